@@ -31,14 +31,14 @@ impl FileKind {
         Self::ALL.into_iter().find(|kind| kind.extension() == extension)
     }
 
-    /// Kind of a `--export` file. Returns an input error that lists `valid` for any other extension.
+    /// Kind of an output file. Returns an input error that lists `valid` for any other extension.
     pub fn check(path: &Path, valid: &[Self]) -> Result<Self> {
         Self::of(path).filter(|kind| valid.contains(kind)).ok_or_else(|| {
             let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
             let valid: Vec<String> = valid.iter().map(|kind| format!(".{}", kind.extension())).collect();
             Error::input_help(
                 format!(
-                    "--export {}: the format follows from the extension, and '{}' is none",
+                    "{}: the format follows from the extension, and '{}' is none",
                     path.display(),
                     extension.to_ascii_lowercase()
                 ),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use clap::ValueEnum;
 
 use super::adapt;
-use super::origin::{Stores, overlap_pair};
+use super::select::{Stores, overlap_pair};
 use base::error::{Error, Result};
 use plan::Architecture;
 use study::analysis::{self, Axes, CellSet, OverlayPoint};

@@ -5,13 +5,10 @@
 //! |---|---|
 //! | `open` | open a trace: a file, a directory of files, or a stored run |
 //! | `align` | align two traces |
-//! | `resimulate` | regenerate the trace of a simulated run |
-//! | `rewire` | machine and engine for rewiring a trace, and the verdict on it |
-//! | `select` | select stored runs by id, prefix, batch, directory or filter |
-//! | `origin` | provenance and traces of runs from several stores |
-//! | `answer` | result of a sweep, in sentences and a table |
+//! | `predict` | regenerate the trace of a simulated run; machine and engine for rewiring a trace, and the verdict on it |
+//! | `select` | select stored runs by id, prefix, batch, directory or filter; their provenance and traces from several stores |
 //! | `describe` | labeled lines about one run |
-//! | `start` | run an experiment or a cell, each executed run in its own process |
+//! | `start` | run an experiment or a cell, each executed run in its own process; the answer of a sweep |
 //! | `evaluate` | quality of architectures on a text, stored window by window |
 //! | `evaluate_cells` | quality of an experiment's cells |
 //! | `convert` | search for layers to convert, and write the converted checkpoint |
@@ -26,7 +23,6 @@
 
 pub mod adapt;
 mod align;
-mod answer;
 pub mod convert;
 mod describe;
 pub mod evaluate;
@@ -38,18 +34,13 @@ pub mod figure;
 pub mod files;
 pub mod offers;
 mod open;
-mod origin;
-mod resimulate;
-mod rewire;
+mod predict;
 mod select;
 mod start;
 
 pub use align::aligned;
-pub use answer::Gathered;
 pub use describe::{Section, describe, platform};
 pub use open::{Named, OpenOptions, Opened, open, open_run, trace_of};
-pub use origin::{Stores, overlap_pair};
-pub use resimulate::{Part, resimulate};
-pub use rewire::{Engine, machine_of, verdict_of, verdict_on};
-pub use select::{Selection, filtered, picked, stored};
-pub use start::Start;
+pub use predict::{Engine, Part, machine_of, resimulate, verdict_of, verdict_on};
+pub use select::{Selection, Stores, filtered, overlap_pair, picked, stored};
+pub use start::{Gathered, Start};

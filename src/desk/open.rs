@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::files::expanded;
-use super::resimulate::{Part, resimulate, unchanged};
+use super::predict::{Part, resimulate, unchanged};
 use base::error::{Error, Result};
 use base::regular;
 use lab::store::Store;

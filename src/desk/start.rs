@@ -1,4 +1,5 @@
-//! Runs an experiment or one cell: simulations in this process, every other run in its own process.
+//! Runs an experiment or one cell: simulations in this process, every other run in its own process; and the answer of a
+//! sweep, computed from its runs as they end.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use lab::launch::{Cancel, LaunchedRanks, ProcessExecutor};
 use lab::store::Store;
 use lab::sweep::{self, Choice, Experiment, OnSlurm, SlurmOptions, SweepEvent, SweepOutcome};
 use run::TIMEOUT;
-use table::{Record, Spec, Status};
+use study::answer::{Answer, MOST_RUNS};
+use table::{Provenance, Record, Spec, Status};
 use trace::export;
 
 #[derive(Clone, Debug)]
@@ -129,6 +131,41 @@ fn check_writable(path: &Path) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Collects the runs of a sweep from its events. Keeps none if there are more than [`MOST_RUNS`], so memory stays
+/// bounded for large grids.
+#[derive(Clone, Debug, Default)]
+pub struct Gathered {
+    records: Vec<Record>,
+    left_out: bool,
+}
+
+impl Gathered {
+    pub fn event(&mut self, event: &SweepEvent) {
+        let (SweepEvent::CellSettled { record, .. } | SweepEvent::RunEnded { record, .. }) = event
+        else {
+            return;
+        };
+        if self.records.len() >= MOST_RUNS {
+            (self.records, self.left_out) = (Vec::new(), true);
+        }
+        if self.left_out {
+            return;
+        }
+        let mut record = Record::clone(record);
+        if record.provenance == Provenance::Simulated {
+            // simulated steps have no variance, so no interval needs them
+            Arc::make_mut(&mut record.samples)
+                .iter_mut()
+                .for_each(|sample| sample.steps_ms = Vec::new());
+        }
+        self.records.push(record);
+    }
+
+    pub fn answers(self) -> Vec<Answer> {
+        if self.left_out { Vec::new() } else { Answer::of(self.records) }
+    }
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ fn exports_say_which_formats_there_are() {
 
 #[test]
 fn a_timeline_without_a_terminal_says_how_to_get_one() {
-    refused(&["timeline", "last"], &["terminal", "--export"]);
+    refused(&["timeline", "last"], &["terminal", "-o"]);
 }
 
 #[test]

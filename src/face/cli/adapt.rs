@@ -2,15 +2,13 @@
 //! results.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::output::{self, Format, FormatArgs};
-use super::progress::{self, duration};
-use super::{curves, evaluate, interrupt, report};
-use crate::desk::adapt::{Asked, Layers, Progress, Text, adapt};
+use super::progress::StepProgress;
+use super::{interrupt, report};
+use crate::desk::adapt::{Asked, Layers, Text, adapt};
 use base::error::{Error, Result};
 use lab::launch::Cancel;
 use lab::store::Store;
@@ -19,9 +17,6 @@ use plan::{Architecture, LayerSet};
 use study::analysis::compared_trainings;
 use table::render::{Shown, Sourced, Table};
 use table::{Curve, Provenance, Quality};
-
-/// Minimum interval between progress lines if standard error is no terminal.
-const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Arguments of `ladderscope adapt`.
 #[derive(Debug, clap::Args)]
@@ -129,8 +124,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let asked = asked(args)?;
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel, true)?;
-    let mut shown = Shower::new();
-    let found = adapt(&asked, &Store::open(&dir), &cancel, &mut |progress| shown.show(&progress));
+    let mut shown = StepProgress::new();
+    let found = adapt(&asked, &Store::open(&dir), &cancel, &mut |progress| shown.training(&progress));
     shown.finish();
     let found = match found {
         Err(Error::Interrupted) => {
@@ -202,65 +197,6 @@ fn asked(args: &Args) -> Result<Asked> {
     })
 }
 
-/// Shows progress on standard error: a bar on a terminal, occasional lines elsewhere.
-#[derive(Debug)]
-pub(super) struct Shower {
-    bar: ProgressBar,
-    began: Option<Instant>,
-    last_line: Option<Instant>,
-    evaluation: Option<evaluate::Shower>,
-}
-
-impl Shower {
-    pub fn new() -> Self {
-        Self { bar: progress::bar(0), began: None, last_line: None, evaluation: None }
-    }
-
-    pub fn finish(&self) {
-        self.evaluation.iter().for_each(evaluate::Shower::finish);
-        self.bar.finish_and_clear();
-    }
-
-    pub fn show(&mut self, progress: &Progress<'_>) {
-        if !matches!(progress, Progress::Evaluating(_)) {
-            self.evaluation.take().iter().for_each(evaluate::Shower::finish);
-        }
-        match progress {
-            Progress::Doing(what) => {
-                // the next activity may have another speed
-                self.began = None;
-                self.bar.set_message((*what).to_owned());
-            }
-            Progress::Evaluating(of) => {
-                self.evaluation.get_or_insert_with(evaluate::Shower::new).show(*of)
-            }
-            Progress::Note(text) => self.bar.suspend(|| report::note(text)),
-            Progress::Step { what, done, found, of, loss, tokens_per_s } => {
-                // the first step of this process allocates buffers for all others, so it is not timed
-                let timed = done.saturating_sub(found + 1);
-                let began = *self.began.get_or_insert_with(Instant::now);
-                let left = match timed {
-                    0 => String::new(),
-                    _ => {
-                        let rest = began.elapsed().mul_f64(f64::from(of - done) / f64::from(timed));
-                        format!(", {} to go", duration(rest))
-                    }
-                };
-                self.bar.set_length(u64::from(*of));
-                self.bar.set_position(u64::from(*done));
-                let told = format!("{what}: loss {loss:.4}, {tokens_per_s:.0} tokens/s{left}");
-                let due =
-                    self.last_line.is_none_or(|last| last.elapsed() >= PLAIN_INTERVAL) || done == of;
-                if self.bar.is_hidden() && due {
-                    self.last_line = Some(Instant::now());
-                    report::line(&format!("[{done}/{of}] {told}"));
-                }
-                self.bar.set_message(told);
-            }
-        }
-    }
-}
-
 /// Output of `--format json`.
 #[derive(Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
@@ -298,7 +234,7 @@ fn print(found: &[Curve], format: Format) -> Result<()> {
     for one in compared {
         output::emit(&format!("{}\n", one.told()))?;
     }
-    output::emit(&format!("\n{}", curves::drawn(found, 100, 16)))
+    output::emit(&format!("\n{}", drawn(found, 100, 16)))
 }
 
 fn table(found: &[Curve]) -> Table {
@@ -343,6 +279,67 @@ fn table(found: &[Curve]) -> Table {
         ]);
     }
     table
+}
+
+/// Width of the axis labels next to the plot.
+const LABELS: usize = 9;
+
+const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
+
+/// Plots the loss over steps in `width` by `height` characters; a column is the mean of its steps. Letters refer to
+/// the list below the plot. `*` marks cells that several curves share.
+fn drawn(found: &[Curve], width: usize, height: usize) -> String {
+    let columns = width.saturating_sub(LABELS + 1).max(8);
+    let steps = found.iter().flat_map(|one| one.curve.last()).map(|step| step.step).max().unwrap_or(0);
+    if steps == 0 {
+        return String::new();
+    }
+    let lines: Vec<Vec<Option<f64>>> = found.iter().map(|one| means(one, steps, columns)).collect();
+    let all = || lines.iter().flatten().flatten().copied();
+    let (low, high) = all().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
+    let span = (high - low).max(1e-9);
+    let mut cells = vec![vec![' '; columns]; height];
+    for (line, letter) in lines.iter().zip(LETTERS.chars().cycle()) {
+        for (column, value) in line.iter().enumerate() {
+            let Some(value) = value else { continue };
+            let row = ((high - value) / span * (height - 1) as f64).round() as usize;
+            let cell = &mut cells[row.min(height - 1)][column];
+            *cell = match *cell {
+                ' ' => letter,
+                same if same == letter => letter,
+                _ => '*',
+            };
+        }
+    }
+    let mut text = String::from("loss (nats a token)\n");
+    for (row, line) in cells.iter().enumerate() {
+        let label = match row {
+            row if row % 5 == 0 || row == height - 1 => {
+                format!("{:.3}", high - span * row as f64 / (height - 1) as f64)
+            }
+            _ => String::new(),
+        };
+        let line: String = line.iter().collect();
+        text += &format!("{label:>LABELS$}│{}\n", line.trim_end());
+    }
+    text += &format!("{:>LABELS$}└{}\n", "", "─".repeat(columns));
+    let last = format!("{steps} steps");
+    text += &format!("{:>LABELS$} 1{last:>room$}\n", "", room = columns - 1);
+    for (one, letter) in found.iter().zip(LETTERS.chars().cycle()) {
+        let loss = one.last_loss().map_or(String::new(), |loss| format!("  {loss:.4} at the end"));
+        text += &format!("{:>LABELS$}{letter} {}{loss}\n", "", one.training.spec.label());
+    }
+    text
+}
+
+fn means(one: &Curve, steps: u32, columns: usize) -> Vec<Option<f64>> {
+    let mut sums = vec![(0.0, 0u32); columns];
+    for step in &one.curve {
+        let column = (step.step.saturating_sub(1) as usize * columns / steps as usize).min(columns - 1);
+        sums[column].0 += step.nll;
+        sums[column].1 += 1;
+    }
+    sums.into_iter().map(|(sum, count)| (count > 0).then(|| sum / f64::from(count))).collect()
 }
 
 #[cfg(test)]

@@ -105,13 +105,9 @@ fn list(store: &Store, dir: &Path, format: Format) -> Result<()> {
             ("experiments", &|b| Shown::text(b.experiments.join(", "))),
         ],
     );
-    match format {
-        Format::Json => output::json(&all),
-        Format::Csv => output::emit(&table.csv(Sourced::NoRuns)),
-        Format::Table if all.is_empty() => {
-            report::note(&format!("{} has {}", dir.display(), counted(0, "baseline")));
-            Ok(())
-        }
-        Format::Table => output::emit(&output::aligned(&table)),
+    if format == Format::Table && all.is_empty() {
+        report::note(&format!("{} has {}", dir.display(), counted(0, "baseline")));
+        return Ok(());
     }
+    output::table(format, &all, &table, Sourced::NoRuns)
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, Value};
 
 use super::filter::FilterArgs;
-use super::opening::OpenArgs;
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs};
 use super::report;
+use super::select::OpenArgs;
 use crate::desk::OpenOptions;
 use base::atomic;
 use base::error::{Error, Result};
@@ -57,13 +57,13 @@ pub struct Args {
     #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
     pub fit: Option<Vec<String>>,
     /// Write the fitted stack and profile to this directory, as TOML files
-    #[arg(long, value_name = "DIR")]
-    pub write: Option<PathBuf>,
+    #[arg(short, long, alias = "write", value_name = "DIR")]
+    pub output: Option<PathBuf>,
     /// Skip cross-validation
     #[arg(long)]
     pub no_cross_validation: bool,
     #[command(flatten)]
-    pub output: FormatArgs,
+    pub format: FormatArgs,
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
@@ -101,12 +101,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         calibrate::cross_validate(&points, &target, keys)?
     };
     let report = Report { fit: &fit, residuals: &residuals, held: &held };
-    match args.output.format {
-        Format::Json => output::json(&report.printed())?,
-        Format::Csv => output::emit(&report.residual_rows().csv(Sourced::ByRow))?,
-        Format::Table => output::emit(&report.text())?,
-    }
-    if let Some(into) = &args.write {
+    let csv = || report.residual_rows().csv(Sourced::ByRow);
+    output::print(args.format.format, &report.printed(), csv, || report.text())?;
+    if let Some(into) = &args.output {
         write(args, &fit, into)?;
     }
     Ok(0)

@@ -70,7 +70,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     let link = |(file, test)| Ok(Measured { file, link: link(file, &test, before)?, test });
     let all = all.into_iter().map(link).collect::<Result<Vec<_>>>()?;
     let after = after(args, &hardware, &profile, &all);
-    match args.output.format {
+    match args.format.format {
         Format::Json => output::json(&Printed {
             profile: &profile.name,
             p2p: args.p2p,
@@ -109,7 +109,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
             eager.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
         ));
     }
-    if let Some(into) = &args.write {
+    if let Some(into) = &args.output {
         write(args, &hardware, &after, &all, into)?;
     }
     Ok(0)

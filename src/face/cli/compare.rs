@@ -37,7 +37,7 @@ pub struct Args {
     /// Allowed change of a metric against the baseline, for example 'tpot<+3%', 'tok/s>-2%' or, in the metric's
     /// unit, 'overlap>-5' (repeatable, all must pass); exit status 4 if a change is significantly larger; undecided
     /// if the confidence interval contains the limit or the runs are noisy
-    #[arg(long, value_name = "GATE", requires = "baseline", conflicts_with_all = ["by", "heatmap", "value", "export"])]
+    #[arg(long, value_name = "GATE", requires = "baseline", conflicts_with_all = ["by", "heatmap", "value", "output"])]
     pub gate: Vec<Gate>,
     /// Exit with status 4 also if a gate is undecided
     #[arg(long, requires = "gate")]
@@ -46,21 +46,21 @@ pub struct Args {
     #[arg(long, value_name = "MEASURE", conflicts_with = "heatmap")]
     pub value: Option<String>,
     /// Show heatmaps over TP and batch, one per value and other difference, instead of the list of pairs
-    #[arg(long, conflicts_with = "export")]
+    #[arg(long, conflicts_with = "output")]
     pub heatmap: bool,
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Also write a figure (.svg, .png) or the pairs (.csv)
-    #[arg(long, value_name = "FILE")]
-    pub export: Option<PathBuf>,
+    #[arg(short, long, alias = "export", value_name = "FILE")]
+    pub output: Option<PathBuf>,
     #[command(flatten)]
-    pub output: FormatArgs,
+    pub format: FormatArgs,
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let Some(by) = &args.by else { return judged(args, &dir) };
     let axis = Axis::parse(by)?;
-    let export = args.export.as_deref();
+    let export = args.output.as_deref();
     export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
     let records = args.filter.compared(&args.runs, &dir, &axis, args.baseline.as_deref())?;
     // Runs are not pooled, because ratios pair them by round.
@@ -80,14 +80,11 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         report::note(&format!("wrote {}", path.display()));
     }
     if args.heatmap {
-        print_maps(&comparison, &records, args.output.format)?;
+        print_maps(&comparison, &records, args.format.format)?;
     } else {
-        match args.output.format {
-            Format::Json => output::json(&comparison)?,
-            Format::Csv => output::emit(&pairs_table(&comparison).csv(Sourced::ByRow))?,
-            Format::Table if comparison.pairs.is_empty() => {}
-            Format::Table => output::emit(&table(&comparison))?,
-        }
+        let csv = || pairs_table(&comparison).csv(Sourced::ByRow);
+        let text = || if comparison.pairs.is_empty() { String::new() } else { table(&comparison) };
+        output::print(args.format.format, &comparison, csv, text)?;
     }
     let flags = comparison.flags.iter().map(|flag| flag.text.as_str());
     report::warn_all(flags, "--format json has all of them");
@@ -109,7 +106,7 @@ fn judged(args: &Args, dir: &Path) -> Result<u8> {
             .retain(|record| chosen.contains(&record.run) || partners.contains(&record.spec.key()));
     }
     let held = gate::held(&baseline, records, !args.runs.is_empty(), &args.gate);
-    gate::print(&held, args.strict, args.output.format)
+    gate::print(&held, args.strict, args.format.format)
 }
 
 /// Prints maps over TP and batch, one per slice. JSON and CSV contain every number of the cells; the text shows the
@@ -117,11 +114,8 @@ fn judged(args: &Args, dir: &Path) -> Result<u8> {
 fn print_maps(comparison: &ComparisonReport, records: &[Record], format: Format) -> Result<()> {
     let maps: Vec<HeatMap> =
         slices(comparison).iter().map(|slice| HeatMap::new(comparison, slice)).collect();
-    match format {
-        Format::Json => output::json(&maps),
-        Format::Csv => output::emit(&map_rows(comparison, &maps).csv(Sourced::ByRow)),
-        Format::Table => output::emit(&maps_text(comparison, &maps, records)),
-    }
+    let csv = || map_rows(comparison, &maps).csv(Sourced::ByRow);
+    output::print(format, &maps, csv, || maps_text(comparison, &maps, records))
 }
 
 /// Maps as text: rows are TPs, columns batches.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use super::figure::LookArgs;
 use super::on_text::TextArgs;
 use super::output::{self, Format, FormatArgs};
-use super::{evaluate, interrupt, report};
+use super::progress::StepProgress;
+use super::{interrupt, report};
 use crate::desk::convert::{self, Wanted, convert};
 use crate::desk::export::{self, FileKind};
 use base::error::{Error, Result};
@@ -51,12 +52,12 @@ pub struct Args {
     #[arg(long, value_name = "N", group = "chosen", requires = "write")]
     pub point: Option<usize>,
     /// Also write a figure of KL divergence over speedup (.svg, .png) or the table (.csv)
-    #[arg(long, value_name = "FILE")]
-    pub export: Option<PathBuf>,
+    #[arg(short, long, alias = "export", value_name = "FILE")]
+    pub output: Option<PathBuf>,
     #[command(flatten)]
     pub look: LookArgs,
     #[command(flatten)]
-    pub output: FormatArgs,
+    pub format: FormatArgs,
 }
 
 /// Parses a set of layers in the syntax of `ladder:`; brackets of a list are optional.
@@ -85,7 +86,7 @@ fn budget(text: &str) -> Result<f64> {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     // checks output paths before slow work
     args.write.as_deref().map(check_place).transpose()?;
-    args.export.as_deref().map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
+    args.output.as_deref().map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
     let look = args.look.options()?;
     let model = args.on.model()?;
     if let Some(layers) = &args.layers {
@@ -98,8 +99,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         };
     };
     let report = search(args, &model, convert::target(target, &model.name)?, dir)?;
-    print(&report, args.output.format)?;
-    if let Some(path) = &args.export {
+    print(&report, args.format.format)?;
+    if let Some(path) = &args.output {
         export::conversion(path, &report, &look)?;
     }
     let Some(out) = &args.write else { return Ok(0) };
@@ -133,8 +134,8 @@ fn search(args: &Args, model: &Model, target: Spec, dir: PathBuf) -> Result<Conv
     };
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel, true)?;
-    let mut shown = evaluate::Shower::new();
-    let found = convert(&wanted, backend, &Store::open(dir), &cancel, &mut |p| shown.show(p));
+    let mut shown = StepProgress::new();
+    let found = convert(&wanted, backend, &Store::open(dir), &cancel, &mut |p| shown.evaluation(p));
     shown.finish();
     let (found, notes) = found?;
     notes.iter().for_each(|note| report::note(note));

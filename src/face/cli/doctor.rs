@@ -7,9 +7,7 @@ use serde::Serialize;
 
 use super::doctor_check;
 use super::doctor_gpu::{self, Gpus};
-use super::doctor_gpu_text;
-use super::doctor_machine::{self, Cpu, Disk, Memory, Terminal, Timer};
-use super::doctor_memory::{self, Bandwidth};
+use super::doctor_machine::{self, Bandwidth, Cpu, Disk, Memory, Terminal, Timer};
 use super::doctor_store;
 use super::output::{self, Format, FormatArgs, bytes};
 use base::error::{Error, Result};
@@ -94,8 +92,8 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
 fn probe(dir: &Path, measure: bool) -> Report {
     let cpu = doctor_machine::cpu();
     let memory = doctor_machine::memory();
-    let memory_bandwidth =
-        measure.then(|| doctor_memory::measure(cpu.threads, cpu.l3_bytes, memory.available_bytes));
+    let memory_bandwidth = measure
+        .then(|| doctor_machine::memory_bandwidth(cpu.threads, cpu.l3_bytes, memory.available_bytes));
     let cuda = doctor_gpu::probe(measure);
     let nccl = nccl::probe();
     let backends = backends();
@@ -196,7 +194,7 @@ fn sections(text: &mut String, report: &Report) -> std::fmt::Result {
             timer.overshoot_p99_us
         ),
     )?;
-    for (name, value) in doctor_gpu_text::lines(&report.cuda) {
+    for (name, value) in doctor_gpu::lines(&report.cuda) {
         line(&name, value)?;
     }
     let nccl = &report.nccl;

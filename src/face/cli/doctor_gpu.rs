@@ -1,11 +1,14 @@
-//! GPUs as reported by the driver and NVML, measurements, and libraries required for decoding.
+//! GPUs as reported by the driver and NVML, measurements, libraries required for decoding, and their lines in doctor's table.
 
 use serde::Serialize;
 
+use super::output::bytes;
 use base::error::Result;
+use base::text::counted;
 use machine::driver::libraries::{self, Library};
 use machine::driver::{self, Gpu as Device, GpuInfo, Peer};
 use machine::nvml;
+use machine::nvml::{Link, State};
 use run::cuda::blas;
 use run::cuda::kernels::{KernelOptions, Kernels, Nvrtc};
 use run::cuda::measure::{self, GemmRate, ReadBandwidth};
@@ -185,9 +188,179 @@ fn library(library: Library) -> LibraryState {
     }
 }
 
+pub fn lines(cuda: &Gpus) -> Vec<(String, String)> {
+    let mut lines = Vec::new();
+    let mut line = |name: &str, text: String| lines.push((name.to_owned(), text));
+    match &cuda.problem {
+        Some(problem) => line("CUDA", format!("✘ {problem}")),
+        None => line(
+            "CUDA",
+            format!(
+                "✔ driver {}for CUDA {}, {}",
+                cuda.driver_version.as_deref().map_or(String::new(), |version| format!("{version} ")),
+                cuda.driver_api.as_deref().unwrap_or("unknown"),
+                counted(cuda.gpus.len(), "GPU")
+            ),
+        ),
+    }
+    for gpu in &cuda.gpus {
+        line(&format!("  GPU {}", gpu.index), properties(gpu));
+        if let Some(state) = &gpu.state {
+            line("", now(state));
+        }
+        line("", measured(gpu));
+        if !gpu.nvlinks.is_empty() {
+            line("", nvlinks(&gpu.nvlinks, &cuda.gpus));
+        }
+    }
+    if cuda.gpus.len() > 1 {
+        line(
+            "  P2P",
+            "✔ reaches the other's memory; link's rank (lower is better); a: native atomics".into(),
+        );
+        for (from, row) in cuda.peers.iter().enumerate() {
+            line(&format!("    {from}"), row.iter().map(peer).collect::<Vec<_>>().join(" "));
+        }
+    }
+    // Without a driver the other libraries are irrelevant; the problem above says what to do first.
+    for library in
+        cuda.libraries.iter().filter(|library| cuda.problem.is_none() || library.path.is_some())
+    {
+        let text = match (&library.problem, &library.path) {
+            (Some(problem), _) => format!("✘ {problem}"),
+            (None, path) => {
+                let version = library.version.as_deref().map_or(String::new(), |v| format!("{v} "));
+                format!("✔ {version}({})", path.as_deref().unwrap_or(""))
+            }
+        };
+        line(library.name, text);
+    }
+    lines
+}
+
+fn properties(gpu: &Gpu) -> String {
+    let free = gpu.memory_free_bytes.map_or(String::new(), |free| format!(" ({} free)", bytes(free)));
+    format!(
+        "{}, {}{free}, {} SMs, compute capability {}",
+        gpu.name,
+        bytes(gpu.memory_bytes),
+        gpu.multiprocessors,
+        gpu.compute_capability
+    )
+}
+
+fn now(state: &State) -> String {
+    let mut parts = Vec::new();
+    for (name, now, most) in [
+        ("SMs", state.sm_clock_mhz, state.sm_clock_max_mhz),
+        ("memory", state.memory_clock_mhz, state.memory_clock_max_mhz),
+    ] {
+        match (now, most) {
+            (Some(now), Some(most)) => parts.push(format!("{name} at {now} of {most} MHz")),
+            (Some(now), None) => parts.push(format!("{name} at {now} MHz")),
+            _ => {}
+        }
+    }
+    match (state.power_w, state.power_limit_w) {
+        (Some(power), Some(limit)) => parts.push(format!("{power:.0} of {limit:.0} W")),
+        (None, Some(limit)) => parts.push(format!("limit {limit:.0} W")),
+        (Some(power), None) => parts.push(format!("{power:.0} W")),
+        (None, None) => {}
+    }
+    parts.extend(state.temperature_c.map(|degrees| format!("{degrees} °C")));
+    parts.extend(state.ecc.map(|ecc| format!("ECC {}", if ecc { "on" } else { "off" })));
+    if let Some(errors) = state.ecc_uncorrected.filter(|errors| *errors > 0) {
+        parts.push(format!("{errors} uncorrected memory errors"));
+    }
+    if state.mig == Some(true) {
+        parts.push("MIG on: an instance is not a whole GPU".into());
+    }
+    // Throttle reasons of an idle GPU are expected.
+    let reasons: Vec<&str> = state.throttle_reasons.iter().flatten().map(String::as_str).collect();
+    let reasons: Vec<&str> = reasons.into_iter().filter(|reason| *reason != "gpu_idle").collect();
+    if !reasons.is_empty() {
+        parts.push(format!("throttled: {}", reasons.join(", ")));
+    }
+    if let Some(processes) = state.processes.filter(|processes| *processes > 0) {
+        parts.push(format!("{processes} process(es) compute on it"));
+    }
+    match parts.is_empty() {
+        true => "NVML tells nothing of it".into(),
+        false => parts.join(", "),
+    }
+}
+
+fn measured(gpu: &Gpu) -> String {
+    let read = match (&gpu.read_bandwidth, &gpu.read_bandwidth_problem) {
+        (Some(read), _) => format!(
+            "{:.1} GB/s read (median of {} passes over {}{})",
+            read.gb_s,
+            read.passes,
+            bytes(read.buffer_bytes),
+            if read.exceeds_caches { "" } else { "; its cache may hold part of it" }
+        ),
+        (None, problem) => format!("reading not measured: {}", problem.as_deref().unwrap_or("unknown")),
+    };
+    let gemm = match (&gpu.gemm, &gpu.gemm_problem) {
+        (Some(gemm), _) => format!(
+            "{:.1} TFLOP/s in bf16 (products {size} x {size} x {size}; {:.1} when they go on, the median of {})",
+            gemm.tflops,
+            gemm.sustained_tflops,
+            gemm.products,
+            size = gemm.size
+        ),
+        (None, problem) => format!("products not measured: {}", problem.as_deref().unwrap_or("unknown")),
+    };
+    format!("{read}; {gemm}")
+}
+
+/// NVLinks grouped by remote end, e.g. `18 NVLinks to switches, 26.6 GB/s each way`.
+fn nvlinks(links: &[Link], gpus: &[Gpu]) -> String {
+    let mut ends: Vec<(String, usize)> = Vec::new();
+    for link in links {
+        let gpu =
+            gpus.iter().find(|gpu| link.remote.as_deref().is_some_and(|pci| same_pci(pci, &gpu.pci)));
+        let end = match (gpu, &link.remote) {
+            (Some(gpu), _) => format!("GPU {}", gpu.index),
+            (None, Some(_)) => "switches".into(),
+            (None, None) => "unknown ends".into(),
+        };
+        match ends.iter_mut().find(|(known, _)| *known == end) {
+            Some((_, count)) => *count += 1,
+            None => ends.push((end, 1)),
+        }
+    }
+    let ends: Vec<String> = ends.iter().map(|(end, count)| format!("{count} to {end}")).collect();
+    let speed = links
+        .first()
+        .and_then(|link| link.gb_s)
+        .map_or(String::new(), |gb_s| format!(", {gb_s:.1} GB/s each in one direction"));
+    format!("{} NVLinks: {}{speed}", links.len(), ends.join(", "))
+}
+
+/// Compares PCI addresses: NVML writes the domain with eight digits, CUDA with four.
+fn same_pci(one: &str, other: &str) -> bool {
+    let parts = |pci: &str| {
+        let pci = pci.to_ascii_lowercase();
+        pci.split_once(':').map(|(domain, rest)| (u32::from_str_radix(domain, 16).ok(), rest.to_owned()))
+    };
+    parts(one).is_some_and(|one| Some(one) == parts(other))
+}
+
+fn peer(peer: &Option<Peer>) -> String {
+    let Some(peer) = peer else { return "·  ".into() };
+    let rank = peer.performance_rank.map_or("?".into(), |rank| rank.to_string());
+    let atomics = if peer.native_atomics == Some(true) { "a" } else { " " };
+    match peer.access {
+        true => format!("✔{rank}{atomics}"),
+        false => "✘  ".into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use run::cuda::measure::{GemmRate, ReadBandwidth};
 
     #[test]
     fn probing_answers_with_gpus_or_with_a_reason() {
@@ -202,5 +375,109 @@ mod tests {
         for library in &found.libraries {
             assert!(library.path.is_some() || library.problem.is_some(), "{library:?}");
         }
+    }
+
+    fn h100(index: usize) -> Gpu {
+        Gpu {
+            index,
+            name: "NVIDIA H100 80GB HBM3".into(),
+            memory_bytes: 80 << 30,
+            memory_free_bytes: Some(79 << 30),
+            multiprocessors: 132,
+            compute_capability: "9.0".into(),
+            l2_bytes: 50 << 20,
+            shared_per_block_bytes: 232_448,
+            uuid: format!("GPU-{index}"),
+            pci: format!("0000:{index}b:00.0"),
+            state: Some(State {
+                sm_clock_mhz: Some(1200),
+                sm_clock_max_mhz: Some(1980),
+                power_w: Some(301.4),
+                power_limit_w: Some(700.0),
+                temperature_c: Some(45),
+                ecc: Some(true),
+                throttle_reasons: Some(vec!["gpu_idle".into(), "sw_power_cap".into()]),
+                ..State::default()
+            }),
+            nvlinks: (0..18)
+                .map(|link| Link {
+                    link,
+                    version: Some(4),
+                    gb_s: Some(26.562),
+                    remote: Some(match link {
+                        0 | 1 => format!("00000000:{}B:00.0", 1 - index),
+                        _ => "00000000:C0:00.0".into(),
+                    }),
+                })
+                .collect(),
+            read_bandwidth: Some(ReadBandwidth {
+                gb_s: 2987.65,
+                buffer_bytes: 4 << 30,
+                passes: 11,
+                exceeds_caches: true,
+            }),
+            read_bandwidth_problem: None,
+            gemm: None,
+            gemm_problem: Some("no cuBLASLt".into()),
+        }
+    }
+
+    fn two() -> Gpus {
+        let access = Peer { access: true, performance_rank: Some(0), native_atomics: Some(true) };
+        Gpus {
+            driver_api: Some("13.0".into()),
+            driver_version: Some("580.65.06".into()),
+            gpus: vec![h100(0), h100(1)],
+            p2p: vec![vec![false, true], vec![false, false]],
+            peers: vec![vec![None, Some(access)], vec![Some(Peer::default()), None]],
+            libraries: vec![
+                LibraryState {
+                    name: "NVRTC",
+                    version: Some("13.0".into()),
+                    path: Some("/usr/lib/libnvrtc.so.13".into()),
+                    problem: None,
+                },
+                LibraryState {
+                    name: "cuBLASLt",
+                    version: None,
+                    path: None,
+                    problem: Some("no cuBLASLt: install it".into()),
+                },
+            ],
+            problem: None,
+        }
+    }
+
+    #[test]
+    fn two_gpus_are_shown_with_links_and_libraries() {
+        let text: Vec<String> =
+            lines(&two()).iter().map(|(name, text)| format!("{name}|{text}")).collect();
+        insta::assert_snapshot!(text.join("\n"));
+    }
+
+    #[test]
+    fn a_product_that_was_measured_says_of_what() {
+        let rate = GemmRate {
+            tflops: 712.34,
+            sustained_tflops: 603.21,
+            size: 8192,
+            products: 11,
+            algorithms: 8,
+        };
+        let gpu = Gpu { gemm: Some(rate), gemm_problem: None, ..h100(0) };
+        let text = measured(&gpu);
+        assert!(
+            text.ends_with(
+                "712.3 TFLOP/s in bf16 (products 8192 x 8192 x 8192; 603.2 when they go on, the median of 11)"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn pci_addresses_are_the_same_with_domains_of_any_length() {
+        assert!(same_pci("00000000:1B:00.0", "0000:1b:00.0"));
+        assert!(!same_pci("00000001:1b:00.0", "0000:1b:00.0"));
+        assert!(!same_pci("", ""));
     }
 }

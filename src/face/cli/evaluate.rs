@@ -2,16 +2,14 @@
 //! `standard`.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::on_text::TextArgs;
 use super::output::{self, Format, FormatArgs};
-use super::progress::{self, duration};
+use super::progress::StepProgress;
 use super::{interrupt, report};
-use crate::desk::evaluate::{Asked, Case, Progress, Subject, TextQuality, evaluate};
+use crate::desk::evaluate::{Asked, Case, Subject, TextQuality, evaluate};
 use base::error::Result;
 use lab::launch::Cancel;
 use lab::store::Store;
@@ -19,9 +17,6 @@ use model::Model;
 use plan::{Architecture, CommDType};
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, Provenance, Quality};
-
-/// Minimum interval between progress lines if standard error is no terminal.
-const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Arguments of `ladderscope evaluate`.
 #[derive(Debug, clap::Args)]
@@ -53,17 +48,11 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     asked.reference = args.reference.as_deref().map(Model::resolve).transpose()?;
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel, true)?;
-    let mut shown = Shower::new();
-    let evaluated = evaluate(
-        &asked,
-        &mut Subject::default(),
-        backend,
-        &Store::open(dir),
-        &cancel,
-        &mut |progress| {
-            shown.show(progress);
-        },
-    );
+    let mut shown = StepProgress::new();
+    let (mut subject, store) = (Subject::default(), Store::open(dir));
+    let evaluated = evaluate(&asked, &mut subject, backend, &store, &cancel, &mut |progress| {
+        shown.evaluation(progress)
+    });
     shown.finish();
     let evaluated = evaluated?;
     for note in &evaluated.notes {
@@ -71,55 +60,6 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     print(&asked, &evaluated, args.output.format)?;
     Ok(0)
-}
-
-/// Shows progress on standard error: a bar on a terminal, occasional lines elsewhere.
-#[derive(Debug)]
-pub(super) struct Shower {
-    bar: ProgressBar,
-    began: Option<Instant>,
-    last_line: Option<Instant>,
-}
-
-impl Shower {
-    pub fn new() -> Self {
-        Self { bar: progress::bar(0), began: None, last_line: None }
-    }
-
-    pub fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
-
-    pub fn show(&mut self, progress: Progress<'_>) {
-        let (done, found, of) = match progress {
-            Progress::Doing(what) => {
-                // the next activity may have another speed
-                self.began = None;
-                return self.bar.set_message(what.to_owned());
-            }
-            Progress::Windows { done, found, of } => (done, found, of),
-        };
-        let computed = done - found;
-        // a search evaluates several sets of windows, each with its own remaining time
-        self.began = self.began.filter(|_| computed > 0);
-        let began = *self.began.get_or_insert_with(Instant::now);
-        let left = match computed {
-            0 => String::new(),
-            _ => {
-                let rest = began.elapsed().mul_f64((of - done) as f64 / computed as f64);
-                format!(", {} to go", duration(rest))
-            }
-        };
-        self.bar.set_length(of as u64);
-        self.bar.set_position(done as u64);
-        let stored = if found > 0 { format!(" ({found} were stored)") } else { String::new() };
-        self.bar.set_message(format!("windows{stored}{left}"));
-        let due = self.last_line.is_none_or(|last| last.elapsed() >= PLAIN_INTERVAL) || done == of;
-        if self.bar.is_hidden() && due {
-            self.last_line = Some(Instant::now());
-            report::line(&format!("[{done}/{of}] windows{stored}{left}"));
-        }
-    }
 }
 
 /// Output of `--format json`.

@@ -23,12 +23,8 @@ pub fn held(baseline: &Baseline, mut now: Vec<Record>, named: bool, gates: &[Gat
 
 /// Prints the results of the gates and returns the exit status.
 pub fn print(report: &GateReport, strict: bool, format: Format) -> Result<u8> {
-    let table = gate_table(report);
-    match format {
-        Format::Json => output::json(report)?,
-        Format::Csv => output::emit(&table.csv(Sourced::ByRow))?,
-        Format::Table if report.rows.is_empty() => {}
-        Format::Table => output::emit(&output::aligned(&table))?,
+    if format != Format::Table || !report.rows.is_empty() {
+        output::table(format, report, &gate_table(report), Sourced::ByRow)?;
     }
     Ok(summarize(report, strict))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::output::{self, Format, FormatArgs, bytes};
+use super::output::{self, FormatArgs, bytes};
 use base::error::{Error, Result};
 use machine::hardware::{BasisRows, CollectiveScale, LinkBasis, Profile, STACKS, Stack};
 use table::render::{Shown, Sourced, Table};
@@ -41,11 +41,9 @@ pub fn run(args: &Args) -> Result<u8> {
         Some(name) => vec![Profile::load(name)?],
         None => Profile::built_in(),
     };
-    match args.output.format {
-        Format::Json => output::json(&profiles.iter().map(Printed::of).collect::<Vec<_>>())?,
-        Format::Csv => output::emit(&links(&profiles).csv(Sourced::NoRuns))?,
-        Format::Table => output::emit(&text(&profiles))?,
-    }
+    let printed: Vec<Printed<'_>> = profiles.iter().map(Printed::of).collect();
+    let csv = || links(&profiles).csv(Sourced::NoRuns);
+    output::print(args.output.format, &printed, csv, || text(&profiles))?;
     Ok(0)
 }
 

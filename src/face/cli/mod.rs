@@ -11,17 +11,13 @@ mod calibrate;
 mod calibrate_collectives;
 mod compare;
 mod complete;
-mod complete_values;
 mod completions;
 mod config;
 mod convert;
-mod curves;
 mod doctor;
 mod doctor_check;
 mod doctor_gpu;
-mod doctor_gpu_text;
 mod doctor_machine;
-mod doctor_memory;
 mod doctor_store;
 mod evaluate;
 mod experiments;
@@ -35,21 +31,17 @@ mod interrupt;
 mod man;
 mod models;
 mod on_text;
-mod opening;
 mod output;
 mod overlap;
-mod overlap_rows;
 mod overlap_text;
 mod page;
 mod pareto;
 mod progress;
-mod record_printer;
 mod record_table;
 mod report;
 mod rewire;
 mod run;
 mod runs;
-mod runs_edit;
 mod schema;
 mod select;
 mod show;
@@ -62,7 +54,7 @@ mod validate;
 mod whatif;
 
 pub use app::main;
-pub use doctor_memory::read_bandwidth;
+pub use doctor_machine::read_bandwidth;
 
 app::verbs! {
     "Run" {

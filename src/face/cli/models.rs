@@ -1,20 +1,14 @@
 //! `ladderscope models`: built-in model shapes.
 
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs};
 use base::error::Result;
 use model::Model;
 use table::render::{Shown, Sourced, Table};
 
 pub fn run(args: &FormatArgs) -> Result<u8> {
     let models = Model::built_in();
-    match args.format {
-        Format::Json => {
-            let list: Vec<Printed<'_>> = models.iter().map(Printed::of).collect();
-            output::json(&list)?;
-        }
-        Format::Csv => output::emit(&rows(&models, Shown::Whole).csv(Sourced::NoRuns))?,
-        Format::Table => output::emit(&output::aligned(&rows(&models, for_people)))?,
-    }
+    let list: Vec<Printed<'_>> = models.iter().map(Printed::of).collect();
+    output::table(args.format, &list, &table(&models), Sourced::NoRuns)?;
     Ok(0)
 }
 
@@ -28,7 +22,7 @@ fn for_people(parameters: u64) -> Shown {
     })
 }
 
-fn rows(models: &[Model], parameters: fn(u64) -> Shown) -> Table {
+fn table(models: &[Model]) -> Table {
     Table::of(
         models,
         &[
@@ -39,7 +33,8 @@ fn rows(models: &[Model], parameters: fn(u64) -> Shown) -> Table {
             ("kv_heads", &|m| m.shape.kv_heads.into()),
             ("mlp", &|m| m.shape.intermediate.into()),
             ("vocabulary", &|m| m.shape.vocab.into()),
-            ("parameters", &|m| parameters(m.shape.parameters())),
+            ("parameters|", &|m| m.shape.parameters().into()),
+            ("|parameters", &|m| for_people(m.shape.parameters())),
             ("note", &|m| m.note.into()),
         ],
     )

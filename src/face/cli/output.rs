@@ -9,7 +9,7 @@ use serde::ser::{SerializeSeq, Serializer};
 use super::report;
 use base::error::{Error, Result};
 use base::text::{EscapedJson, escaped_json, printable};
-use table::render::{Fitted, Table};
+use table::render::{Fitted, Sourced, Table};
 
 /// Output format of results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -76,23 +76,33 @@ fn width() -> Option<usize> {
 /// indented by `indent` blanks. U+00A0 is a blank without a line break.
 pub fn wrapped(head: &str, words: &str, indent: usize) -> String {
     let most = width().map_or(100, |columns| columns.clamp(40, 100));
-    let mut lines = vec![head.to_owned()];
-    let mut fresh = true;
-    for word in words.split(' ') {
-        let line = lines.len() - 1;
-        if !fresh && lines[line].chars().count() + 1 + word.chars().count() > most {
-            lines.push(" ".repeat(indent));
-            fresh = true;
-        }
-        if let Some(line) = lines.last_mut() {
-            if !fresh {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        fresh = false;
+    let blanks = " ".repeat(indent);
+    let options = textwrap::Options::new(most)
+        .initial_indent(head)
+        .subsequent_indent(&blanks)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
+        .break_words(false);
+    textwrap::fill(words, options).replace('\u{a0}', " ") + "\n"
+}
+
+/// Prints a result that people also read as a table.
+pub fn table(format: Format, result: &impl Serialize, table: &Table, sourced: Sourced) -> Result<()> {
+    print(format, result, || table.csv(sourced), || aligned(table))
+}
+
+/// Prints a result in the requested format: JSON, CSV, or text for people.
+pub fn print(
+    format: Format,
+    result: &impl Serialize,
+    csv: impl FnOnce() -> String,
+    text: impl FnOnce() -> String,
+) -> Result<()> {
+    match format {
+        Format::Json => json(result),
+        Format::Csv => emit(&csv()),
+        Format::Table => emit(&text()),
     }
-    lines.join("\n").replace('\u{a0}', " ") + "\n"
 }
 
 pub fn json(value: &impl Serialize) -> Result<()> {

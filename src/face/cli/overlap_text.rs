@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::overlap::By;
-use super::{output, overlap_rows as rows, show};
+use super::{output, overlap, show};
 use base::error::{Error, Result};
 use base::statistics::median;
 use base::text::{counted, fitting_name, rank_label};
@@ -111,7 +111,7 @@ pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result
         By::Operator => {
             let cut =
                 |row: &OperatorRow| OperatorRow { name: fitting_name(&row.name, NAME), ..row.clone() };
-            rows::operators(&report.operators.iter().map(cut).collect::<Vec<_>>())
+            overlap::operators_table(&report.operators.iter().map(cut).collect::<Vec<_>>())
         }
         By::Exposed => {
             let plain = |name: &str| fitting_name(name, NAME / 2);
@@ -125,7 +125,7 @@ pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result
                 .collect();
             stretches_table(&rows)
         }
-        by => rows::by(report, by),
+        by => overlap::table_by(report, by),
     };
     if table.is_empty() {
         return Err(Error::input(format!("no such table: {missing}")));
@@ -237,7 +237,7 @@ fn ranks(report: &TraceReport) -> String {
     format!(
         "Overlap by rank, in microseconds ({})\n{}",
         provenance(report),
-        output::aligned(&rows::ranks(&report.overlap, true))
+        output::aligned(&overlap::ranks_table(&report.overlap, true))
     )
 }
 
@@ -317,7 +317,7 @@ fn collectives(report: &TraceReport) -> Option<String> {
             .iter()
             .map(|row| GroupRow { name: short(&called(row, all)), ..row.executed.clone() })
             .collect();
-        let table = output::aligned(&rows::groups("collective", &rows));
+        let table = output::aligned(&overlap::groups_table("collective", &rows));
         format!("{title} (us a rank)\n{table}{longest}")
     })
 }
@@ -418,7 +418,7 @@ fn stragglers(stragglers: &Stragglers) -> Option<String> {
     let mut text = format!(
         "Last to arrive, at {} matched collectives (us)\n{}",
         stragglers.matched,
-        output::aligned(&rows::stragglers(stragglers))
+        output::aligned(&overlap::stragglers_table(stragglers))
     );
     let _ = writeln!(
         text,

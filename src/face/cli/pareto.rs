@@ -55,10 +55,10 @@ pub struct Args {
     #[arg(long, value_name = "published|FILE")]
     pub overlay: Vec<String>,
     /// Also write a figure (.svg, .png) or the points (.csv)
-    #[arg(long, value_name = "FILE")]
-    pub export: Option<PathBuf>,
+    #[arg(short, long, alias = "export", value_name = "FILE")]
+    pub output: Option<PathBuf>,
     #[command(flatten)]
-    pub output: FormatArgs,
+    pub format: FormatArgs,
 }
 
 /// Parses the value of `--log` into flags for the horizontal and the vertical axis.
@@ -126,7 +126,7 @@ impl Args {
         let asked = [
             ("--area", self.area),
             ("--at", self.at.is_some()),
-            ("--overlay", !self.overlay.is_empty() && self.export.is_none()),
+            ("--overlay", !self.overlay.is_empty() && self.output.is_none()),
         ];
         let asked: Vec<&str> =
             asked.into_iter().filter(|(_, asked)| *asked).map(|(name, _)| name).collect();
@@ -141,9 +141,9 @@ impl Args {
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let export = args.export.as_deref();
+    let export = args.output.as_deref();
     export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
-    if args.output.format == Format::Csv {
+    if args.format.format == Format::Csv {
         args.check_one_table()?;
     }
     let overlay = read_overlays(&args.overlay)?;
@@ -168,7 +168,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if args.frontier {
         points.retain(|point| point.on_frontier);
     }
-    match args.output.format {
+    match args.format.format {
         Format::Json if at.is_none() && area.is_none() && overlay.is_none() => output::json(&points)?,
         Format::Json => output::json(&Answer {
             axes,

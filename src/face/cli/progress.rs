@@ -1,12 +1,10 @@
-//! Progress of a sweep on standard error: a bar on a terminal, one line per run elsewhere.
+//! Progress on standard error, of a sweep or of a long computation: a bar on a terminal, lines elsewhere.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::adapt::Shower as TrainingShower;
-use super::evaluate::Shower;
 use super::report;
 use crate::desk::{adapt, evaluate};
 use base::text::printable;
@@ -22,7 +20,7 @@ const PLAIN_INTERVAL: Duration = Duration::from_millis(500);
 const IMPOSSIBLE_SHOWN: usize = 100;
 
 /// Progress bar on standard error; hidden if that is no terminal.
-pub(super) fn bar(total: u64) -> ProgressBar {
+fn bar(total: u64) -> ProgressBar {
     let bar = match report::stderr_draws() {
         true => ProgressBar::new(total),
         false => ProgressBar::hidden(),
@@ -49,8 +47,8 @@ pub struct Progress<'a> {
     began: Instant,
     last_line: Option<Instant>,
     warned: BTreeSet<String>,
-    evaluation: Option<Shower>,
-    training: Option<TrainingShower>,
+    /// Evaluation or training under way.
+    steps: Option<StepProgress>,
 }
 
 impl<'a> Progress<'a> {
@@ -70,8 +68,7 @@ impl<'a> Progress<'a> {
             began: Instant::now(),
             last_line: None,
             warned: BTreeSet::new(),
-            evaluation: None,
-            training: None,
+            steps: None,
         }
     }
 
@@ -92,25 +89,24 @@ impl<'a> Progress<'a> {
                 self.doing(*cell, *round, "starting");
             }
             SweepEvent::Evaluating { done, found, of, .. } => {
-                self.bar.iter().for_each(ProgressBar::finish_and_clear);
                 let (done, found, of) = (*done, *found, *of);
-                self.evaluation.get_or_insert_with(Shower::new).show(evaluate::Progress::Windows {
+                self.steps().evaluation(evaluate::Progress::Windows { done, found, of });
+            }
+            SweepEvent::Training { what, done, found, of, loss, tokens_per_s } => {
+                let (done, found, of) = (*done, *found, *of);
+                let (loss, tokens_per_s) = (*loss, *tokens_per_s);
+                self.steps().training(&adapt::Progress::Step {
+                    what,
                     done,
                     found,
                     of,
+                    loss,
+                    tokens_per_s,
                 });
             }
-            SweepEvent::Training { what, done, found, of, loss, tokens_per_s } => {
-                self.bar.iter().for_each(ProgressBar::finish_and_clear);
-                let (done, found, of) = (*done, *found, *of);
-                let (loss, tokens_per_s) = (*loss, *tokens_per_s);
-                let step = adapt::Progress::Step { what, done, found, of, loss, tokens_per_s };
-                self.training.get_or_insert_with(TrainingShower::new).show(&step);
-            }
             SweepEvent::Note(text) => {
-                self.training.take().iter().for_each(TrainingShower::finish);
-                // the next evaluation has its own remaining time
-                self.evaluation.take().iter().for_each(Shower::finish);
+                // the next evaluation or training has its own remaining time
+                self.steps.take().iter().for_each(StepProgress::finish);
                 self.print(text);
             }
             SweepEvent::CellDone { .. } | SweepEvent::Paused | SweepEvent::Resumed => {}
@@ -146,10 +142,16 @@ impl<'a> Progress<'a> {
     }
 
     pub fn finish(&self) {
-        self.evaluation.iter().for_each(Shower::finish);
+        self.steps.iter().for_each(StepProgress::finish);
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+
+    /// Progress of the evaluation or training under way, in place of the runs' bar.
+    fn steps(&mut self) -> &mut StepProgress {
+        self.bar.iter().for_each(ProgressBar::finish_and_clear);
+        self.steps.get_or_insert_with(StepProgress::new)
     }
 
     /// Reports an infeasible cell with its reason, up to [`IMPOSSIBLE_SHOWN`].
@@ -239,8 +241,88 @@ impl<'a> Progress<'a> {
     }
 }
 
+/// Progress of an evaluation or a training.
+#[derive(Debug)]
+pub(super) struct StepProgress {
+    bar: ProgressBar,
+    began: Option<Instant>,
+    last_line: Option<Instant>,
+    /// True if a training evaluates its model.
+    evaluates: bool,
+}
+
+impl StepProgress {
+    /// Minimum interval between lines if standard error is no terminal.
+    const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
+
+    pub fn new() -> Self {
+        Self { bar: bar(0), began: None, last_line: None, evaluates: false }
+    }
+
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    pub fn evaluation(&mut self, progress: evaluate::Progress<'_>) {
+        match progress {
+            evaluate::Progress::Doing(what) => self.doing(what),
+            evaluate::Progress::Windows { done, found, of } => {
+                let computed = done - found;
+                // a search evaluates several sets of windows, each with its own remaining time
+                self.began = self.began.filter(|_| computed > 0);
+                let stored = if found > 0 { format!(" ({found} were stored)") } else { String::new() };
+                self.step((done, of), computed, &format!("windows{stored}"));
+            }
+        }
+    }
+
+    pub fn training(&mut self, progress: &adapt::Progress<'_>) {
+        let evaluates = matches!(progress, adapt::Progress::Evaluating(_));
+        if std::mem::replace(&mut self.evaluates, evaluates) != evaluates {
+            (self.began, self.last_line) = (None, None);
+        }
+        match progress {
+            adapt::Progress::Doing(what) => self.doing(what),
+            adapt::Progress::Evaluating(of) => self.evaluation(*of),
+            adapt::Progress::Note(text) => self.bar.suspend(|| report::note(text)),
+            adapt::Progress::Step { what, done, found, of, loss, tokens_per_s } => {
+                // the first step of this process allocates buffers for all others, so it is not timed
+                let timed = done.saturating_sub(found + 1) as usize;
+                let words = format!("{what}: loss {loss:.4}, {tokens_per_s:.0} tokens/s");
+                self.step((*done as usize, *of as usize), timed, &words);
+            }
+        }
+    }
+
+    /// Starts another activity, which may have another speed.
+    fn doing(&mut self, what: &str) {
+        self.began = None;
+        self.bar.set_message(what.to_owned());
+    }
+
+    /// Shows that `done` of `of` steps are done, `timed` of them since the activity began.
+    fn step(&mut self, (done, of): (usize, usize), timed: usize, words: &str) {
+        let began = *self.began.get_or_insert_with(Instant::now);
+        let left = match timed {
+            0 => String::new(),
+            _ => {
+                let rest = began.elapsed().mul_f64((of - done) as f64 / timed as f64);
+                format!(", {} to go", duration(rest))
+            }
+        };
+        self.bar.set_length(of as u64);
+        self.bar.set_position(done as u64);
+        let due = self.last_line.is_none_or(|last| last.elapsed() >= Self::PLAIN_INTERVAL) || done == of;
+        if self.bar.is_hidden() && due {
+            self.last_line = Some(Instant::now());
+            report::line(&format!("[{done}/{of}] {words}{left}"));
+        }
+        self.bar.set_message(format!("{words}{left}"));
+    }
+}
+
 /// Formats a duration, e.g. `12 s`, `3 min 05 s` or `2 h 10 min`.
-pub fn duration(duration: Duration) -> String {
+fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64().ceil() as u64;
     match seconds {
         0..60 => format!("{seconds} s"),

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::filter::FilterArgs;
-use super::opening::OpenArgs;
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs};
 use super::report;
+use super::select::OpenArgs;
 use crate::desk::{self, Engine};
 use base::error::{Error, Result};
 use base::text::{counted, fitting_name};
@@ -121,11 +121,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         Setting { target, tp: args.tp, message_bytes: args.message_bytes.map(|bytes| bytes as f64) };
     let rewiring = Rewiring::of(&opened.trace, &asked, &setting)?;
     let answers = answers(&rewiring, &choices(args))?;
-    match args.output.format {
-        Format::Json => output::json(&printed(&rewiring, &answers, &machine))?,
-        Format::Csv => output::emit(&answers_table(&rewiring, &answers).csv(Sourced::ByRow))?,
-        Format::Table => output::emit(&text(&rewiring, &answers, &machine, args.no_launches))?,
-    }
+    let csv = || answers_table(&rewiring, &answers).csv(Sourced::ByRow);
+    let shown = || text(&rewiring, &answers, &machine, args.no_launches);
+    output::print(args.output.format, &printed(&rewiring, &answers, &machine), csv, shown)?;
     Ok(0)
 }
 

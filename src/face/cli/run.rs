@@ -72,9 +72,6 @@ fn lead(args: &Args, start: &Start, spec: &Spec, note: Option<String>) -> Result
 }
 
 fn print(record: &Record, store: &Store, format: Format) -> Result<()> {
-    match format {
-        Format::Json => output::json(&record_table::contract_object(record)),
-        Format::Csv => output::emit(&record_table::csv(std::slice::from_ref(record))),
-        Format::Table => output::emit(&show::text(record, store)),
-    }
+    let csv = || record_table::csv(std::slice::from_ref(record));
+    output::print(format, &record_table::contract_object(record), csv, || show::text(record, store))
 }

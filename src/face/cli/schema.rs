@@ -136,10 +136,6 @@ fn schema(kind: Kind) -> Result<Value> {
         may_lack(&mut schema, "Annotated", "samples");
         may_lack(&mut schema, "Instrumented", "steps_ms");
     }
-    if matches!(kind, Kind::Overlap) {
-        // the sum over ranks has no rank
-        may_lack(&mut schema, "RankOverlap", "rank");
-    }
     Ok(schema)
 }
 

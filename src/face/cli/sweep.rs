@@ -7,7 +7,7 @@ use super::gate;
 use super::interrupt::{INTERRUPTED, Patience};
 use super::output::{self, Format, FormatArgs};
 use super::progress::Progress;
-use super::record_printer::RecordPrinter;
+use super::record_table::RecordPrinter;
 use super::report;
 use crate::desk::{Gathered, Selection, Start};
 use base::error::{Error, Result};

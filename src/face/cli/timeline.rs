@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use super::filter::FilterArgs;
-use super::opening::OpenArgs;
+use super::select::OpenArgs;
 use super::select::SelectArgs;
 use super::{output, report};
 use crate::desk;
@@ -25,8 +25,8 @@ pub struct Args {
     #[arg(value_name = "BENEATH")]
     pub beneath: Option<String>,
     /// Write a figure (.svg or .png) instead of opening the workbench [default part: the middle decode step]
-    #[arg(long, value_name = "FILE")]
-    pub export: Option<PathBuf>,
+    #[arg(short, long, alias = "export", value_name = "FILE")]
+    pub output: Option<PathBuf>,
     #[command(flatten)]
     pub filter: FilterArgs,
     #[command(flatten)]
@@ -36,12 +36,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    if let Some(path) = &args.export {
+    if let Some(path) = &args.output {
         FileKind::check(path, &FileKind::FIGURES)?;
     } else if !std::io::stdout().is_terminal() {
         return Err(Error::input_help(
             "the timeline needs a terminal, and standard output is a file or a pipe",
-            "write a figure with --export FILE.svg, or numbers with `ladderscope overlap`",
+            "write a figure with -o FILE.svg, or numbers with `ladderscope overlap`",
         ));
     }
     let store = Store::open(&dir);
@@ -54,7 +54,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     traces.iter().for_each(report::part);
     let first = &traces[0].trace;
-    match &args.export {
+    match &args.output {
         Some(path) => {
             let (from, to) = args.select.window(first)?;
             let above = Stretch { trace: first, from_ns: from, to_ns: to };

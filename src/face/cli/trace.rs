@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::opening::OpenArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
+use super::select::OpenArgs;
 use crate::desk;
 use base::error::{Error, Result};
 use lab::store::Store;
@@ -65,11 +65,7 @@ fn convert(args: &ConvertArgs, store: &Store) -> Result<u8> {
         }
     };
     let converted = report(args, &trace, &target, &files);
-    match args.report.format {
-        Format::Json => output::json(&converted)?,
-        Format::Csv => output::emit(&rows(&converted).csv(Sourced::NoRuns))?,
-        Format::Table => output::emit(&output::aligned(&rows(&converted)))?,
-    }
+    output::table(args.report.format, &converted, &rows(&converted), Sourced::NoRuns)?;
     if args.report.format != Format::Json {
         converted.warnings.iter().for_each(|warning| report::warn(warning));
     }

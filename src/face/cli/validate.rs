@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::figure::LookArgs;
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs};
 use super::report;
 use base::error::Result;
 use base::text::counted;
@@ -35,17 +35,17 @@ pub struct Args {
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Also write a figure of the errors
-    #[arg(long, value_name = "FILE.svg|FILE.png")]
-    pub export: Option<PathBuf>,
+    #[arg(short, long, alias = "export", value_name = "FILE.svg|FILE.png")]
+    pub output: Option<PathBuf>,
     #[command(flatten)]
     pub look: LookArgs,
     #[command(flatten)]
-    pub output: FormatArgs,
+    pub format: FormatArgs,
 }
 
 pub fn run(args: &Args) -> Result<u8> {
     let look = args.look.options()?;
-    args.export.as_deref().map_or(Ok(()), check_format)?;
+    args.output.as_deref().map_or(Ok(()), check_format)?;
     let overrides =
         Overrides { hardware: args.hardware.clone(), stack: args.stack.clone(), set: args.set.clone() };
     let scores: Vec<Score> = match &args.csv {
@@ -55,14 +55,10 @@ pub fn run(args: &Args) -> Result<u8> {
             DataSet::named(&args.sets)?.iter().map(score).collect::<Result<_>>()?
         }
     };
-    match args.output.format {
-        Format::Json => {
-            output::json(&Printed { sets: scores.iter().map(PrintedSet::of).collect() })?;
-        }
-        Format::Csv => output::emit(&residuals(&scores).csv(Sourced::ByRow))?,
-        Format::Table => output::emit(&text(&scores))?,
-    }
-    if let Some(path) = &args.export {
+    let printed = Printed { sets: scores.iter().map(PrintedSet::of).collect() };
+    let csv = || residuals(&scores).csv(Sourced::ByRow);
+    output::print(args.format.format, &printed, csv, || text(&scores))?;
+    if let Some(path) = &args.output {
         let figure = validation_figure(&scores, &look)?;
         figure.save(path)?;
         report::note(&format!("wrote {}: {}", path.display(), figure.title()));

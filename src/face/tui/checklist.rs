@@ -2,7 +2,7 @@
 
 use super::overlay::{Overlay, whole_body};
 use super::prelude::*;
-use super::state::Placed;
+use super::screen::Placed;
 use super::widgets::field::Typed;
 use base::text::folded;
 

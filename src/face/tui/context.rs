@@ -10,11 +10,11 @@ use super::config::Themes;
 use super::keymap::Keymap;
 use super::layout;
 use super::message::Ended;
-use super::mouse::Press;
 use super::overlay::{Folder, Overlay};
 use super::prelude::*;
 use super::scope::Scope;
 use super::task::Tasks;
+use super::update::Press;
 use lab::sweep::{Choice, Experiment, SweepEvent};
 use table::{Record, Spec};
 

@@ -1,21 +1,31 @@
-//! Figures exported by screens: the same as from the command line, including provenance.
+//! Figures, the same as from the command line, including provenance: those that screens export, and figures for papers,
+//! requested from the palette (kind, size, file; the kind that suits the screen and its selection first). They are drawn
+//! and written in the background, and displayed if the terminal supports pictures.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::ValueEnum;
+
+use super::pictures::{Picture, Pictures, Way};
 use super::prelude::*;
-use crate::desk::{Stores, export};
+use super::screens::timeline::state::TraceIndex;
+use super::texts::PictureView;
+use crate::desk::figure::{Kind, Wanted};
+use crate::desk::{Stores, export, files};
+use base::error::{Error, Result};
 use study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
-use study::plot::ProvenanceSummary;
+use study::plot::{self, Figure, Options, Part, ProvenanceSummary, Size};
+use table::Record;
 
 /// Runs directory and its contents, for drawing on a background thread.
-struct Source {
+struct StoredRuns {
     dir: PathBuf,
     stored: Option<Arc<Snapshot>>,
 }
 
-impl Source {
+impl StoredRuns {
     fn of(cx: &Context) -> Self {
         Self { dir: cx.dir.clone(), stored: cx.stored.clone() }
     }
@@ -33,7 +43,7 @@ impl Source {
 }
 
 pub fn pareto(cx: &Context, points: Vec<ParetoPoint>, axes: Axes, others: Vec<OverlayPoint>) -> Export {
-    let source = Source::of(cx);
+    let source = StoredRuns::of(cx);
     Export::new(move |path| {
         let runs = points.iter().map(|point| point.run.as_str());
         export::pareto(path, &points, axes, &others, || source.provenance(runs))
@@ -41,9 +51,224 @@ pub fn pareto(cx: &Context, points: Vec<ParetoPoint>, axes: Axes, others: Vec<Ov
 }
 
 pub fn comparison(cx: &Context, report: ComparisonReport) -> Export {
-    let source = Source::of(cx);
+    let source = StoredRuns::of(cx);
     Export::new(move |path| {
         let runs = report.pairs.iter().flat_map(|pair| [&pair.run, &pair.baseline_run]);
         export::comparison(path, &report, || source.provenance(runs.map(String::as_str)))
     })
+}
+
+/// Kitty image id of figures; they are drawn above the plot.
+const KITTY_ID: u32 = 0x006c_6165;
+
+#[derive(Clone, Debug, Default)]
+pub struct Subject {
+    pub kind: Option<Kind>,
+    /// Runs shown, whose cells are drawn with all rounds. `None`: the experiment of the selected run, or
+    /// all stored runs if it has none.
+    pub runs: Option<Vec<String>>,
+    pub axes: Axes,
+    pub others: Vec<OverlayPoint>,
+}
+
+#[derive(Clone)]
+struct FigureSource {
+    subject: Subject,
+    stored: Arc<Snapshot>,
+    dir: PathBuf,
+    /// Selected run, else the newest.
+    near: Option<String>,
+    traces: Vec<Arc<TraceIndex>>,
+    pictures: Pictures,
+    cell: Option<(u16, u16)>,
+    room: Rect,
+}
+
+impl FigureSource {
+    fn of(state: &State) -> Option<Self> {
+        let cx = &state.cx;
+        let screen = state.screen(cx.tab);
+        let stored = cx.stored.clone()?;
+        let newest = || stored.records.iter().max_by(|a, b| a.created.cmp(&b.created));
+        let selection = screen.selection(cx);
+        let near = selection.run.map(|selected| selected.run);
+        let mut subject = selection.figure;
+        let view = state.timeline.view.as_ref().filter(|_| cx.tab == Tab::Timeline);
+        let panes = view.into_iter().flat_map(|view| &view.panes);
+        let traces: Vec<Arc<TraceIndex>> = panes.map(|pane| pane.index.clone()).collect();
+        if view.is_some() {
+            subject.kind = Some(Kind::Overlap);
+        }
+        // a trace of a stored run was opened by its id
+        let is_stored = |name: &String| stored.records.iter().any(|record| record.run == *name);
+        let near =
+            near.or_else(|| traces.iter().filter_map(|trace| trace.opened.clone()).find(is_stored));
+        Some(Self {
+            near: near.or_else(|| newest().map(|record| record.run.clone())),
+            traces,
+            subject,
+            dir: cx.dir.clone(),
+            pictures: state.pareto.pictures,
+            cell: cx.cell_pixels,
+            room: inside(inside(cx.body())),
+            stored,
+        })
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        let all = Kind::value_variants().iter().copied();
+        let first = self.subject.kind;
+        first.into_iter().chain(all.filter(|kind| Some(*kind) != first)).collect()
+    }
+
+    fn words(&self) -> String {
+        let runs = match (&self.subject.runs, self.experiment()) {
+            (Some(runs), _) => format!("the {} shown", counted(runs.len(), "run")),
+            (None, Some(name)) => format!("experiment {name}"),
+            (None, None) => "the stored runs".into(),
+        };
+        match self.traces.len() {
+            0 => runs,
+            traces => format!("the {} shown; other figures of {runs}", counted(traces, "trace")),
+        }
+    }
+
+    fn experiment(&self) -> Option<&str> {
+        let near = self.near.as_ref()?;
+        let record = self.stored.records.iter().find(|record| record.run == *near)?;
+        record.experiment.as_deref()
+    }
+
+    /// Records to draw: all rounds of the shown runs' cells, else the selected run's experiment.
+    fn records(&self) -> Vec<Record> {
+        let all = self.stored.records.iter();
+        let Some(runs) = &self.subject.runs else {
+            let experiment = self.experiment();
+            let of =
+                |record: &&Record| experiment.is_none() || record.experiment.as_deref() == experiment;
+            return all.filter(of).cloned().collect();
+        };
+        let runs: HashSet<&str> = runs.iter().map(String::as_str).collect();
+        let shown = all.clone().filter(|record| runs.contains(record.run.as_str()));
+        let cells: HashSet<String> = shown.map(|record| record.spec.key()).collect();
+        all.filter(|record| cells.contains(&record.spec.key())).cloned().collect()
+    }
+
+    /// Draws the figure; also returns notes for the user.
+    fn draw(&self, kind: Kind, size: Size) -> Result<(Figure, Vec<String>)> {
+        let options = Options { size, ..Options::default() };
+        options.check()?;
+        let overlay = self.subject.others.clone();
+        let (axes, near) = (self.subject.axes, self.near.clone());
+        let wanted = Wanted { kind, options, axes, overlay, part: Part::default(), near };
+        if kind == Kind::Overlap && !self.traces.is_empty() {
+            let traces: Vec<_> = self.traces.iter().map(|index| &index.trace).collect();
+            let provenance = ProvenanceSummary::of_traces(traces.iter().copied());
+            return Ok((wanted.of_traces(&traces, &provenance)?, Vec::new()));
+        }
+        let drawn = wanted.of_records(self.records(), &Stores::named(&[], &self.dir))?;
+        Ok((drawn.figure, drawn.notes))
+    }
+
+    /// Renders the figure for the terminal at the largest size that fits; `None` if pictures are
+    /// unsupported or off.
+    fn picture(&self, figure: &Figure) -> Option<Picture> {
+        let kind = self.pictures.kind.filter(|_| self.pictures.on)?;
+        let way = Way { kind, tmux: self.pictures.tmux, id: KITTY_ID };
+        // the file is written; failing to display it is not an error
+        Picture::of_figure(figure, (self.room.width, self.room.height), self.cell, way).ok()
+    }
+}
+
+pub fn ask(state: &mut State) {
+    let Some(source) = FigureSource::of(state) else {
+        return state.cx.inform("the stored runs are not read yet");
+    };
+    let kinds = source.kinds();
+    let title = format!("figure of {}", source.words());
+    let lines = kinds.iter().map(|kind| kind.words()).collect();
+    let pick = Pick::new(
+        title,
+        lines,
+        |_, _| None,
+        move |state, chosen| {
+            let Chosen::Line(at) = chosen else { return };
+            if let Some(kind) = kinds.get(at) {
+                ask_size(state, source, *kind);
+            }
+        },
+    );
+    state.cx.lay(pick);
+}
+
+/// Common figure widths in papers: name and description.
+const SIZES: [(&str, &str); 2] = [
+    ("column", "3.33 inches wide: a column of two"),
+    ("page", "6.9 inches wide: both columns, or the text of one"),
+];
+
+fn ask_size(state: &mut State, source: FigureSource, kind: Kind) {
+    let title = format!("size of the {} figure: or type inches, 3.3x2.5", kind.words().0);
+    let lines = SIZES.map(|(name, about)| (name.to_owned(), about.to_owned())).into();
+    let literal = |typed: &str, nothing_matches: bool| {
+        let typed = typed.trim();
+        let digit = typed.starts_with(|c: char| c.is_ascii_digit());
+        (nothing_matches && digit).then(|| match typed.parse::<Size>() {
+            Ok(_) => format!("Enter takes {typed} inches"),
+            Err(error) => error.to_string(),
+        })
+    };
+    state.cx.lay(Pick::new(title, lines, literal, move |state, chosen| {
+        let text = match chosen {
+            Chosen::Line(at) => SIZES.get(at).map_or("page", |size| size.0).to_owned(),
+            Chosen::Text(typed) => typed.trim().to_owned(),
+        };
+        match text.parse::<Size>() {
+            Ok(size) => ask_file(&mut state.cx, source, kind, size),
+            Err(error) => state.cx.inform(error.to_string()),
+        }
+    }));
+}
+
+fn ask_file(cx: &mut Context, source: FigureSource, kind: Kind, size: Size) {
+    let (name, _) = kind.words();
+    let path = source.dir.join("exports").join(format!("{name}.svg"));
+    let hint = "the ending decides: .svg or .png; nothing is overwritten";
+    cx.ask_line(Prompt::new(
+        format!("{name} figure to"),
+        hint.into(),
+        path.display().to_string(),
+        Completing::Nothing,
+        Box::new(move |state, typed| {
+            let path = files::expanded(typed.trim());
+            plot::check_format(&path).map_err(|error| super::format::error(&error))?;
+            write(&mut state.cx, source.clone(), kind, size, path);
+            Ok(())
+        }),
+    ));
+}
+
+/// Draws and writes the figure in the background, then reports the path and displays it.
+fn write(cx: &mut Context, source: FigureSource, kind: Kind, size: Size, path: PathBuf) {
+    cx.inform(format!("drawing the {} figure…", kind.words().0));
+    let work = move |_: &_| {
+        let (figure, notes) = source.draw(kind, size)?;
+        let path = export::write_free(path, |path: &Path| figure.save(path))?;
+        let picture = source.picture(&figure);
+        Ok::<_, Error>((path, figure.title().to_owned(), notes, picture))
+    };
+    // a separate slot per figure keeps one from making another stale
+    let slot = usize::try_from(cx.now_ms).unwrap_or_default();
+    cx.ask_own(("figure", slot), work, move |written, cx| {
+        let Some((path, title, notes, picture)) = cx.told(written) else { return };
+        let told = [vec![format!("written: {}: {title}", path.display())], notes].concat();
+        cx.inform(told.join("; "));
+        // an overlay opened in the meantime is not interrupted
+        if let Some(picture) = picture.filter(|_| cx.overlays.is_empty()) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            // the footer shows the written path meanwhile
+            let title = format!("{name}: Esc closes");
+            cx.lay(PictureView { title, picture });
+        }
+    });
 }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::action::{Action, Binding, DIGITS, EVERYWHERE, MOVING, Row};
-use super::state::Tab;
+use super::screen::Tab;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {

@@ -12,7 +12,10 @@ use super::prelude::*;
 use super::widgets::paint;
 
 /// Smallest supported window (columns, rows).
-pub const SMALLEST: (u16, u16) = (80, 24);
+pub const SMALLEST: (u16, u16) = (60, 16);
+
+/// Least columns for the titles of all tabs and the progress of a sweep.
+const ALL_TITLES: u16 = 80;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Regions {
@@ -51,15 +54,20 @@ pub fn regions_of(size: (u16, u16)) -> Option<Regions> {
     })
 }
 
-/// Tabs with their first column and width.
-pub fn tabs() -> impl Iterator<Item = (Tab, u16, u16)> {
+/// Tabs with their label and first column: `1 experiments`. In a narrow window only the current tab has its
+/// title.
+pub fn tabs(cx: &Context) -> impl Iterator<Item = (Tab, String, u16)> + use<> {
+    let (titles, current) = (cx.size.0 >= ALL_TITLES, cx.tab);
     let mut x = 0;
     Tab::ALL.into_iter().map(move |tab| {
-        // ` 1 experiments`: seven tabs plus the sweep progress fit into 80 columns
-        let width = tab.title().len() as u16 + 3;
+        let number = tab as usize + 1;
+        let label = match titles || tab == current {
+            true => format!(" {number} {}", tab.title()),
+            false => format!(" {number} "),
+        };
         let at = x;
-        x += width;
-        (tab, at, width)
+        x += label.len() as u16;
+        (tab, label, at)
     })
 }
 

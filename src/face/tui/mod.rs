@@ -7,9 +7,9 @@
 //! context   state shared by all screens, and their ways to reach outside
 //! task      background questions and stale answers
 //! scope     filter shared by the screens, and the experiment that results open on
-//! overlay   trait of overlays ([`overlay::Overlay`])
-//! pick      searchable picker; palette, opener: pickers for actions, runs and files
-//! checklist items to show or hide; prompt: text input, yes or no; texts: help, texts, pictures
+//! overlay   trait of overlays ([`overlay::Overlay`]); text input, yes or no
+//! pick      searchable picker, also of actions (the palette), runs and files
+//! checklist items to show or hide; texts: help, texts, pictures
 //! effects   executes effects: question threads, the store's worker, the sweep, the terminal
 //! view      draws the tabs, the screen, the footer, the overlays
 //! ```
@@ -63,22 +63,15 @@ mod keymap;
 mod layout;
 mod memory;
 mod message;
-mod mouse;
-mod opener;
 mod overlay;
-mod palette;
-mod paper;
 mod pick;
 mod pictures;
-mod prelude;
 mod preview;
-mod prompt;
 mod scope;
 mod screen;
 mod screens;
 mod screenshot;
 mod snapshot;
-mod state;
 mod task;
 mod terminal;
 mod texts;
@@ -87,6 +80,35 @@ mod trainings;
 mod update;
 mod view;
 mod widgets;
+
+/// Common imports of screens, overlays and widgets.
+mod prelude {
+    pub use crossterm::event::{KeyCode, KeyEvent};
+    pub use ratatui::buffer::Buffer;
+    pub use ratatui::layout::{Position, Rect};
+    pub use ratatui::style::{Modifier, Style};
+    pub use unicode_width::UnicodeWidthStr;
+
+    pub(super) use super::action::acts;
+    pub use super::context::{Context, Opening, Request, SelectedRun};
+    pub use super::figures::Subject;
+    pub use super::format::{cut, digits, ns, percent};
+    pub use super::layout::{centered, cut_bottom, cut_left, cut_top, inside};
+    pub use super::message::{Effect, StoreTask};
+    pub use super::overlay::{Completing, Prompt};
+    pub use super::pick::{Chosen, Pick};
+    pub use super::screen::{
+        Acts, Command, Export, FileKind, Hints, Input, Kept, NO_COMMAND, News, Pointer, PointerKind,
+        Screen, ScreenList, ScreenStatus, Selection,
+    };
+    pub use super::screen::{State, Tab};
+    pub use super::snapshot::Snapshot;
+    pub use super::theme::{Role, Theme};
+    pub use super::widgets::field::FilterBox;
+    pub use super::widgets::list::{List, next_of};
+    pub use super::widgets::paint::{empty, frame, line, popup, put, select, wrap};
+    pub use base::text::counted;
+}
 
 #[cfg(test)]
 mod tests;

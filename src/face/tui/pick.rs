@@ -1,18 +1,26 @@
-//! Searchable picker. Input matches names fuzzily; for stored runs it is a filter expression; for files
-//! it is a path whose folder is listed. The search runs once per change, not per frame.
+//! Searchable picker, and the pickers of the workbench: the palette (usable actions with their shortcuts), themes, stored
+//! runs, trace files. Input matches names fuzzily; for stored runs it is a filter expression; for files it is a path
+//! whose folder is listed. The search runs once per change, not per frame.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
 
+use super::action::Action;
+use super::context::{Context, Opening, Request};
+use super::keymap::{Bound, Keymap, Scope};
 use super::overlay::{Folder, Overlay, whole_body};
 use super::prelude::*;
+use super::update::act;
 use super::widgets::field::Field;
 use super::widgets::list::PAGE;
+use crate::desk::files;
 use crate::desk::files::folder_of;
 use base::text::folded;
 use study::analysis::filter::{Filter, complete};
+use table::Record;
 
 pub struct Pick {
     pub title: String,
@@ -355,9 +363,173 @@ fn by_letters(lines: &[(String, String)], typed: &str) -> Vec<usize> {
     whole
 }
 
+/// Bindings usable on a screen, its own first.
+pub fn usable(keys: &Keymap, tab: Tab) -> impl Iterator<Item = &Bound> {
+    keys.all()
+        .iter()
+        .filter(move |b| b.holds_on(tab) && !matches!(b.action, Action::Palette | Action::Close))
+        // drop global bindings whose keys the screen uses itself
+        .filter(move |b| b.scope != Scope::Anywhere || !hidden(keys, tab, b))
+}
+
+/// True if the screen overrides every key of a global binding.
+fn hidden(keys: &Keymap, tab: Tab, bound: &Bound) -> bool {
+    !bound.keys.is_empty() && bound.keys.iter().all(|k| keys.is_taken(tab, *k))
+}
+
+/// Path of a trace file, with or without a leading `open`; `None` for search words.
+fn path(typed: &str) -> Option<String> {
+    let typed = typed.trim_start();
+    let path = typed.strip_prefix("open ").unwrap_or(typed);
+    looks_like_path(path).then(|| clean(path))
+}
+
+impl Context {
+    pub fn type_into_palette(&mut self, text: &str) {
+        let bounds: Vec<&Bound> = usable(&self.keys, self.tab).collect();
+        let actions: Vec<Action> = bounds.iter().map(|bound| bound.action).collect();
+        let lines = bounds.iter().map(|bound| (bound.row.name.to_owned(), bound.label())).collect();
+        let literal = |typed: &str, _| Some(format!("Enter opens {}", path(typed)?));
+        let pick = Pick::new("palette", lines, literal, move |state, chosen| match chosen {
+            Chosen::Line(at) => actions.get(at).into_iter().for_each(|action| act(state, *action)),
+            Chosen::Text(typed) => {
+                if let Some(path) = path(&typed) {
+                    state.cx.request(Request::OpenPath(path, Opening::Alone(None)));
+                }
+            }
+        });
+        self.lay(pick.typed(text));
+    }
+
+    /// Opens the theme picker; the choice is saved for the next session.
+    pub fn pick_theme(&mut self) {
+        let names = self.themes.names();
+        let shown = self.chosen_theme.clone().unwrap_or_else(|| self.themes.setting.clone());
+        let about = |name: &String| match (*name == shown, *name == self.themes.setting) {
+            (true, _) => "shown now",
+            (false, true) => "of the settings",
+            (false, false) => "",
+        };
+        let lines = names.iter().map(|name| (name.clone(), about(name).to_owned())).collect();
+        let pick = Pick::new(
+            "theme",
+            lines,
+            |_, _| None,
+            move |state, chosen| {
+                let Chosen::Line(at) = chosen else { return };
+                if let Some(name) = names.get(at) {
+                    state.cx.take_theme(name.clone());
+                }
+            },
+        );
+        self.lay(pick);
+    }
+
+    /// Applies a theme by name; ignores unknown names.
+    pub fn take_theme(&mut self, name: String) {
+        if let Some(theme) = self.themes.of(&name) {
+            self.theme = theme;
+            self.chosen_theme = (name != self.themes.setting).then_some(name);
+        }
+    }
+}
+
+const RECENT: usize = 20;
+
+const FILES: &str = "open a trace: a path lists its folder";
+const RUNS: &str = "open a run: a filter, or the path of a trace";
+
+impl Context {
+    pub fn pick_file(&mut self, typed: &str, opening: Opening) {
+        let before = |path: &String| (path.clone(), "opened before".to_owned());
+        let lines: Vec<(String, String)> = self.recent.iter().map(before).collect();
+        self.lay(pick(FILES, lines, opening).searched_by(Search::Paths).typed(&clean(typed)));
+        let runs = self.dir.clone();
+        self.ask_own(
+            "near",
+            move |_| Ok(files::near(Path::new("."), &runs)),
+            |found, cx| {
+                let found = found.unwrap_or_default().into_iter();
+                let lines = found.map(|file| (file.path, file.about)).collect();
+                if let Some(pick) = cx.top_mut::<Pick>().filter(|pick| pick.title == FILES) {
+                    pick.add(lines);
+                }
+            },
+        );
+    }
+
+    /// Opens a picker for stored runs that also accepts a file path.
+    pub fn pick_run(&mut self, opening: Opening) {
+        let Some(stored) = self.stored.clone() else { return self.pick_file("", opening) };
+        let lines = stored.records.iter().map(|record| (record.run.clone(), told(record))).collect();
+        self.lay(pick(RUNS, lines, opening).searched_by(Search::Runs(stored)));
+    }
+
+    fn open_named(&mut self, name: String, opening: Opening) {
+        let run = self.stored.as_ref().is_some_and(|stored| stored.find(&name).is_some());
+        self.request(match run {
+            true => Request::OpenRuns { runs: vec![name], opening },
+            false => Request::OpenPath(name, opening),
+        });
+    }
+
+    /// Adds a file to the recent list; ignores run ids.
+    pub fn opened(&mut self, source: String) {
+        if !looks_like_path(&source) {
+            return;
+        }
+        self.recent.retain(|known| *known != source);
+        self.recent.insert(0, source);
+        self.recent.truncate(RECENT);
+    }
+}
+
+fn pick(title: &str, lines: Vec<(String, String)>, opening: Opening) -> Pick {
+    let literal = move |text: &str, nothing| meant(text, nothing, opening);
+    Pick::new(title, lines, literal, move |state, chosen| {
+        if let Chosen::Text(name) = chosen {
+            state.cx.open_named(clean(&name), opening);
+        }
+    })
+}
+
+fn told(record: &Record) -> String {
+    let failed = if record.metrics.is_some() { "" } else { record.status.as_str() };
+    let words = [&record.spec.label(), &record.spec.model, record.provenance.as_str(), failed];
+    words.join("  ").trim_end().to_owned()
+}
+
+/// Describes what Enter does with the typed text when no entry matches.
+fn meant(text: &str, nothing_matches: bool, opening: Opening) -> Option<String> {
+    let below = if opening == Opening::Beneath { " beneath the trace shown" } else { "" };
+    let text = clean(text);
+    (nothing_matches && !text.is_empty()).then(|| format!("Enter opens {text}{below}"))
+}
+
+pub fn looks_like_path(text: &str) -> bool {
+    let text = text.trim();
+    let name = text.rsplit('/').next().unwrap_or(text);
+    text.starts_with(['/', '~', '\'', '"'])
+        || text.contains('/')
+        || name.rsplit_once('.').is_some_and(|(stem, end)| !stem.is_empty() && !end.is_empty())
+}
+
+/// Normalizes a path dropped by a terminal: removes quotes, escaped spaces and `file://`.
+pub fn clean(text: &str) -> String {
+    let text = text.trim();
+    for quote in ['\'', '"'] {
+        if let Some(inner) = text.strip_prefix(quote) {
+            return inner.strip_suffix(quote).unwrap_or(inner).into();
+        }
+    }
+    text.strip_prefix("file://").unwrap_or(text).replace("\\ ", " ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::face::tui::screens::{experiments, runs, timeline};
+    use crate::face::tui::theme::Theme;
 
     #[test]
     fn what_begins_as_typed_comes_first() {
@@ -366,5 +538,51 @@ mod tests {
         assert_eq!(by_letters(&lines, "runs"), [2, 0]);
         assert_eq!(by_letters(&lines, "r"), [2, 3, 0, 1], "then by how well letters fit");
         assert_eq!(by_letters(&lines, "rwr"), [3], "no name holds these together");
+    }
+
+    fn first(tab: Tab, typed: &str) -> Option<Action> {
+        let mut cx = Context::new("runs".into(), Theme::new(true), (80, 24));
+        cx.tab = tab;
+        cx.type_into_palette(typed);
+        let at = *cx.top::<Pick>()?.found().first()?;
+        usable(&Keymap::default(), tab).nth(at).map(|bound| bound.action)
+    }
+
+    #[test]
+    fn a_few_letters_find_an_action() {
+        assert_eq!(
+            first(Tab::Timeline, "undo"),
+            Some(Action::of::<timeline::Timeline>(timeline::Act::Undo))
+        );
+        assert_eq!(first(Tab::Runs, "rvrs"), Some(Action::of::<runs::Runs>(runs::Act::SortReverse)));
+        assert_eq!(first(Tab::Runs, "undo zoom"), None, "not on this screen");
+        assert_eq!(first(Tab::Runs, "qqqq"), None);
+    }
+
+    #[test]
+    fn without_a_query_the_screen_comes_first() {
+        let map = Keymap::default();
+        let all: Vec<&Bound> = usable(&map, Tab::Experiments).collect();
+        assert_eq!(all[0].action, Action::of::<experiments::Experiments>(experiments::Act::Run));
+        assert!(all.iter().any(|b| b.action == Action::Quit));
+    }
+
+    #[test]
+    fn paths_are_told_from_words() {
+        for path in
+            ["/tmp/a.parquet", "'/tmp/a b.json' ", "a/b", "~/x", "trace.json.gz", "file:///tmp/x.sqlite"]
+        {
+            assert!(looks_like_path(path), "{path}");
+        }
+        for words in ["undo", "open the run", "20260102-0304-1", ""] {
+            assert!(!looks_like_path(words), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_cleaned_of_what_terminals_put_round_it() {
+        assert_eq!(clean("'/tmp/a b.json' "), "/tmp/a b.json");
+        assert_eq!(clean("/tmp/a\\ b.json"), "/tmp/a b.json");
+        assert_eq!(clean("file:///tmp/x.sqlite"), "/tmp/x.sqlite");
     }
 }

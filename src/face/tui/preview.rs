@@ -8,7 +8,7 @@ use crossterm::event::KeyModifiers;
 use super::message::Message;
 use super::prelude::*;
 use super::screens::timeline::state::TraceIndex;
-use super::screens::timeline::state::overview::Overview;
+use super::screens::timeline::state::measure::Overview;
 use super::{update, view};
 use table::Record;
 use trace::Trace;

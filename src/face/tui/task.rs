@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::format;
 use super::prelude::*;
-use super::state::Placed;
+use super::screen::Placed;
 use base::error::Result;
 use base::panic::caught;
 

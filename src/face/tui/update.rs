@@ -1,25 +1,16 @@
-//! `update(state, message) -> effects`: all state changes. Pure: no clock, files or threads; side
-//! effects are returned.
+//! `update(state, message) -> effects`: all state changes. Pure: no clock, files or threads; side effects are returned.
 
 use std::sync::Arc;
 
-use crossterm::event::{KeyEventKind, KeyModifiers};
+use crossterm::event::{KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use super::action::Action;
-use super::conversions;
-use super::export;
-use super::format;
-use super::layout;
 use super::message::Message;
-use super::mouse;
-use super::opener::looks_like_path;
-use super::overlay;
-use super::paper;
+use super::pick::looks_like_path;
 use super::prelude::*;
-use super::scope;
 use super::texts::{Help, TextView};
-use super::trainings;
 use super::widgets::field::first_line;
+use super::{conversions, export, figures, format, layout, overlay, scope, trainings};
 
 /// Requests a read of everything shown, at startup or on reload.
 pub fn begin(state: &mut State) {
@@ -47,7 +38,7 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Key(key) => press(state, key),
         // the window is too small to show a target
         Message::Mouse(_) | Message::Paste(_) if layout::regions_of(state.cx.size).is_none() => {}
-        Message::Mouse(event) => mouse::handle(state, event),
+        Message::Mouse(event) => handle_mouse(state, event),
         Message::Paste(text) => paste(state, &text),
         Message::Terminate => leave(state),
         // handled by the event loop
@@ -165,7 +156,7 @@ pub fn act(state: &mut State, action: Action) {
         Action::Last => step(state, isize::MAX / 2),
         Action::Reload => begin(state),
         Action::Export => export::ask(state, true),
-        Action::Figure => paper::ask(state),
+        Action::Figure => figures::ask(state),
         Action::Picture => export::ask(state, false),
         Action::Conversions => conversions::open(cx),
         Action::Trainings => trainings::open(cx),
@@ -262,4 +253,99 @@ fn settle(state: &mut State) {
         shown.list.fit(shown.len, usize::from(shown.area.height));
     }
     screen.settle(body, cx);
+}
+
+const NOTCH: isize = 3;
+
+/// Maximum interval between the clicks of a double click.
+const DOUBLE_CLICK_MS: u64 = 400;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Press {
+    pub at: Position,
+    /// Time of the press, in ms since the workbench was opened.
+    pub ms: u64,
+    /// True if the mouse moved with the button down.
+    pub dragged: bool,
+}
+
+fn handle_mouse(state: &mut State, event: MouseEvent) {
+    let at = Position::new(event.column, event.row);
+    let kind = match event.kind {
+        MouseEventKind::ScrollUp => PointerKind::Wheel(-1),
+        MouseEventKind::ScrollDown => PointerKind::Wheel(1),
+        MouseEventKind::ScrollLeft => PointerKind::WheelSideways(-1),
+        MouseEventKind::ScrollRight => PointerKind::WheelSideways(1),
+        MouseEventKind::Down(MouseButton::Left) => {
+            let now = state.cx.now_ms;
+            let before = state.cx.press.replace(Press { at, ms: now, dragged: false });
+            let again = before.is_some_and(|b| {
+                b.at == at && !b.dragged && now.saturating_sub(b.ms) <= DOUBLE_CLICK_MS
+            });
+            if again { PointerKind::DoubleClick } else { PointerKind::Click }
+        }
+        MouseEventKind::Drag(MouseButton::Left) => {
+            let Some(press) = &mut state.cx.press else { return };
+            press.dragged = true;
+            PointerKind::Drag(press.at)
+        }
+        MouseEventKind::Up(MouseButton::Left) => match state.cx.press {
+            Some(press) if press.dragged => PointerKind::Drop(press.at),
+            _ => return,
+        },
+        _ => return,
+    };
+    let shift = event.modifiers.contains(KeyModifiers::SHIFT);
+    point(state, Pointer { kind, at, shift });
+}
+
+fn point(state: &mut State, event: Pointer) {
+    if let Some(top) = state.cx.overlays.last_mut() {
+        match event.kind {
+            PointerKind::Click if top.closes_on_click() => drop(state.cx.overlays.pop()),
+            PointerKind::Wheel(notches) => top.scroll(notches * NOTCH),
+            _ => {}
+        }
+        return;
+    }
+    let Some(regions) = layout::regions(&state.cx) else { return };
+    let clicked = matches!(event.kind, PointerKind::Click | PointerKind::DoubleClick);
+    if clicked && regions.tabs.contains(event.at) {
+        let on = |(_, label, x): &(_, String, u16)| (*x..*x + label.len() as u16).contains(&event.at.x);
+        if let Some((tab, ..)) = layout::tabs(&state.cx).find(on) {
+            state.cx.tab = tab;
+        }
+        return;
+    }
+    let (screen, cx) = state.split(state.cx.tab);
+    if clicked
+        && regions.body.contains(event.at)
+        && screen.filter().is_some_and(|filter| std::mem::take(&mut filter.typing))
+    {
+        screen.input(Input::Narrow, cx);
+    }
+    // a drag that leaves the body still receives its release
+    let dragging = matches!(event.kind, PointerKind::Drag(_) | PointerKind::Drop(_));
+    let inside = dragging || regions.body.contains(event.at);
+    if inside && screen.input(Input::Mouse(regions.body, event), cx) {
+        return;
+    }
+    match event.kind {
+        PointerKind::Wheel(notches) => step(state, notches * NOTCH),
+        PointerKind::Click | PointerKind::DoubleClick => {
+            let Some(shown) = screen.list(regions.body) else { return };
+            let row = shown.list.offset + usize::from(event.at.y.saturating_sub(shown.area.y));
+            if !shown.area.contains(event.at) || row >= shown.len {
+                return;
+            }
+            shown.list.selected = row;
+            // a double click runs the screen's main action, however Enter is bound
+            if event.kind == PointerKind::DoubleClick
+                && let Some(action) = cx.keys.main_action(cx.tab)
+            {
+                act(state, action);
+            }
+        }
+        _ => {}
+    }
 }

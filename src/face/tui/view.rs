@@ -57,8 +57,7 @@ pub fn draw_without_overlays(buf: &mut Buffer, state: &State) {
 fn draw_tabs(buf: &mut Buffer, area: Rect, state: &State) {
     let theme = state.cx.theme;
     let mut end = area.x;
-    for (tab, x, _) in tabs() {
-        let text = format!(" {} {}", tab as usize + 1, tab.title());
+    for (tab, text, x) in tabs(&state.cx) {
         let role = if tab == state.cx.tab { Role::Selected } else { Role::Text };
         end = paint::put(buf, area, area.x + x, area.y, &text, theme.style(role));
     }

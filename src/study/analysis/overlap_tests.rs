@@ -86,10 +86,10 @@ fn cases_on_paper() {
             let json = serde_json::to_value(rank).unwrap();
             for (column, expected) in expected {
                 let actual = json[column].as_f64();
-                assert_eq!(actual, Some(*expected), "{name}: {column} of rank {}", rank.rank);
+                assert_eq!(actual, Some(*expected), "{name}: {column} of rank {:?}", rank.rank);
             }
             let pct_is_null = !expected.contains_key("overlap_pct");
-            assert_eq!(rank.overlap_pct.is_none(), pct_is_null, "{name}: rank {}", rank.rank);
+            assert_eq!(rank.overlap_pct.is_none(), pct_is_null, "{name}: rank {:?}", rank.rank);
         }
         for (at, expected) in case.expect.idle.iter().flatten().enumerate() {
             let idle = serde_json::to_value(&trace_report(&trace, &selection).idle[at]).unwrap();
@@ -277,12 +277,12 @@ proptest! {
     #[test]
     fn every_number_agrees_with_a_grid(trace in mixed(), cut in (0i64..300, 300i64..700)) {
         for rank in overlap(&trace, &Selection::default()).ranks {
-            prop_assert_eq!(rank.exact, grid(&trace, rank.rank, (0, 800)));
+            prop_assert_eq!(rank.exact, grid(&trace, rank.rank.unwrap(), (0, 800)));
         }
         let origin = origin_ns(&trace);
         let window = Selection { from_ns: Some(cut.0), to_ns: Some(cut.1), ..Selection::default() };
         for rank in overlap(&trace, &window).ranks {
-            prop_assert_eq!(rank.exact, grid(&trace, rank.rank, (origin + cut.0, origin + cut.1)));
+            prop_assert_eq!(rank.exact, grid(&trace, rank.rank.unwrap(), (origin + cut.0, origin + cut.1)));
         }
     }
 

@@ -212,7 +212,7 @@ fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
     if all == 0 {
         return Err(Error::input_help(
             format!("{name}: the operations have no layer numbers"),
-            "for an imported trace, use ladderscope timeline TRACE --export FILE.svg",
+            "for an imported trace, use ladderscope timeline TRACE -o FILE.svg",
         ));
     }
     let count = part.layers.clamp(1, all);
@@ -242,7 +242,7 @@ fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
         ..Selection::default()
     };
     let report = overlap(trace, &selection);
-    let says = match report.ranks.iter().find(|rank| rank.rank == part.rank) {
+    let says = match report.ranks.iter().find(|rank| rank.rank == Some(part.rank)) {
         Some(rank) => {
             let (step, comm, exposed) =
                 (rank.span_us / 1e3, rank.comm_us / 1e3, rank.exposed_comm_us / 1e3);

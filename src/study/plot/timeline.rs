@@ -52,7 +52,7 @@ impl<'a> Part<'a> {
         let report = overlap(trace, &selection);
         let origin = origin_ns(trace);
         let window = (origin.saturating_add(from_ns), origin.saturating_add(to_ns));
-        let all: Vec<u32> = report.ranks.iter().map(|rank| rank.rank).collect();
+        let all: Vec<u32> = report.ranks.iter().filter_map(|rank| rank.rank).collect();
         let rows = lanes::rows(trace, window);
         let mut ranks = lanes::classes(&rows, &all);
         let folded = ranks.len() < all.len();

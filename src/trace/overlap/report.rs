@@ -18,8 +18,9 @@ use table::{Overlap, Provenance, overlap_pct};
 /// intervals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct RankOverlap {
-    /// Rank number, starting at 0.
-    pub rank: u32,
+    /// Rank number, starting at 0; absent for the sum over ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
     /// Busy time of the comm lane.
     pub comm_us: f64,
     /// Busy time of the compute lane.
@@ -89,7 +90,7 @@ impl Add for Nanoseconds {
 }
 
 impl RankOverlap {
-    fn new(rank: u32, exact: Nanoseconds, arrivals: bool) -> Self {
+    fn new(rank: Option<u32>, exact: Nanoseconds, arrivals: bool) -> Self {
         Self {
             rank,
             comm_us: us(exact.comm_ns),
@@ -113,7 +114,7 @@ impl RankOverlap {
 pub struct OverlapReport {
     /// One entry per rank, ascending.
     pub ranks: Vec<RankOverlap>,
-    /// Sums over ranks. `overlap_pct` is computed from the sums; rank is `u32::MAX` and not displayed.
+    /// Sums over ranks. `overlap_pct` is computed from the sums.
     pub all: RankOverlap,
     /// Lane time per module and kind of operation.
     pub breakdown: Vec<BreakdownRow>,
@@ -140,11 +141,11 @@ pub fn summarise(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
         .ranks
         .iter()
         .zip(lanes)
-        .map(|(rank, lanes)| RankOverlap::new(*rank, lanes.sums(), arrivals))
+        .map(|(rank, lanes)| RankOverlap::new(Some(*rank), lanes.sums(), arrivals))
         .collect();
     let sum = ranks.iter().map(|rank| rank.exact).fold(Nanoseconds::default(), Add::add);
     OverlapReport {
-        all: RankOverlap::new(u32::MAX, sum, arrivals),
+        all: RankOverlap::new(None, sum, arrivals),
         breakdown: tally.breakdown(runs.trace, ranks.len()),
         provenance: Some(runs.trace.meta.provenance),
         ranks,

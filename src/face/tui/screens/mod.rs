@@ -8,7 +8,7 @@ pub mod runs;
 pub mod timeline;
 pub mod whatif;
 
-super::state::screens! {
+super::screen::screens! {
     experiments::Experiments => "experiments",
     live::Live => "live",
     runs::Runs => "runs",

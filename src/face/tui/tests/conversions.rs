@@ -18,19 +18,14 @@ fn on(reports: &[ConversionReport], size: (u16, u16)) -> (tempfile::TempDir, Dri
     let mut driver = Driver::empty(size.0, size.1);
     driver.state.cx.dir = store.dir().to_owned();
     driver.keys(":layers to convert");
-    press(&mut driver, KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
     (dir, driver)
-}
-
-fn press(driver: &mut Driver, code: KeyCode) {
-    let effects = driver.press(code);
-    driver.answer(effects);
 }
 
 #[test]
 fn looks() {
     let (_dir, mut driver) = on(&[conversion_report()], (120, 40));
-    (0..5).for_each(|_| press(&mut driver, KeyCode::Down));
+    (0..5).for_each(|_| driver.tap(KeyCode::Down));
     insta::assert_snapshot!("conversions_120x40", driver.screen());
 }
 
@@ -38,20 +33,20 @@ fn looks() {
 fn results_are_gone_through_and_nothing_stored_is_told() {
     let other = ConversionReport { text: "other.txt".into(), ..conversion_report() };
     let (_dir, mut driver) = on(&[conversion_report(), other], (120, 40));
-    assert!(driver.screen().contains("layers to convert 1 of 2: model"), "{}", driver.screen());
+    driver.shows("layers to convert 1 of 2: model");
     assert_eq!(driver.screen().matches("another result").count(), 1, "{}", driver.screen());
     let first = driver.screen().contains("other.txt");
-    press(&mut driver, KeyCode::Right);
+    driver.tap(KeyCode::Right);
     assert_eq!(driver.screen().contains("other.txt"), !first);
-    press(&mut driver, KeyCode::Left);
+    driver.tap(KeyCode::Left);
     assert_eq!(driver.screen().contains("other.txt"), first);
-    press(&mut driver, KeyCode::Esc);
-    assert!(!driver.screen().contains("layers to convert"));
+    driver.tap(KeyCode::Esc);
+    driver.hides("layers to convert");
     let newer = ConversionReport { version: 2, ..conversion_report() };
     let (_dir, driver) = on(&[newer], (120, 40));
-    assert!(driver.screen().contains("has format 2, this program reads up to 1"), "{}", driver.screen());
+    driver.shows("has format 2, this program reads up to 1");
     let (_dir, driver) = on(&[], (120, 40));
-    assert!(driver.screen().contains("no conversion is stored"), "{}", driver.screen());
+    driver.shows("no conversion is stored");
 }
 
 #[test]
@@ -59,7 +54,7 @@ fn a_set_that_no_checkpoint_can_have_is_told_before_a_place_is_asked_for() {
     let mut report = conversion_report();
     report.points[0].architecture = Conversion::SyncDrop.of(&report.points[0].layers, 4);
     let (_dir, mut driver) = on(&[report], (120, 40));
-    press(&mut driver, KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
     let screen = driver.screen();
     assert!(screen.contains("config.json has a word for ladder layers alone"), "{screen}");
     assert!(!screen.contains("a directory that is not there yet"), "{screen}");
@@ -77,10 +72,10 @@ fn enter_writes_a_checkpoint_with_the_layers_of_the_selected_set() {
     let report = ConversionReport { model: model.display().to_string(), ..conversion_report() };
     let (_store, mut driver) = on(std::slice::from_ref(&report), (120, 40));
     // the sixth point: the two layers that cost least
-    (0..5).for_each(|_| press(&mut driver, KeyCode::Down));
-    press(&mut driver, KeyCode::Enter);
-    press(&mut driver, KeyCode::Enter);
-    assert!(driver.screen().contains("name a directory"), "{}", driver.screen());
+    (0..5).for_each(|_| driver.tap(KeyCode::Down));
+    driver.tap(KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
+    driver.shows("name a directory");
     // where nothing can be written is told while the line can still be changed
     let line = |driver: &mut Driver, path: &std::path::Path| {
         (0..200).for_each(|_| drop(driver.press(KeyCode::Backspace)));
@@ -88,17 +83,17 @@ fn enter_writes_a_checkpoint_with_the_layers_of_the_selected_set() {
         driver.press(KeyCode::Enter)
     };
     assert!(line(&mut driver, &dir.path().join("nowhere/out")).is_empty());
-    assert!(driver.screen().contains("there is no directory"), "{}", driver.screen());
+    driver.shows("there is no directory");
     let out = dir.path().join("out");
     let effects = line(&mut driver, &out);
     // one more is asked for before the first is written: both are
-    press(&mut driver, KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
     let more = line(&mut driver, &dir.path().join("more"));
     let both: Vec<Effect> = effects.into_iter().chain(more).collect();
     driver.answer(both);
     assert!(dir.path().join("more/config.json").exists());
-    assert!(driver.screen().contains("layers to convert"), "the list stays: {}", driver.screen());
-    press(&mut driver, KeyCode::Esc);
+    driver.shows("layers to convert");
+    driver.tap(KeyCode::Esc);
     let written: serde_json::Value =
         serde_json::from_slice(&std::fs::read(out.join("config.json")).unwrap()).unwrap();
     assert_eq!(written["ladder_layers"], serde_json::json!([1, 3]));

@@ -10,11 +10,11 @@ use ratatui::buffer::Buffer;
 
 use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::message::{Deed, Effect, Ended, Message};
-use crate::face::tui::screens::compare::compared::{Asked, Compared, KeptCells};
+use crate::face::tui::screen::{State, Tab};
+use crate::face::tui::screens::compare::state::{Asked, Compared, KeptCells};
 use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::screens::timeline::state::TraceIndex;
 use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::state::{State, Tab};
 use crate::face::tui::theme::Theme;
 use crate::face::tui::update::update;
 use crate::face::tui::view;
@@ -467,6 +467,17 @@ impl Driver {
         text.chars().flat_map(|c| self.press(KeyCode::Char(c))).collect()
     }
 
+    /// Presses a key and answers what is asked for.
+    pub fn tap(&mut self, code: KeyCode) {
+        let effects = self.press(code);
+        self.answer(effects);
+    }
+
+    /// Presses each character and answers what is asked for after each.
+    pub fn taps(&mut self, text: &str) {
+        text.chars().for_each(|c| self.tap(KeyCode::Char(c)));
+    }
+
     pub fn enter(&mut self) -> Vec<Effect> {
         self.press(KeyCode::Enter)
     }
@@ -510,6 +521,20 @@ impl Driver {
             .draw(|frame| view::draw(frame.buffer_mut(), &self.state))
             .expect("a test terminal draws");
         terminal.backend().buffer().clone()
+    }
+
+    /// Asserts that the window contains a text.
+    #[track_caller]
+    pub fn shows(&self, text: &str) {
+        let screen = self.screen();
+        assert!(screen.contains(text), "'{text}' is missing:\n{screen}");
+    }
+
+    /// Asserts that the window does not contain a text.
+    #[track_caller]
+    pub fn hides(&self, text: &str) {
+        let screen = self.screen();
+        assert!(!screen.contains(text), "'{text}' is shown:\n{screen}");
     }
 
     /// The window as text.

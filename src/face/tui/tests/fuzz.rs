@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::fixtures::{Driver, imported, trace};
 use crate::face::tui::message::Message;
-use crate::face::tui::state::Tab;
+use crate::face::tui::screen::Tab;
 
 fn keys() -> impl Strategy<Value = Message> {
     let code = prop_oneof![

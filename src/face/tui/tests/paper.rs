@@ -8,8 +8,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::fixtures::{Driver, compared};
 use crate::face::tui::message::Message;
 use crate::face::tui::pictures::{Kind, Pictures};
+use crate::face::tui::screen::Tab;
 use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::state::Tab;
 use table::Record;
 
 /// A workbench at a screen, with these runs stored.
@@ -21,11 +21,6 @@ fn on(tab: Tab, records: Vec<Record>, size: (u16, u16)) -> Driver {
     driver
 }
 
-fn enter(driver: &mut Driver) {
-    let effects = driver.enter();
-    driver.answer(effects);
-}
-
 /// Types over what a prompt begins with.
 fn typed(driver: &mut Driver, text: &str) {
     driver.send(Message::Key(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL)));
@@ -35,11 +30,11 @@ fn typed(driver: &mut Driver, text: &str) {
 /// Asks for the figure that is offered first, a column wide, in this file.
 fn draw(driver: &mut Driver, file: &Path) {
     driver.keys(":figure for a paper");
-    enter(driver);
-    enter(driver);
-    enter(driver);
+    driver.tap(KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
     typed(driver, &file.display().to_string());
-    enter(driver);
+    driver.tap(KeyCode::Enter);
 }
 
 #[test]
@@ -51,7 +46,7 @@ fn each_screen_offers_its_own_figure_of_what_it_shows() {
     ] {
         let mut driver = on(tab, compared(), (120, 40));
         driver.keys(":figure for a paper");
-        enter(&mut driver);
+        driver.tap(KeyCode::Enter);
         let shown = driver.screen();
         assert!(shown.contains(of), "{tab:?}: {shown}");
         let line = shown.lines().position(|line| line.contains(&format!("│ {first} ")));
@@ -69,15 +64,15 @@ fn the_timeline_offers_the_lanes_of_its_traces() {
     driver.state.cx.tab = Tab::Timeline;
     let traces = driver.state.timeline.view.as_ref().unwrap().panes.len();
     driver.keys(":figure for a paper");
-    enter(&mut driver);
+    driver.tap(KeyCode::Enter);
     let shown = driver.screen();
     assert!(shown.contains(&format!("figure of the {traces} trace")), "{shown}");
     let line = shown.lines().find(|line| line.contains("│ overlap ") || line.contains("│ pareto "));
     assert!(line.is_some_and(|line| line.contains("overlap")), "{shown}");
-    enter(&mut driver);
-    enter(&mut driver);
+    driver.tap(KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
     typed(&mut driver, &file.display().to_string());
-    enter(&mut driver);
+    driver.tap(KeyCode::Enter);
     let shown = driver.screen();
     assert!(file.exists() || shown.contains("it failed"), "drawn, or the reason said: {shown}");
 }
@@ -90,7 +85,7 @@ fn a_figure_is_written_where_it_is_asked_for_and_nothing_is_overwritten() {
     draw(&mut driver, &file);
     let svg = std::fs::read_to_string(&file).unwrap();
     assert!(svg.contains("emulated-link"), "where its numbers come from");
-    assert!(driver.screen().contains("written: "), "{}", driver.screen());
+    driver.shows("written: ");
     assert!(driver.state.cx.overlays.is_empty(), "a terminal without pictures shows none");
     draw(&mut driver, &file);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), svg);
@@ -104,17 +99,17 @@ fn sizes_are_typed_and_mistakes_told() {
     let dir = tempfile::tempdir().unwrap();
     let mut driver = on(Tab::Compare, compared(), (120, 40));
     driver.keys(":figure for a paper");
-    enter(&mut driver);
-    enter(&mut driver);
+    driver.tap(KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
     driver.keys("5x4");
-    assert!(driver.screen().contains("Enter takes 5x4 inches"), "{}", driver.screen());
-    enter(&mut driver);
+    driver.shows("Enter takes 5x4 inches");
+    driver.tap(KeyCode::Enter);
     typed(&mut driver, "figure.pdf");
-    enter(&mut driver);
-    assert!(driver.screen().contains("unknown figure format"), "{}", driver.screen());
+    driver.tap(KeyCode::Enter);
+    driver.shows("unknown figure format");
     let file = dir.path().join("figure.png");
     typed(&mut driver, &file.display().to_string());
-    enter(&mut driver);
+    driver.tap(KeyCode::Enter);
     let png = std::fs::read(&file).unwrap();
     let number = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());
     assert_eq!((number(16), number(20)), (1500, 1200), "5 x 4 inches at 300 dpi");
@@ -125,13 +120,13 @@ fn what_cannot_be_drawn_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let mut driver = on(Tab::Compare, compared(), (120, 40));
     driver.keys(":figure for a paper");
-    enter(&mut driver);
+    driver.tap(KeyCode::Enter);
     driver.keys("p2p");
-    enter(&mut driver);
-    enter(&mut driver);
+    driver.tap(KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
     typed(&mut driver, &dir.path().join("p2p.svg").display().to_string());
-    enter(&mut driver);
-    assert!(driver.screen().contains("it failed"), "all runs have P2P on: {}", driver.screen());
+    driver.tap(KeyCode::Enter);
+    driver.shows("it failed");
     assert!(!dir.path().join("p2p.svg").exists());
 }
 

@@ -8,9 +8,9 @@ use crossterm::event::KeyCode;
 use super::fixtures::{Driver, ended, news, records, rounds, spec};
 use super::sweeping::{keys, press, read, send};
 use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::state::Tab;
 use crate::face::tui::theme::Theme;
 use lab::sweep::{Experiment, SweepEvent};
 use table::{Backend, P2p, Status};
@@ -64,9 +64,9 @@ fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
     assert!(cell.tpot_ms_ci95.is_some_and(|[low, high]| low < 5.5 && 5.5 < high));
     // moving to a cell describes it; the key shows the result again
     press(&mut driver, KeyCode::Up);
-    assert!(!driver.screen().contains("ladder is faster"));
+    driver.hides("ladder is faster");
     keys(&mut driver, "a");
-    assert!(driver.screen().contains("ladder is faster"));
+    driver.shows("ladder is faster");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_result_that_is_longer_than_its_area_is_scrolled_to_its_end_and_back() {
     // no key is lost beyond the end
     let lines = driver.state.live.told.1.len();
     keys(&mut driver, &"[".repeat(lines));
-    assert!(driver.screen().contains("emulated-link: 6 cells"), "{}", driver.screen());
+    driver.shows("emulated-link: 6 cells");
 }
 
 #[test]
@@ -110,11 +110,7 @@ fn before_any_sweep_screen_2_says_how_one_is_started_and_what_was_found_last() {
     let mut driver = Driver::empty(100, 30);
     driver.read(Vec::new());
     keys(&mut driver, "2");
-    assert!(
-        driver.screen().contains("no sweep runs: press 1; r runs the experiment"),
-        "{}",
-        driver.screen()
-    );
+    driver.shows("no sweep runs: press 1; r runs the experiment");
     let cell = |architecture, step| {
         rounds(architecture, &spec(architecture, 2, P2p::On, Backend::Cpu), step, 3)
     };
@@ -138,5 +134,5 @@ fn before_any_sweep_screen_2_says_how_one_is_started_and_what_was_found_last() {
     // there is no cell to turn to, and none to go to
     keys(&mut driver, "a");
     press(&mut driver, KeyCode::Down);
-    assert!(driver.screen().contains("ladder reaches 1.25x"), "{}", driver.screen());
+    driver.shows("ladder reaches 1.25x");
 }

@@ -7,7 +7,7 @@ use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
 
 use super::fixtures::{Driver, record, records, spec};
 use crate::face::tui::message::{Effect, Message, StoreTask};
-use crate::face::tui::prompt::Prompt;
+use crate::face::tui::overlay::Prompt;
 use crate::face::tui::screen::{AnyScreen as _, FileKind};
 use crate::face::tui::snapshot::Snapshot;
 use lab::store::{Annotations, Edit};
@@ -105,7 +105,7 @@ fn what_it_looks_like() {
 fn tab_takes_offers_until_the_filter_says_what_is_wanted() {
     let mut driver = driver((80, 24));
     driver.keys("/arc");
-    assert!(driver.screen().contains("arch:"), "{}", driver.screen());
+    driver.shows("arch:");
     driver.press(KeyCode::Tab);
     driver.press(KeyCode::Down);
     let offers: Vec<_> =
@@ -119,7 +119,7 @@ fn tab_takes_offers_until_the_filter_says_what_is_wanted() {
     driver.enter();
     assert!(!driver.state.runs.filter.typing);
     assert_eq!(shown(&driver), ["20260103-101500-sim-4f2a91:16", "20260103-101500-sim-4f2a91:14"]);
-    assert!(driver.screen().contains("2 of 30 runs"), "{}", driver.screen());
+    driver.shows("2 of 30 runs");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn marked_runs_are_tagged_together_and_the_filter_finds_them() {
     assert_eq!(shown(&driver).len(), 2);
     driver.keys("tno\"good");
     driver.enter();
-    assert!(driver.screen().contains("cannot be a tag"), "{}", driver.screen());
+    driver.shows("cannot be a tag");
     assert!(driver.state.cx.top::<Prompt>().is_some(), "it can be corrected");
     driver.press(KeyCode::Esc);
     driver.keys("n");
@@ -208,7 +208,7 @@ fn marked_runs_are_tagged_together_and_the_filter_finds_them() {
     let effects = driver.enter();
     perform(&mut driver, effects);
     driver.keys("n");
-    assert!(driver.screen().contains("measured twice"), "the note is there to be edited");
+    driver.shows("measured twice");
 }
 
 #[test]
@@ -220,15 +220,15 @@ fn tags_notes_and_marks_are_confirmed_and_taken_back_one_by_one() {
     driver.keys("  t");
     driver.keys("best -good");
     let effects = driver.enter();
-    assert!(driver.screen().contains("2 runs: +best -good; u takes it back"), "{}", driver.screen());
+    driver.shows("2 runs: +best -good; u takes it back");
     perform(&mut driver, effects);
     driver.keys("n");
     driver.keys("odd");
     let effects = driver.enter();
-    assert!(driver.screen().contains("2 runs: wrote the note; u takes it back"), "{}", driver.screen());
+    driver.shows("2 runs: wrote the note; u takes it back");
     perform(&mut driver, effects);
     driver.keys("A");
-    assert!(driver.screen().contains("took away 2 marks: u brings them back"), "{}", driver.screen());
+    driver.shows("took away 2 marks: u brings them back");
     driver.press(KeyCode::End);
     driver.keys(" u");
     assert_eq!(driver.state.runs.marked.len(), 3, "what was marked since stays");
@@ -236,7 +236,7 @@ fn tags_notes_and_marks_are_confirmed_and_taken_back_one_by_one() {
     driver.keys(" t");
     driver.keys("-never");
     driver.enter();
-    assert!(driver.screen().contains("2 runs: -never changes nothing"), "{}", driver.screen());
+    driver.shows("2 runs: -never changes nothing");
     for _ in 0..2 {
         let effects = driver.keys("u");
         assert!(matches!(effects[..], [Effect::Store(StoreTask::Annotate { .. }), ..]), "{effects:?}");
@@ -260,13 +260,13 @@ fn deleting_hides_at_once_asks_for_many_and_can_be_undone() {
     );
     assert!(!shown(&driver).contains(&before[1]), "it is gone before the store has answered");
     assert_eq!(driver.state.runs.selected(driver.state.cx.stored.as_ref()).unwrap().run, before[2]);
-    assert!(driver.screen().contains("u brings it back"), "{}", driver.screen());
+    driver.shows("u brings it back");
     perform(&mut driver, effects);
     assert_eq!(shown(&driver).len(), 29);
     assert!(matches!(driver.keys("u")[..], [Effect::Store(StoreTask::Restore)]));
     driver.keys("a");
     assert!(driver.keys("D").is_empty(), "many are asked for");
-    assert!(driver.screen().contains("Delete 29 runs?"), "{}", driver.screen());
+    driver.shows("Delete 29 runs?");
     driver.keys("n");
     assert_eq!(shown(&driver).len(), 29);
     let asked = driver.keys("D");
@@ -312,7 +312,7 @@ fn the_selection_stays_on_its_run_after_a_deletion_and_a_reload() {
 fn two_runs_side_by_side_say_what_differs_and_open_together() {
     let mut driver = driver((120, 40));
     driver.keys("c");
-    assert!(driver.screen().contains("this takes two runs"), "{}", driver.screen());
+    driver.shows("this takes two runs");
     driver.keys("/20260102-0304-1|");
     driver.press(KeyCode::Esc);
     driver.keys("/id=20260102-0304-1|20260102-0304-2");
@@ -333,10 +333,10 @@ fn two_runs_side_by_side_say_what_differs_and_open_together() {
 fn only_marked_runs_and_marks_of_runs_that_are_gone() {
     let mut driver = driver((80, 24));
     driver.keys("v");
-    assert!(driver.screen().contains("no run is marked"), "{}", driver.screen());
+    driver.shows("no run is marked");
     driver.keys("  v");
     assert_eq!(shown(&driver).len(), 2);
-    assert!(driver.screen().contains("2 of 30 runs, 2 marked (only these)"), "{}", driver.screen());
+    driver.shows("2 of 30 runs, 2 marked (only these)");
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
     assert_eq!((shown(&driver).len(), driver.state.runs.marked.len()), (6, 0));
 }
@@ -371,7 +371,7 @@ fn columns_are_chosen_ordered_and_never_lose_the_provenance() {
 fn a_column_is_found_by_typing_its_name() {
     let mut driver = driver((80, 24));
     driver.keys("C/memory");
-    assert!(driver.screen().contains("search: memory"), "{}", driver.screen());
+    driver.shows("search: memory");
     // what is typed is no key of the dialog; ↓ keeps what was found
     driver.press(KeyCode::Down);
     driver.keys(" ");
@@ -379,9 +379,9 @@ fn a_column_is_found_by_typing_its_name() {
     driver.keys("/tpot");
     driver.enter();
     driver.press(KeyCode::Esc);
-    assert!(driver.screen().contains("Space on or off"), "the dialog stays: {}", driver.screen());
+    driver.shows("Space on or off");
     driver.press(KeyCode::Esc);
-    assert!(!driver.screen().contains("Space on or off"));
+    driver.hides("Space on or off");
 }
 
 #[test]
@@ -435,7 +435,7 @@ fn order_and_columns_outlive_the_workbench() {
     assert_eq!(after.state.runs.columns, before.state.runs.columns);
     let odd = serde_json::json!({"sort": [["no-such-column", true]], "columns": ["gone"], "filter": 7});
     after.state.runs.recall(&odd, &mut after.state.cx);
-    assert!(after.screen().contains("provenance"), "{}", after.screen());
+    after.shows("provenance");
 }
 
 #[test]
@@ -453,7 +453,7 @@ fn the_details_of_a_batchs_row_read_its_environment_once() {
         ..driver.state.cx.stored.as_ref().unwrap().find(run).unwrap().clone()
     };
     driver.state.runs.whole = Some(Box::new(whole));
-    assert!(driver.screen().contains("cost_sources: tables"), "{}", driver.screen());
+    driver.shows("cost_sources: tables");
     assert!(driver.keys("dd").is_empty(), "it is known");
 }
 
@@ -496,7 +496,7 @@ fn what_runs_now_is_told_apart_from_what_failed() {
     let mut driver = Driver::empty(80, 24);
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
     driver.keys("3");
-    assert!(driver.screen().contains("6 of 6 runs, 1 ▶ running"), "{}", driver.screen());
+    driver.shows("6 of 6 runs, 1 ▶ running");
     driver.state.runs.sort_by("provenance", table::Unit::Text);
     driver.keys("g");
     let screen = driver.screen();
@@ -527,7 +527,7 @@ fn runs_are_sorted_by_a_column_that_is_named_or_stands_next_and_never_by_one_tha
     assert_eq!(first(&driver), "completion_ms", "a column that is not shown");
     driver.keys("O");
     driver.keys("tokkns");
-    assert!(driver.screen().contains("nothing matches"), "{}", driver.screen());
+    driver.shows("nothing matches");
     driver.press(KeyCode::Esc);
     let runs = &driver.state.runs;
     let stops = runs.columns.iter().filter(|name| !runs.empty.contains(*name)).count();

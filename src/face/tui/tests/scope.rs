@@ -6,10 +6,10 @@ use crossterm::event::KeyCode;
 
 use super::fixtures::{Driver, experiment, record, spec};
 use crate::face::tui::memory;
-use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::message::Message;
+use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::state::Tab;
 use crate::face::tui::theme::{Role, Theme};
 use lab::store::{Annotations, Edit};
 use lab::sweep::Experiment;
@@ -32,16 +32,6 @@ fn two_experiments() -> Arc<Snapshot> {
     Arc::new(Snapshot::new(all, Vec::new()))
 }
 
-fn keys(driver: &mut Driver, text: &str) {
-    let effects: Vec<Effect> = driver.keys(text);
-    driver.answer(effects);
-}
-
-fn press(driver: &mut Driver, key: KeyCode) {
-    let effects = driver.press(key);
-    driver.answer(effects);
-}
-
 fn driver() -> Driver {
     let mut driver = Driver::empty(120, 40);
     let effects = driver.send(Message::Runs(Ok(two_experiments())));
@@ -52,58 +42,46 @@ fn driver() -> Driver {
 #[test]
 fn a_filter_goes_from_screen_to_screen_and_says_what_it_leaves() {
     let mut driver = driver();
-    keys(&mut driver, "3/tp:4,8 arch:ladder");
-    press(&mut driver, KeyCode::Enter);
-    assert!(driver.screen().contains("4 of 18 runs  filter: tp:4,8 arch:ladder"), "{}", driver.screen());
-    keys(&mut driver, "5");
-    assert!(
-        driver.screen().contains("4 of 18 points  filter: tp:4,8 arch:ladder"),
-        "{}",
-        driver.screen()
-    );
-    keys(&mut driver, "6");
+    driver.taps("3/tp:4,8 arch:ladder");
+    driver.tap(KeyCode::Enter);
+    driver.shows("4 of 18 runs  filter: tp:4,8 arch:ladder");
+    driver.taps("5");
+    driver.shows("4 of 18 points  filter: tp:4,8 arch:ladder");
+    driver.taps("6");
     // by architecture: ladder against standard, at both TPs of both experiments
-    assert!(driver.screen().contains("4 of 12 pairs"), "{}", driver.screen());
-    assert!(driver.screen().contains("filter: tp:4,8 arch:ladder"), "{}", driver.screen());
+    driver.shows("4 of 12 pairs");
+    driver.shows("filter: tp:4,8 arch:ladder");
     let command = driver.state.screen(Tab::Compare).command().expect("a command").words.join(" ");
     assert_eq!(command, "compare --by architecture --filter tp:4,8 arch:ladder");
-    press(&mut driver, KeyCode::Esc);
-    assert!(driver.screen().contains("12 of 12 pairs"), "{}", driver.screen());
-    keys(&mut driver, "3");
-    assert!(
-        driver.screen().contains("18 of 18 runs"),
-        "dropped there, dropped here: {}",
-        driver.screen()
-    );
+    driver.tap(KeyCode::Esc);
+    driver.shows("12 of 12 pairs");
+    driver.taps("3");
+    driver.shows("18 of 18 runs");
 }
 
 #[test]
 fn results_open_on_the_experiment_that_was_looked_at_last() {
     let mut driver = driver();
-    keys(&mut driver, "5");
-    assert!(driver.screen().contains("9 of 18 points  filter: experiment=later"), "{}", driver.screen());
-    keys(&mut driver, "3");
-    assert!(driver.screen().contains("18 of 18 runs"), "nobody typed it: {}", driver.screen());
-    press(&mut driver, KeyCode::End);
-    keys(&mut driver, "6");
-    assert!(driver.screen().contains("filter: experiment=earlier"), "{}", driver.screen());
-    assert!(driver.screen().contains("6 of 12 pairs"), "{}", driver.screen());
-    press(&mut driver, KeyCode::Esc);
-    assert!(driver.screen().contains("12 of 12 pairs"), "{}", driver.screen());
-    keys(&mut driver, "5");
-    assert!(!driver.screen().contains("filter:"), "it was not wanted: {}", driver.screen());
-    keys(&mut driver, "3");
-    press(&mut driver, KeyCode::Home);
-    keys(&mut driver, "6");
-    assert!(driver.screen().contains("filter: experiment=later"), "another one: {}", driver.screen());
-    keys(&mut driver, "/ tp:8");
-    press(&mut driver, KeyCode::Enter);
-    keys(&mut driver, "3");
-    assert!(
-        driver.screen().contains("3 of 18 runs  filter: experiment=later tp:8"),
-        "what was typed into it goes along: {}",
-        driver.screen()
-    );
+    driver.taps("5");
+    driver.shows("9 of 18 points  filter: experiment=later");
+    driver.taps("3");
+    driver.shows("18 of 18 runs");
+    driver.tap(KeyCode::End);
+    driver.taps("6");
+    driver.shows("filter: experiment=earlier");
+    driver.shows("6 of 12 pairs");
+    driver.tap(KeyCode::Esc);
+    driver.shows("12 of 12 pairs");
+    driver.taps("5");
+    driver.hides("filter:");
+    driver.taps("3");
+    driver.tap(KeyCode::Home);
+    driver.taps("6");
+    driver.shows("filter: experiment=later");
+    driver.taps("/ tp:8");
+    driver.tap(KeyCode::Enter);
+    driver.taps("3");
+    driver.shows("3 of 18 runs  filter: experiment=later tp:8");
 }
 
 #[test]
@@ -116,12 +94,8 @@ fn runs_that_an_experiment_found_stored_are_among_those_it_opens_on() {
     let mut driver = Driver::empty(120, 40);
     let effects = driver.send(Message::Runs(Ok(Arc::new(snapshot))));
     driver.answer(effects);
-    keys(&mut driver, "5");
-    assert!(
-        driver.screen().contains("11 of 18 points  filter: experiment=later"),
-        "{}",
-        driver.screen()
-    );
+    driver.taps("5");
+    driver.shows("11 of 18 points  filter: experiment=later");
 }
 
 /// The workbench with two experiments and a run of each of their cells, the newest of `one`.
@@ -152,26 +126,26 @@ fn of_experiments() -> Driver {
 #[test]
 fn results_open_on_the_experiment_that_was_selected() {
     let mut driver = of_experiments();
-    keys(&mut driver, "15");
-    assert!(driver.screen().contains("filter: experiment=one"), "the newest: {}", driver.screen());
-    keys(&mut driver, "1");
-    press(&mut driver, KeyCode::Down);
-    keys(&mut driver, "5");
-    assert!(driver.screen().contains("filter: experiment=two"), "{}", driver.screen());
+    driver.taps("15");
+    driver.shows("filter: experiment=one");
+    driver.taps("1");
+    driver.tap(KeyCode::Down);
+    driver.taps("5");
+    driver.shows("filter: experiment=two");
 }
 
 #[test]
 fn the_name_of_a_new_experiment_can_begin_like_another() {
     let mut driver = of_experiments();
-    keys(&mut driver, "1c");
-    assert!(driver.screen().contains("one-copy"), "{}", driver.screen());
+    driver.taps("1c");
+    driver.shows("one-copy");
     for _ in 0.."one-copy".len() {
-        press(&mut driver, KeyCode::Backspace);
+        driver.tap(KeyCode::Backspace);
     }
-    keys(&mut driver, "tw");
-    press(&mut driver, KeyCode::Tab);
-    keys(&mut driver, "-64");
-    assert!(driver.screen().contains("two-64"), "{}", driver.screen());
+    driver.taps("tw");
+    driver.tap(KeyCode::Tab);
+    driver.taps("-64");
+    driver.shows("two-64");
 }
 
 #[test]
@@ -180,7 +154,7 @@ fn what_lies_on_a_screen_stands_on_the_ground_of_the_theme() {
         let mut driver = of_experiments();
         driver.state.cx.theme = Theme::built_in(name).unwrap();
         let ground = driver.state.cx.theme.style(Role::Text).bg;
-        keys(&mut driver, "?");
+        driver.taps("?");
         let buffer = driver.buffer();
         let inside = (30..90).flat_map(|x| (10..30).map(move |y| (x, y)));
         let off: Vec<_> = inside.filter(|at| buffer[*at].style().bg != ground).collect();
@@ -191,28 +165,28 @@ fn what_lies_on_a_screen_stands_on_the_ground_of_the_theme() {
 #[test]
 fn the_filter_survives_a_restart() {
     let mut before = driver();
-    keys(&mut before, "3/arch:ladder");
-    press(&mut before, KeyCode::Enter);
+    before.taps("3/arch:ladder");
+    before.tap(KeyCode::Enter);
     let kept = memory::remember(&before.state);
     let mut after = Driver::empty(120, 40);
     memory::recall(&mut after.state, &kept, true);
     let effects = after.send(Message::Runs(Ok(two_experiments())));
     after.answer(effects);
-    assert!(after.screen().contains("6 of 18 runs  filter: arch:ladder"), "{}", after.screen());
-    keys(&mut after, "5");
-    assert!(after.screen().contains("6 of 18 points  filter: arch:ladder"), "{}", after.screen());
+    after.shows("6 of 18 runs  filter: arch:ladder");
+    after.taps("5");
+    after.shows("6 of 18 points  filter: arch:ladder");
 }
 
 #[test]
 fn every_filter_offers_what_can_be_typed_next() {
     for screen in ["3", "5", "6"] {
         let mut driver = driver();
-        keys(&mut driver, screen);
-        press(&mut driver, KeyCode::Esc);
-        keys(&mut driver, "/arch:lad");
-        assert!(driver.screen().contains("6 runs"), "{screen}: {}", driver.screen());
-        press(&mut driver, KeyCode::Tab);
-        press(&mut driver, KeyCode::Enter);
-        assert!(driver.screen().contains("filter: arch:ladder"), "{screen}: {}", driver.screen());
+        driver.taps(screen);
+        driver.tap(KeyCode::Esc);
+        driver.taps("/arch:lad");
+        driver.shows("6 runs");
+        driver.tap(KeyCode::Tab);
+        driver.tap(KeyCode::Enter);
+        driver.shows("filter: arch:ladder");
     }
 }

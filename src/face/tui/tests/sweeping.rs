@@ -8,12 +8,12 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::fixtures::{Driver, ended, news, record, records, spec};
 use crate::face::tui::message::{Effect, Message, StoreTask, SweepOrder};
-use crate::face::tui::prompt::Question;
+use crate::face::tui::overlay::Question;
 use crate::face::tui::screen::AnyScreen as _;
+use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::screens::live::state::{CellState, Looked, Pause};
 use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::state::Tab;
 use crate::face::tui::task::Task;
 use lab::sweep::{Choice, Experiment, SweepEvent};
 use run::{RunEvent, StepLanes};
@@ -114,17 +114,17 @@ fn at_tp(driver: &mut Driver) {
 #[test]
 fn an_edited_value_changes_the_count_of_cells_and_can_be_undone() {
     let mut driver = workbench((120, 40));
-    assert!(driver.screen().contains("36 cells, 16 can run x 1 round = 16 runs"), "{}", driver.screen());
+    driver.shows("36 cells, 16 can run x 1 round = 16 runs");
     at_tp(&mut driver);
     // 3 becomes 4, which divides the heads
     press(&mut driver, KeyCode::Enter);
     press(&mut driver, KeyCode::Backspace);
     keys(&mut driver, "4");
-    assert!(driver.screen().contains("Enter accept"));
+    driver.shows("Enter accept");
     press(&mut driver, KeyCode::Enter);
     assert!(text(&driver).contains("tp = [2, 4, 8]\n") && text(&driver).contains("# few: it is a test"));
-    assert!(driver.screen().contains("36 cells, 24 can run"), "{}", driver.screen());
-    assert!(driver.screen().contains("hide* "), "marked as edited");
+    driver.shows("36 cells, 24 can run");
+    driver.shows("hide* ");
     keys(&mut driver, "u");
     assert_eq!(text(&driver), TEXT);
     assert!(driver.screen().contains("16 can run") && !driver.screen().contains("hide* "));
@@ -155,7 +155,7 @@ fn values_are_added_moved_and_removed_and_lists_typed() {
     // on its name, the axis goes; its own comments stay
     keys(&mut driver, "D");
     assert!(!text(&driver).contains("tp ="));
-    assert!(driver.screen().contains("12 cells"));
+    driver.shows("12 cells");
     assert!(text(&driver).contains("# how the residual is wired"));
 }
 
@@ -164,7 +164,7 @@ fn any_nccl_variable_becomes_an_axis() {
     let mut driver = workbench((120, 40));
     keys(&mut driver, "A");
     keys(&mut driver, "proto");
-    assert!(driver.screen().contains("env.NCCL_PROTO"), "{}", driver.screen());
+    driver.shows("env.NCCL_PROTO");
     press(&mut driver, KeyCode::Enter);
     keys(&mut driver, "LL,LL128 Simple");
     press(&mut driver, KeyCode::Enter);
@@ -173,7 +173,7 @@ fn any_nccl_variable_becomes_an_axis() {
         "{}",
         text(&driver)
     );
-    assert!(driver.screen().contains("72 cells"));
+    driver.shows("72 cells");
     // one that is not offered
     keys(&mut driver, "A");
     keys(&mut driver, "NCCL_CHECK_POINTERS");
@@ -181,7 +181,7 @@ fn any_nccl_variable_becomes_an_axis() {
     keys(&mut driver, "0 1");
     press(&mut driver, KeyCode::Enter);
     assert!(text(&driver).contains("NCCL_CHECK_POINTERS = [0, 1]"));
-    assert!(driver.screen().contains("144 cells"));
+    driver.shows("144 cells");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_mistake_is_shown_with_its_line_and_column_while_editing() {
     assert!(driver.state.cx.notice.as_ref().is_some_and(|notice| notice.error));
     press(&mut driver, KeyCode::Esc);
     keys(&mut driver, "u");
-    assert!(driver.screen().contains("16 can run"));
+    driver.shows("16 can run");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn saving_asks_before_it_overwrites_what_changed_on_disk() {
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
     keys(&mut driver, "w");
-    assert!(driver.screen().contains("it failed"), "{}", driver.screen());
+    driver.shows("it failed");
     assert_eq!(driver.state.experiments.edited(), ["hide"]);
 }
 
@@ -296,10 +296,10 @@ fn a_built_in_experiment_is_saved_under_a_name() {
     press(&mut driver, KeyCode::Enter);
     let edited = text(&driver);
     keys(&mut driver, "w");
-    assert!(driver.screen().contains("experiments/NAME.toml"));
+    driver.shows("experiments/NAME.toml");
     keys(&mut driver, "/");
     press(&mut driver, KeyCode::Enter);
-    assert!(driver.screen().contains("cannot name a file"));
+    driver.shows("cannot name a file");
     press(&mut driver, KeyCode::Backspace);
     keys(&mut driver, "-4");
     press(&mut driver, KeyCode::Enter);
@@ -386,7 +386,7 @@ fn edits_that_nobody_saved_are_there_again_at_the_next_start() {
     // though somebody removed the file
     let next = reopened(entries[1..].to_vec());
     assert_eq!(text(&next), edited);
-    assert!(next.screen().contains("24 cells"), "{}", next.screen());
+    next.shows("24 cells");
     // who left without them does not find them again
     driver.state.experiments.discard = true;
     assert_eq!(driver.state.experiments.remember().unwrap()["edited"], serde_json::json!({}));
@@ -477,7 +477,7 @@ fn a_sweep_is_paused_and_goes_on() {
     assert!(matches!(keys(&mut driver, "p")[..], [Effect::Sweep(SweepOrder::Pause(true))]));
     assert!(driver.screen().contains("the run under way ends first") && driver.state.cx.sweeps.moving);
     send(&mut driver, news(SweepEvent::Paused));
-    assert!(driver.screen().contains("‖ paused: p resumes"));
+    driver.shows("‖ paused: p resumes");
     assert!(!driver.state.cx.sweeps.moving, "nothing to draw while nothing happens");
     let before = driver.state.live.progress(driver.state.cx.now_ms);
     send(&mut driver, Message::Clock(3_600_000));
@@ -489,7 +489,7 @@ fn a_sweep_is_paused_and_goes_on() {
     assert!(matches!(keys(&mut driver, "p")[..], [Effect::Sweep(SweepOrder::Pause(false))]));
     send(&mut driver, news(SweepEvent::Resumed));
     assert_eq!(driver.state.live.pause, Pause::No);
-    assert!(driver.screen().contains("▶ running"));
+    driver.shows("▶ running");
 }
 
 #[test]
@@ -542,7 +542,7 @@ fn sweeps_wait_in_a_queue_that_can_be_reordered() {
         driver.state.live.queue.iter().map(|queued| queued.title()).collect()
     };
     assert_eq!(queue(&driver), ["hide", "quickstart", "hide (what failed)"]);
-    assert!(driver.screen().contains("+3"), "told on the tabs");
+    driver.shows("+3");
     keys(&mut driver, "D");
     assert_eq!(queue(&driver).len(), 3, "only in the queue");
     keys(&mut driver, "Qjj<D");

@@ -4,9 +4,9 @@ use crossterm::event::KeyCode;
 
 use super::fixtures::{Driver, compared, imported, trace};
 use crate::face::tui::message::Message;
+use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::timeline::state::{Line, View};
 use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::state::Tab;
 
 fn with(
     traces: Vec<crate::face::tui::screens::timeline::state::TraceIndex>,
@@ -22,14 +22,6 @@ fn view(driver: &Driver) -> &View {
     driver.state.timeline.view.as_ref().expect("a trace is open")
 }
 
-/// Presses keys and answers what they ask for.
-fn keys(driver: &mut Driver, text: &str) {
-    for c in text.chars() {
-        let effects = driver.press(KeyCode::Char(c));
-        driver.answer(effects);
-    }
-}
-
 /// The text of a line of the screen that contains `part`.
 fn line(driver: &Driver, part: &str) -> String {
     let shown = driver.screen();
@@ -41,16 +33,13 @@ fn line(driver: &Driver, part: &str) -> String {
 fn looks() {
     let mut driver = with(vec![imported()], (120, 40));
     insta::assert_snapshot!("imported_120x40", driver.screen());
-    keys(&mut driver, "f/allreduce");
+    driver.taps("f/allreduce");
     driver.enter();
     insta::assert_snapshot!("imported_search_120x40", driver.screen());
     let mut driver = with(vec![trace(), imported()], (120, 40));
     insta::assert_snapshot!("two_traces_120x40", driver.screen());
-    keys(&mut driver, "fC");
+    driver.taps("fC");
     insta::assert_snapshot!("two_traces_collapsed_120x40", driver.screen());
-    let mut driver = with(vec![imported()], (80, 24));
-    driver.keys(":open /tmp/trace.json.gz");
-    insta::assert_snapshot!("palette_open", driver.screen());
 }
 
 #[test]
@@ -70,89 +59,69 @@ fn rows_follow_process_device_and_stream_with_ranges_above() {
 }
 
 #[test]
-fn classes_have_glyphs_of_their_own() {
-    let driver = with(vec![imported()], (160, 50));
-    let (kernels, comm) = (line(&driver, "stream 7"), line(&driver, "stream 13"));
-    assert!(kernels.contains("gemm_kernel") && kernels.contains('▬'), "{kernels}");
-    assert!(comm.contains('▓') && comm.contains('╱'), "hidden, then exposed: {comm}");
-    assert!(driver.screen().contains("├layer 0─"));
-}
-
-#[test]
 fn enter_before_the_answer_goes_to_the_first_match_when_it_comes() {
     let mut driver = with(vec![imported()], (120, 40));
-    keys(&mut driver, "/ncc");
+    driver.taps("/ncc");
     let unanswered = driver.press(KeyCode::Char('l'));
     driver.enter();
-    assert!(!driver.screen().contains("1 of 12"));
+    driver.hides("1 of 12");
     driver.answer(unanswered);
-    assert!(driver.screen().contains("1 of 12"), "{}", driver.screen());
+    driver.shows("1 of 12");
     assert_eq!(view(&driver).span().map(|s| (s.rank, s.start_ns)), Some((0, 1_010_000)));
 }
 
 #[test]
 fn a_search_counts_marks_and_goes_round() {
     let mut driver = with(vec![imported()], (120, 40));
-    keys(&mut driver, "/nccl Ring");
-    assert!(driver.screen().contains("12 matches"), "{}", driver.screen());
+    driver.taps("/nccl Ring");
+    driver.shows("12 matches");
     assert!(line(&driver, "stream 13").contains('◆') && !line(&driver, "stream 7").contains('◆'));
     driver.enter();
-    assert!(driver.screen().contains("1 of 12"));
+    driver.shows("1 of 12");
     let first = view(&driver).span().copied().expect("on a span");
     assert_eq!((first.rank, first.start_ns), (0, 1_010_000));
-    keys(&mut driver, "n");
+    driver.taps("n");
     let next = view(&driver).span().copied().expect("on a span");
     assert_eq!((next.rank, next.start_ns), (1, 1_010_500), "by time, over all ranks");
-    keys(&mut driver, "NN");
-    assert!(driver.screen().contains("12 of 12"), "round and round: {}", driver.screen());
+    driver.taps("NN");
+    driver.shows("12 of 12");
     let window = view(&driver).window;
     assert!(window.contains(view(&driver).time), "what was found is shown");
     driver.press(KeyCode::Esc);
     assert!(!driver.screen().contains('◆') && !driver.screen().contains("of 12"));
-    keys(&mut driver, "/layer");
-    assert!(driver.screen().contains("6 matches"), "ranges are found, too: {}", driver.screen());
-    keys(&mut driver, "x");
-    assert!(driver.screen().contains("0 matches"));
+    driver.taps("/layer");
+    driver.shows("6 matches");
+    driver.taps("x");
+    driver.shows("0 matches");
     driver.enter();
-    keys(&mut driver, "n");
-    assert!(driver.screen().contains("nothing was found"));
-}
-
-#[test]
-fn an_answer_to_an_older_search_is_dropped() {
-    let mut driver = with(vec![imported()], (80, 24));
-    driver.keys("/");
-    let old = driver.keys("gem");
-    let new = driver.keys("x");
-    driver.answer(new);
-    driver.answer(old);
-    assert!(driver.screen().contains("0 matches"), "{}", driver.screen());
+    driver.taps("n");
+    driver.shows("nothing was found");
 }
 
 #[test]
 fn two_traces_are_aligned_at_a_step_and_share_window_and_cursor() {
     let mut driver = with(vec![trace(), imported()], (120, 40));
-    assert!(driver.screen().contains("aligned: step 0 over step 0"));
+    driver.shows("aligned: step 0 over step 0");
     let starts = |driver: &Driver| -> Vec<i64> {
         view(driver).panes.iter().map(|p| p.window(view(driver).window).from).collect()
     };
     assert_eq!(starts(&driver), [51_000, 1_000_000], "both begin with their first decode step");
-    keys(&mut driver, "+");
+    driver.taps("+");
     let [first, second] = &view(&driver).panes[..] else { panic!("two traces") };
     let window = view(&driver).window;
     assert_eq!(first.window(window).width(), second.window(window).width(), "the same scale");
-    keys(&mut driver, "}");
-    assert!(driver.screen().contains("aligned: step 0 over step 1"));
+    driver.taps("}");
+    driver.shows("aligned: step 0 over step 1");
     assert_eq!(starts(&driver)[1] - starts(&driver)[0], 1_100_000 - 51_000);
-    keys(&mut driver, "{{");
-    assert!(driver.screen().contains("no further step"));
-    keys(&mut driver, "w");
+    driver.taps("{{");
+    driver.shows("no further step");
+    driver.taps("w");
     assert_eq!(view(&driver).focus, 1);
     let time = view(&driver).time;
     driver.press(KeyCode::Right);
     assert!(view(&driver).time > time, "the cursor moved in the lower trace");
-    assert!(driver.screen().contains("above: decode/L0/"), "{}", driver.screen());
-    keys(&mut driver, "X");
+    driver.shows("above: decode/L0/");
+    driver.taps("X");
     assert_eq!(view(&driver).panes.len(), 1);
     assert_eq!(view(&driver).pane().origin, 0);
     assert!(view(&driver).window.contains(view(&driver).time));
@@ -176,13 +145,13 @@ fn ranks_collapse_and_a_match_opens_them() {
     assert_eq!(view(&driver).pane().current(), Some(Line::Rank(0)), "the cursor stays on the rank");
     assert!(line(&driver, "▸ r0").contains('█'), "a collapsed rank shows what its rows did");
     assert!(driver.screen().matches("stream 7").count() == 1);
-    keys(&mut driver, "C");
-    assert!(!driver.screen().contains("stream"));
-    keys(&mut driver, "/gemm");
+    driver.taps("C");
+    driver.hides("stream");
+    driver.taps("/gemm");
     driver.enter();
-    assert!(driver.screen().contains("stream 7"));
-    keys(&mut driver, "CC");
-    assert!(driver.screen().contains("▾ r1"));
+    driver.shows("stream 7");
+    driver.taps("CC");
+    driver.shows("▾ r1");
 }
 
 #[test]
@@ -228,19 +197,6 @@ fn details_are_exact_to_the_nanosecond() {
         shown.contains("exposed communication of rank 0") && shown.contains("took 25.000 us"),
         "{shown}"
     );
-}
-
-#[test]
-fn a_path_opens_from_the_palette_and_when_it_is_dropped() {
-    let mut driver = Driver::full(80, 24);
-    driver.keys(":open /tmp/a.parquet");
-    driver.enter();
-    assert!(driver.screen().contains("opening /tmp/a.parquet…"));
-    driver.send(Message::Paste("'/data/b c.json.gz'\n".into()));
-    driver.enter();
-    assert!(driver.screen().contains("opening /data/b c.json.gz…"), "dropped on the window");
-    driver.send(Message::Paste("just words".into()));
-    assert!(driver.state.cx.overlays.is_empty());
 }
 
 #[test]

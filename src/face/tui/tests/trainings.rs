@@ -26,13 +26,8 @@ fn on(all: &[Curve], size: (u16, u16)) -> (tempfile::TempDir, Driver) {
     let mut driver = Driver::empty(size.0, size.1);
     driver.state.cx.dir = store.dir().to_owned();
     driver.keys(":trainings");
-    press(&mut driver, KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
     (dir, driver)
-}
-
-fn press(driver: &mut Driver, code: KeyCode) {
-    let effects = driver.press(code);
-    driver.answer(effects);
 }
 
 fn all() -> Vec<Curve> {
@@ -52,30 +47,30 @@ fn all() -> Vec<Curve> {
 #[test]
 fn looks() {
     let (_dir, mut driver) = on(&all(), (120, 40));
-    press(&mut driver, KeyCode::Down);
+    driver.tap(KeyCode::Down);
     insta::assert_snapshot!("trainings_120x40", driver.screen());
 }
 
 #[test]
 fn steps_are_shown_on_demand_and_what_trains_is_read_again() {
     let (_dir, driver) = on(&[], (120, 40));
-    assert!(driver.screen().contains("no training is stored"), "{}", driver.screen());
+    driver.shows("no training is stored");
     let mut running = trained("ladder", 0, 2.0);
     running.training.status = Status::Running;
     running.curve.truncate(2);
     let (dir, mut driver) = on(&[running.clone()], (120, 40));
-    assert!(driver.screen().contains("running at step 2 of 4"), "{}", driver.screen());
-    press(&mut driver, KeyCode::Char('s'));
-    assert!(driver.screen().contains("loss (nats a token)"), "{}", driver.screen());
+    driver.shows("running at step 2 of 4");
+    driver.tap(KeyCode::Char('s'));
+    driver.shows("loss (nats a token)");
     let mut more = trained("ladder", 0, 2.0);
     more.training.status = Status::Running;
     more.curve.truncate(3);
     store(dir.path(), &[more]);
     let effects = driver.send(Message::Clock(60_000));
     driver.answer(effects);
-    assert!(driver.screen().contains("running at step 3 of 4"), "{}", driver.screen());
-    press(&mut driver, KeyCode::Esc);
-    assert!(!driver.screen().contains("trainings 1 of 1"));
+    driver.shows("running at step 3 of 4");
+    driver.tap(KeyCode::Esc);
+    driver.hides("trainings 1 of 1");
     let effects = driver.send(Message::Clock(120_000));
     assert!(effects.is_empty(), "nothing is read that nobody looks at");
 }

@@ -3,7 +3,6 @@
 pub mod field;
 pub mod lanes;
 pub mod list;
-pub mod offers;
 pub mod paint;
 pub mod scatter;
 pub mod shade;

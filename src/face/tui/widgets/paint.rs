@@ -1,8 +1,9 @@
 //! Clipped drawing of text and frames.
 
+use std::borrow::Cow;
+
 use crate::face::tui::prelude::*;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
-use unicode_width::UnicodeWidthChar;
 
 /// Writes text, cut at the area's right edge with an ellipsis; returns the next column. Cut blanks and
 /// rules need no ellipsis.
@@ -99,38 +100,10 @@ pub fn popup(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
 
 /// Wraps text to `width` columns, at spaces if possible.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
-    let width = width.max(1);
-    let mut lines = Vec::new();
-    for paragraph in text.lines() {
-        // the line and its width so far, so that each word is measured once
-        let (mut current, mut columns) = (String::new(), 0);
-        for word in paragraph.split(' ') {
-            let takes = word.width();
-            if !current.is_empty() && columns + 1 + takes > width {
-                lines.push(std::mem::take(&mut current));
-                columns = 0;
-            } else if !current.is_empty() {
-                current.push(' ');
-                columns += 1;
-            }
-            if columns + takes <= width {
-                current.push_str(word);
-                columns += takes;
-                continue;
-            }
-            for c in word.chars() {
-                let wide = c.width().unwrap_or(0);
-                if columns + wide > width {
-                    lines.push(std::mem::take(&mut current));
-                    columns = 0;
-                }
-                current.push(c);
-                columns += wide;
-            }
-        }
-        lines.push(current);
-    }
-    lines
+    let options = textwrap::Options::new(width.max(1))
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    text.lines().flat_map(|line| textwrap::wrap(line, &options)).map(Cow::into_owned).collect()
 }
 
 pub fn empty(buf: &mut Buffer, area: Rect, text: &str, theme: Theme) {

@@ -106,6 +106,22 @@ pub fn draw(
     table.render(area, buf, &mut TableState::new().with_selected(selected));
 }
 
+/// Draws a table of a few rows, none of which can be selected.
+pub fn draw_all(
+    buf: &mut Buffer,
+    area: Rect,
+    theme: Theme,
+    columns: &[Column],
+    len: usize,
+    mut text: impl FnMut(usize, usize) -> String,
+) {
+    let none = List { selected: usize::MAX, offset: 0 };
+    let style = theme.style(Role::Text);
+    draw(buf, area, theme, columns, Rows::new(&none, len), |row, column, _| {
+        cell((text(row, column), style))
+    });
+}
+
 pub fn cell((text, style): (String, Style)) -> Line<'static> {
     Line::from(Span::styled(text, style))
 }

@@ -1,14 +1,14 @@
 //! Drawing of screen 6: header, table of pairs or heat map, selected pair, flags.
 
-use super::Compare;
-use super::compared::{Compared, Row};
+use unicode_width::UnicodeWidthStr;
+
 use super::state::Order;
-use super::told::Told;
-use super::{Act, areas, detail, heat};
+use super::state::{Compared, Row, one_of};
+use super::{Act, Compare, areas, heat};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
-use ::table::Provenance;
-use study::analysis::{Axis, Side, Verdict};
+use ::table::{Provenance, Spec};
+use study::analysis::{Axis, Comparison, Side, Varied, Verdict};
 
 /// Columns of the pair table. The mark, the compared value and the cell come first and are never
 /// dropped. Sortable columns leave room for the sort mark.
@@ -92,7 +92,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     if compared.report.pairs.is_empty() {
         empty(buf, places.table, &nothing(cx, compared), theme);
     } else if let Some(map) = &compare.map {
-        heat::draw(buf, places.table, theme, map, compare);
+        heat::draw_map(buf, places.table, theme, map, compare);
     } else {
         pairs(buf, places.table, compare, cx, compared);
     }
@@ -100,7 +100,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     if compare.flags {
         flags(buf, places.detail, theme, compare, compared);
     } else if let Some(selected) = compare.selected() {
-        detail::draw(buf, places.detail, theme, &compared.axis, selected);
+        heat::draw_detail(buf, places.detail, theme, &compared.axis, selected);
     }
 }
 
@@ -315,5 +315,62 @@ fn flags(buf: &mut Buffer, area: Rect, theme: Theme, compare: &Compare, compared
             all => format!("the filter leaves none of {}", counted(all, "flag")),
         };
         empty(buf, inner, &text, theme);
+    }
+}
+
+fn sides<'a>(pairs: &'a [&Comparison]) -> impl Iterator<Item = &'a Spec> + Clone {
+    pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec])
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    varied: Varied,
+    /// Varying settings other than the axis.
+    pub settings: Varied,
+    pub common: String,
+    /// Provenance, if all pairs share one; shown once above the table.
+    pub provenance: Option<Provenance>,
+    /// Widths of the longest value and the longest cell, in columns.
+    pub widths: (usize, usize),
+}
+
+impl Told {
+    /// Settings of these pairs other than the axis; widths are not measured yet.
+    pub fn of(pairs: &[&Comparison], axis: &Axis) -> Self {
+        Self::with(Varied::of(sides(pairs)), pairs, axis)
+    }
+
+    /// Settings of a subset of the pairs. Only checks settings that vary among all pairs, because it
+    /// runs on every key press.
+    pub fn narrowed(&self, pairs: &[&Comparison], axis: &Axis) -> Self {
+        Self::with(self.varied.among(sides(pairs)), pairs, axis)
+    }
+
+    fn with(varied: Varied, pairs: &[&Comparison], axis: &Axis) -> Self {
+        Self {
+            common: pairs.first().map_or(String::new(), |pair| varied.common(&pair.side.spec)),
+            settings: varied.without(axis).model_last(sides(pairs)),
+            provenance: one_of(pairs.iter().map(|pair| pair.provenance)),
+            widths: (0, 0),
+            varied,
+        }
+    }
+
+    pub fn measured(mut self, compared: &Compared, rows: &[Row]) -> Self {
+        let values = rows.iter().flat_map(Row::all).map(|at| &compared.report.pairs[at]);
+        let values = values.map(|pair| compared.values(pair).width()).max();
+        let cells = rows.iter().map(|row| self.cell(compared, row).width()).max();
+        self.widths = (values.unwrap_or(0), cells.unwrap_or(0));
+        self
+    }
+
+    /// Cell text of a row: the varying settings other than the compared one.
+    pub fn cell(&self, compared: &Compared, row: &Row) -> String {
+        let specs = row.all().map(|at| &compared.report.pairs[at].side.spec);
+        let words = self.settings.words_of(specs);
+        match row.folded.len() {
+            0 => words,
+            more => format!("{} equal: {words}", more + 1),
+        }
     }
 }

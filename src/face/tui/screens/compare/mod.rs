@@ -1,13 +1,10 @@
 //! Screen 6: matched pairs along an axis, as a table or a heat map over TP and batch.
 
-pub mod compared;
-mod detail;
 mod draw;
 mod heat;
 pub mod state;
 #[cfg(test)]
 mod tests;
-mod told;
 
 use std::sync::Arc;
 
@@ -15,15 +12,15 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use serde::{Deserialize, Serialize};
 
-use self::compared::Compared;
 pub use self::state::Compare;
+use self::state::Compared;
 use self::state::Order;
 use crate::desk::figure::Kind;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
+use crate::face::tui::figures::Subject;
 use crate::face::tui::layout::{cut_bottom, cut_top};
-use crate::face::tui::paper::Subject;
 use crate::face::tui::pick::Chosen;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Input, Kept, NO_COMMAND, News, PointerKind, Screen, ScreenList,
@@ -260,7 +257,9 @@ const DETAIL: u16 = 10;
 
 fn areas(body: Rect) -> Areas {
     let (title, rest) = cut_top(body, 2);
-    let (table, detail) = cut_bottom(rest, if body.height >= 36 { DETAIL + 3 } else { DETAIL });
+    let detail = if body.height >= 36 { DETAIL + 3 } else { DETAIL };
+    // in a small window the list keeps its head and three rows
+    let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(4)));
     Areas { title, table, detail }
 }
 

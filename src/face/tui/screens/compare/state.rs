@@ -1,14 +1,17 @@
 //! State of screen 6: compared axis, order, table or map.
+//! The comparison itself is computed off the drawing thread ([`Compared`]).
 
-use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::compared::{Asked, Compared, KeptCells, Row};
-use super::told::Told;
+use super::draw::Told;
 use crate::face::tui::prelude::*;
+use crate::face::tui::snapshot::Snapshot;
+use base::error::Result;
 use study::analysis::filter::Filter;
 use study::analysis::{
-    Comparison, ComparisonReport, Flag, HeatMap, HeatSlice, HeatValue, Reasons, compared_rows,
+    Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatMap, HeatSlice, HeatValue,
+    Reasons, Varied, compared_rows, first_equal, slices,
 };
 
 /// Run ids of a pair; identifies it across comparisons.
@@ -371,5 +374,176 @@ impl Compare {
             adjusted: *adjusted,
             flags: flags.clone(),
         })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    pub axis: Axis,
+    /// Baseline value; `None` selects the natural one.
+    pub baseline: Option<String>,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self { axis: Axis::ARCHITECTURE, baseline: None }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Compared {
+    pub axis: Axis,
+    pub axes: Vec<AxisCount>,
+    pub report: ComparisonReport,
+    pub slices: Vec<HeatSlice>,
+    /// Settings that distinguish the pairs, and those they share.
+    pub told: Told,
+    pub(super) runs: Arc<Snapshot>,
+    /// Baseline, if all pairs share one; shown once above the table.
+    pub baseline: Option<String>,
+    pub slice_names: Vec<String>,
+    /// For each pair, the index of the first pair with the same numbers.
+    pub(super) equal: Vec<usize>,
+}
+
+/// Returns the common value, if all are equal.
+pub(super) fn one_of<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
+    all.next().filter(|first| all.all(|other| other == *first))
+}
+
+impl Compared {
+    /// Compares cells; too slow for the drawing thread.
+    pub fn new(cells: &KeptCell, asked: &Asked) -> Result<Self> {
+        let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
+        let told = Told::of(&report.pairs.iter().collect::<Vec<_>>(), &asked.axis);
+        let slices = slices(&report);
+        let mut compared = Self {
+            axis: asked.axis.clone(),
+            axes: cells.axes.clone(),
+            slice_names: slice_names(&report, &slices, &told.settings),
+            slices,
+            told: Told::default(),
+            runs: Arc::clone(&cells.runs),
+            baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
+            equal: first_equal(&report),
+            report,
+        };
+        let rows: Vec<Row> =
+            compared.rows(0..compared.report.pairs.len(), &|_: &Comparison| false).collect();
+        compared.told = told.measured(&compared, &rows);
+        Ok(compared)
+    }
+
+    pub fn map(&self, slice: usize) -> Option<HeatMap> {
+        Some(HeatMap::new(&self.report, self.slices.get(slice)?))
+    }
+
+    /// Reasons for the empty cells of a slice's map, by TP and batch; too slow for the drawing thread.
+    pub fn gaps(&self, slice: usize) -> Reasons {
+        let map = self.map(slice);
+        map.map_or_else(Reasons::new, |map| Gaps::new(&self.report, &self.runs.records).of(&map))
+    }
+
+    /// Compared value of a pair, preceded by its baseline unless all pairs share one.
+    pub fn values(&self, pair: &Comparison) -> String {
+        match self.baseline {
+            Some(_) => pair.value.clone(),
+            None => format!("{} → {}", pair.baseline, pair.value),
+        }
+    }
+
+    /// Groups pairs into rows, in order: pairs with equal numbers share a row unless `opened` returns
+    /// true for the first of them.
+    pub(super) fn rows<'a>(
+        &'a self,
+        shown: impl Iterator<Item = usize>,
+        opened: &'a dyn Fn(&Comparison) -> bool,
+    ) -> impl Iterator<Item = Row> + 'a {
+        let mut classes: Vec<Vec<usize>> = Vec::new();
+        let mut class_of: HashMap<usize, usize> = HashMap::new();
+        for at in shown {
+            let class = *class_of.entry(self.equal[at]).or_insert_with(|| {
+                classes.push(Vec::new());
+                classes.len() - 1
+            });
+            classes[class].push(at);
+        }
+        classes.into_iter().flat_map(|class| {
+            let open = class.len() > 1 && opened(&self.report.pairs[self.equal[class[0]]]);
+            match (open, class.split_first()) {
+                (false, Some((first, folded))) => {
+                    vec![Row { pair: *first, folded: folded.to_vec(), of: class.len(), first: true }]
+                }
+                _ => {
+                    let row = |at: &usize| Row {
+                        pair: *at,
+                        folded: Vec::new(),
+                        of: class.len(),
+                        first: *at == class[0],
+                    };
+                    class.iter().map(row).collect()
+                }
+            }
+        })
+    }
+}
+
+/// Names of slices: the compared value and the settings that vary. Falls back to all settings if names
+/// would collide.
+fn slice_names(report: &ComparisonReport, slices: &[HeatSlice], settings: &Varied) -> Vec<String> {
+    let settings = settings.without(&Axis::Option("tp")).without(&Axis::Option("batch"));
+    let name =
+        |slice: &HeatSlice| slice.named(&settings.words(&report.pairs[slice.members[0]].side.spec));
+    let names: Vec<String> = slices.iter().map(name).collect();
+    match names.iter().collect::<BTreeSet<_>>().len() == names.len() {
+        true => names,
+        false => slices.iter().map(HeatSlice::name).collect(),
+    }
+}
+
+/// Table row: a pair, and the equal pairs folded into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Index in the report of the pair whose numbers are shown.
+    pub pair: usize,
+    /// Indices in the report of the other pairs with the same numbers.
+    pub folded: Vec<usize>,
+    /// Number of pairs with these numbers, folded into this row or not.
+    pub of: usize,
+    /// True for the first row of the pairs with these numbers.
+    pub first: bool,
+}
+
+impl Row {
+    /// Indices in the report of all pairs in the row, the shown one first.
+    pub fn all(&self) -> impl Iterator<Item = usize> + Clone + '_ {
+        std::iter::once(self.pair).chain(self.folded.iter().copied())
+    }
+}
+
+/// Pooled cells of some runs and the axes along which they differ.
+#[derive(Debug)]
+pub struct KeptCell {
+    runs: Arc<Snapshot>,
+    cells: Cells,
+    axes: Vec<AxisCount>,
+}
+
+/// Cache of the most recent cells: pooling thousands of runs takes longer than comparing them.
+#[derive(Debug, Default)]
+pub struct KeptCells(Mutex<Option<(Arc<Snapshot>, Arc<KeptCell>)>>);
+
+impl KeptCells {
+    pub fn of(&self, runs: &Arc<Snapshot>) -> Arc<KeptCell> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, cells)) = &*kept
+            && Arc::ptr_eq(of, runs)
+        {
+            return Arc::clone(cells);
+        }
+        let cells = Cells::of(&runs.records);
+        let made = Arc::new(KeptCell { runs: Arc::clone(runs), axes: cells.axes(), cells });
+        *kept = Some((Arc::clone(runs), Arc::clone(&made)));
+        made
     }
 }

@@ -3,12 +3,12 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::KeyCode;
 
 use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, compared, spec};
 use lab::sweep::simulate_cells;
 use plan::Architecture;
@@ -64,51 +64,41 @@ fn rows_of_mixed_provenance_are_labelled_at_80_columns() {
     assert!(shown.contains("simulated") && shown.contains("provenance"), "{shown}");
 }
 
-fn press(driver: &mut Driver, keys: &str) {
-    let effects = driver.keys(keys);
-    driver.answer(effects);
-}
-
-fn enter(driver: &mut Driver) {
-    let effects = driver.enter();
-    driver.answer(effects);
-}
-
 #[test]
 fn tables_maps_and_details() {
     let mut driver = on(compared(), (120, 40));
     insta::assert_snapshot!("measured_120x40", driver.screen());
-    press(&mut driver, "f");
+    driver.taps("f");
     insta::assert_snapshot!("flags_120x40", driver.screen());
     let mut driver = on(grid().to_vec(), (120, 40));
-    press(&mut driver, "s");
+    driver.taps("s");
     insta::assert_snapshot!("simulated_120x40", driver.screen());
-    press(&mut driver, "tlj");
+    driver.taps("tlj");
     insta::assert_snapshot!("map_120x40", driver.screen());
-    press(&mut driver, "v");
+    driver.taps("v");
     insta::assert_snapshot!("map_exposed_120x40", driver.screen());
-    press(&mut driver, "c");
+    driver.taps("c");
     insta::assert_snapshot!("slices_120x40", driver.screen());
 }
 
 #[test]
 fn an_axis_is_picked_by_typing_and_only_those_that_vary_are_offered() {
     let mut driver = on(grid().to_vec(), (120, 40));
-    press(&mut driver, "a");
+    driver.taps("a");
     let shown = driver.screen();
     for (axis, pairs) in [("architecture", "48 pairs"), ("p2p", "36 pairs"), ("tp", "48 pairs")] {
         let line = shown.lines().find(|line| line.contains(&format!("│ {axis} ")));
         assert!(line.is_some_and(|line| line.contains(pairs)), "{axis}: {shown}");
     }
     assert!(!shown.contains("hardware  "), "it does not vary: {shown}");
-    press(&mut driver, "p2");
-    enter(&mut driver);
+    driver.taps("p2");
+    driver.tap(KeyCode::Enter);
     assert_eq!(driver.state.compare.asked.axis.to_string(), "p2p");
-    assert!(driver.screen().contains("by p2p against on: 36 comparisons"), "{}", driver.screen());
-    press(&mut driver, "B");
+    driver.shows("by p2p against on: 36 comparisons");
+    driver.taps("B");
     driver.press(KeyCode::Down);
-    enter(&mut driver);
-    assert!(driver.screen().contains("by p2p against off"), "{}", driver.screen());
+    driver.tap(KeyCode::Enter);
+    driver.shows("by p2p against off");
     let pair = driver.state.compare.selected().unwrap();
     assert_eq!((pair.baseline.as_str(), pair.value.as_str()), ("off", "on"));
     let words = driver.state.compare.command().unwrap().words.join(" ");
@@ -125,8 +115,8 @@ fn a_variable_is_an_axis_as_soon_as_runs_differ_in_it() {
     }
     records.extend(tree);
     let mut driver = on(records, (120, 40));
-    press(&mut driver, "aNCCL");
-    enter(&mut driver);
+    driver.taps("aNCCL");
+    driver.tap(KeyCode::Enter);
     let shown = driver.screen();
     assert!(shown.contains("by NCCL_ALGO against unset: 5 comparisons, 0 differ"), "{shown}");
     assert!(shown.contains("Tree      standard") && shown.contains("· no"), "{shown}");
@@ -135,20 +125,20 @@ fn a_variable_is_an_axis_as_soon_as_runs_differ_in_it() {
 #[test]
 fn filter_sort_and_mark() {
     let mut driver = on(grid().to_vec(), (120, 40));
-    press(&mut driver, "/ladder tp8 p2p-on");
+    driver.taps("/ladder tp8 p2p-on");
     driver.enter();
     assert_eq!(driver.state.compare.shown.len(), 4, "{}", driver.screen());
-    press(&mut driver, "s");
+    driver.taps("s");
     let ratios = |driver: &Driver| -> Vec<f64> {
         let compare = &driver.state.compare;
         compare.shown.iter().map(|row| compare.pairs()[row.pair].speedup).collect()
     };
     assert!(ratios(&driver).is_sorted());
-    press(&mut driver, "r");
+    driver.taps("r");
     assert!(ratios(&driver).iter().rev().is_sorted());
     let first = driver.state.compare.selected().unwrap().run.clone();
-    press(&mut driver, " ");
-    assert!(driver.screen().contains("1 marked ●"));
+    driver.taps(" ");
+    driver.shows("1 marked ●");
     let report = driver.state.compare.shown_report().unwrap();
     assert_eq!(report.pairs.iter().map(|p| p.run.clone()).collect::<Vec<_>>(), [first]);
     assert_eq!(report.comparisons, 48, "what was compared stays told");
@@ -169,9 +159,9 @@ fn hidden_shares_of_both_sides_stand_with_their_intervals() {
     assert!(side(&shown, "│ladder").contains("0.62 [0."), "{shown}");
     assert!(shown.contains("hidden share"), "{shown}");
     // against ladder both sides have one
-    press(&mut driver, "Bladder");
-    enter(&mut driver);
-    press(&mut driver, "/parallel");
+    driver.taps("Bladder");
+    driver.tap(KeyCode::Enter);
+    driver.taps("/parallel");
     driver.enter();
     let shown = driver.screen();
     assert!(side(&shown, "│ladder").contains("0.62 [0."), "{shown}");
@@ -185,7 +175,7 @@ fn the_table_scrolls_sideways_and_keeps_its_cells() {
     let header = |driver: &mut Driver| driver.screen().lines().nth(3).unwrap_or_default().to_owned();
     let first = header(&mut driver);
     assert!(first.contains("tok/s x") && !first.contains("overlap"), "{first}");
-    assert!(driver.screen().contains("columns →"), "{}", driver.screen());
+    driver.shows("columns →");
     let mut seen = first.clone();
     for _ in 0..12 {
         driver.press(KeyCode::Right);
@@ -199,7 +189,7 @@ fn the_table_scrolls_sideways_and_keeps_its_cells() {
     assert!(driver.screen().lines().nth(2).is_some_and(|line| line.contains("←")));
     // one step back from the end is seen at once
     let last = header(&mut driver);
-    press(&mut driver, "h");
+    driver.taps("h");
     assert_ne!(header(&mut driver), last);
 }
 
@@ -225,14 +215,14 @@ fn equal_rows_fold_into_one_that_opens() {
     assert!(shown.contains("6 of 6 pairs, 4 rows: e opens ▸"), "{shown}");
     assert!(shown.contains("▸ ladder"), "{shown}");
     assert!(shown.contains("3 equal: tp1 link.alpha_us=5,20,50"), "{shown}");
-    press(&mut driver, " ");
+    driver.taps(" ");
     assert_eq!(driver.state.compare.marked.len(), 3, "a row marks all its pairs");
-    press(&mut driver, " e");
+    driver.taps(" e");
     let shown = driver.screen();
     assert!(shown.contains("▾ ladder") && shown.contains("tp1 link.alpha_us=20"), "{shown}");
     assert!(!shown.contains("equal: tp1"), "{shown}");
     assert_eq!(driver.state.compare.shown.len(), 6);
-    press(&mut driver, "je");
+    driver.taps("je");
     assert_eq!(driver.state.compare.shown.len(), 4, "any of them folds it again");
     assert_eq!(driver.state.compare.list.selected, 0);
     assert_eq!(
@@ -240,8 +230,8 @@ fn equal_rows_fold_into_one_that_opens() {
         6,
         "what is folded is exported"
     );
-    press(&mut driver, "je");
-    assert!(driver.screen().contains("no other pair has the same numbers"), "{}", driver.screen());
+    driver.taps("je");
+    driver.shows("no other pair has the same numbers");
 }
 
 #[test]
@@ -254,15 +244,15 @@ fn the_copied_command_says_what_it_leaves_out() {
     };
     let (plain, told) = copied(&mut driver);
     assert!(plain == "ladderscope compare --by architecture" && told.contains("copied: ladderscope"));
-    press(&mut driver, "/ladder tp8");
+    driver.taps("/ladder tp8");
     driver.enter();
     let (command, told) = copied(&mut driver);
     assert_eq!(command, format!("{plain} --filter 'ladder tp8'"));
     assert!(told.contains("copied: ladderscope"), "{told}");
-    press(&mut driver, " j ");
+    driver.taps(" j ");
     let (_, told) = copied(&mut driver);
     assert!(told.contains("but for the 2 marks: "), "{told}");
-    press(&mut driver, "t");
+    driver.taps("t");
     let slice = driver.state.compare.slice_name().to_owned();
     assert_eq!(slice, "ladder / standard  p2p-on", "what varies, and nothing else");
     let (command, told) = copied(&mut driver);
@@ -273,12 +263,12 @@ fn the_copied_command_says_what_it_leaves_out() {
 #[test]
 fn a_map_is_walked_and_its_pair_opened() {
     let mut driver = on(grid().to_vec(), (80, 24));
-    press(&mut driver, "tlljj");
+    driver.taps("tlljj");
     let pair = driver.state.compare.selected().unwrap();
     assert_eq!((pair.side.spec.tp, pair.side.spec.batch), (8, 16));
     let run = pair.run.clone();
     driver.enter();
-    assert!(driver.screen().contains(&format!("opening {run}")), "{}", driver.screen());
+    driver.shows(&format!("opening {run}"));
     driver.state.cx.tab = Tab::Compare;
     driver.press(KeyCode::Esc);
     assert!(driver.state.compare.map.is_none());
@@ -298,11 +288,11 @@ fn what_is_shown_is_what_is_exported() {
     assert_eq!(csv.lines().count(), 5);
     let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
     assert!(header.contains(&"speedup_ci95_low") && header.contains(&"adjusted_p"));
-    press(&mut driver, "/parallel");
+    driver.taps("/parallel");
     driver.enter();
     assert_eq!(write(&driver, FileKind::Csv, "one.csv").lines().count(), 2);
     assert!(write(&driver, FileKind::Svg, "one.svg").contains("parallel"));
-    press(&mut driver, "/zzz");
+    driver.taps("/zzz");
     driver.enter();
     assert!(driver.state.compare.export(FileKind::Csv, &driver.state.cx).is_err());
 }
@@ -310,7 +300,7 @@ fn what_is_shown_is_what_is_exported() {
 #[test]
 fn new_runs_keep_the_selected_pair() {
     let mut driver = on(compared(), (120, 40));
-    press(&mut driver, "jj");
+    driver.taps("jj");
     let before = driver.state.compare.selected().unwrap().run.clone();
     let mut records = compared();
     // stored before the others: every index moves
@@ -349,9 +339,9 @@ fn a_map_says_why_a_cell_has_no_number() {
     records.remove(at[2].max(at[3]));
     records.remove(at[2].min(at[3]));
     let mut driver = on(records, (120, 40));
-    press(&mut driver, "/arch:ladder p2p:on");
-    enter(&mut driver);
-    press(&mut driver, "t");
+    driver.taps("/arch:ladder p2p:on");
+    driver.tap(KeyCode::Enter);
+    driver.taps("t");
     let map = driver.screen();
     assert!(map.contains("ladder / standard"), "{map}");
     let row = |tp: &str| map.lines().find(|line| line.contains(tp)).unwrap().to_owned();
@@ -374,7 +364,7 @@ fn a_map_says_of_cells_without_a_run_that_they_do_not_fit() {
     let mut records = Vec::new();
     simulate_cells(&specs.iter().collect::<Vec<_>>(), |_, record| records.push(record));
     let mut driver = on(records, (120, 40));
-    press(&mut driver, "t");
+    driver.taps("t");
     let map = driver.screen();
     let row = |tp: &str| map.lines().find(|line| line.contains(tp)).unwrap().to_owned();
     assert!(row("tp2 ").contains("oom") && row("tp8 ").contains("not run"), "{map}");
@@ -383,15 +373,15 @@ fn a_map_says_of_cells_without_a_run_that_they_do_not_fit() {
 #[test]
 fn the_map_and_the_counts_are_of_what_the_filter_leaves() {
     let mut driver = on(grid().to_vec(), (120, 40));
-    press(&mut driver, "/arch:upper-bound p2p:off tp:4");
-    enter(&mut driver);
-    assert!(driver.screen().contains(": 4 of 48 comparisons, 4 differ"), "{}", driver.screen());
-    press(&mut driver, "t");
+    driver.taps("/arch:upper-bound p2p:off tp:4");
+    driver.tap(KeyCode::Enter);
+    driver.shows(": 4 of 48 comparisons, 4 differ");
+    driver.taps("t");
     let map = driver.screen();
     assert!(map.contains("upper-bound / standard") && map.contains("p2p-off"), "{map}");
     // what was run and is not asked for is told from what was not run
     assert_eq!((map.matches("filtered").count(), map.matches("not run").count()), (8, 0), "{map}");
-    press(&mut driver, "c");
+    driver.taps("c");
     let offered = driver.screen();
     assert!(offered.contains("4 cells") && !offered.contains("ladder / standard"), "{offered}");
 }
@@ -403,17 +393,17 @@ fn flags_are_of_what_the_filter_leaves() {
         record.warnings = vec!["clocks throttled".into()];
     }
     let mut driver = on(records, (120, 40));
-    assert!(driver.screen().contains("⚑"), "{}", driver.screen());
+    driver.shows("⚑");
     for (filter, flagged) in [("/arch:ladder", false), ("/arch:parallel", true)] {
-        press(&mut driver, filter);
-        enter(&mut driver);
+        driver.taps(filter);
+        driver.tap(KeyCode::Enter);
         assert_eq!(driver.screen().contains("⚑"), flagged, "{}", driver.screen());
         assert_eq!(driver.state.compare.counts.tested, 1, "p-values of the pairs that are shown");
         driver.press(KeyCode::Esc);
     }
-    press(&mut driver, "/tp:77");
-    enter(&mut driver);
-    press(&mut driver, "f");
+    driver.taps("/tp:77");
+    driver.tap(KeyCode::Enter);
+    driver.taps("f");
     let screen = driver.screen();
     for (said, is_said) in [
         ("0 differ; the filter leaves none", true),
@@ -430,7 +420,7 @@ fn the_title_of_the_sorted_column_is_whole_in_every_order() {
     for records in [grid().to_vec(), compared()] {
         let mut driver = on(records, (200, 60));
         for _ in 0..8 {
-            press(&mut driver, "s");
+            driver.taps("s");
             let screen = driver.screen();
             let titles = screen.lines().nth(3).unwrap_or_default();
             assert!(titles.contains("tok/s x") && !titles.contains('…'), "{titles}\n{screen}");
@@ -439,29 +429,11 @@ fn the_title_of_the_sorted_column_is_whole_in_every_order() {
 }
 
 #[test]
-fn without_colour_the_screen_says_the_same() {
-    let mut driver = on(grid().to_vec(), (80, 24));
-    press(&mut driver, "t");
-    let with = driver.screen();
-    driver.state.cx.theme = crate::face::tui::theme::Theme::new(false);
-    assert_eq!(driver.screen(), with);
-    // an answer to a question that nobody asks any more changes nothing
-    let read =
-        |records: &[Record]| Message::Runs(Ok(Arc::new(Snapshot::new(records.to_vec(), Vec::new()))));
-    let (stale, newer) = (driver.send(read(&[])), driver.send(read(grid())));
-    driver.answer(newer);
-    driver.answer(stale);
-    assert_eq!(driver.screen(), with);
-    driver.send(Message::Key(KeyEvent::new(KeyCode::Char('t'), KeyModifiers::NONE)));
-    assert_ne!(driver.screen(), with);
-}
-
-#[test]
 fn what_was_compared_is_compared_at_the_next_start() {
     let mut driver = on(grid().to_vec(), (120, 40));
-    press(&mut driver, "ap2p");
-    enter(&mut driver);
-    press(&mut driver, "ssr");
+    driver.taps("ap2p");
+    driver.tap(KeyCode::Enter);
+    driver.taps("ssr");
     let kept = driver.state.compare.remember().unwrap();
     let mut next = Driver::empty(120, 40);
     next.state.cx.tab = Tab::Compare;
@@ -485,8 +457,8 @@ fn a_cell_is_what_varies_among_the_pairs_that_the_filter_leaves() {
     let mut driver = on([compared(), larger].concat(), (80, 24));
     let titles = |driver: &Driver| driver.screen().lines().nth(3).unwrap_or_default().to_owned();
     assert!(titles(&driver).contains(" cell "), "batches differ: {}", driver.screen());
-    press(&mut driver, "/batch:4");
-    enter(&mut driver);
+    driver.taps("/batch:4");
+    driver.tap(KeyCode::Enter);
     assert!(!titles(&driver).contains(" cell "), "nothing but the axis differs: {}", driver.screen());
     driver.press(KeyCode::Esc);
     assert!(titles(&driver).contains(" cell "), "{}", driver.screen());

@@ -1,22 +1,15 @@
 //! Screen 2: the current or most recent sweep.
-//!
-//! ```text
-//! | quickstart  ▶ running   ██████▌·····  7/12 runs  left about 0:40 |
-//! |   cell          round  samples   tok/s  TPOT  elapsed            |
-//! | ▶ ladder tp2 …   1/3  ███··· 3/6  ...                            |
-//! | ╭ queue ──────────────────────────────────────────────────────╮ |
-//! | ╭ running ladder tp2 … ───────────────────────────────────────╮ |
-//! | │ sample 3/10 · decode step 17/31, tok/s, lanes, memory, log   │ |
-//! ```
 
+use super::progress::{communication, coverage, exposed, sparkline};
 use super::state::{CellState, Live, LiveCell, Pause};
-use super::{Act, detail, result};
-use crate::face::tui::format::clock;
+use super::{Act, result};
+use crate::face::tui::format::{clock, si};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::paint::bar;
+use crate::face::tui::widgets::shade::{self, Shares};
 use crate::face::tui::widgets::table::{self, Column, Rows};
 use ::table::Provenance;
-use run::Feasibility;
+use run::{Feasibility, StepLanes};
 
 const COLUMNS: [Column; 9] = [
     Column::text("  cell", 30, 0).growing(10),
@@ -65,7 +58,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     }
     match live.selected() {
         _ if live.shows_answer() => result::draw(buf, areas.detail, live, cx),
-        Some(cell) => detail::draw(buf, areas.detail, live, cx, cell),
+        Some(cell) => draw_cell(buf, areas.detail, live, cx, cell),
         None => {}
     }
 }
@@ -202,5 +195,180 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
             (provenance.to_string(), theme.provenance(provenance))
         }
         _ => (cell.note.clone(), theme.style(Role::Dim)),
+    }
+}
+
+const LOG_ROWS: u16 = 2;
+
+fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &LiveCell) {
+    let theme = cx.theme;
+    let title = format!("{} {}", cell.state.word(), cell.spec.label());
+    let inner = frame(buf, area, &title, theme);
+    let (top, rest) = cut_top(inner, 2);
+    numbers(buf, top, cell, theme);
+    let lanes = shown_lanes(cell);
+    let room = rest.height.saturating_sub(LOG_ROWS);
+    // a heading, and two rows per rank
+    let room = room.saturating_sub(u16::from(room % 2 == 0));
+    let rows = lanes.as_ref().map_or(0, |(lanes, _)| (lanes.len() as u16 * 2 + 1).min(room));
+    let (strip, log) = cut_top(rest, rows);
+    if let Some((lanes, what)) = lanes {
+        draw_lanes(buf, strip, lanes, &what, theme);
+    }
+    draw_log(buf, log, live, cx, cell);
+}
+
+fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
+    let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
+    let running = cell.state == CellState::Running;
+    let mut first = vec![(" ".to_owned(), text)];
+    if running {
+        let doing = cell.doing.text();
+        let doing = if doing.is_empty() { "starting".to_owned() } else { doing };
+        first.push((doing, theme.style(Role::Active)));
+        if cell.doing.step.is_some() {
+            first.push((format!(" {}", bar(cell.doing.fraction(), 10)), theme.style(Role::Active)));
+        }
+        if let Some(ms) = cell.doing.step_ms {
+            first.push((format!("  {} ms a step", digits(ms)), text));
+        }
+    } else if let Some(tpot) = cell.tpot_ms {
+        first.push((format!("TPOT {} ms", digits(tpot)), text));
+    }
+    let memory = memory(cell);
+    pieces(buf, area, 0, &first);
+    // on the same row as the activity, or on the next one if there is no room
+    let x = area.right().saturating_sub(memory.width() as u16 + 1);
+    let used: usize = first.iter().map(|(text, _)| text.width()).sum();
+    let beside = area.x + (used as u16) < x;
+    put(buf, area, x, area.y + u16::from(!beside), &memory, dim);
+    let taken = if beside { 0 } else { memory.width() + 2 };
+    let mut second = vec![(" tok/s ".to_owned(), dim)];
+    let speed = &cell.doing.speed;
+    match (speed.back(), cell.tokens_per_s) {
+        (Some(now), _) if running => second.push((digits(*now), text)),
+        (_, Some(rate)) => second.push((digits(rate), text)),
+        (Some(now), None) => second.push((digits(*now), text)),
+        (None, None) => second.push(("-".to_owned(), text)),
+    }
+    if !speed.is_empty() {
+        let least = speed.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = speed.iter().copied().fold(0.0, f64::max);
+        let range = format!("  {} to {} ", digits(least), digits(most));
+        let columns = usize::from(area.width).saturating_sub(range.width() + 20 + taken).min(120);
+        second.push((format!("  {}", sparkline(speed, columns)), theme.style(Role::Series(0))));
+        second.push((range, dim));
+    }
+    pieces(buf, area, 1, &second);
+}
+
+fn pieces(buf: &mut Buffer, area: Rect, row: u16, all: &[(String, Style)]) {
+    let all: Vec<(&str, Style)> = all.iter().map(|(text, style)| (text.as_str(), *style)).collect();
+    line(buf, area, row, &all);
+}
+
+/// `memory 1.21 GB resident, plan 2 x 0.55 GB`.
+fn memory(cell: &LiveCell) -> String {
+    let plan = cell.looked.as_ref().and_then(|looked| looked.rank_bytes);
+    let plan = plan.map(|bytes| format!("plan {} x {}", cell.spec.tp, si(bytes as f64, "B")));
+    let resident = cell.doing.resident_bytes.map(|bytes| format!("{} resident", si(bytes as f64, "B")));
+    match [resident, plan].into_iter().flatten().collect::<Vec<_>>() {
+        parts if parts.is_empty() => String::new(),
+        parts => format!("memory {}", parts.join(", ")),
+    }
+}
+
+/// Lanes to draw and their description: the run's latest step, or a simulated one.
+fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
+    let provenance = cell.spec.provenance();
+    if !cell.doing.lanes.is_empty() {
+        let step = cell.doing.lanes_of;
+        let of = if cell.state == CellState::Running { "decode step" } else { "last told decode step" };
+        return Some((&cell.doing.lanes, format!("{of} {step}, {provenance}")));
+    }
+    let looked = cell.looked.as_ref().filter(|_| cell.spec.backend.is_simulated())?;
+    let first = (!looked.simulated.is_empty()).then_some(&looked.simulated[..])?;
+    Some((first, format!("first decode step, {provenance}")))
+}
+
+fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, theme: Theme) {
+    if area.height < 3 {
+        return;
+    }
+    let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
+    let end = lanes.iter().map(StepLanes::end).max().unwrap_or(0);
+    let (comm, exposed_ns) = lanes.iter().map(communication).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    let overlap = (comm > 0).then(|| 100.0 * (1.0 - exposed_ns as f64 / comm as f64));
+    let ranks = lanes.len().max(1) as u64;
+    let shown = usize::from((area.height - 1) / 2).min(lanes.len());
+    let more =
+        if shown < lanes.len() { format!("; {shown} of {} ranks", lanes.len()) } else { String::new() };
+    let exposed_text = ns(i64::try_from(exposed_ns / ranks).unwrap_or(i64::MAX));
+    let head = format!(
+        " {what}: {}, overlap {}, exposed {exposed_text} a rank{more}",
+        ns(i64::from(end)),
+        percent(overlap)
+    );
+    line(buf, area, 0, &[(&head, text)]);
+    let key = "▓▒ hidden ▖▚▜╱ exposed ";
+    let x = area.right().saturating_sub(key.width() as u16);
+    if area.x + (head.width() as u16) < x {
+        put(buf, area, x, area.y, key, dim);
+    }
+    let label = format!(" rank {} compute ", lanes.last().map_or(0, |lanes| lanes.rank));
+    let width = label.width() as u16;
+    let columns = usize::from(area.width.saturating_sub(width + 1));
+    for (i, lanes) in lanes.iter().take(shown).enumerate() {
+        let row = 1 + 2 * i as u16;
+        let name = format!(" rank {}", lanes.rank);
+        let pad = usize::from(width);
+        let lane = |name: &str, lane: &str| {
+            format!("{name}{lane:>rest$} ", rest = pad.saturating_sub(name.width() + 1))
+        };
+        line(buf, area, row, &[(&lane(&name, "compute"), dim)]);
+        line(buf, area, row + 1, &[(&lane("", "comm"), dim)]);
+        let compute = coverage(&lanes.compute, end, columns);
+        let comm = coverage(&lanes.comm, end, columns);
+        let bare = coverage(&exposed(lanes), end, columns);
+        for column in 0..columns {
+            let x = area.x + width + column as u16;
+            let shares = Shares {
+                compute: compute[column],
+                comm: comm[column],
+                exposed: bare[column],
+                ..Shares::default()
+            };
+            let (glyph, role) = match shade::eighths(shares.compute) {
+                0 => ("·", Role::Dim),
+                eighths => (shade::BELOW[eighths], Role::Text),
+            };
+            put(buf, area, x, area.y + row, glyph, theme.style(role));
+            let (glyph, role) = shade::comm(shares).unwrap_or(("·", Role::Dim));
+            put(buf, area, x, area.y + row + 1, glyph, theme.style(role));
+        }
+    }
+}
+
+fn draw_log(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &LiveCell) {
+    let theme = cx.theme;
+    let rows = usize::from(area.height);
+    let below = live.log_scroll.min(cell.log.len());
+    let width = usize::from(area.width.saturating_sub(1));
+    let mut lines: Vec<String> = Vec::new();
+    let last = cell.log.len() - below;
+    for text in cell.log.iter().take(last).skip(last.saturating_sub(rows)) {
+        lines.extend(wrap(text, width));
+    }
+    // reason for a failed or skipped run
+    if below == 0 && cell.state != CellState::Running && !cell.note.is_empty() {
+        lines.extend(wrap(&cell.note, width));
+    }
+    let (area, end) = if below > 0 { cut_bottom(area, 1) } else { (area, Rect::ZERO) };
+    let rows = usize::from(area.height);
+    for (row, text) in lines.iter().skip(lines.len().saturating_sub(rows)).enumerate() {
+        line(buf, area, row as u16, &[(" ", theme.style(Role::Text)), (text, theme.style(Role::Text))]);
+    }
+    if below > 0 {
+        line(buf, end, 0, &[(&format!(" ↓ {below} lines more"), theme.style(Role::Dim))]);
     }
 }

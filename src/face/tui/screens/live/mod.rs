@@ -1,8 +1,6 @@
 //! Screen 2: the current or most recent sweep, its active run, and queued sweeps.
 
-mod detail;
 mod draw;
-mod look;
 mod progress;
 mod result;
 pub mod state;
@@ -166,7 +164,7 @@ impl Screen for Live {
             cx.follow(
                 "look",
                 &at,
-                move |_| Ok(look::look(&spec)),
+                move |_| Ok(progress::look(&spec)),
                 move |live: &mut Self, looked, cx| {
                     if let Some(cell) = live.cells.get_mut(at) {
                         cell.looked = cx.told(looked);
@@ -257,7 +255,8 @@ impl Live {
             true => (self.told.1.len() as u16 + 2).clamp(11, Self::most_rows(body)),
             false => (body.height / 2).clamp(11, 26),
         };
-        let (table, detail) = cut_bottom(rest, detail);
+        // in a small window the list keeps its head and three rows
+        let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(4)));
         let waiting = self.queue.len() as u16;
         let rows = if waiting == 0 { 0 } else { (waiting + 2).min(table.height / 2).max(3) };
         let (table, queue) = cut_bottom(table, rows);

@@ -21,10 +21,10 @@ use crate::face::tui::action::acts;
 use crate::face::tui::checklist::{Changed, CheckItem, Checklist};
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
-use crate::face::tui::paper::Subject;
+use crate::face::tui::figures::Subject;
+use crate::face::tui::overlay::Completing;
 use crate::face::tui::pick::{Chosen, Pick};
 use crate::face::tui::pictures;
-use crate::face::tui::prompt::Completing;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Input, NO_COMMAND, News, Pointer, PointerKind, Screen,
     ScreenStatus, Selection,

@@ -7,9 +7,9 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent,
 
 use super::{draw, layout, state::Scale};
 use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{AnyScreen as _, FileKind};
 use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, record, spec};
 use crate::face::tui::theme::{Role, Theme};
 use study::analysis::{XAxis, YAxis};

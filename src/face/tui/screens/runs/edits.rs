@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::marked::Marked;
+use super::state::Marked;
 use super::{Act, Runs, named};
 use crate::face::tui::format;
 use crate::face::tui::prelude::*;

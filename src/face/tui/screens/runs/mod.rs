@@ -1,10 +1,7 @@
 //! Screen 3: stored runs; filter, sort, mark, tag, compare, delete.
 
-mod columns;
 mod draw;
 mod edits;
-mod marked;
-mod over;
 pub mod state;
 
 use std::collections::HashSet;
@@ -282,7 +279,7 @@ impl Runs {
                     return false;
                 }
                 let Some(stored) = cx.stored.clone() else { return false };
-                let (columns, specs) = columns::columns(self, &stored.table);
+                let (columns, specs) = state::columns(self, &stored.table);
                 let shown = lay_out(&specs, table, Some(self.scroll));
                 let on = |place: &&Place| (place.x..=place.x + place.width).contains(&event.at.x);
                 if let Some(place) = shown.places.iter().find(on) {

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::state::panel::{Panel, Stretches};
+use super::state::go::{FORMS, Target};
+use super::state::panel::{Panel, Scope, Stretches};
 use super::state::prediction::{Prediction, Rewired};
-use super::state::scope::Scope;
-use super::state::target::{FORMS, Target};
 use super::state::{Line, Timeline, View};
-use super::{Act, ask, lists, stretch};
+use super::{Act, ask, info, lists};
 use crate::desk::offers;
 use crate::face::tui::prelude::*;
 
@@ -48,7 +47,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
                 Completing::Words(names.iter().flat_map(|name| offers::axis_values(name)).collect());
             cx.prompt(names, title, hint, text, beneath);
         }
-        Act::CopyNumbers => match stretch::text(view) {
+        Act::CopyNumbers => match info::stretch_text(view) {
             Some(text) => {
                 cx.inform(format!("copied: {text}"));
                 cx.perform(Effect::Copy(text));

@@ -3,13 +3,10 @@
 
 use std::sync::Arc;
 
-use super::state::measure::Measured;
-use super::state::overview::Overview;
+use super::state::measure::{CriticalPath, Measured, Overview};
 use super::state::pane::OverlapOf;
-use super::state::panel::Panel;
-use super::state::path::CriticalPath;
+use super::state::panel::{Counted, Panel, Part, Scope};
 use super::state::prediction::{Prediction, Rewired};
-use super::state::scope::{Counted, Part, Scope};
 use super::state::{Matches, Pane, TraceIndex, View};
 use super::{Timeline, lists};
 use crate::desk;

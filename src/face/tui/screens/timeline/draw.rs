@@ -1,17 +1,18 @@
-//! Drawing of screen 4, the lanes. Areas are defined in [`super::layout::TimelineAreas`];
+//! Drawing of screen 4, the lanes and the overview above them. Areas are defined in [`super::layout::TimelineAreas`];
 //! [`super::info`] describes the item under the cursor.
 
-use super::Timeline;
 use super::layout::{self, LANE_LABEL, PaneAreas};
-use super::state::path::CriticalPath;
+use super::state::measure::{CriticalPath, Density};
 use super::state::select::MARKS;
-use super::{ask, info, lists, overview, stretch};
+use super::state::window::Window;
+use super::state::{Line, Pane, View};
+use super::{Timeline, ask, info, lists};
 use crate::face::tui::action::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::runs;
-use crate::face::tui::screens::timeline::state::window::Window;
-use crate::face::tui::screens::timeline::state::{Line, Pane, View};
 use crate::face::tui::widgets::lanes::{self, Canvas, ticks};
+use crate::face::tui::widgets::paint::glyph;
+use crate::face::tui::widgets::shade::{self, Mark, Shares};
 use base::text::rank_list;
 use plan::Lane;
 use study::analysis::Varied;
@@ -35,7 +36,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
     };
     let Some(areas) = layout::open(timeline, body) else { return };
     header(buf, areas.header, view, cx);
-    overview::draw(buf, areas.overview, view, theme);
+    draw_overview(buf, areas.overview, view, theme);
     axis(buf, cut_left(areas.ticks, LANE_LABEL).1, view.window, theme);
     marks(buf, areas.marks, view, theme);
     for (i, (pane, areas)) in view.panes.iter().zip(&areas.panes).enumerate() {
@@ -45,7 +46,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
         draw_pane(buf, areas, view, pane, i == view.focus, theme);
     }
     info::draw(buf, areas.info, view, theme);
-    stretch::draw(buf, areas.stretch, view, theme);
+    info::draw_stretch(buf, areas.stretch, view, theme);
     lists::draw(buf, areas.panel, view, cx);
     info::draw_search(buf, areas.bottom(), view, theme);
 }
@@ -418,4 +419,111 @@ fn label(pane: &Pane, line: Line) -> String {
         Line::Row(row) => format!("      {}", index.rows[row].label),
     };
     cut(&text, LANE_LABEL - 1)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OverviewRow {
+    /// Computation and exposed communication, as on a collapsed rank.
+    All,
+    /// Communication, as on a comm lane.
+    Comm,
+}
+
+/// Pane of an overview row: one trace takes all rows; two traces take one row each if there are two.
+pub fn overview_pane(view: &View, rows: u16, row: u16) -> usize {
+    match view.panes.len() {
+        0 | 1 => 0,
+        _ if rows < 2 => view.focus.min(1),
+        _ => usize::from(row.min(1)),
+    }
+}
+
+fn draw_overview(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+    for row in 0..area.height {
+        let at = overview_pane(view, area.height, row);
+        let Some(pane) = view.panes.get(at) else { continue };
+        let (line, _) = cut_top(Rect { y: area.y + row, ..area }, 1);
+        // a single trace has a second row if there is room
+        let part = if view.panes.len() == 1 && row > 0 { OverviewRow::Comm } else { OverviewRow::All };
+        draw_overview_row(buf, line, view, pane, part, theme);
+        let (label, _) = cut_left(line, LANE_LABEL);
+        let text = match (part, view.panes.len() > 1) {
+            (OverviewRow::Comm, _) => "  communication".to_string(),
+            (_, true) => {
+                let which = if at == 0 { "upper" } else { "lower" };
+                format!(" {which} {}", ns(pane.index.bounds.width()))
+            }
+            _ => format!(" all {}", ns(pane.index.bounds.width())),
+        };
+        let text = cut(&text, LANE_LABEL - 1);
+        put(buf, label, label.x, label.y, &text, theme.style(Role::Dim));
+    }
+}
+
+fn draw_overview_row(
+    buf: &mut Buffer,
+    line: Rect,
+    view: &View,
+    pane: &Pane,
+    part: OverviewRow,
+    theme: Theme,
+) {
+    let (_, over) = cut_left(line, LANE_LABEL);
+    let columns = usize::from(over.width);
+    let Some(overview) = pane.overview.as_ref().filter(|o| o.columns.len() == columns) else {
+        put(buf, over, over.x, over.y, "…", theme.style(Role::Dim));
+        return;
+    };
+    // first and last column of the window
+    let (bounds, window) = (pane.index.bounds, pane.window(view.window));
+    let place = |time: i64| bounds.column(time.clamp(bounds.from, bounds.to - 1), columns).unwrap_or(0);
+    let (first, last) = (place(window.from), place(window.to - 1));
+    for (i, density) in overview.columns.iter().enumerate() {
+        let (symbol, role) = overview_glyph(density, part);
+        let mut style = theme.style(role);
+        if !(first..=last).contains(&i) {
+            style = style.add_modifier(Modifier::DIM);
+        }
+        glyph(buf, over, over.x + i as u16, over.y, symbol, style);
+    }
+    let key = theme.style(Role::Key);
+    if first == last {
+        put(buf, over, over.x + first as u16, over.y, "┃", key);
+    } else {
+        put(buf, over, over.x + first as u16, over.y, "[", key);
+        put(buf, over, over.x + last as u16, over.y, "]", key);
+    }
+}
+
+fn overview_glyph(density: &Density, part: OverviewRow) -> Mark {
+    let shares = Shares {
+        compute: density.compute.into(),
+        comm: density.comm.into(),
+        exposed: density.exposed.into(),
+        ..Shares::default()
+    };
+    match part {
+        OverviewRow::All => shade::several(shares)
+            .unwrap_or((shade::BELOW[shade::eighths(shares.compute)], Role::Series(0))),
+        OverviewRow::Comm => shade::comm(shares).unwrap_or((" ", Role::Dim)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_exposed_has_a_glyph_of_its_own() {
+        let shown =
+            |compute, comm, exposed, part| overview_glyph(&Density { compute, comm, exposed }, part).0;
+        assert_eq!(shown(0.5, 0.3, 0.0, OverviewRow::All), "▄");
+        assert_eq!(shown(0.001, 0.0, 0.0, OverviewRow::All), "▁", "tiny, and yet there");
+        assert_eq!(shown(0.0, 0.0, 0.0, OverviewRow::All), " ");
+        assert_eq!(shown(0.7, 0.3, 0.25, OverviewRow::All), "▖");
+        assert_eq!(shown(0.9, 0.3, 0.0, OverviewRow::Comm), "▒");
+        assert_eq!(shown(0.9, 0.6, 0.0, OverviewRow::Comm), "▓");
+        assert_eq!(shown(0.5, 0.5, 0.5, OverviewRow::Comm), "▚");
+        assert_eq!(shown(0.0, 0.0, 0.0, OverviewRow::Comm), " ");
+    }
 }

@@ -3,15 +3,11 @@
 mod act;
 mod ask;
 mod draw;
-mod export;
+mod files;
 mod info;
 pub mod layout;
 mod lists;
-pub mod open;
-mod overview;
-mod pointer;
 pub mod state;
-mod stretch;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +21,6 @@ use crate::face::tui::layout::cut_left;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Input, NO_COMMAND, Screen};
 use crate::face::tui::update::page_rows;
 use crate::face::tui::widgets::field::Typed;
-
 pub use state::Timeline;
 use state::View;
 use state::panel::Panel;
@@ -100,7 +95,7 @@ impl Screen for Timeline {
 
     fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
         match (input, &mut self.view) {
-            (Input::Mouse(body, event), _) => return pointer::point(self, body, event).is_some(),
+            (Input::Mouse(body, event), _) => return layout::point(self, body, event).is_some(),
             (_, None) => return false,
             (Input::Key(key), Some(view)) => return typed(view, key, cx),
             (Input::Paste(text), Some(view)) => return pasted(view, text, cx),
@@ -147,13 +142,13 @@ impl Screen for Timeline {
 
     fn command(&self) -> Result<Command, &'static str> {
         let view = self.view.as_ref().ok_or(NO_COMMAND)?;
-        let words = export::command(view).ok_or(NO_COMMAND)?;
-        Ok(Command { words, beyond: export::beyond_command(view) })
+        let words = files::command(view).ok_or(NO_COMMAND)?;
+        Ok(Command { words, beyond: files::beyond_command(view) })
     }
 
     fn export(&self, kind: FileKind, _cx: &Context) -> Result<Option<Export>, String> {
         match &self.view {
-            Some(view) => export::export(view, kind).map(Some),
+            Some(view) => files::export(view, kind).map(Some),
             None => Ok(None),
         }
     }

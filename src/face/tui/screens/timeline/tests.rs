@@ -19,8 +19,8 @@ use crate::face::tui::context::Opening;
 use crate::face::tui::format::ns;
 use crate::face::tui::layout::cut_left;
 use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{AnyScreen as _, FileKind, Kept as _, Screen};
-use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, imported, spec, trace};
 use crate::face::tui::theme::Theme;
 use crate::face::tui::widgets::lanes;
@@ -67,17 +67,13 @@ fn press(driver: &mut Driver, code: KeyCode, modifiers: KeyModifiers) {
     driver.answer(effects);
 }
 
-fn keys(driver: &mut Driver, text: &str) {
-    text.chars().for_each(|c| press(driver, KeyCode::Char(c), KeyModifiers::NONE));
-}
-
 /// Types a line at a prompt that a key opens.
 fn type_line(driver: &mut Driver, key: &str, text: &str) {
-    keys(driver, key);
+    driver.taps(key);
     for _ in 0..80 {
         press(driver, KeyCode::Backspace, KeyModifiers::NONE);
     }
-    keys(driver, text);
+    driver.taps(text);
     press(driver, KeyCode::Enter, KeyModifiers::NONE);
 }
 
@@ -117,31 +113,31 @@ fn measured() -> TraceIndex {
 #[test]
 fn looks() {
     let mut driver = with(vec![trace()], (120, 40));
-    keys(&mut driver, "(");
-    keys(&mut driver, "v");
+    driver.taps("(");
+    driver.taps("v");
     press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
     insta::assert_snapshot!("selection_120x40", driver.screen());
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
-    keys(&mut driver, "p");
+    driver.taps("p");
     insta::assert_snapshot!("critical_path_120x40", driver.screen());
-    keys(&mut driver, "..e");
+    driver.taps("..e");
     insta::assert_snapshot!("dependencies_120x40", driver.screen());
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
-    keys(&mut driver, "Cc");
+    driver.taps("Cc");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     insta::assert_snapshot!("differences_120x40", driver.screen());
     let mut driver = with(vec![imported()], (120, 40));
-    keys(&mut driver, "OW");
+    driver.taps("OW");
     insta::assert_snapshot!("operations_120x40", driver.screen());
-    keys(&mut driver, "E");
+    driver.taps("E");
     insta::assert_snapshot!("exposed_120x40", driver.screen());
-    keys(&mut driver, "L");
+    driver.taps("L");
     insta::assert_snapshot!("legend_120x40", driver.screen());
     let mut driver = with(vec![measured()], (120, 40));
-    keys(&mut driver, "V");
+    driver.taps("V");
     insta::assert_snapshot!("verdict_120x40", driver.screen());
-    keys(&mut driver, "Vg");
+    driver.taps("Vg");
     insta::assert_snapshot!("ghost_asked_120x40", driver.screen());
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     insta::assert_snapshot!("ghost_120x40", driver.screen());
@@ -169,9 +165,9 @@ fn the_overview_marks_the_window_and_a_click_moves_it() {
         KeyModifiers::NONE,
     );
     assert!(view(&driver).window.from <= before.from, "dragged back to the beginning");
-    keys(&mut driver, "u");
+    driver.taps("u");
     assert_eq!(view(&driver).window, before, "one way back for the whole drag");
-    keys(&mut driver, "f");
+    driver.taps("f");
     let (from, to, line) = row(&driver);
     assert!(from.is_some_and(|from| from < 20) && to.is_some_and(|to| to > 110), "{line}");
     assert!(
@@ -204,10 +200,10 @@ fn a_typed_target_is_gone_to_and_undone() {
     type_line(&mut driver, "t", "all");
     assert_eq!(view(&driver).window, view(&driver).bounds());
     for _ in 0..7 {
-        keys(&mut driver, "u");
+        driver.taps("u");
     }
     assert_eq!(view(&driver).window, first);
-    keys(&mut driver, "U");
+    driver.taps("U");
     assert_eq!(window(&driver), (50_000, 60_000));
     type_line(&mut driver, "t", "decode mlp/reduce");
     let at = view(&driver).span().map(|span| (span.step, span.operation));
@@ -229,17 +225,13 @@ fn a_typed_target_is_gone_to_and_undone() {
 #[test]
 fn marks_measure_what_lies_between_them() {
     let mut driver = with(vec![trace()], (120, 40));
-    keys(&mut driver, "y");
-    assert!(driver.screen().contains("no numbers yet"));
-    keys(&mut driver, "(");
+    driver.taps("y");
+    driver.shows("no numbers yet");
+    driver.taps("(");
     press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
-    keys(&mut driver, ")");
+    driver.taps(")");
     // A where the first operation of step 0 starts, B where its second ends: 30 us
-    assert!(
-        driver.screen().contains("A to B 30.0 us: 0.000046000 to 0.000076000 s"),
-        "{}",
-        driver.screen()
-    );
+    driver.shows("A to B 30.0 us: 0.000046000 to 0.000076000 s");
     let effects = driver.press(KeyCode::Char('y'));
     let [Effect::Copy(text)] = &effects[..] else { panic!("{effects:?}") };
     assert!(text.contains("[emulated-link]") && text.contains("compute 29.000 us"), "{text}");
@@ -251,17 +243,17 @@ fn marks_measure_what_lies_between_them() {
     assert_eq!(command, "ladderscope overlap 20260102-0304-1 --from 46000ns --to 76000ns");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
-    assert!(!driver.screen().contains("A to B"));
+    driver.hides("A to B");
 }
 
 #[test]
 fn a_selection_follows_the_cursor_and_its_numbers_are_those_of_analysis() {
     let mut driver = with(vec![trace()], (120, 40));
-    keys(&mut driver, "v");
+    driver.taps("v");
     for _ in 0..3 {
         press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
     }
-    assert!(driver.screen().contains("selecting 76.0 us"), "{}", driver.screen());
+    driver.shows("selecting 76.0 us");
     let (measured, now) = view(&driver).measured(0).expect("it is counted");
     assert!(now, "the numbers are of what is selected");
     let index = &view(&driver).pane().index;
@@ -269,9 +261,9 @@ fn a_selection_follows_the_cursor_and_its_numbers_are_those_of_analysis() {
     let selection =
         Selection { from_ns: Some(stretch.0), to_ns: Some(stretch.1), ..Selection::default() };
     assert_eq!(measured.report, trace::overlap::overlap(&index.trace, &selection));
-    keys(&mut driver, "v");
+    driver.taps("v");
     press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
-    assert!(driver.screen().contains("selection 76.0 us"), "it stays: {}", driver.screen());
+    driver.shows("selection 76.0 us");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     assert_eq!(view(&driver).window.width(), 76_000, "Enter zooms to it");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
@@ -285,13 +277,13 @@ fn numbers_of_another_stretch_say_so() {
     let mut driver = with(vec![trace()], (120, 40));
     let mut first = driver.press(KeyCode::Char('v'));
     let Some(Effect::Ask(task)) = first.pop() else { panic!("it asks for numbers") };
-    assert!(driver.screen().contains("counting…"), "{}", driver.screen());
+    driver.shows("counting…");
     assert!(driver.press(KeyCode::Right).is_empty(), "one at a time");
     let more = driver.send(Message::Answered(task.run()));
-    assert!(driver.screen().contains("of the stretch before; counting…"), "{}", driver.screen());
+    driver.shows("of the stretch before; counting…");
     assert_eq!(more.len(), 1, "the answer makes it ask for what is selected now");
     driver.answer(more);
-    assert!(!driver.screen().contains("counting…"), "{}", driver.screen());
+    driver.hides("counting…");
 }
 
 #[test]
@@ -308,7 +300,7 @@ fn the_mouse_selects_an_interval_and_zooms_and_pans() {
     mouse(&mut driver, MouseEventKind::Up(MouseButton::Left), at(40), KeyModifiers::NONE);
     let expected = Window::new(window.time(10, columns), window.time(41, columns));
     assert_eq!(view(&driver).selected.map(|selected| selected.window), Some(expected));
-    assert!(driver.screen().contains("selection "), "{}", driver.screen());
+    driver.shows("selection ");
     mouse(&mut driver, MouseEventKind::ScrollDown, at(10), KeyModifiers::SHIFT);
     mouse(&mut driver, MouseEventKind::ScrollRight, at(10), KeyModifiers::NONE);
     assert!(view(&driver).window.from > window.from && view(&driver).window.width() == window.width());
@@ -323,7 +315,7 @@ fn the_mouse_selects_an_interval_and_zooms_and_pans() {
     mouse(&mut driver, down, at(5), KeyModifiers::NONE);
     let selected = view(&driver).selected.map(|selected| selected.window);
     assert_eq!(selected, Some(view(&driver).window), "the second zooms to it");
-    keys(&mut driver, "u");
+    driver.taps("u");
     driver.state.cx.now_ms = 20_000;
     mouse(&mut driver, down, at(30), KeyModifiers::NONE);
     assert_eq!(view(&driver).selected, None, "a click selects an operation, and no stretch");
@@ -338,22 +330,22 @@ fn edges_are_followed_and_there_is_a_way_back() {
     type_line(&mut driver, "t", "decode mlp/reduce");
     let reduce = view(&driver).span().copied().expect("on a span");
     assert_eq!((reduce.rank, reduce.operation), (0, 5));
-    keys(&mut driver, "d");
+    driver.taps("d");
     let peer = view(&driver).span().copied().expect("on a span");
     assert_eq!((peer.rank, peer.operation), (1, 5), "rank 1 arrived last");
-    keys(&mut driver, "d");
+    driver.taps("d");
     let up = view(&driver).span().copied().expect("on a span");
     assert_eq!((up.rank, up.operation), (1, 4), "which waited for its operand");
-    assert!(driver.screen().contains("2 dependencies followed"), "{}", driver.screen());
-    keys(&mut driver, "D");
+    driver.shows("2 dependencies followed");
+    driver.taps("D");
     assert_eq!(view(&driver).span().map(|s| (s.rank, s.operation)), Some((1, 5)));
     for _ in 0..3 {
         press(&mut driver, KeyCode::Backspace, KeyModifiers::NONE);
     }
     assert_eq!(view(&driver).span(), Some(&reduce));
     press(&mut driver, KeyCode::Backspace, KeyModifiers::NONE);
-    assert!(driver.screen().contains("no way back"));
-    keys(&mut driver, "e");
+    driver.shows("no way back");
+    driver.taps("e");
     let shown = driver.screen();
     assert!(shown.contains("for this peer to arrive") && shown.contains("decode/L0/mlp/up"), "{shown}");
     press(&mut driver, KeyCode::Down, KeyModifiers::NONE);
@@ -365,28 +357,28 @@ fn edges_are_followed_and_there_is_a_way_back() {
 #[test]
 fn the_critical_path_is_lit_and_walked() {
     let mut driver = with(vec![trace()], (120, 40));
-    keys(&mut driver, "p");
+    driver.taps("p");
     let shown = driver.screen();
     assert!(shown.contains(" critical path ") && shown.contains("critical path of step 0"), "{shown}");
     assert!(shown.contains("matmul") && shown.contains("all_reduce"), "{shown}");
     let mut walked = Vec::new();
-    keys(&mut driver, ".");
+    driver.taps(".");
     while !driver.screen().contains("here the critical path of this step ends") && walked.len() < 20 {
         walked.extend(view(&driver).span().map(|s| (s.rank, s.operation)));
-        keys(&mut driver, ".");
+        driver.taps(".");
     }
     assert!(walked.len() >= 2 && walked.contains(&(1, 4)), "over the late rank: {walked:?}");
-    keys(&mut driver, ",p");
-    assert!(!driver.screen().contains("critical path of step"));
+    driver.taps(",p");
+    driver.hides("critical path of step");
     let mut driver = with(vec![imported()], (120, 40));
-    keys(&mut driver, "p");
-    assert!(driver.screen().contains("does not tell what waited for what"));
+    driver.taps("p");
+    driver.shows("does not tell what waited for what");
 }
 
 #[test]
 fn what_is_shown_is_exported_and_the_command_shows_the_same() {
     let mut driver = with(vec![measured()], (120, 40));
-    keys(&mut driver, "v");
+    driver.taps("v");
     press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
     let stretch = view(&driver).pane().window(view(&driver).stretch().expect("it is selected"));
     let dir = tempfile::tempdir().expect("a directory");
@@ -422,7 +414,7 @@ fn what_was_open_is_opened_again_where_it_was_looked_at() {
     let path = dir.path().join("trace.parquet");
     trace::write(&path, &measured().trace).expect("it is written");
     let mut driver = with(vec![measured().opened_from(path.to_string_lossy())], (120, 40));
-    keys(&mut driver, "]++");
+    driver.taps("]++");
     let kept = driver.state.timeline.remember().expect("something is open");
     assert_eq!(view(&again(&kept)).window, view(&driver).window);
     for text in ["null", "{}", "{\"sources\":[]}", "{\"sources\":[7]}", "{\"sources\":[\"\"]}"] {
@@ -450,7 +442,7 @@ fn rules_stay_with_the_trace_that_they_classify() {
     assert!(command.starts_with("ladderscope timeline 'my trace.json' 'my trace.json' --rules hta"));
     assert!(told.contains("copied, but for the rules in which the traces differ"), "{told}");
     press(&mut two, KeyCode::Esc, KeyModifiers::NONE);
-    keys(&mut driver, "v");
+    driver.taps("v");
     press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
     let (command, _) = copied(&mut driver);
     assert!(command.starts_with("ladderscope overlap 'my trace.json' --rules hta --from "), "{command}");
@@ -474,14 +466,14 @@ fn a_command_opens_at_its_window() {
     timeline.show(vec![Arc::new(trace())], Opening::Alone(Some((50_000, 60_000))), cx);
     let window = view(&driver).window;
     assert_eq!((window.from - 5_000, window.to - 5_000), (50_000, 60_000));
-    keys(&mut driver, "4u");
-    assert!(driver.screen().contains("nothing to undo"));
+    driver.taps("4u");
+    driver.shows("nothing to undo");
 }
 
 #[test]
 fn exposed_communication_is_hatched_at_every_zoom() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
-    keys(&mut driver, "f");
+    driver.taps("f");
     for zoom in 0..14 {
         let row = view(&driver).pane().index.rows.iter().position(|row| row.label == "comm");
         let line = view(&driver).pane().lines.iter().position(|line| Some(*line) == row.map(Line::Row));
@@ -506,7 +498,7 @@ fn exposed_communication_is_hatched_at_every_zoom() {
         }
         // names stand within what is hatched, and leave some of it
         assert!(hatched * 2 >= exposed, "zoom {zoom}: {hatched} of {exposed}\n{}", driver.screen());
-        keys(&mut driver, "+");
+        driver.taps("+");
     }
 }
 
@@ -527,15 +519,15 @@ fn the_same_run_looks_the_same_collapsed_and_in_every_overview() {
         line.chars().skip(usize::from(layout::LANE_LABEL)).collect()
     };
     let mut one = with(vec![simulated(|_| {})], (120, 40));
-    keys(&mut one, "f");
+    one.taps("f");
     let mut two = with(vec![simulated(|_| {}), ladder()], (120, 40));
-    keys(&mut two, "f");
+    two.taps("f");
     // the frames of the window are of the window
     let bare = |row: Vec<char>| -> String { row[1..row.len() - 1].iter().collect() };
     let whole = bare(row(&one, 3));
     assert_eq!(bare(row(&two, 3)).replace(['[', ']'], ""), whole.replace(['[', ']'], ""));
     assert!(whole.contains('▚'), "about half of standard's time is exposed: {whole}");
-    keys(&mut one, "C");
+    one.taps("C");
     let line = one.screen().lines().position(|l| l.contains("▸ r0")).expect("a collapsed rank");
     let (overview, rank) = (row(&one, 3), row(&one, line));
     let same = overview.iter().zip(&rank).filter(|(a, b)| a == b).count();
@@ -547,31 +539,31 @@ fn the_same_run_looks_the_same_collapsed_and_in_every_overview() {
 fn ranks_that_did_the_same_are_shown_once() {
     let mut driver = with(vec![simulated(|spec| spec.tp = 4)], (120, 40));
     let lines = |driver: &Driver| view(driver).pane().lines.len();
-    assert!(driver.screen().contains("▾ r0 = r1..r3"), "{}", driver.screen());
+    driver.shows("▾ r0 = r1..r3");
     assert_eq!(lines(&driver), 3);
     type_line(&mut driver, "t", "decode mlp/all_reduce");
     let first = view(&driver).span().map(|span| (span.rank, span.start_ns)).expect("on a span");
-    keys(&mut driver, "n");
+    driver.taps("n");
     let next = view(&driver).span().map(|span| (span.rank, span.start_ns)).expect("on a span");
     assert!(next.0 == 0 && next.1 > first.1, "not the same one of another rank: {first:?} {next:?}");
-    keys(&mut driver, "F");
+    driver.taps("F");
     assert_eq!(lines(&driver), 12);
-    assert!(!driver.screen().contains("= r1"), "{}", driver.screen());
+    driver.hides("= r1");
     press(&mut driver, KeyCode::End, KeyModifiers::NONE);
     assert_eq!(view(&driver).span().map(|span| span.rank), Some(3));
     let at = view(&driver).span().map(|span| span.start_ns);
-    keys(&mut driver, "F");
+    driver.taps("F");
     assert_eq!(view(&driver).span().map(|span| (span.rank, span.start_ns)), at.map(|at| (0, at)));
     let mut driver = with(vec![trace()], (120, 40));
-    assert!(!driver.screen().contains("r0 ="), "rank 1 is late");
-    keys(&mut driver, "F");
-    assert!(driver.screen().contains("no two ranks did the same"));
+    driver.hides("r0 =");
+    driver.taps("F");
+    driver.shows("no two ranks did the same");
 }
 
 #[test]
 fn an_exposed_stretch_leads_to_its_own_step() {
     let mut driver = with(vec![trace()], (120, 40));
-    keys(&mut driver, "f");
+    driver.taps("f");
     // on the exposed line of rank 0, the third stretch: of step 1
     press(&mut driver, KeyCode::Up, KeyModifiers::NONE);
     press(&mut driver, KeyCode::Home, KeyModifiers::NONE);
@@ -581,10 +573,10 @@ fn an_exposed_stretch_leads_to_its_own_step() {
     let shown = driver.screen();
     assert!(shown.contains("stretch 3 of 5, step 1"), "{shown}");
     assert!(shown.contains("exposed: decode/L0/mlp/reduce; what waited: decode/L0/attn/qkv"), "{shown}");
-    keys(&mut driver, "s");
+    driver.taps("s");
     let window = |driver: &Driver| view(driver).window.from - view(driver).pane().index.zero;
     assert_eq!((window(&driver), view(&driver).window.width()), (2 * 46_000, 45_000), "its own step");
-    assert!(driver.screen().contains("stretch 3 of 5"), "the cursor stays");
-    keys(&mut driver, "s");
+    driver.shows("stretch 3 of 5");
+    driver.taps("s");
     assert_eq!(window(&driver), 3 * 46_000, "again: the next one");
 }

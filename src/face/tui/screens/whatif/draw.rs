@@ -1,18 +1,19 @@
-//! Drawing of screen 7: sliders on the left; TPOT of every architecture, a strip of two steps and the
-//! frontier on the right; break-even and kept variants below.
+//! Drawing of screen 7: sliders on the left; TPOT of every architecture, a strip of two steps and the frontier on the right; break-even and kept variants below.
 
 use std::sync::Arc;
 
 use super::state::{StripView, WhatIf, letter};
-use super::strip;
 use crate::face::tui::prelude::*;
+use crate::face::tui::screens::timeline::state::row::Cover;
 use crate::face::tui::screens::whatif::Act;
 use crate::face::tui::widgets::scatter::{Plot, mark};
-use crate::face::tui::widgets::shade;
+use crate::face::tui::widgets::shade::{self, Shares};
+use crate::face::tui::widgets::table::{self, Column};
+use ::table::P2p;
+use plan::Lane;
 use study::analysis::XAxis;
 use study::plot::look_numbers;
-use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider};
-use table::P2p;
+use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider, Strip};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Areas {
@@ -68,7 +69,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     bars(buf, areas.bars, theme, whatif, answer);
     if whatif.strip != StripView::Hidden {
         let whole_step = whatif.strip == StripView::Step;
-        strip::draw(buf, areas.strip, theme, &answer.strips, whole_step);
+        draw_strip(buf, areas.strip, theme, &answer.strips, whole_step);
     }
     if areas.pins.height > 0 {
         frontier(buf, areas.frontier, theme, whatif, answer);
@@ -305,36 +306,36 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     }
 }
 
+const KEPT: [Column; 7] = [
+    Column::text("kept", 4, 0),
+    Column::text("arch", 12, 0),
+    Column::number("TPOT ms", 10, 0),
+    Column::number("to base", 8, 1),
+    Column::number("overlap", 8, 2),
+    Column::number("completion", 11, 3),
+    Column::text("changed", 12, 1),
+];
+
 fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
-    let theme = cx.theme;
-    let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-    let head = "kept   arch         TPOT ms  to base  overlap  completion  changed";
-    put(buf, area, area.x, area.y, head, theme.style(Role::Title));
-    if whatif.pins.is_empty() {
-        let key = cx.key::<WhatIf>(Act::Pin);
-        let hint = format!("{key} keeps this variant to compare it with others");
-        put(buf, area, area.x, area.y + 1, &hint, dim);
-        return;
-    }
-    for (index, pin) in whatif.pins.iter().enumerate() {
-        let y = area.y + 1 + index as u16;
+    let base = whatif.base_answer.as_ref().and_then(|base| base.chosen()).map(|n| n.tpot_ms);
+    table::draw_all(buf, area, cx.theme, &KEPT, whatif.pins.len(), |row, column| {
+        let pin = &whatif.pins[row];
         let now = if pin.variant == whatif.variant { "▸" } else { " " };
-        let numbers = pin.answer.chosen();
-        let base = whatif.base_answer.as_ref().and_then(|base| base.chosen()).map(|n| n.tpot_ms);
-        let words = match numbers {
-            Some(n) => format!(
-                "{:>7}  {:>7}  {:>7}  {:>7} ms",
-                digits(n.tpot_ms),
-                delta(n.tpot_ms, base),
-                percent(n.overlap_pct),
-                digits(n.completion_ms)
-            ),
-            None => "cannot run".into(),
-        };
-        let name = cut(&pin.answer.spec.architecture.to_string(), 11);
-        let changes = whatif.changes(&pin.variant, &pin.answer.profile_values);
-        let row = format!("{now} {}    {name:<12} {words}  {changes}", letter(index));
-        put(buf, area, area.x, y, &row, text);
+        let number = |of: &dyn Fn(&Numbers) -> String| pin.answer.chosen().map_or_else(String::new, of);
+        match column {
+            0 => format!("{now} {}", letter(row)),
+            1 => pin.answer.spec.architecture.to_string(),
+            2 => pin.answer.chosen().map_or_else(|| "cannot run".into(), |n| digits(n.tpot_ms)),
+            3 => number(&|n| delta(n.tpot_ms, base)),
+            4 => number(&|n| percent(n.overlap_pct)),
+            5 => number(&|n| format!("{} ms", digits(n.completion_ms))),
+            _ => whatif.changes(&pin.variant, &pin.answer.profile_values),
+        }
+    });
+    if whatif.pins.is_empty() {
+        let hint =
+            format!("{} keeps this variant to compare it with others", cx.key::<WhatIf>(Act::Pin));
+        put(buf, area, area.x, area.y + 1, &hint, cx.theme.style(Role::Dim));
     }
 }
 
@@ -417,4 +418,76 @@ fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
     }
     let limit = found.iter().flatten().next().map_or(0.0, |found| found.hidden_pct);
     format!("{} overlaps {limit}% of comm {}", answer.spec.architecture, words.join(", "))
+}
+
+const LABELS: u16 = 9;
+
+/// Draws the strips under a title, two rows each.
+fn draw_strip(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_step: bool) {
+    let window = |strip: &Strip| if whole_step { (0, strip.length_ns) } else { strip.layer_ns };
+    // common scale: the longer one fills the width
+    let length = strips.iter().map(|s| window(s).1 - window(s).0).max().unwrap_or(1).max(1);
+    let what = match (strips.first(), whole_step) {
+        (Some(strip), false) => {
+            format!("layers {}-{}, {}", strip.layer, strip.layer + 1, ns(length))
+        }
+        _ => format!("the middle step, {}", ns(length)),
+    };
+    let x = put(buf, area, area.x, area.y, &what, theme.style(Role::Title));
+    // the compute lane is labelled already, so a narrow window drops its legend entry
+    let narrow = area.width < 60;
+    let legend = [
+        ("▂█", "compute", Role::Series(0)),
+        (if narrow { "▓" } else { "▒▓" }, "hidden", Role::Comm),
+        (if narrow { "╱" } else { "╌▖▚▜╱" }, "exposed", Role::Exposed),
+    ];
+    let mut x = x + 1;
+    for (glyph, words, role) in legend.into_iter().skip(usize::from(narrow)) {
+        x = put(buf, area, x, area.y, glyph, theme.style(role));
+        x = put(buf, area, x + 1, area.y, words, theme.style(Role::Dim)) + 1;
+    }
+    let columns = area.width.saturating_sub(LABELS);
+    if columns == 0 {
+        return;
+    }
+    for (index, strip) in strips.iter().enumerate() {
+        let y = area.y + 1 + 2 * index as u16;
+        let name = cut(&strip.architecture.to_string(), LABELS - 1);
+        put(buf, area, area.x, y, &name, theme.style(Role::Text));
+        put(buf, area, area.x, y + 1, "  comm", theme.style(Role::Dim));
+        let from = window(strip).0;
+        let bounds = |column: u16| {
+            let edge = |c: u16| from + (i128::from(length) * i128::from(c) / i128::from(columns)) as i64;
+            (edge(column), edge(column + 1).max(edge(column) + 1))
+        };
+        let cover = |mut intervals: Vec<(i64, i64)>| {
+            intervals.sort_unstable();
+            Cover::of(intervals.into_iter())
+        };
+        let spans = |lane: Lane| {
+            let of_lane = strip.spans.iter().filter(|span| span.lane == lane);
+            cover(of_lane.map(|span| (span.start_ns, span.end_ns)).collect())
+        };
+        let (compute, comm) = (spans(Lane::Compute), spans(Lane::Comm));
+        let exposed = cover(strip.exposed.clone());
+        let end = window(strip).1;
+        for column in 0..columns {
+            let (from, to) = bounds(column);
+            if from >= end {
+                break;
+            }
+            let x = area.x + LABELS + column;
+            let share = |cover: &Cover| cover.between(from, to) as f64 / (to - from) as f64;
+            let shares = Shares {
+                compute: share(&compute),
+                comm: share(&comm),
+                exposed: share(&exposed),
+                ..Shares::default()
+            };
+            let block = shade::BELOW[shade::eighths(shares.compute)];
+            put(buf, area, x, y, block, theme.style(Role::Series(0)));
+            let (glyph, role) = shade::comm(shares).unwrap_or((" ", Role::Text));
+            put(buf, area, x, y + 1, glyph, theme.style(role));
+        }
+    }
 }

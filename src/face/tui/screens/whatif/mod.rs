@@ -3,7 +3,6 @@
 
 mod draw;
 pub mod state;
-mod strip;
 #[cfg(test)]
 mod tests;
 
@@ -19,11 +18,11 @@ use crate::desk::offers;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
-use crate::face::tui::prompt::Completing;
+use crate::face::tui::overlay::Completing;
+use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Input, Pointer, PointerKind, Screen, ScreenList,
 };
-use crate::face::tui::state::Tab;
 use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::list::next_of;
 use base::text::shell_command;

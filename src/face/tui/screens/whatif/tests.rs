@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::screen::State;
+use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
-use crate::face::tui::state::State;
-use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, spec};
 use run::sim::Simulator;
 use study::whatif::Slider;
@@ -16,15 +16,8 @@ use table::{Backend, P2p};
 /// The screen at this size, once its question was answered.
 fn on((columns, rows): (u16, u16)) -> Driver {
     let mut driver = Driver::empty(columns, rows);
-    press(&mut driver, "7");
+    driver.taps("7");
     driver
-}
-
-fn press(driver: &mut Driver, keys: &str) {
-    for key in keys.chars() {
-        let effects = driver.keys(&key.to_string());
-        driver.answer(effects);
-    }
 }
 
 fn code(driver: &mut Driver, code: KeyCode, modifiers: KeyModifiers) {
@@ -61,7 +54,7 @@ fn the_smallest_window_keeps_strip_and_hidden_share() {
     assert!(line.ends_with(&format!("{:.2}", shares(&driver))), "{shown}");
     assert!(shown.contains("▓ hidden ╱ exposed") && shown.contains("  comm"), "{shown}");
     // kept variants take the frontier's place, not theirs
-    press(&mut driver, "p");
+    driver.taps("p");
     let shown = driver.screen();
     assert!(shown.contains("▓ hidden ╱ exposed") && shown.contains("hidden"), "{shown}");
 }
@@ -76,12 +69,12 @@ fn looks() {
         code(&mut driver, KeyCode::Right, KeyModifiers::SHIFT);
     }
     select(&mut driver, Slider::Batch);
-    press(&mut driver, "ll");
-    press(&mut driver, "p");
+    driver.taps("ll");
+    driver.taps("p");
     insta::assert_snapshot!("slid_120x40", driver.screen());
-    press(&mut driver, "tt");
+    driver.taps("tt");
     code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-    press(&mut driver, "x");
+    driver.taps("x");
     code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     insta::assert_snapshot!("typing_120x40", driver.screen());
 }
@@ -91,22 +84,22 @@ fn every_number_follows_the_slider_and_undo_brings_it_back() {
     let mut driver = on((120, 40));
     let (standard, bound) = (tpot(&driver.state, "standard"), tpot(&driver.state, "upper-bound"));
     select(&mut driver, Slider::Alpha);
-    press(&mut driver, "L");
+    driver.taps("L");
     assert!(tpot(&driver.state, "standard") > standard * 1.1);
     assert_eq!(tpot(&driver.state, "upper-bound"), bound, "it does not communicate");
     let shown = driver.screen();
     assert!(shown.contains("(15.9)"), "the value before stands beside: {shown}");
-    press(&mut driver, "u");
+    driver.taps("u");
     assert_eq!(tpot(&driver.state, "standard"), standard);
-    press(&mut driver, "u");
-    assert!(driver.screen().contains("nothing to undo"));
-    press(&mut driver, "LLL");
+    driver.taps("u");
+    driver.shows("nothing to undo");
+    driver.taps("LLL");
     select(&mut driver, Slider::Tp);
-    press(&mut driver, "h");
+    driver.taps("h");
     assert_eq!(driver.state.whatif.variant.cell.tp, 4);
-    press(&mut driver, "0");
+    driver.taps("0");
     assert_eq!(driver.state.whatif.variant.cell.tp, 8);
-    press(&mut driver, "r");
+    driver.taps("r");
     assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
     assert_eq!(tpot(&driver.state, "standard"), standard);
 }
@@ -155,8 +148,8 @@ fn where_communication_stops_to_be_hidden_is_searched_when_no_key_follows() {
 fn it_is_labelled_and_copies_the_command() {
     let mut driver = on((80, 24));
     select(&mut driver, Slider::Alpha);
-    press(&mut driver, "l");
-    assert!(driver.screen().contains("[simulated]"));
+    driver.taps("l");
+    driver.shows("[simulated]");
     let effects = driver.keys("Y");
     let Some(Effect::Copy(command)) = effects.first() else { panic!("{effects:?}") };
     assert!(command.starts_with("ladderscope run --backend sim --architecture ladder"), "{command}");
@@ -170,7 +163,7 @@ fn nothing_of_an_older_answer_is_copied_or_exported_while_the_next_is_under_way(
     let pending = driver.keys("l");
     let effects = driver.keys("Y");
     assert!(effects.iter().all(|effect| !matches!(effect, Effect::Copy(_))), "{effects:?}");
-    assert!(driver.screen().contains("the answer is under way"), "{}", driver.screen());
+    driver.shows("the answer is under way");
     assert!(driver.state.whatif.export(FileKind::Csv, &driver.state.cx).is_err());
     driver.answer(pending);
     let effects = driver.keys("Y");
@@ -185,17 +178,17 @@ fn a_typed_value_is_taken_or_told_what_is_wrong_with_it() {
     code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     let effects = driver.send(Message::Key(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL)));
     driver.answer(effects);
-    press(&mut driver, "a100_sx");
+    driver.taps("a100_sx");
     code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     let shown = driver.screen();
     assert!(shown.contains("a100_sx") && shown.contains("did you mean"), "{shown}");
-    press(&mut driver, "u");
+    driver.taps("u");
     assert_eq!(driver.state.whatif.variant.cell.hardware, "h100_sxm");
     select(&mut driver, Slider::Batch);
     code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-    press(&mut driver, ".5");
+    driver.taps(".5");
     code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-    assert!(driver.screen().contains("'1.5' is not a whole number"), "{}", driver.screen());
+    driver.shows("'1.5' is not a whole number");
     code(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     assert_eq!(driver.state.whatif.variant.cell.batch, 1);
 }
@@ -203,14 +196,14 @@ fn a_typed_value_is_taken_or_told_what_is_wrong_with_it() {
 #[test]
 fn variants_are_kept_beside_each_other_and_exported() {
     let mut driver = on((120, 40));
-    press(&mut driver, "p");
+    driver.taps("p");
     select(&mut driver, Slider::P2p);
-    press(&mut driver, "lp");
-    press(&mut driver, "p");
-    assert!(driver.screen().contains("kept already, as B"), "{}", driver.screen());
+    driver.taps("lp");
+    driver.taps("p");
+    driver.shows("kept already, as B");
     let shown = driver.screen();
-    assert!(shown.contains("A    ladder") && shown.contains("P2P off"), "{shown}");
-    press(&mut driver, "b");
+    assert!(shown.contains("A  ladder") && shown.contains("P2P off"), "{shown}");
+    driver.taps("b");
     assert_eq!(driver.state.whatif.variant.cell.p2p, P2p::On, "back to A");
     let export = driver.state.whatif.export(FileKind::Csv, &driver.state.cx).unwrap().unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -223,8 +216,8 @@ fn variants_are_kept_beside_each_other_and_exported() {
         "now, A and B, seven architectures each; one sequence cannot be divided: {csv}"
     );
     assert!(csv.lines().skip(1).all(|line| line.contains(",simulated,")), "{csv}");
-    press(&mut driver, "PPP");
-    assert!(driver.screen().contains("no variant is kept"));
+    driver.taps("PPP");
+    driver.shows("no variant is kept");
 }
 
 #[test]
@@ -232,11 +225,11 @@ fn it_starts_from_the_run_that_is_selected() {
     let mut driver = Driver::full(120, 40);
     driver.state.cx.tab = Tab::Pareto;
     let point = driver.state.pareto.current().unwrap().clone();
-    press(&mut driver, "w");
+    driver.taps("w");
     assert_eq!(driver.state.cx.tab, Tab::WhatIf);
     let cell = &driver.state.whatif.base.cell;
     assert_eq!((cell.model.as_str(), cell.tp, cell.backend), ("tiny", point.spec.tp, Backend::Sim));
-    assert!(driver.screen().contains(&format!("from run {}", point.run)), "{}", driver.screen());
+    driver.shows(&format!("from run {}", point.run));
     // of a machine without a profile an H100 is made, and said
     assert_eq!(cell.hardware, "h100_sxm");
 }
@@ -248,18 +241,18 @@ fn what_cannot_be_simulated_says_so_and_keeps_the_last_numbers() {
     let mut bad = spec("ladder", 3, P2p::On, Backend::Sim);
     bad.hardware = "no_such".into();
     driver.state.whatif.start(&bad, "a test".into());
-    press(&mut driver, "j");
-    assert!(driver.screen().contains("no_such"), "{}", driver.screen());
+    driver.taps("j");
+    driver.shows("no_such");
     let mut driver = on((120, 40));
     driver.state.whatif.variant.cell.model = "no-model".into();
-    press(&mut driver, "j");
+    driver.taps("j");
     assert!(driver.screen().contains("✘") && driver.screen().contains("no-model"));
     assert_eq!(tpot(&driver.state, "standard"), standard);
     // out of memory: the rows say so, the rest of the screen stays
     let mut driver = on((120, 40));
     select(&mut driver, Slider::Tp);
-    press(&mut driver, "hhh");
-    assert!(driver.screen().contains("out of memory"), "{}", driver.screen());
+    driver.taps("hhh");
+    driver.shows("out of memory");
     let answer = driver.state.whatif.answer.as_ref().map(Arc::clone).unwrap();
     assert!(answer.chosen().is_none());
 }
@@ -269,11 +262,11 @@ fn what_was_slid_is_there_at_the_next_start() {
     let mut driver = on((120, 40));
     assert_eq!(driver.state.whatif.remember(), None, "nothing was done yet");
     select(&mut driver, Slider::Alpha);
-    press(&mut driver, "Lt");
+    driver.taps("Lt");
     let kept = driver.state.whatif.remember().unwrap();
     let mut next = Driver::empty(120, 40);
     next.state.whatif.recall(&kept, &mut next.state.cx);
-    press(&mut next, "7");
+    next.taps("7");
     assert_eq!(next.state.whatif.variant, driver.state.whatif.variant);
     assert_eq!(next.state.whatif.strip, driver.state.whatif.strip);
     // what cannot be read is left

@@ -1,11 +1,16 @@
-//! Numbers of a time interval, as from `ladderscope overlap --from --to`, fast enough to follow the
-//! mouse. Uses the index to visit only spans that touch the interval.
+//! Numbers computed from an index off the drawing thread: those of a time interval, as from
+//! `ladderscope overlap --from --to`, visiting only spans that touch it; the density of the whole trace per column;
+//! the critical path of a step.
 
 use std::collections::BTreeMap;
 
-use super::index::{StepKey, TraceIndex};
-use crate::face::tui::screens::timeline::state::window::Window;
-use trace::overlap::{OverlapReport, Selection};
+use rayon::prelude::*;
+
+use super::index::{RankRows, TraceIndex};
+use super::row::{Class, Row};
+use super::window::Window;
+use study::analysis::{self, PathStep, PathSummary};
+use trace::overlap::{OverlapReport, Selection, StepKey};
 use trace::{Span, Trace};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -108,13 +113,104 @@ fn touched(index: &TraceIndex, window: Window) -> Option<Trace> {
     })
 }
 
+/// Shares of a column's time, averaged over ranks, 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Density {
+    /// Computing, on each rank's busiest row.
+    pub compute: f32,
+    /// Communicating, on each rank's busiest row.
+    pub comm: f32,
+    /// Exposed communication of each rank.
+    pub exposed: f32,
+}
+
+/// Densities of a whole trace, from first start to last end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overview {
+    pub columns: Vec<Density>,
+}
+
+impl Overview {
+    pub fn of(index: &TraceIndex, columns: usize) -> Self {
+        let window = index.bounds;
+        // an eighth of a column is invisible
+        let tolerance = window.width() / (columns.max(1) as i64 * 8);
+        let of_rank = |rank: &RankRows| -> Vec<[i64; 3]> {
+            let mut sums = vec![[0i64; 3]; columns];
+            let rows: Vec<&Row> = index.rows[rank.rows.clone()].iter().collect();
+            for row in rows {
+                let covered = row.columns(index.spans(), window, columns, tolerance);
+                for (sum, column) in sums.iter_mut().zip(covered) {
+                    let of = |class: Class| column.covered[class as usize];
+                    *sum = [sum[0].max(of(Class::Compute)), sum[1].max(of(Class::Comm)), sum[2]];
+                }
+            }
+            for (sum, exposed) in sums.iter_mut().zip(rank.exposed.columns(window, columns)) {
+                sum[2] = exposed;
+            }
+            sums
+        };
+        let ranks: Vec<Vec<[i64; 3]>> = index.ranks.par_iter().map(of_rank).collect();
+        let count = ranks.len().max(1) as f32;
+        let columns = (0..columns)
+            .map(|column| {
+                let width =
+                    window.time(column + 1, columns).saturating_sub(window.time(column, columns));
+                let share = |what: usize| {
+                    let sum: f32 = ranks.iter().map(|rank| rank[column][what] as f32).sum();
+                    (sum / count / width.max(1) as f32).clamp(0.0, 1.0)
+                };
+                Density { compute: share(0), comm: share(1), exposed: share(2) }
+            })
+            .collect();
+        Self { columns }
+    }
+}
+
+/// Chain of operations that the end of a step waited for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CriticalPath {
+    pub key: StepKey,
+    /// Path in time order.
+    pub steps: Vec<PathStep>,
+    /// Composition of the path; `None` if it is empty.
+    pub summary: Option<PathSummary>,
+}
+
+impl CriticalPath {
+    pub fn of(trace: &Trace, key: StepKey) -> Self {
+        let steps = analysis::critical_path(trace, key.sample, key.phase, key.step);
+        let summary = analysis::path_summary(trace, &steps);
+        Self { key, steps, summary }
+    }
+
+    /// Path steps that touch an interval (ns of the trace).
+    pub fn within(&self, from: i64, to: i64) -> &[PathStep] {
+        let first = self.steps.partition_point(|step| step.to_ns <= from);
+        let last = self.steps.partition_point(|step| step.from_ns < to).max(first);
+        &self.steps[first..last]
+    }
+
+    /// Next or previous span on the path, relative to a span, or to a time if the span is not on the path.
+    pub fn neighbour(&self, span: Option<usize>, time: i64, forwards: bool) -> Option<usize> {
+        let on = span.and_then(|span| self.steps.iter().position(|step| step.span == span));
+        let to = match (on, forwards) {
+            (Some(at), true) => at.checked_add(1),
+            (Some(at), false) => at.checked_sub(1),
+            (None, true) => Some(self.steps.partition_point(|step| step.to_ns <= time)),
+            (None, false) => self.steps.partition_point(|step| step.from_ns < time).checked_sub(1),
+        };
+        self.steps.get(to?).map(|step| step.span)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
 
-    use super::*;
     use crate::face::tui::tests::fixtures;
     use plan::{Lane, Phase};
 
@@ -186,5 +282,41 @@ mod tests {
             measured.steps.map(|(a, b)| (a.label(), b.label())),
             Some(("step 0".into(), "step 0".into()))
         );
+    }
+
+    #[test]
+    fn densities_are_what_the_lanes_did() {
+        let index = fixtures::trace();
+        let whole = Overview::of(&index, 1).columns[0];
+        // five steps of 46 us; 30 us of compute each, and on comm 15 us of rank 0 and 13 us of rank 1
+        let width = index.bounds.width() as f32;
+        let near = |share: f32, ns: f32| (share - ns / width).abs() < 0.13;
+        assert!(near(whole.compute, 150_000.0), "{whole:?}");
+        assert!(near(whole.comm, 70_000.0), "{whole:?}");
+        assert!(near(whole.exposed, 70_000.0), "standard hides nothing: {whole:?}");
+        let fine = Overview::of(&index, 500);
+        assert_eq!(fine.columns.len(), 500);
+        assert!(fine.columns.iter().all(|d| d.exposed <= d.comm + 1e-3));
+        assert!(fine.columns.iter().any(|d| d.exposed > 0.9 && d.compute < 0.1));
+        assert_eq!(Overview::of(&index, 0).columns, []);
+    }
+
+    #[test]
+    fn a_path_is_walked_from_its_first_span_to_its_last_and_back() {
+        let index = fixtures::trace();
+        let key = StepKey { sample: 0, phase: Phase::Decode, step: 1 };
+        let path = CriticalPath::of(&index.trace, key);
+        let spans: Vec<usize> = path.steps.iter().map(|step| step.span).collect();
+        assert!(spans.len() >= 3, "qkv, up, reduce: {spans:?}");
+        let mut walked = vec![path.neighbour(None, i64::MIN, true).expect("it has a first")];
+        while let Some(next) = path.neighbour(walked.last().copied(), 0, true) {
+            walked.push(next);
+        }
+        assert_eq!(walked, spans);
+        assert_eq!(path.neighbour(walked.last().copied(), 0, false), spans.iter().rev().nth(1).copied());
+        assert_eq!(path.neighbour(Some(usize::MAX), i64::MAX, false), spans.last().copied());
+        let (from, to) = (path.steps[1].from_ns, path.steps[1].to_ns);
+        assert_eq!(path.within(from, to).len(), 1);
+        assert_eq!(path.within(i64::MIN, i64::MAX).len(), spans.len());
     }
 }

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::index::{Line, StepKey, TraceIndex};
-use super::measure::Measured;
-use super::overview::Overview;
-use super::path::CriticalPath;
+use super::measure::{CriticalPath, Measured, Overview};
 use super::search::Matches;
-use crate::face::tui::screens::timeline::state::window::Window;
+use super::window::Window;
 use plan::Phase;
 use study::analysis::LaneTotal;
 use study::verdict::Verdict;

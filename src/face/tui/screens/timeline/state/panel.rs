@@ -1,12 +1,21 @@
-//! Lists below the lanes.
+//! Lists below the lanes. The tables of operations and of exposed stretches cover a scope: the user's choice, and the part of the trace that it currently refers to.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::scope::{Counted, Scope};
-use super::table::Operations;
-use crate::face::tui::screens::timeline::lists::legend::MARKS;
+use super::index::{StepKey, TraceIndex};
+use super::search::Words;
+use super::view::View;
+use super::window::Window;
+use crate::face::tui::prelude::*;
+use crate::face::tui::screens::timeline::lists::LEGEND_MARKS;
 use crate::face::tui::widgets::list::List;
-use study::analysis::{Dependencies, ExposedStretch, ExposedStretches, OperationDifferences};
+use plan::Phase;
+use study::analysis::{
+    self, Dependencies, ExposedStretch, ExposedStretches, LaneTotal, NameRow, OperationDifferences,
+    OperationTable,
+};
+use trace::overlap::Selection;
 
 #[derive(Clone, Debug)]
 pub enum Panel {
@@ -90,7 +99,7 @@ impl Panel {
             Self::Operations(operations) => operations.order.len(),
             Self::Stretches(stretches) => stretches.all().len(),
             Self::Verdict { lines, .. } => lines.len().max(1),
-            Self::Legend(..) => MARKS.len(),
+            Self::Legend(..) => LEGEND_MARKS.len(),
         }
     }
 
@@ -107,5 +116,281 @@ impl Panel {
 
     pub fn operations(&mut self) -> Option<&mut Operations> {
         if let Self::Operations(operations) = self { Some(operations) } else { None }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OperationColumn {
+    /// Number of executions.
+    Count,
+    /// Total time (us per rank).
+    #[default]
+    Total,
+    /// Mean execution time (us).
+    Mean,
+    /// Longest execution (us).
+    Max,
+    /// Share of its lane's time (%).
+    Share,
+    /// Exposed communication (us per rank).
+    Exposed,
+    Name,
+}
+
+impl OperationColumn {
+    pub const ALL: [Self; 7] =
+        [Self::Count, Self::Total, Self::Mean, Self::Max, Self::Share, Self::Exposed, Self::Name];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Count => "count",
+            Self::Total => "total",
+            Self::Mean => "mean",
+            Self::Max => "max",
+            Self::Share => "% lane",
+            Self::Exposed => "exposed",
+            Self::Name => "operation",
+        }
+    }
+
+    fn value(self, row: &NameRow) -> f64 {
+        match self {
+            Self::Count => row.count as f64,
+            Self::Total => row.total_us,
+            Self::Mean => row.mean_us,
+            Self::Max => row.max_us,
+            Self::Share => row.share_pct,
+            Self::Exposed => row.exposed_us,
+            Self::Name => 0.0,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Operations {
+    pub scope: Scope,
+    /// Result for the wanted part, or for the previous one while a new one is computed.
+    pub counted: Option<Counted<OperationTable>>,
+    pub column: OperationColumn,
+    /// True for the reverse order: numbers ascend, names descend.
+    pub reverse: bool,
+    /// Filter by words of names.
+    pub filter: FilterBox,
+    /// True to show the selected row's full name.
+    pub whole: bool,
+    /// Shown rows, as indices into the table.
+    pub order: Vec<usize>,
+    pub list: List,
+}
+
+impl Operations {
+    /// Sorts and filters, keeping the selected operation if possible.
+    pub fn arrange(&mut self) {
+        let before = self.row().map(|(row, _)| (row.name.clone(), row.lane));
+        let Some(counted) = &self.counted else { return };
+        let (rows, words) = (&counted.table.rows, Words::new(self.filter.value()));
+        let mut order: Vec<usize> = (0..rows.len()).filter(|at| words.are_in(&rows[*at].name)).collect();
+        order.sort_by(|a, b| {
+            let (a, b) = (&rows[*a], &rows[*b]);
+            match self.column {
+                OperationColumn::Name => a.name.cmp(&b.name),
+                column => column.value(b).total_cmp(&column.value(a)),
+            }
+        });
+        if self.reverse {
+            order.reverse();
+        }
+        let same = |at: &usize| before == Some((rows[*at].name.clone(), rows[*at].lane));
+        self.list.selected = order.iter().position(same).unwrap_or(0);
+        self.order = order;
+    }
+
+    pub fn sort_by_next(&mut self, backwards: bool) {
+        (self.column, self.reverse) = (next_of(&OperationColumn::ALL, self.column, backwards), false);
+        self.arrange();
+    }
+
+    /// Selected row, and the span index of its longest execution.
+    pub fn row(&self) -> Option<(&NameRow, usize)> {
+        let table = &self.counted.as_ref()?.table;
+        let at = *self.order.get(self.list.selected)?;
+        Some((table.rows.get(at)?, *table.longest.get(at)?))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Whole trace: every step of every rank.
+    #[default]
+    All,
+    /// All steps of a phase, if the trace has both.
+    Phase(Phase),
+    Step,
+    /// Selection, or the interval between the marks.
+    Stretch,
+    Hits,
+}
+
+/// Part of a trace that a scope currently refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Whole trace; also the fallback if a scope matches nothing.
+    All,
+    Phase(Phase),
+    /// Prefill or decode step of one sample.
+    Step(StepKey),
+    /// Time interval (ns of the trace).
+    Stretch(Window),
+    /// Operations whose names contain all words of a search.
+    Hits(String),
+}
+
+impl Scope {
+    /// Scopes of operations tables, in cycling order.
+    pub const OF_OPERATIONS: [Self; 4] = [Self::All, Self::Step, Self::Stretch, Self::Hits];
+
+    /// Scopes of exposed-stretch lists, in cycling order. Decode comes first because the stretches of a
+    /// prefill would dominate.
+    pub const OF_STRETCHES: [Self; 5] =
+        [Self::Phase(Phase::Decode), Self::Phase(Phase::Prefill), Self::All, Self::Step, Self::Stretch];
+
+    /// Next scope in `all` that currently matches something.
+    pub fn next(self, view: &View, all: &[Self]) -> Self {
+        let at = all.iter().position(|scope| *scope == self).unwrap_or(0);
+        let mut behind = all.iter().cycle().skip(at + 1).take(all.len());
+        behind.find(|scope| scope.of_view(view).is_some()).copied().unwrap_or_default()
+    }
+
+    fn of_view(self, view: &View) -> Option<Part> {
+        let pane = view.pane();
+        match self {
+            Self::All => Some(Part::All),
+            Self::Phase(phase) => {
+                let steps = &pane.index.steps;
+                let has = |wanted| steps.iter().any(|step| step.key.phase == wanted);
+                (has(Phase::Prefill) && has(Phase::Decode)).then_some(Part::Phase(phase))
+            }
+            Self::Step => pane.step_key(view.time, true).map(Part::Step),
+            Self::Stretch => view.stretch().map(|stretch| Part::Stretch(pane.window(stretch))),
+            Self::Hits => {
+                let query = view.search.line.value();
+                (!query.trim().is_empty()).then(|| Part::Hits(query.to_owned()))
+            }
+        }
+    }
+
+    /// Current part; the whole trace if the scope no longer matches anything.
+    pub fn part(self, view: &View) -> Part {
+        self.of_view(view).unwrap_or(Part::All)
+    }
+}
+
+impl Part {
+    pub fn label(&self) -> String {
+        match self {
+            Self::All => "the whole trace".into(),
+            Self::Phase(phase) => phase.as_str().into(),
+            Self::Step(key) => key.label(),
+            Self::Stretch(_) => "the selection".into(),
+            Self::Hits(query) => format!("what /{query} finds"),
+        }
+    }
+
+    fn selection(&self, index: &TraceIndex) -> Selection {
+        let since = |time: i64| Some(time.saturating_sub(index.zero));
+        match self {
+            Self::All | Self::Hits(_) => Selection::default(),
+            Self::Phase(phase) => Selection { phase: Some(*phase), ..Selection::default() },
+            Self::Step(key) => Selection::of_step(*key),
+            Self::Stretch(window) => Selection {
+                from_ns: since(window.from),
+                to_ns: since(window.to),
+                ..Selection::default()
+            },
+        }
+    }
+
+    /// Total time per lane. Linear in the spans of the trace.
+    pub fn totals(&self, index: &TraceIndex) -> Vec<LaneTotal> {
+        let words = self.words();
+        analysis::lane_totals(&index.trace, &self.selection(index), |o| words.are_in(&o.name))
+    }
+
+    fn words(&self) -> Words {
+        Words::new(if let Self::Hits(query) = self { query } else { "" })
+    }
+
+    /// Operations by name. Linear in the spans of the trace.
+    pub fn operations(&self, index: &TraceIndex) -> OperationTable {
+        let words = self.words();
+        analysis::operation_table(&index.trace, &self.selection(index), |o| words.are_in(&o.name))
+    }
+
+    /// Longest exposed stretches. Linear in the spans of the trace.
+    pub fn stretches(&self, index: &TraceIndex) -> ExposedStretches {
+        analysis::exposed_stretches(&index.trace, &self.selection(index))
+    }
+}
+
+/// Table with the part of the trace it covers.
+#[derive(Clone, Debug)]
+pub struct Counted<T> {
+    pub pane: usize,
+    pub part: Part,
+    pub table: Arc<T>,
+}
+
+impl<T> Counted<T> {
+    /// True if the table covers what is currently wanted.
+    pub fn is_of(&self, scope: Scope, view: &View) -> bool {
+        self.pane == view.focus && self.part == scope.part(view)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use crate::face::tui::tests::fixtures;
+
+    #[test]
+    fn rows_are_sorted_by_any_column_and_narrowed_by_words() {
+        let index = fixtures::imported();
+        let table = Arc::new(Part::All.operations(&index));
+        let counted = Some(Counted { pane: 0, part: Part::All, table });
+        let mut shown = Operations { counted, ..Operations::default() };
+        shown.arrange();
+        let of = |shown: &Operations, column: OperationColumn| -> Vec<f64> {
+            let rows = &shown.counted.as_ref().expect("it is counted").table.rows;
+            shown.order.iter().map(|at| column.value(&rows[*at])).collect()
+        };
+        for column in OperationColumn::ALL {
+            shown.column = column;
+            for reverse in [false, true] {
+                shown.reverse = reverse;
+                shown.arrange();
+                let values = of(&shown, column);
+                assert!(values.windows(2).all(|pair| if reverse {
+                    pair[0] <= pair[1]
+                } else {
+                    pair[0] >= pair[1]
+                }));
+                assert_eq!(values.len(), 3, "gemm, copy, all-reduce");
+            }
+        }
+        let last = shown.row().map(|(row, _)| row.name.clone());
+        shown.list.selected = 1;
+        let kept = shown.row().map(|(row, _)| row.name.clone());
+        assert_ne!(kept, last);
+        shown.sort_by_next(false);
+        assert_eq!((shown.column, shown.reverse), (OperationColumn::Count, false), "round and round");
+        assert_eq!(shown.row().map(|(row, _)| row.name.clone()), kept, "the selection stays");
+        shown.filter = FilterBox::new("NCCL reduce");
+        shown.arrange();
+        assert!(shown.row().is_some_and(|(row, _)| row.lane == "comm") && shown.order.len() == 1);
+        shown.filter = FilterBox::new("nothing of this");
+        shown.arrange();
+        assert!(shown.row().is_none());
     }
 }

@@ -104,7 +104,7 @@ fn odd_traces_open_all_the_same() {
     ] {
         let index = Arc::new(TraceIndex::new(String::new(), trace(spans, ranges)));
         let mut driver = fixtures::Driver::empty(100, 30);
-        driver.state.cx.tab = crate::face::tui::state::Tab::Timeline;
+        driver.state.cx.tab = crate::face::tui::screen::Tab::Timeline;
         let mut view = View::new(index.clone());
         view.add(index);
         driver.state.timeline.view = Some(view);
@@ -217,7 +217,7 @@ fn perform(view: &mut View, deed: &Do) {
         Do::Switch => view.switch(),
         Do::Center(column, columns) => view.center_at(0, *column, *columns, true),
         Do::Go(text) => {
-            if let Ok(target) = super::target::Target::parse(text) {
+            if let Ok(target) = super::go::Target::parse(text) {
                 drop(view.go(target));
             }
         }

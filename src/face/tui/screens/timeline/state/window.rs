@@ -1,4 +1,4 @@
-//! Visible time interval of a timeline: always within its bounds, never empty.
+//! Visible time interval of a timeline, always within its bounds and never empty, and its history for undo and redo.
 
 /// Half-open time interval in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,11 +99,51 @@ fn scaled(value: i64, by: i64, over: i64) -> i64 {
     product.unwrap_or_else(|| (i128::from(value) * i128::from(by) / i128::from(over)) as i64)
 }
 
+const MOST: usize = 100;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    before: Vec<Window>,
+    after: Vec<Window>,
+}
+
+impl History {
+    pub fn leave(&mut self, window: Window) {
+        if self.before.len() == MOST {
+            self.before.remove(0);
+        }
+        self.before.push(window);
+        self.after.clear();
+    }
+
+    /// Returns the previous window, if any.
+    pub fn undo(&mut self, shown: Window) -> Option<Window> {
+        let window = self.before.pop()?;
+        self.after.push(shown);
+        Some(window)
+    }
+
+    pub fn redo(&mut self, shown: Window) -> Option<Window> {
+        let window = self.after.pop()?;
+        self.before.push(shown);
+        Some(window)
+    }
+
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub fn shift(&mut self, by: i64) {
+        for window in self.before.iter_mut().chain(&mut self.after) {
+            *window = window.shifted(by);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
+    use proptest::prelude::*;
 
     #[derive(Clone, Debug)]
     enum Move {
@@ -163,5 +203,25 @@ mod tests {
         assert_eq!(there.width(), window.width() / 2);
         let back = there.zoomed(300_000, 2.0, bounds);
         assert!((back.from - window.from).abs() <= 2 && (back.to - window.to).abs() <= 2, "{back:?}");
+    }
+
+    #[test]
+    fn going_back_and_forth_ends_where_it_began_and_a_new_window_ends_the_way_forward() {
+        let window = |from| Window::new(from, from + 10);
+        let mut history = History::default();
+        assert_eq!(history.undo(window(0)), None);
+        history.leave(window(0));
+        history.leave(window(1));
+        assert_eq!(history.undo(window(2)), Some(window(1)));
+        assert_eq!(history.undo(window(1)), Some(window(0)));
+        assert_eq!(history.redo(window(0)), Some(window(1)));
+        history.leave(window(1));
+        assert_eq!(history.redo(window(7)), None);
+        for from in 0..300 {
+            history.leave(window(from));
+        }
+        history.shift(5);
+        assert_eq!(history.undo(window(0)), Some(window(304)));
+        assert_eq!((history.before.len(), history.after.len()), (MOST - 1, 1));
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn operations_are_counted_sorted_narrowed_and_gone_to() {
     let mut driver = with(vec![imported()], (120, 40));
-    keys(&mut driver, "O");
+    driver.taps("O");
     let shown = driver.screen();
     assert!(
         shown.contains(
@@ -33,7 +33,7 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert!(whole.windows(2).all(|pair| pair[0].total_us >= pair[1].total_us));
     let direct = study::analysis::trace_report(&imported().trace, &Selection::default());
     assert_eq!(whole, direct.names, "what `overlap --by name` says");
-    keys(&mut driver, "O");
+    driver.taps("O");
     assert!(
         driver
             .screen()
@@ -42,18 +42,15 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
         driver.screen()
     );
     assert!(rows(&driver).iter().zip(&whole).all(|(step, all)| step.count * 3 == all.count));
-    keys(&mut driver, "]");
-    assert!(
-        driver.screen().contains("where the time went, in us a rank, counts of all 2: step 1 · "),
-        "it follows the cursor"
-    );
-    keys(&mut driver, ">>r");
-    assert!(driver.screen().contains("max▴"), "{}", driver.screen());
+    driver.taps("]");
+    driver.shows("where the time went, in us a rank, counts of all 2: step 1 · ");
+    driver.taps(">>r");
+    driver.shows("max▴");
     let max: Vec<f64> = rows(&driver).iter().map(|row| row.max_us).collect();
     assert!(max.windows(2).all(|pair| pair[0] <= pair[1]), "{max:?}");
-    keys(&mut driver, "/nccl");
-    assert!(driver.screen().contains("1 operation"), "{}", driver.screen());
-    assert!(driver.screen().contains("in all: comm "), "of what is shown: {}", driver.screen());
+    driver.taps("/nccl");
+    driver.shows("1 operation");
+    driver.shows("in all: comm ");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     let on = view(&driver).span().copied().expect("on a span");
@@ -61,7 +58,7 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert_eq!((on.step, (on.end_ns - on.start_ns) as f64 / 1e3), (1, longest));
     assert!(view(&driver).window.contains(view(&driver).time), "it is shown");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
-    assert!(driver.screen().contains("3 operations"), "first the filter goes: {}", driver.screen());
+    driver.shows("3 operations");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     assert!(view(&driver).panel.is_none());
     press(&mut driver, KeyCode::Backspace, KeyModifiers::NONE);
@@ -71,10 +68,10 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
 #[test]
 fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
     let mut driver = with(vec![trace()], (120, 40));
-    keys(&mut driver, "v");
-    keys(&mut driver, "/reduce");
+    driver.taps("v");
+    driver.taps("/reduce");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-    keys(&mut driver, "O");
+    driver.taps("O");
     for title in [
         "the whole trace · 6 op",
         "step 0 · 3 op",
@@ -87,23 +84,23 @@ fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
             shown.contains(&format!("where the time went, in us a rank, counts of all 2: {title}")),
             "{title}: {shown}"
         );
-        keys(&mut driver, "O");
+        driver.taps("O");
     }
 }
 
 #[test]
 fn a_search_says_what_it_found_took_together() {
     let mut driver = with(vec![trace()], (120, 40));
-    keys(&mut driver, "/decode reduce");
+    driver.taps("/decode reduce");
     // of each decode step 15 us on rank 0 and 13 us on rank 1; the prefill's are the other fifth
     let shown = driver.screen();
     assert!(shown.contains("8 matches · 56.0 us a rank, 80.0% of comm, exposed 56.0 us"), "{shown}");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-    assert!(driver.screen().contains("1 of 8 · 56.0 us a rank"), "{}", driver.screen());
+    driver.shows("1 of 8 · 56.0 us a rank");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
-    assert!(!driver.screen().contains("a rank, 80.0%"));
+    driver.hides("a rank, 80.0%");
     let mut narrow = with(vec![trace()], (80, 24));
-    keys(&mut narrow, "/decode reduce");
+    narrow.taps("/decode reduce");
     let shown = narrow.screen();
     assert!(shown.contains("found: 56.0 us a rank, 80.0% of comm, exposed 56.0 us"), "{shown}");
 }
@@ -120,37 +117,29 @@ fn a_name_is_shown_whole_and_copied() {
     assert_eq!(copied(&mut driver), kernel);
     let told = driver.state.cx.notice.as_mut().expect("it is told");
     told.text = format!("copied: {}", "long_kernel_".repeat(20));
-    assert!(driver.screen().contains("copied: long_kernel_long"), "its beginning: {}", driver.screen());
-    keys(&mut driver, "O");
-    assert!(!driver.screen().contains(kernel), "{}", driver.screen());
-    keys(&mut driver, "/gemm");
+    driver.shows("copied: long_kernel_long");
+    driver.taps("O");
+    driver.hides(kernel);
+    driver.taps("/gemm");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-    keys(&mut driver, "W");
-    assert!(driver.screen().contains(kernel), "on demand: {}", driver.screen());
+    driver.taps("W");
+    driver.shows(kernel);
     assert_eq!(copied(&mut driver), kernel);
 }
 
 #[test]
 fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     let mut driver = with(vec![trace()], (120, 40));
-    keys(&mut driver, "E");
+    driver.taps("E");
     let shown = driver.screen();
     assert!(
         shown.contains("exposed communication: decode · 8 stretches"),
         "who decodes is served first: {shown}"
     );
-    keys(&mut driver, "E");
-    assert!(
-        driver.screen().contains("exposed communication: prefill · 2 stretches"),
-        "{}",
-        driver.screen()
-    );
-    keys(&mut driver, "E");
-    assert!(
-        driver.screen().contains("exposed communication: the whole trace · 10 stretches"),
-        "{}",
-        driver.screen()
-    );
+    driver.taps("E");
+    driver.shows("exposed communication: prefill · 2 stretches");
+    driver.taps("E");
+    driver.shows("exposed communication: the whole trace · 10 stretches");
     let row = |driver: &Driver, at: usize| {
         let shown = driver.screen();
         let head = shown.lines().position(|line| line.contains("what waited")).expect("a header");
@@ -164,12 +153,8 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     let on = view(&driver).span().copied().expect("on a span");
     assert_eq!((on.rank, on.step, on.operation), (0, 0, 5), "its all-reduce");
-    keys(&mut driver, "E");
-    assert!(
-        driver.screen().contains("exposed communication: step 0 · 2 stretches"),
-        "{}",
-        driver.screen()
-    );
+    driver.taps("E");
+    driver.shows("exposed communication: step 0 · 2 stretches");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     assert!(view(&driver).panel.is_none());
 }
@@ -177,19 +162,19 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
 #[test]
 fn the_legend_has_every_mark_of_the_lanes() {
     let mut driver = with(vec![trace()], (200, 60));
-    keys(&mut driver, "L");
+    driver.taps("L");
     let shown = driver.screen();
-    for (mark, _, words) in super::super::lists::legend::MARKS {
+    for (mark, _, words) in super::super::lists::LEGEND_MARKS {
         assert!(shown.contains(mark) && shown.contains(words), "{mark} {words}: {shown}");
     }
-    keys(&mut driver, "L");
+    driver.taps("L");
     assert!(view(&driver).panel.is_none());
-    keys(&mut driver, "O/reduce");
+    driver.taps("O/reduce");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     let table = driver.screen();
-    keys(&mut driver, "L");
+    driver.taps("L");
     assert!(matches!(view(&driver).panel, Some(Panel::Legend(..))));
-    keys(&mut driver, "L");
+    driver.taps("L");
     assert_eq!(driver.screen(), table, "the list that it covered is there again, narrowed as it was");
 }
 
@@ -219,14 +204,14 @@ fn a_kernel_says_how_it_was_launched_where_its_file_has_it() {
     let mut driver = with(vec![large], (120, 40));
     let shown = driver.screen();
     assert!(shown.contains("are in the file (1.07 GB): i looks into it"), "{shown}");
-    keys(&mut driver, "i");
-    assert!(driver.screen().contains(told), "{}", driver.screen());
+    driver.taps("i");
+    driver.shows(told);
     let mut driver = with(vec![super::trace()], (120, 40));
-    keys(&mut driver, "i");
-    assert!(driver.screen().contains("only the file of an imported trace"), "{}", driver.screen());
+    driver.taps("i");
+    driver.shows("only the file of an imported trace");
     let mut driver = with(vec![imported()], (120, 40));
-    keys(&mut driver, "i");
-    assert!(driver.screen().contains("not imported from a file that is still there"));
+    driver.taps("i");
+    driver.shows("not imported from a file that is still there");
 }
 
 #[test]
@@ -247,14 +232,14 @@ fn two_traces_are_exported_together() {
     let of = |name: &str| csv.lines().filter(|line| line.starts_with(name)).count();
     let (upper, lower) = (of("tiny standard"), of("tiny ladder"));
     assert!(upper > 50 && lower > 50 && upper + lower + 1 == csv.lines().count(), "{upper} {lower}");
-    keys(&mut driver, "X");
+    driver.taps("X");
     assert!(read(&driver, FileKind::Csv, "one.csv").starts_with("sample,"));
 }
 
 #[test]
 fn what_is_listed_is_exported_and_has_a_command() {
     let mut driver = with(vec![measured()], (120, 40));
-    keys(&mut driver, "OO");
+    driver.taps("OO");
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("operations.csv");
     let export = driver.state.timeline.export(FileKind::Csv, &driver.state.cx);
@@ -271,7 +256,7 @@ fn what_is_listed_is_exported_and_has_a_command() {
         command.clone()
     };
     assert_eq!(command(&mut driver), "ladderscope overlap 20260102-0304-1 --by name --step 0");
-    keys(&mut driver, "E");
+    driver.taps("E");
     assert_eq!(command(&mut driver), "ladderscope overlap 20260102-0304-1 --by exposed --phase decode");
 }
 
@@ -279,31 +264,19 @@ fn what_is_listed_is_exported_and_has_a_command() {
 fn a_list_is_of_the_trace_that_has_the_cursor() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
-    keys(&mut driver, "E");
-    assert!(
-        driver.screen().contains("exposed communication: upper trace [simulated], decode"),
-        "{}",
-        driver.screen()
-    );
+    driver.taps("E");
+    driver.shows("exposed communication: upper trace [simulated], decode");
     let rows = |driver: &Driver| {
         let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
         shown.all().to_vec()
     };
     let upper = rows(&driver);
     assert_eq!(upper[0].ranks, [0, 1], "what both ranks have is one row");
-    keys(&mut driver, "w");
-    assert!(
-        driver.screen().contains("exposed communication: lower trace [simulated], decode"),
-        "{}",
-        driver.screen()
-    );
+    driver.taps("w");
+    driver.shows("exposed communication: lower trace [simulated], decode");
     assert_ne!(rows(&driver), upper);
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     assert_eq!(view(&driver).focus, 1);
-    keys(&mut driver, "XO");
-    assert!(
-        driver.screen().contains("where the time went, in us a rank, counts of all 2: the whole trace"),
-        "{}",
-        driver.screen()
-    );
+    driver.taps("XO");
+    driver.shows("where the time went, in us a rank, counts of all 2: the whole trace");
 }

@@ -6,7 +6,7 @@ use super::*;
 fn differences_are_listed_and_gone_to_in_both_traces() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (200, 60));
-    keys(&mut driver, "c");
+    driver.taps("c");
     let report = view(&driver).differences.clone().expect("they are compared");
     let family = report.families[0].clone();
     let name = |name: &str| name.replace("decode/", "");
@@ -33,7 +33,7 @@ fn differences_are_listed_and_gone_to_in_both_traces() {
     let csv = std::fs::read_to_string(path).expect("it is there");
     assert_eq!(csv.lines().count(), report.groups.len() + 1);
     assert!(csv.lines().skip(1).all(|line| line.matches("simulated").count() == 2), "{csv}");
-    keys(&mut driver, "c");
+    driver.taps("c");
     let exposed = &report.families[report.by_exposed[0]].sum;
     assert!(exposed.name.contains("all_reduce") && exposed.delta_exposed_us() < -5.0, "ladder hides it");
     let shown = driver.screen();
@@ -47,8 +47,8 @@ fn differences_are_listed_and_gone_to_in_both_traces() {
 fn steps_are_aligned_where_the_cursor_is() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
-    keys(&mut driver, "]]]");
-    assert!(driver.screen().contains("aligned: step 0 over step 0"));
+    driver.taps("]]]");
+    driver.shows("aligned: step 0 over step 0");
     let starts = |driver: &Driver| -> Vec<i64> {
         let step = |pane: &super::super::state::Pane| {
             let place = pane.index.steps.iter().position(|s| s.key.label() == "step 3");
@@ -59,21 +59,21 @@ fn steps_are_aligned_where_the_cursor_is() {
     let drifted = starts(&driver);
     assert_ne!(drifted[0], drifted[1], "later steps drift apart");
     let seen = view(&driver).pane().window(view(&driver).window);
-    keys(&mut driver, "a");
-    assert!(driver.screen().contains("aligned: step 3 over step 3"), "{}", driver.screen());
+    driver.taps("a");
+    driver.shows("aligned: step 3 over step 3");
     assert_eq!(starts(&driver)[0], starts(&driver)[1]);
     assert_eq!(view(&driver).pane().window(view(&driver).window), seen, "what is looked at stays");
-    keys(&mut driver, "A[");
-    assert!(driver.screen().contains("aligned: step 2 over step 2 (follows)"), "{}", driver.screen());
-    keys(&mut driver, "A]");
-    assert!(driver.screen().contains("aligned: step 2 over step 2 "), "{}", driver.screen());
+    driver.taps("A[");
+    driver.shows("aligned: step 2 over step 2 (follows)");
+    driver.taps("A]");
+    driver.shows("aligned: step 2 over step 2 ");
 }
 
 #[test]
 fn the_prediction_is_a_ghost_that_says_what_it_is() {
     let mut driver = with(vec![measured()], (200, 60));
-    keys(&mut driver, "]");
-    keys(&mut driver, "g");
+    driver.taps("]");
+    driver.taps("g");
     let shown = driver.screen();
     assert!(shown.contains("h100_sxm native") && shown.contains("'host', on"), "{shown}");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
@@ -85,46 +85,41 @@ fn the_prediction_is_a_ghost_that_says_what_it_is() {
         "{shown}"
     );
     driver.press(KeyCode::Char('Y'));
-    assert!(
-        driver.screen().contains("copied, but for what is simulated below: "),
-        "{}",
-        driver.screen()
-    );
-    keys(&mut driver, "c");
+    driver.shows("copied, but for what is simulated below: ");
+    driver.taps("c");
     let report = view(&driver).differences.clone().expect("they are compared");
     assert_eq!((report.steps.0.step, report.steps.1.step), (1, 1));
     let matmuls: Vec<_> = report.groups.iter().filter(|g| g.name.ends_with("mlp/down")).collect();
     assert!(!matmuls.is_empty() && matmuls.iter().all(|g| g.a.is_some() && g.b.is_some()));
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
-    keys(&mut driver, "]");
-    assert!(driver.screen().contains("aligned: step 2 over step 2 (follows)"), "{}", driver.screen());
-    keys(&mut driver, "g");
+    driver.taps("]");
+    driver.shows("aligned: step 2 over step 2 (follows)");
+    driver.taps("g");
     assert_eq!(view(&driver).panes.len(), 1, "once more, and it is gone");
     type_line(&mut driver, "g", "h100_sx native");
-    assert!(driver.screen().contains("did you mean 'h100_sxm'"), "{}", driver.screen());
+    driver.shows("did you mean 'h100_sxm'");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     let mut driver = with(vec![imported()], (120, 40));
-    keys(&mut driver, "g");
-    assert!(driver.screen().contains("rewire this trace as"), "{}", driver.screen());
+    driver.taps("g");
+    driver.shows("rewire this trace as");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     type_line(&mut driver, "g", "h100_sxm native");
-    assert!(driver.screen().contains("nothing can be predicted"), "{}", driver.screen());
+    driver.shows("nothing can be predicted");
 }
 
 #[test]
 fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() {
     let mut driver = with(vec![simulated(|_| {})], (200, 60));
-    let header = driver.screen().lines().nth(2).unwrap_or_default().to_string();
     let headline = view(&driver).panes[0].verdict.clone().expect("it is judged").headline.clone();
     assert!(headline.contains("exposed communication") && headline.contains("ladder"), "{headline}");
-    assert!(driver.screen().contains(&headline), "{header}");
-    keys(&mut driver, "V");
+    driver.shows(&headline);
+    driver.taps("V");
     let shown = driver.screen();
     for part in ["verdict [simulated]", "of the time is exposed communication", "two micro-batches"] {
         assert!(shown.contains(part), "'{part}' is missing in {shown}");
     }
-    keys(&mut driver, "V");
-    keys(&mut driver, "]");
+    driver.taps("V");
+    driver.taps("]");
     type_line(&mut driver, "g", "ladder");
     let shown = driver.screen();
     assert!(
@@ -132,10 +127,10 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
         "{shown}"
     );
     assert!(shown.contains("aligned: step 1 over step 1"), "{shown}");
-    keys(&mut driver, "g");
+    driver.taps("g");
     assert_eq!(view(&driver).panes.len(), 1, "once more, and it is gone");
     // a trace of which no steps can be found says why
     let mut driver = with(vec![imported()], (120, 40));
     type_line(&mut driver, "g", "ladder");
-    assert!(driver.screen().contains("--layers N"), "{}", driver.screen());
+    driver.shows("--layers N");
 }

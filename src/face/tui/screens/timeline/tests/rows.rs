@@ -8,9 +8,9 @@ fn marks_stand_in_a_row_of_their_own() {
     let ticks = |driver: &Driver| driver.screen().lines().nth(5).unwrap_or_default().to_owned();
     let before = ticks(&driver);
     assert!(before.contains("╷+0 ns"), "{before}");
-    keys(&mut driver, "(");
+    driver.taps("(");
     press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
-    keys(&mut driver, ")");
+    driver.taps(")");
     assert_eq!(ticks(&driver), before, "the time axis keeps its labels");
     let marks = driver.screen().lines().nth(6).unwrap_or_default().to_owned();
     assert!(
@@ -23,11 +23,11 @@ fn marks_stand_in_a_row_of_their_own() {
 fn nothing_at_the_bottom_is_clipped_while_rows_are_empty() {
     for size in [(80, 24), (120, 40), (200, 60)] {
         let mut driver = with(vec![trace()], size);
-        keys(&mut driver, "v");
+        driver.taps("v");
         press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
         let areas =
             layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
-        let lines = super::super::stretch::content(view(&driver));
+        let lines = super::super::info::stretch_content(view(&driver));
         let needs = super::super::info::rows_of(&lines, areas.stretch.width);
         let empty = usize::from(areas.panes[0].lines.height) - view(&driver).pane().lines.len();
         let room = usize::from(areas.stretch.height) - 2;
@@ -35,7 +35,7 @@ fn nothing_at_the_bottom_is_clipped_while_rows_are_empty() {
             needs <= room || empty == 0,
             "{size:?}: {needs} lines in {room} rows, {empty} are empty"
         );
-        assert!(driver.screen().contains("modules: "), "{}", driver.screen());
+        driver.shows("modules: ");
         // a kernel's whole name beneath what else there is to say of it
         let mut trace = imported();
         trace.trace.operations[0].name =

@@ -1,0 +1,525 @@
+//! Lists below the lanes: dependencies, differences of two traces, operations, exposed stretches, the verdict, the legend.
+
+use std::collections::BTreeSet;
+
+use ratatui::text::Line;
+
+use super::draw::seconds;
+use super::state::panel::{
+    DifferenceRow, OperationColumn, Operations, Panel, Stretches, difference_rows,
+};
+use super::state::{TraceIndex, View};
+use super::{Act, Timeline};
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::shade::{self, Mark, Shares, module};
+use crate::face::tui::widgets::table::{self, Column, Rows};
+use ::table::Provenance;
+use ::table::render::{Shown, Sourced, Table};
+use base::text::{fitting_name, rank_list};
+use plan::Lane;
+use study::analysis::{
+    Dependencies, Dependency, ExposedStretches, LaneTotal, NameRow, OperationDifference,
+    OperationDifferences, Share, Why, totals_of,
+};
+use study::verdict::Verdict;
+
+/// Rows of the list, without frame, header, and whatever is below a table.
+pub fn rows(area: Rect, view: &View) -> Rect {
+    let rows = cut_top(inside(area), 1).1;
+    match &view.panel {
+        Some(Panel::Operations(table)) => cut_bottom(rows, beneath(table, rows)).0,
+        Some(Panel::Legend(..) | Panel::Verdict { .. }) => inside(area),
+        _ => rows,
+    }
+}
+
+pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
+    let (theme, rows) = (cx.theme, rows(area, view));
+    match &view.panel {
+        Some(Panel::Dependencies { span, dependencies, list }) => {
+            draw_dependencies(buf, area, &view.pane().index, *span, dependencies, list, theme);
+        }
+        Some(Panel::Differences { list, by_exposed, open }) => {
+            draw_differences(buf, area, view, (list, *by_exposed, open), theme);
+        }
+        Some(Panel::Operations(table)) => draw_operations(buf, (area, rows), view, table, cx),
+        Some(Panel::Stretches(shown)) => draw_stretches(buf, area, view, shown, cx),
+        Some(Panel::Verdict { lines, list }) => {
+            draw_verdict(buf, (area, rows), view, (lines, list), theme);
+        }
+        Some(Panel::Legend(list, _)) => draw_legend(buf, (area, rows), list, theme),
+        None => {}
+    }
+}
+
+/// Shortens a name for a narrow column: drops the phase and abbreviates kernel names.
+fn brief(name: &str, room: usize) -> String {
+    let name = name.strip_prefix("decode/").or(name.strip_prefix("prefill/")).unwrap_or(name);
+    fitting_name(name, room)
+}
+
+/// Label of the trace that a list belongs to; empty if only one is open.
+fn which(view: &View) -> String {
+    let provenance = view.pane().index.provenance();
+    match (view.panes.len(), view.focus) {
+        (1, _) => String::new(),
+        (_, 0) => format!("upper trace [{provenance}], "),
+        _ => format!("lower trace [{provenance}], "),
+    }
+}
+
+fn note(buf: &mut Buffer, area: Rect, words: &str, theme: Theme) {
+    let x = area.right().saturating_sub(words.width() as u16 + 2);
+    put(buf, area, x.max(area.x + 1), area.bottom().saturating_sub(1), words, theme.style(Role::Dim));
+}
+
+const DEPENDENCY_COLUMNS: [Column; 5] = [
+    Column::text("", 10, 0),
+    Column::text("why", 26, 0),
+    Column::text("rank", 5, 0),
+    Column::number("it took", 10, 0),
+    Column::text("what", 10, 0),
+];
+
+fn draw_dependencies(
+    buf: &mut Buffer,
+    area: Rect,
+    index: &TraceIndex,
+    span: usize,
+    dependencies: &Dependencies,
+    list: &List,
+    theme: Theme,
+) {
+    let own = index.trace.spans.get(span);
+    let title = own.map_or("dependencies".into(), |own| format!("dependencies of {}", index.name(own)));
+    let inner = frame(buf, area, &title, theme);
+    let edges = dependencies.before.iter().map(|dependency| (true, dependency));
+    let edges: Vec<(bool, &Dependency)> =
+        edges.chain(dependencies.after.iter().map(|dependency| (false, dependency))).collect();
+    table::draw(
+        buf,
+        cut_left(inner, 1).1,
+        theme,
+        &DEPENDENCY_COLUMNS,
+        Rows::new(list, edges.len()),
+        |row, column, width| {
+            let (before, dependency) = &edges[row];
+            let Some(other) = index.trace.spans.get(dependency.span) else { return Line::default() };
+            Line::from(match column {
+                0 if row == 0 && *before => "waited".to_owned(),
+                0 if row == dependencies.before.len() => "awaited by".to_owned(),
+                0 => String::new(),
+                1 => why(dependency.why, *before).to_owned(),
+                2 => other.rank.to_string(),
+                3 => ns(other.end_ns.saturating_sub(other.start_ns)),
+                _ => fitting_name(index.name(other), width.into()),
+            })
+        },
+    );
+}
+
+fn why(why: Why, before: bool) -> &'static str {
+    match (why, before) {
+        (Why::Result, true) => "for its result",
+        (Why::Result, false) => "which needs the result",
+        (Why::Lane, true) => "for the lane",
+        (Why::Lane, false) => "which needs the lane",
+        (Why::Peer, true) => "for this peer to arrive",
+        (Why::Peer, false) => "a peer that was there",
+        (Why::Last, _) => "",
+    }
+}
+
+/// Draws the time differences between the lower and the upper trace. One row sums all layers of an
+/// operation; expanded rows list the layers below.
+fn draw_differences(
+    buf: &mut Buffer,
+    area: Rect,
+    view: &View,
+    (list, by_exposed, open): (&List, bool, &BTreeSet<String>),
+    theme: Theme,
+) {
+    let Some(report) = &view.differences else {
+        frame(buf, area, "differences by operation: comparing…", theme);
+        return;
+    };
+    let (a, b) = report.steps;
+    let moment = if view.compares_now() { "" } else { "; comparing…" };
+    let (took, exposed) = (report.lengths_us, report.exposed_us);
+    let wide = area.width >= 112;
+    let (a, b) = match wide {
+        true => (format!(" {}", a.label()), format!(" {}", b.label())),
+        false => (String::new(), String::new()),
+    };
+    let less = match &report.recorders {
+        Some([upper, lower]) => format!("not compared ({upper}, {lower})"),
+        None => plus(exposed.1 - exposed.0, time_of),
+    };
+    let title = format!(
+        "upper{a} {}, lower{b} {}: {}; exposed {}, {}: {less}{moment}",
+        time_of(took.0),
+        time_of(took.1),
+        plus(took.1 - took.0, time_of),
+        time_of(exposed.0),
+        time_of(exposed.1),
+    );
+    let inner = frame(buf, area, &title, theme);
+    let order = if by_exposed && report.recorders.is_none() {
+        " Enter: layers; by exposed "
+    } else {
+        " Enter: layers; by time "
+    };
+    note(buf, area, order, theme);
+    let shown = difference_rows(report, by_exposed, open);
+    let columns = if wide { &DIFFERENCE_COLUMNS[..] } else { &NARROW_DIFFERENCE_COLUMNS[..] };
+    table::draw(
+        buf,
+        cut_left(inner, 1).1,
+        theme,
+        columns,
+        Rows::new(list, shown.len()),
+        |row, column, _| {
+            let (group, mark) = match shown[row] {
+                DifferenceRow::Group(at) => (&report.groups[at], "    "),
+                DifferenceRow::Family(at) => {
+                    let family = &report.families[at];
+                    let mark = match (family.groups.len(), open.contains(&family.sum.name)) {
+                        (..=1, _) => "",
+                        (_, true) => "▾ ",
+                        (_, false) => "▸ ",
+                    };
+                    (&family.sum, mark)
+                }
+            };
+            let role = if group.lane == Lane::Comm { Role::Comm } else { Role::Text };
+            table::cell((difference(group, mark, column, columns.len()), theme.style(role)))
+        },
+    );
+}
+
+const DIFFERENCE_COLUMNS: [Column; 8] = [
+    Column::number("upper us", 10, 0),
+    Column::number("lower us", 10, 0),
+    Column::number("change us", 10, 0),
+    Column::number("upper exp.", 12, 0),
+    Column::number("lower exp.", 12, 0),
+    Column::number("upper wait", 12, 0),
+    Column::number("lower wait", 12, 0),
+    Column::text("  operation", 8, 0),
+];
+
+/// Columns of a window too narrow for waiting times.
+const NARROW_DIFFERENCE_COLUMNS: [Column; 6] = [
+    Column::number("upper us", 10, 0),
+    Column::number("lower us", 10, 0),
+    Column::number("change us", 10, 0),
+    Column::number("upper exp.", 11, 0),
+    Column::number("lower exp.", 10, 0),
+    Column::text("  operation", 8, 0),
+];
+
+/// Cell text of a row; the last column holds names.
+fn difference(group: &OperationDifference, mark: &str, column: usize, columns: usize) -> String {
+    let us = |share: &Option<Share>, get: fn(&Share) -> f64| {
+        share.as_ref().map_or("-".into(), |share| digits(get(share)))
+    };
+    let (a, b) = (&group.a, &group.b);
+    match column {
+        _ if column + 1 == columns => format!("{mark:<2}{}", without_phase(&group.name)),
+        0 => us(a, |s| s.us),
+        1 => us(b, |s| s.us),
+        2 => signed(group.delta_us),
+        _ if group.lane == Lane::Compute => String::new(),
+        3 => us(a, |s| s.exposed_us),
+        4 => us(b, |s| s.exposed_us),
+        5 => us(a, |s| s.peer_wait_us),
+        _ => us(b, |s| s.peer_wait_us),
+    }
+}
+
+/// Drops the phase from a name: both steps usually share it.
+fn without_phase(name: &str) -> String {
+    name.replace("decode/", "").replace("prefill/", "")
+}
+
+fn signed(us: f64) -> String {
+    plus(us, digits)
+}
+
+fn plus(us: f64, written: fn(f64) -> String) -> String {
+    format!("{}{}", if us > 0.0 { "+" } else { "" }, written(us))
+}
+
+fn time_of(us: f64) -> String {
+    ns((us * 1e3).round() as i64)
+}
+
+pub fn differences_csv(report: &OperationDifferences, provenance: [Provenance; 2]) -> String {
+    let (steps, [upper, lower]) = ((report.steps.0.label(), report.steps.1.label()), provenance);
+    let number =
+        |share: &Option<Share>, get: fn(&Share) -> f64| Shown::number(share.as_ref().map(get), 3);
+    Table::of(
+        &report.groups,
+        &[
+            ("operation", &|g: &OperationDifference| Shown::text(&g.name)),
+            ("lane", &|g| g.lane.as_str().into()),
+            ("upper_provenance", &|_| Shown::text(upper)),
+            ("upper_step", &|_| Shown::text(&steps.0)),
+            ("upper_us", &|g| number(&g.a, |s| s.us)),
+            ("upper_exposed_us", &|g| number(&g.a, |s| s.exposed_us)),
+            ("upper_peer_wait_us", &|g| number(&g.a, |s| s.peer_wait_us)),
+            ("lower_provenance", &|_| Shown::text(lower)),
+            ("lower_step", &|_| Shown::text(&steps.1)),
+            ("lower_us", &|g| number(&g.b, |s| s.us)),
+            ("lower_exposed_us", &|g| number(&g.b, |s| s.exposed_us)),
+            ("lower_peer_wait_us", &|g| number(&g.b, |s| s.peer_wait_us)),
+            ("delta_us", &|g| Shown::Number(g.delta_us, 3)),
+        ],
+    )
+    .csv(Sourced::ByRow)
+}
+
+/// Rows below the table: the lane totals, and the full name of the selected operation if requested.
+pub fn beneath(table: &Operations, rows: Rect) -> u16 {
+    let name = table.row().filter(|_| table.whole).map(|(row, _)| row.name.as_str());
+    let lines = name.map_or(0, |name| whole(name, rows).len() as u16) + u16::from(table.row().is_some());
+    // the table keeps at least one row
+    lines.min(rows.height.saturating_sub(1))
+}
+
+fn whole(name: &str, rows: Rect) -> Vec<String> {
+    wrap(name, usize::from(rows.width.saturating_sub(2)))
+}
+
+fn draw_operations(
+    buf: &mut Buffer,
+    (area, rows): (Rect, Rect),
+    view: &View,
+    table: &Operations,
+    cx: &Context,
+) {
+    let theme = cx.theme;
+    let now = table.counted.as_ref().is_some_and(|counted| counted.is_of(table.scope, view));
+    let part = match &table.counted {
+        Some(counted) if now => counted.part.label(),
+        _ => table.scope.part(view).label(),
+    };
+    let trace = which(view);
+    let many = match now {
+        true => counted(table.order.len(), "operation"),
+        false => "counting…".into(),
+    };
+    // counts cover all ranks, times are the mean over ranks
+    let over = match view.pane().index.ranks.len() {
+        0 | 1 => String::new(),
+        ranks => format!(" a rank, counts of all {ranks}"),
+    };
+    let title = format!("where the time went, in us{over}: {trace}{part} · {many}");
+    let inner = frame(buf, area, &title, theme);
+    let typed = table.filter.typing || !table.filter.value().is_empty();
+    if typed {
+        let width = (table.filter.value().width() as u16 + 11).min(area.width / 2);
+        let top = Rect { x: area.right().saturating_sub(width + 1), width, height: 1, ..area };
+        put(buf, top, top.x, top.y, &" ".repeat(usize::from(width)), theme.style(Role::Text));
+        table.filter.draw(buf, Rect { x: top.x + 1, ..top }, theme, "");
+    }
+    let columns = operation_columns(table);
+    let shown = Rect { height: rows.bottom().saturating_sub(inner.y), ..inner };
+    let rows_of = table.counted.as_ref().map_or(&[][..], |counted| &counted.table.rows);
+    let list = Rows::new(&table.list, table.order.len());
+    table::draw(buf, shown, theme, &columns, list, |row, column, width| {
+        let Some(row) = rows_of.get(table.order[row]) else { return Line::default() };
+        let text = match column {
+            0 => row.count.to_string(),
+            1 => digits(row.total_us),
+            2 => digits(row.mean_us),
+            3 => digits(row.max_us),
+            4 => format!("{:.1}", row.share_pct),
+            5 if row.lane == "comm" => digits(row.exposed_us),
+            5 => String::new(),
+            6 => {
+                let (mark, role) = mark(row);
+                return table::cell((mark.to_owned(), theme.style(role)));
+            }
+            _ => fitting_name(&row.name, width.into()),
+        };
+        Line::from(text)
+    });
+    let name = table.row().filter(|_| table.whole).map(|(row, _)| whole(&row.name, rows));
+    let under = Rect { y: rows.bottom(), height: inner.bottom().saturating_sub(rows.bottom()), ..rows };
+    let words = name.unwrap_or_default().into_iter().map(|words| (words, Role::Key));
+    for (at, (words, role)) in words.chain(totals(table).map(|words| (words, Role::Dim))).enumerate() {
+        line(buf, under, at as u16, &[(" ", theme.style(Role::Text)), (&words, theme.style(role))]);
+    }
+    let key = |act| cx.key::<Timeline>(act);
+    let keys = format!(
+        " Enter longest  {} part  {} sort  {} filter  {} name ",
+        key(Act::Operations),
+        key(Act::SortNext),
+        key(Act::Search),
+        key(Act::WholeName)
+    );
+    note(buf, area, &keys, theme);
+}
+
+/// Mark of an operation; for collectives, it shows the exposed share as in the lanes.
+fn mark(row: &NameRow) -> Mark {
+    match row.lane {
+        "comm" => {
+            let exposed = if row.total_us > 0.0 { row.exposed_us / row.total_us } else { 0.0 };
+            let shares = Shares { comm: 1.0, exposed, ..Shares::default() };
+            shade::comm(shares).unwrap_or(("▓", Role::Comm))
+        }
+        "memory" | "other" => ("▬", Role::Series(2)),
+        _ => ("█", Role::Series(0)),
+    }
+}
+
+/// Lane totals of the shown operations; `None` if none is shown.
+fn totals(table: &Operations) -> Option<String> {
+    let rows = &table.counted.as_ref()?.table.rows;
+    let lane = |lane: LaneTotal| {
+        let exposed = match lane.lane {
+            "comm" => format!(", exposed {}", digits(lane.exposed_us)),
+            _ => String::new(),
+        };
+        format!("{} {} ({:.0}%){exposed}", lane.lane, digits(lane.total_us), lane.share_pct)
+    };
+    let lanes: Vec<String> =
+        totals_of(table.order.iter().filter_map(|at| rows.get(*at))).into_iter().map(lane).collect();
+    (!lanes.is_empty()).then(|| format!("in all: {}", lanes.join("  ")))
+}
+
+fn operation_columns(table: &Operations) -> Vec<table::Column> {
+    let mut columns: Vec<table::Column> = OperationColumn::ALL
+        .iter()
+        .zip([6, 7, 6, 6, 7, 8, 8])
+        .map(|(column, width)| {
+            let numbers = table::Column::number(column.title(), width, 0);
+            let shown = if *column == OperationColumn::Name {
+                table::Column::text("operation", 8, 0)
+            } else {
+                numbers
+            };
+            let mark = match (table.column == *column, table.reverse) {
+                (true, false) => "▾",
+                (true, true) => "▴",
+                _ => "",
+            };
+            shown.marked(mark)
+        })
+        .collect();
+    columns.insert(6, table::Column::text("", 1, 0));
+    columns
+}
+
+fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, cx: &Context) {
+    let theme = cx.theme;
+    let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
+    let part = shown.scope.part(view).label();
+    let told =
+        |table: &ExposedStretches| format!(", {} a rank", ns((table.total_us * 1e3).round() as i64));
+    let sum = counted
+        .filter(|counted| counted.table.count > 0)
+        .map_or(String::new(), |counted| told(&counted.table));
+    let many = match counted.map(|counted| &counted.table) {
+        None => "looking…".into(),
+        Some(table) if table.count == 0 => "no communication is exposed".into(),
+        Some(table) if (table.longest.len() as u64) < table.count => {
+            format!("the {} longest of {}", table.longest.len(), table.count)
+        }
+        Some(table) if table.count == 1 => "1 stretch".into(),
+        Some(table) => format!("{} stretches", table.count),
+    };
+    let title = format!("exposed communication: {}{part} · {many}{sum}", which(view));
+    let inner = frame(buf, area, &title, theme);
+    let mut columns = STRETCH_COLUMNS.to_vec();
+    columns[4].width = inner.width.saturating_sub(FIXED) / 2;
+    let rows = Rows::new(&shown.list, shown.all().len());
+    table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
+        let stretch = &shown.all()[row];
+        Line::from(match column {
+            0 => ns(stretch.interval.1.saturating_sub(stretch.interval.0)),
+            1 => seconds((stretch.at_us * 1e3).round() as i64, 6),
+            2 => stretch.step.label(),
+            3 => rank_list(&stretch.ranks),
+            4 => brief(&stretch.collective, width.into()),
+            _ => brief(stretch.waited.as_deref().unwrap_or("nothing"), width.into()),
+        })
+    });
+    note(buf, area, &format!(" Enter goes there  {} part ", cx.key::<Timeline>(Act::Stretches)), theme);
+}
+
+const STRETCH_COLUMNS: [Column; 6] = [
+    Column::number("length", 10, 0),
+    Column::number("at s", 12, 0),
+    Column::text("step", 9, 0),
+    Column::text("ranks", 8, 0),
+    Column::text("exposed", 0, 0),
+    Column::text("what waited", 8, 0),
+];
+
+/// Total width of all columns except the two names.
+const FIXED: u16 = 44;
+
+pub fn verdict_lines(verdict: &Verdict, width: u16) -> Vec<String> {
+    verdict.sentences.iter().flat_map(|sentence| wrap(sentence, usize::from(width.max(20)))).collect()
+}
+
+fn draw_verdict(
+    buf: &mut Buffer,
+    (area, rows): (Rect, Rect),
+    view: &View,
+    (lines, list): (&[String], &List),
+    theme: Theme,
+) {
+    let provenance = view.panes[0].index.provenance();
+    frame(buf, area, &format!("verdict [{provenance}]; what remedies give is simulated"), theme);
+    if lines.is_empty() {
+        put(buf, rows, rows.x + 1, rows.y, "looking…", theme.style(Role::Dim));
+    }
+    for (row, y) in list.rows(lines.len(), rows) {
+        put(buf, rows, rows.x + 1, y, &lines[row], theme.style(Role::Text));
+    }
+}
+
+pub const LEGEND: &str = " █ compute ▓▒ hidden comm ▖▚▜╱ exposed: ¼ to all ░╲ waits ▬ memory ";
+
+pub const LEGEND_MARKS: [(&str, Role, &str); 22] = [
+    ("▂▅█", Role::Series(0), "compute, attention; height: a cell's share, of many operations"),
+    ("▎▋█", Role::Series(1), "compute, MLP; width: where one operation begins or ends"),
+    ("█", Role::Series(2), "compute, head"),
+    ("█", Role::Series(3), "compute, all else, and kernels of imported traces"),
+    ("▒▓", Role::Comm, "communication that compute hides: under, over half of the cell's time"),
+    ("╌", Role::Exposed, "exposed communication: under an eighth of the cell's time"),
+    ("▖", Role::Exposed, "exposed communication: about a quarter of it"),
+    ("▚", Role::Exposed, "about half of it"),
+    ("▜", Role::Exposed, "about three quarters of it"),
+    ("╱", Role::Exposed, "all of it"),
+    ("░", Role::Waiting, "communication that waits for a peer, hidden"),
+    ("╲", Role::Exposed, "communication that waits for a peer, exposed"),
+    ("▬", Role::Series(2), "copies and fills: neither compute nor communication"),
+    ("▸ ▾", Role::Text, "a rank that is collapsed, all its lanes in one line; one that is open"),
+    ("=", Role::Text, "ranks that did the same at the same times, shown once"),
+    ("◆", Role::Key, "what the search found"),
+    ("▼ ▽", Role::Key, "the cursor; the same time in the other trace"),
+    ("┊", Role::Dim, "the time of the cursor"),
+    ("A──B", Role::Key, "the marks A and B, and what lies between them"),
+    ("═", Role::Key, "what is selected"),
+    ("[ ]", Role::Key, "the window, in the overview of the whole trace"),
+    ("├ ╫ ╷", Role::Text, "a named range; several in a cell; one without room for its name"),
+];
+
+fn draw_legend(buf: &mut Buffer, (area, rows): (Rect, Rect), list: &List, theme: Theme) {
+    frame(buf, area, "marks and colours, the same at every zoom", theme);
+    for (row, y) in list.rows(LEGEND_MARKS.len(), rows) {
+        let (mark, role, words) = LEGEND_MARKS[row];
+        // modules have distinct full cells on themes without colours for them
+        let mark = match mark.strip_suffix('█') {
+            Some(part) => format!("{part}{}", module(role, theme)),
+            None => mark.to_owned(),
+        };
+        put(buf, rows, rows.x + 1, y, &mark, theme.style(role));
+        put(buf, rows, rows.x + 8, y, words, theme.style(Role::Text));
+    }
+}
