@@ -10,7 +10,7 @@ use super::fixtures::{Driver, ended, news, record, records, spec};
 use crate::face::tui::message::{Effect, Message, StoreTask, SweepOrder};
 use crate::face::tui::prompt::Question;
 use crate::face::tui::screen::AnyScreen as _;
-use crate::face::tui::screens::experiments::entries::Entry;
+use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::screens::live::state::{CellState, Looked, Pause};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
