@@ -505,8 +505,9 @@ pub fn split_values(name: &str, typed: &str) -> Vec<String> {
             '"' => (is_quoted, word.1) = (!is_quoted, true),
             c if is_quoted => word.0.push(c),
             c if c.is_whitespace() || (at_commas && c == ',') => words.push(std::mem::take(&mut word)),
-            // brackets of TOML lists
-            '[' | ']' => {}
+            // brackets around a TOML list, but not those of `ladder:[0+2]`
+            '[' if word.0.is_empty() => {}
+            ']' if !word.0.contains('[') => {}
             c => word.0.push(c),
         }
     }

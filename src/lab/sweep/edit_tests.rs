@@ -190,12 +190,13 @@ fn a_value_that_is_wrong_is_written_so_that_the_error_points_at_it() {
 
 #[test]
 fn typed_lists_are_split_as_people_mean_them() {
-    let cases: [(&str, &str, &[&str]); 8] = [
+    let cases: [(&str, &str, &[&str]); 9] = [
         ("tp", "1, 2 4", &["1", "2", "4"]),
         ("tp", "[2, 4, 8]", &["2", "4", "8"]),
         ("batch", "1..64*4", &["1", "4", "16", "64"]),
         ("batch", "1..4 4 9", &["1", "2", "3", "4", "9"]),
         ("architecture", "\"standard\", \"ladder\"", &["standard", "ladder"]),
+        ("architecture", "[ladder:[0+2], \"standard\"]", &["ladder:[0+2]", "standard"]),
         ("link", "emulated:alpha_us=20,gb_s=50, native", &["emulated:alpha_us=20,gb_s=50", "native"]),
         ("env.NCCL_PROTO", "LL,LL128 Simple", &["LL,LL128", "Simple"]),
         ("env.X", "\"a b\" \"\"", &["a b", ""]),
