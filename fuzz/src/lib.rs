@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use lab::store::Store;
 use lab::sweep::Experiment;
-use lab::sweep::edit::Outline;
+use lab::sweep::document::Document;
 use ladderscope::face::tui::config::{Config, Surroundings};
 use model::{Model, Tokenizer, WeightSource};
 use study::analysis::filter::Filter;
@@ -250,11 +250,10 @@ const STORE: &[(&str, &[u8])] = stored![
 pub fn experiment(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let path = Path::new("fuzz.toml");
-    let outline = Outline::of(text, path);
+    let document = Document::parse(text, path);
     match Experiment::from_str(text, path) {
         Ok(experiment) => {
-            assert!(!experiment.cells.is_empty() && outline.is_ok());
-            experiment.notes().expect("what was resolved once is resolved again");
+            assert!(!experiment.cells.is_empty() && document.is_ok());
             true
         }
         Err(error) => {

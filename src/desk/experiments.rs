@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use base::error::{Error, Result};
 use base::input::InputKind;
 use base::offer::Offer;
+use lab::sweep::document::Document;
 use lab::sweep::{BUILT_IN, Experiment};
 
 pub const DIRECTORY: &str = "experiments";
@@ -75,5 +76,6 @@ pub fn question(name: &str) -> Option<String> {
     let file = InputKind::EXPERIMENT.text(&Path::new(DIRECTORY).join(format!("{name}.toml")));
     let built_in = BUILT_IN.iter().find(|(built_in, _)| *built_in == name);
     let text = file.ok().or(built_in.map(|(_, text)| (*text).to_owned()))?;
-    Some(text.parse::<toml::Table>().ok()?.get("question")?.as_str()?.to_owned())
+    let document = Document::parse(&text, Path::new(name)).ok()?;
+    document.get("question")?.values.first().cloned()
 }

@@ -2,10 +2,11 @@
 
 use base::offer::Offer;
 use base::text::si;
-use lab::sweep::edit::{axis_names, nccl};
+use lab::sweep::edit::axis_names;
 use machine::hardware::{Profile, Stack, Target};
 use model::Model;
 use table::Spec;
+use table::options::variables::nccl;
 use table::options::{OptionEntry, option, value};
 
 /// Values of an option: all of them, or those with names.
@@ -51,7 +52,7 @@ pub fn axis_values(name: &str) -> Vec<Offer> {
 pub fn pairs(of: &str) -> Vec<Offer> {
     let start = format!("{of}.");
     let names = axis_names(Some(&Spec::default())).into_iter();
-    names.filter_map(|name| Some(Offer::new(name.name.strip_prefix(&start)?, name.about))).collect()
+    names.filter_map(|(name, about)| Some(Offer::new(name.strip_prefix(&start)?, about))).collect()
 }
 
 /// Describes an axis: meaning, unit and current value, in at most three sentences.

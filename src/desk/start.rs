@@ -76,7 +76,7 @@ impl Start {
                     .into(),
             ));
         }
-        sweep::execute_on_slurm(experiment, &self.store, &executor, choice, &self.cancel, &how, emit)
+        sweep::execute_on_slurm(experiment, &self.store, choice, &self.cancel, &how, emit)
     }
 
     /// Runs one cell `rounds` times, each in a fresh process if it is measured, and writes the trace of the last

@@ -4,7 +4,7 @@ use super::Shared;
 use super::backend::backend;
 use base::error::Result;
 use plan::{CommDType, Groups, ModelShape, Phase, Step};
-use table::{Collective, Link, P2p, Spec};
+use table::{Collective, Link, P2p, Spec, Status};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Feasibility {
@@ -12,6 +12,17 @@ pub enum Feasibility {
     /// TP does not divide the heads (with the arithmetic), or the backend lacks the all-reduce.
     Skipped(String),
     Oom(String),
+}
+
+impl Feasibility {
+    /// Status and reason of a cell that cannot run.
+    pub fn obstacle(&self) -> Option<(Status, &str)> {
+        match self {
+            Self::Runs => None,
+            Self::Skipped(reason) => Some((Status::Skipped, reason)),
+            Self::Oom(reason) => Some((Status::Oom, reason)),
+        }
+    }
 }
 
 /// Checks a cell: TP must divide the model and the backend must support it. Returns an error if the model or hardware

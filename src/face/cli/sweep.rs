@@ -97,8 +97,8 @@ fn lead(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> {
     if let Some(question) = &experiment.question {
         report::note(&format!("{}: {question}", experiment.name));
     }
-    for note in experiment.notes()? {
-        report::note(&note);
+    for note in &experiment.notes {
+        report::note(note);
     }
     let mut progress = Progress::new(&experiment.cells, experiment.rounds);
     let mut printer = RecordPrinter::new(args.output.format);

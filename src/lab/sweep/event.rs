@@ -67,26 +67,6 @@ pub enum SweepEvent {
     },
 }
 
-impl SweepEvent {
-    /// Translates the cell index, for an event from another grid.
-    pub(super) fn of_cell(mut self, number: impl Fn(usize) -> usize) -> Self {
-        match &mut self {
-            Self::CellSettled { cell, .. }
-            | Self::RunStarted { cell, .. }
-            | Self::Run { cell, .. }
-            | Self::Log { cell, .. }
-            | Self::RunEnded { cell, .. }
-            | Self::CellDone { cell, .. } => *cell = number(*cell),
-            Self::Evaluating { .. }
-            | Self::Training { .. }
-            | Self::Note(_)
-            | Self::Paused
-            | Self::Resumed => {}
-        }
-        self
-    }
-}
-
 /// Choice of runs to execute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,24 +1,50 @@
-//! Experiment files: from text to the grid of cells, with the feasibility of each.
+//! Experiments: files, and those built into the binary, with the cells of their grid and the feasibility of each.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::draft::{self, Draft};
+use super::file::ExperimentFile;
+use super::state::Grid;
 use super::{Adapt, Cell, Evaluate};
-use base::error::{Error, Result};
+use base::error::{Error, Result, nearest};
 use base::input::InputKind;
-use base::text::counted;
-use run::Resolve;
-use run::{Shared, feasibility};
+use base::text::{counted, same_name};
+use run::sim::Simulator;
+use run::{Resolve, Shared, feasibility};
 use table::Spec;
 
 /// Default rounds of a sweep with executed cells.
 const ROUNDS: u32 = 3;
 
-/// Parsed and checked experiment file.
-#[derive(Clone, Debug)]
+macro_rules! built_in {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("../../../experiments/", $name, ".toml")))),*]
+    };
+}
+
+/// Names and texts of the built-in experiments, quickstart first.
+pub const BUILT_IN: [(&str, &str); 15] = built_in![
+    "quickstart",
+    "p2p",
+    "paper-70b",
+    "paper-405b",
+    "model-sizes",
+    "collective",
+    "staleness",
+    "delayed",
+    "micro-batches",
+    "micro-by-latency",
+    "sequence-parallel",
+    "gain-by-latency",
+    "quality",
+    "rivals",
+    "from-scratch",
+];
+
+/// Parsed and checked experiment with the cells of its grid.
+#[derive(Clone, Debug, Default)]
 pub struct Experiment {
     /// Stem of the file name, e.g. `quickstart`.
     pub name: String,
@@ -27,8 +53,6 @@ pub struct Experiment {
     /// Question that the experiment asks, if given.
     pub question: Option<String>,
     pub text: String,
-    /// Model that overrides the file's, if any.
-    pub model: Option<String>,
     pub rounds: u32,
     /// Evaluation of the quality of the cells' models, if any.
     pub evaluate: Option<Evaluate>,
@@ -36,10 +60,11 @@ pub struct Experiment {
     pub adapt: Option<Adapt>,
     /// Names of the grid's axes, in file order.
     pub axes: Vec<String>,
-    /// Number of value combinations in the grid.
-    pub combinations: usize,
     /// Resolved cells (backend, dtype, links) in file order. Combinations that would run identically are one cell.
     pub cells: Vec<Cell>,
+    /// Notes for the user: backends chosen by `auto` with the reason, options without effect, merged combinations, and
+    /// profile values that set several links. Each appears once.
+    pub notes: Vec<String>,
 }
 
 impl Experiment {
@@ -50,7 +75,7 @@ impl Experiment {
     /// Returns the system's error if the file cannot be read, and an input error with file, line, column and nearest
     /// valid name if its contents are invalid.
     pub fn load(path: &Path) -> Result<Self> {
-        Self::from_str(&read(path)?, path)
+        Self::from_str(&InputKind::EXPERIMENT.text(path)?, path)
     }
 
     /// Like [`Experiment::load`], for a text already in memory. Relative paths in it start at `path`'s directory.
@@ -59,120 +84,123 @@ impl Experiment {
     ///
     /// Returns an input error with line, column and the nearest valid name.
     pub fn from_str(text: &str, path: &Path) -> Result<Self> {
-        Self::of_model(text, path, None, &Shared::default())
+        Self::resolve(text, path, None, &Shared::default())
     }
 
-    /// Like [`Experiment::from_str`], with `model`, if given, in all cells, and for the machine described by
-    /// `shared`.
-    pub(super) fn of_model(
-        text: &str,
-        path: &Path,
-        model: Option<&str>,
-        shared: &Shared,
-    ) -> Result<Self> {
-        let draft = parse(text, path, model)?;
-        let combinations = draft.count();
-        let resolved: Vec<(String, Cell)> = (0..combinations)
+    /// Reads a file, or a built-in experiment of that name if there is no file. Fails like [`Experiment::load`], and
+    /// for an unknown word, with the nearest name.
+    pub fn open(path_or_name: &Path) -> Result<Self> {
+        Self::open_with(path_or_name, None)
+    }
+
+    /// Like [`Experiment::open`], but with `model`, if given, in all cells in place of the file's. Also fails for a
+    /// model that is neither built in nor a directory.
+    pub fn open_with(path_or_name: &Path, model: Option<&str>) -> Result<Self> {
+        Self::open_on(path_or_name, model, &Shared::default())
+    }
+
+    /// Like [`Experiment::open_with`], for cells that run on another machine: the GPUs and memory of this one do not
+    /// limit what can run. Also fails for cells with backend `auto`.
+    pub fn open_elsewhere(path_or_name: &Path, model: Option<&str>) -> Result<Self> {
+        Self::open_on(path_or_name, model, &Shared::elsewhere())
+    }
+
+    pub(super) fn grid<'a>(&'a self, simulator: &'a Simulator) -> Grid<'a> {
+        Grid { cells: &self.cells, rounds: self.rounds, name: Some(&self.name), simulator }
+    }
+
+    fn open_on(path: &Path, model: Option<&str>, shared: &Shared) -> Result<Self> {
+        if path.exists() {
+            return Self::resolve(&InputKind::EXPERIMENT.text(path)?, path, model, shared);
+        }
+        let word = path.to_str().unwrap_or_default();
+        let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| same_name(name, word)) else {
+            return Err(not_found(path));
+        };
+        Self::resolve(text, Path::new(&format!("{name}.toml")), model, shared)
+    }
+
+    /// Resolves the cells of a text, with `model`, if given, in all of them, on the machine described by `shared`.
+    fn resolve(text: &str, path: &Path, model: Option<&str>, shared: &Shared) -> Result<Self> {
+        let mut file = ExperimentFile::parse(text, path)?;
+        if let Some(model) = model {
+            file = file.of_model(model)?;
+        }
+        let combinations = file.count();
+        let resolved: Vec<(String, Cell, Option<String>)> = (0..combinations)
             .into_par_iter()
             .map(|index| {
-                let (spec, _) = resolve(&draft, index, path, shared)?;
+                let (spec, note) = resolve_cell(&file, index, path, shared)?;
                 let feasibility =
                     feasibility::of_with(&spec, shared).map_err(|e| in_cell(path, &spec.label(), e))?;
-                Ok((spec.key(), Cell { spec, feasibility }))
+                Ok((spec.key(), Cell { spec, feasibility }, note))
             })
             .collect::<Result<_>>()?;
-        // cells that differ only in options that their backend ignores are the same
-        let mut keys = HashSet::new();
-        let new = resolved.into_iter().filter_map(|(key, cell)| keys.insert(key).then_some(cell));
-        let cells: Vec<Cell> = new.collect();
-        let executed = cells.iter().any(|cell| !cell.spec.backend.is_simulated());
+        let (mut keys, mut seen) = (HashSet::new(), HashSet::new());
+        let (mut cells, mut notes) = (Vec::new(), Vec::new());
+        for (key, cell, note) in resolved {
+            notes.extend(note.filter(|note| seen.insert(note.clone())));
+            // cells that differ only in options that their backend ignores are the same
+            if keys.insert(key) {
+                cells.push(cell);
+            }
+        }
+        notes.extend(merged(combinations, &cells).into_iter().chain(links_alike(&cells)));
+        // simulations are deterministic
+        let is_executed = cells.iter().any(|cell| !cell.spec.backend.is_simulated());
         Ok(Self {
             name: path.file_stem().map_or("experiment".into(), |s| s.to_string_lossy().into_owned()),
             path: path.to_owned(),
-            question: draft.question,
+            question: file.question,
             text: text.to_owned(),
-            model: model.map(str::to_owned),
-            evaluate: draft.evaluate.clone(),
-            adapt: draft.adapt.clone(),
-            // simulations are deterministic
-            rounds: draft.rounds.unwrap_or(if executed { ROUNDS } else { 1 }),
-            combinations,
-            axes: draft.axes.iter().map(|axis| axis.name.to_string()).collect(),
+            rounds: file.rounds.unwrap_or(if is_executed { ROUNDS } else { 1 }),
+            evaluate: file.evaluate,
+            adapt: file.adapt,
+            axes: file.axes.into_iter().map(|axis| axis.name).collect(),
             cells,
+            notes,
         })
-    }
-
-    /// Notes about resolving the cells: the backend chosen by `auto` with the reason, and options without effect.
-    /// Parses the text again; each note appears once.
-    pub fn notes(&self) -> Result<Vec<String>> {
-        let draft = parse(&self.text, &self.path, self.model.as_deref())?;
-        let shared = Shared::default();
-        let notes: Vec<Option<String>> = (0..draft.count())
-            .into_par_iter()
-            .map(|index| Ok(resolve(&draft, index, &self.path, &shared)?.1))
-            .collect::<Result<_>>()?;
-        let mut seen = HashSet::new();
-        let notes = notes.into_iter().flatten().chain(self.remarks());
-        Ok(notes.filter(|note| seen.insert(note.clone())).collect())
-    }
-
-    /// Remarks about the whole grid: merged combinations and shared link settings.
-    pub fn remarks(&self) -> impl Iterator<Item = String> {
-        self.run_once().into_iter().chain(self.links_alike())
-    }
-
-    /// Remark that combinations are one cell if they differ only in options without effect.
-    fn run_once(&self) -> Option<String> {
-        let same = self.combinations.saturating_sub(self.cells.len());
-        (same > 0).then(|| {
-            format!(
-                "{same} of the grid's {} would be run as others of them, because what sets them apart has no effect \
-                 there: each is run once",
-                counted(self.combinations, "cell")
-            )
-        })
-    }
-
-    /// Remark that a profile value applies to the links of P2P on and off alike, with the keys for a single link.
-    fn links_alike(&self) -> Option<String> {
-        let key = self.sets_both_links()?;
-        let name = key.trim_start_matches("link.");
-        Some(format!(
-            "{key} sets the links of P2P on and off alike, so that off may seem no slower; \
-             link.p2p_on.{name} or link.p2p_off.{name} names one"
-        ))
-    }
-
-    /// Profile value that is set for all links in a grid that compares P2P settings.
-    fn sets_both_links(&self) -> Option<&'static str> {
-        let several = self.cells.iter().any(|cell| cell.spec.p2p != self.cells[0].spec.p2p);
-        let set = |key: &&str| self.cells.iter().any(|cell| cell.spec.set.contains_key(*key));
-        ["link.alpha_us", "link.gb_s"].into_iter().filter(|_| several).find(set)
     }
 }
 
-pub(super) fn read(path: &Path) -> Result<String> {
-    InputKind::EXPERIMENT.text(path)
-}
-
-fn parse(text: &str, path: &Path, model: Option<&str>) -> Result<Draft> {
-    let draft = draft::parse(text, path)?;
-    model.map_or(Ok(draft.clone()), |model| draft.of_model(model))
+/// Error for a missing file or unknown name, with the nearest one. A word without folder and extension counts as a name.
+fn not_found(path: &Path) -> Error {
+    let built_in = BUILT_IN.iter().map(|(name, _)| *name);
+    if path.extension().is_none() && path.components().count() == 1 {
+        return Error::unknown("experiment, or file,", &path.display().to_string(), built_in);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let beside = std::fs::read_dir(folder.unwrap_or(Path::new("."))).into_iter().flatten().flatten();
+    let files =
+        beside.map(|entry| entry.path()).filter(|path| path.extension() == Some("toml".as_ref()));
+    let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let files: Vec<String> = files.map(|path| stem(&path)).collect();
+    let wanted = stem(path);
+    let help = match nearest(&wanted, files.iter().map(String::as_str).chain(built_in.clone())) {
+        Some(name) if files.iter().any(|file| file == name) => {
+            format!("did you mean '{}'?", path.with_file_name(format!("{name}.toml")).display())
+        }
+        Some(name) => format!("did you mean the built-in experiment '{name}'?"),
+        None => format!("built in: {}", built_in.collect::<Vec<_>>().join(", ")),
+    };
+    Error::input_help(format!("{}: there is no such file", path.display()), help)
 }
 
 /// Spec of one cell, with a note for the user if needed.
-fn resolve(draft: &Draft, index: usize, path: &Path, shared: &Shared) -> Result<(Spec, Option<String>)> {
-    let options = draft.cell(index)?;
-    options.resolve_with(shared).map_err(|e| {
-        let of = |name: &str, value: Option<String>| value.map(|v| format!("{name} {v}"));
-        let said = [
-            of("architecture", options.architecture.as_ref().map(ToString::to_string)),
-            of("tp", options.tp.map(|tp| tp.to_string())),
-            of("batch", options.batch.map(|batch| batch.to_string())),
-            of("link", options.link.map(|link| link.to_string())),
-        ];
-        let said: Vec<String> = said.into_iter().flatten().collect();
-        in_cell(path, &said.join(", "), e)
+fn resolve_cell(
+    file: &ExperimentFile,
+    index: usize,
+    path: &Path,
+    shared: &Shared,
+) -> Result<(Spec, Option<String>)> {
+    let options = file.cell(index)?;
+    options.resolve_with(shared).map_err(|error| {
+        let given = options
+            .given()
+            .filter(|option| matches!(option.name, "architecture" | "tp" | "batch" | "link"));
+        let named =
+            given.filter_map(|option| Some(format!("{} {}", option.name, option.asked(&options)?)));
+        in_cell(path, &named.collect::<Vec<_>>().join(", "), error)
     })
 }
 
@@ -186,28 +214,73 @@ fn in_cell(path: &Path, cell: &str, error: Error) -> Error {
     }
 }
 
+/// Note that combinations are one cell if they differ only in options without effect.
+fn merged(combinations: usize, cells: &[Cell]) -> Option<String> {
+    let same = combinations.saturating_sub(cells.len());
+    (same > 0).then(|| {
+        format!(
+            "{same} of the grid's {} would be run as others of them, because what sets them apart has no effect there: \
+             each is run once",
+            counted(combinations, "cell")
+        )
+    })
+}
+
+/// Note that a profile value applies to the links of P2P on and off alike in a grid that compares them, with the keys
+/// for a single link.
+fn links_alike(cells: &[Cell]) -> Option<String> {
+    let has_both = cells.iter().any(|cell| cell.spec.p2p != cells[0].spec.p2p);
+    let is_set = |key: &&str| cells.iter().any(|cell| cell.spec.set.contains_key(*key));
+    let key = ["link.alpha_us", "link.gb_s"].into_iter().filter(|_| has_both).find(is_set)?;
+    let name = key.trim_start_matches("link.");
+    Some(format!(
+        "{key} sets the links of P2P on and off alike, so that off may seem no slower; link.p2p_on.{name} or \
+         link.p2p_off.{name} names one"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_value_that_sets_both_links_where_p2p_is_compared_is_noted() {
-        let text = |key: &str, p2p: &str| {
-            format!(
+        let notes = |key: &str, p2p: &str| {
+            let text = format!(
                 "backend = \"sim\"\nhardware = \"h100_sxm\"\n[model]\nname = \"llama-3-8b\"\n[workload]\ntp = 2\n\
                  [grid]\np2p = {p2p}\n[grid.set]\n\"{key}\" = [5, 20]\n"
-            )
-        };
-        let notes = |key, p2p| {
-            Experiment::from_str(&text(key, p2p), Path::new("x.toml"))
-                .unwrap()
-                .notes()
-                .unwrap()
-                .join("\n")
+            );
+            Experiment::from_str(&text, Path::new("x.toml")).unwrap().notes.join("\n")
         };
         let both = notes("link.alpha_us", "[\"on\", \"off\"]");
         assert!(both.contains("link.p2p_on.alpha_us or link.p2p_off.alpha_us names one"), "{both}");
         assert!(!notes("link.alpha_us", "[\"on\"]").contains("alike"));
         assert!(!notes("link.p2p_on.alpha_us", "[\"on\", \"off\"]").contains("alike"));
+    }
+
+    #[test]
+    fn every_built_in_experiment_opens_by_name_and_asks_something() {
+        for (name, _) in BUILT_IN {
+            let experiment = Experiment::open(Path::new(name)).unwrap();
+            assert_eq!(experiment.name, name);
+            let otherwise = name.replace('-', "_").to_uppercase();
+            assert_eq!(Experiment::open(Path::new(&otherwise)).unwrap().name, name);
+            assert!(experiment.question.is_some() && !experiment.cells.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_told_the_nearest() {
+        let error = Experiment::open(Path::new("quickstrat")).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(format!("{error:?}").contains("did you mean 'quickstart'"), "{error:?}");
+        let told = |path: &Path| format!("{:?}", Experiment::open(path).unwrap_err());
+        let built_in = told(Path::new("p2q.toml"));
+        assert!(built_in.contains("p2q.toml: there is no such file"), "{built_in}");
+        assert!(built_in.contains("did you mean the built-in experiment 'p2p'"), "{built_in}");
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("mine-70b.toml"), "").unwrap();
+        let beside = told(&dir.path().join("mine-7b.toml"));
+        assert!(beside.contains("did you mean '") && beside.contains("/mine-70b.toml'"), "{beside}");
     }
 }

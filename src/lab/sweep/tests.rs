@@ -73,15 +73,10 @@ fn experiment(cells: Vec<Cell>, rounds: u32) -> Experiment {
     Experiment {
         name: "test".into(),
         path: "test.toml".into(),
-        question: None,
-        text: String::new(),
         rounds,
-        model: None,
-        evaluate: None,
-        adapt: None,
         axes: vec!["architecture".into()],
-        combinations: cells.len(),
         cells,
+        ..Experiment::default()
     }
 }
 

@@ -35,6 +35,12 @@ pub static PAIRS: [Pairs; 2] = [
     },
 ];
 
+/// Pairs and key of a name in files, such as `env.NCCL_ALGO` or `set.link.alpha_us`.
+pub fn pair(name: &str) -> Option<(&'static Pairs, &str)> {
+    let (of, key) = name.split_once('.')?;
+    Some((PAIRS.iter().find(|pairs| pairs.name == of)?, key))
+}
+
 impl Pairs {
     /// Parses `KEY=VALUE` texts into a map; the last value of a key wins. Returns an input error with an
     /// example for malformed text.
@@ -58,9 +64,13 @@ impl Pairs {
 }
 
 impl CellOptions {
-    /// Requests an option by its name in files, such as `tp` or `batch`. Returns an input error for an
+    /// Requests an option by its name in files, such as `tp` or `env.NCCL_ALGO`. Returns an input error for an
     /// unknown option (with the nearest name) or an invalid value (with the valid ones).
     pub fn set_option(&mut self, name: &str, text: &str) -> Result<()> {
+        if let Some((pairs, key)) = pair(name) {
+            (pairs.asked)(self).push(format!("{key}={text}"));
+            return Ok(());
+        }
         let names = || OPTIONS.iter().map(|option| option.name);
         option(name).ok_or_else(|| Error::unknown("option", name, names()))?.ask(self, text)
     }

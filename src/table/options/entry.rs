@@ -93,7 +93,6 @@ pub(super) struct Access {
     pub same: fn(&Spec, &Spec) -> bool,
     pub ask: fn(&mut CellOptions, &OptionEntry, &str) -> Result<()>,
     pub asked: fn(&CellOptions) -> Option<Cow<'_, str>>,
-    pub asked_number: fn(&CellOptions) -> Option<u64>,
     pub apply: fn(&CellOptions, &mut Spec),
 }
 
@@ -184,13 +183,8 @@ impl OptionEntry {
     /// Returns an input error if a requested number is below the minimum. Needed because requests do not
     /// always come from parsed text.
     pub fn check(&self, options: &CellOptions) -> Result<()> {
-        match (self.access.asked_number)(options) {
-            Some(number) if number < self.about.least => Err(Error::input(format!(
-                "{} is {number}; it must be at least {}",
-                self.name, self.about.least
-            ))),
-            _ => Ok(()),
-        }
+        let number = self.asked(options).filter(|_| matches!(self.kind, Kind::Count | Kind::Large));
+        number.map_or(Ok(()), |text| self.ask(&mut CellOptions::default(), &text))
     }
 
     /// Requested value, as a user writes it.

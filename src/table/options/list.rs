@@ -100,85 +100,44 @@ options! {
     first {
         /// Architecture (residual wiring)
         architecture: Architecture = Architecture::Standard, About {
-            values: &Architecture::FORMS,
-            meanings: &Architecture::MEANINGS,
-            default: "standard, or the checkpoint's",
-            value_name: "ARCHITECTURE",
-            title: Some("arch"),
-            aliases: &["arch"],
-            in_workload: true,
-            baseline: Some("standard"),
-            ..PLAIN
+            values: &Architecture::FORMS, meanings: &Architecture::MEANINGS,
+            default: "standard, or the checkpoint's", value_name: "ARCHITECTURE", title: Some("arch"),
+            aliases: &["arch"], in_workload: true, baseline: Some("standard"), ..PLAIN
         };
         /// Built-in model shape (see `ladderscope models`) or an HF directory
         model: String = "llama-3.2-1b".into(), About {
-            default: "llama-3.2-1b",
-            value_name: "NAME|DIR",
-            ..PLAIN
+            default: "llama-3.2-1b", value_name: "NAME|DIR", ..PLAIN
         };
         /// Number format of the weights
         dtype: DType = DType::Bf16, About {
-            default: "the checkpoint's, else bf16; on cpu f32",
-            value_name: "DTYPE",
-            ..PLAIN
+            default: "the checkpoint's, else bf16; on cpu f32", value_name: "DTYPE", ..PLAIN
         };
         /// Tensor-parallel size (ranks)
         tp: u32 = 1, About {
-            default: "1",
-            value_name: "TP",
-            least: 1,
-            label: "tp",
-            in_workload: true,
-            ..PLAIN
+            default: "1", value_name: "TP", least: 1, label: "tp", in_workload: true, ..PLAIN
         };
         /// Batch size (sequences decoded together)
         batch: u32 = 1, About {
-            default: "1",
-            value_name: "BATCH",
-            least: 1,
-            aliases: &["b"],
-            label: "b",
-            in_workload: true,
+            default: "1", value_name: "BATCH", least: 1, aliases: &["b"], label: "b", in_workload: true,
             ..PLAIN
         };
         /// Prompt length in tokens
         prompt_tokens: u32 = 1024, About {
-            default: "1024; on cpu 32",
-            value_name: "N",
-            least: 1,
-            title: Some("prompt"),
-            aliases: &["prompt"],
-            label: "prompt",
-            in_workload: true,
-            ..PLAIN
+            default: "1024; on cpu 32", value_name: "N", least: 1, title: Some("prompt"),
+            aliases: &["prompt"], label: "prompt", in_workload: true, ..PLAIN
         };
         /// Tokens generated per sequence
         output_tokens: u32 = 512, About {
-            default: "512; on cpu 32",
-            value_name: "N",
-            least: 1,
-            title: Some("output"),
-            aliases: &["output"],
-            label: "output",
-            in_workload: true,
-            ..PLAIN
+            default: "512; on cpu 32", value_name: "N", least: 1, title: Some("output"),
+            aliases: &["output"], label: "output", in_workload: true, ..PLAIN
         };
         /// Direct (peer-to-peer) access between GPUs
         p2p: P2p = P2p::On, About {
-            default: "on; with link p2p-off, off",
-            value_name: "P2P",
-            label: "p2p-",
-            is_searched: false,
-            in_workload: true,
-            baseline: Some("on"),
-            ..PLAIN
+            default: "on; with link p2p-off, off", value_name: "P2P", label: "p2p-", is_searched: false,
+            in_workload: true, baseline: Some("on"), ..PLAIN
         };
         /// Backend that runs the cell
-        backend: Backend = Backend::Sim, About {
-            default: "auto",
-            value_name: "BACKEND",
-            ..PLAIN
-        };
+        backend: Backend = Backend::Sim, About { default: "auto", value_name: "BACKEND", ..PLAIN };
         /// Link that all-reduces use
         link: Link = Link::Native, About {
             values: &["native", "p2p-on", "p2p-off", "emulated:alpha_us=20,gb_s=50"],
@@ -188,134 +147,78 @@ options! {
                 "emulated: the hardware profile's link without P2P",
                 "emulated: latency alpha + message bytes / bandwidth",
             ],
-            default: "native",
-            value_name: "LINK",
-            ..PLAIN
+            default: "native", value_name: "LINK", ..PLAIN
         };
         /// Hardware profile to simulate (see `ladderscope hardware`) or a TOML file
         hardware: String = "h100_sxm".into(), About {
-            default: "h100_sxm; on cpu the host",
-            value_name: "NAME|FILE",
-            aliases: &["hw"],
-            heeded_by: &[Backend::Sim],
-            ..PLAIN
+            default: "h100_sxm; on cpu the host", value_name: "NAME|FILE", aliases: &["hw"],
+            heeded_by: &[Backend::Sim], ..PLAIN
         };
         /// Software stack to simulate, by name or TOML file
         stack: String = "native".into(), About {
             values: &["native", "gpt-fast", "lmdeploy", "vllm-0.8"],
-            meanings: &["Ladderscope's own kernels and CUDA graphs", "gpt-fast with torch.compile, as in the paper"],
-            default: "native",
-            value_name: "NAME|FILE",
-            label: "stack-",
-            heeded_by: &[Backend::Sim],
+            meanings: &[
+                "Ladderscope's own kernels and CUDA graphs", "gpt-fast with torch.compile, as in the paper",
+            ],
+            default: "native", value_name: "NAME|FILE", label: "stack-", heeded_by: &[Backend::Sim],
             ..PLAIN
         };
         /// All-reduce implementation
         #[serde(default)]
         collective: Collective = Collective::Nccl, About {
-            default: "nccl",
-            value_name: "COLLECTIVE",
-            ..PLAIN
+            default: "nccl", value_name: "COLLECTIVE", ..PLAIN
         };
         /// Number of timed generations
         samples: u32 = 10, About {
-            default: "10; on sim 1",
-            value_name: "N",
-            least: 1,
-            label: "samples",
-            in_workload: true,
+            default: "10; on sim 1", value_name: "N", least: 1, label: "samples", in_workload: true,
             ..PLAIN
         };
         /// Number of untimed warm-up generations
         warmup: u32 = 2, About {
-            default: "2; on sim 0",
-            value_name: "N",
-            label: "warmup",
-            in_workload: true,
-            ..PLAIN
+            default: "2; on sim 0", value_name: "N", label: "warmup", in_workload: true, ..PLAIN
         };
         /// Seed for random weights, prompts and sampling
         seed: u64 = 0, About {
-            default: "0",
-            value_name: "SEED",
-            label: "seed",
-            in_workload: true,
-            ..PLAIN
+            default: "0", value_name: "SEED", label: "seed", in_workload: true, ..PLAIN
         };
     }
     later {
         /// Recorder of operation times in a cuda run
         recorder: Recorder = Recorder::Stamps, About {
-            default: "stamps",
-            value_name: "RECORDER",
-            label: "recorder-",
-            heeded_by: &[Backend::Cuda],
+            default: "stamps", value_name: "RECORDER", label: "recorder-", heeded_by: &[Backend::Cuda],
             ..PLAIN
         };
         /// Launch the operations of a cuda run one by one instead of replaying a CUDA graph
-        no_graph: bool = false, About {
-            label: "eager",
-            heeded_by: &[Backend::Cuda],
-            ..PLAIN
-        };
+        no_graph: bool = false, About { label: "eager", heeded_by: &[Backend::Cuda], ..PLAIN };
         /// Number of micro-batches, whose operations alternate; a prefill with fewer sequences is split by tokens
         micro_batches: u32 = 1, About {
-            default: "1",
-            value_name: "M",
-            least: 1,
-            title: Some("micro"),
-            aliases: &["micro"],
-            label: "micro",
-            in_workload: true,
-            ..PLAIN
+            default: "1", value_name: "M", least: 1, title: Some("micro"), aliases: &["micro"],
+            label: "micro", in_workload: true, ..PLAIN
         };
         /// Number format of all-reduce messages (partial sums)
         comm_dtype: CommDType = CommDType::Activations, About {
-            default: "activations",
-            value_name: "FORMAT",
-            label: "comm-",
-            ..PLAIN
+            default: "activations", value_name: "FORMAT", label: "comm-", ..PLAIN
         };
         /// Use sequence parallelism: reduce-scatter, norms on 1/TP of the rows, all-gather
-        sequence_parallel: bool = false, About {
-            label: "seqpar",
-            ..PLAIN
-        };
+        sequence_parallel: bool = false, About { label: "seqpar", ..PLAIN };
         /// In-switch reduction (NVLink SHARP) in NCCL, independent of p2p
         nvls: Nvls = Nvls::On, About {
-            default: "on",
-            value_name: "NVLS",
-            label: "nvls-",
-            heeded_by: &[Backend::Cuda],
-            in_workload: true,
-            baseline: Some("on"),
-            ..PLAIN
+            default: "on", value_name: "NVLS", label: "nvls-", heeded_by: &[Backend::Cuda],
+            in_workload: true, baseline: Some("on"), ..PLAIN
         };
         /// SMs per GPU reserved for communication; 0: compute and communication share all SMs
         comm_sms: u32 = 0, About {
-            default: "0",
-            value_name: "N",
-            title: Some("comm SMs"),
-            label: "comm-sms",
-            heeded_by: &[Backend::Cuda],
-            in_workload: true,
-            ..PLAIN
+            default: "0", value_name: "N", title: Some("comm SMs"), label: "comm-sms",
+            heeded_by: &[Backend::Cuda], in_workload: true, ..PLAIN
         };
         /// Total compute threads, divided among the ranks; 0: one per rank
         threads: u32 = 0, About {
-            default: "one per rank",
-            value_name: "N",
-            label: "threads",
-            heeded_by: &[Backend::Cpu],
-            in_workload: true,
-            ..PLAIN
+            default: "one per rank", value_name: "N", label: "threads", heeded_by: &[Backend::Cpu],
+            in_workload: true, ..PLAIN
         };
         /// Shard the LM head by vocabulary over the ranks; adds one collective per step, named head
         shard_head: bool = false, About {
-            label: "sharded-head",
-            heeded_by: &[Backend::Cpu, Backend::Cuda],
-            in_workload: true,
-            ..PLAIN
+            label: "sharded-head", heeded_by: &[Backend::Cpu, Backend::Cuda], in_workload: true, ..PLAIN
         };
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{OPTIONS, OptionEntry, PAIRS, Spec};
+use super::{OPTIONS, OptionEntry, Spec, pair};
 
 pub fn option(name: &str) -> Option<&'static OptionEntry> {
     OPTIONS.iter().find(|option| option.name == name)
@@ -14,8 +14,7 @@ pub fn value<'a>(spec: &'a Spec, name: &str) -> Option<Cow<'a, str>> {
     if let Some(option) = option(name) {
         return Some(option.text(spec));
     }
-    let (of, key) = name.split_once('.')?;
-    let pairs = PAIRS.iter().find(|pairs| pairs.name == of)?;
+    let (pairs, key) = pair(name)?;
     (pairs.of)(spec).get(key).map(|value| value.as_str().into())
 }
 
@@ -181,7 +180,6 @@ macro_rules! entry {
                     Ok(())
                 },
                 asked: |options| options.$name.as_ref().map(Value::text),
-                asked_number: |options| options.$name.as_ref().and_then(Value::number),
                 apply: |options, spec| {
                     if let Some(value) = &options.$name {
                         spec.$name = value.clone();

@@ -10,7 +10,7 @@ mod make;
 mod schema;
 pub mod variables;
 
-pub use asked::{PAIRS, Pairs};
+pub use asked::{PAIRS, Pairs, pair};
 pub use entry::{About, Kind, OptionEntry, Value};
 pub use link::{BANDWIDTHS_GB_S, LATENCIES_US, Link};
 pub use list::{Backend, CellOptions, Collective, Nvls, OPTIONS, P2p, Recorder, Spec};

@@ -4,101 +4,88 @@
 
 use base::error::nearest;
 
-/// NCCL's tuning variables (NCCL user guide, "Environment Variables") that neither name nor load a file.
-const NCCL: [&str; 71] = [
-    "ALGO",
-    "ALLOC_P2P_NET_LL_BUFFERS",
-    "BUFFSIZE",
-    "CGA_CLUSTER_SIZE",
-    "CHECK_POINTERS",
-    "CHUNK_SIZE",
-    "COLLNET_ENABLE",
-    "COMM_BLOCKING",
-    "CROSS_NIC",
-    "CTA_POLICY",
-    "CUMEM_ENABLE",
-    "CUMEM_HOST_ENABLE",
-    "DEBUG",
-    "DEBUG_SUBSYS",
-    "DMABUF_ENABLE",
-    "GDRCOPY_ENABLE",
-    "GDR_READ",
-    "GRAPH_MIXING_SUPPORT",
-    "GRAPH_REGISTER",
-    "IB_ADAPTIVE_ROUTING",
-    "IB_AR_THRESHOLD",
-    "IB_DISABLE",
-    "IB_GID_INDEX",
-    "IB_HCA",
-    "IB_MERGE_NICS",
-    "IB_PCI_RELAXED_ORDERING",
-    "IB_QPS_PER_CONNECTION",
-    "IB_RETRY_CNT",
-    "IB_SL",
-    "IB_SPLIT_DATA_ON_QPS",
-    "IB_TC",
-    "IB_TIMEOUT",
-    "IGNORE_CPU_AFFINITY",
-    "LAUNCH_MODE",
-    "LAUNCH_ORDER_IMPLICIT",
-    "LL_BUFFSIZE",
-    "LL128_BUFFSIZE",
-    "LOCAL_REGISTER",
-    "MAX_CTAS",
-    "MAX_NCHANNELS",
-    "MAX_P2P_NCHANNELS",
-    "MIN_CTAS",
-    "MIN_NCHANNELS",
-    "MIN_P2P_NCHANNELS",
-    "MNNVL_ENABLE",
-    "NCHANNELS_PER_NET_PEER",
-    "NET_GDR_LEVEL",
-    "NET_GDR_READ",
-    "NSOCKS_PERTHREAD",
-    "NTHREADS",
-    "NVB_DISABLE",
-    "NVLS_ENABLE",
-    "NVLS_NCHANNELS",
-    "NVLSTREE_MAX_CHUNKSIZE",
-    "P2P_DIRECT_DISABLE",
-    "P2P_DISABLE",
-    "P2P_LEVEL",
-    "P2P_NET_CHUNKSIZE",
-    "P2P_NVL_CHUNKSIZE",
-    "P2P_PCI_CHUNKSIZE",
-    "P2P_READ_ENABLE",
-    "P2P_USE_CUDA_MEMCPY",
-    "PROTO",
-    "PXN_DISABLE",
-    "RUNTIME_CONNECT",
-    "SHM_DISABLE",
-    "SHM_USE_CUDA_MEMCPY",
-    "SOCKET_IFNAME",
-    "SOCKET_NTHREADS",
-    "WIN_ENABLE",
-    "WORK_FIFO_BYTES",
-];
+/// NCCL's tuning variables (NCCL user guide, "Environment Variables") that neither name nor load a file, without `NCCL_`.
+const NCCL: &str = "\
+    ALGO ALLOC_P2P_NET_LL_BUFFERS BUFFSIZE CGA_CLUSTER_SIZE CHECK_POINTERS CHUNK_SIZE \
+    COLLNET_ENABLE COMM_BLOCKING CROSS_NIC CTA_POLICY CUMEM_ENABLE CUMEM_HOST_ENABLE DEBUG \
+    DEBUG_SUBSYS DMABUF_ENABLE GDRCOPY_ENABLE GDR_READ GRAPH_MIXING_SUPPORT GRAPH_REGISTER \
+    IB_ADAPTIVE_ROUTING IB_AR_THRESHOLD IB_DISABLE IB_GID_INDEX IB_HCA IB_MERGE_NICS \
+    IB_PCI_RELAXED_ORDERING IB_QPS_PER_CONNECTION IB_RETRY_CNT IB_SL IB_SPLIT_DATA_ON_QPS IB_TC \
+    IB_TIMEOUT IGNORE_CPU_AFFINITY LAUNCH_MODE LAUNCH_ORDER_IMPLICIT LL_BUFFSIZE LL128_BUFFSIZE \
+    LOCAL_REGISTER MAX_CTAS MAX_NCHANNELS MAX_P2P_NCHANNELS MIN_CTAS MIN_NCHANNELS \
+    MIN_P2P_NCHANNELS MNNVL_ENABLE NCHANNELS_PER_NET_PEER NET_GDR_LEVEL NET_GDR_READ \
+    NSOCKS_PERTHREAD NTHREADS NVB_DISABLE NVLS_ENABLE NVLS_NCHANNELS NVLSTREE_MAX_CHUNKSIZE \
+    P2P_DIRECT_DISABLE P2P_DISABLE P2P_LEVEL P2P_NET_CHUNKSIZE P2P_NVL_CHUNKSIZE P2P_PCI_CHUNKSIZE \
+    P2P_READ_ENABLE P2P_USE_CUDA_MEMCPY PROTO PXN_DISABLE RUNTIME_CONNECT SHM_DISABLE \
+    SHM_USE_CUDA_MEMCPY SOCKET_IFNAME SOCKET_NTHREADS WIN_ENABLE WORK_FIFO_BYTES";
 
 /// Variables of CUDA and its libraries, with full names.
-const CUDA: [&str; 14] = [
-    "CUBLASLT_WORKSPACE_SIZE",
-    "CUBLAS_WORKSPACE_CONFIG",
-    "CUDA_AUTO_BOOST",
-    "CUDA_CACHE_DISABLE",
-    "CUDA_CACHE_MAXSIZE",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "CUDA_DEVICE_ORDER",
-    "CUDA_DISABLE_PERF_BOOST",
-    "CUDA_FORCE_PTX_JIT",
-    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_MODULE_LOADING",
-    "CUDA_SCALE_LAUNCH_QUEUES",
-    "CUDA_VISIBLE_DEVICES",
-    "NVIDIA_TF32_OVERRIDE",
-];
+const CUDA: &str = "\
+    CUBLASLT_WORKSPACE_SIZE CUBLAS_WORKSPACE_CONFIG CUDA_AUTO_BOOST CUDA_CACHE_DISABLE \
+    CUDA_CACHE_MAXSIZE CUDA_DEVICE_MAX_CONNECTIONS CUDA_DEVICE_ORDER CUDA_DISABLE_PERF_BOOST \
+    CUDA_FORCE_PTX_JIT CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING CUDA_SCALE_LAUNCH_QUEUES \
+    CUDA_VISIBLE_DEVICES NVIDIA_TF32_OVERRIDE";
 
 pub fn settable() -> impl Iterator<Item = String> {
-    NCCL.iter().map(|name| format!("NCCL_{name}")).chain(CUDA.map(str::to_owned))
+    let nccl = NCCL.split_whitespace().map(|name| format!("NCCL_{name}"));
+    nccl.chain(CUDA.split_whitespace().map(str::to_owned))
+}
+
+/// NCCL variable that affects the latency of an all-reduce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NcclVariable {
+    /// Name in the environment, e.g. `NCCL_ALGO`.
+    pub name: &'static str,
+    pub about: &'static str,
+    /// Valid values, if they are few.
+    pub values: &'static [&'static str],
+}
+
+const fn nccl_variable(
+    name: &'static str,
+    about: &'static str,
+    values: &'static [&'static str],
+) -> NcclVariable {
+    NcclVariable { name, about, values }
+}
+
+/// Variables offered for selection. Users can type any other.
+pub const NCCL_CHOICES: [NcclVariable; 18] = [
+    nccl_variable("NCCL_ALGO", "algorithm", &["Ring", "Tree", "NVLS", "NVLSTree"]),
+    nccl_variable("NCCL_PROTO", "protocol", &["LL", "LL128", "Simple"]),
+    nccl_variable("NCCL_P2P_DISABLE", "1: no direct access between GPUs", &["0", "1"]),
+    nccl_variable(
+        "NCCL_P2P_LEVEL",
+        "largest distance for direct GPU access",
+        &["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"],
+    ),
+    nccl_variable("NCCL_SHM_DISABLE", "1: no shared memory between processes", &["0", "1"]),
+    nccl_variable("NCCL_NVLS_ENABLE", "NVLink SHARP", &["0", "1", "2"]),
+    nccl_variable("NCCL_MIN_CTAS", "minimum thread blocks per collective", &[]),
+    nccl_variable("NCCL_MAX_CTAS", "maximum thread blocks per collective (SMs taken from compute)", &[]),
+    nccl_variable("NCCL_MIN_NCHANNELS", "minimum channels", &[]),
+    nccl_variable("NCCL_MAX_NCHANNELS", "maximum channels", &[]),
+    nccl_variable("NCCL_NTHREADS", "threads per block", &["64", "128", "256", "512"]),
+    nccl_variable("NCCL_BUFFSIZE", "buffer size between two GPUs, in bytes", &[]),
+    nccl_variable("NCCL_CGA_CLUSTER_SIZE", "size of thread block clusters", &["0", "1", "2", "4", "8"]),
+    nccl_variable("NCCL_CUMEM_ENABLE", "memory allocation through cuMem", &["0", "1"]),
+    nccl_variable(
+        "NCCL_NET_GDR_LEVEL",
+        "largest GPU-to-NIC distance for GPUDirect",
+        &["LOC", "PIX", "PXB", "PHB", "SYS"],
+    ),
+    nccl_variable("NCCL_IB_DISABLE", "1: sockets instead of InfiniBand", &["0", "1"]),
+    nccl_variable("NCCL_CROSS_NIC", "rings across several NICs", &["0", "1", "2"]),
+    nccl_variable(
+        "NCCL_GRAPH_MIXING_SUPPORT",
+        "1: mix captured and uncaptured collectives",
+        &["0", "1"],
+    ),
+];
+
+/// Looks up an offered variable by name.
+pub fn nccl(name: &str) -> Option<&'static NcclVariable> {
+    NCCL_CHOICES.iter().find(|variable| variable.name == name)
 }
 
 /// Message and hint if a file must not set the variable to this value.

@@ -12,7 +12,7 @@ use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::message::{Deed, Effect, Ended, Message};
 use crate::face::tui::screen::{State, Tab};
 use crate::face::tui::screens::compare::state::{Asked, Compared, KeptCells};
-use crate::face::tui::screens::experiments::entries::Entry;
+use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::screens::timeline::state::TraceIndex;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::Theme;
@@ -54,11 +54,7 @@ pub fn experiment() -> Experiment {
         question: Some("How much of decoding is exposed communication, and does ladder hide it?".into()),
         text: "question = \"How much?\"\nbackend = \"cpu\"\n[grid]\ntp = [2, 3, 64]\n".into(),
         rounds: 2,
-        model: None,
-        evaluate: None,
-        adapt: None,
         axes: vec!["architecture".into(), "tp".into()],
-        combinations: 4,
         cells: vec![
             cell("standard", 2, Feasibility::Runs),
             cell("ladder", 2, Feasibility::Runs),
@@ -73,6 +69,7 @@ pub fn experiment() -> Experiment {
                 Feasibility::Oom("weights 70.6 GB + KV cache 9.4 GB = 80.0 GB > 64 GB".into()),
             ),
         ],
+        ..Experiment::default()
     }
 }
 

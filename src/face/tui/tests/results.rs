@@ -9,7 +9,7 @@ use super::fixtures::{Driver, ended, news, records, rounds, spec};
 use super::sweeping::{keys, press, read, send};
 use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::screen::Tab;
-use crate::face::tui::screens::experiments::entries::Entry;
+use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::Theme;
 use lab::sweep::{Experiment, SweepEvent};

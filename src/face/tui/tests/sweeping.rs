@@ -11,7 +11,7 @@ use crate::face::tui::message::{Effect, Message, StoreTask, SweepOrder};
 use crate::face::tui::overlay::Question;
 use crate::face::tui::screen::AnyScreen as _;
 use crate::face::tui::screen::Tab;
-use crate::face::tui::screens::experiments::entries::Entry;
+use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::screens::live::state::{CellState, Looked, Pause};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::task::Task;

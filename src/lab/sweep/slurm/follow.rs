@@ -1,28 +1,37 @@
-//! Converts the state of Slurm's queue and of the shared store into events of a sweep: runs that begin and end are
-//! found in the store, tasks that end in the queue.
+//! Follows the tasks of a sweep on Slurm: runs that begin and end are found in the shared store, tasks that end in the
+//! queue, and cells that a task left without a record get one with the reason.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::path::PathBuf;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::options::SlurmOptions;
-use super::plan::Submitted;
-use super::queue::Queue;
 use super::submit::submit;
-use crate::launch::{Cancel, Executor};
-use crate::slurm;
+use super::tasks::{Impossible, Submitted};
+use crate::launch::Cancel;
+use crate::slurm::{self, State, Task};
 use crate::store::{Ended, Store};
-use crate::sweep::conclude::{Conclusion, impossible, not_run};
+use crate::sweep::state::{SweepState, not_run, without_run};
 use crate::sweep::{Choice, Experiment, SweepEvent, SweepOutcome};
 use base::error::Result;
-use run::Feasibility;
+use base::regular;
+use base::text::{counted, printable};
+use run::sim::Simulator;
 use table::{Record, Status};
 
 /// Poll interval of the store.
 const STORE: Duration = Duration::from_secs(1);
+/// Poll interval of the queue. Long, because a controller serves many users.
+const QUEUE: Duration = Duration::from_secs(5);
 /// Time for cancelled tasks to store their results: Slurm's `KillWait` plus a margin.
 const CANCELLING: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(50);
+/// Time after a task's end in which its records may still appear: on local and on network file systems.
+const LATE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(65));
+/// Number of polls without a task after which it counts as ended.
+const ABSENT: u32 = 3;
+/// Bytes read from the end of a log.
+const TAIL: usize = 4096;
 
 /// Settings for running cells on Slurm.
 #[derive(Clone, Debug)]
@@ -47,7 +56,6 @@ pub struct OnSlurm {
 pub fn execute_on_slurm(
     experiment: &Experiment,
     store: &Store,
-    executor: &dyn Executor,
     choice: Choice,
     cancel: &Cancel,
     how: &OnSlurm,
@@ -56,87 +64,42 @@ pub fn execute_on_slurm(
     store.prepare()?;
     let mut known = Ended::default();
     let before = store.new_runs(&mut known)?;
-    let is_old = |(record, _): &&(Record, bool)| record.status != Status::Running;
-    let old: HashSet<String> =
-        before.iter().filter(is_old).map(|(record, _)| record.run.clone()).collect();
+    let ended = before.iter().filter(|(record, _)| record.status != Status::Running);
+    let old: HashSet<String> = ended.map(|(record, _)| record.run.clone()).collect();
 
-    let keys: Vec<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
-    let wanted: HashSet<&str> = keys.iter().map(String::as_str).collect();
-    let mut finished = match choice {
-        Choice::All => Default::default(),
-        Choice::Missing | Choice::Failed => store.finished_of(&wanted)?,
-    };
-    let failed = match choice {
-        Choice::Failed => Some(store.failed_of(&wanted)?),
-        Choice::All | Choice::Missing => None,
-    };
-    let (mut expected, mut found) = (BTreeSet::new(), Vec::new());
-    let name = Some(experiment.name.as_str());
-    for (cell, planned) in experiment.cells.iter().enumerate() {
-        if let Some(record) = impossible(planned, name, store) {
-            emit(SweepEvent::CellSettled { cell, round: 0, record: Box::new(record) });
-        } else if !planned.spec.backend.is_simulated() {
-            for round in 0..experiment.rounds {
-                let is_chosen = |failed: &HashSet<_>| failed.contains(&(keys[cell].clone(), round));
-                match finished.get(&keys[cell], round) {
-                    Some(record) => found.push((cell, round, record)),
-                    None if failed.as_ref().is_none_or(is_chosen) => {
-                        expected.insert((cell, round));
-                    }
-                    None => {}
-                }
-            }
-        }
+    let simulator = Simulator::default();
+    let mut state = SweepState::new(experiment.grid(&simulator), store, choice, cancel, emit)?;
+    for round in 0..experiment.rounds {
+        state.settle_and_simulate(round)?;
     }
-    let chosen_cells: BTreeSet<usize> = expected.iter().map(|(cell, _)| *cell).collect();
-    let chosen = |cell: usize| chosen_cells.contains(&cell);
-    let mut follower = Follower {
-        experiment,
-        store,
-        choice,
-        by_key: HashMap::new(),
-        expected,
-        ended: BTreeMap::new(),
-        unfinished: HashMap::new(),
-        lost: 0,
-        cells: Conclusion::new(&experiment.cells, experiment.rounds, name, store, &chosen),
-        stored: BTreeSet::new(),
-    };
-    for (cell, key) in keys.iter().enumerate() {
-        follower.by_key.entry(key).or_default().push(cell);
-    }
-    let others: Vec<String> = found
-        .iter()
-        .filter(|(_, _, record)| record.experiment.as_deref() != name)
-        .map(|(_, _, record)| record.run.clone())
-        .collect();
-    for (cell, round, record) in found {
-        emit(SweepEvent::CellSettled { cell, round, record: Box::new(record.clone()) });
-        follower.has_ended(cell, round, record, false, emit);
-    }
-    store.found_by(&others, &experiment.name)?;
-    follower.simulate(executor, choice, cancel, emit)?;
-
-    let cells: Vec<usize> = chosen_cells.iter().copied().collect();
+    state.release_simulations();
+    let rounds =
+        (0..experiment.rounds).flat_map(|round| state.to_execute(round).map(move |cell| (cell, round)));
+    let expected: BTreeSet<(usize, u32)> = rounds.collect();
+    let mut cells: Vec<usize> = expected.iter().map(|(cell, _)| *cell).collect();
+    cells.dedup();
     let sweeps = match cells.is_empty() || cancel.is_all() {
         true => Vec::new(),
         false => submit(experiment, &cells, store, choice, cancel, how, &mut |text| {
-            emit(SweepEvent::Note(text));
+            (state.emit)(SweepEvent::Note(text));
         })?,
     };
     if how.detach && !cancel.is_all() {
+        state.note_found()?;
         return Ok(None);
     }
-    let mut queue = Queue::new(&sweeps, &keys, store);
-    follower.follow(&mut queue, &mut known, &old, cancel, emit)?;
-    let failed = follower.lost;
-    let stored = follower.stored.len();
-    let mut outcome =
-        SweepOutcome { interrupted: cancel.is_all(), stored, ..follower.cells.finish(emit) };
-    outcome.failed = outcome.failed.max(failed);
-    let logs = |sweep: &&Submitted| sweep.experiment == experiment.name;
+    let by_key = state.keys.iter().cloned().enumerate().map(|(cell, key)| (key, cell)).collect();
+    let mut queue = Queue::new(&sweeps, &state.keys, store);
+    let mut follower = Follower { state, by_key, expected, running: HashMap::new() };
+    follower.follow(&mut queue, &mut known, &old)?;
+    let outcome = follower.state.finish()?;
     match outcome.failed {
-        0 if !outcome.interrupted => sweeps.iter().filter(logs).for_each(Submitted::remove),
+        0 if !outcome.interrupted => {
+            sweeps
+                .iter()
+                .filter(|sweep| sweep.experiment == experiment.name)
+                .for_each(Submitted::remove);
+        }
         0 => {}
         _ => emit(SweepEvent::Note(format!(
             "what the tasks wrote stays until the next sweep: {}",
@@ -146,108 +109,30 @@ pub fn execute_on_slurm(
     Ok(Some(outcome))
 }
 
-/// Expected runs and the results so far.
 struct Follower<'a> {
-    experiment: &'a Experiment,
-    store: &'a Store,
-    choice: Choice,
-    by_key: HashMap<&'a str, Vec<usize>>,
+    state: SweepState<'a>,
+    /// Cells by [`table::Spec::key`].
+    by_key: HashMap<String, usize>,
     /// Runs (cell and round) that still need a record.
     expected: BTreeSet<(usize, u32)>,
-    /// Records of cells with other rounds outstanding, kept to be concluded in round order.
-    ended: BTreeMap<usize, BTreeMap<u32, (Record, bool)>>,
     /// Last seen records of runs in progress.
-    unfinished: HashMap<(usize, u32), Record>,
-    /// Number of runs whose task ended without leaving a record.
-    lost: usize,
-    cells: Conclusion<'a>,
-    /// Runs stored during this sweep.
-    stored: BTreeSet<String>,
+    running: HashMap<(usize, u32), Record>,
 }
 
 impl Follower<'_> {
-    /// Runs simulated cells in this process, as any sweep does; they take seconds.
-    fn simulate(
-        &mut self,
-        executor: &dyn Executor,
-        choice: Choice,
-        cancel: &Cancel,
-        emit: &mut dyn FnMut(SweepEvent),
-    ) -> Result<()> {
-        let all = &self.experiment.cells;
-        let is_simulated = |cell: &usize| {
-            all[*cell].feasibility == Feasibility::Runs && all[*cell].spec.backend.is_simulated()
-        };
-        let simulated: Vec<usize> = (0..all.len()).filter(is_simulated).collect();
-        if simulated.is_empty() {
-            return Ok(());
-        }
-        let cells = simulated.iter().map(|cell| all[*cell].clone()).collect();
-        let experiment = Experiment { cells, ..self.experiment.clone() };
-        let mut records = Vec::new();
-        crate::sweep::execute(&experiment, self.store, executor, choice, cancel, &mut |event| {
-            if let SweepEvent::CellSettled { cell, round, record } = &event {
-                records.push((simulated[*cell], *round, (**record).clone(), false));
-            }
-            if let SweepEvent::RunEnded { cell, round, record } = &event {
-                records.push((simulated[*cell], *round, (**record).clone(), true));
-            }
-            if !matches!(event, SweepEvent::CellDone { .. }) {
-                emit(event.of_cell(|cell| simulated[cell]));
-            }
-        })?;
-        for (cell, round, record, ran) in records {
-            self.has_ended(cell, round, record, ran, emit);
-        }
-        Ok(())
-    }
-
-    /// Adds the record of a run and concludes the cell if no expected run is outstanding.
-    fn has_ended(
-        &mut self,
-        cell: usize,
-        round: u32,
-        record: Record,
-        ran: bool,
-        emit: &mut dyn FnMut(SweepEvent),
-    ) {
-        self.expected.remove(&(cell, round));
-        if ran {
-            self.stored.insert(record.run.clone());
-        }
-        self.ended.entry(cell).or_default().insert(round, (record, ran));
-        if self.expected.range((cell, 0)..=(cell, u32::MAX)).next().is_some() {
-            return;
-        }
-        let rounds = self.ended.remove(&cell).unwrap_or_default();
-        // a simulated cell may get further rounds; its last round concludes it
-        for (round, (record, ran)) in rounds {
-            match ran {
-                true => self.cells.ran(cell, round, record, emit),
-                false => self.cells.ended(cell, round, record, emit),
-            }
-        }
-    }
-
-    fn follow(
-        &mut self,
-        queue: &mut Queue<'_>,
-        known: &mut Ended,
-        old: &HashSet<String>,
-        cancel: &Cancel,
-        emit: &mut dyn FnMut(SweepEvent),
-    ) -> Result<()> {
+    fn follow(&mut self, queue: &mut Queue<'_>, known: &mut Ended, old: &HashSet<String>) -> Result<()> {
+        let cancel = self.state.cancel;
         let mut cancelled: Option<Instant> = None;
         loop {
-            self.look_at_store(known, old, emit)?;
+            self.look_at_store(known, old)?;
             if self.expected.is_empty() {
                 return Ok(());
             }
-            queue.look(emit);
+            queue.look(self.state.emit);
             for at in queue.over() {
-                self.conclude(queue, at, cancelled.is_some(), emit)?;
+                self.conclude(&queue.tasks[at], cancelled.is_some())?;
             }
-            if queue.is_all_over() {
+            if queue.tasks.iter().all(|followed| followed.is_concluded) {
                 return Ok(());
             }
             match cancelled {
@@ -267,108 +152,319 @@ impl Follower<'_> {
     }
 
     /// Emits the runs that tasks began and ended.
-    fn look_at_store(
-        &mut self,
-        known: &mut Ended,
-        old: &HashSet<String>,
-        emit: &mut dyn FnMut(SweepEvent),
-    ) -> Result<()> {
-        for (record, has_ended) in self.store.new_runs(known)? {
-            if old.contains(&record.run) && !has_ended {
+    fn look_at_store(&mut self, known: &mut Ended, old: &HashSet<String>) -> Result<()> {
+        for (record, has_ended) in self.state.store.new_runs(known)? {
+            let cell = self.by_key.get(&record.spec.key()).copied();
+            let run = cell.map(|cell| (cell, record.round)).filter(|run| self.expected.contains(run));
+            let Some((cell, round)) = run.filter(|_| has_ended || !old.contains(&record.run)) else {
                 continue;
+            };
+            let seen = self.running.get(&(cell, round)).is_some_and(|seen| seen.run == record.run);
+            if !seen {
+                self.state.started(cell, round, &record.run);
             }
-            let round = record.round;
-            let cells = self.by_key.get(record.spec.key().as_str()).cloned().unwrap_or_default();
-            for cell in cells
-                .into_iter()
-                .filter(|cell| self.expected.contains(&(*cell, round)))
-                .collect::<Vec<_>>()
-            {
-                let seen = self.unfinished.get(&(cell, round)).is_some_and(|r| r.run == record.run);
-                if !seen {
-                    emit(SweepEvent::RunStarted { cell, round, run: record.run.clone() });
-                }
-                if has_ended {
-                    self.unfinished.remove(&(cell, round));
-                    emit(SweepEvent::RunEnded { cell, round, record: Box::new(record.clone()) });
-                    self.has_ended(cell, round, record.clone(), true, emit);
-                } else {
-                    self.unfinished.insert((cell, round), record.clone());
-                }
+            if has_ended {
+                self.running.remove(&(cell, round));
+                self.expected.remove(&(cell, round));
+                self.state.ran(cell, round, record);
+            } else {
+                self.running.insert((cell, round), record);
             }
         }
         Ok(())
     }
 
     /// Concludes the cells that a task left without a record, with the reason.
-    fn conclude(
-        &mut self,
-        queue: &Queue<'_>,
-        at: usize,
-        cancelled: bool,
-        emit: &mut dyn FnMut(SweepEvent),
-    ) -> Result<()> {
-        let followed = &queue.tasks[at];
-        let over = followed.over();
-        for settled in over.impossible() {
-            for cell in self.by_key.get(settled.key.as_str()).cloned().unwrap_or_default() {
-                for round in 0..self.experiment.rounds {
-                    if self.expected.contains(&(cell, round)) {
-                        let record = Record {
-                            run: format!("{}-{}", settled.status.as_str(), settled.key),
-                            experiment: Some(self.experiment.name.clone()),
-                            created: self.store.now(),
-                            ..self.without_run(cell, round, settled.status, settled.reason.clone())
-                        };
-                        emit(SweepEvent::CellSettled { cell, round, record: Box::new(record.clone()) });
-                        self.has_ended(cell, round, record, false, emit);
-                    }
-                }
+    fn conclude(&mut self, task: &Followed<'_>, is_cancelled: bool) -> Result<()> {
+        let (store, rounds) = (self.state.store, self.state.grid.rounds);
+        for Impossible { key, status, reason } in task.impossible() {
+            let Some(cell) = self.by_key.get(&key).copied() else { continue };
+            for round in (0..rounds).filter(|round| self.expected.remove(&(cell, *round))) {
+                let spec = &self.state.grid.cells[cell].spec;
+                let record = without_run(spec, status, &reason, store);
+                let experiment = self.state.grid.name.map(str::to_owned);
+                self.state.settled(cell, round, Record { round, experiment, ..record });
             }
         }
         // an earlier task may have finished the run after we stopped waiting for it, and this task found it in the
         // store
-        let keys: Vec<String> =
-            followed.cells.iter().map(|cell| self.experiment.cells[*cell].spec.key()).collect();
+        let keys: Vec<String> = task.cells.iter().map(|cell| self.state.keys[*cell].clone()).collect();
         let wanted: HashSet<&str> = keys.iter().map(String::as_str).collect();
-        let mut finished = match self.choice {
+        let mut finished = match self.state.choice {
             Choice::All => Default::default(),
-            Choice::Missing | Choice::Failed => self.store.finished_of(&wanted)?,
+            Choice::Missing | Choice::Failed => store.finished_of(&wanted)?,
         };
-        for (cell, key) in followed.cells.iter().copied().zip(&keys) {
-            for round in 0..self.experiment.rounds {
+        for (cell, key) in task.cells.iter().copied().zip(&keys) {
+            for round in 0..rounds {
                 if !self.expected.contains(&(cell, round)) {
                     continue;
                 }
-                if let Some(record) = finished.get(key, round) {
-                    emit(SweepEvent::CellSettled { cell, round, record: Box::new(record.clone()) });
-                    self.has_ended(cell, round, record, false, emit);
+                let stored = finished.get(key, round);
+                let running = self.running.remove(&(cell, round));
+                // cells cancelled before they ran are reported as in any sweep
+                if stored.is_none() && running.is_none() && is_cancelled {
                     continue;
                 }
-                let begun = self.unfinished.remove(&(cell, round));
-                let status = if cancelled { Status::Interrupted } else { over.status() };
-                let reason = over.reason(begun.is_some());
-                let record = match begun {
+                self.expected.remove(&(cell, round));
+                if let Some(record) = stored {
+                    self.state.settled(cell, round, record);
+                    continue;
+                }
+                let status = if is_cancelled { Status::Interrupted } else { task.status() };
+                let reason = Some(task.reason(running.is_some()));
+                let record = match running {
                     Some(record) => {
-                        let record = Record { status, reason: Some(reason), ..record };
-                        self.store.finish(&record)?;
+                        let record = Record { status, reason, ..record };
+                        store.finish(&record)?;
                         record
                     }
-                    // cells cancelled before they ran are reported as in any sweep
-                    None if cancelled => continue,
-                    None => self.without_run(cell, round, status, reason),
+                    None => {
+                        let experiment = self.state.grid.name.map(str::to_owned);
+                        let spec = &self.state.grid.cells[cell].spec;
+                        Record { round, status, experiment, reason, ..not_run(spec, store) }
+                    }
                 };
-                self.lost += usize::from(!cancelled);
-                emit(SweepEvent::RunEnded { cell, round, record: Box::new(record.clone()) });
-                self.has_ended(cell, round, record, true, emit);
+                // whatever stopped the task: the sweep misses this run
+                self.state.outcome.failed += usize::from(!is_cancelled && status != Status::Failed);
+                self.state.ran(cell, round, record);
             }
         }
         Ok(())
     }
+}
 
-    fn without_run(&self, cell: usize, round: u32, status: Status, reason: String) -> Record {
-        let spec = &self.experiment.cells[cell].spec;
-        let experiment = Some(self.experiment.name.clone());
-        Record { round, status, experiment, reason: Some(reason), ..not_run(spec, self.store) }
+/// Task with cells of this sweep.
+struct Followed<'a> {
+    /// Sweep with which it was submitted.
+    sweep: &'a Submitted,
+    array: usize,
+    task: usize,
+    /// Indices of its cells in the experiment.
+    cells: Vec<usize>,
+    /// Last state from Slurm; `None` if Slurm never listed it.
+    last: Option<Task>,
+    /// Consecutive polls in which Slurm did not list it.
+    absent: u32,
+    /// Time since which it is over.
+    since: Option<Instant>,
+    is_concluded: bool,
+}
+
+impl Followed<'_> {
+    /// Cells that cannot run on the task's node.
+    fn impossible(&self) -> Vec<Impossible> {
+        let path = self.sweep.impossible(self.array, self.task);
+        regular::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
+
+    /// Status for the unfinished cells of the task, from Slurm's state.
+    fn status(&self) -> Status {
+        match self.last.as_ref().map(|task| task.state) {
+            Some(State::Stopped) => Status::Interrupted,
+            _ => Status::Failed,
+        }
+    }
+
+    /// Reason for the missing record.
+    fn reason(&self, began: bool) -> String {
+        let name = || format!("{}_{}", self.sweep.name(self.array), self.task);
+        let job = self.last.as_ref().map_or_else(name, Task::id);
+        let on = self.last.as_ref().map(|task| task.nodes.as_str()).filter(|nodes| !nodes.is_empty());
+        let on = on.map_or(String::new(), |nodes| format!(" on {nodes}"));
+        let when = if began { "while it ran" } else { "before it ran" };
+        let word = self.last.as_ref().filter(|task| task.state.is_over()).map(|task| task.word.as_str());
+        let what = match word {
+            Some("NODE_FAIL") => format!("its node failed {when} (Slurm job {job}{on}: NODE_FAIL)"),
+            Some("TIMEOUT") => format!(
+                "its time was up {when} (Slurm job {job}{on}: TIMEOUT); --slurm '--time HH:MM:SS' asks for more"
+            ),
+            Some("OUT_OF_MEMORY") => format!(
+                "Slurm ended it {when} for its memory (job {job}{on}: OUT_OF_MEMORY); --slurm '--mem SIZE' asks for more"
+            ),
+            Some("CANCELLED") => format!("cancelled {when} (Slurm job {job}{on})"),
+            Some("COMPLETED") => format!(
+                "Slurm job {job}{on} ended well and left no record here: is the runs directory the same on all nodes?"
+            ),
+            Some(word) => format!("Slurm job {job}{on} ended {when}: {word}"),
+            None => format!("Slurm knows nothing any more of job {job}{on}, which ended {when}"),
+        };
+        match last_words(&self.sweep.log(self.array, self.task)) {
+            // the last output of a stopped task does not explain its end
+            Some(said) if self.status() == Status::Failed && word != Some("NODE_FAIL") => {
+                format!("{what}; its log ends: {said}")
+            }
+            _ => what,
+        }
+    }
+}
+
+fn last_words(log: &Path) -> Option<String> {
+    let bytes = regular::read(log).ok()?;
+    let tail = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL)..]).into_owned();
+    let line = tail.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    Some(printable(line).into_owned())
+}
+
+struct Queue<'a> {
+    names: Vec<String>,
+    tasks: Vec<Followed<'a>>,
+    /// Time of the last query; `None` to query at once.
+    looked: Option<Instant>,
+    /// Last note that was emitted.
+    reported: String,
+    late: Duration,
+}
+
+impl<'a> Queue<'a> {
+    fn new(sweeps: &'a [Submitted], keys: &[String], store: &Store) -> Self {
+        let mut tasks = Vec::new();
+        for sweep in sweeps {
+            for (array, of_array) in sweep.arrays.iter().enumerate() {
+                for (task, cells) in of_array.tasks.iter().enumerate() {
+                    let has: HashSet<String> =
+                        cells.iter().map(|cell| sweep.cells[*cell].key()).collect();
+                    let cells: Vec<usize> =
+                        (0..keys.len()).filter(|cell| has.contains(&keys[*cell])).collect();
+                    if !cells.is_empty() {
+                        let (last, since, is_concluded) = (None, None, false);
+                        tasks.push(Followed {
+                            sweep,
+                            array,
+                            task,
+                            cells,
+                            last,
+                            absent: 0,
+                            since,
+                            is_concluded,
+                        });
+                    }
+                }
+            }
+        }
+        let names = sweeps.iter().flat_map(Submitted::names).collect();
+        let late = if store.is_of_a_network() { LATE.1 } else { LATE.0 };
+        Self { names, tasks, looked: None, reported: String::new(), late }
+    }
+
+    /// Queries Slurm if due and emits changes.
+    fn look(&mut self, emit: &mut dyn FnMut(SweepEvent)) {
+        if self.looked.is_some_and(|looked| looked.elapsed() < QUEUE) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        let there = match slurm::queue(&self.names) {
+            Ok(there) => there,
+            // the controller may be away for a while; the tasks continue
+            Err(e) => return self.report(format!("{e}; asking again"), emit),
+        };
+        for followed in &mut self.tasks {
+            let name = followed.sweep.name(followed.array);
+            let is_it = |task: &&Task| task.name == name && task.index as usize == followed.task;
+            match there.iter().find(is_it) {
+                Some(task) => {
+                    followed.absent = 0;
+                    followed.last = Some(task.clone());
+                }
+                None => followed.absent += 1,
+            }
+            let is_over = followed.absent >= ABSENT
+                || followed.last.as_ref().is_some_and(|task| task.state.is_over());
+            followed.since = if is_over { followed.since.or(Some(Instant::now())) } else { None };
+        }
+        let reported = self.summary();
+        self.report(reported, emit);
+    }
+
+    fn report(&mut self, text: String, emit: &mut dyn FnMut(SweepEvent)) {
+        if !text.is_empty() && text != self.reported {
+            emit(SweepEvent::Note(format!("Slurm: {text}")));
+            self.reported = text;
+        }
+    }
+
+    /// Summary of running, waiting and ended tasks.
+    fn summary(&self) -> String {
+        let last = || self.tasks.iter().filter_map(|followed| followed.last.as_ref());
+        let count = |state: State| last().filter(|task| task.state == state).count();
+        let (runs, waits, over) = (
+            count(State::UnderWay),
+            count(State::Pending),
+            last().filter(|task| task.state.is_over()).count(),
+        );
+        let listed = |words: BTreeSet<&str>| words.into_iter().collect::<Vec<_>>().join(", ");
+        let nodes = last().filter(|task| task.state == State::UnderWay).map(|task| task.nodes.as_str());
+        let nodes = listed(nodes.filter(|nodes| !nodes.is_empty()).collect());
+        let reasons =
+            last().filter(|task| task.state == State::Pending).filter_map(|task| task.reason.as_deref());
+        let reasons = listed(reasons.collect());
+        let mut said = Vec::new();
+        if runs > 0 {
+            let on = if nodes.is_empty() { String::new() } else { format!(" on {nodes}") };
+            said.push(format!("{} under way{on}", counted(runs, "task")));
+        }
+        if waits > 0 {
+            let why = if reasons.is_empty() { String::new() } else { format!(" ({reasons})") };
+            said.push(format!("{waits} waiting{why}"));
+        }
+        said.extend((over > 0).then(|| format!("{over} ended")));
+        said.join(", ")
+    }
+
+    /// Tasks that ended long enough ago for all records to have appeared. Returns each once.
+    fn over(&mut self) -> Vec<usize> {
+        let late = self.late;
+        let is_due = |followed: &Followed<'_>| {
+            !followed.is_concluded && followed.since.is_some_and(|since| since.elapsed() >= late)
+        };
+        let due: Vec<usize> = (0..self.tasks.len()).filter(|at| is_due(&self.tasks[*at])).collect();
+        due.iter().for_each(|at| self.tasks[*at].is_concluded = true);
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_says_which_job_where_how_and_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("ladderscope-x-1");
+        std::fs::create_dir(&folder).unwrap();
+        let (experiment, nodes) = (Experiment::default(), slurm::Nodes { gpus: 8, cpus: 8 });
+        let sweep = Submitted::new(&experiment, Choice::Missing, Duration::ZERO, Vec::new(), nodes);
+        let sweep = Submitted { folder, ..sweep };
+        let followed = |array, task, last| {
+            let (cells, since) = (Vec::new(), None);
+            Followed { sweep: &sweep, array, task, cells, last, absent: 0, since, is_concluded: false }
+        };
+        std::fs::write(sweep.log(0, 3), "starting\nerror: no GPU\n\n").unwrap();
+        let said = |state, word: &str, began| {
+            let task = Task {
+                name: "x".into(),
+                job: 12,
+                index: 3,
+                state,
+                word: word.into(),
+                nodes: "gpu7".into(),
+                reason: None,
+            };
+            let over = followed(0, 3, Some(task));
+            (over.status(), over.reason(began))
+        };
+        let (status, why) = said(State::Failed, "NODE_FAIL", true);
+        assert_eq!(status, Status::Failed);
+        assert_eq!(why, "its node failed while it ran (Slurm job 12_3 on gpu7: NODE_FAIL)");
+        let (status, why) = said(State::Stopped, "TIMEOUT", false);
+        assert_eq!(status, Status::Interrupted);
+        assert!(why.contains("before it ran") && why.contains("--time HH:MM:SS"), "{why}");
+        let (_, why) = said(State::Failed, "FAILED", false);
+        assert_eq!(
+            why,
+            "Slurm job 12_3 on gpu7 ended before it ran: FAILED; its log ends: error: no GPU"
+        );
+        let unknown = followed(1, 0, None);
+        let (status, why) = (unknown.status(), unknown.reason(false));
+        assert!(status == Status::Failed && why.contains("ladderscope-x-1.1_0"), "{why}");
     }
 }

@@ -15,92 +15,39 @@ enum Takes {
 
 use Takes::{Nothing, Perhaps, Value};
 
-/// Allowed options, by long and short name in `sbatch`: resources, time, choice of nodes, and accounting.
-const ALLOWED: [(&str, char, Takes); 83] = [
-    ("account", 'A', Value),
-    ("acctg-freq", '\0', Value),
-    ("batch", '\0', Value),
-    ("bb", '\0', Value),
-    ("bbf", '\0', Value),
-    ("begin", 'b', Value),
-    ("comment", '\0', Value),
-    ("constraint", 'C', Value),
-    ("contiguous", '\0', Nothing),
-    ("core-spec", 'S', Value),
-    ("cores-per-socket", '\0', Value),
-    ("cpu-freq", '\0', Value),
-    ("cpus-per-gpu", '\0', Value),
-    ("cpus-per-task", 'c', Value),
-    ("deadline", '\0', Value),
-    ("delay-boot", '\0', Value),
-    ("dependency", 'd', Value),
-    ("distribution", 'm', Value),
-    ("exclude", 'x', Value),
-    ("exclusive", '\0', Perhaps),
-    ("export", '\0', Value),
-    ("extra-node-info", 'B', Value),
-    ("get-user-env", '\0', Perhaps),
-    ("gpu-bind", '\0', Value),
-    ("gpu-freq", '\0', Value),
-    ("gpus", 'G', Value),
-    ("gpus-per-node", '\0', Value),
-    ("gpus-per-socket", '\0', Value),
-    ("gpus-per-task", '\0', Value),
-    ("gres", '\0', Value),
-    ("gres-flags", '\0', Value),
-    ("hint", '\0', Value),
-    ("hold", 'H', Nothing),
-    ("kill-on-invalid-dep", '\0', Value),
-    ("licenses", 'L', Value),
-    ("mail-type", '\0', Value),
-    ("mail-user", '\0', Value),
-    ("mcs-label", '\0', Value),
-    ("mem", '\0', Value),
-    ("mem-bind", '\0', Value),
-    ("mem-per-cpu", '\0', Value),
-    ("mem-per-gpu", '\0', Value),
-    ("mincpus", '\0', Value),
-    ("network", '\0', Value),
-    ("nice", '\0', Perhaps),
-    ("no-kill", 'k', Perhaps),
-    ("no-requeue", '\0', Nothing),
-    ("nodefile", 'F', Value),
-    ("nodelist", 'w', Value),
-    ("nodes", 'N', Value),
-    ("ntasks", 'n', Value),
-    ("ntasks-per-core", '\0', Value),
-    ("ntasks-per-gpu", '\0', Value),
-    ("ntasks-per-node", '\0', Value),
-    ("ntasks-per-socket", '\0', Value),
-    ("overcommit", 'O', Nothing),
-    ("oversubscribe", 's', Nothing),
-    ("partition", 'p', Value),
-    ("power", '\0', Value),
-    ("prefer", '\0', Value),
-    ("priority", '\0', Value),
-    ("profile", '\0', Value),
-    ("propagate", '\0', Perhaps),
-    ("qos", 'q', Value),
-    ("quiet", 'Q', Nothing),
-    ("reboot", '\0', Nothing),
-    ("requeue", '\0', Nothing),
-    ("reservation", '\0', Value),
-    ("signal", '\0', Value),
-    ("sockets-per-node", '\0', Value),
-    ("spread-job", '\0', Nothing),
-    ("switches", '\0', Value),
-    ("thread-spec", '\0', Value),
-    ("threads-per-core", '\0', Value),
-    ("time", 't', Value),
-    ("time-min", '\0', Value),
-    ("tmp", '\0', Value),
-    ("tres-bind", '\0', Value),
-    ("tres-per-task", '\0', Value),
-    ("use-min-nodes", '\0', Nothing),
-    ("verbose", 'v', Nothing),
-    ("wait-all-nodes", '\0', Value),
-    ("wckey", '\0', Value),
-];
+/// Allowed options of `sbatch` (resources, time, choice of nodes, accounting) as `long,short`. `=` marks options with a
+/// value, `?` those with an optional one.
+const ALLOWED: &str = "\
+    account,A= acctg-freq= batch= bb= bbf= begin,b= comment= constraint,C= contiguous core-spec,S= \
+    cores-per-socket= cpu-freq= cpus-per-gpu= cpus-per-task,c= deadline= delay-boot= dependency,d= \
+    distribution,m= exclude,x= exclusive? export= extra-node-info,B= get-user-env? gpu-bind= \
+    gpu-freq= gpus,G= gpus-per-node= gpus-per-socket= gpus-per-task= gres= gres-flags= hint= hold,H \
+    kill-on-invalid-dep= licenses,L= mail-type= mail-user= mcs-label= mem= mem-bind= mem-per-cpu= \
+    mem-per-gpu= mincpus= network= nice? no-kill,k? no-requeue nodefile,F= nodelist,w= nodes,N= \
+    ntasks,n= ntasks-per-core= ntasks-per-gpu= ntasks-per-node= ntasks-per-socket= overcommit,O \
+    oversubscribe,s partition,p= power= prefer= priority= profile= propagate? qos,q= quiet,Q reboot \
+    requeue reservation= signal= sockets-per-node= spread-job switches= thread-spec= \
+    threads-per-core= time,t= time-min= tmp= tres-bind= tres-per-task= use-min-nodes verbose,v \
+    wait-all-nodes= wckey=";
+
+struct Allowed {
+    long: &'static str,
+    short: Option<char>,
+    takes: Takes,
+}
+
+fn allowed() -> impl Iterator<Item = Allowed> + Clone {
+    ALLOWED.split_whitespace().map(|word| {
+        let names = word.trim_end_matches(['=', '?']);
+        let (long, short) = names.split_once(',').unwrap_or((names, ""));
+        let takes = match word.chars().last() {
+            Some('=') => Value,
+            Some('?') => Perhaps,
+            _ => Nothing,
+        };
+        Allowed { long, short: short.chars().next(), takes }
+    })
+}
 
 /// Options of `sbatch`, each as one word with its long name, which leaves no ambiguity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -152,9 +99,10 @@ fn long_option(
         Some((name, value)) => (name, Some(value.to_owned())),
         None => (long, None),
     };
-    let known = ALLOWED.iter().find(|(known, ..)| *known == name);
-    let Some((name, _, takes)) = known else { return Err(refused(word, name)) };
-    written(name, *takes, value, word, rest)
+    let Some(known) = allowed().find(|known| known.long == name) else {
+        return Err(refused(word, name));
+    };
+    written(&known, value, word, rest)
 }
 
 /// Parses short options in one word. The rest of the word is the value of the first that takes one.
@@ -166,13 +114,14 @@ fn short_options(
 ) -> Result<(), Error> {
     let mut letters = shorts.chars();
     while let Some(letter) = letters.next() {
-        let known = ALLOWED.iter().find(|(_, short, _)| *short == letter && letter != '\0');
-        let Some((name, _, takes)) = known else { return Err(refused(word, &letter.to_string())) };
+        let Some(known) = allowed().find(|known| known.short == Some(letter)) else {
+            return Err(refused(word, &letter.to_string()));
+        };
         // optional values exist only in the long form
-        let value = Some(letters.as_str()).filter(|rest| *takes == Value && !rest.is_empty());
+        let value = Some(letters.as_str()).filter(|rest| known.takes == Value && !rest.is_empty());
         let value = value.map(str::to_owned);
         let is_last = value.is_some();
-        words.push(written(name, *takes, value, word, rest)?);
+        words.push(written(&known, value, word, rest)?);
         if is_last {
             break;
         }
@@ -181,13 +130,13 @@ fn short_options(
 }
 
 fn written(
-    name: &str,
-    takes: Takes,
+    known: &Allowed,
     value: Option<String>,
     word: &str,
     rest: &mut impl Iterator<Item = String>,
 ) -> Result<String, Error> {
-    match (takes, value) {
+    let name = known.long;
+    match (known.takes, value) {
         (Nothing, Some(_)) => Err(Error::input(format!("'{word}': --{name} of sbatch takes no value"))),
         (Value, None) => match rest.next() {
             Some(value) => Ok(format!("--{name}={value}")),
@@ -200,9 +149,9 @@ fn written(
 
 /// Error for an option that the sweep sets itself, that `sbatch` lacks, or that is abbreviated.
 fn refused(word: &str, name: &str) -> Error {
-    let all = || ALLOWED.iter().map(|(long, ..)| *long);
-    let whole = all().find(|long| name.len() > 1 && long.starts_with(name));
-    let whole = whole.or_else(|| nearest(name, all()));
+    let mut all = allowed().map(|known| known.long);
+    let whole = all.clone().find(|long| name.len() > 1 && long.starts_with(name));
+    let whole = whole.or_else(|| nearest(name, &mut all));
     let near = whole.map(|long| format!("did you mean --{long}? ")).unwrap_or_default();
     Error::input_help(
         format!("'{word}' is none of the options of sbatch that are yours to give"),
@@ -254,77 +203,17 @@ mod tests {
 
     #[test]
     fn what_sweep_says_itself_is_refused_however_it_is_written() {
-        for refused in [
-            "--array=0-3",
-            "--array 0-3",
-            "--arr=1",
-            "-a 1",
-            "-a1",
-            "-Qa1",
-            "-Ha 1",
-            "-J name",
-            "-Jname",
-            "-QJx",
-            "--job-name=x",
-            "--job",
-            "--j=x",
-            "--wrap hostname",
-            "--wrap=hostname",
-            "--wra hostname",
-            "--wra=hostname",
-            "--wr=x",
-            "-o/tmp/x",
-            "-o x",
-            "-Qox",
-            "--output=x",
-            "--out=x",
-            "-e x",
-            "--error=x",
-            "-i x",
-            "--input=x",
-            "--open-mode=append",
-            "--ope=append",
-            "--parsable",
-            "--pars",
-            "--wait",
-            "-W",
-            "-QW",
-            "--test-only",
-            "--tes",
-            "-D /",
-            "--chdir=/",
-            "-M other",
-            "--clusters=other",
-            "--export-file=x",
-            "--uid=0",
-            "--gid=0",
-            "-h",
-            "--help",
-            "--usage",
-            "-V",
-            "--version",
-            "--container=x",
-            "--ignore-pbs",
-            "--part gpu",
-            "--no-such",
-            "-Z",
-            "-0",
-            "-é",
-            "script.sh",
-            "-p gpu script.sh",
-            "-Q script.sh",
-            "-p gpu -- script.sh",
-            "--",
-            "-",
-            "''",
-            "-p gpu : -N 2",
-            "-p 'gpu",
-            "-p",
-            "--partition",
-            "-Qp",
-            "--quiet=x",
-            "--requeue=1",
-        ] {
+        let refused = "\
+            --array=0-3 | --array 0-3 | --arr=1 | -a 1 | -a1 | -Qa1 | -Ha 1 | -J name | -Jname | \
+            -QJx | --job-name=x | --job | --j=x | --wrap hostname | --wrap=hostname | --wra hostname \
+            | --wra=hostname | --wr=x | -o/tmp/x | -o x | -Qox | --output=x | --out=x | -e x | \
+            --error=x | -i x | --input=x | --open-mode=append | --ope=append | --parsable | --pars | \
+            --wait | -W | -QW | --test-only | --tes | -D / | --chdir=/ | -M other | --clusters=other \
+            | --export-file=x | --uid=0 | --gid=0 | -h | --help | --usage | -V | --version | \
+            --container=x | --ignore-pbs | --part gpu | --no-such | -Z | -0 | -é | script.sh | -p \
+            gpu script.sh | -Q script.sh | -p gpu -- script.sh | -- | - | '' | -p gpu : -N 2 | -p \
+            'gpu | -p | --partition | -Qp | --quiet=x | --requeue=1";
+        for refused in refused.split(" | ") {
             assert_eq!(read(refused).unwrap_err().exit_code(), 2, "{refused}");
         }
         let Error::Input { help: Some(help), .. } = read("--part gpu").unwrap_err() else { panic!() };
@@ -353,7 +242,7 @@ mod tests {
                 for word in &options.words {
                     let name = word.split('=').next().unwrap_or_default();
                     let name = name.strip_prefix("--").expect("a long name");
-                    prop_assert!(ALLOWED.iter().any(|(long, ..)| *long == name));
+                    prop_assert!(allowed().any(|known| known.long == name));
                 }
             }
         }

@@ -2,12 +2,10 @@
 //! only cells without a task.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::follow::OnSlurm;
-use super::needs;
-use super::plan::{Array, Submitted};
+use super::tasks::Submitted;
 use crate::launch::Cancel;
 use crate::slurm::{self, Job};
 use crate::store::{Claimed, Store};
@@ -85,25 +83,15 @@ fn queue(
     note: &mut dyn FnMut(String),
 ) -> Result<Submitted> {
     let largest = slurm::nodes(how.options.partition())?;
-    let specs = cells.iter().map(|cell| &experiment.cells[*cell].spec);
-    let arrays = needs::arrays(specs.clone().enumerate(), largest);
-    let mut sweep = Submitted {
-        experiment: experiment.name.clone(),
-        rounds: experiment.rounds,
-        choice,
-        timeout_s: how.timeout.as_secs(),
-        cells: specs.cloned().collect(),
-        arrays: arrays.into_iter().map(|(needs, tasks)| Array { needs, tasks }).collect(),
-        ..Submitted::default()
-    };
+    let specs = cells.iter().map(|cell| experiment.cells[*cell].spec.clone()).collect();
+    let mut sweep = Submitted::new(experiment, choice, how.timeout, specs, largest);
     // nodes may have another working directory
     let dir = std::path::absolute(store.dir()).map_err(Error::io(store.dir()))?;
     sweep.write(&Store::open(&dir), &how.binary, &dir)?;
     for (number, array) in sweep.arrays.iter().enumerate() {
-        let script: PathBuf = sweep.script(number);
         let job = Job {
             name: sweep.name(number),
-            script: &script,
+            script: &sweep.script(number),
             logs: &sweep.folder,
             tasks: array.tasks.len(),
             needs: array.needs.options(),

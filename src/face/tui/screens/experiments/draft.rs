@@ -1,16 +1,21 @@
-//! Experiment being viewed and edited: its text with undo, the editor rows, and the latest check result.
+//! Experiment being viewed and edited: its text with undo, the editor rows, and the check in the
+//! background: its cells and the forecast of its sweep.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::state::Stored;
+use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::list::List;
+use base::error::Error;
 use base::hash;
 use lab::sweep::Experiment;
-use lab::sweep::edit::{Edit, EntryKind, Outline, Revisions};
-use lab::sweep::forecast::Forecast;
-use study::answer::Answer;
+use lab::sweep::document::{Document, Entry, EntryKind};
+use lab::sweep::edit::{Edit, Revisions};
+use lab::sweep::forecast::{Forecast, History, Past, forecast};
+use study::answer::{Answer, MOST_RUNS};
 use table::options::value;
 
 /// Settings always shown, even if the text leaves them at their defaults.
@@ -78,8 +83,6 @@ pub struct Checked {
     pub experiment: Result<Arc<Experiment>, String>,
     pub forecast: Option<Forecast>,
     pub answers: Vec<Answer>,
-    /// Warning to show before the run.
-    pub note: Option<String>,
 }
 
 /// Separator between an experiment's name and the hash of unsaved edits.
@@ -207,7 +210,7 @@ impl Draft {
     }
 
     fn fill_rows(&mut self) {
-        let outline = match Outline::of(self.revisions.text(), &self.path) {
+        let outline = match Document::parse(self.revisions.text(), &self.path) {
             Ok(outline) => outline,
             Err(error) => {
                 (self.broken, self.rows) = (Some(error.to_string()), Vec::new());
@@ -216,11 +219,7 @@ impl Draft {
         };
         self.broken = None;
         let row = |kind| {
-            move |entry: &lab::sweep::edit::Entry| Row {
-                name: entry.name.clone(),
-                kind,
-                values: entry.values.clone(),
-            }
+            move |entry: &Entry| Row { name: entry.name.clone(), kind, values: entry.values.clone() }
         };
         let name = self.row().map(|row| row.name.clone());
         let mut rows: Vec<Row> = outline.axes().map(row(RowKind::Axis)).collect();
@@ -256,6 +255,72 @@ impl Draft {
     }
 }
 
+/// Maximum number of stored runs used to scale predictions.
+const EXECUTED: usize = 8;
+
+/// Checks an experiment text and forecasts its sweep. `stop` returns true once the result is no longer
+/// needed.
+pub fn check(
+    serial: u64,
+    text: &str,
+    path: &Path,
+    stored: Option<&Snapshot>,
+    stop: &dyn Fn() -> bool,
+) -> Checked {
+    let experiment = Experiment::from_str(text, path).map(Arc::new).map_err(|error| said(&error));
+    let (mut planned, mut answered) = (None, Vec::new());
+    if let Ok(experiment) = &experiment {
+        let history = stored.map(|stored| history(experiment, stored)).unwrap_or_default();
+        planned = forecast(experiment, &history, stop);
+        answered = stored.map(|stored| answers(experiment, stored)).unwrap_or_default();
+    }
+    Checked { serial, experiment, forecast: planned, answers: answered }
+}
+
+fn answers(experiment: &Experiment, stored: &Snapshot) -> Vec<Answer> {
+    if experiment.cells.len() * experiment.rounds as usize > MOST_RUNS {
+        return Vec::new();
+    }
+    let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
+    let runs = keys.iter().filter_map(|key| stored.known.get(key)).flat_map(|known| &known.runs);
+    let mut runs: Vec<usize> = runs.copied().collect();
+    // in storage order
+    runs.sort_unstable();
+    Answer::of(runs.into_iter().map(|run| stored.records[run].clone()).collect())
+}
+
+/// Formats an error with its help; the message already includes the location.
+fn said(error: &Error) -> String {
+    match error {
+        Error::At { message, help: Some(help), .. } | Error::Input { message, help: Some(help) } => {
+            format!("{message}\n{help}")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn history(experiment: &Experiment, stored: &Snapshot) -> History {
+    let known = experiment.cells.iter().filter_map(|cell| {
+        let key = cell.spec.key();
+        let known = stored.known.get(&key)?;
+        let past = Past { rounds: known.rounds.clone(), completion_ms: known.completion_ms };
+        Some((key, past))
+    });
+    let cells: HashMap<String, Past> = known.collect();
+    let mut seen = HashSet::new();
+    let executed = stored
+        .records
+        .iter()
+        .rev()
+        .filter(|record| !record.spec.backend.is_simulated())
+        .filter_map(|record| Some((record, record.metrics.as_ref()?.completion_ms)))
+        .filter(|(record, _)| seen.insert(record.spec.key()))
+        .map(|(record, ms)| (record.spec.clone(), ms))
+        .take(EXECUTED)
+        .collect();
+    History { cells, executed }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,5 +334,34 @@ mod tests {
         // an experiment may have such a name itself
         assert_eq!(name_before_edits("my-edited-sweep"), "my-edited-sweep");
         assert_eq!(name_before_edits(&edited_name("my-edited-sweep", "")), "my-edited-sweep");
+    }
+
+    #[test]
+    fn a_latency_of_both_links_is_told_before_it_is_run() {
+        let text = |p2p: &str| {
+            format!(
+                "backend = \"sim\"\nhardware = \"h100_sxm\"\n[model]\nname = \"tiny\"\n[grid]\np2p = {p2p}\n\
+                 \"set.link.alpha_us\" = [5, 20]\n"
+            )
+        };
+        let note = |p2p: &str| {
+            let checked = check(1, &text(p2p), Path::new("e.toml"), None, &|| false);
+            checked.experiment.expect("it can be read").notes.join("; ")
+        };
+        let both = note("[\"on\", \"off\"]");
+        assert!(
+            both.contains("P2P on and off alike") && both.contains("link.p2p_off.alpha_us"),
+            "{both}"
+        );
+        assert_eq!(note("[\"on\"]"), "", "there is one link");
+    }
+
+    #[test]
+    fn what_a_backend_does_not_read_is_told_beside_the_count_of_cells() {
+        let text = "backend = \"cpu\"\n[model]\nname = \"tiny\"\n[grid]\nnvls = [\"on\", \"off\"]\n";
+        let checked = check(1, text, Path::new("e.toml"), None, &|| false);
+        let experiment = checked.experiment.expect("it can be read");
+        assert_eq!(experiment.cells.len(), 1);
+        assert!(experiment.notes.last().is_some_and(|note| note.starts_with("1 of the grid's 2 cells")));
     }
 }

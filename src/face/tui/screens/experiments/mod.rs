@@ -1,30 +1,24 @@
 //! Screen 1: list of experiments, sweep forecast of the selected one, and its grid, edited in place.
 
-mod check;
-pub mod draft;
+mod draft;
 mod draw;
-mod editor;
-pub mod entries;
-mod save;
 pub mod state;
-pub mod typing;
+mod typing;
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use self::check::check;
-use self::draft::{Draft, RowKind};
-use self::save::{Save, SaveTo};
+use self::draft::{RowKind, check};
 pub use self::state::Experiments;
-use self::typing::What;
+use self::typing::{Save, SaveTo, What};
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::TextView;
 use lab::sweep::edit::Edit;
 use lab::sweep::{Choice, Experiment};
-use run::Feasibility;
 use table::options::value;
 use table::render::csv;
+
+const NOTHING_SELECTED: &str = "no experiment is selected";
 
 acts! {
     Run: "run", "r", "run the experiment; while a sweep runs, behind it", Some("run");
@@ -37,7 +31,7 @@ acts! {
     MoveLeft: "move-left", "<", "move the value to the left", None;
     MoveRight: "move-right", ">", "move the value to the right", None;
     Undo: "undo", "u", "undo the last edit", Some("undo");
-    Redo: "redo", "ctrl-r", "do again what was undone", None;
+    Redo: "redo", "ctrl-r", "redo", None;
     Save: "save", "w", "save the experiment's file, comments kept", Some("save");
     SaveAs: "save-as", "W", "save under another name", None;
     Duplicate: "duplicate", "c", "copy the experiment to a new file", None;
@@ -51,7 +45,7 @@ impl Acts for Experiments {
         let Some(entry) = self.selected().cloned() else {
             cx.inform(match self.entries {
                 None => "the experiments are being planned: a moment",
-                Some(_) => "no experiment is selected",
+                Some(_) => NOTHING_SELECTED,
             });
             return;
         };
@@ -92,7 +86,7 @@ impl Experiments {
         let dir = cx.experiments.clone();
         if self.entries.is_none() {
             let dir = dir.clone();
-            let names = move |_: &_| Ok(entries::names(&dir));
+            let names = move |_: &_| Ok(state::names(&dir));
             cx.follow("names", &self.readings, names, |screen: &mut Self, names, cx| {
                 screen.list_names(cx.told(names).unwrap_or_default());
             });
@@ -100,7 +94,7 @@ impl Experiments {
         cx.follow(
             "files",
             &self.readings,
-            move |_| entries::load(&dir),
+            move |_| state::load(&dir),
             |screen: &mut Self, entries, cx| {
                 if let Some(entries) = cx.told(entries) {
                     screen.set(entries, cx.stored.as_deref());
@@ -151,10 +145,10 @@ impl Screen for Experiments {
                 },
             );
         }
-        let height = usize::from(editor::parts(self, inside(right)).rows.height);
+        let height = usize::from(draw::parts(self, inside(right)).rows.height);
         if let Some(draft) = self.draft_mut() {
             draft.bound();
-            editor::fit(draft, height);
+            draw::fit(draft, height);
         }
     }
 
@@ -195,7 +189,7 @@ impl Screen for Experiments {
         if kind != FileKind::Csv {
             return Ok(None);
         }
-        let draft = self.draft().ok_or("no experiment is selected")?;
+        let draft = self.draft().ok_or(NOTHING_SELECTED)?;
         let experiment = draft.experiment()?;
         Ok(Some(Export::new(move |path| base::atomic::write(path, cells_csv(&experiment).as_bytes()))))
     }
@@ -223,7 +217,7 @@ impl Experiments {
         match event.kind {
             PointerKind::Wheel(notches) if right.contains(event.at) => self.move_in_grid(notches),
             PointerKind::Click | PointerKind::DoubleClick => {
-                let Some((row, column)) = editor::hit(self, right, event.at) else { return false };
+                let Some((row, column)) = draw::hit(self, right, event.at) else { return false };
                 self.editing = true;
                 let Some(draft) = self.draft_mut() else { return false };
                 (draft.list.selected, draft.column) = (row, column);
@@ -241,84 +235,87 @@ impl Experiments {
     fn edit(&mut self, act: Act, cx: &mut Context) -> Result<(), String> {
         let spec = self.spec().cloned();
         let (add_axis, add_value) = (cx.key::<Self>(Act::AddAxis), cx.key::<Self>(Act::AddValue));
-        let draft = self.draft_mut().ok_or("no experiment is selected")?;
+        let draft = self.draft_mut().ok_or(NOTHING_SELECTED)?;
         if let Some(broken) = &draft.broken {
             return Err(format!("it cannot be edited here: {broken}"));
         }
-        if matches!(act, Act::Undo | Act::Redo) {
-            let done = draft.travel(act == Act::Undo);
-            let nothing = if act == Act::Undo { "nothing to undo" } else { "nothing to do again" };
-            return if done { Ok(()) } else { Err(nothing.into()) };
-        }
-        if act == Act::AddAxis {
-            let axes = draft.rows.iter().filter(|row| row.kind == RowKind::Axis);
-            let varied: Vec<String> = axes.map(|row| row.name.clone()).collect();
-            typing::pick_axis(spec.as_ref(), &varied, cx);
-            return Ok(());
+        match act {
+            Act::Undo | Act::Redo => {
+                let nothing = if act == Act::Undo { "nothing to undo" } else { "nothing to redo" };
+                return draft.travel(act == Act::Undo).then_some(()).ok_or_else(|| nothing.into());
+            }
+            Act::AddAxis => {
+                let axes = draft.rows.iter().filter(|row| row.kind == RowKind::Axis);
+                let varied: Vec<String> = axes.map(|row| row.name.clone()).collect();
+                typing::pick_axis(spec.as_ref(), &varied, cx);
+                return Ok(());
+            }
+            _ => {}
         }
         let row =
             draft.row().cloned().ok_or_else(|| format!("the grid is empty: {add_axis} adds an axis"))?;
-        let (name, column) = (row.name.clone(), draft.column);
+        let (name, count, column) = (row.name.clone(), row.values.len(), draft.column);
+        // column 0 is the name
         let value = column.checked_sub(1);
-        let only_axes = || format!("{name} is the same for all cells: {add_axis} makes an axis of it");
-        let (what, text) = match (act, row.kind) {
-            (Act::Left, _) => {
-                match value {
-                    Some(_) => draft.column -= 1,
-                    None => self.editing = false,
-                }
+        let (what, text) = match (act, row.kind, value) {
+            (Act::Left, _, None) => {
+                self.editing = false;
                 return Ok(());
             }
-            (Act::Right, _) => {
-                draft.column = (column + 1).min(row.values.len());
+            (Act::Left, _, Some(previous)) => {
+                draft.column = previous;
                 return Ok(());
             }
-            (Act::Choose, RowKind::Default) if name == "question" => (What::Setting, String::new()),
-            (Act::Choose, RowKind::Setting | RowKind::Default) => (What::Setting, row.values.join(" ")),
-            (Act::Choose, RowKind::Axis) => match value {
-                Some(index) => (What::Value(index), row.values.get(index).cloned().unwrap_or_default()),
-                None => (What::Values, row.values.join(" ")),
-            },
-            (Act::AddValue, RowKind::Axis) => {
-                let index = if column == 0 { row.values.len() } else { column };
-                (What::NewValue(index), String::new())
-            }
-            (Act::Remove, RowKind::Default) => return Err(format!("{name} is at its default already")),
-            (Act::Remove, RowKind::Axis) if value.is_some() && row.values.len() > 1 => {
-                draft.edit(&[Edit::Remove { axis: name, index: column - 1 }])?;
-                self.discard = false;
+            (Act::Right, ..) => {
+                draft.column = (column + 1).min(count);
                 return Ok(());
             }
-            (Act::Remove, RowKind::Axis) if value.is_some() => {
+            (Act::Choose, RowKind::Default, _) if name == "question" => (What::Setting, String::new()),
+            (Act::Choose, RowKind::Setting | RowKind::Default, _) => {
+                (What::Setting, row.values.join(" "))
+            }
+            (Act::Choose, RowKind::Axis, Some(index)) => {
+                (What::Value(index), row.values.get(index).cloned().unwrap_or_default())
+            }
+            (Act::Choose, RowKind::Axis, None) => (What::Values, row.values.join(" ")),
+            (Act::AddValue, RowKind::Axis, _) => {
+                (What::NewValue(if column == 0 { count } else { column }), String::new())
+            }
+            (Act::Remove, RowKind::Default, _) => {
+                return Err(format!("{name} is at its default already"));
+            }
+            (Act::Remove, RowKind::Axis, Some(index)) if count > 1 => {
+                return self.take_edits(&[Edit::Remove { axis: name.clone(), index }], &name, column);
+            }
+            (Act::Remove, RowKind::Axis, Some(_)) => {
                 return Err(format!(
                     "an axis needs a value: {add_value} adds one; on its name, the same key removes the axis"
                 ));
             }
-            (Act::Remove, _) => {
-                draft.edit(&[Edit::Drop { name }])?;
-                self.discard = false;
-                return Ok(());
+            (Act::Remove, ..) => {
+                return self.take_edits(&[Edit::Drop { name: name.clone() }], &name, column);
             }
-            (Act::MoveLeft | Act::MoveRight, RowKind::Axis) => {
+            (Act::MoveLeft | Act::MoveRight, RowKind::Axis, _) => {
                 let from = value.ok_or("select a value to move it")?;
-                let to = if act == Act::MoveLeft { from.saturating_sub(1) } else { from + 1 };
-                if to < row.values.len() && to != from {
-                    draft.edit(&[Edit::Move { axis: name, from, to }])?;
-                    draft.column = to + 1;
-                    self.discard = false;
-                }
-                return Ok(());
+                let to = if act == Act::MoveLeft {
+                    from.saturating_sub(1)
+                } else {
+                    (from + 1).min(count - 1)
+                };
+                return self.take_edits(&[Edit::Move { axis: name.clone(), from, to }], &name, to + 1);
             }
-            (Act::AddValue | Act::MoveLeft | Act::MoveRight, _) => return Err(only_axes()),
+            (Act::AddValue | Act::MoveLeft | Act::MoveRight, ..) => {
+                return Err(format!("{name} is the same for all cells: {add_axis} makes an axis of it"));
+            }
             _ => return Ok(()),
         };
         typing::ask(self, name, what, text, spec.as_ref(), cx);
         Ok(())
     }
 
-    /// Applies edits, then selects the named row and column.
+    /// Applies edits, then selects a column of the named row.
     fn take_edits(&mut self, edits: &[Edit], name: &str, column: usize) -> Result<(), String> {
-        let draft = self.draft_mut().ok_or("no experiment is selected")?;
+        let draft = self.draft_mut().ok_or(NOTHING_SELECTED)?;
         draft.edit(edits)?;
         draft.select(name, column);
         self.discard = false;
@@ -328,21 +325,16 @@ impl Experiments {
     /// Starts the edited experiment, queued behind a running sweep.
     fn run(&mut self, cx: &mut Context) {
         let Some(entry) = self.selected() else { return };
-        let edited = self.draft().is_some_and(|draft| draft.revisions.is_edited());
-        let experiment = match (edited, &entry.experiment, self.draft()) {
-            (false, Ok(experiment), _) => Ok(Arc::new((**experiment).clone())),
-            (false, Err(error), _) => Err(error.clone()),
-            (true, _, draft) => {
-                draft.map_or_else(|| Err("nothing is selected".into()), Draft::experiment)
-            }
+        let experiment = match self.draft().filter(|draft| draft.revisions.is_edited()) {
+            None => entry.experiment.clone().map(Arc::from),
+            // runs of unsaved edits do not count as the file's
+            Some(draft) => draft.experiment().map(|mut experiment| {
+                let name = draft::edited_name(&entry.name, draft.revisions.text());
+                Arc::make_mut(&mut experiment).name = name;
+                experiment
+            }),
         };
         match experiment {
-            // runs of unsaved edits do not count as the file's
-            Ok(mut experiment) if edited => {
-                let text = self.draft().map_or("", |draft| draft.revisions.text());
-                Arc::make_mut(&mut experiment).name = draft::edited_name(&entry.name, text);
-                cx.request(Request::Sweep { experiment, choice: Choice::Missing });
-            }
             Ok(experiment) => cx.request(Request::Sweep { experiment, choice: Choice::Missing }),
             Err(error) => cx.fail(error),
         }
@@ -380,7 +372,7 @@ impl Experiments {
         let (dir, asked) = (cx.experiments.clone(), save.clone());
         cx.ask(
             "save",
-            move |_| save::write(&asked, &dir),
+            move |_| typing::write(&asked, &dir),
             |screen: &mut Self, written, cx| {
                 if let Some(path) = cx.told(written) {
                     screen.saved(save, path, cx);
@@ -419,22 +411,18 @@ impl Experiments {
     }
 }
 
+/// Cells with the values of the axes, and the reason of those that cannot run.
 fn cells_csv(experiment: &Experiment) -> String {
     let axes = experiment.axes.iter().map(String::as_str);
     let header = ["cell"].into_iter().chain(axes).chain(["backend", "provenance", "verdict", "reason"]);
     let rows = experiment.cells.iter().enumerate().map(|(index, cell)| {
-        let (verdict, reason) = match &cell.feasibility {
-            Feasibility::Runs => ("runs", ""),
-            Feasibility::Skipped(reason) => ("skipped", reason.as_str()),
-            Feasibility::Oom(reason) => ("oom", reason.as_str()),
-        };
         let spec = &cell.spec;
-        let told = [spec.backend.as_str(), spec.provenance().as_str(), verdict, reason];
-        let asked = experiment
-            .axes
-            .iter()
-            .map(|axis| value(spec, axis).map_or_else(|| "-".into(), Cow::into_owned));
-        [index.to_string()].into_iter().chain(asked).chain(told.map(str::to_owned))
+        let obstacle = cell.feasibility.obstacle();
+        let (verdict, reason) = obstacle.map_or(("runs", ""), |(status, why)| (status.as_str(), why));
+        let axes =
+            experiment.axes.iter().map(|axis| value(spec, axis).unwrap_or("-".into()).into_owned());
+        let last = [spec.backend.as_str(), spec.provenance().as_str(), verdict, reason];
+        [index.to_string()].into_iter().chain(axes).chain(last.map(str::to_owned))
     });
     csv(header, rows)
 }
