@@ -6,7 +6,6 @@
 //! place.
 
 mod json;
-mod lines;
 mod rows;
 mod text;
 
@@ -130,10 +129,10 @@ impl AllReduces {
     /// another program, and for wrong results, several jobs, ranks on several hosts, host times, or fewer
     /// than two sizes.
     pub fn parse(file: &str, text: &str) -> Result<Self> {
-        let text = lines::without_escapes(text);
+        let text = text::without_escapes(text);
         let job = match text.trim_start().starts_with('{') {
             true => json::read(file, &text)?,
-            false => text::read(file, &lines::with_single_blanks(&text))?,
+            false => text::read(file, &text::with_single_blanks(&text))?,
         };
         job.all_reduces(file)
     }
