@@ -65,8 +65,11 @@ fn unfit(spec: &Spec, p2p: P2p) -> Option<(String, String)> {
     })
 }
 
+/// Message bytes, and median transfer time (us).
+type Points = Vec<(u64, f64)>;
+
 /// Points of our own run, whose plan gives each message size.
-fn of_plan(trace: &Trace) -> Vec<(u64, f64)> {
+fn of_plan(trace: &Trace) -> Points {
     let mut by: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for span in &trace.spans {
         let Some(operation) = trace.operations.get(span.operation as usize) else { continue };
@@ -97,7 +100,7 @@ fn of_others(
     name: &str,
     trace: &Trace,
     message_bytes: Option<u64>,
-) -> Result<(u32, Vec<(u64, f64)>, Vec<String>)> {
+) -> Result<(u32, Points, Vec<String>)> {
     let matching = Matching::of(trace);
     let clocks = Clocks::of(trace, &matching);
     let recorded: BTreeSet<u32> = trace.spans.iter().map(|span| span.rank).collect();

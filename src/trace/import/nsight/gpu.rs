@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use super::database::{Database, Row};
 use super::host::{Process, process};
 use super::import::{Notes, interval};
+use crate::import::left_out::described;
 use crate::{Copied, Doubt, Doubted};
 use base::error::{Error, Result};
 
@@ -272,11 +273,12 @@ impl Tables {
         row: &Row,
         kind: &'static str,
         notes: &mut Notes,
-        name: impl FnOnce() -> String,
+        name: impl Fn() -> String,
     ) -> Option<Event> {
-        let (start, end) = interval(row, kind, notes, name)?;
+        let (start, end) = interval(row, kind, notes, &name)?;
         let Some(place) = place(row) else {
-            notes.ignore(&format!("{kind} without a device or stream"), 1);
+            let described = || described(&name(), start, end);
+            notes.left_out.add(kind, "without a device or stream", start, described);
             return None;
         };
         let number = match self.last_place {

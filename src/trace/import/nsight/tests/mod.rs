@@ -252,6 +252,7 @@ fn what_makes_no_sense_is_counted_and_the_rest_is_used() {
     ] {
         assert_eq!(ignored.get(reason), Some(&count), "{reason}");
     }
+    assert!(warned(&trace, "1 kernel without a device or stream ignored: "));
     assert!(warned(&trace, "1 of 2 kernels (17 % of their time) have no name: table StringIds"));
 }
 
