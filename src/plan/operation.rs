@@ -5,55 +5,25 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::{CommDType, Cost, Step};
+use base::words::words;
 
-/// Execution lane of a rank; it runs one operation at a time, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Lane {
-    /// The rank's compute stream or thread.
-    Compute,
-    /// The rank's communication stream or thread.
-    Comm,
-}
-
-impl Lane {
-    /// Name in traces, JSON and filters: `compute` or `comm`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Compute => "compute",
-            Self::Comm => "comm",
-        }
+words! {
+    /// Execution lane of a rank; it runs one operation at a time, in order.
+    Lane, "lane" {
+        /// The rank's compute stream or thread.
+        Compute = "compute",
+        /// The rank's communication stream or thread.
+        Comm = "comm",
     }
 }
 
-/// Prefill processes the prompt and yields token 1; each decode step yields one more.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// The whole prompt at once.
-    Prefill,
-    /// One token per sequence and step.
-    Decode,
-}
-
-impl Phase {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Prefill => "prefill",
-            Self::Decode => "decode",
-        }
+words! {
+    /// Prefill processes the prompt and yields token 1; each decode step yields one more.
+    Phase, "phase" {
+        /// The whole prompt at once.
+        Prefill = "prefill",
+        /// One token per sequence and step.
+        Decode = "decode",
     }
 }
 
@@ -181,30 +151,19 @@ impl Kind {
     }
 }
 
-/// Part of the model an operation belongs to, for breakdowns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Module {
-    Embed,
-    /// Attention module, with the norm and residual addition before it.
-    Attn,
-    /// MLP module, with the norm and residual addition before it.
-    Mlp,
-    /// Parallel block: attention and MLP as one module.
-    Block,
-    /// Everything after the last layer: final additions, norm, head, sampling.
-    Head,
-}
-
-impl Module {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Embed => "embed",
-            Self::Attn => "attn",
-            Self::Mlp => "mlp",
-            Self::Block => "block",
-            Self::Head => "head",
-        }
+words! {
+    /// Part of the model an operation belongs to, for breakdowns.
+    Module, "module" {
+        /// Embedding lookup.
+        Embed = "embed",
+        /// Attention module, with the norm and residual addition before it.
+        Attn = "attn",
+        /// MLP module, with the norm and residual addition before it.
+        Mlp = "mlp",
+        /// Parallel block: attention and MLP as one module.
+        Block = "block",
+        /// Everything after the last layer: final additions, norm, head, sampling.
+        Head = "head",
     }
 }
 
@@ -250,34 +209,29 @@ pub enum Placement {
     Divergent,
 }
 
-/// Index of a value in [`super::Plan::values`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ValueId(pub u32);
+macro_rules! index {
+    ($(#[doc = $about:literal] $name:ident;)*) => {
+        $(
+            #[doc = $about]
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+            pub struct $name(pub u32);
 
-/// Index of an operation in [`super::Plan::operations`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct OpId(pub u32);
-
-/// Index of a weight in [`super::Plan::weights`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct WeightId(pub u32);
-
-impl ValueId {
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+            impl $name {
+                pub fn index(self) -> usize {
+                    self.0 as usize
+                }
+            }
+        )*
+    };
 }
 
-impl OpId {
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl WeightId {
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+index! {
+    /// Index of a value in [`super::Plan::values`].
+    ValueId;
+    /// Index of an operation in [`super::Plan::operations`].
+    OpId;
+    /// Index of a weight in [`super::Plan::weights`].
+    WeightId;
 }
 
 /// Row count of a value in a step.

@@ -92,25 +92,8 @@ impl Tensor {
 
     /// True for matrices of linear layers and the head; false for the embedding, norms and biases.
     pub fn is_linear(self) -> bool {
-        match self {
-            Self::Query(_)
-            | Self::Key(_)
-            | Self::Value(_)
-            | Self::Output(_)
-            | Self::Gate(_)
-            | Self::Up(_)
-            | Self::Down(_)
-            | Self::Head => true,
-            Self::Embedding
-            | Self::InputNorm(_)
-            | Self::QueryBias(_)
-            | Self::KeyBias(_)
-            | Self::ValueBias(_)
-            | Self::QueryNorm(_)
-            | Self::KeyNorm(_)
-            | Self::PostAttentionNorm(_)
-            | Self::FinalNorm => false,
-        }
+        use Tensor::{Down, Gate, Head, Key, Output, Query, Up, Value};
+        matches!(self, Query(_) | Key(_) | Value(_) | Output(_) | Gate(_) | Up(_) | Down(_) | Head)
     }
 
     /// All tensors of a model of this shape, including a tied head.

@@ -121,7 +121,7 @@ impl<'a> PrintedSet<'a> {
     fn of(score: &'a Score) -> Self {
         let of = |which: fn((f64, f64)) -> f64| {
             let in_percent = Measure::ALL.iter().filter(|measure| measure.unit() == "%");
-            in_percent.map(|measure| (measure.key(), score.errors(*measure).map(which))).collect()
+            in_percent.map(|measure| (measure.as_str(), score.errors(*measure).map(which))).collect()
         };
         let points = |measure| score.errors(measure).map(|(mean, max)| MeanAndMax { mean, max });
         let set = &score.set;
@@ -191,7 +191,7 @@ fn residuals(scores: &[Score]) -> Table {
             ("set", &|(score, _): &(&Score, &Residual)| Shown::text(&score.set.name)),
             ("line", &|(_, r)| r.line.into()),
             ("cell", &|(_, r)| Shown::text(&r.cell)),
-            ("measure", &|(_, r)| r.measure.key().into()),
+            ("measure", &|(_, r)| r.measure.as_str().into()),
             ("measured", &|(_, r)| Shown::Number(r.measured, 3)),
             ("predicted", &|(_, r)| Shown::Number(r.predicted, 3)),
             ("error", &|(_, r)| Shown::Number(r.error, 2)),

@@ -6,29 +6,19 @@
 
 use std::sync::LazyLock;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CostSource {
-    /// Point of a latency table.
-    Table,
-    /// Interpolated between points of a latency table.
-    Interpolated,
-    /// Bytes or FLOPs / the rate that the profile states for kernels.
-    Roofline,
-    /// Bytes or FLOPs / a rate fitted to measured runs.
-    Calibrated,
-}
+use base::words::words;
 
-impl CostSource {
-    /// All sources, most certain first.
-    pub const ALL: [Self; 4] = [Self::Table, Self::Interpolated, Self::Roofline, Self::Calibrated];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Table => "table",
-            Self::Interpolated => "interpolated",
-            Self::Roofline => "roofline",
-            Self::Calibrated => "calibrated",
-        }
+words! {
+    /// Source of an operation's latency, most certain first.
+    CostSource, "cost source" {
+        /// Point of a latency table.
+        Table = "table",
+        /// Interpolated between points of a latency table.
+        Interpolated = "interpolated",
+        /// Bytes or FLOPs / the rate that the profile states for kernels.
+        Roofline = "roofline",
+        /// Bytes or FLOPs / a rate fitted to measured runs.
+        Calibrated = "calibrated",
     }
 }
 

@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::rows::{Row, Sheet, delimiter};
 use base::error::{Error, Result};
 use base::text::same_name;
+use base::words::words;
 use model::{MAX_LAYERS, MAX_SIZE};
 use plan::{HeadStep, ModelShape, Rope};
 use table::options::option;
@@ -20,48 +21,26 @@ const BUILT_IN: [(&str, &str); 4] = [
 /// Columns of a model's shape. A set that has them may use models that are not built in.
 const SHAPE: [&str; 6] = ["layers", "hidden", "heads", "kv_heads", "mlp", "vocabulary"];
 
-/// Measure of a published row that the simulator can predict.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    /// batch x output tokens / completion latency (tokens/s).
-    TokensPerS,
-    /// Decode latency / (output tokens - 1) (ms).
-    Tpot,
-    /// Time from the prompts to the first token (ms).
-    Prefill,
-    /// Tokens/s relative to standard in the same cell.
-    Speedup,
-    /// Speedup - 1 (%); errors in points.
-    Gain,
-    /// Share of the prefill that disappears without all-reduces (%); errors in points.
-    CommunicationShare,
+words! {
+    /// Measure of a published row that the simulator can predict. The last two have errors in points, the others in
+    /// percent.
+    Measure, "measure" {
+        /// batch x output tokens / completion latency (tokens/s).
+        TokensPerS = "tokens_per_s",
+        /// Decode latency / (output tokens - 1) (ms).
+        Tpot = "tpot",
+        /// Time from the prompts to the first token (ms).
+        Prefill = "prefill",
+        /// Tokens/s relative to standard in the same cell.
+        Speedup = "speedup",
+        /// Speedup - 1 (%); errors in points.
+        Gain = "gain",
+        /// Share of the prefill that disappears without all-reduces (%); errors in points.
+        CommunicationShare = "communication_share",
+    }
 }
 
 impl Measure {
-    /// All measures; the last two have errors in points, the others in percent.
-    pub const ALL: [Self; 6] = [
-        Self::TokensPerS,
-        Self::Tpot,
-        Self::Prefill,
-        Self::Speedup,
-        Self::Gain,
-        Self::CommunicationShare,
-    ];
-
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::TokensPerS => "tokens_per_s",
-            Self::Tpot => "tpot",
-            Self::Prefill => "prefill",
-            Self::Speedup => "speedup",
-            Self::Gain => "gain",
-            Self::CommunicationShare => "communication_share",
-        }
-    }
-
     pub fn unit(self) -> &'static str {
         if matches!(self, Self::Gain | Self::CommunicationShare) { "points" } else { "%" }
     }
