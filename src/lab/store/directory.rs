@@ -27,12 +27,14 @@ pub struct Store {
     dir: PathBuf,
     pub(super) ids: IdSource,
     /// Files read before, if [`Store::remembering`].
-    remembered: Option<Arc<Mutex<HashMap<PathBuf, (Stamp, Listing)>>>>,
+    remembered: Option<Arc<Mutex<Remembered>>>,
     pub(super) annotated: Derived<Annotations>,
     pub(super) qualities: Derived<Qualities>,
     /// Finished trainings, newest first.
     pub(super) trainings: Derived<Vec<Training>>,
 }
+
+type Remembered = HashMap<PathBuf, (Stamp, Listing)>;
 
 const ID_DRAWS: usize = 100;
 
