@@ -408,8 +408,9 @@ impl Check<'_> {
         };
         let links = [(P2p::On, file.on), (P2p::Off, file.off)];
         let link = file.get("link");
-        let table =
-            || self.document.section("links").map(|section| section.key_span.clone()).unwrap_or_default();
+        let table = || {
+            self.document.section("links").map(|section| section.key_span.clone()).unwrap_or_default()
+        };
         if links.iter().any(|(_, link)| link.is_some()) {
             if let Some((missing, _)) = links.iter().find(|(p2p, link)| has(*p2p) && link.is_none()) {
                 let message = format!(
@@ -424,8 +425,7 @@ impl Check<'_> {
             if has(P2p::On) && has(P2p::Off) && is_native(file.on) != is_native(file.off) {
                 let message = "one of the links for P2P on and off is native and the other emulated, and both are in \
                                the grid: their results are not comparable";
-                let help =
-                    "write on and off both as native, or both as emulated links (p2p-on, p2p-off, emulated:...)";
+                let help = "write on and off both as native, or both as emulated links (p2p-on, p2p-off, emulated:...)";
                 return self.fail(&table(), message, help);
             }
             if let Some(link) = link {

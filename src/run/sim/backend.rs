@@ -1,9 +1,8 @@
 //! Simulator as a backend; it suits every cell and needs no hardware.
 
-use super::Simulator;
 use super::link::link_problem;
 use crate::backend::{HOST, PlanBackend, Suits, usual};
-use crate::{Feasibility, Job, RunEvent, RunResult, Shared};
+use crate::{Feasibility, Shared};
 use base::error::{Error, Result};
 use machine::hardware::MemoryNeed;
 use model::Model;
@@ -86,9 +85,5 @@ impl PlanBackend for SimBackend {
         let target = shared.target(&spec.hardware, &spec.stack, &spec.set);
         let need = target.and_then(|target| shared.simulator.memory(spec, shape, &target));
         need.unwrap_or_default()
-    }
-
-    fn run(&self, job: &Job, _: &mut dyn FnMut(RunEvent)) -> RunResult {
-        Simulator::default().cell(&job.spec)?.run(job.record)
     }
 }

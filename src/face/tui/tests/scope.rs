@@ -6,7 +6,7 @@ use crossterm::event::KeyCode;
 
 use super::fixtures::{Driver, experiment, record, spec};
 use crate::face::tui::memory;
-use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::message::Message;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::snapshot::Snapshot;
