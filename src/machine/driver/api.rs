@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use cudarc::driver::sys;
 
-use super::answer;
+use super::error;
 use super::functions::functions;
 use super::libraries::{self, Library};
 use base::error::{Error, Result};
@@ -109,7 +109,7 @@ fn enter() -> Result<Api> {
     }
     // SAFETY: flags must be 0; there are no other preconditions.
     let code = unsafe { (api.cuInit)(0) };
-    if code != 0 { Err(Error::input(answer::refusal(&api, code))) } else { Ok(api) }
+    if code != 0 { Err(Error::input(error::refusal(&api, code))) } else { Ok(api) }
 }
 
 /// CUDA version supported by the driver (13010: 13.1); `None` without a driver. Needs no GPU and works

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
-use super::answer::{self, check, code};
 use super::api::{self, Api, api};
+use super::error::{self, check, code};
 use base::error::{Error, Result};
 
 /// Static properties of a GPU, available without a context.
@@ -88,11 +88,11 @@ impl Gpu {
         // SAFETY: writes one int to a valid address.
         let code = unsafe { (api.cuDeviceGetCount)(&mut count) };
         if code != 0 {
-            return Err(Error::input(answer::refusal(api, code)));
+            return Err(Error::input(error::refusal(api, code)));
         }
         match usize::try_from(count) {
             Ok(count) if count > 0 => Ok(count),
-            _ => Err(Error::input(answer::refusal(api, code::NO_DEVICE))),
+            _ => Err(Error::input(error::refusal(api, code::NO_DEVICE))),
         }
     }
 
@@ -208,7 +208,7 @@ impl Gpu {
     /// ignored, because drop cannot handle them.
     pub(super) fn free(&self, free: impl FnOnce(&'static Api) + 'static) {
         let gpu = self.clone();
-        super::capture::free(move || {
+        super::graph::free_later(move || {
             if !gpu.is_abandoned() && gpu.bind().is_ok() {
                 free(gpu.inner.api);
             }

@@ -1,6 +1,6 @@
 //! GPU memory.
 
-use super::answer::code;
+use super::error::code;
 use super::gpu::Gpu;
 use base::error::{Error, Result};
 

@@ -8,9 +8,8 @@
 //! error of earlier work. After such an error (illegal address, failed launch) this process cannot use
 //! the GPU any more. The documentation of each function lists only its additional errors.
 
-mod answer;
 mod api;
-mod capture;
+mod error;
 mod event;
 pub mod functions;
 mod gpu;
@@ -20,10 +19,9 @@ pub mod libraries;
 mod memory;
 mod module;
 mod stream;
-mod wait;
 
-pub use answer::code;
 pub use api::{OLDEST, version, version_text};
+pub use error::code;
 pub use event::Event;
 pub use gpu::{Gpu, GpuInfo, Peer, any_abandoned};
 pub use graph::{Graph, GraphExec};

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use cudarc::driver::sys;
 
-use super::answer::code;
+use super::error::code;
 use super::event::Event;
 use super::gpu::Gpu;
 use super::graph::Graph;
 use super::memory::DevicePtr;
 use super::module::{Arguments, Function, Launch};
-use super::{capture, wait};
+use super::{event, graph};
 use base::error::{Error, Result};
 
 /// Stream priority: pending blocks of higher-priority streams start first.
@@ -162,7 +162,7 @@ impl Stream {
     /// timestamp at every launch.
     pub fn record_external(&self, event: &Event) -> Result<()> {
         const EXTERNAL: u32 = 1;
-        if !capture::active() {
+        if !graph::is_capturing() {
             return self.record(event);
         }
         self.gpu.bind()?;
@@ -193,7 +193,7 @@ impl Stream {
     /// Waits for the stream's work, at most for `limit`. On timeout returns an error and abandons the
     /// GPU: this process frees nothing on it any more, because freeing would block forever.
     pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
-        wait::until(&self.gpu, limit, || self.is_done())
+        event::until(&self.gpu, limit, || self.is_done())
     }
 
     /// Polls whether all work on the stream is done. Returns an error if that work failed; this process
@@ -244,7 +244,7 @@ impl Stream {
         let code = unsafe { (self.gpu.api().cuStreamBeginCapture_v2)(self.stream, THREAD_LOCAL) };
         self.gpu.check(code, || "beginning to capture a graph".into())?;
         self.capturing.store(true, Ordering::Relaxed);
-        capture::begun();
+        graph::begun();
         Ok(())
     }
 
@@ -258,7 +258,7 @@ impl Stream {
         let bound = self.gpu.bind();
         // SAFETY: the stream exists; writes one handle to a valid address.
         let code = unsafe { (self.gpu.api().cuStreamEndCapture)(self.stream, &mut graph) };
-        capture::ended();
+        graph::ended();
         bound?;
         self.gpu.check(code, || "capturing a graph".into())?;
         if graph.is_null() {
@@ -279,7 +279,7 @@ impl Stream {
 
     /// True if this thread captures on any stream.
     pub fn any_capturing() -> bool {
-        capture::active()
+        graph::is_capturing()
     }
 
     /// Driver handle, valid as long as `self`.
@@ -288,7 +288,7 @@ impl Stream {
     }
 
     fn refuse_capture(&self, doing: &str) -> Result<()> {
-        match capture::active() {
+        match graph::is_capturing() {
             true => Err(Error::failed(format!(
                 "{doing} while a graph is captured: its launches would use the slice after its end"
             ))),
