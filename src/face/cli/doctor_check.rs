@@ -5,13 +5,13 @@ use super::report;
 use base::error::Result;
 use machine::driver::Gpu;
 use run::cuda::check::{self, CHECKS, Checked, Found};
-use run::cuda::usable;
+use run::cuda::gpus;
 use table::render::{Shown, Sourced, Table};
 
 /// Checks every GPU, stores the results for later runs and prints them. Returns exit status 0 if nothing failed, 1 if
 /// something did, 2 without a GPU.
 pub(super) fn run(format: Format) -> Result<u8> {
-    let gpus = match usable::gpus() {
+    let gpus = match gpus::usable() {
         Ok(gpus) if !gpus.is_empty() => gpus,
         Ok(_) => return nothing_to_check("no GPU", format),
         Err(why) => return nothing_to_check(&why.to_string(), format),

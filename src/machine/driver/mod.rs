@@ -27,5 +27,5 @@ pub use gpu::{Gpu, GpuInfo, Peer, any_abandoned};
 pub use graph::{Graph, GraphExec};
 pub use green::Divided;
 pub use memory::{DevicePtr, Memory};
-pub use module::{Arguments, Function, Launch, Module};
+pub use module::{Argument, Arguments, Function, Launch, Module, arguments};
 pub use stream::{Priority, Stream};

@@ -4,10 +4,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::gpus::Gpus;
+use super::gpus::{self, Gpus};
 use super::one_shot;
 use super::program::Program;
-use super::usable;
 use crate::backend::{Evaluate, Execute, Generate, PlanBackend, Suits, usual};
 use crate::comm::nccl::{self, Nccl};
 use crate::evaluate::{Emit, EvaluateRequest};
@@ -33,7 +32,7 @@ impl PlanBackend for CudaBackend {
     }
 
     fn available(&self) -> std::result::Result<String, String> {
-        let count = usable::gpus().map_err(|error| error.to_string())?.len();
+        let count = gpus::usable().map_err(|error| error.to_string())?.len();
         Ok(match count {
             _ if shared_gpu::is_on() => {
                 Nccl::load().map_err(|error| error.to_string())?;
@@ -181,7 +180,7 @@ impl Execute for CudaBackend {
 
 impl Generate for CudaBackend {
     fn suits_generation(&self, _: &Model, dtype: Option<DType>) -> Suits {
-        match usable::gpus().map(|gpus| gpus.len()) {
+        match gpus::usable().map(|gpus| gpus.len()) {
             Ok(0) => Err("no GPU".into()),
             Ok(count) => Ok(counted(count, "GPU")),
             Err(error) if dtype == Some(DType::F16) => {
@@ -287,8 +286,7 @@ fn too_few(spec: &Spec, gpus: &Gpus, count: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::gpus::made_up as gpus;
-    use crate::cuda::usable;
+    use crate::cuda::gpus::made_up;
     use crate::sim::testing::{shape_70b, spec};
 
     fn cell(tp: u32) -> Spec {
@@ -311,36 +309,38 @@ mod tests {
 
     #[test]
     fn a_cell_runs_where_each_rank_has_a_gpu_that_holds_its_shard() {
-        assert_eq!(judged(&cell(8), &gpus(8, H200)), Feasibility::Runs);
-        assert_eq!(judged(&cell(2), &gpus(8, H200)), Feasibility::Runs);
-        let why = skipped(judged(&cell(8), &gpus(1, H200)));
+        assert_eq!(judged(&cell(8), &made_up(8, H200)), Feasibility::Runs);
+        assert_eq!(judged(&cell(2), &made_up(8, H200)), Feasibility::Runs);
+        let why = skipped(judged(&cell(8), &made_up(1, H200)));
         assert!(
             why.starts_with("tp 8 needs 8 GPUs, and 1 answers; one GPU runs one rank's shard"),
             "{why}"
         );
         // one rank's shard, the others emulated
         for link in [Link::P2pOff, Link::Emulated { alpha_us: 10.0, gb_s: 100.0 }] {
-            assert_eq!(judged(&Spec { link, ..cell(8) }, &gpus(1, H200)), Feasibility::Runs);
+            assert_eq!(judged(&Spec { link, ..cell(8) }, &made_up(1, H200)), Feasibility::Runs);
         }
     }
 
     #[test]
     fn what_does_not_fit_is_told_with_the_arithmetic() {
-        assert_eq!(judged(&cell(1), &gpus(1, H200)), Feasibility::Runs, "just so");
+        assert_eq!(judged(&cell(1), &made_up(1, H200)), Feasibility::Runs, "just so");
         let large = Spec { batch: 16, ..cell(1) };
-        let Feasibility::Oom(why) = judged(&large, &gpus(1, H200)) else { panic!("141 GB of weights") };
+        let Feasibility::Oom(why) = judged(&large, &made_up(1, H200)) else {
+            panic!("141 GB of weights")
+        };
         assert!(
             why.starts_with("a rank needs weights 141.1 GB + KV cache")
                 && why.contains("GPU 0 (NVIDIA H200) has 150.0 GB, of which 5 % are left")
                 && why.ends_with(": 142.5 GB"),
             "{why}"
         );
-        assert!(matches!(judged(&cell(4), &gpus(4, 24_000_000_000)), Feasibility::Oom(_)));
+        assert!(matches!(judged(&cell(4), &made_up(4, 24_000_000_000)), Feasibility::Oom(_)));
     }
 
     #[test]
     fn under_a_launcher_its_ranks_count() {
-        let mut few = gpus(1, H200);
+        let mut few = made_up(1, H200);
         few.launched = Ok(Some(8));
         assert_eq!(judged(&cell(8), &few), Feasibility::Runs);
         let why = skipped(judged(&Spec { collective: Collective::Fused, ..cell(8) }, &few));
@@ -355,10 +355,10 @@ mod tests {
     fn machines_without_gpus_and_old_ones_say_so() {
         let none = Gpus { found: Err("no NVIDIA driver".into()), launched: Ok(None) };
         assert_eq!(skipped(judged(&cell(1), &none)), "no NVIDIA driver (sim predicts this cell)");
-        let mut two = gpus(2, H200).found.unwrap();
-        assert_eq!(usable::too_old(&two), None);
+        let mut two = made_up(2, H200).found.unwrap();
+        assert_eq!(gpus::too_old(&two), None);
         two[1].sm = (7, 5);
-        let why = usable::too_old(&two).unwrap();
+        let why = gpus::too_old(&two).unwrap();
         assert!(why.contains("GPU 1 (NVIDIA H200) has compute capability 7.5"), "{why}");
         let old = Gpus { found: Err(why.clone()), launched: Ok(None) };
         assert!(skipped(judged(&cell(2), &old)).starts_with(&why));

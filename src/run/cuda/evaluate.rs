@@ -5,15 +5,12 @@
 
 use std::sync::Arc;
 
-use super::collective::Collective;
 use super::engine::{Engine, Local, Programs, Setup, Timing};
-use super::multiply::MatvecChoice;
-use super::tuning::Tuning;
+use super::ranks::alive;
 use rayon::prelude::*;
 
 use crate::evaluate::{Emit, EvaluateRequest, Evaluated, WindowQuality};
-use crate::generate::{CHUNK, GenerateOptions, log_total};
-use crate::sample::Sampling;
+use crate::generate::{CHUNK, log_total};
 use base::error::{Error, Result};
 use machine::driver::Gpu;
 use plan::{Architecture, CommDType, Phase, Variant};
@@ -73,32 +70,16 @@ fn engine(
     let capacity = u32::try_from(context + 1)
         .map_err(|_| Error::input(format!("windows of {context} tokens are too long")))?;
     let setup = Setup {
-        model: request.model.clone(),
-        architecture: architecture.clone(),
-        weights: request.dtype,
-        dtype: request.dtype.activations(),
-        tp,
         seed: request.seed,
-        sampling: Sampling::Greedy,
-        sequences: 1,
         capacity,
-        output_tokens: 1,
         prefill: (1, context.min(CHUNK) as u32),
         all_logits: true,
         variant: Variant { comm_dtype, ..Variant::default() },
         graph: false,
-        shard_head: false,
-        comm_sms: 0,
-        collective: table::Collective::Nccl,
-        tuning: Tuning::of_process()?,
-        matvec: MatvecChoice::usual(request.dtype),
-        timeout: GenerateOptions::default().timeout,
-        progress: Arc::default(),
+        ..Setup::new(request.model.clone(), architecture.clone(), request.dtype, tp)?
     };
-    let collective = if tp == 1 { Collective::None } else { Collective::Loopback };
-    let local = Local { ranks: 0..tp, collective, one_shot: None };
     let programs = Arc::new(Programs::new(&setup)?);
-    Engine::new(gpu, &setup, programs, local, Arc::new(|| Ok(())), &mut |_| ())
+    Engine::new(gpu, &setup, programs, Local::on_one_gpu(tp), alive(None), &mut |_| ())
 }
 
 /// Quality of `other` on a window, compared with `standard`; `None` evaluates `standard` itself.

@@ -6,19 +6,17 @@
 
 use std::ops::Range;
 
-use super::kernels::{Source, geometry, matvec};
-use super::program::Program;
-use super::size::StepSize;
-use arithmetic::RandomStream;
+use super::kernels::{KernelCall, Source, geometry, matvec};
+use super::program::{Program, StepSize};
 use base::error::Result;
-use machine::driver::{Arguments, DevicePtr, Function, Launch};
-use plan::{DType, Kind, ModelShape, Weight, WeightPart};
+use machine::driver::{DevicePtr, arguments};
+use plan::{DType, Kind, ModelShape, Weight};
 
 /// Maximum number of rows for our kernel: four launches of 16 read 4 bytes per weight, expanding moves 5. Not measured.
 const OWN_ROWS: u32 = 64;
 
 /// Byte offset of the scales in a weight of `numbers` elements, as in `kernels/e4m3.cuh`.
-pub(super) fn scales_at(numbers: u64) -> u64 {
+pub fn scales_at(numbers: u64) -> u64 {
     numbers.next_multiple_of(16)
 }
 
@@ -56,29 +54,9 @@ pub(super) fn expand(
     [weight, out]: [DevicePtr; 2],
     [inputs, outputs]: [u32; 2],
     multiprocessors: u32,
-) -> Result<(Function, Launch, Arguments)> {
-    let mut arguments = Arguments::new();
-    arguments.pointer(weight).pointer(out).u32(inputs).u32(outputs);
+) -> Result<KernelCall> {
     let launch = geometry::elements(u64::from(inputs) * u64::from(outputs), multiprocessors);
-    Ok((kernels.get("expand_fp8")?, launch, arguments))
-}
-
-/// Kernel that creates one rank's slice of a random tensor, with elements at `out` and scales at `scales`.
-pub(super) fn random(
-    kernels: Source<'_>,
-    random: &RandomStream,
-    (part, shape, rank, tp): (&WeightPart, &ModelShape, u32, u32),
-    [out, scales]: [DevicePtr; 2],
-    multiprocessors: u32,
-) -> Result<(Function, Launch, Arguments)> {
-    let (rows, columns) = part.slice(shape, rank, tp);
-    let width = u64::from(part.tensor.dimensions(shape).1);
-    let mut arguments = Arguments::new();
-    arguments.pointer(out).pointer(scales).u64(random.key).f32(random.mean).f32(random.step);
-    arguments.u32(u32::from(random.signs)).u64(rows.start as u64 * width).u64(width);
-    arguments.u32(columns.start as u32).u32(columns.len() as u32).u64(rows.len() as u64);
-    let launch = geometry::warps(rows.len() as u64, multiprocessors);
-    Ok((kernels.get("random_fp8")?, launch, arguments))
+    kernels.call("expand_fp8", launch, arguments![weight, out, inputs, outputs])
 }
 
 #[cfg(test)]

@@ -4,12 +4,9 @@
 
 use std::sync::Arc;
 
-use super::collective::Collective;
 use super::engine::{Engine, Local, Programs, Setup, Timing};
 use super::kernels::geometry;
-use super::multiply::MatvecChoice;
-use super::threads::{among_peers, on_threads};
-use super::tuning::Tuning;
+use super::ranks::{alive, among_peers, on_threads};
 use crate::comm::Peers;
 use crate::comm::nccl::Nccl;
 use crate::generate::{CHUNK, GenerateOptions, GenerateRequest, Generated, PromptLogits, Said, Saying};
@@ -35,12 +32,8 @@ pub fn generate(
     let whole = |number: usize, what: &str| {
         u32::try_from(number).map_err(|_| Error::input(format!("{number} {what} are too many")))
     };
+    let GenerateRequest { model, architecture, dtype, tp, .. } = request;
     let setup = Setup {
-        model: request.model.clone(),
-        architecture: request.architecture.clone(),
-        weights: request.dtype,
-        dtype: request.dtype.activations(),
-        tp: request.tp,
         seed: request.seed,
         sampling: request.sampling(),
         sequences: whole(request.prompts.len(), "prompts")?,
@@ -50,13 +43,8 @@ pub fn generate(
         all_logits: true,
         variant: request.variant,
         graph: options.graph,
-        shard_head: false,
-        comm_sms: 0,
-        collective: table::Collective::Nccl,
-        tuning: Tuning::of_process()?,
-        matvec: MatvecChoice::usual(request.dtype),
         timeout: options.timeout,
-        progress: Arc::default(),
+        ..Setup::new(model.clone(), architecture.clone(), *dtype, *tp)?
     };
     if let Some(note) = slow_sampling(setup.sampling, request.model.shape.vocab) {
         say(Said::Note(&note));
@@ -70,11 +58,8 @@ pub fn generate(
                 request.tp
             )));
         }
-        let collective = if request.tp == 1 { Collective::None } else { Collective::Loopback };
-        let local = Local { ranks: 0..request.tp, collective, one_shot: None };
-        let alive = Arc::new(|| Ok(()));
-        let mut on_phase = |what: &str| say(Said::Phase(what));
-        let engine = Engine::new(&Gpu::open(0)?, &setup, programs, local, alive, &mut on_phase)?;
+        let (local, mut on_phase) = (Local::on_one_gpu(request.tp), |what: &str| say(Said::Phase(what)));
+        let engine = Engine::new(&Gpu::open(0)?, &setup, programs, local, alive(None), &mut on_phase)?;
         return on_engine(&engine, request, &Ok, on_token);
     }
     over_nccl(request, &setup, &programs, on_token, &mut |what| say(Said::Phase(what)))
@@ -103,9 +88,8 @@ fn over_nccl(
     let nccl = Nccl::load()?;
     let rank = |peers: &Arc<Peers>, on_token: &mut dyn FnMut(usize), on_phase: &mut dyn FnMut(&str)| {
         among_peers(nccl, peers.rank(), peers, None, |gpu, local| {
-            let watched = Arc::clone(peers);
-            let alive = Arc::new(move || watched.check());
-            let engine = Engine::new(gpu, setup, Arc::clone(programs), local, alive, on_phase)?;
+            let (programs, alive) = (Arc::clone(programs), alive(Some(peers)));
+            let engine = Engine::new(gpu, setup, programs, local, alive, on_phase)?;
             peers.barrier()?;
             let first_says = |stopped: bool| {
                 Ok(peers.broadcast(vec![u8::from(stopped)])?.first().is_some_and(|said| *said != 0))

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::around::{self, Around, Choice, Took};
+use super::cupti::{self, StepId};
 use super::engine::{Engine, Step, Timing};
+use super::timing::Stamps;
+use super::timing::collectives::{self, Around, Choice, Took};
 use crate::RunEvent;
 use crate::comm::Peers;
 use crate::measure::Times;
@@ -24,7 +26,41 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of progress messages without a watcher.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
+/// Purpose of a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Undisturbed times.
+    Sample,
+    /// Kernels stamp their times.
+    Stamped,
+    /// CUPTI records kernels.
+    Recorded,
+}
+
+impl Purpose {
+    /// NVTX ranges of the prefill and of a decode step.
+    fn ranges(self) -> [&'static str; 2] {
+        match self {
+            Self::Sample => ["prefill", "decode step"],
+            Self::Stamped => ["prefill, stamped", "decode step, stamped"],
+            Self::Recorded => ["prefill, recorded", "decode step, recorded"],
+        }
+    }
+
+    /// Number of decode steps to enqueue ahead of the one being waited for.
+    fn ahead(self) -> usize {
+        match self {
+            // with a shared GPU, filling the driver's queue would block the other ranks
+            _ if shared_gpu::is_on() => 1,
+            // CUPTI keeps records in flight in GPU memory
+            Self::Recorded => 16,
+            Self::Sample | Self::Stamped => AHEAD,
+        }
+    }
+}
+
 pub(super) struct Generation {
+    purpose: Purpose,
     prefill: Step,
     /// `None` if only one token is generated.
     decode: Option<Step>,
@@ -41,19 +77,39 @@ pub(super) type OnEvent<'a> = &'a mut dyn FnMut(RunEvent);
 impl Generation {
     /// Creates the steps for prompts of equal length, with all sequences batched.
     pub fn new(engine: &Engine, sequences: u32, prompt: u32, output: u32) -> Result<Self> {
+        Self::timed(engine, [sequences, prompt, output], Purpose::Sample, [None; 2], None)
+    }
+
+    /// Like [`Generation::new`], with stamps of prefill and decode steps, and events around the collectives of decode
+    /// steps.
+    pub fn timed(
+        engine: &Engine,
+        [sequences, prompt, output]: [u32; 3],
+        purpose: Purpose,
+        [of_prefill, of_decode]: [Option<&Stamps>; 2],
+        around: Option<Around>,
+    ) -> Result<Self> {
         let ends: Result<Vec<Event>> = (0..output).map(|_| engine.gpu().event(true)).collect();
-        let mut prefill = engine.prefill_step(0, sequences, prompt, Timing::default())?;
+        let timing = Timing { stamps: of_prefill, marks: None };
+        let mut prefill = engine.prefill_step(0, sequences, prompt, timing)?;
         if shared_gpu::is_on() {
             engine.try_out(&mut prefill)?;
         }
+        let timing = Timing { stamps: of_decode, marks: around.as_ref().map(Around::marks) };
         Ok(Self {
+            purpose,
             prefill,
-            decode: (output > 1).then(|| engine.decode_step(Timing::default())).transpose()?,
-            around: None,
+            decode: (output > 1).then(|| engine.decode_step(timing)).transpose()?,
+            around,
             started: engine.gpu().event(true)?,
             ends: ends?,
             sequences,
         })
+    }
+
+    /// Prefill step and decode step.
+    pub fn steps(&self) -> (&Step, Option<&Step>) {
+        (&self.prefill, self.decode.as_ref())
     }
 
     /// Adds events around collectives that have their own stream, unless they slow the step down. Returns
@@ -68,7 +124,7 @@ impl Generation {
         };
         let mut with = engine.decode_step(Timing { marks: Some(around.marks()), stamps: None })?;
         let tokens = self.ends.len() as u32;
-        let choice = around::choose(engine, peers, [without, &mut with], tokens)?;
+        let choice = collectives::choose(engine, peers, [without, &mut with], tokens)?;
         if choice.in_samples {
             self.decode = Some(with);
             self.around = Some(around);
@@ -109,16 +165,17 @@ impl Generation {
         on_event: OnEvent<'_>,
     ) -> Result<Times> {
         let steps = self.ends.len().saturating_sub(1);
+        let ([prefill, decode_step], ahead) = (self.purpose.ranges(), self.purpose.ahead());
+        let is_recorded = self.purpose == Purpose::Recorded;
+        let of_step = |step: usize| is_recorded.then(|| cupti::step(StepId(step as u32)));
         let mut pace = Pace { name, watch, reported: None, alive: Instant::now(), done: 0 };
         engine.main().record(&self.started)?;
         {
-            let _range = range("prefill");
+            let (_range, _step) = (range(prefill), of_step(0));
             engine.run(&mut self.prefill)?;
             engine.main().record(&self.ends[0])?;
         }
-        let _range = range("decode");
-        // with a shared GPU, filling the driver's queue would block the other ranks
-        let ahead = if shared_gpu::is_on() { 1 } else { AHEAD };
+        let _range = (self.purpose == Purpose::Sample).then(|| range("decode"));
         let mut known = 0;
         if let Some(decode) = &mut self.decode {
             for step in 1..=steps {
@@ -127,7 +184,7 @@ impl Generation {
                     wait_for(engine, &self.ends, known)?;
                     pace.look(&self.ends, known, on_event)?;
                 }
-                let _range = range("decode step");
+                let (_range, _step) = (range(decode_step), of_step(step));
                 engine.run(decode)?;
                 engine.main().record(&self.ends[step])?;
             }

@@ -1,10 +1,11 @@
-//! GPUs of this machine, as far as they decide the feasibility of a cell.
+//! GPUs of this machine, and whether they can run the cuda backend.
 
 use std::sync::OnceLock;
 
-use super::usable;
 use crate::launcher;
-use machine::driver::GpuInfo;
+use base::error::{Error, Result};
+use machine::driver::libraries::{Library, open};
+use machine::driver::{Gpu, GpuInfo};
 
 #[derive(Clone, Debug)]
 pub struct Gpus {
@@ -19,7 +20,7 @@ impl Gpus {
     pub fn of_machine() -> &'static Self {
         static FOUND: OnceLock<Gpus> = OnceLock::new();
         FOUND.get_or_init(|| Self {
-            found: usable::gpus().map_err(|e| e.to_string()),
+            found: usable().map_err(|e| e.to_string()),
             launched: launcher::of_process()
                 .map(|launched| launched.map(|launched| launched.meeting.ranks))
                 .map_err(|e| e.to_string()),
@@ -49,4 +50,36 @@ pub fn made_up(count: usize, memory_bytes: u64) -> Gpus {
         clock_khz: 0,
     };
     Gpus { found: Ok((0..count).map(gpu).collect()), launched: Ok(None) }
+}
+
+/// Minimum compute capability.
+const OLDEST: (u32, u32) = (8, 0);
+
+/// GPUs visible to this process, if all can run the cuda backend.
+///
+/// # Errors
+///
+/// Returns an error if there is no driver or no GPU, a GPU is older than compute capability 8.0, or a
+/// required library (NVRTC, cuBLASLt) is missing.
+pub fn usable() -> Result<Vec<GpuInfo>> {
+    let all = Gpu::list()?;
+    if let Some(why) = too_old(&all) {
+        return Err(Error::failed(why));
+    }
+    // load these large libraries only if there is a GPU
+    if !all.is_empty() {
+        open(Library::Nvrtc)?;
+        open(Library::CublasLt)?;
+    }
+    Ok(all)
+}
+
+/// Returns the reason if kernels do not support one of these GPUs.
+pub fn too_old(gpus: &[GpuInfo]) -> Option<String> {
+    gpus.iter().find(|gpu| gpu.sm < OLDEST).map(|old| {
+        format!(
+            "GPU {} ({}) has compute capability {}.{}; the cuda backend needs {}.{} or newer",
+            old.index, old.name, old.sm.0, old.sm.1, OLDEST.0, OLDEST.1
+        )
+    })
 }

@@ -6,23 +6,22 @@ use std::ops::Range;
 use super::blas::MatMul;
 use super::fp8;
 use super::kernels::matvec::NextProduct;
-use super::kernels::{Source, attention, geometry, matvec};
-use super::multiply::{MatvecChoice, OwnProduct, Way, matmul_shape};
+use super::kernels::{KernelCall, Source, geometry, matvec};
+use super::matmul::{MatvecChoice, Product, Way};
+use super::memory::{Activations, RankMemory};
 use super::one_shot::OneShot;
-use super::program::Program;
-use super::rank::{Activations, RankMemory};
-use super::size::StepSize;
+use super::program::{Program, StepSize};
 use crate::comm::Exchange;
 use crate::sample::Sampling;
 use base::error::{Error, Result};
-use machine::driver::{Arguments, DevicePtr, Function, Launch, Memory};
+use machine::driver::{Arguments, DevicePtr, Launch, arguments};
 use plan::{DType, Element, Kind, ModelShape, Operation, Phase, Rows, ValueId};
 
 /// One call of an operation; calls are enqueued in order on its stream.
 #[derive(Debug)]
 pub(super) enum Call {
     /// Kernel of this project.
-    Kernel { function: Function, launch: Launch, arguments: Arguments },
+    Kernel(KernelCall),
     /// `out = x w^T` with cuBLASLt.
     MatMul { shape: MatMul, x: DevicePtr, w: DevicePtr, out: DevicePtr },
     /// NCCL exchange of `count` activations, or of `count` bytes if `bytes`.
@@ -89,13 +88,14 @@ impl Binder<'_> {
         self.program.plan.values[value.index()].columns
     }
 
-    pub(super) fn kernel(&self, name: &str, geometry: Launch, arguments: Arguments) -> Result<Call> {
-        self.kernel_with(self.kernels.get(name)?, geometry, arguments)
+    pub(super) fn kernel(&self, name: &str, launch: Launch, arguments: Arguments) -> Result<Call> {
+        Ok(self.early(self.kernels.call(name, launch, arguments)?))
     }
 
-    fn kernel_with(&self, function: Function, geometry: Launch, arguments: Arguments) -> Result<Call> {
-        let launch = Launch { programmatic: self.programmatic, ..geometry };
-        Ok(Call::Kernel { function, launch, arguments })
+    /// Lets a kernel start before its predecessor ends, if the step's kernels may.
+    fn early(&self, mut call: KernelCall) -> Call {
+        call.launch.programmatic = self.programmatic;
+        Call::Kernel(call)
     }
 
     fn calls(
@@ -114,18 +114,18 @@ impl Binder<'_> {
                 .ok_or_else(|| Error::failed(format!("{} has no weight in the plan", operation.name)))?;
             self.rank.weight(&weight.name)
         };
-        let eps = self.shape.norm_eps as f32;
-        let mut arguments = Arguments::new();
-        let one = |call: Result<Call>| call.map(|call| vec![call]);
         let written = &plan.values[operation.writes[0].index()];
+        let columns = written.columns;
         let rows = size.rows_of(written.rows, self.rank.index, plan.tp);
         // shares are rounded up: the last ranks may have no rows
         if rows == 0 {
             return Ok(Vec::new());
         }
-        match &operation.kind {
+        let elements = u64::from(rows) * u64::from(columns);
+        let (by_row, by_element) = (geometry::rows(rows, columns), self.elementwise(elements));
+        let (mean, eps) = (1.0 / plan.tp as f32, self.shape.norm_eps as f32);
+        let call = match &operation.kind {
             Kind::Embed => {
-                let columns = self.columns(operation.writes[0]);
                 let tokens = match written.rows {
                     Rows::Share => {
                         let share = Rows::share(size.rows() as usize, self.rank.index, plan.tp);
@@ -133,76 +133,50 @@ impl Binder<'_> {
                     }
                     _ => tokens,
                 };
-                arguments.pointer(tokens).pointer(weight()?).pointer(write(0)).u32(columns);
-                one(self.kernel("embed", geometry::rows(rows, columns), arguments))
+                self.kernel("embed", by_row, arguments![tokens, weight()?, write(0), columns])
             }
             Kind::Norm => {
-                let columns = self.columns(operation.writes[0]);
-                arguments.pointer(read(0)).pointer(weight()?).pointer(write(0)).u32(columns).f32(eps);
-                one(self.kernel("rms_norm", geometry::rows(rows, columns), arguments))
+                self.kernel("rms_norm", by_row, arguments![read(0), weight()?, write(0), columns, eps])
             }
             Kind::AddNorm => {
-                let columns = self.columns(operation.writes[0]);
-                arguments.pointer(read(0)).pointer(read(1)).pointer(weight()?);
-                arguments.pointer(write(0)).pointer(write(1)).u32(columns).f32(eps);
-                one(self.kernel("add_norm", geometry::rows(rows, columns), arguments))
+                let arguments =
+                    arguments![read(0), read(1), weight()?, write(0), write(1), columns, eps];
+                self.kernel("add_norm", by_row, arguments)
             }
             Kind::Add => {
-                let elements = self.elements(operation.writes[0], size);
-                arguments.pointer(read(0)).pointer(read(1)).pointer(write(0)).u64(elements);
-                one(self.kernel("add", self.elementwise(elements), arguments))
+                self.kernel("add", by_element, arguments![read(0), read(1), write(0), elements])
             }
             Kind::AddMean => {
-                let elements = self.elements(operation.writes[0], size);
-                arguments.pointer(read(0)).pointer(read(1)).pointer(write(0));
-                arguments.f32(1.0 / plan.tp as f32).u64(elements);
-                one(self.kernel("add_mean", self.elementwise(elements), arguments))
+                let arguments = arguments![read(0), read(1), write(0), mean, elements];
+                self.kernel("add_mean", by_element, arguments)
             }
             Kind::Join { root } => {
-                let elements = self.elements(operation.writes[0], size);
-                let mut calls = self.joined(operation, size, &mut arguments)?;
-                arguments.pointer(write(0)).f32(own_scale(*root, plan.tp)).u64(elements);
-                calls.push(self.kernel("join", self.elementwise(elements), arguments)?);
-                Ok(calls)
+                let (mut calls, mut arguments) = self.joined(operation, size)?;
+                arguments.push(write(0)).push(own_scale(*root, plan.tp)).push(elements);
+                calls.push(self.kernel("join", by_element, arguments)?);
+                return Ok(calls);
             }
             Kind::JoinNorm { root } => {
-                let columns = self.columns(operation.writes[0]);
-                let mut calls = self.joined(operation, size, &mut arguments)?;
-                arguments.pointer(weight()?).pointer(write(0)).pointer(write(1)).u32(columns);
-                arguments.f32(own_scale(*root, plan.tp)).f32(eps);
-                calls.push(self.kernel("join_norm", geometry::rows(rows, columns), arguments)?);
-                Ok(calls)
+                let (mut calls, mut arguments) = self.joined(operation, size)?;
+                arguments.push(weight()?).push(write(0)).push(write(1)).push(columns);
+                arguments.push(own_scale(*root, plan.tp)).push(eps);
+                calls.push(self.kernel("join_norm", by_row, arguments)?);
+                return Ok(calls);
             }
             Kind::MeanShare => {
-                let elements = self.elements(operation.writes[0], size);
-                arguments.pointer(read(0)).pointer(write(0)).f32(1.0 / plan.tp as f32).u64(elements);
-                one(self.kernel("mean_share", self.elementwise(elements), arguments))
+                self.kernel("mean_share", by_element, arguments![read(0), write(0), mean, elements])
             }
-            Kind::MatMul => self.matmul(at, operation, size, weight()?),
-            Kind::RopeAppend => one(self.rope_append(operation, size)),
-            Kind::BiasRopeAppend => {
-                let (heads, kv_heads) = self.heads();
-                let columns = (heads + 2 * kv_heads) * self.shape.head_dim;
-                arguments.pointer(read(0)).pointer(weight()?);
-                arguments.u32(self.columns(operation.reads[0])).u32(columns);
-                let geometry = geometry::bias_heads(size.rows(), columns);
-                let bias = self.kernel("bias_heads", geometry, arguments)?;
-                Ok(vec![bias, self.rope_append(operation, size)?])
+            Kind::MatMul => return self.matmul(at, operation, size, weight()?),
+            Kind::RopeAppend => self.rope_append(operation, size),
+            Kind::BiasRopeAppend | Kind::NormRopeAppend => {
+                let first = self.before_rope(operation, size, weight()?)?;
+                return Ok(vec![first, self.rope_append(operation, size)?]);
             }
-            Kind::NormRopeAppend => {
-                let (heads, kv_heads) = self.heads();
-                arguments.pointer(read(0)).pointer(weight()?).u32(self.columns(operation.reads[0]));
-                arguments.u32(heads).u32(kv_heads).f32(eps);
-                let geometry = geometry::norm_heads(size.rows(), heads + kv_heads);
-                let norm = self.kernel("norm_heads", geometry, arguments)?;
-                Ok(vec![norm, self.rope_append(operation, size)?])
-            }
-            Kind::Attend => self.attend(at, operation, size),
+            Kind::Attend => return self.attend(at, operation, size),
             Kind::SiluMul { offset } => {
                 let stride = self.columns(operation.reads[0]);
-                let width = self.columns(operation.writes[0]);
-                arguments.pointer(read(0)).pointer(write(0)).u32(stride).u32(*offset).u32(width);
-                one(self.kernel("silu_mul", geometry::silu_mul(size.rows(), width), arguments))
+                let launch = geometry::silu_mul(size.rows(), columns);
+                self.kernel("silu_mul", launch, arguments![read(0), write(0), stride, *offset, columns])
             }
             Kind::SelectLast => {
                 let value = &plan.values[operation.reads[0].index()];
@@ -214,47 +188,43 @@ impl Binder<'_> {
                     }
                 };
                 let columns = value.columns * ratio;
-                arguments.pointer(read(0)).pointer(write(0)).u32(size.tokens).u32(columns);
-                one(self.kernel("select_last", geometry::rows(size.sequences, columns), arguments))
+                let launch = geometry::rows(size.sequences, columns);
+                self.kernel("select_last", launch, arguments![read(0), write(0), size.tokens, columns])
             }
-            Kind::AllReduce if self.one_shot.is_some() => one(self.one_shot_sum(operation, size)),
-            Kind::AllReduceAddNorm => one(self.one_shot_add_norm(operation, rows, weight()?)),
+            Kind::AllReduce if self.one_shot.is_some() => self.one_shot_sum(operation, size),
+            Kind::AllReduceAddNorm => self.one_shot_add_norm(operation, rows, weight()?),
             // depends on the location of the ranks, so the engine launches it
-            Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather => Ok(Vec::new()),
-            Kind::Sample => self.sample(operation, size),
+            Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather => return Ok(Vec::new()),
+            Kind::Sample => return self.sample(operation, size),
             Kind::Quantize { .. } => {
-                let elements = self.elements(operation.writes[0], size);
-                arguments.pointer(read(0)).pointer(write(0));
-                self.program.eight(written.columns).tell(&mut arguments, elements);
-                one(self.kernel("quantize", self.elementwise(elements), arguments))
+                let mut arguments = arguments![read(0), write(0)];
+                self.program.eight(columns).append(&mut arguments, elements);
+                self.kernel("quantize", by_element, arguments)
             }
-        }
+        };
+        Ok(vec![call?])
     }
 
-    /// Appends a join's operands: residual, own part, and the sum containing that part, or null for absent
-    /// operands. Returns the calls needed first: with 8-bit messages, the own part is replaced by its
+    /// First arguments of a join: residual, own part, and the sum containing that part, or null for absent
+    /// operands. Returns the calls needed first as well: with 8-bit messages, the own part is replaced by its
     /// quantized value.
-    fn joined(
-        &self,
-        operation: &Operation,
-        size: &StepSize,
-        arguments: &mut Arguments,
-    ) -> Result<Vec<Call>> {
+    fn joined(&self, operation: &Operation, size: &StepSize) -> Result<(Vec<Call>, Arguments)> {
         let eight = self.program.eight_of_join(operation);
         let own_part = self.activations.buffer(self.program.own_part());
+        let mut arguments = Arguments::default();
         for operand in 0..4 {
             let value = operation.reads.get(operand).map(|&value| match eight {
                 Some(part) if part == value => own_part,
                 _ => self.value(value),
             });
-            arguments.pointer(value.unwrap_or(DevicePtr(0)));
+            arguments.push(value.unwrap_or(DevicePtr(0)));
         }
         let said = eight.map(|part| {
             let (message, numbers) = (self.value(part), self.elements(part, size));
             let eight = self.program.eight(self.columns(part));
             eight.sum(self.kernels, message, own_part, 1, numbers, self.multiprocessors)
         });
-        said.into_iter().collect()
+        Ok((said.into_iter().collect::<Result<_>>()?, arguments))
     }
 
     pub(super) fn elements(&self, value: ValueId, size: &StepSize) -> u64 {
@@ -297,36 +267,24 @@ impl Binder<'_> {
         let logits = out.element == Element::Logit;
         let (x, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
         let free = self.free_multiprocessors(at);
+        let product = Product { rows, inputs, outputs, weights, logits, multiprocessors: free };
         let own = |part: Range<u32>| {
-            let (x_row, out_row) =
-                (self.program.dtype.bytes(), if logits { 4 } else { self.program.dtype.bytes() });
+            let x_row = u64::from(inputs) * self.program.dtype.bytes();
+            let out_row = u64::from(outputs) * if logits { 4 } else { self.program.dtype.bytes() };
             let first = u64::from(part.start);
-            let product = OwnProduct {
-                rows: part.len() as u32,
-                inputs,
-                outputs,
-                weights,
-                logits,
-                multiprocessors: free,
-                x: x.offset(first * u64::from(inputs) * x_row),
-                weight,
-                out: out.offset(first * u64::from(outputs) * out_row),
-                next: self.next_product(at, size)?,
-            };
-            let (function, geometry, arguments) = product.launch(self.kernels)?;
-            self.kernel_with(function, geometry, arguments)
+            let operands = [x.offset(first * x_row), weight, out.offset(first * out_row)];
+            let product = Product { rows: part.len() as u32, ..product };
+            let call = product.call(self.kernels, operands, self.next_product(at, size)?)?;
+            Ok(self.early(call))
         };
-        let sm_target = (free < self.whole).then_some(free);
-        let shape = matmul_shape(self.program, rows, [inputs, outputs], logits, sm_target);
+        let shape = product.by_library(self.program.dtype, (free < self.whole).then_some(free));
         if weights == DType::Fp8 {
             if let Some(parts) = fp8::own_rows(rows, inputs) {
                 return parts.map(own).collect();
             }
             let expanded = self.rank.expanded.ptr();
-            let (function, launch, arguments) =
-                fp8::expand(self.kernels, [weight, expanded], [inputs, outputs], free)?;
-            let expand = self.kernel_with(function, launch, arguments)?;
-            return Ok(vec![expand, Call::MatMul { shape, x, w: expanded, out }]);
+            let expand = fp8::expand(self.kernels, [weight, expanded], [inputs, outputs], free)?;
+            return Ok(vec![self.early(expand), Call::MatMul { shape, x, w: expanded, out }]);
         }
         match self.way(rows, inputs, outputs) {
             Way::Own => Ok(vec![own(0..rows)?]),
@@ -387,95 +345,98 @@ impl Binder<'_> {
     }
 
     fn positions(&self, size: &StepSize) -> DevicePtr {
-        self.rank.state.positions().ptr().offset(4 * u64::from(size.first_sequence))
+        self.rank.state.positions.ptr().offset(4 * u64::from(size.first_sequence))
+    }
+
+    /// Bias or norm of the heads, in place, before their rotation.
+    fn before_rope(&self, operation: &Operation, size: &StepSize, weight: DevicePtr) -> Result<Call> {
+        let (heads, kv_heads) = self.heads();
+        let (x, stride) = (self.value(operation.reads[0]), self.columns(operation.reads[0]));
+        if operation.kind == Kind::BiasRopeAppend {
+            let columns = (heads + 2 * kv_heads) * self.shape.head_dim;
+            let launch = geometry::bias_heads(size.rows(), columns);
+            return self.kernel("bias_heads", launch, arguments![x, weight, stride, columns]);
+        }
+        let launch = geometry::norm_heads(size.rows(), heads + kv_heads);
+        let eps = self.shape.norm_eps as f32;
+        self.kernel("norm_heads", launch, arguments![x, weight, stride, heads, kv_heads, eps])
     }
 
     fn rope_append(&self, operation: &Operation, size: &StepSize) -> Result<Call> {
         let (heads, kv_heads) = self.heads();
         let (keys, values) = self.cache(operation, size)?;
-        let mut arguments = Arguments::new();
-        arguments.pointer(self.value(operation.reads[0])).pointer(self.value(operation.writes[0]));
-        arguments.pointer(keys).pointer(values).pointer(self.positions(size));
-        arguments.pointer(self.rank.rope.ptr()).u32(self.columns(operation.reads[0]));
-        arguments.u32(heads).u32(kv_heads).u32(size.tokens).u32(size.first_token).u32(self.capacity);
-        let geometry = geometry::rope_append(size.rows(), heads, kv_heads, self.shape.head_dim);
-        self.kernel("rope_append", geometry, arguments)
+        let (x, stride) = (self.value(operation.reads[0]), self.columns(operation.reads[0]));
+        let (queries, rope) = (self.value(operation.writes[0]), self.rank.rope.ptr());
+        let mut arguments = arguments![x, queries, keys, values, self.positions(size), rope, stride];
+        arguments.push(heads).push(kv_heads);
+        arguments.push(size.tokens).push(size.first_token).push(self.capacity);
+        let launch = geometry::rope_append(size.rows(), heads, kv_heads, self.shape.head_dim);
+        self.kernel("rope_append", launch, arguments)
     }
 
     fn attend(&self, at: usize, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
         let (heads, kv_heads) = self.heads();
         let (keys, values) = self.cache(operation, size)?;
         let (queries, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
+        let (positions, capacity) = (self.positions(size), self.capacity);
         let scale = (1.0 / f64::from(self.shape.head_dim).sqrt()) as f32;
-        let mut arguments = Arguments::new();
         if self.program.plan.phase == Phase::Prefill {
-            arguments.pointer(queries).pointer(keys).pointer(values).pointer(out);
-            arguments.pointer(self.positions(size)).u32(size.tokens).u32(size.first_token).u32(heads);
-            arguments.u32(kv_heads).u32(self.capacity).f32(scale);
-            let geometry = attention::attend_prefill(
-                self.program.dtype,
-                self.shape.head_dim,
-                size.tokens,
-                heads,
-                size.sequences,
-            );
-            let function = self.kernels.get("attend_prefill")?;
-            function.set_shared(geometry.shared_bytes)?;
-            return Ok(vec![self.kernel_with(function, geometry, arguments)?]);
+            let &StepSize { sequences, tokens, first_token, .. } = size;
+            let mut arguments = arguments![queries, keys, values, out, positions, tokens, first_token];
+            arguments.push(heads).push(kv_heads).push(capacity).push(scale);
+            let dtype = self.program.dtype;
+            let launch = geometry::attend_prefill(dtype, self.shape.head_dim, tokens, heads, sequences);
+            let call = self.kernels.call("attend_prefill", launch, arguments)?;
+            call.function.set_shared(launch.shared_bytes)?;
+            return Ok(vec![self.early(call)]);
         }
-        let splits = self.rank.splits;
-        let partial = self.rank.partial.ptr();
-        arguments.pointer(queries).pointer(keys).pointer(values).pointer(partial);
-        arguments.pointer(self.positions(size)).u32(kv_heads).u32(self.capacity).u32(splits).f32(scale);
-        let geometry = attention::attend_decode(splits, kv_heads, size.sequences);
+        let (splits, partial) = (self.rank.splits, self.rank.partial.ptr());
+        let mut arguments =
+            arguments![queries, keys, values, partial, positions, kv_heads, capacity, splits, scale];
         let mut constants = Vec::new();
         if self.kernels.options().ahead.attention_kb > 0 {
             NextProduct::append(self.next_product(at, size)?, &mut arguments);
             constants.push(("AHEAD", 1));
         }
-        let decode =
-            self.kernel_with(self.kernels.get_with("attend_decode", &constants)?, geometry, arguments)?;
-        let mut arguments = Arguments::new();
-        arguments.pointer(partial).pointer(out).u32(splits);
-        let geometry = attention::attend_combine(heads, size.sequences);
-        Ok(vec![decode, self.kernel("attend_combine", geometry, arguments)?])
+        let function = self.kernels.get_with("attend_decode", &constants)?;
+        let launch = geometry::attend_decode(splits, kv_heads, size.sequences);
+        let decode = self.early(KernelCall { function, launch, arguments });
+        let launch = geometry::attend_combine(heads, size.sequences);
+        Ok(vec![decode, self.kernel("attend_combine", launch, arguments![partial, out, splits])?])
     }
 
     fn sample(&self, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
         let vocab = self.columns(operation.reads[0]);
         let logits = self.value(operation.reads[0]);
         let state = &self.rank.state;
-        let at = |memory: &Memory| memory.ptr().offset(4 * u64::from(size.first_sequence));
         // advance by the prompt in prefill and by one token in decode; with groups of tokens, the last group
         // samples
         let advance = size.first_token + size.tokens;
         let outputs = |arguments: &mut Arguments| {
-            arguments.pointer(at(state.tokens())).pointer(at(state.history()));
-            arguments.pointer(at(state.steps())).pointer(at(state.positions()));
-            arguments.u32(self.batch).u32(advance);
+            for memory in [&state.tokens, &state.history, &state.steps, &state.positions] {
+                arguments.push(memory.ptr().offset(4 * u64::from(size.first_sequence)));
+            }
+            arguments.push(self.batch).push(advance);
         };
-        let mut arguments = Arguments::new();
         match self.sampling {
             Sampling::Greedy => {
-                let (value, index) = state.best();
-                let parts = state.parts;
-                arguments.pointer(logits).u32(vocab).pointer(value).pointer(index);
-                arguments.pointer(state.not_finite().ptr());
-                let geometry = geometry::sample_part(parts, size.sequences);
-                let part = self.kernel("sample_part", geometry, arguments)?;
-                let mut arguments = Arguments::new();
-                arguments.pointer(value).pointer(index).u32(parts);
+                let (value, index) = (state.best_value.ptr(), state.best_index.ptr());
+                let (parts, not_finite) = (state.parts, state.not_finite.ptr());
+                let launch = geometry::sample_part(parts, size.sequences);
+                let arguments = arguments![logits, vocab, value, index, not_finite];
+                let part = self.kernel("sample_part", launch, arguments)?;
+                let mut arguments = arguments![value, index, parts];
                 outputs(&mut arguments);
-                let geometry = geometry::sample_greedy(size.sequences);
-                Ok(vec![part, self.kernel("sample_greedy", geometry, arguments)?])
+                let launch = geometry::sample_greedy(size.sequences);
+                Ok(vec![part, self.kernel("sample_greedy", launch, arguments)?])
             }
             Sampling::Random { temperature, top_k, seed } => {
                 let top_k = u32::try_from(top_k).unwrap_or(u32::MAX).min(vocab);
-                arguments.pointer(logits).u32(vocab).f32(temperature).u32(top_k).u64(seed);
-                arguments.u32(size.first_sequence).pointer(state.sorted());
+                let mut arguments = arguments![logits, vocab, temperature, top_k, seed];
+                arguments.push(size.first_sequence).push(state.sorted.ptr());
                 outputs(&mut arguments);
-                let geometry = geometry::sample_random(size.sequences);
-                Ok(vec![self.kernel("sample_random", geometry, arguments)?])
+                let launch = geometry::sample_random(size.sequences);
+                Ok(vec![self.kernel("sample_random", launch, arguments)?])
             }
         }
     }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::fp8;
 use super::kernels::{Kernels, geometry};
-use super::rank::Weights;
+use super::memory::Weights;
 use base::error::Result;
-use machine::driver::{Arguments, Gpu, Memory, Stream};
+use machine::driver::{Gpu, Memory, Stream, arguments};
 use model::{Fp8Rows, WeightSource};
 use plan::{DType, ModelShape, Plan, Precision, Weight};
 
@@ -84,10 +84,7 @@ impl Loader<'_> {
         };
         let memory = self.gpu.allocate(bytes, &format!("weight {} of rank {rank}", weight.name))?;
         if self.source.is_random() {
-            match format {
-                DType::Fp8 => self.make_fp8(weight, rank, &memory)?,
-                _ => self.make(weight, rank, format, &memory)?,
-            }
+            self.make(weight, rank, format, &memory)?;
             loaded(bytes)?;
             return Ok(memory);
         }
@@ -115,40 +112,55 @@ impl Loader<'_> {
         Ok(memory)
     }
 
-    fn make_fp8(&self, weight: &Weight, rank: u32, memory: &Memory) -> Result<()> {
+    /// Creates random weights on the GPU; fp8 weights have their scales behind them.
+    fn make(&self, weight: &Weight, rank: u32, format: DType, memory: &Memory) -> Result<()> {
         let multiprocessors = self.gpu.info().multiprocessors;
         let numbers = u64::from(weight.inputs) * u64::from(weight.outputs);
         let (mut out, mut scales) = (memory.ptr(), memory.ptr().offset(fp8::scales_at(numbers)));
         for part in &weight.parts {
             let Some(random) = self.source.random_stream(part.tensor) else { continue };
-            let slice = (part, self.shape, rank, self.tp);
-            let (function, launch, mut arguments) =
-                fp8::random(self.kernels.of(false), &random, slice, [out, scales], multiprocessors)?;
-            self.stream.launch(&function, &launch, &mut arguments)?;
-            let (rows, columns) = part.slice(self.shape, rank, self.tp);
-            out = out.offset(rows.len() as u64 * columns.len() as u64);
-            scales = scales.offset(4 * rows.len() as u64);
-        }
-        Ok(())
-    }
-
-    /// Creates random weights on the GPU.
-    fn make(&self, weight: &Weight, rank: u32, format: DType, memory: &Memory) -> Result<()> {
-        let function = self.kernels.get("random_fill")?;
-        let mut out = memory.ptr();
-        for part in &weight.parts {
             let (rows, columns) = part.slice(self.shape, rank, self.tp);
             let width = u64::from(part.tensor.dimensions(self.shape).1);
-            let Some(random) = self.source.random_stream(part.tensor) else { continue };
-            let numbers = rows.len() as u64 * columns.len() as u64;
-            let start = rows.start as u64 * width + columns.start as u64;
-            let mut arguments = Arguments::new();
-            arguments.pointer(out).u64(random.key).f32(random.mean).f32(random.step);
-            arguments.u32(u32::from(random.signs)).u64(start).u64(width);
-            arguments.u32(columns.len() as u32).u64(rows.len() as u64);
-            let geometry = geometry::elements(numbers, self.gpu.info().multiprocessors);
-            self.stream.launch(&function, &geometry, &mut arguments)?;
+            let (count, numbers) = (rows.len() as u64, rows.len() as u64 * columns.len() as u64);
+            let (first_row, first) = (rows.start as u64 * width, columns.start as u64);
+            let (each, signs) = (columns.len() as u32, u32::from(random.signs));
+            let (name, launch, mut arguments) = match format {
+                DType::Fp8 => (
+                    "random_fp8",
+                    geometry::warps(count, multiprocessors),
+                    arguments![
+                        out,
+                        scales,
+                        random.key,
+                        random.mean,
+                        random.step,
+                        signs,
+                        first_row,
+                        width,
+                        first as u32,
+                        each,
+                        count
+                    ],
+                ),
+                _ => (
+                    "random_fill",
+                    geometry::elements(numbers, multiprocessors),
+                    arguments![
+                        out,
+                        random.key,
+                        random.mean,
+                        random.step,
+                        signs,
+                        first_row + first,
+                        width,
+                        each,
+                        count
+                    ],
+                ),
+            };
+            self.stream.launch(&self.kernels.get(name)?, &launch, &mut arguments)?;
             out = out.offset(numbers * format.bytes());
+            scales = scales.offset(4 * count);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::blas::{Blas, MatMul, Operands};
 use base::error::{Error, Result};
-use machine::driver::{Arguments, Event, Function, Gpu, Launch, Memory, Priority, Stream};
+use machine::driver::{Event, Function, Gpu, Launch, Memory, Priority, Stream, arguments};
 use plan::DType;
 
 /// Passes longer than this are not repeated at a larger size.
@@ -79,11 +79,8 @@ pub fn read_bandwidth(gpu: &Gpu, kernel: &Function) -> Result<ReadBandwidth> {
         let buffer = gpu.allocate(bytes, "a buffer to read")?;
         stream.fill(buffer.ptr(), 0x5a, bytes)?;
         stream.fill(sink.ptr(), 0, 4)?;
-        let mut read = || {
-            let mut arguments = Arguments::new();
-            arguments.pointer(buffer.ptr()).u64(bytes / 16).pointer(sink.ptr());
-            stream.launch(kernel, &launch, &mut arguments)
-        };
+        let mut read =
+            || stream.launch(kernel, &launch, &mut arguments![buffer.ptr(), bytes / 16, sink.ptr()]);
         // The first pass also loads the kernel.
         clock.time(&stream, &mut read)?;
         let (_, host) = clock.time(&stream, &mut read)?;

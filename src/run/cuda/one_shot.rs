@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::kernels::geometry;
 use super::launches::{Binder, Call};
-use super::size::StepSize;
+use super::program::StepSize;
 use base::error::{Error, Result};
-use machine::driver::{Arguments, DevicePtr, Gpu, Memory};
+use machine::driver::{DevicePtr, Gpu, Memory, arguments};
 use plan::{CommDType, Kind, Lane, Operation, Plan};
 use table::{Collective, P2p, Spec};
 
@@ -15,7 +15,7 @@ use table::{Collective, P2p, Spec};
 const MOST_RANKS: u32 = 16;
 
 /// Size of a region's header (bytes), as in the kernels: addresses, counters, flags.
-pub(super) const HEAD_BYTES: u64 = 256 + 4 * (geometry::ONE_SHOT_BLOCKS as u64) * (MOST_RANKS as u64);
+pub const HEAD_BYTES: u64 = 256 + 4 * (geometry::ONE_SHOT_BLOCKS as u64) * (MOST_RANKS as u64);
 
 /// Returns the reason if a cell does not support one-shot all-reduces.
 pub(super) fn lacks(spec: &Spec) -> Option<String> {
@@ -102,9 +102,9 @@ impl Binder<'_> {
         let (region, half) = self.region(operation)?;
         let (read, written) = (operation.reads[0], operation.writes[0]);
         let elements = self.elements(written, size);
-        let mut arguments = Arguments::new();
-        arguments.pointer(region).pointer(self.value(read)).pointer(self.value(written));
-        arguments.u32(self.rank.index).u32(self.program.plan.tp).u64(half).u64(elements);
+        let (index, tp) = (self.rank.index, self.program.plan.tp);
+        let arguments =
+            arguments![region, self.value(read), self.value(written), index, tp, half, elements];
         self.kernel("one_shot_sum", geometry::one_shot(elements), arguments)
     }
 
@@ -117,17 +117,16 @@ impl Binder<'_> {
     ) -> Result<Call> {
         let (region, half) = self.region(operation)?;
         let columns = self.columns(operation.writes[0]);
-        let mut arguments = Arguments::new();
-        arguments.pointer(region);
-        operation.reads.iter().for_each(|read| {
-            arguments.pointer(self.value(*read));
-        });
-        arguments.pointer(weight);
-        operation.writes.iter().for_each(|written| {
-            arguments.pointer(self.value(*written));
-        });
-        arguments.u32(self.rank.index).u32(self.program.plan.tp).u64(half);
-        arguments.u32(rows).u32(columns).f32(self.shape.norm_eps as f32);
+        let mut arguments = arguments![region];
+        for read in &operation.reads {
+            arguments.push(self.value(*read));
+        }
+        arguments.push(weight);
+        for written in &operation.writes {
+            arguments.push(self.value(*written));
+        }
+        arguments.push(self.rank.index).push(self.program.plan.tp).push(half);
+        arguments.push(rows).push(columns).push(self.shape.norm_eps as f32);
         self.kernel("one_shot_add_norm", geometry::one_shot_rows(rows, columns), arguments)
     }
 

@@ -13,6 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use serde::{Deserialize, Serialize};
 
 use super::engine::first_sums;
+use super::ranks::broadcast;
 use crate::comm::Peers;
 use crate::comm::nccl::{self, Chosen, Communicator, Nccl, UniqueId};
 use base::cache::Cache;
@@ -53,7 +54,7 @@ enum Said {
 /// Returns an error if the ranks cannot sum, with the probe's reason.
 pub(super) fn chosen(
     nccl: &'static Nccl,
-    peers: &Peers,
+    peers: &Arc<Peers>,
     gpu: &Gpu,
     messages: &[u64],
 ) -> Result<Option<Chosen>> {
@@ -72,14 +73,11 @@ pub(super) fn chosen(
         return Ok(Some(chosen));
     }
     let found = ask(peers, gpu.info().index, messages)?;
-    let bytes = serde_json::to_vec(&found).map_err(|e| Error::failed(format!("NCCL's choices: {e}")))?;
-    if let (Some(key), Some(cache)) = (key, cache) {
+    if let (Some(key), Some(cache), Ok(bytes)) = (key, cache, serde_json::to_vec(&found)) {
         cache.store(&key, &bytes);
     }
     // use rank 0's choices everywhere, so that all ranks leave the same number of SMs
-    let first = peers.broadcast(bytes)?;
-    let first: Chosen = serde_json::from_slice(&first)
-        .map_err(|e| Error::failed(format!("rank 0's account of NCCL's choices: {e}")))?;
+    let first = broadcast(Some(peers), "account of NCCL's choices", found)?;
     Ok((first != Chosen::default()).then_some(first))
 }
 

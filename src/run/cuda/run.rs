@@ -9,25 +9,22 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::around;
 use super::blas;
 use super::check;
-use super::choose::{self, ProductTimes};
 use super::collective::Collective;
 use super::cupti;
-use super::engine::{Alive, Engine, LinkCheck, Local, Programs, Setup};
+use super::engine::{Engine, LinkCheck, Local, Programs, Setup};
 use super::generation::Generation;
 use super::instrumented::{self, Context, Traced};
-use super::multiply::{MatvecChoice, Way};
+use super::matmul::{self, MatvecChoice, ProductTimes, Way};
 use super::one_shot::{self, OneShot};
-use super::threads::{among_peers, gather, on_threads};
-use super::tuning::Tuning;
+use super::ranks::{alive, among_peers, broadcast, gather, on_threads};
+use super::timing::collectives::{self, Took};
 use crate::comm::nccl::{self, Chosen, Nccl};
 use crate::comm::{EmulatedLink, Peers};
 use crate::computed::{Comparison, Computed};
 use crate::measure::{self, Times};
 use crate::recorder::Clock;
-use crate::sample::Sampling;
 use crate::{Job, Outcome, RunEvent, RunResult};
 use base::error::{Error, Result};
 use machine::driver::Gpu;
@@ -123,27 +120,19 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
         )));
     }
     Ok(Setup {
-        model,
-        architecture: spec.architecture.clone(),
-        weights: spec.dtype,
-        dtype: spec.dtype.activations(),
-        tp: spec.tp,
         seed: spec.seed,
-        sampling: Sampling::Greedy,
         sequences: spec.batch,
         capacity: spec.prompt_tokens + spec.output_tokens,
         output_tokens: spec.output_tokens,
         prefill: (spec.batch, spec.prompt_tokens),
-        all_logits: false,
         variant: spec.variant(),
         graph: !spec.no_graph,
         shard_head: spec.shard_head,
         comm_sms: spec.comm_sms,
         collective: spec.collective,
-        tuning: Tuning::of_process()?,
-        matvec: MatvecChoice::usual(spec.dtype),
         timeout: job.ranks.timeout,
         progress: Arc::clone(&job.ranks.progress),
+        ..Setup::new(model, spec.architecture.clone(), spec.dtype, spec.tp)?
     })
 }
 
@@ -214,6 +203,31 @@ fn among(
     })
 }
 
+/// Progress of a rank: for the watchdog of its peers, and as events of the run.
+struct Reporter<'a> {
+    peers: Option<&'a Arc<Peers>>,
+    emit: &'a mut dyn FnMut(RunEvent),
+}
+
+impl Reporter<'_> {
+    fn phase(&mut self, name: &str) {
+        self.event(RunEvent::Phase { name: name.to_owned() });
+    }
+
+    fn event(&mut self, event: RunEvent) {
+        if let (RunEvent::Phase { name }, Some(peers)) = (&event, self.peers) {
+            peers.phase(name);
+        }
+        (self.emit)(event);
+    }
+
+    fn warn(&mut self, message: Option<String>) {
+        if let Some(message) = message {
+            self.event(RunEvent::Warning { message });
+        }
+    }
+}
+
 fn rank(
     shared: &Shared<'_>,
     gpu: &Gpu,
@@ -221,119 +235,53 @@ fn rank(
     peers: Option<&Arc<Peers>>,
     emit: &mut dyn FnMut(RunEvent),
 ) -> Result<Part> {
-    let spec = &shared.job.spec;
+    let (spec, setup) = (&shared.job.spec, &shared.setup);
     crate::recorder::name_thread(&format!("rank {}", local.ranks.start));
     let is_first = local.ranks.start == 0;
-    let alive: Alive = match peers {
-        Some(peers) => {
-            let peers = Arc::clone(peers);
-            Arc::new(move || peers.check())
-        }
-        None => Arc::new(|| Ok(())),
-    };
-    let mut on_phase = |what: &str| {
-        if let Some(peers) = peers {
-            peers.phase(what);
-        }
-        emit(RunEvent::Phase { name: what.to_owned() });
-    };
+    let mut report = Reporter { peers, emit };
+    let mut on_phase = |what: &str| report.phase(what);
     // check one GPU per node
     let known = is_first.then(|| check::before_a_run(gpu, &mut on_phase)).flatten();
-    let mut engine =
-        Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut on_phase)?;
+    let programs = Arc::clone(&shared.programs);
+    let mut engine = Engine::new(gpu, setup, programs, local, alive(peers), &mut on_phase)?;
     let link = engine.check_link()?;
-    let products = choose_products(&mut engine, shared.setup.tuning.products, peers, &mut on_phase)?;
-    on_phase(if shared.setup.graph { "capturing a decode step" } else { "preparing" });
+    let products = choose_products(&mut engine, setup.tuning.products, peers, &mut on_phase)?;
+    report.phase(if setup.graph { "capturing a decode step" } else { "preparing" });
     let mut generation = Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
-    let events = match shared.job.record && spec.recorder != Recorder::Off {
-        true => generation.time_collectives(&engine, peers)?,
-        false => None,
-    };
-    let (mut samples, mut took) = (Vec::new(), Vec::new());
-    let mut compared = Comparison::new(spec, shared.setup.model.shape.layers);
-    let mut sampled = None;
-    for number in 0..spec.warmup + spec.samples {
-        let name = measure::phase_name(spec, number);
-        if number == spec.warmup {
-            sampled = Some(Sampled::start(gpu.info()));
-        }
-        if let Some(peers) = peers {
-            peers.phase(&name);
-        }
-        emit(RunEvent::Phase { name: name.clone() });
-        generation.prepare(&engine, &shared.prompts)?;
-        if let Some(peers) = peers {
-            peers.barrier()?;
-        }
-        let mut on_event = |event: RunEvent| {
-            if let (RunEvent::Phase { name }, Some(peers)) = (&event, peers) {
-                peers.phase(name);
-            }
-            emit(event);
-        };
-        let times = generation
-            .run(&engine, &name, shared.job.watch && is_first, &mut on_event)
-            .map_err(|error| Error::failed(format!("{name}: {error}")))?;
-        if number >= spec.warmup {
-            if let Some(sampled) = &mut sampled {
-                sampled.ended(gpu.info());
-            }
-            took.push(generation.collectives()?);
-        }
-        let computed = engine.computed(spec.output_tokens)?;
-        let all: Option<Vec<(Times, Computed)>> = gather(peers, "times", (times, computed))?;
-        let Some(all) = all else { continue };
-        let (all, computed): (Vec<Times>, Vec<Computed>) = all.into_iter().unzip();
-        compared.take(&name, &computed)?;
-        if let Some(index) = number.checked_sub(spec.warmup) {
-            let sample = measure::combine(&all, &[], spec.tp);
-            emit(RunEvent::SampleDone { index, of: spec.samples, sample: sample.clone() });
-            samples.push(sample);
-        }
-    }
+    let is_traced = shared.job.record && spec.recorder != Recorder::Off;
+    let events = is_traced.then(|| generation.time_collectives(&engine, peers)).transpose()?.flatten();
+    let sampled = samples(shared, &engine, &mut generation, &mut report)?;
     // before the instrumented pass, whose graphs and events would add to the memory
     let memory_bytes = most(peers, engine.memory_per_rank()?)?;
-    let mut environment =
-        environment(spec, &engine, &generation, &shared.setup, &products, link.as_ref());
-    environment.insert("computed".into(), compared.environment());
-    environment.insert("gpus_sampled".into(), json!(gather(peers, "clocks", sampled)?));
-    if shared.job.record && spec.recorder != Recorder::Off {
-        environment.insert("collective_events".into(), around::environment(&engine, events, &took));
+    let mut environment = environment(spec, &engine, &generation, setup, &products, link.as_ref());
+    environment.insert("computed".into(), sampled.compared.environment());
+    environment.insert("gpus_sampled".into(), json!(gather(peers, "clocks", sampled.clocks)?));
+    if is_traced {
+        let events = collectives::environment(&engine, events, &sampled.collectives);
+        environment.insert("collective_events".into(), events);
     }
     let is_passed = known.as_deref().is_some_and(check::passed);
     environment.insert("self_check".into(), json!({ "passed": is_passed, "checks": known }));
-    let unverified = match spec.provenance() {
+    report.warn(match spec.provenance() {
         Provenance::SharedGpu => {
             Some("LADDERSCOPE_SHARED_GPU is set: latencies of this run are meaningless".into())
         }
         Provenance::Measured | Provenance::EmulatedLink | Provenance::Simulated => {
             check::warning(known.as_deref())
         }
-    };
-    if let Some(message) = unverified {
-        emit(RunEvent::Warning { message });
+    });
+    if let (P2p::Off, Collective::Nccl(_, chosen)) = (spec.p2p, engine.collective()) {
+        report.warn(chosen.as_deref().and_then(Chosen::switch_without_p2p));
     }
-    let chosen = match engine.collective() {
-        Collective::Nccl(_, chosen) => chosen.as_deref(),
-        _ => None,
-    };
-    if let (P2p::Off, Some(message)) = (spec.p2p, chosen.and_then(Chosen::switch_without_p2p)) {
-        emit(RunEvent::Warning { message });
-    }
-    let traced = match shared.job.record && spec.recorder != Recorder::Off {
+    let traced = match is_traced {
         true => {
-            let what = "timing operations";
-            if let Some(peers) = peers {
-                peers.phase(what);
-            }
-            emit(RunEvent::Phase { name: what.into() });
-            let clock = shared.clock;
+            report.phase("timing operations");
             instrumented::run(&Context {
                 engine: &engine,
                 spec,
                 prompts: &shared.prompts,
                 peers,
-                clock,
+                clock: shared.clock,
                 events: events.is_some_and(|choice| choice.in_samples),
             })
             .map_err(|error| Error::failed(format!("timing operations: {error}")))?
@@ -344,7 +292,62 @@ fn rank(
         // wait for the other ranks
         peers.barrier()?;
     }
-    Ok(Part { samples, memory_bytes, environment, traced })
+    Ok(Part { samples: sampled.samples, memory_bytes, environment, traced })
+}
+
+/// Timed generations of one rank.
+struct Samples {
+    /// Samples of all ranks, on rank 0.
+    samples: Vec<Sample>,
+    /// This rank's event timings of the collectives in each sample's last decode step.
+    collectives: Vec<Vec<Took>>,
+    compared: Comparison,
+    /// State of the GPU during the samples.
+    clocks: Option<Sampled>,
+}
+
+fn samples(
+    shared: &Shared<'_>,
+    engine: &Engine,
+    generation: &mut Generation,
+    report: &mut Reporter<'_>,
+) -> Result<Samples> {
+    let (spec, peers) = (&shared.job.spec, report.peers);
+    let watch = shared.job.watch && engine.ranks().first() == Some(&0);
+    let info = engine.gpu().info();
+    let compared = Comparison::new(spec, shared.setup.model.shape.layers);
+    let mut done = Samples { samples: Vec::new(), collectives: Vec::new(), compared, clocks: None };
+    for number in 0..spec.warmup + spec.samples {
+        let name = measure::phase_name(spec, number);
+        if number == spec.warmup {
+            done.clocks = Some(Sampled::start(info));
+        }
+        report.phase(&name);
+        generation.prepare(engine, &shared.prompts)?;
+        if let Some(peers) = peers {
+            peers.barrier()?;
+        }
+        let times = generation
+            .run(engine, &name, watch, &mut |event| report.event(event))
+            .map_err(|error| Error::failed(format!("{name}: {error}")))?;
+        if number >= spec.warmup {
+            if let Some(clocks) = &mut done.clocks {
+                clocks.ended(info);
+            }
+            done.collectives.push(generation.collectives()?);
+        }
+        let computed = engine.computed(spec.output_tokens)?;
+        let all: Option<Vec<(Times, Computed)>> = gather(peers, "times", (times, computed))?;
+        let Some(all) = all else { continue };
+        let (all, computed): (Vec<Times>, Vec<Computed>) = all.into_iter().unzip();
+        done.compared.take(&name, &computed)?;
+        if let Some(index) = number.checked_sub(spec.warmup) {
+            let sample = measure::combine(&all, &[], spec.tp);
+            report.event(RunEvent::SampleDone { index, of: spec.samples, sample: sample.clone() });
+            done.samples.push(sample);
+        }
+    }
+    Ok(done)
 }
 
 /// Times a decode step's products and selects the fastest implementation, or uses `asked`. Rank 0 decides for
@@ -356,17 +359,9 @@ fn choose_products(
     on_phase: &mut dyn FnMut(&str),
 ) -> Result<Vec<ProductTimes>> {
     let products = engine.products()?;
-    let own = choose::measure(engine, &products, asked, peers.is_none(), on_phase)?;
-    let times: Vec<ProductTimes> = match peers {
-        None => own,
-        Some(peers) => {
-            let bytes = serde_json::to_vec(&own);
-            let bytes = bytes.map_err(|e| Error::failed(format!("times of products: {e}")))?;
-            serde_json::from_slice(&peers.broadcast(bytes)?)
-                .map_err(|e| Error::failed(format!("rank 0's times of products cannot be read: {e}")))?
-        }
-    };
-    let fastest = || choose::choice(engine.dtype(), &products, &times);
+    let own = matmul::measure(engine, &products, asked, peers.is_none(), on_phase)?;
+    let times = broadcast(peers, "times of products", own)?;
+    let fastest = || matmul::choice(engine.dtype(), &products, &times);
     engine.set_matvec(asked.map_or_else(fastest, MatvecChoice::Asked));
     Ok(times)
 }

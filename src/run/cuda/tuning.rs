@@ -2,7 +2,7 @@
 //! the record with their effect.
 
 use super::kernels::Ahead;
-use super::multiply::Way;
+use super::matmul::Way;
 use base::error::{Error, Result};
 
 /// Early start of kernels: 0 or 1.

@@ -6,23 +6,22 @@ use std::time::Duration;
 
 use super::{CHECKS, Checked, Found, concluded};
 use crate::comm::EmulatedLink;
-use crate::cuda::choose::Product;
-use crate::cuda::clock::Tick;
 use crate::cuda::collective::Collective;
-use crate::cuda::engine::{Engine, Local, Programs, Setup, Stamps};
+use crate::cuda::engine::{Engine, Local, Programs, Setup};
 use crate::cuda::fp8;
 use crate::cuda::generation::Generation;
 use crate::cuda::kernels::matvec;
+use crate::cuda::matmul::{Product, TimedProduct};
 use crate::cuda::measure::read_bandwidth;
-use crate::cuda::multiply::{MatvecChoice, OwnProduct, matmul_shape};
-use crate::cuda::stopwatch::median_us;
+use crate::cuda::ranks::alive;
+use crate::cuda::timing::stopwatch::median_us;
+use crate::cuda::timing::{Stamps, Tick};
 use crate::cuda::tuning::Tuning;
-use crate::sample::Sampling;
 use base::error::Result;
 use base::statistics::median;
 use machine::driver::{DevicePtr, Gpu, Memory};
 use model::Model;
-use plan::{Architecture, DType, Phase, Tensor, Variant};
+use plan::{Architecture, DType, Phase, Tensor};
 use table::shared_gpu;
 
 const PROMPT: u32 = 16;
@@ -96,28 +95,16 @@ pub fn check(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Vec<Checked> {
 
 impl Bench<'_> {
     fn engine_of(&self, case: &Case) -> Result<Engine> {
+        let model = Model::resolve(self.model)?;
         let setup = Setup {
-            model: Model::resolve(self.model)?,
-            architecture: case.architecture.parse::<Architecture>()?,
-            weights: case.weights,
-            dtype: DType::Bf16,
-            tp: case.tp,
             seed: 1,
-            sampling: Sampling::Greedy,
-            sequences: 1,
             capacity: PROMPT + self.tokens,
             output_tokens: self.tokens,
             prefill: (1, PROMPT),
-            all_logits: false,
-            variant: Variant::default(),
             graph: case.graph,
-            shard_head: false,
-            comm_sms: 0,
-            collective: table::Collective::Nccl,
             tuning: Tuning { programmatic: case.programmatic, ..Tuning::default() },
-            matvec: MatvecChoice::usual(DType::Bf16),
             timeout: Duration::from_secs(60),
-            progress: Arc::default(),
+            ..Setup::new(model, case.architecture.parse::<Architecture>()?, case.weights, case.tp)?
         };
         let programs = Arc::new(Programs::new(&setup)?);
         let collective = match &case.link {
@@ -125,7 +112,7 @@ impl Bench<'_> {
             None => Collective::None,
         };
         let local = Local { ranks: 0..1, collective, one_shot: None };
-        Engine::new(self.gpu, &setup, programs, local, Arc::new(|| Ok(())), &mut |_| ())
+        Engine::new(self.gpu, &setup, programs, local, alive(None), &mut |_| ())
     }
 
     fn engine(&self) -> Result<&Engine> {
@@ -190,10 +177,10 @@ fn products(bench: &Bench<'_>) -> Result<(Found, String)> {
     let (mut worst, mut count, mut good) = (0.0f64, 0, true);
     for engine in [bench.engine()?, &fp8] {
         for product in engine.products()? {
-            for rows in [product.rows, many] {
+            for rows in [product.product.rows, many] {
                 if let Some(off) = off_by(engine, &product, rows)? {
                     // expansion rounds fp8 weights again, to bf16: at most 2^-9 each; 0.02 is a margin, not measured
-                    good &= off < if product.weight_format == DType::Fp8 { 0.02 } else { 0.01 };
+                    good &= off < if product.product.weights == DType::Fp8 { 0.02 } else { 0.01 };
                     (worst, count) = (worst.max(off), count + 1);
                 }
             }
@@ -209,10 +196,11 @@ fn products(bench: &Bench<'_>) -> Result<(Found, String)> {
 
 /// Largest difference between our kernel and cuBLASLt, relative to the largest result. Returns `None` if our
 /// kernel does not support this many rows.
-fn off_by(engine: &Engine, product: &Product, rows: u32) -> Result<Option<f64>> {
+fn off_by(engine: &Engine, product: &TimedProduct, rows: u32) -> Result<Option<f64>> {
     let gpu = engine.gpu();
-    let &Product { inputs, outputs, weight_format: format, logits, .. } = product;
     let all = gpu.info().multiprocessors;
+    let asked = Product { rows, multiprocessors: all, ..product.product };
+    let Product { inputs, outputs, weights: format, logits, .. } = asked;
     if rows > matvec::most_rows(format, inputs) {
         return Ok(None);
     }
@@ -225,32 +213,16 @@ fn off_by(engine: &Engine, product: &Product, rows: u32) -> Result<Option<f64>> 
     let size = u64::from(rows) * u64::from(outputs) * if logits { 4 } else { 2 };
     let (own, theirs) = (gpu.allocate(size, "a product")?, gpu.allocate(size, "a product")?);
     let weight = product.weights.first().copied().unwrap_or(DevicePtr(0));
-    let asked = OwnProduct {
-        rows,
-        inputs,
-        outputs,
-        weights: format,
-        logits,
-        multiprocessors: all,
-        x: from.ptr(),
-        weight,
-        out: own.ptr(),
-        next: None,
-    };
-    let (function, geometry, mut arguments) = asked.launch(engine.kernels().of(false))?;
-    engine.main().launch(&function, &geometry, &mut arguments)?;
-    let decode = &engine.programs().decode;
-    let shape = matmul_shape(decode, rows, [inputs, outputs], logits, None);
+    let kernels = engine.kernels().of(false);
+    asked.call(kernels, [from.ptr(), weight, own.ptr()], None)?.enqueue(engine.main())?;
+    let shape = asked.by_library(engine.dtype(), None);
     // must outlive the product
     let expanded = (format == DType::Fp8)
         .then(|| gpu.allocate(2 * u64::from(inputs) * u64::from(outputs), "an expanded weight"))
         .transpose()?;
     let theirs_weight = expanded.as_ref().map_or(weight, Memory::ptr);
     if expanded.is_some() {
-        let kernels = engine.kernels().of(false);
-        let (function, launch, mut arguments) =
-            fp8::expand(kernels, [weight, theirs_weight], [inputs, outputs], all)?;
-        engine.main().launch(&function, &launch, &mut arguments)?;
+        fp8::expand(kernels, [weight, theirs_weight], [inputs, outputs], all)?.enqueue(engine.main())?;
     }
     engine.blas().matmul(engine.main(), &shape, from.ptr(), theirs_weight, theirs.ptr())?;
     engine.wait_idle("a check of products")?;

@@ -1,7 +1,10 @@
-//! CUPTI function table, loaded once.
+//! CUPTI's functions, loaded once, and the parser of its activity records.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::mem::offset_of;
 use std::sync::OnceLock;
+
+use cudarc::cupti::sys;
 
 use base::error::{Error, Result};
 use machine::driver::functions::functions;
@@ -38,9 +41,10 @@ functions! {
     fn cuptiActivityPopExternalCorrelationId(kind: u32, last: *mut u64) -> u32;
 }
 
-pub(super) const NOT_INITIALIZED: u32 = 15;
-pub(super) const INSUFFICIENT_PRIVILEGES: u32 = 35;
-pub(super) const MULTIPLE_SUBSCRIBERS: u32 = 39;
+const NOT_INITIALIZED: u32 = sys::CUptiResult::CUPTI_ERROR_NOT_INITIALIZED as u32;
+const INSUFFICIENT_PRIVILEGES: u32 = sys::CUptiResult::CUPTI_ERROR_INSUFFICIENT_PRIVILEGES as u32;
+const MULTIPLE_SUBSCRIBERS: u32 =
+    sys::CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED as u32;
 
 /// Loads CUPTI once per process.
 pub(super) fn api() -> Result<&'static Api> {
@@ -94,4 +98,148 @@ impl Api {
             _ => Error::failed(message),
         })
     }
+}
+
+/// `CUpti_ActivityKind` values.
+pub(super) mod kind {
+    use cudarc::cupti::sys::CUpti_ActivityKind as Kind;
+
+    pub const MEMCPY: u32 = Kind::CUPTI_ACTIVITY_KIND_MEMCPY as u32;
+    pub const MEMSET: u32 = Kind::CUPTI_ACTIVITY_KIND_MEMSET as u32;
+    pub const DRIVER: u32 = Kind::CUPTI_ACTIVITY_KIND_DRIVER as u32;
+    pub const RUNTIME: u32 = Kind::CUPTI_ACTIVITY_KIND_RUNTIME as u32;
+    pub const CONCURRENT_KERNEL: u32 = Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL as u32;
+    pub const EXTERNAL_CORRELATION: u32 = Kind::CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION as u32;
+}
+
+/// Byte offsets of fields in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    start: usize,
+    end: usize,
+    device: usize,
+    stream: usize,
+    correlation: usize,
+    graph_node: usize,
+}
+
+macro_rules! layout {
+    ($record:ty) => {
+        Layout {
+            start: offset_of!($record, start),
+            end: offset_of!($record, end),
+            device: offset_of!($record, deviceId),
+            stream: offset_of!($record, streamId),
+            correlation: offset_of!($record, correlationId),
+            graph_node: offset_of!($record, graphNodeId),
+        }
+    };
+}
+
+// Newer CUPTI versions append fields; these are unchanged since CUDA 11.8.
+#[cfg(test)]
+pub(super) const KERNEL_10: Layout = layout!(sys::CUpti_ActivityKernel10);
+#[cfg(test)]
+pub(super) const MEMCPY_6: Layout = layout!(sys::CUpti_ActivityMemcpy6);
+pub(super) const KERNEL: Layout = layout!(sys::CUpti_ActivityKernel9);
+const KERNEL_NAME: usize = offset_of!(sys::CUpti_ActivityKernel9, name);
+pub(super) const MEMCPY: Layout = layout!(sys::CUpti_ActivityMemcpy5);
+const MEMSET: Layout = layout!(sys::CUpti_ActivityMemset4);
+const EXTERNAL_ID: usize = offset_of!(sys::CUpti_ActivityExternalCorrelation, externalId);
+const EXTERNAL_CORRELATION: usize = offset_of!(sys::CUpti_ActivityExternalCorrelation, correlationId);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActivityKind {
+    Kernel,
+    Copy,
+    Set,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Activity {
+    pub kind: ActivityKind,
+    /// Start on CUPTI's clock (ns); 0 if unknown.
+    pub start_ns: u64,
+    /// End on CUPTI's clock (ns).
+    pub end_ns: u64,
+    /// CUDA device index within this process.
+    pub device: u32,
+    pub stream: u32,
+    /// Correlation id of the launching call; shared by all kernels of a graph launch.
+    pub correlation: u32,
+    /// Node id in the executable graph; 0 for eager launches.
+    pub graph_node: u64,
+    /// Mangled kernel name; `None` for copies and memsets.
+    pub name: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    Activity(Activity),
+    /// External id pushed during a call.
+    External {
+        id: u64,
+        correlation: u32,
+    },
+    /// Any other record; requested only because external ids depend on it.
+    Other,
+}
+
+/// Parses the record at an address.
+///
+/// # Safety
+///
+/// `record` must point to a complete record written by CUPTI 11.8 or newer.
+pub(super) unsafe fn read(record: *const u8) -> Record {
+    // SAFETY: every record begins with its kind; the offsets below are within a record of that kind.
+    unsafe {
+        match number::<u32>(record, 0) {
+            kind::CONCURRENT_KERNEL => {
+                let name = number::<*const c_char>(record, KERNEL_NAME);
+                // SAFETY: CUPTI keeps names while the module is loaded.
+                let name =
+                    (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned());
+                Record::Activity(activity(record, ActivityKind::Kernel, &KERNEL, name))
+            }
+            kind::MEMCPY => Record::Activity(activity(record, ActivityKind::Copy, &MEMCPY, None)),
+            kind::MEMSET => Record::Activity(activity(record, ActivityKind::Set, &MEMSET, None)),
+            kind::EXTERNAL_CORRELATION => Record::External {
+                id: number(record, EXTERNAL_ID),
+                correlation: number(record, EXTERNAL_CORRELATION),
+            },
+            _ => Record::Other,
+        }
+    }
+}
+
+/// # Safety
+///
+/// Same as [`read`]; the layout must match the record's kind.
+unsafe fn activity(
+    record: *const u8,
+    kind: ActivityKind,
+    at: &Layout,
+    name: Option<String>,
+) -> Activity {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        Activity {
+            kind,
+            start_ns: number(record, at.start),
+            end_ns: number(record, at.end),
+            device: number(record, at.device),
+            stream: number(record, at.stream),
+            correlation: number(record, at.correlation),
+            graph_node: number(record, at.graph_node),
+            name,
+        }
+    }
+}
+
+/// # Safety
+///
+/// A `T` must exist at `offset` bytes from `record`; it may be unaligned.
+unsafe fn number<T: Copy>(record: *const u8, offset: usize) -> T {
+    // SAFETY: guaranteed by the caller.
+    unsafe { record.add(offset).cast::<T>().read_unaligned() }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::records::ActivityKind;
+use super::api::ActivityKind;
 use super::session::{Label, Recording, StepId};
 use crate::cuda::timing::{OperationTime, Skeleton};
 

@@ -7,19 +7,16 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `api` | the library and its functions |
-//! | `records` | parsing of activity records |
+//! | `api` | the library, its functions and the layout of its records |
 //! | `session` | recording on and off, buffers, callbacks |
 //! | `assemble` | records to one span per operation and step |
 
 mod api;
 mod assemble;
-mod records;
 mod session;
 #[cfg(test)]
 mod tests;
 
-pub use api::{check, version};
+pub use api::{Activity, ActivityKind, check, version};
 pub use assemble::{Assembled, OperationSpan, Report, assemble, settle};
-pub use records::{Activity, ActivityKind};
 pub use session::{Belongs, Label, Recording, Session, StepId, operation, step};

@@ -9,8 +9,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::Mutex;
 
-use super::api::{Api, api};
-use super::records::{self, Activity, Record, kind};
+use super::api::{Activity, Api, Record, api, kind, read};
 use crate::cuda::timing::{RoundTrip, Tie, Timeline};
 use base::error::{Error, Result};
 
@@ -322,7 +321,7 @@ unsafe extern "C" fn complete_buffer(
                 break;
             }
             // SAFETY: a complete record written by CUPTI.
-            match unsafe { records::read(record) } {
+            match unsafe { read(record) } {
                 Record::Activity(_) if state.activities.len() >= MOST => state.beyond += 1,
                 Record::Activity(activity) => state.activities.push(activity),
                 Record::External { id, correlation } => {

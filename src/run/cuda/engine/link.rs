@@ -5,13 +5,12 @@ use serde::Serialize;
 
 use super::Engine;
 use super::step::transfers;
-use crate::cuda::clock::Tick;
-use crate::cuda::collective::Collective;
+use crate::cuda::collective::{Collective, Transfer};
 use crate::cuda::launches::Call;
+use crate::cuda::program::StepSize;
 use crate::cuda::schedule::StreamId;
-use crate::cuda::size::StepSize;
-use crate::cuda::stopwatch::{LIMIT, median_us, rounds_us};
-use crate::cuda::transfer::Transfer;
+use crate::cuda::timing::Tick;
+use crate::cuda::timing::stopwatch::{LIMIT, median_us, rounds_us};
 use base::error::Result;
 use machine::driver::{DevicePtr, Memory, Stream};
 use plan::{Lane, Phase};
@@ -89,7 +88,7 @@ impl Engine {
         let gathered = self.gathered.as_ref().map(Memory::ptr);
         let mut collective = transfer.emulated(kernels, link, scratch.places(), gathered, whole)?;
         let mut chain = Vec::new();
-        for product in self.products()?.iter().filter(|product| !product.logits) {
+        for product in self.products()?.iter().filter(|product| !product.product.logits) {
             for weight in &product.weights {
                 chain.push(product.by_own_kernel(kernels, *weight)?);
             }
@@ -104,7 +103,12 @@ impl Engine {
 
     /// Latency of a graph (us) with `beside` on the communication stream and `times` repetitions of `calls`
     /// on the compute stream.
-    pub(super) fn graph_us(&self, beside: &mut [Call], calls: &mut [Call], times: usize) -> Result<f64> {
+    pub(in crate::cuda) fn graph_us(
+        &self,
+        beside: &mut [Call],
+        calls: &mut [Call],
+        times: usize,
+    ) -> Result<f64> {
         let (main, comm) = (self.main(), self.for_collectives());
         // libraries load kernels at the first launch, which a capture may forbid
         self.launch(comm, beside)?;

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::GenerateOptions;
 use crate::comm::nccl::Communicator;
 use crate::comm::{Exchange, Progress};
 use crate::cuda::blas;
 use crate::cuda::collective::Collective;
 use crate::cuda::kernels::geometry;
-use crate::cuda::multiply::MatvecChoice;
+use crate::cuda::matmul::MatvecChoice;
+use crate::cuda::memory::Sizes;
 use crate::cuda::one_shot::OneShot;
-use crate::cuda::program::Program;
-use crate::cuda::rank::Sizes;
-use crate::cuda::size::StepSize;
+use crate::cuda::program::{Program, StepSize};
 use crate::cuda::tuning::Tuning;
 use crate::sample::Sampling;
 use base::error::{Error, Result};
@@ -64,6 +64,35 @@ pub struct Setup {
     pub progress: Arc<Progress>,
 }
 
+impl Setup {
+    /// One greedily decoded sequence of one token, with random weights of seed 0.
+    pub fn new(model: Model, architecture: Architecture, weights: DType, tp: u32) -> Result<Self> {
+        Ok(Self {
+            model,
+            architecture,
+            weights,
+            dtype: weights.activations(),
+            tp,
+            seed: 0,
+            sampling: Sampling::Greedy,
+            sequences: 1,
+            capacity: 1,
+            output_tokens: 1,
+            prefill: (1, 1),
+            all_logits: false,
+            variant: Variant::default(),
+            graph: true,
+            shard_head: false,
+            comm_sms: 0,
+            collective: Asked::Nccl,
+            tuning: Tuning::of_process()?,
+            matvec: MatvecChoice::usual(weights),
+            timeout: GenerateOptions::default().timeout,
+            progress: Arc::default(),
+        })
+    }
+}
+
 /// Local ranks of an engine and their collectives.
 #[derive(Debug)]
 pub struct Local {
@@ -72,6 +101,14 @@ pub struct Local {
     pub collective: Collective,
     /// All-reduce of decode steps instead of `collective`, if requested.
     pub one_shot: Option<Arc<OneShot>>,
+}
+
+impl Local {
+    /// All `tp` ranks of an engine on one GPU.
+    pub fn on_one_gpu(tp: u32) -> Self {
+        let collective = if tp == 1 { Collective::None } else { Collective::Loopback };
+        Self { ranks: 0..tp, collective, one_shot: None }
+    }
 }
 
 #[derive(Clone, Debug)]

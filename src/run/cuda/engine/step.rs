@@ -4,19 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::setup::{can_overlap, taken};
-use super::stamps::Stamps;
 use super::{Engine, PhaseState};
-use crate::cuda::collective::Collective;
+use crate::cuda::collective::{Collective, Transfer};
 use crate::cuda::cupti;
 use crate::cuda::kernels::Source;
 use crate::cuda::launches::{Binder, Call};
-use crate::cuda::multiply::MatvecChoice;
-use crate::cuda::program::Program;
-use crate::cuda::rank::Activations;
+use crate::cuda::matmul::MatvecChoice;
+use crate::cuda::memory::Activations;
+use crate::cuda::program::{Program, StepSize};
 use crate::cuda::schedule::{Item, Schedule};
-use crate::cuda::size::StepSize;
-use crate::cuda::timing::Marks;
-use crate::cuda::transfer::Transfer;
+use crate::cuda::timing::{Marks, Stamps};
 use crate::recorder::range;
 use base::error::{Error, Result};
 use machine::driver::{Event, Graph, GraphExec, Memory, Stream};
@@ -122,7 +119,7 @@ impl Engine {
 
     /// Calls of every local rank and operation of a step, with products as `matvec` selects. Compiles kernels
     /// and selects algorithms on the way.
-    pub(super) fn bind(
+    pub(in crate::cuda) fn bind(
         &self,
         kernels: Source<'_>,
         phase: Phase,
@@ -136,7 +133,7 @@ impl Engine {
         for (rank, activations) in self.ranks.iter().zip(&state.activations) {
             let tokens = match phase {
                 Phase::Prefill => self.prompt.ptr(),
-                Phase::Decode => rank.state.tokens().ptr(),
+                Phase::Decode => rank.state.tokens.ptr(),
             };
             let binder = Binder {
                 kernels,
@@ -200,10 +197,10 @@ impl Engine {
                 let before = follows.get(&(rank as u32, operation as u32));
                 let own = before
                     .and_then(|before| calls[*before as usize].last())
-                    .is_some_and(|before| matches!(before, Call::Kernel { .. }));
+                    .is_some_and(|before| matches!(before, Call::Kernel(_)));
                 for (at, call) in calls[operation].iter_mut().enumerate() {
-                    if let Call::Kernel { launch, .. } = call {
-                        launch.programmatic &= at > 0 || own;
+                    if let Call::Kernel(kernel) = call {
+                        kernel.launch.programmatic &= at > 0 || own;
                     }
                 }
             }
@@ -250,7 +247,7 @@ impl Engine {
         taken(&self.setup, &self.collective, rows)
     }
 
-    pub(super) fn state(&self, phase: Phase) -> &PhaseState {
+    pub(in crate::cuda) fn state(&self, phase: Phase) -> &PhaseState {
         match phase {
             Phase::Prefill => &self.prefill,
             Phase::Decode => &self.decode,
@@ -366,9 +363,7 @@ impl Engine {
     pub(in crate::cuda) fn launch(&self, stream: &Stream, calls: &mut [Call]) -> Result<()> {
         for call in calls {
             match call {
-                Call::Kernel { function, launch, arguments } => {
-                    stream.launch(function, launch, arguments)?;
-                }
+                Call::Kernel(kernel) => kernel.enqueue(stream)?,
                 Call::MatMul { shape, x, w, out } => self.blas.matmul(stream, shape, *x, *w, *out)?,
                 Call::Exchange { .. } if self.without_peers.get() => {}
                 Call::Exchange { exchange, send, receive, count, bytes } => {

@@ -5,18 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use super::Context;
-use super::events::wait_for;
-use super::ranks::{RankTimes, StepTimes, settled};
-use crate::cuda::around::Around;
-use crate::cuda::cupti::{self, Label, OperationSpan, Session, StepId, assemble};
-use crate::cuda::engine::Timing;
-use crate::cuda::generation::step_ends;
+use super::{Context, RankTimes, StepTimes, settled};
+use crate::cuda::cupti::{Label, OperationSpan, Session, StepId, assemble};
+use crate::cuda::generation::{Generation, Purpose};
 use crate::cuda::timing::Skeleton;
+use crate::cuda::timing::collectives::Around;
 use crate::measure::Times;
-use crate::recorder::range;
 use base::error::Result;
-use machine::driver::Event;
 use plan::Phase;
 
 /// Times one generation. On rank 0 of a multi-threaded run the result contains the steps of all ranks, which
@@ -33,44 +28,16 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     // no rank captures before recording is on
     context.barrier()?;
     let around = context.events.then(|| Around::of(engine)).flatten();
-    let marks = around.as_ref().map(Around::marks);
-    let mut prefill = engine.prefill_step(0, spec.batch, spec.prompt_tokens, Timing::default())?;
-    let timing = Timing { marks, stamps: None };
-    let mut decode = (steps > 0).then(|| engine.decode_step(timing)).transpose()?;
-    let ends: Vec<Event> = (0..=steps).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
-    let started = engine.gpu().event(true)?;
+    let mut generation =
+        Generation::timed(engine, context.sizes(), Purpose::Recorded, [None; 2], around)?;
     context.prepare()?;
     let begun = clock.now();
-    engine.main().record(&started)?;
-    {
-        let _range = range("prefill, recorded");
-        let _step = cupti::step(StepId(0));
-        engine.run(&mut prefill)?;
-        engine.main().record(&ends[0])?;
-    }
-    if let Some(decode) = &mut decode {
-        for step in 0..steps {
-            // stay only a few steps ahead: CUPTI keeps records in flight in GPU memory
-            if step > 16 {
-                wait_for(engine, &ends[step - 16], || {
-                    format!("recorded decode step {step} of {steps}")
-                })?;
-            }
-            let _range = range("decode step, recorded");
-            let _step = cupti::step(StepId(step as u32 + 1));
-            engine.run(decode)?;
-            engine.main().record(&ends[step + 1])?;
-        }
-    }
-    wait_for(engine, &ends[steps], || "a recorded generation".into())?;
+    let times = generation.run(engine, "timing operations", false, &mut |_| ())?;
     let duration_ns = clock.now() - begun;
-    let times = step_ends(&started, &ends)?;
     // all ranks must finish before recording stops
     context.barrier()?;
     let mut of_rank = RankTimes { rank: context.rank(), duration_ns, ..RankTimes::default() };
-    if let (Some(around), Some(decode)) = (&around, &decode) {
-        of_rank.by_events = around.read(decode)?;
-    }
+    of_rank.by_events = generation.collectives()?;
     if let Some(session) = session {
         let recording = session.finish(move || clock.now())?;
         of_rank.uncertainty_ns = recording.timeline.uncertainty_ns();
@@ -81,9 +48,10 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
         };
         let programs = engine.programs();
         let expected = |id: StepId| {
+            let (prefill, decode) = generation.steps();
             let (step, program) = match id {
-                StepId(0) => (Some(&prefill), &programs.prefill),
-                _ => (decode.as_ref(), &programs.decode),
+                StepId(0) => (Some(prefill), &programs.prefill),
+                _ => (decode, &programs.decode),
             };
             let Some(step) = step else { return Vec::new() };
             // rank 0 has rows whenever any rank has

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use super::Context;
-use super::ranks::{RankTimes, StepTimes, settled};
+use super::{Context, RankTimes, StepTimes, settled};
 use crate::cuda::cupti::OperationSpan;
 use crate::cuda::engine::{Engine, Step, Timing};
 use crate::cuda::generation::{ns, step_ends};

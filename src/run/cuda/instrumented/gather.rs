@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::ranks::{RankTimes, StepTimes};
-use super::{Context, Traced};
+use super::{Context, RankTimes, StepTimes, Traced};
+use crate::cuda::timing::collectives;
 use crate::cuda::timing::{Tie, rank_tie};
-use crate::cuda::{around, cupti, threads};
+use crate::cuda::{cupti, ranks};
 use crate::measure::{self, Times};
 use base::error::Result;
 use base::statistics::median;
@@ -39,7 +39,7 @@ pub(super) fn gather(
     (times, of_rank): (Times, RankTimes),
     offsets: &[Tie],
 ) -> Result<Option<Traced>> {
-    let Some(all) = threads::gather(context.peers, "timings", (times, of_rank))? else {
+    let Some(all) = ranks::gather(context.peers, "timings", (times, of_rank))? else {
         return Ok(None);
     };
     let (times, mut ranks): (Vec<Times>, Vec<RankTimes>) = all.into_iter().unzip();
@@ -140,7 +140,7 @@ fn both(ranks: &[RankTimes]) -> Vec<Vec<Both>> {
         let steps = ranks.iter().flat_map(|of| &of.steps);
         let steps = steps.filter(|step| step.phase == Phase::Decode && step.rank == rank.rank);
         let last = steps.max_by_key(|step| step.step);
-        let both = |took: &around::Took| {
+        let both = |took: &collectives::Took| {
             let [_, start, end] = (*last?.operations.get(took.operation as usize)?)?;
             let by_recorder = (end - start) as f64 / 1e3;
             Some(Both { operation: took.operation, by_events: took.us, by_recorder })
@@ -165,7 +165,7 @@ fn environment(context: &Context<'_>, name: &str, ranks: &[RankTimes], offsets: 
             "largest_difference_us": found.iter().map(|both| off(both).abs()).fold(0.0, f64::max),
         })
     };
-    let collectives = around::alike(context.engine, &both(ranks), |both| both.operation, compared);
+    let collectives = collectives::alike(context.engine, &both(ranks), |both| both.operation, compared);
     Environment::from([
         ("recorder".into(), json!(name)),
         ("cupti".into(), json!(cupti)),

@@ -1,41 +1,29 @@
 //! Operation times from stamps written by the kernels: one replay times a whole step on one clock.
 
-use super::Context;
-use super::events::wait_for;
-use super::ranks::{RankTimes, StepTimes, settled};
-use crate::cuda::around::Around;
-use crate::cuda::clock::Tick;
+use super::{Context, RankTimes, StepTimes, settled};
 use crate::cuda::cupti::OperationSpan;
-use crate::cuda::engine::{Stamps, Step, Timing};
-use crate::cuda::generation::step_ends;
+use crate::cuda::engine::Step;
+use crate::cuda::generation::{Generation, Purpose};
 use crate::cuda::program::Program;
-use crate::cuda::timing::{RoundTrip, Skeleton, Tie, Timeline};
+use crate::cuda::timing::collectives::Around;
+use crate::cuda::timing::{RoundTrip, Skeleton, Stamps, Tick, Tie, Timeline};
 use crate::measure::Times;
-use crate::recorder::range;
 use base::error::{Error, Result};
-use machine::driver::Event;
 use plan::Phase;
 
 /// Clock readings; the fastest ties the GPU's clock to the host's.
 const LOOKS: usize = 32;
 
-/// Decode steps enqueued ahead of the one being waited for.
-const AHEAD: usize = 64;
-
 /// Times one generation of this rank; `tick` is the resolution of its GPU's clock.
 pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes)> {
-    let (engine, spec) = (context.engine, context.spec);
+    let engine = context.engine;
     let (programs, steps) = (engine.programs(), context.steps());
     let room =
         |program: &Program, steps| Stamps::new(engine.gpu(), program.plan.operations.len(), steps);
     let (of_prefill, of_decode) = (room(&programs.prefill, 1)?, room(&programs.decode, steps)?);
     let around = context.events.then(|| Around::of(engine)).flatten();
-    let stamped = Timing { stamps: Some(&of_prefill), marks: None };
-    let mut prefill = engine.prefill_step(0, spec.batch, spec.prompt_tokens, stamped)?;
-    let stamped = Timing { stamps: Some(&of_decode), marks: around.as_ref().map(Around::marks) };
-    let mut decode = (steps > 0).then(|| engine.decode_step(stamped)).transpose()?;
-    let ends: Vec<Event> = (0..=steps).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
-    let started = engine.gpu().event(true)?;
+    let stamps = [Some(&of_prefill), Some(&of_decode)];
+    let mut generation = Generation::timed(engine, context.sizes(), Purpose::Stamped, stamps, around)?;
     let stamp_us = of_prefill.cost_us(engine.gpu(), engine.kernels(), engine.main())?;
 
     context.prepare()?;
@@ -44,25 +32,7 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
         stamps.reset(engine.main())?;
     }
     context.barrier()?;
-    engine.main().record(&started)?;
-    {
-        let _range = range("prefill, stamped");
-        engine.run(&mut prefill)?;
-        engine.main().record(&ends[0])?;
-    }
-    if let Some(decode) = &mut decode {
-        for step in 0..steps {
-            if step > AHEAD {
-                wait_for(engine, &ends[step - AHEAD], || {
-                    format!("stamped decode step {step} of {steps}")
-                })?;
-            }
-            let _range = range("decode step, stamped");
-            engine.run(decode)?;
-            engine.main().record(&ends[step + 1])?;
-        }
-    }
-    wait_for(engine, &ends[steps], || "a stamped generation".into())?;
+    let generated = generation.run(engine, "timing operations", false, &mut |_| ())?;
     let mut found = vec![(Phase::Prefill, 0, of_prefill.step(0)?)];
     for step in 0..steps {
         found.push((Phase::Decode, step as u32, of_decode.step(step)?));
@@ -82,14 +52,12 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
         stamp_us,
         ..RankTimes::default()
     };
-    if let (Some(around), Some(decode)) = (&around, &decode) {
-        of_rank.by_events = around.read(decode)?;
-    }
+    of_rank.by_events = generation.collectives()?;
     let skeletons = [&programs.prefill, &programs.decode].map(|program| Skeleton::of(&program.plan));
     for (phase, step, times) in found {
         let (skeleton, launched) = match phase {
-            Phase::Prefill => (&skeletons[0], Some(&prefill)),
-            Phase::Decode => (&skeletons[1], decode.as_ref()),
+            Phase::Prefill => (&skeletons[0], Some(generation.steps().0)),
+            Phase::Decode => (&skeletons[1], generation.steps().1),
         };
         silent(launched, &times)?;
         // GPU clock within a step, host clock for its start
@@ -102,7 +70,7 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
         let start_ns = host(start);
         of_rank.steps.push(StepTimes { rank, phase, step, start_ns, length_ns, operations });
     }
-    Ok((step_ends(&started, &ends)?, of_rank))
+    Ok((generated, of_rank))
 }
 
 /// Returns an error if a launched operation wrote no stamp.

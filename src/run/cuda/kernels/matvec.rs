@@ -121,8 +121,8 @@ impl NextProduct {
     pub fn append(next: Option<Self>, arguments: &mut Arguments) {
         let Self { weight, start } =
             next.unwrap_or(Self { weight: DevicePtr(0), start: Start::default() });
-        arguments.pointer(weight).u32(start.outputs).u32(start.blocks);
-        arguments.u32(start.pitch).u32(start.rows).u32(start.bytes);
+        arguments.push(weight).push(start.outputs).push(start.blocks);
+        arguments.push(start.pitch).push(start.rows).push(start.bytes);
     }
 }
 

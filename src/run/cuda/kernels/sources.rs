@@ -4,7 +4,7 @@ use base::error::{Error, Result};
 
 /// A `.cu` file, compiled on its own.
 #[derive(Debug)]
-pub(super) struct Unit {
+pub struct Unit {
     pub name: &'static str,
     pub source: &'static str,
     /// Kernels defined with `KERNEL` or `BOUNDED_KERNEL`.
@@ -15,7 +15,7 @@ pub(super) struct Unit {
 
 /// Model option that a unit is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Constant {
+pub enum Constant {
     HeadDim,
     /// Query heads per KV head.
     Group,
@@ -32,7 +32,7 @@ macro_rules! unit {
     };
 }
 
-pub(super) const UNITS: &[Unit] = &[
+pub const UNITS: &[Unit] = &[
     unit!("embed.cu", ["embed", "select_last"], []),
     unit!("norm.cu", ["rms_norm", "add_norm", "join_norm"], []),
     unit!("elementwise.cu", ["add", "add_mean", "join", "mean_share", "silu_mul"], []),
@@ -61,7 +61,7 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("stamp.cu", ["stamp", "keep_stamps"], []),
 ];
 
-pub(super) const HEADERS: &[(&str, &str)] = &[
+pub const HEADERS: &[(&str, &str)] = &[
     ("number.cuh", include_str!("../../../../kernels/number.cuh")),
     ("block.cuh", include_str!("../../../../kernels/block.cuh")),
     ("join.cuh", include_str!("../../../../kernels/join.cuh")),
@@ -74,7 +74,7 @@ pub(super) const HEADERS: &[(&str, &str)] = &[
     ("weight.cuh", include_str!("../../../../kernels/weight.cuh")),
 ];
 
-pub(super) fn unit_of(kernel: &str) -> Result<&'static Unit> {
+pub fn unit_of(kernel: &str) -> Result<&'static Unit> {
     UNITS
         .iter()
         .find(|unit| unit.kernels.contains(&kernel))

@@ -1,11 +1,48 @@
-//! Clock synchronization: from a rank's events to its host's CLOCK_MONOTONIC, and from there to rank 0's
-//! host.
+//! Clocks: the resolution of `%globaltimer`, on which emulated collectives wait and from which kernels take time stamps;
+//! and synchronization of a rank's events with its host's CLOCK_MONOTONIC, and of that with rank 0's host.
 //!
-//! CUDA only reports the time between two events (f32 ms). So a rank records an event, waits for it, and
-//! reads the host clock before and after: the event is in between. The shortest of many round trips is the
-//! most precise. A second measurement at the end gives the drift between device and host clock.
+//! CUDA only reports the time between two events (f32 ms). So a rank records an event, waits for it, and reads the host clock
+//! before and after: the event is in between. The shortest of many round trips is the most precise. A second measurement at the
+//! end gives the drift between device and host clock.
+
+use std::time::Duration;
+
+use serde::Serialize;
 
 use crate::comm::PingPong;
+use base::error::Result;
+use base::statistics::median;
+use machine::driver::{Function, Gpu, Launch, Stream, arguments};
+
+const TICKS: u32 = 64;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Tick {
+    /// Median tick (ns).
+    pub ns: f64,
+    /// Longest tick (ns).
+    pub longest_ns: f64,
+}
+
+impl Tick {
+    /// Measures the clock on `stream` with the `clock_probe` kernel of `kernels/measure.cu`.
+    pub fn measure(gpu: &Gpu, stream: &Stream, kernel: &Function) -> Result<Self> {
+        let out = gpu.allocate(8 * u64::from(TICKS), "the ticks of a clock")?;
+        stream.launch(kernel, &Launch::flat(1, 1), &mut arguments![out.ptr(), TICKS])?;
+        stream.synchronize_within(LIMIT)?;
+        let mut times = vec![0u64; TICKS as usize];
+        out.download(0, bytemuck::cast_slice_mut(&mut times))?;
+        Ok(Self::of(&times))
+    }
+
+    fn of(times: &[u64]) -> Self {
+        let steps: Vec<f64> =
+            times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect();
+        Self { ns: median(&steps).unwrap_or(0.0), longest_ns: steps.iter().copied().fold(0.0, f64::max) }
+    }
+}
 
 /// Host clock (ns) before an event was recorded and after it completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,4 +124,15 @@ pub fn rank_tie(answers: &[PingPong]) -> Option<Tie> {
         Tie { at_ns: here.at_ns - a.theirs, uncertainty_ns: here.uncertainty_ns }
     };
     answers.iter().map(offset).min_by_key(|tie| tie.uncertainty_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_the_usual_step() {
+        assert_eq!(Tick::of(&[0, 1024, 2048, 3072, 9216]), Tick { ns: 1024.0, longest_ns: 6144.0 });
+        assert_eq!(Tick::of(&[5]), Tick { ns: 0.0, longest_ns: 0.0 });
+    }
 }

@@ -1,20 +1,20 @@
-//! GPU memory of one rank: weights, KV cache, step state, activations and scratch.
+//! GPU memory of one rank: weights, KV cache, step state, activations and scratch; and its estimate without a GPU.
 //!
-//! Ranks on one device share tensors that are not split (norms, embedding, head). A tied head shares the
-//! embedding's memory.
+//! Ranks on one device share tensors that are not split (norms, embedding, head). A tied head shares the embedding's memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::fp8;
-use super::kernels::{attention, geometry};
-use super::program::Program;
-use super::size::StepSize;
+use crate::cuda::blas::WORKSPACE_BYTES;
+use crate::cuda::fp8;
+use crate::cuda::kernels::geometry;
+use crate::cuda::program::{Program, StepSize};
 use crate::sample::Sampling;
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Gpu, Memory};
 use machine::hardware::MemoryNeed;
-use plan::{DType, ModelShape, Plan, Tensor, Weight};
+use plan::{DType, Lowering, ModelShape, Phase, Plan, Precision, Tensor, Weight};
+use table::Spec;
 
 /// Sizes that do not follow from the plans.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ impl Sizes {
 
     pub fn splits(&self, shape: &ModelShape) -> u32 {
         let kv_heads = shape.kv_heads / self.tp;
-        attention::splits(self.batch, kv_heads, self.capacity, self.multiprocessors)
+        geometry::splits(self.batch, kv_heads, self.capacity, self.multiprocessors)
     }
 
     /// Size of decode attention's partial sums (bytes).
@@ -171,15 +171,21 @@ impl Weights {
 /// captured step can be replayed.
 #[derive(Debug)]
 pub(super) struct State {
-    tokens: Memory,
-    positions: Memory,
-    steps: Memory,
-    history: Memory,
-    not_finite: Memory,
-    best_value: Memory,
-    best_index: Memory,
+    /// Tokens of the next step: `[batch]`.
+    pub tokens: Memory,
+    /// Number of tokens in the KV cache per sequence: `[batch]`.
+    pub positions: Memory,
+    /// Number of generated tokens per sequence: `[batch]`.
+    pub steps: Memory,
+    /// Generated tokens: `[output tokens, batch]`.
+    pub history: Memory,
+    /// Count of infinite or NaN logits in greedy sampling, as one number.
+    pub not_finite: Memory,
+    /// Highest logit of each vocabulary part, and its index.
+    pub best_value: Memory,
+    pub best_index: Memory,
     /// Scratch for random sampling among many candidates; else empty.
-    sorted: Memory,
+    pub sorted: Memory,
     /// Vocabulary parts for the search of the highest logit.
     pub parts: u32,
 }
@@ -207,40 +213,6 @@ impl State {
             sorted: gpu.allocate(sorted, "sampling among many tokens")?,
             parts,
         })
-    }
-
-    /// Tokens of the next step: `[batch]`.
-    pub fn tokens(&self) -> &Memory {
-        &self.tokens
-    }
-
-    /// Number of tokens in the KV cache per sequence: `[batch]`.
-    pub fn positions(&self) -> &Memory {
-        &self.positions
-    }
-
-    /// Number of generated tokens per sequence: `[batch]`.
-    pub fn steps(&self) -> &Memory {
-        &self.steps
-    }
-
-    /// Generated tokens: `[output tokens, batch]`.
-    pub fn history(&self) -> &Memory {
-        &self.history
-    }
-
-    /// Count of infinite or NaN logits in greedy sampling, as one number.
-    pub fn not_finite(&self) -> &Memory {
-        &self.not_finite
-    }
-
-    /// Highest logit of each vocabulary part, and its index.
-    pub fn best(&self) -> (DevicePtr, DevicePtr) {
-        (self.best_value.ptr(), self.best_index.ptr())
-    }
-
-    pub fn sorted(&self) -> DevicePtr {
-        self.sorted.ptr()
     }
 }
 
@@ -322,5 +294,70 @@ impl Activations {
 
     pub fn memory(&self, index: usize) -> &Memory {
         &self.buffers[index]
+    }
+}
+
+/// Memory of one rank on a GPU with `multiprocessors` SMs: weights, KV cache, activations of both phases,
+/// attention scratch and the cuBLASLt workspace (bytes). Returns an input error if TP does not divide the
+/// model.
+pub fn memory_need(spec: &Spec, shape: &ModelShape, multiprocessors: u32) -> Result<MemoryNeed> {
+    let precision = Precision::gpu(spec.dtype);
+    let lowering = Lowering { shard_head: spec.shard_head, ..Program::lowering(false) };
+    let program = |phase| Program::new(&spec.plan(shape, phase, precision, lowering), 0);
+    let sizes = Sizes {
+        dtype: precision.activations,
+        tp: spec.tp,
+        batch: spec.batch,
+        capacity: spec.prompt_tokens.saturating_add(spec.output_tokens),
+        output_tokens: spec.output_tokens,
+        prefill: (spec.batch, spec.prompt_tokens),
+        sampling: Sampling::Greedy,
+        multiprocessors,
+    };
+    let (prefill, decode) = (program(Phase::Prefill)?, program(Phase::Decode)?);
+    Ok(sizes.need(shape, &prefill, &decode, 1, WORKSPACE_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::testing::{shape_70b, spec};
+    use plan::DType;
+
+    #[test]
+    fn a_shard_of_70b_needs_an_eighth_of_its_layers_and_the_whole_embedding() {
+        let spec = Spec { tp: 8, dtype: DType::Bf16, batch: 16, ..spec("ladder", "llama-3-70b") };
+        let need = memory_need(&spec, &shape_70b(), 132).unwrap();
+        let (h, v) = (8192_u64, 128_256_u64);
+        let layer = h * h + 2 * h * 1024 + h * h + 3 * h * 28672;
+        assert_eq!(need.weights, 2 * (80 * (layer / 8 + 2 * h) + 2 * v * h + h));
+        let tokens = 16 * u64::from(spec.prompt_tokens + spec.output_tokens);
+        assert_eq!(need.kv, 2 * 80 * 128 * 2 * tokens);
+        assert!(need.workspace > WORKSPACE_BYTES, "attention's partial sums and the table of angles");
+        assert!(need.fits(80_000_000_000), "{}", need.arithmetic());
+        // a sharded head is an eighth of it, beside room for the other ranks' logits
+        let sharded = memory_need(&Spec { shard_head: true, ..spec }, &shape_70b(), 132).unwrap();
+        assert_eq!(need.weights - sharded.weights, 2 * v * h / 8 * 7);
+        assert_eq!(sharded.workspace - need.workspace, 4 * 16 * v);
+    }
+
+    #[test]
+    fn fp8_needs_a_byte_a_number_a_scale_an_output_and_room_to_expand_the_largest_weight() {
+        let wide = Spec { tp: 8, dtype: DType::Bf16, batch: 16, ..spec("ladder", "llama-3-70b") };
+        let spec = Spec { dtype: DType::Fp8, ..wide.clone() };
+        let [need, wide] = [&spec, &wide].map(|spec| memory_need(spec, &shape_70b(), 132).unwrap());
+        let (h, v) = (8192_u64, 128_256_u64);
+        let numbers = (h * h + 2 * h * 1024 + h * h + 3 * h * 28672) / 8;
+        let outputs = (h + 2 * 1024 + 2 * 28672) / 8 + 2 * h;
+        let layer = numbers + 4 * outputs + 2 * 2 * h;
+        // the head like other linear layers; embedding and norms in bf16
+        assert_eq!(need.weights, 80 * layer + (v * h + 4 * v) + 2 * v * h + 2 * h);
+        assert_eq!((need.kv, need.activations), (wide.kv, wide.activations));
+        // gate and up of a prefill; of decode's 16 rows and the head's none is expanded
+        assert_eq!(need.workspace - wide.workspace, 2 * h * 2 * 28672 / 8);
+        // the head that is the embedding stays as it is
+        let tied = ModelShape { tied_embeddings: true, ..shape_70b() };
+        let need = memory_need(&spec, &tied, 132).unwrap();
+        assert_eq!(need.weights, 80 * layer + 2 * v * h + 2 * h);
     }
 }

@@ -1,9 +1,9 @@
 //! CUDA events around the collectives that run on their own stream, in every timed step.
 //!
-//! The events never sit between kernels that overlap, and no stream waits for the event after a collective.
-//! The event before a collective does delay it, so a run first measures a step with and without events
-//! ([`choose`]) and drops them from its samples if the difference is visible. Collectives chained onto the
-//! compute stream get no events, which would prevent the next kernel from starting early.
+//! The events never sit between kernels that overlap, and no stream waits for the event after a collective. The event before a
+//! collective does delay it, so a run first measures a step with and without events ([`choose`]) and drops them from its samples
+//! if the difference is visible. Collectives chained onto the compute stream get no events, which would prevent the next kernel
+//! from starting early.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,12 +11,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::engine::{Engine, Step};
-use super::generation::ns;
-use super::schedule::Schedule;
-use super::size::StepSize;
-use super::timing::{Marks, Parts};
 use crate::comm::Peers;
+use crate::cuda::engine::{Engine, Step};
+use crate::cuda::generation::ns;
+use crate::cuda::program::StepSize;
+use crate::cuda::ranks::broadcast;
+use crate::cuda::schedule::Schedule;
+use crate::cuda::timing::{Marks, Parts};
 use base::error::{Error, Result};
 use base::statistics::median;
 use machine::driver::Event;
@@ -31,7 +32,7 @@ const STEPS: u32 = 4;
 
 /// Duration of one collective of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Took {
+pub(in crate::cuda) struct Took {
     /// Index in the plan.
     pub operation: u32,
     /// Time between the events before and after the collective (us).
@@ -39,7 +40,7 @@ pub(super) struct Took {
 }
 
 #[derive(Debug)]
-pub(super) struct Around {
+pub(in crate::cuda) struct Around {
     parts: Parts,
     marks: Marks,
 }
@@ -78,7 +79,7 @@ impl Around {
 
 /// Decision whether samples include the events, with the measurements behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Choice {
+pub(in crate::cuda) struct Choice {
     pub in_samples: bool,
     /// Decode step latency without and with events (us).
     pub step_us: [f64; 2],
@@ -92,7 +93,7 @@ impl Choice {
 
 /// Times decode steps with and without events in turn; rank 0 decides for all ranks. Discards generated
 /// tokens.
-pub(super) fn choose(
+pub(in crate::cuda) fn choose(
     engine: &Engine,
     peers: Option<&Arc<Peers>>,
     mut steps: [&mut Step; 2],
@@ -117,11 +118,7 @@ pub(super) fn choose(
         }
     }
     let own = Choice::of(us.map(|us| median(&us).unwrap_or_default()));
-    let Some(peers) = peers else { return Ok(own) };
-    let unreadable =
-        |error: serde_json::Error| Error::failed(format!("rank 0's choice of events: {error}"));
-    let of_first = peers.broadcast(serde_json::to_vec(&own).map_err(unreadable)?)?;
-    serde_json::from_slice(&of_first).map_err(unreadable)
+    broadcast(peers, "choice of events", own)
 }
 
 /// Grouping key for collectives: operation kind and message size in bytes.
@@ -135,7 +132,7 @@ fn like(engine: &Engine, operation: u32) -> Like {
 
 /// Groups collectives of the same kind and message size for the record. Each group has its count per step and
 /// `of` applied to its members in `all` (one list per step).
-pub(super) fn alike<T>(
+pub(in crate::cuda) fn alike<T>(
     engine: &Engine,
     all: &[Vec<T>],
     operation: impl Fn(&T) -> u32,
@@ -156,7 +153,11 @@ pub(super) fn alike<T>(
 }
 
 /// Record entry with this rank's event timings of the collectives in each sample's last decode step.
-pub(super) fn environment(engine: &Engine, choice: Option<Choice>, samples: &[Vec<Took>]) -> Value {
+pub(in crate::cuda) fn environment(
+    engine: &Engine,
+    choice: Option<Choice>,
+    samples: &[Vec<Took>],
+) -> Value {
     let Some(choice) = choice else {
         let plan = &engine.programs().decode.plan;
         let any = plan.operations.iter().any(|operation| operation.kind.is_collective());

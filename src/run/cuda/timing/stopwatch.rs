@@ -1,5 +1,4 @@
-//! Timing of products, identical for our kernels and cuBLASLt's algorithms so that the results are
-//! comparable.
+//! Timing of products, identical for our kernels and cuBLASLt's algorithms so that the results are comparable.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use machine::driver::{DevicePtr, Gpu, Stream};
 
 /// Latency ratio below which an alternative replaces the default. Prevents noise from changing results
 /// between runs.
-pub(super) const CLEARLY: f64 = 0.98;
+pub(in crate::cuda) const CLEARLY: f64 = 0.98;
 
 /// Timed rounds; the median counts.
 const ROUNDS: usize = 5;
@@ -18,10 +17,10 @@ const ROUNDS: usize = 5;
 const LEAST_PRODUCTS: usize = 8;
 
 /// Timeout of one round.
-pub(super) const LIMIT: Duration = Duration::from_secs(30);
+pub(in crate::cuda) const LIMIT: Duration = Duration::from_secs(30);
 
 /// Median latency (us) of the work `one` enqueues on `stream`, alternating between weights like layers do.
-pub(super) fn median_us(
+pub(in crate::cuda) fn median_us(
     gpu: &Gpu,
     stream: &Stream,
     weights: &[DevicePtr],
@@ -41,7 +40,7 @@ fn majority(rounds: &[f64]) -> Option<f64> {
 
 /// Median latency (us) of the work `one` enqueues on `stream`, `each` times per round; `one` receives the
 /// index. Stops as soon as the median is certain, so no other rank may depend on the number of rounds.
-pub(super) fn rounds_us(
+pub(in crate::cuda) fn rounds_us(
     gpu: &Gpu,
     stream: &Stream,
     each: usize,
@@ -52,7 +51,7 @@ pub(super) fn rounds_us(
 
 /// Median latency (us) of the collective `one` enqueues on `stream`. Always runs all rounds, so that no rank
 /// waits for another forever.
-pub(super) fn collective_us(
+pub(in crate::cuda) fn collective_us(
     gpu: &Gpu,
     stream: &Stream,
     mut one: impl FnMut() -> Result<()>,

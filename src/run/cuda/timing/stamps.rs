@@ -1,15 +1,14 @@
-//! Time stamps written by the kernels of a step: start and end per operation, on the GPU's global timer.
-//! cuBLASLt products and NCCL collectives cannot write stamps, so each runs between two one-thread stamp
-//! kernels. One more kernel at the end of a step copies the stamps, so one replay is still one step and needs
-//! no further work.
+//! Time stamps written by the kernels of a step: start and end per operation, on the GPU's global timer. cuBLASLt products
+//! and NCCL collectives cannot write stamps, so each runs between two one-thread stamp kernels. One more kernel at the end of a
+//! step copies the stamps, so one replay is still one step and needs no further work.
 
 use std::time::Duration;
 
-use crate::cuda::kernels::Kernels;
+use crate::cuda::kernels::{KernelCall, Kernels};
 use crate::cuda::launches::Call;
-use crate::cuda::stopwatch::median_us;
+use crate::cuda::timing::stopwatch::median_us;
 use base::error::Result;
-use machine::driver::{Arguments, DevicePtr, Gpu, Launch, Memory, Stream};
+use machine::driver::{DevicePtr, Gpu, Launch, Memory, Stream, arguments};
 
 /// Timeout of one stamp.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -63,10 +62,7 @@ impl Stamps {
     /// Reads the GPU's stamp clock after the work enqueued on `stream`. Waits for it.
     pub fn clock(&self, kernels: &Kernels, stream: &Stream) -> Result<u64> {
         stream.fill(self.now.ptr(), 0, 16)?;
-        let mut look = self.stamp(kernels, 0, false)?;
-        if let Call::Kernel { function, launch, arguments } = &mut look {
-            stream.launch(function, launch, arguments)?;
-        }
+        self.stamp(kernels, 0, false)?.enqueue(stream)?;
         stream.synchronize_within(PATIENCE)?;
         let mut at = [0u64];
         self.now.download(0, bytemuck::cast_slice_mut(&mut at))?;
@@ -76,10 +72,7 @@ impl Stamps {
     /// Stream time per stamp in a back-to-back sequence (us).
     pub fn cost_us(&self, gpu: &Gpu, kernels: &Kernels, stream: &Stream) -> Result<f64> {
         let mut stamp = self.stamp(kernels, 0, true)?;
-        median_us(gpu, stream, &[self.now.ptr()], |_| match &mut stamp {
-            Call::Kernel { function, launch, arguments } => stream.launch(function, launch, arguments),
-            _ => Ok(()),
-        })
+        median_us(gpu, stream, &[self.now.ptr()], |_| stamp.enqueue(stream))
     }
 
     fn of(&self, operation: usize) -> DevicePtr {
@@ -97,32 +90,29 @@ impl Stamps {
         let mut all = Vec::with_capacity(calls.len() + 2);
         for mut call in calls {
             match &mut call {
-                Call::Kernel { arguments, .. } => {
-                    arguments.pointer(self.of(operation));
+                Call::Kernel(kernel) => {
+                    kernel.arguments.push(self.of(operation));
                     all.push(call);
                 }
                 Call::MatMul { .. } | Call::Exchange { .. } => {
-                    all.push(self.stamp(kernels, operation, false)?);
+                    all.push(Call::Kernel(self.stamp(kernels, operation, false)?));
                     all.push(call);
-                    all.push(self.stamp(kernels, operation, true)?);
+                    all.push(Call::Kernel(self.stamp(kernels, operation, true)?));
                 }
             }
         }
         Ok(all)
     }
 
-    fn stamp(&self, kernels: &Kernels, operation: usize, is_end: bool) -> Result<Call> {
-        let mut arguments = Arguments::new();
-        arguments.pointer(self.of(operation)).u32(u32::from(is_end));
-        Ok(Call::Kernel { function: kernels.get("stamp")?, launch: Launch::flat(1, 1), arguments })
+    fn stamp(&self, kernels: &Kernels, operation: usize, is_end: bool) -> Result<KernelCall> {
+        let arguments = arguments![self.of(operation), u32::from(is_end)];
+        kernels.of(false).call("stamp", Launch::flat(1, 1), arguments)
     }
 
     /// Launch that copies a step's stamps at its end.
     pub(in crate::cuda) fn keep(&self, kernels: &Kernels) -> Result<Call> {
-        let mut arguments = Arguments::new();
-        arguments.pointer(self.now.ptr()).pointer(self.kept.ptr()).pointer(self.count.ptr());
-        arguments.u32(2 * self.operations).u32(self.steps);
-        let launch = Launch::flat(1, THREADS);
-        Ok(Call::Kernel { function: kernels.get("keep_stamps")?, launch, arguments })
+        let [now, kept, count] = [&self.now, &self.kept, &self.count].map(Memory::ptr);
+        let arguments = arguments![now, kept, count, 2 * self.operations, self.steps];
+        kernels.of(false).call("keep_stamps", Launch::flat(1, THREADS), arguments).map(Call::Kernel)
     }
 }
