@@ -101,7 +101,7 @@ checks() { # the checks that need a GPU: all pass, none was skipped, and there a
         return 1
     fi
     "$1" --ignored --list gpu 2>/dev/null | grep -q ': test$' || {
-        echo 'this binary has no checks that need a GPU: it must be the test binary of src/lib.rs' >&2
+        echo 'this binary has no checks that need a GPU: it must be the test binary of tests/cuda' >&2
         return 1
     }
     printf '{"passed": true}\n'

@@ -23,3 +23,23 @@ pub fn port() -> u16 {
 pub fn simulated(spec: &Spec) -> Trace {
     Simulator::default().cell(spec).unwrap().run(true).unwrap().1.unwrap()
 }
+
+/// Arithmetic of the cpu backend, with which kernels are compared.
+pub mod cpu {
+    pub use crate::cpu::attention::{
+        Attention, Before, Heads, KvCache, Projected, RopeTable, RowRun, StepRows,
+    };
+    pub use crate::cpu::{Kernels, Panels, quantize};
+}
+
+/// Kernels of the cuda backend: compilation and launches.
+pub mod cuda {
+    pub use crate::cuda::Eight;
+    pub use crate::cuda::fp8;
+    pub use crate::cuda::kernels::compile::{Defines, cache_key, cubin, defines, options_for};
+    pub use crate::cuda::kernels::sources::{Constant, HEADERS, UNITS, Unit, unit_of};
+    pub use crate::cuda::kernels::{KernelOptions, Kernels, Nvrtc, geometry, matvec};
+    pub use crate::cuda::one_shot::HEAD_BYTES;
+}
+
+pub use crate::sample::Sampling;

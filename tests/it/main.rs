@@ -1,25 +1,11 @@
 //! The command line as its users meet it: every test runs the binary. One integration-test binary,
-//! because each links slowly.
+//! because each links slowly. Tests that need a CUDA device are a package of their own, `tests/cuda`.
 
 mod adapting;
 mod batches;
 mod comparing;
 mod convert;
 mod converting;
-mod cuda_backend;
-mod cuda_device;
-mod cuda_device_rules;
-mod cuda_doctor;
-mod cuda_driver;
-mod cuda_evaluate;
-mod cuda_faults;
-mod cuda_generate;
-mod cuda_head;
-mod cuda_one_shot;
-mod cuda_order;
-mod cuda_run;
-mod cuda_scripts;
-mod cuda_timing;
 mod docs;
 mod errors;
 mod evaluating;
@@ -28,7 +14,6 @@ mod fuzz;
 mod help;
 mod hostile;
 mod interruption;
-mod launched;
 mod nvtx;
 mod pipelines;
 mod pty;
@@ -43,3 +28,6 @@ mod traces;
 mod validating;
 mod verbs;
 mod words;
+
+/// The program under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_ladderscope");

@@ -76,13 +76,13 @@ impl Place {
     /// children are born deaf to SIGHUP.
     pub fn start(&self, arguments: &[&str]) -> Started {
         let mut command = self.prepared(Command::new("env"));
-        command.args(["--default-signal", env!("CARGO_BIN_EXE_ladderscope")]).args(arguments);
+        command.args(["--default-signal", crate::BINARY]).args(arguments);
         Started::of(command)
     }
 
     /// `ladderscope` with these arguments, in this directory, to be run.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.prepared(Command::new(env!("CARGO_BIN_EXE_ladderscope")));
+        let mut command = self.prepared(Command::new(crate::BINARY));
         command.args(arguments);
         command
     }

@@ -207,7 +207,7 @@ impl KvCache {
     }
 
     /// Keys and values of a layer, for checks of other backends: `[sequence, kv head, position, dim]`.
-    #[cfg(test)]
+    #[doc(hidden)]
     pub fn layer(&self, layer: usize) -> (&[f32], &[f32]) {
         (&self.keys[layer], &self.values[layer])
     }
@@ -217,7 +217,7 @@ impl KvCache {
     }
 
     /// Replaces a layer's keys and values, to continue from another backend's cache.
-    #[cfg(test)]
+    #[doc(hidden)]
     pub fn replace(&mut self, layer: usize, keys: Vec<f32>, values: Vec<f32>) {
         assert!(keys.len() == self.keys[layer].len() && values.len() == keys.len());
         (self.keys[layer], self.values[layer]) = (keys, values);
