@@ -195,8 +195,12 @@ fn a_rank_runs_nothing_that_its_own_command_line_does_not_name() {
     let place = Place::new();
     let launch = Launch::new(&place, None, 2);
     let own = pair("1", &["--format", "json"]);
-    for other in [&["--env", "LD_BIND_NOW=1"][..], &["--model", "./nowhere"], &["--tp", "1"]] {
-        let other = pair("1", &[&["--format", "json"], other].concat());
+    for (option, value) in [("--env", "LD_BIND_NOW=1"), ("--model", "./nowhere"), ("--tp", "1")] {
+        let mut other = own.clone();
+        match other.iter().position(|word| *word == option) {
+            Some(at) => other[at + 1] = value,
+            None => other.extend([option, value]),
+        }
         for (rank, other_rank) in [(0, 1), (1, 0)] {
             let first = launch.start(other_rank, &own, &[]);
             let done = [launch.start(rank, &other, &[]).wait(), first.wait()];

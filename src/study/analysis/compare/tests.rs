@@ -558,7 +558,7 @@ fn nothing_is_computed_from_runs_that_shared_a_gpu() {
     let beside = side_by_side(&both, 0, measured.len()).unwrap();
     assert!(beside.measures.is_empty() && beside.speedup.is_none());
     assert!(
-        beside.warnings.iter().any(|said| said.contains("its ranks shared one GPU")),
+        beside.warnings.iter().any(|said| said.contains("it ran with LADDERSCOPE_SHARED_GPU=1")),
         "{:?}",
         beside.warnings
     );
