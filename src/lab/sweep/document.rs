@@ -1,5 +1,5 @@
 //! Text of an experiment file as entries with their position. Everything that reads the file starts here: the
-//! check ([`super::file`]), edits ([`super::edit`]) and the editor of the workbench. Requires valid TOML and knows the
+//! check (`file.rs`), edits ([`super::edit`]) and the editor of the workbench. Requires valid TOML and knows the
 //! layout of the file, but checks neither names nor values.
 
 use std::ops::Range;
