@@ -24,8 +24,8 @@
 // outputs. There x is read again for each TILES x 16 outputs, from the caches: at 16 rows a quarter to half as many
 // bytes as weights where a block has so many outputs.
 //
-// Registers: 64 per thread for 16-bit weights and for fp8 with up to 8 rows (72 of 448 threads), so that beside a block there is room on a multiprocessor for
-// one of the next kernel, or of a collective.
+// Registers: 64 per thread for 16-bit weights, and for fp8 with up to 8 rows (72 in blocks of 448 threads). A
+// multiprocessor thus has room for one more block, of the next kernel or of a collective.
 //
 // Waves and tails on 132 multiprocessors (inputs x outputs, bf16, one block of 448 to 512 threads each):
 //   4096 x 4096 (33.5 MB): 31 or 32 outputs a block, 97% of the blocks' time is the mean's

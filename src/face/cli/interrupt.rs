@@ -59,9 +59,9 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Runs `lead` on the store in `dir` with what `resolve` returns beside its cells, with this timeout and cancelled
-    /// by signals. On ranks above 0 of a launcher, takes part in rank 0's runs instead. Without `hang_up`, a hangup of
-    /// the terminal ends this process at once. Returns the exit status.
+    /// Runs `lead` on the store in `dir`, with the second value of `resolve` and this timeout; signals cancel it. Ranks
+    /// above 0 of a launcher take part in rank 0's runs instead. Without `hang_up`, a hangup of the terminal ends this
+    /// process at once. Returns the exit status.
     pub fn lead<T>(
         &self,
         dir: PathBuf,
