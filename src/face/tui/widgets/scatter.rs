@@ -121,7 +121,7 @@ impl Axis {
     }
 
     /// Axis name, with `(log)` if logarithmic.
-    fn title(&self, name: &str) -> String {
+    pub fn title(&self, name: &str) -> String {
         if self.log { format!("{name} (log)") } else { name.into() }
     }
 }

@@ -29,8 +29,13 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     let Areas { header, table, info, .. } = areas(body, pareto);
     draw_header(buf, header, pareto, cx);
     let plot = plot(pareto, body);
-    plot.draw_axes(buf, theme, &pareto.axes.x.title_in(pareto.unit().0), &pareto.axes.y.title());
-    let note = "labels: TP x batch, of the selected series";
+    let y_title = pareto.axes.y.title();
+    plot.draw_axes(buf, theme, &pareto.axes.x.title_in(pareto.unit().0), &y_title);
+    // in narrow windows, beside a long title
+    let room =
+        usize::from(plot.area.right() - body.x).saturating_sub(plot.y.title(&y_title).width() + 1);
+    let notes = ["labels: TP x batch, of the selected series", "labels: TP x batch"];
+    let note = notes.into_iter().find(|note| note.len() <= room).unwrap_or_default();
     let x = plot.area.right().saturating_sub(note.len() as u16);
     put(buf, body, x, plot.area.y.saturating_sub(1), note, theme.style(Role::Dim));
     if pareto.visible().next().is_none() {

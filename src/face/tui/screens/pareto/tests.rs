@@ -163,6 +163,18 @@ fn axes_change_at_once_and_their_marks_follow() {
 }
 
 #[test]
+fn the_note_on_labels_leaves_the_axis_title_whole() {
+    let mut driver = driver(60, 16);
+    let has_log = (0..4).any(|_| {
+        driver.keys("s");
+        let screen = driver.screen();
+        assert!(screen.contains(" labels: TP x batch"), "{screen}");
+        screen.contains("tokens/s/GPU (log)")
+    });
+    assert!(has_log, "{}", driver.screen());
+}
+
+#[test]
 fn quality_is_an_axis_once_a_model_was_evaluated() {
     let mut driver = driver(200, 60);
     keys(&mut driver, "AA");
