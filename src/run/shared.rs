@@ -88,9 +88,11 @@ impl Shared {
         shape: &ModelShape,
         multiprocessors: u32,
     ) -> Result<MemoryNeed> {
-        let Spec { model, architecture, tp, dtype, batch, prompt_tokens, output_tokens, .. } = spec;
+        let Spec {
+            model, architecture, tp, dtype, batch, prompt_tokens, output_tokens, shard_head, ..
+        } = spec;
         let key = format!(
-            "{model}\n{architecture} {tp} {dtype} {batch} {prompt_tokens} {output_tokens} {multiprocessors} {:?}",
+            "{model}\n{architecture} {tp} {dtype} {batch} {prompt_tokens} {output_tokens} {multiprocessors} {shard_head} {:?}",
             spec.variant()
         );
         let need = || cuda::memory_need(spec, shape, multiprocessors);

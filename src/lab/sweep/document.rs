@@ -99,6 +99,13 @@ impl<'a> Document<'a> {
         self.sections.iter().find(|section| section.path == [path])
     }
 
+    /// Key of a table, or of its first entry if the table is dotted.
+    pub(super) fn table_span(&self, name: &str) -> Range<usize> {
+        let section = self.section(name).map(|section| section.key_span.clone());
+        let entry = || self.entries.iter().find(|entry| entry.path[0] == name);
+        section.or_else(|| entry().map(|entry| entry.key_span.clone())).unwrap_or_default()
+    }
+
     fn add_table(
         &mut self,
         table: &dyn TableLike,
@@ -171,8 +178,14 @@ impl<'a> Document<'a> {
         match value {
             Value::String(text) => text.value().clone(),
             Value::Integer(number) => number.value().to_string(),
-            other => other.span().and_then(|span| self.text.get(span)).unwrap_or_default().to_owned(),
+            // as written, but for TOML's separators of digits
+            Value::Float(_) => self.written(value).replace('_', ""),
+            other => self.written(other).to_owned(),
         }
+    }
+
+    fn written(&self, value: &Value) -> &'a str {
+        value.span().and_then(|span| self.text.get(span)).unwrap_or_default()
     }
 
     /// Error at a byte range of the text; its message begins with `FILE:LINE:COLUMN`. `help` may be empty.

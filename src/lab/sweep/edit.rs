@@ -215,7 +215,7 @@ impl Document<'_> {
 
     /// Removes an entry of an inline table, with one comma.
     fn without_inline(&self, entry: &Entry) -> String {
-        let Range { mut start, mut end } = entry.key_span.start..entry.span.end;
+        let (mut start, mut end) = (key_start(self.text, entry.key_span.start), entry.span.end);
         let inside = |section: &&Section| section.span.start < start && end <= section.span.end;
         let table =
             self.sections.iter().rfind(inside).map_or(start..end, |section| section.span.clone());
@@ -238,11 +238,19 @@ impl Document<'_> {
     fn with_entry(&self, name: &str, value: &Value) -> String {
         let text = self.text;
         let (table, key) = table_of(name, value.is_array());
-        let last = |of: &dyn Fn(&&Entry) -> bool| {
-            self.entries.iter().filter(of).map(|entry| entry.span.end).max()
-        };
-        let top = |entry: &&Entry| entry.header.is_none() && !entry.inline;
         let section = table.and_then(|table| self.section(table));
+        let within = section.map_or(0, |section| section.span.start);
+        // an entry of a nested table in braces ends with the braces
+        let end_of = |entry: &Entry| {
+            let end = entry.span.end;
+            let braces =
+                self.sections.iter().filter(|section| section.inline).map(|section| &section.span);
+            let nested =
+                braces.filter(|span| within < span.start && span.start < end && end <= span.end);
+            nested.map(|span| span.end).max().unwrap_or(end)
+        };
+        let last = |of: &dyn Fn(&&Entry) -> bool| self.entries.iter().filter(of).map(end_of).max();
+        let top = |entry: &&Entry| entry.header.is_none() && !entry.inline;
         match (table, section) {
             (Some(_), Some(section)) if section.inline => {
                 let inside = |entry: &&Entry| {
@@ -408,6 +416,20 @@ fn indent(text: &str, at: usize) -> &str {
 
 fn newline(text: &str) -> &'static str {
     if text.contains("\r\n") { "\r\n" } else { "\n" }
+}
+
+/// Start of a dotted key whose last part begins at `at`.
+fn key_start(text: &str, mut at: usize) -> usize {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    loop {
+        let before = text[..at].trim_end_matches([' ', '\t']);
+        let Some(before) = before.strip_suffix('.') else { return at };
+        let before = before.trim_end_matches([' ', '\t']);
+        at = match before.chars().next_back() {
+            Some(quote @ ('"' | '\'')) => before[..before.len() - 1].rfind(quote).unwrap_or_default(),
+            _ => before.trim_end_matches(is_bare).len(),
+        };
+    }
 }
 
 /// Offset of the comma in a gap between values (blanks, comments, newlines and at most one comma).

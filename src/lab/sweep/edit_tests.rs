@@ -169,6 +169,20 @@ fn new_entries_go_where_their_kind_belongs() {
 }
 
 #[test]
+fn keys_in_braces_are_dropped_and_set_whole() {
+    let text = "set = { link.alpha_us = [5, 10], hbm_gb_s = 3000 }\n";
+    let drop = Edit::Drop { name: "set.link.alpha_us".into() };
+    assert_eq!(edited(text, &[drop]), "set = { hbm_gb_s = 3000 }\n");
+    let text = "set = { hbm_gb_s = 3000, \"link\" . alpha_us = 5 }\n";
+    let drop = Edit::Drop { name: "set.link.alpha_us".into() };
+    assert_eq!(edited(text, &[drop]), "set = { hbm_gb_s = 3000 }\n");
+    let set = || Edit::Set { name: "set.gpus_per_node".into(), value: "4".into() };
+    let text = "set = { hbm_gb_s = 3000, link = { alpha_us = 5 } }\n";
+    let wanted = "set = { hbm_gb_s = 3000, link = { alpha_us = 5 }, gpus_per_node = 4 }\n";
+    assert_eq!(edited(text, &[set()]), wanted);
+}
+
+#[test]
 fn wrong_edits_and_texts_that_are_no_toml_are_explained() {
     let error = |text: &str, edit: Edit| apply(text, Path::new("x.toml"), &edit).unwrap_err();
     let no_axis = error(TEXT, Edit::Remove { axis: "bach".into(), index: 0 });

@@ -313,7 +313,12 @@ impl Check<'_> {
     fn option_text(&self, name: &str, value: &Value, text: &str) -> Result<String> {
         let Some(option) = options::option(name) else { return self.variable_text(name, value, text) };
         let (fits, wanted) = match option.kind {
-            Kind::Count | Kind::Large => (value.is_integer(), "a whole number"),
+            Kind::Count => (value.is_integer(), "a whole number"),
+            // TOML's integers end at i64::MAX; larger ones are written as strings
+            Kind::Large => {
+                let is_above = |text: &str| text.parse::<u64>().is_ok_and(|n| i64::try_from(n).is_err());
+                (value.is_integer() || value.as_str().is_some_and(is_above), "a whole number")
+            }
             Kind::Text => (value.is_str(), "a string"),
             Kind::Flag => (value.is_bool(), "true or false"),
         };
@@ -408,9 +413,7 @@ impl Check<'_> {
         };
         let links = [(P2p::On, file.on), (P2p::Off, file.off)];
         let link = file.get("link");
-        let table = || {
-            self.document.section("links").map(|section| section.key_span.clone()).unwrap_or_default()
-        };
+        let table = || self.document.table_span("links");
         if links.iter().any(|(_, link)| link.is_some()) {
             if let Some((missing, _)) = links.iter().find(|(p2p, link)| has(*p2p) && link.is_none()) {
                 let message = format!(
@@ -476,9 +479,8 @@ impl Check<'_> {
         let value = |name: &str| self.document.get(&format!("adapt.{name}")).map(|entry| &entry.value);
         let whole = |name| self.whole("adapt", name).map(|number| number as u32);
         let Some(steps) = whole("steps") else {
-            let at = self.document.section("adapt").map(|section| section.key_span.clone());
             return self.fail(
-                &at.unwrap_or_default(),
+                &self.document.table_span("adapt"),
                 "[adapt] has no number of steps",
                 "add steps, for example steps = 200",
             );

@@ -271,6 +271,8 @@ fn every_mistake_is_told_where_it_is_and_what_would_be_right() {
             "experiment file's",
         ),
         ("[adapt]\nlr = 1", "dir/test.toml:1:2: [adapt] has no number of steps", "steps = 200"),
+        ("adapt.lr = 1", "dir/test.toml:1:7: [adapt] has no number of steps", "steps = 200"),
+        ("tp = 1\nlinks.off = \"p2p-off\"", "dir/test.toml:2:7: [links] has no link for P2P on", "both"),
         ("[adapt]\nsteps = 3\nlr = -1", "dir/test.toml:3:6: lr is -1; it must be a number above 0", ""),
         ("[adapt]\nstep = 3", "dir/test.toml:2:1: unknown key in [adapt] 'step'", "'steps'"),
         ("[adapt]\nlayers = \"al\"", "dir/test.toml:2:10: unknown layers 'al'", "'all'"),
@@ -341,6 +343,18 @@ fn defaults_are_the_documented_ones() {
     assert_eq!((sim.prompt_tokens, sim.output_tokens, sim.samples, sim.warmup), (1024, 512, 1, 0));
     assert_eq!((sim.model.as_str(), sim.hardware.as_str()), ("llama-3.2-1b", "h100_sxm"));
     assert_eq!(sim.dtype, plan::DType::Bf16);
+}
+
+/// TOML allows `_` between digits, and its integers end at i64::MAX.
+#[test]
+fn numbers_may_have_separators_and_seeds_all_64_bits() {
+    let text = "backend = \"sim\"\n[set]\nhbm_gb_s = 3_350.5\n[workload]\nprompt_tokens = 1_024\n";
+    let spec = &parsed(text).cells[0].spec;
+    assert_eq!((spec.set["hbm_gb_s"].as_str(), spec.prompt_tokens), ("3350.5", 1024));
+    let seed = |text: &str| parsed(&format!("[workload]\nseed = {text}\n")).cells[0].spec.seed;
+    assert_eq!(seed("\"18446744073709551615\""), u64::MAX);
+    assert_eq!(seed("7"), 7);
+    assert!(mistake("[workload]\nseed = \"7\"").0.contains("a whole number"));
 }
 
 #[test]
