@@ -267,21 +267,16 @@ fn first_host(list: &str) -> Option<String> {
 }
 
 fn job(launcher: Launcher, address: &str, set: Variables<'_>) -> u64 {
-    const COMMON: [&str; 9] = [
-        "MASTER_PORT",
-        PORT,
-        "TORCHELASTIC_RUN_ID",
-        "TORCHELASTIC_RESTART_COUNT",
-        "SLURM_JOB_ID",
-        "SLURM_STEP_ID",
-        "PMIX_NAMESPACE",
-        "OMPI_MCA_ess_base_jobid",
-        "PMI_JOBID",
-    ];
+    // only the launcher's own variables are equal on all ranks: torchrun and Open MPI may run as several Slurm steps
+    let own: &[&str] = match launcher {
+        Launcher::Torchrun => &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
+        Launcher::Srun => &["SLURM_JOB_ID", "SLURM_STEP_ID"],
+        Launcher::Mpirun => &["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"],
+    };
     let mut hash = Sha256::new();
     hash.update(launcher.as_str());
     hash.update(address);
-    for name in COMMON {
+    for name in ["MASTER_PORT", PORT].iter().chain(own) {
         hash.update([0]);
         hash.update(set(name).unwrap_or_default());
     }

@@ -139,6 +139,19 @@ fn all_ranks_of_a_launch_look_in_the_same_places() {
     assert_ne!(job(&other), job(&SRUN));
 }
 
+/// torchrun and Open MPI may start their processes in several Slurm steps, so only their own variables are equal.
+#[test]
+fn a_job_is_known_by_its_own_launchers_variables() {
+    let job = |variables: &[(&str, &str)]| with(variables).unwrap().unwrap().meeting.job;
+    for launched in [&TORCHRUN[..], &MPIRUN[..]] {
+        let step = |number| [launched, &[("SLURM_JOB_ID", "77"), ("SLURM_STEP_ID", number)]].concat();
+        assert_eq!(job(&step("1")), job(&step("2")));
+    }
+    let restarted = |count| [&TORCHRUN[..], &[("TORCHELASTIC_RESTART_COUNT", count)]].concat();
+    assert_ne!(job(&restarted("0")), job(&restarted("1")));
+    assert_ne!(job(&changed(&MPIRUN, "PMIX_NAMESPACE", "prterun-node1-813@1")), job(&MPIRUN));
+}
+
 #[test]
 fn the_first_host_of_a_list_is_found() {
     for (list, first) in [
