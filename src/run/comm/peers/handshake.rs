@@ -111,7 +111,14 @@ impl<R: Read, W: Write> Handshake<R, W> {
         }
         self.send(&Message::Challenge { nonce: nonce()? })?;
         self.prove(Role::Listener)?;
-        let Message::Join(member) = self.receive()? else { return Err(unexpected()) };
+        let joined = self.receive().map_err(|error| match error.kind() {
+            // the other process checks this proof first
+            io::ErrorKind::UnexpectedEof => {
+                malformed("it left at the proof: it has another secret, or is of another job".into())
+            }
+            _ => error,
+        })?;
+        let Message::Join(member) = joined else { return Err(unexpected()) };
         match self.is_proven(Role::Joiner)? {
             true => Ok(member),
             false => Err(malformed("it does not have this job's secret, or is of another job".into())),

@@ -2,10 +2,13 @@
 //! answers. After the handshake ([`super::handshake`]) rank 0 checks version, rank and number of ranks.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
 
 use super::handshake::{Admission, Handshake, Member};
 use super::mailbox::{Frame, Mailbox};
@@ -18,7 +21,7 @@ const POLL: Duration = Duration::from_millis(20);
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Maximum number of handshakes in progress beyond the awaited ranks; the oldest is dropped.
 const EXTRA_HANDSHAKES: usize = 32;
-/// Maximum number of failed handshakes listed in the error; the rest are counted.
+/// Maximum number of failed handshakes in the error; the rest are counted.
 const LISTED: usize = 8;
 /// Timeout for connecting to one address.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -75,6 +78,14 @@ impl Wires {
     }
 }
 
+/// Probes an idle connection, so that a host that lost power or its network is noticed within 90 s.
+fn keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(30))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepcnt(stream, 6)
+}
+
 fn send(wires: &[Option<Mutex<TcpStream>>], to: usize, frame: &Frame) -> io::Result<()> {
     match wires.get(to) {
         Some(Some(wire)) => frame.write(&mut *wire.lock().unwrap_or_else(PoisonError::into_inner)),
@@ -109,6 +120,7 @@ pub(super) fn connect(
         stream.set_nodelay(true).map_err(failed)?;
         stream.set_read_timeout(None).map_err(failed)?;
         stream.set_write_timeout(Some(timeout)).map_err(failed)?;
+        keep_alive(stream).map_err(|e| failed(e.into()))?;
         readers.push((rank, stream.try_clone().map_err(failed)?));
     }
     let to = Arc::new(streams.into_iter().map(|stream| stream.map(Mutex::new)).collect::<Vec<_>>());
@@ -227,6 +239,32 @@ fn accept(stream: &TcpStream, secret: &Secret, job: u64) -> io::Result<Member> {
     member
 }
 
+/// Failed handshakes, for the error if ranks are missing at the end.
+#[derive(Default)]
+struct FailedHandshakes {
+    listed: Vec<String>,
+    more: usize,
+}
+
+impl FailedHandshakes {
+    fn push(&mut self, why: String) {
+        match self.listed.len() < LISTED {
+            true => self.listed.push(why),
+            false => self.more += 1,
+        }
+    }
+}
+
+impl fmt::Display for FailedHandshakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.listed.iter().try_for_each(|why| write!(f, "; {why}"))?;
+        if self.more > 0 {
+            write!(f, "; and {} more", self.more)?;
+        }
+        Ok(())
+    }
+}
+
 /// Rank 0's side: listens until every other rank has connected, and answers each.
 fn gather_all(
     meeting: &Meeting,
@@ -243,7 +281,7 @@ fn gather_all(
     let (sender, greeted) = crossbeam_channel::unbounded();
     let most = meeting.ranks + EXTRA_HANDSHAKES;
     let mut handshakes = Handshakes { in_progress: VecDeque::new(), most, sender };
-    let mut odd: Vec<String> = Vec::new();
+    let mut odd = FailedHandshakes::default();
     loop {
         match listener.accept() {
             Ok((stream, _)) => handshakes.start(meeting, secret, stream),
@@ -299,11 +337,8 @@ fn report_late(began: Instant, late: &mut Option<Late<'_>>, missing: &[usize]) {
     }
 }
 
-fn never_came(meeting: &Meeting, late: &[usize], timeout: Duration, odd: &[String]) -> String {
+fn never_came(meeting: &Meeting, late: &[usize], timeout: Duration, odd: &FailedHandshakes) -> String {
     let names: Vec<String> = late.iter().map(usize::to_string).collect();
-    let more = odd.len().saturating_sub(LISTED);
-    let odd: String = odd.iter().take(LISTED).map(|odd| format!("; {odd}")).collect();
-    let odd = if more > 0 { format!("{odd}; and {more} more") } else { odd };
     format!(
         "rank{} {} of {} did not come to {} within {:.0} s{odd}",
         if late.len() == 1 { "" } else { "s" },
@@ -343,7 +378,13 @@ fn contradiction(meeting: &Meeting, member: &Member) -> Option<String> {
 
 fn listen(meeting: &Meeting) -> Result<TcpListener> {
     // the address that other ranks use for this host, not any other one
-    let ip: IpAddr = resolve(&meeting.address, 0)?[0].ip();
+    let mut ip: IpAddr = resolve(&meeting.address, 0)?[0].ip();
+    let is_loopback_asked = meeting.address == "localhost"
+        || meeting.address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    if ip.is_loopback() && !is_loopback_asked {
+        // Debian maps a host's own name to 127.0.1.1, which other hosts cannot reach; ranks prove the job's secret
+        ip = std::net::Ipv4Addr::UNSPECIFIED.into();
+    }
     let mut problems = Vec::new();
     for port in &meeting.ports {
         match TcpListener::bind((ip, *port)).and_then(|listener| {
