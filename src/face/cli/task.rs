@@ -33,11 +33,14 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             "`ladderscope sweep FILE --slurm OPTIONS` submits job arrays",
         )
     })?;
-    let TaskCells { experiment, choice, timeout } = TaskCells::open(&args.file, args.array, number)?;
+    let opened = TaskCells::open(&args.file, args.array, number);
+    let timeout = opened.as_ref().map_or(run::TIMEOUT, |task| task.timeout);
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel, true)?;
-    let resolve = || Ok((experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), ()));
-    launch::on_all_ranks(timeout, &cancel, resolve, |ranks, ()| {
+    let resolve = || {
+        opened.map(|task| (task.experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), task))
+    };
+    launch::on_all_ranks(timeout, &cancel, resolve, |ranks, TaskCells { experiment, choice, .. }| {
         let start = Start { timeout, ranks, ..Start::new(Store::open(dir), cancel.clone()) };
         let mut progress = Progress::new(&experiment.cells, experiment.rounds);
         let outcome = start.experiment(&experiment, choice, &mut |event| progress.event(&event));

@@ -28,7 +28,8 @@ use table::{Record, Spec, Status};
 /// Time for all ranks to resolve their cells; a rank that dies meanwhile is noticed at once.
 const RESOLVING: Duration = Duration::from_secs(600);
 
-/// Time for the other ranks to report after rank 0's run has ended. Their children notice the end at once.
+/// Time for the other ranks to report after rank 0's run has ended. Children that met notice the end at once; others
+/// look for rank 0's child until their own timeout, which is added.
 const REPORTING: Duration = Duration::from_secs(30);
 
 /// Delay before missing ranks are named.
@@ -134,7 +135,7 @@ pub fn on_all_ranks<T>(
     if launched.meeting.rank > 0 {
         return follow(launched, &peers, &cells, timeout, cancel);
     }
-    let peers = peers.with_timeout(REPORTING);
+    let peers = peers.with_timeout(timeout + REPORTING);
     let ranks = Arc::new(LaunchedRanks { launched, peers, ended: AtomicBool::new(false) });
     let done = lead(Some(Arc::clone(&ranks)), resolved);
     ranks.end(match &done {
@@ -289,6 +290,11 @@ fn follow(
             false => Report::default(),
         };
         gather(peers, &report)?;
+        if cancel.is_all() {
+            // only this rank may have been interrupted, and it can take no further part
+            peers.abort(&format!("rank {} was interrupted", peers.rank()));
+            return Err(Error::Interrupted);
+        }
     }
 }
 
