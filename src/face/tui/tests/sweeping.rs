@@ -17,7 +17,7 @@ use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::task::Task;
 use lab::sweep::{Choice, Experiment, SweepEvent};
 use run::{RunEvent, StepLanes};
-use table::{Backend, P2p, Sample, Status};
+use table::{Backend, P2p, Record, Sample, Status};
 
 const TEXT: &str = r#"# Six architectures, one model.
 question = "Without P2P, is it better to hide all-reduces or to make fewer of them?"
@@ -469,6 +469,23 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
     assert_eq!(driver.state.live.list.selected, 1);
     keys(&mut driver, "f");
     assert_eq!(driver.state.live.list.selected, 2, "the first that runs");
+}
+
+#[test]
+fn a_simulation_that_was_cancelled_does_not_stay_running() {
+    let mut driver = live((120, 40), Backend::Sim);
+    let cancelled = |cell: usize, driver: &Driver| {
+        let spec = driver.state.live.cells[cell].spec.clone();
+        Record { status: Status::Interrupted, metrics: None, ..record("x", spec, 1.0) }
+    };
+    let record = cancelled(2, &driver).into();
+    assert_eq!(driver.state.live.cells[2].state, CellState::Running);
+    send(&mut driver, news(SweepEvent::CellDone { cell: 2, record }));
+    assert_eq!(driver.state.live.cells[2].state, CellState::Done(Status::Interrupted));
+    // a cell whose run was reported keeps its result
+    let record = cancelled(0, &driver).into();
+    send(&mut driver, news(SweepEvent::CellDone { cell: 0, record }));
+    assert_eq!(driver.state.live.cells[0].state, CellState::Done(Status::Ok));
 }
 
 #[test]

@@ -257,8 +257,13 @@ impl Live {
                     self.unpooled.push(index);
                 }
             }
-            // runs were reported one by one
-            SweepEvent::CellDone { .. } => {}
+            // runs were reported one by one, except a simulation that was cancelled
+            SweepEvent::CellDone { cell, record } => {
+                let cell = self.cells.get_mut(cell).filter(|cell| cell.state == CellState::Running);
+                if let Some(cell) = cell {
+                    cell.finish(cell.round, record);
+                }
+            }
             SweepEvent::Evaluating { what, done, found, of } => {
                 let since_ms = match &self.evaluation {
                     Some(known) if known.what == what => known.since_ms,
