@@ -9,6 +9,12 @@ pub fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Text with its first letter in upper case.
+pub fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// Formats ranks as ranges: `r0`, `r0..r4 r6..r63`.
 pub fn rank_list(ranks: &[u32]) -> String {
     runs(ranks, "r", "..")

@@ -147,7 +147,7 @@ fn a_report_is_one_page_that_asks_for_nothing() {
         "ladderscope report -o report.html",
         "ladderscope compare --by architecture",
         "the tokens/s of standard",
-        "Without P2P each keeps a part of its tokens/s: ",
+        "P2P off vs on, tokens/s: ",
         "<figure id=\"f0overlap\">",
         "What looks wrong",
     ] {

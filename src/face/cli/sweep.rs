@@ -16,7 +16,7 @@ use lab::store::Baseline;
 use lab::sweep::{Choice, Experiment, SlurmOptions, SweepEvent};
 use study::analysis::Gate;
 use study::analysis::filter::Filter;
-use study::answer::Answer;
+use study::answer::{Answer, CardLine};
 use table::Status;
 
 /// Exit status if some cells failed (the others are stored) or none can run.
@@ -126,7 +126,7 @@ fn lead(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> {
     };
     printed.and_then(|()| printer.finish())?;
     for answer in gathered.into_iter().flat_map(Gathered::answers) {
-        output::emit(&told(&answer, &experiment.name, start.store.dir()))?;
+        output::emit(&answer_text(&answer, &experiment.name, start.store.dir()))?;
     }
     let count = |status| outcome.cells.get(&status).copied().unwrap_or_default();
     report::line(&format!(
@@ -203,9 +203,17 @@ fn judged(args: &Args, start: &Start, experiment: &Experiment, baseline: &Baseli
     }
 }
 
-/// Formats an answer for a terminal: its basis, one sentence per line, and the table.
-fn told(answer: &Answer, experiment: &str, dir: &Path) -> String {
-    let sentences: String = answer.sentences.iter().map(|sentence| format!("  {sentence}\n")).collect();
+/// Formats an answer for a terminal: its card, the table, and details.
+fn answer_text(answer: &Answer, experiment: &str, dir: &Path) -> String {
+    let card = answer.card().map(|(line, text)| match line {
+        CardLine::Headline => output::wrapped("", text, 0),
+        CardLine::Basis(_) | CardLine::Noise => output::wrapped("  ", text, 2),
+        CardLine::Bullet => output::wrapped("  - ", text, 4),
+    });
+    let card: String = card.collect();
+    let details = answer.details.iter().map(|text| output::wrapped("  ", text, 2));
+    let details: String = details.collect();
+    let details = if details.is_empty() { details } else { format!("\n{details}") };
     let table = match answer.table.is_empty() {
         true => String::new(),
         false => format!("\n{}", output::aligned(&answer.table)),
@@ -219,5 +227,5 @@ fn told(answer: &Answer, experiment: &str, dir: &Path) -> String {
             format!("... and {}: `{}` has all\n", counted(rows, "more row"), shell_command(words))
         }
     };
-    format!("\n{}\n{sentences}{table}{rows}", answer.basis)
+    format!("\n{card}{table}{rows}{details}")
 }

@@ -116,7 +116,7 @@ pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("messages", "M", Action::Messages, "messages until now", None),
     bind("theme", "", Action::Theme, "theme: colours of the workbench", None),
     bind("copy-command", "Y", Action::CopyCommand, "copy the command that shows the same", None),
-    bind("reload", "R", Action::Reload, "read experiments and runs again", Some("reload")),
+    bind("reload", "F5", Action::Reload, "read experiments and runs again", None),
     bind("next-screen", "Tab", Action::NextScreen, "next screen", None),
     bind("previous-screen", "shift-Tab", Action::PreviousScreen, "previous screen", None),
     bind("help", "?", Action::Help, "help", Some("help")),

@@ -57,6 +57,8 @@ pub struct Context {
     pub stored: Option<Arc<Snapshot>>,
     pub experiments: PathBuf,
     pub sweeps: Sweeps,
+    /// One-minute load average of this machine; unknown in tests.
+    pub load: fn() -> Option<f64>,
     pub tasks: Tasks,
     pub requests: VecDeque<Request>,
     pub effects: Vec<Effect>,
@@ -137,6 +139,7 @@ impl Context {
             stored: None,
             experiments: "experiments".into(),
             sweeps: Sweeps::default(),
+            load: || None,
             tasks: Tasks::default(),
             requests: VecDeque::new(),
             effects: Vec::new(),

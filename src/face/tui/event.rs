@@ -40,6 +40,7 @@ pub fn run(options: Options) -> Result<()> {
     let mut window = Terminal::new(CrosstermBackend::new(std::io::stdout())).map_err(failed)?;
     let size = window.size().map_err(failed)?;
     let mut cx = Context::new(options.dir.clone(), config.theme, (size.width, size.height));
+    cx.load = machine::environment::load;
     (cx.keys, cx.mouse, cx.cell_pixels) = (config.keys, config.mouse, terminal::cell_pixels());
     cx.themes = config.themes;
     memory::recall_theme(&mut cx);

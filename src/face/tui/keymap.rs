@@ -342,10 +342,10 @@ mod tests {
             let keys = keys.iter().map(ToString::to_string).collect();
             Keymap::with(&[(id.to_string(), keys)])
         };
-        let (map, wrong) = change("everywhere.down", &["ctrl-n", "F5"]);
+        let (map, wrong) = change("everywhere.down", &["ctrl-n", "F6"]);
         assert_eq!(wrong, Vec::<String>::new());
         assert_eq!(map.label(Action::Down), "Ctrl-N");
-        let event = KeyEvent::new(KeyCode::F(5), KeyModifiers::NONE);
+        let event = KeyEvent::new(KeyCode::F(6), KeyModifiers::NONE);
         assert_eq!(map.lookup(Tab::Runs, &event), Some(Action::Down));
         let j = KeyEvent::new(KeyCode::Char('j'), KeyModifiers::NONE);
         assert_ne!(map.lookup(Tab::Runs, &j), Some(Action::Down));

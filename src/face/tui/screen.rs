@@ -129,8 +129,17 @@ pub trait Screen: AnyScreen {
 pub struct ScreenList<'a> {
     pub list: &'a mut List,
     pub len: usize,
-    /// Area of the visible rows, without the header.
+    /// Area of the visible items, without the header.
     pub area: Rect,
+    /// Rows of an item.
+    pub rows: u16,
+}
+
+impl ScreenList<'_> {
+    /// Items that fit.
+    pub fn height(&self) -> usize {
+        usize::from(self.area.height / self.rows.max(1))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

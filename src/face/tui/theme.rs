@@ -30,8 +30,10 @@ pub enum Role {
     Good,
     /// Failure: a failed run, a loss.
     Bad,
-    /// Warnings; labels of emulated and simulated numbers.
+    /// Warnings, and the label of numbers over emulated links.
     Warn,
+    /// Label of simulated numbers.
+    Simulated,
     /// Currently running item.
     Active,
     Comm,
@@ -44,13 +46,23 @@ pub enum Role {
     Architecture(usize),
 }
 
+impl Role {
+    pub fn of_provenance(provenance: Provenance) -> Self {
+        match provenance {
+            Provenance::Measured => Self::Good,
+            Provenance::EmulatedLink | Provenance::SharedGpu => Self::Warn,
+            Provenance::Simulated => Self::Simulated,
+        }
+    }
+}
+
 /// Built-in themes, and true for those with dark text on a light background.
 const BUILT_IN: [(&str, bool); 4] =
     [("terminal", false), ("dark", false), ("light", true), ("high-contrast", false)];
 
 /// Roles in the order of [`Theme::styles`]: the name in theme files, and the style in each theme of
 /// [`BUILT_IN`], as words and 256-colour palette indices.
-const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 13 + SERIES + ARCHITECTURES] = [
+const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 14 + SERIES + ARCHITECTURES] = [
     (Role::Text, "text", ["", "252 on 234", "236 on 255", "15 on 16"]),
     (Role::Dim, "dim", ["dim", "245", "242", "15"]),
     (Role::Title, "title", ["bold", "bold 255", "bold 232", "bold underlined 15"]),
@@ -60,6 +72,7 @@ const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 13 + SERIES + ARCHITECTURES]
     (Role::Good, "good", ["green", "114", "22", "bold 10"]),
     (Role::Bad, "bad", ["bold red", "bold 210", "bold 124", "bold 16 on 9"]),
     (Role::Warn, "warn", ["bold magenta", "bold 176", "bold 90", "bold 13"]),
+    (Role::Simulated, "simulated", ["cyan", "80", "23", "bold 14"]),
     (Role::Active, "active", ["bold blue", "bold 75", "bold 25", "bold 14"]),
     (Role::Comm, "comm", ["yellow", "221", "94", "bold 11"]),
     (Role::Waiting, "waiting", ["dim yellow", "179", "58", "11"]),
@@ -172,10 +185,7 @@ impl Theme {
     }
 
     pub fn provenance(self, provenance: Provenance) -> Style {
-        self.style(match provenance {
-            Provenance::Measured => Role::Good,
-            Provenance::EmulatedLink | Provenance::Simulated | Provenance::SharedGpu => Role::Warn,
-        })
+        self.style(Role::of_provenance(provenance))
     }
 }
 

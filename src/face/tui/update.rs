@@ -223,13 +223,13 @@ pub fn step(state: &mut State, rows: isize) {
 fn page(state: &mut State, pages: isize) {
     let (screen, cx) = state.split(state.cx.tab);
     if !screen.input(Input::Page(pages), cx) {
-        let rows = screen.list(cx.body()).map_or(4, |shown| page_rows(shown.area));
+        let rows = screen.list(cx.body()).map_or(4, |shown| page_rows(shown.height()));
         step(state, pages * rows);
     }
 }
 
-pub fn page_rows(area: Rect) -> isize {
-    isize::from(area.height as i16 - 1).max(1)
+pub fn page_rows(height: usize) -> isize {
+    (height as isize - 1).max(1)
 }
 
 /// Cancels the sweep and quits once it has ended; a second request quits immediately.
@@ -250,7 +250,7 @@ fn settle(state: &mut State) {
     let body = state.cx.body();
     let (screen, cx) = state.split(state.cx.tab);
     if let Some(shown) = screen.list(body) {
-        shown.list.fit(shown.len, usize::from(shown.area.height));
+        shown.list.fit(shown.len, shown.height());
     }
     screen.settle(body, cx);
 }
@@ -334,7 +334,8 @@ fn point(state: &mut State, event: Pointer) {
         PointerKind::Wheel(notches) => step(state, notches * NOTCH),
         PointerKind::Click | PointerKind::DoubleClick => {
             let Some(shown) = screen.list(regions.body) else { return };
-            let row = shown.list.offset + usize::from(event.at.y.saturating_sub(shown.area.y));
+            let down = event.at.y.saturating_sub(shown.area.y) / shown.rows.max(1);
+            let row = shown.list.offset + usize::from(down);
             if !shown.area.contains(event.at) || row >= shown.len {
                 return;
             }

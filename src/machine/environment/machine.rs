@@ -148,10 +148,17 @@ fn ranges(cpus: &[usize]) -> String {
 
 /// Load average over 1, 5 and 15 minutes, as a sign of other programs.
 pub(super) fn load_average() -> Value {
-    let loads = read("/proc/loadavg").map(|text| {
-        text.split_ascii_whitespace().take(3).filter_map(|v| v.parse::<f64>().ok()).collect::<Vec<f64>>()
-    });
-    json!(loads)
+    json!(loads())
+}
+
+fn loads() -> Option<Vec<f64>> {
+    let text = read("/proc/loadavg")?;
+    Some(text.split_ascii_whitespace().take(3).filter_map(|load| load.parse().ok()).collect())
+}
+
+/// One-minute load average.
+pub fn load() -> Option<f64> {
+    loads()?.first().copied()
 }
 
 /// Hints of a container or virtual machine, whose neighbors are invisible.

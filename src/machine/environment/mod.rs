@@ -9,5 +9,5 @@ mod software;
 
 pub use collect::{after_gpus, available_memory, collect};
 pub use gpu::Sampled;
-pub use machine::cpu_name;
+pub use machine::{cpu_name, load};
 pub use software::binary_hash;

@@ -68,7 +68,7 @@ pub use matched::{Arrived, MatchedCollective, Matching};
 pub use names::{
     LaneTotal, NameRow, OperationTable, lane_totals, names_table, operation_table, totals_of,
 };
-pub use noise::{WideRounds, overload, slow_limits, wide_rounds};
+pub use noise::{WideRounds, noise_forecast, overload, slow_limits, wide_rounds};
 pub use operations::{Family, OperationDifference, OperationDifferences, Share, operation_differences};
 pub use operators::OperatorRow;
 pub use pareto::{

@@ -123,7 +123,19 @@ fn load_of(record: &Record) -> Option<f64> {
 
 /// Load up to which a run still gets its cores; counts the preceding runs, with one thread per lane.
 fn bearable(record: &Record) -> Option<f64> {
-    Some(BUSY * (cores(record)? as f64).max(2.0 * f64::from(record.spec.tp)))
+    Some(most_load(cores(record)?, record.spec.tp))
+}
+
+fn most_load(cores: usize, tp: u32) -> f64 {
+    BUSY * (cores as f64).max(2.0 * f64::from(tp))
+}
+
+/// Warning that a sweep started at this load would be noisy; `None` if nothing of it runs on cores.
+pub fn noise_forecast<'a>(load: f64, specs: impl Iterator<Item = &'a Spec>) -> Option<String> {
+    let tp = specs.filter(|spec| spec.backend.computes_on_cores()).map(|spec| spec.tp).max()?;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let text = || format!("load {load:.1} on {}: results would be noisy", counted(cores, "core"));
+    (load > most_load(cores, tp)).then(text)
 }
 
 /// Threads of the machine: the load average covers all of them, even if a run was pinned to some.

@@ -135,6 +135,12 @@ impl Varied {
         joined(self.axes().map(|axis| axis.label(spec)))
     }
 
+    /// Words of a cell for a sentence: `TP 8, batch 1, P2P off`; empty if nothing varies.
+    pub fn phrase(&self, spec: &Spec) -> String {
+        let phrases = self.axes().map(|axis| axis.phrase(spec)).filter(|phrase| !phrase.is_empty());
+        phrases.collect::<Vec<_>>().join(", ")
+    }
+
     /// Label of several cells, with all values: `tp8 link.alpha_us=5,20,50`.
     pub fn words_of<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> String {
         joined(self.axes().map(|axis| {
@@ -200,6 +206,16 @@ impl Axis {
                 options::option(name).map(|option| option.label(spec)).unwrap_or_default()
             }
             Self::Env(key) | Self::Set(key) => format!("{key}={}", self.value(spec)),
+        }
+    }
+
+    /// Value of a cell on the axis as in sentences: `TP 8`, `P2P off`, `link.alpha_us=20`.
+    pub fn phrase(&self, spec: &Spec) -> String {
+        match self {
+            Self::Option("tp") => format!("TP {}", spec.tp),
+            Self::Option("batch") => format!("batch {}", spec.batch),
+            Self::Option("p2p") => format!("P2P {}", spec.p2p.as_str()),
+            _ => self.label(spec),
         }
     }
 }

@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
-use super::doubt::doubt;
+use super::noise::noise;
 use super::quality::quality;
 use super::question::{MOST_NAMED, Question};
-use crate::analysis::{Axis, Cells, Flag, Varied};
+use crate::analysis::{Axis, Cells, Flag, SPEEDUP_ERROR, Varied};
 use base::text::counted;
 use table::render::Table;
 use table::{Link, P2p, Provenance, Record, Status, aggregate, host};
@@ -11,18 +11,36 @@ use table::{Link, P2p, Provenance, Record, Status, aggregate, host};
 /// Maximum number of runs for an answer in sentences; larger grids need comparisons and the report.
 pub const MOST_RUNS: usize = 10_000;
 
+/// Maximum number of bullets on a card.
+const MOST_BULLETS: usize = 3;
+
+/// Result of a set of runs: a card of a headline, a badge of trust and a few bullets; details and a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// Provenance, number of cells and samples, and what all cells have in common.
+    /// Who wins, by how much and where.
+    pub headline: String,
+    pub provenance: Option<Provenance>,
+    /// Provenance with its error or number of samples, cells, and the settings that all cells share.
     pub basis: String,
-    pub sentences: Vec<String>,
-    /// True if the first sentence says that the numbers are not trustworthy.
-    pub doubtful: bool,
+    /// Why the numbers are not trustworthy, and what to do.
+    pub noise: Option<String>,
+    /// What failed, where others win, hidden share and P2P: at most three.
+    pub bullets: Vec<String>,
+    pub details: Vec<String>,
     /// Cells with their ratios, in the order of the comparison; at most twelve rows.
     pub table: Table,
     pub left_out: usize,
     /// Axis of the comparison, in the syntax of `compare --by`; empty without a comparison.
     pub by: String,
+}
+
+/// Line of a card, for its style.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CardLine {
+    Headline,
+    Basis(Option<Provenance>),
+    Noise,
+    Bullet,
 }
 
 impl Answer {
@@ -36,36 +54,54 @@ impl Answer {
             origins.entry((record.provenance, host(&record))).or_default().push(record);
         }
         let several = origins.len() > 1;
-        let of = |((_, host), records): (&(Provenance, Option<String>), &Vec<Record>)| {
-            Self::of_origin(records, host.as_deref().filter(|_| several))
-        };
-        let mut answers: Vec<Self> = origins.iter().map(of).collect();
-        let unfinished = unfinished(&without);
-        match answers.first_mut() {
-            Some(first) => first.sentences.extend(unfinished),
-            None => answers.extend(unfinished.map(|sentence| Self {
-                basis: "no run has numbers".into(),
-                sentences: vec![sentence],
-                doubtful: false,
+        let mut unfinished = Unfinished::of(&without);
+        let mut answers: Vec<Self> = Vec::new();
+        for ((provenance, host), records) in &origins {
+            let host = host.as_deref().filter(|_| several);
+            answers.push(Self::of_origin(records, *provenance, host, std::mem::take(&mut unfinished)));
+        }
+        let first = [unfinished.failed, unfinished.reasons.or(unfinished.others)]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>();
+        if let (true, false) = (answers.is_empty(), first.is_empty()) {
+            answers.push(Self {
+                headline: "No run has results.".into(),
+                provenance: None,
+                basis: String::new(),
+                noise: None,
+                bullets: first,
+                details: Vec::new(),
                 table: Table::default(),
                 left_out: 0,
                 by: String::new(),
-            })),
+            });
         }
         answers
     }
 
-    /// Sentences, each with true if it says that the numbers are not trustworthy.
-    pub fn told(&self) -> impl Iterator<Item = (&str, bool)> {
-        let doubts = |at| at == 0 && self.doubtful;
-        self.sentences.iter().enumerate().map(move |(at, sentence)| (sentence.as_str(), doubts(at)))
+    /// Lines of the card, in order.
+    pub fn card(&self) -> impl Iterator<Item = (CardLine, &str)> {
+        let basis = Some(self.basis.as_str()).filter(|basis| !basis.is_empty());
+        let basis = basis.map(|basis| (CardLine::Basis(self.provenance), basis));
+        let noise = self.noise.as_deref().map(|noise| (CardLine::Noise, noise));
+        let bullets = self.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
+        [(CardLine::Headline, self.headline.as_str())]
+            .into_iter()
+            .chain(basis)
+            .chain(noise)
+            .chain(bullets)
     }
 
     /// Answers the runs of one provenance and machine; `host` is given only if there are several machines.
-    fn of_origin(records: &[Record], host: Option<&str>) -> Self {
+    fn of_origin(
+        records: &[Record],
+        provenance: Provenance,
+        host: Option<&str>,
+        unfinished: Unfinished,
+    ) -> Self {
         let cells = Cells::of(records);
-        let specs = || cells.specs();
-        let varied = Varied::of(specs());
+        let varied = Varied::of(cells.specs());
         let mut basis = basis(records, &cells, &varied);
         basis.extend(host.map(|host| format!(" on {host}")));
         let axes = cells.axes();
@@ -76,41 +112,65 @@ impl Answer {
             let report = cells.compare(&axis, None).ok()?;
             Some((axis, report))
         });
+        // most important first
+        let mut bullets = Vec::from_iter(unfinished.failed);
         let Some((axis, report)) = compared else {
-            let doubt = doubt(records, &varied, None);
-            let (doubtful, left_out) = (doubt.is_some(), 0);
-            let sentences = doubt.into_iter().chain(alone(records)).collect();
+            let (headline, more) = alone(records);
+            bullets.extend(more);
+            bullets.extend(unfinished.others);
+            let details = Vec::from_iter(unfinished.reasons);
+            let (noise, table) = (noise(records, &varied, None), Table::default());
+            let (provenance, by) = (Some(provenance), String::new());
             return Self {
+                headline,
+                provenance,
                 basis,
-                sentences,
-                doubtful,
-                table: Table::default(),
-                left_out,
-                by: String::new(),
+                noise,
+                bullets,
+                details,
+                table,
+                left_out: 0,
+                by,
             };
         };
         let settings = varied.without(&axis);
         let question = Question { axis: &axis, report: &report, settings: &settings };
-        let doubt = doubt(records, &varied, Some(&question));
-        let doubtful = doubt.is_some();
-        let mut sentences: Vec<String> = doubt.into_iter().chain(question.winner()).collect();
+        bullets.extend(question.elsewhere());
+        let mut details = Vec::new();
         if axis == Axis::ARCHITECTURE {
+            bullets.extend(question.hidden());
             if has(&Axis::P2P)
                 && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
             {
                 let settings = varied.without(&Axis::P2P);
-                sentences.extend(
-                    Question { axis: &Axis::P2P, report: &by_p2p, settings: &settings }.without_p2p(),
-                );
+                let question = Question { axis: &Axis::P2P, report: &by_p2p, settings: &settings };
+                let (kept, warning) = question.without_p2p();
+                bullets.extend(kept);
+                details.extend(warning);
             }
-            sentences.extend(question.hidden());
-            sentences.extend(question.beaten_limit());
-            sentences.extend(quality(records, &question));
         }
-        sentences.extend(question.unclear());
-        sentences.extend(warnings(&report.flags));
+        bullets.extend(unfinished.others);
+        details.extend(unfinished.reasons);
+        details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));
+        details.extend(question.tied());
+        details.extend(question.unclear());
+        if axis == Axis::ARCHITECTURE {
+            details.extend(question.beaten_limit());
+            details.extend(quality(records, &question));
+        }
+        details.extend(warnings(&report.flags));
         let (table, left_out) = question.table();
-        Self { basis, sentences, doubtful, table, left_out, by: axis.to_string() }
+        Self {
+            headline: question.headline(),
+            provenance: Some(provenance),
+            basis,
+            noise: noise(records, &varied, Some(&question)),
+            bullets,
+            details,
+            table,
+            left_out,
+            by: axis.to_string(),
+        }
     }
 }
 
@@ -119,10 +179,14 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
     let (least, most) = (samples.iter().min().copied(), samples.iter().max().copied());
     let samples = match (least, most) {
         // simulations repeat exactly
-        _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => String::new(),
-        (Some(1), Some(1)) => ", 1 sample each".into(),
-        (Some(least), Some(most)) if least == most => format!(", {most} samples each, [95 % intervals]"),
-        (Some(least), Some(most)) => format!(", {least} to {most} samples each, [95 % intervals]"),
+        _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => {
+            format!(", speedups within {:.0} %", 100.0 * SPEEDUP_ERROR)
+        }
+        (Some(1), Some(1)) => ", 1 sample a cell".into(),
+        (Some(least), Some(most)) if least == most => {
+            format!(", {most} samples a cell, [95 % intervals]")
+        }
+        (Some(least), Some(most)) => format!(", {least} to {most} samples a cell, [95 % intervals]"),
         _ => String::new(),
     };
     let common = records.first().map(|record| varied.common(&record.spec)).unwrap_or_default();
@@ -136,14 +200,12 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
     });
     let machine = machine.map_or(String::new(), |record| {
         let stack = Some(&record.spec.stack).filter(|stack| !common.contains(stack.as_str()));
-        let stack = stack.map_or(String::new(), |stack| format!(" with the stack {stack}"));
-        format!(", predicted for {}{stack}", record.spec.hardware)
+        let stack = stack.map_or(String::new(), |stack| format!(", {stack} stack"));
+        format!(" on {}{stack}", record.spec.hardware)
     });
     let links = links(cells);
-    format!(
-        "{provenance}: {}{samples}; {common}{machine}{links}",
-        counted(cells.specs().count(), "cell")
-    )
+    let cells = counted(cells.specs().count(), "cell");
+    format!("{provenance}{samples} · {cells}: {common}{machine}{links}")
 }
 
 /// Links that emulate P2P on and off, if both are emulated; else empty.
@@ -160,48 +222,72 @@ fn links(cells: &Cells) -> String {
         Link::Emulated { alpha_us, gb_s } => format!("{alpha_us} us + bytes / {gb_s} GB/s"),
         other => other.to_string(),
     };
-    format!("; an all-reduce takes {} p2p-on, {} p2p-off", told(on), told(off))
+    format!(" · all-reduce: {} with P2P, {} without", told(on), told(off))
 }
 
-/// Latency of each cell, for cells that cannot be compared with one another.
-fn alone(records: &[Record]) -> Vec<String> {
+/// Headline and bullets for cells that cannot be compared with one another.
+fn alone(records: &[Record]) -> (String, Vec<String>) {
     let cells = aggregate(records);
-    let took = cells.iter().filter_map(|cell| {
+    let tpot = |cell: &Record| {
         let metrics = cell.metrics.as_ref()?;
         let (tpot, ci) = (metrics.tpot_ms.p50, metrics.tpot_ms_ci95);
         let ci = ci.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
-        Some(format!("{} takes {tpot:.2} ms{ci} a token.", cell.spec.label()))
-    });
-    let mut sentences: Vec<String> = took.take(MOST_NAMED).collect();
-    sentences.push(match cells.len() {
-        1 => "There is one cell alone: nothing is compared.".into(),
-        _ => "No two cells differ in one option alone: nothing is compared.".into(),
-    });
-    sentences
+        Some(format!("{}: {tpot:.2} ms{ci} a token", cell.spec.label()))
+    };
+    let mut tpots: Vec<String> = cells.iter().filter_map(tpot).take(MOST_NAMED).collect();
+    match tpots.len() {
+        1 => (tpots.remove(0), vec!["Only one cell has results, so nothing is compared.".into()]),
+        _ => ("Nothing to compare: no two cells differ in a single option.".into(), tpots),
+    }
 }
 
-fn unfinished(records: &[Record]) -> Option<String> {
-    let mut by: BTreeMap<Status, Vec<&Record>> = BTreeMap::new();
-    records.iter().for_each(|record| by.entry(record.status).or_default().push(record));
-    let part = |(status, records): (&Status, &Vec<&Record>)| {
-        let count = counted(records.len(), "cell");
-        let what = match status {
-            Status::Oom => "would not fit in memory",
-            Status::Skipped => "cannot run",
-            Status::Interrupted => "did not end",
-            Status::Running => "still running",
-            Status::Failed => "failed",
-            Status::Ok if records.iter().any(|record| !record.provenance.is_evidence()) => {
-                "checked ranks on one GPU"
-            }
-            Status::Ok => "left no numbers",
+/// Cells without results, as sentences.
+#[derive(Debug, Default)]
+struct Unfinished {
+    /// Failed and interrupted cells, with the reason of the first.
+    failed: Option<String>,
+    /// Cells that do not fit in memory, cannot run, or only checked something.
+    others: Option<String>,
+    /// Reasons of the first of `others`.
+    reasons: Option<String>,
+}
+
+impl Unfinished {
+    fn of(records: &[Record]) -> Self {
+        let mut by: BTreeMap<Status, Vec<&Record>> = BTreeMap::new();
+        records.iter().for_each(|record| by.entry(record.status).or_default().push(record));
+        let is_failure =
+            |status: &Status| matches!(status, Status::Failed | Status::Interrupted | Status::Running);
+        let sentence = |failures: bool, with_reason: bool| {
+            let of = by.iter().filter(|(status, _)| is_failure(status) == failures);
+            let parts: Vec<String> =
+                of.map(|(status, records)| unfinished(*status, records, with_reason)).collect();
+            (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
         };
-        let why = records.iter().find_map(|record| record.reason.as_deref()?.lines().next());
-        let why = why.map_or(String::new(), |why| format!(" ({}: {why})", records[0].spec.label()));
-        format!("{count} {what}{why}")
+        let reasons = sentence(false, true).filter(|text| text.contains('('));
+        Self { failed: sentence(true, true), others: sentence(false, false), reasons }
+    }
+}
+
+/// Number of cells with a status, and the reason of the first: `2 cells failed (ladder tp2: no driver)`.
+fn unfinished(status: Status, records: &[&Record], with_reason: bool) -> String {
+    let count = counted(records.len(), "cell");
+    let what = match status {
+        Status::Oom if records.len() == 1 => "does not fit in memory",
+        Status::Oom => "do not fit in memory",
+        Status::Skipped => "cannot run",
+        Status::Interrupted => "did not finish",
+        Status::Running => "still running",
+        Status::Failed => "failed",
+        Status::Ok if records.iter().any(|record| !record.provenance.is_evidence()) => {
+            "only checked ranks on one GPU"
+        }
+        Status::Ok => "left no numbers",
     };
-    let parts: Vec<String> = by.iter().map(part).collect();
-    (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
+    let why = records.iter().find_map(|record| record.reason.as_deref()?.lines().next());
+    let why = why.filter(|_| with_reason);
+    let why = why.map_or(String::new(), |why| format!(" ({}: {why})", records[0].spec.label()));
+    format!("{count} {what}{why}")
 }
 
 /// One sentence about extrapolated links, and one about other flags.
@@ -221,6 +307,6 @@ fn warnings(flags: &[Flag]) -> Vec<String> {
         "The link of one cell is extrapolated to its TP",
         "cells have links extrapolated to their TP",
     );
-    let wrong = sentence(&wrong, "One thing looks wrong", "things look wrong");
+    let wrong = sentence(&wrong, "Suspicious result", "suspicious results");
     [extrapolated, wrong].into_iter().flatten().collect()
 }

@@ -1,15 +1,14 @@
-//! Answer to a set of runs, in sentences and a small table: doubts about the numbers first, then who wins and
-//! by how much, the hidden share of communication, the cost in quality, the effect of P2P, what is not
-//! significant and which cells did not run.
+//! Result of a set of runs as a card: who wins and by how much, how far to trust it, and at most three bullets (failures,
+//! where others win, hidden share of communication, P2P); then details and a table.
 //!
-//! Rules over comparisons produce the sentences, so a sweep's end, a stored experiment and the report all
-//! show the same text. `upper-bound` is a limit and never wins.
+//! Rules over comparisons produce the text, so a sweep's end, a stored experiment and the report all show the same.
+//! `upper-bound` is a limit and never wins.
 
-mod doubt;
 mod make;
+mod noise;
 mod quality;
 mod question;
 #[cfg(test)]
 mod tests;
 
-pub use make::{Answer, MOST_RUNS};
+pub use make::{Answer, CardLine, MOST_RUNS};

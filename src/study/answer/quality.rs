@@ -6,8 +6,8 @@ use table::{Record, RunQuality};
 /// KL of the fastest architecture against `standard`, or a note that nobody evaluated it. `None` if nothing
 /// is faster than `standard`.
 pub(super) fn quality(records: &[Record], question: &Question) -> Option<String> {
-    let (value, _) = question.fastest()?;
-    let of = records.iter().filter(|record| question.axis.label(&record.spec) == value);
+    let value = question.winner()?.value;
+    let of = records.iter().filter(|record| question.axis.phrase(&record.spec) == value);
     let mut found: Vec<&RunQuality> = of.filter_map(|record| record.quality.as_deref()).collect();
     found.sort_by(|a, b| a.quality.kl.total_cmp(&b.quality.kl));
     found.dedup_by(|a, b| a.quality.kl == b.quality.kl);
@@ -17,7 +17,7 @@ pub(super) fn quality(records: &[Record], question: &Question) -> Option<String>
         format!("{:.3}{ci}", quality.quality.kl)
     };
     Some(match found.as_slice() {
-        [] => format!("What {value} loses in quality was not evaluated (`ladderscope evaluate`)."),
+        [] => format!("Quality of {value} was not evaluated (`ladderscope evaluate`)."),
         [one] => format!("{value} is {} nats a token (KL) from standard: {}.", kl(one), one.told()),
         [least, .., most] => format!(
             "{value} is {} to {} nats a token (KL) from standard: {}.",

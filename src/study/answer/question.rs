@@ -1,11 +1,12 @@
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use crate::analysis::{
-    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, TOO_CLOSE, Varied, Verdict, beaten_limit,
-    is_too_close, less_work,
+    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, SPEEDUP_ERROR, TOO_CLOSE, Varied, Verdict,
+    beaten_limit, is_too_close, less_work,
 };
 use base::statistics::median;
-use base::text::counted;
+use base::text::{capitalized, counted};
 use table::render::{Shown, Table};
 use table::{P2p, Provenance};
 
@@ -29,20 +30,20 @@ pub(super) struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Label of the compared cell on the axis: `ladder`, `tp8`, `NCCL_ALGO=Ring`.
+    /// Compared cell's value of the axis: `ladder`, `TP 8`, `NCCL_ALGO=Ring`.
     fn value(&self, pair: &Comparison) -> String {
-        self.axis.label(&pair.side.spec)
+        self.axis.phrase(&pair.side.spec)
     }
 
     pub fn baseline(&self, pair: &Comparison) -> String {
-        self.axis.label(&pair.baseline_side.spec)
+        self.axis.phrase(&pair.baseline_side.spec)
     }
 
     /// Pairs without limits (`upper-bound`), grouped by setting, in the order of the comparison.
     fn choices(&self) -> Vec<(String, Vec<&Comparison>)> {
         let mut by: Vec<(String, Vec<&Comparison>)> = Vec::new();
         for pair in self.report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit()) {
-            let setting = self.settings.words(&pair.side.spec);
+            let setting = self.setting(pair);
             match by.iter_mut().find(|(known, _)| *known == setting) {
                 Some((_, pairs)) => pairs.push(pair),
                 None => by.push((setting, vec![pair])),
@@ -51,132 +52,164 @@ impl Question<'_> {
         by
     }
 
-    /// Value that is fastest in most settings, ties included, with its winning pairs.
-    pub fn fastest(&self) -> Option<(String, Vec<&Comparison>)> {
-        self.most(self.choices().into_iter().filter_map(|(_, pairs)| fastest(&pairs).first().copied()))
-    }
-
-    /// Most frequent value among the pairs, with these pairs; the first of several.
-    fn most<'a>(
-        &self,
-        pairs: impl Iterator<Item = &'a Comparison>,
-    ) -> Option<(String, Vec<&'a Comparison>)> {
-        let mut wins: Vec<(String, Vec<&Comparison>)> = Vec::new();
-        for pair in pairs {
-            let value = self.value(pair);
-            match wins.iter_mut().find(|(known, _)| *known == value) {
-                Some((_, pairs)) => pairs.push(pair),
-                None => wins.push((value, vec![pair])),
-            }
-        }
-        wins.into_iter().rev().max_by_key(|(_, pairs)| pairs.len())
-    }
-
-    /// Names the fastest value, its settings and its speedup.
-    pub fn winner(&self) -> Vec<String> {
+    /// Value that is fastest in most settings, alone or tied; `None` if nothing is faster than the baseline.
+    pub fn winner(&self) -> Option<Winner<'_>> {
         let choices = self.choices();
-        let total = choices.len();
-        let Some(baseline) = self.report.pairs.first().map(|pair| self.baseline(pair)) else {
-            return vec!["No cell has a baseline to be compared with.".into()];
-        };
-        if choices.is_empty() {
-            return vec![format!("Nothing but upper-bound was compared with {baseline}.")];
-        }
-        let all: Vec<&Comparison> =
-            choices.iter().flat_map(|(_, pairs)| pairs.iter().copied()).collect();
-        let rivals: BTreeSet<String> = all.iter().map(|pair| self.value(pair)).collect();
-        let fastest: Vec<(&String, Vec<&Comparison>)> =
-            choices.iter().map(|(setting, pairs)| (setting, fastest(pairs))).collect();
-        let tied = self.tied(&fastest, &baseline);
-        let winners = fastest.iter().filter_map(|(_, fastest)| match fastest[..] {
-            [winner] => Some(winner),
-            _ => None,
-        });
-        let Some((best, pairs)) = self.most(winners) else {
-            if let Some(tied) = tied {
-                return vec![tied];
-            }
-            let anywhere =
-                if total > 1 { format!(" in any of {total} settings") } else { String::new() };
-            let mut sentences = vec![format!(
-                "Nothing is shown to be faster than {baseline}{anywhere}; compared with it: {}.",
-                listed(rivals.iter().cloned().collect()).unwrap_or_default()
-            )];
-            for rival in rivals.iter().take(MOST_NAMED) {
-                let slower =
-                    |pair: &&Comparison| pair.verdict == Verdict::Slower && self.value(pair) == *rival;
-                let slower: Vec<&Comparison> = all.iter().copied().filter(slower).collect();
-                if !slower.is_empty() {
-                    let range = self.range(&slower, |pair| Some(pair.speedup), times);
-                    sentences.push(format!("{rival} is slower: {range} the tokens/s of {baseline}."));
+        let mut winners: Vec<Winner<'_>> = Vec::new();
+        for fastest in choices.iter().map(|(_, pairs)| fastest(pairs)) {
+            for pair in &fastest {
+                let (value, tied) = (self.value(pair), usize::from(fastest.len() > 1));
+                match winners.iter_mut().find(|winner| winner.value == value) {
+                    Some(winner) => {
+                        winner.pairs.push(pair);
+                        winner.tied += tied;
+                    }
+                    None => winners.push(Winner { value, pairs: vec![pair], tied }),
                 }
             }
-            return sentences;
+        }
+        // the first of several
+        winners.into_iter().rev().max_by_key(|winner| (winner.pairs.len(), Reverse(winner.tied)))
+    }
+
+    /// Who wins, by how much and where.
+    pub fn headline(&self) -> String {
+        let choices = self.choices();
+        let Some(baseline) = self.report.pairs.first().map(|pair| self.baseline(pair)) else {
+            return "No cell has a baseline to be compared with.".into();
         };
-        let of = if rivals.len() > 1 {
-            format!(", the fastest of {}", rivals.len() + 1)
+        if choices.is_empty() {
+            return format!("Only upper-bound was compared with {baseline}.");
+        }
+        let text = match self.winner() {
+            Some(winner) if choices.len() == 1 => {
+                self.headline_of_one(&winner, &choices[0].1, &baseline)
+            }
+            Some(winner) => self.headline_of_many(&winner, &choices, &baseline),
+            None => self.headline_without_winner(&choices, &baseline),
+        };
+        match *self.axis == Axis::ARCHITECTURE {
+            true => capitalized(&text),
+            false => text,
+        }
+    }
+
+    fn headline_of_one(&self, winner: &Winner<'_>, pairs: &[&Comparison], baseline: &str) -> String {
+        let fastest = fastest(pairs);
+        let at = setting_phrase(winner.pairs[0], self.axis);
+        if fastest.len() > 1 {
+            let named = fastest.iter().map(|pair| format!("{} {}", self.value(pair), times(pair)));
+            let named: Vec<String> = named.collect();
+            return format!("too close to call at {at}: {} {baseline}'s tokens/s", named.join(", "));
+        }
+        let hidden = winner.pairs[0].hidden_share.filter(|share| *share < 1.005);
+        let hidden = hidden.map_or(String::new(), |share| {
+            format!("; hides {:.0} % of what communication costs", 100.0 * share)
+        });
+        let speedup = times(winner.pairs[0]);
+        format!("{} is {speedup} faster than {baseline} at {at}{hidden}", winner.value)
+    }
+
+    fn headline_of_many(
+        &self,
+        winner: &Winner<'_>,
+        choices: &[(String, Vec<&Comparison>)],
+        baseline: &str,
+    ) -> String {
+        let rivals = choices.iter().flat_map(|(_, pairs)| pairs).map(|pair| self.value(pair));
+        let several = rivals.collect::<BTreeSet<String>>().len() > 1;
+        let adjective = if several { "fastest".to_owned() } else { format!("faster than {baseline}") };
+        let settings = match (winner.pairs.len(), choices.len()) {
+            (2, 2) => "both settings".to_owned(),
+            (wins, total) if wins == total => format!("all {total} settings"),
+            (wins, total) => format!("{wins} of {total} settings"),
+        };
+        let tied = match winner.tied {
+            0 => String::new(),
+            tied => format!(" ({} within {:.0} %)", counted(tied, "tie"), 100.0 * SPEEDUP_ERROR),
+        };
+        let of = if several { format!(" {baseline}'s tokens/s") } else { String::new() };
+        let speedups = match &winner.pairs[..] {
+            [] | [_] | [_, _] => {
+                let each = self.range(&winner.pairs, |pair| Some(pair.speedup), times);
+                let at = match &winner.pairs[..] {
+                    [only] => format!(" ({})", self.setting(only)),
+                    _ => String::new(),
+                };
+                format!("{each}{at}{of}")
+            }
+            pairs => {
+                let speedups: Vec<f64> = pairs.iter().map(|pair| pair.speedup).collect();
+                let least = speedups.iter().copied().fold(f64::INFINITY, f64::min);
+                let best = pairs.iter().max_by(|a, b| a.speedup.total_cmp(&b.speedup));
+                let (most, at) =
+                    best.map_or((least, String::new()), |best| (best.speedup, self.setting(best)));
+                let median = median(&speedups).unwrap_or_default();
+                format!("{least:.2}x to {most:.2}x{of} (median {median:.2}x; best at {at})")
+            }
+        };
+        format!("{} is {adjective} in {settings}{tied}: {speedups}", winner.value)
+    }
+
+    fn headline_without_winner(&self, choices: &[(String, Vec<&Comparison>)], baseline: &str) -> String {
+        let pairs = || choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
+        let mut rivals: Vec<String> = Vec::new();
+        for value in pairs().map(|pair| self.value(pair)) {
+            if !rivals.contains(&value) {
+                rivals.push(value);
+            }
+        }
+        let slower = rivals.iter().filter_map(|rival| {
+            let is_slower =
+                |pair: &&Comparison| pair.verdict == Verdict::Slower && self.value(pair) == *rival;
+            let slower: Vec<&Comparison> = pairs().filter(is_slower).collect();
+            let range = self.range(&slower, |pair| Some(pair.speedup), times);
+            (!slower.is_empty()).then(|| format!("{rival} {range}"))
+        });
+        let slower: Vec<String> = slower.collect();
+        let several = if choices.len() > 1 {
+            format!(" in any of {} settings", choices.len())
         } else {
             String::new()
         };
-        let mut sentences = vec![match (pairs.len(), total) {
-            (_, 1) => format!("{best} reaches {} the tokens/s of {baseline}{of}.", times(pairs[0])),
-            (1, _) => format!(
-                "{best} is fastest in 1 of {total} settings: {} the tokens/s of {baseline} at {}.",
-                times(pairs[0]),
-                self.settings.words(&pairs[0].side.spec)
+        match listed(slower) {
+            Some(slower) => {
+                format!("nothing is faster than {baseline}{several}: {slower} its tokens/s")
+            }
+            None => format!(
+                "no significant difference{several}: {} vs {baseline}",
+                listed(rivals).unwrap_or_default()
             ),
-            (wins, _) => {
-                let wins = match wins {
-                    2 if total == 2 => "both".into(),
-                    _ if wins == total => format!("all {total}"),
-                    _ => format!("{wins} of {total}"),
-                };
-                format!(
-                    "{best} is {} in {wins} settings, {} the tokens/s of {baseline}.",
-                    if rivals.len() > 1 { "fastest" } else { "faster" },
-                    self.range(&pairs, |pair| Some(pair.speedup), times)
-                )
+        }
+    }
+
+    /// Settings in which the winner is not the fastest.
+    pub fn elsewhere(&self) -> Option<String> {
+        let (choices, winner) = (self.choices(), self.winner()?);
+        let elsewhere = choices.iter().filter_map(|(setting, pairs)| {
+            let fastest = fastest(pairs);
+            match fastest.first() {
+                None => Some(format!("nothing beats {} at {setting}", self.baseline(pairs[0]))),
+                Some(_) if fastest.iter().any(|pair| self.value(pair) == winner.value) => None,
+                Some(pair) => Some(format!("{} at {setting} ({})", self.value(pair), times(pair))),
             }
-        }];
-        let elsewhere = fastest.iter().filter_map(|(setting, fastest)| match fastest[..] {
-            [] => Some(format!("nothing beats {baseline} at {setting}")),
-            [pair] if self.value(pair) != best => {
-                Some(format!("{} at {setting} ({})", self.value(pair), times(pair)))
-            }
-            _ => None,
         });
-        sentences.extend(listed(elsewhere.collect()).map(|list| format!("Elsewhere: {list}.")));
-        sentences.extend(tied);
-        sentences
+        listed(elsewhere.collect()).map(|list| format!("Elsewhere: {list}."))
     }
 
     /// Settings whose fastest simulations differ by less than the simulator's error.
-    fn tied(&self, fastest: &[(&String, Vec<&Comparison>)], baseline: &str) -> Option<String> {
-        let tied: Vec<_> = fastest.iter().filter(|(_, fastest)| fastest.len() > 1).collect();
-        let names = |pairs: &[&Comparison]| {
-            let named = pairs.iter().map(|pair| format!("{} {}", self.value(pair), times(pair)));
-            named.collect::<Vec<_>>().join(", ")
-        };
-        match &tied[..] {
-            [] => None,
-            [(_, pairs)] if fastest.len() == 1 => Some(format!(
-                "The fastest are {TOO_CLOSE}: {} the tokens/s of {baseline}.",
-                names(pairs)
-            )),
-            _ => {
-                let settings = tied.iter().take(MOST_NAMED);
-                let mut settings: Vec<String> =
-                    settings.map(|(setting, pairs)| format!("{setting} ({})", names(pairs))).collect();
-                let more = tied.len().saturating_sub(MOST_NAMED);
-                settings.extend((more > 0).then(|| format!("and {more} more")));
-                Some(format!(
-                    "The fastest are {TOO_CLOSE} in {} of {} settings: {}.",
-                    tied.len(),
-                    fastest.len(),
-                    settings.join("; ")
-                ))
-            }
-        }
+    pub fn tied(&self) -> Option<String> {
+        let choices = self.choices();
+        let tied = choices.iter().filter_map(|(setting, pairs)| {
+            let fastest = fastest(pairs);
+            let named = fastest.iter().map(|pair| format!("{} {}", self.value(pair), times(pair)));
+            let named = named.collect::<Vec<_>>().join(", ");
+            (fastest.len() > 1).then(|| format!("{setting} ({named})"))
+        });
+        let tied: Vec<String> = tied.collect();
+        let count = counted(tied.len(), "setting");
+        let list = listed(tied).filter(|_| choices.len() > 1)?;
+        Some(format!("The fastest tie within {} in {count}: {list}.", error_words()))
     }
 
     /// Share of communication that the winner (or else the first choice) hid.
@@ -185,11 +218,11 @@ impl Question<'_> {
             self.report.pairs.iter().filter(|pair| pair.side.spec.architecture.is_limit()).count();
         if limits == 0 {
             return Some(
-                "How much of the communication was hidden is not known: upper-bound was not run.".into(),
+                "The hidden share of communication is unknown: upper-bound was not run.".into(),
             );
         }
         let choices = self.choices();
-        let value = self.fastest().map(|(value, _)| value).or_else(|| {
+        let value = self.winner().map(|winner| winner.value).or_else(|| {
             choices.first().and_then(|(_, pairs)| pairs.first()).map(|pair| self.value(pair))
         })?;
         let all = choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
@@ -201,28 +234,28 @@ impl Question<'_> {
             (0, _) => String::new(),
             (_, true) => {
                 return Some(
-                    "How much was hidden is not known: where upper-bound was run it is no faster than standard."
-                        .into(),
+                    "The hidden share of communication is unknown: upper-bound is no faster than standard.".into(),
                 );
             }
             (count, false) => {
-                format!("; in {} upper-bound was not run or is no faster", counted(count, "setting"))
+                format!(
+                    "; unknown in {}, where upper-bound is missing or no faster",
+                    counted(count, "setting")
+                )
             }
         };
-        let shares = self.range(
-            &with,
-            |pair| pair.hidden_share,
-            |pair| {
-                let share = pair.hidden_share.unwrap_or_default();
-                let sure = match pair.hidden_share_ci95 {
-                    Some([low, high]) => format!(" [{:.0}, {:.0}]", 100.0 * low, 100.0 * high),
-                    None if pair.provenance == Provenance::Simulated => String::new(),
-                    // the gap to upper-bound may be zero, or there are too few samples
-                    None => " (no interval)".into(),
-                };
-                format!("{:.0} %{sure}", 100.0 * share)
-            },
-        );
+        let percents: Vec<f64> =
+            with.iter().filter_map(|pair| Some(100.0 * pair.hidden_share?)).collect();
+        let ends = percents.iter().copied().fold(None, |ends: Option<(f64, f64)>, share| {
+            Some(ends.map_or((share, share), |(low, high)| (low.min(share), high.max(share))))
+        });
+        let cost = "of what communication costs standard";
+        let shares = match (ends, median(&percents)) {
+            (Some((low, high)), Some(middle)) if percents.len() > 2 => {
+                format!("{low:.0} to {high:.0} % {cost} (median {middle:.0} %)")
+            }
+            _ => format!("{} {cost}", self.range(&with, |pair| pair.hidden_share, hidden_words)),
+        };
         let beyond = with.iter().filter(|pair| pair.hidden_share.is_some_and(|share| share >= 1.005));
         // an architecture with less work than upper-bound can be faster
         let is_noise = |pair: &&Comparison| {
@@ -230,20 +263,20 @@ impl Question<'_> {
         };
         let beyond = match beyond.copied().any(|pair| is_noise(&pair)) {
             true => {
-                format!("; more than 100 % is noise: {value} and upper-bound cannot be told apart there")
+                format!("; above 100 % is noise ({value} and upper-bound do not differ significantly)")
             }
             false => String::new(),
         };
-        let of = "of the time that communication costs standard (the hidden share)";
-        Some(format!("{value} won back {shares} {of}{nothing}{beyond}."))
+        let text = format!("{value} hides {shares}");
+        Some(format!("{}{nothing}{beyond}.", capitalized(&text)))
     }
 
     pub fn beaten_limit(&self) -> Option<String> {
-        beaten_limit(self.report, |pair| self.settings.words(&pair.side.spec))
+        beaten_limit(self.report, |pair| self.setting(pair))
     }
 
-    /// Throughput without P2P relative to P2P, by architecture.
-    pub fn without_p2p(&self) -> Vec<String> {
+    /// Throughput without P2P relative to P2P, by architecture; and a warning if it is higher.
+    pub fn without_p2p(&self) -> (Option<String>, Option<String>) {
         let mut by: Vec<(String, Vec<&Comparison>)> = Vec::new();
         let off = |pair: &&Comparison| {
             pair.side.spec.p2p == P2p::Off && !pair.side.spec.architecture.is_limit()
@@ -262,26 +295,21 @@ impl Question<'_> {
             .collect();
         let most = |pairs: &[&Comparison]| pairs.iter().map(|pair| pair.speedup).fold(0.0, f64::max);
         by.sort_by(|(_, a), (_, b)| most(b).total_cmp(&most(a)));
-        let settings = self.settings.without(&Axis::ARCHITECTURE);
         let kept = by.iter().map(|(architecture, pairs)| {
-            let inner = Question { settings: &settings, ..*self };
-            format!("{architecture} {}", inner.range(pairs, |pair| Some(pair.speedup), times))
+            let speedups: Vec<f64> = pairs.iter().map(|pair| pair.speedup).collect();
+            match (&pairs[..], median(&speedups)) {
+                ([only], _) => format!("{architecture} {}", times(only)),
+                (_, median) => format!("{architecture} {:.2}x", median.unwrap_or_default()),
+            }
         });
+        let medians = if by.iter().any(|(_, pairs)| pairs.len() > 1) { " (medians)" } else { "" };
         let kept = listed_up_to(MOST_KEPT, kept.collect());
-        let mut sentences: Vec<String> = kept
-            .map(|list| match faster.is_empty() {
-                true => format!("Without P2P each keeps a part of its tokens/s: {list}."),
-                false => format!("Without P2P the tokens/s are these times those with it: {list}."),
-            })
-            .into_iter()
-            .collect();
-        if !faster.is_empty() {
-            sentences.push(format!(
-                "P2P off is faster than on in {}: ask what the two links stand for.",
-                counted(faster.len(), "pair")
-            ));
-        }
-        sentences
+        let kept = kept.map(|list| format!("P2P off vs on, tokens/s: {list}{medians}."));
+        let warning = (!faster.is_empty()).then(|| {
+            let pairs = counted(faster.len(), "pair");
+            format!("P2P off is faster than on in {pairs}: check the links that stand for them.")
+        });
+        (kept, warning)
     }
 
     /// Comparisons that are not significant, or too small to matter.
@@ -299,7 +327,7 @@ impl Question<'_> {
                     .map(|list| format!("{count} of {} comparisons {what}: {list}", pairs().count())),
             );
         };
-        part(of(Verdict::Chance), "cannot be told from chance");
+        part(of(Verdict::Chance), "are not significant");
         part(of(Verdict::Unknown), "have too few samples for an interval");
         let least = format!("differ by less than {} %", 100.0 * LEAST_DIFFERENCE);
         part(of(Verdict::Same), &least);
@@ -308,10 +336,15 @@ impl Question<'_> {
     }
 
     pub fn named(&self, pair: &Comparison) -> String {
-        match self.settings.words(&pair.side.spec) {
+        match self.setting(pair) {
             setting if setting.is_empty() => self.value(pair),
             setting => format!("{} at {setting}", self.value(pair)),
         }
+    }
+
+    /// Setting of a pair: `TP 8, batch 1, P2P on`; empty if only the axis varies.
+    fn setting(&self, pair: &Comparison) -> String {
+        self.settings.phrase(&pair.side.spec)
     }
 
     /// Range of one number over several pairs: all values of up to two pairs, else minimum, maximum and
@@ -325,12 +358,12 @@ impl Question<'_> {
         let mut sorted: Vec<&Comparison> =
             pairs.iter().copied().filter(|pair| of(pair).is_some()).collect();
         sorted.sort_by(|a, b| of(a).unwrap_or(0.0).total_cmp(&of(b).unwrap_or(0.0)));
-        let at = |pair: &Comparison| match self.settings.words(&pair.side.spec) {
+        let at = |pair: &Comparison| match self.setting(pair) {
             setting if setting.is_empty() => words(pair),
             setting => format!("{} ({setting})", words(pair)),
         };
         match sorted.as_slice() {
-            [] => "an unknown part".into(),
+            [] => "an unknown share".into(),
             [only] => words(only),
             [first, second] => format!("{} and {}", at(first), at(second)),
             [first, .., last] => {
@@ -344,7 +377,7 @@ impl Question<'_> {
                 let middle = middle
                     .map(|pair| words(pair))
                     .filter(|middle| *middle != words(first) && *middle != words(last))
-                    .map_or(String::new(), |middle| format!(", typically {middle}"));
+                    .map_or(String::new(), |middle| format!(", median {middle}"));
                 format!("{} to {}{middle}", at(first), at(last))
             }
         }
@@ -415,6 +448,40 @@ fn fastest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
     };
     faster.retain(|pair| is_tied(pair));
     faster
+}
+
+/// Value of an axis that is the fastest in some settings.
+#[derive(Debug)]
+pub(super) struct Winner<'a> {
+    pub value: String,
+    pub pairs: Vec<&'a Comparison>,
+    /// Settings in which it ties with another value.
+    pub tied: usize,
+}
+
+/// Setting of a pair that is alone: TP, batch and P2P, without the compared axis.
+fn setting_phrase(pair: &Comparison, axis: &Axis) -> String {
+    let spec = &pair.side.spec;
+    let names: &[&str] = if spec.tp > 1 { &["tp", "batch", "p2p"] } else { &["tp", "batch"] };
+    let axes = names.iter().map(|name| Axis::Option(name)).filter(|named| named != axis);
+    axes.map(|axis| axis.phrase(spec)).collect::<Vec<_>>().join(", ")
+}
+
+/// Hidden share with its interval, if there is one: `67 % [60, 72]`.
+fn hidden_words(pair: &Comparison) -> String {
+    let share = pair.hidden_share.unwrap_or_default();
+    let interval = match pair.hidden_share_ci95 {
+        Some([low, high]) => format!(" [{:.0}, {:.0}]", 100.0 * low, 100.0 * high),
+        None if pair.provenance == Provenance::Simulated => String::new(),
+        // the gap to upper-bound may be zero, or there are too few samples
+        None => " (no interval)".into(),
+    };
+    format!("{:.0} %{interval}", 100.0 * share)
+}
+
+/// Validated error of a simulated speedup: `the simulator's error of 2 %`.
+fn error_words() -> String {
+    format!("the simulator's error of {:.0} %", 100.0 * SPEEDUP_ERROR)
 }
 
 /// Speedup in tokens/s with its 95 % interval, if there is one: `1.16x [1.09, 1.18]`.

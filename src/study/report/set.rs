@@ -7,7 +7,7 @@ use crate::analysis::{
     self, CellSet, Comparison, ComparisonReport, ParetoPoint, TOO_CLOSE, Verdict, differences_table,
     pairs_table,
 };
-use crate::answer::Answer;
+use crate::answer::{Answer, CardLine};
 use crate::plot::{self, Figure, Options, ParetoData, ProvenanceSummary};
 use base::error::{Error, Result};
 use base::text::shell_command;
@@ -89,14 +89,32 @@ fn in_short(html: &mut Html, records: &[Record]) {
     if answers.is_empty() {
         return;
     }
-    html.element("h3", "In short");
     for answer in answers {
-        html.element("p class=\"soft\"", &answer.basis).raw("<ul>\n");
-        for (sentence, doubts) in answer.told() {
-            html.element(if doubts { "li class=\"doubt\"" } else { "li" }, sentence);
+        html.raw("<div class=\"card\">\n");
+        let mut bullets = Vec::new();
+        for (line, text) in answer.card() {
+            match line {
+                CardLine::Headline => html.element("p class=\"headline\"", text),
+                CardLine::Basis(_) => html.element("p class=\"soft\"", text),
+                CardLine::Noise => html.element("p class=\"doubt\"", text),
+                CardLine::Bullet => {
+                    bullets.push(text);
+                    continue;
+                }
+            };
         }
-        html.raw("</ul>\n");
+        list(html, bullets.into_iter());
+        html.raw("</div>\n");
+        list(html, answer.details.iter().map(String::as_str));
     }
+}
+
+fn list<'a>(html: &mut Html, items: impl Iterator<Item = &'a str>) {
+    html.raw("<ul>\n");
+    items.for_each(|item| {
+        html.element("li", item);
+    });
+    html.raw("</ul>\n");
 }
 
 /// Verdict on communication from the trace of a standard run.
@@ -106,13 +124,10 @@ fn verdict(html: &mut Html, directory: &[String], run: &str, sentences: &[String
         "p class=\"soft\"",
         "From its trace; what remedies would give is simulated with the trace's own times.",
     );
-    html.raw("<ul>\n");
-    sentences.iter().for_each(|sentence| {
-        html.element("li", sentence);
-    });
+    list(html, sentences.iter().map(String::as_str));
     let words = ["ladderscope", "overlap", run].map(str::to_owned);
     let words: Vec<String> = words.into_iter().chain(directory.iter().cloned()).collect();
-    html.raw("</ul>\n").command(&shell_command(&words));
+    html.command(&shell_command(&words));
 }
 
 pub fn figure(html: &mut Html, figure: &Figure, id: &str, command: &str) -> Result<()> {

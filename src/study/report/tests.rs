@@ -112,8 +112,8 @@ fn it_answers_in_numbers_and_says_how_many_comparisons() {
     assert!(html.contains("Which is &lt;fastest&gt;? (experiment mine)"));
     let comparison = crate::analysis::compare(&records, "architecture").unwrap();
     assert!(html.contains(&format!("{} comparisons, of which", comparison.comparisons)));
-    assert!(html.contains("<h3>In short</h3>") && html.contains("each keeps a part of its tokens/s: "));
-    assert!(html.contains("won back 50 %"), "half of what upper-bound gains");
+    assert!(html.contains("<div class=\"card\">") && html.contains("P2P off vs on, tokens/s: "));
+    assert!(html.contains("hides 50 %"), "half of what upper-bound gains");
 }
 
 #[test]

@@ -57,16 +57,16 @@ fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
     let mut driver = ended_sweep((120, 40));
     let screen = driver.screen();
     assert!(screen.contains("ladder p2p-off") && screen.contains("all tiny f32 tp2"), "{screen}");
-    assert!(screen.contains("ladder is faster in both settings, 1.25x ["), "{screen}");
+    assert!(screen.contains("Ladder is faster than standard in both settings: 1.25x ["), "{screen}");
     // medians of all rounds, not the last one's: that was slower by a tenth twice
     let cell = &driver.state.live.cells[0];
     assert!((cell.tpot_ms.unwrap() - 5.5).abs() < 1e-9, "{:?}", cell.tpot_ms);
     assert!(cell.tpot_ms_ci95.is_some_and(|[low, high]| low < 5.5 && 5.5 < high));
     // moving to a cell describes it; the key shows the result again
     press(&mut driver, KeyCode::Up);
-    driver.hides("ladder is faster");
+    driver.hides("Ladder is faster");
     keys(&mut driver, "a");
-    driver.shows("ladder is faster");
+    driver.shows("Ladder is faster");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn the_answer_to_an_older_sweep_is_not_told_of_a_newer_one() {
 fn a_result_that_is_longer_than_its_area_is_scrolled_to_its_end_and_back() {
     let mut driver = ended_sweep((80, 24));
     let last = driver.state.live.told.1.last().unwrap().0.trim().to_owned();
-    assert!(last.starts_with("upper-bound"), "{last}");
+    assert!(last.starts_with("Quality of ladder"), "{last}");
     let screen = driver.screen();
     assert!(screen.contains("[ ] scroll") && screen.contains("more rows"), "{screen}");
     assert!(!screen.contains(&last), "{screen}");
@@ -102,7 +102,7 @@ fn a_result_that_is_longer_than_its_area_is_scrolled_to_its_end_and_back() {
     // no key is lost beyond the end
     let lines = driver.state.live.told.1.len();
     keys(&mut driver, &"[".repeat(lines));
-    driver.shows("emulated-link: 6 cells");
+    driver.shows("Ladder is faster");
 }
 
 #[test]
@@ -129,10 +129,10 @@ fn before_any_sweep_screen_2_says_how_one_is_started_and_what_was_found_last() {
         screen.contains("what the runs of hide say") && screen.contains("no sweep runs"),
         "{screen}"
     );
-    assert!(screen.contains("ladder reaches 1.25x"), "of its own runs alone: {screen}");
-    assert!(!screen.contains("did not end"), "it ended later: {screen}");
+    assert!(screen.contains("Ladder is 1.25x"), "of its own runs alone: {screen}");
+    assert!(!screen.contains("did not finish"), "it ended later: {screen}");
     // there is no cell to turn to, and none to go to
     keys(&mut driver, "a");
     press(&mut driver, KeyCode::Down);
-    driver.shows("ladder reaches 1.25x");
+    driver.shows("Ladder is 1.25x");
 }

@@ -134,7 +134,7 @@ impl Screen for Compare {
     fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
         let area = cut_top(areas(body).table, 1).1;
         let len = self.shown.len();
-        self.map.is_none().then_some(ScreenList { len, area, list: &mut self.list })
+        self.map.is_none().then_some(ScreenList { len, area, rows: 1, list: &mut self.list })
     }
 
     fn filter(&mut self) -> Option<&mut FilterBox> {

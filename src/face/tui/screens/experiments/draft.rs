@@ -15,6 +15,7 @@ use lab::sweep::Experiment;
 use lab::sweep::document::{Document, Entry, EntryKind};
 use lab::sweep::edit::{Edit, Revisions};
 use lab::sweep::forecast::{Forecast, History, Past, forecast};
+use study::analysis::noise_forecast;
 use study::answer::{Answer, MOST_RUNS};
 use table::options::value;
 
@@ -83,6 +84,8 @@ pub struct Checked {
     pub experiment: Result<Arc<Experiment>, String>,
     pub forecast: Option<Forecast>,
     pub answers: Vec<Answer>,
+    /// Why results would be noisy if the sweep started now.
+    pub noise: Option<String>,
 }
 
 /// Separator between an experiment's name and the hash of unsaved edits.
@@ -265,16 +268,20 @@ pub fn check(
     text: &str,
     path: &Path,
     stored: Option<&Snapshot>,
+    load: Option<f64>,
     stop: &dyn Fn() -> bool,
 ) -> Checked {
     let experiment = Experiment::from_str(text, path).map(Arc::new).map_err(|error| said(&error));
-    let (mut planned, mut answered) = (None, Vec::new());
+    let (mut planned, mut answered, mut noise) = (None, Vec::new(), None);
     if let Ok(experiment) = &experiment {
         let history = stored.map(|stored| history(experiment, stored)).unwrap_or_default();
         planned = forecast(experiment, &history, stop);
+        let executed = planned.as_ref().is_some_and(|forecast| forecast.runs > forecast.stored);
+        let specs = experiment.cells.iter().map(|cell| &cell.spec);
+        noise = load.filter(|_| executed).and_then(|load| noise_forecast(load, specs));
         answered = stored.map(|stored| answers(experiment, stored)).unwrap_or_default();
     }
-    Checked { serial, experiment, forecast: planned, answers: answered }
+    Checked { serial, experiment, forecast: planned, answers: answered, noise }
 }
 
 fn answers(experiment: &Experiment, stored: &Snapshot) -> Vec<Answer> {
@@ -345,7 +352,7 @@ mod tests {
             )
         };
         let note = |p2p: &str| {
-            let checked = check(1, &text(p2p), Path::new("e.toml"), None, &|| false);
+            let checked = check(1, &text(p2p), Path::new("e.toml"), None, None, &|| false);
             checked.experiment.expect("it can be read").notes.join("; ")
         };
         let both = note("[\"on\", \"off\"]");
@@ -359,7 +366,7 @@ mod tests {
     #[test]
     fn what_a_backend_does_not_read_is_told_beside_the_count_of_cells() {
         let text = "backend = \"cpu\"\n[model]\nname = \"tiny\"\n[grid]\nnvls = [\"on\", \"off\"]\n";
-        let checked = check(1, text, Path::new("e.toml"), None, &|| false);
+        let checked = check(1, text, Path::new("e.toml"), None, None, &|| false);
         let experiment = checked.experiment.expect("it can be read");
         assert_eq!(experiment.cells.len(), 1);
         assert!(experiment.notes.last().is_some_and(|note| note.starts_with("1 of the grid's 2 cells")));

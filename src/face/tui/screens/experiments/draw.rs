@@ -12,51 +12,80 @@
 use super::draft::{Draft, Row, RowKind, name_before_edits};
 use super::state::Entry;
 use super::typing::{Typing, What};
-use super::{Act, Experiments, areas};
+use super::{Act, Experiments};
 use crate::face::tui::action::Action;
 use crate::face::tui::format::clock;
 use crate::face::tui::prelude::*;
-use lab::sweep::Experiment;
+use crate::face::tui::widgets::card;
 use lab::sweep::forecast::Forecast;
 use table::Provenance;
 
 pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
-    let (left, right) = areas(body);
-    let list = frame(buf, left, "experiments", theme);
-    for (row, y) in experiments.list.rows(experiments.len(), list) {
+    let areas = experiments.areas(body);
+    welcome(buf, areas.welcome, cx);
+    let list = frame(buf, areas.list, "experiments", theme);
+    for row in experiments.list.offset..experiments.len() {
+        let item = (row - experiments.list.offset) as u16 * areas.rows;
+        let y = list.y.saturating_add(item);
+        if y >= list.bottom() {
+            break;
+        }
+        let area = Rect { y, height: areas.rows.min(list.bottom() - y), ..list };
         match &experiments.entries {
             None => {
                 let name = format!("… {}", experiments.names[row]);
                 put(buf, list, list.x, y, &name, theme.style(Role::Dim));
             }
-            Some(entries) => {
-                draw_entry(buf, Rect { y, height: 1, ..list }, experiments, cx, row, &entries[row]);
-            }
+            Some(entries) => draw_entry(buf, area, experiments, cx, row, &entries[row]),
         }
         if row == experiments.list.selected {
             select(buf, list, y, theme);
         }
     }
     let Some(entry) = experiments.selected() else {
-        let inner = frame(buf, right, "", theme);
+        let inner = frame(buf, areas.editor, "", theme);
         if experiments.entries.is_none() {
-            empty(buf, inner, "planning the cells of the experiments…", theme);
+            empty(buf, inner, "loading the experiments…", theme);
         } else {
             let reload = cx.keys.label(Action::Reload);
-            let text =
-                format!("no experiments: write one to experiments/NAME.toml, then press {reload}");
+            let text = format!("no experiments: write experiments/NAME.toml, then press {reload}");
             empty(buf, inner, &text, theme);
         }
         return;
     };
     let edited = experiments.draft().is_some_and(|draft| draft.revisions.is_edited());
     let mark = if edited { "* edited, not saved" } else { "" };
-    let inner = frame(buf, right, &format!("{}{mark} · {}", entry.name, entry.place), theme);
+    let inner = frame(buf, areas.editor, &format!("{}{mark} · {}", entry.name, entry.place), theme);
     draw_editor(buf, inner, experiments, cx, entry);
 }
 
-/// `▶ quickstart*   3/9`: state, name, edit mark, stored runs.
+/// What this program is and which keys to press, until runs are stored.
+fn welcome(buf: &mut Buffer, area: Rect, cx: &Context) {
+    let theme = cx.theme;
+    let (key, text) = (theme.style(Role::Key), theme.style(Role::Text));
+    let title =
+        "How much of LLM decoding is exposed communication, and which architecture hides it best?";
+    line(buf, area, 0, &[(" ", text), (title, theme.style(Role::Title))]);
+    let act = |act| cx.key::<Experiments>(act);
+    let keys = [
+        (format!("{} or {}", act(Act::Choose), act(Act::Run)), "run the quickstart (1 minute)"),
+        (act(Act::Paper), "the paper's 70B sweep (simulated, 1 s)"),
+        (cx.keys.label(Action::TypeOpen), "open a profile of your engine"),
+        (cx.keys.label(Action::Help), "help"),
+    ];
+    let (mut x, mut y) = (area.x + 1, area.y + 1);
+    for (label, what) in &keys {
+        let width = (label.width() + what.width() + 1) as u16;
+        if x + width > area.right() && x > area.x + 1 {
+            (x, y) = (area.x + 1, y + 1);
+        }
+        x = put(buf, area, x, y, label, key);
+        x = put(buf, area, x + 1, y, what, text) + 3;
+    }
+}
+
+/// `▶ quickstart*   3/9`: state, name, edit mark, stored runs; then the question, if there is a second row.
 fn draw_entry(
     buf: &mut Buffer,
     area: Rect,
@@ -90,6 +119,11 @@ fn draw_entry(
         if stored.runs > 0 { format!("{}/{}", stored.done, stored.runs) } else { String::new() };
     let right = area.right().saturating_sub(counts.width() as u16);
     let name = Rect { width: area.width.saturating_sub(counts.width() as u16 + 1), ..area };
+    let question = entry.experiment.as_ref().ok().and_then(|experiment| experiment.question.as_deref());
+    if let (Some(question), 2) = (question, area.height) {
+        let below = Rect { x: area.x + 2, width: area.width.saturating_sub(2), ..area };
+        put(buf, below, below.x, area.y + 1, question, theme.style(Role::Dim));
+    }
     let x = put(buf, name, area.x, area.y, glyph, theme.style(role));
     let x = put(buf, name, x, area.y, &entry.name, theme.style(role));
     put(buf, name, x, area.y, star, theme.style(Role::Warn));
@@ -106,17 +140,34 @@ pub struct Parts {
     bottom: Rect,
 }
 
-pub fn parts(experiments: &Experiments, inner: Rect) -> Parts {
-    let wide = inner.width.saturating_sub(2);
-    let question = experiments.draft().map_or(0, |draft| question(draft, wide).len());
-    let (top, rest) = cut_top(inner, (question as u16 + 1).min(inner.height / 4));
-    let (rows, bottom) = cut_bottom(rest, (inner.height * 2 / 5).clamp(8, 18));
+pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
+    let wide = usize::from(inner.width.saturating_sub(2));
+    let head = experiments.draft().map_or(0, |draft| head(draft, wide).len()) as u16;
+    let (top, rest) = cut_top(inner, (head + 1).min(inner.height / 2));
+    let most = (inner.height * 2 / 5).clamp(8, 18);
+    let bottom = match (typed(experiments, cx), experiments.draft().zip(experiments.selected())) {
+        // offers need room
+        (Some(_), _) | (_, None) => most,
+        (None, Some((draft, entry))) => {
+            (forecast_lines(cx, draft, entry, wide).len() as u16 + 1).min(most)
+        }
+    };
+    let (rows, bottom) = cut_bottom(rest, bottom);
     Parts { top, rows, bottom }
 }
 
-fn question(draft: &Draft, width: u16) -> Vec<String> {
+/// Question of the experiment and the cards of its stored results.
+fn head(draft: &Draft, width: usize) -> Vec<(String, Role)> {
     let row = draft.rows.iter().find(|row| row.name == "question" && row.kind == RowKind::Setting);
-    row.map(|row| wrap(&row.values.join(" "), usize::from(width))).unwrap_or_default()
+    let question = row.map(|row| wrap(&row.values.join(" "), width)).unwrap_or_default();
+    let answers = draft.checked.iter().flat_map(|checked| &checked.answers);
+    let role = if answers.clone().next().is_some() { Role::Text } else { Role::Title };
+    let mut lines: Vec<(String, Role)> = question.into_iter().map(|text| (text, role)).collect();
+    for answer in answers {
+        lines.push((String::new(), Role::Text));
+        lines.extend(card::lines(answer, width));
+    }
+    lines
 }
 
 /// Line of a row, counting headings.
@@ -175,9 +226,9 @@ fn chips(row: &Row, column: usize, x: u16, right: u16) -> (Vec<Chip>, bool, bool
 }
 
 /// Row and column of the editor at a window position.
-pub fn hit(experiments: &Experiments, area: Rect, at: Position) -> Option<(usize, usize)> {
+pub fn hit(experiments: &Experiments, area: Rect, at: Position, cx: &Context) -> Option<(usize, usize)> {
     let draft = experiments.draft()?;
-    let rows = parts(experiments, inside(area)).rows;
+    let rows = parts(experiments, inside(area), cx).rows;
     if !rows.contains(at) {
         return None;
     }
@@ -191,17 +242,12 @@ pub fn hit(experiments: &Experiments, area: Rect, at: Position) -> Option<(usize
 }
 
 fn draw_editor(buf: &mut Buffer, inner: Rect, experiments: &Experiments, cx: &Context, entry: &Entry) {
-    let theme = cx.theme;
-    let parts = parts(experiments, inner);
+    let parts = parts(experiments, inner, cx);
     let Some(draft) = experiments.draft() else { return };
-    let wide = inner.width.saturating_sub(2);
-    for (row, text) in question(draft, wide).iter().take(usize::from(parts.top.height)).enumerate() {
-        line(
-            buf,
-            parts.top,
-            row as u16,
-            &[(" ", theme.style(Role::Title)), (text, theme.style(Role::Title))],
-        );
+    let head = head(draft, usize::from(inner.width.saturating_sub(2)));
+    for (row, (text, role)) in head.iter().take(usize::from(parts.top.height)).enumerate() {
+        let style = cx.theme.style(*role);
+        line(buf, parts.top, row as u16, &[(" ", style), (text, style)]);
     }
     draw_rows(buf, parts.rows, experiments, cx, draft);
     draw_bottom(buf, parts.bottom, experiments, cx, draft, entry);
@@ -308,9 +354,8 @@ fn draw_bottom(
     entry: &Entry,
 ) {
     let theme = cx.theme;
-    let title = "─ what a sweep would do ";
-    let rule = "─".repeat(usize::from(area.width).saturating_sub(title.width()));
-    line(buf, area, 0, &[(title, theme.style(Role::Title)), (&rule, theme.style(Role::Border))]);
+    let rule = "─".repeat(usize::from(area.width));
+    line(buf, area, 0, &[(&rule, theme.style(Role::Border))]);
     let (_, area) = cut_top(area, 1);
     let width = usize::from(area.width.saturating_sub(2));
     let mut lines: Vec<(String, Style)> = Vec::new();
@@ -328,9 +373,7 @@ fn draw_bottom(
             return prompt.field.offers.draw_rows(buf, listed, theme);
         }
     }
-    for (text, style) in said(cx, draft, entry) {
-        lines.extend(wrap(&text, width).into_iter().map(|text| (text, style)));
-    }
+    lines.extend(forecast_lines(cx, draft, entry, width));
     let height = usize::from(area.height);
     for (row, (text, style)) in lines.iter().take(height).enumerate() {
         line(buf, area, row as u16, &[(" ", *style), (text, *style)]);
@@ -341,94 +384,91 @@ fn draw_bottom(
     }
 }
 
-fn said(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, Style)> {
+/// Keys that run the experiment, how long that takes, the provenance of its results, and what cannot run.
+fn forecast_lines(cx: &Context, draft: &Draft, entry: &Entry, width: usize) -> Vec<(String, Style)> {
     let theme = cx.theme;
-    let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
-    let mut lines = Vec::new();
+    let wrapped = |text: String, role: Role| {
+        let style = theme.style(role);
+        wrap(&text, width).into_iter().map(move |text| (text, style))
+    };
+    let error = |error: &str| wrapped(format!("✘ {error}"), Role::Bad).collect();
     if let Some(broken) = &draft.broken {
-        lines.push((format!("✘ {broken}"), theme.style(Role::Bad)));
-        return lines;
+        return error(broken);
     }
+    let mut lines: Vec<(String, Style)> = Vec::new();
     if !draft.is_checked() {
-        lines.push(("checking…".into(), dim));
+        lines.extend(wrapped("checking…".into(), Role::Dim));
     }
-    match &draft.checked {
-        None => match &entry.experiment {
-            Ok(experiment) => lines.extend(provenances(experiment, theme)),
-            Err(error) => lines.push((format!("✘ {error}"), theme.style(Role::Bad))),
-        },
-        Some(checked) => match &checked.experiment {
-            Err(error) => lines.push((format!("✘ {error}"), theme.style(Role::Bad))),
-            Ok(experiment) => {
-                for answer in &checked.answers {
-                    lines.push((format!("stored runs answer ({})", answer.basis), dim));
-                    lines.extend(answer.told().map(|(sentence, doubts)| {
-                        (sentence.to_owned(), if doubts { theme.style(Role::Warn) } else { text })
-                    }));
-                }
-                if let Some(forecast) = &checked.forecast {
-                    lines.push((counts(forecast), text));
-                    lines.extend(time(forecast).map(|line| (line, text)));
-                }
-                lines.extend(provenances(experiment, theme));
-                lines.extend(
-                    experiment.notes.iter().map(|note| (format!("! {note}"), theme.style(Role::Warn))),
-                );
-                for unable in checked.forecast.iter().flat_map(|forecast| &forecast.unable) {
-                    let (glyph, word) = (unable.status.glyph(), unable.status.as_str());
-                    let cells = counted(unable.cells, "cell");
-                    let first = if unable.cells == 1 { "" } else { "the first, " };
-                    let said =
-                        format!("{glyph} {cells} {word}: {first}{}: {}", unable.example, unable.reason);
-                    lines.push((said, theme.status(unable.status)));
-                }
-            }
-        },
+    let (experiment, forecast) = match &draft.checked {
+        None => (entry.experiment.as_deref().map_err(String::as_str), None),
+        Some(checked) => {
+            (checked.experiment.as_deref().map_err(String::as_str), checked.forecast.as_ref())
+        }
+    };
+    let experiment = match experiment {
+        Ok(experiment) => experiment,
+        Err(why) => {
+            lines.extend::<Vec<_>>(error(why));
+            return lines;
+        }
+    };
+    if let Some(forecast) = forecast {
+        lines.extend(wrapped(runs_text(forecast, cx), Role::Text));
+        lines.extend(basis_text(forecast).into_iter().flat_map(|text| wrapped(text, Role::Dim)));
+    }
+    if let Some(noise) = draft.checked.as_ref().and_then(|checked| checked.noise.as_deref()) {
+        lines.extend(wrapped(format!("! {noise}"), Role::Warn));
+    }
+    let mut provenances: Vec<Provenance> =
+        experiment.cells.iter().map(|cell| cell.spec.provenance()).collect();
+    provenances.sort_unstable();
+    provenances.dedup();
+    for provenance in provenances {
+        lines.extend(wrapped(format!("results: {provenance}"), Role::of_provenance(provenance)));
+    }
+    for note in &experiment.notes {
+        lines.extend(wrapped(format!("! {note}"), Role::Warn));
+    }
+    for unable in forecast.iter().flat_map(|forecast| &forecast.unable) {
+        let (glyph, word) = (unable.status.glyph(), unable.status.as_str());
+        let cells = counted(unable.cells, "cell");
+        let text = format!("{glyph} {cells} {word}: {} ({})", unable.reason, unable.example);
+        let style = theme.status(unable.status);
+        lines.extend(wrap(&text, width).into_iter().map(|text| (text, style)));
     }
     lines
 }
 
-/// `24 cells x 3 rounds, 18 can run: 54 runs, 12 of them stored`.
-fn counts(forecast: &Forecast) -> String {
+/// `r: 54 runs (18 cells x 3 rounds), about 1:02`, `r: resume, 12 of 54 runs left, about 0:15 · R: run all again`.
+fn runs_text(forecast: &Forecast, cx: &Context) -> String {
+    let (run, all) = (cx.key::<Experiments>(Act::Run), cx.key::<Experiments>(Act::RunAll));
+    let rounds =
+        if forecast.rounds == 1 { String::new() } else { format!(" x {} rounds", forecast.rounds) };
     let unable: usize = forecast.unable.iter().map(|unable| unable.cells).sum();
-    let mut text = counted(forecast.cells, "cell");
-    if unable > 0 {
-        text.push_str(&format!(", {} can run", forecast.cells - unable));
-    }
-    let rounds = counted(forecast.rounds as usize, "round");
-    text.push_str(&format!(" x {rounds} = {}", counted(forecast.runs, "run")));
-    match forecast.runs - forecast.stored {
-        _ if forecast.stored == 0 => {}
-        0 => text.push_str(", all stored: nothing would run"),
-        left => text.push_str(&format!(": {} stored, {left} left", forecast.stored)),
-    }
-    text
-}
-
-fn time(forecast: &Forecast) -> Option<String> {
-    if forecast.runs == forecast.stored {
-        return None;
-    }
-    let Some(seconds) = forecast.seconds else { return Some("how long it takes is not known".into()) };
-    let about = if seconds < 1.0 {
-        "under a second".into()
-    } else {
-        format!("about {}", clock((seconds * 1e3) as u64))
+    let cells = match unable {
+        0 => counted(forecast.cells, "cell"),
+        unable => format!("{} of {}", forecast.cells - unable, counted(forecast.cells, "cell")),
     };
-    let bases: Vec<String> = forecast
-        .rests_on
-        .iter()
-        .map(|(basis, runs)| format!("{} ({})", basis.text(), counted(*runs, "run")))
-        .collect();
-    let rate =
-        forecast.cells_per_s.map(|rate| format!("; {} cells/s", digits(rate))).unwrap_or_default();
-    Some(format!("takes {about}, predicted from {}{rate}", bases.join(" and ")))
+    let grid = format!("{cells}{rounds}");
+    let about = match forecast.seconds {
+        None => String::new(),
+        Some(seconds) if seconds < 1.0 => ", under a second".into(),
+        Some(seconds) => format!(", about {}", clock((seconds * 1e3) as u64)),
+    };
+    match forecast.runs - forecast.stored {
+        0 if forecast.runs == 0 => "no cell can run".into(),
+        0 => format!("all {} stored ({grid}) · {all}: run again", counted(forecast.runs, "run")),
+        _ if forecast.stored == 0 => {
+            format!("{run}: {} ({grid}){about}", counted(forecast.runs, "run"))
+        }
+        left => format!(
+            "{run}: resume, {left} of {} runs left ({grid}){about} · {all}: run all again",
+            forecast.runs
+        ),
+    }
 }
 
-fn provenances(experiment: &Experiment, theme: Theme) -> Vec<(String, Style)> {
-    let mut all: Vec<Provenance> = experiment.cells.iter().map(|cell| cell.spec.provenance()).collect();
-    all.sort_unstable();
-    all.dedup();
-    let line = |p: Provenance| (format!("results will be: {p}"), theme.provenance(p));
-    all.into_iter().map(line).collect()
+fn basis_text(forecast: &Forecast) -> Option<String> {
+    let bases: Vec<&str> = forecast.rests_on.keys().filter_map(|basis| basis.text()).collect();
+    (!bases.is_empty()).then(|| format!("time estimated from {}", bases.join(" and ")))
 }

@@ -22,6 +22,8 @@ const NOTHING_SELECTED: &str = "no experiment is selected";
 
 acts! {
     Run: "run", "r", "run the experiment; while a sweep runs, behind it", Some("run");
+    RunAll: "run-all", "R", "run all again, also what is stored", None;
+    Paper: "paper", "p", "run the paper's 70B sweep (simulated)", None;
     Choose: "choose", "Enter", "run it; in the grid: type the value, or the list", None;
     Right: "grid", "Right l", "into the grid; there: next value", Some("edit");
     Left: "back", "Left h", "previous value; from a name: back to the list", None;
@@ -56,8 +58,10 @@ impl Acts for Experiments {
                 let lines = text.lines().map(|l| l.replace('\t', "    ")).collect();
                 cx.lay(TextView::plain(format!("{} ({})", entry.name, entry.place), lines));
             }
-            Act::Run => self.run(cx),
-            Act::Choose if !editing => self.run(cx),
+            Act::Run => self.run(Choice::Missing, cx),
+            Act::RunAll => self.run(Choice::All, cx),
+            Act::Paper => self.run_paper(cx),
+            Act::Choose if !editing => self.run(Choice::Missing, cx),
             Act::Right if !editing => match self.draft().and_then(|draft| draft.broken.clone()) {
                 Some(why) => cx.inform(format!("it cannot be edited here: {why}")),
                 None => self.editing = true,
@@ -110,7 +114,9 @@ impl Screen for Experiments {
     }
 
     fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
-        Some(ScreenList { len: self.len(), area: inside(areas(body).0), list: &mut self.list })
+        let areas = self.areas(body);
+        let (len, area) = (self.len(), inside(areas.list));
+        Some(ScreenList { len, area, rows: areas.rows, list: &mut self.list })
     }
 
     fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
@@ -125,17 +131,19 @@ impl Screen for Experiments {
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
         self.notice();
-        let (_, right) = areas(body);
+        self.is_first_use = cx.stored.as_ref().is_some_and(|stored| stored.records.is_empty());
         if self.readings > 0 {
             self.read(cx);
         }
         // a sweep keeps storing runs; refresh the forecast only while it is visible
         if let Some((serial, name, path, text)) = self.wanted_check() {
-            let stored = cx.stored.clone();
+            let (stored, load) = (cx.stored.clone(), cx.load);
             cx.want(
                 "check",
                 &serial,
-                move |stop| Ok(check(serial, &text, &path, stored.as_deref(), &|| stop.is_asked())),
+                move |stop| {
+                    Ok(check(serial, &text, &path, stored.as_deref(), load(), &|| stop.is_asked()))
+                },
                 move |screen: &mut Self, checked, cx| {
                     if let (Some(checked), Some(draft)) =
                         (cx.told(checked), screen.drafts.get_mut(&name))
@@ -145,7 +153,8 @@ impl Screen for Experiments {
                 },
             );
         }
-        let height = usize::from(draw::parts(self, inside(right)).rows.height);
+        let editor = inside(self.areas(body).editor);
+        let height = usize::from(draw::parts(self, editor, cx).rows.height);
         if let Some(draft) = self.draft_mut() {
             draft.bound();
             draw::fit(draft, height);
@@ -195,12 +204,33 @@ impl Screen for Experiments {
     }
 }
 
-/// Areas of the list and the editor, frames included.
-fn areas(body: Rect) -> (Rect, Rect) {
-    cut_left(body, (body.width / 4).clamp(24, 40))
+struct Areas {
+    welcome: Rect,
+    /// Frame included.
+    list: Rect,
+    /// Rows of an item of the list: its name, and its question if there is room.
+    rows: u16,
+    /// Frame included.
+    editor: Rect,
 }
 
 impl Experiments {
+    fn areas(&self, body: Rect) -> Areas {
+        let welcome = match self.is_first_use && body.height >= 18 {
+            true if body.width < 120 => 3,
+            true => 2,
+            false => 0,
+        };
+        let (welcome, rest) = cut_top(body, welcome);
+        let has_questions = rest.width >= 100 && usize::from(rest.height) >= 2 * self.len() + 2;
+        let (rows, width) = match has_questions {
+            true => (2, (rest.width * 2 / 5).min(72)),
+            false => (1, (rest.width / 4).clamp(24, 40)),
+        };
+        let (list, editor) = cut_left(rest, width);
+        Areas { welcome, list, rows, editor }
+    }
+
     fn move_in_grid(&mut self, rows: isize) {
         if let Some(draft) = self.draft_mut() {
             draft.list.move_by(rows, draft.rows.len());
@@ -209,7 +239,7 @@ impl Experiments {
     }
 
     fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
-        let (left, right) = areas(body);
+        let Areas { list: left, editor: right, .. } = self.areas(body);
         if left.contains(event.at) {
             self.editing &= event.kind != PointerKind::Click;
             return false;
@@ -217,7 +247,7 @@ impl Experiments {
         match event.kind {
             PointerKind::Wheel(notches) if right.contains(event.at) => self.move_in_grid(notches),
             PointerKind::Click | PointerKind::DoubleClick => {
-                let Some((row, column)) = draw::hit(self, right, event.at) else { return false };
+                let Some((row, column)) = draw::hit(self, right, event.at, cx) else { return false };
                 self.editing = true;
                 let Some(draft) = self.draft_mut() else { return false };
                 (draft.list.selected, draft.column) = (row, column);
@@ -322,8 +352,18 @@ impl Experiments {
         Ok(())
     }
 
+    /// Starts the paper's 70B sweep, whatever is selected.
+    fn run_paper(&mut self, cx: &mut Context) {
+        let entries = self.entries.as_deref().unwrap_or_default();
+        let Some(at) = entries.iter().position(|entry| entry.name == "paper-70b") else {
+            return cx.inform("there is no experiment paper-70b");
+        };
+        self.list.selected = at;
+        self.run(Choice::Missing, cx);
+    }
+
     /// Starts the edited experiment, queued behind a running sweep.
-    fn run(&mut self, cx: &mut Context) {
+    fn run(&mut self, choice: Choice, cx: &mut Context) {
         let Some(entry) = self.selected() else { return };
         let experiment = match self.draft().filter(|draft| draft.revisions.is_edited()) {
             None => entry.experiment.clone().map(Arc::from),
@@ -335,7 +375,7 @@ impl Experiments {
             }),
         };
         match experiment {
-            Ok(experiment) => cx.request(Request::Sweep { experiment, choice: Choice::Missing }),
+            Ok(experiment) => cx.request(Request::Sweep { experiment, choice }),
             Err(error) => cx.fail(error),
         }
     }

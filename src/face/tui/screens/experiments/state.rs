@@ -82,6 +82,8 @@ pub struct Experiments {
     pub drafts: BTreeMap<String, Draft>,
     /// Part of the grid that the in-place prompt edits; stale once the prompt is closed.
     pub typing: Option<Typing>,
+    /// True if no runs are stored yet.
+    pub is_first_use: bool,
     /// True if the user quits without saving.
     pub discard: bool,
     /// Number of times a read was requested.

@@ -136,7 +136,7 @@ impl Screen for Live {
 
     fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
         let area = cut_top(self.areas(body).table, 1).1;
-        Some(ScreenList { len: self.cells.len(), area, list: &mut self.list })
+        Some(ScreenList { len: self.cells.len(), area, rows: 1, list: &mut self.list })
     }
 
     fn input(&mut self, input: Input<'_>, _cx: &mut Context) -> bool {

@@ -9,6 +9,7 @@ use super::{Act, Areas};
 use crate::face::tui::action::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments;
+use crate::face::tui::widgets::card;
 use study::answer::{Answer, MOST_RUNS};
 use table::Record;
 
@@ -110,17 +111,16 @@ fn concluded(runs: &[&Record]) -> Vec<Record> {
 fn lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
     for answer in answers {
-        lines.extend(wrap(&answer.basis, width).into_iter().map(|words| (words, Role::Dim)));
-        for (sentence, doubts) in answer.told() {
-            let role = if doubts { Role::Warn } else { Role::Text };
-            lines.extend(wrap(sentence, width).into_iter().map(|words| (words, role)));
-        }
+        lines.extend(card::lines(answer, width));
         let table = answer.table.fitted(width).text;
         lines.extend(table.lines().map(|line| (line.to_owned(), Role::Text)));
         if answer.left_out > 0 {
             let compare = Tab::Compare.title();
             let more = counted(answer.left_out, "more row");
             lines.push((format!("… and {more}: screen {compare} has all"), Role::Dim));
+        }
+        for text in &answer.details {
+            lines.extend(wrap(text, width).into_iter().map(|words| (words, Role::Dim)));
         }
     }
     lines

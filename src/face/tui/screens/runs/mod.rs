@@ -148,7 +148,7 @@ impl Screen for Runs {
 
     fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
         let area = cut_top(self.areas(body).1, 1).1;
-        Some(ScreenList { len: self.lines.len(), area, list: &mut self.list })
+        Some(ScreenList { len: self.lines.len(), area, rows: 1, list: &mut self.list })
     }
 
     fn filter(&mut self) -> Option<&mut FilterBox> {

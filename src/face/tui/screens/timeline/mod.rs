@@ -107,7 +107,7 @@ impl Screen for Timeline {
                     Some(_) => Some(lists::rows(areas.panel, view)),
                     None => areas.panes.get(view.focus).map(|pane| pane.lines),
                 };
-                step(view, pages * area.map_or(4, page_rows));
+                step(view, pages * area.map_or(4, |area| page_rows(usize::from(area.height))));
             }
             (Input::Close, Some(view)) => close(view, cx),
             (Input::Narrow, Some(_)) => return false,

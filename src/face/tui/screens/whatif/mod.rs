@@ -242,7 +242,7 @@ impl Screen for WhatIf {
 
     fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
         let area = draw::areas(body, true, 0, self.pins.len()).sliders;
-        Some(ScreenList { len: Slider::ALL.len(), area, list: &mut self.list })
+        Some(ScreenList { len: Slider::ALL.len(), area, rows: 1, list: &mut self.list })
     }
 
     fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
