@@ -251,6 +251,9 @@ impl Question<'_> {
         });
         let cost = "of what communication costs standard";
         let shares = match (ends, median(&percents)) {
+            (Some((low, high)), _) if percents.len() > 2 && high - low < 1.0 => {
+                format!("{low:.0} % {cost}")
+            }
             (Some((low, high)), Some(middle)) if percents.len() > 2 => {
                 format!("{low:.0} to {high:.0} % {cost} (median {middle:.0} %)")
             }
