@@ -149,7 +149,7 @@ fn a_time_in_another_unit_is_left_out_within_a_day() {
     let (spans, warnings) = left(base, &[stray]);
     assert_eq!(spans, left(base, &[]).0);
     assert!(
-        warnings.contains("1 kernel over 1000 times the length of the recording away"),
+        warnings.contains("1 kernel in another time unit than the other events ignored: bad"),
         "{warnings}"
     );
     // a thousand times too late, and launched amid the others
@@ -192,6 +192,20 @@ fn clocks_that_begin_at_zero_and_odd_but_possible_times_stay() {
             event("kernel", "skewed", (&format!("{}.5", base + 169), "9"), r#", "correlation": 3000"#);
         all(base, &[launch, kernel]);
     }
+}
+
+/// A minute of loading before the recording, in a range around everything, and a copy in it.
+#[test]
+fn ranges_and_work_long_before_the_recording_stay() {
+    let base = BASES[1];
+    let before = base - 60_000_000;
+    let around = event("user_annotation", "run", (&(before - 10).to_string(), "61000000"), "");
+    let copy = event("gpu_memcpy", "load", (&before.to_string(), "9"), "");
+    let mut list = good(base);
+    // no other event says that the host ran at the time
+    list.extend([around, copy]);
+    let trace = read(&format!("[{}]", list.join(",")));
+    assert_eq!((trace.spans.len(), trace.ranges.len()), (11, 1), "{:?}", import_report(&trace).warnings);
 }
 
 #[test]
