@@ -216,7 +216,8 @@ impl Notes {
             used: self.used,
             ignored: self.ignored,
             warnings,
-            doubts: left_out.doubts().collect(),
+            doubts: left_out.doubts(&path.display().to_string()).collect(),
+            ignored_kernels: left_out.kernels().collect(),
             ..ImportReport::default()
         }
     }
