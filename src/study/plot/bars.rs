@@ -86,8 +86,7 @@ fn upright(groups: &[Group], sizes: &Sizes) -> f64 {
 
 /// Data area of a chart, and the widths of a group and of a bar.
 fn place(cell: Area, groups: &[Group], y: &Axis, sizes: &Sizes) -> (Area, f64, f64) {
-    let y_width = axis::vertical_ticks(y, cell.height() - 3.0 * sizes.tick, sizes).1;
-    let area = layout::data_area(cell, true, y_width, 0.0, sizes);
+    let area = layout::data_area(cell, true, y, 0.0, sizes);
     let area = Area { bottom: cell.bottom - under(groups, area.width(), sizes), ..area };
     let room = area.width() / groups.len().max(1) as f64;
     let most = groups.iter().map(|group| group.bars.len()).max().unwrap_or(1).max(1) as f64;

@@ -10,7 +10,7 @@ const COLUMN: f64 = 3.33;
 const PAGE: f64 = 6.9;
 
 /// Maximum pixels of a PNG, to bound memory.
-const MOST_PIXELS: f64 = 1.5e8;
+pub const MOST_PIXELS: f64 = 1.5e8;
 
 /// Size, resolution and text size of a figure. The text size does not scale with the figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,6 +65,11 @@ impl FromStr for Size {
 }
 
 impl Options {
+    /// True for the width of one column.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.size.width * POINTS < 300.0
+    }
+
     /// Validates the options.
     ///
     /// # Errors

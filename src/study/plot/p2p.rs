@@ -4,7 +4,7 @@
 use super::axis::Axis;
 use super::bars::{self, Bar, Group};
 use super::figure::Figure;
-use super::layout::{self, Entry, Key, Sheet};
+use super::layout::{Entry, Key, Sheet};
 use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
 use super::style::{GREY, Looks, looks};
@@ -57,13 +57,13 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
     let bars_in_all = looks.len() * 2 * set.values(|spec| spec.tp).len();
     // a bar of less than four points looks like a line
     let columns = ((width - 60.0) / (bars_in_all as f64 * 5.0).max(60.0)).floor();
-    let (columns, rows) = layout::shape(batches.len(), (columns.max(1.0) as usize).min(4));
-    let each = (0.5 * width / columns as f64).clamp(95.0, 180.0);
-    let least = (50.0 * columns as f64, 46.0 * rows as f64);
-    let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
-    let area = layout::name_axes(&mut scene, area, "TP (GPUs)", "tokens/s", &sizes);
-    let gap = (0.9 * sizes.label, 0.5 * sizes.label);
-    let cells = layout::grid(area, columns, rows, gap);
+    let columns = (columns.max(1.0) as usize).min(4);
+    let (mut scene, cells, sizes) = sheet.charts(
+        (batches.len(), columns),
+        (0.5, 95.0..=180.0),
+        (50.0, 46.0),
+        ("TP (GPUs)", "tokens/s"),
+    )?;
     let tps = set.values(|spec| spec.tp);
     let charts: Vec<_> = cells
         .into_iter()

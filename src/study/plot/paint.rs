@@ -1,0 +1,159 @@
+//! Paints a [`Scene`] with plotters: on its SVG backend for files and pages, on its bitmap backend for
+//! PNG files and terminals.
+
+use std::fmt::Display;
+
+use plotters::coord::Shift;
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+use plotters::style::Color as _;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::font;
+use super::options::{MOST_PIXELS, POINTS};
+use super::scene::{Align, Color, Point, Scene, Shape, Text};
+use base::error::{Error, Result};
+
+/// Units of the SVG file per point, because plotters places shapes at whole numbers.
+pub const FINE: f64 = 100.0;
+
+/// Resolution to which bitmaps are painted before they are scaled down: plotters neither smooths lines
+/// nor places glyphs between pixels.
+const SMOOTH_DPI: f64 = 1200.0;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pixels {
+    pub width: u32,
+    pub height: u32,
+    /// Rows from top to bottom, three bytes (red, green, blue) per pixel.
+    pub rgb: Vec<u8>,
+}
+
+/// SVG elements of a scene, and their size in [`FINE`] units.
+pub fn svg(scene: &Scene) -> Result<(String, (u32, u32))> {
+    let mut document = String::new();
+    let size = [scene.width, scene.height].map(|points| (points * FINE).round() as u32).into();
+    let page = SVGBackend::with_string(&mut document, size).into_drawing_area();
+    // the backend divides font sizes by 1.24 and puts baselines 0.76 em below the top
+    Painter { page, unit: FINE, em: 1.24, baseline: 0.76 }.paint(scene)?;
+    let elements = document.split_once(">\n").and_then(|(_, rest)| rest.strip_suffix("</svg>\n"));
+    let elements = elements.ok_or_else(|| failed("plotters wrote no SVG document"))?;
+    Ok((elements.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", ""), size))
+}
+
+/// Paints a scene at `dpi` pixels per inch.
+pub fn pixels(scene: &Scene, dpi: f64) -> Result<Pixels> {
+    let [width, height] =
+        [scene.width, scene.height].map(|points| (points / POINTS * dpi).round().max(1.0) as usize);
+    let fits = |times: &usize| {
+        let side = *times as f64;
+        dpi * side <= SMOOTH_DPI && side * side * width as f64 * height as f64 <= MOST_PIXELS
+    };
+    let times = (1..=4).rev().find(fits).unwrap_or(1);
+    let (row, count) = (3 * width * times, (times * times) as u32);
+    let mut large = vec![0; row * height * times];
+    let size = ((width * times) as u32, (height * times) as u32);
+    let page = BitMapBackend::with_buffer(&mut large, size).into_drawing_area();
+    // a font size is a line's height here, and baselines are half of it below the top
+    let line = font::line_height();
+    let unit = times as f64 * dpi / POINTS;
+    Painter { page, unit, em: line, baseline: line / 2.0 }.paint(scene)?;
+    let mut rgb = Vec::with_capacity(3 * width * height);
+    for rows in large.chunks_exact(row * times) {
+        let mut sums = vec![0u32; 3 * width];
+        for row in rows.chunks_exact(row) {
+            for (sums, cells) in sums.chunks_exact_mut(3).zip(row.chunks_exact(3 * times)) {
+                cells.iter().enumerate().for_each(|(at, value)| sums[at % 3] += u32::from(*value));
+            }
+        }
+        rgb.extend(sums.into_iter().map(|sum| (sum / count) as u8));
+    }
+    Ok(Pixels { width: width as u32, height: height as u32, rgb })
+}
+
+fn failed(reason: impl Display) -> Error {
+    Error::failed(format!("painting the figure: {reason}"))
+}
+
+/// Page of a backend.
+struct Painter<B: DrawingBackend> {
+    page: DrawingArea<B, Shift>,
+    /// Backend units per point.
+    unit: f64,
+    /// Font size of the backend for a text of one em, and depth of its baseline below the top (em).
+    em: f64,
+    baseline: f64,
+}
+
+impl<B: DrawingBackend> Painter<B> {
+    fn paint(&self, scene: &Scene) -> Result<()> {
+        font::faces().ok_or_else(|| failed("the bundled font cannot be read"))?;
+        self.page.fill(&rgb(scene.paper)).map_err(failed)?;
+        scene.shapes.iter().try_for_each(|shape| self.shape(shape)).map_err(failed)?;
+        self.page.present().map_err(failed)
+    }
+
+    fn shape(&self, shape: &Shape) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        let all = |points: &[Point]| points.iter().map(|at| self.at(*at)).collect::<Vec<_>>();
+        let stroke = |color: Color, width: f64| {
+            ShapeStyle::from(rgb(color)).stroke_width(self.length(width).max(1) as u32)
+        };
+        match shape {
+            Shape::Rect(area, color) => {
+                let corners = [self.at((area.left, area.top)), self.at((area.right, area.bottom))];
+                self.page.draw(&Rectangle::new(corners, rgb(*color).filled()))
+            }
+            Shape::Lines(lines, color, width) => lines.iter().try_for_each(|line| {
+                self.page.draw(&PathElement::new(all(line), stroke(*color, *width)))
+            }),
+            Shape::Dashed(line, color, width) => {
+                let (dash, gap) = (self.length(4.0 * width), self.length(2.5 * width));
+                self.page.draw(&DashedPathElement::new(all(line), dash, gap, stroke(*color, *width)))
+            }
+            Shape::Polygon(corners, color) => {
+                self.page.draw(&Polygon::new(all(corners), rgb(*color).filled()))
+            }
+            Shape::Disc(center, radius, color) => {
+                let radius = self.length(*radius);
+                self.page.draw(&Circle::new(self.at(*center), radius, rgb(*color).filled()))
+            }
+            Shape::Text(text) => self.text(text),
+        }
+    }
+
+    fn text(&self, text: &Text) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        let horizontal = match text.align {
+            Align::Left => HPos::Left,
+            Align::Middle => HPos::Center,
+            Align::Right => HPos::Right,
+        };
+        let weight = if text.bold { FontStyle::Bold } else { FontStyle::Normal };
+        let font = (font::FAMILY, text.size * self.unit * self.em).into_font().style(weight);
+        // centres the capitals, which are 0.73 em high
+        let down = text.size * (0.365 - self.baseline);
+        let (x, y) = text.at;
+        let (font, at) = match text.upwards {
+            true => (font.transform(FontTransform::Rotate270), (x + down, y)),
+            false => (font, (x, y + down)),
+        };
+        let color = rgb(text.color);
+        let style = TextStyle::from(font).color(&color).pos(Pos::new(horizontal, VPos::Top));
+        // XML has no control characters
+        let clean =
+            |c: char| if c.is_control() || c > '\u{fffd}' && c < '\u{10000}' { '\u{fffd}' } else { c };
+        self.page.draw_text(&text.text.chars().map(clean).collect::<String>(), &style, self.at(at))
+    }
+
+    /// Backend units; shapes far outside the page are clamped.
+    fn length(&self, points: f64) -> i32 {
+        (points * self.unit).round().clamp(-1e6, 1e6) as i32
+    }
+
+    fn at(&self, (x, y): Point) -> (i32, i32) {
+        (self.length(x), self.length(y))
+    }
+}
+
+fn rgb(color: Color) -> RGBColor {
+    RGBColor(color.0, color.1, color.2)
+}
