@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 
-use png::{BitDepth, ColorType, Encoder, PixelDimensions, Unit};
+use png::{BitDepth, ColorType, Compression, Encoder, PixelDimensions, Unit};
 
 use super::options::{Options, POINTS};
 use super::paint::{self, FINE, Pixels};
@@ -176,6 +176,8 @@ pub fn png_file(
     let mut encoder = Encoder::new(&mut file, width, height);
     encoder.set_color(channels);
     encoder.set_depth(BitDepth::Eight);
+    // files of figures are kept, those for terminals shown at once
+    encoder.set_compression(if dpi.is_some() { Compression::High } else { Compression::Balanced });
     encoder.set_pixel_dims(dpi.map(|dpi| {
         let per_metre = (f64::from(dpi) / 0.0254).round() as u32;
         PixelDimensions { xppu: per_metre, yppu: per_metre, unit: Unit::Meter }

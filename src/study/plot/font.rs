@@ -28,14 +28,26 @@ pub fn line_height() -> f64 {
     faces().and_then(|faces| of(&faces[0])).unwrap_or(1.0)
 }
 
+/// Glyphs of a text with the left edges of their ink, and the width of the text, in the unit of `size`.
+pub fn glyphs(text: &str, size: f64, bold: bool) -> (Vec<(char, f64)>, f64) {
+    let Some(face) = faces().map(|faces| &faces[usize::from(bold)]) else { return (Vec::new(), 0.0) };
+    let scale = size / f64::from(face.units_per_em().unwrap_or(2048.0));
+    let (mut x, mut before) = (0.0, None);
+    let place = |c: char| {
+        let glyph = face.glyph_id(c);
+        x += before.map_or(0.0, |before| face.kern_unscaled(before, glyph));
+        let ink = x + face.h_side_bearing_unscaled(glyph);
+        x += face.h_advance_unscaled(glyph);
+        before = Some(glyph);
+        (c, f64::from(ink) * scale)
+    };
+    let placed = text.chars().map(place).collect();
+    (placed, f64::from(x) * scale)
+}
+
 /// Width of a text, in the unit of `size`.
 pub fn width(text: &str, size: f64, bold: bool) -> f64 {
-    let Some(face) = faces().map(|faces| &faces[usize::from(bold)]) else { return 0.0 };
-    let glyphs: Vec<_> = text.chars().map(|c| face.glyph_id(c)).collect();
-    let advances = glyphs.iter().map(|glyph| face.h_advance_unscaled(*glyph));
-    let kerns = glyphs.windows(2).map(|pair| face.kern_unscaled(pair[0], pair[1]));
-    let units = face.units_per_em().unwrap_or(2048.0);
-    f64::from(advances.chain(kerns).sum::<f32>() / units) * size
+    glyphs(text, size, bold).1
 }
 
 /// Text, truncated with an ellipsis if it is wider than `most`.

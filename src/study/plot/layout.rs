@@ -7,8 +7,10 @@ use super::font;
 use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Scene, Text};
-use super::style::{GREY, INK, Look, Sizes};
+use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes};
 use base::error::{Error, Result};
+use base::words::Words as _;
+use table::Provenance;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Key {
@@ -277,4 +279,35 @@ pub fn header(scene: &mut Scene, area: &Area, text: &str, sizes: &Sizes) {
 pub fn frame(scene: &mut Scene, area: Area, sizes: &Sizes) {
     scene.frame(area, INK, sizes.thin);
     scene.data.push(area);
+}
+
+pub const MOST_CHARTS: usize = 16;
+
+/// Name of a group of comparable runs, without the provenance, which the caption contains.
+pub fn group_note(name: &str) -> String {
+    let words = name.split(", ");
+    let words = words.filter(|word| !Provenance::WORDS.contains(word));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+pub fn too_many(charts: usize, axis: &str) -> Error {
+    Error::input_help(
+        format!("{charts} charts do not fit in one figure (at most {MOST_CHARTS})"),
+        format!("select fewer runs with --filter, for example '{axis}<=8'"),
+    )
+}
+
+pub fn too_narrow(options: &Options) -> Error {
+    Error::input_help(
+        format!("{} inches is too narrow for the row names", options.size.width),
+        "use a wider --size",
+    )
+}
+
+/// Legend entries: line and marker of each architecture, and of P2P on and off if there are `both`.
+pub fn series_legend(looks: &Looks, both: bool) -> Vec<Entry> {
+    let series = |look, filled| Key::Series { look, filled, dashed: !filled };
+    let own = looks.iter().map(|(name, look)| Entry::new(series(*look, true), name.to_string()));
+    let p2p = [(true, "P2P on"), (false, "P2P off")].into_iter().filter(|_| both);
+    own.chain(p2p.map(|(filled, name)| Entry::new(series(PLAIN, filled), name))).collect()
 }

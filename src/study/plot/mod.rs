@@ -9,7 +9,6 @@
 mod axis;
 mod bars;
 mod chart;
-mod charts;
 mod comparison;
 mod conversion;
 mod figure;
@@ -35,12 +34,12 @@ mod validation;
 
 pub use axis::{Axis, number};
 pub use chart::Chart;
-use charts::{MOST_CHARTS, group_note, series_legend, too_many, too_narrow};
 pub use comparison::comparison_figure;
 pub use conversion::{conversion_figure, series_look};
 pub use figure::{Figure, check_format, png_file, write};
 pub use gain::gain_figure;
 pub use improvement::improvement_figure;
+use layout::{MOST_CHARTS, group_note, series_legend, too_many, too_narrow};
 pub use options::{Options, POINTS, Size};
 pub use overlap::{Part, overlap_figure};
 pub use p2p::p2p_figure;

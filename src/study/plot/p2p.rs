@@ -65,21 +65,12 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
         ("TP (GPUs)", "tokens/s"),
     )?;
     let tps = set.values(|spec| spec.tp);
-    let charts: Vec<_> = cells
-        .into_iter()
-        .zip(batches)
-        .map(|(cell, batch)| {
-            let groups: Vec<Group> = tps.iter().map(|tp| group(set, *tp, batch, &looks)).collect();
-            let y = Axis::from_zero(bars::values(&groups).into_iter());
-            (cell, batch, groups, y)
-        })
-        .collect();
-    let how = charts.iter().map(|(cell, _, groups, y)| bars::how(*cell, groups, y, &sizes));
-    let how = how.max().unwrap_or(bars::How::Not);
-    for (cell, batch, groups, y) in &charts {
-        let above = how.room(groups, &sizes);
-        bars::chart(&mut scene, *cell, &format!("batch {batch}"), groups, (*y, how, above), &sizes);
-    }
+    let charts = batches.into_iter().map(|batch| {
+        let groups: Vec<Group> = tps.iter().map(|tp| group(set, *tp, batch, &looks)).collect();
+        let y = Axis::from_zero(bars::values(&groups).into_iter());
+        (format!("batch {batch}"), groups, y)
+    });
+    bars::draw(&mut scene, &cells, &charts.collect::<Vec<_>>(), &sizes);
     Ok(Figure::new(scene, provenance, options))
 }
 

@@ -35,7 +35,7 @@ pub fn svg(scene: &Scene) -> Result<(String, (u32, u32))> {
     let size = [scene.width, scene.height].map(|points| (points * FINE).round() as u32).into();
     let page = SVGBackend::with_string(&mut document, size).into_drawing_area();
     // the backend divides font sizes by 1.24 and puts baselines 0.76 em below the top
-    Painter { page, unit: FINE, em: 1.24, baseline: 0.76 }.paint(scene)?;
+    Painter { page, unit: FINE, em: 1.24, baseline: 0.76, by_glyph: false }.paint(scene)?;
     let elements = document.split_once(">\n").and_then(|(_, rest)| rest.strip_suffix("</svg>\n"));
     let elements = elements.ok_or_else(|| failed("plotters wrote no SVG document"))?;
     Ok((elements.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", ""), size))
@@ -57,7 +57,7 @@ pub fn pixels(scene: &Scene, dpi: f64) -> Result<Pixels> {
     // a font size is a line's height here, and baselines are half of it below the top
     let line = font::line_height();
     let unit = times as f64 * dpi / POINTS;
-    Painter { page, unit, em: line, baseline: line / 2.0 }.paint(scene)?;
+    Painter { page, unit, em: line, baseline: line / 2.0, by_glyph: true }.paint(scene)?;
     let mut rgb = Vec::with_capacity(3 * width * height);
     for rows in large.chunks_exact(row * times) {
         let mut sums = vec![0u32; 3 * width];
@@ -83,6 +83,8 @@ struct Painter<B: DrawingBackend> {
     /// Font size of the backend for a text of one em, and depth of its baseline below the top (em).
     em: f64,
     baseline: f64,
+    /// True to place glyphs one by one: the bitmap backend ignores the space left of their ink.
+    by_glyph: bool,
 }
 
 impl<B: DrawingBackend> Painter<B> {
@@ -122,26 +124,35 @@ impl<B: DrawingBackend> Painter<B> {
     }
 
     fn text(&self, text: &Text) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
-        let horizontal = match text.align {
-            Align::Left => HPos::Left,
-            Align::Middle => HPos::Center,
-            Align::Right => HPos::Right,
-        };
         let weight = if text.bold { FontStyle::Bold } else { FontStyle::Normal };
-        let font = (font::FAMILY, text.size * self.unit * self.em).into_font().style(weight);
+        let size = text.size * self.unit * self.em;
+        let font = FontDesc::new(FontFamily::Name(font::FAMILY), size, weight);
+        let turn = if text.upwards { FontTransform::Rotate270 } else { FontTransform::None };
+        let color = rgb(text.color);
+        let style = TextStyle::from(font.transform(turn)).color(&color);
+        // XML has no control characters
+        let is_bad = |c: char| c.is_control() || ('\u{fffe}'..='\u{ffff}').contains(&c);
+        let shown = text.text.replace(is_bad, "\u{fffd}");
         // centres the capitals, which are 0.73 em high
         let down = text.size * (0.365 - self.baseline);
-        let (x, y) = text.at;
-        let (font, at) = match text.upwards {
-            true => (font.transform(FontTransform::Rotate270), (x + down, y)),
-            false => (font, (x, y + down)),
+        let write = |shown: &str, horizontal: HPos, along: f64| {
+            let (right, down) = if text.upwards { (down, -along) } else { (along, down) };
+            let style = style.pos(Pos::new(horizontal, VPos::Top));
+            self.page.draw_text(shown, &style, self.at((text.at.0 + right, text.at.1 + down)))
         };
-        let color = rgb(text.color);
-        let style = TextStyle::from(font).color(&color).pos(Pos::new(horizontal, VPos::Top));
-        // XML has no control characters
-        let clean =
-            |c: char| if c.is_control() || c > '\u{fffd}' && c < '\u{10000}' { '\u{fffd}' } else { c };
-        self.page.draw_text(&text.text.chars().map(clean).collect::<String>(), &style, self.at(at))
+        let (share, horizontal) = match text.align {
+            Align::Left => (0.0, HPos::Left),
+            Align::Middle => (0.5, HPos::Center),
+            Align::Right => (1.0, HPos::Right),
+        };
+        if !self.by_glyph {
+            return write(&shown, horizontal, 0.0);
+        }
+        let (glyphs, width) = font::glyphs(&shown, text.size, text.bold);
+        glyphs
+            .into_iter()
+            .filter(|(c, _)| !c.is_whitespace())
+            .try_for_each(|(c, x)| write(c.encode_utf8(&mut [0; 4]), HPos::Left, x - share * width))
     }
 
     /// Backend units; shapes far outside the page are clamped.

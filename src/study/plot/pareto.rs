@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::axis::Axis;
 use super::chart::Chart;
 use super::figure::Figure;
-use super::layout::{self, Entry, Key, Sheet};
+use super::layout::{Entry, Key, Sheet};
 use super::options::Options;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Point, Text};
@@ -92,20 +92,19 @@ pub fn pareto_figure(
         remark: remark(axes, &points),
         legend: legend(&points, &data.overlay, &looks),
     };
-    let width = options.size.width * super::options::POINTS;
-    let columns = if one || width < 300.0 { 1 } else { 2 };
-    let rows = groups.len().div_ceil(columns);
-    let each = (0.62 * width / columns as f64).clamp(130.0, 300.0);
-    let least = (75.0 * columns as f64, 70.0 * rows as f64);
+    let columns = if one || options.is_narrow() { 1 } else { 2 };
     let sources = sources(&data.overlay);
-    let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
     let xs = points.iter().filter_map(|p| axes.x.of(p));
     let xs = xs.chain(data.overlay.iter().filter_map(|o| Some(o.place(axes)?.0)));
     let (unit, by) = axes.x.unit_for(xs.fold(0.0, f64::max));
-    let area = layout::name_axes(&mut scene, area, &axes.x.title_in(unit), &y_name(axes), &sizes);
-    let gap = (1.2 * sizes.label, 0.9 * sizes.label);
-    let cells = layout::grid(area, columns, rows, gap).into_iter().zip(names);
-    for ((cell, name), (_, members)) in cells.zip(&groups) {
+    let names_of_axes = (axes.x.title_in(unit), y_name(axes));
+    let (mut scene, cells, sizes) = sheet.charts(
+        (groups.len(), columns),
+        (0.62, 130.0..=300.0),
+        (75.0, 70.0),
+        (&names_of_axes.0, &names_of_axes.1),
+    )?;
+    for ((cell, name), (_, members)) in cells.into_iter().zip(names).zip(&groups) {
         let overlaid = |other: &OverlayPoint| {
             let (x, y) = other.place(axes)?;
             let index = sources.iter().position(|source| *source == other.source).unwrap_or(0);
