@@ -14,7 +14,7 @@ pub struct Chart<'a> {
 }
 
 impl<'a> Chart<'a> {
-    /// Draws the frame, the header and the vertical axis into a cell.
+    /// Draws the header and the vertical axis into a cell.
     pub fn new(
         scene: &'a mut Scene,
         cell: Area,
@@ -28,13 +28,17 @@ impl<'a> Chart<'a> {
             layout::header(scene, &area, header, sizes);
         }
         axis::vertical(scene, &y, &area, sizes);
-        layout::frame(scene, area, sizes);
         Self { area, x, y, scene, sizes: *sizes }
+    }
+
+    pub fn framed(self) -> Self {
+        layout::frame(self.scene, self.area, &self.sizes);
+        self
     }
 
     pub fn numbered(self) -> Self {
         axis::horizontal(self.scene, &self.x, &self.area, &self.sizes);
-        self
+        self.framed()
     }
 
     pub fn at(&self, (x, y): (f64, f64)) -> Point {

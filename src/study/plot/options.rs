@@ -10,7 +10,7 @@ const COLUMN: f64 = 3.33;
 const PAGE: f64 = 6.9;
 
 /// Maximum pixels of a PNG, to bound memory.
-pub const MOST_PIXELS: f64 = 1.5e8;
+const MOST_PIXELS: f64 = 1.5e8;
 
 /// Size, resolution and text size of a figure. The text size does not scale with the figure.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -10,16 +10,16 @@ use plotters::style::Color as _;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::font;
-use super::options::{MOST_PIXELS, POINTS};
+use super::options::POINTS;
 use super::scene::{Align, Color, Point, Scene, Shape, Text};
 use base::error::{Error, Result};
 
 /// Units of the SVG file per point, because plotters places shapes at whole numbers.
 pub const FINE: f64 = 100.0;
 
-/// Resolution to which bitmaps are painted before they are scaled down: plotters neither smooths lines
-/// nor places glyphs between pixels.
-const SMOOTH_DPI: f64 = 1200.0;
+/// Bitmaps are painted at up to four times their width and height, but with at most so many pixels, and
+/// scaled down: plotters neither smooths lines nor places glyphs between pixels.
+const MOST_PAINTED: usize = 50_000_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pixels {
@@ -45,10 +45,7 @@ pub fn svg(scene: &Scene) -> Result<(String, (u32, u32))> {
 pub fn pixels(scene: &Scene, dpi: f64) -> Result<Pixels> {
     let [width, height] =
         [scene.width, scene.height].map(|points| (points / POINTS * dpi).round().max(1.0) as usize);
-    let fits = |times: &usize| {
-        let side = *times as f64;
-        dpi * side <= SMOOTH_DPI && side * side * width as f64 * height as f64 <= MOST_PIXELS
-    };
+    let fits = |times: &usize| width * height * times * times <= MOST_PAINTED;
     let times = (1..=4).rev().find(fits).unwrap_or(1);
     let (row, count) = (3 * width * times, (times * times) as u32);
     let mut large = vec![0; row * height * times];

@@ -66,7 +66,7 @@ fn draw_chart(scene: &mut Scene, cell: Area, set: &CellSet, batch: u32, looks: &
     let y = Axis::from_zero(values);
     let x = Axis::exact((0.0, tps.len() as f64), false);
     let header = format!("batch {batch}");
-    let mut chart = Chart::new(scene, cell, Some(&header), (x, y), sizes);
+    let mut chart = Chart::new(scene, cell, Some(&header), (x, y), sizes).framed();
     let at = |tp: u32| tps.iter().position(|t| *t == tp).unwrap_or(0) as f64 + 0.5;
     let mut right = f64::NEG_INFINITY;
     for tp in &tps {

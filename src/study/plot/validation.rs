@@ -78,7 +78,7 @@ fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: Axis, sizes: &Siz
     };
     let header = format!("{}{fit}", score.set.name);
     let x = Axis::exact((0.0, last + 1.0), false);
-    let mut chart = Chart::new(scene, cell, Some(&header), (x, y), sizes);
+    let mut chart = Chart::new(scene, cell, Some(&header), (x, y), sizes).framed();
     chart.level(0.0);
     for residual in score.residuals.iter().filter(|residual| is_drawn(residual.measure)) {
         let text = format!(
