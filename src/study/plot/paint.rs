@@ -106,7 +106,9 @@ impl<B: DrawingBackend> Painter<B> {
                 self.page.draw(&PathElement::new(all(line), stroke(*color, *width)))
             }),
             Shape::Dashed(line, color, width) => {
-                let (dash, gap) = (self.length(4.0 * width), self.length(2.5 * width));
+                // each dash is an element of an SVG file: not too many on thin lines
+                let dash = (4.0 * width).max(3.0);
+                let (dash, gap) = (self.length(dash), self.length(0.625 * dash));
                 self.page.draw(&DashedPathElement::new(all(line), dash, gap, stroke(*color, *width)))
             }
             Shape::Polygon(corners, color) => {
@@ -164,4 +166,38 @@ impl<B: DrawingBackend> Painter<B> {
 
 fn rgb(color: Color) -> RGBColor {
     RGBColor(color.0, color.1, color.2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Darkness of each column of a text.
+    fn columns(text: &str, bold: bool) -> Vec<u32> {
+        let mut scene = Scene::new(72.0, 16.0);
+        scene.text(Text { bold, ..Text::new((4.0, 8.0), text, 8.0) });
+        let pixels = pixels(&scene, 120.0).unwrap();
+        let dark = |x: u32, y: u32| 255 - u32::from(pixels.rgb[(3 * (y * pixels.width + x)) as usize]);
+        (0..pixels.width).map(|x| (0..pixels.height).map(|y| dark(x, y)).sum()).collect()
+    }
+
+    #[test]
+    fn letters_of_bitmaps_are_evenly_spaced_and_may_be_bold() {
+        let columns_of = columns("l|l|l|l|l|l", false);
+        let mut at = 0.0;
+        let strokes = columns_of.split(|dark| *dark == 0).filter_map(|stroke| {
+            let from: f64 = at;
+            at += stroke.len() as f64 + 1.0;
+            let weights = || stroke.iter().map(|dark| f64::from(*dark)).enumerate();
+            let center = weights().map(|(x, dark)| (from + x as f64) * dark).sum::<f64>();
+            (!stroke.is_empty()).then(|| center / weights().map(|(_, dark)| dark).sum::<f64>())
+        });
+        let strokes: Vec<f64> = strokes.collect();
+        let gaps: Vec<f64> = strokes.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let wide = font::width("l|", 8.0, false) / 2.0 * 120.0 / POINTS;
+        assert_eq!(gaps.len(), 10, "{columns_of:?}");
+        assert!(gaps.iter().all(|gap| (gap - wide).abs() < 0.4), "{gaps:?} instead of {wide}");
+        let ink = |bold| columns("bold", bold).iter().sum::<u32>();
+        assert!(ink(true) > ink(false) * 5 / 4);
+    }
 }

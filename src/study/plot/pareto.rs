@@ -49,23 +49,17 @@ pub fn pareto_figure(
 ) -> Result<Figure> {
     let elsewhere = data.overlay.iter().map(|other| other.source.clone()).collect();
     let provenance = &ProvenanceSummary { elsewhere, ..provenance.clone() };
-    let mut groups: Vec<(&str, Vec<&ParetoPoint>)> = Vec::new();
     let axes = data.axes;
     // skip points without a value on an axis
-    let points: Vec<&ParetoPoint> =
+    let mut points: Vec<&ParetoPoint> =
         data.points.iter().filter(|point| axes.of(point).is_some()).collect();
-    for point in points.iter().copied() {
-        match groups.iter_mut().find(|(name, _)| *name == point.group) {
-            Some((_, members)) => members.push(point),
-            None => groups.push((&point.group, vec![point])),
-        }
-    }
     // sort: the figure must not depend on the order of the points
-    groups.sort_by(|a, b| natural_order(a.0, b.0));
-    for (_, members) in &mut groups {
-        let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
-        members.sort_by(|a, b| x(a).total_cmp(&x(b)).then_with(|| a.run.cmp(&b.run)));
-    }
+    let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
+    points.sort_by(|a, b| {
+        let by_group = natural_order(&a.group, &b.group).then_with(|| a.group.cmp(&b.group));
+        by_group.then(x(a).total_cmp(&x(b))).then_with(|| a.run.cmp(&b.run))
+    });
+    let groups: Vec<&[&ParetoPoint]> = points.chunk_by(|a, b| a.group == b.group).collect();
     if groups.is_empty() {
         return Err(nothing(data));
     }
@@ -82,7 +76,7 @@ pub fn pareto_figure(
     let one = groups.len() == 1;
     // with several provenances, name each panel's own
     let mixed = points.iter().any(|point| point.provenance != points[0].provenance);
-    let notes: Vec<String> = groups.iter().map(|(name, _)| group_note(name)).collect();
+    let notes: Vec<String> = groups.iter().map(|members| group_note(&members[0].group)).collect();
     let (names, common) = told_apart(&notes.iter().map(String::as_str).collect::<Vec<_>>());
     let sheet = Sheet {
         options,
@@ -104,7 +98,7 @@ pub fn pareto_figure(
         (75.0, 70.0),
         (&names_of_axes.0, &names_of_axes.1),
     )?;
-    for ((cell, name), (_, members)) in cells.into_iter().zip(names).zip(&groups) {
+    for ((cell, name), members) in cells.into_iter().zip(names).zip(&groups) {
         let overlaid = |other: &OverlayPoint| {
             let (x, y) = other.place(axes)?;
             let index = sources.iter().position(|source| *source == other.source).unwrap_or(0);
@@ -120,7 +114,7 @@ pub fn pareto_figure(
         };
         let overlay = data.overlay.iter().filter(|other| other.goes_with(&members[0].spec));
         let panel = ParetoPanel {
-            points: members.clone(),
+            points: members.to_vec(),
             overlay: overlay.filter_map(overlaid).collect(),
             looks: &looks,
             suffixes: BTreeMap::new(),
