@@ -20,7 +20,7 @@ use base::atomic::{self, AtomicFile, UnfinishedDir};
 use base::checksum::{Check, Checksum};
 use base::error::{Error, Result};
 use base::regular::{self, Entry};
-use table::{Record, SCHEMA, Spec, Status, Training};
+use table::{Environment, Record, SCHEMA, Spec, Status, Training};
 
 /// Runs directory. Clones share what they remember.
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ impl Store {
     ///
     /// Returns a failure if the directory cannot be read. Damaged runs are reported in the listing instead.
     pub fn list(&self) -> Result<Listing> {
-        let mut read = vec![self.read_runs()?];
+        let mut read = vec![self.read_runs(|record| record)?];
         let batches = self.segments()?;
         read.par_extend(batches.par_iter().map(|(id, files)| self.read_batch(id, files)));
         let mut all = Listing::joined(read);
@@ -190,14 +190,32 @@ impl Store {
     ///
     /// Returns a failure if the directory cannot be read. Damaged runs are reported in the listing instead.
     pub fn list_runs(&self) -> Result<Listing> {
-        let mut all = self.read_runs()?;
+        let mut all = self.read_runs(|record| record)?;
         self.rate(&mut all.records);
         Ok(all)
     }
 
-    fn read_runs(&self) -> Result<Listing> {
-        let read = self.run_ids()?.par_iter().map(|id| self.read_run(id).1).collect();
-        let mut all = Listing::joined(read);
+    /// Like [`Store::list_runs`], without samples and environments, which take most of the memory.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`Store::list_runs`].
+    pub fn list_runs_in_short(&self) -> Result<Listing> {
+        let mut all = self.read_runs(|record| Record {
+            samples: Arc::default(),
+            environment: Environment::new(),
+            ..record
+        })?;
+        self.rate(&mut all.records);
+        Ok(all)
+    }
+
+    fn read_runs(&self, kept: impl Fn(Record) -> Record + Sync) -> Result<Listing> {
+        let read = |id| {
+            let (_, Listing { records, damaged }) = self.read_run(id);
+            Listing { records: records.into_iter().map(&kept).collect(), damaged }
+        };
+        let mut all = Listing::joined(self.run_ids()?.par_iter().map(|id| read(id)).collect());
         all.sort();
         Ok(all)
     }

@@ -50,7 +50,8 @@ impl Store {
             }
         };
         let ended_badly = |status| matches!(status, Status::Failed | Status::Interrupted);
-        for record in self.list_runs()?.records.iter().filter(|record| ended_badly(record.status)) {
+        let runs = self.list_runs_in_short()?.records;
+        for record in runs.iter().filter(|record| ended_badly(record.status)) {
             add(&record.spec.key(), record.round);
         }
         for (id, files) in &self.segments()? {

@@ -82,6 +82,11 @@ fn what_is_stored_is_listed_oldest_first_to_the_last_digit() {
     let listing = reopened(&store).list().unwrap();
     assert_eq!(listing.records, records);
     assert!(listing.damaged.is_empty());
+    for (short, record) in store.list_runs_in_short().unwrap().records.into_iter().zip(&records) {
+        assert!(short.samples.is_empty() && short.environment.is_empty());
+        let (samples, environment) = (record.samples.clone(), record.environment.clone());
+        assert_eq!(&Record { samples, environment, ..short }, record);
+    }
     assert_eq!(store.get(&records[1].run).unwrap(), records[1]);
     assert_eq!(store.get("last").unwrap(), records[2]);
 }
