@@ -211,11 +211,11 @@ impl Store {
     }
 
     fn read_runs(&self, kept: impl Fn(Record) -> Record + Sync) -> Result<Listing> {
-        let read = |id| {
+        let read = |id: &String| {
             let (_, Listing { records, damaged }) = self.read_run(id);
             Listing { records: records.into_iter().map(&kept).collect(), damaged }
         };
-        let mut all = Listing::joined(self.run_ids()?.par_iter().map(|id| read(id)).collect());
+        let mut all = Listing::joined(self.run_ids()?.par_iter().map(read).collect());
         all.sort();
         Ok(all)
     }

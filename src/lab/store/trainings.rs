@@ -118,7 +118,7 @@ impl Store {
             return;
         }
         // a path is resolved once, not for each pair of a run and a training
-        let resolved = |training: &'_ Training| {
+        let resolved = |training: &Training| {
             [place(&training.spec.model), place(&training.output.to_string_lossy())]
         };
         let places: Vec<[PathBuf; 2]> = finished.iter().map(resolved).collect();
