@@ -12,14 +12,19 @@ use polars_io::parquet::read::{FileMetadata, ParallelStrategy, ParquetReader};
 use polars_io::parquet::write::{
     BatchedWriter, KeyValueMetadata, ParquetCompression, ParquetWriter, StatisticsOptions,
 };
+use polars_parquet::read::ColumnChunkMetadata;
 use polars_parquet::write::{ZstdLevel, schema_to_metadata_key};
+use polars_parquet_format::PageHeader;
+use polars_parquet_format::thrift::protocol::TCompactInputProtocol;
 
 use super::panic::contained;
 
+/// Maximum memory for a parsed page header, including statistics.
+const MOST_HEADER_BYTES: usize = 1 << 20;
+
 /// Parquet file in memory, with its parsed footer.
-#[derive(Clone)]
 pub struct ParquetFile {
-    bytes: Arc<[u8]>,
+    bytes: Vec<u8>,
     metadata: Arc<FileMetadata>,
     schema: Arc<ArrowSchema>,
 }
@@ -27,9 +32,12 @@ pub struct ParquetFile {
 impl ParquetFile {
     /// Parses the footer. Returns what is wrong with a file that is not Parquet.
     pub fn open(bytes: Vec<u8>) -> Result<Self, String> {
-        let bytes: Arc<[u8]> = bytes.into();
         let mut reader = ParquetReader::new(Cursor::new(&bytes));
         let (metadata, schema) = parsed(|| Ok((reader.get_metadata()?.clone(), reader.schema()?)))?;
+        let mut groups = metadata.row_groups.iter().map(|group| group.num_rows());
+        if groups.try_fold(0_usize, usize::checked_add) != Some(metadata.num_rows) {
+            return Err(format!("its row groups do not add up to its {} rows", metadata.num_rows));
+        }
         Ok(Self { bytes, metadata, schema })
     }
 
@@ -64,11 +72,21 @@ impl ParquetFile {
         entries.filter(|entry| entry.key == key).find_map(|entry| entry.value.as_deref())
     }
 
-    /// Reads the named columns for rows in `window`, which may extend beyond the file. Returns an error
-    /// for a missing column or damaged data.
+    /// Reads the named columns, which are not nested, for rows in `window`, which may extend beyond the file. Returns
+    /// an error for a missing column or damaged data.
     pub fn columns(&self, names: &[&str], window: Range<usize>) -> Result<DataFrame, String> {
         let start = window.start.min(self.rows());
         let length = window.end.min(self.rows()).saturating_sub(start);
+        let mut end = 0;
+        for group in &self.metadata.row_groups {
+            let first = end;
+            end += group.num_rows();
+            if first < start + length && start < end {
+                let columns =
+                    names.iter().filter_map(|name| group.columns_under_root_iter(name)).flatten();
+                columns.into_iter().try_for_each(|column| self.check_pages(column, group.num_rows()))?;
+            }
+        }
         parsed(|| {
             let mut reader = ParquetReader::new(Cursor::new(&self.bytes));
             reader.set_metadata(self.metadata.clone());
@@ -77,6 +95,36 @@ impl ParquetFile {
             let reader = reader.read_parallel(ParallelStrategy::None).with_columns(Some(names));
             reader.with_slice(Some((start, length))).set_rechunk(true).finish()
         })
+    }
+
+    /// Compares the page headers of a column with the footer. Polars allocates what a header declares: up to 2 GiB per
+    /// page, however small the file.
+    fn check_pages(&self, column: &ColumnChunkMetadata, rows: usize) -> Result<(), String> {
+        let wrong = || {
+            let name = column.descriptor().path_in_schema.join(".");
+            format!("the pages of column {name} do not match the footer")
+        };
+        let (range, size) =
+            (column.byte_range(), |bytes: i32| usize::try_from(bytes).map_err(|_| wrong()));
+        let mut rest = self.bytes.get(range.start as usize..range.end as usize).ok_or_else(wrong)?;
+        let (mut unpacked, mut values) = (0, 0);
+        while !rest.is_empty() {
+            let before = rest.len();
+            let mut protocol = TCompactInputProtocol::new(&mut rest, MOST_HEADER_BYTES);
+            let header = PageHeader::read_from_in_protocol(&mut protocol).map_err(|_| wrong())?;
+            unpacked += before - rest.len() + size(header.uncompressed_page_size)?;
+            rest = rest.get(size(header.compressed_page_size)?..).ok_or_else(wrong)?;
+            let (v1, v2) = (header.data_page_header, header.data_page_header_v2);
+            let data = v1.map(|page| page.num_values).or(v2.map(|page| page.num_values));
+            values += size(data.unwrap_or(0))?;
+            let dictionary = header.dictionary_page_header.map_or(0, |page| page.num_values);
+            if size(dictionary)? > size(header.uncompressed_page_size)? {
+                return Err(wrong());
+            }
+        }
+        let is_as_declared =
+            usize::try_from(column.uncompressed_size()).is_ok_and(|most| unpacked <= most);
+        if is_as_declared && values == rows { Ok(()) } else { Err(wrong()) }
     }
 }
 
@@ -128,6 +176,8 @@ pub fn writer<W: Write>(
 #[cfg(test)]
 mod tests {
     use polars_core::df;
+    use polars_parquet_format::FileMetaData;
+    use polars_parquet_format::thrift::protocol::TCompactOutputProtocol;
     use proptest::prelude::*;
 
     use super::*;
@@ -182,6 +232,50 @@ mod tests {
         let unit = Arc::new([(PlSmallStr::from("unit"), "ms".into())].into());
         declared.get_mut("half").unwrap().metadata = Some(unit);
         assert_eq!(file.entry("ARROW:schema"), schema_to_metadata_key(&declared).value.as_deref());
+    }
+
+    /// A file with another footer.
+    fn with_footer(mut bytes: Vec<u8>, change: impl FnOnce(&mut FileMetaData)) -> Vec<u8> {
+        let end = bytes.len() - 8;
+        let length = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
+        let footer = bytes.split_off(end - length);
+        let mut protocol = TCompactInputProtocol::new(&footer[..], usize::MAX);
+        let mut footer = FileMetaData::read_from_in_protocol(&mut protocol).unwrap();
+        change(&mut footer);
+        let start = bytes.len();
+        footer.write_to_out_protocol(&mut TCompactOutputProtocol::new(&mut bytes)).unwrap();
+        let length = (bytes.len() - start) as u32;
+        [&bytes[..], &length.to_le_bytes(), b"PAR1"].concat()
+    }
+
+    #[test]
+    fn row_groups_that_do_not_add_up_are_an_error() {
+        let whole = written(&[frame(9), frame(3), frame(2)]);
+        assert_eq!(with_footer(whole.clone(), |_| {}), whole);
+        for counts in [[i64::MAX; 3], [9, 3, 3], [9, 3, 0]] {
+            let bytes = with_footer(whole.clone(), |footer| {
+                footer.row_groups.iter_mut().zip(counts).for_each(|(group, rows)| group.num_rows = rows);
+            });
+            let why = ParquetFile::open(bytes).err().unwrap();
+            assert_eq!(why, "its row groups do not add up to its 14 rows", "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn pages_larger_than_the_footer_says_are_not_allocated() {
+        let mut bytes = written(&[frame(900)]);
+        // the first page's header: its type, and its size of two bytes, which becomes the largest of two bytes
+        assert!(bytes[4] == 0x15 && bytes[6] == 0x15 && bytes[7] >= 0x80 && bytes[8] < 0x80);
+        (bytes[7], bytes[8]) = (0xfe, 0x7f);
+        let file = ParquetFile::open(bytes.clone()).unwrap();
+        let why = file.columns(&["half", "number"], 0..1).unwrap_err();
+        assert_eq!(why, "the pages of column number do not match the footer");
+        assert_eq!(file.columns(&["half"], 0..900).unwrap().height(), 900);
+        assert_eq!(file.columns(&["number"], 900..901).unwrap().height(), 0);
+        let fewer = with_footer(written(&[frame(900)]), |footer| {
+            (footer.num_rows, footer.row_groups[0].num_rows) = (9, 9);
+        });
+        assert!(ParquetFile::open(fewer).unwrap().columns(&["number"], 0..9).is_err());
     }
 
     #[test]

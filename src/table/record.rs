@@ -282,21 +282,18 @@ impl Record {
 /// Parses a record. Reads newer formats if the known keys are present and adds a warning; otherwise
 /// returns what is wrong.
 pub fn parse(bytes: &[u8]) -> Result<Record, String> {
-    let schema = schema_of(bytes);
-    match (serde_json::from_slice::<Record>(bytes), schema) {
-        (Ok(mut record), Some(schema)) if schema > u64::from(SCHEMA) => {
-            let warning = format!("record format {schema} is newer than this build's {SCHEMA}");
-            if !record.warnings.contains(&warning) {
-                record.warnings.push(warning);
-            }
+    let newer = |schema| format!("record format {schema} is newer than this build's {SCHEMA}");
+    match serde_json::from_slice::<Record>(bytes) {
+        Ok(mut record) => {
+            let warning = (record.schema > SCHEMA).then(|| newer(u64::from(record.schema)));
+            record.warnings.extend(warning.filter(|warning| !record.warnings.contains(warning)));
             Ok(record)
         }
-        (Ok(record), _) => Ok(record),
-        (Err(e), Some(schema)) if schema > u64::from(SCHEMA) => {
-            Err(format!("record format {schema} is newer than this build's {SCHEMA}: {e}"))
-        }
-        (Err(_), _) if bytes.is_empty() => Err("the file is empty".into()),
-        (Err(e), _) => Err(e.to_string()),
+        Err(_) if bytes.is_empty() => Err("the file is empty".into()),
+        Err(e) => Err(match schema_of(bytes).filter(|schema| *schema > u64::from(SCHEMA)) {
+            Some(schema) => format!("{}: {e}", newer(schema)),
+            None => e.to_string(),
+        }),
     }
 }
 

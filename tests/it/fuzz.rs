@@ -6,7 +6,7 @@
 //! ```
 //!
 //! That goes on for so long with one target, or with each, from a seed that is printed (`LADDERSCOPE_FUZZ_SEED`
-//! repeats it). `fuzz/run.sh` searches for new paths instead and needs a nightly toolchain.
+//! repeats it). `fuzz/run.sh` searches for new paths instead.
 
 #[path = "../../fuzz/src/lib.rs"]
 mod targets;

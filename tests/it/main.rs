@@ -14,6 +14,7 @@ mod fuzz;
 mod help;
 mod hostile;
 mod interruption;
+mod many;
 mod nvtx;
 mod pipelines;
 mod pty;

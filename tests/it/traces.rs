@@ -117,6 +117,16 @@ fn every_table_of_overlap_is_csv_with_a_row_for_each() {
 }
 
 #[test]
+fn the_file_of_a_trace_counts_against_the_memory_limit() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces/cpu-ladder-tp2-600us.parquet");
+    let rows = 7682 * size_of::<Span>();
+    let output = overlap(&path, &["--memory-limit", &(rows + 1).to_string()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("of memory; the limit is 0.0") && said.contains("--memory-limit"), "{said}");
+}
+
+#[test]
 fn a_big_noisy_trace_comes_back_and_is_small() {
     let trace = made_up::big("llama-3-8b", 4, 300_000);
     assert_eq!(trace.spans.len(), 300_000);

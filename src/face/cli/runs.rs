@@ -149,7 +149,7 @@ fn in_short(dir: &Path) -> Result<u8> {
         return Ok(0);
     }
     let store = Store::open(dir);
-    let (runs, (batches, damaged)) = (store.list_runs()?, store.batches()?);
+    let (runs, (batches, damaged)) = (store.list_runs_in_short()?, store.batches()?);
     let annotations = store.annotations();
     for damaged in runs.damaged.iter().chain(&damaged).chain(&annotations.damaged) {
         report::warn(damaged);

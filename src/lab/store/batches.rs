@@ -6,13 +6,15 @@
 //! batches/BATCH.parts/N.parquet  segments that earlier versions left when they were killed
 //! ```
 //!
-//! A writer stores a segment at least every second or so; a segment never changes. kill -9 loses at most the rows of
-//! the last second, and memory holds at most one segment. The column `record` has each row's whole record as JSON, for
+//! A writer stores its rows at least every second or so: it replaces its last segment by one with the new rows, until
+//! that is long enough, so that a slow sweep leaves few files. kill -9 loses at most the rows of the last second, and
+//! memory holds at most one segment. The column `record` has each row's whole record as JSON, for
 //! views of one row. Every other column is one number or word of the record, for commands that scan all rows and for
 //! other tools. Latencies of single steps are not stored: about 500 numbers per row, and simulating the row again
 //! reproduces them exactly.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use polars_core::prelude::{DataFrame, PolarsError};
 use rayon::prelude::*;
 
 use super::annotations::{Annotations, row_of};
-use super::directory::{Listing, Store, file_name, names};
+use super::directory::{CHANGED, Listing, Store, file_name, names};
 use super::id;
 use base::atomic;
 use base::checksum::{Check, Checksum};
@@ -31,6 +33,10 @@ use base::parquet::{self, ParquetFile};
 use base::regular::{self, Entry};
 use table::frame::{self, Numbers, RECORD, Texts};
 use table::{MEASURES, Provenance, Record, Status};
+use trace::memory;
+
+/// Segments of each batch, in order.
+pub(super) type Segments = BTreeMap<String, Vec<PathBuf>>;
 
 /// Version of the format. Version 1 lacks the columns for the reason of `status`, overlap times and the rest of a
 /// record without its environment. Version 2 has `tpot_ms` for `tpot_p50_ms`.
@@ -50,10 +56,10 @@ const PARTS: &str = ".parts";
 
 /// Maximum rows of a segment, and rows read at a time from larger files of earlier versions.
 const ROWS: usize = 4096;
+/// Rows from which on a segment is not replaced by a longer one. Bounds the rows that are written again every second.
+const ENOUGH_ROWS: usize = ROWS / 4;
 /// Maximum rows of a file: ten rounds of the largest grid.
 const MOST_ROWS: usize = 1_000_000;
-/// Maximum unpacked size of a file.
-const MOST_BYTES: u64 = 16 << 30;
 /// Maximum time that finished rows stay in memory only.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
@@ -63,7 +69,11 @@ pub struct BatchWriter {
     dir: PathBuf,
     id: String,
     created: String,
-    pending: Vec<(u32, Record)>,
+    /// Rows of the last segment.
+    rows: Vec<(u32, Record)>,
+    /// Number of rows of the last segment that are on disk.
+    stored: usize,
+    /// Number of segments before the last one.
     segments: usize,
     last_write: Instant,
 }
@@ -90,11 +100,11 @@ impl BatchWriter {
                 .iter_mut()
                 .for_each(|sample| sample.steps_ms = Vec::new());
         }
-        self.pending.push((row, stored));
-        if self.pending.len() >= ROWS || self.last_write.elapsed() >= WRITE_EVERY {
+        self.rows.push((row, stored));
+        if self.rows.len() >= ROWS || self.last_write.elapsed() >= WRITE_EVERY {
             self.write_segment()?;
         }
-        Ok(self.pending.is_empty())
+        Ok(self.stored == self.rows.len())
     }
 
     /// Writes the rows that are not on disk yet.
@@ -103,21 +113,26 @@ impl BatchWriter {
     ///
     /// Returns a failure if the segment cannot be written. Earlier rows stay stored.
     pub fn finish(mut self) -> Result<()> {
-        if self.pending.is_empty() { Ok(()) } else { self.write_segment() }
+        if self.stored == self.rows.len() { Ok(()) } else { self.write_segment() }
     }
 
+    /// Writes the last segment, in place of one with fewer rows.
     pub(super) fn write_segment(&mut self) -> Result<()> {
         regular::folder(&self.dir).map_err(Error::io(&self.dir))?;
         let path = self.dir.join(match self.segments {
             0 => format!("{}.parquet", self.id),
             number => format!("{}.{number:06}.parquet", self.id),
         });
-        let frame = frame::frame(&self.pending)?;
+        let frame = frame::frame(&self.rows)?;
         let bytes = written(&frame)
             .map_err(|e: PolarsError| Error::failed(format!("{}: {e}", path.display())))?;
         atomic::write(&path, &bytes)?;
-        self.segments += 1;
-        self.pending.clear();
+        self.stored = self.rows.len();
+        if self.stored >= ENOUGH_ROWS {
+            self.segments += 1;
+            self.stored = 0;
+            self.rows.clear();
+        }
         self.last_write = Instant::now();
         Ok(())
     }
@@ -148,29 +163,28 @@ struct Segment {
 impl Segment {
     /// Reads a file and verifies its checksum, which early versions lack.
     fn open(path: &Path) -> Result<Self, String> {
-        let bytes = regular::read(path).map_err(|e| e.to_string())?;
+        let mut bytes = Vec::new();
+        let mut file = regular::open(path).map_err(|e| e.to_string())?;
+        let length = file.metadata().map_err(|e| e.to_string())?.len();
+        memory::check(length)?;
+        file.read_to_end(&mut bytes).map_err(|e| e.to_string())?;
         if bytes.is_empty() {
             return Err("the file is empty".into());
         }
         let check = CHECKSUM.check(&bytes);
         if check == Check::Changed {
-            return Err("it is damaged: its checksum does not match".into());
+            return Err(CHANGED.into());
         }
         let file = ParquetFile::open(bytes).map_err(|e| format!("not a batch of runs: {e}"))?;
         if file.rows() > MOST_ROWS {
             return Err(format!("{} rows: a batch has at most {MOST_ROWS}", file.rows()));
         }
-        if file.unpacked_bytes() > MOST_BYTES {
-            return Err(format!(
-                "{} bytes unpacked: at most {MOST_BYTES} are read",
-                file.unpacked_bytes()
-            ));
-        }
+        memory::check(file.unpacked_bytes())?;
         let version = file.entry(VERSION_KEY).and_then(|version| version.parse().ok());
         let version =
             version.ok_or_else(|| format!("not a batch of runs: its footer has no {VERSION_KEY}"))?;
         if check == Check::Missing && version >= CHECKSUM_SINCE {
-            return Err("it is damaged: its checksum is gone".into());
+            return Err(CHANGED.into());
         }
         Ok(Self { version, file })
     }
@@ -253,12 +267,14 @@ impl BatchSummary {
         names.extend(segment.file.schema().contains("experiment").then_some("experiment"));
         let frame = segment.columns(&names, 0..segment.file.rows())?;
         let (rows, status) = (Numbers::new(&frame, "row")?, Texts::new(&frame, "status")?);
+        let (mut runs, mut ok) = (0, 0);
         for at in 0..frame.height() {
             if !annotations.is_deleted(&self.batch, rows.count(at)?) {
-                self.runs += 1;
-                self.ok += usize::from(status.get(at) == Some(Status::Ok.as_str()));
+                runs += 1;
+                ok += usize::from(status.get(at) == Some(Status::Ok.as_str()));
             }
         }
+        (self.runs, self.ok) = (self.runs + runs, self.ok + ok);
         let first = |name| Texts::new(&frame, name).ok()?.get(0).map(str::to_owned);
         self.experiment = self.experiment.take().or_else(|| first("experiment"));
         if self.created.is_empty() {
@@ -276,7 +292,8 @@ impl Store {
             dir: self.batches_dir(),
             id: self.ids.id(now, "sim"),
             created: id::rfc3339(now),
-            pending: Vec::new(),
+            rows: Vec::new(),
+            stored: 0,
             segments: 0,
             last_write: Instant::now(),
         }
@@ -294,42 +311,38 @@ impl Store {
     /// Rows of the batch with this id, or with this prefix if no run shares it, without their environment. `None` if
     /// no single batch matches. Fails if the directory cannot be read.
     pub fn batch(&self, name: &str) -> Result<Option<Listing>> {
-        let ids = self.batch_ids()?;
-        let exact = ids.iter().find(|id| *id == name);
-        let mut meant = ids.iter().filter(|id| !name.is_empty() && id.starts_with(name));
-        let id = match (exact, meant.next(), meant.next()) {
-            (Some(id), ..) => id,
-            (None, Some(id), None) if !self.run_ids()?.iter().any(|run| run.starts_with(name)) => id,
+        let batches = self.segments()?;
+        let mut meant = batches.iter().filter(|(id, _)| !name.is_empty() && id.starts_with(name));
+        let (id, files) = match (batches.get_key_value(name), meant.next(), meant.next()) {
+            (Some(exact), ..) => exact,
+            (None, Some(only), None) if !self.run_ids()?.iter().any(|run| run.starts_with(name)) => only,
             _ => return Ok(None),
         };
-        let mut listing = self.read_batch(id, &self.batch_files(id));
+        let mut listing = self.read_batch(id, files);
         self.rate(&mut listing.records);
         Ok(Some(listing))
     }
 
-    /// Summaries of all batches with rows that are not deleted, oldest first, and the errors of damaged batches.
+    /// Summaries of all batches with rows that are not deleted, oldest first, and the errors of damaged segments.
     ///
     /// # Errors
     ///
-    /// Returns a failure if the directory cannot be read. Damaged batches are reported in the second list instead.
+    /// Returns a failure if the directory cannot be read. Damaged segments are reported in the second list instead.
     pub fn batches(&self) -> Result<(Vec<BatchSummary>, Vec<String>)> {
         let annotations = self.annotations();
-        let summary = |(batch, files): (String, Vec<PathBuf>)| -> Result<BatchSummary, String> {
+        let summary = |(batch, files): (String, Vec<PathBuf>)| {
             let mut summary = BatchSummary { batch, ..BatchSummary::default() };
-            for file in files {
-                summary.add(&file, &annotations).map_err(|why| format!("{}: {why}", file.display()))?;
-            }
-            Ok(summary)
+            let added = |file: PathBuf| {
+                let added = summary.add(&file, &annotations);
+                added.err().map(|why| format!("{}: {why}", file.display()))
+            };
+            let damaged: Vec<String> = files.into_iter().filter_map(added).collect();
+            (summary, damaged)
         };
         let read: Vec<_> = self.segments()?.into_par_iter().map(summary).collect();
-        let (mut batches, mut damaged) = (Vec::new(), Vec::new());
-        for summary in read {
-            match summary {
-                Ok(summary) if summary.runs == 0 => {}
-                Ok(summary) => batches.push(summary),
-                Err(why) => damaged.push(why),
-            }
-        }
+        let (mut batches, damaged): (Vec<_>, Vec<_>) = read.into_iter().unzip();
+        let damaged = damaged.concat();
+        batches.retain(|batch| batch.runs > 0);
         batches.sort_by(|a, b| (&a.created, &a.batch).cmp(&(&b.created, &b.batch)));
         Ok((batches, damaged))
     }
@@ -356,25 +369,27 @@ impl Store {
         Ok(self.segments()?.into_keys().collect())
     }
 
-    /// Row numbers of a batch, without the deleted ones.
-    pub(super) fn batch_rows(&self, id: &str) -> Result<Vec<u32>> {
-        let annotations = self.annotations();
-        self.rows_among(id, |row| !annotations.is_deleted(id, row))
-    }
-
-    /// Row numbers of a batch that satisfy `keep`, deleted or not; empty if there is no such batch.
-    pub(super) fn rows_among(&self, id: &str, keep: impl Fn(u32) -> bool) -> Result<Vec<u32>> {
-        let mut rows = Vec::new();
-        for file in self.batch_files(id) {
-            let read = Segment::open(&file).and_then(|segment| segment.rows());
-            rows.extend(read.map_err(|why| unreadable(id, &file, &why))?);
+    /// Row numbers in these segments of a batch that satisfy `keep`, and the error of the first damaged segment.
+    pub(super) fn rows_among(
+        &self,
+        id: &str,
+        files: &[PathBuf],
+        keep: impl Fn(u32) -> bool,
+    ) -> (Vec<u32>, Option<Error>) {
+        let (mut rows, mut damaged) = (Vec::new(), None);
+        for file in files {
+            match Segment::open(file).and_then(|segment| segment.rows()) {
+                Ok(there) => rows.extend(there.into_iter().filter(|row| keep(*row))),
+                Err(why) => damaged = damaged.or_else(|| Some(unreadable(id, file, &why))),
+            }
         }
-        rows.retain(|row| keep(*row));
-        Ok(rows)
+        (rows, damaged)
     }
 
-    pub(super) fn newest_batch(&self) -> Result<Option<BatchSummary>> {
-        Ok(self.batches()?.0.pop())
+    /// Row numbers of a batch, without the deleted ones, and the error of its first damaged segment.
+    pub(super) fn batch_rows(&self, id: &str, files: &[PathBuf]) -> (Vec<u32>, Option<Error>) {
+        let annotations = self.annotations();
+        self.rows_among(id, files, |row| !annotations.is_deleted(id, row))
     }
 
     pub(super) fn row(&self, id: &str, row: u32) -> Result<Record> {
@@ -384,23 +399,22 @@ impl Store {
         if self.annotations().is_deleted(id, row) {
             return Err(super::lookup::deleted(&format!("{id}:{row}")));
         }
-        let rows = self.batch_rows(id)?.len();
+        let rows = self.batch_rows(id, &self.batch_files(id)).0.len();
         Err(Error::input(format!("batch '{id}' has {rows} runs and no row {row}")))
     }
 
     /// Rows of a batch without their environment.
     pub(super) fn read_batch(&self, id: &str, files: &[PathBuf]) -> Listing {
-        let mut all = Listing::default();
-        for path in files {
-            all.extend(self.cached(path, || match Segment::open(path) {
-                Ok(segment) => {
-                    let (records, damaged) = segment.records(id);
-                    let named = |why: &String| format!("{}: {why}", path.display());
-                    Listing { records, damaged: damaged.iter().map(named).collect() }
-                }
-                Err(why) => Listing::damaged(path, &why),
-            }));
-        }
+        let read = |path: &PathBuf| match Segment::open(path) {
+            Ok(segment) => {
+                let (records, damaged) = segment.records(id);
+                let named = |why: &String| format!("{}: {why}", path.display());
+                Listing { records, damaged: damaged.iter().map(named).collect() }
+            }
+            Err(why) => Listing::damaged(path, &why),
+        };
+        let parts = files.iter().map(|path| self.cached(path, || read(path))).collect();
+        let mut all = Listing::joined(parts);
         let annotations = self.annotations();
         if annotations.deleted(id).is_some() {
             all.records
@@ -411,11 +425,17 @@ impl Store {
 
     /// Calls `found` for the rows of a batch whose success equals `ok`, except deleted ones, with row, cell key, round
     /// and time. Skips unreadable files, which listing reports.
-    pub(super) fn each_key(&self, id: &str, ok: bool, mut found: impl FnMut(u32, &str, u32, &str)) {
+    pub(super) fn each_key(
+        &self,
+        id: &str,
+        files: &[PathBuf],
+        ok: bool,
+        mut found: impl FnMut(u32, &str, u32, &str),
+    ) {
         let annotations = self.annotations();
-        for path in self.batch_files(id) {
+        for path in files {
             let mut read = || -> Result<(), String> {
-                let segment = Segment::open(&path)?;
+                let segment = Segment::open(path)?;
                 let names = ["row", "status", "key", "round", "created"];
                 let frame = segment.columns(&names, 0..segment.file.rows())?;
                 let (rows, round) = (Numbers::new(&frame, "row")?, Numbers::new(&frame, "round")?);
@@ -436,16 +456,16 @@ impl Store {
         }
     }
 
-    /// Segments of a batch, in order; empty if there is no such batch.
+    /// Segments of one batch, in order; empty if there is no such batch. Lists the directory.
     pub(super) fn batch_files(&self, id: &str) -> Vec<PathBuf> {
         self.segments().ok().and_then(|mut all| all.remove(id)).unwrap_or_default()
     }
 
     /// Segments of each batch, in order. Fails if the directory cannot be read.
-    pub(super) fn segments(&self) -> Result<BTreeMap<String, Vec<PathBuf>>> {
+    pub(super) fn segments(&self) -> Result<Segments> {
         let dir = self.batches_dir();
         regular::folder(&dir).map_err(Error::io(&dir))?;
-        let mut all: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+        let mut all = Segments::new();
         let mut others = Vec::new();
         for name in names(&dir, file_name)? {
             match name.strip_suffix(".parquet").map(segment) {
@@ -501,15 +521,22 @@ fn unreadable(id: &str, file: &Path, why: &str) -> Error {
 pub(super) struct RowReader<'a> {
     store: &'a Store,
     annotations: Arc<Annotations>,
-    /// Segments of each batch with their row numbers.
-    segments: HashMap<String, Vec<OpenSegment>>,
+    files: Option<Segments>,
+    batches: HashMap<String, Vec<OpenSegment>>,
     window: Option<Window>,
 }
 
 struct OpenSegment {
     path: PathBuf,
-    segment: Segment,
-    rows: Vec<u32>,
+    /// Row numbers with the segment, or what is wrong with it.
+    read: Result<(Vec<u32>, Segment), String>,
+}
+
+impl OpenSegment {
+    fn place(&self, row: u32) -> Option<(&Self, &Segment, usize)> {
+        let (rows, segment) = self.read.as_ref().ok()?;
+        Some((self, segment, rows.binary_search(&row).ok()?))
+    }
 }
 
 /// Rows of a segment in memory.
@@ -521,41 +548,49 @@ struct Window {
 
 impl<'a> RowReader<'a> {
     pub fn new(store: &'a Store) -> Self {
-        Self { store, annotations: store.annotations(), segments: HashMap::new(), window: None }
+        let annotations = store.annotations();
+        Self { store, annotations, files: None, batches: HashMap::new(), window: None }
     }
 
-    /// Whole record of a row; `None` if there is no such row.
+    /// Whole record of a row; `None` if there is no such row. A row that is in no intact segment may be in a damaged
+    /// one, whose error is returned.
     pub fn get(&mut self, batch: &str, row: u32) -> Result<Option<Record>> {
         if self.annotations.is_deleted(batch, row) {
             return Ok(None);
         }
-        let id = || format!("{batch}:{row}");
-        if !self.segments.contains_key(batch) {
-            let open = |path: PathBuf| -> Result<OpenSegment> {
-                let read = Segment::open(&path).and_then(|segment| Ok((segment.rows()?, segment)));
-                let (rows, segment) = read.map_err(|why| unreadable(&id(), &path, &why))?;
-                Ok(OpenSegment { path, segment, rows })
+        if !self.batches.contains_key(batch) {
+            let files = match &mut self.files {
+                Some(files) => files,
+                none => none.insert(self.store.segments()?),
             };
-            let files = self.store.batch_files(batch).into_iter();
-            self.segments.insert(batch.to_owned(), files.map(open).collect::<Result<_>>()?);
+            let open = |path: PathBuf| {
+                let read = Segment::open(&path).and_then(|segment| Ok((segment.rows()?, segment)));
+                OpenSegment { path, read }
+            };
+            let files = files.remove(batch).unwrap_or_default();
+            self.batches.insert(batch.to_owned(), files.into_iter().map(open).collect());
         }
-        let segments = self.segments.get(batch).map(Vec::as_slice).unwrap_or_default();
-        let place = segments.iter().find_map(|open| Some((open, open.rows.binary_search(&row).ok()?)));
-        let Some((open, at)) = place else { return Ok(None) };
-        let failed = |why: &str| unreadable(&id(), &open.path, why);
+        let segments = self.batches.get(batch).map(Vec::as_slice).unwrap_or_default();
+        let failed = |path: &Path, why: &str| unreadable(&format!("{batch}:{row}"), path, why);
+        let Some((open, segment, at)) = segments.iter().find_map(|open| open.place(row)) else {
+            let damaged =
+                segments.iter().find_map(|open| Some(failed(&open.path, open.read.as_ref().err()?)));
+            return damaged.map_or(Ok(None), Err);
+        };
         let is_held = self.window.as_ref().is_some_and(|window| {
             window.path == open.path && (window.begin..window.begin + window.rows.len()).contains(&at)
         });
         if !is_held {
             // reads only one row at first, since it may be the only one
             let (begin, length) = if self.window.is_some() { (at - at % ROWS, ROWS) } else { (at, 1) };
-            let rows = open.segment.whole(batch, begin..begin + length).map_err(|why| failed(&why))?;
+            let rows = segment.whole(batch, begin..begin + length);
+            let rows = rows.unwrap_or_else(|why| vec![Err(why); length]);
             self.window = Some(Window { path: open.path.clone(), begin, rows });
         }
         let row = self.window.as_ref().and_then(|window| window.rows.get(at - window.begin));
         match row {
             Some(Ok(record)) => Ok(Some(record.clone())),
-            Some(Err(why)) => Err(failed(why)),
+            Some(Err(why)) => Err(failed(&open.path, why)),
             None => Ok(None),
         }
     }

@@ -7,9 +7,8 @@ use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::directory::{CHECKSUM, NO_RUNS, Store, read_record};
-use super::{documents, evaluations, id, log, trainings};
-use base::checksum::Check;
+use super::directory::{NO_RUNS, Started, Store, read_record};
+use super::{documents, evaluations, id, trainings};
 use base::error::{Error, Result};
 use base::regular::{self, Entry};
 use base::{atomic, owner};
@@ -108,15 +107,14 @@ impl Store {
             let (path, at) = (dir.join(&file.name), format!("{place}/{}", file.name));
             match file.name.as_str() {
                 "record.json" => match read_record(&path) {
-                    Ok(record) => {
-                        let unchecked = |bytes: Vec<u8>| CHECKSUM.check(&bytes) == Check::Missing;
-                        found.without_checksum += usize::from(regular::read(&path).is_ok_and(unchecked));
+                    Ok((record, has_checksum)) => {
+                        found.without_checksum += usize::from(!has_checksum);
                         let named = record.trace.as_deref().and_then(|path| path.rsplit('/').next());
                         trace = named.unwrap_or(&trace).to_owned();
                     }
                     Err(why) => found.damaged(at, why),
                 },
-                "spec.json" => found.parse::<serde_json::Value>(&path, at),
+                "spec.json" => found.parse::<Started>(&path, at),
                 _ => {}
             }
         }
@@ -168,21 +166,21 @@ impl Store {
             (documents::CONVERSIONS, "json", false) => found.parse::<serde_json::Value>(&path, at),
             (evaluations::FOLDER | trainings::FOLDER, "jsonl", false) => {
                 let lines = regular::read(&path).map_err(|e| e.to_string());
-                let bad = lines.and_then(|bytes| {
-                    let wrong = |line: (usize, serde_json::Result<serde_json::Value>)| {
-                        Some((line.0 + 1, line.1.err()?))
-                    };
-                    match log::parse(&bytes).enumerate().find_map(wrong) {
-                        Some((line, why)) => Err(format!("line {line}: {why}")),
-                        None => Ok(()),
-                    }
+                let checked = lines.and_then(|bytes| match folder {
+                    trainings::FOLDER => trainings::check_finished(&bytes),
+                    _ => evaluations::check(&entry.name, &bytes),
                 });
-                if let Err(why) = bad {
+                if let Err(why) = checked {
                     found.damaged(at, why);
                 }
             }
             (trainings::FOLDER, _, true) => match self.training(&entry.name) {
-                Ok(Some(_)) => {}
+                Ok(Some(_)) => {
+                    let curve = regular::read(&path.join(trainings::CURVE)).unwrap_or_default();
+                    if let Err(why) = trainings::check_curve(&curve) {
+                        found.damaged(format!("{at}/{}", trainings::CURVE), why);
+                    }
+                }
                 Ok(None) => found.foreign.push(at),
                 Err(why) => found.damaged(at, why.to_string()),
             },

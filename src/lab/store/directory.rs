@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use foldhash::fast::FixedState;
 use rayon::prelude::*;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::annotations::Annotations;
@@ -19,7 +20,7 @@ use base::atomic::{self, AtomicFile, UnfinishedDir};
 use base::checksum::{Check, Checksum};
 use base::error::{Error, Result};
 use base::regular::{self, Entry};
-use table::{Record, SCHEMA, Spec, Status, Training};
+use table::{Environment, Record, SCHEMA, Spec, Status, Training};
 
 /// Runs directory. Clones share what they remember.
 #[derive(Clone, Debug)]
@@ -39,7 +40,10 @@ type Remembered = HashMap<PathBuf, (Stamp, Listing)>;
 const ID_DRAWS: usize = 100;
 
 /// Checksum of a record's file; records of early versions have none.
-pub(super) const CHECKSUM: Checksum = Checksum { mark: "\"checksum\": \"sha256:", zeroed: false };
+const CHECKSUM: Checksum = Checksum { mark: "\"checksum\": \"sha256:", zeroed: false };
+
+/// Error of a file whose checksum is gone or does not match.
+pub(super) const CHANGED: &str = "it was changed after it was written: its checksum does not match";
 
 /// Folders of a runs directory that are not runs.
 pub(super) const NO_RUNS: [&str; 5] = [
@@ -64,13 +68,17 @@ impl Listing {
         Self { records: Vec::new(), damaged: vec![format!("{}: {why}", path.display())] }
     }
 
-    pub(super) fn extend(&mut self, mut other: Self) {
-        if self.records.is_empty() {
-            self.records = other.records;
-        } else {
-            self.records.append(&mut other.records);
+    /// Joins listings. Allocates the list of records once: records are large, and there may be many.
+    pub(super) fn joined(parts: Vec<Self>) -> Self {
+        let count: usize = parts.iter().map(|part| part.records.len()).sum();
+        let mut parts = parts.into_iter();
+        let mut all = parts.next().unwrap_or_default();
+        all.records.reserve_exact(count - all.records.len());
+        for mut part in parts {
+            all.records.append(&mut part.records);
+            all.damaged.append(&mut part.damaged);
         }
-        self.damaged.append(&mut other.damaged);
+        all
     }
 
     /// Sorts by time, then by id with numeric rows.
@@ -91,7 +99,7 @@ pub struct RunDir {
 
 /// Contents of `spec.json`, written when a run starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Started {
+pub(super) struct Started {
     schema: u32,
     run: String,
     spec: Spec,
@@ -147,10 +155,10 @@ impl Store {
     ///
     /// Returns a failure if the directory cannot be read. Damaged runs are reported in the listing instead.
     pub fn list(&self) -> Result<Listing> {
-        let mut all = self.read_runs()?;
-        let read: Vec<Listing> =
-            self.segments()?.par_iter().map(|(id, files)| self.read_batch(id, files)).collect();
-        read.into_iter().for_each(|listing| all.extend(listing));
+        let mut read = vec![self.read_runs(|record| record)?];
+        let batches = self.segments()?;
+        read.par_extend(batches.par_iter().map(|(id, files)| self.read_batch(id, files)));
+        let mut all = Listing::joined(read);
         all.damaged.extend(self.annotations().damaged.iter().cloned());
         all.sort();
         self.rate(&mut all.records);
@@ -182,15 +190,32 @@ impl Store {
     ///
     /// Returns a failure if the directory cannot be read. Damaged runs are reported in the listing instead.
     pub fn list_runs(&self) -> Result<Listing> {
-        let mut all = self.read_runs()?;
+        let mut all = self.read_runs(|record| record)?;
         self.rate(&mut all.records);
         Ok(all)
     }
 
-    fn read_runs(&self) -> Result<Listing> {
-        let read: Vec<Listing> = self.run_ids()?.par_iter().map(|id| self.read_run(id).1).collect();
-        let mut all = Listing::default();
-        read.into_iter().for_each(|listing| all.extend(listing));
+    /// Like [`Store::list_runs`], without samples and environments, which take most of the memory.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`Store::list_runs`].
+    pub fn list_runs_in_short(&self) -> Result<Listing> {
+        let mut all = self.read_runs(|record| Record {
+            samples: Arc::default(),
+            environment: Environment::new(),
+            ..record
+        })?;
+        self.rate(&mut all.records);
+        Ok(all)
+    }
+
+    fn read_runs(&self, kept: impl Fn(Record) -> Record + Sync) -> Result<Listing> {
+        let read = |id: &String| {
+            let (_, Listing { records, damaged }) = self.read_run(id);
+            Listing { records: records.into_iter().map(&kept).collect(), damaged }
+        };
+        let mut all = Listing::joined(self.run_ids()?.par_iter().map(read).collect());
         all.sort();
         Ok(all)
     }
@@ -278,7 +303,7 @@ impl Store {
         }
         let loaded = self.cached(&path, || match read_record(&path) {
             // a directory may have been renamed, and runs are found by directory name
-            Ok(record) => {
+            Ok((record, _)) => {
                 Listing { records: vec![Record { run: id.to_owned(), ..record }], damaged: Vec::new() }
             }
             Err(why) => Listing::damaged(&path, &why),
@@ -382,13 +407,20 @@ impl Store {
     }
 }
 
-/// Reads a record after verifying its checksum.
-pub(super) fn read_record(path: &Path) -> Result<Record, String> {
+/// Reads a record and verifies its checksum, which early versions lack. The bool is true if it has one.
+pub(super) fn read_record(path: &Path) -> Result<(Record, bool), String> {
     let bytes = regular::read(path).map_err(|e| e.to_string())?;
     let record = table::parse(&bytes)?;
+    let has_key = || {
+        std::str::from_utf8(&bytes).is_ok_and(|text| text.contains("\"checksum\""))
+            && serde_json::from_slice::<HashMap<String, IgnoredAny>>(&bytes)
+                .is_ok_and(|keys| keys.contains_key("checksum"))
+    };
     match CHECKSUM.check(&bytes) {
-        Check::Intact | Check::Missing => Ok(record),
-        Check::Changed => Err("it was changed after it was written: its checksum does not match".into()),
+        Check::Intact => Ok((record, true)),
+        // another program may write the key in another way
+        Check::Missing if !has_key() => Ok((record, false)),
+        Check::Missing | Check::Changed => Err(CHANGED.into()),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! `KEY.jsonl` has the results of one evaluation ([`Evaluation`]): a first line that describes it, then one line per
 //! window of a text. Windows are named by a hash of their tokens, so texts share the windows that they have in common.
-//! A window whose line cannot be read is computed again.
+//! A window whose line cannot be read is computed again. A description that cannot be read is written again, as another
+//! line, when the model is evaluated again.
 //!
 //! ```text
 //! {"version":1,"model":"DIR","weights":"HASH","architecture":"ladder:10","tp":2,"dtype":"f32","plan":"HASH"}
@@ -132,11 +133,16 @@ impl EvaluationFile {
         self.found.get(window).copied()
     }
 
+    /// The description as a line; empty if the file has one.
+    fn missing_description(&self, there: &[u8]) -> serde_json::Result<Vec<u8>> {
+        if description(there).is_some() { Ok(Vec::new()) } else { log::line(&self.evaluation) }
+    }
+
     /// Stores the result for a window and syncs it to disk. Fails if the file cannot be created or written.
     pub fn add(&mut self, window: &str, quality: WindowQuality) -> Result<()> {
         let window = Line { window: window.to_owned(), quality };
         log::append(&self.path, |there| {
-            let mut new = if there.is_empty() { log::line(&self.evaluation)? } else { Vec::new() };
+            let mut new = self.missing_description(there)?;
             new.append(&mut log::line(&window)?);
             Ok(new)
         })?;
@@ -147,9 +153,31 @@ impl EvaluationFile {
 
 /// Description and results of a file; the description is `None` if it cannot be read.
 fn parse(bytes: &[u8]) -> (Option<Evaluation>, HashMap<String, WindowQuality>) {
-    let first = log::parse(bytes).next().and_then(|first| first.ok());
     let lines = log::parse::<Line>(bytes).flatten();
-    (first, lines.map(|line| (line.window, line.quality)).collect())
+    (description(bytes), lines.map(|line| (line.window, line.quality)).collect())
+}
+
+/// The first line, or a later one that replaces a damaged first line.
+fn description(bytes: &[u8]) -> Option<Evaluation> {
+    log::parse(bytes).flatten().next()
+}
+
+/// Finds the first damaged line of a file in this folder.
+pub(super) fn check(name: &str, bytes: &[u8]) -> Result<(), String> {
+    if name == TEXTS {
+        return log::check(bytes, VERSION, |_, line| log::is::<EvaluatedText>(line));
+    }
+    let is_described = description(bytes).is_some();
+    let checked = log::check(bytes, VERSION, |at, line| match at {
+        0 if !is_described => log::is::<Evaluation>(line),
+        _ => log::is::<Line>(line).or_else(|why| log::is::<Evaluation>(line).map_err(|_| why)),
+    });
+    checked.map_err(|why| match is_described {
+        true => why,
+        false => {
+            format!("{why}; delete it and evaluate the model again, which describes the results again")
+        }
+    })
 }
 
 /// Finished evaluation of a model's architectures on a text.
@@ -233,6 +261,9 @@ impl Store {
             windows,
             evaluations: files.iter().map(EvaluationFile::key).collect(),
         };
+        for file in files {
+            log::append(&file.path, |there| file.missing_description(there))?;
+        }
         log::append(&self.texts_path(), |there| {
             // a repeated evaluation finds everything stored and adds no line
             let lines = texts(there);
@@ -548,6 +579,32 @@ mod tests {
         assert_eq!(place.kl(), [told(0.5, "a"), told(0.0, "a")], "named again, it counts again");
         place.evaluate("a", "other", "ladder", 1, 0.125);
         assert_eq!(place.kl(), [told(0.125, "a"), None]);
+    }
+
+    #[test]
+    fn a_damaged_description_is_named_and_another_evaluation_writes_it_again() {
+        let place = Place::new();
+        place.run(|_| ());
+        place.evaluate("a", "w", "ladder", 1, 0.5);
+        let of = Evaluation::new("m", "w", &"ladder".parse().unwrap(), 1, DType::F32, "p".into());
+        let path = place.store.dir().join(FOLDER).join(format!("{}.jsonl", of.key()));
+        let whole = std::fs::read_to_string(&path).unwrap();
+        let (_, windows) = whole.split_once('\n').unwrap();
+        let fresh = || Store::open(place.store.dir());
+        std::fs::write(&path, format!("{{\"version\":1,\"mod\n{windows}")).unwrap();
+        assert_eq!(fresh().list().unwrap().records[0].quality, None);
+        let damaged = fresh().check().unwrap().damaged;
+        assert!(damaged[0].problem.contains("evaluate the model again"), "{damaged:?}");
+        // as `evaluate` does, which finds the results of all windows
+        let file = fresh().evaluation(of).unwrap();
+        assert!(file.get("a1").is_some());
+        let windows = || vec!["a1".to_owned(), "a2".to_owned()];
+        fresh().evaluated((&place.model(), None), ("a", 5), Backend::Cpu, windows(), &[file]).unwrap();
+        assert!(fresh().list().unwrap().records[0].quality.is_some(), "its description is another line");
+        let lines = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, lines.split_once('\n').unwrap().1).unwrap();
+        assert_eq!(fresh().check().unwrap().damaged, []);
+        assert!(fresh().list().unwrap().records[0].quality.is_some());
     }
 
     /// From where a run's relative name started nothing tells: it is the model that was named alike in this store, and

@@ -50,11 +50,12 @@ impl Store {
             }
         };
         let ended_badly = |status| matches!(status, Status::Failed | Status::Interrupted);
-        for record in self.list_runs()?.records.iter().filter(|record| ended_badly(record.status)) {
+        let runs = self.list_runs_in_short()?.records;
+        for record in runs.iter().filter(|record| ended_badly(record.status)) {
             add(&record.spec.key(), record.round);
         }
-        for id in self.batch_ids()? {
-            self.each_key(&id, false, |_, key, round, _| add(key, round));
+        for (id, files) in &self.segments()? {
+            self.each_key(id, files, false, |_, key, round, _| add(key, round));
         }
         Ok(failed)
     }
@@ -74,10 +75,10 @@ impl Store {
                 finished.add(&key, Place { round, created, at: At::Run(finished.runs.len() - 1) });
             }
         }
-        let batches = self.batch_ids()?;
-        finished.batches.clone_from(&batches);
-        for (batch, id) in (0..).zip(&batches) {
-            self.each_key(id, true, |row, key, round, created| {
+        let batches = self.segments()?;
+        finished.batches = batches.keys().cloned().collect();
+        for (batch, (id, files)) in (0..).zip(&batches) {
+            self.each_key(id, files, true, |row, key, round, created| {
                 if wanted(key) {
                     let at = At::Row(batch, row);
                     finished.add(key, Place { round, created: created.to_owned(), at });

@@ -121,8 +121,36 @@ pub(super) fn whole_lines(bytes: &[u8]) -> &[u8] {
 pub(super) fn parse<T: DeserializeOwned>(
     bytes: &[u8],
 ) -> impl DoubleEndedIterator<Item = serde_json::Result<T>> {
+    lines(bytes).map(serde_json::from_slice)
+}
+
+fn lines(bytes: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     let lines = whole_lines(bytes).split(|byte| *byte == b'\n');
-    lines.filter(|line| !line.is_empty()).map(serde_json::from_slice)
+    lines.filter(|line| !line.is_empty())
+}
+
+/// Finds the first line that is neither what `is` expects of it and its index nor of a format newer than `version`.
+/// Returns its number and what is wrong.
+pub(super) fn check(
+    bytes: &[u8],
+    version: u32,
+    is: impl Fn(usize, &[u8]) -> serde_json::Result<()>,
+) -> Result<(), String> {
+    let wrong = |(at, line): (usize, &[u8])| {
+        let why = is(at, line).err()?;
+        let known = serde_json::from_slice::<serde_json::Value>(line);
+        let is_newer = known.is_ok_and(|line| line["version"].as_u64() > Some(version.into()));
+        // serde counts from this line
+        let (why, place) = (why.to_string(), format!(" at line 1 column {}", why.column()));
+        let why = why.trim_end_matches(&place);
+        (!is_newer).then(|| format!("line {}: {why}: it is skipped, the others are kept", at + 1))
+    };
+    lines(bytes).enumerate().find_map(wrong).map_or(Ok(()), Err)
+}
+
+/// Parses a line as a `T`, for [`check`].
+pub(super) fn is<T: DeserializeOwned>(line: &[u8]) -> serde_json::Result<()> {
+    serde_json::from_slice::<T>(line).map(drop)
 }
 
 #[cfg(test)]

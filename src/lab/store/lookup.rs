@@ -32,15 +32,15 @@ impl Store {
             })?;
             return self.row(&batch, row_number);
         }
-        let batches = self.batch_ids()?;
+        let batches = self.segments()?;
         let mut all = self.run_ids()?;
-        all.extend(batches.iter().cloned());
+        all.extend(batches.keys().cloned());
         let id = self.unique(id, all)?;
-        if batches.contains(&id) {
-            let rows = self.batch_rows(&id)?;
+        if let Some(files) = batches.get(&id) {
+            let (rows, damaged) = self.batch_rows(&id, files);
             return match rows.as_slice() {
                 [row] => self.row(&id, *row),
-                [] => Err(Error::failed(format!("batch '{id}' has no rows"))),
+                [] => Err(damaged.unwrap_or_else(|| Error::failed(format!("batch '{id}' has no rows")))),
                 [first, .., last] => Err(Error::input_help(
                     format!("'{id}' is a batch of {} runs", rows.len()),
                     format!("name one of its rows: {id}:{first} ... {id}:{last}"),
@@ -65,7 +65,7 @@ impl Store {
         let runs = self.list_runs()?.records;
         let ended = runs.iter().rposition(Record::has_ended);
         let run = ended.map(|at| &runs[at]).or(runs.last());
-        let newest = self.newest_batch()?;
+        let newest = self.batches()?.0.pop();
         match (run, newest) {
             (Some(run), Some(newest))
                 if run.has_ended() && (&run.created, &run.run) > (&newest.created, &newest.batch) =>
@@ -73,7 +73,7 @@ impl Store {
                 Ok(run.clone())
             }
             (_, Some(newest)) => {
-                let rows = self.batch_rows(&newest.batch)?;
+                let (rows, _) = self.batch_rows(&newest.batch, &self.batch_files(&newest.batch));
                 let last = rows.last().ok_or_else(|| Error::failed("a batch without rows"))?;
                 self.row(&newest.batch, *last)
             }

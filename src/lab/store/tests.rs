@@ -82,6 +82,11 @@ fn what_is_stored_is_listed_oldest_first_to_the_last_digit() {
     let listing = reopened(&store).list().unwrap();
     assert_eq!(listing.records, records);
     assert!(listing.damaged.is_empty());
+    for (short, record) in store.list_runs_in_short().unwrap().records.into_iter().zip(&records) {
+        assert!(short.samples.is_empty() && short.environment.is_empty());
+        let (samples, environment) = (record.samples.clone(), record.environment.clone());
+        assert_eq!(&Record { samples, environment, ..short }, record);
+    }
     assert_eq!(store.get(&records[1].run).unwrap(), records[1]);
     assert_eq!(store.get("last").unwrap(), records[2]);
 }
@@ -213,6 +218,7 @@ fn newer_records_are_read_and_never_overwritten() {
     let mut newer: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     newer["schema"] = 99.into();
     newer["of_tomorrow"] = true.into();
+    newer.as_object_mut().unwrap().remove("checksum");
     fs::write(&path, newer.to_string()).unwrap();
     let read = store.get(&record.run).unwrap();
     assert_eq!(read.metrics, record.metrics);
@@ -302,7 +308,7 @@ fn a_batch_of_several_segments_is_read_as_one() {
     }
     batch.finish().unwrap();
     let (id, _) = records[0].run.split_once(':').unwrap();
-    assert!(store.dir().join(format!("batches/{id}.000003.parquet")).exists());
+    assert!(store.dir().join(format!("batches/{id}.000002.parquet")).exists());
     let fresh = reopened(&store);
     let listing = fresh.list().unwrap();
     assert_eq!(listing.records.len(), 5_000);
@@ -314,7 +320,7 @@ fn a_batch_of_several_segments_is_read_as_one() {
     assert_eq!(fresh.finished().unwrap().len(), 5_000);
     // a removed first segment hides no other
     fs::remove_file(store.dir().join(format!("batches/{id}.parquet"))).unwrap();
-    assert_eq!(fresh.list().unwrap().records.len(), 4_999);
+    assert_eq!(fresh.list().unwrap().records.len(), 5_000 - 1_701);
 }
 
 #[test]
@@ -322,18 +328,18 @@ fn rows_of_a_killed_writer_are_there_up_to_its_last_segment() {
     let (_dir, store) = store();
     let mut batch = store.new_batch();
     let id = batch.id().to_owned();
-    for (row, record) in (0..).zip(&mut many(7)) {
+    for (row, record) in (0..).zip(&mut many(1_107)) {
         batch.push(row, record).unwrap();
-        if row % 3 == 2 {
+        if [0, 1_099, 1_105].contains(&row) {
             batch.write_segment().unwrap();
         }
     }
     drop(batch);
     let fresh = reopened(&store);
-    assert_eq!(fresh.list().unwrap().records.len(), 6);
+    assert_eq!(fresh.list().unwrap().records.len(), 1_106);
     assert_eq!(fresh.get(&format!("{id}:5")).unwrap().spec.batch, 6);
-    assert!(fresh.get(&format!("{id}:6")).unwrap_err().to_string().contains("no row 6"));
-    assert_eq!(fresh.finished().unwrap().len(), 6);
+    assert!(fresh.get(&format!("{id}:1106")).unwrap_err().to_string().contains("no row 1106"));
+    assert_eq!(fresh.finished().unwrap().len(), 1_106);
     // as earlier versions left it
     let dir = store.dir().join("batches");
     fs::create_dir(dir.join(format!("{id}.parts"))).unwrap();
@@ -342,8 +348,8 @@ fn rows_of_a_killed_writer_are_there_up_to_its_last_segment() {
     {
         fs::rename(dir.join(name), dir.join(format!("{id}.parts/{part}.parquet"))).unwrap();
     }
-    assert_eq!(fresh.list().unwrap().records.len(), 6);
-    assert_eq!(fresh.get(&format!("{id}:5")).unwrap().spec.batch, 6);
+    assert_eq!(fresh.list().unwrap().records.len(), 1_106);
+    assert_eq!(fresh.get(&format!("{id}:1105")).unwrap().spec.batch, 1_106);
     let check = fresh.check().unwrap();
     assert_eq!((check.segments, check.damaged, check.foreign), (2, vec![], vec![]));
 }
@@ -399,6 +405,67 @@ fn a_damaged_batch_is_reported_and_does_not_panic() {
         assert!(all != listing.damaged.iter().any(|d| d.contains(".parquet")), "byte {at}: {listing:?}");
         reopened(&store).finished().unwrap();
     }
+}
+
+/// A sweep that takes hours stores its rows every second, and leaves a file per thousand of them.
+#[test]
+fn a_slow_sweep_leaves_few_files_and_is_whole_at_any_moment() {
+    let (_dir, store) = store();
+    let mut batch = store.new_batch();
+    let id = batch.id().to_owned();
+    for (row, record) in (0..).zip(&mut many(1_200)) {
+        batch.push(row, record).unwrap();
+        if row % 50 == 49 {
+            batch.write_segment().unwrap();
+            let (batches, damaged) = reopened(&store).batches().unwrap();
+            assert_eq!((batches[0].runs, damaged.len()), (row as usize + 1, 0), "each row once");
+        }
+    }
+    drop(batch);
+    assert_eq!(
+        names(&store.dir().join("batches")),
+        [format!("{id}.000001.parquet"), format!("{id}.parquet")]
+    );
+    assert_eq!(store.get(&format!("{id}:1199")).unwrap().spec.batch, 1_200);
+}
+
+#[test]
+fn a_damaged_segment_takes_no_other_rows_of_its_batch_away() {
+    let (_dir, store) = store();
+    let mut batch = store.new_batch();
+    let id = batch.id().to_owned();
+    for (row, record) in (0..).zip(&mut many(2_100)) {
+        batch.push(row, record).unwrap();
+        if row == 1_050 {
+            batch.write_segment().unwrap();
+        }
+    }
+    batch.finish().unwrap();
+    let (row, name) = (|row: u32| format!("{id}:{row}"), format!("{id}.parquet"));
+    store.delete(&(0..2_100).map(row).collect::<Vec<_>>()).unwrap();
+    store.restore(&[row(2_000)]).unwrap();
+    let path = store.dir().join("batches").join(&name);
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let fresh = reopened(&store);
+    assert_eq!(fresh.get(&row(2_000)).unwrap().spec.batch, 2_001);
+    assert_eq!(fresh.get(&id).unwrap().run, row(2_000), "the only row that is readable and not deleted");
+    assert_eq!(fresh.get("last").unwrap().run, row(2_000));
+    let (batches, damaged) = fresh.batches().unwrap();
+    assert_eq!((batches[0].runs, damaged.len()), (1, 1));
+    assert!(damaged[0].contains(&name), "{damaged:?}");
+    let why = fresh.get(&row(2_100)).unwrap_err().to_string();
+    assert!(why.contains(&name), "it may be in the damaged segment: {why}");
+    assert_eq!(
+        fresh.finished().unwrap().get(&many(2_001)[2_000].spec.key(), 0).unwrap().run,
+        row(2_000)
+    );
+    fresh.delete(&[row(2_000)]).unwrap();
+    fresh.empty_trash().unwrap();
+    assert!(path.exists(), "a batch with a damaged segment is not emptied");
+    fs::write(&path, &whole).unwrap();
+    assert_eq!(fresh.restore(&[row(7)]).unwrap(), 1);
+    assert_eq!(reopened(&store).list().unwrap().records[0].spec.batch, 8);
 }
 
 #[test]
@@ -580,6 +647,11 @@ fn a_store_is_checked_and_a_record_with_one_other_digit_is_not_shown() {
     assert_eq!(damaged, expected);
     let foreign = ["20261121-043013-empty-000000", "batches/.tmp-mine", "folder", "notes.txt"];
     assert_eq!(found.foreign, foreign);
+    // as another program writes it again
+    let compact = serde_json::from_str::<serde_json::Value>(&whole).unwrap().to_string();
+    fs::write(&path, compact).unwrap();
+    let listing = reopened(&store).list().unwrap();
+    assert!(listing.damaged[0].contains("record.json: it was changed after"), "{:?}", listing.damaged);
     // a record of an earlier version has no checksum
     let old: String =
         whole.lines().filter(|line| !line.contains("checksum")).collect::<Vec<_>>().join("\n");
@@ -587,6 +659,36 @@ fn a_store_is_checked_and_a_record_with_one_other_digit_is_not_shown() {
     fs::write(&path, &old).unwrap();
     assert_eq!(reopened(&store).get(&bad.run).unwrap(), bad);
     assert_eq!(store.check().unwrap().without_checksum, 1);
+}
+
+/// Files that are JSON, but not what their place says.
+#[test]
+fn a_check_reads_each_file_as_what_it_is_and_says_how_to_repair_it() {
+    let (_dir, store) = store();
+    let damaged = |file: &str, text: &str| {
+        let path = store.dir().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        let found = store.check().unwrap();
+        fs::remove_file(path).unwrap();
+        assert!(found.damaged.len() <= 1, "{found:?}");
+        found.damaged.into_iter().next().map(|file| (file.path, file.problem))
+    };
+    let newer = "{\"version\":9,\"other\":1}\n";
+    for (file, text, problem) in [
+        ("20261121-043012-a-000000/spec.json", "{}", "missing field `schema`"),
+        ("evaluations/texts.jsonl", "{\"version\":1}\n", "line 1: missing field `created`"),
+        ("trainings/finished.jsonl", "{\"version\":1}\n", "line 1: missing field `id`"),
+        ("evaluations/abc.jsonl", "{}\n", "delete it and evaluate the model again"),
+        ("batches/a.parquet", "PAR1", "not a batch of runs"),
+    ] {
+        let (path, why) = damaged(file, text).unwrap_or_else(|| panic!("{file} is fine"));
+        assert!(path == file && why.contains(problem) && !why.contains("damaged"), "{path}: {why}");
+        if file.ends_with(".jsonl") {
+            assert!(why.contains("skipped, the others are kept"), "{why}");
+            assert_eq!(damaged(file, newer), None, "{file}");
+        }
+    }
 }
 
 fn names(dir: &Path) -> Vec<String> {

@@ -12,6 +12,7 @@
 //! `trainings/finished.jsonl` has one line per finished training, from which runs get the training results of their
 //! model. A curve may be ahead of its checkpoint; its extra steps are cut off when the training resumes.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ use super::process::{Liveness, Process};
 use base::error::{Error, Result};
 use base::{atomic, regular};
 use plan::CommDType;
-use table::{Curve, HeldOut, Record, RunTraining, Status, TRAINING, Training, TrainingStep};
+use table::{Curve, HeldOut, Record, RunTraining, Spec, Status, TRAINING, Training, TrainingStep};
 
 pub(super) const FOLDER: &str = "trainings";
 
@@ -34,7 +35,7 @@ pub(super) const FINISHED: &str = "finished.jsonl";
 
 const FILE: &str = "training.json";
 
-const CURVE: &str = "curve.jsonl";
+pub(super) const CURVE: &str = "curve.jsonl";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct First {
@@ -116,8 +117,19 @@ impl Store {
         if finished.is_empty() {
             return;
         }
+        // a path is resolved once, not for each pair of a run and a training
+        let resolved = |training: &Training| {
+            [place(&training.spec.model), place(&training.output.to_string_lossy())]
+        };
+        let places: Vec<[PathBuf; 2]> = finished.iter().map(resolved).collect();
+        let mut of_models: HashMap<String, Vec<&Training>> = HashMap::new();
         for record in records.iter_mut().filter(|record| record.metrics.is_some()) {
-            record.training = of_run(&finished, record).map(Arc::new);
+            let of_model = of_models.entry(record.spec.model.clone()).or_insert_with(|| {
+                let model = place(&record.spec.model);
+                let all = finished.iter().zip(&places);
+                all.filter(|(_, places)| places.contains(&model)).map(|(training, _)| training).collect()
+            });
+            record.training = of_cell(of_model, &record.spec).map(Arc::new);
         }
     }
 
@@ -136,21 +148,17 @@ impl Store {
     }
 }
 
-/// Results of the trainings of a run's model and architecture.
-fn of_run(finished: &[Training], record: &Record) -> Option<RunTraining> {
-    let spec = &record.spec;
-    let model = place(&spec.model);
-    let is_of = |training: &&Training| {
+/// Results of those trainings of a model that have a cell's architecture.
+fn of_cell(trainings: &[&Training], spec: &Spec) -> Option<RunTraining> {
+    let is_of = |training: &&&Training| {
         let of = &training.spec;
-        // runs of a training's output model match only that training
-        (place(&of.model) == model || place(&training.output.to_string_lossy()) == model)
-            && of.architecture == spec.architecture
+        of.architecture == spec.architecture
             && (of.tp == spec.tp || of.architecture.is_of_any_tp(CommDType::Activations))
     };
-    let all: Vec<&Training> = finished.iter().filter(is_of).collect();
+    let all: Vec<&Training> = trainings.iter().filter(is_of).copied().collect();
     let newest = all.first()?;
-    let same = |training: &&&Training| training.spec.set() == newest.spec.set();
-    RunTraining::of(&all.iter().filter(same).copied().collect::<Vec<_>>())
+    let same = |training: &&Training| training.spec.set() == newest.spec.set();
+    RunTraining::of(&all.iter().copied().filter(same).collect::<Vec<_>>())
 }
 
 impl TrainingFolder {
@@ -259,6 +267,19 @@ fn read(folder: &Path) -> Result<Option<Curve>> {
 fn parse(bytes: &[u8]) -> (Option<HeldOut>, Vec<TrainingStep>) {
     let first = log::parse::<First>(bytes).next().and_then(|first| first.ok());
     (first.and_then(|first| first.start), log::parse(bytes).skip(1).flatten().collect())
+}
+
+/// Finds the first damaged line of `finished.jsonl`.
+pub(super) fn check_finished(bytes: &[u8]) -> Result<(), String> {
+    log::check(bytes, TRAINING, |_, line| log::is::<Training>(line))
+}
+
+/// Finds the first damaged line of a curve.
+pub(super) fn check_curve(bytes: &[u8]) -> Result<(), String> {
+    log::check(bytes, TRAINING, |at, line| match at {
+        0 => log::is::<First>(line),
+        _ => log::is::<TrainingStep>(line),
+    })
 }
 
 #[cfg(test)]

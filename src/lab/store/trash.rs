@@ -4,10 +4,10 @@
 //! The mark is written first, then directories are moved one by one, each atomically. After a crash every run is
 //! either in its old place or in the trash, and [`Store::restore_last`] still knows the runs of one deletion.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::annotations::{Annotations, row_of, rows_of};
+use super::batches::Segments;
 use super::directory::{Store, file_name, names};
 use super::process::Liveness;
 use base::atomic;
@@ -91,7 +91,7 @@ impl Store {
         let annotations = self.annotations();
         let (rows, dirs): (Vec<&String>, Vec<&String>) =
             runs.iter().partition(|run| row_of(run).is_some());
-        let batches = self.batches_with_deleted(&annotations);
+        let batches = self.segments()?;
         let deleted = |run: &&String| is_deleted_row(&annotations, &batches, run);
         let rows: Vec<String> = rows.into_iter().filter(deleted).cloned().collect();
         let mut restored = rows.len();
@@ -113,14 +113,14 @@ impl Store {
     /// or its place is taken.
     pub fn restore_last(&self) -> Result<Vec<String>> {
         let annotations = self.annotations();
-        let batches = self.batches_with_deleted(&annotations);
+        let batches = self.segments()?;
         let in_trash = |run: &&String| match row_of(run) {
             Some(_) => is_deleted_row(&annotations, &batches, run),
             None => self.is_in_trash(run),
         };
         for deletion in annotations.deletions.iter().rev() {
-            let deletion = self.expanded(deletion)?;
-            let there: Vec<String> = deletion.into_iter().filter(|run| in_trash(&run)).collect();
+            let deletion = self.expanded(deletion, &batches).into_iter();
+            let there: Vec<String> = deletion.filter(|run| in_trash(&run)).collect();
             if !there.is_empty() {
                 self.restore(&there)?;
                 return Ok(there);
@@ -131,36 +131,41 @@ impl Store {
 
     /// Ids of the deleted rows of a batch; empty if there is no such batch.
     pub fn deleted_rows(&self, batch: &str) -> Vec<String> {
+        let rows = self.deleted_among(batch, &self.batch_files(batch)).into_iter();
+        rows.map(|row| format!("{batch}:{row}")).collect()
+    }
+
+    fn deleted_among(&self, batch: &str, files: &[PathBuf]) -> Vec<u32> {
         let annotations = self.annotations();
-        let rows = self.rows_among(batch, |row| annotations.is_deleted(batch, row));
-        rows.unwrap_or_default().into_iter().map(|row| format!("{batch}:{row}")).collect()
+        self.rows_among(batch, files, |row| annotations.is_deleted(batch, row)).0
     }
 
     /// Ids for the words of an edit. Ranges expand to the rows that their batch contains.
-    fn expanded(&self, words: &[String]) -> Result<Vec<String>> {
+    fn expanded(&self, words: &[String], batches: &Segments) -> Vec<String> {
         let mut runs = Vec::with_capacity(words.len());
         for word in words {
             match rows_of(word) {
                 Some((batch, rows)) => {
-                    let there = self.rows_among(batch, |row| rows.contains(&row))?;
+                    let files = batches.get(batch).map(Vec::as_slice).unwrap_or_default();
+                    let (there, _) = self.rows_among(batch, files, |row| rows.contains(&row));
                     runs.extend(there.into_iter().map(|row| format!("{batch}:{row}")));
                 }
                 None => runs.push(word.clone()),
             }
         }
-        Ok(runs)
+        runs
     }
 
     /// Contents of the trash. Fails if the directories cannot be read.
     pub fn trash(&self) -> Result<Trash> {
         let annotations = self.annotations();
-        let batches = self.batch_ids()?;
-        let there = |batch: &&str| batches.iter().any(|id| id == batch);
-        let mut rows = Vec::new();
-        for batch in annotations.batches_with_deleted().into_iter().filter(there) {
-            rows.push((batch.to_owned(), self.deleted_rows(batch).len()));
-        }
-        Ok(Trash { rows, runs: self.trashed_runs()? })
+        let batches = self.segments()?;
+        let deleted = annotations.batches_with_deleted().into_iter();
+        let rows = deleted.filter_map(|batch| {
+            let files = batches.get(batch)?;
+            Some((batch.to_owned(), self.deleted_among(batch, files).len()))
+        });
+        Ok(Trash { rows: rows.collect(), runs: self.trashed_runs()? })
     }
 
     /// Removes the contents of the trash permanently. Deleted rows of batches with other rows stay hidden in their
@@ -177,17 +182,17 @@ impl Store {
             atomic::remove_dir(&trash.join(&run))?;
             emptied.runs += 1;
         }
-        let annotations = self.annotations();
+        let (annotations, batches) = (self.annotations(), self.segments()?);
         for batch in annotations.batches_with_deleted() {
-            let files = self.batch_files(batch);
-            if files.is_empty() {
-                continue;
-            }
-            if self.batch_rows(batch).is_ok_and(|rows| rows.is_empty()) {
+            let Some(files) = batches.get(batch) else { continue };
+            // a damaged segment may have rows that are not deleted
+            if let (rows, None) = self.batch_rows(batch, files)
+                && rows.is_empty()
+            {
                 files.iter().try_for_each(|file| regular::remove_file(file).map_err(Error::io(file)))?;
                 emptied.batches += 1;
             } else {
-                emptied.hidden_rows += self.deleted_rows(batch).len();
+                emptied.hidden_rows += self.deleted_among(batch, files).len();
             }
         }
         Ok(emptied)
@@ -195,12 +200,6 @@ impl Store {
 
     pub(super) fn is_in_trash(&self, run: &str) -> bool {
         super::id::is_id(run) && self.trash_dir().is_ok_and(|trash| trash.join(run).is_dir())
-    }
-
-    /// Batches with deleted rows whose files still exist.
-    fn batches_with_deleted<'a>(&self, annotations: &'a Annotations) -> HashSet<&'a str> {
-        let batches = annotations.batches_with_deleted().into_iter();
-        batches.filter(|batch| !self.batch_files(batch).is_empty()).collect()
     }
 
     fn trashed_runs(&self) -> Result<Vec<String>> {
@@ -225,6 +224,7 @@ impl Store {
 }
 
 /// True for a deleted row of one of these batches.
-fn is_deleted_row(annotations: &Annotations, batches: &HashSet<&str>, run: &str) -> bool {
-    row_of(run).is_some_and(|(batch, row)| batches.contains(batch) && annotations.is_deleted(batch, row))
+fn is_deleted_row(annotations: &Annotations, batches: &Segments, run: &str) -> bool {
+    row_of(run)
+        .is_some_and(|(batch, row)| batches.contains_key(batch) && annotations.is_deleted(batch, row))
 }

@@ -37,10 +37,10 @@ pub fn read(path: &Path) -> Result<Trace> {
 
 /// Reads a whole trace from an open file; `path` is for messages. Returns the same errors as [`read`].
 pub fn read_file(mut file: File, path: &Path) -> Result<Trace> {
-    let head = Head::read(&mut file).map_err(|problem| problem.of(path))?;
-    memory::check(path, head.rows(Holds::Spans), size_of::<Span>())?;
-    memory::check(path, head.rows(Holds::Ranges), size_of::<Range>())?;
     memory::watch();
+    let head = Head::read(&mut file).map_err(|problem| problem.of(path))?;
+    memory::check(head.needed_bytes())
+        .map_err(|why| Error::failed(format!("{}: {why}", path.display())))?;
     let (spans, ranges) = head.decode(&file).map_err(|problem| {
         let problem = match problem {
             Problem::Damaged(what) if head.version > FORMAT_VERSION => {
@@ -81,7 +81,7 @@ pub fn check(path: &Path) -> std::result::Result<(), String> {
     checked().map_err(|problem| match problem {
         Problem::Io(error) => error.to_string(),
         Problem::Foreign(what) => format!("not a Ladderscope trace: {what}"),
-        Problem::Damaged(what) => format!("damaged: {what}"),
+        Problem::Damaged(what) => what,
         Problem::Older(version) | Problem::Newer(version, _) => format!("trace format {version}"),
     })
 }
@@ -149,6 +149,14 @@ impl Head {
 
     fn rows(&self, holds: Holds) -> usize {
         self.groups.iter().filter(|group| group.holds == holds).map(|group| group.rows as usize).sum()
+    }
+
+    /// Memory for the file and its rows.
+    fn needed_bytes(&self) -> u64 {
+        let rows = |holds, size: usize| (self.rows(holds) as u64).saturating_mul(size as u64);
+        let (spans, ranges) =
+            (rows(Holds::Spans, size_of::<Span>()), rows(Holds::Ranges, size_of::<Range>()));
+        self.length.saturating_add(spans).saturating_add(ranges)
     }
 
     /// Reads, checks and decodes all row groups.

@@ -110,6 +110,16 @@ fn runs_have_what_trainings_of_their_model_and_architecture_ended_with() {
     let [low, high] = interval.unwrap();
     assert!((low - (3.0 - 12.706)).abs() < 1e-3 && (high - (3.0 + 12.706)).abs() < 1e-3);
     assert_eq!(loss("standard"), (None, None));
+    // a run of a training's result has the numbers of that training alone, however its path is written
+    let output = dir.path().join("result");
+    std::fs::create_dir(&output).unwrap();
+    store.trained(&Training { loss: Some(7.0), output, ..training("standard", 9) }).unwrap();
+    let model = dir.path().join("./result/../result").display().to_string();
+    let spec = Spec { model, ..sample_spec("standard") };
+    let run = store.begin(&spec, None, 0).unwrap().id;
+    let metrics = Some(Metrics::default());
+    store.finish(&Record { run: run.clone(), metrics, ..Record::new(spec, Status::Ok, None) }).unwrap();
+    assert_eq!(measure("train_loss").unwrap().of(&store.get(&run).unwrap()), Some(7.0));
 }
 
 proptest! {
