@@ -20,6 +20,7 @@ pub enum Action {
     First,
     Last,
     Reload,
+    Scope,
     TypeOpen,
     Export,
     Figure,
@@ -108,6 +109,7 @@ pub const DIGITS: [&str; 9] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
 pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("what-if", "w", Action::WhatIfHere, "what if: sliders over the simulation of what is selected", None),
     bind("open", "o", Action::TypeOpen, "open a trace file", None),
+    bind("scope", "*", Action::Scope, "runs of one experiment, or all", None),
     bind("export", "x", Action::Export, "export what is shown: SVG, PNG, CSV", Some("export")),
     bind("figure", "", Action::Figure, "figure for a paper: which, how large, in which file", None),
     bind("picture", "", Action::Picture, "picture of the screen: SVG, PNG", None),

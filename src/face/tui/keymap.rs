@@ -336,6 +336,41 @@ mod tests {
         }
     }
 
+    /// Keys that mean one thing on every screen, with the bindings that may have them.
+    const GRAMMAR: [(&str, &[&str]); 16] = [
+        ("r", &["run"]),
+        ("R", &["run-all"]),
+        ("/", &["filter", "search"]),
+        ("n", &["next", "next-match", "recall"]),
+        ("N", &["previous", "previous-match"]),
+        ("s", &["sort-next"]),
+        ("S", &["sort-previous"]),
+        ("I", &["sort-reverse"]),
+        ("g", &["group", "choose-group"]),
+        ("b", &["open-beneath", "open-both"]),
+        ("u", &["undo"]),
+        ("ctrl-r", &["redo"]),
+        ("x", &["export"]),
+        ("o", &["open"]),
+        ("y", &["copy-id", "copy-numbers"]),
+        ("Space", &["mark"]),
+    ];
+
+    #[test]
+    fn a_letter_of_the_grammar_means_the_same_on_every_screen() {
+        for (key, ids) in GRAMMAR {
+            let key: Key = key.parse().unwrap();
+            for binding in Keymap::default().all().iter().filter(|b| b.keys.contains(&key)) {
+                assert!(
+                    ids.contains(&binding.row.id),
+                    "{key} is {} ({:?})",
+                    binding.row.id,
+                    binding.scope
+                );
+            }
+        }
+    }
+
     #[test]
     fn a_change_replaces_keys_and_says_what_is_wrong() {
         let change = |id: &str, keys: &[&str]| {

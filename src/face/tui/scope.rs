@@ -1,5 +1,5 @@
-//! Filter shared by the screens, and the experiment that result screens open on (the most recently
-//! viewed). Both appear in the screen's filter box, so it is always visible that runs are filtered out.
+//! Filter text shared by the screens, and the experiment that result screens open on (the most recently viewed). The
+//! experiment is a chip of the screen's filter box, so it is always visible that runs are filtered out.
 
 use super::prelude::*;
 use study::analysis::filter::{Filter, Operator, Term, Test};
@@ -9,15 +9,22 @@ const EXPERIMENT: &str = "experiment";
 #[derive(Debug, Default)]
 pub struct Scope {
     pub typed: String,
-    /// Screen and filter text at the previous message.
-    shown: Option<(Tab, String)>,
+    /// Screen, filter text and experiment at the previous message.
+    shown: Option<Shown>,
     looked_at: Option<String>,
-    /// Experiment whose filter the user cleared; screens no longer open on it.
+    /// Experiment whose chip the user removed; screens no longer open on it.
     dismissed: Option<String>,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shown {
+    tab: Tab,
+    typed: String,
+    experiment: Option<String>,
+}
+
 /// Called after every message: applies the shared filter to a newly shown screen, and stores what is typed
-/// there for the others. Cheap: compares two short strings, and scans the runs only on a screen change.
+/// there for the others. Cheap: compares short strings, and scans the runs only on a screen change.
 pub fn settle(state: &mut State) {
     let tab = state.cx.tab;
     let (screen, cx) = state.split(tab);
@@ -27,29 +34,25 @@ pub fn settle(state: &mut State) {
     }
     let opens = status.opens_on_experiment;
     let Some(filter) = screen.filter() else {
-        cx.scope.shown = Some((tab, String::new()));
+        cx.scope.shown = None;
         return;
     };
-    let before = cx.scope.shown.as_ref().filter(|(shown, _)| *shown == tab).map(|(_, text)| text);
-    match before {
-        Some(text) if text != filter.value() => {
-            // the user cleared a filter that the screen opened with
-            if filter.value().is_empty() && cx.scope.typed.is_empty() {
-                cx.scope.dismissed = cx.scope.name(cx.stored.as_deref());
+    match cx.scope.shown.as_ref().filter(|shown| shown.tab == tab) {
+        Some(before) => {
+            if before.experiment.is_some() && filter.experiment.is_none() {
+                cx.scope.dismissed.clone_from(&before.experiment);
             }
-            cx.scope.typed = filter.value().to_owned();
+            if before.typed != filter.value() {
+                cx.scope.typed = filter.value().to_owned();
+            }
         }
-        Some(_) => {}
         // the experiments are not known yet
         None if opens && cx.stored.is_none() => return,
         None => {
-            let scope = &cx.scope;
-            let wanted = match scope.typed.is_empty() && opens {
-                true => scope.opening(cx.stored.as_deref()).unwrap_or_default(),
-                false => scope.typed.clone(),
-            };
-            if filter.value() != wanted {
-                filter.field.replace(0..filter.value().len(), &wanted);
+            let experiment = cx.scope.opening(cx.stored.as_deref()).filter(|_| opens);
+            if filter.value() != cx.scope.typed || filter.experiment != experiment {
+                filter.field.replace(0..filter.value().len(), &cx.scope.typed);
+                filter.experiment = experiment;
                 screen.input(Input::Narrow, cx);
             }
         }
@@ -60,11 +63,26 @@ pub fn settle(state: &mut State) {
         {
             filter.suggest(&stored.table);
         }
-        let text = filter.value();
-        if cx.scope.shown.as_ref().is_none_or(|(shown, before)| *shown != tab || before != text) {
-            cx.scope.shown = Some((tab, text.to_owned()));
+        let is_same = |shown: &Shown| {
+            shown.tab == tab && shown.typed == filter.value() && shown.experiment == filter.experiment
+        };
+        if !cx.scope.shown.as_ref().is_some_and(is_same) {
+            let (typed, experiment) = (filter.value().to_owned(), filter.experiment.clone());
+            cx.scope.shown = Some(Shown { tab, typed, experiment });
         }
     }
+}
+
+/// Shows all runs instead of those of the experiment, or the reverse.
+pub fn toggle(state: &mut State) {
+    let (screen, cx) = state.split(state.cx.tab);
+    if !screen.status(cx).opens_on_experiment {
+        return cx.inform("this screen does not show the runs of one experiment");
+    }
+    let name = cx.scope.name(cx.stored.as_deref());
+    cx.scope.dismissed = if cx.scope.dismissed == name { None } else { name };
+    // as if the screen were newly shown
+    cx.scope.shown = None;
 }
 
 impl Scope {
@@ -74,16 +92,15 @@ impl Scope {
         self.looked_at.clone().or_else(newest)
     }
 
-    /// Filter for that experiment's runs; `None` if it matches all runs or none, or if the user
-    /// dismissed it.
+    /// Experiment to open on; `None` if its runs are all or none, or if the user dismissed it.
     fn opening(&self, stored: Option<&Snapshot>) -> Option<String> {
         let (name, table) = (self.name(stored)?, &stored?.table);
         if self.dismissed.as_ref() == Some(&name) {
             return None;
         }
-        let test = Test::Field { name: EXPERIMENT.into(), operator: Operator::Is, value: name };
+        let test = Test::Field { name: EXPERIMENT.into(), operator: Operator::Is, value: name.clone() };
         let filter = Filter { terms: vec![Term { negated: false, test }] };
         let rows = filter.rows(table).ok()?.len();
-        (rows > 0 && rows < table.len()).then(|| filter.to_string())
+        (rows > 0 && rows < table.len()).then_some(name)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crossterm::event::{KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use super::action::Action;
+use super::keymap::Key;
 use super::message::Message;
 use super::pick::looks_like_path;
 use super::prelude::*;
@@ -105,6 +106,9 @@ fn press(state: &mut State, key: KeyEvent) {
         screen.input(Input::Narrow, cx);
     } else if let Some(action) = cx.keys.lookup(cx.tab, &key) {
         act(state, action);
+    } else {
+        let (label, help) = (Key::of(&key).label(), cx.keys.label(Action::Help));
+        cx.inform(format!("{label} does nothing on this screen; {help} lists the keys"));
     }
 }
 
@@ -155,6 +159,7 @@ pub fn act(state: &mut State, action: Action) {
         Action::First => step(state, isize::MIN / 2),
         Action::Last => step(state, isize::MAX / 2),
         Action::Reload => begin(state),
+        Action::Scope => scope::toggle(state),
         Action::Export => export::ask(state, true),
         Action::Figure => figures::ask(state),
         Action::Picture => export::ask(state, false),

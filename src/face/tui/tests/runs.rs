@@ -203,11 +203,11 @@ fn marked_runs_are_tagged_together_and_the_filter_finds_them() {
     driver.shows("cannot be a tag");
     assert!(driver.state.cx.top::<Prompt>().is_some(), "it can be corrected");
     driver.press(KeyCode::Esc);
-    driver.keys("n");
+    driver.keys("T");
     driver.keys("measured twice");
     let effects = driver.enter();
     perform(&mut driver, effects);
-    driver.keys("n");
+    driver.keys("T");
     driver.shows("measured twice");
 }
 
@@ -222,7 +222,7 @@ fn tags_notes_and_marks_are_confirmed_and_taken_back_one_by_one() {
     let effects = driver.enter();
     driver.shows("2 runs: +best -good; u takes it back");
     perform(&mut driver, effects);
-    driver.keys("n");
+    driver.keys("T");
     driver.keys("odd");
     let effects = driver.enter();
     driver.shows("2 runs: wrote the note; u takes it back");

@@ -46,6 +46,8 @@ fn a_filter_goes_from_screen_to_screen_and_says_what_it_leaves() {
     driver.tap(KeyCode::Enter);
     driver.shows("4 of 18 runs  filter: tp:4,8 arch:ladder");
     driver.taps("5");
+    driver.shows("2 of 18 points  [later] filter: tp:4,8 arch:ladder");
+    driver.taps("*");
     driver.shows("4 of 18 points  filter: tp:4,8 arch:ladder");
     driver.taps("6");
     // by architecture: ladder against standard, at both TPs of both experiments
@@ -63,25 +65,43 @@ fn a_filter_goes_from_screen_to_screen_and_says_what_it_leaves() {
 fn results_open_on_the_experiment_that_was_looked_at_last() {
     let mut driver = driver();
     driver.taps("5");
-    driver.shows("9 of 18 points  filter: experiment=later");
+    driver.shows("9 of 18 points  [later]");
     driver.taps("3");
     driver.shows("18 of 18 runs");
     driver.tap(KeyCode::End);
     driver.taps("6");
-    driver.shows("filter: experiment=earlier");
+    driver.shows("[earlier]");
+    driver.shows("6 of 12 pairs");
+    // Escape drops what is typed, and never the experiment
+    driver.taps("/tp:8");
+    driver.tap(KeyCode::Enter);
+    driver.shows("2 of 12 pairs");
+    driver.shows("[earlier] filter: tp:8");
+    driver.tap(KeyCode::Esc);
     driver.shows("6 of 12 pairs");
     driver.tap(KeyCode::Esc);
+    driver.shows("6 of 12 pairs");
+    driver.taps("*");
     driver.shows("12 of 12 pairs");
     driver.taps("5");
-    driver.hides("filter:");
+    driver.hides("[earlier]");
+    driver.taps("*");
+    driver.shows("[earlier]");
+    // Backspace in the empty box takes the chip away
+    driver.taps("/");
+    driver.tap(KeyCode::Backspace);
+    driver.tap(KeyCode::Enter);
+    driver.hides("[earlier]");
     driver.taps("3");
     driver.tap(KeyCode::Home);
     driver.taps("6");
-    driver.shows("filter: experiment=later");
-    driver.taps("/ tp:8");
+    driver.shows("[later]");
+    driver.taps("/tp:8");
     driver.tap(KeyCode::Enter);
     driver.taps("3");
-    driver.shows("3 of 18 runs  filter: experiment=later tp:8");
+    driver.shows("6 of 18 runs  filter: tp:8");
+    driver.taps("*");
+    driver.shows("this screen does not show the runs of one experiment");
 }
 
 #[test]
@@ -95,7 +115,7 @@ fn runs_that_an_experiment_found_stored_are_among_those_it_opens_on() {
     let effects = driver.send(Message::Runs(Ok(Arc::new(snapshot))));
     driver.answer(effects);
     driver.taps("5");
-    driver.shows("11 of 18 points  filter: experiment=later");
+    driver.shows("11 of 18 points  [later]");
 }
 
 /// The workbench with two experiments and a run of each of their cells, the newest of `one`.
@@ -127,11 +147,18 @@ fn of_experiments() -> Driver {
 fn results_open_on_the_experiment_that_was_selected() {
     let mut driver = of_experiments();
     driver.taps("15");
-    driver.shows("filter: experiment=one");
+    driver.shows("[one]");
     driver.taps("1");
     driver.tap(KeyCode::Down);
     driver.taps("5");
-    driver.shows("filter: experiment=two");
+    driver.shows("[two]");
+}
+
+#[test]
+fn a_key_without_a_binding_says_so() {
+    let mut driver = driver();
+    driver.taps("3Z");
+    driver.shows("Z does nothing on this screen; ? lists the keys");
 }
 
 #[test]
@@ -174,7 +201,7 @@ fn the_filter_survives_a_restart() {
     after.answer(effects);
     after.shows("6 of 18 runs  filter: arch:ladder");
     after.taps("5");
-    after.shows("6 of 18 points  filter: arch:ladder");
+    after.shows("3 of 18 points  [later] filter: arch:ladder");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Text input with common editing keys (← → by characters, with Ctrl or Alt by words, ↑ ↓ through the history, paste),
 //! its completion popup (↑ ↓ choose, Tab inserts the choice), and the filter box built on it.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crossterm::event::{Event, KeyModifiers};
@@ -135,10 +136,12 @@ pub fn first_line(text: &str) -> impl Iterator<Item = char> {
     text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control())
 }
 
-/// Incremental filter box: Enter keeps the text, Escape drops it.
+/// Incremental filter box: Enter keeps the text, Escape drops it. The experiment whose runs are shown is a chip
+/// beside the text; Backspace at the start removes it.
 #[derive(Clone, Debug, Default)]
 pub struct FilterBox {
     pub field: Field,
+    pub experiment: Option<String>,
     pub typing: bool,
     pub wrong: Option<String>,
 }
@@ -163,13 +166,25 @@ impl FilterBox {
         Self { field: Field::new(text), ..Self::default() }
     }
 
+    /// Typed text, without the experiment.
     pub fn value(&self) -> &str {
         self.field.value()
     }
 
+    /// Filter of the experiment and the typed text.
+    pub fn text(&self) -> Cow<'_, str> {
+        match &self.experiment {
+            None => self.value().into(),
+            Some(name) => {
+                let chip = Filter { terms: vec![Filter::is("experiment", name)] };
+                format!("{chip} {}", self.value()).trim_end().to_owned().into()
+            }
+        }
+    }
+
     /// Parses the text as a run filter. Invalid terms are ignored and reported next to the box.
     pub fn bind(&mut self, table: &RunTable) -> Bound {
-        let (bound, wrong) = Filter::parse(self.value()).bind(table);
+        let (bound, wrong) = Filter::parse(&self.text()).bind(table);
         self.tell(&wrong);
         bound
     }
@@ -208,6 +223,9 @@ impl FilterBox {
                 self.drop_text();
                 Typed::Changed
             }
+            KeyCode::Backspace if self.value().is_empty() && self.experiment.take().is_some() => {
+                Typed::Changed
+            }
             _ if self.field.key(key) => Typed::Changed,
             _ => Typed::Moved,
         })
@@ -221,7 +239,7 @@ impl FilterBox {
         self.typing
     }
 
-    /// Clears the filter; returns true if it was not empty.
+    /// Clears the typed text; returns true if it was not empty.
     pub fn drop_text(&mut self) -> bool {
         self.typing = false;
         self.field.clear()
@@ -236,6 +254,9 @@ impl FilterBox {
     /// Like [`Self::draw`], with another label.
     pub fn draw_named(&self, buf: &mut Buffer, area: Rect, theme: Theme, name: &str, hint: &str) -> u16 {
         let mut x = area.x;
+        if let Some(experiment) = &self.experiment {
+            x = put(buf, area, x, area.y, &format!("[{experiment}]"), theme.style(Role::Title)) + 1;
+        }
         if self.typing || !self.value().is_empty() {
             x = put(buf, area, x, area.y, name, theme.style(Role::Key));
             let room = Rect { x, width: area.right().saturating_sub(x + 1), ..area };

@@ -181,7 +181,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     }
     let rest = Rect { y: area.y + 1, height: 1, width: right.saturating_sub(area.x), ..area };
     let mut end = x;
-    if compare.filter.typing || !compare.filter.value().is_empty() {
+    if compare.filter.typing || !compare.filter.text().is_empty() {
         let rest = Rect { x: x + 2, width: right.saturating_sub(x + 2), ..rest };
         end = compare.filter.draw(buf, rest, theme, "").saturating_sub(1);
     }

@@ -42,7 +42,7 @@ acts! {
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort");
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
     PickOrder: "sort-by", "O", "sort by a column, chosen by its name", None;
-    SortReverse: "sort-reverse", "r", "reverse the order", None;
+    SortReverse: "sort-reverse", "I", "reverse the order", None;
     Mark: "mark", "Space", "mark the pair: marked pairs alone are exported", Some("mark");
     PickSlice: "slice", "c", "map: choose what it holds fixed", None;
     NextValue: "value", "v", "map: ratio, exposed communication, hidden share", None;
@@ -50,8 +50,8 @@ acts! {
     Right: "right", "Right l", "columns further to the right; map: a batch to the right", None;
     Fold: "fold", "e", "open or fold a row of pairs with equal numbers", None;
     Flags: "flags", "f", "show or hide what looks wrong", Some("flags");
-    NextAxis: "next-axis", "n", "compare by the next axis that varies", None;
-    PreviousAxis: "previous-axis", "N", "compare by the previous axis that varies", None;
+    NextAxis: "next-axis", "]", "compare by the next axis that varies", None;
+    PreviousAxis: "previous-axis", "[", "compare by the previous axis that varies", None;
 }
 
 impl Acts for Compare {
@@ -164,8 +164,8 @@ impl Screen for Compare {
         if let Some(baseline) = &self.asked.baseline {
             words.extend(["--baseline".into(), baseline.clone()]);
         }
-        if !self.filter.value().trim().is_empty() {
-            words.extend(["--filter".into(), self.filter.value().trim().into()]);
+        if !self.filter.text().trim().is_empty() {
+            words.extend(["--filter".into(), self.filter.text().trim().into()]);
         }
         // the command prints all pairs and slices
         let mut beyond = Vec::new();

@@ -234,7 +234,7 @@ impl Compare {
     /// Runs that pass the filter, together with their comparison partners; `None` without a filter.
     fn chosen(&mut self) -> Option<HashSet<String>> {
         let compared = Arc::clone(self.compared()?);
-        let filter = Filter::parse(self.filter.value());
+        let filter = Filter::parse(&self.filter.text());
         if filter.is_empty() {
             self.filter.tell(&[]);
             return None;

@@ -134,7 +134,7 @@ fn filter_sort_and_mark() {
         compare.shown.iter().map(|row| compare.pairs()[row.pair].speedup).collect()
     };
     assert!(ratios(&driver).is_sorted());
-    driver.taps("r");
+    driver.taps("I");
     assert!(ratios(&driver).iter().rev().is_sorted());
     let first = driver.state.compare.selected().unwrap().run.clone();
     driver.taps(" ");

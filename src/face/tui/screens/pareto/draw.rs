@@ -61,7 +61,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
 
 fn nothing(pareto: &Pareto, cx: &Context) -> String {
     let key = |act| cx.key::<Pareto>(act);
-    if !pareto.filter.value().is_empty() {
+    if !pareto.filter.text().is_empty() {
         format!("no point matches the filter: {} changes it, Esc drops it", key(Act::Filter))
     } else if pareto.p2p.is_some() || !pareto.hidden.is_empty() {
         format!("all points are hidden: {} P2P, {} legend", key(Act::CycleP2p), key(Act::Legend))
@@ -73,7 +73,7 @@ fn nothing(pareto: &Pareto, cx: &Context) -> String {
 fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
     let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
-    if pareto.filter.typing || !pareto.filter.value().is_empty() {
+    if pareto.filter.typing || !pareto.filter.text().is_empty() {
         let all = pareto.counts.get(pareto.group).copied().unwrap_or(0);
         // matching points of other groups are on other plots
         let others =

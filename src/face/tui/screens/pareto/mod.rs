@@ -56,15 +56,15 @@ acts! {
     Group: "choose-group", "g", "choose a group: model, workload, hardware, provenance", Some("group");
     Filter: "filter", "/", "filter: words, tp:8, arch:ladder, batch>=16", Some("filter");
     Legend: "legend", "l", "legend: show or hide architectures and P2P settings", Some("legend");
-    Published: "published", "b", "published points (arXiv 2501.06589) on or off", Some("published");
+    Published: "published", "D", "published points (arXiv 2501.06589) on or off", Some("published");
     OverlayFile: "overlay", "B", "points from a CSV file of yours beside the runs", None;
     Table: "table", "t", "table of the frontiers at fixed latencies on or off", Some("table");
     ZoomIn: "zoom-in", "+ =", "zoom in at the point", None;
     ZoomOut: "zoom-out", "-", "zoom out at the point", None;
     FitAll: "fit-all", "f", "show all points", None;
     Undo: "undo", "u", "undo zooming", Some("undo zoom");
-    ScaleX: "scale-x", "s", "x axis: automatic, linear, logarithmic", None;
-    ScaleY: "scale-y", "S", "y axis: automatic, linear, logarithmic", None;
+    ScaleX: "scale-x", "e", "x axis: automatic, linear, logarithmic", None;
+    ScaleY: "scale-y", "E", "y axis: automatic, linear, logarithmic", None;
     Picture: "picture", "i", "plot as a picture, or in characters", None;
 }
 
@@ -361,7 +361,7 @@ fn command(pareto: &Pareto) -> Option<Vec<String>> {
             conditions.push(condition);
         }
     }
-    conditions.extend(Some(pareto.filter.value().trim().to_owned()).filter(|typed| !typed.is_empty()));
+    conditions.extend(Some(pareto.filter.text().trim().to_owned()).filter(|typed| !typed.is_empty()));
     let mut words: Vec<String> = vec!["pareto".into(), "--filter".into(), conditions.join(" ")];
     let mut option = |name: &str, value: &str| words.extend([name.to_string(), value.to_string()]);
     if pareto.axes.x != Axes::default().x {

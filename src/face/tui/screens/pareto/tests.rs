@@ -156,9 +156,9 @@ fn axes_change_at_once_and_their_marks_follow() {
     assert!(line.places.windows(2).all(|w| w[0].0 > w[1].0 && w[0].1 < w[1].1), "{line:?}");
     keys(&mut driver, "A");
     assert_eq!(driver.state.pareto.axes.y, YAxis::Total);
-    keys(&mut driver, "s");
+    keys(&mut driver, "e");
     assert_eq!(driver.state.pareto.scales.0, Scale::Linear);
-    keys(&mut driver, "s");
+    keys(&mut driver, "e");
     assert!(driver.screen().contains("tokens/s/user (log)"), "{}", driver.screen());
 }
 
@@ -166,7 +166,7 @@ fn axes_change_at_once_and_their_marks_follow() {
 fn the_note_on_labels_leaves_the_axis_title_whole() {
     let mut driver = driver(60, 16);
     let has_log = (0..4).any(|_| {
-        driver.keys("s");
+        driver.keys("e");
         let screen = driver.screen();
         assert!(screen.contains(" labels: TP x batch"), "{screen}");
         screen.contains("tokens/s/GPU (log)")
@@ -442,9 +442,9 @@ fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
 #[test]
 fn published_points_lie_beside_and_join_nothing() {
     let mut driver = driver(120, 40);
-    keys(&mut driver, "b");
+    keys(&mut driver, "D");
     assert!(driver.screen().contains("no published point has this model"), "{}", driver.screen());
-    keys(&mut driver, "b");
+    keys(&mut driver, "D");
     let records = records_of(|spec| {
         (spec.model, spec.prompt_tokens, spec.output_tokens) = ("llama-3-70b".into(), 1024, 512);
     });
@@ -452,7 +452,7 @@ fn published_points_lie_beside_and_join_nothing() {
     driver.answer(effects);
     let before = driver.state.pareto.lines.clone();
     let limits = driver.state.pareto.limits.clone();
-    keys(&mut driver, "b");
+    keys(&mut driver, "D");
     assert!(driver.screen().contains("published (arXiv 2501.06589)"), "{}", driver.screen());
     assert_eq!((&driver.state.pareto.lines, &driver.state.pareto.limits), (&before, &limits));
     assert_eq!(driver.state.pareto.others().count(), 48);

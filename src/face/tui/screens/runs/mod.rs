@@ -26,12 +26,12 @@ acts! {
     Tag: "tag", "t", "tag the marked runs, or the selected one", Some("tag");
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
     SortBy: "sort-by", "O", "sort by a column, chosen by its name", None;
-    SortReverse: "sort-reverse", "r", "reverse the order", Some("reverse");
+    SortReverse: "sort-reverse", "I", "reverse the order", Some("reverse");
     Group: "group", "g", "group by the column that is sorted by, or no more", None;
     Columns: "columns", "C", "choose and order columns", Some("columns");
     ScrollRight: "scroll-right", "Right l", "show columns further to the right", None;
     ScrollLeft: "scroll-left", "Left h", "show columns further to the left", None;
-    Note: "note", "n", "write a note on the marked runs, or the selected one", None;
+    Note: "note", "T", "write a note on the marked runs, or the selected one", None;
     Delete: "delete", "D", "delete the marked runs, or the selected one (to the trash)", None;
     Undo: "undo", "u", "take back the last tag, note, deletion or unmarking", None;
     MarkAll: "mark-all", "a", "mark all runs that are shown", None;
@@ -213,7 +213,7 @@ impl Screen for Runs {
             let run = |row: u32| Some(cx.stored.as_ref()?.records.get(row as usize)?.run.clone());
             self.rows().filter_map(run).collect::<Vec<_>>()
         };
-        let runs = match (self.marked.is_empty(), self.filter.value().is_empty()) {
+        let runs = match (self.marked.is_empty(), self.filter.text().is_empty()) {
             (false, _) => Some(self.marked.as_slice().to_vec()),
             (true, false) => Some(shown()),
             (true, true) => None,

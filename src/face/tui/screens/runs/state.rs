@@ -276,7 +276,7 @@ impl Runs {
     /// Arguments of `ladderscope runs` for the filter and order.
     pub fn words(&self) -> Vec<String> {
         let mut words = vec!["runs".to_owned()];
-        let mut filter = self.filter.value().trim().to_owned();
+        let mut filter = self.filter.text().trim().to_owned();
         if self.only_marked && !self.marked.is_empty() {
             filter = format!("{filter} id={}", self.marked.as_slice().join("|")).trim().to_owned();
         }

@@ -205,7 +205,7 @@ fn a_typed_target_is_gone_to_and_undone() {
         driver.taps("u");
     }
     assert_eq!(view(&driver).window, first);
-    driver.taps("U");
+    press(&mut driver, KeyCode::Char('r'), KeyModifiers::CONTROL);
     assert_eq!(window(&driver), (50_000, 60_000));
     type_line(&mut driver, "t", "decode mlp/reduce");
     let at = view(&driver).span().map(|span| (span.step, span.operation));
@@ -593,10 +593,10 @@ fn an_exposed_stretch_leads_to_its_own_step() {
     let shown = driver.screen();
     assert!(shown.contains("stretch 3 of 5, step 1"), "{shown}");
     assert!(shown.contains("exposed: decode/L0/mlp/reduce; what waited: decode/L0/attn/qkv"), "{shown}");
-    driver.taps("s");
+    driver.taps("Z");
     let window = |driver: &Driver| view(driver).window.from - view(driver).pane().index.zero;
     assert_eq!((window(&driver), view(&driver).window.width()), (2 * 46_000, 45_000), "its own step");
     driver.shows("stretch 3 of 5");
-    driver.taps("s");
+    driver.taps("Z");
     assert_eq!(window(&driver), 3 * 46_000, "again: the next one");
 }

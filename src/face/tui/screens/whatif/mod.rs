@@ -40,11 +40,11 @@ acts! {
     MuchLess: "much-less", "shift-Left H", "move the slider down, coarsely", None;
     Type: "type", "Enter", "type the slider's value", Some("type");
     ResetOne: "reset", "0", "put the slider back", Some("reset");
-    ResetAll: "reset-all", "r", "put all sliders back", Some("all");
+    ResetAll: "reset-all", "Delete", "put all sliders back", Some("all");
     Undo: "undo", "u", "undo the last change", Some("undo");
     Pin: "pin", "p", "keep the variant beside others, across restarts too: A, B, C", Some("keep");
     Unpin: "unpin", "P", "take away the variant kept last", None;
-    Recall: "recall", "b", "go through the variants kept", None;
+    Recall: "recall", "n", "go through the variants kept", None;
     Strip: "strip", "t", "strip: two layers, a whole step, or none", Some("step");
     Frontier: "frontier", "f", "frontier: completion latency, or TPOT", None;
 }

@@ -99,7 +99,7 @@ fn every_number_follows_the_slider_and_undo_brings_it_back() {
     assert_eq!(driver.state.whatif.variant.cell.tp, 4);
     driver.taps("0");
     assert_eq!(driver.state.whatif.variant.cell.tp, 8);
-    driver.taps("r");
+    code(&mut driver, KeyCode::Delete, KeyModifiers::NONE);
     assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
     assert_eq!(tpot(&driver.state, "standard"), standard);
 }
@@ -203,7 +203,7 @@ fn variants_are_kept_beside_each_other_and_exported() {
     driver.shows("kept already, as B");
     let shown = driver.screen();
     assert!(shown.contains("A  ladder") && shown.contains("P2P off"), "{shown}");
-    driver.taps("b");
+    driver.taps("n");
     assert_eq!(driver.state.whatif.variant.cell.p2p, P2p::On, "back to A");
     let export = driver.state.whatif.export(FileKind::Csv, &driver.state.cx).unwrap().unwrap();
     let dir = tempfile::tempdir().unwrap();

@@ -247,7 +247,7 @@ impl Pareto {
 
     /// Switches to the group with the most filtered points if the current group has none.
     pub fn follow_filter(&mut self) {
-        if !self.shown.is_empty() || self.filter.value().trim().is_empty() {
+        if !self.shown.is_empty() || self.filter.text().trim().is_empty() {
             return;
         }
         let most = self.left.iter().enumerate().rev().max_by_key(|(_, count)| **count);
@@ -263,7 +263,7 @@ impl Pareto {
     fn chosen(&mut self) -> Option<HashSet<String>> {
         let stored = self.stored.clone()?;
         let bound = self.filter.bind(&stored.table);
-        if self.filter.value().trim().is_empty() {
+        if self.filter.text().trim().is_empty() {
             return None;
         }
         let run = |row: u32| Some(stored.records.get(row as usize)?.run.clone());

@@ -98,7 +98,7 @@ fn whatever_changes_the_plot_is_painted_and_nothing_else() {
     lay_over(&mut driver, &file, &text(2, 900.0));
     lay_over(&mut driver, &file, &text(2, 950.0));
     assert_eq!(driver.state.pareto.revision, drawn + 2, "laid over, and read again");
-    for key in ["ss", "p", "+", "u", "t", "A"] {
+    for key in ["ee", "p", "+", "u", "t", "A"] {
         assert!(painted(&driver.keys(key)), "{key}");
         assert!(!painted(&driver.keys("n")), "the cursor moves after {key}");
     }

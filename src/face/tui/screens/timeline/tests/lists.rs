@@ -44,7 +44,7 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert!(rows(&driver).iter().zip(&whole).all(|(step, all)| step.count * 3 == all.count));
     driver.taps("]");
     driver.shows("where the time went, in us a rank, counts of all 2: step 1 · ");
-    driver.taps(">>r");
+    driver.taps(">>I");
     driver.shows("max▴");
     let max: Vec<f64> = rows(&driver).iter().map(|row| row.max_us).collect();
     assert!(max.windows(2).all(|pair| pair[0] <= pair[1]), "{max:?}");

@@ -73,7 +73,7 @@ fn steps_are_aligned_where_the_cursor_is() {
 fn the_prediction_is_a_ghost_that_says_what_it_is() {
     let mut driver = with(vec![measured()], (200, 60));
     driver.taps("]");
-    driver.taps("g");
+    driver.taps("P");
     let shown = driver.screen();
     assert!(shown.contains("h100_sxm native") && shown.contains("'host', on"), "{shown}");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
@@ -94,16 +94,16 @@ fn the_prediction_is_a_ghost_that_says_what_it_is() {
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     driver.taps("]");
     driver.shows("aligned: step 2 over step 2 (follows)");
-    driver.taps("g");
+    driver.taps("P");
     assert_eq!(view(&driver).panes.len(), 1, "once more, and it is gone");
-    type_line(&mut driver, "g", "h100_sx native");
+    type_line(&mut driver, "P", "h100_sx native");
     driver.shows("did you mean 'h100_sxm'");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     let mut driver = with(vec![imported()], (120, 40));
-    driver.taps("g");
+    driver.taps("P");
     driver.shows("rewire this trace as");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
-    type_line(&mut driver, "g", "h100_sxm native");
+    type_line(&mut driver, "P", "h100_sxm native");
     driver.shows("nothing can be predicted");
 }
 
@@ -120,17 +120,17 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
     }
     driver.taps("V");
     driver.taps("]");
-    type_line(&mut driver, "g", "ladder");
+    type_line(&mut driver, "P", "ladder");
     let shown = driver.screen();
     assert!(
         shown.contains("step 1 rewired: ladder") && shown.contains("[simulated] ghost: "),
         "{shown}"
     );
     assert!(shown.contains("aligned: step 1 over step 1"), "{shown}");
-    driver.taps("g");
+    driver.taps("P");
     assert_eq!(view(&driver).panes.len(), 1, "once more, and it is gone");
     // a trace of which no steps can be found says why
     let mut driver = with(vec![imported()], (120, 40));
-    type_line(&mut driver, "g", "ladder");
+    type_line(&mut driver, "P", "ladder");
     driver.shows("--layers N");
 }
