@@ -65,6 +65,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
         value,
     };
     let ranges = Enclosing::new(table.host_ranges.iter().zip(0..).map(extent).collect());
+    let annotated_by = annotating_threads(table, &processes);
     let calls = Calls::of(table);
     let operators = std::mem::take(&mut table.operators);
     let operators = Enclosing::new(operators.iter().map(|range| extent((range, range.name))).collect());
@@ -111,8 +112,10 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
             // if the host has steps, a launch outside all of them is final
             let seen = || device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
             span.step = by_launch.or_else(|| seen().filter(|_| host.is_empty())).unwrap_or(no_step);
-            let range =
-                ranges.innermost(thread, launch.start_ns, &mut near[0]).unwrap_or(LaunchSite::OUTSIDE);
+            let annotated_by = annotated_by[launch.thread as usize].into();
+            let range = ranges
+                .innermost(annotated_by, launch.start_ns, &mut near[0])
+                .unwrap_or(LaunchSite::OUTSIDE);
             // the operator around a graph launch did not launch the individual kernels
             let operator = match graphs[launch.name as usize] {
                 true => None,
@@ -142,6 +145,24 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
         ));
     }
     Linked { launched, warnings }
+}
+
+/// Thread whose annotations apply to the launches of each thread: its own, or, if it has none, those of the only
+/// thread of its process that has any. PyTorch's backward pass launches from a thread of its own while the annotated
+/// one waits.
+fn annotating_threads(table: &Table, processes: &[u32]) -> Vec<u32> {
+    let mut annotated = vec![false; processes.len()];
+    table.host_ranges.iter().for_each(|range| annotated[range.thread as usize] = true);
+    // the annotated thread of each process; `None` if there are several
+    let mut only: HashMap<u32, Option<u32>> = HashMap::new();
+    for (thread, process) in (0..).zip(processes).filter(|(thread, _)| annotated[*thread as usize]) {
+        only.entry(*process).and_modify(|only| *only = None).or_insert(Some(thread));
+    }
+    let of_thread = |(thread, process): (u32, &u32)| match annotated[thread as usize] {
+        true => thread,
+        false => only.get(process).copied().flatten().unwrap_or(thread),
+    };
+    (0..).zip(processes).map(of_thread).collect()
 }
 
 /// Copies arguments to collective kernels without their own, from the operator that launched them: the

@@ -55,7 +55,7 @@ fn work_belongs_to_where_it_was_launched() {
         host("cpu_op", "aten::mm", 1, (1025, 20)),
         call("cudaLaunchKernel", 1, (1030, 5), 1),
         gpu(1500, 1),
-        // autograd's thread has no ranges; the step covers it
+        // autograd's thread has no ranges: it works for the only thread that has some
         host("cpu_op", "MmBackward0", 9, (1120, 30)),
         call("cudaLaunchKernel", 9, (1130, 5), 2),
         gpu(1600, 2),
@@ -71,11 +71,30 @@ fn work_belongs_to_where_it_was_launched() {
         [
             site(1050, NO_STEP, "unknown", ""),
             site(1500, 4, "forward", "aten::mm"),
-            site(1600, 5, "outside", "MmBackward0"),
+            site(1600, 5, "ProfilerStep#5", "MmBackward0"),
             site(1700, NO_STEP, "outside", "cudaLaunchKernel"),
             site(1800, 4, "ProfilerStep#4", "cudaLaunchKernel"),
         ]
     );
+}
+
+#[test]
+fn a_thread_without_ranges_inherits_none_of_several_threads() {
+    let backward = |others: &[String]| {
+        let own = [
+            host("user_annotation", "backward", 1, (1000, 200)),
+            host("cpu_op", "MmBackward0", 9, (1120, 30)),
+            call("cudaLaunchKernel", 9, (1130, 5), 2),
+            gpu(1600, 2),
+        ];
+        sites(&[&own, others].concat())
+    };
+    assert_eq!(backward(&[]), [site(1600, 0, "backward", "MmBackward0")]);
+    let loader = host("user_annotation", "load batch", 2, (1100, 100));
+    assert_eq!(backward(&[loader]), [site(1600, 0, "outside", "MmBackward0")]);
+    // a thread's own ranges come first, also at times when it is in none
+    let own = host("user_annotation", "optimizer", 9, (1300, 100));
+    assert_eq!(backward(&[own]), [site(1600, 0, "outside", "MmBackward0")]);
 }
 
 #[test]
