@@ -251,7 +251,7 @@ fn steps_table(steps: &[StepSummary]) -> Table {
             ("idle_us", &|s| us(s.idle_us)),
         ],
     )
-    .least(&["idle_us", "overlap_pct", "comm_us", "start_us", "phase", "batch", "sample"])
+    .least(&["idle_us", "overlap_pct", "comm_us", "phase", "batch", "start_us", "sample"])
 }
 
 fn layers_table(layers: &[LayerRow]) -> Table {
