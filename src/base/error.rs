@@ -36,7 +36,7 @@ pub enum Error {
         span: miette::SourceSpan,
     },
     /// Interrupted by the user; finished work is stored.
-    #[error("interrupted; what was done is stored")]
+    #[error("interrupted; finished work is stored")]
     Interrupted,
 }
 

@@ -104,6 +104,15 @@ pub fn digits(value: f64) -> String {
     }
 }
 
+/// Formats a latency in the unit of its size: `23.4 us`, `39.6 ms`, `2.02 s`.
+pub fn latency(us: f64) -> String {
+    match us.abs() {
+        size if size < 1e3 => format!("{} us", digits(us)),
+        size if size < 1e6 => format!("{} ms", digits(us / 1e3)),
+        _ => format!("{} s", digits(us / 1e6)),
+    }
+}
+
 /// Formats an amount with a decimal prefix: `16.8 MB`, `33.6 MFLOP`.
 pub fn si(value: f64, unit: &str) -> String {
     let steps = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];

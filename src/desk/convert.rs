@@ -51,7 +51,7 @@ pub fn target(text: &str, checkpoint: &str) -> Result<Spec> {
         let Some((name, value)) = word.split_once('=') else {
             if at > 0 || word.is_empty() {
                 return Err(Error::input_help(
-                    format!("--for {text}: '{word}' is no OPTION=VALUE"),
+                    format!("--for {text}: '{word}' is not OPTION=VALUE"),
                     "write HARDWARE,OPTION=VALUE,...: h100_sxm,tp=8,p2p=off,model=llama-3-8b",
                 ));
             }
@@ -136,7 +136,7 @@ pub fn written(point: &ConversionPoint) -> Result<&LayerSet> {
     match &point.architecture {
         Architecture::Ladder(layers) => Ok(layers),
         other => Err(Error::input(format!(
-            "point {} is {other}: config.json has a word for ladder layers alone",
+            "point {} is {other}, but config.json can only record ladder layers",
             point.number
         ))),
     }
@@ -183,13 +183,13 @@ fn check(wanted: &Wanted) -> Result<()> {
     if model.ladder_layers.is_some() {
         return Err(Error::input_help(
             format!("{} is a ladder already: its config.json has ladder_layers", model.name),
-            "name the checkpoint that it was made of",
+            "pass the original checkpoint",
         ));
     }
     if wanted.conversions.contains(&Conversion::SyncDrop) && wanted.asked.tp == 1 {
         return Err(Error::input_help(
-            "sync-drop drops nothing on one rank: it costs nothing there",
-            "measure it on as many ranks as it is to run on, with --tp N",
+            "sync-drop has no effect on one rank, so its cost would be 0",
+            "measure quality at the TP it will run at, with --tp N",
         ));
     }
     Ok(())

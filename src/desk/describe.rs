@@ -4,7 +4,7 @@
 use base::text::counted;
 use lab::store::Annotation;
 use machine::hardware::CostSource;
-use table::{MEASURES, Record, Scope};
+use table::{MEASURES, Record, Scope, Status};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Section {
@@ -59,9 +59,9 @@ fn asked(record: &Record, annotation: Option<&Annotation>) -> Section {
     line("workload", format!("batch {batch}, {prompt} prompt tokens, {output} output tokens"));
     let (tp, p2p, link) = (spec.tp, spec.p2p.as_str(), spec.link);
     line("runs on", format!("{}, TP {tp}, p2p {p2p}, link {link}", platform(record)));
-    line("samples", format!("{} after {} of warm-up, seed {}", spec.samples, spec.warmup, spec.seed));
+    line("samples", format!("{} after {} warm-up, seed {}", spec.samples, spec.warmup, spec.seed));
     for (about, pairs) in
-        [("variables", &spec.env), ("overrides", &spec.set), ("hashes of files", &spec.files)]
+        [("variables", &spec.env), ("overrides", &spec.set), ("file hashes", &spec.files)]
     {
         if !pairs.is_empty() {
             line(about, pairs.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "));
@@ -78,6 +78,10 @@ fn asked(record: &Record, annotation: Option<&Annotation>) -> Section {
 
 fn stored(record: &Record) -> Section {
     let mut section = Section::new("Stored");
+    // predicted not to run, so never stored
+    if matches!(record.status, Status::Skipped | Status::Oom) {
+        return section;
+    }
     if !record.created.is_empty() {
         let of = record.experiment.as_ref().map(|e| format!(", experiment {e}")).unwrap_or_default();
         section.line("created", format!("{}, round {} (from 0){of}", record.created, record.round));
@@ -101,7 +105,7 @@ fn numbers(record: &Record, scope: Scope) -> Section {
             let told = record.training.as_ref().map(|training| training.told());
             format!("Training: {}", told.unwrap_or_default())
         }
-        _ => format!("Overlap: decode phase of one sample, averaged over ranks ({of})"),
+        _ => format!("Overlap: decode phase of one sample, mean over ranks ({of})"),
     });
     for measure in MEASURES.iter().filter(|measure| measure.scope == scope) {
         let Some(told) = measure.told(record) else { continue };
@@ -109,8 +113,7 @@ fn numbers(record: &Record, scope: Scope) -> Section {
         section.line(measure.words, told + &aside);
     }
     if let Some(pass) = record.instrumented.as_ref().filter(|_| scope == Scope::Lanes) {
-        let cost =
-            pass.overhead.map(|overhead| format!(", TPOT {overhead:.3} times that of the samples"));
+        let cost = pass.overhead.map(|overhead| format!(", {overhead:.3}x the samples' TPOT"));
         section.line("operations timed by", pass.recorder.clone() + &cost.unwrap_or_default());
     }
     section
@@ -122,21 +125,21 @@ fn mean_aside(record: &Record) -> String {
     let (Some(metrics), false) = (&record.metrics, times.is_empty()) else { return String::new() };
     let mean = times.iter().sum::<f64>() / times.len() as f64;
     match (mean / metrics.completion_ms - 1.0).abs() > 0.05 {
-        true => format!("  (mean {mean:.3} ms: some samples differ much)"),
+        true => format!("  (mean {mean:.3} ms; samples vary widely)"),
         false => String::new(),
     }
 }
 
 fn predicted_from(record: &Record) -> Section {
-    let mut section = Section::new("Predicted from, share of the operations' time (simulated)");
+    let mut section = Section::new("Cost sources, by share of operation time (simulated)");
     let phases = record.environment.get("cost_sources").and_then(|v| v.as_object());
     for phase in ["prefill", "decode"] {
         let Some(shares) = phases.and_then(|all| all.get(phase)?.as_object()) else { continue };
         let share = |source: CostSource| {
             let share = shares.get(source.as_str()).and_then(|v| v.as_f64()).unwrap_or_default();
             let what = match source {
-                CostSource::Table => "points of latency tables",
-                CostSource::Interpolated => "between points of latency tables",
+                CostSource::Table => "measured latency tables",
+                CostSource::Interpolated => "between measured latency tables",
                 CostSource::Roofline => "roofline",
                 CostSource::Calibrated => "calibrated constants",
             };

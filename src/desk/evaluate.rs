@@ -171,7 +171,7 @@ pub fn evaluate(
         let Evaluated { window, architecture, quality } = evaluated;
         if !(quality.nll.is_finite() && quality.kl.is_finite()) {
             return Err(Error::failed(format!(
-                "{}: logits of {} are no finite numbers: is the checkpoint whole?",
+                "{}: logits of {} are not finite; the checkpoint may be incomplete",
                 model.name, plans[architecture].0
             )));
         }
@@ -261,7 +261,7 @@ pub(super) fn tokens(model: &Model, text: &Text) -> Result<Vec<u32>> {
     match ids.iter().find(|id| **id >= model.shape.vocab) {
         Some(id) => Err(Error::input_help(
             format!(
-                "{}: the tokenizer gives id {id}, but the model's vocabulary has {} entries",
+                "{}: the tokenizer produced id {id}, but the model's vocabulary has {} entries",
                 path.display(),
                 model.shape.vocab
             ),
@@ -275,7 +275,7 @@ fn tokenizer(model: &Model) -> Result<Tokenizer> {
     match &model.dir {
         Some(dir) if !dir.join("tokenizer.json").is_file() => Err(Error::input_help(
             format!("--text needs {}, which is not there", dir.join("tokenizer.json").display()),
-            "give token ids with --tokens-file FILE",
+            "pass token ids with --tokens-file FILE",
         )),
         _ => Tokenizer::of(model),
     }
@@ -283,11 +283,11 @@ fn tokenizer(model: &Model) -> Result<Tokenizer> {
 
 fn too_short(asked: &Asked, all: usize, used: usize) -> Error {
     let path = asked.text.path();
-    let cut = if used < all { format!(", of which --tokens takes {used}") } else { String::new() };
+    let cut = if used < all { format!(", limited to {used} by --tokens") } else { String::new() };
     let tokens = if all == 1 { "token" } else { "tokens" };
     let help = match used {
-        0 | 1 => "give a longer text".into(),
-        _ => format!("give a longer text, or windows of at most {used} tokens with --context"),
+        0 | 1 => "use a longer text".into(),
+        _ => format!("use a longer text, or --context of at most {used}"),
     };
     Error::input_help(
         format!(
@@ -301,7 +301,7 @@ fn too_short(asked: &Asked, all: usize, used: usize) -> Error {
 
 fn notes(windows: usize) -> Vec<String> {
     match windows {
-        1 => vec!["one window: no interval can be told from it; a longer text has more".into()],
+        1 => vec!["only one window, so no confidence interval; use a longer text".into()],
         2..FEW_WINDOWS => {
             vec![format!(
                 "{windows} windows: intervals from so few are too narrow; a longer text has more"

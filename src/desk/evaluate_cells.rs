@@ -145,7 +145,7 @@ fn parts(experiment: &Experiment) -> (Vec<Part>, Vec<String>) {
         };
         if !has_weights {
             say(format!(
-                "{}: random weights have no quality; name a checkpoint with --model DIR, or as path in [model]",
+                "{}: quality needs trained weights; pass a checkpoint with --model DIR, or path in [model]",
                 spec.model
             ));
             continue;
@@ -169,7 +169,7 @@ fn told(found: &TextQuality, part: &Part) -> Vec<String> {
     let line = |case: &super::evaluate::Case| {
         let quality = &case.quality;
         format!(
-            "quality of {} ({}, TP {}): NLL {:.4}, KL {:.4} nats a token, agreement {:.1} % (measured on {}, {windows} of {} tokens)",
+            "quality of {} ({}, TP {}): NLL {:.4}, KL {:.4} nats/token, agreement {:.1} % (measured on {}, {windows} of {} tokens)",
             case.architecture,
             part.dtype,
             part.tp,
@@ -256,6 +256,6 @@ mod tests {
         let (parts, notes) = parts(&experiment);
         assert!(parts.is_empty());
         assert_eq!(notes.len(), 1);
-        assert!(notes[0].starts_with("llama-3-8b: random weights have no quality"), "{notes:?}");
+        assert!(notes[0].starts_with("llama-3-8b: quality needs trained weights"), "{notes:?}");
     }
 }

@@ -38,7 +38,7 @@ impl FileKind {
             let valid: Vec<String> = valid.iter().map(|kind| format!(".{}", kind.extension())).collect();
             Error::input_help(
                 format!(
-                    "{}: the format follows from the extension, and '{}' is none",
+                    "{}: unknown figure format '{}'; use .svg or .png",
                     path.display(),
                     extension.to_ascii_lowercase()
                 ),
@@ -83,7 +83,7 @@ pub fn pareto(
     }
     plot::check_format(path)?;
     if points.is_empty() {
-        return Err(Error::input("there is nothing to draw: no finished runs"));
+        return Err(Error::input("nothing to plot: no finished runs"));
     }
     let data = ParetoData { points, axes, overlay: plot::overlay(others, points, axes) };
     plot::pareto_figure(&data, &provenance(), &Options::default())?.save(path)
@@ -101,7 +101,7 @@ pub fn comparison(
     }
     plot::check_format(path)?;
     if report.pairs.is_empty() {
-        return Err(Error::input("there is nothing to draw: no pairs"));
+        return Err(Error::input("nothing to plot: no matched pairs"));
     }
     plot::comparison_figure(report, &provenance(), &Options::default())?.save(path)
 }

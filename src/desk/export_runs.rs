@@ -32,7 +32,7 @@ pub fn runs(path: &Path, records: &[Record], table: &RunTable, rows: &[u32]) -> 
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
     if !extension.eq_ignore_ascii_case("parquet") {
         return Err(Error::input_help(
-            format!("{}: runs are exported as Parquet: name a .parquet file", path.display()),
+            format!("{}: runs are exported as Parquet; use a .parquet file name", path.display()),
             "`ladderscope runs --format csv` and `--format json` print the same runs as text",
         ));
     }

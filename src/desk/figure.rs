@@ -18,11 +18,11 @@ use trace::Trace;
 pub enum Kind {
     /// Completion latency against throughput per GPU, with frontiers
     Pareto,
-    /// Tokens/s over TP by architecture and P2P, a chart a batch
+    /// Tokens/s against TP, by architecture and P2P; one chart per batch size
     Throughput,
     /// Tokens/s over those of standard, in percent, with intervals
     Improvement,
-    /// Tokens/s over those of standard, over the latency of one all-reduce
+    /// Speedup over standard against all-reduce latency
     Gain,
     /// Lanes of one decode step, standard over ladder
     Overlap,
@@ -74,8 +74,8 @@ impl Wanted {
         records.retain(Record::has_numbers);
         if records.is_empty() {
             return Err(Error::input_help(
-                "there is nothing to draw: no finished runs",
-                "`ladderscope runs` lists what is stored; `ladderscope sweep quickstart` makes some",
+                "nothing to plot: no finished runs",
+                "`ladderscope runs` lists stored runs; `ladderscope sweep quickstart` creates some",
             ));
         }
         let mut notes = Vec::new();
@@ -87,8 +87,7 @@ impl Wanted {
                 let overlay = plot::overlay(&self.overlay, &points, axes);
                 if overlay.is_empty() && !self.overlay.is_empty() {
                     notes.push(
-                        "no point from elsewhere is of these models and workloads, with both numbers"
-                            .to_owned(),
+                        "no external point has these models and workloads and both values".to_owned(),
                     );
                 }
                 let data = ParetoData { points: &points, axes, overlay };
@@ -133,7 +132,7 @@ impl Wanted {
                 let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
                 self.of_traces(&traces.iter().collect::<Vec<_>>(), &provenance)?
             }
-            Kind::Training => return Err(Error::failed("trainings are no runs")),
+            Kind::Training => return Err(Error::failed("trainings are not runs")),
         };
         Ok(Drawn { figure, notes })
     }
@@ -185,7 +184,7 @@ impl Wanted {
             names.push("...");
         }
         Err(Error::input_help(
-            format!("{} sets of runs that are not comparable with each other", sets.len()),
+            format!("the runs fall into {} groups that are not comparable", sets.len()),
             format!("choose one by a filter, for example 'model=NAME':\n    {}", names.join("\n    ")),
         ))
     }

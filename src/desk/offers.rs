@@ -36,7 +36,7 @@ pub fn models() -> Vec<Offer> {
 
 fn gpus(profile: &Profile) -> String {
     let memory = si(profile.memory_bytes as f64, "B");
-    format!("{memory} at {} GB/s, {} GPUs a node", profile.hbm_gb_s, profile.gpus_per_node)
+    format!("{memory} at {} GB/s, {} GPUs per node", profile.hbm_gb_s, profile.gpus_per_node)
 }
 
 /// Values of an axis: an option, `env.NCCL_ALGO`, `set.link.alpha_us`.

@@ -40,7 +40,7 @@ impl Named {
         if separated || path.extension().is_some() {
             return Err(Error::input_help(
                 format!("{given}: no such file"),
-                "name a trace file, a directory of them, or a stored run by its id, a prefix of it, or 'last' (see `ladderscope runs`)",
+                "pass a trace file, a directory with one per rank, or a stored run: id, prefix or 'last' (see `ladderscope runs`)",
             ));
         }
         store.get(given).map(|record| Self::Run(Box::new(record)))
@@ -153,7 +153,9 @@ pub fn trace_of(record: &Record, store: &Store, upto: Option<u32>) -> Result<(Tr
             record.run,
             store.dir().join(file).display()
         )),
-        (Status::Ok, _, None) => none(format!("run {} was not recorded: it has no trace", record.run)),
+        (Status::Ok, _, None) => {
+            none(format!("run {} was not recorded, so it has no trace", record.run))
+        }
         (status, ..) => Err(Error::input(format!(
             "run {} is {}: it has no trace{}",
             record.run,
@@ -176,19 +178,26 @@ impl Opened {
         };
         let operators = count(&import.ignored, "operators of the framework");
         let launches = count(&import.used, "launch");
-        let halves = count(&import.ignored, "begin or end alone");
+        let halves = count(&import.ignored, "unpaired begin or end");
         let is_gpu =
             |what: &str| ["kernel ", "memcpy ", "memset "].iter().any(|gpu| what.starts_with(gpu));
         let left_out = import.ignored.iter().filter(|(what, _)| is_gpu(what));
         let left_out: Vec<String> = left_out.map(|(what, count)| format!("{count} {what}")).collect();
+        // words of the importer about a truncated file
+        let cut =
+            import.warnings.iter().find(|warning| warning.contains("everything before it was read"));
         let (is, help) = match () {
+            () if cut.is_some() => (
+                format!("truncated before the first GPU event: {}", cut.map_or("", String::as_str)),
+                "copy the file again, or record it again",
+            ),
             () if !left_out.is_empty() => (
                 format!("no readable GPU events; skipped: {}", left_out.join(", ")),
                 "ts and dur must be numbers, in microseconds",
             ),
             () if launches > 0 => (
                 format!(
-                    "{launches} host launches but no GPU events: the profiler recorded the calls and not the kernels"
+                    "{launches} host launches but no GPU events: the profiler recorded only the host"
                 ),
                 "record again without another profiler attached, with permission to read GPU counters, and \
                  activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
@@ -198,9 +207,10 @@ impl Opened {
                 "record GPU activity as well: \
                  torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])",
             ),
-            () if import.events == 0 => {
-                ("no events in it".into(), "was the profiler stopped before it recorded?")
-            }
+            () if import.events == 0 => (
+                "no events in this trace".into(),
+                "record again: the profiler may have stopped before the first step",
+            ),
             () if halves > 0 => (
                 format!(
                     "{} events, {halves} of them unpaired begin or end events (ph B, E), and no complete GPU event",
@@ -210,10 +220,10 @@ impl Opened {
             ),
             () => (
                 format!(
-                    "{} events, and none of them ran on a GPU (kernel, gpu_memcpy, gpu_memset)",
+                    "{} events read, none from a GPU (kernel, gpu_memcpy, gpu_memset)",
                     import.events
                 ),
-                "name a profile that records GPU activity",
+                "record with ProfilerActivity.CUDA, or open another file",
             ),
         };
         Err(Error::input_help(format!("{source}: {is}"), help))

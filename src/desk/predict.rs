@@ -64,7 +64,7 @@ pub(super) fn unchanged(spec: &Spec) -> Result<()> {
                 table::options::option(option).map(|option| option.text(spec)).unwrap_or_default();
             Err(Error::input_help(
                 format!("{option} {name}: the file was changed since the cell was simulated"),
-                "run the cell again; or put back what stood in the file",
+                "run the cell again, or restore the file",
             ))
         }
     }
@@ -103,8 +103,8 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
         }
         (None, None, None) => {
             let why = match gpu {
-                Some(gpu) => format!("no profile is of {gpu}"),
-                None => "the trace does not tell on which GPU it was recorded".into(),
+                Some(gpu) => format!("no profile for {gpu}"),
+                None => "the trace does not name its GPU".into(),
             };
             return Ok((None, why));
         }

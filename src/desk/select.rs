@@ -52,6 +52,13 @@ impl Selection {
                 Arc::make_mut(&mut chosen.annotations).extend(&there.annotations);
                 chosen.records.extend(there.records);
                 chosen.damaged.extend(there.damaged);
+            } else if Path::new(name).is_file() {
+                return Err(Error::input_help(
+                    format!("{name}: a file, but stored runs or runs directories are expected"),
+                    format!(
+                        "for a trace: `ladderscope overlap {name}` or `ladderscope timeline {name}`"
+                    ),
+                ));
             } else if name.contains(std::path::MAIN_SEPARATOR) {
                 return Err(Error::input(format!("{name}: no such directory")));
             } else {

@@ -119,15 +119,12 @@ fn check_writable(path: &Path) -> Result<()> {
         None => Path::new("/"),
     };
     if path.is_dir() {
-        return Err(Error::input(format!(
-            "--trace {}: that is a directory; name a file",
-            path.display()
-        )));
+        return Err(Error::input(format!("--trace {}: a directory; pass a file name", path.display())));
     }
     if !parent.is_dir() {
         return Err(Error::input_help(
-            format!("--trace {}: there is no directory {}", path.display(), parent.display()),
-            "make it first, or name a file elsewhere",
+            format!("--trace {}: no such directory: {}", path.display(), parent.display()),
+            "create it first, or write elsewhere",
         ));
     }
     Ok(())

@@ -55,7 +55,7 @@ pub fn submit(job: &Job<'_>) -> Result<u64> {
     let said = answer(&mut command, PATIENCE)?;
     // `--parsable` prints the number, then the cluster's name if there are several
     said.trim().split(';').next().and_then(|number| number.parse().ok()).ok_or_else(|| {
-        Error::failed(format!("sbatch said '{}', which is no job's number", printable(said.trim())))
+        Error::failed(format!("sbatch printed '{}' instead of a job number", printable(said.trim())))
     })
 }
 

@@ -7,7 +7,7 @@ use plan::{HeadStep, ModelShape, Rope, RopeScaling};
 const BLOOM_NOTE: &str =
     "with the paper's gated MLP, 216 B parameters (the released BLOOM has 176 B and an ungated MLP)";
 const LLAMA_405B_NOTE: &str =
-    "16 KV heads as the paper benchmarked it, so that TP 16 divides them (the released model has 8)";
+    "16 KV heads, as benchmarked in the paper for TP 16 (the released model has 8)";
 
 const MINI_NOTE: &str =
     "3.6 M parameters and a vocabulary of bytes, to be trained from scratch with `adapt`";

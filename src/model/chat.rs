@@ -60,7 +60,7 @@ impl ChatTemplate {
         let source = of_config(&config, config_json.get("chat_template"))?.ok_or_else(|| {
             Error::input_help(
                 format!("{} has no chat template ({})", dir.display(), FILES.join(", ")),
-                "leave --chat away, and write the prompt as the model was taught to read it",
+                "omit --chat, and write the prompt in the model's own format",
             )
         })?;
         Ok(Self { path: config, source, tokens })

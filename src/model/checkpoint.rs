@@ -157,7 +157,7 @@ fn common_prefix<'a>(
             "{path}: the language model's tensors have the prefix '{prefix}', and {} others have not, such as {other}",
             others.count()
         ),
-        "save the language model alone, for example model.language_model.save_pretrained(DIR)",
+        "save only the language model, for example model.language_model.save_pretrained(DIR)",
     ))
 }
 

@@ -32,7 +32,7 @@ impl Model {
     pub fn write_converted(&self, layers: &LayerSet, out: &Path) -> Result<()> {
         let list = layers.layers(self.shape.layers)?;
         let dir = self.dir.as_deref().ok_or_else(|| {
-            Error::input(format!("{} is a built-in shape: it has no weights to link", self.name))
+            Error::input(format!("{} is a built-in shape without weights to link", self.name))
         })?;
         check_place(out)?;
         let unfinished = UnfinishedDir::create(out)?;
@@ -59,8 +59,8 @@ pub fn check_place(out: &Path) -> Result<()> {
     let parent = out.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !parent.is_dir() {
         return Err(Error::input_help(
-            format!("{}: there is no directory {}", out.display(), parent.display()),
-            "make it, or name another place",
+            format!("{}: no such directory: {}", out.display(), parent.display()),
+            "create it first, or write elsewhere",
         ));
     }
     match out.symlink_metadata() {
@@ -69,7 +69,7 @@ pub fn check_place(out: &Path) -> Result<()> {
         }
         Ok(_) if fs::read_dir(out).map_err(Error::io(out))?.next().is_some() => Err(Error::input_help(
             format!("{}: the directory is not empty", out.display()),
-            "name one that is not there yet",
+            "choose a new directory",
         )),
         _ => Ok(()),
     }
@@ -305,7 +305,7 @@ mod tests {
             error.to_string()
         };
         assert!(told(LayerSet::All, "model").contains("not empty"));
-        assert!(told(LayerSet::All, "no/out").contains("no directory"));
+        assert!(told(LayerSet::All, "no/out").contains("no such directory"));
         assert!(told(LayerSet::Only(vec![0, 4]), "out").contains("layer 4"));
         fs::write(dir.path().join("file"), "").unwrap();
         assert!(told(LayerSet::All, "file").contains("in its place"));

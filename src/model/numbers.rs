@@ -108,7 +108,7 @@ impl NumbersFile {
         let info = self.metadata.info(name).ok_or_else(|| wrong("is not there"))?;
         let (start, end) = info.data_offsets;
         if info.dtype != Dtype::F32 || end - start != size_of_val(out) {
-            return Err(wrong("is of another size or format"));
+            return Err(wrong("has another size or format"));
         }
         let bytes = self.map.get(self.data + start..self.data + end);
         let bytes = bytes.ok_or_else(|| wrong("lies beyond the end of the file"))?;

@@ -54,7 +54,7 @@ impl Model {
             let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
             return Err(Error::input_help(
                 format!("model '{name_or_dir}' is a file; a built-in name or a directory is needed"),
-                format!("give the directory that holds config.json, perhaps {}", parent.display()),
+                format!("pass the directory that contains config.json, perhaps {}", parent.display()),
             ));
         }
         Err(regular::refused(path, "a model's directory").unwrap_or_else(|| unknown(name_or_dir)))
@@ -84,9 +84,11 @@ impl Model {
                 dir.display()
             ));
         }
-        warnings.extend(oddities.prefix.map(|prefix| {
-            format!("{}: all tensors have the prefix '{prefix}', which is left out", dir.display())
-        }));
+        warnings.extend(
+            oddities.prefix.map(|prefix| {
+                format!("{}: ignoring the prefix '{prefix}' of all tensors", dir.display())
+            }),
+        );
         Ok(Self {
             name: name.into(),
             shape,
@@ -109,9 +111,9 @@ fn unknown(given: &str) -> Error {
         let last = Path::new(given).file_name().and_then(|n| n.to_str()).unwrap_or(given);
         let help = match nearest(last, names.iter().copied()) {
             Some(name) => format!("did you mean the built-in '{name}'? built in: {}", names.join(", ")),
-            None => format!("give an existing HF directory, or a built-in name: {}", names.join(", ")),
+            None => format!("pass an existing HF directory, or a built-in name: {}", names.join(", ")),
         };
-        return Error::input_help(format!("model '{given}': there is no such directory"), help);
+        return Error::input_help(format!("model '{given}': no such directory"), help);
     }
     Error::unknown("model (neither a built-in name nor a directory)", given, names)
 }

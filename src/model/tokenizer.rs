@@ -68,7 +68,7 @@ impl Tokenizer {
             }
             None => Err(Error::input_help(
                 format!("{} is a built-in shape without a tokenizer", model.name),
-                "give token ids, or name a shape with a vocabulary of bytes: mini, tiny",
+                "pass token ids, or a shape with a byte vocabulary: mini, tiny",
             )),
         }
     }
@@ -81,8 +81,8 @@ impl Tokenizer {
         let path = dir.join("tokenizer.json");
         if !path.is_file() {
             return Err(Error::input_help(
-                format!("{} does not exist: text cannot be turned into tokens", path.display()),
-                "put the model's tokenizer.json there, or give ids with --prompt-tokens-file",
+                format!("{} does not exist, so text cannot be tokenized", path.display()),
+                "copy the model's tokenizer.json there, or pass ids with --prompt-tokens-file",
             ));
         }
         let bytes = InputKind::TOKENIZER.bytes(&path)?;

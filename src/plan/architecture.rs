@@ -92,7 +92,7 @@ impl Architecture {
         let (Self::Ladder(set) | Self::SyncDrop(set)) = self else { return None };
         let problem = set.beyond(layers)?;
         Some(format!(
-            "{self} names {problem}, and the model has {layers} (0 to {})",
+            "{self} refers to {problem}, but the model has only {layers} (0 to {})",
             layers.saturating_sub(1)
         ))
     }
@@ -347,7 +347,7 @@ mod tests {
             assert!(error.to_string().contains(part), "{error}");
             for architecture in [Architecture::Ladder(set.clone()), Architecture::SyncDrop(set)] {
                 let problem = architecture.layer_problem(4).unwrap();
-                assert!(problem.contains(part) && problem.contains("has 4 (0 to 3)"), "{problem}");
+                assert!(problem.contains(part) && problem.contains("has only 4 (0 to 3)"), "{problem}");
                 assert_eq!(architecture.layer_problem(5), None);
             }
         }

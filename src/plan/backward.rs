@@ -101,7 +101,7 @@ impl TrainingPlan {
     ) -> Result<Self, PlanError> {
         if tp > 1 && *architecture == Architecture::UpperBound {
             return Err(PlanError::Shape(
-                "upper-bound cannot be trained: without all-reduces its numbers are wrong on purpose"
+                "upper-bound cannot be trained: it has no all-reduces, so its output is wrong by design"
                     .into(),
             ));
         }

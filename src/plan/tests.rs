@@ -360,7 +360,10 @@ fn all_reduces_a_layer_are_the_tables() {
     }
     for beyond in ["ladder:[0+6]", "sync-drop:4294967295"] {
         let error = Plan::new(&spec(&beyond.parse().unwrap(), layers, 2, Phase::Decode)).unwrap_err();
-        assert!(matches!(&error, PlanError::Shape(why) if why.contains("the model has 6")), "{error}");
+        assert!(
+            matches!(&error, PlanError::Shape(why) if why.contains("the model has only 6")),
+            "{error}"
+        );
     }
 }
 

@@ -64,16 +64,14 @@ fn link_problem(spec: &Spec) -> Option<String> {
     let contradicts = matches!((spec.link, spec.p2p), (Link::P2pOn, P2p::Off) | (Link::P2pOff, P2p::On));
     contradicts.then(|| {
         let (link, p2p) = (spec.link, spec.p2p.as_str());
-        format!("link {link} contradicts p2p {p2p}: a comparison would take it for the other; name one of the two")
+        format!("link {link} contradicts p2p {p2p}; set only one of them")
     })
 }
 
 /// Rejects 8-bit messages in fused all-reduces: there are no measurements of them.
 fn fused_messages(spec: &Spec) -> Option<String> {
     let both = spec.collective == Collective::Fused && spec.comm_dtype != CommDType::Activations;
-    both.then(|| {
-        format!("there is no fused all-reduce of {} messages; use another collective", spec.comm_dtype)
-    })
+    both.then(|| format!("no fused all-reduce for {} messages; use another collective", spec.comm_dtype))
 }
 
 /// Explains why the residual cannot be scattered over the ranks: wrong architecture, or too few rows in a step.
@@ -115,13 +113,13 @@ fn division_problem(spec: &Spec) -> Option<String> {
     let sequences = if batch == 1 { "1 sequence".to_owned() } else { format!("{batch} sequences") };
     if output_tokens > 1 {
         return Some(format!(
-            "a decode step of {sequences} cannot be divided into {micro_batches} micro-batches; the batch must be \
+            "a decode step of {sequences} cannot be split into {micro_batches} micro-batches; the batch must be \
              at least {micro_batches} (a prefill alone, output_tokens 1, divides the prompt's tokens)"
         ));
     }
     (prompt_tokens < micro_batches).then(|| {
         format!(
-            "{sequences} of {prompt_tokens} tokens cannot be divided into {micro_batches} micro-batches"
+            "{sequences} of {prompt_tokens} tokens cannot be split into {micro_batches} micro-batches"
         )
     })
 }
@@ -144,10 +142,10 @@ mod tests {
         };
         let runs = format!("{:?}", Feasibility::Runs);
         assert_eq!(cell(2, 8, 8, 2), runs);
-        assert!(cell(1, 8, 8, 2).starts_with("a decode step of 1 sequence cannot be divided into 2"));
+        assert!(cell(1, 8, 8, 2).starts_with("a decode step of 1 sequence cannot be split into 2"));
         // a prefill alone divides its tokens, where there are enough
         assert_eq!(cell(1, 1, 8, 4), runs);
-        assert_eq!(cell(3, 1, 3, 4), "3 sequences of 3 tokens cannot be divided into 4 micro-batches");
+        assert_eq!(cell(3, 1, 3, 4), "3 sequences of 3 tokens cannot be split into 4 micro-batches");
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl GenerateRequest {
         let (groups, count) = (self.variant.micro_batches as usize, self.prompts.len());
         if groups > count {
             return Err(Error::input(format!(
-                "{count} prompt{} cannot be divided into {groups} micro-batches; give at least {groups}",
+                "{count} prompt{} cannot be split into {groups} micro-batches; pass at least {groups}",
                 if count == 1 { "" } else { "s" }
             )));
         }

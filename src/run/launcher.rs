@@ -214,7 +214,7 @@ impl Names {
 
     fn wrong(&self, what: String) -> Error {
         Error::input_help(
-            format!("the variables of {} tell no rank: {what}", self.launcher.as_str()),
+            format!("the environment variables of {} define no rank: {what}", self.launcher.as_str()),
             format!(
                 "{} sets {}, {} and {}; {LAUNCHER}=none runs all ranks in one process",
                 self.launcher.as_str(),
@@ -244,7 +244,7 @@ fn address(launcher: Launcher, names: &Names, set: Variables<'_>, all_here: bool
     Err(Error::input_help(
         format!("MASTER_ADDR is not set: where rank 0 of {} runs is not known", names.launcher.as_str()),
         match launcher {
-            Launcher::Mpirun => "give all ranks rank 0's host: mpirun -x MASTER_ADDR=HOST ...",
+            Launcher::Mpirun => "pass rank 0's host to all ranks: mpirun -x MASTER_ADDR=HOST ...",
             _ => "set MASTER_ADDR to rank 0's host",
         },
     ))
@@ -287,9 +287,12 @@ fn job(launcher: Launcher, address: &str, set: Variables<'_>) -> u64 {
 fn ports(set: Variables<'_>, job: u64) -> Result<Vec<u16>> {
     let number = |name: &str| -> Result<Option<u16>> {
         let Some(text) = set(name) else { return Ok(None) };
-        text.trim().parse().ok().filter(|port| *port > 0).map(Some).ok_or_else(|| {
-            Error::input(format!("{name}='{text}' is no port; it is a number from 1 to 65535"))
-        })
+        text.trim()
+            .parse()
+            .ok()
+            .filter(|port| *port > 0)
+            .map(Some)
+            .ok_or_else(|| Error::input(format!("{name}='{text}' is not a port (1 to 65535)")))
     };
     if let Some(port) = number(PORT)? {
         return Ok((port..=port.saturating_add(PORTS - 1)).collect());

@@ -60,7 +60,7 @@ pub fn emulated_link(spec: &Spec) -> Result<Option<EmulatedLink>> {
         if spec.hardware == "host" {
             return Err(Error::input_help(
                 format!("link '{}' needs a hardware profile to take the link from", spec.link),
-                "add --hardware h100_sxm, or give the link outright: --link emulated:alpha_us=20,gb_s=50",
+                "add --hardware h100_sxm, or define the link: --link emulated:alpha_us=20,gb_s=50",
             ));
         }
         let profile = Arc::new(Profile::load(&spec.hardware)?);

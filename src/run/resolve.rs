@@ -84,12 +84,15 @@ fn choose(
     if options.model.is_none()
         && let Some(predicts) = BACKENDS.into_iter().find(|backend| backend.name().is_simulated())
     {
-        return Ok((predicts, "no model is named, and what nobody named is not decoded".into()));
+        return Ok((
+            predicts,
+            "no model given; simulating the default llama-3.2-1b (pass --model to run it)".into(),
+        ));
     }
     if shared.is_elsewhere() {
         return Err(Error::input_help(
-            "backend auto looks at the machine that it is asked on, and the cells run on another",
-            "name the backend: backend = \"cuda\" or backend = \"cpu\"",
+            "backend auto checks the local machine, but the cells run on another",
+            "set the backend: backend = \"cuda\" or backend = \"cpu\"",
         ));
     }
     let mut said = Vec::new();
@@ -130,8 +133,8 @@ pub(super) fn fill(
     if from_profile && !backend.name().is_simulated() {
         if hardware == HOST {
             return Err(Error::input_help(
-                format!("link '{link}' is emulated from a hardware profile, and none is named"),
-                "name one as hardware, for example h100_sxm (`ladderscope hardware` lists them)",
+                format!("link '{link}' is emulated from a hardware profile, but none is set"),
+                "set hardware, for example h100_sxm (`ladderscope hardware` lists profiles)",
             ));
         }
         shared.target(&hardware, "native", &BTreeMap::new())?;
@@ -229,7 +232,7 @@ mod tests {
         let none = Gpus { found: Err("no driver".into()), launched: Ok(None) };
         let (backend, why) = chosen(&of("tiny", 2), &none);
         assert_eq!(backend, Backend::Cpu);
-        assert!(why.starts_with("no GPU answers; tiny has"), "{why}");
+        assert!(why.starts_with("no GPU found; tiny has"), "{why}");
         let stack = Some("gpt-fast".to_owned());
         let asked = CellOptions { stack, ..of("tiny", 1) };
         assert_eq!(chosen(&asked, &made_up(8, H200)).0, Backend::Sim);

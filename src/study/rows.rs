@@ -45,7 +45,7 @@ impl<'a> Sheet<'a> {
                 return Err(Error::input_help(message, format!("{guess}{}", wanted())));
             }
             if columns[..at].contains(name) {
-                return Err(Error::input(format!("{file}:{head}: column '{name}' stands there twice")));
+                return Err(Error::input(format!("{file}:{head}: column '{name}' appears twice")));
             }
         }
         if let Some(missing) = required.iter().find(|name| !columns.contains(name)) {

@@ -5,6 +5,7 @@
 //! [`super::rewire`], which rebuilds steps from the trace's own times. Where the importer doubts times or names, no
 //! cause is claimed from them.
 
+mod gap;
 mod words;
 
 #[cfg(test)]
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use self::gap::LongestGap;
 use super::analysis::{CollectiveRow, IdleSplit, TimePart, TraceReport, arrivals, time_parts};
 use super::rewire::{Asked, Choice, Rewiring, Setting, Times};
 use plan::{Architecture, LayerSet};
@@ -168,6 +170,8 @@ pub struct Verdict {
     pub between_graphs_share: f64,
     /// True if the selected part replays CUDA graphs; checked only if the GPU waits for the host.
     pub has_graphs: bool,
+    /// Longest gap, if it is most of the idle time and much of the time.
+    pub longest_gap: Option<LongestGap>,
     /// Findings of the importer from which no cause is claimed, one sentence each; those that leave the verdict
     /// undecided first.
     pub doubts: Vec<String>,
@@ -234,6 +238,7 @@ pub fn verdict(
             false => 0.0,
         },
         has_graphs: host_share >= HOST && replays_graphs(&runs),
+        longest_gap: LongestGap::of(report).filter(|_| !undecided),
         doubts: import.map(sentences_of_doubts).unwrap_or_default(),
         undecided,
         time: time_parts(trace, report, selection),
@@ -279,17 +284,17 @@ pub fn verdict(
 }
 
 /// Data needed to separate transfer from waiting if ranks were not recorded.
-const MISSING: &str = "there are ranks that were not recorded, and one of these may be the slowest: waiting is at \
-                       least as long as the recorded ranks show; traces of all ranks tell transfer from waiting";
+const MISSING: &str = "some ranks were not recorded, and one of them may be the slowest, so the waiting shown is a \
+                       lower bound; record all ranks to separate transfer from waiting";
 
 /// Data needed if most collectives have no match on another rank.
-const UNMATCHED: &str = "most collectives have no match on another rank; traces of the same steps of all ranks tell \
-                         transfer from waiting";
+const UNMATCHED: &str = "most collectives have no match on another rank; record the same steps on all ranks to \
+                         separate transfer from waiting";
 
 fn needed(report: &TraceReport) -> String {
     match report.overlap.ranks.len() {
-        0 | 1 => "traces of all ranks (`overlap DIR`, a file a rank) tell transfer from waiting for slower ranks".into(),
-        _ => "the collectives of the ranks could not be matched; traces of the same steps of all ranks tell transfer from waiting"
+        0 | 1 => "open the traces of all ranks (`overlap DIR`, one file per rank) to separate transfer from waiting".into(),
+        _ => "collectives could not be matched across ranks; record the same steps on all ranks to separate transfer from waiting"
             .into(),
     }
 }
@@ -421,8 +426,8 @@ fn remedies(
             true if 2.0 * steps.between_graphs_share() >= steps.host_share() => {
                 "no gap between CUDA graphs"
             }
-            true => "no waiting for launches",
-            false => "no waiting for launches (a CUDA graph)",
+            true => "all kernels in CUDA graphs",
+            false => "CUDA graph",
         };
         choices.push((name, plain(Architecture::Standard)));
     }
@@ -435,11 +440,11 @@ fn remedies(
     choices.push(("no communication at all", plain(Architecture::UpperBound)));
     let mut remedies = Vec::new();
     let mut needs = None;
-    for (name, choice) in choices {
-        let answer = match rewiring.answer(&choice) {
+    for (name, choice) in &choices {
+        let answer = match rewiring.answer(choice) {
             Ok(answer) => answer,
             Err(error) if choice.collective.is_some() => {
-                needs = Some(format!("a fused all-reduce is not predicted: {error}"));
+                needs = Some(format!("fused all-reduce not predicted: {error}"));
                 continue;
             }
             Err(error) => return Err(error.to_string()),
@@ -450,8 +455,8 @@ fn remedies(
             .flatten();
         remedies.push(Remedy {
             name: match host || remedies.is_empty() {
-                true => name.into(),
-                false => format!("with that {name}"),
+                true => (*name).to_owned(),
+                false => format!("{} + {name}", choices[0].0),
             },
             speedup: told.speedup,
             speedup_95: told.speedup_95,

@@ -170,7 +170,7 @@ impl<'a> CellRuns<'a> {
         for run in self.runs.iter().filter(|run| run.status != Status::Ok) {
             let reason = run.reason.as_deref().unwrap_or("no reason recorded");
             add(format!(
-                "run {} (round {}) is left out: {}: {reason}",
+                "ignoring run {} (round {}): {}: {reason}",
                 run.run,
                 run.round,
                 run.status.as_str()
@@ -241,7 +241,7 @@ pub fn stalls(spec: &Spec, samples: &[&Sample]) -> Vec<String> {
             let (median, mean) = (median(&values)?, mean(&values)?);
             ((mean - median).abs() > 0.1 * median.abs()).then(|| {
                 format!(
-                    "stalls? {what}: median {median:.3} ms, mean {mean:.3} ms over {} values",
+                    "{what}: mean {mean:.3} ms is far above the median {median:.3} ms ({} values); some samples may have stalled",
                     values.len()
                 )
             })

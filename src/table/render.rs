@@ -25,6 +25,8 @@ pub enum Shown {
     Number(f64, usize),
     /// Number with its 95 % interval and its decimals in tables; CSV contains only the number.
     Interval(f64, Option<[f64; 2]>, usize),
+    /// Time in microseconds; tables choose the unit by size and add it to the column's title.
+    Time(f64),
 }
 
 impl Shown {
@@ -46,12 +48,16 @@ impl Shown {
         value.map_or(Self::None, |v| Self::Interval(v, ci, decimals))
     }
 
+    pub fn time(us: impl Into<Option<f64>>) -> Self {
+        us.into().filter(|us| !us.is_nan()).map_or(Self::None, Self::Time)
+    }
+
     fn in_full(&self) -> Cow<'_, str> {
         match self {
             Self::None => "".into(),
             Self::Text(text) => text.into(),
             Self::Whole(n) => n.to_string().into(),
-            Self::Number(n, _) | Self::Interval(n, ..) => n.to_string().into(),
+            Self::Number(n, _) | Self::Interval(n, ..) | Self::Time(n) => n.to_string().into(),
         }
     }
 
@@ -66,6 +72,7 @@ impl fmt::Display for Shown {
             Self::None => f.write_str("-"),
             Self::Text(text) => f.write_str(text),
             Self::Whole(n) => write!(f, "{n}"),
+            Self::Time(us) => write!(f, "{us:.1}"),
             Self::Number(n, decimals) | Self::Interval(n, None, decimals) => write!(f, "{n:.decimals$}"),
             Self::Interval(n, Some([low, high]), decimals) => {
                 write!(f, "{n:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
@@ -110,7 +117,7 @@ pub type Shows<'a, T> = (&'a str, &'a dyn Fn(&T) -> Shown);
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Shown>>,
-    /// Titles of the least important columns, most important first; narrow windows drop them first.
+    /// Titles or names of the least important columns, most important first; narrow windows drop them first.
     least: &'static [&'static str],
 }
 
@@ -125,6 +132,26 @@ struct Column {
     stays: bool,
     /// True if a narrow window may shorten its texts in the middle.
     may_be_cut: bool,
+}
+
+/// Unit of a table's times.
+#[derive(Clone, Copy, Debug)]
+struct TimeUnit {
+    /// Length in microseconds.
+    us: f64,
+    name: &'static str,
+    decimals: usize,
+}
+
+impl TimeUnit {
+    /// Unit for times up to `most` microseconds: at most four digits before the point.
+    fn of(most: f64) -> Self {
+        match most {
+            _ if most < 1e4 => Self { us: 1.0, name: "us", decimals: 1 },
+            _ if most < 1e7 => Self { us: 1e3, name: "ms", decimals: 2 },
+            _ => Self { us: 1e6, name: "s", decimals: 3 },
+        }
+    }
 }
 
 const PROVENANCE: &str = "provenance";
@@ -171,7 +198,7 @@ impl Table {
         Self { columns: columns.into_iter().map(column).collect(), ..Self::default() }
     }
 
-    /// Sets the titles of the least important columns, most important first; narrow windows drop them
+    /// Sets the titles or names of the least important columns, most important first; narrow windows drop them
     /// first.
     pub fn least(self, least: &'static [&'static str]) -> Self {
         Self { least, ..self }
@@ -222,9 +249,39 @@ impl Table {
             .collect()
     }
 
+    /// Replaces times by numbers in the unit of the largest one, and adds the unit to their titles. A column whose
+    /// times are all below 1 in that unit has its own.
+    fn in_units(&self) -> Self {
+        let times = |column: usize| {
+            self.rows.iter().filter_map(move |row| match row[column] {
+                Shown::Time(us) => Some(us.abs()),
+                _ => None,
+            })
+        };
+        let most: Vec<Option<f64>> =
+            (0..self.columns.len()).map(|column| times(column).reduce(f64::max)).collect();
+        let of_table = TimeUnit::of(most.iter().flatten().copied().fold(0.0, f64::max));
+        let mut table = self.clone();
+        for (at, most) in most.iter().enumerate().filter_map(|(at, most)| Some((at, (*most)?))) {
+            let is_small = most > 0.0 && most < of_table.us;
+            let unit = if is_small { TimeUnit::of(most) } else { of_table };
+            let title = &mut table.columns[at].title;
+            if !title.is_empty() {
+                *title = format!("{} {}", title.strip_suffix("_us").unwrap_or(title), unit.name);
+            }
+            for row in &mut table.rows {
+                if let Shown::Time(us) = row[at] {
+                    row[at] = Shown::Number(us / unit.us, unit.decimals);
+                }
+            }
+        }
+        table
+    }
+
     /// Formats an aligned table without empty columns.
     pub fn aligned(&self) -> String {
-        self.aligned_of(&self.shown(), &|_| usize::MAX)
+        let table = self.in_units();
+        table.aligned_of(&table.shown(), &|_| usize::MAX)
     }
 
     /// Formats an aligned table that fits `width` columns, if possible. If too wide, it first moves
@@ -232,6 +289,10 @@ impl Table {
     /// columns ([`Self::least`]), then columns from the right. The first column and those marked `!`
     /// always stay.
     pub fn fitted(&self, width: usize) -> Fitted {
+        self.in_units().fitted_of(width)
+    }
+
+    fn fitted_of(&self, width: usize) -> Fitted {
         let mut shown = self.shown();
         let natural = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].to_string().width());
@@ -249,7 +310,7 @@ impl Table {
             let word = |c: &usize| format!("{} {}", self.columns[*c].title, self.rows[0][*c]);
             let words: Vec<String> = alike.iter().map(word).collect();
             if !words.is_empty() {
-                common = format!("all {}: {}\n", self.rows.len(), words.join(", "));
+                common = format!("all {} rows: {}\n", self.rows.len(), words.join(", "));
             }
         }
         for column in shown.iter().copied().filter(|c| self.columns[*c].may_be_cut) {
@@ -257,7 +318,10 @@ impl Table {
             let own = widths[&column];
             widths.insert(column, own.saturating_sub(excess).max(LEAST_OF_CUT).min(own));
         }
-        let named = |title: &&str| shown.iter().copied().find(|c| self.columns[*c].title == **title);
+        let named = |name: &&str| {
+            let is_it = |c: &usize| self.columns[*c].title == **name || self.columns[*c].name == **name;
+            shown.iter().copied().find(is_it)
+        };
         let least: Vec<usize> = self.least.iter().rev().filter_map(named).collect();
         let others = shown.iter().copied().rev().filter(|column| !least.contains(column));
         let going: Vec<usize> = least.iter().copied().chain(others).collect();
@@ -343,6 +407,10 @@ impl Table {
     /// Formats an HTML table with caption and at most `most` rows; if rows are cut, the caption gives
     /// the command that shows all. Empty columns are dropped.
     pub fn html(&self, caption: &str, most: usize, whole: &str) -> String {
+        self.in_units().html_of(caption, most, whole)
+    }
+
+    fn html_of(&self, caption: &str, most: usize, whole: &str) -> String {
         let shown = self.shown();
         let class = |column: usize| {
             let text = self.rows.iter().any(|row| matches!(row[column], Shown::Text(_)));

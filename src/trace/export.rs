@@ -38,7 +38,7 @@ impl Format {
         formats.iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| *format).ok_or_else(
             || {
                 Error::input_help(
-                    format!("{}: no format follows from this name", path.display()),
+                    format!("{}: cannot infer the output format from this name", path.display()),
                     "end it in .json, .json.gz or .json.zst (Chrome JSON, for Perfetto and Holistic Trace \
                      Analysis), .parquet (Ladderscope's own) or .csv; for a Chrome JSON file a rank, name a directory, \
                      with a slash at its end",
@@ -64,7 +64,7 @@ impl Format {
 /// Error for an output file that already exists.
 pub fn exists(path: &Path) -> Error {
     Error::input_help(
-        format!("{}: there is such a file already", path.display()),
+        format!("{}: file exists", path.display()),
         "choose another name, or replace it with --force",
     )
 }

@@ -63,7 +63,7 @@ fn whatever_ends_it_the_same_command_goes_on_to_the_same_digits() {
         let done = training.wait();
         if signal == Signal::INT {
             let done = done.exits(130);
-            assert!(done.stderr.contains("the same command goes on"), "{done:?}");
+            assert!(done.stderr.contains("rerun the same command to resume"), "{done:?}");
         }
         let there = folder(&place).unwrap().join("training.json");
         let stored: Value = serde_json::from_slice(&std::fs::read(there).unwrap()).unwrap();
@@ -85,9 +85,9 @@ fn architectures_from_scratch_are_compared_drawn_and_read_by_other_verbs() {
     for part in [
         "measured on cpu: 8 steps",
         "a miniature",
-        "ladder less standard:",
+        "ladder - standard:",
         "over 2 seeds",
-        "loss (nats a token)",
+        "loss (nats/token)",
         "f parallel seed 1",
     ] {
         assert!(done.stdout.contains(part), "{part}: {}", done.stdout);
@@ -103,7 +103,7 @@ fn architectures_from_scratch_are_compared_drawn_and_read_by_other_verbs() {
     let generated = run(&place, "generate --weights out/standard-seed0 --prompt the --output-tokens 3");
     assert!(!generated.exits(0).stdout.is_empty());
     let figure = run(&place, "figure training -o curves.svg").exits(0);
-    assert!(figure.stderr.contains("ladder less standard"), "{figure:?}");
+    assert!(figure.stderr.contains("ladder - standard"), "{figure:?}");
     let svg = std::fs::read_to_string(place.path().join("curves.svg")).unwrap();
     assert!(svg.contains("in miniature"));
     run(&place, &format!("{SCRATCH} --architecture standard --steps 4")).exits(0);
@@ -221,7 +221,7 @@ fn a_sweep_trains_and_its_losses_stand_beside_speed() {
     assert!(!again.stderr.contains("[4/4]"), "found: {}", again.stderr);
     for (adapt, wrong) in [
         ("steps = 0\n", "whole number from 1"),
-        ("batch = 2\n", "has no number of steps"),
+        ("batch = 2\n", "needs steps"),
         ("steps = 2\nstep = 3\n", "'step'"),
         ("steps = 2\nlr = -1.0\n", "above 0"),
         ("steps = 2\nlayers = \"some\"\n", "'some'"),

@@ -103,7 +103,7 @@ fn rows_of_a_batch_are_addressed_like_runs() {
     let people =
         place.run(&["pareto", "--at", "1,5", "--area", "--overlay", "mine.csv"]).exits(0).stdout;
     for part in
-        ["at most the limit (simulated)", "Area gained over standard", "From elsewhere, on no frontier"]
+        ["at most the limit (simulated)", "Frontier area gained over standard", "External points"]
     {
         assert!(people.contains(part), "{part}: {people}");
     }

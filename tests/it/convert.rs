@@ -121,9 +121,11 @@ fn nothing_is_replaced_unless_asked_and_nothing_is_started_that_must_fail() {
     assert_eq!(read(&place.path().join("there.json")), b"precious");
     convert(&place, &["t.parquet", "there.json", "--force"]).exits(0);
     assert!(read(&place.path().join("there.json")).starts_with(b"{"));
-    for (out, said) in
-        [("t.doc", ".parquet"), ("no/t.json", "no directory no"), ("there.json/", "not a directory")]
-    {
+    for (out, said) in [
+        ("t.doc", ".parquet"),
+        ("no/t.json", "no such directory: no"),
+        ("there.json/", "not a directory"),
+    ] {
         let refused = convert(&place, &["t.parquet", out]).exits(2);
         assert!(refused.stderr.contains(said), "{out}: {refused:?}");
     }

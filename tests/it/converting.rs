@@ -86,10 +86,10 @@ fn nothing_is_measured_twice_and_the_report_is_stored() {
     let evaluate = ["evaluate", "--weights", "model", "--text", "text.txt", "--context", "16"];
     place.run(&[&evaluate[..], &one].concat()).exits(0);
     let first = convert(&place, &["--format", "json"]).exits(0);
-    assert!(first.stderr.contains("(12 were stored)"), "standard and ladder:[1]: {first:?}");
+    assert!(first.stderr.contains("(12 already stored)"), "standard and ladder:[1]: {first:?}");
     let again = convert(&place, &["--format", "json"]).exits(0);
     assert_eq!(again.stdout, first.stdout);
-    assert!(again.stderr.contains("[30/30] windows (30 were stored)"), "{again:?}");
+    assert!(again.stderr.contains("[30/30] windows (30 already stored)"), "{again:?}");
     let stored: Vec<_> = std::fs::read_dir(place.path().join("runs/conversions")).unwrap().collect();
     assert_eq!(stored.len(), 1);
     let stored = std::fs::read(stored[0].as_ref().unwrap().path()).unwrap();
@@ -120,11 +120,11 @@ fn a_table_a_csv_file_and_a_figure() {
     let place = place();
     let table = convert(&place, &["--export", "curve.svg"]).exits(0).stdout;
     assert!(
-        table.contains("kl (measured)")
-            && table.contains("speed (simulated): model tp2 b1 p2p-off on h100_sxm,"),
+        table.contains("KL divergence from standard")
+            && table.contains("speed simulated for model tp2 b1 p2p-off on h100_sxm,"),
         "{table}"
     );
-    assert!(table.contains("upper-half") && table.contains("2 layers random ladder: kl "), "{table}");
+    assert!(table.contains("upper-half") && table.contains("2 layers random ladder: KL "), "{table}");
     let svg = std::fs::read_to_string(place.path().join("curve.svg")).unwrap();
     assert!(svg.contains("simulated (not a measurement)") && svg.contains("measured"), "its metadata");
     convert(&place, &["--export", "points.csv"]).exits(0);
@@ -215,7 +215,7 @@ fn wrong_input_is_told_before_anything_is_measured() {
     refused(&["--for", "h100_sxm,tp=3"], &["TP 3"]);
     refused(&["--for", "h100_sxm,tpp=3"], &["tpp", "did you mean 'tp'"]);
     refused(&["--write", "full", "--point", "1"], &["full", "not empty"]);
-    refused(&["--write", "no/out", "--point", "1"], &["no/out", "no directory"]);
+    refused(&["--write", "no/out", "--point", "1"], &["no/out", "no such directory"]);
     refused(&["--write", "out", "--layers", "0+4"], &["layer 4", "0 to 3"]);
     refused(&["--write", "out", "--budget", "0.1"], &["'0.1'", "kl<=0.05"]);
     refused(&["--write", "out"], &["--point"]);
@@ -225,9 +225,9 @@ fn wrong_input_is_told_before_anything_is_measured() {
     assert!(!place.path().join("runs").exists(), "nothing was started");
     // what cannot be known before
     let done = convert(&place, &["--write", "out", "--budget", "kl<=0"]).exits(2);
-    assert!(done.stderr.contains("the least there is: kl<="), "{done:?}");
+    assert!(done.stderr.contains("smallest possible: kl<="), "{done:?}");
     let done = convert(&place, &["--write", "out", "--point", "99"]).exits(2);
-    assert!(done.stderr.contains("there are 1 to"), "{done:?}");
+    assert!(done.stderr.contains("the table has points 1 to"), "{done:?}");
     assert!(!place.path().join("out").exists());
     place.run(&["convert", "--weights", "model", "--write", "out", "--layers", "2"]).exits(0);
     let again =

@@ -130,10 +130,10 @@ fn nothing_is_computed_twice_and_a_torn_file_heals() {
     // a longer text has the windows of its beginning
     let first = evaluate(&place, &[&both[..], &["--format", "json"]].concat()).exits(0);
     assert_eq!(stored(&place), 12);
-    assert!(first.stderr.contains("(6 were stored)"), "{first:?}");
+    assert!(first.stderr.contains("(6 already stored)"), "{first:?}");
     let again = evaluate(&place, &[&both[..], &["--format", "json"]].concat()).exits(0);
     assert_eq!((&again.stdout, stored(&place)), (&first.stdout, 12));
-    assert!(again.stderr.contains("[12/12] windows (12 were stored)"), "{again:?}");
+    assert!(again.stderr.contains("[12/12] windows (12 already stored)"), "{again:?}");
     // somebody was killed while writing, and something else damaged a line
     for file in std::fs::read_dir(place.path().join("runs/evaluations")).unwrap() {
         let path = file.unwrap().path();
@@ -142,7 +142,7 @@ fn nothing_is_computed_twice_and_a_torn_file_heals() {
     }
     let healed = evaluate(&place, &[&both[..], &["--format", "json"]].concat()).exits(0);
     assert_eq!(healed.stdout, first.stdout);
-    assert!(healed.stderr.contains("(8 were stored)"), "{healed:?}");
+    assert!(healed.stderr.contains("(8 already stored)"), "{healed:?}");
     // the store is no run, and another seed another model
     assert_eq!(place.run(&["runs", "--format", "json"]).exits(0).stdout.trim(), "[]");
     let other = json(&place, &[&both[..], &["--seed", "1"]].concat());
@@ -155,7 +155,7 @@ fn tables_and_csv_have_a_row_a_case() {
     let both = ["--text", "text.txt", "--architecture", "standard,ladder"];
     let table = evaluate(&place, &both).exits(0).stdout;
     assert!(
-        table.starts_with("measured on cpu: 6 windows of 16 tokens, 90 predicted; nll and kl in nats"),
+        table.starts_with("measured on cpu: 6 windows of 16 tokens, 90 predicted; NLL and KL"),
         "{table}"
     );
     assert!(table.lines().any(|line| line.contains("ladder") && line.contains(" [")), "{table}");
@@ -191,7 +191,7 @@ fn wrong_input_is_told_with_what_would_be_right() {
     for (beyond, named) in [("ladder:[0+99]", "layer 99"), ("sync-drop:4", "the last 4 layers")] {
         refused(
             &["--text", "text.txt", "--tp", "2", "--architecture", beyond],
-            &[beyond, named, "the model has 3 (0 to 2)"],
+            &[beyond, named, "the model has only 3 (0 to 2)"],
         );
         let options =
             ["--model", "model", "--backend", "cpu", "--architecture", beyond, "--prompt-tokens", "4"];
@@ -201,7 +201,7 @@ fn wrong_input_is_told_with_what_would_be_right() {
             let options = if verb[0] == "run" { &options[..] } else { &options[..6] };
             let done = place.run(&[verb, options].concat()).exits(2);
             let told = done.stdout.clone() + &done.stderr;
-            assert!(told.contains(named) && told.contains("has 3 (0 to 2)"), "{done:?}");
+            assert!(told.contains(named) && told.contains("has only 3 (0 to 2)"), "{done:?}");
         }
         place.write(
             "beyond.toml",
@@ -216,7 +216,7 @@ fn wrong_input_is_told_with_what_would_be_right() {
         &["--text", "text.txt", "--context", "101"],
         &["text.txt", "100 tokens", "101", "at most 100"],
     );
-    refused(&["--text", "text.txt", "--tokens", "9"], &["--tokens takes 9", "at most 9"]);
+    refused(&["--text", "text.txt", "--tokens", "9"], &["limited to 9 by --tokens", "at most 9"]);
     refused(&["--text", "text.txt", "--context", "1"], &["--context", "1"]);
     refused(&["--text", "text.txt", "--backend", "sim"], &["simulator", "cpu"]);
     refused(&["--text", "text.txt", "--dtype", "f16"], &["f16", "bf16"]);
@@ -268,11 +268,11 @@ fn an_interrupted_evaluation_exits_130_and_goes_on_where_it_stopped() {
     });
     evaluation.signal(Signal::INT);
     let done = evaluation.wait().exits(130);
-    assert!(done.stdout.is_empty() && done.stderr.contains("what was done is stored"), "{done:?}");
+    assert!(done.stdout.is_empty() && done.stderr.contains("finished work is stored"), "{done:?}");
     let kept = stored(&place);
     assert!((4..2000).contains(&kept), "{kept}");
     let whole = place.run(&arguments).exits(0);
-    assert!(whole.stderr.contains(&format!("({kept} were stored)")), "{kept}: {whole:?}");
+    assert!(whole.stderr.contains(&format!("({kept} already stored)")), "{kept}: {whole:?}");
     assert_eq!(stored(&place), 2000, "every window once");
     assert_eq!(whole.json()["windows"], 1000);
 }
@@ -447,7 +447,7 @@ fn an_experiment_has_quality_beside_speed_and_every_table_knows_it() {
     assert!(figure.contains("KL") && figure.len() > 1000);
     // nothing is computed again, and nothing of it is in the records
     let again = place.run(&["sweep", "beside.toml"]).exits(0);
-    assert!(again.stderr.contains("[12/12] windows (12 were stored)"), "{again:?}");
+    assert!(again.stderr.contains("[12/12] windows (12 already stored)"), "{again:?}");
 }
 
 #[test]
@@ -500,12 +500,12 @@ fn what_an_experiment_says_of_its_evaluation_is_checked_before_anything_runs() {
     // weights that are random have no quality; the cells run
     place.write("beside.toml", BESIDE);
     let done = place.run(&["sweep", "beside.toml"]).exits(0);
-    assert!(done.stderr.contains("random weights have no quality"), "{done:?}");
+    assert!(done.stderr.contains("quality needs trained weights"), "{done:?}");
     // the model of the command line in place of the file's, and the experiment that comes with the program
     let done = place.run(&["sweep", "beside.toml", "--model", "llama-3.2-1b"]).exits(0);
-    assert!(done.stderr.contains("llama-3.2-1b: random weights have no quality"), "{done:?}");
+    assert!(done.stderr.contains("llama-3.2-1b: quality needs trained weights"), "{done:?}");
     let done = place.run(&["sweep", "quality"]).exits(0);
-    assert!(done.stderr.contains("name a checkpoint with --model DIR"), "{done:?}");
+    assert!(done.stderr.contains("pass a checkpoint with --model DIR"), "{done:?}");
 }
 
 /// Products that round rows to bf16 are for speed alone: quality is not measured with them.
@@ -533,7 +533,7 @@ fn products_that_round_are_refused() {
         crate::support::finish(command)
     };
     let refused = with("bf16").exits(2).stderr;
-    assert!(refused.contains("avx512_bf16, which rounds what is multiplied"), "{refused}");
+    assert!(refused.contains("avx512_bf16, which rounds inputs"), "{refused}");
     // weights in f32 are multiplied as they are
     with("f32").exits(0);
 }

@@ -262,7 +262,7 @@ fn a_changed_profile_stack_or_model_is_another_cell() {
     let sweep = || place.run(&["sweep", "e.toml"]).exits(0).stderr;
     sweep();
     let told = sweep();
-    assert!(told.contains("stored before"), "the file is as it was: {told}");
+    assert!(told.contains("already stored"), "the file is as it was: {told}");
     let faster = profile.replace("hbm_gb_s = 3350", "hbm_gb_s = 6700");
     assert_ne!(faster, profile, "{profile}");
     place.write("mine.toml", &faster);
@@ -285,5 +285,5 @@ fn a_changed_profile_stack_or_model_is_another_cell() {
     assert!(refused.stderr.contains("was changed since"), "{refused:?}");
     // of both cells, which are others now, one was run
     let told = sweep();
-    assert!(!told.contains("stored before"), "{told}");
+    assert!(!told.contains("already stored"), "{told}");
 }

@@ -230,7 +230,7 @@ fn an_interrupted_sweep_cancels_its_jobs_and_goes_on_later(slurm: &dyn Slurm) {
     some_run(&place);
     started.signal(Signal::INT);
     let done = started.wait().exits(130);
-    assert!(done.stderr.contains("to go on: ladderscope sweep s.toml"), "{}", done.stderr);
+    assert!(done.stderr.contains("to resume: ladderscope sweep s.toml"), "{}", done.stderr);
     assert!(done.stderr.contains("--slurm --time=5"), "{}", done.stderr);
     assert!(statuses(&done).contains(&"interrupted".to_owned()), "{done:?}");
     let under_way = runs(&place).iter().filter(|run| run["status"] == "running").count();
@@ -242,7 +242,11 @@ fn who_does_not_wait_follows_later(slurm: &dyn Slurm) {
     let place = Place::new();
     sweep(&place, 3_000);
     let done = finish(command(&place, slurm, &["--detach"])).exits(0);
-    assert!(done.stderr.contains("submitted; to follow: ladderscope sweep"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("submitted; to wait for the results: ladderscope sweep"),
+        "{}",
+        done.stderr
+    );
     let done = finish(command(&place, slurm, &["--format", "json"])).exits(0);
     assert!(done.stderr.contains("followed, not submitted again"), "{}", done.stderr);
     assert_eq!(statuses(&done), ["ok", "ok", "skipped", "skipped"].repeat(2));

@@ -92,7 +92,7 @@ fn tags_and_notes_are_kept_shown_and_searched() {
     assert_eq!(listed[0]["run"], row.as_str());
     assert_eq!(listed[0]["tags"], serde_json::json!(["good"]));
     assert_eq!(listed[0]["note"], "checked by hand");
-    let table = place.run(&["runs", "--all"]).exits(0).stdout;
+    let table = place.run(&["runs", "--all", "--columns", "run,tags,note"]).exits(0).stdout;
     assert!(table.contains("checked by hand"), "{table}");
     let shown = place.run(&["show", &row, "--format", "json"]).exits(0).json();
     assert_eq!(shown["note"], "checked by hand");
@@ -110,7 +110,7 @@ fn what_is_deleted_is_in_no_verb_until_it_is_restored() {
     let place = Place::new();
     let batch = simulated(&place);
     let done = place.run(&["runs", "delete", "--filter", "arch:ladder"]).exits(0);
-    assert!(done.stderr.contains("deleted 2 runs"), "{done:?}");
+    assert!(done.stderr.contains("moved 2 runs to the trash"), "{done:?}");
     assert_eq!(ids(&place, &[]).len(), 4);
     let trash = place.run(&["runs", "trash", "--format", "json"]).exits(0).json();
     assert_eq!(trash["rows"], serde_json::json!([[batch, 2]]));
@@ -306,7 +306,7 @@ fn what_a_newer_version_stored_is_named_with_its_version_and_left_as_it_is() {
     // what it does not know is refused with the format
     let strange = newer.replace("\"emulated-link\"", "\"entangled\"");
     fs::write(&record, &strange).unwrap();
-    let listed = place.run(&["runs", "--all"]);
+    let listed = place.run(&["runs", "--all", "--columns", "run,tags,note"]);
     let refused = listed.stderr.contains("record.json: record format 7 is newer than this build's 1");
     assert!(refused && listed.stdout.contains(":1"), "the others are there: {listed:?}");
     assert_eq!(fs::read_to_string(&record).unwrap(), strange);

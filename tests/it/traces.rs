@@ -70,11 +70,11 @@ fn the_overlap_report_fits_a_terminal_and_has_its_sections() {
     let text = String::from_utf8(overlap(&trace, &[]).stdout).unwrap();
     for section in [
         "Overlap by rank",
-        "Idle, averaged over ranks",
+        "Idle per rank (mean)",
         "Exposed communication",
         "Steps: ",
         "Critical path of a step",
-        "Last to arrive",
+        "Stragglers: ranks that arrived last",
         "By module and kind",
     ] {
         assert!(text.contains(section), "'{section}' is missing in\n{text}");
@@ -110,7 +110,7 @@ fn every_table_of_overlap_is_csv_with_a_row_for_each() {
         assert!(longest[0].get(key).is_some(), "{key}: {}", longest[0]);
     }
     let told = String::from_utf8(overlap(&trace, &["--by", "exposed"]).stdout).unwrap();
-    assert!(told.contains("and what computed next") && told.contains("all_reduce"), "{told}");
+    assert!(told.contains("and the kernel that each delayed") && told.contains("all_reduce"), "{told}");
     let none = overlap(&trace, &["--by", "range"]);
     assert_eq!(none.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&none.stderr).contains("no NVTX ranges"));
@@ -187,7 +187,7 @@ fn what_cannot_be_rewired_exits_with_2_and_says_why() {
     let of = |name: &str| dir.join(name).display().to_string();
     let (standard, ladder) = (of("cpu-standard-tp2-600us.parquet"), of("cpu-ladder-tp2-600us.parquet"));
     for (arguments, part) in [
-        (vec![ladder.as_str()], "rewiring begins with standard"),
+        (vec![ladder.as_str()], "rewire needs a run of standard"),
         (vec![standard.as_str(), "--layers", "80"], "the run has 12"),
         (vec![standard.as_str(), "--architecture", "sync-drop:99"], "the last 99 layers"),
         (vec![standard.as_str(), "--architecture", "laddr"], "ladder"),

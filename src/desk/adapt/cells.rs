@@ -68,7 +68,7 @@ fn asked(wanted: &Adapt, model: &str, tp: u32, architectures: Vec<Architecture>)
                 model.shape.parameters() as f64 / 1e6,
                 MOST as f64 / 1e6
             ),
-            "name a small shape such as mini, or a checkpoint",
+            "pass a small shape such as mini, or a checkpoint",
         ));
     }
     Ok(Asked {
@@ -111,7 +111,7 @@ fn one(asked: &Asked, store: &Store, cancel: &Cancel, emit: &mut dyn FnMut(Sweep
         let training = one.training;
         let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.4}"));
         emit(SweepEvent::Note(format!(
-            "training of {} ({} steps): loss {}, NLL of held-out text {} nats a token (measured on cpu{})",
+            "training of {} ({} steps): loss {}, NLL of held-out text {} nats/token (measured on cpu{})",
             training.spec.label(),
             training.spec.steps,
             number(training.loss),

@@ -26,7 +26,7 @@ impl Data {
                     "{name}: the text has {all} tokens, {held_out} of them held out: fewer than a window of {context} \
                      and the token after it are left to train on"
                 ),
-                format!("give a text of at least {} tokens, or a smaller --context", held_out + least),
+                format!("use a text of at least {} tokens, or a smaller --context", held_out + least),
             ));
         }
         let held_out = tokens.split_off(all - held_out);

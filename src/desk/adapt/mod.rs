@@ -156,7 +156,7 @@ fn check(asked: &Asked) -> Result<()> {
         if architecture.is_limit() {
             return Err(Error::input_help(
                 format!(
-                    "{architecture} cannot be trained: without all-reduces its numbers are wrong on purpose"
+                    "{architecture} cannot be trained: it has no all-reduces, so its output is wrong by design"
                 ),
                 "train an architecture that computes a model: standard, ladder, parallel, desync:2, ...",
             ));
@@ -167,8 +167,8 @@ fn check(asked: &Asked) -> Result<()> {
     }
     if asked.from_scratch && asked.distil.is_some() {
         return Err(Error::input_help(
-            "nothing is to be learned from a model of random weights",
-            "leave out --distil, or name a checkpoint with --weights",
+            "--distil needs trained weights, but these are random",
+            "omit --distil, or pass a checkpoint with --weights",
         ));
     }
     let numbers = [("lr", asked.lr), ("clip", asked.clip)];
@@ -197,8 +197,8 @@ fn layers(asked: &Asked) -> Result<Option<Vec<u32>>> {
             let all: Vec<u32> = (0..count).filter(is_converted).collect();
             if all.is_empty() {
                 return Err(Error::input_help(
-                    "standard converts no layer, so that none is to be trained",
-                    "say which: --layers K for the last K, --layers all, or name an architecture that converts some",
+                    "standard converts no layer, so there is no layer to train",
+                    "choose layers with --layers K (the last K) or --layers all, or an architecture that converts some",
                 ));
             }
             Ok(Some(all))
@@ -279,7 +279,7 @@ fn outputs(asked: &Asked, specs: &[TrainingSpec], store: &Store) -> Result<Vec<P
                     output.display(),
                     other.training.id
                 ),
-                "give what that one was given to go on with it, or name another --output",
+                "use the same options to resume it, or choose another --output",
             ));
         }
         if written_by(output).as_deref() != Some(&id(spec)) {

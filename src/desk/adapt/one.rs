@@ -117,7 +117,7 @@ impl One<'_> {
         }
         Err(Error::input_help(
             format!("training {} is another one: {}", stored.id, differ.join("; ")),
-            "give what it began with, or begin anew with --restart",
+            "use the same options to resume it, or start over with --restart",
         ))
     }
 

@@ -173,7 +173,7 @@ fn what_cannot_be_trained_is_refused_before_anything_is_stored() {
     assert!(architecture("ladder:9").contains("the last 9 layers"));
     assert!(told(&|asked| asked.tp = 3).contains("TP 3"));
     assert!(told(&|asked| asked.context = 512).contains("of them held out"));
-    assert!(told(&|asked| asked.distil = Some(1.0)).contains("random weights"));
+    assert!(told(&|asked| asked.distil = Some(1.0)).contains("needs trained weights"));
     assert!(told(&|asked| asked.layers = Layers::These(LayerSet::Only(vec![4]))).contains("layer 4"));
     let standard = |asked: &mut Asked| {
         asked.architectures = vec![Architecture::Standard];

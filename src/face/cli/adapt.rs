@@ -51,16 +51,16 @@ pub struct Args {
     /// [0+2+5] [default: converted; from scratch all]
     #[arg(long, value_name = "all|converted|LAYERS", value_parser = layers)]
     pub layers: Option<Layers>,
-    /// Distil from the unconverted model too: weight of its KL divergence in the loss
+    /// Also distil from the unconverted model: weight of the KL divergence in the loss [without a value: 1]
     #[arg(long, value_name = "WEIGHT", num_args = 0..=1, default_missing_value = "1", value_parser = positive)]
     pub distil: Option<f64>,
     /// Peak learning rate, reached after the warm-up and then decayed to a tenth [default: 1e-4; from scratch 1e-3]
     #[arg(long, value_name = "RATE", value_parser = positive)]
     pub lr: Option<f64>,
-    /// Warm-up steps of the learning rate [default: a twentieth of all steps]
+    /// Warm-up steps of the learning rate [default: 5 % of all steps]
     #[arg(long, value_name = "STEPS")]
     pub warmup: Option<u32>,
-    /// Weight decay of matrices, multiplied by the learning rate
+    /// Weight decay of the matrices (AdamW: scaled by the learning rate)
     #[arg(long, value_name = "DECAY", default_value_t = 0.1)]
     pub weight_decay: f64,
     /// Maximum gradient norm; larger gradients are scaled down to it
@@ -75,19 +75,19 @@ pub struct Args {
     /// Tensor-parallel size (ranks) of each replica
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub tp: u32,
-    /// Data-parallel replicas that share the windows of a step; changes the order of sums and so their last digits
+    /// Number of data-parallel replicas; changes the summation order, so results differ in the last digits
     /// [default: cores over TP]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub replicas: Option<u32>,
     /// Seeds of the window order and of random weights, one training each: 0,1,2
     #[arg(long, value_delimiter = ',', default_value = "0")]
     pub seed: Vec<u64>,
-    /// Steps between checkpoints [default: about one minute's worth]
+    /// Steps between checkpoints [default: about one per minute]
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
     pub checkpoint_every: Option<u32>,
     /// Output HF directory; parent directory for several trainings [default: next to the checkpoints, in
     /// RUNS_DIR/trainings/ID]
-    #[arg(long, value_name = "OUT")]
+    #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Start over: discard the stored checkpoints of this training
     #[arg(long)]
@@ -101,7 +101,7 @@ fn layers(text: &str) -> Result<Layers> {
         "all" => Ok(Layers::All),
         "converted" => Ok(Layers::Converted),
         _ => match super::convert::layers(text)? {
-            LayerSet::Last(0) => Err(Error::input("no layer is to be trained")),
+            LayerSet::Last(0) => Err(Error::input("--layers 0: train at least one layer")),
             set => Ok(Layers::These(set)),
         },
     }
@@ -109,7 +109,7 @@ fn layers(text: &str) -> Result<Layers> {
 
 fn number(text: &str, is_right: impl Fn(f64) -> bool, what: &str) -> Result<f64> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && is_right(*number));
-    number.ok_or_else(|| Error::input(format!("'{text}' is no {what}")))
+    number.ok_or_else(|| Error::input(format!("'{text}' is not a {what}")))
 }
 
 fn positive(text: &str) -> Result<f64> {
@@ -129,7 +129,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     shown.finish();
     let found = match found {
         Err(Error::Interrupted) => {
-            report::line("the same command goes on after the last checkpoint");
+            report::line("rerun the same command to resume from the last checkpoint");
             return Err(Error::Interrupted);
         }
         found => found?,
@@ -151,7 +151,7 @@ fn asked(args: &Args) -> Result<Asked> {
             Model { has_weights: false, dir: model.dir.filter(|_| !model.has_weights), ..model }
         }
         (_, Some(dir)) => super::on_text::model_of(dir, args.seed[0])?,
-        _ => return Err(Error::input("name a model: --weights DIR or --from-scratch SHAPE")),
+        _ => return Err(Error::input("no model: pass --weights DIR or --from-scratch SHAPE")),
     };
     let architectures = match (&args.architecture[..], &model.ladder_layers) {
         ([], _) if from_scratch => {
@@ -161,7 +161,7 @@ fn asked(args: &Args) -> Result<Asked> {
         ([], None) => {
             return Err(Error::input_help(
                 format!("{} is wired as standard", model.name),
-                "say to what it is converted: --architecture ladder:8, or standard to train it as it is",
+                "choose the target, for example --architecture ladder:8 (or standard to keep the wiring)",
             ));
         }
         (named, _) => named.to_vec(),
@@ -169,7 +169,7 @@ fn asked(args: &Args) -> Result<Asked> {
     let ids = || args.tokens_file.clone().map(Text::Ids);
     let text = args.text.clone().map(Text::Words).or_else(ids);
     Ok(Asked {
-        text: text.ok_or_else(|| Error::input("no text: give --text FILE or --tokens-file FILE"))?,
+        text: text.ok_or_else(|| Error::input("no text: pass --text FILE or --tokens-file FILE"))?,
         model,
         from_scratch,
         limit: args.tokens.map(|limit| limit as usize),
@@ -219,18 +219,18 @@ fn print(found: &[Curve], format: Format) -> Result<()> {
     let miniature = if training.miniature { ", a miniature" } else { "" };
     let kl = match spec.from_scratch {
         true => "",
-        false => ", kl of held-out text from the model that it began with",
+        false => "; KL of the held-out text from the starting model",
     };
-    output::emit(&format!(
-        "measured on cpu: {} steps of {} windows of {} tokens, {:.1} of {:.1} M parameters trained{miniature}; nats a \
-         token{kl}\n{}",
+    let heading = format!(
+        "measured on cpu: {} steps of {} windows of {} tokens, {:.1} of {:.1} M parameters trained{miniature}; NLL in \
+         nats/token{kl}",
         spec.steps,
         spec.batch,
         spec.context,
         training.trained_parameters as f64 / 1e6,
-        training.parameters as f64 / 1e6,
-        output::aligned(&table)
-    ))?;
+        training.parameters as f64 / 1e6
+    );
+    output::emit(&(output::wrapped("", &heading, 2) + &output::aligned(&table)))?;
     for one in compared {
         output::emit(&format!("{}\n", one.told()))?;
     }
@@ -243,15 +243,15 @@ fn table(found: &[Curve]) -> Table {
         "seed",
         "id",
         "loss",
-        "nll_before|nll before",
-        "!nll_after|nll after",
-        "kl_before|kl before",
-        "kl_after|kl after",
+        "nll_before|NLL before",
+        "!nll_after|NLL after",
+        "kl_before|KL before",
+        "kl_after|KL after",
         "agreement",
-        "tokens_per_s|tokens/s",
-        "gemm_share|of GEMM",
+        "tokens_per_s|tok/s",
+        "gemm_share|GEMM peak",
     ])
-    .least(&["agreement", "id", "of GEMM"]);
+    .least(&["agreement", "id", "GEMM peak"]);
     let of = |quality: Option<Quality>, value: fn(&Quality) -> (f64, Option<[f64; 2]>), decimals| {
         match quality {
             Some(quality) => {
@@ -311,7 +311,7 @@ fn drawn(found: &[Curve], width: usize, height: usize) -> String {
             };
         }
     }
-    let mut text = String::from("loss (nats a token)\n");
+    let mut text = String::from("loss (nats/token)\n");
     for (row, line) in cells.iter().enumerate() {
         let label = match row {
             row if row % 5 == 0 || row == height - 1 => {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 
-use super::{HEADINGS, Verb, complete, output, report};
+use super::{HEADINGS, Verb, complete, help, output, report};
 use base::error::{Error, Result};
 use base::terminal::is_coloured;
 use run::cuda;
@@ -48,6 +48,12 @@ macro_rules! verbs {
         /// Headings of the help, each with its verbs.
         const HEADINGS: &[(&str, &[&str])] = &[$(($heading, &[$(stringify!($name)),*])),*];
 
+        /// Whether each verb uses the runs directory, by its lower-case name.
+        fn uses_runs_dir(verb: &str) -> bool {
+            let verbs = [$($((stringify!($name), stringify!($dir) != "_")),*),*];
+            verbs.iter().any(|(name, uses)| *uses && name.eq_ignore_ascii_case(verb))
+        }
+
         /// Verb of the command line.
         #[derive(Debug, clap::Subcommand)]
         enum Verb {
@@ -78,9 +84,13 @@ pub(super) use verbs;
 
 /// The command with all verbs and options; its help groups the verbs under headings.
 pub(super) fn command() -> clap::Command {
-    let command = Cli::command();
+    command_in(ColorChoice::Auto)
+}
+
+fn command_in(colour: ColorChoice) -> clap::Command {
+    let command = Cli::command().color(colour);
     let template = help_template(&command);
-    command.help_template(template)
+    help::completed(command.help_template(template))
 }
 
 /// Help template with the verbs by heading, since clap has no headings for subcommands.
@@ -130,7 +140,7 @@ fn parse_and_dispatch() -> ExitCode {
     report::heed_format(&words);
     let terminal = std::io::stdout().is_terminal() || report::stderr_is_terminal();
     let colour = if is_coloured(terminal) { ColorChoice::Auto } else { ColorChoice::Never };
-    let matches = command().color(colour).try_get_matches();
+    let matches = command_in(colour).try_get_matches();
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(report::usage(&error)),
@@ -191,7 +201,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
     if dir.exists() && !dir.is_dir() {
         return Err(Error::input_help(
             format!("--dir {}: not a directory", dir.display()),
-            "name the directory that holds runs, or one to be made",
+            "pass an existing runs directory or a new path",
         ));
     }
     match cli.verb {

@@ -21,42 +21,39 @@ use table::{P2p, Provenance};
 /// Arguments of `ladderscope calibrate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Measured runs: a CSV file with the columns model, architecture, tp, batch, p2p, prompt_tokens,
-    /// output_tokens, tokens_per_s and optionally decode_s, prefill_s, collective, dtype [default: stored runs that
-    /// were executed, not simulated]
-    #[arg(long, value_name = "FILE.csv")]
-    pub data: Option<PathBuf>,
-    /// Add measured all-reduce latencies to the profile instead of fitting: output of `all_reduce_perf` from
-    /// nccl-tests (text, or JSON from -J), NCCL Inspector JSON lines (files of all ranks, or their directory), or a
-    /// trace of all ranks (stored run, file or directory); one for each number of GPUs
+    /// Measurements, one per number of GPUs, separated by commas: output of `all_reduce_perf` from nccl-tests (text,
+    /// or JSON from -J), NCCL Inspector JSON lines (directory or files of all ranks), or a trace of all ranks
     #[arg(long, value_name = "FILE,...", value_delimiter = ',', conflicts_with_all = ["data", "filter", "fit", "stack", "no_cross_validation"])]
     pub collectives: Vec<PathBuf>,
     /// P2P setting of the measured all-reduces (off: NCCL_P2P_DISABLE=1)
     #[arg(long, value_name = "on|off", default_value = "on", requires = "collectives")]
     pub p2p: P2p,
-    /// All-reduce message size in bytes for a trace that does not record it: batch x hidden size x bytes per
-    /// element; for a trace that does, the only message size to use
+    /// Message size in bytes (batch x hidden size x bytes per element), for traces that do not record it; in traces
+    /// that do, use only this size
     #[arg(long, value_name = "BYTES", requires = "collectives", value_parser = clap::value_parser!(u64).range(1..))]
     pub message_bytes: Option<u64>,
-    /// Use the latencies of the only measured TP at other TPs too; without it, cells at other TPs are skipped
+    /// Use the latencies of a single measured TP for other TPs too; without it, cells at other TPs are skipped
     #[arg(long, requires = "collectives")]
     pub extrapolate: bool,
     #[command(flatten)]
     pub opening: OpenArgs,
+    /// Measured runs as CSV with the columns model, architecture, tp, batch, p2p, prompt_tokens, output_tokens,
+    /// tokens_per_s and optionally decode_s, prefill_s, collective, dtype [default: stored runs, except simulated ones]
+    #[arg(long, value_name = "FILE.csv")]
+    pub data: Option<PathBuf>,
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Hardware profile of the measured runs: a built-in name or a TOML file; --collectives infers it from the
-    /// GPU's name
+    /// Hardware profile of the machine: a built-in name or a TOML file [default with --collectives: the GPU's]
     #[arg(long, value_name = "NAME|FILE", required_unless_present = "collectives")]
     pub hardware: Option<String>,
     /// Software stack to fit: a built-in name or a TOML file
     #[arg(long, value_name = "NAME|FILE", default_value = "gpt-fast")]
     pub stack: String,
-    /// Constants to fit, separated by commas; hbm_efficiency, matvec_scale, step_us, attention.prefill_efficiency
-    /// and collective.transfer_scale are fitted only if named [default: all others that the data constrain]
+    /// Constants to fit [default: all that the data constrain, except hbm_efficiency, matvec_scale, step_us,
+    /// attention.prefill_efficiency and collective.transfer_scale]
     #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
     pub fit: Option<Vec<String>>,
-    /// Write the fitted stack and profile to this directory, as TOML files
+    /// Directory for the resulting TOML files (profile, and stack if fitted)
     #[arg(short, long, alias = "write", value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Skip cross-validation
@@ -72,7 +69,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let OpenOptions { rules, recording, .. } = args.opening.options(None);
     if args.collectives.is_empty() && (rules.is_some() || recording.is_some()) {
-        return Err(Error::input("--rules and --recording open traces: they need --collectives"));
+        return Err(Error::input("--rules and --recording are for traces, so they need --collectives"));
     }
     if !args.collectives.is_empty() {
         return super::calibrate_collectives::run(args, &dir);
@@ -85,8 +82,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     };
     if points.is_empty() {
         return Err(Error::input_help(
-            format!("{}: no stored run was executed, so there is nothing to fit", dir.display()),
-            "give measured runs with --data FILE.csv",
+            format!("{}: only simulated runs are stored, so there is nothing to fit", dir.display()),
+            "pass measured runs with --data FILE.csv",
         ));
     }
     let points: Vec<&Point> = points.iter().collect();
@@ -97,7 +94,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let held = if args.no_cross_validation {
         Vec::new()
     } else {
-        report::line("fitting again with one TP, and one batch size, left out at a time");
+        report::line("cross-validating: leaving out one TP or batch size at a time");
         calibrate::cross_validate(&points, &target, keys)?
     };
     let report = Report { fit: &fit, residuals: &residuals, held: &held };
@@ -166,18 +163,18 @@ impl Report<'_> {
                 ("constant", &|c: &Constant| c.parameter.key.into()),
                 ("value", &|c| digits(c.value).into()),
                 ("95 % interval", &|c| match c.interval {
-                    Some((low, high)) => format!("{} to {}", digits(low), digits(high)).into(),
+                    Some((low, high)) => format!("[{}, {}]", digits(low), digits(high)).into(),
                     None => "not determined".into(),
                 }),
                 ("unit", &|c| c.parameter.unit.into()),
                 ("bounds", &|Constant { parameter: p, .. }| {
-                    format!("{} to {}", p.bounds.0, p.bounds.1).into()
+                    format!("[{}, {}]", p.bounds.0, p.bounds.1).into()
                 }),
                 ("meaning", &|c| c.parameter.meaning.into()),
             ],
         );
-        let all = calibrate::errors(self.residuals).map(|errors| ("fit to all".to_owned(), errors));
-        let held = self.held.iter().map(|held| (format!("not seen: {}", held.held_out), held.errors));
+        let all = calibrate::errors(self.residuals).map(|errors| ("all runs".to_owned(), errors));
+        let held = self.held.iter().map(|held| (format!("held out: {}", held.held_out), held.errors));
         let errors: Vec<(String, Errors)> = all.into_iter().chain(held).collect();
         let errors = Table::of(
             &errors,
@@ -185,13 +182,22 @@ impl Report<'_> {
                 ("mean absolute error, %", &|(name, _): &(String, Errors)| Shown::text(name)),
                 ("runs", &|(_, e)| e.points.into()),
                 ("tokens/s", &|(_, e)| Shown::Number(e.tokens_per_s_pct, 2)),
-                ("speed-up", &|(_, e)| Shown::number(e.speedup_pct, 2)),
+                ("speedup", &|(_, e)| Shown::number(e.speedup_pct, 2)),
                 ("decode", &|(_, e)| Shown::number(e.decode_pct, 2)),
                 ("prefill", &|(_, e)| Shown::number(e.prefill_pct, 2)),
             ],
         );
+        let headline = match calibrate::errors(self.residuals) {
+            Some(errors) => format!(
+                "Fitted {} to {}: mean error of tokens/s {:.1} %.\n",
+                counted(self.fit.constants.len(), "constant"),
+                counted(errors.points, "run"),
+                errors.tokens_per_s_pct
+            ),
+            None => String::new(),
+        };
         format!(
-            "Constants\n{}\nPredicted against measured (percent)\n{}\nErrors\n{}",
+            "{headline}\nConstants\n{}\nPredicted against measured (error = predicted / measured - 1)\n{}\nErrors\n{}",
             output::aligned(&constants),
             output::aligned(&self.residual_rows()),
             output::aligned(&errors)
@@ -203,12 +209,14 @@ impl Report<'_> {
             self.residuals,
             &[
                 ("cell", &|r: &Residual| Shown::text(&r.cell)),
-                ("measured_tokens_per_s", &|r| Shown::Number(r.measured_tokens_per_s, 1)),
-                ("predicted_tokens_per_s", &|r| Shown::Number(r.predicted_tokens_per_s, 1)),
-                ("error_pct", &|r| Shown::Number(r.error_pct, 1)),
-                ("decode_error_pct", &|r| Shown::number(r.decode_error_pct, 1)),
-                ("prefill_error_pct", &|r| Shown::number(r.prefill_error_pct, 1)),
-                ("speedup_error_pct", &|r| Shown::number(r.speedup_error_pct, 1)),
+                ("measured_tokens_per_s|measured tok/s", &|r| Shown::Number(r.measured_tokens_per_s, 1)),
+                ("predicted_tokens_per_s|predicted tok/s", &|r| {
+                    Shown::Number(r.predicted_tokens_per_s, 1)
+                }),
+                ("error_pct|error %", &|r| Shown::Number(r.error_pct, 1)),
+                ("decode_error_pct|decode %", &|r| Shown::number(r.decode_error_pct, 1)),
+                ("prefill_error_pct|prefill %", &|r| Shown::number(r.prefill_error_pct, 1)),
+                ("speedup_error_pct|speedup %", &|r| Shown::number(r.speedup_error_pct, 1)),
                 ("predicted_provenance|", &|_| Shown::text(Provenance::Simulated)),
             ],
         )

@@ -14,7 +14,7 @@ use crate::desk;
 use base::error::{Error, Result};
 use base::input::InputKind;
 use base::regular;
-use base::text::counted;
+use base::text::{counted, latency};
 use lab::store::Store;
 use machine::hardware::{BasisRows, LinkBasis, LinkPoint, LinkTable, Profile, profile_named};
 use study::calibrate::{AllReduces, all_reduces_of, inspector_files, read_inspector};
@@ -53,12 +53,12 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     if let Some([(a, test), (b, _)]) = all.array_windows().find(|[(_, a), (_, b)]| a.ranks == b.ranks) {
         return Err(Error::input_help(
             format!(
-                "{} and {} are both over {}",
+                "{} and {} were both measured on {}",
                 a.display(),
                 b.display(),
                 counted(test.ranks as usize, "GPU")
             ),
-            "give one file for each number of GPUs",
+            "pass one file per number of GPUs",
         ));
     }
     let hardware = hardware(args, &all)?;
@@ -80,19 +80,23 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         })?,
         Format::Csv => output::emit(&rows(&all, before).csv(Sourced::All(Provenance::Measured)))?,
         Format::Table => {
+            output::emit(&headline(&profile, args.p2p, &all, before))?;
             output::emit(&output::aligned(&rows(&all, before)))?;
             output::emit(&charges(&after, all.iter().map(|m| (args.p2p, m.test.ranks))))?;
             for basis in other_tps(&after, args.p2p) {
                 let remedy = match basis.rows {
-                    BasisRows::Missing(_) => ": its cells are skipped; measure it, or add --extrapolate",
+                    BasisRows::Missing(_) => {
+                        ": its cells are skipped; measure this TP, or add --extrapolate"
+                    }
                     _ => "",
                 };
-                output::emit(&format!("{basis}{remedy}\n"))?;
+                output::emit(&output::wrapped("", &format!("{basis}{remedy}"), 2))?;
             }
-            output::emit(&format!(
-                "Still of {}: {}.\n",
-                profile.name,
-                assumed(args, &after, &all).join("; ")
+            let kept = assumed(args, &after, &all).join("; ");
+            output::emit(&output::wrapped(
+                "",
+                &format!("Not measured, kept from {}: {kept}.", profile.name),
+                2,
             ))?;
         }
     }
@@ -105,7 +109,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         all.iter().filter(|m| m.test.in_graph == Some(false)).map(|m| m.test.ranks).collect();
     if !eager.is_empty() {
         report::note(&format!(
-            "TP {}: measured without CUDA graphs, so that small messages contain what a launch costs; decoding replays graphs (`all_reduce_perf -G 1`)",
+            "TP {}: measured without CUDA graphs, so small-message latencies include launch overhead. Decoding uses graphs: measure with `all_reduce_perf -G 1`",
             eager.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
         ));
     }
@@ -171,7 +175,7 @@ fn link(file: &Path, test: &AllReduces, before: &LinkTable) -> Result<LinkPoint>
     LinkPoint::of_points(test.points.clone()).ok_or_else(|| {
         Error::input_help(
             format!(
-                "{}: the largest messages are not slower, and tell nothing of the bandwidth",
+                "{}: the largest messages are not slower than small ones, so the bandwidth cannot be fitted",
                 file.display()
             ),
             "measure up to 512 MB: `all_reduce_perf -b 8 -e 512M -f 2`",
@@ -190,16 +194,16 @@ fn hardware(args: &Args, all: &[(&Path, AllReduces)]) -> Result<String> {
     }
     if let [one, other, ..] = gpus.as_slice() {
         return Err(Error::input_help(
-            format!("the files are of two GPUs: {one}, {other}"),
-            "give those of one, or name the profile with --hardware",
+            format!("the files were measured on different GPUs: {one}, {other}"),
+            "pass the files of one GPU, or name the profile with --hardware",
         ));
     }
     let gpu = gpus.first().copied();
     gpu.and_then(profile_named).map(str::to_owned).ok_or_else(|| {
         Error::input_help(
             match gpu {
-                Some(gpu) => format!("no built-in profile is of this GPU: {gpu}"),
-                None => "the files do not say on which GPU they were measured".to_owned(),
+                Some(gpu) => format!("no built-in profile for this GPU: {gpu}"),
+                None => "the files do not name the GPU".to_owned(),
             },
             format!("name the nearest one with --hardware: {}", Profile::names().join(", ")),
         )
@@ -223,7 +227,7 @@ fn warn_of_other_gpus(gpus: &[&str], hardware: &str) -> Result<()> {
         };
         if !is_own {
             report::warn(&format!(
-                "measured on {gpu}, and taken for links of {} (--hardware)",
+                "measured on {gpu}, but used for the links of {} (--hardware)",
                 profile.name
             ));
         }
@@ -234,13 +238,32 @@ fn warn_of_other_gpus(gpus: &[&str], hardware: &str) -> Result<()> {
 /// Message sizes for comparing measured latencies with the profile's: of a decode step and of a prefill.
 const SHOWN: [(&str, u64); 3] = [("16 KB", 16 << 10), ("256 KB", 256 << 10), ("16 MB", 16 << 20)];
 
+/// Measured latency of a small all-reduce relative to the profile's, by TP.
+fn headline(profile: &Profile, p2p: P2p, all: &[Measured<'_>], before: &LinkTable) -> String {
+    let (size, bytes) = SHOWN[0];
+    let of_tp = |measured: &Measured<'_>| {
+        let ranks = measured.test.ranks;
+        let us = alone(ranks, &measured.link).alone_us(ranks, bytes as f64);
+        let old = before.alone_us(ranks, bytes as f64);
+        format!("{} at TP {ranks} ({:.2}x the profile's {})", latency(us), us / old, latency(old))
+    };
+    let of_tps: Vec<String> = all.iter().map(of_tp).collect();
+    let line = format!(
+        "All-reduce of {size}, P2P {}, measured against profile {}: {}.",
+        p2p.as_str(),
+        profile.name,
+        of_tps.join("; ")
+    );
+    output::wrapped("", &line, 2)
+}
+
 fn rows(all: &[Measured<'_>], before: &LinkTable) -> Table {
     let mut columns = vec!["tp".to_owned(), "messages".into(), "alpha_us".into(), "gb_s|GB/s".into()];
     for (size, bytes) in SHOWN {
-        columns.push(format!("us_{bytes}|{size}, us"));
-        columns.push(format!("profile_us_{bytes}|profile"));
+        columns.push(format!("us_{bytes}|{size}"));
+        columns.push(format!("profile_us_{bytes}|{size} before"));
     }
-    let mut table = Table::new(columns);
+    let mut table = Table::new(columns).least(&["profile_us_262144", "us_262144", "messages"]);
     for Measured { test, link, .. } in all {
         let bytes = |at: Option<&(u64, f64)>| at.map_or(0, |(bytes, _)| *bytes);
         let messages = format!("{} to {} B", bytes(test.points.first()), bytes(test.points.last()));
@@ -248,8 +271,8 @@ fn rows(all: &[Measured<'_>], before: &LinkTable) -> Table {
         row.extend([Shown::Number(link.alpha_us, 2), Shown::Number(link.gb_s, 1)]);
         for (_, bytes) in SHOWN {
             let us = |table: &LinkTable| table.alone_us(test.ranks, bytes as f64);
-            row.push(Shown::Number(us(&alone(test.ranks, link)), 2));
-            row.push(Shown::Number(us(before), 2));
+            row.push(Shown::Time(us(&alone(test.ranks, link))));
+            row.push(Shown::Time(us(before)));
         }
         table.push(row);
     }
@@ -337,7 +360,7 @@ fn assumed(args: &Args, profile: &Profile, all: &[Measured<'_>]) -> Vec<String> 
         .collect();
     let mut told = Vec::new();
     for measured in all.iter().filter(|measured| measured.test.points.len() == 1) {
-        told.push(format!("the bandwidth at TP {}, where one size was measured", measured.test.ranks));
+        told.push(format!("bandwidth at TP {} (one message size measured)", measured.test.ranks));
     }
     if !others.is_empty() {
         told.push(format!("{} at TP {}", link(args.p2p), others.join(", ")));
@@ -345,10 +368,10 @@ fn assumed(args: &Args, profile: &Profile, all: &[Measured<'_>]) -> Vec<String> 
     told.push(link(if args.p2p == P2p::On { P2p::Off } else { P2p::On }));
     told.extend(
         [
-            "other collectives than NCCL's",
-            "links between nodes",
-            "memory and arithmetic of the GPU",
-            "what a collective takes from compute beside it (the stack)",
+            "latencies of collectives other than NCCL",
+            "inter-node links",
+            "GPU memory bandwidth and peak FLOP/s",
+            "slowdown of compute during a collective (from the stack)",
         ]
         .map(str::to_owned),
     );

@@ -1,7 +1,7 @@
 //! `ladderscope compare --by AXIS`: matched pairs of cells with ratios and intervals, or with `--heatmap` maps over
 //! TP and batch. `compare --baseline NAME --gate GATE`: judges runs against a stored baseline.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::filter::FilterArgs;
@@ -13,6 +13,7 @@ use crate::desk::{self, Selection, Stores};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
+use plan::Architecture;
 use study::analysis::{
     Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue, TOO_CLOSE,
     Verdict, beaten_limit, differences_table, pairs_table, slices,
@@ -26,12 +27,12 @@ pub struct Args {
     /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all runs in --dir]
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
-    /// Option that differs within a pair: any option of `run` (architecture, p2p, tp, batch, collective,
-    /// micro_batches, ...), an environment variable (NCCL_ALGO) or a profile value (link.alpha_us)
+    /// Option that differs within a pair: any option of `run` (architecture, p2p, tp, batch, collective, ...), an
+    /// environment variable (NCCL_ALGO) or a profile value (link.alpha_us)
     #[arg(long, value_name = "AXIS", required_unless_present = "gate")]
     pub by: Option<String>,
-    /// Value to compare with [default: standard, P2P on, an unset variable, else the first one found]; with --gate,
-    /// a baseline from `ladderscope baseline set`, or its file
+    /// Value of the --by option to compare with [default: standard, on, unset, else the first found]; with --gate, a
+    /// stored baseline (`ladderscope baseline set`) or its file
     #[arg(long, value_name = "VALUE|BASELINE")]
     pub baseline: Option<String>,
     /// Allowed change of a metric against the baseline, for example 'tpot<+3%', 'tok/s>-2%' or, in the metric's
@@ -45,7 +46,7 @@ pub struct Args {
     /// Also show a metric of both cells and its ratio, for example prefill_ms or overlap
     #[arg(long, value_name = "MEASURE", conflicts_with = "heatmap")]
     pub value: Option<String>,
-    /// Show heatmaps over TP and batch, one per value and other difference, instead of the list of pairs
+    /// Show heatmaps over TP and batch instead of a list, one per value and group of comparable runs
     #[arg(long, conflicts_with = "output")]
     pub heatmap: bool,
     #[command(flatten)]
@@ -72,7 +73,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         cells.measure(&mut comparison, measure);
     }
     if comparison.pairs.is_empty() {
-        report::note(&format!("no two finished cells differ in {by} alone"));
+        report::note(&format!("no two finished cells differ only in {by}"));
     }
     if let Some(path) = export {
         let provenance = || Stores::named(&args.runs, &dir).provenance(&records);
@@ -153,7 +154,7 @@ fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]
     if maps.is_empty() {
         return text;
     }
-    text + &format!("(in brackets: not shown to differ) {}", said_of_many(comparison))
+    text + &format!("(brackets: difference not significant) {}", said_of_many(comparison))
 }
 
 fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
@@ -190,20 +191,53 @@ fn said_of_many(comparison: &ComparisonReport) -> String {
     let adjusted = &comparison.adjusted;
     // simulations are deterministic, so none of their differences is due to chance
     let simulated = comparison.pairs.iter().all(|pair| pair.provenance == Provenance::Simulated);
-    let chance = if simulated { "" } else { ": the more there are, the more of them differ by chance" };
+    let chance = if simulated { "" } else { " (before correction for multiple comparisons)" };
     let made = counted(comparison.comparisons, "comparison");
-    let mut text = format!("{made}, {} differ{chance}\n", comparison.differ);
+    let mut text = format!("{made}, {} significant{chance}\n", comparison.differ);
     let close = comparison.pairs.iter().filter(|pair| pair.verdict == Verdict::TooClose).count();
     if close > 0 {
-        text += &format!("{close} too close: {TOO_CLOSE}\n");
+        text += &format!("{close} {TOO_CLOSE}\n");
     }
     if adjusted.tested > 0 {
         text += &format!(
-            "adjusted for their number ({}, false discovery rate {}): {} of {} tested differ\n",
+            "after correction ({}, false discovery rate {}): {} of {} are significant\n",
             adjusted.method, adjusted.false_discovery_rate, adjusted.differ, adjusted.tested
         );
     }
     text
+}
+
+/// Value with the largest mean speedup, except the limit without communication.
+fn headline(comparison: &ComparisonReport) -> String {
+    let limit = Architecture::UpperBound.to_string();
+    let mut of_values: BTreeMap<&str, Vec<&Comparison>> = BTreeMap::new();
+    for pair in comparison.pairs.iter().filter(|pair| pair.value != limit) {
+        of_values.entry(&pair.value).or_default().push(pair);
+    }
+    let count = |pairs: &[&Comparison], verdict| pairs.iter().filter(|p| p.verdict == verdict).count();
+    let mean =
+        |pairs: &[&Comparison]| pairs.iter().map(|p| p.speedup.ln()).sum::<f64>() / pairs.len() as f64;
+    let fastest = of_values.iter().max_by(|(_, a), (_, b)| mean(a).total_cmp(&mean(b)));
+    let Some((value, pairs)) = fastest else { return String::new() };
+    let (faster, slower) = (count(pairs, Verdict::Faster), count(pairs, Verdict::Slower));
+    let speedups = || pairs.iter().map(|pair| pair.speedup);
+    let (low, high) = (speedups().fold(f64::INFINITY, f64::min), speedups().fold(0.0, f64::max));
+    let range = match (format!("{low:.2}"), format!("{high:.2}")) {
+        (low, high) if low == high => format!("{low}x"),
+        (low, high) => format!("{low}x to {high}x"),
+    };
+    let who = match faster {
+        0 => format!("No value is significantly faster than {}. Closest", pairs[0].baseline),
+        _ => "Fastest".to_owned(),
+    };
+    let line = format!(
+        "{who}: {value}, {range} the tokens/s of {} (prefill included) in {}: {faster} faster, {slower} slower, {} \
+         undecided.",
+        pairs[0].baseline,
+        counted(pairs.len(), "pair"),
+        pairs.len() - faster - slower
+    );
+    output::wrapped("", &line, 0)
 }
 
 fn table(comparison: &ComparisonReport) -> String {
@@ -212,7 +246,7 @@ fn table(comparison: &ComparisonReport) -> String {
         true => String::new(),
         false => {
             format!(
-                "\nWhere the difference lies: decode phase, ms per rank\n{}",
+                "\nSource of the difference in the decode phase (ms per rank)\n{}",
                 output::aligned(&differences)
             )
         }
@@ -220,5 +254,5 @@ fn table(comparison: &ComparisonReport) -> String {
     let pairs = output::aligned(&pairs_table(comparison));
     let beaten = beaten_limit(comparison, |pair| pair.matched.clone());
     let beaten = beaten.map_or(String::new(), |beaten| output::wrapped("", &beaten, 0));
-    format!("{pairs}{}{beaten}{differences}", said_of_many(comparison))
+    format!("{}{pairs}{}{beaten}{differences}", headline(comparison), said_of_many(comparison))
 }

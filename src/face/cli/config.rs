@@ -22,7 +22,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     let path = || {
         config_path().ok_or_else(|| {
-            Error::input_help("there is no home directory", "set LADDERSCOPE_CONFIG to a file's path")
+            Error::input_help("no home directory", "set LADDERSCOPE_CONFIG to a file's path")
         })
     };
     if args.path {
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<u8> {
             let more = rest.iter().map(|w| format!("\n{w}")).collect::<String>();
             return Err(Error::input(format!("{first}{more}")));
         }
-        let says = if path.exists() { "is fine" } else { "does not exist; what is built in holds" };
+        let says = if path.exists() { "is fine" } else { "does not exist; using the built-in settings" };
         output::emit(&format!("{} {says}\n", path.display()))?;
         return Ok(0);
     }

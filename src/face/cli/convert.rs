@@ -16,7 +16,7 @@ use lab::launch::Cancel;
 use lab::store::Store;
 use model::{Model, check_place};
 use plan::{Architecture, CommDType, LayerSet};
-use study::analysis::{Conversion, ConversionReport};
+use study::analysis::{Conversion, ConversionPoint, ConversionReport};
 use table::Spec;
 use table::render::Sourced;
 
@@ -25,24 +25,24 @@ use table::render::Sourced;
 pub struct Args {
     #[command(flatten)]
     pub on: TextArgs,
-    /// Target of the speed prediction: a hardware profile plus options, such as h100_sxm,tp=8,p2p=off. With
-    /// model=NAME, predict for that model with layers at the same depth, else for the checkpoint's own shape
+    /// Machine of the speed prediction: a hardware profile, then options of `run`, such as h100_sxm,tp=8,p2p=off; with
+    /// model=NAME, for that model with layers at the same relative depth
     #[arg(long = "for", value_name = "HARDWARE,OPTION=VALUE,...", required_unless_present = "layers")]
     pub target: Option<String>,
-    /// Conversions to search besides ladder: sync-drop
+    /// Also search this conversion besides ladder: sync-drop
     #[arg(long, value_name = "CONVERSION", value_delimiter = ',')]
     pub with: Vec<Conversion>,
-    /// Also measure every candidate of a greedy search, one layer at a time: L(L+1)/2 sets for L layers
+    /// Also search greedily, one layer at a time: measures L(L+1)/2 sets for L layers
     #[arg(long)]
     pub greedy: bool,
-    /// Random sets to measure per size, for comparison
+    /// Number of random sets to measure per size, for comparison
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub random: u32,
-    /// Write an HF directory with ladder_layers in config.json and links to the weights; needs --layers, --budget
-    /// or --point
+    /// HF directory to write: ladder_layers in config.json, and links to the weights; needs --layers, --budget or
+    /// --point
     #[arg(long, value_name = "OUT", requires = "chosen")]
     pub write: Option<PathBuf>,
-    /// Layers to write: K (the last K) or a set such as [0+2+5]; nothing is measured without --for
+    /// Layers to convert and write: K (the last K) or a set such as [0+2+5]; without --for, nothing is measured
     #[arg(long, value_name = "LAYERS", value_parser = layers, group = "chosen", requires = "write")]
     pub layers: Option<LayerSet>,
     /// Write the fastest set with a KL divergence of at most X: 'kl<=0.05'
@@ -67,8 +67,8 @@ pub(super) fn layers(text: &str) -> Result<LayerSet> {
     match format!("ladder:{list}").parse() {
         Ok(Architecture::Ladder(set)) => Ok(set),
         _ => Err(Error::input_help(
-            format!("'{text}' is no set of layers"),
-            "write K for the last K layers, or [0+2+5] for these",
+            format!("'{text}' is not a set of layers"),
+            "write K for the last K layers, or a list such as [0+2+5]",
         )),
     }
 }
@@ -79,7 +79,10 @@ fn budget(text: &str) -> Result<f64> {
     let number =
         number.and_then(|n| n.trim().parse().ok()).filter(|kl: &f64| kl.is_finite() && *kl >= 0.0);
     number.ok_or_else(|| {
-        Error::input_help(format!("'{text}' is no budget"), "write 'kl<=0.05', in nats a token")
+        Error::input_help(
+            format!("'{text}' is not a budget"),
+            "write 'kl<=X' with the KL divergence in nats/token, for example 'kl<=0.05'",
+        )
     })
 }
 
@@ -95,7 +98,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let Some(target) = &args.target else {
         return match (&args.write, &args.layers) {
             (Some(out), Some(layers)) => write(&model, layers, out, "").map(|()| 0),
-            _ => Err(Error::input("give --for HARDWARE,...")),
+            _ => Err(Error::input("pass a machine with --for HARDWARE,...")),
         };
     };
     let report = search(args, &model, convert::target(target, &model.name)?, dir)?;
@@ -113,7 +116,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         }
     };
     let about = format!(
-        ", point {}: kl {:.4} (measured), {:.3} times as fast (simulated)",
+        ", point {}: KL {:.4} (measured), {:.2}x faster (simulated)",
         point.number, point.quality.kl, point.speedup
     );
     write(&model, convert::written(point)?, out, &about)?;
@@ -153,8 +156,9 @@ fn print(report: &ConversionReport, format: Format) -> Result<()> {
         Format::Json => output::json_line(report),
         Format::Csv => output::emit(&report.file().csv(Sourced::ByRow)),
         Format::Table => output::emit(&format!(
-            "{}\n{}{}",
-            heading(report),
+            "{}{}{}{}",
+            headline(report),
+            output::wrapped("", &heading(report), 2),
             output::aligned(&report.table()),
             random(report)
         )),
@@ -164,8 +168,8 @@ fn print(report: &ConversionReport, format: Format) -> Result<()> {
 fn heading(report: &ConversionReport) -> String {
     let standard = &report.standard;
     format!(
-        "{} of {} tokens, {} predicted; kl (measured) in nats a token against standard, whose nll is {:.4}\n\
-         speed (simulated): {}, over standard's {:.1} tokens/s",
+        "KL divergence from standard in nats/token (measured on {} of {} tokens, {} predicted; NLL of standard {:.4}); \
+         speed simulated for {}, standard: {:.1} tokens/s",
         counted(report.windows, "window"),
         report.context,
         report.predicted,
@@ -175,13 +179,41 @@ fn heading(report: &ConversionReport) -> String {
     )
 }
 
+/// Largest KL divergence (nats/token) of a conversion that the headline calls cheap.
+const CHEAP_KL: f64 = 0.05;
+
+/// Fastest conversion within [`CHEAP_KL`], and the fastest of all.
+fn headline(report: &ConversionReport) -> String {
+    let fastest = |most: f64| {
+        let within =
+            report.points.iter().filter(|point| point.quality.kl <= most && !point.layers.is_empty());
+        within.max_by(|a, b| a.speedup.total_cmp(&b.speedup))
+    };
+    let words = |point: &ConversionPoint| {
+        format!(
+            "{} in {} (point {}), {:.2}x at KL {:.4}",
+            point.conversion,
+            counted(point.layers.len(), "layer"),
+            point.number,
+            point.speedup,
+            point.quality.kl
+        )
+    };
+    let Some(all) = fastest(f64::INFINITY) else { return String::new() };
+    let cheap = fastest(CHEAP_KL).map_or_else(
+        || format!("no conversion has a KL of at most {CHEAP_KL}"),
+        |point| format!("fastest within KL {CHEAP_KL}: {}", words(point)),
+    );
+    output::wrapped("", &format!("Fastest: {}; {cheap}.", words(all)), 0)
+}
+
 /// Cost of random sets, one line per size.
 fn random(report: &ConversionReport) -> String {
     let conversions = Conversion::ALL.into_iter();
     let draws = conversions.flat_map(|one| report.draws(one).into_iter().map(move |draws| (one, draws)));
     let lines = draws.map(|(conversion, draws)| {
         format!(
-            "{} random {conversion}: kl {:.4}, from {:.4} to {:.4} ({})\n",
+            "{} random {conversion}: KL {:.4} [{:.4}, {:.4}] ({})\n",
             counted(draws.count, "layer"),
             draws.kl,
             draws.range[0],

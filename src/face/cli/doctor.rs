@@ -1,6 +1,5 @@
 //! `ladderscope doctor`: capabilities of this machine. Never fails for lack of a GPU.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -19,15 +18,15 @@ use table::render::{Shown, Sourced, Table};
 /// Arguments of `ladderscope doctor`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Skip all measurements: finishes at once and does not disturb other users of the machine
+    /// Skip all measurements, to finish at once without disturbing other users
     #[arg(long)]
     pub quick: bool,
-    /// Check the results and the speed of this program on each GPU (half a minute each); without a GPU, list the
+    /// Instead, check results and speed of this program on each GPU (half a minute per GPU); without a GPU, list the
     /// checks and exit with status 2
     #[arg(long, conflicts_with = "quick")]
     pub check: bool,
-    /// Check a runs directory instead: each record, trace and file of simulated runs against its checksum. Exits with
-    /// status 1 if a file is damaged; files of other programs are listed
+    /// Instead, verify the checksums of all records and traces of a runs directory; exit with status 1 if a file is
+    /// damaged
     #[arg(long, value_name = "DIR", conflicts_with_all = ["quick", "check"])]
     pub store: Option<PathBuf>,
     #[command(flatten)]
@@ -125,7 +124,7 @@ fn nvtx() -> Nvtx {
         },
         None => Nvtx {
             attached: false,
-            detail: "no tool listens; for example: nsys profile ladderscope run ...".into(),
+            detail: "no profiler attached (try: nsys profile ladderscope run ...)".into(),
         },
     }
 }
@@ -143,15 +142,11 @@ fn backends() -> Vec<BackendState> {
 
 fn text(report: &Report) -> String {
     let mut text = String::new();
-    // Writing to a String cannot fail.
-    let _ = sections(&mut text, report);
-    text
-}
-
-fn sections(text: &mut String, report: &Report) -> std::fmt::Result {
     let mark = |good: bool| if good { "✔" } else { "✘" };
-    let mut line = |name: &str, value: String| writeln!(text, "{name:<12}{value}");
-    line("ladderscope", report.version.into())?;
+    let mut line = |name: &str, value: String| {
+        text += &output::wrapped(&format!("{name:<12}"), &value, 12);
+    };
+    line("ladderscope", report.version.into());
     let cpu = &report.cpu;
     line(
         "CPU",
@@ -162,13 +157,13 @@ fn sections(text: &mut String, report: &Report) -> std::fmt::Result {
             counted(cpu.threads, "thread"),
             bytes(cpu.l3_bytes)
         ),
-    )?;
-    line("SIMD", if cpu.simd.is_empty() { "scalar".into() } else { cpu.simd.join(" ") })?;
+    );
+    line("SIMD", if cpu.simd.is_empty() { "scalar".into() } else { cpu.simd.join(" ") });
     let memory = &report.memory;
     line(
         "memory",
-        format!("{} in all, {} available", bytes(memory.total_bytes), bytes(memory.available_bytes)),
-    )?;
+        format!("{} total, {} available", bytes(memory.total_bytes), bytes(memory.available_bytes)),
+    );
     let bandwidth = match &report.memory_bandwidth {
         Some(bandwidth) => format!(
             "{:.1} GB/s read by 1 thread, {:.1} GB/s by {} (median of {} passes over {}{})",
@@ -177,37 +172,36 @@ fn sections(text: &mut String, report: &Report) -> std::fmt::Result {
             bandwidth.threads,
             bandwidth.passes,
             bytes(bandwidth.buffer_bytes),
-            if bandwidth.exceeds_caches { "" } else { "; caches may hold part of it" }
+            if bandwidth.exceeds_caches { "" } else { "; may include cache hits" }
         ),
         None => "not measured (--quick)".into(),
     };
-    line("bandwidth", bandwidth)?;
+    line("bandwidth", bandwidth);
     let timer = &report.timer;
     line(
         "timer",
         format!(
-            "resolution {} ns, a reading {:.0} ns; sleeping {} us takes {:.0} us more (median; 99 % within {:.0} us)",
+            "resolution {} ns, read cost {:.0} ns; sleep of {} us overshoots by {:.0} us (median; p99 {:.0} us)",
             timer.resolution_ns,
             timer.reading_ns,
             timer.sleep_us,
             timer.overshoot_p50_us,
             timer.overshoot_p99_us
         ),
-    )?;
+    );
     for (name, value) in doctor_gpu::lines(&report.cuda) {
-        line(&name, value)?;
+        line(&name, value);
     }
     let nccl = &report.nccl;
     match (&nccl.version, &nccl.problem) {
-        (Some(version), _) => line(
-            "NCCL",
-            format!("{} {version} ({})", mark(true), nccl.library.as_deref().unwrap_or("")),
-        )?,
+        (Some(version), _) => {
+            line("NCCL", format!("{} {version} ({})", mark(true), nccl.library.as_deref().unwrap_or("")))
+        }
         (None, problem) => {
-            line("NCCL", format!("{} {}", mark(false), problem.as_deref().unwrap_or("not found")))?
+            line("NCCL", format!("{} {}", mark(false), problem.as_deref().unwrap_or("not found")))
         }
     }
-    line("NVTX", format!("{} {}", mark(report.nvtx.attached), report.nvtx.detail))?;
+    line("NVTX", format!("{} {}", mark(report.nvtx.attached), report.nvtx.detail));
     let terminal = &report.terminal;
     let size =
         terminal.columns.zip(terminal.rows).map_or("no terminal".into(), |(c, r)| format!("{c}x{r}"));
@@ -218,14 +212,15 @@ fn sections(text: &mut String, report: &Report) -> std::fmt::Result {
             terminal.colour,
             if terminal.unicode { "yes" } else { "no" }
         ),
-    )?;
+    );
     let disk = &report.disk;
-    line("disk", format!("{} free for {}", disk.free_bytes.map_or("unknown".into(), bytes), disk.path))?;
-    writeln!(text, "\nBackends")?;
+    line("disk", format!("{} free for {}", disk.free_bytes.map_or("unknown".into(), bytes), disk.path));
+    text += "\nBackends\n";
     for backend in &report.backends {
-        writeln!(text, "  {} {:<6}{}", mark(backend.available), backend.name, backend.detail)?;
+        let head = format!("  {} {:<6}", mark(backend.available), backend.name);
+        text += &output::wrapped(&head, &backend.detail, 10);
     }
-    Ok(())
+    text
 }
 
 /// Adds a row for every leaf, e.g. `cuda.gpus.0.name` and its value.

@@ -36,7 +36,7 @@ fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
         .map(|(name, asks)| Checked {
             name: (*name).into(),
             found: Found::NotDone,
-            said: format!("would check that {asks}"),
+            said: format!("not run; checks that {asks}"),
         })
         .collect();
     print(&[("none".into(), all)], format)?;
@@ -67,12 +67,16 @@ fn print(all: &[(String, Vec<Checked>)], format: Format) -> Result<()> {
         });
         return output::json(&Printed { gpus: gpus.collect() });
     }
-    let mut table = Table::new(["gpu", "check", "found", "what was seen"]);
+    let mut table = Table::new(["gpu", "check", "found", "result"]);
     for (gpu, checks) in all {
         for check in checks {
             let row = [gpu.as_str(), &check.name, check.found.as_str(), &check.said];
             table.push(row.into_iter().map(Shown::text).collect());
         }
     }
-    output::emit(&if format == Format::Csv { table.csv(Sourced::NoRuns) } else { table.aligned() })
+    output::emit(&if format == Format::Csv {
+        table.csv(Sourced::NoRuns)
+    } else {
+        output::aligned(&table)
+    })
 }

@@ -126,7 +126,7 @@ fn gpu(info: &GpuInfo, measure: bool) -> Gpu {
     let memory = |gpu: &Device| gpu.memory().ok().map(|(free, _)| free);
     let memory_free_bytes = device.as_ref().and_then(|gpu| gpu.as_ref().ok()).and_then(memory);
     let on_device = || match &device {
-        Some(Ok(gpu)) if gpu.is_abandoned() => Err("the GPU does not answer any more".into()),
+        Some(Ok(gpu)) if gpu.is_abandoned() => Err("the GPU stopped responding".into()),
         Some(Ok(gpu)) => Ok(gpu),
         Some(Err(error)) => Err(error.to_string()),
         None => Err("--quick".to_owned()),
@@ -216,7 +216,7 @@ pub fn lines(cuda: &Gpus) -> Vec<(String, String)> {
     if cuda.gpus.len() > 1 {
         line(
             "  P2P",
-            "✔ reaches the other's memory; link's rank (lower is better); a: native atomics".into(),
+            "✔ can access the peer's memory; number: performance rank (lower is better); a: native atomics".into(),
         );
         for (from, row) in cuda.peers.iter().enumerate() {
             line(&format!("    {from}"), row.iter().map(peer).collect::<Vec<_>>().join(" "));
@@ -282,10 +282,10 @@ fn now(state: &State) -> String {
         parts.push(format!("throttled: {}", reasons.join(", ")));
     }
     if let Some(processes) = state.processes.filter(|processes| *processes > 0) {
-        parts.push(format!("{processes} process(es) compute on it"));
+        parts.push(format!("used by {processes} process(es)"));
     }
     match parts.is_empty() {
-        true => "NVML tells nothing of it".into(),
+        true => "NVML reports no data".into(),
         false => parts.join(", "),
     }
 }
@@ -297,19 +297,23 @@ fn measured(gpu: &Gpu) -> String {
             read.gb_s,
             read.passes,
             bytes(read.buffer_bytes),
-            if read.exceeds_caches { "" } else { "; its cache may hold part of it" }
+            if read.exceeds_caches { "" } else { "; may include cache hits" }
         ),
-        (None, problem) => format!("reading not measured: {}", problem.as_deref().unwrap_or("unknown")),
+        (None, problem) => {
+            format!("memory bandwidth not measured: {}", problem.as_deref().unwrap_or("unknown"))
+        }
     };
     let gemm = match (&gpu.gemm, &gpu.gemm_problem) {
         (Some(gemm), _) => format!(
-            "{:.1} TFLOP/s in bf16 (products {size} x {size} x {size}; {:.1} when they go on, the median of {})",
+            "{:.1} TFLOP/s in bf16 ({size} x {size} x {size} products; {:.1} sustained, median of {})",
             gemm.tflops,
             gemm.sustained_tflops,
             gemm.products,
             size = gemm.size
         ),
-        (None, problem) => format!("products not measured: {}", problem.as_deref().unwrap_or("unknown")),
+        (None, problem) => {
+            format!("matrix products not measured: {}", problem.as_deref().unwrap_or("unknown"))
+        }
     };
     format!("{read}; {gemm}")
 }
@@ -468,7 +472,7 @@ mod tests {
         let text = measured(&gpu);
         assert!(
             text.ends_with(
-                "712.3 TFLOP/s in bf16 (products 8192 x 8192 x 8192; 603.2 when they go on, the median of 11)"
+                "712.3 TFLOP/s in bf16 (8192 x 8192 x 8192 products; 603.2 sustained, median of 11)"
             ),
             "{text}"
         );

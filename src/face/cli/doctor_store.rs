@@ -20,13 +20,13 @@ pub(super) fn run(dir: &Path, format: Format) -> Result<u8> {
         Format::Csv => output::emit(&table(&check).csv(Sourced::NoRuns))?,
         Format::Table => {
             let found = match check.damaged.len() {
-                0 => "✔ nothing is damaged".into(),
+                0 => "✔ no damage found".into(),
                 files => format!("✘ {} damaged", counted(files, "file")),
             };
             let StoreCheck { runs, segments, traces, .. } = check;
             output::emit(&format!(
                 "{found}: checked {}, {} of simulated runs and {} in {}\n",
-                counted(runs, "run"),
+                counted(runs, "measured run"),
                 counted(segments, "file"),
                 counted(traces, "trace"),
                 dir.display()
@@ -36,9 +36,7 @@ pub(super) fn run(dir: &Path, format: Format) -> Result<u8> {
             }
             if check.without_checksum > 0 {
                 let files = counted(check.without_checksum, "file");
-                report::note(&format!(
-                    "{files} of earlier versions have no checksum and were only parsed"
-                ));
+                report::note(&format!("{files} without a checksum were only parsed"));
             }
         }
     }

@@ -26,10 +26,10 @@ pub struct Args {
     /// Architectures to evaluate (as in `run`), one case each: A,B,... [default: standard, or the checkpoint's]
     #[arg(long, value_delimiter = ',')]
     pub architecture: Vec<Architecture>,
-    /// Reference checkpoint, from which --weights was trained, evaluated as standard [default: --weights]
+    /// Reference checkpoint for the KL divergence, run as standard [default: --weights]
     #[arg(long, value_name = "DIR")]
     pub reference: Option<String>,
-    /// Number format of partial sums in collectives: activations, f8, int8
+    /// Number format of all-reduce messages (partial sums): activations, f8, int8
     #[arg(long, value_name = "FORMAT", default_value = "activations")]
     pub comm_dtype: CommDType,
     #[command(flatten)]
@@ -135,11 +135,11 @@ fn print(asked: &Asked, evaluated: &TextQuality, format: Format) -> Result<()> {
         &[
             ("architecture", &|case: &Case| Shown::text(&case.architecture)),
             ("tp", &|case| case.tp.into()),
-            ("nll", &|case| Shown::interval(Some(case.quality.nll), case.quality.nll_ci95, 4)),
+            ("nll|NLL", &|case| Shown::interval(Some(case.quality.nll), case.quality.nll_ci95, 4)),
             ("perplexity", &|case| {
                 Shown::interval(Some(case.quality.perplexity), case.quality.perplexity_ci95, 2)
             }),
-            ("kl", &|case| Shown::interval(Some(case.quality.kl), case.quality.kl_ci95, 4)),
+            ("kl|KL", &|case| Shown::interval(Some(case.quality.kl), case.quality.kl_ci95, 4)),
             ("agreement", &|case| {
                 Shown::interval(Some(case.quality.agreement), case.quality.agreement_ci95, 3)
             }),
@@ -152,17 +152,16 @@ fn print(asked: &Asked, evaluated: &TextQuality, format: Format) -> Result<()> {
             ("agreement_low|", &|case| low(case.quality.agreement_ci95)),
             ("agreement_high|", &|case| high(case.quality.agreement_ci95)),
         ],
-    );
+    )
+    // follows from the NLL
+    .least(&["perplexity"]);
     if format == Format::Csv {
         return output::emit(&table.csv(Sourced::All(Provenance::Measured)));
     }
     let windows = base::text::counted(evaluated.windows, "window");
-    output::emit(&format!(
-        "measured on {}: {} of {} tokens, {} predicted; nll and kl in nats a token, kl against standard\n{}",
-        evaluated.backend,
-        windows,
-        evaluated.context,
-        evaluated.predicted,
-        output::aligned(&table)
-    ))
+    let heading = format!(
+        "measured on {}: {} of {} tokens, {} predicted; NLL and KL (against standard) in nats/token",
+        evaluated.backend, windows, evaluated.context, evaluated.predicted
+    );
+    output::emit(&(output::wrapped("", &heading, 2) + &output::aligned(&table)))
 }

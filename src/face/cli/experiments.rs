@@ -35,7 +35,7 @@ pub fn run(args: &FormatArgs) -> Result<u8> {
         }
         Format::Table => {
             output::emit(&format!(
-                "{}Run one with: ladderscope sweep PATH\n",
+                "{}Run one: ladderscope sweep EXPERIMENT\n",
                 output::aligned(&rows(&experiments))
             ))?;
         }
@@ -51,12 +51,12 @@ fn rows(experiments: &[Experiment]) -> Table {
     Table::of(
         experiments,
         &[
-            ("path", &|e: &Experiment| Shown::text(e.path.display())),
+            ("path|experiment", &|e: &Experiment| Shown::text(e.path.display())),
             ("axes", &|e| e.axes.join(" x ").into()),
             ("cells", &|e| e.cells.len().into()),
-            ("can_run", &|e| can_run(e).into()),
+            ("can_run|cells that fit", &|e| can_run(e).into()),
             ("rounds", &|e| e.rounds.into()),
-            ("question", &|e| e.question.as_deref().into()),
+            ("~question", &|e| e.question.as_deref().into()),
         ],
     )
 }

@@ -67,7 +67,7 @@ impl Args {
         match of.into_iter().find(|(_, kind, given)| *given && *kind != self.kind) {
             None => Ok(()),
             Some((option, kind, _)) => Err(Error::input(format!(
-                "--{option} is of `figure {}`; `figure {}` has no use for it",
+                "--{option} is an option of `figure {}`; it has no effect on `figure {}`",
                 kind.words().0,
                 self.kind.words().0
             ))),
@@ -117,7 +117,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let chosen = |p2p: Option<P2p>| args.p2p.is_none() || p2p.is_none() || args.p2p == p2p;
     wanted.overlay.retain(|point| chosen(point.p2p));
     if wanted.overlay.is_empty() && !args.overlay.is_empty() {
-        report::note("no point from elsewhere has this P2P setting");
+        report::note("no external point has this P2P setting");
     }
     let figure = match traces_named(args, &dir)? {
         Some((traces, provenance)) => {
@@ -134,7 +134,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             let drawn = wanted.of_records(records, &Stores::named(&args.runs, &dir))?;
             drawn.notes.iter().for_each(|note| report::note(note));
             if args.kind == Kind::Overlap {
-                report::note("name two runs, or choose by --filter, for others");
+                report::note("to choose others, name two runs or use --filter");
             }
             drawn.figure
         }

@@ -72,7 +72,7 @@ impl FilterArgs {
     pub fn one(&self, named: Option<&String>, dir: &Path) -> Result<String> {
         let Some(filter) = self.typed() else {
             return named.cloned().ok_or_else(|| {
-                let help = "name a run, or choose one with --filter, for example 'arch:ladder tp:8'";
+                let help = "pass a run, or select one with --filter, for example 'arch:ladder tp:8'";
                 Error::input_help("no run is named", help)
             });
         };

@@ -41,7 +41,7 @@ pub fn summarize(report: &GateReport, strict: bool) -> u8 {
     }
     if report.without_communication > 0 {
         report::note(&format!(
-            "{} of communication left out: neither side has any",
+            "{} of communication skipped: no communication on either side",
             counted(report.without_communication, "comparison")
         ));
     }
@@ -74,7 +74,7 @@ pub fn summarize(report: &GateReport, strict: bool) -> u8 {
     }
     if report.rows.is_empty() && report.without_partner.is_empty() {
         report::print(&Error::input_help(
-            format!("baseline {name}: there is nothing to judge"),
+            format!("baseline {name}: no cells to compare"),
             "choose cells that the baseline has, and a measure that they have",
         ));
         return INCOMPLETE;
@@ -82,8 +82,8 @@ pub fn summarize(report: &GateReport, strict: bool) -> u8 {
     if !report.without_partner.is_empty() {
         let cells = counted(report.without_partner.len(), "cell");
         report::print(&Error::input_help(
-            format!("baseline {name}: {cells} cannot be judged"),
-            "run them (`ladderscope sweep --again` also runs what is stored), or set a smaller baseline",
+            format!("baseline {name}: no verdict for {cells}"),
+            "rerun these cells with `ladderscope sweep FILE --again`, or set a baseline without them",
         ));
         return INCOMPLETE;
     }

@@ -19,10 +19,10 @@ use table::{Backend, CellOptions, Provenance};
 /// Arguments of `ladderscope generate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// HF checkpoint directory: config.json and safetensors
+    /// HF checkpoint directory: config.json, safetensors, and tokenizer.json for --prompt
     #[arg(long, value_name = "DIR", required_unless_present = "model")]
     pub weights: Option<PathBuf>,
-    /// Built-in model shape (see `ladderscope models`), with random weights from --seed
+    /// Built-in model shape with random weights, instead of --weights; needs --prompt-tokens-file
     #[arg(long, value_name = "NAME", conflicts_with = "weights")]
     pub model: Option<String>,
     /// Prompt, tokenized with the directory's tokenizer.json (repeatable)
@@ -59,13 +59,13 @@ pub struct Args {
     /// Sample from the K most likely tokens
     #[arg(long, value_name = "K", requires = "temperature", value_parser = clap::value_parser!(u32).range(1..))]
     pub top_k: Option<u32>,
-    /// Split each decode step into M micro-batches with interleaved operations
+    /// Split each batch into M micro-batches with interleaved operations
     #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub micro_batches: u32,
-    /// Number format of partial sums in collectives: activations, f8, int8
+    /// Number format of all-reduce messages (partial sums): activations, f8, int8
     #[arg(long, value_name = "FORMAT", default_value = "activations")]
     pub comm_dtype: CommDType,
-    /// Sequence parallelism: scatter the residual's rows over the ranks instead of all-reducing them
+    /// Use sequence parallelism: reduce-scatter, norms on 1/TP of the rows, all-gather
     #[arg(long)]
     pub sequence_parallel: bool,
     /// Seed of sampling and of random weights
@@ -74,7 +74,7 @@ pub struct Args {
     /// Stop a sequence at the model's end-of-text token
     #[arg(long)]
     pub stop_at_eos: bool,
-    /// Launch every operation of a step separately instead of replaying a CUDA graph (cuda)
+    /// Launch the operations of a cuda run one by one instead of replaying a CUDA graph
     #[arg(long)]
     pub no_graph: bool,
     #[command(flatten)]
@@ -88,7 +88,7 @@ fn temperature(text: &str) -> Result<f32> {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
         _ => Err(Error::input_help(
             format!("temperature '{text}' is not a number above 0"),
-            "leave --temperature away for the likeliest token",
+            "omit --temperature for greedy decoding",
         )),
     }
 }
@@ -184,9 +184,9 @@ fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<
                     "--prompt needs {}, which is not there",
                     dir.join("tokenizer.json").display()
                 ),
-                None => "--prompt needs a tokenizer, which a built-in shape has not".into(),
+                None => "--prompt needs a tokenizer, which a built-in shape does not have".into(),
             },
-            "give token ids with --prompt-tokens-file FILE",
+            "pass token ids with --prompt-tokens-file FILE",
         )
     })?;
     let template = args.weights.as_deref().filter(|_| args.chat).map(ChatTemplate::open).transpose()?;
@@ -207,7 +207,7 @@ fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<
             match ids.iter().find(|id| **id >= model.shape.vocab) {
                 _ if ids.is_empty() => Err(Error::input(format!("--prompt '{text}' has no tokens"))),
                 Some(id) => Err(Error::input(format!(
-                    "--prompt '{text}': the tokenizer gives id {id}, but the model's vocabulary has {} entries",
+                    "--prompt '{text}': the tokenizer produced id {id}, but the model's vocabulary has {} entries",
                     model.shape.vocab
                 ))),
                 None => Ok(ids),
@@ -265,8 +265,7 @@ fn print(
             let mut out = String::new();
             for (index, tokens) in generated.tokens.iter().enumerate() {
                 let nll = generated.nll.get(index).copied().flatten();
-                let nll =
-                    nll.map(|nll| format!(", {nll:.4} nats a token of its own")).unwrap_or_default();
+                let nll = nll.map(|nll| format!(", NLL {nll:.4} nats/token")).unwrap_or_default();
                 let length = request.prompts.get(index).map_or(0, Vec::len);
                 out += &format!("prompt {index} ({length} tokens{nll})\n");
                 match text.get(index).filter(|text| !text.is_empty()) {

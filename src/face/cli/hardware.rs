@@ -11,11 +11,10 @@ use table::{Collective, P2p};
 /// Arguments of `ladderscope hardware`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Profile to show: a built-in name or a TOML file [default: all built-in profiles]
+    /// Profile to show, or with --toml a stack: a built-in name or a TOML file [default: all built-in profiles]
     #[arg(value_name = "NAME|FILE")]
     pub name: Option<String>,
-    /// Print the TOML of a built-in profile or stack (native, gpt-fast, lmdeploy, vllm-0.8), as a template for your
-    /// own
+    /// Print the TOML of a built-in profile or stack, as a template for your own
     #[arg(long, requires = "name")]
     pub toml: bool,
     #[command(flatten)]
@@ -95,31 +94,30 @@ impl<'a> Printed<'a> {
 /// Formats profiles, links, and the sources of the numbers.
 fn text(profiles: &[Profile]) -> String {
     let mut text = output::aligned(&gpus(profiles));
-    text += "\nLinks: one all-reduce takes alpha_us + message bytes / (gb_s x 1e9)\n";
+    text += "\nLinks: one all-reduce takes alpha_us + bytes / (gb_s x 1e9), except where points were measured (basis)\n";
     text += &output::aligned(&links(profiles));
     if let [profile] = profiles {
         let known = links_of(profile).filter(|link| link.times.is_some());
         text += &charges(profile, known.map(|link| (link.p2p, link.tp)));
     }
     for profile in profiles {
-        text += &format!("\n{}", profile.name);
-        text += &profile.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-        text.push('\n');
-        for source in &profile.sources {
-            text += &format!("  {source}\n");
-        }
+        text += &described(&profile.name, profile.note.as_deref(), &profile.sources);
     }
     if profiles.len() > 1 {
         text += "\nSoftware stacks (--stack)\n";
         for stack in Stack::built_in() {
-            text += &format!("\n{}: {}\n", stack.name, stack.note.as_deref().unwrap_or_default());
-            for source in &stack.sources {
-                text += &format!("  {source}\n");
-            }
+            text += &described(&stack.name, stack.note.as_deref(), &stack.sources);
         }
-        text += "\nYour own: start from `ladderscope hardware NAME --toml`, and name the file.\n";
+        text += "\nTo add your own: `ladderscope hardware NAME --toml > mine.toml`, edit it, pass `--hardware mine.toml`.\n";
     }
     text
+}
+
+/// Name and note of a profile or stack, then the sources of its numbers.
+fn described(name: &str, note: Option<&str>, sources: &[String]) -> String {
+    let note = note.map(|note| format!(": {note}")).unwrap_or_default();
+    let sources = sources.iter().map(|source| output::wrapped("  ", source, 4));
+    format!("\n{}{}", output::wrapped("", &format!("{name}{note}"), 2), sources.collect::<String>())
 }
 
 fn gpus(profiles: &[Profile]) -> Table {
@@ -131,7 +129,7 @@ fn gpus(profiles: &[Profile]) -> Table {
             ("GB/s", &|p| Shown::Number(p.hbm_gb_s, 0)),
             ("bf16 TFLOP/s", &|p| Shown::Number(p.tflops.bf16, 1)),
             ("latency tables", &|p| p.tables.as_deref().unwrap_or("-").into()),
-            ("GPUs a node", &|p| p.gpus_per_node.into()),
+            ("GPUs per node", &|p| p.gpus_per_node.into()),
         ],
     )
 }
@@ -185,7 +183,7 @@ pub(super) fn charged(profile: &Profile, p2p: P2p, tp: u32) -> Vec<Charged> {
 pub(super) fn charges(profile: &Profile, at: impl Iterator<Item = (P2p, u32)>) -> String {
     let stacks = Stack::built_in();
     let scaled = |stack: &Stack| format!("{} x {}", stack.name, stack.collective.latency_scale);
-    let columns = ["p2p", "tp", "measured"].map(str::to_owned).into_iter();
+    let columns = ["p2p", "tp", "nccl-tests"].map(str::to_owned).into_iter();
     let mut rows = Table::new(columns.chain(stacks.iter().map(scaled)));
     for (p2p, tp) in at {
         let scales = stacks.iter().map(|stack| stack.collective);
@@ -194,8 +192,7 @@ pub(super) fn charges(profile: &Profile, at: impl Iterator<Item = (P2p, u32)>) -
         rows.push([p2p.as_str().into(), tp.into()].into_iter().chain(times).collect::<Vec<_>>());
     }
     format!(
-        "\nAn all-reduce of 16 KB (us): alone as nccl-tests measures it, and charged within a model: a stack scales the \
-         latency of measured points\n{}",
+        "\nLatency of a 16 KB all-reduce (us): measured by nccl-tests, and inside a model with each stack's latency scale\n{}",
         output::aligned(&rows)
     )
 }
@@ -209,13 +206,15 @@ fn links(profiles: &[Profile]) -> Table {
         &rows,
         &[
             ("name", &|(profile, _): &Row<'_>| Shown::text(&profile.name)),
-            ("memory_bytes", &|(profile, _)| profile.memory_bytes.into()),
-            ("hbm_gb_s", &|(profile, _)| Shown::Number(profile.hbm_gb_s, 0)),
-            ("gpus_per_node", &|(profile, _)| profile.gpus_per_node.into()),
+            ("memory_bytes|", &|(profile, _)| profile.memory_bytes.into()),
+            ("hbm_gb_s|", &|(profile, _)| Shown::Number(profile.hbm_gb_s, 0)),
+            ("gpus_per_node|", &|(profile, _)| profile.gpus_per_node.into()),
             ("p2p", &|(_, link)| link.p2p.as_str().into()),
             ("tp", &|(_, link)| link.tp.into()),
-            ("alpha_us", &|(_, link)| Shown::number(link.times.map(|times| times.0), 1)),
-            ("gb_s", &|(_, link)| Shown::number(link.times.map(|times| times.1), 1)),
+            ("alpha_us|latency (alpha_us)", &|(_, link)| {
+                Shown::number(link.times.map(|times| times.0), 1)
+            }),
+            ("gb_s|bandwidth (gb_s)", &|(_, link)| Shown::number(link.times.map(|times| times.1), 1)),
             ("basis", &|(_, link)| link.basis.to_string().into()),
         ],
     )

@@ -12,16 +12,11 @@ use base::text::counted;
 
 /// Arguments of `ladderscope man`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = INSTALL)]
 pub struct Args {
     /// Directory for the pages of the command and of every verb [default: print the command's page]
     #[arg(value_name = "DIR")]
     pub folder: Option<PathBuf>,
 }
-
-const INSTALL: &str = "\
-Read a page:          ladderscope man | man -l -
-Install all pages:    ladderscope man ~/.local/share/man/man1";
 
 fn page(command: clap::Command) -> Result<Vec<u8>> {
     let mut text = Vec::new();

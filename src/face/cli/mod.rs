@@ -27,6 +27,7 @@ mod filter;
 mod gate;
 mod generate;
 mod hardware;
+mod help;
 mod interrupt;
 mod man;
 mod models;
@@ -72,7 +73,7 @@ app::verbs! {
         Show(show::Args): |args, dir| show::run(&args, dir);
         /// Open a trace in the workbench, or export a figure of it
         Timeline(timeline::Args): |args, dir| timeline::run(&args, dir);
-        /// Report overlap and time breakdown of a trace, per rank and total
+        /// Explain where the time of a trace goes: exposed communication, idle, ...
         Overlap(overlap::Args): |args, dir| overlap::run(&args, dir);
         /// Draw a figure for a paper: pareto, throughput, overlap, ...
         Figure(figure::Args): |args, dir| figure::run(&args, dir);
@@ -88,11 +89,11 @@ app::verbs! {
         Baseline(baseline::Args): |args, dir| baseline::run(&args, dir);
     }
     "Predict" {
-        /// Simulate a cell with another link and find its break-even point
+        /// Simulate a cell over a range of links and find its break-even link
         Whatif(Box<whatif::Args>): |args, _| whatif::run(&args);
-        /// Predict traced steps with another architecture, all-reduce or P2P
+        /// Predict the step time of a trace with another architecture or all-reduce
         Rewire(rewire::Args): |args, dir| rewire::run(&args, dir);
-        /// Fit constants of a software stack and its links to measured runs
+        /// Fit the simulator to a machine: nccl-tests output or measured runs
         Calibrate(calibrate::Args): |args, dir| calibrate::run(&args, dir);
         /// Compare the simulator with published measurements
         Validate(validate::Args): |args, _| validate::run(&args);
@@ -100,7 +101,7 @@ app::verbs! {
     "Model quality" {
         /// Measure quality on a text: likelihood, divergence, agreement
         Evaluate(evaluate::Args): |args, dir| evaluate::run(&args, dir);
-        /// Choose layers to convert to ladder: quality cost and speedup
+        /// Choose the layers to convert to ladder by quality and speedup
         Convert(Box<convert::Args>): |args, dir| convert::run(&args, dir);
         /// Retrain a converted model or train a small one from scratch (cpu)
         Adapt(Box<adapt::Args>): |args, dir| adapt::run(&args, dir);
@@ -116,7 +117,7 @@ app::verbs! {
         Experiments(output::FormatArgs): |args, _| experiments::run(&args);
     }
     "Files" {
-        /// Convert traces between formats
+        /// Convert traces between formats: Chrome JSON, Parquet, CSV
         Trace(trace::Args): |args, dir| trace::run(&args, dir);
         /// Export stored runs to a Parquet file, one row per run
         Export(export::Args): |args, dir| export::run(&args, dir);

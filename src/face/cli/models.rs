@@ -30,12 +30,12 @@ fn table(models: &[Model]) -> Table {
             ("layers", &|m| m.shape.layers.into()),
             ("hidden", &|m| m.shape.hidden.into()),
             ("heads", &|m| m.shape.heads.into()),
-            ("kv_heads", &|m| m.shape.kv_heads.into()),
+            ("kv_heads|KV heads", &|m| m.shape.kv_heads.into()),
             ("mlp", &|m| m.shape.intermediate.into()),
             ("vocabulary", &|m| m.shape.vocab.into()),
             ("parameters|", &|m| m.shape.parameters().into()),
             ("|parameters", &|m| for_people(m.shape.parameters())),
-            ("note", &|m| m.note.into()),
+            ("~note", &|m| m.note.into()),
         ],
     )
 }

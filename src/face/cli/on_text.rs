@@ -68,7 +68,7 @@ impl TextArgs {
         let ids = || self.tokens_file.clone().map(Text::Ids);
         let text = self.text.clone().map(Text::Words).or_else(ids);
         Ok(Asked {
-            text: text.ok_or_else(|| Error::input("no text: give --text FILE or --tokens-file FILE"))?,
+            text: text.ok_or_else(|| Error::input("no text: pass --text FILE or --tokens-file FILE"))?,
             dtype: self.dtype.unwrap_or_else(|| backend.generation_dtype(&model)),
             model,
             architectures,
@@ -91,7 +91,7 @@ pub(super) fn model_of(dir: &Path, seed: u64) -> Result<Model> {
     if !dir.is_dir() {
         return Err(Error::input_help(
             format!("--weights {}: no such directory", dir.display()),
-            "name an HF directory with config.json and safetensors",
+            "pass an HF directory with config.json and safetensors",
         ));
     }
     // a directory takes precedence over a built-in shape of the same name
@@ -101,7 +101,7 @@ pub(super) fn model_of(dir: &Path, seed: u64) -> Result<Model> {
     model.warnings.iter().for_each(|warning| report::warn(warning));
     if !model.has_weights {
         let dir = dir.display();
-        report::warn(&format!("{dir} has no weights: they are random, from seed {seed}"));
+        report::warn(&format!("{dir} has no weights; using random ones from seed {seed}"));
     }
     Ok(model)
 }

@@ -51,21 +51,24 @@ fn write(text: &str) -> Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::io(STDOUT))
 }
 
-/// Formats a table, no wider than the terminal if possible: drops columns and prints a note that names them. Keeps
-/// all columns if the output is no terminal.
+/// Formats a table, no wider than the terminal, or 100 columns without one, if possible: drops columns and prints a
+/// note that names them.
 pub fn aligned(table: &Table) -> String {
-    let Some(width) = width() else { return table.aligned() };
+    let width = width().unwrap_or(COLUMNS);
     let Fitted { text, left_out } = table.fitted(width);
     if !left_out.is_empty() {
         report::note(&format!(
-            "{width} columns have no room for {}: `| less -S` and --format csv have every column",
+            "hidden to fit {width} columns: {}; --format csv has all",
             left_out.join(", ")
         ));
     }
     text
 }
 
-/// Columns of the terminal on standard output; `None` without one, and in tests, which compare texts.
+/// Width of text without a terminal.
+const COLUMNS: usize = 100;
+
+/// Columns of the terminal on standard output; `None` without one, and in tests.
 fn width() -> Option<usize> {
     let terminal = std::io::stdout().is_terminal() && !cfg!(test);
     let size = terminal.then(crossterm::terminal::size)?;
@@ -75,7 +78,7 @@ fn width() -> Option<usize> {
 /// Wraps `head` and `words` at blanks to the width of the terminal, at most 100 columns. Lines after the first are
 /// indented by `indent` blanks. U+00A0 is a blank without a line break.
 pub fn wrapped(head: &str, words: &str, indent: usize) -> String {
-    let most = width().map_or(100, |columns| columns.clamp(40, 100));
+    let most = width().map_or(COLUMNS, |columns| columns.clamp(40, COLUMNS));
     let blanks = " ".repeat(indent);
     let options = textwrap::Options::new(most)
         .initial_indent(head)

@@ -1,5 +1,6 @@
 //! `ladderscope overlap RUN|TRACE`: overlap of a trace by rank, causes of idle time, exposed communication, stragglers, and a
-//! breakdown of time, as tables. Columns ending in `_us` are in microseconds; files use the keys of JSON.
+//! breakdown of time, as tables. Times are in microseconds in files, in the unit of their size in
+//! tables; files use the keys of JSON.
 
 use std::path::PathBuf;
 
@@ -39,15 +40,15 @@ pub struct Args {
     pub filter: FilterArgs,
     #[command(flatten)]
     pub select: SelectArgs,
-    /// Print one table instead of the report: step, layer, collective, range (NVTX), operator, product, kind, name,
-    /// exposed (JSON contains all of them)
+    /// Print one table instead of the report: step, layer, collective, range (NVTX), operator (that launched the
+    /// kernels), product (matrix products, with MFU), kind, name, exposed (longest intervals). JSON has all of them
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
     pub by: Option<By>,
-    /// Hardware profile or TOML file: peaks for --by product [default: the trace's GPU], link for message sizes
-    /// missing from the trace
+    /// Hardware profile (name or TOML file): peak FLOP/s for --by product [default: the trace's GPU], and the link to
+    /// estimate missing message sizes
     #[arg(long, value_name = "NAME|FILE")]
     pub hardware: Option<String>,
-    /// P2P setting of the link for message sizes: on, off [default: on]
+    /// P2P setting of the profile's link for estimated message sizes: on, off [default: on]
     #[arg(long, value_name = "P2P", requires = "hardware")]
     pub p2p: Option<P2p>,
     #[command(flatten)]
@@ -79,6 +80,13 @@ pub enum By {
     Exposed,
 }
 
+impl By {
+    /// Value of `--by`.
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
@@ -99,8 +107,11 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         let starts = trace.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
         let ends = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
         return Err(Error::input_help(
-            "nothing of the trace lies in what was selected",
-            format!("it lasts {:.3} ms; --phase all takes every step", (ends - starts) as f64 / 1e6),
+            "the selection is empty",
+            format!(
+                "the trace is {:.3} ms long; select everything with --phase all",
+                (ends - starts) as f64 / 1e6
+            ),
         ));
     }
     let engine = Engine { hardware: args.hardware.clone(), ..Engine::default() };
@@ -179,7 +190,7 @@ fn json(
 }
 
 fn us(time: f64) -> Shown {
-    Shown::Number(time, 1)
+    Shown::Time(time)
 }
 
 /// Table of ranks. `with_all`, for people, adds a row with the sum and leaves out times that are zero on all ranks.
@@ -193,7 +204,7 @@ pub fn ranks_table(report: &OverlapReport, with_all: bool) -> Table {
             ("rank", &|r| r.rank.map_or_else(|| Shown::text("all"), Into::into)),
             ("comm_us|comm", &|r| us(r.comm_us)),
             ("compute_us|compute", &|r| us(r.compute_us)),
-            ("memory_us|memory", &|r| some(report.all.memory_us, r.memory_us)),
+            ("memory_us|copies", &|r| some(report.all.memory_us, r.memory_us)),
             ("overlap_us|overlap", &|r| us(r.overlap_us)),
             ("exposed_comm_us|exposed", &|r| us(r.exposed_comm_us)),
             ("overlap_pct|overlap %", &|r| Shown::number(r.overlap_pct, 1)),
@@ -201,7 +212,7 @@ pub fn ranks_table(report: &OverlapReport, with_all: bool) -> Table {
             ("busy_us|", &|r| us(r.busy_us)),
             ("idle_us|idle", &|r| us(r.idle_us)),
             ("span_us|span", &|r| us(r.span_us)),
-            ("peer_wait_us|peer wait", &|r| {
+            ("peer_wait_us|waited", &|r| {
                 r.peer_wait_us
                     .map_or(Shown::None, |own| some(report.all.peer_wait_us.unwrap_or(0.0), own))
             }),
@@ -228,7 +239,7 @@ fn steps_table(steps: &[StepSummary]) -> Table {
         steps,
         &[
             ("sample", &|s| s.sample.into()),
-            ("phase", &|s| Shown::text(s.phase.as_str())),
+            ("phase", &|s| Shown::text(s.phase)),
             ("step", &|s| s.step.into()),
             ("batch", &|s| s.batch.map_or(Shown::None, Shown::from)),
             ("start_us", &|s| us(s.start_ns as f64 / 1e3)),
@@ -236,10 +247,11 @@ fn steps_table(steps: &[StepSummary]) -> Table {
             ("compute_us", &|s| us(s.compute_us)),
             ("comm_us", &|s| us(s.comm_us)),
             ("exposed_us", &|s| us(s.exposed_us)),
-            ("overlap_pct", &|s| Shown::number(s.overlap_pct, 1)),
+            ("overlap_pct|overlap %", &|s| Shown::number(s.overlap_pct, 1)),
             ("idle_us", &|s| us(s.idle_us)),
         ],
     )
+    .least(&["idle_us", "overlap_pct", "comm_us", "phase", "batch", "start_us", "sample"])
 }
 
 fn layers_table(layers: &[LayerRow]) -> Table {
@@ -247,11 +259,11 @@ fn layers_table(layers: &[LayerRow]) -> Table {
         layers,
         &[
             ("layer", &|l| l.layer.map_or(Shown::text("none"), Shown::from)),
-            ("count", &|l| l.count.into()),
+            ("count|count, all ranks", &|l| l.count.into()),
             ("compute_us", &|l| us(l.compute_us)),
             ("comm_us", &|l| us(l.comm_us)),
             ("exposed_us", &|l| us(l.exposed_us)),
-            ("hidden_pct", &|l| {
+            ("hidden_pct|overlap %", &|l| {
                 let hidden = 100.0 * (1.0 - l.exposed_us / l.comm_us);
                 Shown::number((l.comm_us > 0.0).then_some(hidden), 1)
             }),
@@ -264,15 +276,16 @@ fn ranges_table(ranges: &[RangeRow]) -> Table {
         ranges,
         &[
             ("~range", &|r| Shown::text(&r.name)),
-            ("count", &|r| r.count.into()),
-            ("time_us", &|r| us(r.time_us)),
-            ("device_us", &|r| r.device_us.map_or(Shown::None, us)),
+            ("count|count, all ranks", &|r| r.count.into()),
+            ("time_us|host time", &|r| us(r.time_us)),
+            ("device_us|first to last kernel", &|r| r.device_us.map_or(Shown::None, us)),
             ("busy_us", &|r| us(r.busy_us)),
             ("compute_us", &|r| us(r.compute_us)),
             ("comm_us", &|r| us(r.comm_us)),
             ("exposed_us", &|r| us(r.exposed_us)),
         ],
     )
+    .least(&["busy_us", "device_us", "time_us"])
 }
 
 /// Table of operators that launched GPU work.
@@ -281,7 +294,7 @@ pub fn operators_table(operators: &[OperatorRow]) -> Table {
         operators,
         &[
             ("~operator", &|o| Shown::text(&o.name)),
-            ("count", &|o| o.count.into()),
+            ("count|count, all ranks", &|o| o.count.into()),
             ("total_us", &|o| us(o.total_us)),
             ("comm_us", &|o| us(o.comm_us)),
             ("exposed_us", &|o| us(o.exposed_us)),
@@ -295,10 +308,10 @@ pub fn groups_table(name: &'static str, groups: &[GroupRow]) -> Table {
         &[
             (&format!("~{name}"), &|g| Shown::text(&g.name)),
             ("lane", &|g| Shown::text(g.lane)),
-            ("count", &|g| g.count.into()),
+            ("count|count, all ranks", &|g| g.count.into()),
             ("total_us", &|g| us(g.total_us)),
             ("exposed_us", &|g| us(g.exposed_us)),
-            ("hidden_pct", &|g| Shown::number(g.hidden_pct, 1)),
+            ("hidden_pct|overlap %", &|g| Shown::number(g.hidden_pct, 1)),
         ],
     )
 }
@@ -310,10 +323,10 @@ pub fn stragglers_table(stragglers: &Stragglers) -> Table {
         &[
             ("rank", &|r: &RankArrivals| r.rank.into()),
             ("times last", &|r| r.times_last.into()),
-            ("%", &|r| Shown::Number(100.0 * r.share, 1)),
-            ("late (median)", &|r| us(r.late_median_us)),
-            ("late (most)", &|r| us(r.late_max_us)),
-            ("others waited", &|r| us(r.caused_us)),
+            ("last %", &|r| Shown::Number(100.0 * r.share, 1)),
+            ("late, median", &|r| us(r.late_median_us)),
+            ("late, max", &|r| us(r.late_max_us)),
+            ("others waited, sum", &|r| us(r.caused_us)),
             ("waited", &|r| us(r.waited_us)),
         ],
     )

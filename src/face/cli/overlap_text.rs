@@ -6,7 +6,7 @@ use super::overlap::By;
 use super::{output, overlap, show};
 use base::error::{Error, Result};
 use base::statistics::median;
-use base::text::{counted, fitting_name, rank_label};
+use base::text::{counted, fitting_name, latency, rank_label};
 use study::analysis::{
     CollectiveRow, ExposedStretch, GroupRow, NameRow, OperatorRow, PathSummary, Products, StepSummary,
     Stragglers, TraceReport, collectives_table, group_overlap_table, names_table, stretches_table,
@@ -66,41 +66,47 @@ fn said(verdict: &Verdict) -> String {
 pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result<String> {
     let provenance = provenance(report);
     let (title, missing) = match by {
-        By::Step => ("By step: microseconds, averaged over ranks", "nothing is selected"),
+        By::Step => (
+            "By step: from the first rank's start to the last rank's end; other times averaged over ranks",
+            "the selection is empty",
+        ),
         By::Layer => match report.layers.first() {
-            Some(row) if row.from == "ranges" => {
-                ("By layer, from the names of ranges: what they launched on the device (us a rank)", "")
-            }
+            Some(row) if row.from == "ranges" => (
+                "By layer, from range names: GPU work launched inside the ranges of the layer, per rank",
+                "",
+            ),
             _ => (
-                "By layer: sums of durations (us a rank)",
-                "neither operations nor named ranges tell layers in this trace",
+                "By layer: sum of durations per rank",
+                "no layers in this trace: neither operation names nor NVTX ranges contain layer numbers",
             ),
         },
         By::Collective => (
-            "By collective: sums of durations (us a rank), means of an execution (us)",
-            "there is no communication in it",
+            "By collective: total and exposed per rank; mean, median, transfer and waiting per call; count over all ranks",
+            "the selection contains no communication",
         ),
         By::Range => (
-            "By named range: what it launched on the device (us a rank)",
-            "the trace has no NVTX ranges or annotations there",
+            "By range: GPU work that the range launched on its own thread, per rank",
+            "the selection contains no NVTX ranges or annotations",
         ),
         By::Operator => (
-            "By launching operator: sums of durations (us a rank)",
-            "the trace has no operators or launches of the host",
+            "By operator that launched the kernels: total per rank; count over all ranks",
+            "the trace records neither operators nor host launches",
         ),
         By::Product => (
-            "By matrix product or attention: total duration (us per rank), mean per call (us)",
-            "the trace records no shapes of matrix products (profile with record_shapes=True), or its kernels were launched by \
-             CUDA graphs",
+            "By matrix product or attention: total per rank, mean per call; count over all ranks",
+            "the trace records no shapes of matrix products (profile with record_shapes=True; kernels of CUDA graphs have none)",
         ),
-        By::Kind => ("By kind: sums of durations (us a rank)", "nothing is selected"),
-        By::Exposed => (
-            "The longest stretches of exposed communication, and what computed next (us)",
-            "no communication is exposed in it",
-        ),
-        By::Name => {
-            ("By name: totals a rank, mean and longest of an execution (us)", "nothing is selected")
+        By::Kind => {
+            ("By kind: sum of durations per rank; count over all ranks", "the selection is empty")
         }
+        By::Exposed => (
+            "Longest intervals of exposed communication, and the kernel that each delayed",
+            "the selection contains no exposed communication",
+        ),
+        By::Name => (
+            "By kernel name: total per rank, mean and max per call; count over all ranks",
+            "the selection is empty",
+        ),
     };
     let table = match by {
         By::Collective => collectives_table(&shortened(&report.collectives)),
@@ -128,13 +134,13 @@ pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result
         by => overlap::table_by(report, by),
     };
     if table.is_empty() {
-        return Err(Error::input(format!("no such table: {missing}")));
+        return Err(Error::input(format!("--by {}: {missing}", by.name())));
     }
     let all = report.exposed_stretches.count;
     let told = report.exposed_stretches.longest.len().min(STRETCHES) as u64;
     let part = match by {
         // a row combines all ranks with the same stretch
-        By::Exposed if told < all => format!("; the longest {told} of {all}"),
+        By::Exposed if told < all => format!("; {told} longest of {all}"),
         _ => String::new(),
     };
     let notes = match by {
@@ -146,8 +152,8 @@ pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result
 
 /// Notes below the table of products.
 fn product_notes(products: &Products, without_profile: Option<&str>) -> String {
-    let without =
-        without_profile.map(|why| format!("no share of peak: {why}; set one with --hardware NAME|FILE"));
+    let without = without_profile
+        .map(|why| format!("MFU not available: {why}. Name the GPU with --hardware NAME|FILE"));
     let notes = products.notes().into_iter().chain(without);
     let mut text: String = notes.map(|note| output::wrapped("  ", &note, 2)).collect();
     text += &mfu(products, None).unwrap_or_default();
@@ -209,23 +215,27 @@ fn rules(report: &RuleReport) -> Option<String> {
         let ms = matched.total_ns as f64 / 1e6;
         format!("    {:>7} x {ms:>9.3} ms  {}\n", matched.count, short(&matched.name))
     };
-    let mut text = format!("Communication by the rules '{}'\n", report.rules);
+    let mut text = format!("Kernels classified as communication (rules: {})\n", report.rules);
     let communication: Vec<_> =
         report.matches.iter().filter(|matches| matches.what == What::Communication).collect();
     if communication.is_empty() {
-        text += "  no kernel matched a rule of communication\n";
+        text += "  none: no kernel matches a communication rule (add one with --rules FILE)\n";
     }
     for matches in communication {
         let _ = writeln!(text, "  {}: {}", matches.rule, counted(matches.operations.len(), "kernel"));
         text.extend(matches.operations.iter().take(MATCHES).map(line));
     }
     if !report.unsure.is_empty() {
-        let _ = writeln!(text, "  unsure of {} (--rules FILE decides)", report.unsure.len());
+        let _ = writeln!(
+            text,
+            "  {} kernels may be communication; confirm with --rules FILE",
+            report.unsure.len()
+        );
         for unsure in report.unsure.iter().take(MATCHES) {
             text += &line(&unsure.operation);
             text += &output::wrapped(
                 "            ",
-                &format!("taken for {}: {}", unsure.taken_for.as_str(), unsure.why),
+                &format!("counted as {}: {}", unsure.taken_for.as_str(), unsure.why),
                 4,
             );
         }
@@ -235,7 +245,7 @@ fn rules(report: &RuleReport) -> Option<String> {
 
 fn ranks(report: &TraceReport) -> String {
     format!(
-        "Overlap by rank, in microseconds ({})\n{}",
+        "Overlap by rank ({})\n{}",
         provenance(report),
         output::aligned(&overlap::ranks_table(&report.overlap, true))
     )
@@ -251,30 +261,31 @@ fn idle(report: &TraceReport) -> Option<String> {
         return None;
     }
     let parts = [
-        ("waiting on the host", sum(|r| r.host_us - r.between_graphs_us)),
-        ("waiting on the host between CUDA graphs", sum(|r| r.between_graphs_us)),
+        ("host-bound", sum(|r| r.host_us - r.between_graphs_us)),
+        ("host-bound, between CUDA graphs", sum(|r| r.between_graphs_us)),
         ("on communication", sum(|r| r.communication_us)),
         ("between kernels", sum(|r| r.between_us)),
         ("outside the timed generations", sum(|r| r.outside_us)),
     ];
-    let mut text =
-        output::wrapped(&format!("Idle, averaged over ranks: {all:.1} us = "), &sum_of(&parts, all), 4);
+    let head = format!("Idle per rank (mean): {} = ", latency(all));
+    let mut text = output::wrapped(&head, &sum_of(&parts, all), 4);
     if longest.longest_ns > 0 {
         let _ = writeln!(
             text,
-            "  longest gap {:.1} us, on rank {} at {:.1} us",
-            longest.longest_ns as f64 / 1e3,
+            "  longest idle gap: {} on rank {}, starting at {}",
+            latency(longest.longest_ns as f64 / 1e3),
             longest.rank,
-            longest.longest_at_ns as f64 / 1e3
+            latency(longest.longest_at_ns as f64 / 1e3)
         );
     }
     Some(text)
 }
 
-/// Formats the nonzero parts of a time in microseconds and percent.
+/// Formats the nonzero parts of a time, each with its share.
 fn sum_of(parts: &[(&str, f64)], all: f64) -> String {
     let some = parts.iter().filter(|(_, us)| *us > 0.0);
-    let told = some.map(|(what, us)| format!("{what} {us:.1} ({:.0}\u{a0}%)", 100.0 * us / all));
+    let told =
+        some.map(|(what, us)| format!("{what} {} ({:.0}\u{a0}%)", latency(*us), 100.0 * us / all));
     told.collect::<Vec<_>>().join(" + ")
 }
 
@@ -298,17 +309,20 @@ fn collectives(report: &TraceReport) -> Option<String> {
     let all = &report.collectives;
     let shown = &all[..all.len().min(COLLECTIVES)];
     let title = if all.len() > shown.len() {
-        format!("Exposed communication: the {COLLECTIVES} most exposed of {} collectives", all.len())
+        format!(
+            "Exposed communication per rank: the {COLLECTIVES} most exposed of {} collectives",
+            all.len()
+        )
     } else {
-        "Exposed communication by collective".into()
+        "Exposed communication per rank, by collective".into()
     };
     let longest = report.exposed_stretches.longest.first().map_or(String::new(), |stretch| {
         let waited = stretch.waited.as_deref().map(|name| fitting_name(name, NAME));
         format!(
-            "  longest stretch {:.1} us, on rank {} at {:.1} us; {} waited\n",
-            stretch.length_us,
+            "  longest exposed interval: {} on rank {} at {}; it delayed {}\n",
+            latency(stretch.length_us),
             stretch.ranks[0],
-            stretch.at_us,
+            latency(stretch.at_us),
             waited.as_deref().unwrap_or("nothing")
         )
     });
@@ -318,7 +332,7 @@ fn collectives(report: &TraceReport) -> Option<String> {
             .map(|row| GroupRow { name: short(&called(row, all)), ..row.executed.clone() })
             .collect();
         let table = output::aligned(&overlap::groups_table("collective", &rows));
-        format!("{title} (us a rank)\n{table}{longest}")
+        format!("{title}\n{table}{longest}")
     })
 }
 
@@ -345,7 +359,7 @@ fn called(row: &CollectiveRow, all: &[CollectiveRow]) -> String {
 fn groups(report: &TraceReport) -> Option<String> {
     (report.groups.len() > 1).then(|| {
         let table = output::aligned(&group_overlap_table(&report.groups));
-        format!("Overlap by kind of process group (us a rank)\n{table}")
+        format!("Overlap by kind of process group, per rank\n{table}")
     })
 }
 
@@ -357,16 +371,16 @@ fn steps(report: &TraceReport) -> Option<String> {
         let sample =
             if worst.sample > 0 { format!(" of sample {}", worst.sample) } else { String::new() };
         let place = match worst.phase {
-            plan::Phase::Prefill => "prefill".into(),
-            plan::Phase::Decode => format!("step {}", worst.step),
+            "prefill" if report.import.is_none() => "prefill".into(),
+            _ => format!("step {}", worst.step),
         };
-        Some(format!("median {median:.1}, most {:.1} ({place}{sample})", value(worst)))
+        Some(format!("median {}, max {} ({place}{sample})", latency(median), latency(value(worst))))
     };
     if steps.len() < 2 {
         return None;
     }
     Some(format!(
-        "Steps: {} (us)\n  duration              {}\n  exposed communication {}\n  idle                  {}\n",
+        "Steps: {}\n  duration              {}\n  exposed communication {}\n  idle                  {}\n",
         steps.len(),
         of(|s| s.duration_us)?,
         of(|s| s.exposed_us)?,
@@ -378,7 +392,7 @@ fn critical_path(path: &PathSummary) -> String {
     let parts = [
         ("compute", path.compute_us),
         ("transfer", path.transfer_us),
-        ("waiting for peers", path.peer_us),
+        ("waiting for ranks", path.peer_us),
         ("gaps", path.gap_us),
     ];
     let of = if path.steps == 1 {
@@ -388,7 +402,7 @@ fn critical_path(path: &PathSummary) -> String {
         format!("a step, averaged over {}{of}", path.steps)
     };
     let mut text = output::wrapped(
-        &format!("Critical path of {of}: {:.1} us = ", path.length_us),
+        &format!("Critical path of {of}: {} = ", latency(path.length_us)),
         &sum_of(&parts, path.length_us),
         4,
     );
@@ -397,11 +411,11 @@ fn critical_path(path: &PathSummary) -> String {
         .map(|part| format!("{}\u{a0}{}\u{a0}{:.0}\u{a0}%", part.module, part.kind, 100.0 * part.share))
         .collect();
     if !named.is_empty() {
-        text += &output::wrapped("  of it ", &named.join(", "), 4);
+        text += &output::wrapped("  mostly ", &named.join(", "), 4);
     }
     if path.rank_changes > 0.0 {
         let _ =
-            writeln!(text, "  it changes ranks {:.1} times, to the last to arrive", path.rank_changes);
+            writeln!(text, "  switches {:.1} times to the rank that arrives last", path.rank_changes);
     }
     text
 }
@@ -409,31 +423,29 @@ fn critical_path(path: &PathSummary) -> String {
 fn stragglers(stragglers: &Stragglers) -> Option<String> {
     let clocks = stragglers.clocks_apart_us.map(|apart| {
         format!(
-            "  clocks: ends of collectives are {apart:.1} us apart between ranks (90th percentile)\n"
+            "  clocks: ends of matched collectives differ by {apart:.1} us between ranks (90th percentile)\n"
         )
     });
     let Some(worst) = stragglers.worst.first() else {
-        return clocks.map(|clocks| format!("All ranks arrive together at collectives\n{clocks}"));
+        return clocks
+            .map(|clocks| format!("All ranks arrive at collectives at the same time\n{clocks}"));
     };
     let mut text = format!(
-        "Last to arrive, at {} matched collectives (us)\n{}",
+        "Stragglers: ranks that arrived last at {} matched collectives\n{}",
         stragglers.matched,
         output::aligned(&overlap::stragglers_table(stragglers))
     );
     let _ = writeln!(
         text,
-        "  worst: rank {} at {:.1} us, {:.1} us after the one before it; others waited {:.1} us",
+        "  worst: rank {} at {}, {} after the second-last rank; the others waited {} in all",
         worst.last,
-        worst.at_ns as f64 / 1e3,
-        worst.late_ns as f64 / 1e3,
-        worst.waited_ns as f64 / 1e3
+        latency(worst.at_ns as f64 / 1e3),
+        latency(worst.late_ns as f64 / 1e3),
+        latency(worst.waited_ns as f64 / 1e3)
     );
     if stragglers.unmatched > 0 {
-        let _ = writeln!(
-            text,
-            "  {} spans of collectives could not be matched with those of other ranks",
-            stragglers.unmatched
-        );
+        let _ =
+            writeln!(text, "  {} collective calls have no match on other ranks", stragglers.unmatched);
     }
     text.extend(clocks);
     if let Some(note) = &stragglers.note {
@@ -446,7 +458,7 @@ fn breakdown(report: &TraceReport) -> Option<String> {
     let rows = &report.overlap.breakdown;
     (!rows.is_empty()).then(|| {
         format!(
-            "By module and kind (per rank, averaged over ranks)\n{}",
+            "By module and kind: sum of durations per rank (mean)\n{}",
             output::aligned(&show::breakdown_rows(rows))
         )
     })

@@ -33,7 +33,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if !extension.eq_ignore_ascii_case("html") && !extension.eq_ignore_ascii_case("htm") {
         return Err(Error::input_help(
             format!("{}: a report is an HTML page", args.output.display()),
-            "name a file that ends in .html",
+            "use a file name that ends in .html",
         ));
     }
     let records = args.filter.records(&args.runs, &dir)?;

@@ -1,6 +1,7 @@
 //! `ladderscope pareto [RUNS|DIR]`: frontier of latency against throughput, with values at fixed latencies, area
 //! gained by an architecture, and external points.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -11,6 +12,7 @@ use super::report;
 use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
 use base::error::{Error, Result};
+use base::text::counted;
 use study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, TOO_CLOSE, XAxis, YAxis,
 };
@@ -37,18 +39,17 @@ pub struct Args {
     /// Vertical axis: per-gpu (tokens/s/GPU), total (tokens/s), or any metric
     #[arg(long, value_name = "AXIS", default_value_t)]
     pub y: YAxis,
-    /// Logarithmic axes for --area: x, y or xy
+    /// Logarithmic axes for --area: x, y or xy [without a value: xy]
     #[arg(long, value_name = "AXES", num_args = 0..=1, default_missing_value = "xy", require_equals = true, value_parser = log_axes)]
     pub log: Option<(bool, bool)>,
-    /// Best throughput of each architecture and P2P setting within these x limits: 1000,2000; without values, round
-    /// limits
+    /// Best y of each architecture and P2P setting within these limits of x, for example 1000,2000 [without values:
+    /// round limits]
     #[arg(long, value_name = "LIMITS", num_args = 0..=1, default_missing_value = "auto", value_parser = limits)]
     pub at: Option<Limits>,
-    /// Area gained by each architecture's frontier over standard's, with reference point and confidence interval
+    /// Area that each architecture's frontier gains over standard's, with confidence interval
     #[arg(long)]
     pub area: bool,
-    /// Reference point of --area: x,y [default: a tenth beyond the worst x; 0 tokens/s, or a tenth below the worst
-    /// if logarithmic]
+    /// Reference point of --area [default: 10 % beyond the worst x; y = 0, or 10 % below the worst y if logarithmic]
     #[arg(long, value_name = "X,Y", requires = "area", value_parser = reference)]
     pub reference: Option<(f64, f64)>,
     /// External points to overlay: 'published' (arXiv 2501.06589, 70B) or a CSV file; they do not change frontiers
@@ -93,7 +94,7 @@ fn reference(text: &str) -> Result<(f64, f64)> {
     let place = text.split_once(',').and_then(|(x, y)| number(x).zip(number(y)));
     place.ok_or_else(|| {
         Error::input_help(
-            format!("'{text}' is no reference point"),
+            format!("'{text}' is not a point"),
             "write x,y in the units of the axes, for example 30000,0",
         )
     })
@@ -103,7 +104,7 @@ fn positive(text: &str) -> Result<f64> {
     let number = text.trim().parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0);
     number.ok_or_else(|| {
         Error::input_help(
-            format!("'{text}' is no limit"),
+            format!("'{text}' is not a number"),
             "write numbers above 0 in the unit of the x axis, separated by commas: 1000,2000",
         )
     })
@@ -152,7 +153,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let records = args.filter.records(&args.runs, &dir)?;
     let mut points = analysis::pareto_on(&records, axes);
     if points.is_empty() {
-        report::note("no finished runs, so no frontier; `ladderscope runs` lists what is stored");
+        report::note("no finished runs, so no frontier; `ladderscope runs` lists stored runs");
     }
     let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
     points.sort_by(|a, b| a.group.cmp(&b.group).then(x(a).total_cmp(&x(b))));
@@ -191,15 +192,15 @@ fn area_options(args: &Args) -> Result<AreaOptions> {
         && ((log_x && x == 0.0) || (log_y && y == 0.0))
     {
         return Err(Error::input_help(
-            format!("--reference {x},{y}: 0 has no place on a logarithmic axis"),
+            format!("--reference {x},{y}: a logarithmic axis has no 0"),
             "write a number above 0",
         ));
     }
     let axes = Axes { x: args.x, y: args.y };
     if args.area && !axes.has_area() {
         return Err(Error::input_help(
-            format!("--area: no area over {} against {}", args.x, args.y),
-            "areas are over completion, tpot, ttft or user against per-gpu or total",
+            format!("--area is not available for x {} and y {}", args.x, args.y),
+            "use x completion, tpot, ttft or user, and y per-gpu or total",
         ));
     }
     Ok(AreaOptions { axes, log_x, log_y, reference: args.reference })
@@ -259,11 +260,20 @@ fn text(
             text.push('\n');
         }
         text += &format!(
-            "{name}\n{}● on the frontier of {x} against {y}; ○ on that of its own architecture and P2P setting\n",
+            "{name}\n{}{}",
+            headline(group),
             output::aligned(&analysis::points_table(group, axes))
         );
+        text += &output::wrapped(
+            "",
+            &format!(
+                "● on the overall frontier ({x} vs {y}); ○ on the frontier of its architecture and P2P setting; - \
+                 dominated"
+            ),
+            2,
+        );
         if group.iter().any(|point| point.too_close) {
-            text += &format!("≈ {TOO_CLOSE}: another architecture is as near to the frontier\n");
+            text += &format!("≈ {TOO_CLOSE}: another architecture's point is within this error\n");
         }
         for basis in axes.quality_basis(group) {
             text += &format!("{basis}; times are {provenance}\n");
@@ -287,22 +297,34 @@ fn text(
     text
 }
 
+/// Architectures on the frontier of a group, the most frequent first.
+fn headline(group: &[ParetoPoint]) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for point in group.iter().filter(|point| point.on_frontier) {
+        *counts.entry(point.spec.architecture.to_string()).or_default() += 1;
+    }
+    let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let of: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let all = counts.iter().map(|(_, count)| count).sum();
+    output::wrapped("", &format!("Frontier of {}: {}.", counted(all, "point"), of.join(", ")), 0)
+}
+
 fn areas(x: &str, y: &str, area: &[&AreaGained]) -> String {
     let Some(first) = area.first() else {
-        return "\nno area gained: standard and another architecture need cells in common\n".into();
+        return "\nno area: no architecture shares cells with standard\n".into();
     };
     let why = first.no_interval.as_ref().map(|why| format!("no interval: {why}\n")).unwrap_or_default();
     let few = area.iter().filter(|row| row.cells < analysis::LEAST_CELLS).count();
     let few = match few {
         0 => String::new(),
         _ => format!(
-            "{few} of them of fewer than {} cells: the area of one step, as large as the distance between them happens \
-             to be\n",
+            "{few} of these areas rest on fewer than {} cells and depend mostly on their spacing\n",
             analysis::LEAST_CELLS
         ),
     };
     format!(
-        "\nArea gained over {} in {x} ({}) against {y} ({}), over the cells that both have ({})\n{}{few}{why}",
+        "\nFrontier area gained over {}, {x} ({}) vs {y} ({}), common cells only ({})\n{}{few}{why}",
         first.baseline,
         first.x_scale,
         first.y_scale,
@@ -314,7 +336,7 @@ fn areas(x: &str, y: &str, area: &[&AreaGained]) -> String {
 /// External points of a group.
 fn elsewhere(axes: Axes, overlay: &[&OverlayPoint]) -> String {
     if overlay.is_empty() {
-        return "\nno point from elsewhere is of this model and workload\n".into();
+        return "\nno external point matches this model and workload\n".into();
     }
     let table = Table::of(
         overlay.iter().copied(),
@@ -327,7 +349,7 @@ fn elsewhere(axes: Axes, overlay: &[&OverlayPoint]) -> String {
             (&axes.y.title(), &|p| Shown::number(p.place(axes).map(|p| p.1), 2)),
         ],
     );
-    format!("\nFrom elsewhere, on no frontier\n{}", output::aligned(&table))
+    format!("\nExternal points (not part of any frontier)\n{}", output::aligned(&table))
 }
 
 #[cfg(test)]

@@ -16,9 +16,6 @@ use table::{Record, Status};
 /// Minimum interval between plain lines, since thousands of cells are simulated per second.
 const PLAIN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Maximum number of infeasible cells shown with their reasons.
-const IMPOSSIBLE_SHOWN: usize = 100;
-
 /// Progress bar on standard error; hidden if that is no terminal.
 fn bar(total: u64) -> ProgressBar {
     let bar = match report::stderr_draws() {
@@ -40,7 +37,6 @@ pub struct Progress<'a> {
     /// Total runs: feasible cells times rounds.
     total: usize,
     settled: BTreeSet<(usize, u32)>,
-    impossible: usize,
     /// Number and total time of runs executed now, from which the remaining time is estimated.
     executed: u32,
     spent: Duration,
@@ -62,7 +58,6 @@ impl<'a> Progress<'a> {
             bar,
             total,
             settled: BTreeSet::new(),
-            impossible: 0,
             executed: 0,
             spent: Duration::ZERO,
             began: Instant::now(),
@@ -154,18 +149,18 @@ impl<'a> Progress<'a> {
         self.steps.get_or_insert_with(StepProgress::new)
     }
 
-    /// Reports an infeasible cell with its reason, up to [`IMPOSSIBLE_SHOWN`].
+    /// Reports an infeasible cell, once for cells with the same reason except for numbers.
     fn impossible(&mut self, cell: usize, record: &Record) {
-        self.impossible += 1;
-        if self.impossible > IMPOSSIBLE_SHOWN {
-            if self.impossible == IMPOSSIBLE_SHOWN + 1 {
-                self.print("... and more cells that cannot run: --format json has each with its reason");
-            }
-            return;
-        }
         let reason = record.reason.as_deref().unwrap_or("no reason given");
-        let name = self.name(cell, None);
-        self.once(format!("{} {name}: {}: {reason}", record.status.glyph(), record.status.as_str()));
+        let kind: String = reason.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect();
+        if self.warned.insert(kind) {
+            let name = self.name(cell, None);
+            self.print(&format!(
+                "{} {name}: {}: {reason}",
+                record.status.glyph(),
+                record.status.as_str()
+            ));
+        }
     }
 
     fn settle(&mut self, cell: usize, round: u32) {
@@ -222,7 +217,9 @@ impl<'a> Progress<'a> {
     /// Estimated remaining time, from the mean of the runs so far.
     fn eta(&self) -> Option<String> {
         let left = u32::try_from(self.total.checked_sub(self.settled.len())?).ok()?;
-        (self.executed > 0 && left > 0).then(|| duration(self.spent / self.executed * left))
+        // a forecast in the first second is a guess
+        (self.spent >= Duration::from_secs(1) && left > 0)
+            .then(|| duration(self.spent / self.executed * left))
     }
 
     /// Prints a message that every round repeats only once.
@@ -270,7 +267,8 @@ impl StepProgress {
                 let computed = done - found;
                 // a search evaluates several sets of windows, each with its own remaining time
                 self.began = self.began.filter(|_| computed > 0);
-                let stored = if found > 0 { format!(" ({found} were stored)") } else { String::new() };
+                let stored =
+                    if found > 0 { format!(" ({found} already stored)") } else { String::new() };
                 self.step((done, of), computed, &format!("windows{stored}"));
             }
         }

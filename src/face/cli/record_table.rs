@@ -75,17 +75,19 @@ const NARROW: [&str; 21] = [
     "overlap_pct|overlap %",
     "!provenance",
     "tags",
-    "note",
-    "why",
+    "~note",
+    "~why",
 ];
 
 /// Columns that a narrow terminal drops, from the last to the first.
 const LEAST: [&str; 14] = [
     "TPOT ms",
-    "p2p",
-    "status",
     "tok/s",
     "overlap %",
+    "status",
+    "p2p",
+    "note",
+    "why",
     "model",
     "on",
     "completion ms",
@@ -93,8 +95,6 @@ const LEAST: [&str; 14] = [
     "link",
     "tokens",
     "dtype",
-    "note",
-    "why",
 ];
 
 /// Columns that move above the table if all rows share the value.
@@ -118,8 +118,8 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
             "on" => Shown::text(desk::platform(record)),
             "!provenance" => Shown::text(record.provenance),
             "tags" => annotation.map_or(Shown::None, |a| Shown::some(a.tags_in_a_line())),
-            "note" => first_line(annotation.map(|a| a.note.as_str())),
-            "why" => first_line(record.reason.as_deref()),
+            "~note" => first_line(annotation.map(|a| a.note.as_str())),
+            "~why" => first_line(record.reason.as_deref()),
             name => match (option(name), measure(name)) {
                 (Some(option), _) => option.shown(spec),
                 (_, measure) => measure.map_or(Shown::None, |m| Shown::number(m.of(record), m.decimals)),
@@ -152,11 +152,12 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
         }
     });
     let words: Vec<String> = words.collect();
-    let common = (!words.is_empty()).then(|| format!("all {}: {}", records.len(), words.join(" ")));
+    let common =
+        (!words.is_empty()).then(|| format!("all {} cells: {}", records.len(), words.join(" ")));
     // a pooled row has the id of one run and numbers of all
     let rounds = records.iter().map(|record| record.runs.len()).max().filter(|rounds| *rounds > 1);
     let pooled = rounds
-        .map(|rounds| format!("up to {rounds} rounds are pooled in a row, whose run is one of them"));
+        .map(|rounds| format!("each row pools up to {rounds} rounds; its run id is that of one round"));
     (common.into_iter().chain(pooled).collect::<Vec<_>>().join("\n"), rows)
 }
 
@@ -243,7 +244,7 @@ mod tests {
             (common, table.csv(Sourced::NoRuns).lines().next().expect("a header").to_owned())
         };
         let (common, header) = table(&[of(1, 4), of(2, 4)]);
-        assert!(common.starts_with("all 2: tp4 p2p-on ") && common.contains("prompt"), "{common}");
+        assert!(common.starts_with("all 2 cells: tp4 p2p-on ") && common.contains("prompt"), "{common}");
         assert!(
             header.contains("batch") && !header.contains("tp,") && !header.contains("model"),
             "{header}"
@@ -253,7 +254,7 @@ mod tests {
         // what is pooled is not the numbers of the run that is named
         let runs = vec!["a".to_owned(), "b".to_owned()];
         let (common, _) = table(&[Record { runs, ..of(1, 4) }, of(2, 4)]);
-        assert!(common.contains("\nup to 2 rounds are pooled in a row"), "{common}");
+        assert!(common.contains("\neach row pools up to 2 rounds"), "{common}");
         // of a single run nothing is common
         let (common, header) = table(&[of(1, 4)]);
         assert!(common.is_empty() && header.contains("tp,batch,p2p,link,model"), "{header}");

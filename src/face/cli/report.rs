@@ -155,6 +155,25 @@ fn write(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
+/// Words for the standard library's and clap's errors about numbers.
+fn wrong_number(why: &str) -> String {
+    if why.contains("invalid float literal") {
+        return "is not a number".into();
+    }
+    if why.contains("invalid digit found") || why.contains("cannot parse integer") {
+        return "is not a whole number".into();
+    }
+    let Some((least, most)) =
+        why.split_once(" is not in ").and_then(|(_, range)| range.split_once(".."))
+    else {
+        return format!("is invalid: {why}");
+    };
+    match most.trim_start_matches('=') {
+        "" | "4294967295" => format!("is too small: at least {least}"),
+        most => format!("is not between {least} and {most}"),
+    }
+}
+
 /// Prints an error about the arguments, or the requested help. Returns the exit status.
 pub fn usage(error: &clap::Error) -> u8 {
     // Our own parsers suggest the nearest valid name, which clap would drop.
@@ -165,6 +184,16 @@ pub fn usage(error: &clap::Error) -> u8 {
             _ => String::new(),
         };
         print(&Error::Input { message: format!("{option}{message}"), help: help.clone() });
+        return 2;
+    }
+    if let (
+        ErrorKind::ValueValidation,
+        Some(ContextValue::String(option)),
+        Some(ContextValue::String(value)),
+    ) = (error.kind(), error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
+    {
+        let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        print(&Error::input(format!("{option}: '{value}' {}", wrong_number(&why))));
         return 2;
     }
     let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
@@ -200,6 +229,18 @@ pub fn panicked(info: &std::panic::PanicHookInfo<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_about_numbers_are_in_plain_words() {
+        for (why, words) in [
+            ("0 is not in 1..=64", "is not between 1 and 64"),
+            ("-1 is not in 0..=4294967295", "is too small: at least 0"),
+            ("invalid float literal", "is not a number"),
+            ("invalid digit found in string", "is not a whole number"),
+        ] {
+            assert_eq!(wrong_number(why), words);
+        }
+    }
 
     #[test]
     fn plain_errors_are_lines_with_their_help() {

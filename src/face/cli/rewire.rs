@@ -11,7 +11,7 @@ use super::report;
 use super::select::OpenArgs;
 use crate::desk::{self, Engine};
 use base::error::{Error, Result};
-use base::text::{counted, fitting_name};
+use base::text::{counted, fitting_name, latency};
 use lab::store::Store;
 use plan::{Architecture, Phase};
 use study::rewire::{Answer, Asked, Choice, Rewiring, Setting, Steps, Times, answers_table};
@@ -45,13 +45,13 @@ pub struct Args {
     /// Split the batch into M micro-batches; best case: kernel time scales with batch; worst case: it does not
     #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub micro_batches: u32,
-    /// Remove waits for host launches: of kernels, as in a CUDA graph, or of the next CUDA graph
+    /// Predict without launch gaps, as if a CUDA graph launched all kernels
     #[arg(long)]
     pub no_launches: bool,
     /// Number of layers, if the trace does not determine it
     #[arg(long, value_name = "N")]
     pub layers: Option<u32>,
-    /// Phase to rewire, for runs of this program: prefill, decode
+    /// Phase to rewire, for stored runs only: prefill, decode
     #[arg(
         long,
         value_enum,
@@ -101,8 +101,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     report::part(&opened);
     if args.phase == PhaseArg::Prefill && opened.trace.meta.import.is_some() {
         return Err(Error::input_help(
-            "--phase prefill: a profiler's trace does not say which of its steps are prefills",
-            "leave it out, and choose the step with --step N",
+            "--phase prefill is for stored runs; an imported trace may not say which of its steps are prefills",
+            "omit --phase, and choose the step with --step N",
         ));
     }
     let engine =
@@ -289,48 +289,78 @@ impl<'a> PrintedAnswer<'a> {
 fn host(steps: &Steps, no_launches: bool) -> Option<String> {
     if no_launches {
         return (!steps.has_launches).then(|| {
-            "the trace records no launches: --no-launches changes nothing, for waiting for the host cannot be told from other \
-             idle time"
+            "--no-launches has no effect: the trace records no host launches, so idle time cannot be attributed to the host"
                 .into()
         });
     }
     let (host, between) = (steps.host_share(), steps.between_graphs_share());
     let place = match () {
         () if host <= 0.01 => return None,
-        () if 2.0 * between >= host => "between CUDA graphs for the host to launch the next one",
-        () if steps.has_graphs => "for the host to launch kernels outside of its CUDA graphs",
-        () => "for the host's launches",
+        () if 2.0 * between >= host => "for the host between CUDA graphs",
+        () if steps.has_graphs => "for kernel launches outside CUDA graphs",
+        () => "for kernel launches",
     };
     let instead =
-        if steps.has_graphs { "as if it never did" } else { "as if a CUDA graph launched them" };
+        if steps.has_graphs { "without these gaps" } else { "as if a CUDA graph replaced the launches" };
     Some(format!(
-        "{:.0} % of a step the GPU waits {place}, which rewiring leaves as it is (--no-launches: {instead})",
+        "the GPU waits {place} for {:.0} % of a step, and rewiring does not change that; add --no-launches to predict the step \
+         {instead}",
         100.0 * host
     ))
+}
+
+/// Speedup below which a prediction counts as no gain.
+const LEAST_GAIN: f64 = 1.01;
+
+/// Fastest variant, and the limit without communication.
+fn headline(rewiring: &Rewiring, answers: &[Answer]) -> String {
+    let times = |answer: &Answer| answer.contended.unwrap_or(answer.alone);
+    let fastest = |is_limit: bool| {
+        let of = answers.iter().filter(|answer| answer.choice.architecture.is_limit() == is_limit);
+        of.max_by(|a, b| times(a).speedup.total_cmp(&times(b).speedup))
+    };
+    let measured = latency(rewiring.measured().step_us);
+    let gain = fastest(false).filter(|best| times(best).speedup >= LEAST_GAIN).map(|best| {
+        let Times { step_us, speedup, speedup_95, .. } = times(best);
+        let interval = speedup_95.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
+        let step = latency(step_us);
+        format!(
+            "Fastest: {}, {speedup:.2}x{interval} ({measured} to {step} per step)",
+            best.choice.label()
+        )
+    });
+    let gain = gain.unwrap_or_else(|| {
+        format!("No gain: no variant is more than 1 % faster than the traced step of {measured}")
+    });
+    let limit = fastest(true).map_or(String::new(), |limit| {
+        format!("; limit without communication: {:.2}x", times(limit).speedup)
+    });
+    format!("{gain}{limit}.")
 }
 
 fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: bool) -> String {
     let steps = &rewiring.steps;
     let rewired = match rewiring.rewired_steps() {
-        some if some < steps.len() => format!(", {some} of them rewired, evenly spread"),
+        some if some < steps.len() => format!(" ({some} evenly spaced ones rewired)"),
         _ => String::new(),
     };
     let found = format!(
-        "{} of {} with {}, {}{rewired}; the all-reduce is {}",
+        "{}{rewired}, {}, {} per step, {}; collective kernel: {}",
         counted(steps.len(), "step"),
         counted(steps.layers as usize, "layer"),
         counted(2 * steps.layers as usize, "all-reduce"),
         counted(steps.ranks as usize, "rank"),
         fitting_name(&steps.all_reduce, NAME),
     );
-    let mut text = output::wrapped("found     ", &found, 10);
+    let mut text = output::wrapped("", &headline(rewiring, answers), 0);
+    text += &output::wrapped("found     ", &found, 10);
     let profile = match rewiring.message() {
         Some((bytes, is_estimate)) => format!(
-            "{machine}; messages of {}{}",
+            "{machine}; message size {}{}",
             output::bytes(bytes.round() as u64),
-            if is_estimate { ", by what they took" } else { "" }
+            if is_estimate { " (estimated from the all-reduce latency)" } else { "" }
         ),
-        None => format!("none: {machine}; contention and other all-reduces are not predicted"),
+        None => format!("none: {machine}; pass --hardware to predict contention and other all-reduces"),
     };
     text += &output::wrapped("profile   ", &profile, 10);
     for note in &steps.notes {
@@ -343,14 +373,14 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
     text += &output::aligned(&answers_table(rewiring, answers));
     let has_intervals = answers.iter().any(|answer| answer.alone.speedup_95.is_some());
     let between = match has_intervals {
-        true => ". \"from\" and \"to\": between which speed-ups 95 % of the steps lie",
+        true => ". Speedup: median [range of 95 % of the steps]",
         false => "",
     };
     text += "\n";
     text += &output::wrapped(
         "",
         &format!(
-            "times of kernels and all-reduces are the trace's; what another wiring makes of them is simulated{between}"
+            "Kernel and all-reduce times are from the trace; their new schedule is simulated{between}."
         ),
         0,
     );

@@ -65,7 +65,9 @@ fn lead(args: &Args, start: &Start, spec: &Spec, note: Option<String>) -> Result
         let told = format!("{}: {reason}", record.status.as_str());
         match args.output.format {
             Format::Json => report::print(&Error::failed(told)),
-            _ => report::line(&told),
+            Format::Csv => report::line(&told),
+            // the record says it
+            Format::Table => {}
         }
     }
     Ok(code)

@@ -175,7 +175,7 @@ fn in_short(dir: &Path) -> Result<u8> {
             ],
         );
         output::emit(&output::aligned(&rows))?;
-        report::note("a batch's runs are BATCH:ROW; --all or a condition lists them");
+        report::note("batches are collapsed; list their rows (BATCH:ROW) with --all or a filter");
     }
     Ok(0)
 }
@@ -253,7 +253,7 @@ impl Which {
         let records = desk::filtered(chosen, self.filter.typed(), None)?;
         if records.is_empty() {
             return Err(Error::input_help(
-                format!("no runs in {} are meant: nothing was done", store.dir().display()),
+                format!("no runs in {} match; nothing changed", store.dir().display()),
                 "`ladderscope runs --filter ...` shows what a filter chooses",
             ));
         }
@@ -276,7 +276,7 @@ fn perform(edit: &Edit, dir: &Path) -> Result<u8> {
             let ids = which.ids(&store)?;
             store.delete(&ids)?;
             report::note(&format!(
-                "deleted {}; to have them back: ladderscope runs restore",
+                "moved {} to the trash; undo with `ladderscope runs restore`",
                 counted(ids.len(), "run")
             ));
         }
@@ -328,7 +328,7 @@ fn restore(store: &Store, runs: &[String]) -> Result<()> {
         if count == 0 {
             return Err(Error::input_help(
                 format!("'{run}' is not in the trash"),
-                "`ladderscope runs trash` lists what is",
+                "`ladderscope runs trash` lists deleted runs",
             ));
         }
         restored += count;

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use super::report;
 use crate::desk::OpenOptions;
 use base::error::{Error, Result};
+use base::text::latency;
 use plan::Phase;
 use study::analysis::untied_clocks;
 use trace::overlap::Selection;
@@ -18,7 +19,8 @@ pub struct SelectArgs {
     /// steps]
     #[arg(long, value_enum, hide_possible_values = true)]
     pub phase: Option<PhaseArg>,
-    /// Only this decode step, from 0; in an imported trace, the profiler's step
+    /// Only this step: decode step from 0 (stored run), or step number of the profiler (imported trace, see overlap
+    /// --by step)
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
     /// Start of the time range, after the trace's first start, for example 250us, 1.5ms (no unit: us)
@@ -74,7 +76,7 @@ impl SelectArgs {
             None if self.step.is_some() => Some(Phase::Decode),
             None if timed || trace.meta.spec.is_none() => None,
             None if decode(trace).next().is_some() => {
-                report::note("the decode phase only; --phase all for everything");
+                report::note("decode phase only; --phase all includes prefill");
                 Some(Phase::Decode)
             }
             None => None,
@@ -93,7 +95,7 @@ impl SelectArgs {
         if let Some(step) = self.step {
             if matches!(self.phase, Some(PhaseArg::Prefill)) {
                 return Err(Error::input(
-                    "--step counts decode steps; it does not go with --phase prefill",
+                    "--step counts decode steps, so it cannot be combined with --phase prefill",
                 ));
             }
             check_step(trace, step)?;
@@ -121,7 +123,7 @@ impl SelectArgs {
             (None, None) => match decode(trace).map(|s| s.step).max() {
                 Some(last) if trace.meta.spec.is_some() => {
                     report::note(&format!(
-                        "decode step {} of 0 to {last}; --step, --from, --to for others",
+                        "drawing decode step {} of 0 to {last}; choose others with --step, --from, --to",
                         last / 2
                     ));
                     extent(last_sample(trace, last / 2)).unwrap_or(all)
@@ -134,8 +136,12 @@ impl SelectArgs {
         let to = self.to.map_or(to - all.0, |asked| asked.min(to - all.0));
         if from >= to || from >= all.1 - all.0 {
             return Err(Error::input_help(
-                format!("nothing lies between {} and {} us", from as f64 / 1e3, to as f64 / 1e3),
-                format!("the trace lasts from 0 to {} us", (all.1 - all.0) as f64 / 1e3),
+                format!(
+                    "the range from {} to {} is empty",
+                    latency(from as f64 / 1e3),
+                    latency(to as f64 / 1e3)
+                ),
+                format!("the trace is {} long", latency((all.1 - all.0) as f64 / 1e3)),
             ));
         }
         Ok((from, to))
@@ -144,9 +150,9 @@ impl SelectArgs {
     fn check_times(&self) -> Result<()> {
         match (self.from, self.to) {
             (Some(from), Some(to)) if from >= to => Err(Error::input(format!(
-                "--from {} us is not before --to {} us",
-                from as f64 / 1e3,
-                to as f64 / 1e3
+                "--from ({}) must be before --to ({})",
+                latency(from as f64 / 1e3),
+                latency(to as f64 / 1e3)
             ))),
             _ => Ok(()),
         }
@@ -186,7 +192,7 @@ fn check_step(trace: &Trace, step: u32) -> Result<()> {
     steps.dedup();
     let what = if trace.meta.import.is_some() { "step" } else { "decode step" };
     let has = if steps.is_empty() { "none".into() } else { listed(&steps) };
-    Err(Error::input(format!("there is no {what} {step}: the trace has {has}")))
+    Err(Error::input(format!("no {what} {step} in this trace; it contains steps {has}")))
 }
 
 /// Formats ascending numbers with ranges, e.g. `0, 3 to 7, 9`. Truncates long lists.
@@ -215,8 +221,7 @@ pub struct OpenArgs {
     /// Rules that identify communication in an imported trace: default, nccl-name, hta, or a rule file (TOML)
     #[arg(long, value_name = "RULES", default_value = DEFAULT_RULES)]
     pub rules: String,
-    /// Recording to open from a directory with several of the same ranks (another step, stage or time) [default:
-    /// the newest with all ranks]
+    /// Recording to open if a directory holds several of the same ranks, by name [default: the newest with all ranks]
     #[arg(long, value_name = "NAME")]
     pub recording: Option<String>,
 }
@@ -294,7 +299,7 @@ mod tests {
     fn a_step_that_is_not_there_is_named_with_those_that_are() {
         let select = SelectArgs { step: Some(9), ..SelectArgs::default() };
         let error = select.resolve(&trace()).err().map(|e| e.to_string()).unwrap_or_default();
-        assert_eq!(error, "there is no decode step 9: the trace has 0 to 1");
+        assert_eq!(error, "no decode step 9 in this trace; it contains steps 0 to 1");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use trace::overlap::{BreakdownRow, Selection};
 /// Arguments of `ladderscope show`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Stored run (id, prefix, 'last'), or its trace
+    /// Stored run (id, prefix, 'last'), or a trace file of a stored run
     #[arg(value_name = "RUN", required_unless_present = "filter")]
     pub run: Option<String>,
     #[command(flatten)]
@@ -88,8 +88,13 @@ fn breakdown(record: &Record, store: &Store) -> Option<(Vec<BreakdownRow>, Optio
 }
 
 pub fn text(record: &Record, store: &Store) -> String {
-    let (label, provenance) = (record.spec.label(), record.provenance);
-    let mut text = format!("{} {}  {label}  [{provenance}]\n", record.status.glyph(), record.run);
+    let label = record.spec.label();
+    let mut text = match record.status {
+        Status::Skipped | Status::Oom => {
+            format!("{} {}: {label}\n", record.status.glyph(), record.status.as_str())
+        }
+        _ => format!("{} {}  {label}  [{}]\n", record.status.glyph(), record.run, record.provenance),
+    };
     for section in desk::describe(record, store.annotations().of(&record.run)) {
         let width = if matches!(section.title.as_str(), "" | "Stored") { 14 } else { 32 };
         match section.title.as_str() {
@@ -98,14 +103,14 @@ pub fn text(record: &Record, store: &Store) -> String {
             title => text += &format!("\n{title}\n"),
         }
         for (about, says) in section.lines {
-            text += &format!("  {about:<width$}{says}\n");
+            text += &output::wrapped(&format!("  {about:<width$}"), &says, width + 2);
         }
     }
     text += &differences(record).unwrap_or_default();
     if let Some((rows, part)) = breakdown(record, store).filter(|(rows, _)| !rows.is_empty()) {
         let part = part.map(|part| format!(", {part}")).unwrap_or_default();
         text += &format!(
-            "\nDecode phase{part} by module and kind ({}; times per rank, averaged over ranks)\n{}",
+            "\nDecode phase{part} by module and kind ({}; sum of durations per rank, mean over ranks)\n{}",
             record.provenance,
             output::aligned(&breakdown_rows(&rows))
         );
@@ -136,7 +141,7 @@ fn differences(record: &Record) -> Option<String> {
     .filter_map(|(names, difference)| Some(("", names, difference?)))
     .collect();
     Some(format!(
-        "\nWhere the time goes: decode phase, ms per rank, against standard and upper-bound (simulated)\n{}",
+        "\nDifferences from standard and upper-bound in the decode phase, ms per rank (simulated)\n{}",
         output::aligned(&told_table(&told))
     ))
 }
@@ -149,9 +154,9 @@ pub fn breakdown_rows(rows: &[BreakdownRow]) -> Table {
             ("kind", &|r| Shown::text(&r.kind)),
             ("lane", &|r| Shown::text(&r.lane)),
             ("count|count, all ranks", &|r| r.count.into()),
-            ("total_us", &|r| Shown::Number(r.total_us, 1)),
-            ("exposed_us", &|r| Shown::Number(r.exposed_us, 1)),
-            ("share_of_lane_pct", &|r| Shown::Number(100.0 * r.share, 1)),
+            ("total_us", &|r| Shown::Time(r.total_us)),
+            ("exposed_us", &|r| Shown::Time(r.exposed_us)),
+            ("share_of_lane_pct|% of lane", &|r| Shown::Number(100.0 * r.share, 1)),
         ],
     )
 }

@@ -31,7 +31,7 @@ fn text(dir: &Path) -> Result<String> {
 Ladderscope {}: how much of tensor-parallel decoding time is exposed communication,
 and which model architecture hides it best, on which hardware?
 
-{} in {} ({} ok{running}). This is no terminal, so no workbench; how to go on:
+{} in {} ({} ok{running}). Not a terminal, so the workbench was not opened. Try:
 
   ladderscope run --model tiny --backend cpu --tp 2 --architecture ladder   run one cell
   ladderscope experiments                                                   experiment files at hand

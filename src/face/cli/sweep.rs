@@ -34,7 +34,7 @@ pub struct Args {
     /// Run every cell again, including finished ones
     #[arg(long)]
     pub again: bool,
-    /// Run only cells that failed or were interrupted, not those that never ran
+    /// Rerun failed and interrupted cells only; skip cells that have not run yet
     #[arg(long, conflicts_with = "again")]
     pub retry_failed: bool,
     /// Compare the cells with a baseline from `ladderscope baseline set`, or its file, after the sweep
@@ -72,8 +72,8 @@ impl Args {
     }
 }
 
-/// Runs the experiment and prints one record per cell, in file order, as soon as it is available. Tables are printed
-/// at the end or per thousand rows, followed by the answer. On ranks above 0 of a launcher, takes part in its runs.
+/// Runs the experiment and prints one record per cell, in file order, as soon as it is available. The answer and the
+/// table of records follow at the end; long tables are printed per thousand rows. On ranks above 0 of a launcher, takes part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let resolve = || {
         let experiment = experiment(args)?;
@@ -121,13 +121,14 @@ fn lead(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> {
     };
     progress.finish();
     let Some(outcome) = outcome? else {
-        report::line(&format!("submitted; to follow: {}", again(args, start)));
+        report::line(&format!("submitted; to wait for the results: {}", again(args, start)));
         return Ok(0);
     };
-    printed.and_then(|()| printer.finish())?;
+    printed?;
     for answer in gathered.into_iter().flat_map(Gathered::answers) {
         output::emit(&answer_text(&answer, &experiment.name, start.store.dir()))?;
     }
+    printer.finish()?;
     let count = |status| outcome.cells.get(&status).copied().unwrap_or_default();
     report::line(&format!(
         "{}: {} ok, {} failed, {} skipped, {} oom, {} interrupted; {} {}",
@@ -138,14 +139,14 @@ fn lead(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> {
         count(Status::Oom),
         count(Status::Interrupted),
         match (outcome.stored, count(Status::Ok)) {
-            (0, 0) => "nothing was stored in",
-            (0, _) => "stored before in",
+            (0, 0) => "nothing stored in",
+            (0, _) => "already stored in",
             _ => "stored in",
         },
         start.store.dir().display()
     ));
     Ok(if outcome.interrupted || start.cancel.is_all() {
-        report::line(&format!("to go on: {}", again(args, start)));
+        report::line(&format!("to resume: {}", again(args, start)));
         report::print(&Error::Interrupted);
         INTERRUPTED
     } else if outcome.failed + outcome.unevaluated > 0
@@ -180,9 +181,9 @@ fn baseline(args: &Args, start: &Start, experiment: &Experiment) -> Result<Optio
     baseline.records.retain(|record| keys.contains(&record.spec.key()));
     if baseline.records.is_empty() {
         return Err(Error::input_help(
-            format!("baseline {name} has no cell of {}", experiment.name),
+            format!("baseline {name} contains no cell of {}", experiment.name),
             format!(
-                "`ladderscope baseline set {name} --filter experiment:{}` makes one that has",
+                "set one that does: `ladderscope baseline set {name} --filter experiment:{}`",
                 experiment.name
             ),
         ));
@@ -224,8 +225,8 @@ fn answer_text(answer: &Answer, experiment: &str, dir: &Path) -> String {
             let filter = Filter { terms: vec![Filter::is("experiment", experiment)] }.to_string();
             let (by, dir) = (answer.by.as_str(), dir.to_string_lossy());
             let words = ["ladderscope", "compare", "--by", by, "--filter", &filter, "--dir", &dir];
-            format!("... and {}: `{}` has all\n", counted(rows, "more row"), shell_command(words))
+            format!("... and {}; all: `{}`\n", counted(rows, "more row"), shell_command(words))
         }
     };
-    format!("\n{card}{table}{rows}{details}")
+    format!("{card}{table}{rows}{details}\n")
 }

@@ -29,7 +29,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let number = std::env::var(TASK).ok().and_then(|number| number.parse().ok());
     let number = number.ok_or_else(|| {
         Error::input_help(
-            format!("{TASK} is not set: this is no task of a job array"),
+            format!("{TASK} is not set: not a task of a job array"),
             "`ladderscope sweep FILE --slurm OPTIONS` submits job arrays",
         )
     })?;

@@ -21,10 +21,10 @@ pub struct Args {
     /// Stored run (id, prefix, 'last'), trace file, or directory with one file per rank
     #[arg(value_name = "RUN|TRACE", required_unless_present = "filter")]
     pub source: Option<String>,
-    /// Second run or trace to show below the first, aligned at a decode step of both
-    #[arg(value_name = "BENEATH")]
+    /// Second run or trace, drawn below the first and aligned at a common step
+    #[arg(value_name = "SECOND")]
     pub beneath: Option<String>,
-    /// Write a figure (.svg or .png) instead of opening the workbench [default part: the middle decode step]
+    /// Write a figure (.svg or .png) instead of opening the workbench; of a stored run, by default its middle decode step
     #[arg(short, long, alias = "export", value_name = "FILE")]
     pub output: Option<PathBuf>,
     #[command(flatten)]

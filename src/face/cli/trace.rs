@@ -90,7 +90,7 @@ impl Target {
             if path.exists() && !path.is_dir() {
                 return Err(Error::input_help(
                     format!("{}: not a directory", path.display()),
-                    "a file a rank needs a directory to lie in: name one, or one to be made",
+                    "--per-rank needs an output directory; it is created if missing",
                 ));
             }
             return Ok(Self::Ranks(path));
@@ -102,8 +102,8 @@ impl Target {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         if let Some(missing) = directory.filter(|directory| !directory.is_dir()) {
             return Err(Error::input_help(
-                format!("{}: there is no directory {}", path.display(), missing.display()),
-                "make it first, or write elsewhere",
+                format!("{}: no such directory: {}", path.display(), missing.display()),
+                "create it first, or write elsewhere",
             ));
         }
         Ok(Self::File(path, format))
@@ -184,7 +184,7 @@ fn report(args: &ConvertArgs, trace: &Trace, target: &Target, files: &[PathBuf])
         },
     };
     if matches!(target, Target::File(_, export::Format::Csv)) && ranges > 0 {
-        warnings.push(format!("CSV has a row a span: {ranges} ranges were left out"));
+        warnings.push(format!("CSV contains spans only; {ranges} ranges omitted"));
     }
     let written = files.iter().map(|path| WrittenFile {
         file: path.display().to_string(),
@@ -207,7 +207,7 @@ fn report(args: &ConvertArgs, trace: &Trace, target: &Target, files: &[PathBuf])
 
 /// Text report with one line per kind of event.
 fn rows(report: &Converted) -> Table {
-    let mut rows = Table::new(["what", "events", "note"]);
+    let mut rows = Table::new(["action", "count", "details"]);
     let (read, written) = (&report.read, &report.written);
     rows.push(vec![Shown::text("read"), Shown::Whole(read.events), Shown::text(&read.format)]);
     for (fate, map) in [("used", &read.used), ("ignored", &read.ignored)] {

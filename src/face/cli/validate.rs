@@ -21,7 +21,7 @@ pub struct Args {
     /// Data sets: paper_70b, prefill_h100, decode_a100_gptfast, decode_a100_lmdeploy [default: all]
     #[arg(value_name = "SET")]
     pub sets: Vec<String>,
-    /// CSV file with rows to use instead of a set's own, in the same columns; without SET, the columns identify the
+    /// CSV file with rows to use instead of a set's own, in the same columns; without SET, the columns decide which
     /// set
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     for score in &scores {
         for not in &score.not_run {
-            report::note(&format!("{}, line {}: not run: {}", score.set.name, not.line, not.reason));
+            report::note(&format!("{}, line {}: skipped: {}", score.set.name, not.line, not.reason));
         }
     }
     Ok(0)
@@ -155,7 +155,7 @@ fn text(scores: &[Score]) -> String {
     let orders = orders_table(orders);
     if !orders.is_empty() {
         text += &format!(
-            "\nCells of two architectures, and those in which the simulator has the slower one ahead\n{}",
+            "\nRanking: does the simulator order two architectures as measured?\n{}",
             output::aligned(&orders)
         );
     }
@@ -166,7 +166,7 @@ fn text(scores: &[Score]) -> String {
         text += &output::wrapped("  source    ", &set.source, 12);
         text += &format!("  predicted {}, stack {}\n", score.hardware, score.stack_and_values());
         let fitted: Vec<&str> = match &score.fitted {
-            None => vec!["not known of these rows with these constants"],
+            None => vec!["not known for these rows and constants"],
             Some(none) if none.is_empty() => vec!["nothing"],
             Some(fitted) => fitted.iter().map(String::as_str).collect(),
         };
@@ -179,7 +179,7 @@ fn text(scores: &[Score]) -> String {
             text += &output::wrapped(head, unknown, 12);
         }
     }
-    text + "\npredictions are simulated; errors are predicted over measured, less 1, those in points the difference\n"
+    text + "\nPredictions are simulated. Error = predicted / measured - 1; for measures in points, predicted - measured.\n"
 }
 
 fn residuals(scores: &[Score]) -> Table {
@@ -220,7 +220,7 @@ mod tests {
         ] {
             let other = of(&overrides);
             let shown = text(std::slice::from_ref(&other));
-            assert!(shown.contains("\n  fitted    not known of"), "{shown}");
+            assert!(shown.contains("\n  fitted    not known for"), "{shown}");
             assert!(PrintedSet::of(&other).fitted.is_none() && other.is_published);
             assert_eq!(other.values, overrides.set);
             assert!(overrides.set.iter().all(|pair| shown.contains(pair)), "{shown}");

@@ -17,9 +17,10 @@ use table::options::{OPTIONS, option};
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, CellOptions, Provenance, Spec};
 
-const NOTES: &str = "TPOT and communication are for the middle step; speedup is relative to standard. Latencies are \
-    those of back-to-back all-reduces, as in nccl-tests; inside a model the stack scales them (latency_scale), and \
-    the output shows both. With several nodes, the break-even search varies the network.";
+const NOTES: &str = "Columns are of the middle decode step; speedup is TPOT of standard / TPOT. The break-even is the highest latency \
+    and lowest bandwidth at which at least --hidden-pct of the communication is hidden. Latencies are those of \
+    nccl-tests; inside a model the stack scales them, and the output shows both. With several nodes, the search varies \
+    the network.";
 
 /// Options of a cell without effect in a what-if, which simulates once without variables and samples.
 const WITHOUT_EFFECT: [&str; 5] = ["backend", "samples", "warmup", "seed", "env"];
@@ -56,13 +57,13 @@ fn is_of_other_backends(name: &str) -> bool {
 pub struct Args {
     #[command(flatten)]
     pub cell: CellOptions,
-    /// Latencies of a small all-reduce within a node to sweep (us), for example 5,10,20,40
+    /// Sweep the latency of a small all-reduce within a node (us), for example 5,10,20,40
     #[arg(long, value_name = "US,...", value_delimiter = ',', group = "over")]
     pub alpha_us: Vec<f64>,
-    /// Bandwidths of an all-reduce within a node to sweep (1e9 bytes/s)
+    /// Sweep the bandwidth of an all-reduce within a node (GB/s)
     #[arg(long, value_name = "GB_S,...", value_delimiter = ',', group = "over")]
     pub gb_s: Vec<f64>,
-    /// Numbers of SMs that a large all-reduce takes from compute, to sweep
+    /// Sweep the number of SMs that a large all-reduce occupies
     #[arg(long, value_name = "N,...", value_delimiter = ',', group = "over")]
     pub sms: Vec<f64>,
     /// Minimum overlap at which communication counts as hidden (%)
@@ -94,6 +95,11 @@ pub fn run(args: &Args) -> Result<u8> {
         }
         points.push((Some(value), changed.answer(&simulator)?));
     }
+    let cannot = points.iter().map(|(_, answer)| answer.cannot()).collect::<Option<Vec<String>>>();
+    let cannot = cannot.and_then(|why| why.into_iter().next());
+    if let Some(why) = cannot.as_ref().filter(|_| matches!(args.output.format, Format::Table)) {
+        return Err(Error::input(why.clone()));
+    }
     let found = break_evens(&simulator, &variant, &points[0].1, args.hidden_pct);
     match args.output.format {
         Format::Json => output::json(&object(&variant.cell, slider, &points, &found))?,
@@ -105,16 +111,19 @@ pub fn run(args: &Args) -> Result<u8> {
             }
             text += &output::aligned(&rows(slider, &points));
             let beaten = points.iter().filter_map(|(_, answer)| answer.beaten_limit()).next();
-            text.extend(beaten.map(|beaten| format!("{beaten}\n")));
+            text.extend(beaten.map(|beaten| output::wrapped("", &beaten, 2)));
             for (cell, found) in &found {
-                text += &format!("{} {}\n", cell.architecture_label(), in_words(found));
+                text += &output::wrapped(
+                    "",
+                    &format!("{} {}", cell.architecture_label(), in_words(found)),
+                    2,
+                );
             }
-            text += "all numbers are simulated\n";
+            text += "All numbers are simulated.\n";
             output::emit(&text)?;
         }
     }
-    let why = points.iter().map(|(_, answer)| answer.cannot()).collect::<Option<Vec<String>>>();
-    match why.and_then(|why| why.into_iter().next()) {
+    match cannot {
         Some(why) => Err(Error::input(why)),
         None => Ok(0),
     }
@@ -125,8 +134,8 @@ pub fn run(args: &Args) -> Result<u8> {
 fn variant(options: &CellOptions) -> Result<Variant> {
     if options.backend.is_some_and(|backend| backend != Backend::Auto && !backend.is_simulated()) {
         return Err(Error::input_help(
-            "--backend: what-ifs are simulated",
-            "leave it out, or write --backend sim",
+            "--backend: whatif always simulates",
+            "omit it, or write --backend sim",
         ));
     }
     let given = options.given().map(|option| option.name).filter(|name| *name != "backend");
@@ -134,8 +143,8 @@ fn variant(options: &CellOptions) -> Result<Variant> {
     let without_effect = |name: &&str| WITHOUT_EFFECT.contains(name) || is_of_other_backends(name);
     if let Some(name) = given.chain(of_pairs).find(without_effect) {
         return Err(Error::input_help(
-            format!("--{} changes nothing in a what-if", name.replace('_', "-")),
-            "leave it out; `run --backend sim` takes it",
+            format!("--{} has no effect in whatif", name.replace('_', "-")),
+            "omit it; `run --backend sim` accepts it",
         ));
     }
     let mut options = CellOptions { backend: Some(Backend::Sim), ..options.clone() };
@@ -214,26 +223,32 @@ fn in_words(found: &BreakEven) -> String {
     let where_ = match (found.crossing, found.over) {
         (Crossing::At(at), Over::AlphaUs) => format!("up to a {name} of {at:.1} {unit}"),
         (Crossing::At(at), Over::GbS) => format!("down to a {name} of {at:.1} {unit}"),
-        (Crossing::Always, _) => format!("at every {name} from {low} to {high} {unit}"),
-        (Crossing::Never, _) => format!("at no {name} from {low} to {high} {unit}"),
+        (Crossing::Always, _) => format!("at every {name} between {low} and {high} {unit}"),
+        (Crossing::Never, _) => format!("at no {name} between {low} and {high} {unit}"),
     };
     let there = found.all_reduce_us.zip(found.charged_us).map(|(us, charged)| {
-        format!(" (its all-reduce then takes {us:.1} us in nccl-tests, charged {charged:.1} us)")
+        format!(" (one all-reduce there: {us:.1} us in nccl-tests, {charged:.1} us inside the model)")
     });
-    format!("overlaps {}% of its communication {where_}{}", found.hidden_pct, there.unwrap_or_default())
+    format!(
+        "hides at least {} % of its communication {where_}{}",
+        found.hidden_pct,
+        there.unwrap_or_default()
+    )
 }
 
 /// Latency of a decode step's all-reduce, measured and charged, with the profile rows it is based on.
 fn link_in_words(slider: &str, value: Option<f64>, answer: &Answer) -> String {
     let Some(CellLink { message_bytes, times }) = &answer.link else { return String::new() };
     let at = value.map(|value| format!("{slider} {value}: ")).unwrap_or_default();
-    format!(
-        "{at}all-reduce of {message_bytes} B: {:.1} us in nccl-tests, {:.1} us charged by stack {}{}\n",
+    let line = format!(
+        "{at}all-reduce of {}: {:.1} us in nccl-tests, {:.1} us inside the model (stack {}){}",
+        output::bytes(*message_bytes),
         times.alone_us,
         times.charged_us,
         answer.spec.stack,
         times.note.as_ref().map(|note| format!("; {note}")).unwrap_or_default()
-    )
+    );
+    output::wrapped("", &line, 2)
 }
 
 /// Output of all slider positions in JSON.
@@ -350,23 +365,46 @@ fn told(cell: &Spec) -> String {
         !is_named && !option.is_default(cell)
     });
     let mut more: String =
-        others.map(|option| format!(", --{} {}", option.flag, option.text(cell))).collect();
-    more.extend(cell.set.iter().map(|(key, value)| format!(", --set {key}={value}")));
-    format!(
-        "{model} {dtype} tp{tp} b{batch} p2p-{}, prompt {prompt_tokens}, output {output_tokens}, on {hardware}, stack \
-         {stack}{more}; communication is of one step\n",
+        others.map(|option| format!(", --{}\u{a0}{}", option.flag, option.text(cell))).collect();
+    more.extend(cell.set.iter().map(|(key, value)| format!(", --set\u{a0}{key}={value}")));
+    let line = format!(
+        "{model} {dtype}, TP {tp}, batch {batch}, P2P {}, prompt {prompt_tokens}, output {output_tokens}, on {hardware}, stack \
+         {stack}{more}; communication is per decode step",
         p2p.as_str()
-    )
+    );
+    output::wrapped("", &line, 2)
 }
 
 fn rows(slider: &str, points: &[(Option<f64>, Answer)]) -> Table {
     // prefill and total times appear only in JSON
     let names = &Numbers::NAMES[2..];
-    let before = [slider, "architecture"].into_iter();
-    let mut rows = Table::new(before.chain(names.iter().copied()).chain(["provenance", "reason"]));
+    let title = |name: &&str| match *name {
+        "tpot_ms" => "tpot_ms|TPOT ms".to_owned(),
+        "tokens_per_s_per_gpu" => "tokens_per_s_per_gpu|tok/s/GPU".to_owned(),
+        "exposed_comm_ms" => "exposed_comm_ms|exposed ms".to_owned(),
+        "overlap_pct" => "overlap_pct|overlap %".to_owned(),
+        name => format!("{name}|{}", name.replace('_', " ")),
+    };
+    let slider_title = match slider {
+        "alpha_us" => "alpha_us|latency us",
+        "gb_s" => "gb_s|GB/s",
+        "sms" => "sms|SMs",
+        other => other,
+    };
+    let mut columns = vec![slider_title.to_owned(), "architecture".into()];
+    columns.extend(names.iter().map(title));
+    columns.extend(["provenance".into(), "reason".into()]);
+    let decimals = usize::from(slider != "sms");
+    let mut rows = Table::new(columns).least(&[
+        "hidden_share",
+        "overlap_pct",
+        "completion_ms",
+        "tokens_per_s_per_gpu",
+        "provenance",
+    ]);
     for (value, answer) in points {
         for row in &answer.rows {
-            let mut cells = vec![Shown::number(*value, 1), Shown::text(answer.label(row))];
+            let mut cells = vec![Shown::number(*value, decimals), Shown::text(answer.label(row))];
             cells.extend(names.iter().map(|name| row.shown(name)));
             cells.extend([Shown::text("simulated"), row.reason()]);
             rows.push(cells);
@@ -427,7 +465,7 @@ mod tests {
         let tpot = |index: usize| object["points"][index]["tpot_ms"].as_f64().unwrap();
         assert!(tpot(8) > tpot(0), "standard, at the higher latency");
         assert_eq!(rows("alpha_us", &points).csv(Sourced::ByRow).lines().count(), 17);
-        assert!(found.iter().all(|(_, found)| in_words(found).contains("overlaps 95%")));
+        assert!(found.iter().all(|(_, found)| in_words(found).contains("hides at least 95 %")));
         let shown: Vec<String> = points[0].1.rows.iter().map(|row| points[0].1.label(row)).collect();
         let of: Vec<String> = found.iter().map(|(cell, _)| cell.architecture_label()).collect();
         assert!(

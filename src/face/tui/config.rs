@@ -281,11 +281,12 @@ impl Reader<'_> {
 pub fn template(theme: &str) -> Result<String> {
     let styles = theme::written(theme).ok_or_else(|| Error::unknown("theme", theme, theme::names()))?;
     let names: Vec<_> = theme::names().collect();
-    let mut text =
-        String::from("# Settings of the workbench. Every line shows what holds without it.\n\n");
+    let mut text = String::from("# Workbench settings. Commented lines show the defaults.\n\n");
     let _ = writeln!(text, "# {}, or a TOML file with a table [colors]", names.join(", "));
     let _ = writeln!(text, "# theme = \"{theme}\"\n");
-    text.push_str("# true, false, or \"auto\": captured, but not over SSH, where it is in the way of selecting text\n");
+    text.push_str(
+        "# true, false, or \"auto\": on, except over SSH, where it would block text selection\n",
+    );
     text.push_str("# mouse = \"auto\"\n\n");
     text.push_str("# A style is a colour (a name, 0 to 255, #rrggbb), `on` another, and any of bold, dim, italic,\n");
     text.push_str("# underlined, reversed. The background of `text` is the window's.\n# [colors]\n");

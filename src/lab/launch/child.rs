@@ -121,7 +121,7 @@ fn choose_gpu(job: &mut Job, launched: &Launched, peers: &Peers) -> Result<()> {
     job.ranks.device = launched.device(Gpu::count()?)?;
     let device = job.ranks.device;
     let info = Gpu::list()?.into_iter().nth(device);
-    let info = info.ok_or_else(|| Error::failed(format!("there is no GPU {device}")))?;
+    let info = info.ok_or_else(|| Error::failed(format!("no GPU {device} in this machine")))?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     // includes the PCI address: emulated or partitioned GPUs may share a UUID
     let mine = format!("{} {} of {host}", info.uuid, info.pci);

@@ -384,7 +384,7 @@ impl Store {
         let refused = |why: String| {
             Error::input_help(
                 format!("{}: runs cannot be stored there: {why}", dir.display()),
-                "name a directory that you can write: --dir DIR",
+                "pass a writable directory with --dir DIR",
             )
         };
         std::fs::create_dir_all(dir).map_err(|e| refused(e.to_string()))?;

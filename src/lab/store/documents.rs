@@ -125,7 +125,7 @@ impl Store {
         if known.is_empty() {
             return Err(Error::input_help(
                 format!("no baseline '{name}' in {}", self.dir().display()),
-                format!("`ladderscope baseline set {name} RUNS` makes one of stored runs"),
+                format!("create it from stored runs: `ladderscope baseline set {name} RUNS`"),
             ));
         }
         Err(Error::unknown("baseline", name, known.iter().map(String::as_str)))

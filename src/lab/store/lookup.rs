@@ -43,7 +43,7 @@ impl Store {
                 [] => Err(damaged.unwrap_or_else(|| Error::failed(format!("batch '{id}' has no rows")))),
                 [first, .., last] => Err(Error::input_help(
                     format!("'{id}' is a batch of {} runs", rows.len()),
-                    format!("name one of its rows: {id}:{first} ... {id}:{last}"),
+                    format!("pass one of its rows: {id}:{first} ... {id}:{last}"),
                 )),
             };
         }
@@ -78,7 +78,7 @@ impl Store {
                 self.row(&newest.batch, *last)
             }
             (Some(run), None) => Ok(run.clone()),
-            (None, None) => Err(Error::input(format!("there are no runs in {}", self.dir().display()))),
+            (None, None) => Err(Error::input(format!("no runs in {}", self.dir().display()))),
         }
     }
 
@@ -94,12 +94,9 @@ impl Store {
             [] => {
                 let help = match nearest(start, ids.iter().map(String::as_str)) {
                     Some(id) => format!("did you mean '{id}'? `ladderscope runs` lists all"),
-                    None => "`ladderscope runs` lists what is there; `last` is the newest".into(),
+                    None => "`ladderscope runs` lists stored runs; `last` is the newest".into(),
                 };
-                Err(Error::input_help(
-                    format!("there is no run '{start}' in {}", self.dir().display()),
-                    help,
-                ))
+                Err(Error::input_help(format!("no run '{start}' in {}", self.dir().display()), help))
             }
             several => {
                 const SHOWN: usize = 8;
@@ -109,7 +106,7 @@ impl Store {
                 }
                 Err(Error::input_help(
                     format!("'{start}' could be any of {} runs", several.len()),
-                    format!("write more of it: {}", list.join(", ")),
+                    format!("use a longer prefix: {}", list.join(", ")),
                 ))
             }
         }

@@ -68,7 +68,7 @@ impl Store {
         let lock = log::try_lock(&path.join("lock"))?.ok_or_else(|| {
             Error::input_help(
                 format!("{}: another process is at this training", path.display()),
-                "wait for it, or end it: what it has done is kept",
+                "wait for it, or stop it: finished steps are kept",
             )
         })?;
         let process = serde_json::to_vec(&Process::current()).unwrap_or_default();

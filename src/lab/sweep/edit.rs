@@ -119,7 +119,7 @@ fn check_index(axis: &Entry, index: usize, count: usize) -> Result<()> {
         return Ok(());
     }
     let (name, values) = (&axis.name, axis.values.len());
-    Err(Error::input(format!("axis {name} has {values} values; there is no value {}", index + 1)))
+    Err(Error::input(format!("axis {name} has {values} values, so no value {}", index + 1)))
 }
 
 impl Document<'_> {

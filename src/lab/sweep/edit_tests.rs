@@ -188,7 +188,7 @@ fn wrong_edits_and_texts_that_are_no_toml_are_explained() {
     let no_axis = error(TEXT, Edit::Remove { axis: "bach".into(), index: 0 });
     assert!(no_axis.to_string().contains("unknown axis 'bach'"));
     let no_value = error(TEXT, Edit::Remove { axis: "tp".into(), index: 3 });
-    assert_eq!(no_value.to_string(), "axis tp has 3 values; there is no value 4");
+    assert_eq!(no_value.to_string(), "axis tp has 3 values, so no value 4");
     let twice = error(TEXT, Edit::AddAxis { axis: "tp".into(), values: vec!["1".into()] });
     assert!(twice.to_string().contains("tp is an axis already"));
     let broken = error("a = [1,\nb = 2", Edit::Drop { name: "a".into() });

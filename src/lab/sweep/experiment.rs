@@ -122,6 +122,13 @@ impl Experiment {
 
     /// Resolves the cells of a text, with `model`, if given, in all of them, on the machine described by `shared`.
     fn resolve(text: &str, path: &Path, model: Option<&str>, shared: &Shared) -> Result<Self> {
+        if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
+            return Err(Error::input_help(
+                format!("{}: the experiment file is empty", path.display()),
+                "add at least a model and a grid, for example:\n[model]\nname = \"llama-3-70b\"\n[grid]\narchitecture = \
+                 [\"standard\", \"ladder\"]\ntp = [4, 8]",
+            ));
+        }
         let mut file = ExperimentFile::parse(text, path)?;
         if let Some(model) = model {
             file = file.of_model(model)?;
@@ -183,7 +190,7 @@ fn not_found(path: &Path) -> Error {
         Some(name) => format!("did you mean the built-in experiment '{name}'?"),
         None => format!("built in: {}", built_in.collect::<Vec<_>>().join(", ")),
     };
-    Error::input_help(format!("{}: there is no such file", path.display()), help)
+    Error::input_help(format!("{}: no such file", path.display()), help)
 }
 
 /// Spec of one cell, with a note for the user if needed.
@@ -219,8 +226,7 @@ fn merged(combinations: usize, cells: &[Cell]) -> Option<String> {
     let same = combinations.saturating_sub(cells.len());
     (same > 0).then(|| {
         format!(
-            "{same} of the grid's {} would be run as others of them, because what sets them apart has no effect there: \
-             each is run once",
+            "{same} of {} duplicate others, because the options that differ have no effect there; each runs once",
             counted(combinations, "cell")
         )
     })
@@ -234,8 +240,8 @@ fn links_alike(cells: &[Cell]) -> Option<String> {
     let key = ["link.alpha_us", "link.gb_s"].into_iter().filter(|_| has_both).find(is_set)?;
     let name = key.trim_start_matches("link.");
     Some(format!(
-        "{key} sets the links of P2P on and off alike, so that off may seem no slower; link.p2p_on.{name} or \
-         link.p2p_off.{name} names one"
+        "{key} changes the links of both P2P settings, so P2P off may look no slower; to change one, set \
+         link.p2p_on.{name} or link.p2p_off.{name}"
     ))
 }
 
@@ -253,9 +259,9 @@ mod tests {
             Experiment::from_str(&text, Path::new("x.toml")).unwrap().notes.join("\n")
         };
         let both = notes("link.alpha_us", "[\"on\", \"off\"]");
-        assert!(both.contains("link.p2p_on.alpha_us or link.p2p_off.alpha_us names one"), "{both}");
-        assert!(!notes("link.alpha_us", "[\"on\"]").contains("alike"));
-        assert!(!notes("link.p2p_on.alpha_us", "[\"on\", \"off\"]").contains("alike"));
+        assert!(both.contains("set link.p2p_on.alpha_us or link.p2p_off.alpha_us"), "{both}");
+        assert!(!notes("link.alpha_us", "[\"on\"]").contains("both P2P settings"));
+        assert!(!notes("link.p2p_on.alpha_us", "[\"on\", \"off\"]").contains("both P2P settings"));
     }
 
     #[test]
@@ -276,7 +282,7 @@ mod tests {
         assert!(format!("{error:?}").contains("did you mean 'quickstart'"), "{error:?}");
         let told = |path: &Path| format!("{:?}", Experiment::open(path).unwrap_err());
         let built_in = told(Path::new("p2q.toml"));
-        assert!(built_in.contains("p2q.toml: there is no such file"), "{built_in}");
+        assert!(built_in.contains("p2q.toml: no such file"), "{built_in}");
         assert!(built_in.contains("did you mean the built-in experiment 'p2p'"), "{built_in}");
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("mine-70b.toml"), "").unwrap();

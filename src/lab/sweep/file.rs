@@ -149,7 +149,7 @@ impl Check<'_> {
                 return self.fail(
                     &entry.span,
                     format!("'{name}' is a table, and this is {}", article(entry.value.type_name())),
-                    &format!("write a section [{name}]"),
+                    &format!("write it as a section [{name}]"),
                 );
             }
             ["env" | "set", _, ..] | ["grid", "env" | "set", _, ..] => {
@@ -399,7 +399,7 @@ impl Check<'_> {
             grouped(cells),
             grouped(MAX_CELLS as f64)
         );
-        let help = "give an axis fewer values, or split the grid over several files";
+        let help = "use fewer values per axis, or split the grid into several files";
         self.fail(&axes[0].key_span, message, help)
     }
 
@@ -446,7 +446,7 @@ impl Check<'_> {
             Some((value, at)) => self.fail(
                 at,
                 format!("link '{value}' is the same for P2P on and off, and both are in the grid"),
-                "write a link for each in [links], as on and off, or run one P2P setting",
+                "define both links in [links] (on, off), or run one P2P setting",
             ),
         }
     }
@@ -481,7 +481,7 @@ impl Check<'_> {
         let Some(steps) = whole("steps") else {
             return self.fail(
                 &self.document.table_span("adapt"),
-                "[adapt] has no number of steps",
+                "[adapt] needs steps",
                 "add steps, for example steps = 200",
             );
         };

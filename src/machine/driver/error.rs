@@ -122,7 +122,7 @@ fn advice(number: u32) -> &'static str {
              not support: take its folder out of LD_LIBRARY_PATH, or install a newer driver"
         }
         code::CAPTURE_UNSUPPORTED | code::CAPTURE_INVALIDATED => {
-            "; a call was made that cannot be captured in a graph: try --no-graph"
+            "; a call cannot be captured in a graph: try --no-graph"
         }
         code::CAPTURE_UNJOINED | code::CAPTURE_ISOLATION => {
             "; streams are not forked and joined as a graph needs it: try --no-graph and report this"

@@ -219,7 +219,7 @@ fn search(
     }
     let folders = match (searched, places.folders.len()) {
         (false, _) => String::new(),
-        (true, 0) => " (no toolkit and no Python package of NVIDIA's has it either)".to_owned(),
+        (true, 0) => " (nor in CUDA toolkits and NVIDIA's Python packages)".to_owned(),
         (true, count) => {
             let mut listed: Vec<String> =
                 places.folders.iter().take(4).map(|folder| folder.display().to_string()).collect();
@@ -230,7 +230,7 @@ fn search(
         }
     };
     let variable =
-        name.variable().map_or(String::new(), |named| format!(", or name the file in ${named}"));
+        name.variable().map_or(String::new(), |named| format!(", or set ${named} to the file"));
     let problem = match name {
         Library::Driver => "no NVIDIA driver".to_owned(),
         _ => format!("no {}", name.as_str()),

@@ -138,8 +138,8 @@ impl LinkBasis {
         let BasisRows::Missing(only) = self.rows else { return None };
         let tp = self.tp;
         Some(format!(
-            "link {link} was measured at TP {only} alone, and TP {tp} would be a copy of it: measure TP {tp}, or \
-             allow copies (calibrate --extrapolate, or extrapolate = true in [link.{link}])"
+            "link {link} was measured only at TP {only}: measure TP {tp}, or use the latencies of TP {only} (calibrate \
+             --extrapolate, or extrapolate = true in [link.{link}])"
         ))
     }
 }
@@ -157,9 +157,9 @@ impl std::fmt::Display for LinkBasis {
                 write!(out, "TP {tp} extrapolated from TP {near} and TP {far}")
             }
             BasisRows::Extrapolated(near, None) => {
-                write!(out, "TP {tp} extrapolated from TP {near} alone")
+                write!(out, "TP {tp} extrapolated from TP {near} only")
             }
-            BasisRows::Missing(only) => write!(out, "TP {tp} not measured, TP {only} alone was"),
+            BasisRows::Missing(only) => write!(out, "TP {tp} not measured (only TP {only} was)"),
         }
     }
 }
@@ -462,7 +462,7 @@ mod tests {
         let one = profile(&[(4, 14.0, 5.0)]);
         for collective in others {
             let problem = one.link_problem(collective, P2p::On, 8).unwrap();
-            assert!(problem.starts_with("link p2p_on was measured at TP 4 alone"), "{problem}");
+            assert!(problem.starts_with("link p2p_on was measured only at TP 4"), "{problem}");
             assert!(problem.contains("[link.p2p_on]") && !problem.contains("one_shot"), "{problem}");
             assert_eq!(one.link_problem(collective, P2p::On, 4), None);
         }
@@ -483,13 +483,13 @@ mod tests {
         let mut one = table(&two[1..]);
         for tp in [2, 8] {
             let problem = one.basis(tp).problem("p2p_on").unwrap();
-            assert!(problem.contains("TP 4 alone") && problem.contains("--extrapolate"), "{problem}");
+            assert!(problem.contains("TP 4") && problem.contains("--extrapolate"), "{problem}");
         }
         assert_eq!(one.basis(4).problem("p2p_on"), None);
         one.extrapolate = true;
         let copied = one.basis(8);
         assert_eq!((copied.problem("p2p_on"), copied.is_extrapolated()), (None, true));
-        assert_eq!(one.note(8).unwrap(), "TP 8 extrapolated from TP 4 alone");
+        assert_eq!(one.note(8).unwrap(), "TP 8 extrapolated from TP 4 only");
     }
 
     fn us(profile: &Profile, collective: Collective, p2p: P2p, tp: u32, bytes: f64) -> f64 {

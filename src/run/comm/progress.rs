@@ -72,7 +72,7 @@ pub fn start_watchdog(
             std::thread::sleep(LOOK.min(limit / 4));
         }
         end(format!(
-            "no progress for {:.0} s ({}); the run ends itself (--timeout gives it longer)",
+            "no progress for {:.0} s ({}); ending the run (raise the limit with --timeout)",
             progress.silence().as_secs_f64(),
             progress.describe()
         ));
@@ -110,6 +110,6 @@ mod tests {
             assert!(abandoned.recv_timeout(timeout / 4).is_err(), "it goes on");
         }
         let why = abandoned.recv_timeout(Duration::from_secs(20)).unwrap();
-        assert!(why.starts_with("no progress for 0 s (rank 1: decode step 7); the run ends"), "{why}");
+        assert!(why.starts_with("no progress for 0 s (rank 1: decode step 7); ending the run"), "{why}");
     }
 }

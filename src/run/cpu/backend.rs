@@ -39,7 +39,7 @@ impl PlanBackend for CpuBackend {
         let billions = parameters as f64 / 1e9;
         if parameters > MOST_PARAMETERS {
             return Ok(Err(format!(
-                "{} has {billions:.1}e9 parameters, too many for cpu (up to {:.1}e9)",
+                "{} has {billions:.1} B parameters, too many for cpu (limit {:.1} B)",
                 model.name,
                 MOST_PARAMETERS as f64 / 1e9,
             )));
@@ -47,7 +47,7 @@ impl PlanBackend for CpuBackend {
         let spec = resolve::fill(options, model, self, shared)?;
         Ok(match fits(&spec, &self.memory(&spec, &model.shape, shared), shared.available_memory()) {
             Feasibility::Oom(arithmetic) => Err(format!("not cpu: {arithmetic}")),
-            _ => Ok(format!("{} has {billions:.2}e9 parameters and fits in memory", model.name)),
+            _ => Ok(format!("{} has {billions:.2} B parameters and fits in memory", model.name)),
         })
     }
 
@@ -100,7 +100,7 @@ impl Generate for CpuBackend {
     fn suits_generation(&self, model: &Model, _: Option<DType>) -> Suits {
         let parameters = model.shape.parameters();
         Ok(match parameters > MOST_PARAMETERS {
-            true => format!("{:.1}e9 parameters are slow on it", parameters as f64 / 1e9),
+            true => format!("{:.1} B parameters are slow on it", parameters as f64 / 1e9),
             false => String::new(),
         })
     }

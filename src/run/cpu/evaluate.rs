@@ -57,9 +57,7 @@ pub fn evaluate(
     super::refuse_f16(request.dtype)?;
     if InstructionSet::chosen() == InstructionSet::Avx512Bf16 && request.dtype == DType::Bf16 {
         return Err(Error::input_help(
-            format!(
-                "{VARIABLE} is avx512_bf16, which rounds what is multiplied: quality is not evaluated so"
-            ),
+            format!("{VARIABLE} is avx512_bf16, which rounds inputs; quality is not evaluated with it"),
             format!("unset {VARIABLE}"),
         ));
     }
@@ -153,7 +151,7 @@ fn groups_that_fit(wanted: usize, weights: u64, kept: u64, available: Option<u64
                 gb(weights),
                 gb(available)
             ),
-            "bf16 takes half of what f32 does; parallel has weights besides those of other architectures",
+            "use bf16 (half the memory of f32) or fewer architectures (parallel has its own weights)",
         ));
     };
     match left.checked_div(kept).map_or(wanted, |fit| wanted.min(fit as usize)) {

@@ -65,7 +65,7 @@ impl PlanBackend for CudaBackend {
 
     fn suits(&self, options: &CellOptions, model: &Model, shared: &Shared) -> Result<Suits> {
         let gpus = shared.gpus();
-        let Some(gpu) = gpus.smallest() else { return Ok(Err("no GPU answers".into())) };
+        let Some(gpu) = gpus.smallest() else { return Ok(Err("no GPU found".into())) };
         let spec = resolve::fill(options, model, self, shared)?;
         if model.shape.tp_problem(spec.tp).is_some() {
             // no backend can run it; the default backend reports why
@@ -229,7 +229,7 @@ fn on_gpus(spec: &Spec, shape: &ModelShape, gpus: &Gpus, shared: &Shared) -> Fea
         return Feasibility::Skipped(why);
     }
     let Some(gpu) = gpus.smallest() else {
-        return Feasibility::Skipped("no GPU answers (sim predicts this cell)".into());
+        return Feasibility::Skipped("no GPU found (use --backend sim to predict this cell)".into());
     };
     let need = match shared.memory_on_gpu(spec, shape, gpu.multiprocessors) {
         Ok(need) => need,

@@ -30,7 +30,7 @@ pub fn evaluate(
     request.check()?;
     if let Some(reference) = &request.reference {
         return Err(Error::input_help(
-            format!("the cuda backend compares with no other model ({})", reference.name),
+            format!("the cuda backend does not support --reference ({})", reference.name),
             "evaluate with --backend cpu",
         ));
     }

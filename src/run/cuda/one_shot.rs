@@ -26,7 +26,7 @@ pub(super) fn lacks(spec: &Spec) -> Option<String> {
     let why = if spec.link.is_emulated() {
         "needs a GPU a rank, and an emulated link has one; its length is its profile's".to_owned()
     } else if spec.p2p == P2p::Off {
-        "reads the other ranks' memory, which P2P off does not let it".to_owned()
+        "needs P2P, because it reads the memory of other ranks".to_owned()
     } else if spec.sequence_parallel || spec.comm_dtype != CommDType::Activations {
         "sums whole rows of activations: neither shares of them (sequence parallelism) nor messages in 8 bits"
             .to_owned()
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(lacks(&cell), None);
         assert!(why(Spec { link: Link::P2pOn, ..cell.clone() }).contains("needs a GPU a rank"));
         let off = Spec { p2p: P2p::Off, collective: Collective::OneShot, ..cell.clone() };
-        assert!(why(off.clone()).starts_with("the one-shot all-reduce of the cuda backend reads"));
+        assert!(why(off.clone()).starts_with("the one-shot all-reduce of the cuda backend needs P2P"));
         assert_eq!(lacks(&Spec { collective: Collective::Nccl, ..off.clone() }), None);
         assert_eq!(lacks(&Spec { tp: 1, ..off }), None);
         assert!(why(Spec { sequence_parallel: true, ..cell.clone() }).contains("whole rows"));

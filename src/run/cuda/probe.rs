@@ -111,7 +111,7 @@ fn ask(peers: &Peers, device: usize, messages: &[u64]) -> Result<Chosen> {
     let mut input = probe.child.stdin.take();
     if let Some(input) = &mut input {
         let told = input.write_all(&[&id, b"\n".as_slice()].concat()).and_then(|()| input.flush());
-        told.map_err(|e| Error::failed(format!("a probe of NCCL cannot be told: {e}")))?;
+        told.map_err(|e| Error::failed(format!("writing the result of an NCCL probe: {e}")))?;
     }
     match next(&said, peers, until)? {
         Said::Chosen(chosen) => Ok(*chosen),

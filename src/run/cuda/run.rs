@@ -164,7 +164,7 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
     let gpus = Gpu::count()?;
     if gpus < shared.job.ranks.device + tp && !shared_gpu::is_on() {
         return Err(Error::input_help(
-            format!("TP {tp} needs {tp} GPUs, and there are {gpus}"),
+            format!("TP {tp} needs {tp} GPUs, this machine has {gpus}"),
             "--link p2p-on --hardware h100_sxm runs one rank's shard with emulated all-reduces; or a lower \
              --tp",
         ));

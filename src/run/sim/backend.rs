@@ -24,7 +24,7 @@ impl PlanBackend for SimBackend {
     }
 
     fn available(&self) -> std::result::Result<String, String> {
-        Ok("needs nothing; results are predictions".into())
+        Ok("always available; results are predictions".into())
     }
 
     fn defaults(&self, model: &Model) -> Spec {
@@ -53,7 +53,7 @@ impl PlanBackend for SimBackend {
         if spec.hardware == HOST {
             return Err(Error::input_help(
                 "hardware 'host': the simulator needs a hardware profile",
-                "name one as hardware, for example h100_sxm (`ladderscope hardware` lists them)",
+                "set hardware, for example h100_sxm (`ladderscope hardware` lists profiles)",
             ));
         }
         spec.set = PAIRS[1].read(&options.set)?;

@@ -249,7 +249,7 @@ impl SimulatedCell<'_> {
         // times saturate at the end of the clock
         if end == i64::MAX {
             return Err(Error::input(format!(
-                "{}: the simulated run takes more than 292 years, which is where the clock ends",
+                "{}: the simulated run is longer than 292 years (clock overflow)",
                 self.spec.label()
             )));
         }

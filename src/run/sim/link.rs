@@ -154,7 +154,7 @@ fn instead(spec: &Spec, target: &Target) -> String {
     if spec.tp > target.profile.gpus_per_node {
         return format!("needs all ranks in one node, of {} GPUs here", target.profile.gpus_per_node);
     }
-    format!("was measured by nobody on {}", target.profile.name)
+    format!("has no measurement on {}", target.profile.name)
 }
 
 /// Norm cost assumed for the upper bound, in words.

@@ -258,10 +258,6 @@ pub(super) fn by_group(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<Group
     rows
 }
 
-fn time(us: f64) -> Shown {
-    Shown::Number(us, 1)
-}
-
 pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
     let ranks = |row: &CollectiveRow| match (&row.ranks, row.group_size) {
         (Some(ranks), _) => Shown::text(ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")),
@@ -283,32 +279,33 @@ pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
             ("algorithm", &|r| text(r.algorithm)),
             ("protocol|", &|r| text(r.protocol)),
             ("lane|", &|r| Shown::text(r.executed.lane)),
-            ("count", &|r| r.executed.count.into()),
-            ("total_us|total", &|r| time(r.executed.total_us)),
-            ("exposed_us|exposed", &|r| time(r.executed.exposed_us)),
-            ("hidden_pct|hidden %", &|r| Shown::number(r.executed.hidden_pct, 1)),
-            ("mean_us|mean", &|r| time(r.mean_us)),
-            ("median_us|", &|r| time(r.median_us)),
-            ("transfer_us|transfer", &|r| Shown::number(r.transfer_us, 1)),
-            ("waited_us|waited", &|r| Shown::number(r.waited_us, 1)),
-            ("waited_at_least_us|waited at least", &|r| Shown::number(r.waited_at_least_us, 1)),
+            ("count|count, all ranks", &|r| r.executed.count.into()),
+            ("total_us|total", &|r| Shown::Time(r.executed.total_us)),
+            ("exposed_us|exposed", &|r| Shown::Time(r.executed.exposed_us)),
+            ("hidden_pct|overlap %", &|r| Shown::number(r.executed.hidden_pct, 1)),
+            ("mean_us|mean", &|r| Shown::Time(r.mean_us)),
+            ("median_us|", &|r| Shown::Time(r.median_us)),
+            ("transfer_us|transfer", &|r| Shown::time(r.transfer_us)),
+            ("waited_us|waited", &|r| Shown::time(r.waited_us)),
+            ("waited_at_least_us|waited at least", &|r| Shown::time(r.waited_at_least_us)),
             ("algorithm_gb_s|alg GB/s", &|r| Shown::number(r.algorithm_gb_s, 1)),
             ("bus_gb_s|bus GB/s", &|r| Shown::number(r.bus_gb_s, 1)),
             ("bandwidth_of|", &|r| text(r.bandwidth_of)),
         ],
     )
+    .least(&["group", "bytes", "bus_gb_s", "dtype", "algorithm_gb_s", "ranks", "algorithm"])
 }
 
 pub fn group_overlap_table(rows: &[GroupOverlap]) -> Table {
     Table::of(
         rows,
         &[
-            ("group", &|r| Shown::text(r.group.as_deref().unwrap_or("none"))),
-            ("groups", &|r| r.groups.into()),
-            ("count", &|r| r.count.into()),
-            ("comm_us|comm", &|r| time(r.comm_us)),
-            ("overlap_us|overlap", &|r| time(r.overlap_us)),
-            ("exposed_comm_us|exposed", &|r| time(r.exposed_comm_us)),
+            ("group", &|r| Shown::text(r.group.as_deref().unwrap_or("no group"))),
+            ("groups|process groups", &|r| r.groups.into()),
+            ("count|count, all ranks", &|r| r.count.into()),
+            ("comm_us|comm", &|r| Shown::Time(r.comm_us)),
+            ("overlap_us|overlap", &|r| Shown::Time(r.overlap_us)),
+            ("exposed_comm_us|exposed", &|r| Shown::Time(r.exposed_comm_us)),
             ("overlap_pct|overlap %", &|r| Shown::number(r.overlap_pct, 1)),
         ],
     )

@@ -231,7 +231,7 @@ impl ConversionReport {
         ladders().filter(|point| point.quality.kl <= kl).max_by(faster).ok_or_else(|| {
             Error::input_help(
                 format!("no set of layers has a KL of at most {kl}"),
-                format!("the least there is: kl<={least:.3e}"),
+                format!("smallest possible: kl<={least:.3e}"),
             )
         })
     }
@@ -243,7 +243,7 @@ impl ConversionReport {
     /// Returns an input error if there is none.
     pub fn point(&self, number: usize) -> Result<&ConversionPoint> {
         self.points.iter().find(|point| point.number == number).ok_or_else(|| {
-            Error::input(format!("there is no point {number}; there are 1 to {}", self.points.len()))
+            Error::input(format!("no point {number}; the table has points 1 to {}", self.points.len()))
         })
     }
 
@@ -292,19 +292,19 @@ impl ConversionReport {
     pub fn table(&self) -> Table {
         let columns = [
             "point",
-            "to",
-            "series",
-            "count",
-            "kl",
-            "nll",
+            "to|conversion",
+            "series|chosen",
+            "count|layers",
+            "kl|KL",
+            "nll|NLL",
             "perplexity",
             "agreement",
             "speedup",
-            "tokens/s",
-            "tpot_ms",
-            "layers",
+            "tokens/s|tok/s",
+            "tpot_ms|TPOT ms",
+            "~layers|indices",
         ];
-        let mut table = Table::new(columns);
+        let mut table = Table::new(columns).least(&["TPOT ms", "tok/s", "NLL", "perplexity"]);
         for point in &self.points {
             let q = &point.quality;
             table.push(vec![

@@ -48,21 +48,22 @@ pub fn exposed_stretches(trace: &Trace, selection: &Selection) -> ExposedStretch
 }
 
 pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
-    let us = |time: f64| Shown::Number(time, 1);
+    let us = Shown::Time;
     let ranks = |s: &ExposedStretch| s.ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
     Table::of(
         stretches,
         &[
-            ("at_us", &|s| us(s.at_us)),
+            ("at_us|start_us", &|s| us(s.at_us)),
             ("length_us", &|s| us(s.length_us)),
             ("ranks", &|s| Shown::text(ranks(s))),
             ("sample", &|s| s.step.sample.into()),
-            ("phase", &|s| Shown::text(s.step.phase.as_str())),
+            ("phase|", &|s| Shown::text(s.step.phase.as_str())),
             ("step", &|s| s.step.step.into()),
             ("~collective", &|s| Shown::text(&s.collective)),
-            ("~waited", &|s| s.waited.as_ref().map_or(Shown::None, Shown::text)),
+            ("~waited|delayed", &|s| s.waited.as_ref().map_or(Shown::None, Shown::text)),
         ],
     )
+    .least(&["sample", "ranks"])
 }
 
 /// Stretch before its collective is known: index of the rank, start and end (ns).

@@ -33,7 +33,7 @@ fn slower_with_more_ranks(cells: &[PooledCell]) -> Vec<Flag> {
             let unsure = ratio.ci95.is_none() && !ratio.exact;
             if low.spec.tp < high.spec.tp && ratio.speedup < 1.0 && (ratio.differs || unsure) {
                 let text = format!(
-                    "{}: tp{} is slower than tp{}: {:.3} x its tokens/s{}",
+                    "{}: TP {} is slower than TP {} ({:.2}x the tokens/s){}",
                     label.pair(pair.baseline, pair.other),
                     high.spec.tp,
                     low.spec.tp,

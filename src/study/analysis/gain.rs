@@ -76,7 +76,7 @@ pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
     match groups.is_empty() {
         false => Ok(groups),
         true => Err(Error::input_help(
-            "no cell has a 'standard' beside it on the same link",
+            "no cell has a matching 'standard' on the same link",
             "`ladderscope sweep gain-by-latency` makes some",
         )),
     }
@@ -127,8 +127,8 @@ fn link_us(spec: &Spec, bytes: f64, shared: &Shared) -> Result<(f64, CollectiveS
     match emulated_link(spec)? {
         Some(link) => Ok((link.us(bytes.round() as u64), CollectiveScale::ALONE)),
         None => Err(Error::input_help(
-            format!("{}: how long one all-reduce takes on its link is not known", spec.label()),
-            "simulated cells and emulated links tell it; choose with --filter 'link:emulated' or backend:sim",
+            format!("{}: unknown all-reduce latency of its link", spec.label()),
+            "select simulated cells or emulated links with --filter 'link:emulated' or backend:sim",
         )),
     }
 }

@@ -56,7 +56,7 @@ impl FromStr for Gate {
         let measure = measure(name).ok_or_else(|| Error::unknown("measure", name, known()))?;
         if matches!(measure.scope, Scope::Quality | Scope::Training | Scope::Runs) {
             return Err(wrong(&format!(
-                "{} is no number of a run alone, and no baseline keeps it",
+                "{} cannot be gated: it needs other runs to compute",
                 measure.words
             )));
         }
@@ -68,7 +68,7 @@ impl FromStr for Gate {
             .parse()
             .ok()
             .filter(|limit: &f64| limit.is_finite())
-            .ok_or_else(|| wrong(&format!("'{limit}' is no number, nor one with a %")))?;
+            .ok_or_else(|| wrong(&format!("'{limit}' is not a number or a percentage")))?;
         Ok(Self { text: text.trim().to_owned(), measure, below, limit, relative })
     }
 }
@@ -204,7 +204,7 @@ pub fn judge(
         match alike.or(sides.last().zip(there.last())) {
             None => {
                 let label = sides.last().map(|side| side.spec.label()).unwrap_or_default();
-                (vec![Err(format!("{label}: it was not run again"))], None)
+                (vec![Err(format!("{label}: no new run since the baseline was set"))], None)
             }
             Some((side, now)) => {
                 let rows = gates.iter().map(|gate| row(gate, key, [side, now], &noise)).collect();
@@ -276,7 +276,7 @@ fn elsewhere(baseline: &GateSide, now: &GateSide) -> Option<String> {
     let (from, to) = (name(baseline)?, name(now)?);
     (from != to).then(|| {
         format!(
-            "the baseline was run on {from}, and these runs on {to}: the change may be the machines'"
+            "baseline and runs are from different machines ({from}, {to}), which may explain the change"
         )
     })
 }
@@ -320,7 +320,7 @@ fn row(
     };
     let sides = [(baseline, &noise[0], "the baseline"), (now, &noise[1], "the new run")];
     let undecided = sides.into_iter().find_map(noisy).or_else(|| {
-        let covers = || "the interval has the limit inside".to_owned();
+        let covers = || "the confidence interval contains the limit".to_owned();
         (outcome == GateOutcome::Undecided).then(covers)
     });
     if undecided.is_some() {

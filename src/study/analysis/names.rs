@@ -153,7 +153,7 @@ pub(super) fn names(
 }
 
 pub fn names_table(names: &[NameRow]) -> Table {
-    let us = |time: f64| Shown::Number(time, 1);
+    let us = Shown::Time;
     Table::of(
         names,
         &[
@@ -167,6 +167,7 @@ pub fn names_table(names: &[NameRow]) -> Table {
             ("exposed_us", &|n| if n.lane == "comm" { us(n.exposed_us) } else { Shown::None }),
         ],
     )
+    .least(&["max_us", "exposed_us", "lane"])
 }
 
 /// Name of an operation with `L*` for its layer, so that all layers of a plan share a row.

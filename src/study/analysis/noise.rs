@@ -37,7 +37,7 @@ impl Noise {
                 noise.0.entry((spec.key(), host.clone())).or_insert_with(|| why.to_owned());
             };
             for wide in wide_rounds(&records) {
-                add(&wide.spec, &format!("its rounds took {}", wide.words()));
+                add(&wide.spec, &format!("TPOT per round: {}", wide.words()));
             }
             if let Ok(report) = Cells::of(&records).compare(&Axis::ARCHITECTURE, None) {
                 for pair in slow_limits(&report) {
@@ -77,9 +77,9 @@ pub struct WideRounds {
 }
 
 impl WideRounds {
-    /// Range as text: `21.00 to 39.00 ms a token`.
+    /// Range as text: `21.00 to 39.00 ms per token`.
     pub fn words(&self) -> String {
-        format!("{:.2} to {:.2} ms a token", self.least_ms, self.most_ms)
+        format!("{:.2} to {:.2} ms per token", self.least_ms, self.most_ms)
     }
 }
 

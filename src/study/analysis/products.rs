@@ -191,7 +191,7 @@ impl Products {
 
     pub fn notes(&self) -> Vec<String> {
         let Some(Mfu { profile: Some(profile), .. }) = &self.mfu else { return Vec::new() };
-        let mut notes = vec![format!("shares are of the peaks of {profile}")];
+        let mut notes = vec![format!("MFU % and bandwidth % are relative to the peaks of {profile}")];
         let mut without: Vec<&str> = Vec::new();
         for row in self.rows.iter().filter(|row| row.mfu_pct.is_none()) {
             let dtype = if row.dtype == "f32" { "TF32" } else { &row.dtype };
@@ -200,13 +200,15 @@ impl Products {
             }
         }
         if !without.is_empty() {
-            notes.push(format!("{profile} has no peak for {}: no share", without.join(", ")));
+            notes
+                .push(format!("no MFU for {}: no peak FLOP/s in profile {profile}", without.join(", ")));
         }
         if self.rows.iter().any(|row| row.mfu_pct.is_some_and(|share| share > 100.0)) {
-            notes.push(format!("above 100 % of the peak: the trace is of a faster GPU than {profile}"));
+            notes
+                .push(format!("MFU above 100 %: the trace was recorded on a faster GPU than {profile}"));
         }
         if self.rows.iter().any(|row| row.bandwidth_pct.is_some_and(|share| share > 100.0)) {
-            notes.push("above 100 % of the memory's bandwidth: operands lay in a cache".into());
+            notes.push("more than 100 % of the memory bandwidth: operands were cached".into());
         }
         notes
     }
@@ -232,19 +234,20 @@ pub fn products_table(rows: &[ProductRow]) -> Table {
             ("~operator", &|r| Shown::text(&r.operator)),
             ("~shape", &|r| Shown::text(&r.shape)),
             ("dtype", &|r| Shown::text(&r.dtype)),
-            ("count", &|r| r.count.into()),
+            ("count|count, all ranks", &|r| r.count.into()),
             ("kernels|", &|r| r.kernels.into()),
-            ("total_us|total", &|r| Shown::Number(r.total_us, 1)),
-            ("mean_us|mean", &|r| Shown::Number(r.mean_us, 1)),
+            ("total_us|total", &|r| Shown::Time(r.total_us)),
+            ("mean_us|mean", &|r| Shown::Time(r.mean_us)),
             ("flops|", &|r| r.flops.into()),
             ("bytes|", &|r| r.bytes.into()),
             ("tflop_s|TFLOP/s", &|r| Shown::Number(r.tflop_s, 2)),
             ("mfu_pct|MFU %", &|r| Shown::number(r.mfu_pct, 1)),
             ("gb_s|GB/s", &|r| Shown::Number(r.gb_s, 1)),
-            ("bandwidth_pct|memory %", &|r| Shown::number(r.bandwidth_pct, 1)),
+            ("bandwidth_pct|bandwidth %", &|r| Shown::number(r.bandwidth_pct, 1)),
             ("limit", &|r| r.limit.map_or(Shown::None, Shown::text)),
         ],
     )
+    .least(&["tflop_s", "gb_s", "limit", "dtype"])
 }
 
 #[cfg(test)]

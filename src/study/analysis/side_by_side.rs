@@ -94,7 +94,7 @@ fn warnings(a: &Record, b: &Record, differences: &[(&str, String, String)]) -> V
     }
     if a.provenance != b.provenance {
         warnings.push(format!(
-            "different provenance: {} against {}; their ratio is no measurement",
+            "different provenance ({} and {}), so their ratio is not a measurement",
             a.provenance, b.provenance
         ));
     }
@@ -116,7 +116,7 @@ fn warnings(a: &Record, b: &Record, differences: &[(&str, String, String)]) -> V
     if differences.len() > 1 {
         let names: Vec<&str> = differences.iter().map(|(name, ..)| *name).collect();
         warnings.push(format!(
-            "they differ in {} things ({}): none of them alone explains the ratio",
+            "they differ in {} options ({}), so no single one explains the ratio",
             names.len(),
             names.join(", ")
         ));
@@ -155,7 +155,7 @@ mod tests {
         let records = [record("a", |_| (), 0, &[(1.0, 2.0)]), sim_record("b", other, 1.0, 1.0)];
         let both = side_by_side(&records, 0, 1).unwrap();
         let told = both.warnings.join("\n");
-        assert!(told.contains("different provenance: measured against simulated"), "{told}");
+        assert!(told.contains("different provenance (measured and simulated)"), "{told}");
         assert!(told.contains("tp, batch"), "{told}");
         assert_eq!((both.speedup_ci95, both.differs), (None, false));
     }

@@ -65,8 +65,7 @@ pub struct Stragglers {
 const CLOCKS: &str = "ranks were recorded by separate profilers, whose clocks are tied together by the ends of the \
                       collectives";
 
-const PARTIAL: &str =
-    "there are ranks that were not recorded: one of these may have arrived later than those here";
+const PARTIAL: &str = "some ranks were not recorded and may have been even later";
 
 const WORST: usize = 10;
 

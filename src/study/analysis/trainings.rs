@@ -79,7 +79,7 @@ pub fn one_training_set(all: &[Curve]) -> Result<TrainingSet> {
     match &sets[..] {
         [_] => Ok(sets.remove(0)),
         [] => Err(Error::input_help(
-            "there is nothing to draw: no training has done a step",
+            "nothing to draw: no training has completed a step",
             "`ladderscope adapt` makes some",
         )),
         [first, second, ..] => Err(Error::input_help(
@@ -88,7 +88,7 @@ pub fn one_training_set(all: &[Curve]) -> Result<TrainingSet> {
                 sets.len(),
                 first.spec.differences(&second.spec).join("; ")
             ),
-            "name those that are meant by their ids, which `adapt` prints",
+            "pass the ids of the trainings, which `adapt` prints",
         )),
     }
 }
@@ -187,7 +187,7 @@ impl ComparedTrainings {
                 format!(" [{low:+.4}, {high:+.4}] over {seeds} seeds{apart}")
             }
         };
-        format!("{architecture} less {baseline}: {nll:+.4} nats a token of held-out text{rest}")
+        format!("{architecture} - {baseline}: {nll:+.4} nats/token on held-out text{rest}")
     }
 }
 

@@ -150,7 +150,8 @@ fn more_than_all_is_noise_only_where_it_was_measured_and_no_collective_norms() {
         said(&one(&cells.map(|(name, architecture, step)| of(name, architecture, step)))).join(" ")
     };
     let noise = "; above 100 % is noise";
-    let real = "upper-bound is no limit to ladder, which does less work (collectives take over norms";
+    let real =
+        "upper-bound is not a limit for ladder, which does less work (collectives take over norms";
     let says = |fused, simulated| {
         let text = shares(fused, simulated);
         assert!(text.contains("hides 150 %"), "{text}");
@@ -194,13 +195,13 @@ fn an_architecture_that_does_less_work_than_the_limit_is_named_once() {
     ];
     let no_limit = |records: &[Record]| {
         let sentences = said(&one(records));
-        let mut named = sentences.into_iter().filter(|text| text.contains("no limit"));
+        let mut named = sentences.into_iter().filter(|text| text.contains("not a limit"));
         let first = named.next();
         assert_eq!(named.next(), None);
         first
     };
-    let wanted = "upper-bound is no limit to parallel, which does less work (one norm and one input projection a layer \
-                  instead of two): 31.89 ms a token against 32.67";
+    let wanted = "upper-bound is not a limit for parallel, which does less work (one norm and one input projection a layer \
+                  instead of two): TPOT 31.89 ms against 32.67 ms";
     assert_eq!(no_limit(&records), Some(format!("{wanted}.")));
     records.extend([
         sim("s4", Architecture::Standard, 4, 20.0),
@@ -367,7 +368,7 @@ fn a_busy_machine_is_what_is_told_first() {
     assert_eq!(
         answer.noise.as_deref(),
         Some(
-            "Noisy: rounds of standard, P2P on took 25.00 to 40.00 ms a token (2 of 6 cells vary that much); the load \
+            "Noisy: rounds of standard, P2P on took 25.00 to 40.00 ms per token (2 of 6 cells vary that much); the load \
              was 7.5 on 2 cores. Run everything again on an idle machine."
         )
     );

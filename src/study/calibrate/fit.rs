@@ -89,8 +89,8 @@ pub fn fit(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Resul
     let problem = Problem::new(&prepared, target, free.clone());
     if problem.len() < free.len() {
         return Err(Error::input_help(
-            format!("{} latencies cannot determine {} constants", problem.len(), free.len()),
-            "give more data, or name fewer constants with --fit",
+            format!("{} measurements are too few to fit {} constants", problem.len(), free.len()),
+            "add measurements, or fit fewer constants with --fit KEY,...",
         ));
     }
     let (problem, _) = LevenbergMarquardt::new().with_tol(1e-9).with_patience(40).minimize(problem);
@@ -361,21 +361,21 @@ parameters! {
     "matmul.decode_scale" "", 0.8 to 1.6 from 1.1, target.stack.matmul.decode_scale, "decode matrix multiplications over the latency table's, which are the best of tuned libraries";
     "matmul.prefill_scale" "", 0.9 to 2.5 from 1.5, target.stack.matmul.prefill_scale, "prefill matrix multiplications over the latency table's; power limits and layouts at most double it";
     "attention.expanded_kv_gb_s" "GB/s", 500.0 to 8000.0 from 3500.0, target.stack.attention.expanded_kv_gb_s, "rate at which decode attention consumes expanded K and V; at most the L2 cache's";
-    "collective.latency_scale" "", 1.0 to 2.5 from 1.4, target.stack.collective.latency_scale, "latency of an all-reduce in a model over that of all-reduces back to back; at least 1";
-    "contention.memory" "", 0.0 to 0.75 from 0.3, target.stack.contention.memory, "share of its rate that memory-bound compute loses beside a large all-reduce";
-    "contention.arithmetic" "", 0.0 to 0.9 from 0.5, target.stack.contention.arithmetic, "share of its rate that arithmetic-bound compute loses beside a large all-reduce";
+    "collective.latency_scale" "", 1.0 to 2.5 from 1.4, target.stack.collective.latency_scale, "latency of an all-reduce inside a model, relative to back-to-back all-reduces; at least 1";
+    "contention.memory" "", 0.0 to 0.75 from 0.3, target.stack.contention.memory, "slowdown of memory-bound compute during a large all-reduce";
+    "contention.arithmetic" "", 0.0 to 0.9 from 0.5, target.stack.contention.arithmetic, "slowdown of arithmetic-bound compute during a large all-reduce";
     "contention.small" "", 0.05 to 1.0 from 0.5, target.stack.contention.small, "part of these losses that the smallest all-reduce causes (fewer thread blocks)";
-    "contention.comm" "", 0.0 to 0.6 from 0.1, target.stack.contention.comm, "share of its rate that an all-reduce loses beside compute";
+    "contention.comm" "", 0.0 to 0.6 from 0.1, target.stack.contention.comm, "slowdown of an all-reduce during compute";
     "host_link.base_us" "us", 2.0 to 30.0 from 10.0, host.base_us, "without P2P: latency of an all-reduce before its first hop; at least a kernel's launch";
     "host_link.hop_us" "us", 0.5 to 6.0 from 2.0, host.hop_us, "without P2P: one of 2 (tp - 1) hops through host memory; a PCIe round trip is about 1 us";
     "host_link.cross_socket" "", 1.0 to 4.0 from 1.8, host.cross_socket, "without P2P: hop of a ring over both CPU sockets (tp > 4) over one inside a socket";
     "host_link.bus_gb_s" "GB/s", 3.0 to 63.0 from 15.0, host.bus_gb_s, "without P2P: bus bandwidth of a ring through host memory; at most PCIe 5 x16";
     "host_link.large_latency" "", 1.0 to 4.0 from 1.6, host.large_latency, "without P2P: latency of the way of large messages over that of the ring";
     "host_link.large_bus_gb_s" "GB/s", 20.0 to 480.0 from 250.0, host.large_bus_gb_s, "without P2P: bus bandwidth of the way of large messages (tp >= 4); at most NVLink SHARP's";
-    "link.inter_node.alpha_us" "us", 2.0 to 100.0 from 25.0, target.profile.link.inter_node.alpha_us, "what the network adds to an all-reduce for each doubling of the nodes";
+    "link.inter_node.alpha_us" "us", 2.0 to 100.0 from 25.0, target.profile.link.inter_node.alpha_us, "network latency added per doubling of the node count";
     "hbm_efficiency" "", 0.5 to 1.0 from 0.85, target.profile.hbm_efficiency, "share of the peak memory bandwidth that kernels reach; at most 1";
-    "matvec_scale" "", 0.5 to 1.2 from 0.95, target.profile.matvec_scale, "what matrix-vector kernels reach of the stack's share of the bandwidth, on this machine";
-    "step_us" "us", 0.0 to 30000.0 from 500.0, target.stack.step_us, "what the host takes before each step";
+    "matvec_scale" "", 0.5 to 1.2 from 0.95, target.profile.matvec_scale, "matrix-vector bandwidth efficiency on this machine, relative to the stack's";
+    "step_us" "us", 0.0 to 30000.0 from 500.0, target.stack.step_us, "host time before each step";
     "attention.prefill_efficiency" "", 0.2 to 1.0 from 0.5, target.stack.attention.prefill_efficiency, "share of the peak arithmetic that prefill attention reaches; at most 1";
-    "collective.transfer_scale" "", 0.5 to 2.0 from 1.0, target.stack.collective.transfer_scale, "what bandwidth explains of an all-reduce in a model over that of all-reduces back to back";
+    "collective.transfer_scale" "", 0.5 to 2.0 from 1.0, target.stack.collective.transfer_scale, "transfer time of an all-reduce inside a model, relative to back-to-back all-reduces";
 }

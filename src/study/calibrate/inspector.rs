@@ -109,7 +109,7 @@ fn parse(files: &[(&str, &str)]) -> Result<Vec<Inspected>> {
             let wrong = |problem: &str| {
                 Error::input_help(
                     format!("{place}: {problem}"),
-                    "give whole files of NCCL Inspector: a JSON object a line, with header and coll_perf",
+                    "pass complete NCCL Inspector files: one JSON object per line, with header and coll_perf",
                 )
             };
             let Line { header, coll_perf } = serde_json::from_str(line)
@@ -192,7 +192,7 @@ fn parse(files: &[(&str, &str)]) -> Result<Vec<Inspected>> {
     }
     let mut warnings = Vec::new();
     if between_nodes > 0 {
-        warnings.push(format!("{between_nodes} all-reduces between nodes are left out"));
+        warnings.push(format!("{between_nodes} all-reduces between nodes ignored"));
     }
     if on_host > 0 {
         warnings.push(format!(
@@ -329,7 +329,7 @@ mod tests {
         let far = line("0xc", (0, 4), "AllReduce", 1, 8, 9).replace("\"nnodes\":1", "\"nnodes\":2");
         let found = parse(&[("a", &[host, far].join("\n"))]).unwrap();
         let said = &found[0].0.warnings;
-        assert!(said[0].contains("1 all-reduces between nodes are left out"), "{said:?}");
+        assert!(said[0].contains("1 all-reduces between nodes ignored"), "{said:?}");
         assert!(said[1].contains("1 times were taken by the host"), "{said:?}");
         assert_eq!(parse(&[("a", &good)]).unwrap()[0].0.warnings, Vec::<String>::new());
     }

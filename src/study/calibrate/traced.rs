@@ -28,8 +28,9 @@ pub fn all_reduces_of(
     let meta = &trace.meta;
     meta.provenance.require_evidence(name)?;
     if meta.provenance != Provenance::Measured {
-        let problem = format!("{name} is {}: its all-reduces take what was asked for", meta.provenance);
-        return Err(Error::input_help(problem, "give a trace of a run over the machine's own links"));
+        let problem =
+            format!("{name} is {}, so its all-reduces have the requested latency", meta.provenance);
+        return Err(Error::input_help(problem, "pass a trace of a run over the machine's own links"));
     }
     trace.require_no_doubt(&format!("{name} measures no link"))?;
     if let Some((what, help)) = meta.spec.as_ref().and_then(|spec| unfit(spec, p2p)) {
@@ -58,7 +59,7 @@ fn unfit(spec: &Spec, p2p: P2p) -> Option<(String, String)> {
     }
     if spec.architecture != Architecture::Standard || spec.micro_batches > 1 {
         let label = spec.architecture_label();
-        let what = format!("is of {label}, whose all-reduces run beside computation");
+        let what = format!("is a run of {label}, whose all-reduces overlap with compute");
         return Some((what, again("--architecture standard and one micro-batch")));
     }
     (spec.p2p != p2p).then(|| {
@@ -145,18 +146,17 @@ fn of_others(
     let best = best.and_then(|key| Some((key.1, found.remove(&key)?)));
     let Some((ranks, mut candidates)) = best else {
         return Err(if recorded.len() < 2 {
-            let problem =
-                "is of one rank: what it waited for others cannot be told from what moving data took";
+            let problem = "has one rank, so waiting cannot be separated from transfer";
             Error::input_help(
                 format!("{name} {problem}"),
-                "give a directory with the traces of all ranks",
+                "pass a directory with the traces of all ranks",
             )
         } else if largest > 0 {
             Error::input_help(
                 format!(
                     "{name} has all-reduces over {largest} ranks, but not the traces of all of them"
                 ),
-                "give a directory with the traces of all ranks",
+                "pass a directory with the traces of all ranks",
             )
         } else {
             let size = message_bytes.map_or(String::new(), |bytes| format!(" of {bytes} bytes"));
@@ -166,7 +166,7 @@ fn of_others(
     let without_size = candidates.by_bytes.remove(&0).map_or(0, |times| times.len());
     if without_size > 0 && candidates.by_bytes.is_empty() {
         return Err(Error::input_help(
-            format!("{name} does not tell how large its messages are"),
+            format!("{name} does not record message sizes"),
             "say it with --message-bytes: batch x hidden size x bytes of a number",
         ));
     }
@@ -184,10 +184,9 @@ fn of_others(
     let of = if used.is_empty() { String::new() } else { format!(" of {} groups", used.join(" and ")) };
     let warnings = match left_out.is_empty() {
         true => Vec::new(),
-        false => vec![format!(
-            "all-reduces{of} over {ranks} ranks are used; left out: {}",
-            left_out.join(", ")
-        )],
+        false => {
+            vec![format!("using all-reduces{of} over {ranks} ranks; ignored: {}", left_out.join(", "))]
+        }
     };
     let point = |(bytes, took): (u64, Vec<f64>)| Some((bytes, median(&took)?));
     Ok((ranks, candidates.by_bytes.into_iter().filter_map(point).collect(), warnings))

@@ -213,8 +213,8 @@ fn check_place(path: &Path) -> Result<()> {
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     if let Some(dir) = parent.filter(|dir| !dir.exists()) {
         return Err(Error::input_help(
-            format!("{}: there is no directory {}", path.display(), dir.display()),
-            "make it, or name another place",
+            format!("{}: no such directory: {}", path.display(), dir.display()),
+            "create it first, or write elsewhere",
         ));
     }
     match path.is_dir() {

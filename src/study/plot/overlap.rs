@@ -172,7 +172,7 @@ fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
     let step = part.step.unwrap_or(last / 2);
     let of_step = || decode().filter(move |span| span.step == step);
     let Some(sample) = of_step().map(|span| span.sample).max() else {
-        return Err(Error::input(format!("{name}: there is no decode step {step}: the last is {last}")));
+        return Err(Error::input(format!("{name}: no decode step {step}; the last is {last}")));
     };
     let spans = || of_step().filter(move |span| span.sample == sample);
     let layer = |span: &Span| trace.operations.get(span.operation as usize).and_then(|o| o.layer);

@@ -136,7 +136,9 @@ impl ProvenanceSummary {
 
     fn add_machine(&mut self, environment: &Environment) {
         let gpus = environment.get("gpus").and_then(|gpus| gpus.as_array()).filter(|g| !g.is_empty());
+        // some profilers list GPUs without names
         let gpu = gpus.and_then(|gpus| Some((gpus.len(), gpus.first()?.get("name")?.as_str()?)));
+        let gpu = gpu.filter(|(_, name)| !name.trim().is_empty());
         let cpu = text(environment, "/cpu/model");
         let what = gpu.map(|(count, name)| format!("{count} x {name}")).or(cpu);
         match (what, text(environment, "/host")) {

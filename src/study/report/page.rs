@@ -77,8 +77,8 @@ pub fn page(report: &Report<'_>) -> Result<String> {
     let ok: Vec<Record> = ok.cloned().collect();
     if ok.is_empty() {
         return Err(Error::input_help(
-            "there is nothing to report: no finished runs",
-            "`ladderscope runs` lists what is stored; `ladderscope sweep quickstart` makes some",
+            "nothing to report: no finished runs",
+            "`ladderscope runs` lists stored runs; `ladderscope sweep quickstart` creates some",
         ));
     }
     let mut sets = analysis::comparable(&ok);
@@ -135,7 +135,7 @@ fn header(html: &mut Html, report: &Report<'_>, title: &str, sets: &[CellSet]) {
     html.raw("</p>\n").element(
         "p",
         &format!(
-            "{} runs ({}), {cells} cells with numbers in {} set{} of comparable cells.",
+            "{} runs ({}): {cells} cells with results, in {} group{} of comparable cells.",
             report.records.len(),
             ended.join(", "),
             sets.len(),
@@ -146,13 +146,13 @@ fn header(html: &mut Html, report: &Report<'_>, title: &str, sets: &[CellSet]) {
     let not = report.provenance.kinds.iter().filter_map(|provenance| match provenance {
         Provenance::Measured => None,
         Provenance::EmulatedLink => Some(
-            "Numbers labelled emulated-link were timed, but their all-reduces were delayed by an emulated link.",
+            "Numbers labelled emulated-link were timed with all-reduces delayed by an emulated link.",
         ),
         Provenance::Simulated => Some(
-            "Numbers labelled simulated are predictions of a discrete-event simulation: nothing was executed, and none of them is a measurement.",
+            "Numbers labelled simulated are predictions of a discrete-event simulation, not measurements.",
         ),
         Provenance::SharedGpu => Some(
-            "Runs labelled shared-gpu checked several ranks on one GPU: their latencies are meaningless and left out.",
+            "Runs labelled shared-gpu put several ranks on one GPU to check correctness; their latencies are meaningless and left out.",
         ),
     });
     for sentence in not.collect::<Vec<_>>() {
@@ -169,10 +169,10 @@ fn contents(html: &mut Html, shown: &[CellSet], all: &[CellSet]) {
         html.raw("</a></li>\n");
     }
     for (id, name) in [
-        ("flags", "What looks wrong"),
-        ("unfinished", "What did not run"),
-        ("environment", "Where it ran"),
-        ("words", "What the words mean"),
+        ("flags", "Suspicious results"),
+        ("unfinished", "Failed and skipped cells"),
+        ("environment", "Machine and environment"),
+        ("words", "Glossary"),
     ] {
         html.raw(&format!("<li><a href=\"#{id}\">{name}</a></li>\n"));
     }
@@ -182,7 +182,7 @@ fn contents(html: &mut Html, shown: &[CellSet], all: &[CellSet]) {
         html.element(
             "p",
             &format!(
-                "The {} largest sets have a section; {} smaller ones are left out: {}{}. Choose with --filter.",
+                "The {} largest groups have a section; {} smaller ones are left out: {}{}. Select with --filter.",
                 shown.len(),
                 all.len() - shown.len(),
                 rest.join(" · "),

@@ -26,7 +26,7 @@ pub fn questions(html: &mut Html, report: &Report<'_>, sets: &[CellSet]) {
     if report.questions.is_empty() {
         return;
     }
-    html.element("h2", "What was asked").raw("<dl>\n");
+    html.element("h2", "Questions").raw("<dl>\n");
     for (name, question) in &report.questions {
         html.element("dt", &format!("{question} (experiment {name})"));
         let mine = |set: &&CellSet| {
@@ -42,7 +42,7 @@ pub fn questions(html: &mut Html, report: &Report<'_>, sets: &[CellSet]) {
             html.raw(&base::text::escape(&set.name)).raw("</dd>\n");
         }
         if !answered {
-            html.element("dd", "none of its cells has numbers in the sections below");
+            html.element("dd", "no results in the sections below");
         }
     }
     html.raw("</dl>\n");
@@ -72,7 +72,7 @@ pub fn over_models(
 }
 
 pub fn flags(html: &mut Html, compared: &Compared) {
-    html.raw("<section id=\"flags\">").element("h2", "What looks wrong");
+    html.raw("<section id=\"flags\">").element("h2", "Suspicious results");
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let all = compared.by_architecture.flags.iter().chain(&compared.by_p2p.flags);
     let flags: Vec<String> =
@@ -80,7 +80,7 @@ pub fn flags(html: &mut Html, compared: &Compared) {
     list(
         html,
         &flags,
-        "Nothing was flagged: no higher TP is slower than a lower one, upper-bound does not depend on P2P, no run warned.",
+        "None: no higher TP is slower than a lower one, upper-bound does not depend on P2P, and no run printed a warning.",
     );
     html.raw("</section>\n");
 }
@@ -96,7 +96,7 @@ fn list(html: &mut Html, lines: &[String], none: &str) {
     }
     html.raw("</ul>\n");
     if lines.len() > MOST_LINES {
-        html.element("p", &format!("{} more are left out.", lines.len() - MOST_LINES));
+        html.element("p", &format!("{} more not listed.", lines.len() - MOST_LINES));
     }
 }
 
@@ -115,10 +115,10 @@ pub fn validation(html: &mut Html, records: &[Record]) -> Result<()> {
     if scores.is_empty() {
         return Ok(());
     }
-    html.raw("<section id=\"validation\">").element("h2", "How far off the simulator is");
+    html.raw("<section id=\"validation\">").element("h2", "Simulator accuracy");
     html.element(
         "p",
-        "Published measurements on the same hardware and stack, predicted: mean and largest absolute error. Where constants were fitted to a set, errors on data that was not are larger.",
+        "Mean and largest absolute error of predictions against published measurements on the same hardware and stack. Expect larger errors on data that the constants were not fitted to.",
     );
     for set in scores.iter().map(|score| &score.set) {
         let fitted = if set.fitted.is_empty() { "nothing".into() } else { set.fitted.join("; ") };
@@ -126,7 +126,7 @@ pub fn validation(html: &mut Html, records: &[Record]) -> Result<()> {
         html.element("p class=\"soft\"", &text);
     }
     html.table(
-        "Errors are predicted over measured, less 1; those in points are the difference.",
+        "Error = predicted / measured - 1; for measures in points, predicted - measured.",
         &card(&scores),
         MOST_LINES,
         "ladderscope validate",
@@ -135,7 +135,7 @@ pub fn validation(html: &mut Html, records: &[Record]) -> Result<()> {
     let orders = orders_table(orders);
     if !orders.is_empty() {
         html.table(
-            "Cells of two architectures, and those in which the simulator has the slower one ahead.",
+            "Ranking: does the simulator order two architectures as measured?",
             &orders,
             MOST_LINES,
             "ladderscope validate",
@@ -147,11 +147,14 @@ pub fn validation(html: &mut Html, records: &[Record]) -> Result<()> {
 
 pub fn unfinished(html: &mut Html, report: &Report<'_>) {
     let not: Vec<&Record> = report.records.iter().filter(|r| r.status != Status::Ok).collect();
-    html.raw("<section id=\"unfinished\">").element("h2", "What did not run");
+    html.raw("<section id=\"unfinished\">").element("h2", "Failed and skipped cells");
     if not.is_empty() {
-        html.element("p", "Every one of these runs ended well. Cells that were predicted not to fit or not to run are never started, and not stored.");
+        html.element(
+            "p",
+            "All runs succeeded. Cells that cannot fit or run are not started and not listed.",
+        );
     } else {
-        let mut table = Table::new(["status", "run", "model", "cell", "why"]);
+        let mut table = Table::new(["status", "run", "model", "cell", "reason"]);
         for record in &not {
             let reason = record.reason.as_deref().and_then(|why| why.lines().next());
             table.push(vec![
@@ -163,7 +166,8 @@ pub fn unfinished(html: &mut Html, report: &Report<'_>) {
             ]);
         }
         let command = Commands::of_all(report).listing("-status:ok");
-        html.table("Runs that did not end well.", &table, MOST_LINES, &command).command(&command);
+        html.table("Failed, interrupted and skipped runs.", &table, MOST_LINES, &command)
+            .command(&command);
     }
     html.raw("</section>\n");
 }
@@ -186,7 +190,7 @@ const KEYS: [&str; 13] = [
 ];
 
 pub fn environments(html: &mut Html, report: &Report<'_>) {
-    html.raw("<section id=\"environment\">").element("h2", "Where it ran");
+    html.raw("<section id=\"environment\">").element("h2", "Machine and environment");
     let mut kinds: BTreeMap<Vec<(String, String)>, usize> = BTreeMap::new();
     for record in &report.environments {
         let mut lines: Vec<(String, String)> = Vec::new();
@@ -200,7 +204,7 @@ pub fn environments(html: &mut Html, report: &Report<'_>) {
         *kinds.entry(lines).or_default() += 1;
     }
     if kinds.is_empty() {
-        html.element("p", "The runs do not say.");
+        html.element("p", "Not recorded.");
     }
     let count = kinds.len();
     for (lines, _) in kinds.into_iter().take(MOST_ENVIRONMENTS) {
@@ -211,11 +215,11 @@ pub fn environments(html: &mut Html, report: &Report<'_>) {
         html.raw("</dl>\n");
     }
     if count > MOST_ENVIRONMENTS {
-        html.element("p", &format!("{} more are left out.", count - MOST_ENVIRONMENTS));
+        html.element("p", &format!("{} more not listed.", count - MOST_ENVIRONMENTS));
     }
     html.element(
         "p class=\"soft\"",
-        "Of simulated runs this is the machine that simulated, which has no influence on their numbers.",
+        "For simulated runs: the machine that ran the simulator. It does not affect the results.",
     );
     if let Some(record) = report.environments.first() {
         html.command(&Commands::of_all(report).show(&record.run));
@@ -236,40 +240,40 @@ fn shown(value: &Value) -> String {
 }
 
 pub fn words(html: &mut Html) {
-    html.raw("<section id=\"words\">").element("h2", "What the words mean").raw("<dl>\n");
+    html.raw("<section id=\"words\">").element("h2", "Glossary").raw("<dl>\n");
     for (word, means) in [
         (
             "cell, run, sample, round",
-            "A cell is a point of the grid; a run one execution of it, a process; a sample one timed generation in a run; a round one pass over the cells. Scalars are medians over samples.",
+            "Cell: one point of the grid. Run: one execution of a cell in its own process. Sample: one timed generation of a run. Round: one pass over all cells. Scalars are medians over samples.",
         ),
         (
             "TTFT, TPOT, completion latency",
-            "Time to the first token (prefill); time of an output token (decode latency over its steps; percentiles over the steps of all samples); prefill and decode together.",
+            "Time to first token (prefill latency). Time per output token (decode latency / steps; percentiles over the steps of all samples). Completion latency: prefill plus decode.",
         ),
-        ("throughput", "Batch x output tokens / completion latency; per GPU: that over TP."),
+        ("throughput", "Batch x output tokens / completion latency; per GPU: divided by TP."),
         (
             "exposed communication, overlap %",
-            "Time when a rank's comm lane is busy and its compute lane is not; 100 x (1 - exposed / communication), times as unions of intervals per rank, summed over ranks.",
+            "Exposed: time when a rank communicates but does not compute. Overlap % = 100 x (1 - exposed / communication), from unions of intervals per rank, summed over ranks.",
         ),
         (
             "hidden share",
-            "(standard - it) / (standard - upper-bound) in TPOT of matched cells: what a user gains, where overlap % is what the lanes did.",
+            "(standard - architecture) / (standard - upper-bound), in TPOT of matched cells. It measures the gain; overlap % measures only concurrency.",
         ),
         (
             "intervals",
-            "95% bootstrap intervals: rounds are resampled, then samples within them; ratios pair by round. None with fewer than 6 samples, nor for simulations, which repeat exactly.",
+            "95 % bootstrap intervals that resample rounds, then samples within each round; ratios are paired by round. Runs with fewer than 6 samples and simulations (deterministic) have none.",
         ),
         (
             "verdict",
-            "Faster or slower: the ratio differs from 1 by its p-value, adjusted for the number of comparisons (between simulations: at all), and by half a percent at least. The same: by less. Too close: simulations that differ by less than the simulator's error of a speed-up, 2 %. Not shown: chance could have made it. Unknown: fewer than 6 samples. How many comparisons were made stands beside each table: the more there are, the more of them differ by chance.",
+            "Faster, slower: a significant difference (p-value adjusted for the number of comparisons; not needed for simulations) of at least 0.5 %. The same: less than 0.5 %. Too close: simulations that differ by less than the simulator's error for speedups (2 %). Not significant: may be chance. Unknown: fewer than 6 samples.",
         ),
         (
             "upper-bound",
-            "No all-reduce at all: numerically wrong on purpose, the speed limit of hiding communication. Nobody can use it.",
+            "No all-reduces at all. Its output is wrong; it only shows the speed limit of hiding communication.",
         ),
         (
             "measured, emulated-link, simulated, shared-gpu",
-            "Executed and timed over the machine's own link; executed and timed with all-reduces delayed by an emulated link; predicted by a discrete-event simulation; executed by ranks that shared one GPU, as a check whose latencies are meaningless and left out.",
+            "Measured: timed on the machine's own link. Emulated-link: timed with all-reduces delayed by an emulated link. Simulated: predicted by a discrete-event simulation. Shared-gpu: ranks shared one GPU to check correctness; their latencies are meaningless and left out.",
         ),
     ] {
         html.element("dt", word).element("dd", means);

@@ -122,7 +122,7 @@ fn verdict(html: &mut Html, directory: &[String], run: &str, sentences: &[String
     html.element("h3", &format!("Verdict on standard ({run})"));
     html.element(
         "p class=\"soft\"",
-        "From its trace; what remedies would give is simulated with the trace's own times.",
+        "Computed from the run's trace. Remedies are simulated from its measured kernel and all-reduce times.",
     );
     list(html, sentences.iter().map(String::as_str));
     let words = ["ladderscope", "overlap", run].map(str::to_owned);
@@ -183,7 +183,7 @@ fn cells(html: &mut Html, set: &CellSet, whole: &str) {
             ("tokens/s/GPU", &of("tokens_per_s_per_gpu")),
             ("overlap %", &of("overlap_pct")),
             ("exposed ms", &of("exposed_comm_ms")),
-            ("GB a rank", &|c| {
+            ("GB per rank", &|c| {
                 let bytes = c.metrics.as_ref().map(|m| m.memory_bytes_per_rank as f64 / 1e9);
                 Shown::number(bytes, 1)
             }),
@@ -194,7 +194,7 @@ fn cells(html: &mut Html, set: &CellSet, whole: &str) {
     );
     html.element("h3", "Cells");
     html.table(
-        "Medians over samples; in brackets 95% bootstrap intervals, where there are enough samples. Overlap and exposed communication: decode phase of one sample, averaged over ranks.",
+        "Medians over samples, with 95 % bootstrap intervals in brackets if there are enough samples. Overlap and exposed communication: decode phase of one sample, mean over ranks.",
         &table,
         MOST_ROWS,
         whole,
@@ -204,7 +204,7 @@ fn cells(html: &mut Html, set: &CellSet, whole: &str) {
 
 fn frontier(html: &mut Html, points: &[ParetoPoint], commands: &Commands<'_>) {
     let mut table = Table::new([
-        "among",
+        "frontier of",
         "architecture",
         "TP",
         "batch",
@@ -241,8 +241,8 @@ fn frontier(html: &mut Html, points: &[ParetoPoint], commands: &Commands<'_>) {
     html.element("h3", "Frontier");
     html.table(
         &format!(
-            "Cells that no other one equals or beats in both completion latency and throughput per GPU while beating it in \
-             one. ≈: {TOO_CLOSE}, another architecture is as near to the frontier."
+            "Pareto-optimal cells: no other cell is at least as good in both completion latency and throughput per GPU and \
+             better in one. ≈: {TOO_CLOSE}; another architecture's point is within this error."
         ),
         &table,
         MOST_ROWS,
@@ -261,7 +261,7 @@ fn comparisons(html: &mut Html, report: &ComparisonReport, commands: &Commands<'
     html.element("h3", &format!("Comparisons by {}", report.by));
     html.table(
         &format!(
-            "{} comparisons, of which {shown} are shown to be faster or slower (\"verdict\" in the glossary).",
+            "{} comparisons, {shown} of them significantly faster or slower (see \"verdict\" in the glossary).",
             report.comparisons
         ),
         &pairs_table(report),
@@ -279,7 +279,7 @@ fn time(html: &mut Html, report: &ComparisonReport, commands: &Commands<'_>) {
     let command = commands.of(&["compare", "--by", "architecture"], &[]);
     html.element("h3", "Where the time went");
     html.table(
-        "Differences of the decode phase, ms per rank, averaged over ranks; the parts make up the whole.",
+        "Decode-phase differences in ms per rank (mean over ranks). The columns add up to `decode ms`.",
         &table,
         MOST_ROWS,
         &command,

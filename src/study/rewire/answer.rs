@@ -54,12 +54,12 @@ impl Choice {
         if self.micro_batches > 1 {
             words.push(format!("{} micro-batches", self.micro_batches));
             words.push(match self.share {
-                whole if whole >= 1.0 => "kernels as long".into(),
-                share => format!("kernels {share:.2} as long"),
+                whole if whole >= 1.0 => "kernel time unchanged".into(),
+                share => format!("kernel time x {share:.2}"),
             });
         }
         if !self.host {
-            words.push("no launches".into());
+            words.push("no launch gaps".into());
         }
         words.join(", ")
     }
@@ -133,10 +133,9 @@ impl Rewiring {
             .zip(tp)
             .map(|(target, tp)| known(&steps, target, tp, bytes, own.first().copied()));
         if own.contains(&Collective::Fused) && spec.is_none() {
-            steps.notes.push(
-                "the all-reduce norms its sum itself: wherever it goes, the norm's time goes with it"
-                    .into(),
-            );
+            steps
+                .notes
+                .push("the all-reduce is fused with the norm, so the norm's time moves with it".into());
         }
         let chosen = spread(&(0..steps.steps.len()).collect::<Vec<_>>());
         let p2p = spec.map_or(P2p::On, |spec| spec.p2p);
@@ -223,7 +222,7 @@ impl Rewiring {
 
     fn step(&self, number: u32) -> Result<&Step> {
         let step = self.steps.steps.iter().find(|step| step.number == number);
-        step.ok_or_else(|| Error::input(format!("there is no step {number}")))
+        step.ok_or_else(|| Error::input(format!("no step {number}")))
     }
 
     /// Replays one step with a choice, including contention if a profile gives it.
@@ -285,7 +284,7 @@ impl Rewiring {
         let (Some(target), Some(tp), Some(known)) = (&self.target, self.tp, &self.known) else {
             return Err(Error::input_help(
                 "another all-reduce is predicted by a hardware profile, and none fits the trace",
-                "name the machine with --hardware and, where the trace does not tell, the ranks with --tp",
+                "pass --hardware and, if the trace does not record it, --tp",
             ));
         };
         let wanted = choice.collective.or(known.collective).unwrap_or_default();
@@ -371,7 +370,7 @@ struct Row<'a> {
     contended: Option<&'a Times>,
 }
 
-/// Measured steps, then every answer. Times in us.
+/// Measured steps, then every answer.
 pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
     let measured = rewiring.measured();
     let first = Row {
@@ -392,30 +391,29 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
         contended: answer.contended.as_ref(),
     });
     let rows: Vec<Row<'_>> = std::iter::once(first).chain(rest).collect();
-    let low = |pair: Option<[f64; 2]>, decimals| Shown::number(pair.map(|pair| pair[0]), decimals);
-    let high = |pair: Option<[f64; 2]>, decimals| Shown::number(pair.map(|pair| pair[1]), decimals);
+    let end = |pair: Option<[f64; 2]>, at: usize| Shown::number(pair.map(|pair| pair[at]), 3);
     let best = |row: &Row<'_>| *row.contended.unwrap_or(row.alone);
+    let speedup = |times: &Times| Shown::Interval(times.speedup, times.speedup_95, 2);
     Table::of(
         &rows,
         &[
-            ("wiring", &|row| Shown::text(&row.name)),
+            ("architecture", &|row| Shown::text(&row.name)),
             ("provenance|", &|row| Shown::text(row.provenance)),
             ("collective|", &|row| Shown::text(&row.collective)),
-            ("step_us|step (us)", &|row| Shown::Number(row.alone.step_us, 1)),
-            ("speedup", &|row| Shown::Number(row.alone.speedup, 3)),
-            ("exposed_us|exposed", &|row| Shown::Number(row.alone.exposed_us, 1)),
-            ("contended_step_us|contended (us)", &|row| {
-                Shown::number(row.contended.map(|times| times.step_us), 1)
+            ("step_us", &|row| Shown::Time(row.alone.step_us)),
+            ("speedup", &|row| speedup(row.alone)),
+            ("exposed_us", &|row| Shown::Time(row.alone.exposed_us)),
+            ("contended_step_us|contended step", &|row| {
+                Shown::time(row.contended.map(|times| times.step_us))
             }),
-            ("contended_speedup|speedup then", &|row| {
-                Shown::number(row.contended.map(|times| times.speedup), 3)
-            }),
-            ("speedup_low|from", &|row| low(best(row).speedup_95, 3)),
-            ("speedup_high|to", &|row| high(best(row).speedup_95, 3)),
-            ("step_low_us|", &|row| low(best(row).step_us_95, 1)),
-            ("step_high_us|", &|row| high(best(row).step_us_95, 1)),
+            ("contended_speedup|contended speedup", &|row| row.contended.map_or(Shown::None, speedup)),
+            ("speedup_low|", &|row| end(best(row).speedup_95, 0)),
+            ("speedup_high|", &|row| end(best(row).speedup_95, 1)),
+            ("step_low_us|", &|row| end(best(row).step_us_95, 0)),
+            ("step_high_us|", &|row| end(best(row).step_us_95, 1)),
         ],
     )
+    .least(&["speedup", "step_us", "exposed_us"])
 }
 
 /// Rewires step `number` of a trace and returns it as a trace that starts at the measured step's time;

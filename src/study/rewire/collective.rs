@@ -55,7 +55,7 @@ pub(super) fn cost(
     if used != collective {
         return Err(Error::input_help(
             format!(
-                "{} has no {collective} for {tp} ranks with P2P {p2p}: {used} would step in",
+                "{} has no {collective} latencies for {tp} ranks with P2P {p2p}; skipped (fallback would be {used})",
                 target.profile.name
             ),
             "name another collective, or a profile that has it with --hardware",

@@ -29,24 +29,21 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     ranks.retain(|rank| !rank.reduces.is_empty());
     let Some(first) = ranks.first() else {
         return Err(Error::input_help(
-            "the trace has no all-reduce: there is nothing to rewire",
-            "`ladderscope overlap TRACE` lists what it has; --rules says what counts as an all-reduce",
+            "no all-reduce in this trace, so nothing to rewire",
+            "`ladderscope overlap TRACE` lists its kernels; define all-reduces with --rules",
         ));
     };
     let count = first.reduces.len();
     if ranks.iter().any(|rank| rank.reduces.len() != count) {
-        notes.push(format!(
-            "ranks have different numbers of all-reduces: rank {} alone is looked at",
-            first.rank
-        ));
+        notes.push(format!("ranks have different all-reduce counts; using rank {} only", first.rank));
         ranks.truncate(1);
     } else if offsets.len() > 1 {
-        notes.push("clocks of the ranks are aligned by the ends of the all-reduces".into());
+        notes.push("rank clocks aligned at the ends of matched all-reduces".into());
     }
     let size = group.map_or(0, |group| trace.meta.groups[group as usize].size as usize);
     if ranks.len() > 1 && ranks.len() < size {
         notes.push(format!(
-            "{} of the process group's {size} ranks were recorded: a part of what counts as transfer may be waiting for the others",
+            "{} of the process group's {size} ranks were recorded, so transfer times may include waiting for the others",
             ranks.len()
         ));
     }
@@ -131,8 +128,8 @@ fn group(trace: &Trace, notes: &mut Vec<String>) -> Option<u32> {
 fn layers(asked: Option<u32>, usual: usize, found: &[Range<usize>], gaps: &[u64]) -> Result<u32> {
     let told = |why: String| {
         Error::input_help(
-            format!("layers cannot be told: {why}"),
-            "write --layers N with the model's number of layers",
+            format!("cannot detect the layers: {why}"),
+            "pass the number of the model's layers with --layers N",
         )
     };
     let step = found.iter().find(|step| step.len() == usual).cloned().unwrap_or(0..0);
@@ -144,15 +141,15 @@ fn layers(asked: Option<u32>, usual: usize, found: &[Range<usize>], gaps: &[u64]
             _ if layers as usize == usual => Err(Error::input(format!(
                 "--layers {layers}: {has}: one a layer, as `parallel` has; rewiring begins with standard's two"
             ))),
-            need => {
-                Err(Error::input(format!("--layers {layers} needs {need} all-reduces a step: {has}")))
-            }
+            need => Err(Error::input(format!(
+                "--layers {layers}: expected {need} all-reduces per step (two per layer); {has}"
+            ))),
         };
     }
     match repeat(&gaps[step]) {
         Repeat::Two if usual >= 4 => Ok(usual as u32 / 2),
         Repeat::One => Err(told(format!("{has}, and the kernels before each are the same"))),
-        _ => Err(told(format!("{has}, and the kernels between them do not repeat as layers do"))),
+        _ => Err(told(format!("{has}, and no kernel sequence repeats once per layer"))),
     }
 }
 
@@ -173,7 +170,7 @@ fn alike(
     let kept: Vec<Range<usize>> = whole.into_iter().filter(|step| inner(step) == most).collect();
     if kept.len() < found {
         notes.push(format!(
-            "{} of {found} steps have the same kernels and number of all-reduces; the others are left out",
+            "{} of {found} steps have the same kernels and number of all-reduces; the others are skipped",
             kept.len()
         ));
     }

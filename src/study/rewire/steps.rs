@@ -193,12 +193,12 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
     let Some(spec) = &trace.meta.spec else { return Err(Error::failed("the trace has no spec")) };
     if spec.architecture != Architecture::Standard || spec.micro_batches > 1 || spec.sequence_parallel {
         return Err(Error::input_help(
-            format!("the run is of {}: rewiring begins with standard", spec.label()),
+            format!("this run is {}, but rewire needs a run of standard", spec.label()),
             "run the same cell with --architecture standard and record its trace",
         ));
     }
     if spec.tp < 2 {
-        return Err(Error::input("the run has one rank: there is no communication to rewire"));
+        return Err(Error::input("the run has one rank, so no communication to rewire"));
     }
     let phase = asked.phase.unwrap_or(Phase::Decode);
     let layers = trace.operations.iter().filter_map(|operation| operation.layer).max();
@@ -236,7 +236,7 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
 }
 
 fn no_step(wanted: u32, found: usize) -> Error {
-    Error::input(format!("there is no step {wanted}: {} found, counted from 0", counted(found, "step")))
+    Error::input(format!("no step {wanted}: {} found, counted from 0", counted(found, "step")))
 }
 
 /// Maximum number of rewired steps; a longer trace is sampled evenly.

@@ -208,13 +208,13 @@ fn what_cannot_be_rewired_says_why() {
         Rewiring::of(trace, &asked, &Setting::default()).unwrap_err().to_string()
     };
     let ladder = simulated(&cell("ladder", "llama-3-8b", 4, "native"));
-    assert!(of(&ladder, None).contains("rewiring begins with standard"), "{}", of(&ladder, None));
+    assert!(of(&ladder, None).contains("rewire needs a run of standard"), "{}", of(&ladder, None));
     let parallel = simulated(&cell("parallel", "llama-3-8b", 4, "native"));
     let foreign = disguised(&parallel);
     let told = of(&foreign, None);
-    assert!(told.contains("layers cannot be told") && told.contains("32 all-reduces"), "{told}");
+    assert!(told.contains("cannot detect the layers") && told.contains("32 all-reduces"), "{told}");
     assert!(of(&foreign, Some(32)).contains("one a layer"), "{}", of(&foreign, Some(32)));
-    assert!(of(&foreign, Some(40)).contains("needs 80"), "{}", of(&foreign, Some(40)));
+    assert!(of(&foreign, Some(40)).contains("expected 80"), "{}", of(&foreign, Some(40)));
     let mut silent = foreign;
     silent.spans.retain(|span| span.lane == Lane::Compute);
     assert!(of(&silent, None).contains("no all-reduce"), "{}", of(&silent, None));

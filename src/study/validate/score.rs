@@ -72,7 +72,7 @@ impl Score {
     /// [`DataSet::parse`] and [`Self::of`].
     pub fn of_file(sets: &[String], path: &Path, overrides: &Overrides) -> Result<Self> {
         if sets.len() > 1 {
-            return Err(Error::input("--csv takes the rows of one set: name one"));
+            return Err(Error::input("--csv replaces the rows of one set; name that set"));
         }
         let file = path.display().to_string();
         let text = InputKind::TABLE.text(path)?;
@@ -82,8 +82,8 @@ impl Score {
         }
         let Some(set) = known.first() else {
             return Err(Error::input_help(
-                format!("{file}: its columns are those of no data set"),
-                "name the set whose columns it is to have: ladderscope validate SET --csv FILE",
+                format!("{file}: columns match no data set"),
+                "name the set: ladderscope validate SET --csv FILE",
             ));
         };
         let rows = set.parse(&file, &text, overrides)?;
@@ -228,7 +228,7 @@ fn predicted(set: &DataSet, runs: &[Run], simulator: &Simulator) -> Result<Vec<f
         let tokens = f64::from(spec.batch) * f64::from(spec.output_tokens);
         values.push(match set.measured()[run.column].measure {
             Measure::Tpot if spec.output_tokens < 2 => {
-                return Err(Error::input("output_tokens is 1: there is no decode step"));
+                return Err(Error::input("output_tokens is 1, so there is no decode step"));
             }
             Measure::Tpot => decode_ms / f64::from(spec.output_tokens - 1),
             Measure::Prefill => prefill_ms,
@@ -351,8 +351,12 @@ pub fn orders_table<'a>(orders: impl IntoIterator<Item = (&'a str, &'a RankOrder
             ("architectures", &|(_, order)| Shown::text(order.architectures.join(", "))),
             ("cells", &|(_, order)| order.pairs.into()),
             ("reversed", &|(_, order)| order.reversed.len().into()),
-            ("published_lead_%", &|(_, order)| leads(order, |pair| pair.measured_lead_pct)),
-            ("reversed_lead_%", &|(_, order)| leads(order, |pair| pair.reversed_lead_pct)),
+            ("measured_lead_%|measured lead %", &|(_, order)| {
+                leads(order, |pair| pair.measured_lead_pct)
+            }),
+            ("reversed_lead_%|predicted lead of the other %", &|(_, order)| {
+                leads(order, |pair| pair.reversed_lead_pct)
+            }),
             ("at", &|(_, order)| {
                 Shown::some(
                     order.reversed.iter().map(|p| p.cell.as_str()).collect::<Vec<_>>().join("; "),

@@ -258,7 +258,7 @@ impl DataSet {
 fn apply<'a>(spec: &mut Spec, values: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
     for (name, text) in values {
         let Some(entry) = option(name) else {
-            return Err(Error::input(format!("'{name}' is no option")));
+            return Err(Error::input(format!("'{name}' is not an option")));
         };
         let mut options = CellOptions::default();
         entry.ask(&mut options, text)?;

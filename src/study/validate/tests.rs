@@ -135,7 +135,7 @@ fn wrong_files_are_refused_with_their_place() {
         (header.to_owned(), "mine.csv: it has a header and no rows"),
         (header.replace("batch", "bach"), "mine.csv:1: unknown column 'bach'"),
         (header.replace("batch,", ""), "mine.csv:1: it has no column 'batch'"),
-        (header.replace("batch", "tp"), "mine.csv:1: column 'tp' stands there twice"),
+        (header.replace("batch", "tp"), "mine.csv:1: column 'tp' appears twice"),
         (format!("{header}\ntiny,1,1,5,5"), "mine.csv:2: has 5 fields, the header 6"),
         (format!("{header}\ntiny,0,1,5,5,3"), "mine.csv:2: tp is '0'"),
         (format!("{header}\ntiny,x,1,5,5,3"), "mine.csv:2: tp is 'x'"),

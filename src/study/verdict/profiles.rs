@@ -318,8 +318,8 @@ fn the_host_between_graphs_is_left_out_and_graphs_are_not_advised() -> Result<()
         let found = judged(&trace);
         let busy = 4 + 4 * 126 + 40;
         let step = f64::from(busy + 400);
-        assert!(said(&found).contains("CUDA graphs are in use already"), "{}", said(&found));
-        assert!(!said(&found).contains("or a CUDA graph"), "{}", said(&found));
+        assert!(said(&found).contains("of that is between CUDA graphs"), "{}", said(&found));
+        assert!(!said(&found).contains("Capture a CUDA graph"), "{}", said(&found));
         assert!(
             found.headline.contains("waiting for the host between CUDA graphs"),
             "{}",
@@ -345,7 +345,7 @@ fn the_host_between_graphs_is_left_out_and_graphs_are_not_advised() -> Result<()
 fn a_graph_whose_launch_returns_late_is_one_graph() {
     let trace = steps(By::Graph(-30), CUSTOM, (0, 400)).trace("default");
     let found = judged(&trace);
-    assert!(found.has_graphs && said(&found).contains("CUDA graphs are in use already"), "{found:?}");
+    assert!(found.has_graphs && said(&found).contains("of that is between CUDA graphs"), "{found:?}");
     let mut launches: Vec<i64> = trace.spans.iter().map(|span| span.ready_ns).collect();
     launches.sort_unstable();
     launches.dedup();
@@ -357,9 +357,9 @@ fn a_graph_whose_launch_returns_late_is_one_graph() {
 fn kernels_that_wait_for_their_own_launches_get_a_graph() -> Result<()> {
     let trace = steps(By::Calls, CUSTOM, (10, 20)).trace("default");
     let found = judged(&trace);
-    assert!(said(&found).contains("or a CUDA graph"), "{}", said(&found));
+    assert!(said(&found).contains("Capture a CUDA graph"), "{}", said(&found));
     assert_eq!((found.between_graphs_share, found.has_graphs), (0.0, false));
-    assert_eq!(found.remedies[0].name, "no waiting for launches (a CUDA graph)");
+    assert_eq!(found.remedies[0].name, "CUDA graph");
     let rewiring = Rewiring::of(&trace, &Asked::default(), &setting())?;
     let free = Choice { host: false, ..Choice::of(Architecture::Standard) };
     // the 37 gaps within a step go, the one between steps stays: a graph would have it too
@@ -371,7 +371,7 @@ fn kernels_that_wait_for_their_own_launches_get_a_graph() -> Result<()> {
 fn an_engine_with_graphs_and_single_kernels_is_not_told_to_use_a_graph() {
     let found = steps(By::Both, CUSTOM, (150, 20)).judged();
     assert!(found.has_graphs, "{found:?}");
-    assert!(!said(&found).contains("or a CUDA graph"), "{}", said(&found));
+    assert!(!said(&found).contains("Capture a CUDA graph"), "{}", said(&found));
     assert!(found.remedies.iter().all(|remedy| !remedy.name.contains("(a CUDA graph)")), "{found:?}");
 }
 
@@ -436,13 +436,13 @@ fn a_stream_is_communications_own_by_time_and_never_against_the_overlap() {
     }
     let found = profile.judged();
     assert_eq!((found.own_stream, found.overlap_pct), (Some(false), Some(100.0)));
-    assert!(said(&found).contains("kernels of other streams hide 100 % of it"), "{}", said(&found));
-    assert!(!said(&found).contains("nothing of it can be hidden"), "{}", said(&found));
+    assert!(said(&found).contains("kernels on other streams hide 100 % of it"), "{}", said(&found));
+    assert!(!said(&found).contains("none of it can overlap"), "{}", said(&found));
     // one stream for both
     let mut profile = Profiled::default();
     profile.kernel("gemm", 7, (1_000, 1_000), None);
     profile.kernel(dispatch, 7, (2_000, 900), None);
-    assert!(said(&profile.judged()).contains("nothing of it can be hidden"));
+    assert!(said(&profile.judged()).contains("none of it can overlap"));
 }
 
 #[test]
@@ -478,7 +478,7 @@ fn what_dominates_is_named_where_nothing_communicates() {
     let found = verdict(&trace, &trace_report(&trace, &nothing), &nothing, &setting());
     assert_eq!(
         (&found.headline[..], said(&found).as_str()),
-        ("nothing ran", "Nothing ran in what was selected.")
+        ("nothing ran", "The selection contains no GPU work.")
     );
 }
 

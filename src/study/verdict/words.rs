@@ -2,7 +2,7 @@
 
 use super::{CollectiveVerdict, HOST, NAMED, Remedy, Verdict};
 use crate::analysis::TimePart;
-use base::text::{counted, fitting_name};
+use base::text::{counted, fitting_name, latency};
 use trace::rules::function;
 
 /// Exposed share of the time below which no remedy is worthwhile.
@@ -104,9 +104,9 @@ impl Verdict {
         };
         let [looks, counts, communicates] = verbs;
         Some(format!(
-            "{count} {looks} like communication but {counts} as computation, because no rule matches (shares of the GPUs' work): \
-             {}. If {communicates}, these numbers are wrong: write a rule file that begins with extends = \"default\", add a \
-             [[rule]] with a name, what = \"communication\" and patterns = [{}], and pass it with --rules FILE.",
+            "{count} {looks} like communication but {counts} as compute, because no rule matches (shares of GPU time): {}. If \
+             {communicates}, these numbers are wrong: write a rule file that begins with extends = \"default\", add a [[rule]] \
+             with a name, what = \"communication\" and patterns = [{}], and pass it with --rules FILE.",
             named.join(", "),
             toml::Value::from(format!("{}*", function(first))),
         ))
@@ -115,19 +115,19 @@ impl Verdict {
     fn dominated(&self) -> Option<String> {
         let part = |part: &TimePart| part.in_words(percent, |name| fitting_name(name, NAME));
         let parts: Vec<String> = self.time.iter().take(NAMED).map(part).collect();
-        (!parts.is_empty()).then(|| format!("The time goes to: {}.", parts.join(", ")))
+        (!parts.is_empty()).then(|| format!("Time breakdown: {}.", parts.join(", ")))
     }
 
     /// Sentence on streams, consistent with the measured overlap.
     fn streams(&self) -> Option<String> {
         let hidden = self.overlap_pct.unwrap_or(0.0) / 100.0;
         Some(match self.own_stream? {
-            true => "Communication has a stream of its own: it can run beside kernels.".into(),
+            true => "Communication runs on its own stream, so it can overlap with compute.".into(),
             false if hidden >= HIDDEN => format!(
-                "Communication shares its streams with kernels; kernels of other streams hide {} of it.",
+                "Communication shares a stream with compute; kernels on other streams hide {} of it.",
                 percent(hidden)
             ),
-            false => "Communication and kernels share one stream: nothing of it can be hidden until it gets its own.".into(),
+            false => "Communication runs on the compute stream, so none of it can overlap. Move it to a separate stream first.".into(),
         })
     }
 
@@ -137,15 +137,14 @@ impl Verdict {
         let between = self.between_graphs_share;
         Some(match () {
             () if self.waits_between_graphs() => format!(
-                "{} of the time the GPU waits for the host, {} of it between CUDA graphs, until the next one is launched. CUDA \
-                 graphs are in use already: less work of the host between steps (scheduling, sampling, input copies), or \
-                 launching the next graph before this one ends, comes first.",
+                "The GPU is idle {} of the time, waiting for the host; {} of that is between CUDA graphs. First reduce the host's \
+                 work between steps (scheduling, sampling, input copies), or launch the next graph before this one ends.",
                 percent(host),
                 percent(between / host)
             ),
             () if self.has_graphs => format!(
-                "{} of the time the GPU waits for the host to launch kernels outside of the CUDA graphs{}: fewer such launches \
-                 come first.",
+                "The GPU is idle {} of the time, waiting for kernels launched outside CUDA graphs{}. Move these launches into the \
+                 graph first.",
                 percent(host - between),
                 match between >= 0.005 {
                     true => format!(", and {} between graphs", percent(between)),
@@ -153,7 +152,8 @@ impl Verdict {
                 }
             ),
             () => format!(
-                "{} of the time the GPU waits for the host's launches: fewer of them, or a CUDA graph, come first.",
+                "The GPU is idle {} of the time, waiting for kernel launches (launch-bound). Capture a CUDA graph or launch fewer \
+                 kernels before optimizing communication.",
                 percent(host)
             ),
         })
@@ -178,12 +178,12 @@ impl Verdict {
         let recorded = match self.collectives.is_empty() {
             true => "no communication".to_owned(),
             false => format!(
-                "{} of the time is exposed communication ({:.1} us a rank)",
+                "{} of the time is exposed communication ({} per rank)",
                 percent(self.exposed_share),
-                self.exposed_us
+                latency(self.exposed_us)
             ),
         };
-        let none = "From such a file no cause and no remedy follows.";
+        let none = "These times are not reliable enough to name a cause or a remedy.";
         let numbers = format!("As recorded: {recorded}.");
         let parts =
             [Some(none.to_owned()), Some(numbers), self.ignored(), self.doubt(), self.dominated()];
@@ -192,39 +192,46 @@ impl Verdict {
 
     pub(super) fn in_sentences(&self, ranks: &usize) -> Vec<String> {
         if self.time.is_empty() {
-            return vec!["Nothing ran in what was selected.".into()];
+            return vec!["The selection contains no GPU work.".into()];
         }
         if self.undecided {
             return self.as_recorded();
         }
         if self.collectives.is_empty() {
-            let known = if self.doubtful.is_empty() { "" } else { " that a rule knows" };
-            let left = if self.ignored_communication.is_empty() { "" } else { " left" };
-            let none = format!("There is no communication{known}{left} in what was selected.");
+            let known = if self.doubtful.is_empty() { "" } else { " by the rules" };
+            let left = if self.ignored_communication.is_empty() { "" } else { ", apart from what was ignored" };
+            let none = format!("No communication{known} found{left}.");
             // gaps may hold the ignored communication
             let host = self.host().filter(|_| self.ignored_communication.is_empty());
-            let parts =
-                [Some(none), self.ignored(), self.doubt(), self.dominated(), host, self.unjudged()];
+            let parts = [
+                Some(none),
+                self.ignored(),
+                self.doubt(),
+                self.dominated(),
+                self.longest_gap.map(|gap| gap.in_words(*ranks)),
+                host,
+                self.unjudged(),
+            ];
             return parts.into_iter().flatten().collect();
         }
         let mut sentences = Vec::new();
         let hidden = self.overlap_pct.map_or(String::new(), |pct| {
-            format!("; {} of the communication is hidden", percent(pct / 100.0))
+            format!("; {} of all communication is hidden", percent(pct / 100.0))
         });
         sentences.push(format!(
-            "{} of the time is exposed communication ({:.1} us a rank{hidden}).",
+            "Exposed communication: {} of the time ({} per rank{hidden}).",
             percent(self.exposed_share),
-            self.exposed_us
+            latency(self.exposed_us)
         ));
         let named = self.collectives.iter().filter(|row| row.share >= 0.05).map(|row| {
             let transfer = row
                 .transfer_share
-                .map_or(String::new(), |share| format!(" ({} of it moves data)", percent(share)));
+                .map_or(String::new(), |share| format!(" ({} of its time is transfer)", percent(share)));
             let waited = row.waited_share_at_least.map_or(String::new(), |share| {
-                format!(" (at least {} of it waits for slower ranks)", percent(share))
+                format!(" (at least {} of its time waits for slower ranks)", percent(share))
             });
             format!(
-                "{} in {} ({} a rank): {}{transfer}{waited}",
+                "{} in {} ({} calls per rank): {}{transfer}{waited}",
                 percent(row.share),
                 row.fitting_name(),
                 row.count,
@@ -233,7 +240,7 @@ impl Verdict {
         });
         let named: Vec<String> = named.collect();
         if !named.is_empty() {
-            sentences.push(format!("Of it {}.", named.join("; ")));
+            sentences.push(format!("Where: {}.", named.join("; ")));
         }
         sentences.extend(self.ignored());
         sentences.extend(self.doubt());
@@ -241,21 +248,22 @@ impl Verdict {
             sentences.extend(self.dominated());
         }
         sentences.extend(self.streams());
+        sentences.extend(self.longest_gap.map(|gap| gap.in_words(*ranks)));
         sentences.extend(self.host());
         sentences.extend(self.unjudged());
         let differ = |skew: &[f64; 2]| skew.iter().any(|pct| *pct >= 0.005);
         if let Some([rank, operation]) = self.skew.filter(|skew| *ranks > 1 && differ(skew)) {
             sentences.push(format!(
-                "Ranks differ by {rank:.2} % in speed and {operation:.2} % from operation to operation (--set \
-                 skew.rank_pct={rank:.2} --set skew.operation_pct={operation:.2} simulates that)."
+                "Rank skew: {rank:.2} % between ranks, {operation:.2} % per operation (standard deviations). To simulate it: whatif \
+                 --set skew.rank_pct={rank:.2} --set skew.operation_pct={operation:.2}."
             ));
         }
         if !self.remedies.is_empty() {
             let told: Vec<String> = self.remedies.iter().map(Remedy::told).collect();
-            sentences.push(format!("Rewired, the steps would run: {}.", told.join("; ")));
+            sentences.push(format!("Predicted speedup of a step: {}.", told.join("; ")));
         }
         if let Some(why) = &self.not_rewired {
-            sentences.push(format!("Remedies are not predicted: {why}."));
+            sentences.push(format!("No remedies predicted: {why}."));
         }
         sentences.extend(self.needs.iter().map(|need| format!("More data: {need}.")));
         sentences
@@ -270,7 +278,7 @@ impl Remedy {
             .map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
         let range = self.at_best.filter(|best| format!("{best:.2}") != format!("{:.2}", self.speedup));
         let range = range.map_or(String::new(), |best| {
-            format!(" to {best:.2}x, as kernels take as long for a part of the batch or their share")
+            format!(" (kernel time does not shrink with the batch) to {best:.2}x (it does)")
         });
         let alone = self
             .without_contention

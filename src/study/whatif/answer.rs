@@ -382,7 +382,7 @@ impl<'a> Question<'a> {
         let completion_ms = prefill_ms + decode_ms;
         // times saturate at the clock's maximum
         if step.length_ns == i64::MAX || completion_ms * 1e6 >= i64::MAX as f64 {
-            return Err("it takes more than 292 years, which is where the clock ends".into());
+            return Err("longer than 292 years (clock overflow)".into());
         }
         let numbers = Numbers {
             prefill_ms,

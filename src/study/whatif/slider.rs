@@ -72,7 +72,7 @@ sliders! {
     Output: "output", "tok", [2.0, 32_768.0], Value::Option("output_tokens"), "new tokens of each sequence";
     Hardware: "hardware", "", CHOICE, Value::Option("hardware"), "profile of GPU and links";
     Hbm: "memory bw", "GB/s", [100.0, 20_000.0], hardware!(hbm_gb_s, |p| Some(p.hbm_gb_s)), "peak memory bandwidth of a GPU";
-    Stack: "stack", "", CHOICE, Value::Option("stack"), "software stack: what it fuses, how it attends, what it loses";
+    Stack: "stack", "", CHOICE, Value::Option("stack"), "software stack: fusions, attention, overheads";
     Launch: "launch", "us", [0.1, 50.0], hardware!(launch_us, |p| Some(p.launch_us)), "fixed time of a kernel in the stack";
     Model: "model", "", CHOICE, Value::Option("model"), "model shape";
 }

@@ -138,7 +138,7 @@ fn divided_batches_are_compared_with_plain_cells() {
     variant.cell.batch = 1;
     let undivided = variant.answer(&simulator).unwrap();
     let why = undivided.rows[0].numbers.as_ref().unwrap_err();
-    assert!(why.contains("cannot be divided into 2 micro-batches"), "{why}");
+    assert!(why.contains("cannot be split into 2 micro-batches"), "{why}");
     // what is kept of one cell is not told of another: messages in 8 bits have buffers of their own
     let mut large = Variant::default();
     (large.cell.tp, large.cell.batch, large.cell.prompt_tokens) = (2, 64, 4096);
@@ -348,7 +348,7 @@ fn what_a_collective_rests_on_and_a_beaten_limit_are_said() {
     let note = answer.link.as_ref().unwrap().times.note.clone().unwrap();
     assert!(note.contains("not measured at TP 2"), "{note}");
     let beaten = answer.beaten_limit().unwrap();
-    assert!(beaten.starts_with("upper-bound is no limit to "), "{beaten}");
+    assert!(beaten.starts_with("upper-bound is not a limit for "), "{beaten}");
     variant.cell.collective = Collective::Nccl;
     let answer = variant.answer(&simulator).unwrap();
     assert_eq!(answer.link.as_ref().unwrap().times.note, None, "measured at this TP and size");

@@ -70,7 +70,7 @@ impl Variant {
         };
         let note = (cell.hardware == "host").then(|| {
             cell.hardware = INSTEAD_OF_HOST.into();
-            format!("there is no profile of the machine of this run: simulated on {INSTEAD_OF_HOST}")
+            format!("no profile for this run's machine; simulated on {INSTEAD_OF_HOST}")
         });
         (Self::new(cell), note)
     }
@@ -98,7 +98,7 @@ impl Variant {
             let total = f64::from(sms_of(&plain.profile)?);
             if sms > total {
                 return Err(Error::input(format!(
-                    "communication takes {sms} SMs: a GPU of {} has {total}",
+                    "communication takes {sms} SMs, but {} has {total}",
                     plain.profile.name
                 )));
             }

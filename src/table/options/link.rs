@@ -63,7 +63,7 @@ impl FromStr for Link {
         let bad = |what: String| {
             Error::input_help(
                 format!("link '{text}': {what}"),
-                "write native, p2p-on, p2p-off or emulated:alpha_us=20,gb_s=50 (gb_s: 1e9 message bytes a second)",
+                "write native, p2p-on, p2p-off or emulated:alpha_us=20,gb_s=50 (gb_s: message bandwidth in GB/s)",
             )
         };
         let Some(parameters) = parameters else { return Err(bad("not a link".into())) };

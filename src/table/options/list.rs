@@ -190,7 +190,7 @@ options! {
         };
         /// Launch the operations of a cuda run one by one instead of replaying a CUDA graph
         no_graph: bool = false, About { label: "eager", heeded_by: &[Backend::Cuda], ..PLAIN };
-        /// Number of micro-batches, whose operations alternate; a prefill with fewer sequences is split by tokens
+        /// Split each batch into M micro-batches with interleaved operations (a prefill of fewer than M sequences by tokens)
         micro_batches: u32 = 1, About {
             default: "1", value_name: "M", least: 1, title: Some("micro"), aliases: &["micro"],
             label: "micro", in_workload: true, ..PLAIN
@@ -216,7 +216,7 @@ options! {
             default: "one per rank", value_name: "N", label: "threads", heeded_by: &[Backend::Cpu],
             in_workload: true, ..PLAIN
         };
-        /// Shard the LM head by vocabulary over the ranks; adds one collective per step, named head
+        /// Shard the LM head by vocabulary; adds one all-gather per step (named `head` in traces)
         shard_head: bool = false, About {
             label: "sharded-head", heeded_by: &[Backend::Cpu, Backend::Cuda], in_workload: true, ..PLAIN
         };

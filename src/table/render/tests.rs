@@ -86,7 +86,7 @@ fn what_all_rows_say_alike_makes_room_before_anything_is_lost() {
         table.push(vec![Shown::text(cell), Shown::text("native"), ms, Shown::text("simulated")]);
     }
     let Fitted { text, left_out } = table.fitted(46);
-    assert!(text.starts_with("all 2: link native, provenance simulated\n"), "{text}");
+    assert!(text.starts_with("all 2 rows: link native, provenance simulated\n"), "{text}");
     assert!(left_out.is_empty() && text.contains("b1 p2p-on ") && text.contains("12.2"), "{text}");
     // a name loses its middle, and as little of it as must be
     let Fitted { text, left_out } = table.fitted(40);

@@ -312,7 +312,7 @@ fn nothing(place: &Path, all: usize, skipped: &[Skipped]) -> Error {
     });
     let help = named.and_then(|file| file.format).map(|format| format.help);
     let help = help.filter(|help| !help.is_empty()).unwrap_or(
-        "name a directory or an archive of traces of PyTorch's profiler or of Nsight Systems exports, a file a rank",
+        "pass a directory or archive with one PyTorch trace or Nsight Systems export per rank",
     );
     Error::input_help(format!("{}: no trace among its {all} files{example}", place.display()), help)
 }

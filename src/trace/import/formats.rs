@@ -57,7 +57,7 @@ const EXPORT_SQLITE: &str =
     "export the report as SQLite instead: `nsys export --type sqlite REPORT.nsys-rep`";
 const ROCPROF_JSON: &str = "record with `rocprofv3 --kernel-trace --memory-copy-trace --output-format json`, or with PyTorch's profiler";
 const UNPACK: &str = "unpack it first";
-const JAX_JSON: &str = "JAX writes NAME.trace.json.gz beside it: name that file";
+const JAX_JSON: &str = "open the NAME.trace.json.gz that JAX writes to the same directory";
 
 const fn refused(name: &'static str, help: &'static str, marks: &'static [Mark]) -> Format {
     Format { reader: Reader::None, name, help, marks }
@@ -133,7 +133,7 @@ pub(super) static FORMATS: &[Format] = {
         read(Reader::Rocprof, "a rocprofv3 trace (JSON)", &[Json(&[b"\"rocprofiler-sdk-tool\""])]),
         refused(
             "a PyTorch execution trace",
-            "it has operators, but no times of GPU work: name the profiler's trace that was recorded beside it",
+            "it contains operators but no GPU times: open the profiler trace that was recorded with it",
             &[
                 Json(&[b"\"nodes\"", b"[pytorch|profiler|execution_"]),
                 Json(&[b"\"nodes\"", b"\"rf_id\""]),
@@ -141,7 +141,7 @@ pub(super) static FORMATS: &[Format] = {
         ),
         refused(
             "a Chakra trace (JSON)",
-            "it has dependencies, but no times of GPU work: name the profiler's traces that it was made from",
+            "it contains dependencies but no GPU times; open the profiler traces that it was made from",
             &[
                 Json(&[b"\"workload_graph\""]),
                 Json(&[b"\"COMP_NODE\""]),
@@ -151,7 +151,7 @@ pub(super) static FORMATS: &[Format] = {
         ),
         refused(
             "a dump of NCCL's flight recorder (JSON)",
-            "it has no times of kernels: record with PyTorch's profiler",
+            "it contains no kernel times; record with PyTorch's profiler",
             &[Json(&[b"\"pg_config\"", b"\"entries\""]), Json(&[b"\"pg_status\"", b"\"entries\""])],
         ),
         refused(
@@ -181,7 +181,7 @@ pub(super) static FORMATS: &[Format] = {
             RECORD,
             &[Json(&[b"speedscope.app/file-format-schema"])],
         ),
-        refused("an index of safetensors", "name the profiler's trace", &[Json(&[b"\"weight_map\""])]),
+        refused("an index of safetensors", "open the profiler's trace", &[Json(&[b"\"weight_map\""])]),
         read(Reader::Events, "trace events (JSON) of PyTorch's profiler or JAX", &[Json(&[b"\"ph\""])]),
         read(Reader::Json, "JSON, but without trace events", &[Json(&[])]),
         // archives
@@ -227,7 +227,7 @@ pub(super) static FORMATS: &[Format] = {
         ),
         refused(
             "a Chakra trace (protobuf)",
-            "it has dependencies, but no times of GPU work: name the profiler's traces that it was made from",
+            "it contains dependencies but no GPU times; open the profiler traces that it was made from",
             &[Name(".et"), Name(".chakra"), Test(is_chakra)],
         ),
         refused(
@@ -237,7 +237,7 @@ pub(super) static FORMATS: &[Format] = {
         ),
         refused(
             "a dump of NCCL's flight recorder (pickle)",
-            "it has no times of kernels: record with PyTorch's profiler",
+            "it contains no kernel times; record with PyTorch's profiler",
             &[Within(b"\x80", &[b"pg_config"]), Within(b"\x80", &[b"entries", b"nccl_version"])],
         ),
         refused(
@@ -312,16 +312,20 @@ fn is_json(text: &[u8]) -> bool {
 pub(super) fn refusal(path: &Path, format: Option<&Format>, head: &[u8]) -> Error {
     match format {
         Some(Format { name, help, .. }) => {
-            Error::input_help(format!("{}: {name}, which cannot be imported", path.display()), *help)
+            Error::input_help(format!("{}: cannot import {name}", path.display()), *help)
         }
         None => Error::input_help(
-            format!("{}: {UNKNOWN}; it begins with '{}'", path.display(), beginning(head)),
+            format!(
+                "{}: unknown trace format (the file starts with '{}')",
+                path.display(),
+                beginning(head)
+            ),
             readable(),
         ),
     }
 }
 
-pub(super) const UNKNOWN: &str = "not a trace of a known format";
+pub(super) const UNKNOWN: &str = "a file of unknown format";
 
 fn readable() -> String {
     let mut names: Vec<&str> = Vec::new();
@@ -330,7 +334,7 @@ fn readable() -> String {
             names.push(format.name);
         }
     }
-    format!("known are {}; plain or compressed by gzip, zstd, xz or bzip2", names.join(", "))
+    format!("supported formats: {}; plain or compressed (gzip, zstd, xz, bzip2)", names.join(", "))
 }
 
 fn beginning(head: &[u8]) -> String {

@@ -124,7 +124,7 @@ fn decoded(method: u16, stored: Section) -> io::Result<Box<dyn Read>> {
         ZSTD => zstd(stored),
         XZ => xz(stored),
         other => Err(io::Error::other(format!(
-            "packed by method {other} of zip archives, which is not known here; pack it again by deflate"
+            "unknown zip compression method {other}; compress it with deflate"
         ))),
     }
 }

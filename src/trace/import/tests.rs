@@ -117,7 +117,7 @@ fn a_directory_is_its_traces_in_natural_order_and_the_rest_is_named() {
     assert_eq!(ranks, [2, 2, 10, 10]);
     assert!(report.files[0].ends_with("rank2.sqlite") && report.files[1].ends_with("rank10.sqlite"));
     for words in [
-        "skipped notes.txt: not a trace of a known format",
+        "skipped notes.txt: a file of unknown format",
         "skipped config.json: JSON, but without trace events",
         "skipped empty: the file is empty",
     ] {
@@ -177,7 +177,7 @@ fn one_of_several_recordings_is_opened_by_its_name() {
         std::fs::remove_file(directory.path().join(format!("worker{rank}_step_12.json")))
             .expect("removed");
     }
-    assert!(refused(directory.path(), "step_12").contains("all files are of one recording"));
+    assert!(refused(directory.path(), "step_12").contains("all files belong to one recording"));
 }
 
 #[test]
@@ -237,5 +237,5 @@ fn exports_of_ranks_have_the_ranks_of_their_names() {
     assert!(trace.meta.streams.iter().all(|stream| [1, 3].contains(&stream.rank)));
     let report = trace.meta.import.expect("a report");
     assert_eq!(report.ranks_from.as_deref(), Some("ranks from file names"));
-    assert!(report.warnings.iter().any(|said| said == "left out frontend.sqlite: no GPU work in it"));
+    assert!(report.warnings.iter().any(|said| said == "ignored frontend.sqlite: no GPU work"));
 }

@@ -100,7 +100,7 @@ impl Rules {
         }
         let by_rule =
             self.rules.iter().zip(matched).map(|(rule, found)| (rule.name.as_str(), rule.what, found));
-        let matches = std::iter::once(("copies and fills, says the profiler", What::Memory, category))
+        let matches = std::iter::once(("copies and fills (profiler category)", What::Memory, category))
             .chain(by_rule)
             .chain([
                 ("arguments that name a collective", What::Communication, arguments),
@@ -179,7 +179,7 @@ fn apply(operation: &mut OperationInfo, by: &By) {
 fn doubt(operation: &OperationInfo, by: &By) -> Option<(What, String)> {
     if operation.name.starts_with("Memcpy PtoP") {
         let taken_for = if matches!(by, By::Category) { What::Memory } else { What::Compute };
-        let why = "a copy between GPUs: collectives made of copy engines look like this".to_owned();
+        let why = "a copy between GPUs, as in collectives that use copy engines".to_owned();
         return Some((taken_for, why));
     }
     if !matches!(by, By::Nothing) {
@@ -187,7 +187,7 @@ fn doubt(operation: &OperationInfo, by: &By) -> Option<(What, String)> {
     }
     let function = function(&operation.name).to_ascii_lowercase();
     let hint = HINTS.iter().find(|hint| function.contains(**hint))?;
-    Some((What::Compute, format!("its name has '{hint}' in it, and no rule knows it")))
+    Some((What::Compute, format!("its name contains '{hint}', but no rule matches it")))
 }
 
 /// Merges operations with equal names, such as collective kernels with different arguments.

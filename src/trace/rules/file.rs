@@ -150,7 +150,7 @@ impl Rules {
             let names = BUILT_IN.map(|(name, _)| name);
             return Err(match Error::unknown("rules", name_or_file, names) {
                 Error::Input { message, help } => Error::Input {
-                    message: format!("{message}, and there is no such file"),
+                    message: format!("{message}, and no such file exists"),
                     help: help.map(|help| format!("{help}, or the path of a rule file (TOML)")),
                 },
                 other => other,
@@ -173,7 +173,7 @@ impl Rules {
             let name = rule.name.get_ref().trim();
             if name.is_empty() || rules.iter().any(|other| other.name == name) {
                 let message = format!("the rule's name '{name}' is empty or taken");
-                return Err(wrong(rule.name.span(), message, "give each rule a name of its own"));
+                return Err(wrong(rule.name.span(), message, "use a unique name per rule"));
             }
             if rule.patterns.get_ref().is_empty() {
                 let message = format!("rule '{name}' has no patterns: it would match nothing");

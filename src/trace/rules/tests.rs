@@ -265,7 +265,7 @@ fn the_report_says_which_rule_took_what_and_what_is_doubtful() {
     assert_eq!(
         took,
         [
-            ("copies and fills, says the profiler", names[3].0),
+            ("copies and fills (profiler category)", names[3].0),
             ("PyTorch's own kernels", names[4].0),
             ("NCCL all-reduce", names[0].0),
             ("no rule", names[2].0),

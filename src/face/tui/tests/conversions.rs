@@ -56,7 +56,7 @@ fn a_set_that_no_checkpoint_can_have_is_told_before_a_place_is_asked_for() {
     let (_dir, mut driver) = on(&[report], (120, 40));
     driver.tap(KeyCode::Enter);
     let screen = driver.screen();
-    assert!(screen.contains("config.json has a word for ladder layers alone"), "{screen}");
+    assert!(screen.contains("config.json can only record ladder layers"), "{screen}");
     assert!(!screen.contains("a directory that is not there yet"), "{screen}");
     assert!(screen.lines().last().unwrap_or_default().contains("write a checkpoint"), "{screen}");
 }
@@ -83,7 +83,7 @@ fn enter_writes_a_checkpoint_with_the_layers_of_the_selected_set() {
         driver.press(KeyCode::Enter)
     };
     assert!(line(&mut driver, &dir.path().join("nowhere/out")).is_empty());
-    driver.shows("there is no directory");
+    driver.shows("no such directory");
     let out = dir.path().join("out");
     let effects = line(&mut driver, &out);
     // one more is asked for before the first is written: both are

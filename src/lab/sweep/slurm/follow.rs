@@ -286,7 +286,7 @@ impl Followed<'_> {
                 "Slurm job {job}{on} ended well and left no record here: is the runs directory the same on all nodes?"
             ),
             Some(word) => format!("Slurm job {job}{on} ended {when}: {word}"),
-            None => format!("Slurm knows nothing any more of job {job}{on}, which ended {when}"),
+            None => format!("Slurm no longer has data on job {job}{on}, which ended {when}"),
         };
         match last_words(&self.sweep.log(self.array, self.task)) {
             // the last output of a stopped task does not explain its end

@@ -164,7 +164,7 @@ fn refused(word: &str, name: &str) -> Error {
 
 fn no_option(word: &str) -> Error {
     Error::input_help(
-        format!("'{word}' is no option of sbatch"),
+        format!("'{word}' is not an option of sbatch"),
         "options begin with -, and the script is sweep's: --slurm '-p gpu --time 2:00:00'",
     )
 }

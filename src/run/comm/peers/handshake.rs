@@ -189,7 +189,7 @@ impl<R: Read, W: Write> Handshake<R, W> {
 }
 
 fn foreign() -> io::Error {
-    malformed("it is no ladderscope, or another version".into())
+    malformed("not ladderscope, or another version".into())
 }
 
 fn unexpected() -> io::Error {
@@ -276,8 +276,8 @@ mod tests {
     #[test]
     fn other_programs_and_other_protocols_are_told_apart() {
         let why = |sent: &[u8]| side(SECRET, 9, 1, sent).accept().unwrap_err().to_string();
-        assert!(why(b"GET / HTTP/1.1\r\n\r\n").contains("no ladderscope"));
-        assert!(why(&[2, 0, 0, 0, b'{', b'}']).contains("no ladderscope"));
+        assert!(why(b"GET / HTTP/1.1\r\n\r\n").contains("not ladderscope"));
+        assert!(why(&[2, 0, 0, 0, b'{', b'}']).contains("not ladderscope"));
         let mut newer = side(SECRET, 9, 1, &[]);
         newer.send(&Message::Hello { protocol: 77, nonce: [0; 32] }).unwrap();
         assert!(why(&newer.to).contains("protocol 77"));

@@ -185,7 +185,7 @@ impl Read for Until<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(io::Error::new(ErrorKind::TimedOut, "it took too long to say who it is"));
+            return Err(io::Error::new(ErrorKind::TimedOut, "it did not identify itself in time"));
         }
         self.stream.set_read_timeout(Some(left))?;
         self.stream.read(to)

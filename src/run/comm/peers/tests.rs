@@ -298,7 +298,7 @@ fn strangers_and_contradictions_do_not_take_part() {
         let rank = come(&meeting(port, 1, 2)).unwrap();
         let mut answer = Vec::new();
         let _ = scanner.read_to_end(&mut answer);
-        assert!(String::from_utf8_lossy(&answer).contains("no ladderscope"));
+        assert!(String::from_utf8_lossy(&answer).contains("not ladderscope"));
         drop(rank);
     });
     assert_eq!(message, "");

@@ -24,20 +24,14 @@ const VARIABLE: &str = "LADDERSCOPE_CHECK";
 
 /// Name and description of each check, in order.
 pub const CHECKS: [(&str, &str); 8] = [
-    ("products", "own kernels multiply as cuBLASLt does, on the shapes of a model"),
-    ("graph", "decode steps of a graph with early starts give the same bits as eager ones without"),
-    ("early starts", "the captured graph has edges for early starts, and they are worth something"),
-    (
-        "bandwidth",
-        "a decode step's bytes over its time are no more than the GPU's memory can give, and not half of it",
-    ),
-    (
-        "overlap",
-        "a collective of 500 us beside a chain of products takes as long as the longer of the two",
-    ),
-    ("link", "an emulated all-reduce takes what its link says, to a tick of the clock"),
-    ("stamps", "the clock that kernels read is fine enough, and what a stamp and an event cost"),
-    ("nccl", "sums of small integers that depend on the rank are exact, eager and captured"),
+    ("products", "matrix products agree with cuBLASLt on model shapes"),
+    ("graph", "a CUDA graph with early kernel starts gives the same bits as eager execution"),
+    ("early starts", "the captured graph contains early-start edges, and they save time"),
+    ("bandwidth", "a decode step reaches 50 to 100 % of the GPU's memory bandwidth"),
+    ("overlap", "a 500 us collective fully overlaps with a chain of matrix products"),
+    ("link", "an emulated all-reduce takes its link's latency plus message size / bandwidth"),
+    ("stamps", "the GPU clock resolves kernel times; cost of a timestamp and an event"),
+    ("nccl", "NCCL sums of small integers are exact, eager and in a graph"),
 ];
 
 words! {

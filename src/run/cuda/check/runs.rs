@@ -189,7 +189,7 @@ fn products(bench: &Bench<'_>) -> Result<(Found, String)> {
     verdict(
         count > 0 && good,
         format!(
-            "{count} of 1 and {many} rows with bf16 and fp8 weights, off by {worst:.1e} of the largest number at most"
+            "{count} products of 1 and {many} rows with bf16 and fp8 weights; max difference {worst:.1e} of the largest value"
         ),
     )
 }
@@ -258,16 +258,15 @@ fn graph(bench: &Bench<'_>) -> Result<(Found, String)> {
 fn early_starts(bench: &Bench<'_>) -> Result<(Found, String)> {
     let with = bench.plain()?;
     if !with.programmatic {
-        let why =
-            "this GPU or its driver cannot (compute capability 9.0 and a driver for CUDA 12.3 can)";
+        let why = "needs compute capability 9.0 and a driver for CUDA 12.3";
         return Ok((Found::NotDone, why.into()));
     }
     let Some(edges) = with.edges else {
-        return Ok((Found::NotDone, "the driver does not tell of edges".into()));
+        return Ok((Found::NotDone, "the driver does not report graph edges".into()));
     };
     let with_us = with.tpot_us;
     let without_us = bench.ran(&Case { programmatic: false, ..PLAIN })?.tpot_us;
-    let said = format!("{edges} edges, {with_us:.1} us a step with them and {without_us:.1} us without");
+    let said = format!("{edges} edges; {with_us:.1} us per step with them, {without_us:.1} us without");
     Ok((
         match (edges, with_us < without_us) {
             (0, _) => Found::Failed,
@@ -302,7 +301,7 @@ fn overlap(bench: &Bench<'_>) -> Result<(Found, String)> {
         return Ok((Found::NotDone, "nothing was emulated".into()));
     };
     let said = format!(
-        "{communication:.0} us of communication and {products:.0} us of products take {both:.0} us beside each other"
+        "{communication:.0} us of communication and {products:.0} us of matrix products take {both:.0} us in parallel"
     );
     Ok((beside(communication, products, both), said))
 }
@@ -330,9 +329,7 @@ fn link(bench: &Bench<'_>) -> Result<(Found, String)> {
     let launch = checked.launch_us;
     verdict(
         off <= tick_us,
-        format!(
-            "off by {off:.2} us at most, where a tick is {tick_us:.2} us and a launch {launch:.2} us"
-        ),
+        format!("max error {off:.2} us (clock tick {tick_us:.2} us, launch {launch:.2} us)"),
     )
 }
 
@@ -344,7 +341,7 @@ fn stamps(bench: &Bench<'_>) -> Result<(Found, String)> {
     let event = gpu.event(true)?;
     let event_us = median_us(gpu, engine.main(), &[DevicePtr(0)], |_| engine.main().record(&event))?;
     let said = format!(
-        "the clock ticks every {:.0} ns; a stamp takes {stamp_us:.2} us, an event {event_us:.2} us",
+        "clock resolution {:.0} ns; a timestamp costs {stamp_us:.2} us, an event {event_us:.2} us",
         tick.ns
     );
     Ok((if tick.ns <= 2_100.0 { Found::Passed } else { Found::Warned }, said))
@@ -356,7 +353,7 @@ fn nccl(_: &Bench<'_>) -> Result<(Found, String)> {
     }
     let gpus = Gpu::count()?;
     if gpus < 2 {
-        return Ok((Found::NotDone, format!("{gpus} GPU: there is nobody to sum with")));
+        return Ok((Found::NotDone, format!("needs 2 GPUs, found {gpus}")));
     }
     super::sums::on_own_gpus(gpus)
 }

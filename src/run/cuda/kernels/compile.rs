@@ -74,14 +74,14 @@ impl Nvrtc {
         let found = libraries::found(Library::Nvrtc).map_err(|error| error.to_string())?;
         let path = found.path.display();
         let api = Api::load(&found.library).map_err(|missing| {
-            format!("{path} is no NVRTC of CUDA 12 or newer: it has no {}", missing.join(", "))
+            format!("{path} is not NVRTC of CUDA 12 or newer: no symbol {}", missing.join(", "))
         })?;
         let (mut major, mut minor) = (0, 0);
         // SAFETY: writes two ints to valid addresses.
         let code = unsafe { (api.nvrtcVersion)(&mut major, &mut minor) };
         let numbers = u32::try_from(major).ok().zip(u32::try_from(minor).ok());
         let Some(version) = numbers.filter(|_| code == 0) else {
-            return Err(format!("{path} does not tell its version (error {code})"));
+            return Err(format!("cannot read the version of {path} (error {code})"));
         };
         load_builtins(&found.path, version);
         Ok(Self { api, version })

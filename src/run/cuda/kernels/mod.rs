@@ -144,9 +144,9 @@ impl Kernels {
         if head_dim == 0 || head_dim % 8 != 0 || head_dim > 256 || group == 0 {
             return Err(Error::input_help(
                 format!(
-                    "the cuda backend has no kernels for heads of {head_dim} numbers in groups of {group}"
+                    "the cuda backend does not support head_dim {head_dim} with {group} query heads per KV head"
                 ),
-                "heads of a multiple of 8 numbers, at most 256; --backend cpu takes any",
+                "head_dim must be a multiple of 8, at most 256; --backend cpu supports any",
             ));
         }
         Ok(Self {

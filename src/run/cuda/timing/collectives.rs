@@ -163,7 +163,7 @@ pub(in crate::cuda) fn environment(
         let any = plan.operations.iter().any(|operation| operation.kind.is_collective());
         let why = match any {
             true => {
-                "collectives are on the compute stream's chain, where events would stand between kernels that start early"
+                "collectives run on the compute stream, where events would prevent early kernel starts"
             }
             false => "a decode step has no collectives",
         };

@@ -80,14 +80,14 @@ pub enum Verdict {
 pub const LEAST_DIFFERENCE: f64 = 0.005;
 
 impl Verdict {
-    /// Word used in tables; `not shown` is a difference that may be chance.
+    /// Word used in tables; `not significant` is a difference that may be chance.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Faster => "faster",
             Self::Slower => "slower",
             Self::Same => "the same",
             Self::TooClose => "too close",
-            Self::Chance => "not shown",
+            Self::Chance => "not significant",
             Self::Unknown => "unknown",
         }
     }

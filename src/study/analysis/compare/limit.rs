@@ -61,6 +61,6 @@ pub fn beaten_limit(
 /// Sentence on an architecture that beats `upper-bound`, with both TPOTs (ms).
 pub fn no_limit(label: &str, less: &str, [tpot_ms, limit_ms]: [f64; 2], at: &str) -> String {
     format!(
-        "upper-bound is no limit to {label}, which does less work ({less}): {tpot_ms:.2} ms a token against {limit_ms:.2}{at}."
+        "upper-bound is not a limit for {label}, which does less work ({less}): TPOT {tpot_ms:.2} ms against {limit_ms:.2} ms{at}."
     )
 }

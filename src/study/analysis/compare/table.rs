@@ -6,11 +6,11 @@ use table::render::{Shown, Table};
 
 /// Columns that a narrow window drops, the last entry first.
 const LEAST: [&str; 9] = [
+    "baseline TPOT ms",
     "TPOT ms",
     "hidden share",
     "overlap %",
     "exposed %",
-    "baseline TPOT ms",
     "baseline hidden share",
     "baseline overlap %",
     "baseline exposed %",
@@ -56,7 +56,7 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             (&base, &|p| value(p, 0)),
             (&mine, &|p| value(p, 1)),
             (&ratio, &|p| Shown::number(p.measured.as_ref().and_then(|m| m.ratio), 3)),
-            ("speedup|ratio of tokens/s", &|p| Shown::Interval(p.speedup, p.speedup_ci95, 3)),
+            ("speedup|speedup (tokens/s)", &|p| Shown::Interval(p.speedup, p.speedup_ci95, 3)),
             ("speedup_ci95_low|", &|p| end(p.speedup_ci95, 0)),
             ("speedup_ci95_high|", &|p| end(p.speedup_ci95, 1)),
             ("differs|", &|p| Shown::text(p.differs)),
@@ -129,9 +129,9 @@ pub fn told_table(told: &[Told<'_>]) -> Table {
             ("difference", &|told| Shown::text(&told.1)),
             ("decode_ms|decode ms", &|told| Shown::Number(told.2.decode_ms, 2)),
             ("transfer_ms|transfer", &|told| Shown::Number(told.2.transfer_ms, 2)),
-            ("peer_wait_ms|waiting for peers", &|told| Shown::Number(told.2.peer_wait_ms, 2)),
+            ("peer_wait_ms|waiting for ranks", &|told| Shown::Number(told.2.peer_wait_ms, 2)),
             ("contention_ms|contention", &|told| Shown::Number(told.2.contention_ms, 2)),
-            ("operations_ms|operations", &|told| Shown::Number(told.2.operations_ms, 2)),
+            ("operations_ms|compute", &|told| Shown::Number(told.2.operations_ms, 2)),
             ("idle_ms|idle", &|told| Shown::Number(told.2.idle_ms, 2)),
         ],
     )

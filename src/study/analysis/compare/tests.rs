@@ -137,7 +137,7 @@ fn more_ranks_that_are_slower_are_flagged() {
     let report = compare(&[tp("a", 2, 1.0), tp("b", 4, 0.9), tp("c", 8, 1.1)], "tp").unwrap();
     assert_eq!(report.pairs.len(), 2);
     assert_eq!(report.flags.len(), 1);
-    assert!(report.flags[0].text.contains("tp8 is slower than tp4"), "{:?}", report.flags);
+    assert!(report.flags[0].text.contains("TP 8 is slower than TP 4"), "{:?}", report.flags);
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl Filter {
             None => Ok(()),
             Some(term) => Err(Error::input_help(
                 format!("'{term}' in the filter has no value"),
-                "write one behind it; * is any value at all",
+                "add a value; * matches any value",
             )),
         }
     }

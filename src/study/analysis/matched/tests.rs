@@ -204,7 +204,7 @@ fn waiting_is_a_lower_bound_without_all_ranks_of_the_group() {
     assert_eq!((row.transfer_us, row.waited_us, row.waited_at_least_us), (None, None, Some(5.0)));
     assert_eq!((row.bandwidth_of, row.group_size), (Some("duration"), Some(4)));
     assert_eq!((split.transfer_us, split.waited_us, split.unknown_us), (0.0, 40.0, 320.0));
-    assert!(stragglers.note.unwrap().contains("ranks that were not recorded"));
+    assert!(stragglers.note.unwrap().contains("ranks were not recorded"));
     // no groups, and a job of more ranks than have files
     let spans = vec![reduce(0, 0, 0, 50), reduce(1, 0, 10, 50)];
     let mut trace = of_groups(vec![group("1", "TP", &[0, 1])], spans);

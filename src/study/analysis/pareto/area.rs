@@ -211,7 +211,7 @@ fn interval(
     let points: Vec<&ParetoPoint> =
         pairs.iter().map(|pair| pair.0).chain(pairs.iter().map(|pair| pair.1)).collect();
     if points.iter().any(|point| point.provenance == Provenance::Simulated) {
-        return Err("simulated: nothing varies from sample to sample".into());
+        return Err("simulations are deterministic".into());
     }
     let rounds_of = |point: &ParetoPoint| cells.get(&point.run).map(|cell| cell.rounds());
     let rounds: Vec<BTreeMap<u32, Vec<Sample>>> =

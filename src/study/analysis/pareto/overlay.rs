@@ -177,7 +177,7 @@ pub fn parse_overlay(file: &str, text: &str, source: &str) -> Result<Vec<Overlay
     let tells_y = has(&y) || (derived && has(&["completion_ms"]));
     if !tells_y || !(has(&x) || derived) {
         return Err(Error::input_help(
-            format!("{file}: the header says no latency or no throughput"),
+            format!("{file}: no column for latency or for throughput"),
             format!("columns: {}", OVERLAY_COLUMNS.join(", ")),
         ));
     }

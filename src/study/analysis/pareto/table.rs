@@ -75,6 +75,7 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
             ("dominated_by|dominated by", &|p| p.dominated_by.as_deref().into()),
         ],
     )
+    .least(&["tok/s", "link", "run", "dominated by"])
 }
 
 /// True if point tables have this column; overlays ignore it.
@@ -94,8 +95,8 @@ pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
             ("y|best", &|r| r.best.as_ref().map_or(Shown::None, |b| Shown::Interval(b.y, b.y_ci95, 2))),
             ("tp", &|r| r.best.as_ref().map(|b| b.tp).into()),
             ("batch", &|r| r.best.as_ref().map(|b| b.batch).into()),
-            ("x", &|r| Shown::number(r.best.as_ref().map(|b| b.x), 2)),
-            ("over_standard|/ standard", &|r| {
+            ("x|at", &|r| Shown::number(r.best.as_ref().map(|b| b.x), 2)),
+            ("over_standard|x standard", &|r| {
                 Shown::number(r.best.as_ref().and_then(|b| b.over_standard), 3)
             }),
             ("standard_batch|", &|r| r.best.as_ref().and_then(|b| b.standard_batch).into()),
@@ -125,7 +126,7 @@ pub fn areas_table<'a>(rows: impl IntoIterator<Item = &'a AreaGained>) -> Table 
             ("reference_x|", &|r| Shown::Number(r.reference[0], 3)),
             ("reference_y|", &|r| Shown::Number(r.reference[1], 3)),
             ("cells", &|r| r.cells.into()),
-            ("left_out|left out", &|r| r.left_out.into()),
+            ("left_out|cells left out", &|r| r.left_out.into()),
             ("|reference", &|r| Shown::text(format!("{:.2}, {:.2}", r.reference[0], r.reference[1]))),
             ("provenance|", &|r| Shown::text(r.provenance)),
             ("no_interval|", &|r| r.no_interval.as_deref().into()),

@@ -132,8 +132,8 @@ fn only_the_profiles_own_peaks_give_shares() {
         (None, None, None)
     );
     let notes = report.products.notes();
-    assert_eq!(notes[0], "shares are of the peaks of h100_sxm");
-    assert_eq!(notes[1], "h100_sxm has no peak for f64, TF32: no share");
+    assert_eq!(notes[0], "MFU % and bandwidth % are relative to the peaks of h100_sxm");
+    assert_eq!(notes[1], "no MFU for f64, TF32: no peak FLOP/s in profile h100_sxm");
     // those with a peak alone count together
     let mfu = report.products.mfu.unwrap();
     assert!(near(mfu.compute_pct, 100.0 * 1300.0 / 7400.0), "{mfu:?}");

@@ -59,7 +59,7 @@ fn all_reduces_of_tensor_parallelism_are_found_with_their_size() {
     let trace = recorded(dir.path(), 0..4);
     let found = all_reduces_of("t", &trace, P2p::On, None).unwrap();
     assert_eq!((found.ranks, &found.points[..]), (2, &[(16_384, 40.0)][..]));
-    let said = "all-reduces of TP groups over 2 ranks are used; left out: 12 over 2 ranks (DP)";
+    let said = "using all-reduces of TP groups over 2 ranks; ignored: 12 over 2 ranks (DP)";
     assert_eq!(found.warnings, [said]);
     let same = all_reduces_of("t", &trace, P2p::On, Some(16_384)).unwrap();
     assert_eq!(same.points, found.points);
@@ -72,7 +72,7 @@ fn without_the_traces_of_all_ranks_of_a_group_its_all_reduces_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let trace = recorded(dir.path(), [0]);
     let error = all_reduces_of("t", &trace, P2p::On, None).unwrap_err().to_string();
-    assert!(error.contains("is of one rank"), "{error}");
+    assert!(error.contains("has one rank"), "{error}");
     // ranks 0 and 3 share no group
     let dir = tempfile::tempdir().unwrap();
     let trace = recorded(dir.path(), [0, 3]);

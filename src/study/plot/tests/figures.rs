@@ -309,7 +309,7 @@ fn overlap_shows_the_same_layers_and_what_they_gain() {
     }
     assert!(!drawn.iter().any(|text| text.text.contains("−42.9%")));
     for (wrong, says) in [
-        (Part { step: Some(9), ..part }, "there is no decode step 9"),
+        (Part { step: Some(9), ..part }, "no decode step 9"),
         (Part { rank: 7, ..part }, "no decode step of rank 7"),
     ] {
         let error = overlap_figure(&[&standard], &wrong, &provenance, &Options::default()).unwrap_err();

@@ -90,7 +90,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     let (range_names, range_maps) = Names::of(&files, &used_by_ranges);
     let replaced = operations.names.replaced + range_names.replaced;
     if replaced > 0 {
-        said.push(format!("{replaced} names hold bytes that are no UTF-8; they are shown as \u{fffd}"));
+        said.push(format!("{replaced} names contain invalid UTF-8, shown as \u{fffd}"));
     }
 
     let (range_names, products) = products(range_names.texts);
@@ -300,7 +300,9 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
                 b's' | b't' | b'f' => "flow arrows (ph s, t, f)",
                 b'C' => "counters (ph C)",
                 b'i' | b'I' | b'R' => "instants (ph i, I, R)",
-                b'B' | b'E' => "begin or end alone (ph B, E); only whole events (ph X) are read",
+                b'B' | b'E' => {
+                    "unpaired begin or end events (ph B, E); only complete events (ph X) are read"
+                }
                 b'b' | b'n' | b'e' | b'S' | b'T' | b'p' | b'F' => "asynchronous events (ph b, n, e)",
                 _ => "events of another phase (ph)",
             };
@@ -336,7 +338,7 @@ pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
         let halves: u64 = halves.map(|(_, count)| *count).sum();
         if halves > 0 {
             say(format!(
-                "{halves} events begin or end alone (ph B, E) and are not read: if they are GPU work, it is missing"
+                "{halves} unpaired begin or end events (ph B, E) ignored; GPU work among them is missing"
             ));
         }
         for Category { name, class, ignored } in &file.table.categories {
@@ -357,12 +359,11 @@ pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
         if spans == 0 {
             say("no GPU events: none of category kernel, gpu_memcpy or gpu_memset".into());
         } else if file.table.launches_read == 0 {
-            say("no launches of the host: waiting for the host cannot be told from other idle time"
-                .into());
+            say("no host launches recorded, so idle time cannot be attributed to the host".into());
         } else if (file.launched as u64) < spans {
             let rest = spans - file.launched as u64;
             say(format!(
-                "{rest} of {spans} GPU events without a launch of the host: taken as ready when they start"
+                "{rest} of {spans} GPU events have no host launch; assuming that they were ready at their start"
             ));
         }
     }

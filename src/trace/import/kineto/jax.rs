@@ -254,7 +254,7 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
     }
     if table.used.iter().all(|count| *count == 0) {
         let what = match planes.iter().find(|plane| plane.contains("/device:TPU")) {
-            Some(_) => "a JAX trace of TPUs, which cannot be imported".to_owned(),
+            Some(_) => "cannot import JAX traces of TPUs".to_owned(),
             None => format!("a JAX trace without work on a GPU's streams; it has {}", planes.join(", ")),
         };
         return Err(Error::input_help(
@@ -476,7 +476,7 @@ mod tests {
     #[test]
     fn traces_without_gpu_streams_are_refused_by_name() {
         for (process, thread, words) in [
-            ("/device:TPU:0", "XLA Ops", "a JAX trace of TPUs"),
+            ("/device:TPU:0", "XLA Ops", "JAX traces of TPUs"),
             ("/host:CPU", "python", "a JAX trace without work on a GPU's streams; it has /host:CPU"),
             ("/device:GPU:0", "XLA Ops", "a JAX trace without work on a GPU's streams"),
             ("python", "main", "none of its 2 events has a category"),

@@ -133,14 +133,14 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
     let mut warnings = Vec::new();
     if let (Some((kind, count)), false) = (&host.kind, host.others.is_empty()) {
         warnings.push(format!(
-            "steps go by the {count} ranges named '{kind}', not by '{}'",
+            "using the {count} ranges named '{kind}' as steps, not '{}'",
             host.others.join("', '")
         ));
     }
     let outside = table.spans.iter().filter(|span| span.step == NO_STEP).count();
     if outside > 0 {
         warnings.push(format!(
-            "{outside} of {} GPU events were launched outside all steps and belong to none",
+            "{outside} of {} GPU events were launched outside any profiler step and are not assigned to a step",
             table.spans.len()
         ));
     }

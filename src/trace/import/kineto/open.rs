@@ -57,7 +57,7 @@ pub(in crate::import) fn import_files(
         file.table
             .spans
             .is_empty()
-            .then(|| "no GPU events: a front end's trace, or one of CPUs alone".into())
+            .then(|| "no GPU events: the trace of a front end or of CPUs only".into())
     });
     let parts: Vec<Claim> =
         files.iter().map(|file| file.claim.clone()).filter(|claim| claim.parts.len() == 1).collect();
@@ -89,7 +89,7 @@ fn leave_out(files: &mut Vec<ReadFile>, reason: impl Fn(&ReadFile) -> Option<Str
         return Vec::new();
     }
     let note = |(file, reason): (&ReadFile, &Option<String>)| {
-        reason.as_ref().map(|reason| format!("left out {}: {reason}", file.claim.name))
+        reason.as_ref().map(|reason| format!("ignored {}: {reason}", file.claim.name))
     };
     let notes = files.iter().zip(&reasons).filter_map(note).collect();
     let mut reasons = reasons.iter();

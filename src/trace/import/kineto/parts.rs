@@ -200,7 +200,7 @@ impl<'a> Rows<'a> {
             _ if count <= 1 => {}
             (Some(rank), Some(2..)) if is_one_process => {
                 notes.push(format!(
-                    "kernels of {count} devices; taken as one rank, because the file says it is rank {rank}"
+                    "kernels of {count} devices count as one rank, because the file names rank {rank}"
                 ));
                 ranks.truncate(1);
             }

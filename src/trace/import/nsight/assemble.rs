@@ -169,8 +169,8 @@ fn steps(ranges: &HostRanges, notes: &mut Notes) -> FileSteps {
     if let Some((kind, count)) = &steps.kind {
         let others: Vec<String> = steps.others.iter().map(|kind| format!("'{kind} N'")).collect();
         let also =
-            if others.is_empty() { String::new() } else { format!("; not by {}", others.join(", ")) };
-        notes.warn(format!("steps go by the {count} ranges named '{kind} N'{also}"));
+            if others.is_empty() { String::new() } else { format!("; not {}", others.join(", ")) };
+        notes.warn(format!("using the {count} ranges named '{kind} N' as steps{also}"));
     }
     steps
 }
@@ -376,7 +376,7 @@ fn spans(
     notes.ignore("host call that launched nothing", launches.rows - used);
     if unlaunched > 0 && launches.rows > 0 {
         notes.warn(format!(
-            "the launch of {unlaunched} GPU events is not in the file; they count as launched when they started"
+            "{unlaunched} GPU events have no launch record; assuming launch time = start time"
         ));
     }
     if !steps.is_empty() && stepless > 0 {

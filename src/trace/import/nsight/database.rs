@@ -142,7 +142,7 @@ impl Database {
         let unreadable = |error: rusqlite::Error| {
             Error::input_help(
                 format!("{}: not a readable SQLite database: {error}", path.display()),
-                "it is damaged, encrypted, or of another kind; export it again with `nsys export --type sqlite`",
+                "the file is damaged or not a database; export it again with `nsys export --type sqlite`",
             )
         };
         let connection = file.connect().map_err(unreadable)?;
@@ -269,10 +269,8 @@ impl Database {
             Ok(())
         };
         if let Err(error) = reading() {
-            read.broken = Some(format!(
-                "table {table}: {error} after {} rows; the rest of it is missing",
-                read.count
-            ));
+            read.broken =
+                Some(format!("table {table}: {error} after {} rows; the rest is missing", read.count));
         }
         read
     }

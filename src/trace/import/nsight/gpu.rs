@@ -208,8 +208,7 @@ impl Gpu {
             }
             let missing = db.missing(table, &NEEDED);
             if !missing.is_empty() {
-                notes
-                    .warn(format!("table {table} has no column {}: it is left out", missing.join(", ")));
+                notes.warn(format!("ignored table {table}: no column {}", missing.join(", ")));
                 continue;
             }
             let columns: Vec<&str> =

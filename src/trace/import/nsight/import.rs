@@ -54,7 +54,7 @@ pub(in crate::import) fn import(inputs: &[Input]) -> Result<Trace> {
     }
     let mut trace = join::join(traces, rank::decide(&claims))?;
     if let Some(report) = &mut trace.meta.import {
-        let note = |(input, _): &(&Input, Error)| format!("left out {}: no GPU work in it", input.name);
+        let note = |(input, _): &(&Input, Error)| format!("ignored {}: no GPU work", input.name);
         report.warnings.extend(idle.iter().map(note));
     }
     Ok(trace)

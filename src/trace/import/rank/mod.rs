@@ -144,8 +144,8 @@ fn by_parts(claims: &[Claim], parts: &[Option<Position>]) -> Decision {
     let labelled = labels.and_then(|labels| distinct(ranks_at(&labels)?));
     let how = match labelled {
         Some(_) => "ranks from labels or communicators of processes",
-        None if claims.len() == 1 => "ranks from order: each device of each process is one",
-        None => "ranks from order: each device of each process is one, counted from file to file",
+        None if claims.len() == 1 => "ranks numbered in file order, one per device and process",
+        None => "ranks numbered in file order, one per device and process across all files",
     };
     let mut numbers = labelled.unwrap_or_else(|| (0..parts.len() as u32).collect()).into_iter();
     let ranks = claims.iter().map(|claim| numbers.by_ref().take(claim.parts.len()).collect()).collect();
@@ -183,7 +183,10 @@ fn by_files(claims: &[Claim], labels: &[Option<Position>]) -> Decision {
         ((0..claims.len() as u32).collect(), "ranks from order")
     };
     if how == "ranks from order" && claims.len() > 1 {
-        warnings.push("neither the files nor their names tell the ranks apart; ranks are numbered in order of the files".into());
+        warnings.push(
+            "neither the files nor their names contain rank numbers; ranks are numbered in file order"
+                .into(),
+        );
     }
     let file = |at: usize| claims[at].name.text.as_str();
     let differing: Vec<usize> = (0..claims.len())

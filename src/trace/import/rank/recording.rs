@@ -26,7 +26,7 @@ impl Chosen {
     pub(in crate::import) fn found(self, wanted: Option<&str>) -> Result<Self> {
         match (wanted, &self.only) {
             (Some(wanted), Some(only)) if !wanted.eq_ignore_ascii_case(only) => Err(Error::input_help(
-                format!("no recording '{wanted}': all files are of one recording"),
+                format!("no recording '{wanted}': all files belong to one recording"),
                 "leave out --recording",
             )),
             _ => Ok(self),

@@ -152,7 +152,7 @@ fn an_archive_is_its_members_a_file_a_rank() {
         let (kernels, notes) = opened(&path);
         assert_eq!(kernels, expected, "{what}");
         let said = |words: &str| notes.iter().any(|note| note.contains(words));
-        assert!(said("notes.txt: not a trace of a known format"), "{what}: {notes:?}");
+        assert!(said("notes.txt: a file of unknown format"), "{what}: {notes:?}");
         assert!(said("empty: the file is empty") && !said("._rank0"), "{what}: {notes:?}");
     }
 }
@@ -378,7 +378,7 @@ fn damage_of_archives_is_named() {
         ),
         (zip(&[("a.json", &first, 98, 0)]), "method 98"),
         (zip(&[("a.json", &first, 8, 0)])[..60].to_vec(), "a zip archive that cannot be read"),
-        (tar(&[("a.txt", b"hello")]), "a.txt is not a trace of a known format"),
+        (tar(&[("a.txt", b"hello")]), "a.txt is a file of unknown format"),
         (
             tar(&[("jsonData/chakra.0.json", br#"{"workload_graph": []}"#)]),
             "no trace among its 1 files: jsonData/chakra.0.json is a Chakra trace (JSON)",

@@ -356,10 +356,7 @@ mod tests {
             checked.experiment.expect("it can be read").notes.join("; ")
         };
         let both = note("[\"on\", \"off\"]");
-        assert!(
-            both.contains("P2P on and off alike") && both.contains("link.p2p_off.alpha_us"),
-            "{both}"
-        );
+        assert!(both.contains("both P2P settings") && both.contains("link.p2p_off.alpha_us"), "{both}");
         assert_eq!(note("[\"on\"]"), "", "there is one link");
     }
 
@@ -369,6 +366,6 @@ mod tests {
         let checked = check(1, text, Path::new("e.toml"), None, None, &|| false);
         let experiment = checked.experiment.expect("it can be read");
         assert_eq!(experiment.cells.len(), 1);
-        assert!(experiment.notes.last().is_some_and(|note| note.starts_with("1 of the grid's 2 cells")));
+        assert!(experiment.notes.last().is_some_and(|note| note.starts_with("1 of 2 cells")));
     }
 }

@@ -68,7 +68,7 @@ fn names_tell_ranks_where_files_do_not_and_order_where_names_do_not() {
     write(dir.path(), "a.json", &one(6));
     let trace = import(dir.path()).unwrap();
     assert_eq!(ranks(&trace), [(5, 1), (6, 0)]);
-    assert!(import_report(&trace).warnings.iter().any(|said| said.contains("in order of the files")));
+    assert!(import_report(&trace).warnings.iter().any(|said| said.contains("in file order")));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_device_with_kernels_is_a_rank_where_the_file_names_none() {
         format!(r#"{{"distributedInfo": {{"rank": 5, "world_size": 8}}, "traceEvents": {json}}}"#);
     let trace = read(&named);
     assert_eq!(ranks(&trace), [(1, 5), (2, 5), (3, 5), (4, 5)]);
-    assert!(import_report(&trace).warnings.iter().any(|said| said.contains("taken as one rank")));
+    assert!(import_report(&trace).warnings.iter().any(|said| said.contains("count as one rank")));
     let only_copies = events(&list[..1].iter().copied().chain([list[3]]).collect::<Vec<_>>());
     assert_eq!(ranks(&read(&only_copies)), [(1, 0), (4, 0)]);
 }
@@ -309,7 +309,7 @@ fn traces_without_gpu_work_and_merged_ones_are_left_out_beside_their_ranks() {
     assert_eq!(ranks(&trace), [(5, 0), (6, 1)]);
     let warnings = &import_report(&trace).warnings;
     for words in
-        ["left out host_12.async_llm.json: no GPU events", "left out merged-x.json: 2 ranks merged"]
+        ["ignored host_12.async_llm.json: no GPU events", "ignored merged-x.json: 2 ranks merged"]
     {
         assert!(warnings.iter().any(|warning| warning.contains(words)), "{warnings:?}");
     }

@@ -115,7 +115,7 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
     driver.shows(&headline);
     driver.taps("V");
     let shown = driver.screen();
-    for part in ["verdict [simulated]", "of the time is exposed communication", "two micro-batches"] {
+    for part in ["verdict [simulated]", "Exposed communication:", "two micro-batches"] {
         assert!(shown.contains(part), "'{part}' is missing in {shown}");
     }
     driver.taps("V");
