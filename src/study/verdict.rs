@@ -12,6 +12,7 @@ mod profiles;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -22,7 +23,7 @@ use plan::{Architecture, LayerSet};
 use table::Collective;
 use trace::overlap::{Class, Replays, Runs, Selection};
 use trace::rules::What;
-use trace::{Doubted, Span, Trace};
+use trace::{Doubt, Doubted, ImportReport, Span, Trace};
 
 /// Minimum share of a collective's time before a cause is reported.
 const DOMINATES: f64 = 2.0 / 3.0;
@@ -167,7 +168,8 @@ pub struct Verdict {
     pub between_graphs_share: f64,
     /// True if the selected part replays CUDA graphs; checked only if the GPU waits for the host.
     pub has_graphs: bool,
-    /// Findings of the importer from which no cause is claimed, one sentence each.
+    /// Findings of the importer from which no cause is claimed, one sentence each; those that leave the verdict
+    /// undecided first.
     pub doubts: Vec<String>,
     /// True if they leave the whole verdict undecided.
     pub undecided: bool,
@@ -183,6 +185,8 @@ pub struct Verdict {
     pub own_stream_share: Option<f64>,
     /// Kernels that look like communication but match no rule, with their share of the GPUs' work (0 to 1).
     pub doubtful: Vec<(String, f64)>,
+    /// Communication kernels in the files that were ignored because of their times, with their number.
+    pub ignored_communication: Vec<(String, u64)>,
     /// Skew of ranks as simulator settings (`skew.rank_pct`, `skew.operation_pct`); null with one rank.
     pub skew: Option<[f64; 2]>,
     pub remedies: Vec<Remedy>,
@@ -203,8 +207,9 @@ pub fn verdict(
     let share = |us: f64| if all.span_us > 0.0 { us / all.span_us } else { 0.0 };
     let idle = |part: fn(&IdleSplit) -> f64| share(report.idle.iter().map(part).sum());
     let is_imported = trace.meta.import.is_some();
-    let doubts = |about| report.import.as_ref().is_some_and(|import| import.doubts(about));
-    let undecided = doubts(Doubted::Durations) || doubts(Doubted::Names);
+    let import = report.import.as_ref();
+    let doubts = |about| import.is_some_and(|import| import.doubts(about));
+    let undecided = import.is_some_and(|import| import.doubted_work().next().is_some());
     let has_launches = !is_imported
         || trace.spans.iter().any(Span::is_launch_known)
             && !doubts(Doubted::Launches)
@@ -229,18 +234,14 @@ pub fn verdict(
             false => 0.0,
         },
         has_graphs: host_share >= HOST && replays_graphs(&runs),
-        doubts: report
-            .import
-            .iter()
-            .flat_map(|import| &import.doubts)
-            .map(|doubt| doubt.sentence.clone())
-            .collect(),
+        doubts: import.map(sentences_of_doubts).unwrap_or_default(),
         undecided,
         time: time_parts(trace, report, selection),
         cause,
         own_stream: own_stream_share.map(|share| share >= OWN).filter(|_| !undecided),
         own_stream_share: own_stream_share.filter(|_| !undecided),
         doubtful: doubtful(trace),
+        ignored_communication: import.map(ignored_communication).unwrap_or_default(),
         skew: split.as_ref().map(|found| [found.rank_pct, found.operation_pct]),
         collectives,
         remedies: Vec::new(),
@@ -249,7 +250,7 @@ pub fn verdict(
         headline: String::new(),
         sentences: Vec::new(),
     };
-    let used = report.import.as_ref().map(|import| &import.used);
+    let used = import.map(|import| &import.used);
     if let Some(graphs) = used.and_then(|used| used.get("graph launch")).filter(|graphs| **graphs > 0) {
         verdict.needs.push(format!(
             "{graphs} CUDA graphs are not counted, because they were recorded as whole graphs; record with `nsys \
@@ -367,6 +368,28 @@ fn replays_graphs(runs: &Runs<'_>) -> bool {
         let spans = of_rank.iter().flat_map(|run| &runs.trace.spans[run.at.clone()]);
         !Replays::of(spans).is_empty()
     })
+}
+
+fn sentences_of_doubts(import: &ImportReport) -> Vec<String> {
+    let of_launches = import.doubts.iter().filter(|doubt| doubt.about == Doubted::Launches);
+    let mut sentences: Vec<String> = Vec::new();
+    for Doubt { sentence, .. } in import.doubted_work().chain(of_launches) {
+        if !sentences.contains(sentence) {
+            sentences.push(sentence.clone());
+        }
+    }
+    sentences
+}
+
+/// Ignored communication of all files by kernel, the most frequent first.
+fn ignored_communication(import: &ImportReport) -> Vec<(String, u64)> {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for kernel in import.ignored_kernels.iter().filter(|kernel| kernel.is_communication) {
+        *counts.entry(&kernel.name).or_default() += kernel.count;
+    }
+    let mut counts: Vec<_> = counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+    counts.sort_by_key(|(_, count)| Reverse(*count));
+    counts
 }
 
 /// Kernels that look like communication but count as compute, the longest first.

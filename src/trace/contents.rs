@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rules::Unsure;
 use super::{OperationInfo, ProcessGroup, Product};
+use base::error::{Error, Result};
 use plan::{Lane, Phase, Step};
 use table::{Environment, Provenance, Spec};
 
@@ -153,6 +154,9 @@ pub struct ImportReport {
     /// Findings that were kept because they affect much of a file; no cause is claimed from them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<Doubt>,
+    /// Kernels that are ignored because of their times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored_kernels: Vec<IgnoredKernel>,
     /// Long operations that look like communication but match no rule, longest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsure: Vec<Unsure>,
@@ -176,16 +180,29 @@ pub enum Doubted {
     Names,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct IgnoredKernel {
+    pub name: String,
+    pub count: u64,
+    /// True if a rule classifies it as communication.
+    pub is_communication: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Doubt {
     pub about: Doubted,
-    /// One sentence, also among the warnings.
+    /// File name and one sentence, also among the warnings.
     pub sentence: String,
 }
 
 impl ImportReport {
     pub fn doubts(&self, about: Doubted) -> bool {
         self.doubts.iter().any(|doubt| doubt.about == about)
+    }
+
+    /// Doubts about the GPU work itself: they leave every result undecided.
+    pub fn doubted_work(&self) -> impl Iterator<Item = &Doubt> {
+        self.doubts.iter().filter(|doubt| doubt.about != Doubted::Launches)
     }
 }
 
@@ -235,6 +252,19 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// # Errors
+    ///
+    /// Returns an input error that begins with `problem` if the importer doubts the GPU work.
+    pub fn require_no_doubt(&self, problem: &str) -> Result<()> {
+        let doubt = self.meta.import.as_ref().and_then(|import| import.doubted_work().next());
+        doubt.map_or(Ok(()), |doubt| {
+            Err(Error::input_help(
+                format!("{problem}: {}", doubt.sentence),
+                "record the trace again; if it was exported or merged, try the original files",
+            ))
+        })
+    }
+
     /// Step parameters for cost functions, if the trace has a spec.
     pub fn step(&self, span: &Span) -> Option<Step> {
         let spec = self.meta.spec.as_ref()?;

@@ -21,8 +21,8 @@ pub use collective::{
     Algorithm, CollectiveInfo, ProcessGroup, algorithm, bus_factor, dtype_bytes, kind_of,
 };
 pub use contents::{
-    Doubt, Doubted, FORMAT_VERSION, ImportReport, LaunchSite, NO_STEP, Range, Span, Stream, Trace,
-    TraceMeta,
+    Doubt, Doubted, FORMAT_VERSION, IgnoredKernel, ImportReport, LaunchSite, NO_STEP, Range, Span,
+    Stream, Trace, TraceMeta,
 };
 pub use file::{TraceWriter, check, read, read_file, read_meta, write};
 pub use operations::{Copied, OperationInfo, operations};

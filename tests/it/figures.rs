@@ -80,7 +80,7 @@ fn runs_are_chosen_by_conditions_and_by_p2p() {
     let place = swept();
     place.run(&["figure", "throughput", "--p2p", "on", "--filter", "batch=1", "-o", "a.svg"]).exits(0);
     let text = std::fs::read_to_string(place.path().join("a.svg")).unwrap();
-    assert!(text.contains("aria-label=\"batch 1\"") && !text.contains("aria-label=\"batch 4\""));
+    assert!(text.contains(">\nbatch 1\n</text>") && !text.contains(">\nbatch 4\n</text>"));
     assert!(!text.contains("P2P off"));
     let done = place.run(&["figure", "p2p", "--p2p", "on", "-o", "b.svg"]).exits(2);
     assert!(done.stderr.contains("all runs have the same P2P setting"), "{done:?}");

@@ -198,6 +198,33 @@ fn measured_all_reduces_become_a_profile_that_predicts_with_them() {
     );
 }
 
+#[test]
+fn all_reduces_of_another_gpu_than_the_profiles_are_pointed_out() {
+    let place = Place::new();
+    let built_in = place.run(&["hardware", "h100_sxm", "--toml"]).exits(0).stdout;
+    place.write("own.toml", &built_in.replacen("name = \"h100_sxm\"", "name = \"my-h100-box\"", 1));
+    let warned = |gpu: &str, hardware: &str| {
+        place.write("four.txt", &all_reduce_perf(4, 1.0).replace("NVIDIA H100 80GB HBM3", gpu));
+        let words = ["calibrate", "--collectives", "four.txt", "--hardware", hardware];
+        let said = place.run(&words).exits(0).stderr;
+        assert!(
+            said.contains("taken for links") <= said.contains(&format!("measured on {gpu}, ")),
+            "{said}"
+        );
+        said.contains("taken for links of")
+    };
+    for (gpu, hardware, is_other) in [
+        ("NVIDIA H100 80GB HBM3", "h100_sxm", false),
+        ("NVIDIA H100 80GB HBM3", "own.toml", false),
+        ("NVIDIA H200", "h100_sxm", true),
+        ("NVIDIA H200", "own.toml", true),
+        ("NVIDIA GeForce RTX 4090", "h100_sxm", true),
+        ("NVIDIA GeForce RTX 4090", "l40s", true),
+    ] {
+        assert_eq!(warned(gpu, hardware), is_other, "{gpu} and {hardware}");
+    }
+}
+
 /// One TP of another GPU says nothing of other TPs: their cells are skipped, or extrapolated where that is asked for,
 /// and everything that shows them says so.
 #[test]

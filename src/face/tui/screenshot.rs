@@ -184,7 +184,8 @@ fn png(buffer: &Buffer, light: bool) -> std::result::Result<Vec<u8>, String> {
             }
         }
     }
-    study::plot::png_file((width, height), png::ColorType::Rgb, &pixels.bytes)
+    let file = study::plot::png_file((width, height), png::ColorType::Rgb, &pixels.bytes, None, []);
+    file.map_err(|error| error.to_string())
 }
 
 struct Pixels {

@@ -73,8 +73,8 @@ pub use operations::{Family, OperationDifference, OperationDifferences, Share, o
 pub use operators::OperatorRow;
 pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, LEAST_CELLS, OVERLAY_COLUMNS, OverlayPoint,
-    PUBLISHED, ParetoPoint, Series, XAxis, YAxis, area_gained, areas_table, at_limits, frontier,
-    frontier_among, frontier_on, limits_table, mark, pareto, pareto_on, parse_overlay, points_table,
+    PUBLISHED, ParetoLayout, ParetoPoint, Series, XAxis, YAxis, area_gained, areas_table, at_limits,
+    frontier, frontier_on, limits_table, mark, pareto, pareto_on, parse_overlay, points_table,
     published, read_overlay, round_limits, told_apart,
 };
 pub use products::{Mfu, ProductRow, Products, products_table};

@@ -29,6 +29,7 @@ pub struct StepSummary {
     pub start_ns: i64,
     /// Last end on any rank (ns since the trace's first start).
     pub end_ns: i64,
+    /// From a rank's first start to its last end (us, averaged over ranks).
     pub duration_us: f64,
     /// Busy time of the comm lane (us, averaged over ranks).
     pub comm_us: f64,
@@ -119,7 +120,7 @@ fn summary(
         ranks,
         start_ns: start.saturating_sub(runs.origin),
         end_ns: end.saturating_sub(runs.origin),
-        duration_us: us(end.saturating_sub(start)),
+        duration_us: average(sum.span_ns),
         comm_us: average(sum.comm_ns),
         exposed_us: average(sum.exposed_comm_ns),
         compute_us: average(sum.compute_ns),

@@ -200,8 +200,9 @@ fn parse(files: &[(&str, &str)]) -> Result<Vec<Inspected>> {
         ));
     }
     let of = |(ranks, sequences): (u32, Vec<Sequence>)| {
-        let (test, note) = inspected(ranks, &sequences);
-        (AllReduces { warnings: warnings.clone(), ..test }, note)
+        let (mut test, note) = inspected(ranks, &sequences);
+        test.warnings.extend_from_slice(&warnings);
+        (test, note)
     };
     Ok(by_ranks.into_iter().map(of).collect())
 }
@@ -210,6 +211,13 @@ fn inspected(ranks: u32, sequences: &[Sequence]) -> Inspected {
     let whole = |sequence: &&Sequence| sequence.ranks.len() == ranks as usize;
     // if some all-reduces have all ranks, use only those
     let is_whole = sequences.iter().any(|sequence| whole(&sequence));
+    let incomplete = sequences.iter().filter(|sequence| is_whole && !whole(sequence)).count();
+    let warnings = (incomplete > 0).then(|| {
+        format!(
+            "TP {ranks}: {incomplete} of {} left out, because not all ranks recorded them",
+            counted(sequences.len(), "all-reduce")
+        )
+    });
     let mut times: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for sequence in sequences.iter().filter(|sequence| !is_whole || whole(sequence)) {
         times.entry(sequence.bytes).or_default().push(sequence.us);
@@ -225,7 +233,7 @@ fn inspected(ranks: u32, sequences: &[Sequence]) -> Inspected {
     let origin = "NCCL Inspector";
     (
         AllReduces {
-            warnings: Vec::new(),
+            warnings: warnings.into_iter().collect(),
             origin,
             ranks,
             gpu: None,
@@ -282,6 +290,8 @@ mod tests {
         let found = parse(&[("0", &files[0]), ("1", &files[1]), ("2", &files[2])]).unwrap();
         let [(two, None), (four, None)] = &found[..] else { panic!("{found:?}") };
         assert_eq!((two.ranks, &two.points[..]), (2, &[(1024, 41.0)][..]));
+        let said = "TP 2: 1 of 4 all-reduces left out, because not all ranks recorded them";
+        assert_eq!((&two.warnings[..], four.warnings.len()), (&[said.to_owned()][..], 0));
         assert_eq!((four.ranks, &four.points[..]), (4, &[(64, 7.0)][..]));
     }
 

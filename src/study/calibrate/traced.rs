@@ -17,7 +17,7 @@ use trace::Trace;
 ///
 /// # Errors
 ///
-/// Returns an error if the times were not measured, the run did not use plain NCCL all-reduces with nothing
+/// Returns an error if the times were not measured, the importer doubts the GPU work, the run did not use plain NCCL all-reduces with nothing
 /// else running, the trace covers one rank, a message size is missing, or there is no all-reduce.
 pub fn all_reduces_of(
     name: &str,
@@ -31,6 +31,7 @@ pub fn all_reduces_of(
         let problem = format!("{name} is {}: its all-reduces take what was asked for", meta.provenance);
         return Err(Error::input_help(problem, "give a trace of a run over the machine's own links"));
     }
+    trace.require_no_doubt(&format!("{name} measures no link"))?;
     if let Some((what, help)) = meta.spec.as_ref().and_then(|spec| unfit(spec, p2p)) {
         return Err(Error::input_help(format!("{name} {what}"), help));
     }

@@ -6,44 +6,52 @@ use super::style::{GRID, INK, Sizes};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
-    min: f64,
-    max: f64,
+    /// Ends; decimal logarithms on a logarithmic axis.
+    low: f64,
+    high: f64,
     log: bool,
+    /// Positions of the ends on the page.
     from: f64,
     to: f64,
 }
 
 impl Axis {
-    /// Axis over all finite values, with a margin. Logarithmic if the largest is more than ten times the
-    /// smallest.
+    /// True if values from `low` to `high` use a logarithmic axis unless told otherwise.
+    pub fn spans_much((low, high): (f64, f64)) -> bool {
+        low > 0.0 && high / low > 10.0
+    }
+
+    /// Axis over all finite values, with a margin.
     pub fn fit(values: impl Iterator<Item = f64>) -> Self {
-        let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
-        Self::of_bounds(low, high, low > 0.0 && high / low > 10.0)
+        let bounds = bounds(values).unwrap_or((0.0, 1.0));
+        Self::around(bounds, Self::spans_much(bounds))
     }
 
     /// Logarithmic axis over all finite values, with a margin; linear if a value is not positive.
     pub fn fit_log(values: impl Iterator<Item = f64>) -> Self {
-        let (low, high) = bounds(values).unwrap_or((1.0, 1.0));
-        Self::of_bounds(low, high, low > 0.0)
+        Self::around(bounds(values).unwrap_or((1.0, 1.0)), true)
     }
 
-    fn of_bounds(low: f64, high: f64, log: bool) -> Self {
-        let (a, b) = if log { (low.ln(), high.ln()) } else { (low, high) };
-        let air = match b > a {
-            true => 0.07 * (b - a),
-            false if a == 0.0 => 1.0,
-            false => 0.1 * a.abs(),
-        };
-        let (mut a, b) = (a - air, b + air);
-        if !log && low >= 0.0 {
-            a = a.max(0.0);
+    /// Axis around a range, with a margin; a linear one does not extend from positive values below 0.
+    pub fn around((low, high): (f64, f64), log: bool) -> Self {
+        if low > high {
+            return Self::exact((0.0, 1.0), false);
         }
-        let (min, max) = if log { (a.exp(), b.exp()) } else { (a, b) };
-        Self { min, max, log, from: 0.0, to: 1.0 }
+        let axis = Self::exact((low, high), log);
+        let air = match high > low {
+            true => 0.07 * (axis.high - axis.low),
+            false if axis.low == 0.0 => 1.0,
+            false => 0.1 * axis.low.abs(),
+        };
+        let least = if !axis.log && low >= 0.0 { 0.0 } else { f64::NEG_INFINITY };
+        Self { low: (axis.low - air).max(least), high: axis.high + air, ..axis }
     }
 
-    pub fn is_log(&self) -> bool {
-        self.log
+    /// Axis over exactly this range; linear if an end is not positive.
+    pub fn exact((low, high): (f64, f64), log: bool) -> Self {
+        let log = log && low > 0.0;
+        let (low, high) = if log { (low.log10(), high.log10()) } else { (low, high) };
+        Self { low, high: high.max(low + f64::EPSILON), log, from: 0.0, to: 1.0 }
     }
 
     /// Linear axis for bars: includes 0 and all finite values, with a margin beyond them.
@@ -52,17 +60,12 @@ impl Axis {
         let air = 0.08 * (high - low);
         let min = if low < 0.0 { low - air } else { 0.0 };
         let max = if high > 0.0 { high + air } else { 0.0 };
-        let max = if max > min { max } else { min + 1.0 };
-        Self { min, max, log: false, from: 0.0, to: 1.0 }
-    }
-
-    pub fn exact(min: f64, max: f64) -> Self {
-        Self { min, max, log: false, from: 0.0, to: 1.0 }
+        Self::exact((min, if max > min { max } else { min + 1.0 }), false)
     }
 
     /// Extends a linear axis at its upper end by a fraction of its length.
     pub fn with_air(self, part: f64) -> Self {
-        Self { max: self.max + part * (self.max - self.min), ..self }
+        Self { high: self.high + part * (self.high - self.low), ..self }
     }
 
     /// Places the axis between two page coordinates.
@@ -70,38 +73,65 @@ impl Axis {
         Self { from, to, ..self }
     }
 
+    pub fn is_log(&self) -> bool {
+        self.log
+    }
+
+    /// Part of the axis below a value; outside 0 to 1 beyond an end.
+    pub fn share(&self, value: f64) -> f64 {
+        let value = if self.log { value.max(f64::MIN_POSITIVE).log10() } else { value };
+        (value - self.low) / (self.high - self.low)
+    }
+
+    pub fn value(&self, share: f64) -> f64 {
+        let value = self.low + share * (self.high - self.low);
+        if self.log { 10f64.powf(value) } else { value }
+    }
+
+    pub fn contains(&self, value: f64) -> bool {
+        (-1e-9..=1.0 + 1e-9).contains(&self.share(value))
+    }
+
     pub fn place(&self, value: f64) -> f64 {
-        let share = if self.log {
-            (value / self.min).ln() / (self.max / self.min).ln()
-        } else {
-            (value - self.min) / (self.max - self.min)
-        };
-        self.from + share * (self.to - self.from)
+        self.from + self.share(value) * (self.to - self.from)
     }
 
     /// Round numbers on the axis: about `most`, at most one more.
     pub fn ticks(&self, most: usize) -> Vec<f64> {
-        if self.log {
-            let digits: [&[f64]; 3] = [&[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
-            let all = |digits: &[f64]| -> Vec<f64> {
-                let decades = (self.min.log10().floor() as i32)..=(self.max.log10().ceil() as i32);
-                let ticks =
-                    decades.flat_map(|decade| digits.iter().map(move |d| d * 10f64.powi(decade)));
-                ticks.filter(|tick| self.min <= *tick && *tick <= self.max).collect()
-            };
-            let choices = digits.map(all);
-            let fits = choices.iter().find(|ticks| ticks.len() <= most + 1);
-            return fits.unwrap_or(&choices[2]).clone();
+        // digits of each decade, or 1 of every so many decades
+        const STEPS: [(&[f64], usize); 8] = [
+            (&[1.0, 2.0, 3.0, 4.0, 6.0, 8.0], 1),
+            (&[1.0, 2.0, 5.0], 1),
+            (&[1.0, 3.0], 1),
+            (&[1.0], 1),
+            (&[1.0], 2),
+            (&[1.0], 5),
+            (&[1.0], 20),
+            (&[1.0], 100),
+        ];
+        let log_ticks = |(digits, every): (&[f64], usize)| -> Vec<f64> {
+            let decades = (self.low.floor() as i32..=self.high.ceil() as i32).step_by(every);
+            let ticks = decades.flat_map(|decade| digits.iter().map(move |d| d * 10f64.powi(decade)));
+            ticks.filter(|tick| self.contains(*tick)).collect()
+        };
+        let fits = |ticks: &Vec<f64>| (2..=most + 1).contains(&ticks.len());
+        if let Some(ticks) = STEPS.into_iter().filter(|_| self.log).map(log_ticks).find(fits) {
+            return ticks;
         }
-        let raw = (self.max - self.min) / most.max(1) as f64;
+        let (low, high) = (self.value(0.0), self.value(1.0));
+        let raw = (high - low) / most.max(1) as f64;
+        if !raw.is_finite() || raw <= 0.0 {
+            return Vec::new();
+        }
         let decade = 10f64.powf(raw.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|d| d * decade).into_iter().find(|step| *step >= raw);
+        let step = [1.0, 2.0, 5.0].map(|d| d * decade).into_iter().find(|step| *step >= raw * 0.999);
         let step = step.unwrap_or(10.0 * decade);
-        let (first, last) = ((self.min / step).ceil() as i64, (self.max / step).floor() as i64);
+        let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
         (first..=last).map(|n| n as f64 * step).collect()
     }
 }
 
+/// Tick label with only the digits it needs.
 pub fn number(value: f64) -> String {
     let large = [(1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")];
     if let Some((_, by, prefix)) = large.into_iter().find(|(least, ..)| value.abs() >= *least) {
@@ -198,7 +228,19 @@ mod tests {
             ticks(1e-3, 1e5, 8),
             ["0.001", "0.01", "0.1", "1", "10", "100", "1000", "10k", "100k"]
         );
+        assert_eq!(ticks(1e-3, 1e5, 4), ["0.01", "1", "100", "10k"]);
+        assert_eq!(ticks(4655.0, 50_000.0, 6), ["4000", "6000", "8000", "10k", "20k", "30k", "40k"]);
+        let narrow = Axis::exact((1.02, 1.09), true).ticks(6).into_iter().map(number);
+        assert_eq!(narrow.collect::<Vec<_>>(), ["1.02", "1.04", "1.06", "1.08"], "no decade in it");
         assert_eq!(ticks(7.0, 7.0, 4), ["6.5", "7", "7.5"]);
+    }
+
+    #[test]
+    fn axes_turn_logarithmic_beyond_a_factor_of_ten() {
+        assert!(!Axis::fit([1.0, 9.0].into_iter()).is_log());
+        let axis = Axis::fit([1.0, 100.0].into_iter());
+        assert!(axis.is_log() && (axis.share(10.0) - 0.5).abs() < 1e-9);
+        assert!((axis.value(0.5) - 10.0).abs() < 1e-9);
     }
 
     #[test]

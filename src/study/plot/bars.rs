@@ -46,7 +46,7 @@ pub fn under(groups: &[Group], width: f64, sizes: &Sizes) -> f64 {
 
 /// Orientation of the labels over bars, the same for a whole figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum How {
+enum How {
     Lying,
     /// Vertical, within the width of a bar.
     Upright,
@@ -68,7 +68,7 @@ impl How {
         }
     }
 
-    pub fn room(self, groups: &[Group], sizes: &Sizes) -> f64 {
+    fn room(self, groups: &[Group], sizes: &Sizes) -> f64 {
         match self {
             _ if groups.iter().all(|group| group.words.is_empty()) => 0.0,
             Self::Lying => 1.2 * sizes.note,
@@ -86,22 +86,30 @@ fn upright(groups: &[Group], sizes: &Sizes) -> f64 {
 
 /// Data area of a chart, and the widths of a group and of a bar.
 fn place(cell: Area, groups: &[Group], y: &Axis, sizes: &Sizes) -> (Area, f64, f64) {
-    let y_width = axis::vertical_ticks(y, cell.height() - 3.0 * sizes.tick, sizes).1;
-    let area = layout::data_area(cell, true, y_width, 0.0, sizes);
+    let area = layout::data_area(cell, true, y, 0.0, sizes);
     let area = Area { bottom: cell.bottom - under(groups, area.width(), sizes), ..area };
     let room = area.width() / groups.len().max(1) as f64;
     let most = groups.iter().map(|group| group.bars.len()).max().unwrap_or(1).max(1) as f64;
     (area, room, room / (most + 0.9))
 }
 
-pub fn how(cell: Area, groups: &[Group], y: &Axis, sizes: &Sizes) -> How {
-    let (area, _, slot) = place(cell, groups, y, sizes);
-    How::of(groups, slot, area.height(), sizes)
+/// Draws charts into cells, with labels in the same orientation.
+pub fn draw(scene: &mut Scene, cells: &[Area], charts: &[(String, Vec<Group>, Axis)], sizes: &Sizes) {
+    let all = || cells.iter().zip(charts);
+    let how = all().map(|(cell, (_, groups, y))| {
+        let (area, _, slot) = place(*cell, groups, y, sizes);
+        How::of(groups, slot, area.height(), sizes)
+    });
+    let how = how.max().unwrap_or(How::Not);
+    // reserve the same height above, or a common axis would have several scales
+    let above = charts.iter().map(|(_, groups, _)| how.room(groups, sizes)).fold(0.0, f64::max);
+    for (cell, (header, groups, y)) in all() {
+        chart(scene, *cell, header, groups, (*y, how, above), sizes);
+    }
 }
 
-/// Draws a bar chart into a cell. `above` is the height reserved for labels ([`How::room`]); charts with a
-/// common axis need the same value.
-pub fn chart(
+/// Draws a chart into a cell. `above` is the height reserved for labels.
+fn chart(
     scene: &mut Scene,
     cell: Area,
     header: &str,

@@ -1,12 +1,13 @@
 //! Conversion figure: quality loss (KL to `standard`) against speedup of sets of converted layers, one line
 //! or marker per selection method.
 
-use super::axis::{self, Axis};
+use super::axis::Axis;
+use super::chart::Chart;
 use super::figure::Figure;
-use super::layout::{self, Entry, Key, Sheet};
-use super::options::{Options, POINTS};
+use super::layout::{Entry, Key, Sheet};
+use super::options::Options;
 use super::provenance::ProvenanceSummary;
-use super::scene::{Area, Scene, Tip};
+use super::scene::{Area, Scene};
 use super::style::{Look, Sizes, look};
 use crate::analysis::{Conversion, ConversionReport, Draws, SetSeries};
 use base::error::{Error, Result};
@@ -68,11 +69,9 @@ pub fn conversion_figure(report: &ConversionReport, options: &Options) -> Result
                 .into(),
         legend: drawn.iter().map(key).collect(),
     };
-    let width = options.size.width * POINTS;
-    let (mut scene, area, sizes) = sheet.lay((0.6 * width).clamp(120.0, 260.0), (100.0, 90.0))?;
     let names = ("speedup over standard", "KL from standard (nats per token)");
-    let area = layout::name_axes(&mut scene, area, names.0, names.1, &sizes);
-    draw(&mut scene, area, &drawn, &sizes);
+    let (mut scene, cells, sizes) = sheet.charts((1, 1), (0.6, 120.0..=260.0), (100.0, 90.0), names)?;
+    draw(&mut scene, cells[0], &drawn, &sizes);
     Ok(Figure::new(scene, &provenance, options))
 }
 
@@ -131,26 +130,18 @@ fn draw(scene: &mut Scene, cell: Area, drawn: &[Drawn], sizes: &Sizes) {
     // a lower end at or below 0 is a rounding error and would prevent a logarithmic axis
     let ends = points().filter_map(|(_, _, ends, _)| *ends).flatten().filter(|end| *end > 0.0);
     let y = Axis::fit(points().map(|(_, kl, ..)| *kl).chain(ends));
-    let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
-    let area = layout::data_area(cell, false, y_width, 1.2 * sizes.tick, sizes);
-    let y = y.over(area.bottom, area.top);
-    let x = Axis::fit(points().map(|(speedup, ..)| *speedup)).over(area.left, area.right);
-    axis::vertical(scene, &y, &area, sizes);
-    axis::horizontal(scene, &x, &area, sizes);
-    for one in drawn {
-        let line: Vec<_> = one.points.iter().map(|(s, kl, ..)| (x.place(*s), y.place(*kl))).collect();
-        match is_dashed(one.series) {
-            true => scene.dashed(&line, one.look.color, sizes.line),
-            false => scene.line(line.clone(), one.look.color, sizes.line),
-        }
-        for (at, (_, kl, ends, text)) in line.into_iter().zip(&one.points) {
-            if let Some([low, high]) = ends.filter(|[low, _]| *low > 0.0) {
-                let ends = ((at.0, y.place(low)), (at.0, y.place(high.max(*kl))));
-                scene.interval(ends.0, ends.1, one.look.color, 0.6 * sizes.line);
-            }
-            scene.marker(at, one.look, sizes.marker, one.series != SetSeries::Random);
-            scene.tips.push(Tip { at, radius: 1.6 * sizes.marker, text: text.clone() });
+    let x = Axis::fit(points().map(|(speedup, ..)| *speedup));
+    let mut chart = Chart::new(scene, cell, None, (x, y), sizes).numbered();
+    for Drawn { series, look, points, .. } in drawn {
+        chart.line(
+            points.iter().map(|(speedup, kl, ..)| (*speedup, *kl)),
+            look.color,
+            is_dashed(*series),
+        );
+        for (speedup, kl, ends, text) in points {
+            let ends = ends.filter(|[low, _]| *low > 0.0);
+            chart.intervals((*speedup, *kl), [None, ends], look.color);
+            chart.mark((*speedup, *kl), *look, (*series != SetSeries::Random, 1.0), text.clone());
         }
     }
-    layout::frame(scene, area, sizes);
 }

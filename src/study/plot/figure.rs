@@ -4,13 +4,16 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 
-use super::options::Options;
-use super::png::{self, Pixels};
+use png::{BitDepth, ColorType, Compression, Encoder, PixelDimensions, Unit};
+
+use super::options::{Options, POINTS};
+use super::paint::{self, FINE, Pixels};
 use super::provenance::{ProvenanceSummary, Writer, without_places};
-use super::scene::{Scene, Shape};
-use super::svg::{Place, svg};
+use super::scene::{Scene, Shape, Tip};
+use super::style::{hex, page_color};
 use base::atomic;
 use base::error::{Error, Result};
+use base::text::escape;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
@@ -28,18 +31,14 @@ enum Format {
 impl Format {
     fn of(path: &Path) -> Result<Self> {
         let extension = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
-        match extension.as_deref() {
-            Some("svg") => Ok(Self::Svg),
-            Some("png") => Ok(Self::Png),
-            Some(other) => Err(Error::input_help(
-                format!("{}: unknown figure format '{other}'", path.display()),
-                "use a file name that ends in .svg or .png",
-            )),
-            None => Err(Error::input_help(
-                format!("{}: no file extension to choose the format", path.display()),
-                "use a file name that ends in .svg or .png",
-            )),
-        }
+        let problem = match extension.as_deref() {
+            Some("svg") => return Ok(Self::Svg),
+            Some("png") => return Ok(Self::Png),
+            Some(other) => format!("unknown figure format '{other}'"),
+            None => "no file extension to choose the format".into(),
+        };
+        let problem = format!("{}: {problem}", path.display());
+        Err(Error::input_help(problem, "use a file name that ends in .svg or .png"))
     }
 }
 
@@ -60,11 +59,6 @@ impl Figure {
         Self { scene, provenance: provenance.clone(), dpi: options.dpi }
     }
 
-    /// Wraps a scene for a screen, without provenance.
-    pub fn plain(scene: Scene) -> Self {
-        Self { scene, provenance: ProvenanceSummary::default(), dpi: 72 }
-    }
-
     pub fn title(&self) -> &str {
         &self.scene.title
     }
@@ -77,29 +71,70 @@ impl Figure {
         self.provenance.caption()
     }
 
-    /// Standalone SVG document with embedded glyph outlines. Returns an error if the bundled font cannot be
-    /// read.
+    /// Standalone SVG document with metadata. Returns an error if painting fails.
     pub fn svg(&self) -> Result<String> {
-        svg(&self.scene, &self.provenance, Place::File).ok_or_else(no_font)
+        self.svg_from(&self.provenance)
     }
 
-    /// SVG element for a page; `name` prefixes its ids to keep them unique. Colours follow the page's
-    /// variables `--fig-ink`, `--fig-grey`, `--fig-grid` and `--fig-paper`. Returns an error if the bundled
-    /// font cannot be read.
-    pub fn element(&self, name: &str) -> Result<String> {
-        svg(&self.scene, &self.provenance, Place::Page(name)).ok_or_else(no_font)
+    fn svg_from(&self, provenance: &ProvenanceSummary) -> Result<String> {
+        let mut metadata = String::from(
+            "<metadata><rdf:RDF xmlns:rdf=\"http://www.w3.org/1999/02/22-rdf-syntax-ns#\" \
+             xmlns:dc=\"http://purl.org/dc/elements/1.1/\"><rdf:Description rdf:about=\"\">\n",
+        );
+        let texts = [("title", self.scene.title.clone()), ("description", provenance.caption())];
+        let pairs = provenance.pairs().into_iter().map(|(name, value)| match name {
+            "Provenance" => ("source", value),
+            "Software" => ("creator", value),
+            "Creation Time" => ("date", value),
+            _ => ("coverage", format!("{name}: {value}")),
+        });
+        for (element, text) in texts.into_iter().chain(pairs) {
+            metadata += &format!("<dc:{element}>{}</dc:{element}>\n", escape(&text));
+        }
+        metadata += "</rdf:Description></rdf:RDF></metadata>\n";
+        let (elements, size) = paint::svg(&self.scene)?;
+        Ok(format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}",
+            self.document(size, &(metadata + &elements))
+        ))
     }
 
-    /// Rasterizes the figure at `width` pixels; the height follows from the aspect ratio. Returns an error if
-    /// rasterizing fails.
+    /// SVG element for a page. Colours follow the page's variables `--fig-ink`, `--fig-grey`, `--fig-grid`
+    /// and `--fig-paper`. Returns an error if painting fails.
+    pub fn element(&self) -> Result<String> {
+        let (mut elements, size) = paint::svg(&self.scene)?;
+        for color in self.scene.colors() {
+            let hex = hex(color);
+            elements = elements.replace(&format!("\"{hex}\""), &format!("\"{}\"", page_color(color)));
+        }
+        Ok(self.document(size, &elements))
+    }
+
+    /// SVG element of the painted elements, with tooltips above them.
+    fn document(&self, (width, height): (u32, u32), elements: &str) -> String {
+        let inches = |points: f64| (points / POINTS * 1e4).round() / 1e4;
+        let unit = |points: f64| (points * FINE).round();
+        let tip = |tip: &Tip| {
+            let (x, y, r) = (unit(tip.at.0), unit(tip.at.1), unit(tip.radius));
+            let title = escape(&tip.text);
+            format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"{r}\"><title>{title}</title></circle>\n")
+        };
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}in\" height=\"{}in\" \
+             viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n<desc>{}</desc>\n\
+             {elements}<g fill=\"#000000\" fill-opacity=\"0\">\n{}</g>\n</svg>\n",
+            inches(self.scene.width),
+            inches(self.scene.height),
+            escape(&self.scene.title),
+            escape(&self.caption()),
+            self.scene.tips.iter().map(tip).collect::<String>()
+        )
+    }
+
+    /// Paints the figure at `width` pixels; the height follows from the aspect ratio. Returns an error if
+    /// painting fails.
     pub fn pixels(&self, width: u32) -> Result<Pixels> {
-        let dpi = f64::from(width.max(1)) * super::options::POINTS / self.scene.width;
-        self.painted(dpi).map_err(|reason| Error::failed(format!("painting the figure: {reason}")))
-    }
-
-    fn painted(&self, dpi: f64) -> Result<Pixels, String> {
-        let svg = self.svg().map_err(|e| e.to_string())?;
-        png::paint(&svg, (self.scene.width, self.scene.height), dpi)
+        paint::pixels(&self.scene, f64::from(width.max(1)) * POINTS / self.scene.width)
     }
 
     /// Writes the figure in the format of the extension. Replaces an existing file atomically; writes
@@ -107,7 +142,7 @@ impl Figure {
     ///
     /// # Errors
     ///
-    /// Returns an error if the extension is neither svg nor png or if rasterizing fails, and the errors of
+    /// Returns an error if the extension is neither svg nor png or if painting fails, and the errors of
     /// [`write()`].
     pub fn save(&self, path: &Path) -> Result<()> {
         let format = Format::of(path)?;
@@ -115,16 +150,45 @@ impl Figure {
         let mut provenance = self.provenance.clone();
         provenance.writer = Some(Writer::here());
         let bytes = match format {
-            Format::Svg => svg(&self.scene, &provenance, Place::File).ok_or_else(no_font)?.into_bytes(),
-            Format::Png => self
-                .painted(f64::from(self.dpi))
-                .and_then(|pixels| png::encode(&pixels, self.dpi, &self.scene.title, &provenance))
-                .map_err(|reason| {
-                    Error::failed(format!("{}: painting the figure failed: {reason}", path.display()))
-                })?,
+            Format::Svg => self.svg_from(&provenance)?.into_bytes(),
+            Format::Png => {
+                let pixels = paint::pixels(&self.scene, f64::from(self.dpi))?;
+                let texts = [("Title", self.scene.title.clone()), ("Description", self.caption())];
+                let texts = texts.into_iter().chain(provenance.pairs());
+                let size = (pixels.width, pixels.height);
+                png_file(size, ColorType::Rgb, &pixels.rgb, Some(self.dpi), texts)?
+            }
         };
         write(path, &bytes)
     }
+}
+
+/// PNG file with eight bits per channel, its resolution in `pHYs`, and texts by keyword in `iTXt`.
+pub fn png_file(
+    (width, height): (u32, u32),
+    channels: ColorType,
+    bytes: &[u8],
+    dpi: Option<u32>,
+    texts: impl IntoIterator<Item = (&'static str, String)>,
+) -> Result<Vec<u8>> {
+    let failed = |error: png::EncodingError| Error::failed(format!("png: {error}"));
+    let mut file = Vec::new();
+    let mut encoder = Encoder::new(&mut file, width, height);
+    encoder.set_color(channels);
+    encoder.set_depth(BitDepth::Eight);
+    // files of figures are kept, those for terminals shown at once
+    encoder.set_compression(if dpi.is_some() { Compression::High } else { Compression::Balanced });
+    encoder.set_pixel_dims(dpi.map(|dpi| {
+        let per_metre = (f64::from(dpi) / 0.0254).round() as u32;
+        PixelDimensions { xppu: per_metre, yppu: per_metre, unit: Unit::Meter }
+    }));
+    for (name, text) in texts {
+        encoder.add_itxt_chunk(name.to_owned(), text).map_err(failed)?;
+    }
+    let mut writer = encoder.write_header().map_err(failed)?;
+    writer.write_image_data(bytes).map_err(failed)?;
+    writer.finish().map_err(failed)?;
+    Ok(file)
 }
 
 /// Writes a file atomically; writes directly to devices and pipes, which cannot be replaced.
@@ -157,8 +221,4 @@ fn check_place(path: &Path) -> Result<()> {
         true => Err(Error::input(format!("{}: is a directory", path.display()))),
         false => Ok(()),
     }
-}
-
-fn no_font() -> Error {
-    Error::failed("the bundled font cannot be read")
 }

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use super::axis::{self, Axis};
+use super::axis::Axis;
+use super::chart::Chart;
 use super::figure::Figure;
 use super::font;
-use super::layout::{self, Entry, Key, Sheet};
-use super::options::{Options, POINTS};
+use super::layout::{Entry, Key, Sheet};
+use super::options::Options;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Point, Scene, Text, Tip};
 use super::style::{GREY, Looks, Sizes, looks};
@@ -56,19 +57,15 @@ pub fn gain_figure(
         },
         legend,
     };
-    let width = options.size.width * POINTS;
-    let (columns, rows) = layout::shape(groups.len(), if width < 300.0 { 1 } else { 2 });
-    let each = (0.6 * width / columns as f64).clamp(120.0, 260.0);
-    let (mut scene, area, sizes) =
-        sheet.lay(each * rows as f64, (90.0 * columns as f64, 90.0 * rows as f64))?;
-    let area =
-        layout::name_axes(&mut scene, area, "all-reduce latency (us)", "speedup over standard", &sizes);
+    let columns = if options.is_narrow() { 1 } else { 2 };
+    let names = ("all-reduce latency (us)", "speedup over standard");
+    let (mut scene, cells, sizes) =
+        sheet.charts((groups.len(), columns), (0.6, 120.0..=260.0), (90.0, 90.0), names)?;
     // all charts of a figure use the same kind of axis
     let latencies = |group: &GainGroup| -> Vec<f64> {
         group.lines.values().flatten().map(|point| point.all_reduce_us).collect()
     };
     let is_log = groups.iter().any(|group| Axis::fit(latencies(group).into_iter()).is_log());
-    let cells = layout::grid(area, columns, rows, (0.9 * sizes.label, 0.5 * sizes.label));
     for (cell, group) in cells.into_iter().zip(groups) {
         draw_chart(&mut scene, cell, group, (groups.len() > 1, is_log), &looks, &sizes);
     }
@@ -96,42 +93,26 @@ fn draw_chart(
     let slow = group.lines.iter().filter(is_limit).flat_map(|(_, points)| points);
     let slow = slow.map(|point| point.pair.speedup).filter(|speedup| *speedup < 1.0);
     let y = Axis::fit(values.chain(slow).chain([1.0]));
-    let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
-    let area = layout::data_area(cell, header, y_width, 1.2 * sizes.tick, sizes);
-    let y = y.over(area.bottom, area.top);
     let latencies = points().map(|point| point.all_reduce_us);
     let x = if is_log { Axis::fit_log(latencies) } else { Axis::fit(latencies) };
-    let x = x.over(area.left, area.right);
-    if header {
-        layout::header(scene, &area, &group.name, sizes);
-    }
-    axis::vertical(scene, &y, &area, sizes);
-    axis::horizontal(scene, &x, &area, sizes);
-    scene.line(vec![(area.left, y.place(1.0)), (area.right, y.place(1.0))], GREY, 0.5 * sizes.line);
-    let place =
-        |point: &GainPoint| -> Point { (x.place(point.all_reduce_us), y.place(point.pair.speedup)) };
-    let lines: Vec<Vec<Point>> =
-        group.lines.values().map(|line| line.iter().map(place).collect()).collect();
-    marks(scene, group, &lines, &x, &area, sizes);
+    let header = header.then_some(group.name.as_str());
+    let mut chart = Chart::new(scene, cell, header, (x, y), sizes).numbered();
+    chart.level(1.0);
+    let at = |point: &GainPoint| (point.all_reduce_us, point.pair.speedup);
+    let lines: Vec<Vec<Point>> = group
+        .lines
+        .values()
+        .map(|line| line.iter().map(|point| chart.at(at(point))).collect())
+        .collect();
+    marks(chart.scene, group, &lines, &chart.x, &chart.area, sizes);
     for ((architecture, variant), line) in &group.lines {
         let look = looks[architecture];
-        let points = within(line.iter().map(place).collect(), area.top);
-        match variant.is_empty() {
-            true => scene.line(points, look.color, sizes.line),
-            false => scene.dashed(&points, look.color, sizes.line),
-        }
+        chart.line(
+            within(line.iter().map(at).collect(), chart.y.value(1.0)),
+            look.color,
+            !variant.is_empty(),
+        );
         for point in line {
-            let at = place(point);
-            if at.1 < area.top {
-                continue;
-            }
-            if let Some([low, high]) = point.pair.speedup_ci95 {
-                // clamp: the interval of upper-bound may exceed the chart
-                let [low, high] =
-                    [low, high].map(|end| (at.0, y.place(end).clamp(area.top, area.bottom)));
-                scene.interval(low, high, look.color, sizes.line * 0.6);
-            }
-            scene.marker(at, look, sizes.marker, variant.is_empty());
             let text = format!(
                 "{}: {:.3}x at {:.2} us per all-reduce ({})",
                 point.pair.side.spec.label(),
@@ -139,21 +120,21 @@ fn draw_chart(
                 point.all_reduce_us,
                 point.pair.provenance
             );
-            scene.tips.push(Tip { at, radius: 1.6 * sizes.marker, text });
+            chart.intervals(at(point), [None, point.pair.speedup_ci95], look.color);
+            chart.mark(at(point), look, (variant.is_empty(), 1.0), text);
         }
     }
-    layout::frame(scene, area, sizes);
 }
 
 type Line<'a> = (&'a (Architecture, String), &'a Vec<GainPoint>);
 
-/// Clips a line at the top of the chart, from the first point above it.
-fn within(points: Vec<Point>, top: f64) -> Vec<Point> {
-    let inside = points.iter().take_while(|at| at.1 >= top).count();
+/// Clips a line at the upper end of the chart, from the first point above it.
+fn within(points: Vec<(f64, f64)>, most: f64) -> Vec<(f64, f64)> {
+    let inside = points.iter().take_while(|(_, y)| *y <= most).count();
     let mut line = points[..inside].to_vec();
     if let (Some(last), Some(next)) = (line.last().copied(), points.get(inside)) {
-        let part = (last.1 - top) / (last.1 - next.1);
-        line.push((last.0 + part * (next.0 - last.0), top));
+        let part = (most - last.1) / (next.1 - last.1);
+        line.push((last.0 + part * (next.0 - last.0), most));
     }
     line
 }
@@ -184,7 +165,7 @@ fn marks(
         if !(area.left..=area.right).contains(&at) {
             continue;
         }
-        scene.dashed(&[(at, area.bottom), (at, area.top)], GREY, 0.4 * sizes.line);
+        scene.dashed(vec![(at, area.bottom), (at, area.top)], GREY, 0.4 * sizes.line);
         let text = format!("{}: {:.1} us", mark.name, mark.us);
         scene.tips.push(Tip { at: (at, area.bottom), radius: 0.5 * sizes.tick, text });
         let long = font::width(&mark.name, sizes.tick, false);

@@ -7,10 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::axis::Axis;
 use super::bars::{self, Bar, Group};
 use super::figure::Figure;
-use super::layout::{self, Entry, Key, Sheet};
+use super::layout::{Entry, Key, Sheet};
 use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
-use super::scene::Area;
 use super::style::{Looks, Sizes, looks};
 use super::{MOST_CHARTS, group_note, too_many};
 use crate::analysis::{CellSet, Comparison, ComparisonReport};
@@ -115,28 +114,23 @@ pub fn improvement_figure(
         bars::under(groups, width / columns as f64 - 40.0, &Sizes::new(options.font))
     });
     let names = names.fold(0.0, f64::max);
-    let each = (0.6 * width / columns as f64).clamp(75.0, 150.0) + names;
-    let least = (50.0 * columns as f64, (34.0 + names) * rows.len() as f64);
-    let (mut scene, area, sizes) = sheet.lay(each * rows.len() as f64, least)?;
-    let below = if over_models { "model" } else { "batch" };
-    let area = layout::name_axes(&mut scene, area, below, "gain in tokens/s (%)", &sizes);
+    let (mut scene, cells, sizes) = sheet.charts(
+        (charts.len(), columns),
+        (0.6, 75.0 + names..=150.0 + names),
+        (50.0, 34.0 + names),
+        (if over_models { "model" } else { "batch" }, "gain in tokens/s (%)"),
+    )?;
     let all: Vec<f64> = charts.iter().flat_map(|(_, groups)| bars::values(groups)).collect();
     let y = Axis::from_zero(all.into_iter());
-    let gap = (0.9 * sizes.label, 0.5 * sizes.label);
-    let cells: Vec<Area> = layout::grid(area, columns, rows.len(), gap);
-    let all = || cells.iter().zip(&charts);
-    let how = all().map(|(cell, (_, groups))| bars::how(*cell, groups, &y, &sizes));
-    let how = how.max().unwrap_or(bars::How::Not);
-    // reserve the same height above, or the axis would have several scales
-    let above = charts.iter().map(|(_, groups)| how.room(groups, &sizes)).fold(0.0, f64::max);
-    for (cell, (chart, groups)) in all() {
+    let charts = charts.into_iter().map(|(chart, groups)| {
         let mut words = vec![format!("TP {}", chart.tp)];
         if settings.len() > 1 {
             words.push(format!("P2P {}", chart.p2p.as_str()));
         }
         words.extend(chart.batch.filter(|_| batches.len() > 1).map(|batch| format!("batch {batch}")));
-        bars::chart(&mut scene, *cell, &words.join(", "), groups, (y, how, above), &sizes);
-    }
+        (words.join(", "), groups, y)
+    });
+    bars::draw(&mut scene, &cells, &charts.collect::<Vec<_>>(), &sizes);
     Ok(Figure::new(scene, provenance, options))
 }
 

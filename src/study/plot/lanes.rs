@@ -3,14 +3,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::axis::{self, Axis};
+use super::figure::Figure;
 use super::font;
-use super::layout::{Entry, Key, bar};
+use super::layout::{self, Entry, Key, Sheet, bar};
 use super::scene::{Align, Area, Color, Scene, Text};
-use super::style::{INK, Sizes, VERMILION, WHITE};
+use super::style::{GREY, INK, Sizes, VERMILION, WHITE};
+use super::too_narrow;
+use base::error::Result;
 use base::text::rank_label;
 use plan::Lane;
-use trace::overlap::exposed_intervals;
 use trace::overlap::intervals::clip;
+use trace::overlap::{exposed_intervals, origin_ns};
 use trace::{Span, Trace};
 
 /// Class of operations with one colour and hatch; all pairs also differ in greyscale.
@@ -53,46 +57,95 @@ pub fn legend() -> Vec<Entry> {
     classes.into_iter().chain([Entry::new(exposed, "exposed communication")]).collect()
 }
 
-/// Heights of a rank's rows (points): a lane, and the strip of exposed communication.
+/// Heights of a rank's rows (points): two lanes, and the strip of exposed communication.
 #[derive(Clone, Copy, Debug)]
-pub struct Heights {
+struct Heights {
     lane: f64,
     strip: f64,
 }
 
-impl Heights {
-    pub fn new(sizes: &Sizes) -> Self {
-        Self { lane: 1.5 * sizes.tick, strip: 0.55 * sizes.tick }
-    }
-
-    /// Heights that add up to a rank of this height.
-    pub fn filling(rank: f64) -> Self {
-        Self { lane: rank * 0.4, strip: rank * 0.13 }
-    }
-
-    /// Height of a rank (points): two lanes, the strip of exposed communication, and the gap to the next
-    /// rank.
-    pub fn rank(&self) -> f64 {
-        2.0 * self.lane + self.strip + self.lane * 0.2
-    }
+/// Window of a trace: lanes of some ranks below a heading.
+pub struct Window<'a> {
+    pub trace: &'a Trace,
+    /// Start and end (absolute ns).
+    pub ends: (i64, i64),
+    pub rows: Rows<'a>,
+    /// Ranks with the names of their two lanes.
+    pub ranks: Vec<(u32, [String; 2])>,
+    /// Heading on the left and right; none if empty.
+    pub title: String,
+    pub right: String,
+    /// Second line of the heading, in versions of decreasing length.
+    pub notes: Vec<String>,
+    /// Time of a dashed line (absolute ns).
+    pub mark_ns: Option<i64>,
 }
 
-/// Minimum height of a rank at which row names do not overlap.
-pub fn least(sizes: &Sizes) -> f64 {
-    2.6 * sizes.tick
-}
-
-/// Row names of a rank, or of several identical ones, and the width of the widest. Without ranks, only lane
-/// names.
-pub fn names(ranks: &[u32], sizes: &Sizes) -> ([String; 2], f64) {
-    let name = |lane: Lane| match ranks {
+/// Names of the lanes of identical ranks; without ranks, only of the lanes.
+pub fn names(ranks: &[u32]) -> [String; 2] {
+    [Lane::Compute, Lane::Comm].map(|lane| match ranks {
         [] => lane.as_str().to_owned(),
         [rank] => format!("rank {rank} {}", lane.as_str()),
         ranks => format!("{} {}", rank_label(ranks), lane.as_str()),
+    })
+}
+
+/// Draws windows one below the other on one scale. `axis_names` are in decreasing length. Returns an error if
+/// the page is too small.
+pub fn figure(sheet: &Sheet<'_>, windows: &[Window<'_>], axis_names: [String; 2]) -> Result<Figure> {
+    let sizes = Sizes::new(sheet.options.font);
+    let line = Sizes::line_of(sizes.tick);
+    let (under, gap) = (axis::under(&sizes) + 1.4 * sizes.label, 0.9 * sizes.tick);
+    let head = if windows.iter().all(|window| window.title.is_empty()) { 0.0 } else { 2.2 * line };
+    let heads = head * windows.len() as f64;
+    let count = windows.iter().map(|window| window.ranks.len()).sum::<usize>().max(1) as f64;
+    // at less than 2.6 lines of text per rank, names overlap
+    let [height, least] = [4.0, 2.6].map(|rank| count * (rank * sizes.tick + gap) + heads + under);
+    let (mut scene, all, sizes) = sheet.lay(height, (120.0, least))?;
+    let names = windows.iter().flat_map(|window| &window.ranks).flat_map(|(_, names)| names);
+    let widest = names.map(|name| font::width(name, sizes.tick, false)).fold(0.0, f64::max);
+    let area = Area {
+        left: all.left + widest + 0.9 * sizes.tick,
+        right: all.right - 1.2 * sizes.tick,
+        top: all.top,
+        bottom: all.bottom - under,
     };
-    let names = [name(Lane::Compute), name(Lane::Comm)];
-    let width = names.iter().map(|name| font::width(name, sizes.tick, false)).fold(0.0, f64::max);
-    (names, width)
+    if area.width() < 60.0 {
+        return Err(too_narrow(sheet.options));
+    }
+    let length = windows.iter().map(|window| window.ends.1.saturating_sub(window.ends.0)).max();
+    let length = length.unwrap_or(1).max(1);
+    let unit_ns = unit(length).0;
+    let time = Axis::exact((0.0, length as f64 / unit_ns), false).over(area.left, area.right);
+    let axis_names = axis_names.each_ref().map(String::as_str);
+    layout::name_below(&mut scene, all, area.center().0, &axis_names, &sizes);
+    let block = (area.height() - heads) / count;
+    let heights = Heights { lane: 0.4 * (block - gap), strip: 0.13 * (block - gap) };
+    let mut top = area.top;
+    for window in windows {
+        let at = |x: f64, above: f64| (x, top + head - above * line);
+        scene.text(Text::new(at(area.left, 1.6), &window.title, sizes.tick).bold());
+        scene.text(Text::new(at(area.right, 1.6), &window.right, sizes.tick).align(Align::Right));
+        let fits = |note: &&String| font::width(note, sizes.note, false) <= area.width();
+        if let Some(note) = window.notes.iter().find(fits) {
+            scene.text(Text::new(at(area.left, 0.6), note, sizes.note).color(GREY));
+        }
+        let bottom = top + head + block * window.ranks.len().max(1) as f64;
+        let own = Area { top: top + head, bottom, ..area };
+        axis::grid(&mut scene, &time, &own, &sizes);
+        let x = |ns: i64| time.place((ns - window.ends.0) as f64 / unit_ns);
+        for (index, (rank, names)) in window.ranks.iter().enumerate() {
+            let at = (area.left, own.top + index as f64 * block + gap / 2.0);
+            window.draw_rank(&mut scene, (*rank, names), at, &heights, (&x, &sizes));
+        }
+        if let Some(mark) = window.mark_ns.map(x) {
+            scene.dashed(vec![(mark, own.top), (mark, own.bottom)], INK, sizes.line * 0.7);
+        }
+        layout::frame(&mut scene, own, &sizes);
+        top = own.bottom;
+    }
+    axis::numbers(&mut scene, &time, &area, &sizes);
+    Ok(Figure::new(scene, sheet.provenance, sheet.options))
 }
 
 /// Spans by rank and lane, sorted by start.
@@ -132,40 +185,28 @@ pub fn classes(rows: &Rows<'_>, ranks: &[u32]) -> Vec<Vec<u32>> {
     classes
 }
 
-pub struct Drawing<'a, X> {
-    pub trace: &'a Trace,
-    /// First start of the trace (ns), zero of the times shown.
-    pub origin: i64,
-    /// Start and end of the window (absolute ns).
-    pub window: (i64, i64),
-    /// Maps absolute ns to page coordinates.
-    pub x: X,
-    /// True to write operation names into blocks that are wide enough.
-    pub named: bool,
-}
-
-impl<X: Fn(i64) -> f64> Drawing<'_, X> {
+impl Window<'_> {
     /// Draws the rows of a rank with its upper edge at `top`; the row names end left of `left`.
-    pub fn rank(
+    fn draw_rank(
         &self,
         scene: &mut Scene,
-        rows: &Rows<'_>,
         (rank, names): (u32, &[String; 2]),
         (left, top): (f64, f64),
         heights: &Heights,
-        sizes: &Sizes,
+        (x, sizes): (&impl Fn(i64) -> f64, &Sizes),
     ) {
         for (index, lane) in [Lane::Compute, Lane::Comm].into_iter().enumerate() {
             let top = top + index as f64 * heights.lane * 1.05;
             let middle = (left - 0.6 * sizes.tick, top + heights.lane / 2.0);
             scene.text(Text::new(middle, names[index].as_str(), sizes.tick).align(Align::Right));
-            let spans = rows.get(&(rank, lane)).map_or(&[][..], Vec::as_slice);
-            self.row(scene, spans, (top, top + heights.lane * 0.94), sizes);
+            let spans = self.rows.get(&(rank, lane)).map_or(&[][..], Vec::as_slice);
+            self.draw_row(scene, spans, (top, top + heights.lane * 0.94), (x, sizes));
         }
         let under = top + heights.lane * 2.05;
-        let (from, to) = (self.window.0 - self.origin, self.window.1 - self.origin);
+        let origin = origin_ns(self.trace);
+        let (from, to) = (self.ends.0 - origin, self.ends.1 - origin);
         for (start, end) in exposed_intervals(self.trace, rank, from, to) {
-            let (left, right) = ((self.x)(start + self.origin), (self.x)(end + self.origin));
+            let (left, right) = (x(start + origin), x(end + origin));
             let right = right.max(left + 0.25);
             let strip = Area { left, right, top: under, bottom: under + heights.strip };
             bar(scene, strip, VERMILION, EXPOSED, sizes);
@@ -175,13 +216,19 @@ impl<X: Fn(i64) -> f64> Drawing<'_, X> {
     /// Draws the blocks of one row. Blocks narrower than a quarter point are widened to it unless they
     /// overlap the previous one: the smallest operation stays visible, and the number of blocks stays
     /// bounded.
-    fn row(&self, scene: &mut Scene, spans: &[&Span], (top, bottom): (f64, f64), sizes: &Sizes) {
+    fn draw_row(
+        &self,
+        scene: &mut Scene,
+        spans: &[&Span],
+        (top, bottom): (f64, f64),
+        (x, sizes): (&impl Fn(i64) -> f64, &Sizes),
+    ) {
         const LEAST: f64 = 0.25;
         let mut taken = f64::NEG_INFINITY;
         let mut block = |from: i64, to: i64, class: Class, name: &str| {
-            let Some((from, to)) = clip((from, to), self.window) else { return };
-            let left = (self.x)(from);
-            let right = (self.x)(to).max(left + LEAST);
+            let Some((from, to)) = clip((from, to), self.ends) else { return };
+            let left = x(from);
+            let right = x(to).max(left + LEAST);
             if right - LEAST / 2.0 <= taken {
                 return;
             }
@@ -191,8 +238,7 @@ impl<X: Fn(i64) -> f64> Drawing<'_, X> {
             let area = Area { left, right: right - seam, top, bottom };
             let Class { color, hatch, .. } = class;
             // no text over a hatch, which would be hard to read
-            let fits = self.named
-                && hatch == 0
+            let fits = hatch == 0
                 && font::width(name, sizes.note, false) + 0.6 * sizes.note < area.width()
                 && bottom - top > 1.2 * sizes.note;
             bar(scene, area, color, if area.width() < 1.0 { 0 } else { hatch }, sizes);

@@ -1,12 +1,16 @@
 //! Page layout of all figures: title, legend, chart area, caption with provenance, and grids of charts.
 
-use super::axis;
+use std::ops::RangeInclusive;
+
+use super::axis::{self, Axis};
 use super::font;
 use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Color, Scene, Text, wrap};
-use super::style::{GREY, INK, Look, Sizes};
+use super::scene::{Align, Area, Color, Scene, Text};
+use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes};
 use base::error::{Error, Result};
+use base::words::Words as _;
+use table::Provenance;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Key {
@@ -64,15 +68,11 @@ impl Sheet<'_> {
         let edge = 0.5 * sizes.label;
         let page = self.options.size.width * POINTS;
         let width = page - 2.0 * edge;
-        let lines = |text: &str, size: f64, bold: bool| match text {
-            "" => Vec::new(),
-            text => wrap(text, width, |line| font::width(line, size, bold)),
-        };
-        let title = lines(&self.title, sizes.label, true);
-        let note = lines(&self.note, sizes.note, false);
+        let title = font::wrap(&self.title, sizes.label, true, width);
+        let note = font::wrap(&self.note, sizes.note, false, width);
         let caption = [self.provenance.caption().as_str(), &self.remark].map(sentence);
         let caption = caption.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
-        let caption = lines(&caption, sizes.note, false);
+        let caption = font::wrap(&caption, sizes.note, false, width);
         let rows = self.rows(width, &sizes);
         let widest = self.legend.iter().map(|entry| entry_width(entry, &sizes)).fold(0.0, f64::max);
         let least = (least.0.max(widest), least.1);
@@ -130,6 +130,25 @@ impl Sheet<'_> {
         Ok((scene, area, sizes))
     }
 
+    /// Lays out a page of equal charts around named axes. `aspect` and `heights` give the height of a chart
+    /// by its width and its limits, `least` its minimum width and height (points).
+    pub fn charts(
+        &self,
+        (count, columns): (usize, usize),
+        (aspect, heights): (f64, RangeInclusive<f64>),
+        least: (f64, f64),
+        (x, y): (&str, &str),
+    ) -> Result<(Scene, Vec<Area>, Sizes)> {
+        let (columns, rows) = shape(count, columns);
+        let (across, down) = (columns as f64, rows as f64);
+        let width = self.options.size.width * POINTS;
+        let each = (aspect * width / across).clamp(*heights.start(), *heights.end());
+        let (mut scene, area, sizes) = self.lay(each * down, (least.0 * across, least.1 * down))?;
+        let area = name_axes(&mut scene, area, x, y, &sizes);
+        let gap = (0.9 * sizes.label, 0.5 * sizes.label);
+        Ok((scene, grid(area, columns, rows, gap), sizes))
+    }
+
     fn rows(&self, width: f64, sizes: &Sizes) -> Vec<Vec<(&Entry, f64)>> {
         let mut rows: Vec<Vec<(&Entry, f64)>> = Vec::new();
         let mut left = f64::INFINITY;
@@ -181,7 +200,7 @@ fn draw_entry(scene: &mut Scene, entry: &Entry, (x, y): (f64, f64), sizes: &Size
         Key::Series { look, filled, dashed } => {
             let ends = [(x, y), (x + wide, y)];
             match dashed {
-                true => scene.dashed(&ends, look.color, sizes.line),
+                true => scene.dashed(ends.to_vec(), look.color, sizes.line),
                 false => scene.line(ends.to_vec(), look.color, sizes.line),
             }
             scene.marker((x + wide / 2.0, y), look, sizes.marker, filled);
@@ -244,13 +263,11 @@ pub fn name_below(scene: &mut Scene, all: Area, center: f64, names: &[&str], siz
 }
 
 /// Data area of a chart: below its header, right of the vertical numbers, above the horizontal ones.
-pub fn data_area(cell: Area, header: bool, y_width: f64, right: f64, sizes: &Sizes) -> Area {
-    Area {
-        left: cell.left + y_width + if y_width > 0.0 { 0.7 * sizes.tick } else { 0.0 },
-        right: cell.right - right,
-        top: cell.top + if header { Sizes::line_of(sizes.tick) } else { 0.4 * sizes.tick },
-        bottom: cell.bottom - axis::under(sizes),
-    }
+pub fn data_area(cell: Area, header: bool, y: &Axis, right: f64, sizes: &Sizes) -> Area {
+    let top = cell.top + if header { Sizes::line_of(sizes.tick) } else { 0.4 * sizes.tick };
+    let bottom = cell.bottom - axis::under(sizes);
+    let left = cell.left + axis::vertical_ticks(y, bottom - top, sizes).1 + 0.7 * sizes.tick;
+    Area { left, right: cell.right - right, top, bottom }
 }
 
 pub fn header(scene: &mut Scene, area: &Area, text: &str, sizes: &Sizes) {
@@ -262,4 +279,35 @@ pub fn header(scene: &mut Scene, area: &Area, text: &str, sizes: &Sizes) {
 pub fn frame(scene: &mut Scene, area: Area, sizes: &Sizes) {
     scene.frame(area, INK, sizes.thin);
     scene.data.push(area);
+}
+
+pub const MOST_CHARTS: usize = 16;
+
+/// Name of a group of comparable runs, without the provenance, which the caption contains.
+pub fn group_note(name: &str) -> String {
+    let words = name.split(", ");
+    let words = words.filter(|word| !Provenance::WORDS.contains(word));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+pub fn too_many(charts: usize, axis: &str) -> Error {
+    Error::input_help(
+        format!("{charts} charts do not fit in one figure (at most {MOST_CHARTS})"),
+        format!("select fewer runs with --filter, for example '{axis}<=8'"),
+    )
+}
+
+pub fn too_narrow(options: &Options) -> Error {
+    Error::input_help(
+        format!("{} inches is too narrow for the row names", options.size.width),
+        "use a wider --size",
+    )
+}
+
+/// Legend entries: line and marker of each architecture, and of P2P on and off if there are `both`.
+pub fn series_legend(looks: &Looks, both: bool) -> Vec<Entry> {
+    let series = |look, filled| Key::Series { look, filled, dashed: !filled };
+    let own = looks.iter().map(|(name, look)| Entry::new(series(*look, true), name.to_string()));
+    let p2p = [(true, "P2P on"), (false, "P2P off")].into_iter().filter(|_| both);
+    own.chain(p2p.map(|(filled, name)| Entry::new(series(PLAIN, filled), name))).collect()
 }

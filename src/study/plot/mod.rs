@@ -1,14 +1,14 @@
 //! Publication-quality figures as SVG and PNG, drawn through plotters with a bundled open font.
 //!
 //! A figure is first laid out as a scene: shapes and texts at positions in points, pure and testable
-//! (`layout` has the common parts). Plotters then renders it as SVG (`svg`), and a PNG is rasterized from
-//! that (`png`). Page sizes are in inches and text sizes in points, independent of the page. The same data
-//! give the same bytes. Every figure states its provenance in the caption and in its file
+//! (`layout` and `chart` have the common parts). Plotters then paints it with its own SVG or bitmap
+//! backend (`paint`). Page sizes are in inches and text sizes in points, independent of the page. The same
+//! data give the same bytes. Every figure states its provenance in the caption and in its file
 //! ([`ProvenanceSummary`]).
 
 mod axis;
 mod bars;
-mod charts;
+mod chart;
 mod comparison;
 mod conversion;
 mod figure;
@@ -20,12 +20,11 @@ mod layout;
 mod options;
 mod overlap;
 mod p2p;
+mod paint;
 mod pareto;
-mod png;
 mod provenance;
 mod scene;
 mod style;
-mod svg;
 #[cfg(test)]
 mod tests;
 mod throughput;
@@ -33,20 +32,22 @@ mod timeline;
 mod training;
 mod validation;
 
-use charts::{MOST_CHARTS, group_note, series_legend, too_many, too_narrow};
+pub use axis::{Axis, number};
+pub use chart::Chart;
 pub use comparison::comparison_figure;
 pub use conversion::{conversion_figure, series_look};
-pub use figure::{Figure, check_format, write};
+pub use figure::{Figure, check_format, png_file, write};
 pub use gain::gain_figure;
 pub use improvement::improvement_figure;
-pub use options::{Options, Size};
+use layout::{MOST_CHARTS, group_note, series_legend, too_many, too_narrow};
+pub use options::{Options, POINTS, Size};
 pub use overlap::{Part, overlap_figure};
 pub use p2p::p2p_figure;
-pub use pareto::{ParetoData, overlay, pareto_figure};
-pub use png::{Pixels, png_file};
+pub use paint::{Pixels, pixels};
+pub use pareto::{Overlaid, ParetoData, ParetoPanel, overlay, pareto_figure};
 pub use provenance::ProvenanceSummary;
-pub use scene::{Align, Color, Scene, Shape, Text};
-pub use style::{Look, Marker, look, numbers as look_numbers};
+pub use scene::{Area, Color, Scene};
+pub use style::{Look, Looks, Marker, Sizes, look, numbers as look_numbers};
 pub use throughput::throughput_figure;
 pub use timeline::{Stretch, timeline, timeline_figure};
 pub use training::training_figure;

@@ -65,6 +65,11 @@ impl FromStr for Size {
 }
 
 impl Options {
+    /// True for the width of one column.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.size.width * POINTS < 300.0
+    }
+
     /// Validates the options.
     ///
     /// # Errors

@@ -4,15 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use super::axis::{self, Axis};
 use super::figure::Figure;
-use super::font;
-use super::lanes::{self, Drawing, Heights};
-use super::layout::{self, Sheet};
+use super::lanes::{self, Window};
+use super::layout::Sheet;
 use super::options::Options;
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Text};
-use super::style::{GREY, INK, Sizes};
 use crate::analysis::{self, Varied};
 use base::error::{Error, Result};
 use base::text::rank_label;
@@ -74,11 +70,6 @@ pub fn overlap_figure(
         traces.iter().map(|trace| excerpt(trace, part)).collect::<Result<_>>()?;
     let Some(first) = excerpts.first() else { return Err(Error::input("nothing to plot: no trace")) };
     let length = excerpts.iter().map(|e| e.layers.1 - e.layers.0).max().unwrap_or(1).max(1);
-    let sizes = Sizes::new(options.font);
-    let under = axis::under(&sizes) + 1.4 * sizes.label;
-    let head = 1.9 * Sizes::line_of(sizes.tick);
-    let count = excerpts.len() as f64;
-    let height = count * (Heights::new(&sizes).rank() * 1.15 + head) + under;
     // steps and layers may differ between runs of other lengths and models of other depths
     let alike = excerpts.iter().all(|excerpt| excerpt.shown() == first.shown());
     let specs = || traces.iter().filter_map(|trace| trace.meta.spec.as_ref());
@@ -116,20 +107,10 @@ pub fn overlap_figure(
         remark: String::new(),
         legend: lanes::legend(),
     };
-    let (mut scene, all, sizes) =
-        sheet.lay(height, (120.0, count * (1.1 * lanes::least(&sizes) + head) + under))?;
-    let (names, widest) = lanes::names(&[], &sizes);
-    let left = all.left + widest + 0.9 * sizes.tick;
-    let right = all.right - 1.2 * sizes.tick;
     let (unit_ns, unit) = lanes::unit(length);
-    let shown = (length as f64 * 1.04) as i64;
-    let time = Axis::exact(0.0, shown as f64 / unit_ns).over(left, right);
-    let block = (all.height() - under) / count;
-    let heights = Heights::filling((block - head) / 1.1);
-    let reference = excerpts[0].layers.1 - excerpts[0].layers.0;
-    for (index, excerpt) in excerpts.iter().enumerate() {
-        let top = all.top + index as f64 * block;
-        let area = Area { left, right, top: top + head, bottom: top + block };
+    let reference = first.layers.1 - first.layers.0;
+    let window = |index: usize| {
+        let excerpt = &excerpts[index];
         let name = match &excerpt.trace.meta.spec {
             Some(spec) => {
                 format!("{} {}", spec.architecture, settings.words(spec)).trim_end().to_owned()
@@ -137,44 +118,31 @@ pub fn overlap_figure(
             None => super::timeline::title(excerpt.trace),
         };
         let name = if alike { name } else { format!("{name}: {}", excerpt.shown()) };
-        let name = match ranks[index] == common_ranks {
+        let title = match ranks[index] == common_ranks {
             true => name,
             false => format!("{name} ({})", rank_drawn(part.rank, &ranks[index])),
         };
-        let at = (left, area.top - 1.65 * Sizes::line_of(sizes.tick) + 0.5 * sizes.tick);
-        scene.text(Text::new(at, name, sizes.tick).bold());
-        let fits = |says: &&String| font::width(says, sizes.note, false) <= right - left;
-        let says = excerpt.says.iter().find(fits).cloned().unwrap_or_default();
-        let at = (left, area.top - 0.6 * sizes.tick);
-        scene.text(Text::new(at, says, sizes.note).color(GREY));
-
-        if index + 1 == excerpts.len() {
-            axis::horizontal(&mut scene, &time, &area, &sizes);
-        }
-        let from = excerpt.layers.0;
-        let window = (from, from + shown);
-        let rows = lanes::rows(excerpt.trace, window);
-        let x = |ns: i64| time.place((ns - from) as f64 / unit_ns);
-        let origin = origin_ns(excerpt.trace);
-        let drawing = Drawing { trace: excerpt.trace, origin, window, x, named: true };
-        let under_frame = area.top + 0.03 * (block - head);
-        drawing.rank(&mut scene, &rows, (part.rank, &names), (left, under_frame), &heights, &sizes);
-        let end = time.place((excerpt.layers.1 - from) as f64 / unit_ns);
-        scene.dashed(&[(end, area.top), (end, area.bottom)], INK, sizes.line * 0.7);
-        let took = excerpt.layers.1 - from;
-        let mut text = format!("{:.1} {unit}", took as f64 / unit_ns);
+        let (start, end) = excerpt.layers;
+        let mut right = format!("{:.1} {unit}", (end - start) as f64 / unit_ns);
         if index > 0 && reference > 0 && comparable {
-            let change = 100.0 * (took as f64 / reference as f64 - 1.0);
-            text = format!("{text} ({}{:.1}%)", if change < 0.0 { "−" } else { "+" }, change.abs());
+            let change = 100.0 * ((end - start) as f64 / reference as f64 - 1.0);
+            right = format!("{right} ({}{:.1}%)", if change < 0.0 { "−" } else { "+" }, change.abs());
         }
-        let at = (right, area.top - 1.65 * Sizes::line_of(sizes.tick) + 0.5 * sizes.tick);
-        scene.text(Text::new(at, text, sizes.tick).align(Align::Right));
-        layout::frame(&mut scene, area, &sizes);
-    }
+        let ends = (start, start + (length as f64 * 1.04) as i64);
+        Window {
+            trace: excerpt.trace,
+            ends,
+            rows: lanes::rows(excerpt.trace, ends),
+            ranks: vec![(part.rank, lanes::names(&[]))],
+            title,
+            right,
+            notes: excerpt.says.clone(),
+            mark_ns: Some(end),
+        }
+    };
+    let windows: Vec<Window<'_>> = (0..excerpts.len()).map(window).collect();
     let names = [format!("time since the start of these layers ({unit})"), format!("time ({unit})")];
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    layout::name_below(&mut scene, all, (left + right) / 2.0, &names, &sizes);
-    Ok(Figure::new(scene, provenance, options))
+    lanes::figure(&sheet, &windows, names)
 }
 
 fn same_as(excerpt: &Excerpt<'_>, rank: u32) -> BTreeSet<u32> {

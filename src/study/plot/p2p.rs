@@ -4,7 +4,7 @@
 use super::axis::Axis;
 use super::bars::{self, Bar, Group};
 use super::figure::Figure;
-use super::layout::{self, Entry, Key, Sheet};
+use super::layout::{Entry, Key, Sheet};
 use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
 use super::style::{GREY, Looks, looks};
@@ -57,29 +57,20 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
     let bars_in_all = looks.len() * 2 * set.values(|spec| spec.tp).len();
     // a bar of less than four points looks like a line
     let columns = ((width - 60.0) / (bars_in_all as f64 * 5.0).max(60.0)).floor();
-    let (columns, rows) = layout::shape(batches.len(), (columns.max(1.0) as usize).min(4));
-    let each = (0.5 * width / columns as f64).clamp(95.0, 180.0);
-    let least = (50.0 * columns as f64, 46.0 * rows as f64);
-    let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
-    let area = layout::name_axes(&mut scene, area, "TP (GPUs)", "tokens/s", &sizes);
-    let gap = (0.9 * sizes.label, 0.5 * sizes.label);
-    let cells = layout::grid(area, columns, rows, gap);
+    let columns = (columns.max(1.0) as usize).min(4);
+    let (mut scene, cells, sizes) = sheet.charts(
+        (batches.len(), columns),
+        (0.5, 95.0..=180.0),
+        (50.0, 46.0),
+        ("TP (GPUs)", "tokens/s"),
+    )?;
     let tps = set.values(|spec| spec.tp);
-    let charts: Vec<_> = cells
-        .into_iter()
-        .zip(batches)
-        .map(|(cell, batch)| {
-            let groups: Vec<Group> = tps.iter().map(|tp| group(set, *tp, batch, &looks)).collect();
-            let y = Axis::from_zero(bars::values(&groups).into_iter());
-            (cell, batch, groups, y)
-        })
-        .collect();
-    let how = charts.iter().map(|(cell, _, groups, y)| bars::how(*cell, groups, y, &sizes));
-    let how = how.max().unwrap_or(bars::How::Not);
-    for (cell, batch, groups, y) in &charts {
-        let above = how.room(groups, &sizes);
-        bars::chart(&mut scene, *cell, &format!("batch {batch}"), groups, (*y, how, above), &sizes);
-    }
+    let charts = batches.into_iter().map(|batch| {
+        let groups: Vec<Group> = tps.iter().map(|tp| group(set, *tp, batch, &looks)).collect();
+        let y = Axis::from_zero(bars::values(&groups).into_iter());
+        (format!("batch {batch}"), groups, y)
+    });
+    bars::draw(&mut scene, &cells, &charts.collect::<Vec<_>>(), &sizes);
     Ok(Figure::new(scene, provenance, options))
 }
 

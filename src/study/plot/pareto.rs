@@ -1,17 +1,18 @@
 //! Pareto figure: completion latency against throughput per GPU, or other measures. One panel per group of
 //! comparable runs, one frontier per architecture and P2P setting ([`crate::analysis::pareto()`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::axis::{self, Axis};
+use super::axis::Axis;
+use super::chart::Chart;
 use super::figure::Figure;
-use super::layout::{self, Entry, Key, Sheet};
+use super::layout::{Entry, Key, Sheet};
 use super::options::Options;
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Color, Point, Scene, Text, Tip};
-use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, faded, looks};
+use super::scene::{Align, Area, Color, Point, Text};
+use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, WHITE, faded, looks};
 use super::{group_note, series_legend};
-use crate::analysis::{Axes, OverlayPoint, ParetoPoint, YAxis, frontier_on, told_apart};
+use crate::analysis::{Axes, OverlayPoint, ParetoLayout, ParetoPoint, Series, YAxis, told_apart};
 use base::error::{Error, Result};
 use base::natural::natural_order;
 use plan::Architecture;
@@ -48,23 +49,17 @@ pub fn pareto_figure(
 ) -> Result<Figure> {
     let elsewhere = data.overlay.iter().map(|other| other.source.clone()).collect();
     let provenance = &ProvenanceSummary { elsewhere, ..provenance.clone() };
-    let mut groups: Vec<(&str, Vec<&ParetoPoint>)> = Vec::new();
     let axes = data.axes;
     // skip points without a value on an axis
-    let points: Vec<&ParetoPoint> =
+    let mut points: Vec<&ParetoPoint> =
         data.points.iter().filter(|point| axes.of(point).is_some()).collect();
-    for point in points.iter().copied() {
-        match groups.iter_mut().find(|(name, _)| *name == point.group) {
-            Some((_, members)) => members.push(point),
-            None => groups.push((&point.group, vec![point])),
-        }
-    }
     // sort: the figure must not depend on the order of the points
-    groups.sort_by(|a, b| natural_order(a.0, b.0));
-    for (_, members) in &mut groups {
-        let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
-        members.sort_by(|a, b| x(a).total_cmp(&x(b)).then_with(|| a.run.cmp(&b.run)));
-    }
+    let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
+    points.sort_by(|a, b| {
+        let by_group = natural_order(&a.group, &b.group).then_with(|| a.group.cmp(&b.group));
+        by_group.then(x(a).total_cmp(&x(b))).then_with(|| a.run.cmp(&b.run))
+    });
+    let groups: Vec<&[&ParetoPoint]> = points.chunk_by(|a, b| a.group == b.group).collect();
     if groups.is_empty() {
         return Err(nothing(data));
     }
@@ -81,7 +76,7 @@ pub fn pareto_figure(
     let one = groups.len() == 1;
     // with several provenances, name each panel's own
     let mixed = points.iter().any(|point| point.provenance != points[0].provenance);
-    let notes: Vec<String> = groups.iter().map(|(name, _)| group_note(name)).collect();
+    let notes: Vec<String> = groups.iter().map(|members| group_note(&members[0].group)).collect();
     let (names, common) = told_apart(&notes.iter().map(String::as_str).collect::<Vec<_>>());
     let sheet = Sheet {
         options,
@@ -91,29 +86,38 @@ pub fn pareto_figure(
         remark: remark(axes, &points),
         legend: legend(&points, &data.overlay, &looks),
     };
-    let width = options.size.width * super::options::POINTS;
-    let columns = if one || width < 300.0 { 1 } else { 2 };
-    let rows = groups.len().div_ceil(columns);
-    let each = (0.62 * width / columns as f64).clamp(130.0, 300.0);
-    let least = (75.0 * columns as f64, 70.0 * rows as f64);
+    let columns = if one || options.is_narrow() { 1 } else { 2 };
     let sources = sources(&data.overlay);
-    let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
     let xs = points.iter().filter_map(|p| axes.x.of(p));
     let xs = xs.chain(data.overlay.iter().filter_map(|o| Some(o.place(axes)?.0)));
     let (unit, by) = axes.x.unit_for(xs.fold(0.0, f64::max));
-    let area = layout::name_axes(&mut scene, area, &axes.x.title_in(unit), &y_name(axes), &sizes);
-    let gap = (1.2 * sizes.label, 0.9 * sizes.label);
-    let cells = layout::grid(area, columns, rows, gap).into_iter().zip(names);
-    for ((cell, name), (_, members)) in cells.zip(&groups) {
+    let names_of_axes = (axes.x.title_in(unit), y_name(axes));
+    let (mut scene, cells, sizes) = sheet.charts(
+        (groups.len(), columns),
+        (0.62, 130.0..=300.0),
+        (75.0, 70.0),
+        (&names_of_axes.0, &names_of_axes.1),
+    )?;
+    for ((cell, name), members) in cells.into_iter().zip(names).zip(&groups) {
+        let overlaid = |other: &OverlayPoint| {
+            let (x, y) = other.place(axes)?;
+            let index = sources.iter().position(|source| *source == other.source).unwrap_or(0);
+            let architecture = other.architecture.parse::<Architecture>().ok();
+            let color = architecture.and_then(|one| looks.get(&one)).map_or(INK, |look| look.color);
+            Some(Overlaid {
+                at: (x / by, y),
+                look: look_of_overlay(index, color),
+                filled: other.p2p != Some(P2p::Off),
+                letter: None,
+                tip: tip_of_other(other, axes),
+            })
+        };
         let overlay = data.overlay.iter().filter(|other| other.goes_with(&members[0].spec));
-        let overlay = overlay
-            .filter_map(|other| Some((other, other.place(axes)?)))
-            .map(|(other, (x, y))| (other, (x / by, y)));
-        let panel = Panel {
-            points: members,
-            overlay: overlay.collect(),
-            sources: &sources,
+        let panel = ParetoPanel {
+            points: members.to_vec(),
+            overlay: overlay.filter_map(overlaid).collect(),
             looks: &looks,
+            suffixes: BTreeMap::new(),
             axes,
             by,
         };
@@ -124,7 +128,8 @@ pub fn pareto_figure(
             (true, false) => format!("{from}: {name}"),
             (false, _) => name,
         };
-        draw_panel(&mut scene, cell, (!one).then_some(name.as_str()), &panel, &sizes);
+        let header = (!one).then_some(name.as_str());
+        panel.draw(&mut Chart::new(&mut scene, cell, header, panel.fit(), &sizes).numbered());
     }
     if scene.tips.len() > MOST_TIPS {
         scene.tips.clear();
@@ -132,13 +137,26 @@ pub fn pareto_figure(
     Ok(Figure::new(scene, provenance, options))
 }
 
-struct Panel<'a> {
-    points: &'a [&'a ParetoPoint],
-    overlay: Vec<(&'a OverlayPoint, (f64, f64))>,
-    sources: &'a [&'a str],
-    looks: &'a Looks,
-    axes: Axes,
-    by: f64,
+/// Everything between the axes of a Pareto plot of one group, in figures and in pictures on the screen.
+pub struct ParetoPanel<'a> {
+    pub points: Vec<&'a ParetoPoint>,
+    pub overlay: Vec<Overlaid>,
+    pub looks: &'a Looks,
+    /// Texts beside the markers of series that share a look.
+    pub suffixes: BTreeMap<Series, &'static str>,
+    pub axes: Axes,
+    /// Divisor of x.
+    pub by: f64,
+}
+
+/// Mark of a point from another source.
+pub struct Overlaid {
+    pub at: (f64, f64),
+    pub look: Look,
+    pub filled: bool,
+    /// Letter in place of the marker.
+    pub letter: Option<String>,
+    pub tip: String,
 }
 
 fn nothing(data: &ParetoData<'_>) -> Error {
@@ -224,7 +242,7 @@ fn has_both(points: &[&ParetoPoint], overlay: &[OverlayPoint]) -> bool {
 
 fn legend(points: &[&ParetoPoint], overlay: &[OverlayPoint], looks: &Looks) -> Vec<Entry> {
     let mut legend = series_legend(looks, has_both(points, overlay));
-    let pale = Look { color: faded(GREY), ..PLAIN };
+    let pale = Look { color: faded(GREY, WHITE), ..PLAIN };
     legend.push(Entry::new(Key::Marker { look: pale, filled: true }, "dominated"));
     for (index, source) in sources(overlay).into_iter().enumerate() {
         let key = Key::Marker { look: look_of_overlay(index, INK), filled: true };
@@ -233,91 +251,86 @@ fn legend(points: &[&ParetoPoint], overlay: &[OverlayPoint], looks: &Looks) -> V
     legend
 }
 
-fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'_>, sizes: &Sizes) {
-    let Panel { points, overlay, sources, looks, axes, by } = panel;
-    let at = |p: &ParetoPoint| axes.of(p).map(|(x, y)| (x / by, y)).unwrap_or_default();
-    let across = |p: &ParetoPoint| axes.x.interval(p).map(|ends| ends.map(|end| end / by));
-    let upright = |p: &ParetoPoint| axes.y.interval(p);
-    let xs = points.iter().map(|p| at(p).0);
-    let xs = xs.chain(points.iter().filter_map(|p| across(p)).flatten());
-    let xs = xs.chain(overlay.iter().map(|(_, place)| place.0));
-    let ys = points.iter().map(|p| at(p).1);
-    let ys = ys.chain(points.iter().filter_map(|p| upright(p)).flatten());
-    let ys = ys.chain(overlay.iter().map(|(_, place)| place.1));
-    let (x, y) = (Axis::fit(xs), Axis::fit(ys));
-    let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
-    let area = layout::data_area(cell, name.is_some(), y_width, 1.2 * sizes.tick, sizes);
-    let (x, y) = (x.over(area.left, area.right), y.over(area.bottom, area.top));
-    if let Some(name) = name {
-        layout::header(scene, &area, name, sizes);
+impl ParetoPanel<'_> {
+    fn at(&self, point: &ParetoPoint) -> (f64, f64) {
+        self.axes.of(point).map(|(x, y)| (x / self.by, y)).unwrap_or_default()
     }
-    axis::horizontal(scene, &x, &area, sizes);
-    axis::vertical(scene, &y, &area, sizes);
-    layout::frame(scene, area, sizes);
 
-    let place = |p: &ParetoPoint| (x.place(at(p).0), y.place(at(p).1));
-    let owned: Vec<ParetoPoint> = points.iter().map(|point| (*point).clone()).collect();
-    // paint lines, then dominated points, then frontiers, so that frontiers are never covered
-    let mut best: BTreeSet<&str> = BTreeSet::new();
-    let mut taken: Vec<Area> = Vec::new();
-    for (architecture, look) in looks.iter() {
-        for p2p in [P2p::Off, P2p::On] {
-            let line = frontier_on(&owned, *axes, |p| {
-                p.spec.architecture == *architecture && p.spec.p2p == p2p
-            });
-            best.extend(line.iter().map(|point| point.run.as_str()));
-            let line: Vec<Point> = line.into_iter().map(place).collect();
-            taken.extend(along(&line, sizes.line));
-            match p2p {
-                P2p::On => scene.line(line, look.color, sizes.line),
-                P2p::Off => scene.dashed(&line, look.color, sizes.line),
+    fn intervals(&self, point: &ParetoPoint) -> [Option<[f64; 2]>; 2] {
+        let x = self.axes.x.interval(point).map(|ends| ends.map(|end| end / self.by));
+        [x, self.axes.y.interval(point)]
+    }
+
+    /// Axes around everything in the panel.
+    fn fit(&self) -> (Axis, Axis) {
+        let places = self.points.iter().map(|point| self.at(point));
+        let places: Vec<_> = places.chain(self.overlay.iter().map(|other| other.at)).collect();
+        let ends: Vec<_> = self.points.iter().map(|point| self.intervals(point)).collect();
+        let ends_of = |axis: usize| ends.iter().filter_map(move |ends| ends[axis]).flatten();
+        let x = places.iter().map(|place| place.0).chain(ends_of(0));
+        (Axis::fit(x), Axis::fit(places.iter().map(|place| place.1).chain(ends_of(1))))
+    }
+
+    /// Draws lines, then dominated points, then frontiers, so that frontiers are never covered.
+    pub fn draw(&self, chart: &mut Chart<'_>) {
+        let layout = ParetoLayout::new(&self.points, self.axes);
+        let look =
+            |point: &ParetoPoint| self.looks.get(&point.spec.architecture).copied().unwrap_or(PLAIN);
+        let mut best: BTreeSet<usize> = BTreeSet::new();
+        let mut taken: Vec<Area> = Vec::new();
+        for (series, frontier) in &layout.frontiers {
+            let line: Vec<_> = frontier.iter().map(|index| self.at(self.points[*index])).collect();
+            let color = self.looks.get(&series.architecture).map_or(GREY, |look| look.color);
+            taken.extend(along(&chart.line(line, color, series.p2p == P2p::Off), chart.sizes.line));
+            best.extend(frontier);
+        }
+        for point in best.iter().map(|index| self.points[*index]) {
+            chart.intervals(self.at(point), self.intervals(point), look(point).color);
+        }
+        // hollow markers below filled ones, so that both stay visible if P2P makes no difference
+        let mut order: Vec<usize> = (0..self.points.len()).collect();
+        order.sort_by_key(|index| (best.contains(index), self.points[*index].spec.p2p == P2p::On));
+        for index in order {
+            let point = self.points[index];
+            let (look, scale) = match look(point) {
+                look if best.contains(&index) => (look, 1.0),
+                look => (Look { color: faded(look.color, chart.scene.paper), ..look }, 0.75),
+            };
+            let filled = point.spec.p2p == P2p::On;
+            let covers = chart.mark(self.at(point), look, (filled, scale), tip(point, self.axes));
+            if let Some(suffix) = self.suffixes.get(&point.series()) {
+                let beside = Text::new((covers.right, covers.center().1), *suffix, chart.sizes.note);
+                chart.write(beside.color(look.color));
+            }
+            taken.push(covers);
+        }
+        for Overlaid { at, look, filled, letter, tip } in &self.overlay {
+            match letter {
+                None => taken.push(chart.mark(*at, *look, (*filled, 1.0), tip.clone())),
+                Some(letter) => {
+                    let text = Text::new(chart.at(*at), letter, chart.sizes.note).color(look.color);
+                    taken.push(chart.write(text.align(Align::Middle)));
+                }
             }
         }
-    }
-    for point in points.iter() {
-        let Some(look) = looks.get(&point.spec.architecture) else { continue };
-        let at = place(point);
-        if let Some([low, high]) = across(point).map(|ends| ends.map(|end| x.place(end))) {
-            scene.interval((low, at.1), (high, at.1), look.color, sizes.line * 0.6);
-        }
-        if let Some([low, high]) = upright(point).map(|ends| ends.map(|end| y.place(end))) {
-            scene.interval((at.0, low), (at.0, high), look.color, sizes.line * 0.6);
+        for index in layout.labels {
+            self.label(chart, self.points[index], &mut taken);
         }
     }
-    // hollow markers are larger and painted first, so that both stay visible if P2P makes no difference
-    for (on_frontier, p2p) in [(false, P2p::Off), (false, P2p::On), (true, P2p::Off), (true, P2p::On)] {
-        let layer = owned
-            .iter()
-            .filter(|point| best.contains(point.run.as_str()) == on_frontier && point.spec.p2p == p2p);
-        for point in layer {
-            let Some(&look) = looks.get(&point.spec.architecture) else { continue };
-            let (look, radius) = match on_frontier {
-                true => (look, sizes.marker),
-                false => (Look { color: faded(look.color), ..look }, sizes.marker * 0.75),
-            };
-            let hollow = p2p == P2p::Off;
-            let radius = if hollow { radius * 1.35 } else { radius };
-            scene.marker(place(point), look, radius, !hollow);
-            taken.push(Area::around(place(point), radius));
-            scene.tips.push(Tip {
-                at: place(point),
-                radius: 1.6 * sizes.marker,
-                text: tip(point, *axes),
-            });
+
+    /// Labels a point with TP x batch if there is room: never over a line, a marker, another label or the edge.
+    fn label(&self, chart: &mut Chart<'_>, point: &ParetoPoint, taken: &mut Vec<Area>) {
+        let at = chart.at(self.at(point));
+        let name = format!("{}×{}", point.spec.tp, point.spec.batch);
+        let Some((text, far)) = beside(at, &name, &chart.area, taken, &chart.sizes) else { return };
+        let color = chart.scene.label;
+        if far {
+            let covers = text.area();
+            let near = (at.0.clamp(covers.left, covers.right), at.1.clamp(covers.top, covers.bottom));
+            chart.scene.line(vec![at, near], color, chart.sizes.thin * 0.8);
         }
+        taken.push(chart.write(text.color(color)));
     }
-    for (other, place) in overlay {
-        let at = (x.place(place.0), y.place(place.1));
-        let index = sources.iter().position(|source| *source == other.source).unwrap_or(0);
-        let architecture = other.architecture.parse::<Architecture>().ok();
-        let color = architecture.and_then(|one| looks.get(&one)).map_or(INK, |look| look.color);
-        let hollow = other.p2p == Some(P2p::Off);
-        let radius = sizes.marker * if hollow { 1.35 } else { 1.0 };
-        scene.marker(at, look_of_overlay(index, color), radius, !hollow);
-        taken.push(Area::around(at, radius));
-        scene.tips.push(Tip { at, radius: 1.6 * sizes.marker, text: tip_of_other(other, *axes) });
-    }
-    label(scene, &area, (&owned, *axes), place, taken, sizes);
 }
 
 /// Small areas along a line, for collision tests.
@@ -369,36 +382,6 @@ fn tip_of_other(other: &OverlayPoint, axes: Axes) -> String {
     format!("{}{p2p}: {both} [{}]", name.trim_end(), other.source)
 }
 
-/// Labels frontier points with TP x batch if there is room: never over a line, a marker, another label or the
-/// edge.
-fn label(
-    scene: &mut Scene,
-    area: &Area,
-    (points, axes): (&[ParetoPoint], Axes),
-    place: impl Fn(&ParetoPoint) -> Point,
-    mut taken: Vec<Area>,
-    sizes: &Sizes,
-) {
-    let mut named = Vec::new();
-    for p2p in [P2p::On, P2p::Off] {
-        named.extend(frontier_on(points, axes, |p| p.spec.p2p == p2p && !p.is_limit()));
-    }
-    for point in named {
-        let at = place(point);
-        let name = format!("{}×{}", point.spec.tp, point.spec.batch);
-        if let Some((text, far)) = beside(at, &name, area, &taken, sizes) {
-            if far {
-                let covers = text.area();
-                let end = |a: f64, low: f64, high: f64| a.clamp(low, high);
-                let near = (end(at.0, covers.left, covers.right), end(at.1, covers.top, covers.bottom));
-                scene.line(vec![at, near], GREY, sizes.thin * 0.8);
-            }
-            taken.push(text.area());
-            scene.text(text);
-        }
-    }
-}
-
 /// Label at a free position near a point, and true if it is so far away that it needs a leader line.
 fn beside(at: Point, name: &str, area: &Area, taken: &[Area], sizes: &Sizes) -> Option<(Text, bool)> {
     // try above left first: no run reaches that region, so it is free most often
@@ -418,7 +401,7 @@ fn beside(at: Point, name: &str, area: &Area, taken: &[Area], sizes: &Sizes) -> 
     });
     let texts = texts.map(|(far, (dx, dy), align)| {
         let text = Text::new((at.0 + dx, at.1 + dy), name, sizes.note);
-        (text.align(align).color(GREY).inside(), far)
+        (text.align(align), far)
     });
     texts.into_iter().find(|(text, _)| {
         let covers = text.area();

@@ -1,8 +1,10 @@
-//! Figure as a list of shapes at positions in points (1/72 inch) from the top left; painted by
-//! [`super::svg`].
+//! Figure as a list of shapes at positions in points (1/72 inch) from the top left, painted by
+//! [`super::paint`].
+
+use std::collections::BTreeSet;
 
 use super::font;
-use super::style::{INK, Look, Marker, WHITE};
+use super::style::{GREY, INK, Look, Marker, WHITE};
 
 /// RGB, 0 to 255 each.
 pub type Color = (u8, u8, u8);
@@ -45,8 +47,9 @@ pub struct Text {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     Rect(Area, Color),
-    /// Polylines of one width in points: the dashes of one line, or the strokes of one hatch.
+    /// Polylines of one width in points: a line, or the strokes of one hatch or interval.
     Lines(Vec<Vec<Point>>, Color, f64),
+    Dashed(Vec<Point>, Color, f64),
     Polygon(Vec<Point>, Color),
     Disc(Point, f64, Color),
     Text(Text),
@@ -66,6 +69,8 @@ pub struct Scene {
     pub height: f64,
     /// Page colour, also the inside of hollow markers.
     pub paper: Color,
+    /// Colour of labels in charts.
+    pub label: Color,
     pub shapes: Vec<Shape>,
     /// Data areas, which titles and legends avoid.
     pub data: Vec<Area>,
@@ -164,6 +169,7 @@ impl Scene {
             width,
             height,
             paper: WHITE,
+            label: GREY,
             shapes: Vec::new(),
             data: Vec::new(),
             title: String::new(),
@@ -171,8 +177,22 @@ impl Scene {
         }
     }
 
+    pub fn colors(&self) -> BTreeSet<Color> {
+        let color = |shape: &Shape| match shape {
+            Shape::Rect(_, color)
+            | Shape::Lines(_, color, _)
+            | Shape::Dashed(_, color, _)
+            | Shape::Polygon(_, color)
+            | Shape::Disc(_, _, color) => *color,
+            Shape::Text(text) => text.color,
+        };
+        self.shapes.iter().map(color).chain([self.paper]).collect()
+    }
+
     pub fn text(&mut self, text: Text) {
-        self.shapes.push(Shape::Text(text));
+        if !text.text.is_empty() {
+            self.shapes.push(Shape::Text(text));
+        }
     }
 
     pub fn rect(&mut self, area: Area, color: Color) {
@@ -187,27 +207,8 @@ impl Scene {
     }
 
     /// Adds a dashed line; dash lengths follow from its width.
-    pub fn dashed(&mut self, points: &[Point], color: Color, width: f64) {
-        let (dash, gap) = (4.0 * width, 2.5 * width);
-        // dashes continue around corners: `before` is the length of the line so far
-        let (mut before, mut dashes) = (0.0, Vec::new());
-        for pair in points.windows(2) {
-            let (from, to) = (pair[0], pair[1]);
-            let length = (to.0 - from.0).hypot(to.1 - from.1);
-            let at =
-                |d: f64| (from.0 + (to.0 - from.0) * d / length, from.1 + (to.1 - from.1) * d / length);
-            let periods = (before / (dash + gap)) as u32..=((before + length) / (dash + gap)) as u32;
-            for start in periods.map(|n| f64::from(n) * (dash + gap) - before) {
-                let (start, end) = (start.max(0.0), (start + dash).min(length));
-                if start < end {
-                    dashes.push(vec![at(start), at(end)]);
-                }
-            }
-            before += length;
-        }
-        if !dashes.is_empty() {
-            self.shapes.push(Shape::Lines(dashes, color, width));
-        }
+    pub fn dashed(&mut self, points: Vec<Point>, color: Color, width: f64) {
+        self.shapes.push(Shape::Dashed(points, color, width));
     }
 
     pub fn frame(&mut self, area: Area, color: Color, width: f64) {
@@ -283,49 +284,9 @@ impl Scene {
     }
 }
 
-/// Wraps a text at blanks to lines of at most `width`; splits words that are wider.
-pub fn wrap(text: &str, width: f64, measure: impl Fn(&str) -> f64) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if measure(&format!("{line} {word}")) <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-        while let Some(line) = lines.last_mut().filter(|line| measure(line) > width) {
-            let fits = |n: &usize| measure(&line.chars().take(*n).collect::<String>()) <= width;
-            let kept = (1..line.chars().count()).take_while(fits).last().unwrap_or(1);
-            let at = line.char_indices().nth(kept).map_or(line.len(), |(at, _)| at);
-            let rest = line.split_off(at);
-            if rest.is_empty() {
-                break;
-            }
-            lines.push(rest);
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn text_is_broken_at_blanks_and_long_words_anywhere() {
-        let lines = wrap("one two three-and-a-half four", 9.0, |line| line.chars().count() as f64);
-        assert_eq!(lines, ["one two", "three-and", "-a-half", "four"]);
-    }
-
-    #[test]
-    fn dashes_go_on_around_corners() {
-        let mut scene = Scene::new(100.0, 100.0);
-        scene.dashed(&[(0.0, 0.0), (20.0, 0.0), (20.0, 0.0), (20.0, 30.0)], INK, 4.0);
-        let Shape::Lines(dashes, ..) = &scene.shapes[0] else { panic!("{scene:?}") };
-        // 16 drawn, 10 left out: 0 to 16, then 26 to 42 of 50 points.
-        assert_eq!(dashes, &[vec![(0.0, 0.0), (16.0, 0.0)], vec![(20.0, 6.0), (20.0, 22.0)]]);
-    }
 
     #[test]
     fn hatches_stay_in_their_rectangle() {

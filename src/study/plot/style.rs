@@ -197,15 +197,32 @@ fn number(architecture: &Architecture) -> usize {
     PALETTE.len() * variant + (family + variant) % PALETTE.len()
 }
 
-/// Mixes a colour with two thirds of white.
-pub fn faded(color: Color) -> Color {
-    let pale = |channel: u8| 255 - (255 - channel) / 3;
-    (pale(color.0), pale(color.1), pale(color.2))
+/// Mixes a colour with two thirds of the paper's.
+pub fn faded(color: Color, paper: Color) -> Color {
+    let mix = |channel: u8, paper: u8| ((u16::from(channel) + 2 * u16::from(paper)) / 3) as u8;
+    (mix(color.0, paper.0), mix(color.1, paper.1), mix(color.2, paper.2))
 }
 
-pub fn unfaded(color: Color) -> Color {
-    let full = |channel: u8| 255 - (255 - channel).saturating_mul(3);
-    (full(color.0), full(color.1), full(color.2))
+/// Colour in an SVG file, as plotters writes it.
+pub fn hex((r, g, b): Color) -> String {
+    format!("#{r:02X}{g:02X}{b:02X}")
+}
+
+/// Colour in a page with variables for ink and paper; pale colours fade towards its paper.
+pub fn page_color(color: Color) -> String {
+    let name = match color {
+        INK | (0, 0, 0) => "ink",
+        GREY => "grey",
+        GRID => "grid",
+        WHITE => "paper",
+        (r, g, b) if r.min(g).min(b) >= 170 => {
+            let full = |channel: u8| 255 - (255 - channel).saturating_mul(3);
+            let full = page_color((full(r), full(g), full(b)));
+            return format!("color-mix(in srgb, {full} 33%, var(--fig-paper,{}))", hex(WHITE));
+        }
+        _ => return hex(color),
+    };
+    format!("var(--fig-{name},{})", hex(color))
 }
 
 pub fn provenance(all: impl IntoIterator<Item = Provenance>) -> String {

@@ -1,13 +1,14 @@
 //! Training figure: held-out loss over steps, one line per architecture, with intervals over seeds.
 
-use super::axis::{self, Axis};
+use super::axis::Axis;
+use super::chart::Chart;
 use super::figure::Figure;
-use super::layout::{self, Entry, Key, Sheet};
-use super::options::{Options, POINTS};
+use super::layout::{Entry, Key, Sheet};
+use super::options::Options;
 use super::provenance::ProvenanceSummary;
-use super::scene::{Area, Scene, Tip};
+use super::scene::{Area, Scene};
 use super::style::{Looks, Sizes, looks};
-use crate::analysis::{ArchitectureCurve, TrainingSet};
+use crate::analysis::{ArchitectureCurve, CurvePoint, TrainingSet};
 use base::error::{Error, Result};
 use base::text::counted;
 use table::Provenance;
@@ -60,11 +61,9 @@ pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
         },
         legend: drawn.iter().map(entry).collect(),
     };
-    let width = options.size.width * POINTS;
-    let (mut scene, area, sizes) = sheet.lay((0.6 * width).clamp(120.0, 260.0), (100.0, 90.0))?;
     let names = ("steps", "held-out loss (nats per token)");
-    let area = layout::name_axes(&mut scene, area, names.0, names.1, &sizes);
-    draw(&mut scene, area, &drawn, &looks, &sizes);
+    let (mut scene, cells, sizes) = sheet.charts((1, 1), (0.6, 120.0..=260.0), (100.0, 90.0), names)?;
+    draw(&mut scene, cells[0], &drawn, &looks, &sizes);
     Ok(Figure::new(scene, &provenance, options))
 }
 
@@ -77,27 +76,16 @@ fn draw(scene: &mut Scene, cell: Area, drawn: &[&ArchitectureCurve], looks: &Loo
     let ends = points().filter_map(|point| point.nll_ci95).flatten();
     let ends = ends.filter(|end| *end > 0.0 && (low - margin..=high + margin).contains(end));
     let y = Axis::fit(points().map(|point| point.nll).chain(ends));
-    let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
-    let area = layout::data_area(cell, false, y_width, 1.2 * sizes.tick, sizes);
-    let y = y.over(area.bottom, area.top);
-    let x = Axis::fit(points().map(|point| f64::from(point.step))).over(area.left, area.right);
-    axis::vertical(scene, &y, &area, sizes);
-    axis::horizontal(scene, &x, &area, sizes);
+    let x = Axis::fit(points().map(|point| f64::from(point.step)));
+    let mut chart = Chart::new(scene, cell, None, (x, y), sizes).numbered();
     for curve in drawn {
         let look = looks[&curve.architecture];
-        let at = |step: u32, nll: f64| (x.place(f64::from(step)), y.place(nll));
-        let line: Vec<_> = curve.held_out.iter().map(|p| at(p.step, p.nll)).collect();
-        scene.line(line.clone(), look.color, sizes.line);
-        for (place, point) in line.into_iter().zip(&curve.held_out) {
-            if let Some([low, high]) = point.nll_ci95 {
-                let within = |end: f64| y.place(end).clamp(area.top, area.bottom);
-                let ends = ((place.0, within(low)), (place.0, within(high)));
-                scene.interval(ends.0, ends.1, look.color, 0.6 * sizes.line);
-            }
-            scene.marker(place, look, sizes.marker, true);
+        let at = |point: &CurvePoint| (f64::from(point.step), point.nll);
+        chart.line(curve.held_out.iter().map(at), look.color, false);
+        for point in &curve.held_out {
+            chart.intervals(at(point), [None, point.nll_ci95], look.color);
             let text = format!("{}, step {}: {:.4}", curve.architecture, point.step, point.nll);
-            scene.tips.push(Tip { at: place, radius: 1.6 * sizes.marker, text });
+            chart.mark(at(point), look, (true, 1.0), text);
         }
     }
-    layout::frame(scene, area, sizes);
 }

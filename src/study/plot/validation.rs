@@ -1,12 +1,13 @@
 //! Validation figure: prediction error of each published number, one chart per data set.
 
-use super::axis::{self, Axis};
+use super::axis::Axis;
+use super::chart::Chart;
 use super::figure::Figure;
-use super::layout::{self, Entry, Key, Sheet};
-use super::options::{Options, POINTS};
+use super::layout::{Entry, Key, Sheet};
+use super::options::Options;
 use super::provenance::ProvenanceSummary;
-use super::scene::{Area, Scene, Tip};
-use super::style::{GREY, Look, Sizes, look};
+use super::scene::{Area, Scene};
+use super::style::{Look, Sizes, look};
 use crate::validate::{Measure, Score};
 use base::error::{Error, Result};
 use base::text::counted;
@@ -41,17 +42,14 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
         remark: format!("{}; error: predicted / measured - 1", counted(numbers, "number")),
         legend: Measure::ALL.into_iter().filter(shown).map(entry).collect(),
     };
-    let width = options.size.width * POINTS;
-    let (columns, rows) = layout::shape(scores.len(), if width < 300.0 { 1 } else { 2 });
-    let each = (0.45 * width / columns as f64).clamp(90.0, 200.0);
-    let (mut scene, area, sizes) =
-        sheet.lay(each * rows as f64, (90.0 * columns as f64, 70.0 * rows as f64))?;
-    let area = layout::name_axes(&mut scene, area, "row of the data set", "error (%, points)", &sizes);
+    let columns = if options.is_narrow() { 1 } else { 2 };
+    let names = ("row of the data set", "error (%, points)");
+    let (mut scene, cells, sizes) =
+        sheet.charts((scores.len(), columns), (0.45, 90.0..=200.0), (90.0, 70.0), names)?;
     // one scale for all sets, including at least -10 to 10, so that small errors look small
     let drawn = scores.iter().flat_map(|score| &score.residuals).filter(|r| is_drawn(r.measure));
     let errors = drawn.map(|residual| residual.error);
     let y = Axis::fit(errors.chain([-10.0, 10.0]));
-    let cells = layout::grid(area, columns, rows, (0.9 * sizes.label, 0.5 * sizes.label));
     for (cell, score) in cells.into_iter().zip(scores) {
         draw_chart(&mut scene, cell, score, y, &sizes);
     }
@@ -72,22 +70,17 @@ fn words(measure: Measure) -> String {
 }
 
 fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: Axis, sizes: &Sizes) {
-    let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
-    let area = layout::data_area(cell, true, y_width, 1.2 * sizes.tick, sizes);
-    let y = y.over(area.bottom, area.top);
     let last = score.residuals.iter().map(|residual| residual.line).max().unwrap_or(1) as f64;
-    let x = Axis::exact(0.0, last + 1.0).over(area.left, area.right);
     let fit = match &score.fitted {
         None => "",
         Some(none) if none.is_empty() => " (nothing fitted)",
         Some(_) => " (fitted)",
     };
-    layout::header(scene, &area, &format!("{}{fit}", score.set.name), sizes);
-    axis::vertical(scene, &y, &area, sizes);
-    scene.line(vec![(area.left, y.place(0.0)), (area.right, y.place(0.0))], GREY, 0.5 * sizes.line);
+    let header = format!("{}{fit}", score.set.name);
+    let x = Axis::exact((0.0, last + 1.0), false);
+    let mut chart = Chart::new(scene, cell, Some(&header), (x, y), sizes).framed();
+    chart.level(0.0);
     for residual in score.residuals.iter().filter(|residual| is_drawn(residual.measure)) {
-        let at = (x.place(residual.line as f64), y.place(residual.error));
-        scene.marker(at, of(residual.measure), 0.8 * sizes.marker, true);
         let text = format!(
             "{}: {}, predicted {:.2}, measured {:.2} ({:+.1} {})",
             residual.cell,
@@ -97,9 +90,8 @@ fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: Axis, sizes: &Siz
             residual.error,
             residual.measure.unit()
         );
-        scene.tips.push(Tip { at, radius: 1.6 * sizes.marker, text });
+        chart.mark((residual.line as f64, residual.error), of(residual.measure), (true, 0.8), text);
     }
-    layout::frame(scene, area, sizes);
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ fn verdict(html: &mut Html, directory: &[String], run: &str, sentences: &[String
 }
 
 pub fn figure(html: &mut Html, figure: &Figure, id: &str, command: &str) -> Result<()> {
-    html.raw(&format!("<figure id=\"{id}\">\n")).raw(&figure.element(&format!("{id}-"))?);
+    html.raw(&format!("<figure id=\"{id}\">\n")).raw(&figure.element()?);
     html.element("figcaption", &format!("{}. {}", figure.title(), figure.caption()));
     html.raw("</figure>\n").command(command);
     Ok(())

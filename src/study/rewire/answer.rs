@@ -14,7 +14,7 @@ use table::render::{Shown, Table};
 use table::{Collective, Link, P2p, Provenance};
 use trace::overlap::StepKey;
 use trace::overlap::intervals::{difference, length, union};
-use trace::{Doubted, FORMAT_VERSION, Span, Trace, TraceMeta, operations};
+use trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
 
 const LEAST_STEPS: usize = 6;
 
@@ -109,17 +109,11 @@ impl Rewiring {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Steps::of`], and an error if the trace's provenance is no evidence or its times
-    /// contradict each other.
+    /// Returns the errors of [`Steps::of`], and an error if the trace's provenance is no evidence or the
+    /// importer doubts its GPU work.
     pub fn of(trace: &Trace, asked: &Asked, setting: &Setting) -> Result<Self> {
         trace.meta.provenance.require_evidence("the trace")?;
-        let doubts = trace.meta.import.iter().flat_map(|import| &import.doubts);
-        if let Some(doubt) = doubts.into_iter().find(|doubt| doubt.about == Doubted::Durations) {
-            return Err(Error::input_help(
-                format!("steps cannot be rebuilt from these times: {}", doubt.sentence),
-                "record the trace again, or select a part without such times",
-            ));
-        }
+        trace.require_no_doubt("steps cannot be rebuilt from this trace")?;
         let mut steps = Steps::of(trace, asked)?;
         let spec = trace.meta.spec.as_ref();
         let world = trace.meta.environment.get("world_size").and_then(serde_json::Value::as_u64);

@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 
 use super::*;
 use crate::analysis::trace_report;
+use crate::calibrate::all_reduces_of;
 use base::error::Result;
 use machine::hardware::{Profile, STACKS, Stack, Target};
+use table::P2p;
 use trace::import;
 use trace::rules::Rules;
 
@@ -181,7 +183,8 @@ fn nobody_waits_for_a_host_whose_clock_is_doubted() {
     assert_eq!((found.host_share, found.between_graphs_share, found.undecided), (None, 0.0, false));
     assert!(!found.headline.contains("host"), "{}", found.headline);
     assert!(!said(&found).contains("waits for the host"), "{}", said(&found));
-    assert!(said(&found).contains("Doubtful: 40 of 40 launched kernels"), "{}", said(&found));
+    let doubt = "Doubtful: profile.json: 40 of 40 launched kernels";
+    assert!(said(&found).contains(doubt), "{}", said(&found));
     let report = trace_report(&profile.trace("default"), &Selection::default());
     assert_eq!((report.idle[0].host_ns, report.idle[0].between_graphs_ns), (0, 0));
 }
@@ -196,7 +199,9 @@ fn no_cause_follows_from_durations_that_are_doubted() {
     }
     let found = profile.judged();
     assert!(found.undecided && found.cause == Cause::Inconclusive, "{found:?}");
-    assert!(found.headline.starts_with("undecided: 10 of 40 kernels"), "{}", found.headline);
+    let headline =
+        "undecided: profile.json: 10 of 40 kernels and copies of stream 7 of device 0 contain";
+    assert!(found.headline.starts_with(headline), "{}", found.headline);
     assert!(
         found.remedies.is_empty() && found.own_stream.is_none() && found.needs.is_empty(),
         "{found:?}"
@@ -207,7 +212,103 @@ fn no_cause_follows_from_durations_that_are_doubted() {
     assert!(said(&found).contains("As recorded: "), "{}", said(&found));
     let all = Asked::default();
     let refused = Rewiring::of(&profile.trace("default"), &all, &setting()).unwrap_err();
-    assert!(refused.to_string().contains("steps cannot be rebuilt from these times"), "{refused}");
+    assert!(refused.to_string().contains("steps cannot be rebuilt from this trace"), "{refused}");
+    let trace = profile.trace("default");
+    let refused = all_reduces_of("t", &trace, P2p::On, Some(1 << 20)).unwrap_err();
+    assert!(refused.to_string().starts_with("t measures no link: profile.json: 10 of 40"), "{refused}");
+    let base::error::Error::Input { help: Some(help), .. } = refused else { panic!("{refused:?}") };
+    assert!(help.starts_with("record the trace again"), "{help}");
+}
+
+/// Doubts about names count as those about durations; those about launches leave rewiring and links alone.
+#[test]
+fn steps_and_links_come_only_from_work_without_doubts() {
+    for (about, is_refused) in
+        [(Doubted::Names, true), (Doubted::Durations, true), (Doubted::Launches, false)]
+    {
+        let mut trace = steps(By::Calls, NCCL, (10, 20)).trace("default");
+        let doubt = Doubt { about, sentence: "a.json: doubtful".into() };
+        trace.meta.import.as_mut().unwrap().doubts = vec![doubt.clone(), doubt];
+        let says = |error: base::error::Error| error.to_string().contains("doubtful");
+        let rewired = Rewiring::of(&trace, &Asked::default(), &setting());
+        assert_eq!(rewired.map_or_else(says, |_| false), is_refused, "{about:?}");
+        let links = all_reduces_of("t", &trace, P2p::On, Some(1 << 20));
+        assert_eq!(links.map_or_else(says, |_| false), is_refused, "{about:?}");
+        let found = judged(&trace);
+        assert_eq!((found.undecided, found.doubts.len()), (is_refused, 1), "{about:?}");
+    }
+}
+
+/// Six streams of which each has kernels that contain later ones.
+#[test]
+fn one_doubt_is_told_and_the_others_are_counted() {
+    let mut profile = Profiled::default();
+    for number in 0..240 {
+        let (at, stream) = (1_000 + 100 * (number / 6), number % 6);
+        let length = if number / 6 % 4 == 0 { 390 } else { 60 };
+        profile.kernel(GEMM, 7 + stream as u32, (at, length), None);
+    }
+    let found = profile.judged();
+    assert_eq!(found.doubts.len(), 6);
+    assert!(found.headline.contains("10 of 40 kernels and copies of stream "), "{}", found.headline);
+    assert!(found.headline.ends_with("; and 5 more"), "{}", found.headline);
+    assert_eq!(said(&found).matches("contain later ones").count(), 1, "{}", said(&found));
+    // below 2 % of the GPU's work: a warning, and a verdict
+    profile.kernel(GEMM, 99, (1_000, 2_000_000), None);
+    let trace = profile.trace("default");
+    let found = judged(&trace);
+    assert!(!found.undecided && found.doubts.is_empty(), "{found:?}");
+    let warnings = trace.meta.import.unwrap().warnings.join("\n");
+    assert!(
+        warnings.contains("10 of 40 kernels and copies of stream 9 of device 0 contain"),
+        "{warnings}"
+    );
+}
+
+#[test]
+fn communication_with_impossible_times_is_missed_by_the_verdict() {
+    let kernels = |all_reduces: i64, more: i64| {
+        let mut profile = Profiled::default();
+        for number in 0..40 {
+            profile.kernel(GEMM, 7, (1_000 + 100 * number, 60), None);
+        }
+        for number in 0..all_reduces {
+            // each contains the next three kernels
+            profile.kernel(NCCL, 7, (1_065 + 800 * number, 320), None);
+        }
+        for number in 0..more {
+            profile.kernel(NCCL, 7, (4_965 + 100 * number, 30), None);
+        }
+        profile.judged()
+    };
+    let missing = "Communication is missing from these numbers: 3 kernels with impossible times ignored (3 x ncclDevKernel_";
+    let none = kernels(3, 0);
+    assert!(
+        none.headline.starts_with("no communication left (3 kernels ignored), "),
+        "{}",
+        none.headline
+    );
+    assert!(said(&none).contains("no communication left in what was selected"), "{}", said(&none));
+    assert!(said(&none).contains(missing), "{}", said(&none));
+    let some = kernels(3, 5);
+    assert_eq!(some.collectives[0].count, 5);
+    assert!(said(&some).contains(missing), "{}", said(&some));
+    // without its all-reduce each step waits for the host, it seems
+    let mut profile = Profiled::default();
+    for number in 0..10 {
+        let at = 10_000 + 1_000 * number;
+        for (name, time) in [(GEMM, (at, 100)), (NCCL, (0, 0))] {
+            let launch = profile.call("cudaLaunchKernel", at - 20, 6);
+            profile.kernel(name, 7, time, Some(launch));
+        }
+    }
+    let lost = profile.judged();
+    assert!(lost.headline.contains("(10 kernels ignored)"), "{}", lost.headline);
+    assert!(!said(&lost).contains("waits for the host"), "{}", said(&lost));
+    // a fourth: they are kept, and nothing is claimed
+    let kept = kernels(4, 0);
+    assert_eq!((kept.undecided, kept.collectives[0].count), (true, 4));
+    assert!(kept.ignored_communication.is_empty(), "{kept:?}");
 }
 
 #[test]

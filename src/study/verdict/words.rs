@@ -2,7 +2,7 @@
 
 use super::{CollectiveVerdict, HOST, NAMED, Remedy, Verdict};
 use crate::analysis::TimePart;
-use base::text::fitting_name;
+use base::text::{counted, fitting_name};
 use trace::rules::function;
 
 /// Exposed share of the time below which no remedy is worthwhile.
@@ -33,7 +33,7 @@ pub(super) fn percent(share: f64) -> String {
 impl Verdict {
     pub(super) fn in_a_few_words(&self) -> String {
         if self.undecided {
-            return format!("undecided: {}", self.doubts.join("; "));
+            return format!("undecided: {}", self.first_doubt().unwrap_or_default());
         }
         let Some(worst) = self.collectives.first() else { return self.without_communication() };
         let mut words = vec![format!("{} exposed communication", percent(self.exposed_share))];
@@ -53,18 +53,42 @@ impl Verdict {
 
     fn without_communication(&self) -> String {
         let part = |part: &TimePart| part.in_words(percent, |name| fitting_name(name, NAME));
+        let ignored = match self.ignored_kernels() {
+            0 => String::new(),
+            count => format!(" left ({} ignored)", counted(count, "kernel")),
+        };
         match (self.time.first(), self.doubtful.first()) {
             (None, _) => "nothing ran".into(),
             (Some(_), Some((name, share))) => {
-                format!("no known communication, {} in {}", percent(*share), fitting_name(name, NAME))
+                let name = fitting_name(name, NAME);
+                format!("no known communication{ignored}, {} in {name}", percent(*share))
             }
-            (Some(most), None) => format!("no communication, {}", part(most)),
+            (Some(most), None) => format!("no communication{ignored}, {}", part(most)),
         }
     }
 
     /// True if at least half of the waiting for the host is between CUDA graphs.
     fn waits_between_graphs(&self) -> bool {
         self.host_share.is_some_and(|host| 2.0 * self.between_graphs_share >= host)
+    }
+
+    /// Number of ignored kernels that are communication.
+    fn ignored_kernels(&self) -> usize {
+        self.ignored_communication.iter().map(|(_, count)| *count as usize).sum()
+    }
+
+    /// Sentence on communication that the numbers lack.
+    fn ignored(&self) -> Option<String> {
+        let named = self.ignored_communication.iter().take(NAMED);
+        let named: Vec<String> =
+            named.map(|(name, count)| format!("{count} x {}", fitting_name(name, NAME))).collect();
+        (!named.is_empty()).then(|| {
+            format!(
+                "Communication is missing from these numbers: {} with impossible times ignored ({}).",
+                counted(self.ignored_kernels(), "kernel"),
+                named.join(", ")
+            )
+        })
     }
 
     /// Sentence on kernels that may be communication, and how to fix the rules.
@@ -135,9 +159,18 @@ impl Verdict {
         })
     }
 
-    /// Sentences on the importer's doubts.
-    fn unjudged(&self) -> impl Iterator<Item = String> {
-        self.doubts.iter().map(|doubt| format!("Doubtful: {doubt}."))
+    /// The importer's first doubt, and the number of others.
+    fn first_doubt(&self) -> Option<String> {
+        let (first, others) = self.doubts.split_first()?;
+        Some(match others.len() {
+            0 => first.clone(),
+            more => format!("{first}; and {more} more"),
+        })
+    }
+
+    /// Sentence on doubts of the importer.
+    fn unjudged(&self) -> Option<String> {
+        self.first_doubt().map(|doubt| format!("Doubtful: {doubt}."))
     }
 
     /// Sentences of an undecided verdict: reasons, and the numbers as they are in the file.
@@ -152,11 +185,9 @@ impl Verdict {
         };
         let none = "From such a file no cause and no remedy follows.";
         let numbers = format!("As recorded: {recorded}.");
-        self.unjudged()
-            .chain([none.to_owned(), numbers])
-            .chain(self.doubt())
-            .chain(self.dominated())
-            .collect()
+        let parts =
+            [Some(none.to_owned()), Some(numbers), self.ignored(), self.doubt(), self.dominated()];
+        self.unjudged().into_iter().chain(parts.into_iter().flatten()).collect()
     }
 
     pub(super) fn in_sentences(&self, ranks: &usize) -> Vec<String> {
@@ -168,9 +199,13 @@ impl Verdict {
         }
         if self.collectives.is_empty() {
             let known = if self.doubtful.is_empty() { "" } else { " that a rule knows" };
-            let none = format!("There is no communication{known} in what was selected.");
-            let parts = [Some(none), self.doubt(), self.dominated(), self.host()];
-            return parts.into_iter().flatten().chain(self.unjudged()).collect();
+            let left = if self.ignored_communication.is_empty() { "" } else { " left" };
+            let none = format!("There is no communication{known}{left} in what was selected.");
+            // gaps may hold the ignored communication
+            let host = self.host().filter(|_| self.ignored_communication.is_empty());
+            let parts =
+                [Some(none), self.ignored(), self.doubt(), self.dominated(), host, self.unjudged()];
+            return parts.into_iter().flatten().collect();
         }
         let mut sentences = Vec::new();
         let hidden = self.overlap_pct.map_or(String::new(), |pct| {
@@ -200,6 +235,7 @@ impl Verdict {
         if !named.is_empty() {
             sentences.push(format!("Of it {}.", named.join("; ")));
         }
+        sentences.extend(self.ignored());
         sentences.extend(self.doubt());
         if self.exposed_share < LITTLE {
             sentences.extend(self.dominated());

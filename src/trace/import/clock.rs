@@ -9,16 +9,19 @@ use rayon::prelude::*;
 const DAY: i64 = 24 * 3600 * 1_000_000_000;
 /// A start of exactly 0 is a missing time if all other times are at least this far from 0 (ns).
 const FAR_FROM_ZERO: i64 = 10_000_000_000;
-/// Distance, in lengths of the recording, beyond which a few stray events are assumed to have another
-/// time unit.
+/// Minimum distance of a stray event, in lengths of the recording.
 const STRAY_LENGTHS: i64 = 1000;
+/// Ratios of time units that profilers confuse.
+const UNITS: [i64; 2] = [1000, 1_000_000];
+/// Finest time unit that is cut when a time is written in a coarser one (ns).
+const FINEST_UNIT: i64 = 1000;
 /// Maximum number of stray events in a file, and minimum number of other events for each of them.
 const MOST_STRAYS: usize = 3;
 const EVENTS_A_STRAY: usize = 10;
 
 pub(super) const NO_TIME: &str = "without a time";
 const FAR: &str = "more than a day away from the other events";
-const STRAY: &str = "over 1000 times the length of the recording away from the other events";
+const STRAY: &str = "in another time unit than the other events";
 const LONG: &str = "lasting longer than a day";
 
 /// First start and last end of a set of events.
@@ -66,6 +69,8 @@ pub(super) struct Clock {
     stretches: Vec<(i64, i64)>,
     /// Maximum distance of a start from its range (ns).
     reach: i64,
+    /// True if only times in another unit are impossible outside of the range.
+    is_by_unit: bool,
     /// True if 0 is a valid time.
     zero: bool,
 }
@@ -75,7 +80,7 @@ impl Clock {
     pub(super) fn of(times: impl Iterator<Item = (i64, i64)> + Clone) -> Self {
         let mut extremes = Extremes::default();
         times.clone().for_each(|times| extremes.add(times));
-        let all = Self { stretches: Vec::new(), reach: DAY, zero: true };
+        let all = Self { stretches: Vec::new(), reach: DAY, is_by_unit: false, zero: true };
         if extremes.are_plausible() {
             return all;
         }
@@ -85,7 +90,7 @@ impl Clock {
         {
             let reach = (recording.1 - recording.0).saturating_mul(STRAY_LENGTHS).max(FAR_FROM_ZERO);
             let zero = recording.0 <= reach && recording.1 >= -reach;
-            return Self { stretches: vec![recording], reach, zero };
+            return Self { stretches: vec![recording], reach, is_by_unit: true, zero };
         }
         if extent <= DAY && !extremes.zero {
             return all;
@@ -103,7 +108,7 @@ impl Clock {
             let far = FAR_FROM_ZERO.max(to.saturating_sub(*from).saturating_mul(10));
             *from <= far && *to >= -far
         });
-        Self { zero: near || stretches.is_empty(), stretches, reach: DAY }
+        Self { zero: near || stretches.is_empty(), stretches, reach: DAY, is_by_unit: false }
     }
 
     pub(super) fn accepts_all(&self) -> bool {
@@ -122,13 +127,31 @@ impl Clock {
         if start == 0 && !self.zero {
             Some(NO_TIME)
         } else if !self.stretches.iter().any(within) {
-            Some(if self.reach < DAY { STRAY } else { FAR })
+            match self.is_by_unit {
+                true => self.stretches.iter().any(|of| is_stray((start, end), *of)).then_some(STRAY),
+                false => Some(FAR),
+            }
         } else if end.saturating_sub(start) > DAY {
             Some(LONG)
         } else {
             None
         }
     }
+}
+
+/// True if an event far from the recording gets there in another time unit. A range that encloses the
+/// recording may have begun long before it.
+fn is_stray((start, end): (i64, i64), (first, last): (i64, i64)) -> bool {
+    let length = last.saturating_sub(first);
+    let lands = |start: i64, unit: i64| {
+        let slack = length.saturating_add(unit * FINEST_UNIT);
+        start >= first.saturating_sub(slack) && start <= last.saturating_add(slack)
+    };
+    let encloses = start <= first && end >= last;
+    !encloses
+        && UNITS
+            .iter()
+            .any(|unit| lands(start.saturating_mul(*unit), *unit) || lands(start / unit, *unit))
 }
 
 /// First and last start of a recording, if a few events start [`STRAY_LENGTHS`] lengths away from it.
@@ -231,6 +254,14 @@ mod tests {
             (0..50).map(|at| (60_000_000_000 + 20_000_000 * at, 0)).collect();
         times.extend([(0, 9), (10, 19), (20, 29)]);
         assert_eq!(faults(&times), vec![None; 53]);
+        // a minute before the recording, and in the same unit: loading
+        let mut times: Vec<(i64, i64)> =
+            (0..50).map(|at| (hour + 100_000 * at, hour + 100_000 * at + 9)).collect();
+        let before = hour - 60_000_000_000;
+        times.push((before, before + 9));
+        // a range around the whole recording, whose start in another unit lies in it
+        times.push((hour / 1000, hour + 10_000_000));
+        assert_eq!(faults(&times), vec![None; 52]);
         // four events of their own are a recording
         let mut times: Vec<(i64, i64)> =
             (0..90).map(|at| (hour + 100 * at, hour + 100 * at + 9)).collect();

@@ -94,6 +94,9 @@ impl Rules {
         unsure.truncate(MOST_UNSURE);
         if let Some(import) = &mut trace.meta.import {
             import.unsure.clone_from(&unsure);
+            for kernel in &mut import.ignored_kernels {
+                kernel.is_communication = self.is_communication(&kernel.name);
+            }
         }
         let by_rule =
             self.rules.iter().zip(matched).map(|(rule, found)| (rule.name.as_str(), rule.what, found));
@@ -111,6 +114,11 @@ impl Rules {
             })
             .collect();
         RuleReport { rules: self.name.clone(), matches, unsure }
+    }
+
+    fn is_communication(&self, kernel: &str) -> bool {
+        let by = self.of(&OperationInfo::imported(kernel.to_owned(), "kernel"));
+        matches!(by, By::Rule(_, rule) if rule.what == What::Communication)
     }
 
     fn of(&self, operation: &OperationInfo) -> By<'_> {

@@ -247,7 +247,8 @@ fn png_of(pixels: &Pixels, clear: Option<[u8; 3]>) -> Result<Vec<u8>, String> {
         [r, g, b, if Some(*pixel) == clear { 0 } else { 255 }]
     });
     let rgba: Vec<u8> = rgba.collect();
-    plot::png_file((pixels.width, pixels.height), ColorType::Rgba, &rgba)
+    let file = plot::png_file((pixels.width, pixels.height), ColorType::Rgba, &rgba, None, []);
+    file.map_err(|error| error.to_string())
 }
 
 /// Mean colours of the upper and lower half of each cell.

@@ -173,7 +173,15 @@ pub struct Canvas<'a> {
 }
 
 impl Canvas<'_> {
+    /// Draws a line into all rows of the area, with names in the middle one.
     pub fn draw(&self, buf: &mut Buffer, area: Rect, line: Line, strip: &Strip) {
+        let middle = area.y + area.height.saturating_sub(1) / 2;
+        for row in area.rows() {
+            self.draw_row(buf, row, line, strip, row.y == middle);
+        }
+    }
+
+    fn draw_row(&self, buf: &mut Buffer, area: Rect, line: Line, strip: &Strip, named: bool) {
         match (strip, line) {
             (Strip::Rank(exposed, Some(merged)), _) => self.cells(buf, area, None, merged, exposed),
             (Strip::Rank(exposed, None), _) => self.exposed(buf, area, exposed),
@@ -183,7 +191,9 @@ impl Canvas<'_> {
             (Strip::Row(columns, exposed), Line::Row(at)) => {
                 if let Some(row) = self.index.rows.get(at) {
                     self.cells(buf, area, Some(row), columns, exposed);
-                    self.names(buf, area, row, columns);
+                    if named {
+                        self.names(buf, area, row, columns);
+                    }
                 }
             }
             _ => {}

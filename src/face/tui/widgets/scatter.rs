@@ -1,5 +1,5 @@
 //! Scatter plot with lines: quadrant characters for lines, which every font has; one glyph per point;
-//! ticks at round numbers; logarithmic axes on request or if the values span more than a factor of ten.
+//! the axes of figures.
 
 use ratatui::style::Color;
 use ratatui::symbols::Marker;
@@ -7,7 +7,7 @@ use ratatui::widgets::Widget;
 use ratatui::widgets::canvas::{Canvas, Line};
 
 use crate::face::tui::prelude::*;
-use study::plot::{self, Marker as Shape};
+use study::plot::{self, Axis, Marker as Shape, number};
 
 const LABELS: u16 = 9;
 
@@ -27,116 +27,9 @@ pub fn mark(look: usize, hollow: bool, small: bool) -> &'static str {
     glyphs[usize::from(hollow) + 2 * usize::from(small)]
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Axis {
-    low: f64,
-    high: f64,
-    log: bool,
-    /// Divisor of tick labels: 1000 for values in ms labelled in seconds.
-    divided: f64,
-}
-
-impl Axis {
-    /// Creates an axis for these values with a margin; logarithmic if they span more than a factor of ten.
-    pub fn of(values: impl Iterator<Item = f64>) -> Self {
-        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-        for value in values.filter(|v| v.is_finite()) {
-            low = low.min(value);
-            high = high.max(value);
-        }
-        if low > high {
-            return Self { low: 0.0, high: 1.0, log: false, divided: 1.0 };
-        }
-        Self::around((low, high), low > 0.0 && high / low > 10.0)
-    }
-
-    /// Creates an axis around a range, with a margin.
-    pub fn around((low, high): (f64, f64), log: bool) -> Self {
-        if low > high {
-            return Self { low: 0.0, high: 1.0, log: false, divided: 1.0 };
-        }
-        let log = log && low > 0.0;
-        let (low, high) = if log { (low.log10(), high.log10()) } else { (low, high) };
-        let margin = match high - low {
-            width if width > 0.0 => width * 0.06,
-            _ => high.abs().max(1.0) * 0.1,
-        };
-        Self { low: low - margin, high: high + margin, log, divided: 1.0 }
-    }
-
-    /// Creates an axis over exactly this range.
-    pub fn exact((low, high): (f64, f64), log: bool) -> Self {
-        let log = log && low > 0.0;
-        let (low, high) = if log { (low.log10(), high.log10()) } else { (low, high) };
-        Self { low, high: high.max(low + f64::EPSILON), log, divided: 1.0 }
-    }
-
-    pub fn divided_by(self, divided: f64) -> Self {
-        Self { divided, ..self }
-    }
-
-    /// Position of a value, clamped to 0 to 1.
-    pub fn place(&self, value: f64) -> f64 {
-        self.share(value).clamp(0.0, 1.0)
-    }
-
-    /// Position of a value; outside 0 to 1 if beyond an end.
-    pub fn share(&self, value: f64) -> f64 {
-        let value = if self.log { value.max(f64::MIN_POSITIVE).log10() } else { value };
-        (value - self.low) / (self.high - self.low)
-    }
-
-    pub fn contains(&self, value: f64) -> bool {
-        (-1e-9..=1.0 + 1e-9).contains(&self.share(value))
-    }
-
-    /// Round values for ticks, ascending; about `most` or fewer.
-    pub fn ticks(&self, most: usize) -> Vec<f64> {
-        let (low, high) = (self.value(0.0), self.value(1.0));
-        let decade = |e: i32| 10f64.powi(e);
-        if self.log {
-            let (from, to) = (low.log10().floor() as i32, high.log10().ceil() as i32);
-            for digits in [&[1.0, 2.0, 3.0, 4.0, 6.0, 8.0][..], &[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]] {
-                let all = (from..=to).flat_map(|e| digits.iter().map(move |d| d * decade(e)));
-                let ticks: Vec<f64> = all.filter(|tick| self.contains(*tick)).collect();
-                if ticks.len() <= most.max(2) && ticks.len() >= 2 {
-                    return ticks;
-                }
-            }
-        }
-        let raw = (high - low) / most.max(1) as f64;
-        if !raw.is_finite() || raw <= 0.0 {
-            return Vec::new();
-        }
-        let base = decade(raw.log10().floor() as i32);
-        let step = [1.0, 2.0, 5.0, 10.0].map(|d| d * base).into_iter().find(|s| *s >= raw * 0.999);
-        let step = step.unwrap_or(10.0 * base);
-        let (first, last) = ((low / step).ceil(), (high / step).floor());
-        (0..=(last - first).clamp(0.0, 1000.0) as u32).map(|n| (first + f64::from(n)) * step).collect()
-    }
-
-    pub fn value(&self, place: f64) -> f64 {
-        let value = self.low + place * (self.high - self.low);
-        if self.log { 10f64.powf(value) } else { value }
-    }
-
-    /// Axis name, with `(log)` if logarithmic.
-    pub fn title(&self, name: &str) -> String {
-        if self.log { format!("{name} (log)") } else { name.into() }
-    }
-}
-
-/// Formats a tick label with only the digits it needs.
-fn round(value: f64) -> String {
-    if value == 0.0 || value.abs() >= 1e7 || value.abs() < 1e-5 {
-        return if value == 0.0 { "0".into() } else { format!("{value:e}") };
-    }
-    let decimals = (5 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
-    let text = format!("{value:.decimals$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
+/// Axis name, with `(log)` if logarithmic.
+pub fn titled(axis: &Axis, name: &str) -> String {
+    if axis.is_log() { format!("{name} (log)") } else { name.into() }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +37,8 @@ pub struct Plot {
     pub area: Rect,
     pub x: Axis,
     pub y: Axis,
+    /// Divisor of horizontal labels: 1000 for values in ms labelled in seconds.
+    pub divided: f64,
 }
 
 impl Plot {
@@ -155,11 +50,8 @@ impl Plot {
             width: area.width.saturating_sub(LABELS + 2),
             height: area.height.saturating_sub(3),
         };
-        Self { area: inner, x: Axis::of(points.clone().map(|p| p.0)), y: Axis::of(points.map(|p| p.1)) }
-    }
-
-    pub fn with(self, x: Axis, y: Axis) -> Self {
-        Self { x, y, ..self }
+        let (x, y) = (Axis::fit(points.clone().map(|p| p.0)), Axis::fit(points.map(|p| p.1)));
+        Self { area: inner, x, y, divided: 1.0 }
     }
 
     pub fn contains(&self, point: (f64, f64)) -> bool {
@@ -176,8 +68,9 @@ impl Plot {
     }
 
     pub fn cell(&self, point: (f64, f64)) -> (u16, u16) {
-        let across = self.x.place(point.0) * f64::from(self.area.width.saturating_sub(1));
-        let up = self.y.place(point.1) * f64::from(self.area.height.saturating_sub(1));
+        let across =
+            self.x.share(point.0).clamp(0.0, 1.0) * f64::from(self.area.width.saturating_sub(1));
+        let up = self.y.share(point.1).clamp(0.0, 1.0) * f64::from(self.area.height.saturating_sub(1));
         let (across, up) = (across.round() as u16, up.round() as u16);
         (self.area.x + across, (self.area.y + self.area.height.saturating_sub(1)).saturating_sub(up))
     }
@@ -192,7 +85,7 @@ impl Plot {
             whole,
             left.saturating_sub(LABELS),
             area.y.saturating_sub(1),
-            &self.y.title(y_name),
+            &titled(&self.y, y_name),
             title,
         );
         for y in area.y..area.bottom() {
@@ -203,15 +96,15 @@ impl Plot {
         put(buf, whole, area.x, base, &"─".repeat(usize::from(area.width)), dim);
         for tick in self.y.ticks(usize::from(area.height / 4).clamp(2, 8)) {
             let (_, y) = self.cell((0.0, tick));
-            let label = format!("{:>8} ┤", round(tick / self.y.divided));
+            let label = format!("{:>8} ┤", number(tick));
             put(buf, whole, left.saturating_sub(LABELS), y, &label, dim);
         }
         let mut free = area.x;
-        let end = area.right().saturating_sub(self.x.title(x_name).chars().count() as u16 + 2);
+        let end = area.right().saturating_sub(titled(&self.x, x_name).chars().count() as u16 + 2);
         for tick in self.x.ticks(usize::from(area.width / 12).clamp(2, 12)) {
             let (x, _) = self.cell((tick, 0.0));
             put(buf, whole, x, base, "┬", dim);
-            let label = round(tick / self.x.divided);
+            let label = number(tick / self.divided);
             let wide = label.chars().count() as u16;
             let from = x.saturating_sub(wide / 2);
             // labels keep clear of each other and of the axis name
@@ -220,7 +113,7 @@ impl Plot {
                 free = from + wide + 2;
             }
         }
-        let name = self.x.title(x_name);
+        let name = titled(&self.x, x_name);
         let x = area.right().saturating_sub(name.chars().count() as u16);
         put(buf, whole, x, base + 1, &name, title);
     }
@@ -319,29 +212,6 @@ mod tests {
         assert_eq!(dash.within(4.0, 1.0), [], "a gap");
         assert_eq!(Dash::default().within(3.0, 5.0), [(0.0, 1.0)]);
         assert_eq!(dash.within(0.0, f64::NAN), [(0.0, 1.0)]);
-    }
-
-    #[test]
-    fn axes_turn_logarithmic_beyond_a_factor_of_ten() {
-        assert!(!Axis::of([1.0, 9.0].into_iter()).log);
-        let axis = Axis::of([1.0, 100.0].into_iter());
-        assert!(axis.log && (axis.place(10.0) - 0.5).abs() < 1e-9);
-        assert!((axis.value(0.5) - 10.0).abs() < 1e-9);
-        let one = Axis::of([5.0].into_iter());
-        assert!((one.place(5.0) - 0.5).abs() < 1e-9);
-        assert_eq!(Axis::of(std::iter::empty()).place(0.5), 0.5);
-    }
-
-    #[test]
-    fn ticks_are_round_and_lie_on_the_axis() {
-        let ticks = |low, high, log| {
-            let axis = Axis::exact((low, high), log);
-            axis.ticks(6).into_iter().map(round).collect::<Vec<_>>()
-        };
-        assert_eq!(ticks(0.0, 100.0, false), ["0", "20", "40", "60", "80", "100"]);
-        assert_eq!(ticks(3.0, 300.0, true), ["5", "10", "20", "50", "100", "200"]);
-        assert_eq!(ticks(4655.0, 23766.0, true), ["6000", "8000", "10000", "20000"]);
-        assert_eq!(ticks(1.02, 1.09, true), ["1.02", "1.04", "1.06", "1.08"], "no decade in it");
     }
 
     #[test]

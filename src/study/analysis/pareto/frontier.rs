@@ -1,10 +1,11 @@
 //! Pareto frontiers: points that no other point of their group dominates.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use super::axes::Axes;
 use super::points::{ParetoPoint, Series};
-use table::Provenance;
+use table::{P2p, Provenance};
 
 /// Marks the frontier of each group and of each series, and the dominating run of each dominated point. A point without
 /// a value on one of the axes is on no frontier.
@@ -84,20 +85,9 @@ pub fn frontier_on(
     best.map(|index| &points[index]).collect()
 }
 
-/// Frontier of these points, all of one group, from the best x to the worst.
-pub fn frontier_among<'a>(
-    points: impl IntoIterator<Item = &'a ParetoPoint>,
-    axes: Axes,
-) -> Vec<&'a ParetoPoint> {
-    let at = |point: &'a ParetoPoint| Some((point, axes.turned(axes.of(point)?)));
-    let (points, places): (Vec<&ParetoPoint>, Vec<(f64, f64)>) =
-        points.into_iter().filter_map(at).unzip();
-    best_of(&places).into_iter().map(|index| points[index]).collect()
-}
-
 /// Undominated points at `indices`, from the best x to the worst.
-fn undominated(points: &[ParetoPoint], axes: Axes, indices: &[usize]) -> Vec<usize> {
-    let at = |&i: &usize| Some((i, axes.turned(axes.of(&points[i])?)));
+fn undominated<P: Borrow<ParetoPoint>>(points: &[P], axes: Axes, indices: &[usize]) -> Vec<usize> {
+    let at = |&i: &usize| Some((i, axes.turned(axes.of(points[i].borrow())?)));
     let places: Vec<(usize, (f64, f64))> = indices.iter().filter_map(at).collect();
     let values: Vec<(f64, f64)> = places.iter().map(|(_, place)| *place).collect();
     best_of(&values).into_iter().map(|at| places[at].0).collect()
@@ -132,4 +122,39 @@ fn dominator(points: &[ParetoPoint], axes: Axes, best: &[usize], index: usize) -
     let before = best.partition_point(|&i| x(i) <= limit);
     let candidate = best[..before].last().map(|&i| &points[i])?;
     axes.dominates(axes.of(candidate)?, place).then(|| candidate.run.clone())
+}
+
+/// Contents of a Pareto plot of one group, the same in figures, in reports and on the screen. Points are
+/// numbered as given.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ParetoLayout {
+    /// Frontier of each series, from best to worst x.
+    pub frontiers: BTreeMap<Series, Vec<usize>>,
+    /// Best and worst x on the frontier of all points but limits.
+    pub ends: [Option<usize>; 2],
+    /// Points with a label, in order of priority: the ends, then the frontiers with P2P on and off.
+    pub labels: Vec<usize>,
+}
+
+impl ParetoLayout {
+    pub fn new(points: &[&ParetoPoint], axes: Axes) -> Self {
+        let mut series: BTreeMap<Series, Vec<usize>> = BTreeMap::new();
+        for (index, point) in points.iter().enumerate() {
+            series.entry(point.series()).or_default().push(index);
+        }
+        let frontiers = series.into_iter().map(|(series, of)| (series, undominated(points, axes, &of)));
+        let choices = |p2p: &[P2p]| {
+            let is_choice = |i: &usize| !points[*i].is_limit() && p2p.contains(&points[*i].spec.p2p);
+            undominated(points, axes, &(0..points.len()).filter(is_choice).collect::<Vec<_>>())
+        };
+        let all = choices(&[P2p::On, P2p::Off]);
+        let ends = [all.first().copied(), all.last().copied()];
+        let mut labels: Vec<usize> = Vec::new();
+        for index in ends.into_iter().flatten().chain(choices(&[P2p::On])).chain(choices(&[P2p::Off])) {
+            if !labels.contains(&index) {
+                labels.push(index);
+            }
+        }
+        Self { frontiers: frontiers.collect(), ends, labels }
+    }
 }

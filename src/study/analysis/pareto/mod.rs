@@ -18,7 +18,7 @@ mod tests;
 pub use apart::told_apart;
 pub use area::{AreaGained, AreaOptions, LEAST_CELLS, area_gained};
 pub use axes::{Axes, XAxis, YAxis};
-pub use frontier::{frontier, frontier_among, frontier_on, mark};
+pub use frontier::{ParetoLayout, frontier, frontier_on, mark};
 pub use limits::{AtLimit, BestAtLimit, at_limits, round_limits};
 pub use overlay::{OVERLAY_COLUMNS, OverlayPoint, PUBLISHED, parse_overlay, published, read_overlay};
 pub(super) use points::group;

@@ -8,14 +8,14 @@ pub(super) fn read(file: &str, text: &str) -> Result<Job> {
     let read = values.next().and_then(std::result::Result::ok);
     let bad = || refused(format!("{file}: incomplete or damaged JSON"), HELP);
     let value = read.ok_or_else(bad)?;
+    let Some(results) = value["results"].as_array() else {
+        return Err(refused(format!("{file}: JSON without the results of nccl-tests"), HELP));
+    };
     match values.next() {
         None => {}
         Some(Ok(_)) => return Err(several_jobs(file, "two objects of JSON")),
         Some(Err(_)) => return Err(bad()),
     }
-    let Some(results) = value["results"].as_array() else {
-        return Err(refused(format!("{file}: JSON without the results of nccl-tests"), HELP));
-    };
     let bounds = &value["out_of_bounds"];
     if bounds["okay"] == false || bounds["count"].as_f64().is_some_and(|count| count != 0.0) {
         return Err(wrong_results(format!("{file}: out of bounds values: {}", bounds["count"])));
@@ -26,8 +26,10 @@ pub(super) fn read(file: &str, text: &str) -> Result<Job> {
         ..Job::default()
     };
     for (name, value) in value["config"].as_object().into_iter().flatten() {
-        match name.to_ascii_lowercase().as_str() {
-            "ngpus" => job.gpus_per_thread = value.as_u64().and_then(|count| count.try_into().ok()),
+        let count = value.as_u64().and_then(|count| count.try_into().ok());
+        match name.to_ascii_lowercase().replace('_', "").as_str() {
+            "ngpus" => job.gpus_per_thread = count,
+            "aggiters" => job.aggregated = count,
             "graph" | "cudagraphlaunches" => job.in_graph = value.as_u64().map(|count| count != 0),
             _ => {}
         }

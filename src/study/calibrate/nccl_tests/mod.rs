@@ -91,6 +91,8 @@ struct Job {
     /// GPUs that one thread drives, if the heading says so.
     gpus_per_thread: Option<u32>,
     in_graph: Option<bool>,
+    /// All-reduces that a launch performs together (-m).
+    aggregated: Option<u32>,
     version: Option<String>,
     rows: Vec<Measured>,
 }
@@ -144,6 +146,14 @@ impl Job {
             return Err(refused(
                 format!("{file}: output of {other}, where only {PROGRAM} measures an all-reduce"),
                 HELP,
+            ));
+        }
+        if let Some(count) = self.aggregated.filter(|count| *count > 1) {
+            return Err(refused(
+                format!(
+                    "{file}: {count} all-reduces a launch (-m {count}): its times are shares of their latency"
+                ),
+                "measure one all-reduce a launch, without -m (--agg_iters)",
             ));
         }
         self.check_results()?;

@@ -281,6 +281,24 @@ fn what_is_no_all_reduce_of_a_node_is_refused_with_the_reason() {
 }
 
 #[test]
+fn several_all_reduces_a_launch_are_no_latency_of_one() {
+    let text = good().replace("agg iters: 1 ", "agg iters: 8 ");
+    let said = problem(&text);
+    assert!(said.contains("8 all-reduces a launch (-m 8)"), "{said}");
+    let json = json(|value| value["config"]["agg_iters"] = 8.into());
+    assert!(problem(&json).contains("8 all-reduces a launch"), "{}", problem(&json));
+}
+
+/// A line for each size, as rccl-tests writes with `-Z json`.
+#[test]
+fn json_lines_of_rccl_tests_are_no_jobs() {
+    let line =
+        |bytes: u64| format!(r#"{{"name": "AllReduce", "ranks": 8, "size": {bytes}, "time": 20.0}}"#);
+    let said = problem(&format!("{}\n{}\n", line(1024), line(2048)));
+    assert!(said.contains("JSON without the results of nccl-tests"), "{said}");
+}
+
+#[test]
 fn one_process_for_all_gpus_is_warned_of_without_graphs() {
     let launched = |gpus, graph| {
         let text = output(8, graph, 1.75).replace("nGpus 1 ", &format!("nGpus {gpus} "));

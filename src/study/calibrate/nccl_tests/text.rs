@@ -63,6 +63,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Job> {
                 Comment::Options(line) => {
                     seen.options += 1;
                     job.gpus_per_thread = after(line, "nGpus ").and_then(|count| count.parse().ok());
+                    job.aggregated = after(line, "agg iters: ").and_then(|count| count.parse().ok());
                     job.in_graph = Some(after(line, "graph: ").is_some_and(|count| count != "0"));
                 }
                 Comment::Rank(line) => job.ranks.extend(rank(line)),

@@ -167,8 +167,8 @@ fn assert_legible(scene: &Scene) {
 fn read(figure: &Figure) -> Vec<String> {
     let svg = figure.svg().unwrap();
     let document = roxmltree::Document::parse(&svg).unwrap();
-    let labels = document.descendants().filter_map(|node| node.attribute("aria-label"));
-    labels.map(str::to_owned).collect()
+    let texts = document.descendants().filter(|node| node.has_tag_name("text"));
+    texts.filter_map(|node| Some(node.text()?.trim().to_owned())).collect()
 }
 
 #[track_caller]

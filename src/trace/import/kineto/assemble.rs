@@ -272,7 +272,7 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
             *counts.entry(what).or_default() += count;
         }
     };
-    for ReadFile { table, .. } in files {
+    for ReadFile { name, table, .. } in files {
         report.events += table.events;
         for (gpu, count) in Gpu::ALL.iter().zip(table.used) {
             add(&mut report.used, gpu.as_str().into(), count);
@@ -281,7 +281,8 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
         add(&mut report.used, "range".into(), ranges as u64);
         add(&mut report.used, "launch".into(), table.launches_read);
         add(&mut report.used, "operator".into(), table.operators_read);
-        report.doubts.extend(table.left_out.doubts());
+        report.doubts.extend(table.left_out.doubts(name));
+        report.ignored_kernels.extend(table.left_out.kernels());
         table.left_out.counts().for_each(|(what, count)| add(&mut report.ignored, what, count));
         for category in &table.categories {
             let name = String::from_utf8_lossy(&category.name);

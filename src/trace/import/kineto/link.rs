@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 
+use super::assemble::stream_key;
 use super::event::Gpu;
 use super::json::unescape;
 use super::names::{Calls, KINDS};
@@ -12,11 +13,13 @@ use super::parts::Groups;
 use super::table::{CommsOperator, Launch, PART, Table};
 use crate::import::clock::{Clock, Extremes};
 use crate::import::left_out::described;
-use crate::import::misplaced::{Misplaced, NO_LAUNCH, Placed, forget_reused, is_early, misplaced};
+use crate::import::misplaced::{
+    Misplaced, NO_LAUNCH, Placed, correlation, forget_reused, is_early, misplaced, stream_name,
+};
 use crate::import::steps::{
     Candidate, Enclosing, Extent, FileSteps, StepName, partition_near, step_name,
 };
-use crate::{Doubted, LaunchSite, NO_STEP, Range, Span};
+use crate::{LaunchSite, NO_STEP, Range, Span};
 
 #[derive(Debug, Default)]
 pub(super) struct Linked {
@@ -83,7 +86,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
     for (process, group) in processes.iter().zip(&groups.of_thread) {
         group_of_process[*process as usize] = *group;
     }
-    let has_times = table.left_out.doubts().all(|doubt| doubt.about != Doubted::Launches);
+    let has_times = !table.left_out.doubts_launches();
     let launched = table
         .spans
         .par_iter_mut()
@@ -267,6 +270,7 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
             start_ns: span.start_ns,
             end_ns: span.end_ns,
             launch: launches.get(at as usize).map(|launch| (at as usize, launch.start_ns)),
+            correlation: correlation(groups.of_stream[span.stream as usize] as i64, span.ready_ns),
             identity: (span.operation, span.ready_ns),
         }
     };
@@ -277,8 +281,13 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
         ranges.for_each(|range| host.add((range.start_ns, range.end_ns)));
         host
     };
-    let Misplaced { found, doubts } = misplaced(spans.len(), placed, host);
+    let stream_name = |stream: usize| {
+        let key = stream_key(table.streams.texts()[stream]);
+        stream_name(key.id.unwrap_or_default(), key.device)
+    };
+    let Misplaced { found, doubts, remarks } = misplaced(spans.len(), placed, host, stream_name);
     table.left_out.doubt(doubts);
+    table.left_out.remark(remarks);
     if found.is_empty() {
         return launch_of;
     }

@@ -74,7 +74,7 @@ pub(in crate::import) fn import_files(
     let chosen = rank::choose(&claims, wanted)?.found(wanted)?;
     let mut at = 0..;
     files.retain(|_| at.next().is_some_and(|at| chosen.files.contains(&at)));
-    let mut trace = trace(files);
+    let mut trace = trace(files)?;
     if let Some(report) = &mut trace.meta.import {
         report.warnings.extend(chosen.notes.into_iter().chain(notes));
     }
@@ -97,9 +97,10 @@ fn leave_out(files: &mut Vec<ReadFile>, reason: impl Fn(&ReadFile) -> Option<Str
     notes
 }
 
-fn trace(files: Vec<ReadFile>) -> Trace {
+fn trace(files: Vec<ReadFile>) -> Result<Trace> {
     let claims: Vec<Claim> = files.iter().map(|file| file.claim.clone()).collect();
-    assemble(files, rank::decide(&claims))
+    rank::require_one_job(&claims)?;
+    Ok(assemble(files, rank::decide(&claims)))
 }
 
 /// Imports a trace from memory, plain or compressed; `name` is for messages.
@@ -109,7 +110,7 @@ fn trace(files: Vec<ReadFile>) -> Trace {
 /// Returns an input error if the text is not a profiler's JSON (with the byte offset), or has no trace
 /// events.
 pub fn import_bytes(name: &str, bytes: &[u8], options: Options) -> Result<Trace> {
-    Ok(trace(vec![read_source(name, &|| unpack(name, bytes), Reader::Events, options)?]))
+    trace(vec![read_source(name, &|| unpack(name, bytes), Reader::Events, options)?])
 }
 
 #[cfg(test)]
@@ -118,7 +119,7 @@ pub(super) fn import_as<R: std::io::Read>(
     raw: impl Fn() -> R,
     reader: Reader,
 ) -> Result<Trace> {
-    Ok(trace(vec![read_source(name, &|| unpack(name, raw()), reader, Options::default())?]))
+    trace(vec![read_source(name, &|| unpack(name, raw()), reader, Options::default())?])
 }
 
 fn read_source(name: &str, open: &Open<'_>, reader: Reader, options: Options) -> Result<ReadFile> {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use super::event::{Class, Event, Gpu};
 use super::jax::{self, Uncategorised};
-use super::json::{Broken, Cursor, NotATime, last_integer, nanoseconds};
+use super::json::{Broken, Cursor, NotATime, last_integer, nanoseconds, unescape};
 use super::names::{self, Collective, Interner};
 use super::split::Lost;
 use crate::import::clock::Extremes;
-use crate::import::left_out::LeftOut;
+use crate::import::left_out::{Described, LeftOut};
 use crate::import::rank::MOST_RANK;
 use crate::{Copied, Range, Span};
 use plan::{Lane, Phase};
@@ -322,9 +322,9 @@ impl Table {
                 let text =
                     |text: Option<&[u8]>| String::from_utf8_lossy(text.unwrap_or(b"?")).into_owned();
                 let order = place.try_into().unwrap_or(i64::MAX);
-                self.left_out.add(what, why, order, || {
-                    let name = base::text::fitting_name(&text(event.name), 60);
-                    format!("{name} with ts {} and dur {}", text(event.start), text(event.duration))
+                self.left_out.add(what, why, order, || Described {
+                    name: unescape(event.name.unwrap_or(b"?")).0,
+                    time: format!("with ts {} and dur {}", text(event.start), text(event.duration)),
                 });
                 return Ok(());
             }

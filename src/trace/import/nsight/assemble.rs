@@ -12,12 +12,13 @@ use super::host::{HostRange, HostRanges, Launch, Launches, Process, process};
 use super::import::Notes;
 use crate::import::clock::{Clock, Extremes};
 use crate::import::left_out::described;
-use crate::import::misplaced::{Misplaced, NO_LAUNCH, Placed, forget_reused, is_early, misplaced};
+use crate::import::misplaced::{
+    Misplaced, NO_LAUNCH, Placed, correlation, forget_reused, is_early, misplaced, stream_name,
+};
 use crate::import::steps::{Candidate, Enclosing, Extent, FileSteps, step_name};
 use crate::rules::sort;
 use crate::{
-    Copied, Doubted, FORMAT_VERSION, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace,
-    TraceMeta,
+    Copied, FORMAT_VERSION, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta,
 };
 use plan::{Lane, Phase};
 use table::{Environment, Provenance};
@@ -235,7 +236,8 @@ fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
         |at, launch| is_early(gpu.events[at].start, launches.calls[launch as usize].start),
     );
     let placed = |at: usize| {
-        let Event { start, end, place, operation, correlation, .. } = gpu.events[at];
+        let Event { start, end, place, operation, correlation: id, .. } = gpu.events[at];
+        let process = gpu.places[place as usize].process.unwrap_or_default();
         let launch = launch_of[at] as usize;
         let call = launches.calls.get(launch);
         Placed {
@@ -243,7 +245,8 @@ fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
             start_ns: start,
             end_ns: end,
             launch: call.map(|call| (launch, call.start)),
-            identity: (operation, correlation.into()),
+            correlation: correlation(process, id.into()),
+            identity: (operation, id.into()),
         }
     };
     let host = || {
@@ -253,8 +256,13 @@ fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
         ended.for_each(|times| host.add(times));
         host
     };
-    let Misplaced { found, doubts } = misplaced(gpu.events.len(), placed, host);
+    let stream_name = |stream: usize| {
+        let Place { device, stream, .. } = gpu.places[stream];
+        stream_name(stream, Some(device))
+    };
+    let Misplaced { found, doubts, remarks } = misplaced(gpu.events.len(), placed, host, stream_name);
     notes.left_out.doubt(doubts);
+    notes.left_out.remark(remarks);
     if found.is_empty() {
         return launch_of;
     }
@@ -300,7 +308,7 @@ fn spans(
         let first = replayed.entry(*launch).or_insert(event.start);
         *first = event.start.min(*first);
     }
-    let has_times = notes.left_out.doubts().all(|doubt| doubt.about != Doubted::Launches);
+    let has_times = !notes.left_out.doubts_launches();
     let (mut unlaunched, mut stepless) = (0u64, 0u64);
     let mut near = [0; 2];
     let mut found = vec![false; launches.calls.len()];

@@ -1,9 +1,9 @@
 //! Import of Nsight Systems exports: the files, their notes, and the environment of the recording.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::assemble::{Parts, assemble};
 use super::database::{Database, DatabaseFile, Row, Rows};
@@ -14,7 +14,7 @@ use crate::import::formats;
 use crate::import::input::Input;
 use crate::import::left_out::{LeftOut, described};
 use crate::import::rank::{self, Claim, Name};
-use crate::{ImportReport, Trace};
+use crate::{ImportReport, Stream, Trace};
 use base::error::{Error, Result};
 use table::Environment;
 
@@ -37,13 +37,16 @@ pub(in crate::import) fn import(inputs: &[Input]) -> Result<Trace> {
                 continue;
             }
         };
+        let first = trace.spans.iter().map(|span| span.start_ns).min();
         claims.push(Claim {
             name: Name::parse(&input.name),
             parts: vec![None; trace.meta.ranks as usize],
+            time_ns: began.zip(first).map(|(began, first)| began.saturating_add(first)),
             ..Claim::default()
         });
         traces.push((trace, began));
     }
+    require_one_recording(&traces, &claims)?;
     if traces.is_empty()
         && let Some((_, error)) = idle.pop()
     {
@@ -55,6 +58,29 @@ pub(in crate::import) fn import(inputs: &[Input]) -> Result<Trace> {
         report.warnings.extend(idle.iter().map(note));
     }
     Ok(trace)
+}
+
+/// Refuses recordings of one process after another (`nsys profile --capture-range-end=repeat`): they are no ranks.
+fn require_one_recording(traces: &[(Trace, Option<i64>)], claims: &[Claim]) -> Result<()> {
+    // file and last end by host, process and device
+    let mut last: HashMap<_, (usize, i64)> = HashMap::new();
+    let mut order: Vec<usize> = (0..traces.len()).collect();
+    order.sort_by_key(|at| claims[*at].time_ns);
+    for at in order {
+        let (trace, began) = &traces[at];
+        let host = trace.meta.environment.get("host");
+        let (Some(start), Some(began), Some(host)) = (claims[at].time_ns, began, host) else { continue };
+        let end = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(0).saturating_add(*began);
+        for Stream { process, device, .. } in &trace.meta.streams {
+            let before = last.insert((host, *process, *device), (at, end));
+            if let Some((other, _)) = before.filter(|(other, end)| *other != at && *end < start) {
+                let (first, second) = (&claims[other].name, &claims[at].name);
+                let problem = format!("{first} and {second} record one process, one after the other");
+                return Err(Error::input_help(problem, "open one of them"));
+            }
+        }
+    }
+    Ok(())
 }
 
 enum File {
@@ -98,7 +124,10 @@ fn one(input: &Input) -> Result<File> {
     let mut trace = assemble(parts, &mut notes)
         .map_err(|what| Error::input(format!("{}: {what}", path.display())))?;
     trace.meta.import = Some(notes.report(path));
-    Ok(File::Trace(Box::new(trace), began(&db)))
+    // with `--ts-normalize` times are since 1970, not since the session's start
+    let is_normalized = |began: i64| trace.spans.iter().all(|span| span.start_ns > began / 2);
+    let began = began(&db).map(|began| if is_normalized(began) { 0 } else { began });
+    Ok(File::Trace(Box::new(trace), began))
 }
 
 /// Returns an error, which names the content, for an SQLite file that is not an export.
@@ -216,7 +245,8 @@ impl Notes {
             used: self.used,
             ignored: self.ignored,
             warnings,
-            doubts: left_out.doubts().collect(),
+            doubts: left_out.doubts(&path.display().to_string()).collect(),
+            ignored_kernels: left_out.kernels().collect(),
             ..ImportReport::default()
         }
     }
@@ -291,7 +321,8 @@ fn environment(db: &Database) -> Environment {
         });
         gpus.sort_by_key(|(id, _)| *id);
         if !gpus.is_empty() {
-            environment.insert("gpus".into(), gpus.into_iter().map(|(_, name)| name).collect());
+            let gpus = gpus.into_iter().map(|(id, name)| json!({ "index": id, "name": name }));
+            environment.insert("gpus".into(), gpus.collect());
         }
     }
     environment

@@ -162,5 +162,6 @@ fn add(report: &mut ImportReport, more: ImportReport) {
         *report.ignored.entry(why).or_default() += count;
     }
     report.doubts.extend(more.doubts);
+    report.ignored_kernels.extend(more.ignored_kernels);
     report.warnings.extend(more.warnings.into_iter().map(|warning| format!("{file}: {warning}")));
 }

@@ -11,10 +11,16 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base::error::{Error, Result};
+
 pub(super) use name::{Name, label};
 pub(super) use recording::choose;
 
 const MOST_NAMED: usize = 3;
+
+/// Time between the recordings of ranks (ns) at which they may be of several jobs: clocks of machines differ by less
+/// than minutes, and clocks that count from different zeros by years.
+const FAR_APART: std::ops::Range<i64> = 600_000_000_000..365 * 24 * 3_600_000_000_000;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claim {
@@ -93,12 +99,42 @@ pub(super) fn is_merged_of(merged: &Claim, others: &[Claim]) -> bool {
     is_known && of_others.ranks.iter().flatten().any(|rank| ranks.contains(rank))
 }
 
+/// Refuses files that name different numbers of ranks: leftovers of another job.
+pub(super) fn require_one_job(claims: &[Claim]) -> Result<()> {
+    let mut sizes = claims.iter().filter_map(|claim| Some((claim.world()?, claim.name.text.as_str())));
+    let Some((size, first)) = sizes.next() else { return Ok(()) };
+    match sizes.find(|(other, _)| *other != size) {
+        None => Ok(()),
+        Some((other, file)) => Err(Error::input_help(
+            format!("traces of several jobs: {first} is of {size} ranks, {file} of {other}"),
+            "open a directory with the traces of one job",
+        )),
+    }
+}
+
+/// Warning about ranks that were recorded at very different times.
+fn far_apart(claims: &[Claim]) -> Option<String> {
+    let times = claims.iter().filter_map(|claim| Some((claim.time_ns?, claim.name.text.as_str())));
+    let (first, last) = (times.clone().min()?, times.max()?);
+    let apart = last.0.saturating_sub(first.0);
+    FAR_APART.contains(&apart).then(|| {
+        format!(
+            "{} was recorded {:.0} minutes after {}: unless their clocks differ, they are of several jobs, and how \
+             long they wait for each other means nothing",
+            last.1,
+            apart as f64 / 60e9,
+            first.1
+        )
+    })
+}
+
 pub(super) fn decide(claims: &[Claim]) -> Decision {
     let parts: Vec<Option<Position>> =
         claims.iter().flat_map(|claim| claim.parts.iter().copied()).collect();
     let several_parts = claims.iter().any(|claim| claim.parts.len() > 1);
     let mut decision = if several_parts { by_parts(claims, &parts) } else { by_files(claims, &parts) };
     missing(claims, &mut decision);
+    decision.warnings.extend(far_apart(claims));
     decision
 }
 

@@ -11,7 +11,7 @@ use super::state::Pareto;
 use super::state::series::{glyph, letter};
 use super::{Act, info, picture};
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::scatter::Plot;
+use crate::face::tui::widgets::scatter::{Plot, titled};
 use plan::Architecture;
 use study::analysis::OverlayPoint;
 use table::P2p;
@@ -33,7 +33,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     plot.draw_axes(buf, theme, &pareto.axes.x.title_in(pareto.unit().0), &y_title);
     // in narrow windows, beside a long title
     let room =
-        usize::from(plot.area.right() - body.x).saturating_sub(plot.y.title(&y_title).width() + 1);
+        usize::from(plot.area.right() - body.x).saturating_sub(titled(&plot.y, &y_title).width() + 1);
     let notes = ["labels: TP x batch, of the selected series", "labels: TP x batch"];
     let note = notes.into_iter().find(|note| note.len() <= room).unwrap_or_default();
     let x = plot.area.right().saturating_sub(note.len() as u16);
@@ -116,8 +116,9 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let theme = cx.theme;
     let dim = theme.style(Role::Dim);
     let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
-    for bar in all_bars(pareto) {
-        plot.draw_line(buf, dim, &bar);
+    // bars of dominated points would clutter the plot
+    for (point, _) in pareto.visible().zip(&pareto.looks).filter(|(_, (_, on))| *on) {
+        bars(pareto, point).iter().for_each(|bar| plot.draw_line(buf, dim, bar));
     }
     for line in &pareto.lines {
         plot.draw_series(buf, theme, look(line.entry), &line.places);
@@ -144,7 +145,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         let (x, y) = point.cell;
         put(buf, plot.area, x, y, glyph(point.look, point.p2p, point.dominated), style);
     }
-    for (label, style) in labelled(pareto, cx, plot, &drawn, Some(pareto.selected)) {
+    for (label, style) in labelled(pareto, cx, plot, &drawn) {
         put(buf, plot.area, label.x, label.y, &label.text, style);
     }
 }
@@ -183,7 +184,7 @@ pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
 }
 
 /// Suffixes of glyphs and their cells; skips cells with a point and cells outside the plot.
-pub fn suffixes<'a>(
+fn suffixes<'a>(
     plot: &'a Plot,
     drawn: &'a [Drawn],
 ) -> impl Iterator<Item = ((u16, u16), &'static str, usize)> + 'a {
@@ -194,26 +195,21 @@ pub fn suffixes<'a>(
 }
 
 /// Labels (TP x batch) in order of priority: the selected point, the frontier's ends, the rest of the
-/// selected series' frontier, overlay points. A picture has no selected point: it labels the frontier's
-/// ends, then all frontier points.
+/// selected series' frontier, overlay points.
 pub fn labelled(
     pareto: &Pareto,
     cx: &Context,
     plot: &Plot,
     drawn: &[Drawn],
-    selected: Option<usize>,
 ) -> Vec<(labels::Label, Style)> {
     let others: Vec<_> = pareto.others().filter(|(_, place)| plot.contains(*place)).collect();
     let cells = drawn.iter().map(|d| d.cell).chain(others.iter().map(|(_, place)| plot.cell(*place)));
     let cells: Vec<(u16, u16)> = cells.chain(suffixes(plot, drawn).map(|(cell, ..)| cell)).collect();
     let (entry, ends) = (pareto.selected_entry(), pareto.ends);
     let rank = |(i, d): (usize, &Drawn)| {
-        let own = match selected {
-            Some(_) => !d.dominated && pareto.looks.get(d.index).map(|look| look.0) == entry,
-            None => pareto.nth(d.index).is_some_and(|point| point.on_frontier),
-        };
+        let own = !d.dominated && pareto.looks.get(d.index).map(|look| look.0) == entry;
         let rank = match () {
-            () if Some(d.index) == selected => 0,
+            () if d.index == pareto.selected => 0,
             () if ends.contains(&Some(d.index)) => 1,
             () if own => 2,
             () => return None,
@@ -225,7 +221,7 @@ pub fn labelled(
     let own = wanted.into_iter().filter_map(|(_, i)| Some((i, pareto.nth(drawn[i].index)?.label())));
     // of the overlay points, label those comparable to the selected point, and those with an unknown
     // architecture
-    let current = selected.and_then(|number| pareto.nth(number)).map(|point| &point.spec);
+    let current = pareto.current().map(|point| &point.spec);
     let told = |other: &OverlayPoint| match (other.architecture.parse::<Architecture>(), current) {
         (Ok(architecture), Some(spec)) => {
             architecture == spec.architecture && other.p2p.is_none_or(|p2p| p2p == spec.p2p)
@@ -239,7 +235,7 @@ pub fn labelled(
     let placed = labels::place(plot.area, &cells, &texts);
     let styled = |label: labels::Label| {
         let style = match drawn.get(label.point) {
-            Some(d) if Some(d.index) == selected => cx.theme.style(Role::Title),
+            Some(d) if d.index == pareto.selected => cx.theme.style(Role::Title),
             Some(_) => cx.theme.style(Role::Text),
             None => cx.theme.style(Role::Dim).add_modifier(Modifier::ITALIC),
         };
@@ -248,17 +244,8 @@ pub fn labelled(
     placed.into_iter().map(styled).collect()
 }
 
-/// Line segment in plot coordinates.
-pub type Bar = [(f64, f64); 2];
-
-/// Interval bars of frontier points; bars of dominated points would clutter the plot.
-pub fn all_bars(pareto: &Pareto) -> Vec<Bar> {
-    let on = pareto.visible().zip(&pareto.looks).filter(|(_, (_, on))| *on);
-    on.flat_map(|(point, _)| bars(pareto, point)).collect()
-}
-
 /// Horizontal and vertical interval bars of a point, if there are enough samples.
-fn bars(pareto: &Pareto, point: &study::analysis::ParetoPoint) -> Vec<Bar> {
+fn bars(pareto: &Pareto, point: &study::analysis::ParetoPoint) -> Vec<[(f64, f64); 2]> {
     let Some((x, y)) = pareto.axes.of(point) else { return Vec::new() };
     let across = pareto.axes.x.interval(point).map(|[low, high]| [(low, y), (high, y)]);
     let upright = pareto.axes.y.interval(point).map(|[low, high]| [(x, low), (x, high)]);

@@ -14,7 +14,8 @@
 use super::state::series::Entry;
 use super::state::{Extent, Pareto, series};
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::scatter::{Axis, Plot};
+use crate::face::tui::widgets::scatter::Plot;
+use study::plot::Axis;
 use table::P2p;
 
 /// Minimum width to show the area gained in one row instead of two.
@@ -132,5 +133,5 @@ pub fn plot(pareto: &Pareto, body: Rect) -> Plot {
         Some(window) => (Axis::exact(window.x, log_x), Axis::exact(window.y, log_y)),
         None => (Axis::around(x, log_x), Axis::around(y, log_y)),
     };
-    plot.with(x.divided_by(pareto.unit().1), y)
+    Plot { x, y, divided: pareto.unit().1, ..plot }
 }

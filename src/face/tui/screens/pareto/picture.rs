@@ -4,24 +4,19 @@
 use std::sync::Arc;
 
 use super::Pareto;
-use super::draw;
 use super::layout;
-use super::state::Scale;
 use super::state::window::Window;
+use super::state::{Scale, series};
 use crate::face::tui::pictures::{Kind, Picture, Pictures, Way, pixels_of_cell};
 use crate::face::tui::prelude::*;
 use crate::face::tui::screenshot;
 use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::scatter::Plot;
 use base::error::Error;
-use study::plot::{self, Align, Color, Figure, Look, Scene, Shape, Text};
-use table::P2p;
+use study::plot::{self, Area, Chart, Color, Look, Overlaid, ParetoPanel, Scene, Sizes};
 
 /// Kitty image id of the plot.
 const KITTY_ID: u32 = 0x006c_6164;
-
-/// Position in fractions of the picture, from the lower left.
-type Share = (f64, f64);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sketch {
@@ -30,25 +25,8 @@ pub struct Sketch {
     /// Cell size in pixels, if the terminal reports it.
     cell: Option<(u16, u16)>,
     size: (u16, u16),
-    paper: Color,
-    ink: Color,
-    bars: Vec<[Share; 2]>,
-    lines: Vec<(Vec<Share>, Color)>,
-    marks: Vec<Mark>,
-    /// Left ends of texts, in columns and rows.
-    texts: Vec<(u16, u16, String, bool)>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct Mark {
-    at: Share,
-    look: usize,
-    color: Color,
-    hollow: bool,
-    dominated: bool,
-    /// Letter in place of a marker for an overlay point: its initial, upper case with P2P on; `hollow`
-    /// adds a ring with P2P off.
-    letter: Option<String>,
+    /// Contents, one point per pixel.
+    scene: Scene,
 }
 
 impl Sketch {
@@ -60,64 +38,48 @@ impl Sketch {
         if pareto.shown.is_empty() || columns < 8 || rows < 4 {
             return None;
         }
-        let light = cx.theme.is_light();
-        let (ink, paper): (Color, Color) = {
-            let (ink, paper) = screenshot::ink(light);
-            (ink.into(), paper.into())
-        };
+        let (ink, paper) = screenshot::ink(cx.theme.is_light());
         let color = |look: usize| {
             let style = cx.theme.style(Role::Architecture(look));
-            style.fg.and_then(|color| screenshot::rgb(color, light)).map_or(ink, Color::from)
+            let color = style.fg.and_then(|color| screenshot::rgb(color, cx.theme.is_light()));
+            Color::from(color.unwrap_or(ink))
         };
-        let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
-        let share = |(x, y): (f64, f64)| (plot.x.share(x), plot.y.share(y));
-        let inside = |(_, place): &(_, (f64, f64))| plot.contains(*place);
-        let drawn = draw::drawn(pareto, &plot);
-        let mut marks: Vec<Mark> = drawn
-            .iter()
-            .filter_map(|d| {
-                Some(Mark {
-                    at: share(pareto.axes.of(pareto.nth(d.index)?)?),
-                    look: d.look,
-                    color: color(d.look),
-                    hollow: d.p2p == P2p::Off,
-                    dominated: d.dominated,
-                    letter: None,
-                })
-            })
-            .collect();
-        // dominated points first, so that frontiers stay on top
-        marks.sort_by_key(|mark| !mark.dominated);
-        marks.extend(pareto.others().filter(inside).map(|(other, place)| Mark {
-            at: share(place),
-            look: 0,
-            color: ink,
-            hollow: other.p2p == Some(P2p::Off),
-            dominated: false,
-            letter: Some(super::state::series::letter(&other.architecture, other.p2p)),
-        }));
-        // leave the selected point out, so that moving the cursor does not repaint
-        let labels = draw::labelled(pareto, cx, &plot, &drawn, None).into_iter();
-        Some(Self {
-            kind,
-            tmux: pareto.pictures.tmux,
-            cell: cx.cell_pixels,
-            size: (columns, rows),
-            paper,
-            ink,
-            bars: draw::all_bars(pareto).into_iter().map(|bar| bar.map(share)).collect(),
-            lines: pareto
-                .lines
-                .iter()
-                .map(|line| (line.places.iter().copied().map(share).collect(), color(look(line.entry))))
-                .collect(),
-            marks,
-            texts: labels
-                .map(|(l, _)| ((l.x, l.y), l.text, l.point < drawn.len()))
-                .chain(draw::suffixes(&plot, &drawn).map(|(cell, text, _)| (cell, text.into(), true)))
-                .map(|((x, y), text, own)| (x - plot.area.x, y - plot.area.y, text, own))
-                .collect(),
-        })
+        let looks = pareto.entries.iter().map(|entry| {
+            let look = Look { color: color(entry.look), ..plot::look(entry.look) };
+            (entry.series.architecture.clone(), look)
+        });
+        let overlaid = pareto.others().map(|(other, at)| Overlaid {
+            at,
+            look: Look { color: ink.into(), ..plot::look(0) },
+            filled: true,
+            letter: Some(series::letter(&other.architecture, other.p2p)),
+            tip: String::new(),
+        });
+        let suffixes = pareto.entries.iter().map(|entry| (entry.series.clone(), entry.suffix));
+        let panel = ParetoPanel {
+            points: pareto.visible().collect(),
+            overlay: overlaid.collect(),
+            looks: &looks.collect(),
+            suffixes: suffixes.filter(|(_, suffix)| !suffix.is_empty()).collect(),
+            axes: pareto.axes,
+            by: 1.0,
+        };
+        let cell = pixels_of_cell(cx.cell_pixels, kind).unwrap_or_default();
+        let (column, row) = (f64::from(cell.0), f64::from(cell.1));
+        let (right, bottom) = (f64::from(columns) * column, f64::from(rows) * row);
+        let mut scene = Scene { paper: paper.into(), label: ink.into(), ..Scene::new(right, bottom) };
+        // markers sit at cell centres, like the characters
+        let (left, top) = (column / 2.0, row / 2.0);
+        let area = Area { left, top, right: right - left, bottom: bottom - top };
+        panel.draw(&mut Chart {
+            area,
+            x: plot.x.over(area.left, area.right),
+            y: plot.y.over(area.bottom, area.top),
+            scene: &mut scene,
+            sizes: Sizes::new(row),
+        });
+        let (tmux, cell) = (pareto.pictures.tmux, cx.cell_pixels);
+        Some(Self { kind, tmux, cell, size: (columns, rows), scene })
     }
 }
 
@@ -190,61 +152,14 @@ pub fn ready<'a>(pareto: &'a Pareto, cx: &Context, plot: &Plot) -> Option<&'a Pi
     (free && fits && pareto.pictures.on).then_some(picture)
 }
 
-/// Paints a sketch at the terminal's cell resolution and encodes it.
+/// Paints a sketch and encodes it.
 ///
 /// # Errors
 ///
 /// Returns an error if the protocol needs a cell size and the terminal reports none, or if painting fails.
 fn paint(sketch: &Sketch) -> Result<Picture, String> {
-    let cell = pixels_of_cell(sketch.cell, sketch.kind)?;
-    let (width, height) =
-        (u32::from(cell.0) * u32::from(sketch.size.0), u32::from(cell.1) * u32::from(sketch.size.1));
-    let pixels = Figure::plain(scene(sketch, (width, height))).pixels(width);
-    let pixels = pixels.map_err(|error| error.to_string())?;
+    pixels_of_cell(sketch.cell, sketch.kind)?;
+    let pixels = plot::pixels(&sketch.scene, plot::POINTS).map_err(|error| error.to_string())?;
     let way = Way { kind: sketch.kind, tmux: sketch.tmux, id: KITTY_ID };
-    Picture::new(&pixels, Some(sketch.paper.into()), sketch.size, way)
-}
-
-/// Scene of a sketch, at one pixel per point.
-fn scene(sketch: &Sketch, (width, height): (u32, u32)) -> Scene {
-    let (wide, high) = (f64::from(width), f64::from(height));
-    let mut scene = Scene { paper: sketch.paper, ..Scene::new(wide, high) };
-    let (column, row) = (wide / f64::from(sketch.size.0), high / f64::from(sketch.size.1));
-    // clamp far beyond the visible edge
-    let far = wide.max(high) * 4.0;
-    // markers sit at cell centres, like the characters
-    let at = |(x, y): Share| {
-        let (across, down) = (x * (wide - column), (1.0 - y) * (high - row));
-        ((column / 2.0 + across).clamp(-far, far), (row / 2.0 + down).clamp(-far, far))
-    };
-    let half = |a: u8, b: u8| ((u16::from(a) + u16::from(b)) / 2) as u8;
-    let (ink, paper) = (sketch.ink, sketch.paper);
-    let grey = (half(ink.0, paper.0), half(ink.1, paper.1), half(ink.2, paper.2));
-    let thin = row / 12.0;
-    for bar in &sketch.bars {
-        scene.line(bar.map(at).to_vec(), grey, thin);
-    }
-    for (line, color) in &sketch.lines {
-        scene.line(line.iter().copied().map(at).collect(), *color, thin * 2.0);
-    }
-    for mark in &sketch.marks {
-        let (place, color) = (at(mark.at), mark.color);
-        if let Some(letter) = &mark.letter {
-            if mark.hollow {
-                scene.shapes.push(Shape::Disc(place, 0.45 * row, color));
-                scene.shapes.push(Shape::Disc(place, 0.45 * row - thin, paper));
-            }
-            let letter = Text::new(place, letter.as_str(), 0.8 * row);
-            scene.text(letter.align(Align::Middle).color(color));
-            continue;
-        }
-        let look = Look { color, marker: plot::look(mark.look).marker, hatch: 0 };
-        scene.marker(place, look, row * if mark.dominated { 0.16 } else { 0.28 }, !mark.hollow);
-    }
-    for (x, y, text, own) in &sketch.texts {
-        let place = (f64::from(*x) * column, (f64::from(*y) + 0.3) * row);
-        let text = Text::new(place, text.as_str(), 0.75 * row);
-        scene.text(text.color(if *own { ink } else { grey }));
-    }
-    scene
+    Picture::new(&pixels, Some(sketch.scene.paper.into()), sketch.size, way)
 }

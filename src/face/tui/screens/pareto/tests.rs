@@ -287,7 +287,7 @@ fn labels_are_of_the_selected_series_and_the_ends_of_the_frontier() {
             let pareto = &driver.state.pareto;
             let plot = layout::plot(pareto, driver.state.cx.body());
             let drawn = draw::drawn(pareto, &plot);
-            let labels = draw::labelled(pareto, &driver.state.cx, &plot, &drawn, Some(pareto.selected));
+            let labels = draw::labelled(pareto, &driver.state.cx, &plot, &drawn);
             let points: Vec<(u16, u16)> = drawn.iter().map(|d| d.cell).collect();
             assert!(!labels.is_empty());
             for (label, _) in &labels {

@@ -25,6 +25,8 @@ pub const OPERATIONS: &str = "operations";
 
 pub const STRETCHES: &str = "stretches";
 
+const DOCKED: &str = "docked";
+
 const OF_A_PANE: [&str; 8] =
     ["overview", "numbers", "path", "overlap", "search", "totals", "kernel", "verdict"];
 
@@ -33,7 +35,7 @@ pub fn forget(cx: &mut Context) {
     for slot in OF_A_PANE {
         (0..2).for_each(|pane| cx.forget::<Timeline>((slot, pane)));
     }
-    for slot in ["differences", OPERATIONS, STRETCHES] {
+    for slot in ["differences", OPERATIONS, STRETCHES, DOCKED] {
         cx.forget::<Timeline>(slot);
     }
 }
@@ -96,14 +98,10 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
 /// Maximum trace size, in spans, for computing a verdict in advance; takes a few seconds of one core.
 const JUDGED: usize = 1 << 20;
 
-/// Minimum window width for the verdict in the header; narrower windows compute it on demand.
-const ROOM: u16 = 120;
-
 fn judge(view: &View, cx: &mut Context) {
     let pane = &view.panes[0];
     let is_wanted = matches!(view.panel, Some(Panel::Verdict { .. }));
-    let is_shown = cx.body().width >= ROOM && pane.index.trace.spans.len() <= JUDGED;
-    if pane.verdict.is_some() || !is_wanted && !is_shown {
+    if pane.verdict.is_some() || !is_wanted && pane.index.trace.spans.len() > JUDGED {
         return;
     }
     let index = Arc::clone(&pane.index);
@@ -127,18 +125,26 @@ fn judge(view: &View, cx: &mut Context) {
 fn count(view: &View, cx: &mut Context) {
     match &view.panel {
         Some(Panel::Operations(shown)) => {
-            count_part(view, cx, OPERATIONS, shown.scope, Part::operations, |panel, counted| {
-                if let Some(shown) = panel.operations() {
+            count_part(view, cx, OPERATIONS, shown.scope, Part::operations, |view, counted| {
+                if let Some(shown) = view.panel.as_mut().and_then(Panel::operations) {
                     shown.counted = Some(counted);
                     shown.arrange();
                 }
             });
         }
         Some(Panel::Stretches(shown)) => {
-            count_part(view, cx, STRETCHES, shown.scope, Part::stretches, |panel, counted| {
-                if let Panel::Stretches(shown) = panel {
+            count_part(view, cx, STRETCHES, shown.scope, Part::stretches, |view, counted| {
+                if let Some(Panel::Stretches(shown)) = &mut view.panel {
                     shown.counted = Some(counted);
                 }
+            });
+        }
+        // room for a docked table
+        None if cx.body().height >= 30 => {
+            count_part(view, cx, DOCKED, view.docked.scope, Part::operations, |view, counted| {
+                view.docked.counted = Some(counted);
+                view.docked.arrange();
+                view.docked.list.selected = usize::MAX;
             });
         }
         _ => {}
@@ -167,7 +173,7 @@ fn count_part<T: Send + Sync + 'static>(
     slot: &'static str,
     scope: Scope,
     table: fn(&Part, &TraceIndex) -> T,
-    take: fn(&mut Panel, Counted<T>),
+    take: fn(&mut View, Counted<T>),
 ) {
     let (pane, part, index) = (view.focus, scope.part(view), Arc::clone(&view.pane().index));
     let key = (pane, part.clone());
@@ -176,9 +182,8 @@ fn count_part<T: Send + Sync + 'static>(
         Ok(Counted { pane, part, table })
     };
     cx.follow(slot, &key, work, move |timeline: &mut Timeline, counted, cx| {
-        let panel = timeline.view.as_mut().and_then(|view| view.panel.as_mut());
-        if let Some((panel, counted)) = panel.zip(cx.told(counted)) {
-            take(panel, counted);
+        if let Some((view, counted)) = timeline.view.as_mut().zip(cx.told(counted)) {
+            take(view, counted);
         }
     });
 }

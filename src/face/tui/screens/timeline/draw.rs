@@ -45,6 +45,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
         }
         draw_pane(buf, areas, view, pane, i == view.focus, theme);
     }
+    lists::draw_docked(buf, areas.docked, view, cx);
     info::draw(buf, areas.info, view, theme);
     info::draw_stretch(buf, areas.stretch, view, theme);
     lists::draw(buf, areas.panel, view, cx);
@@ -84,20 +85,28 @@ fn column_of(time: i64, window: Window, columns: u16) -> Option<u16> {
 
 fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     let theme = cx.theme;
-    title(buf, area, view, 0, theme);
     let (shown, whole) = (ns(view.window.width()), ns(view.bounds().width()));
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let pane = view.pane();
     let from = pane.window(view.window).from.saturating_sub(pane.index.zero);
     let mut back = match view.trail() {
         0 => String::new(),
-        1 => "   1 dependency followed".into(),
-        n => format!("   {n} dependencies followed"),
+        1 => "1 dependency followed  ".into(),
+        n => format!("{n} dependencies followed  "),
     };
     if cx.is_under_way::<Timeline>(ask::PREDICTION) {
-        back.push_str("   simulating the run…");
+        back.push_str("simulating the run…  ");
     }
-    let window = format!("window {shown} of {whole}, at {} s{back}", seconds(from, 6));
+    let window = format!("window {shown} of {whole}, at {} s", seconds(from, 6));
+    // at the right end of the title's row, if the title keeps most of it
+    let is_above = view.panes.len() == 1 && usize::from(area.width) > 2 * window.width() + 20;
+    let (mut above, mut beside) = (Rect::ZERO, window.as_str());
+    if is_above {
+        (above, beside) = (Rect { width: window.width() as u16 + 1, height: 1, ..area }, "");
+        above.x = area.right() - above.width;
+    }
+    title(buf, Rect { width: area.width - above.width, ..area }, view, 0, theme);
+    put(buf, above, above.x, above.y, &window, dim);
     if let [first, second] = &view.panes[..] {
         let step = |pane: &Pane| {
             let step = pane.aligned.and_then(|i| pane.index.steps.get(i));
@@ -105,21 +114,16 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
         };
         let follows = if view.follows { " (follows)" } else { "" };
         let aligned = format!(" aligned: {} over {}{follows}", step(first), step(second));
-        line(buf, area, 1, &[(&aligned, theme.style(Role::Title)), ("   ", text), (&window, dim)]);
+        let (title, key) = (theme.style(Role::Title), theme.style(Role::Key));
+        line(buf, area, 1, &[(&aligned, title), ("   ", text), (&back, key), (&window, dim)]);
     } else {
-        let told = overlap(pane, view.time, true);
-        line(buf, area, 1, &[(" ", text), (&told, text), ("  ", text), (&window, dim)]);
-        verdict(buf, area, pane, told.width() + window.width() + 6, theme);
-    }
-}
-
-/// Draws the verdict's headline at the right end if there is room next to the `taken` columns.
-fn verdict(buf: &mut Buffer, area: Rect, pane: &Pane, taken: usize, theme: Theme) {
-    let Some(verdict) = &pane.verdict else { return };
-    let words = format!("{} ", verdict.headline);
-    if taken + words.width() <= usize::from(area.width) {
-        let x = area.right() - words.width() as u16;
-        put(buf, area, x, area.y + 1, &words, theme.style(Role::Title));
+        let verdict = pane.verdict.as_ref().map(|verdict| format!("{}  ", verdict.headline));
+        let verdict = verdict.unwrap_or_default();
+        let overlap = overlap(pane, view.time, true);
+        let title = theme.style(Role::Title);
+        let key = theme.style(Role::Key);
+        let pieces = [(&*back, key), (&*verdict, title), (&*overlap, text), ("  ", text), (beside, dim)];
+        line(buf, Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area }, 1, &pieces);
     }
 }
 
@@ -263,8 +267,10 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
     let strips = lanes::strips(index, shown, |rank| pane.is_collapsed(rank), window, columns);
     let canvas = Canvas { index, window, theme, matches: pane.matches.as_ref() };
     let time = view.window.column(view.time, columns);
+    let mut below = areas.lines.y;
     for (i, (what, strip)) in shown.iter().zip(&strips).enumerate() {
-        let row = Rect { y: areas.lines.y + i as u16, height: 1, ..areas.lines };
+        let row = Rect { y: below, height: areas.rows(*what), ..areas.lines };
+        below = row.bottom();
         let (name, area) = cut_left(row, LANE_LABEL);
         let here = pane.first_line + i == pane.line;
         let style = match (here, focus) {
@@ -276,24 +282,18 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
         put(buf, name, name.x, name.y, &label(pane, *what), style);
         canvas.draw(buf, area, *what, strip);
         if let Some(path) = path {
-            light(buf, area, pane, *what, path, window);
+            area.rows().for_each(|row| light(buf, row, pane, *what, path, window));
         }
         if pane.ghost.is_some() {
             buf.set_style(area.intersection(buf.area), Style::new().add_modifier(Modifier::DIM));
         }
         for mark in view.marks.iter().flatten() {
             if let Some(column) = column_of(*mark, view.window, area.width) {
-                let x = area.x + column;
-                if buf.cell((x, row.y)).is_some_and(|cell| cell.symbol() == " ") {
-                    put(buf, area, x, row.y, "│", theme.style(Role::Key));
-                }
+                over_blanks(buf, area, area.x + column, "│", theme.style(Role::Key));
             }
         }
         if let Some(column) = time {
-            let x = area.x + column as u16;
-            if buf.cell((x, row.y)).is_some_and(|cell| cell.symbol() == " ") {
-                put(buf, area, x, row.y, "┊", theme.style(Role::Dim));
-            }
+            over_blanks(buf, area, area.x + column as u16, "┊", theme.style(Role::Dim));
         }
         if here && let Some((first, last)) = under_cursor(pane, window, columns) {
             let mark = Rect { x: area.x + first as u16, width: (last - first + 1) as u16, ..area };
@@ -310,6 +310,15 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
         && !focus
     {
         mark_ruler(buf, over, column, "▽", theme);
+    }
+}
+
+/// Draws a glyph into the blank rows of a column.
+fn over_blanks(buf: &mut Buffer, area: Rect, x: u16, symbol: &'static str, style: Style) {
+    for y in area.y..area.bottom() {
+        if buf.cell((x, y)).is_some_and(|cell| cell.symbol() == " ") {
+            glyph(buf, area, x, y, symbol, style);
+        }
     }
 }
 

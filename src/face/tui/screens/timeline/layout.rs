@@ -3,6 +3,7 @@
 
 use super::lists::LEGEND_MARKS;
 use super::state::panel::Panel;
+use super::state::{Line, Pane};
 use super::{Timeline, draw, info, lists};
 use crate::face::tui::prelude::*;
 
@@ -33,6 +34,8 @@ pub struct TimelineAreas {
     /// Marks A and B; empty if none is set.
     pub marks: Rect,
     pub panes: Vec<PaneAreas>,
+    /// Framed table of the step's operations, if the lanes leave room for it.
+    pub docked: Rect,
     pub info: Rect,
     /// Framed numbers of the selected stretch; empty if none is selected.
     pub stretch: Rect,
@@ -55,6 +58,15 @@ pub struct PaneAreas {
     /// Critical path; empty unless highlighted.
     pub path: Rect,
     pub lines: Rect,
+    /// Rows of a lane of spans; more than one only if all lines fit.
+    pub tall: u16,
+}
+
+impl PaneAreas {
+    /// Rows of a line.
+    pub fn rows(&self, line: Line) -> u16 {
+        if matches!(line, Line::Row(_)) { self.tall } else { 1 }
+    }
 }
 
 /// Content that determines the layout.
@@ -62,6 +74,10 @@ pub struct PaneAreas {
 pub struct Shown {
     /// Lines per trace, from top to bottom.
     pub lines: Vec<usize>,
+    /// Lines with spans, per trace.
+    pub lanes_of: Vec<usize>,
+    /// Rows that the table of the step's operations wants.
+    pub docked: usize,
     pub path: bool,
     pub marks: bool,
     pub stretch: bool,
@@ -91,6 +107,13 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
         (None, false) => 6 + usize::from(panes > 1),
     };
     let (rest, below) = cut_bottom(rest, shown.wanted.min(free).max(least) as u16);
+    let spare = usize::from(rest.height).saturating_sub(needs.iter().sum());
+    let docked = if spare >= LEAST_DOCKED { shown.docked.min(spare) } else { 0 };
+    let (rest, docked) = cut_bottom(rest, docked as u16);
+    let spare = spare - usize::from(docked.height);
+    let tall = 1 + spare.checked_div(shown.lanes_of.iter().sum()).unwrap_or(0).min(TALLEST - 1);
+    let needs: Vec<usize> =
+        needs.iter().zip(&shown.lanes_of).map(|(need, lanes)| need + lanes * (tall - 1)).collect();
     let nothing = Rect { width: 0, height: 0, ..below };
     let (info, stretch, panel) = match (shown.panel.is_some(), shown.stretch) {
         (true, _) => (nothing, nothing, below),
@@ -115,11 +138,20 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
             let (title, own) = cut_top(own, u16::from(i > 0));
             let (ruler, own) = cut_top(own, 1);
             let (path, lines) = cut_top(own, u16::from(shown.path));
-            PaneAreas { title, ruler, path, lines }
+            PaneAreas { title, ruler, path, lines, tall: tall as u16 }
         })
         .collect();
-    TimelineAreas { header, overview, ticks, marks, panes, info, stretch, panel }
+    TimelineAreas { header, overview, ticks, marks, panes, docked, info, stretch, panel }
 }
+
+/// Rows from which on the table of operations is docked, frame and header included.
+const LEAST_DOCKED: usize = 6;
+
+/// Maximum operations in the docked table.
+const MOST_DOCKED: usize = 10;
+
+/// Maximum rows of a lane.
+const TALLEST: usize = 3;
 
 /// Minimum width to show the numbers of a stretch next to the info.
 const BESIDE: u16 = 110;
@@ -143,8 +175,12 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
         }
         None => rows(&info::content(view, width).1, width),
     };
+    let lanes = |pane: &Pane| pane.lines.iter().filter(|line| matches!(line, Line::Row(_))).count();
+    let operations = view.docked.order.len();
     let shown = Shown {
         lines: view.panes.iter().map(|pane| pane.lines.len()).collect(),
+        lanes_of: view.panes.iter().map(lanes).collect(),
+        docked: if operations > 0 && view.panel.is_none() { operations.min(MOST_DOCKED) + 3 } else { 0 },
         path: view.lit,
         marks: view.marks.iter().any(Option::is_some),
         stretch,
@@ -237,7 +273,12 @@ fn strip_at(timeline: &Timeline, body: Rect, at: Position) -> Option<(usize, usi
     let view = timeline.view.as_ref()?;
     areas.panes.iter().zip(&view.panes).enumerate().find_map(|(i, (areas, pane))| {
         let (_, area) = cut_left(areas.lines, LANE_LABEL);
-        let line = pane.first_line + usize::from(at.y.saturating_sub(area.y));
+        let mut below = area.y;
+        let line = pane.lines.iter().skip(pane.first_line).position(|line| {
+            below = below.saturating_add(areas.rows(*line));
+            at.y < below
+        });
+        let line = line.map_or(pane.lines.len(), |line| pane.first_line + line);
         area.contains(at).then_some((i, line, area))
     })
 }

@@ -323,12 +323,29 @@ fn draw_operations(
         put(buf, top, top.x, top.y, &" ".repeat(usize::from(width)), theme.style(Role::Text));
         table.filter.draw(buf, Rect { x: top.x + 1, ..top }, theme, "");
     }
-    let columns = operation_columns(table);
-    let shown = Rect { height: rows.bottom().saturating_sub(inner.y), ..inner };
-    let rows_of = table.counted.as_ref().map_or(&[][..], |counted| &counted.table.rows);
+    operation_table(buf, Rect { height: rows.bottom().saturating_sub(inner.y), ..inner }, table, theme);
+    let name = table.row().filter(|_| table.whole).map(|(row, _)| whole(&row.name, rows));
+    let under = Rect { y: rows.bottom(), height: inner.bottom().saturating_sub(rows.bottom()), ..rows };
+    let words = name.unwrap_or_default().into_iter().map(|words| (words, Role::Key));
+    for (at, (words, role)) in words.chain(totals(table).map(|words| (words, Role::Dim))).enumerate() {
+        line(buf, under, at as u16, &[(" ", theme.style(Role::Text)), (&words, theme.style(role))]);
+    }
+    let key = |act| cx.key::<Timeline>(act);
+    let keys = format!(
+        " Enter longest  {} part  {} sort  {} filter  {} name ",
+        key(Act::Operations),
+        key(Act::SortNext),
+        key(Act::Search),
+        key(Act::WholeName)
+    );
+    note(buf, area, &keys, theme);
+}
+
+fn operation_table(buf: &mut Buffer, area: Rect, table: &Operations, theme: Theme) {
+    let rows = table.counted.as_ref().map_or(&[][..], |counted| &counted.table.rows);
     let list = Rows::new(&table.list, table.order.len());
-    table::draw(buf, shown, theme, &columns, list, |row, column, width| {
-        let Some(row) = rows_of.get(table.order[row]) else { return Line::default() };
+    table::draw(buf, area, theme, &operation_columns(table), list, |row, column, width| {
+        let Some(row) = rows.get(table.order[row]) else { return Line::default() };
         let text = match column {
             0 => row.count.to_string(),
             1 => digits(row.total_us),
@@ -345,21 +362,6 @@ fn draw_operations(
         };
         Line::from(text)
     });
-    let name = table.row().filter(|_| table.whole).map(|(row, _)| whole(&row.name, rows));
-    let under = Rect { y: rows.bottom(), height: inner.bottom().saturating_sub(rows.bottom()), ..rows };
-    let words = name.unwrap_or_default().into_iter().map(|words| (words, Role::Key));
-    for (at, (words, role)) in words.chain(totals(table).map(|words| (words, Role::Dim))).enumerate() {
-        line(buf, under, at as u16, &[(" ", theme.style(Role::Text)), (&words, theme.style(role))]);
-    }
-    let key = |act| cx.key::<Timeline>(act);
-    let keys = format!(
-        " Enter longest  {} part  {} sort  {} filter  {} name ",
-        key(Act::Operations),
-        key(Act::SortNext),
-        key(Act::Search),
-        key(Act::WholeName)
-    );
-    note(buf, area, &keys, theme);
 }
 
 /// Mark of an operation; for collectives, it shows the exposed share as in the lanes.
@@ -388,6 +390,20 @@ fn totals(table: &Operations) -> Option<String> {
     let lanes: Vec<String> =
         totals_of(table.order.iter().filter_map(|at| rows.get(*at))).into_iter().map(lane).collect();
     (!lanes.is_empty()).then(|| format!("in all: {}", lanes.join("  ")))
+}
+
+/// Draws the operations of the step under the cursor, without a selection.
+pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
+    if area.height == 0 {
+        return;
+    }
+    let table = &view.docked;
+    let key = cx.key::<Timeline>(Act::Operations);
+    let part = table.scope.part(view).label();
+    let over = if view.pane().index.ranks.len() > 1 { " per rank" } else { "" };
+    let title = format!("operations of {part}, in us{over} ({key}: all)");
+    let inner = frame(buf, area, &title, cx.theme);
+    operation_table(buf, inner, table, cx.theme);
 }
 
 fn operation_columns(table: &Operations) -> Vec<table::Column> {

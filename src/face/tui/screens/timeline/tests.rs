@@ -4,6 +4,7 @@ mod lists;
 mod pairs;
 mod rows;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
@@ -24,6 +25,7 @@ use crate::face::tui::screen::{AnyScreen as _, FileKind, Kept as _, Screen};
 use crate::face::tui::tests::fixtures::{Driver, imported, spec, trace};
 use crate::face::tui::theme::Theme;
 use crate::face::tui::widgets::lanes;
+use plan::Phase;
 use table::{Backend, P2p, Spec};
 use trace::Trace;
 use trace::overlap::Selection;
@@ -325,6 +327,21 @@ fn the_mouse_selects_an_interval_and_zooms_and_pans() {
 }
 
 #[test]
+fn a_trace_opens_on_two_layers_in_the_middle_of_a_steady_step() {
+    let mut view = View::new(Arc::new(simulated(|_| {})));
+    let step = view.pane().step_key(view.time, true).expect("in a step");
+    assert_eq!((step.phase, step.step), (Phase::Decode, 2), "of five");
+    let trace = &view.pane().index.trace;
+    let shown = |span: &&trace::Span| span.start_ns >= view.window.from && span.end_ns <= view.window.to;
+    let layer = |span: &trace::Span| trace.operations[span.operation as usize].layer;
+    let layers: BTreeSet<u32> = trace.spans.iter().filter(shown).filter_map(layer).collect();
+    assert_eq!(layers.len(), 2, "{layers:?}");
+    // the whole step is one undo away
+    let narrow = view.window;
+    assert!(view.undo() && view.window.width() > narrow.width());
+}
+
+#[test]
 fn edges_are_followed_and_there_is_a_way_back() {
     let mut driver = with(vec![trace()], (120, 40));
     type_line(&mut driver, "t", "decode mlp/reduce");
@@ -480,7 +497,10 @@ fn exposed_communication_is_hatched_at_every_zoom() {
         let areas =
             layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
         let (_, strip) = cut_left(areas.panes[0].lines, layout::LANE_LABEL);
-        let y = strip.y + line.expect("there is a comm lane") as u16;
+        // lanes of spans are several rows high
+        let line = line.expect("there is a comm lane");
+        let above = view(&driver).pane().lines[..line].iter().map(|line| areas.panes[0].rows(*line));
+        let y = strip.y + above.sum::<u16>();
         let buffer = driver.buffer();
         let (mut exposed, mut hatched) = (0, 0);
         let pane = view(&driver).pane();

@@ -283,7 +283,7 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let plot = Plot::new(below, points.iter().copied());
     let x = if whatif.by_tpot { XAxis::Tpot } else { XAxis::Completion };
     let (unit, by) = x.unit_for(points.iter().map(|point| point.0).fold(0.0, f64::max));
-    let plot = plot.with(plot.x.divided_by(by), plot.y);
+    let plot = Plot { divided: by, ..plot };
     let name = format!("{} {unit}", if whatif.by_tpot { "TPOT" } else { "completion" });
     plot.draw_axes(buf, theme, &name, "tok/s/GPU");
     let mut frontiers: Vec<_> = answer.frontiers.iter().collect();

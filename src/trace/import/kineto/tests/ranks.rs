@@ -106,6 +106,39 @@ fn clocks_of_files_are_tied_by_their_base() {
     assert_eq!(ranks(&import(dir.path()).unwrap()), [(5, 0), (8, 1)]);
 }
 
+/// Ranks 2 and 3 of a job of four lie beside the newer ranks of a job of two.
+#[test]
+fn ranks_of_two_jobs_are_not_put_together() {
+    let file = |rank: u32, world: u32, second: u64| {
+        format!(
+            r#"{{"distributedInfo": {{"rank": {rank}, "world_size": {world}}}, "baseTimeNanoseconds": {}, "traceEvents": {}}}"#,
+            second * 1_000_000_000,
+            events(&[&gpu(0, 5, "kernel")])
+        )
+    };
+    let dir = tempfile::tempdir().unwrap();
+    for (rank, world) in [(0, 2), (1, 2), (2, 4), (3, 4)] {
+        write(dir.path(), &format!("rank{rank}.json"), &file(rank, world, 1000));
+    }
+    let refused = import(dir.path()).unwrap_err().to_string();
+    let said = "traces of several jobs: rank0.json is of 2 ranks, rank2.json of 4";
+    assert_eq!(refused, said);
+    // of the same size, an hour earlier
+    let far = |gap: u64| {
+        let dir = tempfile::tempdir().unwrap();
+        for rank in 0..4 {
+            write(
+                dir.path(),
+                &format!("rank{rank}.json"),
+                &file(rank, 4, 9000 - gap * u64::from(rank / 2)),
+            );
+        }
+        let warnings = import_report(&import(dir.path()).unwrap()).warnings.join("\n");
+        warnings.contains("was recorded 60 minutes after rank2.json")
+    };
+    assert!(far(3600) && !far(60));
+}
+
 #[test]
 fn a_device_with_kernels_is_a_rank_where_the_file_names_none() {
     let list =

@@ -149,7 +149,7 @@ fn a_time_in_another_unit_is_left_out_within_a_day() {
     let (spans, warnings) = left(base, &[stray]);
     assert_eq!(spans, left(base, &[]).0);
     assert!(
-        warnings.contains("1 kernel over 1000 times the length of the recording away"),
+        warnings.contains("1 kernel in another time unit than the other events ignored: bad"),
         "{warnings}"
     );
     // a thousand times too late, and launched amid the others
@@ -191,6 +191,70 @@ fn clocks_that_begin_at_zero_and_odd_but_possible_times_stay() {
         let kernel =
             event("kernel", "skewed", (&format!("{}.5", base + 169), "9"), r#", "correlation": 3000"#);
         all(base, &[launch, kernel]);
+    }
+}
+
+/// A minute of loading before the recording, in a range around everything, and a copy in it.
+#[test]
+fn ranges_and_work_long_before_the_recording_stay() {
+    let base = BASES[1];
+    let before = base - 60_000_000;
+    let around = event("user_annotation", "run", (&(before - 10).to_string(), "61000000"), "");
+    let copy = event("gpu_memcpy", "load", (&before.to_string(), "9"), "");
+    let mut list = good(base);
+    // no other event says that the host ran at the time
+    list.extend([around, copy]);
+    let trace = read(&format!("[{}]", list.join(",")));
+    assert_eq!((trace.spans.len(), trace.ranges.len()), (11, 1), "{:?}", import_report(&trace).warnings);
+}
+
+/// Long kernels at the end of a short recording: an all-reduce that waits for a slower rank.
+#[test]
+fn a_long_last_kernel_stays() {
+    for base in BASES {
+        for length in ["25000", "9000000"] {
+            let last =
+                event("kernel", "ncclDevKernel_AllReduce", (&(base + 1_050).to_string(), length), "");
+            let (spans, warnings) = left(base, &[last]);
+            assert_eq!(spans.len(), 11, "{warnings}");
+        }
+    }
+}
+
+/// A graph whose launch was before the recording: its branches run beside one another on a stream, and two are equal in
+/// whole microseconds.
+#[test]
+fn kernels_that_share_a_correlation_id_without_a_launch_are_one_graph() {
+    for base in BASES {
+        let node = |name: &str, at: i64, length: &str, id: i64| {
+            event(
+                "kernel",
+                name,
+                (&(base + at).to_string(), length),
+                &format!(r#", "correlation": {id}"#),
+            )
+        };
+        let graph = |id: i64| {
+            [
+                node("long", 2_000, "500", id),
+                node("branch", 2_010, "50", id),
+                node("branch", 2_010, "50", id),
+                node("tail", 2_100, "50", id),
+            ]
+        };
+        let (spans, warnings) = left(base, &graph(3000));
+        assert_eq!(spans.len(), 14, "{warnings}");
+        assert!(!warnings.contains("contain"), "{warnings}");
+        // ids that identify nothing
+        for none in [0, -1] {
+            let (spans, warnings) = left(base, &graph(none));
+            assert_eq!(spans.len(), 12, "{warnings}");
+            assert!(
+                warnings.contains("1 kernel containing later work of its stream ignored: long"),
+                "{warnings}"
+            );
+            assert!(warnings.contains("1 kernel recorded a second time ignored: branch"), "{warnings}");
+        }
     }
 }
 

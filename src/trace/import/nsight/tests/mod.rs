@@ -339,6 +339,55 @@ fn several_files_are_counted_on_as_ranks_by_their_hosts_clocks() {
     assert!(warned(&trace, "wall clocks"));
 }
 
+/// An export of a process on a host with a kernel, and its session's start.
+fn recorded(process: i64, host: &str, start: i64, began: i64) -> Export {
+    let mut export = Export::new();
+    export.kernel("k", (process, 0, 7), 0, (start, start + 100));
+    export.sql(&format!(
+        "CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER);
+         INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES ({began});
+         CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT);
+         INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', '{host}')"
+    ));
+    export
+}
+
+const NOW: i64 = 1_763_000_000_000_000_000;
+
+#[test]
+fn recordings_of_one_process_are_no_ranks() {
+    let open = |a: Export, b: Export| import(&[a, b].each_ref().map(|export| Input::of(&export.path)));
+    let again = NOW + 60_000_000_000;
+    let refused = open(recorded(7, "a", 50, NOW), recorded(7, "a", 50, again)).unwrap_err().to_string();
+    assert!(refused.contains("record one process, one after the other"), "{refused}");
+    // other processes, containers with the same process id, hosts without names
+    for (a, b) in [
+        (recorded(7, "a", 50, NOW), recorded(8, "a", 50, again)),
+        (recorded(1, "a", 50, NOW), recorded(1, "b", 50, again)),
+        (recorded(1, "", 50, NOW), recorded(1, "", 50, again)),
+    ] {
+        assert_eq!(open(a, b).expect("two ranks").meta.ranks, 2);
+    }
+}
+
+#[test]
+fn times_on_the_wall_clock_are_not_moved_to_it_again() {
+    // both kernels start 1 ms after NOW; one session began 3 s before the other
+    let began = [NOW - 3_000_000_000, NOW];
+    let start = NOW + 1_000_000;
+    for normalized in [[true, true], [true, false], [false, true], [false, false]] {
+        let exports: Vec<Export> = (0..2)
+            .map(|at| {
+                let zero = if normalized[at] { 0 } else { began[at] };
+                recorded(7 + at as i64, "a", start - zero, began[at])
+            })
+            .collect();
+        let inputs: Vec<Input> = exports.iter().map(|export| Input::of(&export.path)).collect();
+        let trace = import(&inputs).expect("imports");
+        assert_eq!(trace.spans[0].start_ns, trace.spans[1].start_ns, "{normalized:?}");
+    }
+}
+
 #[test]
 fn the_environment_is_what_the_file_says_and_no_variables() {
     let mut export = Export::new();
@@ -350,7 +399,12 @@ fn the_environment_is_what_the_file_says_and_no_variables() {
          INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'h'), ('DeviceEnvironment', 'TOKEN=secret')",
     );
     let environment = imported(&export).meta.environment;
-    assert_eq!(environment.get("gpus"), Some(&serde_json::json!(["A", "B"])));
+    assert_eq!(
+        environment.get("gpus"),
+        Some(&serde_json::json!([
+            { "index": 0, "name": "A" }, { "index": 1, "name": "B" }
+        ]))
+    );
     assert_eq!(environment.get("host"), Some(&"h".into()));
     assert!(!format!("{environment:?}").contains("secret"));
 }

@@ -20,9 +20,10 @@ use base::natural::natural_order;
 use plan::Architecture;
 use series::Entry;
 use study::analysis::{
-    self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, Series, XAxis, YAxis,
-    told_apart,
+    self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoLayout, ParetoPoint, Series,
+    XAxis, YAxis, told_apart,
 };
+use study::plot::Axis;
 use table::{MEASURES, P2p, Scope};
 use window::Zoom;
 
@@ -45,11 +46,11 @@ impl Scale {
     pub const ALL: [Self; 3] = [Self::Auto, Self::Linear, Self::Log];
 
     /// True if values from `low` to `high` use a logarithmic axis.
-    pub fn is_log(self, (low, high): (f64, f64)) -> bool {
+    pub fn is_log(self, range: (f64, f64)) -> bool {
         match self {
-            Self::Auto => low > 0.0 && high / low > 10.0,
+            Self::Auto => Axis::spans_much(range),
             Self::Linear => false,
-            Self::Log => low > 0.0,
+            Self::Log => range.0 > 0.0,
         }
     }
 
@@ -271,30 +272,24 @@ impl Pareto {
 
     fn draw_up(&mut self) {
         let points = self.points.as_deref().unwrap_or_default();
-        let of = |at: &usize| {
-            let series = points[*at].series();
+        let of = |point: &ParetoPoint| {
+            let series = point.series();
             self.entries.iter().position(|entry| entry.series == series).unwrap_or(0)
         };
-        self.looks = self.shown.iter().map(|i| (of(i), false)).collect();
-        self.lines.clear();
-        for entry in 0..self.entries.len() {
-            let mine = self.shown.iter().zip(&self.looks).filter(|(_, look)| look.0 == entry);
-            let best = analysis::frontier_among(mine.map(|(i, _)| &points[*i]), self.axes);
-            let places: Vec<(f64, f64)> = best.iter().filter_map(|p| self.axes.of(p)).collect();
-            let runs: BTreeSet<&str> = best.iter().map(|p| p.run.as_str()).collect();
-            for (i, look) in self.shown.iter().zip(&mut self.looks) {
-                look.1 |= look.0 == entry && runs.contains(points[*i].run.as_str());
+        let shown: Vec<&ParetoPoint> = self.shown.iter().map(|i| &points[*i]).collect();
+        let layout = ParetoLayout::new(&shown, self.axes);
+        self.looks = shown.iter().map(|point| (of(point), false)).collect();
+        self.lines = (0..self.entries.len()).map(|entry| Line { entry, places: Vec::new() }).collect();
+        for frontier in layout.frontiers.values() {
+            for &index in frontier {
+                let look = &mut self.looks[index];
+                look.1 = true;
+                self.lines[look.0].places.extend(self.axes.of(shown[index]));
             }
-            self.lines.push(Line { entry, places });
         }
-        let shown = || self.shown.iter().map(|i| &points[*i]);
-        let best = analysis::frontier_among(shown().filter(|p| !p.is_limit()), self.axes);
-        self.ends = [best.first(), best.last()].map(|end| {
-            let end = end?;
-            self.shown.iter().position(|i| points[*i].run == end.run)
-        });
-        let limits = analysis::round_limits(shown(), self.axes, LIMITS);
-        self.limits = analysis::at_limits(shown(), self.axes, &limits);
+        self.ends = layout.ends;
+        let limits = analysis::round_limits(shown.iter().copied(), self.axes, LIMITS);
+        self.limits = analysis::at_limits(shown, self.axes, &limits);
         self.measure();
     }
 

@@ -224,6 +224,39 @@ impl TraceIndex {
         }
     }
 
+    /// Window of two layers in the middle of a step of the first rank; without layers, of five collectives. `None` if
+    /// the step has fewer.
+    pub fn two_layers(&self, step: usize) -> Option<Window> {
+        let step = self.steps.get(step)?;
+        let rank = self.ranks.first()?.rank;
+        let rows = (0..self.rows.len()).filter(|row| {
+            self.len(Line::Row(*row)) > 0 && self.span(*row, 0).is_some_and(|span| span.rank == rank)
+        });
+        let spans = rows.flat_map(|row| {
+            let first = self.rows[row].from(self.spans(), step.window.from);
+            let places = first..self.len(Line::Row(row));
+            let spans = places.filter_map(move |place| self.span(row, place));
+            spans.take_while(|span| span.start_ns < step.window.to)
+        });
+        let of_step: Vec<&Span> = spans.filter(|span| StepKey::of(span) == step.key).collect();
+        let layer = |span: &Span| self.trace.operations.get(span.operation as usize)?.layer;
+        let extent = |spans: &mut dyn Iterator<Item = &&Span>| {
+            let ends = spans.map(|span| (span.start_ns, span.end_ns));
+            ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).map(|(from, to)| Window::new(from, to))
+        };
+        let middle = of_step.iter().filter_map(|span| layer(span)).max().unwrap_or(0) / 2;
+        if middle > 0 {
+            let is_shown =
+                |span: &&&Span| layer(span).is_some_and(|at| at == middle || at == middle + 1);
+            return extent(&mut of_step.iter().filter(is_shown));
+        }
+        let mut comm: Vec<&Span> = of_step.into_iter().filter(|span| span.lane == Lane::Comm).collect();
+        comm.sort_by_key(|span| span.start_ns);
+        let middle = comm.len() / 2;
+        let shown = comm.get(middle.checked_sub(2)?..middle + 3).filter(|_| comm.len() > 8)?;
+        extent(&mut shown.iter())
+    }
+
     /// Start and end (ns) of the item at a position of a line.
     pub fn interval(&self, line: Line, place: usize) -> Option<(i64, i64)> {
         match line {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::index::{Line, TraceIndex};
 use super::pane::Pane;
-use super::panel::Panel;
+use super::panel::{Operations, Panel, Scope};
 use super::select::Selected;
 use super::window::{History, Window};
 use crate::face::tui::prelude::*;
@@ -105,12 +105,14 @@ pub struct View {
     /// Recorded places to return to, latest last.
     pub(super) trail: Vec<Place>,
     pub panel: Option<Panel>,
+    /// Operations of the step under the cursor, shown while no list is open.
+    pub docked: Operations,
     /// Comparison of the wanted steps, or of the previous ones while a new one is computed.
     pub differences: Option<Arc<OperationDifferences>>,
 }
 
 impl View {
-    /// Opens a trace at its first decode step, or in full if it has none.
+    /// Opens a trace on two layers in the middle of a steady decode step, or in full if it has no steps.
     pub fn new(index: Arc<TraceIndex>) -> Self {
         let window = index.bounds;
         let mut view = Self {
@@ -127,11 +129,13 @@ impl View {
             follows: false,
             trail: Vec::new(),
             panel: None,
+            docked: Operations { scope: Scope::Step, ..Operations::default() },
             differences: None,
         };
-        if let Some(first) = view.first_decode(0, |_| true) {
-            view.fit_step(first);
+        if let Some(step) = view.steady_decode() {
+            view.fit_step(step);
             view.history.clear();
+            view.zoom_to_layers(step);
         }
         view
     }
@@ -329,6 +333,32 @@ impl View {
         pane.point_in_step(step);
         self.set(Window::new(from, range.window.to.saturating_sub(origin)));
         self.time = from;
+        self.follow();
+    }
+
+    /// Decode step in the middle of the trace, past warm-up.
+    fn steady_decode(&self) -> Option<usize> {
+        let steps = self.panes.first()?.index.steps.iter().enumerate();
+        let decode: Vec<usize> =
+            steps.filter(|(_, step)| step.key.phase == Phase::Decode).map(|(at, _)| at).collect();
+        decode.get(decode.len() / 2).copied()
+    }
+
+    #[cfg(test)]
+    pub fn reopen_at_first_step(&mut self) {
+        if let (Some(first), 1) = (self.first_decode(0, |_| true), self.panes.len()) {
+            self.fit_step(first);
+            self.history.clear();
+        }
+    }
+
+    /// Zooms to two layers in the middle of a step, with the cursor at their first operation.
+    fn zoom_to_layers(&mut self, step: usize) {
+        let pane = self.pane_mut();
+        let Some(window) = pane.index.two_layers(step) else { return };
+        let window = window.shifted(pane.origin.saturating_neg());
+        pane.point_from(window.from);
+        self.set(window);
         self.follow();
     }
 

@@ -47,9 +47,9 @@ fn nothing_at_the_bottom_is_clipped_while_rows_are_empty() {
 
 #[test]
 fn the_header_calls_no_step_of_an_imported_trace_decoding_and_zero_is_not_negative() {
-    let of = |index: TraceIndex| with(vec![index], (120, 40)).screen();
+    let of = |index: TraceIndex| with(vec![index], (160, 40)).screen();
     let shown = of(imported());
-    assert!(shown.contains(" overlap: step 0 ") && shown.contains(", all steps "), "{shown}");
+    assert!(shown.contains("  overlap: step 0 ") && shown.contains(", all steps "), "{shown}");
     assert!(of(trace()).contains(", decode "), "a run knows");
     let told = [-1, -1_000, 0, 1_500].map(|ns| super::super::draw::seconds(ns, 6));
     assert_eq!(told, ["0.000000", "-0.000001", "0.000000", "0.000001"]);
