@@ -1,6 +1,9 @@
-//! README and `docs/`: what they point at exists, and every verb is told.
+//! README and `docs/`: links and named files exist, every verb is documented, and examples print what the pages show.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{Place, finish};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -73,7 +76,7 @@ fn files_that_are_named_exist() {
 fn the_readme_is_short_and_the_pages_say_what_they_answer() {
     for (page, text) in pages() {
         if page.ends_with("README.md") {
-            assert!(text.lines().count() <= 120, "README.md has {} lines", text.lines().count());
+            assert!(text.lines().count() <= 100, "README.md has {} lines", text.lines().count());
             continue;
         }
         let mut lines = text.lines();
@@ -112,4 +115,56 @@ fn every_wing_is_told() {
             "contributing.md does not tell of src/{wing}"
         );
     }
+}
+
+/// Runs the `console` blocks of each page: a command after `$ `, then lines of its output. A page may leave out
+/// lines and words, but may not add or reorder words.
+#[test]
+fn examples_print_what_the_pages_show() {
+    let mut wrong = Vec::new();
+    for (page, text) in pages() {
+        let place = Place::new();
+        for folder in ["examples", "traces"] {
+            std::os::unix::fs::symlink(root().join(folder), place.path().join(folder)).expect("a link");
+        }
+        let mut printed = String::new();
+        for block in text.split("```").skip(1).step_by(2) {
+            let (kind, body) = block.split_once('\n').expect("a block of lines");
+            for line in body.lines().filter(|_| kind == "console") {
+                if let Some(arguments) = line.strip_prefix("$ ladderscope ") {
+                    let mut shell = Command::new("sh");
+                    shell.current_dir(place.path()).env_remove("COLUMNS");
+                    shell.args(["-c", &format!("\"$0\" {arguments}"), crate::BINARY]);
+                    printed = finish(shell).exits(0).stdout;
+                } else if !printed.lines().any(|candidate| common(line, candidate) == words(line)) {
+                    let closest = printed.lines().max_by_key(|candidate| common(line, candidate));
+                    wrong.push(format!(
+                        "{}:\n  shows   {line}\n  printed {}",
+                        page.display(),
+                        closest.unwrap_or("nothing")
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn words(line: &str) -> usize {
+    line.split_whitespace().count()
+}
+
+/// Number of words of `line` that `candidate` contains in the same order.
+fn common(line: &str, candidate: &str) -> usize {
+    let mut rest = candidate.split_whitespace();
+    line.split_whitespace()
+        .filter(|word| {
+            let mut ahead = rest.clone();
+            let found = ahead.any(|other| other == *word);
+            if found {
+                rest = ahead;
+            }
+            found
+        })
+        .count()
 }
