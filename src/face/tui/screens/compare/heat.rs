@@ -104,7 +104,7 @@ pub fn draw_map(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compa
     put(buf, area, area.x, area.y + 2, " batch", title);
     for (column, batch) in map.batches.iter().enumerate().skip(first) {
         let x = area.x + LABELS + (column - first) as u16 * CELL;
-        put(buf, area, x, area.y + 2, &format!("{batch:>5}"), title);
+        put(buf, area, x, area.y + 2, &format!("{batch:>9}"), title);
     }
     for (row, tp) in map.tps.iter().enumerate() {
         let y = area.y + HEAD + row as u16;
@@ -118,7 +118,8 @@ pub fn draw_map(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compa
             let selected = (row, column) == compare.cursor;
             let Some(cell) = map.cell(*tp, *batch) else {
                 let style = if selected { theme.style(Role::Selected) } else { dim };
-                put(buf, area, x + 2, y, compare.why_none(*tp, *batch), style);
+                // as far right as a number
+                put(buf, area, x, y, &format!("{:>9}", compare.why_none(*tp, *batch)), style);
                 continue;
             };
             let shown = value.of(cell).zip(spread).map(|(v, range)| SHADES[shade_of(value, v, range)]);
