@@ -52,7 +52,7 @@ fn a_filter_goes_from_screen_to_screen_and_says_what_it_leaves() {
     driver.shows("4 of 12 pairs");
     driver.shows("filter: tp:4,8 arch:ladder");
     let command = driver.state.screen(Tab::Compare).command().expect("a command").words.join(" ");
-    assert_eq!(command, "compare --by architecture --filter tp:4,8 arch:ladder");
+    assert_eq!(command, "compare --by architecture --filter tp:4,8 arch:ladder --pivot");
     driver.tap(KeyCode::Esc);
     driver.shows("12 of 12 pairs");
     driver.taps("3");

@@ -194,6 +194,9 @@ impl Screen for Compare {
                 beyond.push(format!("the slice {}", self.slice_name()));
             }
         } else {
+            if self.view == View::Pivot {
+                words.push("--pivot".into());
+            }
             match self.marked.len() {
                 0 => {}
                 1 => beyond.push("the mark".into()),
