@@ -141,8 +141,11 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     }
     let mut words = match compare.shows_pivot() {
         true => {
-            let settings = counted(compare.pivot.rows.len(), "setting");
-            format!(" {} against {baseline}: {settings}", report.by)
+            let settings = match (compare.pivot.rows.len(), compared.settings) {
+                (shown, all) if shown < all => format!("{shown} of {}", counted(all, "setting")),
+                (_, all) => counted(all, "setting"),
+            };
+            format!(" {} against {baseline}: {settings}, ★ fastest ≈ tie", report.by)
         }
         false => format!(" {} of {} pairs", counts.pairs, report.pairs.len()),
     };

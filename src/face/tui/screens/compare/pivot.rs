@@ -15,12 +15,14 @@ const TITLE: std::ops::RangeInclusive<usize> = 7..=16;
 fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
     let told = compare.told(compared);
     let way = if compare.descending { "▼" } else { "▲" };
-    let (setting, widest) = (width / 3, told.widths.1 as u16);
+    // nothing but the axis may vary
+    let title = if told.settings.is_empty() { "" } else { "setting" };
+    let (setting, widest) = (width / 3, told.widths.1.max(title.width()) as u16);
     let shortened = widest.min(setting.max(12));
     let baseline = format!("{} ms", compared.baseline.as_deref().unwrap_or("baseline"));
     let mut columns = vec![
         Column::text("", 1, 0),
-        Column::text("setting", shortened, 0).growing(widest - shortened),
+        Column::text(title, shortened, 0).growing(widest - shortened),
         titled(Column::number("", baseline.width().max(8) as u16, 0), baseline),
     ];
     columns.extend(compare.pivot.values.iter().map(|value| {
@@ -98,7 +100,10 @@ fn content(
         }
         1 => (compare.told(compared).settings.words(&first.side.spec), text),
         2 => {
-            let name = if compared.baseline.is_some() { "" } else { &format!("{} ", first.baseline) };
+            let name = match &compared.baseline {
+                Some(_) => String::new(),
+                None => format!("{} ", first.baseline),
+            };
             let mark = if row.baseline_wins { "★" } else { "" };
             let tpot = format!("{mark}{name}{}", digits(first.baseline_tpot_ms));
             (tpot, if row.baseline_wins { winner } else { text })

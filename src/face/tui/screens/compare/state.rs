@@ -235,7 +235,7 @@ impl Compare {
         if self.kept.is_empty() {
             return "The filter leaves no pair.";
         }
-        self.headline.as_ref().filter(of_shown).map_or("…", |(_, text)| text)
+        self.headline.as_ref().filter(of_shown).map_or("…", |(_, text)| text.as_str())
     }
 
     pub fn compared(&self) -> Option<&Arc<Compared>> {
@@ -490,6 +490,8 @@ pub struct Compared {
     /// Baseline, if all pairs share one; shown once above the table.
     pub baseline: Option<String>,
     pub slice_names: Vec<String>,
+    /// Rows of the unfiltered pivot.
+    pub settings: usize,
     /// For each pair, the index of the first pair with the same numbers.
     pub(super) equal: Vec<usize>,
 }
@@ -514,6 +516,7 @@ impl Compared {
             runs: Arc::clone(&cells.runs),
             baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
             equal: first_equal(&report),
+            settings: Pivot::new(&report, &Vec::from_iter(0..report.pairs.len())).rows.len(),
             report,
         };
         let rows: Vec<Row> =
