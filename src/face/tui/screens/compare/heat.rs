@@ -266,9 +266,10 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
         },
     );
     bars(buf, inner, theme, &sides.map(|(value, side)| (value.as_str(), side)));
+    let above = pair.above_upper_bound.filter(|_| pair.value != "upper-bound");
     let by = [
         (format!("{} less {}", pair.baseline, pair.value), pair.saved),
-        (format!("{} less upper-bound", pair.value), pair.above_upper_bound),
+        (format!("{} less upper-bound", pair.value), above),
     ];
     let known = by.into_iter().filter_map(|(name, by)| by.map(|by| (name, by)));
     for (row, (name, by)) in known.enumerate() {

@@ -96,6 +96,7 @@ fn a_cell_of_the_pivot_is_selected_explained_and_opened() {
     driver.tap(KeyCode::Right);
     driver.shows("[upper-bound]");
     driver.shows("architecture: upper-bound against standard");
+    driver.hides("upper-bound less upper-bound");
     driver.tap(KeyCode::Down);
     assert!(driver.state.compare.selected().is_some_and(|pair| pair.side.spec.batch == 4));
     driver.taps("ssr");
