@@ -145,7 +145,8 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
                 (shown, all) if shown < all => format!("{shown} of {}", counted(all, "setting")),
                 (_, all) => counted(all, "setting"),
             };
-            format!(" {} against {baseline}: {settings}, ★ fastest ≈ tie", report.by)
+            let legend = if area.width >= 100 { ", ★ fastest ≈ tie" } else { "" };
+            format!(" {} against {baseline}: {settings}{legend}", report.by)
         }
         false => format!(" {} of {} pairs", counts.pairs, report.pairs.len()),
     };

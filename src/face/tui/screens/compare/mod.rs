@@ -84,7 +84,7 @@ impl Acts for Compare {
                 (Some(_), _) => self.show(View::Pivot),
                 (None, View::Pivot) => self.show(View::Pairs),
                 (None, View::Pairs) => {
-                    self.open_map();
+                    self.open_map_on_selected();
                     if self.map.is_none() {
                         cx.inform("no pairs: there is no map of them");
                         self.show(View::Pivot);

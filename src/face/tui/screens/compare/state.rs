@@ -378,6 +378,21 @@ impl Compare {
         left
     }
 
+    /// Opens the map on the selected pair of the list.
+    pub fn open_map_on_selected(&mut self) {
+        let selected = self.shown.get(self.list.selected).map(|row| row.pair);
+        if let Some((compared, at)) = self.compared().cloned().zip(selected) {
+            let of = |slice: &HeatSlice| slice.members.contains(&at);
+            self.slice = compared.slices.iter().position(of).unwrap_or(self.slice);
+            if let Some(map) = compared.map(self.slice) {
+                let spec = &compared.report.pairs[at].side.spec;
+                let place = |all: &[u32], value| all.iter().position(|of| *of == value).unwrap_or(0);
+                self.cursor = (place(&map.tps, spec.tp), place(&map.batches, spec.batch));
+            }
+        }
+        self.open_map();
+    }
+
     /// Opens the map of the current slice, or of another if the filter leaves it empty, with the cursor
     /// on an existing cell.
     pub fn open_map(&mut self) {

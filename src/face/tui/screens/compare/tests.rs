@@ -91,7 +91,7 @@ fn a_cell_of_the_pivot_is_selected_explained_and_opened() {
     let mut driver = on(grid().to_vec(), (120, 40));
     driver.taps("/tp8 p2p-off");
     driver.enter();
-    driver.shows("architecture against standard: 4 settings");
+    driver.shows("architecture against standard: 4 of 24 settings");
     driver.shows("architecture: ladder against standard");
     driver.tap(KeyCode::Right);
     driver.shows("[upper-bound]");
@@ -125,8 +125,11 @@ fn the_pivot_changes_to_pairs_and_map_and_keeps_its_row() {
         (&selected.baseline_run, &selected.run) == (&pair.baseline_run, &pair.run)
     };
     assert!(same(&driver), "{}", driver.screen());
-    driver.taps("tt");
-    assert!(driver.state.compare.shows_pivot());
+    driver.taps("t");
+    driver.shows("ratio of tokens/s: upper-bound / standard  p2p-off");
+    assert!(same(&driver), "the map opens on the same pair: {}", driver.screen());
+    driver.taps("t");
+    assert!(driver.state.compare.shows_pivot() && same(&driver));
     driver.shows("setting");
 }
 
@@ -368,7 +371,7 @@ fn the_copied_command_says_what_it_leaves_out() {
     assert!(told.contains("but for the 2 marks: "), "{told}");
     driver.taps("t");
     let slice = driver.state.compare.slice_name().to_owned();
-    assert_eq!(slice, "ladder / standard  p2p-on", "what varies, and nothing else");
+    assert_eq!(slice, "ladder / standard  p2p-off", "what varies, and nothing else");
     let (command, told) = copied(&mut driver);
     assert!(command.ends_with("--heatmap"), "{command}");
     assert!(told.contains(&format!("but for the slice {slice}: ")), "{told}");
