@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Comparison, ComparisonReport, Verdict};
 use crate::analysis::is_too_close;
+use base::text::counted;
 use table::render::{Shown, Table};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +53,19 @@ impl Pivot {
         }
         let rows = rows.into_iter().map(|pairs| PivotRow::new(report, pairs)).collect();
         Self { values, rows }
+    }
+
+    /// Number of settings in which each value is the fastest, alone or tied: `fastest of 20 settings: ladder 18,
+    /// parallel 12`.
+    pub fn wins(&self) -> String {
+        let count = |column: usize| self.rows.iter().filter(|row| row.fastest.contains(&column)).count();
+        let wins = self.values.iter().enumerate().map(|(column, value)| (value, count(column)));
+        let wins: Vec<String> = wins
+            .filter(|(_, count)| *count > 0)
+            .map(|(value, count)| format!("{value} {count}"))
+            .collect();
+        let wins = if wins.is_empty() { "none".to_owned() } else { wins.join(", ") };
+        format!("fastest of {}: {wins}", counted(self.rows.len(), "setting"))
     }
 }
 

@@ -599,6 +599,7 @@ fn a_pivot_names_the_fastest_of_each_setting() {
     assert_eq!(of(4), Some("★≈1.33x ★≈1.34x -"));
     assert_eq!(of(16), Some("≈1.01x - 1.05x"));
     assert_eq!(of(64), Some("0.80x - -"));
+    assert_eq!(pivot.wins(), "fastest of 4 settings: ladder 1, parallel 2");
     let wins: Vec<usize> = pivot.rows.iter().map(|row| usize::from(row.baseline_wins)).collect();
     assert_eq!(wins.iter().sum::<usize>(), 1, "standard wins where all are slower");
     let table = pivot_table(&report, &pivot).csv(::table::render::Sourced::ByRow);

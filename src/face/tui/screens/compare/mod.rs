@@ -155,11 +155,14 @@ impl Screen for Compare {
             Input::Mouse(body, event) if event.kind == PointerKind::Click && self.shows_pivot() => {
                 let area = self.areas(body).table;
                 let value = self.compared().and_then(|c| pivot::value_at(self, c, area, event.at));
-                if value.is_some() {
-                    self.choose(value);
+                let Some(value) = value else { return false };
+                // a title selects the column only
+                let row =
+                    usize::from(event.at.y - area.y).checked_sub(1).map(|row| self.list.offset + row);
+                if let Some(row) = row.filter(|row| *row < self.pivot.rows.len()) {
+                    self.list.selected = row;
                 }
-                // the list selects the row
-                return false;
+                self.choose(Some(value));
             }
             Input::Mouse(body, event) if event.kind == PointerKind::Click => {
                 let cell = |map| heat::at(self.areas(body).table, map, self.cursor.1, event.at);

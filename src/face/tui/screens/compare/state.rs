@@ -11,12 +11,13 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::snapshot::Snapshot;
 use ::table::Provenance;
 use base::error::Result;
+use base::text::capitalized;
 use study::analysis::filter::Filter;
 use study::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatMap, HeatSlice, HeatValue,
     Pivot, PivotRow, Reasons, Varied, compared_rows, first_equal, slices,
 };
-use study::answer::headline;
+use study::answer::{MOST_RUNS, headline};
 
 /// Run ids of a pair; identifies it across comparisons.
 fn runs_of(pair: &Comparison) -> (String, String) {
@@ -555,8 +556,11 @@ impl Compared {
         }
     }
 
-    /// Who wins among these pairs, for each provenance; too slow for the drawing thread.
+    /// Who wins among these pairs, for each provenance, or counts for a large grid; too slow for the drawing thread.
     pub fn headline(&self, pairs: &[usize]) -> String {
+        if pairs.len() > MOST_RUNS {
+            return capitalized(&Pivot::new(&self.report, pairs).wins());
+        }
         let pairs: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
         let settings = self.told.narrowed(&pairs, &self.axis).settings;
         let mut by: BTreeMap<Provenance, Vec<Comparison>> = BTreeMap::new();

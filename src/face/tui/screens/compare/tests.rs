@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crossterm::event::KeyCode;
+use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::screen::Tab;
@@ -112,6 +112,20 @@ fn a_cell_of_the_pivot_is_selected_explained_and_opened() {
     driver.state.cx.tab = Tab::Compare;
     driver.press(KeyCode::Esc);
     assert_eq!(driver.state.compare.column, None, "Escape follows the fastest again");
+}
+
+#[test]
+fn a_click_selects_a_cell_of_the_pivot() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    let screen = driver.screen();
+    let row = screen.lines().position(|line| line.contains("tp4 b16 p2p-off")).unwrap();
+    let column = screen.lines().nth(3).unwrap().find("upper-bound").unwrap();
+    let kind = MouseEventKind::Down(MouseButton::Left);
+    let event =
+        MouseEvent { kind, column: column as u16, row: row as u16, modifiers: KeyModifiers::NONE };
+    driver.send(Message::Mouse(event));
+    let pair = driver.state.compare.selected().unwrap();
+    assert_eq!((pair.value.as_str(), pair.side.spec.tp, pair.side.spec.batch), ("upper-bound", 4, 16));
 }
 
 #[test]
