@@ -54,7 +54,7 @@ fn a_filter_goes_from_screen_to_screen_and_says_what_it_leaves() {
     let command = driver.state.screen(Tab::Compare).command().expect("a command").words.join(" ");
     assert_eq!(command, "compare --by architecture --filter tp:4,8 arch:ladder --pivot");
     driver.tap(KeyCode::Esc);
-    driver.shows("standard: 6 settings");
+    driver.shows("architecture: 6 settings");
     driver.taps("3");
     driver.shows("18 of 18 runs");
 }
@@ -71,7 +71,7 @@ fn results_open_on_the_experiment_that_was_looked_at_last() {
     driver.shows("filter: experiment=earlier");
     driver.shows("3 of 6 settings");
     driver.tap(KeyCode::Esc);
-    driver.shows("standard: 6 settings");
+    driver.shows("architecture: 6 settings");
     driver.taps("5");
     driver.hides("filter:");
     driver.taps("3");

@@ -146,11 +146,12 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
                 (_, all) => counted(all, "setting"),
             };
             let legend = if area.width >= 100 { ", ★ fastest ≈ tie" } else { "" };
-            format!(" {} against {baseline}: {settings}{legend}", report.by)
+            format!(" {}: {settings}{legend}", report.by)
         }
         false => format!(" {} of {} pairs", counts.pairs, report.pairs.len()),
     };
-    if compare.map.is_none() {
+    // a filter being typed needs the room
+    if compare.map.is_none() && !compare.filter.typing {
         if !compare.shows_pivot() && compare.shown.len() < counts.pairs {
             let key = cx.key::<Compare>(Act::Fold);
             words += &format!(", {}: {key} opens ▸", counted(compare.shown.len(), "row"));

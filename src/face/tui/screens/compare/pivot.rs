@@ -20,10 +20,12 @@ fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
     let (setting, widest) = (width / 3, told.widths.1.max(title.width()) as u16);
     let shortened = widest.min(setting.max(12));
     let baseline = format!("{} ms", compared.baseline.as_deref().unwrap_or("baseline"));
+    // baselines that differ are named in the cells
+    let least = if compared.baseline.is_some() { 8 } else { 18 };
     let mut columns = vec![
         Column::text("", 1, 0),
         Column::text(title, shortened, 0).growing(widest - shortened),
-        titled(Column::number("", baseline.width().max(8) as u16, 0), baseline),
+        titled(Column::number("", baseline.width().max(least) as u16, 0), baseline),
     ];
     columns.extend(compare.pivot.values.iter().map(|value| {
         let wanted = compare.column.as_ref() == Some(value);

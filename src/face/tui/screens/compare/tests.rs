@@ -91,7 +91,7 @@ fn a_cell_of_the_pivot_is_selected_explained_and_opened() {
     let mut driver = on(grid().to_vec(), (120, 40));
     driver.taps("/tp8 p2p-off");
     driver.enter();
-    driver.shows("architecture against standard: 4 of 24 settings");
+    driver.shows("architecture: 4 of 24 settings");
     driver.shows("architecture: ladder against standard");
     driver.tap(KeyCode::Right);
     driver.shows("[upper-bound]");
