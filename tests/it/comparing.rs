@@ -42,6 +42,16 @@ fn by_a_variable_with_a_baseline_and_as_maps() {
         place.run(&["compare", "--by", "architecture", "--heatmap", "--format", "csv"]).exits(0).stdout;
     assert_eq!(csv.lines().count(), 13);
 
+    // the grid's settings: TP x batch x NCCL_ALGO, with the architectures as columns
+    let pivot = place.run(&["compare", "--by", "architecture", "--pivot"]).exits(0).stdout;
+    let header = pivot.lines().next().unwrap_or_default();
+    assert!(header.contains("ladder") && header.contains("fastest"), "{pivot}");
+    let csv =
+        place.run(&["compare", "--by", "architecture", "--pivot", "--format", "csv"]).exits(0).stdout;
+    assert_eq!(csv.lines().count(), 13, "{csv}");
+    let plain = compare(&["architecture"]);
+    assert_eq!(compare(&["architecture", "--pivot"]), plain, "JSON keeps the pairs");
+
     let wrong = place.run(&["compare", "--by", "NCCL_ALGO", "--baseline", "Rign"]).exits(2);
     assert!(wrong.stderr.contains("'Rign'") && wrong.stderr.contains("Ring"), "{wrong:?}");
 }

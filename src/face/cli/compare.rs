@@ -1,5 +1,6 @@
-//! `ladderscope compare --by AXIS`: matched pairs of cells with ratios and intervals, or with `--heatmap` maps over
-//! TP and batch. `compare --baseline NAME --gate GATE`: judges runs against a stored baseline.
+//! `ladderscope compare --by AXIS`: matched pairs of cells with ratios and intervals, a row per setting with `--pivot`,
+//! or maps over TP and batch with `--heatmap`. `compare --baseline NAME --gate GATE`: judges runs against a stored
+//! baseline.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -15,8 +16,8 @@ use base::text::counted;
 use lab::store::Store;
 use plan::Architecture;
 use study::analysis::{
-    Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue, TOO_CLOSE,
-    Verdict, beaten_limit, differences_table, pairs_table, slices,
+    Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue, Pivot,
+    TOO_CLOSE, Verdict, beaten_limit, differences_table, pairs_table, pivot_table, slices,
 };
 use table::render::{Shown, Sourced, Table};
 use table::{MEASURES, Provenance, Record, measure};
@@ -38,7 +39,7 @@ pub struct Args {
     /// Allowed change of a metric against the baseline, for example 'tpot<+3%', 'tok/s>-2%' or, in the metric's
     /// unit, 'overlap>-5' (repeatable, all must pass); exit status 4 if a change is significantly larger; undecided
     /// if the confidence interval contains the limit or the runs are noisy
-    #[arg(long, value_name = "GATE", requires = "baseline", conflicts_with_all = ["by", "heatmap", "value", "output"])]
+    #[arg(long, value_name = "GATE", requires = "baseline", conflicts_with_all = ["by", "heatmap", "pivot", "value", "output"])]
     pub gate: Vec<Gate>,
     /// Exit with status 4 also if a gate is undecided
     #[arg(long, requires = "gate")]
@@ -49,6 +50,9 @@ pub struct Args {
     /// Show heatmaps over TP and batch instead of a list, one per value and group of comparable runs
     #[arg(long, conflicts_with = "output")]
     pub heatmap: bool,
+    /// Show one row per setting with a column per value instead of the list of pairs (JSON: the pairs)
+    #[arg(long, conflicts_with_all = ["heatmap", "value"])]
+    pub pivot: bool,
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Also write a figure (.svg, .png) or the pairs (.csv)
@@ -80,11 +84,20 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         export::comparison(path, &comparison, provenance)?;
         report::note(&format!("wrote {}", path.display()));
     }
+    let all: Vec<usize> = (0..comparison.pairs.len()).collect();
     if args.heatmap {
         print_maps(&comparison, &records, args.format.format)?;
     } else {
-        let csv = || pairs_table(&comparison).csv(Sourced::ByRow);
-        let text = || if comparison.pairs.is_empty() { String::new() } else { table(&comparison) };
+        let rows = || match args.pivot {
+            true => pivot_table(&comparison, &Pivot::new(&comparison, &all)),
+            false => pairs_table(&comparison),
+        };
+        let csv = || rows().csv(Sourced::ByRow);
+        let text = || match (comparison.pairs.is_empty(), args.pivot) {
+            (true, _) => String::new(),
+            (_, true) => output::aligned(&rows()) + &said_of_many(&comparison),
+            _ => table(&comparison),
+        };
         output::print(args.format.format, &comparison, csv, text)?;
     }
     let flags = comparison.flags.iter().map(|flag| flag.text.as_str());

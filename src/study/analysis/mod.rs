@@ -43,11 +43,12 @@ mod varied;
 pub use arrivals::{ArrivalReport, CollectiveSplit, arrivals};
 pub use clocks::{Clocks, clocks, tie_clocks, untied_clocks};
 pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};
+pub(crate) use compare::fastest;
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatCell, HeatMap,
-    HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Reasons, Side, UNSET, Verdict, beaten_limit,
-    benjamini_hochberg, compare, compared_rows, differences_table, first_equal, less_work, no_limit,
-    pairs_table, slices, told_table,
+    HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Pivot, PivotRow, Reasons, Side, UNSET, Verdict,
+    beaten_limit, benjamini_hochberg, compare, compared_rows, differences_table, first_equal, less_work,
+    no_limit, pairs_table, pivot_table, slices, told_table,
 };
 pub use conversion::{
     Chosen, Conversion, ConversionPoint, ConversionReport, Draws, Origins, SetSeries, Unconverted,

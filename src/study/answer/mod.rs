@@ -12,3 +12,4 @@ mod question;
 mod tests;
 
 pub use make::{Answer, CardLine, MOST_RUNS};
+pub use question::headline;

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 
 use crate::analysis::{
     Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, SPEEDUP_ERROR, TOO_CLOSE, Varied, Verdict,
-    beaten_limit, is_too_close, less_work,
+    beaten_limit, fastest, less_work,
 };
 use base::statistics::median;
 use base::text::{capitalized, counted};
@@ -21,6 +21,11 @@ const MOST_KEPT: usize = 6;
 
 /// Columns that a narrow window drops, last one first.
 const LEAST: [&str; 3] = ["exposed %", "verdict", "TPOT ms"];
+
+/// Headline of a comparison: who wins, by how much and where; `settings` vary besides the axis.
+pub fn headline(axis: &Axis, report: &ComparisonReport, settings: &Varied) -> String {
+    Question { axis, report, settings }.headline()
+}
 
 pub(super) struct Question<'a> {
     pub axis: &'a Axis,
@@ -437,20 +442,6 @@ impl Question<'_> {
         }
         (table, left_out)
     }
-}
-
-/// Fastest of the pairs that beat the baseline, best first, with the simulations that tie with it.
-fn fastest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
-    let mut faster: Vec<&Comparison> =
-        pairs.iter().copied().filter(|pair| pair.verdict == Verdict::Faster).collect();
-    faster.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
-    let Some(best) = faster.first().copied() else { return faster };
-    let is_tied = |pair: &Comparison| {
-        let simulated = best.is_simulated() && pair.is_simulated();
-        std::ptr::eq(pair, best) || (simulated && is_too_close(best.speedup / pair.speedup))
-    };
-    faster.retain(|pair| is_tied(pair));
-    faster
 }
 
 /// Value of an axis that is the fastest in some settings.

@@ -410,7 +410,9 @@ impl Driver {
         let stored = Arc::new(Snapshot::new(records(), Vec::new()));
         driver.send(Message::Runs(Ok(stored.clone())));
         driver.state.pareto.set(Axes::default(), points(), stored);
-        driver.state.compare.set(Ok(Arc::new(comparison())));
+        let compare = &mut driver.state.compare;
+        compare.set(Ok(Arc::new(comparison())));
+        compare.headline = compare.headline_of().map(|of| (of.clone(), of.0.headline(&of.1)));
         driver.show(vec![trace()]);
         driver
     }

@@ -51,12 +51,12 @@ fn a_filter_goes_from_screen_to_screen_and_says_what_it_leaves() {
     driver.shows("4 of 18 points  filter: tp:4,8 arch:ladder");
     driver.taps("6");
     // by architecture: ladder against standard, at both TPs of both experiments
-    driver.shows("4 of 12 pairs");
+    driver.shows("4 of 6 settings");
     driver.shows("filter: tp:4,8 arch:ladder");
     let command = driver.state.screen(Tab::Compare).command().expect("a command").words.join(" ");
-    assert_eq!(command, "compare --by architecture --filter tp:4,8 arch:ladder");
+    assert_eq!(command, "compare --by architecture --filter tp:4,8 arch:ladder --pivot");
     driver.tap(KeyCode::Esc);
-    driver.shows("12 of 12 pairs");
+    driver.shows("architecture: 6 settings");
     driver.taps("3");
     driver.shows("18 of 18 runs");
 }
@@ -71,18 +71,18 @@ fn results_open_on_the_experiment_that_was_looked_at_last() {
     driver.tap(KeyCode::End);
     driver.taps("6");
     driver.shows("[earlier]");
-    driver.shows("6 of 12 pairs");
+    driver.shows("3 of 6 settings");
     // Escape drops what is typed, and never the experiment
     driver.taps("/tp:8");
     driver.tap(KeyCode::Enter);
-    driver.shows("2 of 12 pairs");
+    driver.shows("1 of 6 settings");
     driver.shows("[earlier] filter: tp:8");
     driver.tap(KeyCode::Esc);
-    driver.shows("6 of 12 pairs");
+    driver.shows("3 of 6 settings");
     driver.tap(KeyCode::Esc);
-    driver.shows("6 of 12 pairs");
+    driver.shows("3 of 6 settings");
     driver.taps("*");
-    driver.shows("12 of 12 pairs");
+    driver.shows("11 of 6 settings");
     driver.taps("5");
     driver.hides("[earlier]");
     driver.taps("*");

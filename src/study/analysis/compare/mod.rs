@@ -12,6 +12,7 @@ mod label;
 mod limit;
 mod matching;
 mod pair;
+mod pivot;
 mod table;
 
 pub use adjust::{Adjusted, benjamini_hochberg};
@@ -28,6 +29,8 @@ pub(super) use label::{Label, parts};
 pub use limit::{beaten_limit, less_work, no_limit};
 pub(super) use matching::{Matching, PooledCell};
 pub(super) use pair::Pair;
+pub(crate) use pivot::fastest;
+pub use pivot::{Pivot, PivotRow, pivot_table};
 pub use table::{differences_table, pairs_table, told_table};
 
 #[cfg(test)]

@@ -563,3 +563,46 @@ fn nothing_is_computed_from_runs_that_shared_a_gpu() {
         beside.warnings
     );
 }
+
+#[test]
+fn a_pivot_names_the_fastest_of_each_setting() {
+    let cell = |name: &str, batch, step_ms| {
+        let change = |spec: &mut Spec| {
+            (spec.architecture, spec.batch) = (name.parse().unwrap(), batch);
+        };
+        sim_record(&format!("{name}-{batch}"), change, 0.0, step_ms)
+    };
+    let records = [
+        [("ladder", 1.5), ("parallel", 1.0), ("upper-bound", 0.5)]
+            .map(|(name, ms)| cell(name, 1, ms))
+            .to_vec(),
+        // within the simulator's error of each other, then of standard
+        [("ladder", 1.5), ("parallel", 1.49)].map(|(name, ms)| cell(name, 4, ms)).to_vec(),
+        vec![cell("ladder", 16, 1.98), cell("upper-bound", 16, 1.9)],
+        vec![cell("ladder", 64, 2.5)],
+        [1, 4, 16, 64].map(|batch| cell("standard", batch, 2.0)).to_vec(),
+    ];
+    let report = compare(&records.concat(), "architecture").unwrap();
+    let pivot = Pivot::new(&report, &Vec::from_iter(0..report.pairs.len()));
+    assert_eq!(pivot.values, ["ladder", "parallel", "upper-bound"], "limits last");
+    let words: Vec<(u32, String)> = pivot
+        .rows
+        .iter()
+        .map(|row| {
+            let words: Vec<String> = (0..3).map(|column| row.words(&report, column)).collect();
+            (report.pairs[row.known().next().unwrap()].side.spec.batch, words.join(" "))
+        })
+        .collect();
+    let of = |batch| words.iter().find(|(of, _)| *of == batch).map(|(_, words)| words.as_str());
+    assert_eq!(words.len(), 4);
+    assert_eq!(of(1), Some("1.33x ★2.00x 4.00x"), "a limit never wins");
+    assert_eq!(of(4), Some("★≈1.33x ★≈1.34x -"));
+    assert_eq!(of(16), Some("≈1.01x - 1.05x"));
+    assert_eq!(of(64), Some("0.80x - -"));
+    assert_eq!(pivot.wins(), "fastest of 4 settings: ladder 1, parallel 2");
+    let wins: Vec<usize> = pivot.rows.iter().map(|row| usize::from(row.baseline_wins)).collect();
+    assert_eq!(wins.iter().sum::<usize>(), 1, "standard wins where all are slower");
+    let table = pivot_table(&report, &pivot).csv(::table::render::Sourced::ByRow);
+    assert_eq!(table.lines().count(), 5);
+    assert!(table.contains("parallel ≈ ladder"), "{table}");
+}

@@ -1,14 +1,14 @@
-//! Drawing of screen 6: header, table of pairs or heat map, selected pair, flags.
+//! Drawing of screen 6: header, list of pairs, selected pair, flags.
 
 use unicode_width::UnicodeWidthStr;
 
 use super::state::Order;
 use super::state::{Compared, Row, one_of};
-use super::{Act, Compare, areas, heat};
+use super::{Act, Compare, heat, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
 use ::table::{Provenance, Spec};
-use study::analysis::{Axis, Comparison, Side, Varied, Verdict};
+use study::analysis::{Axis, Comparison, ComparisonReport, Side, Varied, Verdict};
 
 /// Columns of the pair table. The mark, the compared value and the cell come first and are never
 /// dropped. Sortable columns leave room for the sort mark.
@@ -87,12 +87,14 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
         }
         Some(Ok(compared)) => compared,
     };
-    let places = areas(body);
+    let places = compare.areas(body);
     header(buf, places.title, compare, cx, compared);
     if compared.report.pairs.is_empty() {
         empty(buf, places.table, &nothing(cx, compared), theme);
     } else if let Some(map) = &compare.map {
         heat::draw_map(buf, places.table, theme, map, compare);
+    } else if compare.shows_pivot() {
+        pivot::draw(buf, places.table, compare, compared, theme);
     } else {
         pairs(buf, places.table, compare, cx, compared);
     }
@@ -101,6 +103,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
         flags(buf, places.detail, theme, compare, compared);
     } else if let Some(selected) = compare.selected() {
         heat::draw_detail(buf, places.detail, theme, &compared.axis, selected);
+    } else if compare.shows_pivot() && compare.selected_row().is_some() {
+        empty(buf, places.detail, "no result for this value at this setting", theme);
     }
 }
 
@@ -111,54 +115,55 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
         Some(baseline) => baseline.clone(),
         None => report.pairs.first().map_or_else(|| "-".into(), |pair| pair.baseline.clone()),
     };
-    let wide = area.width >= 110;
     let counts = compare.counts;
-    let none_left = counts.pairs == 0 && !report.pairs.is_empty();
-    let adjusted = match counts.tested {
-        _ if none_left => "the filter leaves none".to_owned(),
-        0 if wide => "no p-values (simulated, or too few samples)".to_owned(),
-        0 => "no p-values".to_owned(),
-        tested => format!(
-            "{} of {tested} after {} {}%",
-            counts.adjusted,
-            if wide { "Benjamini-Hochberg, false discovery rate" } else { "BH" },
-            100.0 * report.adjusted.false_discovery_rate
-        ),
-    };
-    let (shown, differ) = (counts.pairs, counts.differ);
-    let made = match report.pairs.len() {
-        all if shown < all => {
-            format!(": {shown} of {}, {differ} differ; ", counted(all, "comparison"))
-        }
-        _ => format!(": {}, {} differ; ", counted(report.comparisons, "comparison"), report.differ),
-    };
-    line(
-        buf,
-        area,
-        0,
-        &[
-            (" by ", text),
-            (&report.by, title),
-            (" against ", text),
-            (&baseline, title),
-            (&made, text),
-            (&adjusted, dim),
-        ],
-    );
+    if compare.shows_pivot() && !report.pairs.is_empty() {
+        line(buf, area, 0, &[(&format!(" {}", compare.headline()), title)]);
+    } else {
+        let (made, adjusted) = (made(compare, report), adjusted(compare, report, area.width >= 110));
+        line(
+            buf,
+            area,
+            0,
+            &[
+                (" by ", text),
+                (&report.by, title),
+                (" against ", text),
+                (&baseline, title),
+                (&made, text),
+                (&adjusted, dim),
+            ],
+        );
+    }
     let mut x = area.x;
     if let Some(provenance) = compare.told(compared).provenance {
         let label = format!(" [{provenance}]");
         x = put(buf, area, x, area.y + 1, &label, theme.provenance(provenance));
     }
-    let mut words = format!(" {} of {} pairs", shown, report.pairs.len());
-    if compare.map.is_none() {
-        if compare.shown.len() < shown {
+    let mut words = match compare.shows_pivot() {
+        true => {
+            let settings = match (compare.pivot.rows.len(), compared.settings) {
+                (shown, all) if shown < all => format!("{shown} of {}", counted(all, "setting")),
+                (_, all) => counted(all, "setting"),
+            };
+            let legend = if area.width >= 100 { ", ★ fastest ≈ tie" } else { "" };
+            format!(" {}: {settings}{legend}", report.by)
+        }
+        false => format!(" {} of {} pairs", counts.pairs, report.pairs.len()),
+    };
+    // a filter being typed needs the room
+    if compare.map.is_none() && !compare.filter.typing {
+        if !compare.shows_pivot() && compare.shown.len() < counts.pairs {
             let key = cx.key::<Compare>(Act::Fold);
             words += &format!(", {}: {key} opens ▸", counted(compare.shown.len(), "row"));
         }
         let way = if compare.descending { "▼" } else { "▲" };
         words += &match compare.order {
+            Order::Stored if compare.shows_pivot() && !compare.descending => String::new(),
             Order::Stored => format!(", {} {way}", compare.order.name()),
+            order if compare.shows_pivot() => {
+                let of = compare.column.as_deref().unwrap_or("the fastest");
+                format!(", by {} of {of} {way}", order.name())
+            }
             order => format!(", by {} {way}", order.name()),
         };
     }
@@ -168,6 +173,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     let x = put(buf, area, x, area.y + 1, &words, dim);
     // important text goes to the right end, and long text is cut before it
     let hidden = match &compare.map {
+        None if compare.shows_pivot() => pivot::layout(compare, compared, area).words(),
         None => scrolled(compare, compared, area.width).words(),
         Some(_) => String::new(),
     };
@@ -187,6 +193,33 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     }
     if !compare.filter.typing {
         put(buf, rest, end, rest.y, &format!("; all {}", compare.told(compared).common), dim);
+    }
+}
+
+/// Number of comparisons and of those that differ, among the filtered pairs.
+fn made(compare: &Compare, report: &ComparisonReport) -> String {
+    let (shown, differ) = (compare.counts.pairs, compare.counts.differ);
+    match report.pairs.len() {
+        all if shown < all => {
+            format!(": {shown} of {}, {differ} differ; ", counted(all, "comparison"))
+        }
+        _ => format!(": {}, {} differ; ", counted(report.comparisons, "comparison"), report.differ),
+    }
+}
+
+/// Number of pairs that differ after correction for multiple comparisons.
+fn adjusted(compare: &Compare, report: &ComparisonReport, wide: bool) -> String {
+    let counts = compare.counts;
+    match counts.tested {
+        _ if counts.pairs == 0 && !report.pairs.is_empty() => "the filter leaves none".to_owned(),
+        0 if wide => "no p-values (simulated, or too few samples)".to_owned(),
+        0 => "no p-values".to_owned(),
+        tested => format!(
+            "{} of {tested} after {} {}%",
+            counts.adjusted,
+            if wide { "Benjamini-Hochberg, false discovery rate" } else { "BH" },
+            100.0 * report.adjusted.false_discovery_rate
+        ),
     }
 }
 

@@ -104,7 +104,7 @@ pub fn draw_map(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compa
     put(buf, area, area.x, area.y + 2, " batch", title);
     for (column, batch) in map.batches.iter().enumerate().skip(first) {
         let x = area.x + LABELS + (column - first) as u16 * CELL;
-        put(buf, area, x, area.y + 2, &format!("{batch:>5}"), title);
+        put(buf, area, x, area.y + 2, &format!("{batch:>9}"), title);
     }
     for (row, tp) in map.tps.iter().enumerate() {
         let y = area.y + HEAD + row as u16;
@@ -118,7 +118,8 @@ pub fn draw_map(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compa
             let selected = (row, column) == compare.cursor;
             let Some(cell) = map.cell(*tp, *batch) else {
                 let style = if selected { theme.style(Role::Selected) } else { dim };
-                put(buf, area, x + 2, y, compare.why_none(*tp, *batch), style);
+                // as far right as a number
+                put(buf, area, x, y, &format!("{:>9}", compare.why_none(*tp, *batch)), style);
                 continue;
             };
             let shown = value.of(cell).zip(spread).map(|(v, range)| SHADES[shade_of(value, v, range)]);
@@ -265,9 +266,10 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
         },
     );
     bars(buf, inner, theme, &sides.map(|(value, side)| (value.as_str(), side)));
+    let above = pair.above_upper_bound.filter(|_| pair.value != "upper-bound");
     let by = [
         (format!("{} less {}", pair.baseline, pair.value), pair.saved),
-        (format!("{} less upper-bound", pair.value), pair.above_upper_bound),
+        (format!("{} less upper-bound", pair.value), above),
     ];
     let known = by.into_iter().filter_map(|(name, by)| by.map(|by| (name, by)));
     for (row, (name, by)) in known.enumerate() {

@@ -1,7 +1,8 @@
-//! Screen 6: matched pairs along an axis, as a table or a heat map over TP and batch.
+//! Screen 6: matched pairs along an axis, as a pivot, a list or a heat map over TP and batch.
 
 mod draw;
 mod heat;
+mod pivot;
 pub mod state;
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::state::Compare;
 use self::state::Compared;
-use self::state::Order;
+use self::state::{Order, View};
 use crate::desk::figure::Kind;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
@@ -29,26 +30,25 @@ use crate::face::tui::screen::{
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
 use base::text::counted;
-use study::analysis::{Axis, AxisCount, Comparison, HeatValue};
+use study::analysis::{Axis, AxisCount, Comparison, HeatValue, PivotRow, pivot_table};
 use table::render::Sourced;
 
 acts! {
-    Open: "open", "Enter", "open the timeline of the pair's run", Some("timeline");
+    Open: "open", "Enter b", "open both timelines: the pair's run over its baseline", Some("timelines");
     PickAxis: "axis", "a", "choose the axis to compare by", Some("axis");
     PickBaseline: "baseline", "B", "choose what to compare with", Some("baseline");
-    Map: "map", "t", "table, or map over TP and batch", Some("map");
-    OpenBoth: "open-both", "b", "open both timelines: the pair's run over its baseline", Some("both");
+    Map: "map", "t", "pivot, list of pairs, or map over TP and batch", Some("view");
     Filter: "filter", "/", "filter: words, tp:4,8 arch:ladder, tpot<5, -word", Some("filter");
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort");
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
     PickOrder: "sort-by", "O", "sort by a column, chosen by its name", None;
     SortReverse: "sort-reverse", "I", "reverse the order", None;
-    Mark: "mark", "Space", "mark the pair: marked pairs alone are exported", Some("mark");
+    Mark: "mark", "Space", "mark the row: marked rows alone are exported", Some("mark");
     PickSlice: "slice", "c", "map: choose what it holds fixed", None;
     NextValue: "value", "v", "map: ratio, exposed communication, hidden share", None;
-    Left: "left", "Left h", "columns further to the left; map: a batch to the left", None;
-    Right: "right", "Right l", "columns further to the right; map: a batch to the right", None;
-    Fold: "fold", "e", "open or fold a row of pairs with equal numbers", None;
+    Left: "left", "Left h", "select the value to the left; list: scroll; map: a batch to the left", None;
+    Right: "right", "Right l", "select the value to the right; list: scroll; map: a batch to the right", None;
+    Fold: "fold", "e", "list: open or fold a row of pairs with equal numbers", None;
     Flags: "flags", "f", "show or hide what looks wrong", Some("flags");
     NextAxis: "next-axis", "]", "compare by the next axis that varies", None;
     PreviousAxis: "previous-axis", "[", "compare by the previous axis that varies", None;
@@ -60,9 +60,6 @@ impl Acts for Compare {
     fn act(&mut self, act: Act, cx: &mut Context) {
         match act {
             Act::Open => {
-                cx.open_runs(self.selected().map(|p| p.run.clone()));
-            }
-            Act::OpenBoth => {
                 let pair = self.selected().map(|p| [p.run.clone(), p.baseline_run.clone()]);
                 cx.open_runs(pair.into_iter().flatten());
             }
@@ -83,17 +80,20 @@ impl Acts for Compare {
                 }
                 cx.inform("the stored runs differ in nothing: there is no other axis");
             }
-            Act::Map => {
-                if self.map.take().is_none() {
-                    self.open_map();
+            Act::Map => match (&self.map, self.view) {
+                (Some(_), _) => self.show(View::Pivot),
+                (None, View::Pivot) => self.show(View::Pairs),
+                (None, View::Pairs) => {
+                    self.open_map_on_selected();
                     if self.map.is_none() {
                         cx.inform("no pairs: there is no map of them");
+                        self.show(View::Pivot);
                     }
                 }
-            }
+            },
             Act::PickSlice | Act::NextValue if self.map.is_none() => {
                 let key = cx.key::<Compare>(Act::Map);
-                cx.inform(format!("that is the map's: {key} shows it"));
+                cx.inform(format!("only on the map: {key} switches to it"));
             }
             Act::PickSlice => self.pick(act, cx),
             Act::NextValue => {
@@ -103,8 +103,13 @@ impl Acts for Compare {
                 let by = if act == Act::Left { -1 } else { 1 };
                 match self.map {
                     Some(_) => self.move_cursor(0, by),
+                    None if self.view == View::Pivot => self.move_column(by),
                     None => draw::scroll(self, by, cx.body().width),
                 }
+            }
+            Act::Fold if self.view == View::Pivot => {
+                let key = cx.key::<Compare>(Act::Map);
+                cx.inform(format!("only in the list of pairs: {key} switches to it"));
             }
             Act::Fold => {
                 if self.map.is_some() || !self.fold() {
@@ -132,8 +137,11 @@ impl Screen for Compare {
     }
 
     fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
-        let area = cut_top(areas(body).table, 1).1;
-        let len = self.shown.len();
+        let area = cut_top(self.areas(body).table, 1).1;
+        let len = match self.view {
+            View::Pivot => self.pivot.rows.len(),
+            View::Pairs => self.shown.len(),
+        };
         self.map.is_none().then_some(ScreenList { len, area, rows: 1, list: &mut self.list })
     }
 
@@ -144,13 +152,27 @@ impl Screen for Compare {
     fn input(&mut self, input: Input<'_>, _cx: &mut Context) -> bool {
         match input {
             Input::Step(rows) if self.map.is_some() => self.move_cursor(rows, 0),
+            Input::Mouse(body, event) if event.kind == PointerKind::Click && self.shows_pivot() => {
+                let area = self.areas(body).table;
+                let value = self.compared().and_then(|c| pivot::value_at(self, c, area, event.at));
+                let Some(value) = value else { return false };
+                // a title selects the column only
+                let row =
+                    usize::from(event.at.y - area.y).checked_sub(1).map(|row| self.list.offset + row);
+                if let Some(row) = row.filter(|row| *row < self.pivot.rows.len()) {
+                    self.list.selected = row;
+                }
+                self.choose(Some(value));
+            }
             Input::Mouse(body, event) if event.kind == PointerKind::Click => {
-                let cell = |map| heat::at(areas(body).table, map, self.cursor.1, event.at);
+                let cell = |map| heat::at(self.areas(body).table, map, self.cursor.1, event.at);
                 let Some(cell) = self.map.as_ref().and_then(cell) else { return false };
                 self.cursor = cell;
             }
             Input::Narrow => self.arrange(),
-            Input::Close if std::mem::take(&mut self.flags) || self.map.take().is_some() => {}
+            Input::Close if std::mem::take(&mut self.flags) => {}
+            Input::Close if self.map.is_some() => self.show(self.view),
+            Input::Close if self.shows_pivot() && self.column.is_some() => self.choose(None),
             Input::Close if self.filter.drop_text() => self.arrange(),
             Input::Close => self.marked.clear(),
             _ => return false,
@@ -175,6 +197,9 @@ impl Screen for Compare {
                 beyond.push(format!("the slice {}", self.slice_name()));
             }
         } else {
+            if self.view == View::Pivot {
+                words.push("--pivot".into());
+            }
             match self.marked.len() {
                 0 => {}
                 1 => beyond.push("the mark".into()),
@@ -196,6 +221,13 @@ impl Screen for Compare {
             let work = move |_: &_| Compared::new(&cells.of(&runs), &asked).map(Arc::new);
             let key = (self.asked.clone(), self.reading);
             cx.want("comparison", &key, work, |screen: &mut Self, compared, _| screen.set(compared));
+        }
+        if let Some(of) = self.headline_of().filter(|_| self.shows_pivot()) {
+            let asked = of.clone();
+            let work = move |_: &_| Ok((of.0.headline(&of.1), of));
+            cx.want("headline", &asked, work, |screen: &mut Self, found, cx| {
+                screen.headline = cx.told(found).map(|(text, of)| (of, text));
+            });
         }
         let Some(of) = self.map_of() else { return };
         let work = {
@@ -235,10 +267,20 @@ impl Screen for Compare {
         let report = self.shown_report().filter(|report| !report.pairs.is_empty());
         let report = report.ok_or("nothing to export: no pairs are shown")?;
         Ok(match kind {
+            FileKind::Csv if self.shows_pivot() => {
+                let report = &self.compared().ok_or("nothing is compared yet")?.report;
+                let mut pivot = self.pivot.clone();
+                if !self.marked.is_empty() {
+                    let marked =
+                        |row: &PivotRow| row.known().any(|at| self.is_marked(&report.pairs[at]));
+                    pivot.rows.retain(marked);
+                }
+                Some(Export::text(pivot_table(report, &pivot).csv(Sourced::ByRow)))
+            }
             FileKind::Csv => {
                 Some(Export::text(study::analysis::pairs_table(&report).csv(Sourced::ByRow)))
             }
-            // the map exports as a picture, the table as a figure
+            // the map exports as a picture, the tables as a figure
             _ if self.map.is_some() => None,
             _ => Some(figures::comparison(cx, report)),
         })
@@ -255,15 +297,18 @@ struct Areas {
 /// Height of the pair details; a taller window also shows the breakdown of the difference.
 const DETAIL: u16 = 10;
 
-fn areas(body: Rect) -> Areas {
-    let (title, rest) = cut_top(body, 2);
-    let detail = if body.height >= 36 { DETAIL + 3 } else { DETAIL };
-    // in a small window the list keeps its head and three rows
-    let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(4)));
-    Areas { title, table, detail }
-}
+/// Least height of the pivot, with its header; the list of pairs and the map keep half.
+const LEAST_PIVOT: u16 = 8;
 
 impl Compare {
+    fn areas(&self, body: Rect) -> Areas {
+        let (title, rest) = cut_top(body, 2);
+        let detail = if body.height >= 36 { DETAIL + 3 } else { DETAIL };
+        let least = if self.shows_pivot() { LEAST_PIVOT } else { LEAST_PIVOT / 2 };
+        let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(least)));
+        Areas { title, table, detail }
+    }
+
     /// Opens a picker for the axis, the baseline or the map slice.
     fn pick(&self, act: Act, cx: &mut Context) {
         let Some(compared) = self.compared().cloned() else {
@@ -316,13 +361,14 @@ impl Compare {
 
     fn compare_by(&mut self, axis: Axis, baseline: Option<String>) {
         (self.asked.axis, self.asked.baseline) = (axis, baseline);
-        (self.slice, self.cursor, self.list) = (0, (0, 0), List::default());
+        (self.slice, self.cursor, self.list, self.column) = (0, (0, 0), List::default(), None);
     }
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptCompare {
+    view: View,
     by: String,
     baseline: Option<String>,
     order: String,
@@ -334,12 +380,13 @@ impl Kept for Compare {
 
     fn keep(&self) -> Option<KeptCompare> {
         let (by, baseline) = (self.asked.axis.to_string(), self.asked.baseline.clone());
-        Some(KeptCompare { by, baseline, order: self.order.name().into(), descending: self.descending })
+        let (view, order) = (self.view, self.order.name().into());
+        Some(KeptCompare { view, by, baseline, order, descending: self.descending })
     }
 
     fn restore(&mut self, kept: KeptCompare, _cx: &mut Context) {
         self.order = Order::named(&kept.order).unwrap_or(self.order);
-        self.descending = kept.descending;
+        (self.descending, self.view) = (kept.descending, kept.view);
         self.arrange();
         if let Ok(axis) = Axis::parse(&kept.by) {
             self.compare_by(axis, kept.baseline);

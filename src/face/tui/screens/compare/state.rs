@@ -1,18 +1,23 @@
-//! State of screen 6: compared axis, order, table or map.
+//! State of screen 6: compared axis, order, pivot, list of pairs or map.
 //! The comparison itself is computed off the drawing thread ([`Compared`]).
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
 
 use super::draw::Told;
 use crate::face::tui::prelude::*;
 use crate::face::tui::snapshot::Snapshot;
+use ::table::Provenance;
 use base::error::Result;
+use base::text::capitalized;
 use study::analysis::filter::Filter;
 use study::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatMap, HeatSlice, HeatValue,
-    Reasons, Varied, compared_rows, first_equal, slices,
+    Pivot, PivotRow, Reasons, Varied, compared_rows, first_equal, slices,
 };
+use study::answer::{MOST_RUNS, headline};
 
 /// Run ids of a pair; identifies it across comparisons.
 fn runs_of(pair: &Comparison) -> (String, String) {
@@ -97,14 +102,23 @@ impl Counts {
     }
 }
 
-/// Identity of a map: its comparison and slice index.
+/// Part of a comparison: the slice of a map, or the pairs of a headline.
 #[derive(Clone, Debug)]
-pub struct MapOf(pub Arc<Compared>, pub usize);
+pub struct PartOf<T>(pub Arc<Compared>, pub T);
 
-impl PartialEq for MapOf {
+impl<T: PartialEq> PartialEq for PartOf<T> {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) && self.1 == other.1
     }
+}
+
+/// Table below the map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum View {
+    #[default]
+    Pivot,
+    Pairs,
 }
 
 #[derive(Debug, Default)]
@@ -115,6 +129,14 @@ pub struct Compare {
     pub cells: Arc<KeptCells>,
     /// Comparison or error; `None` until computed.
     pub compared: Option<std::result::Result<Arc<Compared>, String>>,
+    pub view: View,
+    /// Filtered pairs, in the order of the report.
+    pub kept: Arc<Vec<usize>>,
+    pub pivot: Pivot,
+    /// Selected value of the pivot; `None` selects the best of each row.
+    pub column: Option<String>,
+    /// Who wins among the filtered pairs; `None` until computed.
+    pub headline: Option<(PartOf<Arc<Vec<usize>>>, String)>,
     pub shown: Vec<Row>,
     /// Distinguishing settings of the filtered pairs; `None` without a filter.
     pub narrowed: Option<Told>,
@@ -134,7 +156,7 @@ pub struct Compare {
     /// Cells (TP, batch) of the slice that the filter hides.
     pub left_out: Vec<(u32, u32)>,
     /// Reasons for the empty cells of a map; `None` until computed.
-    pub gaps: Option<(MapOf, Reasons)>,
+    pub gaps: Option<(PartOf<usize>, Reasons)>,
     pub value: HeatValue,
     /// Cursor in the map: TP index and batch index.
     pub cursor: (usize, usize),
@@ -150,14 +172,71 @@ impl Compare {
         let slices = self.compared().map_or(0, |compared| compared.slices.len());
         self.slice = self.slice.min(slices.saturating_sub(1));
         self.arrange();
-        if let Some(selected) = selected
-            && let Some(at) = self
-                .shown
-                .iter()
-                .position(|row| row.all().any(|at| runs_of(&self.pairs()[at]) == selected))
-        {
-            self.list.selected = at;
+        self.select(selected);
+    }
+
+    /// Selects the row of a pair, if it is shown.
+    fn select(&mut self, runs: Option<(String, String)>) {
+        let is = |at: usize| Some(runs_of(&self.pairs()[at])) == runs;
+        let at = match self.view {
+            View::Pivot => self.pivot.rows.iter().position(|row| row.known().any(is)),
+            View::Pairs => self.shown.iter().position(|row| row.all().any(is)),
+        };
+        self.list.selected = at.unwrap_or(self.list.selected);
+    }
+
+    /// Leaves the map, or changes the table, and keeps the selected pair.
+    pub fn show(&mut self, view: View) {
+        let selected = self.selected().map(runs_of);
+        (self.map, self.view) = (None, view);
+        self.select(selected);
+    }
+
+    pub fn shows_pivot(&self) -> bool {
+        self.map.is_none() && self.view == View::Pivot
+    }
+
+    pub fn selected_row(&self) -> Option<&PivotRow> {
+        self.pivot.rows.get(self.list.selected)
+    }
+
+    /// Selected column of a row of the pivot.
+    pub fn column_of(&self, row: &PivotRow) -> usize {
+        let chosen = self.column.as_ref();
+        chosen
+            .and_then(|chosen| self.pivot.values.iter().position(|value| value == chosen))
+            .unwrap_or(row.best)
+    }
+
+    /// Selects a value of the pivot; `None` the best of each row.
+    pub fn choose(&mut self, value: Option<String>) {
+        let row = self.selected_row().and_then(|row| row.known().next());
+        let runs = row.map(|at| runs_of(&self.pairs()[at]));
+        self.column = value;
+        // the order may be by this column
+        self.arrange();
+        self.select(runs);
+    }
+
+    pub fn move_column(&mut self, by: isize) {
+        let Some(at) = self.selected_row().map(|row| self.column_of(row)) else { return };
+        let last = self.pivot.values.len().saturating_sub(1);
+        self.choose(self.pivot.values.get(at.saturating_add_signed(by).min(last)).cloned());
+    }
+
+    /// Part of the comparison that the headline is about.
+    pub fn headline_of(&self) -> Option<PartOf<Arc<Vec<usize>>>> {
+        Some(PartOf(Arc::clone(self.compared()?), Arc::clone(&self.kept)))
+    }
+
+    /// Headline of the filtered pairs; `…` until computed.
+    pub fn headline(&self) -> &str {
+        let of_shown =
+            |(of, _): &&(PartOf<Arc<Vec<usize>>>, String)| Some(of) == self.headline_of().as_ref();
+        if self.kept.is_empty() {
+            return "The filter leaves no pair.";
         }
+        self.headline.as_ref().filter(of_shown).map_or("…", |(_, text)| text.as_str())
     }
 
     pub fn compared(&self) -> Option<&Arc<Compared>> {
@@ -168,12 +247,16 @@ impl Compare {
         self.compared().map_or(&[], |compared| &compared.report.pairs)
     }
 
-    /// Selected pair: in the table, or under the map cursor.
+    /// Selected pair: in the pivot, in the list, or under the map cursor.
     pub fn selected(&self) -> Option<&Comparison> {
         match &self.map {
             Some(map) => {
                 let (tp, batch) = (map.tps.get(self.cursor.0)?, map.batches.get(self.cursor.1)?);
                 self.pairs().get(map.cell(*tp, *batch)?.pair)
+            }
+            None if self.view == View::Pivot => {
+                let row = self.selected_row()?;
+                self.pairs().get(row.pairs[self.column_of(row)]?)
             }
             None => self.pairs().get(self.shown.get(self.list.selected)?.pair),
         }
@@ -191,20 +274,16 @@ impl Compare {
             let meets = |run: &String| chosen_runs.as_ref().is_none_or(|runs| runs.contains(run));
             meets(&pair.run) && meets(&pair.baseline_run)
         };
-        let mut shown: Vec<usize> = (0..self.pairs().len()).filter(fits).collect();
-        let (order, pairs) = (self.order, self.pairs());
-        let key = |index: &usize| order.of(&pairs[*index]);
-        shown.sort_by(|a, b| {
-            let (a, b) = (key(a), key(b));
-            // unknown values stay last in both directions
-            match self.descending && a.is_finite() && b.is_finite() {
-                true => b.total_cmp(&a),
-                false => a.total_cmp(&b),
-            }
-        });
-        if self.order == Order::Stored && self.descending {
-            shown.reverse();
-        }
+        let kept: Vec<usize> = (0..self.pairs().len()).filter(fits).collect();
+        let mut shown = kept.clone();
+        self.sort(&mut shown, |at| Some(*at));
+        self.pivot =
+            self.compared().map_or_else(Pivot::default, |compared| Pivot::new(&compared.report, &kept));
+        let mut rows = std::mem::take(&mut self.pivot.rows);
+        self.sort(&mut rows, |row| row.pairs[self.column_of(row)]);
+        self.pivot.rows = rows;
+        self.kept = Arc::new(kept);
+        let pairs = self.pairs();
         let counts = Counts::of(shown.iter().map(|at| &pairs[*at]));
         let flags = self.compared().map_or(&[][..], |compared| &compared.report.flags);
         let is_of = |flag: &Flag| {
@@ -228,6 +307,22 @@ impl Compare {
         (self.counts, self.flagged) = (counts, flagged);
         if self.map.is_some() {
             self.open_map();
+        }
+    }
+
+    /// Sorts rows by their pairs.
+    fn sort<T>(&self, rows: &mut [T], pair: impl Fn(&T) -> Option<usize>) {
+        let key = |row: &T| pair(row).map_or(f64::INFINITY, |at| self.order.of(&self.pairs()[at]));
+        rows.sort_by(|a, b| {
+            let (a, b) = (key(a), key(b));
+            // unknown values stay last in both directions
+            match self.descending && a.is_finite() && b.is_finite() {
+                true => b.total_cmp(&a),
+                false => a.total_cmp(&b),
+            }
+        });
+        if self.order == Order::Stored && self.descending {
+            rows.reverse();
         }
     }
 
@@ -284,6 +379,21 @@ impl Compare {
         left
     }
 
+    /// Opens the map on the selected pair of the list.
+    pub fn open_map_on_selected(&mut self) {
+        let selected = self.shown.get(self.list.selected).map(|row| row.pair);
+        if let Some((compared, at)) = self.compared().cloned().zip(selected) {
+            let of = |slice: &HeatSlice| slice.members.contains(&at);
+            self.slice = compared.slices.iter().position(of).unwrap_or(self.slice);
+            if let Some(map) = compared.map(self.slice) {
+                let spec = &compared.report.pairs[at].side.spec;
+                let place = |all: &[u32], value| all.iter().position(|of| *of == value).unwrap_or(0);
+                self.cursor = (place(&map.tps, spec.tp), place(&map.batches, spec.batch));
+            }
+        }
+        self.open_map();
+    }
+
     /// Opens the map of the current slice, or of another if the filter leaves it empty, with the cursor
     /// on an existing cell.
     pub fn open_map(&mut self) {
@@ -310,9 +420,9 @@ impl Compare {
         self.map = map;
     }
 
-    pub fn map_of(&self) -> Option<MapOf> {
+    pub fn map_of(&self) -> Option<PartOf<usize>> {
         self.map.as_ref()?;
-        Some(MapOf(Arc::clone(self.compared()?), self.slice))
+        Some(PartOf(Arc::clone(self.compared()?), self.slice))
     }
 
     /// Reason for an empty cell of the current map; `…` until computed.
@@ -320,7 +430,7 @@ impl Compare {
         if self.left_out.contains(&(tp, batch)) {
             return "filtered";
         }
-        let of_shown = |(of, _): &&(MapOf, _)| Some(of) == self.map_of().as_ref();
+        let of_shown = |(of, _): &&(PartOf<usize>, _)| Some(of) == self.map_of().as_ref();
         let why = self.gaps.as_ref().filter(of_shown).and_then(|(_, why)| why.get(&(tp, batch)));
         why.copied().unwrap_or("…")
     }
@@ -335,9 +445,13 @@ impl Compare {
 
     /// Toggles the mark on the selected pair and those folded into its row.
     pub fn toggle_mark(&mut self) {
-        let row = self.shown.get(self.list.selected).filter(|_| self.map.is_none());
+        let row: Option<Vec<usize>> = match self.view {
+            _ if self.map.is_some() => None,
+            View::Pivot => self.selected_row().map(|row| row.known().collect()),
+            View::Pairs => self.shown.get(self.list.selected).map(|row| row.all().collect()),
+        };
         let pairs: Vec<&Comparison> = match row {
-            Some(row) => row.all().filter_map(|at| self.pairs().get(at)).collect(),
+            Some(row) => row.into_iter().filter_map(|at| self.pairs().get(at)).collect(),
             None => self.selected().into_iter().collect(),
         };
         let keys: Vec<_> = pairs.into_iter().map(runs_of).collect();
@@ -363,17 +477,7 @@ impl Compare {
         if pairs.is_empty() {
             pairs = shown.cloned().collect();
         }
-        let ComparisonReport { by, values, pairs: _, comparisons, differ, adjusted, flags } =
-            &compared.report;
-        Some(ComparisonReport {
-            by: by.clone(),
-            values: values.clone(),
-            pairs,
-            comparisons: *comparisons,
-            differ: *differ,
-            adjusted: *adjusted,
-            flags: flags.clone(),
-        })
+        Some(compared.report_of(pairs))
     }
 }
 
@@ -402,6 +506,8 @@ pub struct Compared {
     /// Baseline, if all pairs share one; shown once above the table.
     pub baseline: Option<String>,
     pub slice_names: Vec<String>,
+    /// Rows of the unfiltered pivot.
+    pub settings: usize,
     /// For each pair, the index of the first pair with the same numbers.
     pub(super) equal: Vec<usize>,
 }
@@ -426,12 +532,47 @@ impl Compared {
             runs: Arc::clone(&cells.runs),
             baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
             equal: first_equal(&report),
+            settings: Pivot::new(&report, &Vec::from_iter(0..report.pairs.len())).rows.len(),
             report,
         };
         let rows: Vec<Row> =
             compared.rows(0..compared.report.pairs.len(), &|_: &Comparison| false).collect();
         compared.told = told.measured(&compared, &rows);
         Ok(compared)
+    }
+
+    /// Report of some of the pairs; counts remain those of the whole comparison.
+    fn report_of(&self, pairs: Vec<Comparison>) -> ComparisonReport {
+        let ComparisonReport { by, values, pairs: _, comparisons, differ, adjusted, flags } =
+            &self.report;
+        ComparisonReport {
+            by: by.clone(),
+            values: values.clone(),
+            pairs,
+            comparisons: *comparisons,
+            differ: *differ,
+            adjusted: *adjusted,
+            flags: flags.clone(),
+        }
+    }
+
+    /// Who wins among these pairs, for each provenance, or counts for a large grid; too slow for the drawing thread.
+    pub fn headline(&self, pairs: &[usize]) -> String {
+        if pairs.len() > MOST_RUNS {
+            return capitalized(&Pivot::new(&self.report, pairs).wins());
+        }
+        let pairs: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
+        let settings = self.told.narrowed(&pairs, &self.axis).settings;
+        let mut by: BTreeMap<Provenance, Vec<Comparison>> = BTreeMap::new();
+        for pair in pairs {
+            by.entry(pair.provenance).or_default().push(pair.clone());
+        }
+        let several = by.len() > 1;
+        let headlines = by.into_iter().map(|(provenance, pairs)| {
+            let text = headline(&self.axis, &self.report_of(pairs), &settings);
+            if several { format!("{provenance}: {text}") } else { text }
+        });
+        headlines.collect::<Vec<_>>().join("; ")
     }
 
     pub fn map(&self, slice: usize) -> Option<HeatMap> {

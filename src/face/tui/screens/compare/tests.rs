@@ -3,11 +3,12 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crossterm::event::KeyCode;
+use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
+use crate::face::tui::screens::compare::state::View;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::tests::fixtures::{Driver, compared, spec};
 use lab::sweep::simulate_cells;
@@ -49,6 +50,136 @@ fn on(records: Vec<Record>, (columns, rows): (u16, u16)) -> Driver {
     driver
 }
 
+/// The list of pairs, with these runs stored.
+fn pairs_on(records: Vec<Record>, size: (u16, u16)) -> Driver {
+    let mut driver = on(records, size);
+    driver.taps("t");
+    driver
+}
+
+/// Line of the window that contains a text.
+#[track_caller]
+fn line_of(driver: &Driver, text: &str) -> String {
+    let screen = driver.screen();
+    let line = screen.lines().find(|line| line.contains(text)).map(str::to_owned);
+    line.unwrap_or_else(|| panic!("{text}: {screen}"))
+}
+
+#[test]
+fn the_pivot_at_three_sizes() {
+    for (columns, rows) in [(60, 16), (80, 24), (120, 40)] {
+        let driver = on(grid().to_vec(), (columns, rows));
+        insta::assert_snapshot!(format!("pivot_{columns}x{rows}"), driver.screen());
+    }
+}
+
+#[test]
+fn who_wins_at_tp_8_batch_1_without_p2p_takes_three_keys() {
+    for (size, more) in [((120, 40), None), ((80, 24), Some(KeyCode::End))] {
+        let mut driver = on(grid().to_vec(), size);
+        driver.state.cx.tab = Tab::Experiments;
+        driver.taps("6");
+        more.into_iter().for_each(|key| driver.tap(key));
+        let row = line_of(&driver, "tp8 b1 p2p-off");
+        assert!(row.contains("★"), "{size:?}: {}", driver.screen());
+        driver.shows("Ladder is faster than standard in");
+    }
+}
+
+#[test]
+fn a_cell_of_the_pivot_is_selected_explained_and_opened() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    driver.taps("/tp8 p2p-off");
+    driver.enter();
+    driver.shows("architecture: 4 of 24 settings");
+    driver.shows("architecture: ladder against standard");
+    driver.tap(KeyCode::Right);
+    driver.shows("[upper-bound]");
+    driver.shows("architecture: upper-bound against standard");
+    driver.hides("upper-bound less upper-bound");
+    driver.tap(KeyCode::Down);
+    assert!(driver.state.compare.selected().is_some_and(|pair| pair.side.spec.batch == 4));
+    driver.taps("ssr");
+    driver.shows("by TPOT of upper-bound ▼");
+    let batch = |driver: &Driver| driver.state.compare.selected().unwrap().side.spec.batch;
+    let before = batch(&driver);
+    driver.taps("h");
+    driver.shows("by TPOT of ladder ▼");
+    assert_eq!(batch(&driver), before, "the row stays selected");
+    let pair = driver.state.compare.selected().unwrap().clone();
+    driver.enter();
+    driver.shows(&format!("opening {}", pair.run));
+    driver.state.cx.tab = Tab::Compare;
+    driver.press(KeyCode::Esc);
+    assert_eq!(driver.state.compare.column, None, "Escape follows the fastest again");
+}
+
+#[test]
+fn a_click_selects_a_cell_of_the_pivot() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    let screen = driver.screen();
+    let row = screen.lines().position(|line| line.contains("tp4 b16 p2p-off")).unwrap();
+    let column = screen.lines().nth(3).unwrap().find("upper-bound").unwrap();
+    let kind = MouseEventKind::Down(MouseButton::Left);
+    let event =
+        MouseEvent { kind, column: column as u16, row: row as u16, modifiers: KeyModifiers::NONE };
+    driver.send(Message::Mouse(event));
+    let pair = driver.state.compare.selected().unwrap();
+    assert_eq!((pair.value.as_str(), pair.side.spec.tp, pair.side.spec.batch), ("upper-bound", 4, 16));
+}
+
+#[test]
+fn the_pivot_changes_to_pairs_and_map_and_keeps_its_row() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    driver.taps("jjjl");
+    let pair = driver.state.compare.selected().unwrap().clone();
+    driver.taps("t");
+    let same = |driver: &Driver| {
+        let selected = driver.state.compare.selected().unwrap();
+        (&selected.baseline_run, &selected.run) == (&pair.baseline_run, &pair.run)
+    };
+    assert!(same(&driver), "{}", driver.screen());
+    driver.taps("t");
+    driver.shows("ratio of tokens/s: upper-bound / standard  p2p-off");
+    assert!(same(&driver), "the map opens on the same pair: {}", driver.screen());
+    driver.taps("t");
+    assert!(driver.state.compare.shows_pivot() && same(&driver));
+    driver.shows("setting");
+}
+
+#[test]
+fn the_pivot_is_exported_with_a_row_per_setting() {
+    let mut driver = on(compared(), (80, 24));
+    let csv = |driver: &Driver| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let export = driver.state.compare.export(FileKind::Csv, &driver.state.cx).unwrap().unwrap();
+        export.write(file.path()).unwrap();
+        std::fs::read_to_string(file.path()).unwrap()
+    };
+    let all = csv(&driver);
+    assert_eq!(all.lines().count(), 2);
+    let header = all.lines().next().unwrap();
+    assert!(header.contains("ladder,parallel,desync:2,upper-bound,fastest"), "{header}");
+    driver.taps("/ladder");
+    driver.enter();
+    assert!(!csv(&driver).contains("parallel"));
+}
+
+#[test]
+fn the_pivot_scrolls_to_the_selected_value() {
+    let mut larger = compared();
+    for record in &mut larger {
+        record.spec.batch = 8;
+        record.run.push_str("-b8");
+    }
+    let mut driver = on([compared(), larger].concat(), (60, 16));
+    let titles = |driver: &Driver| driver.screen().lines().nth(3).unwrap_or_default().to_owned();
+    assert!(!titles(&driver).contains("upper-bound"), "{}", driver.screen());
+    driver.taps("lll");
+    assert!(titles(&driver).contains("[upper-bound]"), "{}", driver.screen());
+    assert!(titles(&driver).contains("standard ms"), "the baseline stays");
+}
+
 /// Where pairs are of different provenance each row says its own, however narrow the window.
 #[test]
 fn rows_of_mixed_provenance_are_labelled_at_80_columns() {
@@ -59,18 +190,18 @@ fn rows_of_mixed_provenance_are_labelled_at_80_columns() {
         (measured.provenance, measured.spec.backend) = (Provenance::Measured, Backend::Cuda);
         records.push(measured);
     }
-    let driver = on(records, (80, 24));
+    let driver = pairs_on(records, (80, 24));
     let shown = driver.screen();
     assert!(shown.contains("simulated") && shown.contains("provenance"), "{shown}");
 }
 
 #[test]
 fn tables_maps_and_details() {
-    let mut driver = on(compared(), (120, 40));
+    let mut driver = pairs_on(compared(), (120, 40));
     insta::assert_snapshot!("measured_120x40", driver.screen());
     driver.taps("f");
     insta::assert_snapshot!("flags_120x40", driver.screen());
-    let mut driver = on(grid().to_vec(), (120, 40));
+    let mut driver = pairs_on(grid().to_vec(), (120, 40));
     driver.taps("s");
     insta::assert_snapshot!("simulated_120x40", driver.screen());
     driver.taps("tlj");
@@ -83,7 +214,7 @@ fn tables_maps_and_details() {
 
 #[test]
 fn an_axis_is_picked_by_typing_and_only_those_that_vary_are_offered() {
-    let mut driver = on(grid().to_vec(), (120, 40));
+    let mut driver = pairs_on(grid().to_vec(), (120, 40));
     driver.taps("a");
     let shown = driver.screen();
     for (axis, pairs) in [("architecture", "48 pairs"), ("p2p", "36 pairs"), ("tp", "48 pairs")] {
@@ -114,7 +245,7 @@ fn a_variable_is_an_axis_as_soon_as_runs_differ_in_it() {
         record.run.push_str("-tree");
     }
     records.extend(tree);
-    let mut driver = on(records, (120, 40));
+    let mut driver = pairs_on(records, (120, 40));
     driver.taps("aNCCL");
     driver.tap(KeyCode::Enter);
     let shown = driver.screen();
@@ -124,7 +255,7 @@ fn a_variable_is_an_axis_as_soon_as_runs_differ_in_it() {
 
 #[test]
 fn filter_sort_and_mark() {
-    let mut driver = on(grid().to_vec(), (120, 40));
+    let mut driver = pairs_on(grid().to_vec(), (120, 40));
     driver.taps("/ladder tp8 p2p-on");
     driver.enter();
     assert_eq!(driver.state.compare.shown.len(), 4, "{}", driver.screen());
@@ -149,7 +280,7 @@ fn filter_sort_and_mark() {
 
 #[test]
 fn hidden_shares_of_both_sides_stand_with_their_intervals() {
-    let mut driver = on(compared(), (80, 24));
+    let mut driver = pairs_on(compared(), (80, 24));
     let shown = driver.screen();
     let side = |shown: &str, name: &str| {
         let line =
@@ -171,7 +302,7 @@ fn hidden_shares_of_both_sides_stand_with_their_intervals() {
 
 #[test]
 fn the_table_scrolls_sideways_and_keeps_its_cells() {
-    let mut driver = on(compared(), (80, 24));
+    let mut driver = pairs_on(compared(), (80, 24));
     let header = |driver: &mut Driver| driver.screen().lines().nth(3).unwrap_or_default().to_owned();
     let first = header(&mut driver);
     assert!(first.contains("tok/s x") && !first.contains("overlap"), "{first}");
@@ -210,7 +341,7 @@ fn equal_rows_fold_into_one_that_opens() {
         record.run = format!("batch-1:{index}");
         records.push(record);
     });
-    let mut driver = on(records, (120, 40));
+    let mut driver = pairs_on(records, (120, 40));
     let shown = driver.screen();
     assert!(shown.contains("6 of 6 pairs, 4 rows: e opens ▸"), "{shown}");
     assert!(shown.contains("▸ ladder"), "{shown}");
@@ -236,7 +367,7 @@ fn equal_rows_fold_into_one_that_opens() {
 
 #[test]
 fn the_copied_command_says_what_it_leaves_out() {
-    let mut driver = on(grid().to_vec(), (200, 40));
+    let mut driver = pairs_on(grid().to_vec(), (200, 40));
     let copied = |driver: &mut Driver| {
         let effects = driver.keys("Y");
         let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
@@ -254,7 +385,7 @@ fn the_copied_command_says_what_it_leaves_out() {
     assert!(told.contains("but for the 2 marks: "), "{told}");
     driver.taps("t");
     let slice = driver.state.compare.slice_name().to_owned();
-    assert_eq!(slice, "ladder / standard  p2p-on", "what varies, and nothing else");
+    assert_eq!(slice, "ladder / standard  p2p-off", "what varies, and nothing else");
     let (command, told) = copied(&mut driver);
     assert!(command.ends_with("--heatmap"), "{command}");
     assert!(told.contains(&format!("but for the slice {slice}: ")), "{told}");
@@ -262,7 +393,7 @@ fn the_copied_command_says_what_it_leaves_out() {
 
 #[test]
 fn a_map_is_walked_and_its_pair_opened() {
-    let mut driver = on(grid().to_vec(), (80, 24));
+    let mut driver = pairs_on(grid().to_vec(), (80, 24));
     driver.taps("tlljj");
     let pair = driver.state.compare.selected().unwrap();
     assert_eq!((pair.side.spec.tp, pair.side.spec.batch), (8, 16));
@@ -276,7 +407,7 @@ fn a_map_is_walked_and_its_pair_opened() {
 
 #[test]
 fn what_is_shown_is_what_is_exported() {
-    let mut driver = on(compared(), (80, 24));
+    let mut driver = pairs_on(compared(), (80, 24));
     let dir = tempfile::tempdir().unwrap();
     let write = |driver: &Driver, kind: FileKind, name: &str| {
         let export = driver.state.compare.export(kind, &driver.state.cx).unwrap().unwrap();
@@ -299,7 +430,7 @@ fn what_is_shown_is_what_is_exported() {
 
 #[test]
 fn new_runs_keep_the_selected_pair() {
-    let mut driver = on(compared(), (120, 40));
+    let mut driver = pairs_on(compared(), (120, 40));
     driver.taps("jj");
     let before = driver.state.compare.selected().unwrap().run.clone();
     let mut records = compared();
@@ -338,7 +469,7 @@ fn a_map_says_why_a_cell_has_no_number() {
     ended(&mut records, at[1], Status::Failed);
     records.remove(at[2].max(at[3]));
     records.remove(at[2].min(at[3]));
-    let mut driver = on(records, (120, 40));
+    let mut driver = pairs_on(records, (120, 40));
     driver.taps("/arch:ladder p2p:on");
     driver.tap(KeyCode::Enter);
     driver.taps("t");
@@ -363,7 +494,7 @@ fn a_map_says_of_cells_without_a_run_that_they_do_not_fit() {
     }
     let mut records = Vec::new();
     simulate_cells(&specs.iter().collect::<Vec<_>>(), |_, record| records.push(record));
-    let mut driver = on(records, (120, 40));
+    let mut driver = pairs_on(records, (120, 40));
     driver.taps("t");
     let map = driver.screen();
     let row = |tp: &str| map.lines().find(|line| line.contains(tp)).unwrap().to_owned();
@@ -372,7 +503,7 @@ fn a_map_says_of_cells_without_a_run_that_they_do_not_fit() {
 
 #[test]
 fn the_map_and_the_counts_are_of_what_the_filter_leaves() {
-    let mut driver = on(grid().to_vec(), (120, 40));
+    let mut driver = pairs_on(grid().to_vec(), (120, 40));
     driver.taps("/arch:upper-bound p2p:off tp:4");
     driver.tap(KeyCode::Enter);
     driver.shows(": 4 of 48 comparisons, 4 differ");
@@ -392,7 +523,7 @@ fn flags_are_of_what_the_filter_leaves() {
     for record in records.iter_mut().filter(|record| record.run.starts_with("parallel")) {
         record.warnings = vec!["clocks throttled".into()];
     }
-    let mut driver = on(records, (120, 40));
+    let mut driver = pairs_on(records, (120, 40));
     driver.shows("⚑");
     for (filter, flagged) in [("/arch:ladder", false), ("/arch:parallel", true)] {
         driver.taps(filter);
@@ -418,7 +549,7 @@ fn flags_are_of_what_the_filter_leaves() {
 #[test]
 fn the_title_of_the_sorted_column_is_whole_in_every_order() {
     for records in [grid().to_vec(), compared()] {
-        let mut driver = on(records, (200, 60));
+        let mut driver = pairs_on(records, (200, 60));
         for _ in 0..8 {
             driver.taps("s");
             let screen = driver.screen();
@@ -430,10 +561,11 @@ fn the_title_of_the_sorted_column_is_whole_in_every_order() {
 
 #[test]
 fn what_was_compared_is_compared_at_the_next_start() {
-    let mut driver = on(grid().to_vec(), (120, 40));
+    let mut driver = pairs_on(grid().to_vec(), (120, 40));
     driver.taps("ap2p");
     driver.tap(KeyCode::Enter);
     driver.taps("ssr");
+    assert_eq!(driver.state.compare.view, View::Pairs);
     let kept = driver.state.compare.remember().unwrap();
     let mut next = Driver::empty(120, 40);
     next.state.cx.tab = Tab::Compare;
@@ -454,7 +586,7 @@ fn a_cell_is_what_varies_among_the_pairs_that_the_filter_leaves() {
         record.spec.batch = 8;
         record.run.push_str("-b8");
     }
-    let mut driver = on([compared(), larger].concat(), (80, 24));
+    let mut driver = pairs_on([compared(), larger].concat(), (80, 24));
     let titles = |driver: &Driver| driver.screen().lines().nth(3).unwrap_or_default().to_owned();
     assert!(titles(&driver).contains(" cell "), "batches differ: {}", driver.screen());
     driver.taps("/batch:4");

@@ -1,0 +1,130 @@
+//! Pivot of screen 6: one row per setting, one column per compared value.
+
+use super::Compare;
+use super::state::Compared;
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
+use study::analysis::Verdict;
+
+/// Columns before the compared values: mark, setting, baseline.
+const FIXED: usize = 3;
+
+/// Title widths of the compared values.
+const TITLE: std::ops::RangeInclusive<usize> = 7..=16;
+
+fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
+    let told = compare.told(compared);
+    let way = if compare.descending { "▼" } else { "▲" };
+    // nothing but the axis may vary
+    let title = if told.settings.is_empty() { "" } else { "setting" };
+    let (setting, widest) = (width / 3, told.widths.1.max(title.width()) as u16);
+    let shortened = widest.min(setting.max(12));
+    let baseline = format!("{} ms", compared.baseline.as_deref().unwrap_or("baseline"));
+    // baselines that differ are named in the cells
+    let least = if compared.baseline.is_some() { 8 } else { 18 };
+    let mut columns = vec![
+        Column::text("", 1, 0),
+        Column::text(title, shortened, 0).growing(widest - shortened),
+        titled(Column::number("", baseline.width().max(least) as u16, 0), baseline),
+    ];
+    columns.extend(compare.pivot.values.iter().map(|value| {
+        let wanted = compare.column.as_ref() == Some(value);
+        let sorted = if wanted && compare.order.column().is_some() { way } else { "" };
+        let title = format!("{}{sorted}", cut(value, *TITLE.end() as u16));
+        let width = title.width().clamp(*TITLE.start(), *TITLE.end() + 1) as u16 + 2;
+        let title = if wanted { format!("[{title}]") } else { format!(" {title} ") };
+        titled(Column::number("", width, 1), title)
+    }));
+    if told.provenance.is_none() {
+        columns.push(Column::text("provenance", 13, 1));
+    }
+    columns
+}
+
+fn titled(column: Column, title: String) -> Column {
+    Column { title: title.into(), ..column }
+}
+
+/// Columns scrolled off so that the selected one is visible.
+fn scrolled(compare: &Compare, columns: &[Column], width: u16) -> usize {
+    let area = Rect::new(0, 0, width, 1);
+    let Some(selected) = compare.selected_row().map(|row| FIXED + compare.column_of(row)) else {
+        return 0;
+    };
+    let shows = |scrolled: &usize| {
+        let places = table::lay_out(columns, area, Some(*scrolled)).places;
+        places.iter().any(|place| place.column == selected)
+    };
+    (0..columns.len()).find(shows).unwrap_or(0)
+}
+
+pub fn layout(compare: &Compare, compared: &Compared, area: Rect) -> TableLayout {
+    let columns = columns(compare, compared, area.width);
+    table::lay_out(&columns, area, Some(scrolled(compare, &columns, area.width)))
+}
+
+/// Compared value at a position of the window.
+pub fn value_at(compare: &Compare, compared: &Compared, area: Rect, at: Position) -> Option<String> {
+    let places = layout(compare, compared, area).places;
+    let place = places.iter().find(|place| (place.x..place.x + place.width).contains(&at.x))?;
+    compare.pivot.values.get(place.column.checked_sub(FIXED)?).cloned().filter(|_| area.contains(at))
+}
+
+pub fn draw(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &Compared, theme: Theme) {
+    let columns = columns(compare, compared, area.width);
+    let scrolled = Some(scrolled(compare, &columns, area.width));
+    let pivot = &compare.pivot;
+    let rows = Rows { scrolled, ..Rows::new(&compare.list, pivot.rows.len()) };
+    table::draw(buf, area, theme, &columns, rows, |row, column, _| {
+        table::cell(content(compare, compared, row, column, theme))
+    });
+    if pivot.rows.is_empty() {
+        empty(buf, area, "no pair matches the filter: Esc drops it", theme);
+    }
+}
+
+fn content(
+    compare: &Compare,
+    compared: &Compared,
+    at: usize,
+    column: usize,
+    theme: Theme,
+) -> (String, Style) {
+    let (row, report) = (&compare.pivot.rows[at], &compared.report);
+    let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
+    let winner = theme.style(Role::Good).add_modifier(Modifier::BOLD);
+    let mut pairs = row.known().map(|pair| &report.pairs[pair]);
+    let Some(first) = pairs.next() else { return Default::default() };
+    match column {
+        0 => {
+            let marked = compare.is_marked(first) || pairs.any(|pair| compare.is_marked(pair));
+            (if marked { "●" } else { "" }.into(), theme.style(Role::Active))
+        }
+        1 => (compare.told(compared).settings.words(&first.side.spec), text),
+        2 => {
+            let name = match &compared.baseline {
+                Some(_) => String::new(),
+                None => format!("{} ", first.baseline),
+            };
+            let mark = if row.baseline_wins { "★" } else { "" };
+            let tpot = format!("{mark}{name}{}", digits(first.baseline_tpot_ms));
+            (tpot, if row.baseline_wins { winner } else { text })
+        }
+        _ if column == FIXED + row.pairs.len() => {
+            (first.provenance.to_string(), theme.provenance(first.provenance))
+        }
+        _ => {
+            let column = column - FIXED;
+            let words = row.words(report, column);
+            let selected = at == compare.list.selected && compare.column_of(row) == column;
+            let words = if selected { format!("[{words}]") } else { format!(" {words} ") };
+            let verdict = row.pairs[column].map(|pair| report.pairs[pair].verdict);
+            let style = match verdict {
+                _ if row.fastest.contains(&column) => winner,
+                Some(Verdict::Faster) => text,
+                _ => dim,
+            };
+            (words, style)
+        }
+    }
+}

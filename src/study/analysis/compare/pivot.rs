@@ -1,0 +1,164 @@
+//! Comparison as a pivot table: one row per setting, one column per compared value, and the fastest value of each row.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Comparison, ComparisonReport, Verdict};
+use crate::analysis::is_too_close;
+use base::text::counted;
+use table::render::{Shown, Table};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pivot {
+    /// Compared values, `upper-bound` last.
+    pub values: Vec<String>,
+    pub rows: Vec<PivotRow>,
+}
+
+/// Pairs that share a baseline cell; pairs and columns are indices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PivotRow {
+    /// Pair in the report of each value; `None` if the value was not run at this setting.
+    pub pairs: Vec<Option<usize>>,
+    /// Columns that beat the baseline by most: several if they tie, none if nothing is faster. `upper-bound` is a limit
+    /// and never among them.
+    pub fastest: Vec<usize>,
+    /// Column with the highest ratio, if possible not `upper-bound`.
+    pub best: usize,
+    /// True if everything compared with the baseline is slower.
+    pub baseline_wins: bool,
+}
+
+impl Pivot {
+    /// Arranges these pairs of a report, in their order.
+    pub fn new(report: &ComparisonReport, pairs: &[usize]) -> Self {
+        let mut limits: BTreeMap<&str, bool> = BTreeMap::new();
+        for pair in pairs.iter().map(|at| &report.pairs[*at]) {
+            *limits.entry(&pair.value).or_insert(true) &= is_limit(pair);
+        }
+        let mut values = report.values.clone();
+        values.retain(|value| limits.contains_key(value.as_str()));
+        values.sort_by_key(|value| limits[value.as_str()]);
+        let mut rows: Vec<Vec<Option<usize>>> = Vec::new();
+        let mut row_of: HashMap<&str, usize> = HashMap::new();
+        for &at in pairs {
+            let pair = &report.pairs[at];
+            let Some(column) = values.iter().position(|value| *value == pair.value) else { continue };
+            let row = row_of.get(pair.baseline_run.as_str()).copied();
+            let row = row.filter(|row| rows[*row][column].is_none()).unwrap_or_else(|| {
+                rows.push(vec![None; values.len()]);
+                row_of.insert(&pair.baseline_run, rows.len() - 1);
+                rows.len() - 1
+            });
+            rows[row][column] = Some(at);
+        }
+        let rows = rows.into_iter().map(|pairs| PivotRow::new(report, pairs)).collect();
+        Self { values, rows }
+    }
+
+    /// Number of settings in which each value is the fastest, alone or tied: `fastest of 20 settings: ladder 18,
+    /// parallel 12`.
+    pub fn wins(&self) -> String {
+        let count = |column: usize| self.rows.iter().filter(|row| row.fastest.contains(&column)).count();
+        let wins = self.values.iter().enumerate().map(|(column, value)| (value, count(column)));
+        let wins: Vec<String> = wins
+            .filter(|(_, count)| *count > 0)
+            .map(|(value, count)| format!("{value} {count}"))
+            .collect();
+        let wins = if wins.is_empty() { "none".to_owned() } else { wins.join(", ") };
+        format!("fastest of {}: {wins}", counted(self.rows.len(), "setting"))
+    }
+}
+
+impl PivotRow {
+    fn new(report: &ComparisonReport, pairs: Vec<Option<usize>>) -> Self {
+        let known = || pairs.iter().enumerate().filter_map(|(column, at)| Some((column, (*at)?)));
+        let cells: Vec<(usize, &Comparison)> =
+            known().map(|(column, at)| (column, &report.pairs[at])).collect();
+        let choices: Vec<&Comparison> =
+            cells.iter().map(|(_, pair)| *pair).filter(|pair| !is_limit(pair)).collect();
+        let column = |fast: &Comparison| cells.iter().find(|(_, pair)| std::ptr::eq(*pair, fast));
+        let fastest: Vec<usize> =
+            fastest(&choices).into_iter().filter_map(|pair| Some(column(pair)?.0)).collect();
+        let rank = |pair: &Comparison| (!is_limit(pair), pair.speedup);
+        let highest = cells.iter().max_by(|(_, a), (_, b)| {
+            let [a, b] = [rank(a), rank(b)];
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+        });
+        Self {
+            best: fastest.first().copied().or(highest.map(|(column, _)| *column)).unwrap_or_default(),
+            baseline_wins: !choices.is_empty()
+                && choices.iter().all(|pair| pair.verdict == Verdict::Slower),
+            fastest,
+            pairs,
+        }
+    }
+
+    /// Indices in the report of the row's pairs.
+    pub fn known(&self) -> impl Iterator<Item = usize> + '_ {
+        self.pairs.iter().copied().flatten()
+    }
+
+    /// Ratio of a cell with its mark: `★` the fastest, `≈` a tie or no significant difference, `?` too few samples;
+    /// `-` without a pair.
+    pub fn words(&self, report: &ComparisonReport, column: usize) -> String {
+        let Some(pair) = self.pairs[column].map(|at| &report.pairs[at]) else { return "-".into() };
+        let wins = self.fastest.contains(&column);
+        let tie = match pair.verdict {
+            Verdict::Same | Verdict::TooClose | Verdict::Chance => "≈",
+            Verdict::Unknown => "?",
+            Verdict::Faster | Verdict::Slower if wins && self.fastest.len() > 1 => "≈",
+            Verdict::Faster | Verdict::Slower => "",
+        };
+        format!("{}{tie}{:.2}x", if wins { "★" } else { "" }, pair.speedup)
+    }
+}
+
+fn is_limit(pair: &Comparison) -> bool {
+    pair.side.spec.architecture.is_limit()
+}
+
+/// Fastest of the pairs that beat the baseline, best first, with the simulations that tie with it.
+pub(crate) fn fastest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
+    let mut faster: Vec<&Comparison> =
+        pairs.iter().copied().filter(|pair| pair.verdict == Verdict::Faster).collect();
+    faster.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
+    let Some(best) = faster.first().copied() else { return faster };
+    let is_tied = |pair: &Comparison| {
+        let simulated = best.is_simulated() && pair.is_simulated();
+        std::ptr::eq(pair, best) || (simulated && is_too_close(best.speedup / pair.speedup))
+    };
+    faster.retain(|pair| is_tied(pair));
+    faster
+}
+
+/// Table with one row per setting: the baseline's TPOT and the ratio of tokens/s of each value.
+pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
+    let fixed =
+        ["~matched|cell", "by|", "baseline", "baseline_tpot_ms|baseline TPOT ms"].map(str::to_owned);
+    let values = pivot.values.iter().map(|value| value.replace('|', "/"));
+    let last = ["fastest", "!provenance", "baseline_run|"].map(str::to_owned);
+    let mut table = Table::new(fixed.into_iter().chain(values).chain(last));
+    for row in &pivot.rows {
+        let Some(first) = row.known().next().map(|at| &report.pairs[at]) else { continue };
+        let names: Vec<&str> = row.fastest.iter().map(|at| pivot.values[*at].as_str()).collect();
+        let fastest = if row.baseline_wins { first.baseline.clone() } else { names.join(" ≈ ") };
+        let ratio = |at: &Option<usize>| {
+            let pair = at.map(|at| &report.pairs[at]);
+            pair.map_or(Shown::None, |pair| Shown::Interval(pair.speedup, pair.speedup_ci95, 2))
+        };
+        let mut cells = vec![
+            Shown::text(&first.matched),
+            Shown::text(&report.by),
+            Shown::text(&first.baseline),
+            Shown::number(Some(first.baseline_tpot_ms).filter(|ms| *ms > 0.0), 3),
+        ];
+        cells.extend(row.pairs.iter().map(ratio));
+        cells.extend([
+            Shown::some(fastest),
+            Shown::text(first.provenance),
+            Shown::text(&first.baseline_run),
+        ]);
+        table.push(cells);
+    }
+    table
+}
