@@ -195,10 +195,7 @@ fn measured_all_reduces_become_a_profile_that_predicts_with_them() {
     assert!(mixed.stderr.contains("different GPUs: NVIDIA H100 80GB HBM3, NVIDIA H200"), "{mixed:?}");
     place.write("other.txt", &all_reduce_perf(4, 1.0).replace("H100 80GB HBM3", "Quadro 6000"));
     let other = place.run(&["calibrate", "--collectives", "other.txt"]).exits(2);
-    assert!(
-        other.stderr.contains("no built-in profile for this GPU: NVIDIA Quadro 6000"),
-        "{other:?}"
-    );
+    assert!(other.stderr.contains("no built-in profile for this GPU: NVIDIA Quadro 6000"), "{other:?}");
 }
 
 #[test]

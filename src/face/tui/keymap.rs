@@ -347,7 +347,7 @@ mod tests {
         ("S", &["sort-previous"]),
         ("I", &["sort-reverse"]),
         ("g", &["group", "choose-group"]),
-        ("b", &["open-beneath", "open-both"]),
+        ("b", &["open-beneath", "open"]),
         ("u", &["undo"]),
         ("ctrl-r", &["redo"]),
         ("x", &["export"]),

@@ -288,7 +288,11 @@ fn communication_with_impossible_times_is_missed_by_the_verdict() {
         "{}",
         none.headline
     );
-    assert!(said(&none).contains("no communication left in what was selected"), "{}", said(&none));
+    assert!(
+        said(&none).contains("No communication found, apart from what was ignored."),
+        "{}",
+        said(&none)
+    );
     assert!(said(&none).contains(missing), "{}", said(&none));
     let some = kernels(3, 5);
     assert_eq!(some.collectives[0].count, 5);
@@ -530,4 +534,28 @@ fn operations_and_the_verdict_have_the_same_exposed_time() {
     let hidden: Vec<Option<f64>> =
         report.collectives.iter().map(|row| row.executed.hidden_pct).collect();
     assert_eq!(hidden, [Some(0.0), Some(100.0 * 20.0 / 150.0)]);
+}
+
+#[test]
+fn a_gap_that_is_most_of_the_idle_time_is_named() {
+    let with_gap = |gap: i64| {
+        let mut profile = Profiled::default();
+        for number in 0..20 {
+            let after = if number >= 4 { gap } else { 0 };
+            let at = 1_000 + 100 * number + after;
+            let launch = profile.call("hipLaunchKernel", at - 20, 5);
+            profile.kernel(GEMM, 7, (at, 95), Some(launch));
+        }
+        profile.judged()
+    };
+    let verdict = with_gap(460_000);
+    let gap = verdict.longest_gap.expect("it is most of the time");
+    assert!((gap.gap_us - 460_005.0).abs() < 1.0 && gap.idle_share > 0.99, "{gap:?}");
+    assert!((gap.busy_share - 0.95).abs() < 0.01, "{gap:?}");
+    let text = said(&verdict);
+    assert!(
+        text.contains("One gap of 460 ms at 395 us is 100 % of the idle time; outside it"),
+        "{text}"
+    );
+    assert_eq!(with_gap(10).longest_gap, None, "an ordinary gap");
 }

@@ -199,7 +199,8 @@ impl Verdict {
         }
         if self.collectives.is_empty() {
             let known = if self.doubtful.is_empty() { "" } else { " by the rules" };
-            let left = if self.ignored_communication.is_empty() { "" } else { ", apart from what was ignored" };
+            let left =
+                if self.ignored_communication.is_empty() { "" } else { ", apart from what was ignored" };
             let none = format!("No communication{known} found{left}.");
             // gaps may hold the ignored communication
             let host = self.host().filter(|_| self.ignored_communication.is_empty());

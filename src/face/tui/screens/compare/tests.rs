@@ -99,7 +99,7 @@ fn a_cell_of_the_pivot_is_selected_explained_and_opened() {
     driver.hides("upper-bound less upper-bound");
     driver.tap(KeyCode::Down);
     assert!(driver.state.compare.selected().is_some_and(|pair| pair.side.spec.batch == 4));
-    driver.taps("ssr");
+    driver.taps("ssI");
     driver.shows("by TPOT of upper-bound ▼");
     let batch = |driver: &Driver| driver.state.compare.selected().unwrap().side.spec.batch;
     let before = batch(&driver);
