@@ -263,7 +263,7 @@ fn rows(all: &[Measured<'_>], before: &LinkTable) -> Table {
         columns.push(format!("us_{bytes}|{size}"));
         columns.push(format!("profile_us_{bytes}|{size} before"));
     }
-    let mut table = Table::new(columns).least(&["profile_us_262144", "us_262144", "messages"]);
+    let mut table = Table::new(columns).least(&["messages", "us_262144", "profile_us_262144"]);
     for Measured { test, link, .. } in all {
         let bytes = |at: Option<&(u64, f64)>| at.map_or(0, |(bytes, _)| *bytes);
         let messages = format!("{} to {} B", bytes(test.points.first()), bytes(test.points.last()));
