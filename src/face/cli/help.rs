@@ -365,7 +365,7 @@ mod tests {
             for verb in verbs {
                 let found = command.find_subcommand(verb).unwrap();
                 let has = |id: &&str| found.get_arguments().any(|arg| arg.get_id() == *id);
-                let of_one = ids.iter().any(|id| has(id));
+                let of_one = ids.iter().any(has);
                 assert!(of_one, "{verb} has no option of '{heading}'");
             }
             let of_any = |id: &&&str| {

@@ -378,7 +378,7 @@ fn a_busy_machine_is_what_is_told_first() {
 fn a_quiet_machine_and_predictions_are_not_doubted() {
     let quiet = under_load(quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]), 3.9);
     let answer = one(&quiet);
-    assert!(!answer.noise.is_some(), "what runs itself makes is no load of others: {answer:?}");
+    assert!(answer.noise.is_none(), "what runs itself makes is no load of others: {answer:?}");
     // that a run alone is doubted needs no comparison
     let alone = under_load(cell("s", &Architecture::Standard, P2p::On, 2.0), 12.0);
     let answer = one(&alone);
@@ -389,7 +389,7 @@ fn a_quiet_machine_and_predictions_are_not_doubted() {
     let predicted = [(Architecture::Standard, 2.0), (Architecture::UpperBound, 3.0)]
         .map(|(a, step)| sim_record(&a.to_string(), |spec| spec.architecture = a.clone(), 0.0, step));
     let answer = one(&under_load(predicted.to_vec(), 12.0));
-    assert!(!answer.noise.is_some(), "{answer:?}");
+    assert!(answer.noise.is_none(), "{answer:?}");
 }
 
 /// What is noise by itself, and what follows from what was asked for, is no reason to doubt.
@@ -411,7 +411,7 @@ fn noise_and_what_was_asked_for_are_not_doubted() {
         "it is slower: {}",
         answer.table.csv(Sourced::NoRuns)
     );
-    assert!(!answer.noise.is_some(), "{answer:?}");
+    assert!(answer.noise.is_none(), "{answer:?}");
     // two micro-batches read the weights twice, also where nothing is communicated
     let mut divided = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
     divided.retain(|record| record.spec.architecture == Architecture::Standard);
@@ -420,7 +420,7 @@ fn noise_and_what_was_asked_for_are_not_doubted() {
     bound.iter_mut().for_each(|record| (record.spec.batch, record.spec.micro_batches) = (2, 2));
     divided.iter_mut().for_each(|record| record.spec.batch = 2);
     let answer = first(&[divided, bound.clone()].concat());
-    assert!(!answer.noise.is_some(), "{answer:?}");
+    assert!(answer.noise.is_none(), "{answer:?}");
     // and bounds of two batches are no standard and its bound
     let larger = bound.iter().cloned().map(|mut record| {
         (record.spec.batch, record.run) = (16, format!("{}-16", record.run));
@@ -430,7 +430,7 @@ fn noise_and_what_was_asked_for_are_not_doubted() {
         record
     });
     let answer = first(&bound.iter().cloned().chain(larger).collect::<Vec<_>>());
-    assert!(!answer.noise.is_some(), "{answer:?}");
+    assert!(answer.noise.is_none(), "{answer:?}");
     // ranks of the sweep's own larger cells are no neighbours
     let mut ranks = under_load(quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]), 6.5);
     assert!(first(&ranks).noise.is_some());
