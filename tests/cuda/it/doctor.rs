@@ -211,7 +211,7 @@ fn nvml_tells_clocks_power_and_links() {
         "driver 580.65.06 for CUDA 13.0, 2 GPUs",
         "SMs at 1200 of 1980 MHz",
         "throttled: sw_power_cap",
-        "2 process(es) compute on it",
+        "used by 2 process(es)",
         "18 NVLinks: 1 to GPU 1, 17 to switches, 26.6 GB/s each in one direction",
     ] {
         assert!(table.contains(expected), "{expected} is missing in {table}");

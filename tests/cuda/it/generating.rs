@@ -202,7 +202,7 @@ fn variants_that_no_backend_can_do_are_told() {
     for (options, why) in [
         (
             ["--micro-batches", "4", "--tp", "2"].as_slice(),
-            "3 prompts cannot be divided into 4 micro-batches",
+            "3 prompts cannot be split into 4 micro-batches",
         ),
         (
             &["--sequence-parallel", "--comm-dtype", "f8", "--tp", "2"],

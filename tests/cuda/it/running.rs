@@ -105,7 +105,7 @@ fn a_batch_is_divided_into_micro_batches() {
     }
     let (refused, _) = divided("1", "4");
     let refused = refused.exits(2);
-    assert!(refused.stdout.contains("cannot be divided into 2 micro-batches"), "{}", refused.stdout);
+    assert!(refused.stdout.contains("cannot be split into 2 micro-batches"), "{}", refused.stdout);
 }
 
 #[test]
