@@ -21,18 +21,14 @@ struct Scene {
 const SCENES: &[Scene] = &[
     Scene {
         name: "experiments",
-        keys: &["1", "j", "j", "j", "j", "j", "j", "j", "j", "l"],
+        keys: &["1", "j", "j", "j", "j", "j", "j", "j", "j", "j", "j", "l"],
         shows: "paper-70b ·",
     },
     Scene { name: "runs", keys: &["3", "/", "arch:ladder tp:8 p2p:off", "\r"], shows: "runs" },
-    Scene {
-        name: "timeline",
-        keys: &["G", "\r", "]", "]", "+", "+", "+", "+", "+", "p"],
-        shows: "critical",
-    },
+    Scene { name: "timeline", keys: &["G", "\r"], shows: "operations of" },
     // without the filter of the runs, which goes along
     Scene { name: "pareto", keys: &["5", "\x1b"], shows: "tokens/s/GPU" },
-    Scene { name: "compare", keys: &["6"], shows: "comparisons" },
+    Scene { name: "compare", keys: &["6"], shows: "fastest" },
     Scene { name: "what-if", keys: &["7", "j", "j", "j", "l", "l", "l"], shows: "break-even" },
     // executed: what is seen is what happens then
     Scene { name: "live", keys: &["1", "\x1b[D", "\x1b[H", "\r"], shows: "decode step" },
