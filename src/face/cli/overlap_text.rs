@@ -66,10 +66,7 @@ fn said(verdict: &Verdict) -> String {
 pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result<String> {
     let provenance = provenance(report);
     let (title, missing) = match by {
-        By::Step => (
-            "By step: from the first rank's start to the last rank's end; other times averaged over ranks",
-            "the selection is empty",
-        ),
+        By::Step => ("By step: times per rank, averaged over ranks", "the selection is empty"),
         By::Layer => match report.layers.first() {
             Some(row) if row.from == "ranges" => (
                 "By layer, from range names: GPU work launched inside the ranges of the layer, per rank",
