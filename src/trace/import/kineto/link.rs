@@ -65,7 +65,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
         value,
     };
     let ranges = Enclosing::new(table.host_ranges.iter().zip(0..).map(extent).collect());
-    let annotated_by = annotating_threads(table, &processes);
+    let annotated = annotated_threads(table, &processes);
     let calls = Calls::of(table);
     let operators = std::mem::take(&mut table.operators);
     let operators = Enclosing::new(operators.iter().map(|range| extent((range, range.name))).collect());
@@ -93,7 +93,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
         .par_iter_mut()
         .zip(&launch_of)
         .with_min_len(4096)
-        .map_init(<[usize; 2]>::default, |near, (span, at)| {
+        .map_init(<[usize; 3]>::default, |near, (span, at)| {
             let Some(launch) = launches.get(*at as usize) else {
                 let on_stream =
                     device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
@@ -107,15 +107,20 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
                 return 0;
             };
             let thread = i64::from(launch.thread);
-            let process = processes[launch.thread as usize].into();
-            let by_launch = host.of_process(process).and_then(|s| s.at(launch.start_ns, Some(thread)));
+            let process = processes[launch.thread as usize];
+            let by_launch =
+                host.of_process(process.into()).and_then(|s| s.at(launch.start_ns, Some(thread)));
             // if the host has steps, a launch outside all of them is final
             let seen = || device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
             span.step = by_launch.or_else(|| seen().filter(|_| host.is_empty())).unwrap_or(no_step);
-            let annotated_by = annotated_by[launch.thread as usize].into();
-            let range = ranges
-                .innermost(annotated_by, launch.start_ns, &mut near[0])
-                .unwrap_or(LaunchSite::OUTSIDE);
+            let own = ranges.innermost(thread, launch.start_ns, &mut near[0]);
+            let of_others = |near: &mut usize| {
+                let others = annotated[process as usize].iter().filter(|other| **other != thread);
+                let mut around =
+                    others.filter_map(|other| ranges.innermost(*other, launch.start_ns, near));
+                around.next().filter(|_| around.next().is_none())
+            };
+            let range = own.or_else(|| of_others(&mut near[2])).unwrap_or(LaunchSite::OUTSIDE);
             // the operator around a graph launch did not launch the individual kernels
             let operator = match graphs[launch.name as usize] {
                 true => None,
@@ -147,22 +152,17 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
     Linked { launched, warnings }
 }
 
-/// Thread whose annotations apply to the launches of each thread: its own, or, if it has none, those of the only
-/// thread of its process that has any. PyTorch's backward pass launches from a thread of its own while the annotated
-/// one waits.
-fn annotating_threads(table: &Table, processes: &[u32]) -> Vec<u32> {
+/// Annotated threads by process. A launch outside all ranges of its own thread belongs to the range of the only other
+/// thread of its process that is in one: PyTorch's backward pass launches from a thread of its own while the thread
+/// that called it waits.
+fn annotated_threads(table: &Table, processes: &[u32]) -> Vec<Vec<i64>> {
     let mut annotated = vec![false; processes.len()];
     table.host_ranges.iter().for_each(|range| annotated[range.thread as usize] = true);
-    // the annotated thread of each process; `None` if there are several
-    let mut only: HashMap<u32, Option<u32>> = HashMap::new();
-    for (thread, process) in (0..).zip(processes).filter(|(thread, _)| annotated[*thread as usize]) {
-        only.entry(*process).and_modify(|only| *only = None).or_insert(Some(thread));
+    let mut of_process = vec![Vec::new(); processes.iter().max().map_or(0, |most| *most as usize + 1)];
+    for (thread, process) in processes.iter().enumerate().filter(|(thread, _)| annotated[*thread]) {
+        of_process[*process as usize].push(thread as i64);
     }
-    let of_thread = |(thread, process): (u32, &u32)| match annotated[thread as usize] {
-        true => thread,
-        false => only.get(process).copied().flatten().unwrap_or(thread),
-    };
-    (0..).zip(processes).map(of_thread).collect()
+    of_process
 }
 
 /// Copies arguments to collective kernels without their own, from the operator that launched them: the

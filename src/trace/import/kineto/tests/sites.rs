@@ -55,7 +55,7 @@ fn work_belongs_to_where_it_was_launched() {
         host("cpu_op", "aten::mm", 1, (1025, 20)),
         call("cudaLaunchKernel", 1, (1030, 5), 1),
         gpu(1500, 1),
-        // autograd's thread has no ranges: it works for the only thread that has some
+        // the backward pass launches while the only other annotated thread waits
         host("cpu_op", "MmBackward0", 9, (1120, 30)),
         call("cudaLaunchKernel", 9, (1130, 5), 2),
         gpu(1600, 2),
@@ -79,7 +79,7 @@ fn work_belongs_to_where_it_was_launched() {
 }
 
 #[test]
-fn a_thread_without_ranges_inherits_none_of_several_threads() {
+fn a_launch_outside_its_threads_ranges_belongs_to_the_only_other_thread_in_one() {
     let backward = |others: &[String]| {
         let own = [
             host("user_annotation", "backward", 1, (1000, 200)),
@@ -92,9 +92,13 @@ fn a_thread_without_ranges_inherits_none_of_several_threads() {
     assert_eq!(backward(&[]), [site(1600, 0, "backward", "MmBackward0")]);
     let loader = host("user_annotation", "load batch", 2, (1100, 100));
     assert_eq!(backward(&[loader]), [site(1600, 0, "outside", "MmBackward0")]);
-    // a thread's own ranges come first, also at times when it is in none
-    let own = host("user_annotation", "optimizer", 9, (1300, 100));
-    assert_eq!(backward(&[own]), [site(1600, 0, "outside", "MmBackward0")]);
+    let loader = host("user_annotation", "load batch", 2, (1300, 100));
+    assert_eq!(backward(&[loader]), [site(1600, 0, "backward", "MmBackward0")], "not in it then");
+    // the thread's own ranges come first, and only while it is in one (DDP names its all-reduces)
+    let all_reduce = |time| host("user_annotation", "nccl:all_reduce", 9, time);
+    let named = backward(&[all_reduce((1125, 20))]);
+    assert_eq!(named, [site(1600, 0, "nccl:all_reduce", "MmBackward0")]);
+    assert_eq!(backward(&[all_reduce((1300, 20))]), [site(1600, 0, "backward", "MmBackward0")]);
 }
 
 #[test]
