@@ -210,8 +210,49 @@ impl Launched {
     }
 }
 
-/// Index of the enclosing range of the same thread, for sorted ranges; `u32::MAX` if none.
+/// Index of the enclosing range, for sorted ranges; `u32::MAX` if none. A host range outside all others of its thread
+/// lies in the innermost range around it of the only other thread of its rank with one: PyTorch names all-reduces on
+/// the thread of the backward pass, while the step's range is on the thread that waits for it.
 pub(super) fn outer(ranges: &[Range]) -> Vec<u32> {
+    let nested = nested(ranges);
+    let mut outer = nested.clone();
+    let mut threads: Vec<std::ops::Range<usize>> = Vec::new();
+    for thread in ranges.chunk_by(|a, b| (a.rank, a.thread) == (b.rank, b.thread)) {
+        let start = threads.last().map_or(0, |last| last.end);
+        threads.push(start..start + thread.len());
+    }
+    for of_rank in threads.chunk_by(|a, b| ranges[a.start].rank == ranges[b.start].rank) {
+        let on_host = |thread: &&std::ops::Range<usize>| !ranges[thread.start].on_device;
+        for thread in of_rank.iter().filter(on_host) {
+            let others = || of_rank.iter().filter(on_host).filter(|other| *other != thread);
+            for at in thread.clone().filter(|at| nested[*at] == u32::MAX) {
+                let mut found = others().filter_map(|other| around_range(ranges, &nested, other, at));
+                if let (Some(only), None) = (found.next(), found.next()) {
+                    outer[at] = only;
+                }
+            }
+        }
+    }
+    outer
+}
+
+/// Innermost range of a thread that begins before the range `at` and ends after it.
+fn around_range(
+    ranges: &[Range],
+    nested: &[u32],
+    thread: &std::ops::Range<usize>,
+    at: usize,
+) -> Option<u32> {
+    let within = &ranges[at];
+    let before = ranges[thread.clone()].partition_point(|range| range.start_ns < within.start_ns);
+    let last = (thread.start + before.checked_sub(1)?) as u32;
+    let ends_after = |at: &u32| ranges[*at as usize].end_ns >= within.end_ns;
+    let known = |at: u32| (at != u32::MAX).then_some(at);
+    std::iter::successors(Some(last), |at| known(nested[*at as usize])).find(ends_after)
+}
+
+/// Index of the enclosing range of the same thread; `u32::MAX` if none.
+fn nested(ranges: &[Range]) -> Vec<u32> {
     let mut open: Vec<u32> = Vec::new();
     let mut row = None;
     let mut outer = Vec::with_capacity(ranges.len());

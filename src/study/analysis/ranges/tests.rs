@@ -210,3 +210,34 @@ fn work_launched_before_the_profile_belongs_to_no_step_and_no_operator() {
         report.operators.iter().map(|row| (row.name.as_str(), row.count, row.total_us)).collect();
     assert_eq!(operators, [("(launch not recorded)", 2, 190.0), ("aten::mm", 2, 180.0)]);
 }
+
+/// DistributedDataParallel names its all-reduces on the thread of the backward pass; the step is on the thread that
+/// waits for it.
+#[test]
+fn a_range_has_the_work_of_ranges_on_a_thread_that_it_waits_for() {
+    let event = |name: &str, tid: u32, ts: u32, dur: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "user_annotation", "name": "{name}", "pid": 1, "tid": {tid}, "ts": {ts}, "dur": {dur}}}"#
+        )
+    };
+    let launch = r#"{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 9, "ts": 1120, "dur": 5, "args": {"correlation": 1}}"#;
+    let kernel = r#"{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce", "pid": 0, "tid": 7, "ts": 2000, "dur": 400, "args": {"stream": 7, "correlation": 1}}"#;
+    let comm_of_step = |others: &[String]| {
+        let step = event("ProfilerStep#4", 1, 1000, 500);
+        let reduce = event("nccl:all_reduce", 9, 1100, 50);
+        let mut all = vec![step.as_str(), &reduce, launch, kernel];
+        all.extend(others.iter().map(String::as_str));
+        let report = trace_report(&imported(&all), &Selection::default());
+        let comm = |name: &str| report.ranges.iter().find(|row| row.name == name).unwrap().comm_us;
+        assert_eq!(comm("nccl:all_reduce"), 400.0);
+        comm("ProfilerStep#4")
+    };
+    assert_eq!(comm_of_step(&[]), 400.0, "as in the table of steps");
+    // the innermost range around it
+    let backward = || event("## backward ##", 1, 1050, 300);
+    assert_eq!(comm_of_step(&[backward()]), 400.0);
+    // which of two threads waits for it is not known
+    assert_eq!(comm_of_step(&[event("load batch", 2, 1050, 300)]), 0.0);
+    // it outlasts this one
+    assert_eq!(comm_of_step(&[event("load batch", 2, 1050, 60)]), 400.0);
+}
