@@ -2,9 +2,7 @@
 //! experiment is a chip of the screen's filter box, so it is always visible that runs are filtered out.
 
 use super::prelude::*;
-use study::analysis::filter::{Filter, Operator, Term, Test};
-
-const EXPERIMENT: &str = "experiment";
+use study::analysis::filter::Filter;
 
 #[derive(Debug, Default)]
 pub struct Scope {
@@ -98,8 +96,7 @@ impl Scope {
         if self.dismissed.as_ref() == Some(&name) {
             return None;
         }
-        let test = Test::Field { name: EXPERIMENT.into(), operator: Operator::Is, value: name.clone() };
-        let filter = Filter { terms: vec![Term { negated: false, test }] };
+        let filter = Filter { terms: vec![Filter::is("experiment", &name)] };
         let rows = filter.rows(table).ok()?.len();
         (rows > 0 && rows < table.len()).then_some(name)
     }

@@ -180,7 +180,7 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
     let samples = match (least, most) {
         // simulations repeat exactly
         _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => {
-            format!(", speedups within {:.0} %", 100.0 * SPEEDUP_ERROR)
+            format!(", mean speedup error {:.0} % on the paper's runs", 100.0 * SPEEDUP_ERROR)
         }
         (Some(1), Some(1)) => ", 1 sample a cell".into(),
         (Some(least), Some(most)) if least == most => {
@@ -277,12 +277,12 @@ fn unfinished(status: Status, records: &[&Record], with_reason: bool) -> String 
         Status::Oom => "do not fit in memory",
         Status::Skipped => "cannot run",
         Status::Interrupted => "did not finish",
-        Status::Running => "still running",
+        Status::Running => "not finished yet",
         Status::Failed => "failed",
         Status::Ok if records.iter().any(|record| !record.provenance.is_evidence()) => {
             "only checked ranks on one GPU"
         }
-        Status::Ok => "left no numbers",
+        Status::Ok => "without results",
     };
     let why = records.iter().find_map(|record| record.reason.as_deref()?.lines().next());
     let why = why.filter(|_| with_reason);
