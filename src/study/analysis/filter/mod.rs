@@ -15,6 +15,7 @@
 
 mod bind;
 mod complete;
+mod nothing;
 mod syntax;
 #[cfg(test)]
 mod tests;

@@ -64,6 +64,18 @@ fn a_run_is_of_every_experiment_that_found_it_whatever_their_names() {
 }
 
 #[test]
+fn a_filter_that_matches_nothing_says_why() {
+    let why = |filter: &str| Filter::parse(filter).why_nothing(&table());
+    assert_eq!(why("tp:8"), None);
+    let told = why("arch:ladder p2p:off tp:5").expect("nothing matches");
+    assert!(told.starts_with("'tp:5' matches none of 5 runs; values of tp: "), "{told}");
+    assert!(told.contains("16"), "{told}");
+    assert_eq!(why("qqqq").as_deref(), Some("'qqqq' matches none of 5 runs"));
+    let both = why("arch:upper-bound tp:16").expect("each matches, not together");
+    assert!(both.starts_with("no run matches all of 'arch:upper-bound' 1, 'tp:16' 1"), "{both}");
+}
+
+#[test]
 fn words_and_their_letters_in_order() {
     assert_eq!(kept(""), "abcde");
     assert_eq!(kept("died"), "c");
