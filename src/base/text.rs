@@ -1,6 +1,7 @@
 //! Text formatting for people and other programs: short numbers, XML escaping, shell quoting.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind};
 
@@ -170,6 +171,66 @@ pub fn fitting_name(name: &str, room: usize) -> String {
     bare.chars().take(head).chain(std::iter::once('…')).chain(end).take(room).collect()
 }
 
+/// Suffixes that tell kernels with equal short names apart: the template arguments and parameters that not all of them
+/// have, as `‹bf16 128x64›`; empty for other names.
+pub fn distinguishing(names: &[&str]) -> Vec<String> {
+    /// Maximum length of a suffix.
+    const ROOM: usize = 28;
+    let short = |name: &str| {
+        let plain = without_templates(name);
+        let mut bare = without_arguments(plain.strip_prefix("void ").unwrap_or(&plain)).trim_end();
+        while let Some(inner) = without_qualifier(bare) {
+            bare = inner;
+        }
+        bare.to_owned()
+    };
+    let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
+    for (at, name) in names.iter().enumerate() {
+        groups.entry(short(name)).or_default().push(at);
+    }
+    let mut suffixes = vec![String::new(); names.len()];
+    for group in groups.into_values().filter(|group| group.len() > 1) {
+        let words = |at: usize| {
+            let words = names[at].split(|c: char| !c.is_alphanumeric() && c != '_');
+            words.filter(|word| !word.is_empty()).collect::<Vec<_>>()
+        };
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        for at in &group {
+            words(*at).into_iter().collect::<HashSet<_>>().into_iter().for_each(|word| {
+                *counts.entry(word).or_default() += 1;
+            });
+        }
+        for at in &group {
+            let mut own: Vec<&str> = Vec::new();
+            for word in words(*at).into_iter().filter(|word| counts[word] < group.len()) {
+                let length = own.iter().map(|word| word.chars().count() + 1).sum::<usize>();
+                if !own.contains(&word) && length + word.chars().count() <= ROOM {
+                    own.push(word);
+                }
+            }
+            if !own.is_empty() {
+                suffixes[*at] = format!("‹{}›", own.join(" "));
+            }
+        }
+    }
+    // names that differ in what does not fit are numbered
+    let mut seen: HashMap<(String, String), Vec<&str>> = HashMap::new();
+    for (at, name) in names.iter().enumerate() {
+        if suffixes[at].is_empty() {
+            continue;
+        }
+        let same = seen.entry((short(name), suffixes[at].clone())).or_default();
+        if !same.contains(name) {
+            same.push(name);
+        }
+        let number = same.iter().position(|known| known == name).map_or(0, |place| place + 1);
+        if number > 1 {
+            suffixes[at] = format!("{} {number}›", suffixes[at].trim_end_matches('›'));
+        }
+    }
+    suffixes
+}
+
 /// Drops a function's first namespace, or the type before it; `None` if it has neither. Text in
 /// parentheses is part of the name.
 fn without_qualifier(name: &str) -> Option<&str> {
@@ -317,6 +378,23 @@ mod tests {
         assert_eq!(without_templates("a -> b"), "a -> b");
         let compared = "std::enable_if<(((width) > (0)))&&f<4>::is, void>::type norm<float>(int)";
         assert_eq!(without_templates(compared), "std::enable_if<>::type norm<>(int)");
+    }
+
+    #[test]
+    fn kernels_with_equal_short_names_are_told_apart_by_their_template_arguments() {
+        let names = [
+            "void cutlass::Kernel<Gemm<bf16, 128, 64>>(Params)",
+            "void cutlass::Kernel<Gemm<f16, 128, 64>>(Params)",
+            "void cutlass::Kernel<Gemm<bf16, 256, 64>>(Params)",
+            "void cutlass::Kernel<Gemm<bf16, 256, 64>>(Params)",
+            "void at::copy<float>(int)",
+        ];
+        let told = super::distinguishing(&names);
+        assert_eq!(told, ["‹bf16 128›", "‹f16 128›", "‹bf16 256›", "‹bf16 256›", ""]);
+        let long = ["a", "b"].map(|end| format!("k<{}{end}>", "x, y, ".repeat(2)));
+        assert_eq!(super::distinguishing(&[&long[0], &long[1]]), ["‹a›", "‹b›"]);
+        let signs = ["k<+1>", "k<-1>"];
+        assert_eq!(super::distinguishing(&signs), ["", ""], "no word differs");
     }
 
     #[test]
