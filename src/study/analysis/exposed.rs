@@ -1,15 +1,21 @@
 //! Longest stretches of exposed communication, each with the collective that fills it and the compute that waited for
 //! it.
 
+use std::collections::{BTreeMap, HashMap};
+
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::names::over_layers;
 use table::render::{Shown, Table};
 use trace::overlap::intervals::{Interval, difference};
 use trace::overlap::{Class, Lanes, Runs, Selection, StepKey, us};
 use trace::{Span, Trace};
 
 const MOST: usize = 1_000;
+
+/// Maximum number of stretches kept of a family.
+const MOST_OF_FAMILY: usize = 100;
 
 /// Stretch in which a rank communicated and computed nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -40,11 +46,35 @@ pub struct ExposedStretches {
     pub total_us: f64,
     /// The longest stretches, at most 1000, longest first.
     pub longest: Vec<ExposedStretch>,
+    /// All stretches by the collective that fills them, largest total first; only from [`exposed_stretches`].
+    #[serde(skip)]
+    pub families: Vec<StretchFamily>,
 }
 
+/// Stretches filled by one collective of all layers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StretchFamily {
+    /// Name, with `L*` for the layer.
+    pub collective: String,
+    /// Number of stretches; one shared by several ranks counts once.
+    pub count: u64,
+    /// Total per rank, averaged over ranks (us).
+    pub total_us: f64,
+    /// Compute operation that waited most often, with `L*` for its layer.
+    pub waited: Option<String>,
+    /// Longest stretches, longest first: index of the span that fills it, and its length (us).
+    pub longest: Vec<(usize, f64)>,
+}
+
+/// Exposed stretches of the selected part of a trace, listed and by collective.
 pub fn exposed_stretches(trace: &Trace, selection: &Selection) -> ExposedStretches {
     let runs = Runs::new(trace, selection);
-    exposed(&runs, &Lanes::of(&runs))
+    let lanes = Lanes::of(&runs);
+    let bare = Bare::all(&lanes);
+    let filled = filled(&runs, &bare, usize::MAX);
+    let longest = filled.iter().take(MOST).map(|filled| filled.told(&runs)).collect();
+    let families = families(&runs, &filled);
+    ExposedStretches { families, ..bare_stretches(&bare, lanes.len(), longest) }
 }
 
 pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
@@ -73,36 +103,88 @@ struct Bare {
     interval: Interval,
 }
 
+impl Bare {
+    /// Stretches of all ranks, longest first; equal stretches of several ranks are adjacent.
+    fn all(lanes: &[Lanes]) -> Vec<Self> {
+        let of_rank = |(rank, lanes): (usize, &Lanes)| -> Vec<Self> {
+            let all = difference(&lanes.comm, lanes.compute.union());
+            all.into_iter().map(|interval| Self { rank, interval }).collect()
+        };
+        let mut all: Vec<Self> = lanes.par_iter().enumerate().map(of_rank).flatten_iter().collect();
+        all.par_sort_unstable_by_key(|bare| {
+            (std::cmp::Reverse(bare.length()), bare.interval.0, bare.rank)
+        });
+        all
+    }
+
+    fn length(&self) -> i64 {
+        self.interval.1.saturating_sub(self.interval.0)
+    }
+}
+
+fn same(a: &Bare, b: &Bare) -> bool {
+    a.interval == b.interval
+}
+
+fn bare_stretches(bare: &[Bare], ranks: usize, longest: Vec<ExposedStretch>) -> ExposedStretches {
+    let sum: i64 = bare.iter().map(Bare::length).sum();
+    let count = bare.chunk_by(same).count() as u64;
+    let total_us = sum as f64 / 1e3 / ranks.max(1) as f64;
+    ExposedStretches { count, total_us, longest, families: Vec::new() }
+}
+
 /// Longest stretches from collected lanes: one sort, plus a pass over the spans of the ranks involved.
 pub(super) fn exposed(runs: &Runs, lanes: &[Lanes]) -> ExposedStretches {
-    let of_rank = |(rank, lanes): (usize, &Lanes)| -> Vec<Bare> {
-        let all = difference(&lanes.comm, lanes.compute.union());
-        all.into_iter().map(|interval| Bare { rank, interval }).collect()
-    };
-    let mut all: Vec<Bare> = lanes.par_iter().enumerate().map(of_rank).flatten_iter().collect();
-    let length = |(start, end): Interval| end.saturating_sub(start);
-    let sum: i64 = all.iter().map(|bare| length(bare.interval)).sum();
-    let total_us = sum as f64 / 1e3 / lanes.len().max(1) as f64;
-    all.par_sort_unstable_by_key(|bare| {
-        (std::cmp::Reverse(length(bare.interval)), bare.interval.0, bare.rank)
-    });
-    let mut groups: Vec<&[Bare]> = all.chunk_by(|a, b| a.interval == b.interval).collect();
-    let count = groups.len() as u64;
-    groups.truncate(MOST);
-    let mut longest: Vec<ExposedStretch> = (0..lanes.len())
+    let bare = Bare::all(lanes);
+    let longest = filled(runs, &bare, MOST).iter().map(|filled| filled.told(runs)).collect();
+    bare_stretches(&bare, lanes.len(), longest)
+}
+
+/// Stretch with the span of the collective that fills most of it, and the next compute span.
+struct Filled<'a> {
+    group: &'a [Bare],
+    place: usize,
+    waited: Option<&'a Span>,
+}
+
+impl Filled<'_> {
+    fn told(&self, runs: &Runs) -> ExposedStretch {
+        let (span, interval) = (&runs.trace.spans[self.place], self.group[0].interval);
+        let name = |span: &Span| {
+            let operation = runs.trace.operations.get(span.operation as usize);
+            operation.map_or_else(|| "?".to_owned(), |operation| operation.name.clone())
+        };
+        ExposedStretch {
+            ranks: self.group.iter().map(|bare| runs.ranks[bare.rank]).collect(),
+            at_us: us(interval.0.saturating_sub(runs.origin)),
+            length_us: us(interval.1.saturating_sub(interval.0)),
+            step: StepKey::of(span),
+            collective: name(span),
+            waited: self.waited.map(name),
+            span: self.place,
+            interval,
+        }
+    }
+}
+
+/// The `most` longest stretches, filled, longest first.
+fn filled<'a>(runs: &'a Runs, bare: &'a [Bare], most: usize) -> Vec<Filled<'a>> {
+    let groups: Vec<&[Bare]> = bare.chunk_by(same).take(most).collect();
+    let mut filled: Vec<Filled> = (0..runs.ranks.len())
         .into_par_iter()
         .flat_map_iter(|rank| {
             let own: Vec<&[Bare]> =
                 groups.iter().copied().filter(|group| group[0].rank == rank).collect();
-            told(runs, rank, own)
+            filled_of_rank(runs, rank, own)
         })
         .collect();
-    longest.sort_by_key(|s| (std::cmp::Reverse(length(s.interval)), s.interval.0, s.ranks.clone()));
-    ExposedStretches { count, total_us, longest }
+    filled
+        .sort_by_key(|filled| (std::cmp::Reverse(filled.group[0].length()), filled.group[0].interval.0));
+    filled
 }
 
 /// Adds the collective and the waiting operation to the stretches of a rank.
-fn told(runs: &Runs, rank: usize, mut groups: Vec<&[Bare]>) -> Vec<ExposedStretch> {
+fn filled_of_rank<'a>(runs: &'a Runs, rank: usize, mut groups: Vec<&'a [Bare]>) -> Vec<Filled<'a>> {
     if groups.is_empty() {
         return Vec::new();
     }
@@ -142,25 +224,60 @@ fn told(runs: &Runs, rank: usize, mut groups: Vec<&[Bare]>) -> Vec<ExposedStretc
     for at in (1..next.len()).rev() {
         next[at - 1] = next[at - 1].or(next[at]);
     }
-    let name = |span: &Span| {
-        let operation = runs.trace.operations.get(span.operation as usize);
-        operation.map_or_else(|| "?".to_owned(), |operation| operation.name.clone())
-    };
-    let stretch = |at: usize| {
-        let (group, (_, place)) = (groups[at], filled[at]?);
-        let (span, interval) = (&runs.trace.spans[place], group[0].interval);
-        Some(ExposedStretch {
-            ranks: group.iter().map(|bare| runs.ranks[bare.rank]).collect(),
-            at_us: us(interval.0.saturating_sub(runs.origin)),
-            length_us: us(interval.1.saturating_sub(interval.0)),
-            step: StepKey::of(span),
-            collective: name(span),
-            waited: next[at].map(name),
-            span: place,
-            interval,
-        })
-    };
+    let stretch = |at: usize| Some(Filled { group: groups[at], place: filled[at]?.1, waited: next[at] });
     (0..groups.len()).filter_map(stretch).collect()
+}
+
+/// Sums filled stretches, longest first, by their collective over all layers.
+fn families(runs: &Runs, filled: &[Filled]) -> Vec<StretchFamily> {
+    let name = |operation: u32| {
+        let operation = runs.trace.operations.get(operation as usize);
+        operation.map_or_else(|| "?".into(), |operation| over_layers(operation).into_owned())
+    };
+    let mut families: Vec<StretchFamily> = Vec::new();
+    // family of each operation, and how often each operation waited for a family
+    let mut places: HashMap<u32, usize> = HashMap::new();
+    let mut by_name: HashMap<String, usize> = HashMap::new();
+    let mut waits: HashMap<(usize, u32), u64> = HashMap::new();
+    let ranks = runs.ranks.len().max(1) as f64;
+    for stretch in filled {
+        let operation = runs.trace.spans[stretch.place].operation;
+        let at = *places.entry(operation).or_insert_with(|| {
+            let name = name(operation);
+            *by_name.entry(name.clone()).or_insert_with(|| {
+                let longest = Vec::new();
+                families.push(StretchFamily {
+                    collective: name,
+                    count: 0,
+                    total_us: 0.0,
+                    waited: None,
+                    longest,
+                });
+                families.len() - 1
+            })
+        });
+        let (family, length) = (&mut families[at], us(stretch.group[0].length()));
+        family.count += 1;
+        family.total_us += length * stretch.group.len() as f64 / ranks;
+        if family.longest.len() < MOST_OF_FAMILY {
+            family.longest.push((stretch.place, length));
+        }
+        if let Some(waited) = stretch.waited {
+            *waits.entry((at, waited.operation)).or_default() += 1;
+        }
+    }
+    let mut counts: BTreeMap<(usize, String), u64> = BTreeMap::new();
+    for ((at, operation), count) in waits {
+        *counts.entry((at, name(operation))).or_default() += count;
+    }
+    let mut most = vec![0; families.len()];
+    for ((at, name), count) in counts {
+        if count > most[at] {
+            (most[at], families[at].waited) = (count, Some(name));
+        }
+    }
+    families.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
+    families
 }
 
 #[cfg(test)]
@@ -205,6 +322,11 @@ mod tests {
             ]
         );
         assert_eq!(told.longest[0].span, 2);
+        let family = &told.families[0];
+        assert_eq!((family.collective.as_str(), family.count), ("decode/L*/mlp/reduce", 4));
+        assert_eq!(family.waited.as_deref(), Some("decode/L*/attn/norm"));
+        assert_eq!(family.longest[0], (2, 0.2), "the longest first");
+        assert!((family.total_us - told.total_us).abs() < 1e-9, "all of it is this collective");
         let selection = Selection { from_ns: Some(420), ..Selection::default() };
         let late = exposed_stretches(&trace, &selection);
         assert_eq!((late.count, late.longest[0].length_us), (3, 0.01), "clipped to what is selected");

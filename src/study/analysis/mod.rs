@@ -61,7 +61,7 @@ pub use dependencies::{Dependencies, Dependency, dependencies};
 pub use difference::Difference;
 pub use dominant::{TimePart, time_parts};
 pub use error::{SPEEDUP_ERROR, TOO_CLOSE, is_too_close};
-pub use exposed::{ExposedStretch, ExposedStretches, exposed_stretches, stretches_table};
+pub use exposed::{ExposedStretch, ExposedStretches, StretchFamily, exposed_stretches, stretches_table};
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub use gate::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
 pub use idle::IdleSplit;
