@@ -49,8 +49,11 @@ pub fn is_trace(name: &str) -> bool {
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Finds trace files in a directory and its subdirectories, newest first. Skips hidden files, build outputs and the
-/// runs directory, whose traces are selected by run. Searches at most 400 directories.
+/// JSON files of runs, which are no traces.
+const OF_RUNS: [&str; 2] = ["spec.json", "record.json"];
+
+/// Finds trace files in a directory and its subdirectories, newest first. Skips hidden files, build outputs and runs
+/// directories, whose traces are selected by run. Searches at most 400 directories.
 pub fn near(folder: &Path, runs: &Path) -> Vec<FileEntry> {
     let mut found: Vec<(SystemTime, FileEntry)> = Vec::new();
     let mut folders = vec![(folder.to_owned(), 0)];
@@ -64,7 +67,10 @@ pub fn near(folder: &Path, runs: &Path) -> Vec<FileEntry> {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Ok(kind) = entry.file_type() else { continue };
             let passed = name.starts_with('.') || ["target", "node_modules"].contains(&name.as_str());
-            if kind.is_dir() && !passed && depth < DEPTH && entry.path() != folder.join(runs) {
+            let passed = passed || OF_RUNS.contains(&name.as_str());
+            let is_store =
+                || entry.path() == folder.join(runs) || entry.path().join(base::atomic::FOLDER).is_dir();
+            if kind.is_dir() && !passed && depth < DEPTH && !is_store() {
                 folders.insert(0, (entry.path(), depth + 1));
             } else if kind.is_file() && !passed && is_trace(&name) {
                 let path = entry.path();
