@@ -1,5 +1,4 @@
-//! Scatter plot with lines: quadrant characters for lines, which every font has; one glyph per point;
-//! the axes of figures.
+//! Scatter plot with lines: braille dots for lines; one glyph per point; the axes of figures.
 
 use ratatui::style::Color;
 use ratatui::symbols::Marker;
@@ -139,7 +138,7 @@ impl Plot {
         // cell centres match the points, so a glyph is on its line
         Canvas::default()
             .background_color(ground)
-            .marker(Marker::Quadrant)
+            .marker(Marker::Braille)
             .x_bounds([0.0, 1.0])
             .y_bounds([0.0, 1.0])
             .paint(|context| {

@@ -145,8 +145,15 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         let (x, y) = point.cell;
         put(buf, plot.area, x, y, glyph(point.look, point.p2p, point.dominated), style);
     }
+    let points: HashSet<(u16, u16)> = drawn.iter().map(|point| point.cell).collect();
     for (label, style) in labelled(pareto, cx, plot, &drawn) {
-        put(buf, plot.area, label.x, label.y, &label.text, style);
+        // a blank on either side separates the text from lines
+        let end = put(buf, plot.area, label.x, label.y, &label.text, style);
+        for x in [label.x.saturating_sub(1), end] {
+            if !points.contains(&(x, label.y)) {
+                put(buf, plot.area, x, label.y, " ", style);
+            }
+        }
     }
 }
 

@@ -117,9 +117,7 @@ fn gained(pareto: &Pareto, a: &AreaGained) -> String {
 
 const CELL: u16 = 20;
 
-const RATIOS: &str = "×: over standard's best in the same column, of the same P2P and setting";
-
-const OTHER_BATCH: &str = "*: standard's is of another batch";
+const RATIOS: &str = "×: over standard's best in the same column, of the same batch, P2P and setting";
 
 /// Draws the frontiers at fixed x: the best y, its TP x batch, and its ratio to standard.
 pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
@@ -147,7 +145,7 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     limits.dedup();
     let fit = usize::from(area.width.saturating_sub(names) / CELL);
     put(buf, area, area.x, area.y, &head, title);
-    let (mut ratios, mut others) = (false, false);
+    let mut ratios = false;
     for (column, limit) in limits.iter().take(fit).enumerate() {
         let x = area.x + names + column as u16 * CELL;
         let (unit, by) = pareto.unit();
@@ -166,20 +164,18 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
                 continue;
             };
             let value = format!("{:>5} {:<6}", digits(best.y), format!("{}x{}", best.tp, best.batch));
-            let other = best.over_standard.is_some()
-                && best.standard_batch.is_some_and(|batch| batch != best.batch);
-            let mark = if other { "*" } else { "" };
-            (ratios, others) = (ratios || best.over_standard.is_some(), others || other);
-            let over = best.over_standard.map(|over| format!("{over:.2}×{mark}")).unwrap_or_default();
+            // across batch sizes a ratio is no speedup
+            let same = best.standard_batch.is_none_or(|batch| batch == best.batch);
+            let over = best.over_standard.filter(|_| same);
+            ratios |= over.is_some();
+            let over = over.map(|over| format!("{over:.2}×")).unwrap_or_default();
             let end = put(buf, area, x, y, &value, text);
             put(buf, area, end, y, &over, dim);
         }
     }
     if area.height as usize > 1 + entries.len() {
         let more = (left_out > 0).then(|| format!("{left_out} more series"));
-        // the note about the mark comes first: such a ratio is no speedup
-        let notes = [others.then(|| OTHER_BATCH.to_owned()), ratios.then(|| RATIOS.to_owned())];
-        let words: Vec<String> = more.into_iter().chain(notes.into_iter().flatten()).collect();
+        let words: Vec<String> = more.into_iter().chain(ratios.then(|| RATIOS.to_owned())).collect();
         put(buf, area, area.x + 1, area.bottom() - 1, &words.join("; "), dim);
     }
     for (row, entry) in entries.iter().enumerate() {

@@ -54,7 +54,7 @@ fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
     ] {
         let mut driver = driver(80, 24);
         let drawn = |driver: &Driver| {
-            driver.screen().chars().filter(|c| ('\u{2580}'..='\u{259f}').contains(c)).count()
+            driver.screen().chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
         };
         assert!(drawn(&driver) > 10);
         keys(&mut driver, "i");
