@@ -346,11 +346,11 @@ fn columns_are_chosen_ordered_and_never_lose_the_provenance() {
     let mut driver = driver((80, 24));
     driver.keys("C");
     driver.keys("  ");
-    assert_eq!(driver.state.runs.columns[..2], ["run", "provenance"], "these stay");
+    assert_eq!(driver.state.runs.columns[..2], ["architecture", "provenance"], "these stay");
     driver.keys("jjJ");
-    assert_eq!(driver.state.runs.columns[2..4], ["tp", "architecture"]);
+    assert_eq!(driver.state.runs.columns[2..4], ["batch", "tp"]);
     driver.keys(" ");
-    assert!(!driver.state.runs.columns.contains(&"architecture".into()));
+    assert!(!driver.state.runs.columns.contains(&"tp".into()));
     driver.press(KeyCode::End);
     driver.keys(" ");
     assert_eq!(driver.state.runs.columns.last().map(String::as_str), Some("env.NCCL_ALGO"));
@@ -406,7 +406,7 @@ fn what_is_shown_is_exported_and_had_as_a_command() {
     let command = screen.command().expect("a command").words.join(" ");
     assert!(
         command.starts_with(
-            "runs --filter arch:ladder p2p:off --sort tpot_p50_ms,run:desc --columns run,prov"
+            "runs --filter arch:ladder p2p:off --sort tpot_p50_ms,run:desc --columns architecture,prov"
         ),
         "{command}"
     );
@@ -453,7 +453,8 @@ fn the_details_of_a_batchs_row_read_its_environment_once() {
         ..driver.state.cx.stored.as_ref().unwrap().find(run).unwrap().clone()
     };
     driver.state.runs.whole = Some(Box::new(whole));
-    driver.shows("cost_sources: tables");
+    driver.shows("cost_sources");
+    driver.shows("tables");
     assert!(driver.keys("dd").is_empty(), "it is known");
 }
 

@@ -44,7 +44,7 @@ fn a_filter_goes_from_screen_to_screen_and_says_what_it_leaves() {
     let mut driver = driver();
     driver.taps("3/tp:4,8 arch:ladder");
     driver.tap(KeyCode::Enter);
-    driver.shows("4 of 18 runs  filter: tp:4,8 arch:ladder");
+    driver.shows("4 of 18 runs [simulated]  filter: tp:4,8 arch:ladder");
     driver.taps("5");
     driver.shows("2 of 18 points  [later] filter: tp:4,8 arch:ladder");
     driver.taps("*");
@@ -99,7 +99,7 @@ fn results_open_on_the_experiment_that_was_looked_at_last() {
     driver.taps("/tp:8");
     driver.tap(KeyCode::Enter);
     driver.taps("3");
-    driver.shows("6 of 18 runs  filter: tp:8");
+    driver.shows("6 of 18 runs [simulated]  filter: tp:8");
     driver.taps("*");
     driver.shows("this screen does not show the runs of one experiment");
 }
@@ -199,7 +199,7 @@ fn the_filter_survives_a_restart() {
     memory::recall(&mut after.state, &kept, true);
     let effects = after.send(Message::Runs(Ok(two_experiments())));
     after.answer(effects);
-    after.shows("6 of 18 runs  filter: arch:ladder");
+    after.shows("6 of 18 runs [simulated]  filter: arch:ladder");
     after.taps("5");
     after.shows("3 of 18 points  [later] filter: arch:ladder");
 }

@@ -35,11 +35,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     draw_top(buf, top, runs, cx, (stored, place), &shown);
     draw_table(buf, area, theme, runs, stored, (&columns, &specs));
     if runs.lines.is_empty() {
-        let text = match runs.only_marked {
-            true => "no marked run matches the filter",
-            false => "no run matches the filter: Esc drops it",
-        };
-        empty(buf, area, text, theme);
+        let why = runs.nothing.as_deref().unwrap_or("no run matches the filter");
+        empty(buf, area, &format!("{why}. Esc drops the filter"), theme);
     }
     if runs.shows_detail(body.width) {
         draw_details(buf, details, theme, runs, stored);
@@ -67,7 +64,12 @@ fn draw_top(
     if runs.only_marked {
         count += " (only these)";
     }
-    let x = put(buf, top, top.x, top.y, &count, theme.style(Role::Title)) + 2;
+    let mut x = put(buf, top, top.x, top.y, &count, theme.style(Role::Title));
+    if let Some(provenance) = runs.provenance {
+        let badge = format!(" [{provenance}]");
+        x = put(buf, top, x, top.y, &badge, theme.provenance(provenance));
+    }
+    let x = x + 2;
     // hidden columns are counted on the right
     let mut right = top.right();
     let hidden = shown.words();
@@ -94,14 +96,26 @@ fn draw_table(
 ) {
     let rows = Rows { scrolled: Some(runs.scroll), ..Rows::new(&runs.list, runs.lines.len()) };
     table::draw(buf, area, theme, specs, rows, |row, column, width| match runs.lines[row] {
-        Line::Run(row) => cell(runs, stored, row as usize, &columns[column], width, theme),
+        Line::Run(row) => {
+            let mut line = cell(runs, stored, row as usize, &columns[column], width, theme);
+            if column == 0 {
+                let spans = status(runs, &stored.records[row as usize], theme);
+                line.spans.splice(0..0, spans);
+            }
+            line
+        }
         Line::Group { .. } => text::Line::default(),
     });
     let group = runs.group(&stored.table).and_then(|at| stored.table.columns().get(at));
     for (index, y) in runs.list.rows(runs.lines.len(), cut_top(area, 1).1) {
         let Line::Group { row, count, running, bad } = runs.lines[index] else { continue };
         let value = group.map_or(String::new(), |column| {
-            let value = state::cell_text(column, row as usize);
+            let bin = runs.bin.and_then(|width| {
+                let low = (state::number(column, row)? / width).floor() * width;
+                let unit = column.field.unit;
+                Some(format!("{} to {}", unit.cell(low), unit.cell(low + width)))
+            });
+            let value = bin.unwrap_or_else(|| state::cell_text(column, row as usize));
             format!("{} {}", column.field.title, if value.is_empty() { "-" } else { &value })
         });
         let part = |count: u32, what| match count {
@@ -116,6 +130,13 @@ fn draw_table(
     }
 }
 
+/// Mark and status before the first column.
+fn status(runs: &Runs, record: &Record, theme: Theme) -> [Span<'static>; 2] {
+    let mark = if runs.marked.contains(&record.run) { "● " } else { "  " };
+    let status = format!("{} ", record.status.glyph());
+    [Span::styled(mark, theme.style(Role::Key)), Span::styled(status, theme.status(record.status))]
+}
+
 fn cell(
     runs: &Runs,
     stored: &Snapshot,
@@ -128,13 +149,8 @@ fn cell(
     let text = state::cell_text(spec, row);
     let mut spans = Vec::new();
     let (fitting, style) = match &*column.name {
-        "run" => {
-            let mark = if runs.marked.contains(&record.run) { "● " } else { "  " };
-            let style = theme.status(record.status);
-            spans.push(Span::styled(mark, theme.style(Role::Key)));
-            spans.push(Span::styled(format!("{} ", record.status.glyph()), style));
-            (cut_middle(&text, width.saturating_sub(4)), style)
-        }
+        "run" => (cut_middle(&text, width), theme.style(Role::Dim)),
+        "architecture" => (cut(&text, width.saturating_sub(state::STATUS)), theme.style(Role::Text)),
         // cut at the front: the value follows the name
         "setting" => (cut_front(&text, width), theme.style(Role::Text)),
         "status" => (cut(&text, width), theme.status(record.status)),
@@ -191,32 +207,59 @@ fn draw_details(
     let Some(record) = record else { return };
     let whole = runs.whole.as_deref().filter(|whole| whole.run == record.run).unwrap_or(record);
     let lines = words(whole, &stored.annotations, inner);
+    // long descriptions flow into two columns where both have room
     let height = usize::from(inner.height);
-    let fitting = if lines.len() > height { height.saturating_sub(1) } else { height };
-    for (row, text) in lines.iter().take(fitting).enumerate() {
-        line(buf, inner, row as u16, &[(text, theme.style(Role::Text))]);
+    let flows = lines.len() > height && inner.width >= 2 * state::DETAILS - 8;
+    let (width, columns) = if flows { (inner.width / 2, 2) } else { (inner.width, 1) };
+    let lines = match flows {
+        true => words(whole, &stored.annotations, Rect { width: width - 2, ..inner }),
+        false => lines,
+    };
+    let about = about_column(&lines);
+    let fitting = if lines.len() > columns * height { columns * height - 1 } else { lines.len() };
+    let place = |at: usize| {
+        let (column, row) = (at / height.max(1), at % height.max(1));
+        (inner.x + column as u16 * width, inner.y + row as u16)
+    };
+    for (at, (name, says)) in lines.iter().take(fitting).enumerate() {
+        let (x, y) = place(at);
+        let end = put(buf, inner, x + 1, y, name, theme.style(Role::Dim));
+        put(buf, inner, (x + 1 + about).max(end + 1), y, says, theme.style(Role::Text));
     }
-    if lines.len() > height && height > 0 {
+    if lines.len() > fitting && height > 0 {
+        let (x, y) = place(fitting);
         let more = counted(lines.len() - fitting, "more line");
         let told = format!("… {more}: ladderscope show {}", record.run);
-        line(buf, inner, fitting as u16, &[(&told, theme.style(Role::Dim))]);
+        put(buf, inner, x + 1, y, &told, theme.style(Role::Dim));
     }
 }
 
-/// Describes a run: one line per entry if they fit, else one paragraph per section.
-fn words(record: &Record, annotations: &Annotations, area: Rect) -> Vec<String> {
-    let head = format!("{} {}   {}", record.status.glyph(), record.status.as_str(), record.provenance);
+/// Maximum width of the names in the details.
+const NAMES: u16 = 24;
+
+/// Columns of the names and the gap behind them.
+fn about_column(lines: &[(String, String)]) -> u16 {
+    let widest = lines.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
+    (widest as u16).min(NAMES) + 2
+}
+
+/// Describes a run: names and values, wrapped; a continued value has no name.
+fn words(record: &Record, annotations: &Annotations, area: Rect) -> Vec<(String, String)> {
+    let status = format!("{} {}, {}", record.status.glyph(), record.status.as_str(), record.provenance);
+    let head = [("status".to_owned(), status), ("cell".to_owned(), record.spec.label())];
     let sections = desk::describe(record, annotations.of(&record.run));
-    let wrapped = |joint: &str| -> Vec<String> {
-        let paragraphs = sections.iter().map(|section| {
-            let line = |(about, says): &(String, String)| format!("{about}: {says}");
-            section.lines.iter().map(line).collect::<Vec<_>>().join(joint)
-        });
-        let all = std::iter::once(format!("{head}   {}", record.spec.label())).chain(paragraphs);
-        all.flat_map(|paragraph| wrap(&paragraph, usize::from(area.width).max(8))).collect()
-    };
-    let lines = wrapped("\n");
-    if lines.len() <= usize::from(area.height) { lines } else { wrapped(" · ") }
+    let described = sections.iter().flat_map(|section| section.lines.iter().cloned());
+    let all: Vec<(String, String)> = head.into_iter().chain(described).collect();
+    let column = about_column(&all);
+    let mut lines = Vec::new();
+    for (about, says) in all {
+        // a long name leaves less room in its first line
+        let room = area.width.saturating_sub(column.max(about.width() as u16 + 1) + 2).max(8);
+        for (at, words) in wrap(&says, room.into()).into_iter().enumerate() {
+            lines.push((if at == 0 { about.clone() } else { String::new() }, words));
+        }
+    }
+    lines
 }
 
 struct ColumnChoice {

@@ -124,6 +124,10 @@ impl Runs {
             screen.annotate(runs.clone(), Edit::note(typed), cx);
             Ok(())
         });
+        // a note is edited, not replaced
+        if let Some(prompt) = cx.top_mut::<Prompt>() {
+            prompt.field.proposed = false;
+        }
     }
 
     pub(super) fn ask_for_tags(&self, cx: &mut Context) {

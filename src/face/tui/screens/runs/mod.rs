@@ -74,13 +74,13 @@ impl Acts for Runs {
                 if let Some((_, down)) = self.sort.first_mut() {
                     *down = !*down;
                 }
-                self.rearrange(cx);
+                self.reorder(cx);
             }
             Act::SortNext | Act::SortPrevious => {
                 if let Some(stored) = &stored {
                     self.sort_by_next(act == Act::SortPrevious, &stored.table);
                 }
-                self.rearrange(cx);
+                self.reorder(cx);
             }
             Act::SortBy => self.ask_for_a_column(cx),
             Act::Group => {
@@ -224,6 +224,18 @@ impl Screen for Runs {
         }
     }
 
+    fn finds(&self, cx: &Context) -> Vec<Find> {
+        let find = |record: &Record| {
+            let (spec, run) = (&record.spec, record.run.clone());
+            let name = format!("{} {}", spec.label(), spec.model);
+            let failed = if record.metrics.is_some() { "" } else { record.status.as_str() };
+            let about = ["run", record.provenance.as_str(), failed, &run].join("  ");
+            Find::new(name, about, move |_: &mut Self, cx| cx.open_runs([run]))
+        };
+        // newest first
+        cx.stored.iter().flat_map(|stored| stored.records.iter().rev()).map(find).collect()
+    }
+
     fn command(&self) -> Result<Command, &'static str> {
         Ok(self.words().into())
     }
@@ -285,7 +297,7 @@ impl Runs {
                 if let Some(place) = shown.places.iter().find(on) {
                     let name = &columns[place.column].name;
                     self.sort_by(name, state::unit(&stored.table, name));
-                    self.rearrange(cx);
+                    self.reorder(cx);
                 }
                 true
             }
@@ -299,6 +311,13 @@ impl Runs {
 
     fn rearrange(&mut self, cx: &Context) {
         self.arrange(cx.stored.as_deref());
+    }
+
+    /// Applies another order, with the cursor on its first run.
+    fn reorder(&mut self, cx: &Context) {
+        self.rearrange(cx);
+        let is_run = |line: &state::Line| matches!(line, state::Line::Run(_));
+        self.list.selected = self.lines.iter().position(is_run).unwrap_or(0);
     }
 
     fn scroll(&mut self, by: isize) {
@@ -325,7 +344,11 @@ impl Runs {
 
     fn ask_for_a_column(&self, cx: &mut Context) {
         let Some(stored) = cx.stored.clone() else { return };
-        let line = |field: &Field| (field.short().to_owned(), field.title.to_string());
+        let line = |field: &Field| {
+            let (name, title) = (field.short().to_owned(), field.title.to_string());
+            let about = if name == title { String::new() } else { title };
+            (name, about)
+        };
         let lines: Vec<_> = stored.table.shown().map(|column| line(&column.field)).collect();
         let names: Vec<String> = lines.iter().map(|line| line.0.clone()).collect();
         // also accepts other names of a column
@@ -342,7 +365,7 @@ impl Runs {
             if let Ok(at) = stored.table.column(name.trim()) {
                 let field = &stored.table.columns()[at].field;
                 screen.sort_by(&field.name, field.unit);
-                screen.rearrange(cx);
+                screen.reorder(cx);
             }
         };
         cx.pick("sort by: any column, shown or not", lines, literal, take);

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::edits::Done;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table;
-use ::table::{Record, Source, Status, Unit};
-use study::analysis::filter::Bound;
+use ::table::{Provenance, Record, Source, Status, Unit};
+use study::analysis::filter::{Bound, Filter};
 use study::analysis::{Column, RunCell, RunTable};
 
 /// Maximum number of sort keys; earlier ones break ties.
@@ -19,9 +19,8 @@ const SORT_KEYS: usize = 3;
 pub const DETAILS: u16 = 60;
 
 pub const COLUMNS: [&str; 14] = [
-    "run",
-    "provenance",
     "architecture",
+    "provenance",
     "tp",
     "batch",
     "p2p",
@@ -31,12 +30,17 @@ pub const COLUMNS: [&str; 14] = [
     "overlap_pct",
     "tokens_per_s_per_gpu",
     "model",
+    "run",
     "tags",
     "note",
 ];
 
-/// Columns always shown first: the run's identity and the provenance of its numbers.
-pub const PINNED: [&str; 2] = ["run", "provenance"];
+/// Columns always shown first: the architecture and the provenance of the numbers. A provenance that all shown runs have is in
+/// the header instead.
+pub const PINNED: [&str; 2] = ["architecture", "provenance"];
+
+/// Columns before the first one's text: the mark and the status of the run.
+pub const STATUS: u16 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
@@ -63,6 +67,10 @@ pub struct Runs {
     pub columns: Vec<String>,
     /// Columns empty in all shown runs, by name.
     pub empty: HashSet<String>,
+    /// Reason no run is shown.
+    pub nothing: Option<String>,
+    /// Provenance of all shown runs, if they have the same.
+    pub provenance: Option<Provenance>,
     /// Width that the table needs with all columns uncut.
     pub needed: u16,
     /// Unpinned columns scrolled off on the left.
@@ -78,6 +86,8 @@ pub struct Runs {
     /// Undo history, newest last.
     pub done: Vec<Done>,
     pub grouped: bool,
+    /// Width of the groups of a numeric column with many values.
+    pub bin: Option<f64>,
     /// Runs being deleted; no longer shown.
     pub deleting: HashSet<String>,
 }
@@ -91,6 +101,8 @@ impl Default for Runs {
             sort: vec![("run".into(), true)],
             columns: COLUMNS.map(String::from).into(),
             empty: HashSet::new(),
+            nothing: None,
+            provenance: None,
             needed: u16::MAX,
             scroll: 0,
             filter: FilterBox::default(),
@@ -101,6 +113,7 @@ impl Default for Runs {
             only_marked: false,
             done: Vec::new(),
             grouped: false,
+            bin: None,
             deleting: HashSet::new(),
         }
     }
@@ -201,8 +214,15 @@ impl Runs {
         }
         self.order(table, &mut rows);
         self.count = rows.len();
-        self.lines = match self.group(table) {
-            Some(column) => grouped(snapshot, column, &rows),
+        self.nothing = match (rows.is_empty(), self.only_marked) {
+            (true, true) => Some("no marked run matches the filter".into()),
+            (true, false) => Filter::parse(&self.filter.text()).why_nothing(table),
+            (false, _) => None,
+        };
+        let group = self.group(table);
+        self.bin = group.and_then(|column| bin_width(table.columns().get(column)?, &rows));
+        self.lines = match group {
+            Some(column) => grouped(snapshot, column, &rows, self.bin),
             None => rows.into_iter().map(Line::Run).collect(),
         };
         let at = match selected {
@@ -211,6 +231,10 @@ impl Runs {
         };
         let first = usize::from(matches!(self.lines.first(), Some(Line::Group { .. })));
         self.list.selected = at.unwrap_or(first);
+        let mut provenances: Vec<Provenance> =
+            self.rows().filter_map(|row| Some(records.get(row as usize)?.provenance)).collect();
+        provenances.dedup();
+        self.provenance = if let [one] = provenances[..] { Some(one) } else { None };
         self.note_empty(table);
     }
 
@@ -308,12 +332,44 @@ pub fn with_pinned(columns: Vec<String>) -> Vec<String> {
     all
 }
 
-/// Inserts a header before each group of equal values; rows must be sorted by the column.
-fn grouped(snapshot: &Snapshot, column: usize, rows: &[u32]) -> Vec<Line> {
+/// Width of groups of a measured number: 1, 2 or 5 times a power of ten, for about eight groups. `None` if the column has few
+/// values or counts something.
+fn bin_width(column: &Column, rows: &[u32]) -> Option<f64> {
+    /// Maximum number of distinct values that are groups of their own.
+    const FEW: usize = 12;
+    if !column.field.unit.is_number() || column.field.unit == Unit::Count {
+        return None;
+    }
+    let mut values: Vec<f64> = rows.iter().filter_map(|row| number(column, *row)).collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let range = values.last()? - values.first()?;
+    if values.len() <= FEW || !range.is_finite() || range <= 0.0 {
+        return None;
+    }
+    let power = 10f64.powf((range / 8.0).log10().floor());
+    [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * power).find(|width| range / width <= 8.0)
+}
+
+/// Value of a numeric column.
+pub fn number(column: &Column, row: u32) -> Option<f64> {
+    match column.cell(row as usize) {
+        RunCell::Number(value) => Some(value),
+        _ => None,
+    }
+}
+
+/// Inserts a header before each group of equal values, or of values in the same bin; rows must be sorted by the column.
+fn grouped(snapshot: &Snapshot, column: usize, rows: &[u32], bin: Option<f64>) -> Vec<Line> {
     let Some(column) = snapshot.table.columns().get(column) else { return Vec::new() };
     let status = |row: &u32| snapshot.records.get(*row as usize).map(|record| record.status);
     let mut lines = Vec::with_capacity(rows.len() + 16);
-    for group in rows.chunk_by(|a, b| column.same(*a as usize, *b as usize)) {
+    let place = |row: u32, width: f64| number(column, row).map(|value| (value / width).floor() as i64);
+    let same = |a: &u32, b: &u32| match bin {
+        Some(width) => place(*a, width) == place(*b, width),
+        None => column.same(*a as usize, *b as usize),
+    };
+    for group in rows.chunk_by(same) {
         let of = |wanted| group.iter().filter(|row| status(row) == Some(wanted)).count() as u32;
         let (count, running) = (group.len() as u32, of(Status::Running));
         let bad = count - running - of(Status::Ok);
@@ -396,10 +452,11 @@ pub fn columns(runs: &Runs, table: &RunTable) -> (Vec<RunColumn>, Vec<table::Col
             let number = if key > 0 { (key + 1).to_string() } else { String::new() };
             format!("{}{number}", if runs.sort[key].1 { "↓" } else { "↑" })
         });
-        let indent = if name == "run" { "    " } else { "" };
+        let before = if at == 0 { STATUS } else { 0 };
+        let indent = " ".repeat(before.into());
         let (least, most) = widths(spec);
         // secondary sort marks include their rank
-        let width = least + u16::from(sorted.is_some_and(|key| key > 0));
+        let width = before + least + u16::from(sorted.is_some_and(|key| key > 0));
         let spec = table::Column {
             title: format!("{indent}{}{mark}", spec.field.title).into(),
             width,
@@ -415,14 +472,18 @@ pub fn columns(runs: &Runs, table: &RunTable) -> (Vec<RunColumn>, Vec<table::Col
 /// Columns to show: index in the run table and name.
 fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)> {
     // the distinguishing settings are shown only if there are any
-    let says = |name: &&String| *name != "setting" || !runs.empty.contains(*name);
+    let says = |name: &&String| match name.as_str() {
+        "setting" => !runs.empty.contains(*name),
+        "provenance" => runs.provenance.is_none(),
+        _ => true,
+    };
     runs.columns.iter().filter(says).filter_map(|name| Some((table.find(name)?, name.clone())))
 }
 
 /// Total width that all columns need uncut.
 pub fn needed(runs: &Runs, table: &RunTable) -> u16 {
     let columns = wanted(runs, table).filter_map(|(column, _)| table.columns().get(column));
-    columns.map(|column| widths(column).1 + 1).sum()
+    STATUS + columns.map(|column| widths(column).1 + 1).sum::<u16>()
 }
 
 /// Minimum and maximum useful width of a column.
@@ -432,9 +493,8 @@ fn widths(column: &Column) -> (u16, u16) {
     let number = |width: usize| (width.max(title) as u16, width.max(title) as u16);
     match column.field.unit {
         Unit::Text | Unit::Words | Unit::Names if column.field.name == "run" => {
-            // preceded by the mark and the status
-            let most = (column.longest + 4).clamp(12, 60);
-            (most.min(19) as u16, most as u16)
+            let most = column.longest.clamp(12, 60);
+            (most.min(15) as u16, most as u16)
         }
         Unit::Text | Unit::Words | Unit::Names => {
             let most = column.longest.clamp(title.max(3), WIDEST);
