@@ -69,15 +69,19 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     let elapsed = clock(live.worked_ms(cx.now_ms));
     let pause = cx.key::<Live>(Act::Pause);
     let paused = format!("‖ paused: {pause} resumes");
+    let interrupted = format!(
+        "◼ interrupted at {} of {}: {} resumes",
+        progress.done,
+        progress.total,
+        cx.key::<Live>(Act::RetryFailed)
+    );
     let (word, role) = match (live.ended, live.pause) {
         (None, _) if live.cancelling => ("■ being cancelled", Role::Warn),
         (None, Pause::Asked) => ("‖ pausing: the run under way ends first", Role::Warn),
         (None, Pause::Yes) => (paused.as_str(), Role::Warn),
         (None, Pause::No) if live.evaluation.is_some() => ("▶ evaluating quality", Role::Active),
         (None, Pause::No) => ("▶ running", Role::Active),
-        (Some((_, ended)), _) if ended.interrupted => {
-            ("◼ interrupted; what was done is stored", Role::Warn)
-        }
+        (Some((_, ended)), _) if ended.interrupted => (interrupted.as_str(), Role::Warn),
         (Some((_, ended)), _) if ended.failed > 0 => ("✘ ended, with failures", Role::Bad),
         (Some(_), _) => ("✔ done", Role::Good),
     };
@@ -113,7 +117,8 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     let label = provenance.map(|provenance| format!(" [{provenance}]")).unwrap_or_default();
     let label_style = provenance.map_or(text, |provenance| theme.provenance(provenance));
     let follow = if live.follow && live.is_running() { "  following" } else { "" };
-    let common = match live.cells.first() {
+    // the result names what the cells share
+    let common = match live.cells.first().filter(|_| !live.shows_answer()) {
         Some(cell) if !live.varied.is_empty() => format!("  all {}", live.varied.common(&cell.spec)),
         _ => String::new(),
     };

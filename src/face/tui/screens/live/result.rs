@@ -161,8 +161,7 @@ pub(super) fn draw_earlier(buf: &mut Buffer, body: Rect, areas: &Areas, live: &L
         line(buf, areas.top, 0, &[(" ", cx.theme.style(Role::Text)), (&how, cx.theme.style(Role::Dim))]);
         return draw(buf, areas.detail, live, cx);
     }
-    let then = "Its cells stand here then, with medians so far, the lanes of the last step, memory and log; in the end, \
-                what the sweep answers.";
+    let then = "A running sweep shows its cells here: medians so far, lanes of the last step, memory, log; then the result.";
     empty(buf, body, &format!("{how}\n{then}"), cx.theme);
 }
 

@@ -36,7 +36,11 @@ pub fn areas(body: Rect, strip: bool, architectures: usize, kept: usize) -> Area
     let large = body.height >= 34;
     let all = Slider::ALL.len() as u16;
     // a large window has room for kept variants; a small one shows them instead of the frontier
-    let pins = if large { (kept as u16 + 1).max(3) } else { 0 };
+    let pins = match (large, kept) {
+        (true, 0) => 1,
+        (true, kept) => (kept as u16 + 1).max(3),
+        (false, _) => 0,
+    };
     let beside = rest.height.saturating_sub(pins + 1 + all) >= NOTES;
     let (rest, below) = cut_bottom(rest, if beside { 0 } else { 2 });
     let (rest, pins) = cut_bottom(rest, pins);
@@ -168,7 +172,9 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
     let widest = area.width >= 96;
     let names: u16 = 12;
-    let fixed = names + 7 + 8 + 8 + 7 + if widest { 24 } else { 0 };
+    // a narrow window shows the speedup instead of the overlap
+    let overlap = area.width >= 52;
+    let fixed = names + 7 + 8 + 8 + 7 + if overlap { 8 } else { 0 } + if widest { 24 } else { 0 };
     // numbers take precedence over bars, which need a minimum width and a gap
     let (names, columns) = match usize::from(area.width.saturating_sub(fixed)) {
         0..9 => (names, 0),
@@ -180,9 +186,10 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
         9.. => "╱ exposed",
         _ => "",
     };
+    let w = usize::from(names);
     let mut title =
-        format!("{:<w$}{told:<columns$}{:>7} {:>7}", "", "TPOT ms", "to base", w = usize::from(names));
-    title += &format!("{:>8}{:>7}", "overlap", "hidden");
+        format!("{:<w$}{told:<columns$}{:>7} {:>7} {:>7}", "", "TPOT ms", "speedup", "to base");
+    title += &format!("{}{:>7}", if overlap { " overlap" } else { "" }, "hidden");
     if widest {
         title += &format!("{:>12}{:>12}", "completion", "tok/s/GPU");
     }
@@ -190,6 +197,11 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
     let numbers = answer.rows.iter().filter_map(|row| row.numbers.as_ref().ok());
     let most = numbers.map(|n| n.tpot_ms).fold(0.0, f64::max);
     let most = if most > 0.0 { most } else { 1.0 };
+    let is_standard = |row: &&Row| {
+        row.architecture == plan::Architecture::Standard
+            && row.micro_batches == answer.spec.micro_batches
+    };
+    let standard = answer.rows.iter().find(is_standard).and_then(|row| row.numbers.as_ref().ok());
     for (index, row) in answer.rows.iter().enumerate() {
         let y = area.y + 1 + index as u16;
         let chosen = answer.is_chosen(row);
@@ -213,9 +225,15 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
             bar(buf, (area, first, y), theme, (n, most, columns));
         }
         let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, row));
-        let mut words = format!(" {:>6} {:>7}", digits(n.tpot_ms), delta(n.tpot_ms, base));
+        let speedup = standard.filter(|_| n.tpot_ms > 0.0).map(|standard| standard.tpot_ms / n.tpot_ms);
+        let speedup = speedup.map_or_else(|| "-".into(), |speedup| format!("{speedup:.2}x"));
+        let delta = delta(n.tpot_ms, base);
+        let mut words = format!(" {:>6} {speedup:>7} {delta:>7}", digits(n.tpot_ms));
+        if overlap {
+            words += &format!("{:>8}", percent(n.overlap_pct));
+        }
         let hidden = n.hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
-        words += &format!("{:>8}{hidden:>7}", percent(n.overlap_pct));
+        words += &format!("{hidden:>7}");
         if widest {
             words += &format!("{:>9} ms{:>12}", digits(n.completion_ms), digits(n.tokens_per_s_per_gpu));
         }
@@ -317,6 +335,12 @@ const KEPT: [Column; 7] = [
 ];
 
 fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
+    if whatif.pins.is_empty() {
+        let hint =
+            format!("{} keeps this variant to compare it with others", cx.key::<WhatIf>(Act::Pin));
+        put(buf, area, area.x + 1, area.y, &hint, cx.theme.style(Role::Dim));
+        return;
+    }
     let base = whatif.base_answer.as_ref().and_then(|base| base.chosen()).map(|n| n.tpot_ms);
     table::draw_all(buf, area, cx.theme, &KEPT, whatif.pins.len(), |row, column| {
         let pin = &whatif.pins[row];
@@ -332,11 +356,6 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
             _ => whatif.changes(&pin.variant, &pin.answer.profile_values),
         }
     });
-    if whatif.pins.is_empty() {
-        let hint =
-            format!("{} keeps this variant to compare it with others", cx.key::<WhatIf>(Act::Pin));
-        put(buf, area, area.x, area.y + 1, &hint, cx.theme.style(Role::Dim));
-    }
 }
 
 fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
