@@ -61,6 +61,8 @@ pub struct Context {
     pub load: fn() -> Option<f64>,
     pub tasks: Tasks,
     pub requests: VecDeque<Request>,
+    /// Keys pressed while a trace was opening, to be pressed once it is shown.
+    pub early: Vec<KeyEvent>,
     pub effects: Vec<Effect>,
 }
 
@@ -142,6 +144,7 @@ impl Context {
             load: || None,
             tasks: Tasks::default(),
             requests: VecDeque::new(),
+            early: Vec::new(),
             effects: Vec::new(),
         }
     }

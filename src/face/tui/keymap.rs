@@ -71,6 +71,16 @@ impl Key {
         Self { code, modifiers }
     }
 
+    /// Key with this label: `↑`, `Enter`, `y`.
+    pub fn labelled(label: &str) -> Option<Self> {
+        let known = NAMES.iter().find(|(.., shown)| *shown == label);
+        known.map_or_else(|| label.parse().ok(), |(name, ..)| name.parse().ok())
+    }
+
+    pub fn event(self) -> KeyEvent {
+        KeyEvent::new(self.code, self.modifiers)
+    }
+
     /// Label in help: `Ctrl-U`, `↑`.
     pub fn label(self) -> String {
         let known = NAMES.iter().find(|(_, code, _)| *code == self.code);
@@ -340,7 +350,7 @@ mod tests {
     const GRAMMAR: [(&str, &[&str]); 16] = [
         ("r", &["run"]),
         ("R", &["run-all"]),
-        ("/", &["filter", "search"]),
+        ("/", &["filter", "search", "find"]),
         ("n", &["next", "next-match", "recall"]),
         ("N", &["previous", "previous-match"]),
         ("s", &["sort-next"]),

@@ -98,8 +98,8 @@ mod prelude {
     pub use super::overlay::{Completing, Prompt};
     pub use super::pick::{Chosen, Pick};
     pub use super::screen::{
-        Acts, Command, Export, FileKind, Hints, Input, Kept, NO_COMMAND, News, Pointer, PointerKind,
-        Screen, ScreenList, ScreenStatus, Selection,
+        Acts, Command, Export, FileKind, Find, Hints, Input, Kept, NO_COMMAND, News, Pointer,
+        PointerKind, Screen, ScreenList, ScreenStatus, Selection,
     };
     pub use super::screen::{State, Tab};
     pub use super::snapshot::Snapshot;

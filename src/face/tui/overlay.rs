@@ -28,9 +28,9 @@ pub trait Overlay: Any {
 
     fn scroll(&mut self, _rows: isize) {}
 
-    /// True if a click anywhere closes it.
-    fn closes_on_click(&self) -> bool {
-        false
+    /// Handles a click; returns the key it stands for.
+    fn click(&mut self, _at: Position, _cx: &Context) -> Option<KeyCode> {
+        None
     }
 
     fn folder(&self) -> Option<String> {
@@ -209,7 +209,10 @@ const LISTED: usize = 10;
 
 impl Prompt {
     pub fn new(title: String, hint: String, text: String, completing: Completing, take: Take) -> Self {
-        let field = Field::new(text);
+        // a text that ends in a blank is meant to be continued
+        let proposed = !text.is_empty() && !text.ends_with(' ');
+        let mut field = Field::new(text);
+        field.proposed = proposed;
         let mut prompt = Self { title, hint, field, error: None, in_place: false, completing, take };
         prompt.suggest(None);
         prompt

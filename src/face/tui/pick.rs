@@ -1,5 +1,5 @@
-//! Searchable picker, and the pickers of the workbench: the palette (usable actions with their shortcuts), themes, stored
-//! runs, trace files. Input matches names fuzzily; for stored runs it is a filter expression; for files it is a path
+//! Searchable picker, and the pickers of the workbench: the palette (usable actions with their shortcuts, items of all
+//! screens, traces, themes), items of one screen, themes, stored runs, trace files. Input matches names fuzzily; for stored runs it is a filter expression; for files it is a path
 //! whose folder is listed. The search runs once per change, not per frame.
 
 use std::path::Path;
@@ -30,6 +30,8 @@ pub struct Pick {
     /// Entries: the searched name and a description.
     lines: Vec<(String, String)>,
     pub search: Search,
+    /// Number of lines that are chosen by index; later ones by name.
+    fixed: usize,
     /// Indices of the matching lines, best first.
     found: Vec<usize>,
     searched: Option<String>,
@@ -84,6 +86,7 @@ impl Pick {
             title: title.into(),
             field: Field::default(),
             selected: 0,
+            fixed: lines.len(),
             lines,
             search: Search::Letters,
             found: Vec::new(),
@@ -242,8 +245,8 @@ impl Pick {
         let at = self.found.get(self.selected).copied()?;
         if self.path().is_none() {
             return Some(match self.search {
-                Search::Letters => Chosen::Line(at),
-                Search::Paths | Search::Runs(_) => Chosen::Text(self.lines.get(at)?.0.clone()),
+                Search::Letters if at < self.fixed => Chosen::Line(at),
+                _ => Chosen::Text(self.lines.get(at)?.0.clone()),
             });
         }
         let entry = self.folder.as_ref()?.1.get(at)?.clone();
@@ -256,24 +259,43 @@ impl Pick {
     }
 }
 
-impl Overlay for Pick {
-    fn draw(&self, buf: &mut Buffer, cx: &Context) {
-        let theme = cx.theme;
+impl Pick {
+    /// Area of the popup, with its frame.
+    fn area(&self, cx: &Context) -> Rect {
         let (names, words) = self.widths();
         let width = names.saturating_add(words).saturating_add(6).clamp(66, 100);
         // a list of fixed length gets only the height it needs
         let height = match self.search {
-            Search::Letters => (self.lines.len() as u16).saturating_add(4).clamp(7, 18),
+            Search::Letters => (self.lines.len().min(100) as u16 + 4).clamp(7, 18),
             Search::Paths | Search::Runs(_) => 18,
         };
-        let area = popup(buf, centered(whole_body(cx), width, height), &self.title, theme);
+        centered(whole_body(cx), width, height)
+    }
+
+    /// First visible match in a popup with this inner area.
+    fn first(&self, area: Rect) -> usize {
+        (self.selected + 1).saturating_sub(usize::from(area.height.saturating_sub(2)))
+    }
+}
+
+impl Overlay for Pick {
+    fn draw(&self, buf: &mut Buffer, cx: &Context) {
+        let theme = cx.theme;
+        let (names, words) = self.widths();
+        let area = popup(buf, self.area(cx), &self.title, theme);
         let x = put(buf, area, area.x, area.y, "› ", theme.style(Role::Key));
         let typed =
             Rect { x, width: area.right().saturating_sub(x), height: 1.min(area.height), ..area };
         self.field.draw(buf, typed, theme);
         let instead = self.literal().map(|text| (text, Role::Text)).or_else(|| {
             let empty = self.field.value().is_empty();
-            let none = if empty { "nothing to choose from yet" } else { "nothing matches" };
+            let none = match (empty, &self.search) {
+                (true, Search::Paths) => {
+                    "no trace near this folder: type a path; its folder is listed here"
+                }
+                (true, _) => "nothing to choose from yet",
+                (false, _) => "nothing matches",
+            };
             self.found.is_empty().then(|| (none.to_owned(), Role::Dim))
         });
         if let Some((text, role)) = instead {
@@ -283,13 +305,17 @@ impl Overlay for Pick {
             return;
         }
         let rows = usize::from(area.height.saturating_sub(2));
-        let first = (self.selected + 1).saturating_sub(rows);
+        let first = self.first(area);
         // align descriptions in one column, as far right as they fit
-        let column = area.x + area.width.saturating_sub(words + 1).max((names + 3).min(30));
+        let about = words.min(area.width / 2);
+        let column = area.x + area.width.saturating_sub(about + 1).max((names + 3).min(30));
         for ((row, at), y) in self.found.iter().enumerate().skip(first).take(rows).zip(area.y + 2..) {
             let Some((name, about)) = self.line(*at) else { continue };
-            let end = put(buf, area, area.x + 1, y, name, theme.style(Role::Text));
-            put(buf, area, column.max(end + 2), y, about, theme.style(Role::Dim));
+            let taken = (about.width() as u16).min(area.width / 2);
+            let room = area.width.saturating_sub(taken + if taken > 0 { 4 } else { 2 });
+            let end = put(buf, area, area.x + 1, y, &cut(name, room), theme.style(Role::Text));
+            let about = cut(about, area.right().saturating_sub(column.max(end + 2)));
+            put(buf, area, column.max(end + 2), y, &about, theme.style(Role::Dim));
             if row == self.selected {
                 select(buf, area, y, theme);
             }
@@ -320,13 +346,29 @@ impl Overlay for Pick {
         Some(self)
     }
 
+    fn scroll(&mut self, rows: isize) {
+        let last = self.found.len().saturating_sub(1);
+        self.selected = self.selected.saturating_add_signed(rows).min(last);
+    }
+
     fn paste(&mut self, text: &str) {
         self.selected = 0;
         self.field.paste(text);
     }
 
-    fn closes_on_click(&self) -> bool {
-        true
+    /// A click on a line chooses it, one outside closes the picker.
+    fn click(&mut self, at: Position, cx: &Context) -> Option<KeyCode> {
+        let outer = self.area(cx);
+        if !outer.contains(at) {
+            return Some(KeyCode::Esc);
+        }
+        let area = inside(outer);
+        let row = self.first(area) + usize::from(at.y.checked_sub(area.y + 2)?);
+        let on = area.contains(at) && row < self.found.len() && self.literal().is_none();
+        on.then(|| {
+            self.selected = row;
+            KeyCode::Enter
+        })
     }
 
     fn folder(&self) -> Option<String> {
@@ -355,10 +397,11 @@ fn by_letters(lines: &[(String, String)], typed: &str) -> Vec<usize> {
     if whole.is_empty() {
         return found;
     }
-    let rank = |at: &usize| found.iter().position(|other| other == at).unwrap_or(usize::MAX);
-    whole.sort_by_key(|at| {
+    let mut rank = vec![usize::MAX; lines.len()];
+    found.iter().enumerate().for_each(|(place, at)| rank[*at] = place);
+    whole.sort_by_cached_key(|at| {
         let name = name(at);
-        (!name.starts_with(&typed), !name.contains(&typed), rank(at))
+        (!name.starts_with(&typed), !name.contains(&typed), rank[*at])
     });
     whole
 }
@@ -384,23 +427,78 @@ fn path(typed: &str) -> Option<String> {
     looks_like_path(path).then(|| clean(path))
 }
 
-impl Context {
-    pub fn type_into_palette(&mut self, text: &str) {
-        let bounds: Vec<&Bound> = usable(&self.keys, self.tab).collect();
-        let actions: Vec<Action> = bounds.iter().map(|bound| bound.action).collect();
-        let lines = bounds.iter().map(|bound| (bound.row.name.to_owned(), bound.label())).collect();
-        let literal = |typed: &str, _| Some(format!("Enter opens {}", path(typed)?));
-        let pick = Pick::new("palette", lines, literal, move |state, chosen| match chosen {
-            Chosen::Line(at) => actions.get(at).into_iter().for_each(|action| act(state, *action)),
-            Chosen::Text(typed) => {
-                if let Some(path) = path(&typed) {
-                    state.cx.request(Request::OpenPath(path, Opening::Alone(None)));
-                }
-            }
-        });
-        self.lay(pick.typed(text));
-    }
+const PALETTE: &str = "palette: an action, experiment, run, trace, operation or setting";
 
+/// Opens the palette: usable actions, items of all screens, traces opened before or near, themes.
+pub fn palette(state: &mut State, typed: &str) {
+    let cx = &state.cx;
+    let mut items: Vec<Find> = Vec::new();
+    for bound in usable(&cx.keys, cx.tab) {
+        let action = bound.action;
+        let go = Box::new(move |state: &mut State| act(state, action));
+        items.push(Find { name: bound.row.name.to_owned(), about: bound.label(), go });
+    }
+    items.extend(Tab::ALL.into_iter().flat_map(|tab| state.screen(tab).finds(cx)));
+    for path in cx.recent.clone() {
+        let (name, about) = (path.clone(), "trace  opened before".to_owned());
+        items.push(Find { name, about, go: Box::new(move |state| open_trace(state, path)) });
+    }
+    for theme in cx.themes.names() {
+        let (name, about) = (format!("theme: {theme}"), "setting".to_owned());
+        items.push(Find { name, about, go: Box::new(move |state| state.cx.take_theme(theme)) });
+    }
+    let literal = |typed: &str, _| Some(format!("Enter opens {}", path(typed)?));
+    let pick = pick_of(PALETTE, items, literal, |state, typed| {
+        if let Some(path) = path(&typed) {
+            open_trace(state, path);
+        }
+    });
+    let cx = &mut state.cx;
+    cx.lay(pick.typed(typed));
+    let runs = cx.dir.clone();
+    cx.ask_own(
+        "near",
+        move |_| Ok(files::near(Path::new("."), &runs)),
+        |found, cx| {
+            let found = found.unwrap_or_default().into_iter();
+            let lines = found.map(|file| (file.path, format!("trace  {}", file.about))).collect();
+            if let Some(pick) = cx.top_mut::<Pick>().filter(|pick| pick.title == PALETTE) {
+                pick.add(lines);
+            }
+        },
+    );
+}
+
+/// Opens a picker of the items of the current screen.
+pub fn find(state: &mut State) {
+    let tab = state.cx.tab;
+    let items = state.screen(tab).finds(&state.cx);
+    if items.is_empty() {
+        return state.cx.inform("this screen lists nothing to find yet");
+    }
+    let pick = pick_of(&format!("find in {}", tab.title()), items, |_, _| None, |_, _| ());
+    state.cx.lay(pick);
+}
+
+/// Picker of items; `text` takes a line that is none of them.
+fn pick_of(
+    title: &str,
+    items: Vec<Find>,
+    literal: impl Fn(&str, bool) -> Option<String> + 'static,
+    text: impl FnOnce(&mut State, String) + 'static,
+) -> Pick {
+    let lines = items.iter().map(|item| (item.name.clone(), item.about.clone())).collect();
+    Pick::new(title, lines, literal, move |state, chosen| match chosen {
+        Chosen::Line(at) => items.into_iter().nth(at).into_iter().for_each(|item| (item.go)(state)),
+        Chosen::Text(typed) => text(state, typed),
+    })
+}
+
+fn open_trace(state: &mut State, path: String) {
+    state.cx.request(Request::OpenPath(path, Opening::Alone(None)));
+}
+
+impl Context {
     /// Opens the theme picker; the choice is saved for the next session.
     pub fn pick_theme(&mut self) {
         let names = self.themes.names();
@@ -543,8 +641,9 @@ mod tests {
     fn first(tab: Tab, typed: &str) -> Option<Action> {
         let mut cx = Context::new("runs".into(), Theme::new(true), (80, 24));
         cx.tab = tab;
-        cx.type_into_palette(typed);
-        let at = *cx.top::<Pick>()?.found().first()?;
+        let mut state = State::new(cx);
+        palette(&mut state, typed);
+        let at = *state.cx.top::<Pick>()?.found().first()?;
         usable(&Keymap::default(), tab).nth(at).map(|bound| bound.action)
     }
 

@@ -113,6 +113,11 @@ pub trait Screen: AnyScreen {
         Selection::default()
     }
 
+    /// Items that the palette finds, and `/` on screens without a filter: experiments, runs, operations.
+    fn finds(&self, _cx: &Context) -> Vec<Find> {
+        Vec::new()
+    }
+
     /// Equivalent command line, or the reason there is none.
     fn command(&self) -> std::result::Result<Command, &'static str> {
         Err(NO_COMMAND)
@@ -180,6 +185,29 @@ pub struct ScreenStatus {
     pub experiment: Option<String>,
     /// True if the screen opens on the most recently viewed experiment when no filter is typed.
     pub opens_on_experiment: bool,
+}
+
+/// Item of a screen that can be searched and gone to.
+pub struct Find {
+    pub name: String,
+    /// Kind of the item and what tells it from others: `experiment  How much ...`.
+    pub about: String,
+    pub go: Box<dyn FnOnce(&mut State)>,
+}
+
+impl Find {
+    pub fn new<S: Placed>(
+        name: impl Into<String>,
+        about: impl Into<String>,
+        go: impl FnOnce(&mut S, &mut Context) + 'static,
+    ) -> Self {
+        let go = Box::new(move |state: &mut State| {
+            let (screen, cx) = S::of(state);
+            cx.tab = S::TAB;
+            go(screen, cx);
+        });
+        Self { name: name.into(), about: about.into(), go }
+    }
 }
 
 #[derive(Clone, Debug, Default)]

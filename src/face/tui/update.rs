@@ -10,8 +10,9 @@ use super::message::Message;
 use super::pick::looks_like_path;
 use super::prelude::*;
 use super::texts::{Help, TextView};
+use super::view::FooterClick;
 use super::widgets::field::first_line;
-use super::{conversions, export, figures, format, layout, overlay, scope, trainings};
+use super::{conversions, export, figures, format, layout, overlay, pick, scope, trainings, view};
 
 /// Requests a read of everything shown, at startup or on reload.
 pub fn begin(state: &mut State) {
@@ -44,7 +45,14 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Terminate => leave(state),
         // handled by the event loop
         Message::Stop | Message::Resume => {}
-        Message::Answered(answer) => answer.deliver(state),
+        Message::Answered(answer) => {
+            answer.deliver(state);
+            for key in std::mem::take(&mut state.cx.early) {
+                // an overlay or input that a key opens takes the following keys
+                settle(state);
+                press(state, key);
+            }
+        }
         Message::Request(request) => state.cx.request(request),
         // reread and found unchanged
         Message::Runs(Ok(snapshot))
@@ -136,7 +144,8 @@ pub fn act(state: &mut State, action: Action) {
         Action::NextScreen => cx.tab = cx.tab.shifted(1),
         Action::PreviousScreen => cx.tab = cx.tab.shifted(Tab::ALL.len() - 1),
         Action::Help => cx.lay(Help::default()),
-        Action::Palette => cx.type_into_palette(""),
+        Action::Palette => pick::palette(state, ""),
+        Action::Find => pick::find(state),
         Action::TypeOpen => cx.pick_file("", Opening::Alone(None)),
         Action::Close => {
             if cx.overlays.pop().is_none() && cx.notice.take().is_none() {
@@ -305,11 +314,27 @@ fn handle_mouse(state: &mut State, event: MouseEvent) {
 }
 
 fn point(state: &mut State, event: Pointer) {
-    if let Some(top) = state.cx.overlays.last_mut() {
+    let footer = layout::regions(&state.cx).map(|regions| regions.footer);
+    if let Some(footer) = footer.filter(|footer| footer.contains(event.at)) {
+        let clicked = event.kind == PointerKind::Click;
+        let hint = view::footer_hint(footer, state, event.at.x).filter(|_| clicked);
+        match hint.map(|hint| hint.click) {
+            Some(FooterClick::Act(action)) => act(state, action),
+            Some(FooterClick::Press(key)) => press(state, key),
+            Some(FooterClick::Nothing) | None => {}
+        }
+        return;
+    }
+    if let Some(mut top) = state.cx.overlays.pop() {
+        let mut key = None;
         match event.kind {
-            PointerKind::Click if top.closes_on_click() => drop(state.cx.overlays.pop()),
+            PointerKind::Click => key = top.click(event.at, &state.cx),
             PointerKind::Wheel(notches) => top.scroll(notches * NOTCH),
             _ => {}
+        }
+        state.cx.overlays.push(top);
+        if let Some(code) = key {
+            press(state, KeyEvent::new(code, KeyModifiers::NONE));
         }
         return;
     }

@@ -4,6 +4,7 @@ use ratatui::widgets::{Clear, Widget};
 
 use super::action::Action;
 use super::context::Notice;
+use super::keymap::Key;
 use super::layout::{SMALLEST, regions, tabs};
 use super::prelude::*;
 use super::widgets::paint;
@@ -73,52 +74,101 @@ fn draw_taken(buf: &mut Buffer, area: Rect, theme: Theme, hints: Hints) {
     let area = area.intersection(buf.area);
     Clear.render(area, buf);
     buf.set_style(area, theme.style(Role::Text));
-    let mut x = area.x + 1;
-    for (key, hint) in hints {
-        x = paint::put(buf, area, x, area.y, key, theme.style(Role::Key));
-        x = paint::put(buf, area, x + 1, area.y, hint, theme.style(Role::Dim)) + 2;
+    draw_hints(buf, area, theme, &taken(area, hints));
+}
+
+fn draw_footer(buf: &mut Buffer, area: Rect, state: &State) {
+    match state.screen(state.cx.tab).status(&state.cx).hints {
+        Some(hints) => draw_taken(buf, area, state.cx.theme, hints),
+        None => draw_hints(buf, area, state.cx.theme, &possible(area, state)),
     }
 }
 
-/// Draws the hints of currently possible actions, as many as fit; global hints on the right are never
-/// dropped.
-fn draw_footer(buf: &mut Buffer, area: Rect, state: &State) {
-    let cx = &state.cx;
-    let theme = cx.theme;
-    if let Some(hints) = state.screen(cx.tab).status(cx).hints {
-        return draw_taken(buf, area, theme, hints);
+fn draw_hints(buf: &mut Buffer, area: Rect, theme: Theme, hints: &[FooterHint]) {
+    for hint in hints {
+        let x = paint::put(buf, area, hint.x, area.y, &hint.label, theme.style(Role::Key));
+        paint::put(buf, area, x + 1, area.y, hint.words, theme.style(Role::Dim));
     }
-    let (key, text) = (theme.style(Role::Key), theme.style(Role::Dim));
-    let possible = |action| match action {
+}
+
+/// Hint of the footer: first column, key, meaning, effect of a click.
+#[derive(Clone, Debug)]
+pub struct FooterHint {
+    x: u16,
+    label: String,
+    words: &'static str,
+    pub click: FooterClick,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FooterClick {
+    Act(Action),
+    Press(KeyEvent),
+    /// The hint names no single key.
+    Nothing,
+}
+
+impl FooterHint {
+    fn width(&self) -> u16 {
+        (self.label.width() + self.words.width() + 1) as u16
+    }
+}
+
+/// Hint at a column of the footer; it shows the keys of the top overlay, else of an active input, else of
+/// the screen.
+pub fn footer_hint(area: Rect, state: &State, x: u16) -> Option<FooterHint> {
+    let screen = || state.screen(state.cx.tab).status(&state.cx).hints;
+    let taking = state.cx.overlays.last().map(|top| top.hints()).or_else(screen);
+    let hints = taking.map_or_else(|| possible(area, state), |hints| taken(area, hints));
+    hints.into_iter().find(|hint| (hint.x..hint.x + hint.width()).contains(&x))
+}
+
+fn taken(area: Rect, hints: Hints) -> Vec<FooterHint> {
+    let mut x = area.x + 1;
+    let hint = |(label, words): &(&str, &'static str)| {
+        let key = label.split_whitespace().next().and_then(Key::labelled);
+        let click = key.map_or(FooterClick::Nothing, |key| FooterClick::Press(key.event()));
+        let hint = FooterHint { x, label: (*label).to_owned(), words, click };
+        x += hint.width() + 2;
+        hint
+    };
+    hints.iter().map(hint).collect()
+}
+
+/// Hints of currently possible actions, as many as fit; global hints on the right are never dropped.
+fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
+    let cx = &state.cx;
+    let can = |action| match action {
         Action::On(tab, at) => state.screen(tab).is_possible(at),
         _ => true,
     };
     let hints = |own: bool| {
-        let usable = cx.keys.all().iter().filter(|b| b.holds_on(cx.tab) && possible(b.action));
+        let usable = cx.keys.all().iter().filter(|b| b.holds_on(cx.tab) && can(b.action));
         usable.filter_map(move |b| {
             let action = b.action;
             let global = matches!(action, Action::Help | Action::Palette | Action::Quit);
             let first = b.keys.iter().find(|k| !global || !cx.keys.is_taken(cx.tab, **k))?;
-            (global != own).then_some(()).and(b.row.hint).map(|hint| (first.label(), hint))
+            let words = b.row.hint.filter(|_| global != own)?;
+            Some(FooterHint { x: 0, label: first.label(), words, click: FooterClick::Act(action) })
         })
     };
-    let width = |(keys, hint): &(String, &str)| (keys.width() + hint.width() + 3) as u16;
-    let right: Vec<_> = hints(false).collect();
-    let right_width: u16 = right.iter().map(width).sum();
-    let limit = area.right().saturating_sub(right_width);
+    let right: Vec<FooterHint> = hints(false).collect();
+    let limit = area.right().saturating_sub(right.iter().map(|hint| hint.width() + 2).sum());
+    let mut all = Vec::new();
     let mut x = area.x + 1;
     for hint in hints(true) {
-        if x + width(&hint) > limit {
+        if x + hint.width() + 2 > limit {
             break;
         }
-        x = paint::put(buf, area, x, area.y, &hint.0, key);
-        x = paint::put(buf, area, x + 1, area.y, hint.1, text) + 2;
+        all.push(FooterHint { x, ..hint });
+        x += all.last().map_or(0, FooterHint::width) + 2;
     }
     let mut x = limit;
     for hint in right {
-        x = paint::put(buf, area, x, area.y, &hint.0, key);
-        x = paint::put(buf, area, x + 1, area.y, hint.1, text) + 2;
+        all.push(FooterHint { x, ..hint });
+        x += all.last().map_or(0, FooterHint::width) + 2;
     }
+    all
 }
 
 fn failure(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {

@@ -170,7 +170,7 @@ fn experiments_are_listed_by_name_before_they_are_planned() {
     let screen = driver.screen();
     assert!(screen.contains("… quickstart") && screen.contains("… paper-70b"), "{screen}");
     driver.enter();
-    driver.shows("being planned");
+    driver.shows("the key pressed takes effect then");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod results;
 mod runs;
 mod scenarios;
 mod scope;
+mod searching;
 mod sweeping;
 mod timelines;
 mod trainings;

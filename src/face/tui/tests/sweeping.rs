@@ -300,7 +300,7 @@ fn a_built_in_experiment_is_saved_under_a_name() {
     press(&mut driver, KeyCode::Enter);
     driver.shows("cannot name a file");
     press(&mut driver, KeyCode::Backspace);
-    keys(&mut driver, "-4");
+    keys(&mut driver, "quickstart-4");
     press(&mut driver, KeyCode::Enter);
     let path = dir.path().join("experiments/quickstart-4.toml");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), edited);

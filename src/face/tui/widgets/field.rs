@@ -27,6 +27,8 @@ pub struct Field {
     back: usize,
     /// New line, saved while the history is browsed.
     new: String,
+    /// True if the text is a proposal that the first typed character replaces.
+    pub proposed: bool,
 }
 
 impl Field {
@@ -82,6 +84,12 @@ impl Field {
 
     /// Handles an editing or completion key; returns true if the text may have changed.
     pub fn key(&mut self, mut key: KeyEvent) -> bool {
+        if std::mem::take(&mut self.proposed) {
+            let commands = KeyModifiers::CONTROL | KeyModifiers::ALT;
+            if matches!(key.code, KeyCode::Char(_)) && !key.modifiers.intersects(commands) {
+                self.input = Input::default();
+            }
+        }
         match key.code {
             KeyCode::Up | KeyCode::Down if self.offers.choose(key.code == KeyCode::Down) => {
                 return false;
@@ -117,6 +125,9 @@ impl Field {
 
     /// Inserts the first line of pasted text without control characters.
     pub fn paste(&mut self, text: &str) {
+        if std::mem::take(&mut self.proposed) {
+            self.input = Input::default();
+        }
         first_line(text).for_each(|c| _ = self.input.handle(InputRequest::InsertChar(c)));
     }
 
@@ -124,7 +135,8 @@ impl Field {
     pub fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
         let scroll = self.input.visual_scroll(usize::from(area.width.saturating_sub(1)));
         let shown: String = self.value().chars().skip(scroll).collect();
-        put(buf, area, area.x, area.y, &shown, theme.style(Role::Text));
+        let role = if self.proposed { Role::Selected } else { Role::Text };
+        put(buf, area, area.x, area.y, &shown, theme.style(role));
         let at = area.x + self.input.visual_cursor().saturating_sub(scroll) as u16;
         let cursor = Rect::new(at, area.y, 1, 1).intersection(area);
         buf.set_style(cursor, theme.style(Role::Selected));

@@ -46,7 +46,11 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     let Some(entry) = experiments.selected() else {
         let inner = frame(buf, areas.editor, "", theme);
         if experiments.entries.is_none() {
-            empty(buf, inner, "loading the experiments…", theme);
+            let text = match experiments.early {
+                Some(_) => "loading; the key pressed takes effect then…",
+                None => "loading the experiments…",
+            };
+            empty(buf, inner, text, theme);
         } else {
             let reload = cx.keys.label(Action::Reload);
             let text = format!("no experiments: write experiments/NAME.toml, then press {reload}");

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use self::draft::{RowKind, check};
+use self::state::Entry;
 pub use self::state::Experiments;
 use self::typing::{Save, SaveTo, What};
 use crate::face::tui::prelude::*;
@@ -45,10 +46,10 @@ impl Acts for Experiments {
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         let Some(entry) = self.selected().cloned() else {
-            cx.inform(match self.entries {
-                None => "the experiments are being planned: a moment",
-                Some(_) => NOTHING_SELECTED,
-            });
+            match self.entries {
+                None => self.early = Some(act),
+                Some(_) => cx.inform(NOTHING_SELECTED),
+            }
             return;
         };
         let editing = self.editing;
@@ -102,6 +103,9 @@ impl Experiments {
             |screen: &mut Self, entries, cx| {
                 if let Some(entries) = cx.told(entries) {
                     screen.set(entries, cx.stored.as_deref());
+                    if let Some(act) = screen.early.take().filter(|_| cx.tab == Tab::Experiments) {
+                        screen.act(act, cx);
+                    }
                 }
             },
         );
@@ -182,6 +186,18 @@ impl Screen for Experiments {
             experiment: self.looked_at().map(str::to_owned),
             ..ScreenStatus::default()
         }
+    }
+
+    fn finds(&self, _cx: &Context) -> Vec<Find> {
+        let find = |entry: &Entry| {
+            let question = entry.experiment.as_ref().ok().and_then(|e| e.question.as_deref());
+            let about = format!("experiment  {}", question.unwrap_or_default());
+            let name = entry.name.clone();
+            Find::new(name.clone(), about, move |screen: &mut Self, _| {
+                screen.show(&name);
+            })
+        };
+        self.entries.iter().flatten().map(find).collect()
     }
 
     fn command(&self) -> Result<Command, &'static str> {
@@ -352,14 +368,20 @@ impl Experiments {
         Ok(())
     }
 
+    /// Selects the experiment of this name; false if there is none.
+    fn show(&mut self, name: &str) -> bool {
+        let entries = self.entries.as_deref().unwrap_or_default();
+        let at = entries.iter().position(|entry| entry.name == name);
+        (self.list.selected, self.editing) = (at.unwrap_or(self.list.selected), false);
+        at.is_some()
+    }
+
     /// Starts the paper's 70B sweep, whatever is selected.
     fn run_paper(&mut self, cx: &mut Context) {
-        let entries = self.entries.as_deref().unwrap_or_default();
-        let Some(at) = entries.iter().position(|entry| entry.name == "paper-70b") else {
-            return cx.inform("there is no experiment paper-70b");
-        };
-        self.list.selected = at;
-        self.run(Choice::Missing, cx);
+        match self.show("paper-70b") {
+            true => self.run(Choice::Missing, cx),
+            false => cx.inform("there is no experiment paper-70b"),
+        }
     }
 
     /// Starts the edited experiment, queued behind a running sweep.

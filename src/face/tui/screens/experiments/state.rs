@@ -86,6 +86,8 @@ pub struct Experiments {
     pub is_first_use: bool,
     /// True if the user quits without saving.
     pub discard: bool,
+    /// Act requested before the files were loaded, performed then.
+    pub early: Option<super::Act>,
     /// Number of times a read was requested.
     pub readings: u64,
     /// Row selected when the names were listed.

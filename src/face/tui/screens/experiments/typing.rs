@@ -45,6 +45,8 @@ pub fn ask(
             ". Values between blanks or commas; 1..64*2 is 1 2 4 8 16 32 64"
         }
     };
+    // an axis has no single current value
+    let spec = spec.filter(|_| matches!(what, What::Setting) || name.starts_with("set."));
     let hint = format!("{name}: {}{how}", offers::about(&name, spec));
     let known = Completing::Words(offers::axis_values(&name));
     experiments.typing = Some(Typing { name: name.clone(), what });
@@ -54,6 +56,8 @@ pub fn ask(
     });
     if let Some(prompt) = cx.top_mut::<Prompt>() {
         prompt.in_place = true;
+        // a list is edited, a single value replaced
+        prompt.field.proposed &= !matches!(what, What::Values);
     }
 }
 

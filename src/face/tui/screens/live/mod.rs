@@ -8,7 +8,7 @@ pub mod state;
 use std::sync::Arc;
 
 pub use self::state::Live;
-use self::state::{CellState, Pause, Queued};
+use self::state::{CellState, LiveCell, Pause, Queued};
 use crate::face::tui::action::Action;
 use crate::face::tui::context::Sweeps;
 use crate::face::tui::message::{Ended, SweepOrder};
@@ -205,6 +205,16 @@ impl Screen for Live {
             badge: self.is_running().then(|| self.badge(cx)),
             ..ScreenStatus::default()
         }
+    }
+
+    fn finds(&self, _cx: &Context) -> Vec<Find> {
+        let find = |(at, cell): (usize, &LiveCell)| {
+            Find::new(cell.spec.label(), "cell of the sweep", move |live: &mut Self, _| {
+                live.list.selected = at;
+                (live.follow, live.show_cell, live.log_scroll) = (false, true, 0);
+            })
+        };
+        self.cells.iter().enumerate().map(find).collect()
     }
 
     fn command(&self) -> Result<Command, &'static str> {

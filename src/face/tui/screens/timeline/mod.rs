@@ -15,15 +15,17 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::face::tui::action::acts;
+use crate::face::tui::action::{Action, acts};
 use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::layout::cut_left;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Input, NO_COMMAND, Screen};
+use crate::face::tui::screen::Tab;
+use crate::face::tui::screen::{Acts, Command, Export, FileKind, Find, Input, NO_COMMAND, Screen};
 use crate::face::tui::update::page_rows;
 use crate::face::tui::widgets::field::Typed;
 pub use state::Timeline;
 use state::View;
 use state::panel::Panel;
+use study::analysis::NameRow;
 
 acts! {
     SpanPrevious: "previous-operation", "Left", "previous operation of the line", Some("operation");
@@ -50,8 +52,8 @@ acts! {
     ExtendPrevious: "extend-previous", "shift-Left", "select on to the previous operation", None;
     MarkA: "mark-a", "(", "set mark A where the operation under the cursor starts", None;
     MarkB: "mark-b", ")", "set mark B where the operation under the cursor ends", None;
-    SortNext: "sort-next", ">", "sort the table of operations by the next column", None;
-    SortPrevious: "sort-previous", "<", "sort the table of operations by the previous column", None;
+    SortNext: "sort-next", "s >", "sort the table of operations by the next column", None;
+    SortPrevious: "sort-previous", "S <", "sort the table of operations by the previous column", None;
     SortReverse: "sort-reverse", "I", "reverse the table of operations", None;
     WholeName: "whole-name", "W", "the whole name of the table's operation, or not", None;
     LookUp: "look-up", "i", "look into large imported files, too, for a kernel's grid, block and operator", None;
@@ -96,6 +98,7 @@ impl Screen for Timeline {
     fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
         match (input, &mut self.view) {
             (Input::Mouse(body, event), _) => return layout::point(self, body, event).is_some(),
+            (Input::Key(key), None) if self.loading.is_some() => return self.hold(key, cx),
             (_, None) => return false,
             (Input::Key(key), Some(view)) => return typed(view, key, cx),
             (Input::Paste(text), Some(view)) => return pasted(view, text, cx),
@@ -140,6 +143,21 @@ impl Screen for Timeline {
         None
     }
 
+    fn finds(&self, _cx: &Context) -> Vec<Find> {
+        let Some(view) = &self.view else { return Vec::new() };
+        let Some(counted) = &view.docked.counted else { return Vec::new() };
+        let (pane, table) = (counted.pane, &counted.table);
+        let find = |(row, span): (&NameRow, &usize)| {
+            let (about, span) = (format!("operation  {}", lists::time_of(row.total_us)), *span);
+            Find::new(row.name.clone(), about, move |timeline: &mut Self, _| {
+                if let Some(view) = &mut timeline.view {
+                    view.jump_closely(pane, span);
+                }
+            })
+        };
+        table.rows.iter().zip(&table.longest).map(find).collect()
+    }
+
     fn command(&self) -> Result<Command, &'static str> {
         let view = self.view.as_ref().ok_or(NO_COMMAND)?;
         let words = files::command(view).ok_or(NO_COMMAND)?;
@@ -152,6 +170,42 @@ impl Screen for Timeline {
             None => Ok(None),
         }
     }
+}
+
+impl Timeline {
+    /// Holds a key for the trace that is being opened; returns false for keys that need no trace.
+    fn hold(&mut self, key: KeyEvent, cx: &Context) -> bool {
+        let typing = |held: &KeyEvent| matches!(held.code, KeyCode::Char('/' | 't'));
+        let held = match (key.code, cx.keys.lookup(cx.tab, &key)) {
+            (KeyCode::Esc, _) => {
+                self.early.clear();
+                false
+            }
+            (_, Some(action)) => {
+                is_of_trace(action)
+                    || self.early.iter().any(typing) && matches!(key.code, KeyCode::Char(_))
+            }
+            (_, None) => !self.early.is_empty(),
+        };
+        if held {
+            self.early.push(key);
+        }
+        held
+    }
+}
+
+/// True for actions that need an open trace.
+fn is_of_trace(action: Action) -> bool {
+    matches!(
+        action,
+        Action::On(Tab::Timeline, _)
+            | Action::Up
+            | Action::Down
+            | Action::PageUp
+            | Action::PageDown
+            | Action::First
+            | Action::Last
+    )
 }
 
 /// Moves by rows in the list below the lanes if one is open, else by lines.

@@ -21,7 +21,7 @@ use crate::face::tui::format;
 use crate::face::tui::overlay::Completing;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Input, Pointer, PointerKind, Screen, ScreenList,
+    Acts, Command, Export, FileKind, Find, Input, Pointer, PointerKind, Screen, ScreenList,
 };
 use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::list::next_of;
@@ -256,6 +256,14 @@ impl Screen for WhatIf {
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
         self.ask(cx);
+    }
+
+    fn finds(&self, _cx: &Context) -> Vec<Find> {
+        let find = |(at, slider): (usize, &Slider)| {
+            let about = format!("slider  {}", slider.about());
+            Find::new(slider.name(), about, move |whatif: &mut Self, _| whatif.list.selected = at)
+        };
+        Slider::ALL.iter().enumerate().map(find).collect()
     }
 
     fn command(&self) -> Result<Command, &'static str> {

@@ -186,6 +186,8 @@ fn a_typed_value_is_taken_or_told_what_is_wrong_with_it() {
     assert_eq!(driver.state.whatif.variant.cell.hardware, "h100_sxm");
     select(&mut driver, Slider::Batch);
     code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    // an edit keeps the proposed 1
+    code(&mut driver, KeyCode::End, KeyModifiers::NONE);
     driver.taps(".5");
     code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     driver.shows("'1.5' is not a whole number");
