@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::state::go::{FORMS, Target};
-use super::state::panel::{Panel, Scope, Stretches};
+use super::state::panel::{Panel, Scope, Stretches, is_explained_by_exposed};
 use super::state::prediction::{Prediction, Rewired};
 use super::state::{Line, Timeline, View};
 use super::{Act, ask, info, lists};
@@ -248,7 +248,11 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
             view.panel = match view.panel.take() {
                 Some(Panel::Differences { by_exposed: false, open, .. }) => shown(true, open),
                 Some(Panel::Differences { .. }) => None,
-                _ => shown(false, Default::default()),
+                // opens on what explains the difference
+                _ => {
+                    let known = view.differences.as_deref().filter(|_| view.compares_now());
+                    shown(known.is_some_and(is_explained_by_exposed), Default::default())
+                }
             };
         }
         Act::ShiftNext | Act::ShiftPrevious => {

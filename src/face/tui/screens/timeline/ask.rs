@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::state::measure::{CriticalPath, Measured, Overview};
 use super::state::pane::OverlapOf;
-use super::state::panel::{Counted, Panel, Part, Scope};
+use super::state::panel::{Counted, Panel, Part, Scope, is_explained_by_exposed};
 use super::state::prediction::{Prediction, Rewired};
 use super::state::{Matches, Pane, TraceIndex, View};
 use super::{Timeline, lists};
@@ -88,6 +88,11 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
             |timeline: &mut Timeline, report, cx| {
                 let view = timeline.view.as_mut().filter(|view| view.panes.len() == 2);
                 if let Some((view, report)) = view.zip(cx.told(report)) {
+                    if let (None, Some(Panel::Differences { by_exposed, .. })) =
+                        (&view.differences, &mut view.panel)
+                    {
+                        *by_exposed = is_explained_by_exposed(&report);
+                    }
                     view.differences = Some(Arc::new(report));
                 }
             },
@@ -127,23 +132,21 @@ fn count(view: &View, cx: &mut Context) {
         Some(Panel::Operations(shown)) => {
             count_part(view, cx, OPERATIONS, shown.scope, Part::operations, |view, counted| {
                 if let Some(shown) = view.panel.as_mut().and_then(Panel::operations) {
-                    shown.counted = Some(counted);
-                    shown.arrange();
+                    shown.set(counted);
                 }
             });
         }
         Some(Panel::Stretches(shown)) => {
             count_part(view, cx, STRETCHES, shown.scope, Part::stretches, |view, counted| {
                 if let Some(Panel::Stretches(shown)) = &mut view.panel {
-                    shown.counted = Some(counted);
+                    (shown.counted, shown.gone) = (Some(counted), None);
                 }
             });
         }
         // room for a docked table
         None if cx.body().height >= 30 => {
             count_part(view, cx, DOCKED, view.docked.scope, Part::operations, |view, counted| {
-                view.docked.counted = Some(counted);
-                view.docked.arrange();
+                view.docked.set(counted);
                 view.docked.list.selected = usize::MAX;
             });
         }

@@ -100,8 +100,12 @@ impl Timeline {
             move |_| Ok(read(&store)?.into_iter().map(index).collect()),
             move |timeline: &mut Self, traces, cx| {
                 timeline.loading = None;
+                let early = std::mem::take(&mut timeline.early);
                 if let Some(traces) = cx.told(traces) {
                     timeline.show(traces, opening, cx);
+                    if cx.tab == Tab::Timeline {
+                        cx.early = early;
+                    }
                 }
             },
         );

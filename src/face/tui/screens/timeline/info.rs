@@ -8,7 +8,7 @@ use super::state::window::Window;
 use super::state::{Line, Pane, View};
 use crate::face::tui::format::si;
 use crate::face::tui::prelude::*;
-use base::text::fitting_name;
+use base::text::{fitting_name, latency};
 use plan::{Lane, Quantity};
 use study::analysis::LaneTotal;
 use trace::Span;
@@ -393,11 +393,11 @@ fn stretch_title(view: &View, stretch: Window) -> String {
 
 fn one(measured: &Measured) -> Vec<String> {
     let (all, ranks) = (&measured.report.all, measured.ranks());
-    let us = |value: f64| format!("{} us", digits(value / ranks));
+    let us = |value: f64| latency(value / ranks);
     let list = |list: &[(String, f64)]| {
         // operations of unknown modules have an empty name
         let named = list.iter().filter(|(name, _)| !name.is_empty());
-        let part = |(name, us): &(String, f64)| format!("{name} {} us", digits(*us));
+        let part = |(name, us): &(String, f64)| format!("{name} {}", latency(*us));
         named.map(part).collect::<Vec<_>>().join(" · ")
     };
     vec![

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use ratatui::text::Line;
 
-use super::draw::seconds;
 use super::state::panel::{
     DifferenceRow, OperationColumn, Operations, Panel, Stretches, difference_rows,
 };
@@ -15,7 +14,7 @@ use crate::face::tui::widgets::shade::{self, Mark, Shares, module};
 use crate::face::tui::widgets::table::{self, Column, Rows};
 use ::table::Provenance;
 use ::table::render::{Shown, Sourced, Table};
-use base::text::{fitting_name, rank_list};
+use base::text::fitting_name;
 use plan::Lane;
 use study::analysis::{
     Dependencies, Dependency, ExposedStretches, LaneTotal, NameRow, OperationDifference,
@@ -155,8 +154,9 @@ fn draw_differences(
         Some([upper, lower]) => format!("not compared ({upper}, {lower})"),
         None => plus(exposed.1 - exposed.0, time_of),
     };
+    let [upper, lower] = names(view);
     let title = format!(
-        "upper{a} {}, lower{b} {}: {}; exposed {}, {}: {less}{moment}",
+        "{upper}{a} {}, {lower}{b} {}: {}; exposed {}, {}: {less}{moment}",
         time_of(took.0),
         time_of(took.1),
         plus(took.1 - took.0, time_of),
@@ -171,12 +171,22 @@ fn draw_differences(
     };
     note(buf, area, order, theme);
     let shown = difference_rows(report, by_exposed, open);
-    let columns = if wide { &DIFFERENCE_COLUMNS[..] } else { &NARROW_DIFFERENCE_COLUMNS[..] };
+    let mut columns =
+        if wide { DIFFERENCE_COLUMNS.to_vec() } else { NARROW_DIFFERENCE_COLUMNS.to_vec() };
+    for column in &mut columns {
+        let named = [("upper", &upper), ("lower", &lower)].into_iter().find_map(|(place, name)| {
+            Some(format!("{} {}", cut(name, 8), column.title.strip_prefix(place)?.trim_start()))
+        });
+        if let Some(title) = named {
+            column.width = column.width.max(title.width() as u16);
+            column.title = title.into();
+        }
+    }
     table::draw(
         buf,
         cut_left(inner, 1).1,
         theme,
-        columns,
+        &columns,
         Rows::new(list, shown.len()),
         |row, column, _| {
             let (group, mark) = match shown[row] {
@@ -195,6 +205,18 @@ fn draw_differences(
             table::cell((difference(group, mark, column, columns.len()), theme.style(role)))
         },
     );
+}
+
+/// Names of the two traces: their architectures, or places if they have the same or unknown ones.
+fn names(view: &View) -> [String; 2] {
+    let name = |pane: usize| {
+        let spec = view.panes.get(pane)?.index.trace.meta.spec.as_ref()?;
+        Some(spec.architecture.to_string())
+    };
+    match (name(0), name(1)) {
+        (Some(upper), Some(lower)) if upper != lower => [upper, lower],
+        _ => ["upper".into(), "lower".into()],
+    }
 }
 
 const DIFFERENCE_COLUMNS: [Column; 8] = [
@@ -250,7 +272,7 @@ fn plus(us: f64, written: fn(f64) -> String) -> String {
     format!("{}{}", if us > 0.0 { "+" } else { "" }, written(us))
 }
 
-fn time_of(us: f64) -> String {
+pub fn time_of(us: f64) -> String {
     ns((us * 1e3).round() as i64)
 }
 
@@ -345,7 +367,8 @@ fn operation_table(buf: &mut Buffer, area: Rect, table: &Operations, theme: Them
     let rows = table.counted.as_ref().map_or(&[][..], |counted| &counted.table.rows);
     let list = Rows::new(&table.list, table.order.len());
     table::draw(buf, area, theme, &operation_columns(table), list, |row, column, width| {
-        let Some(row) = rows.get(table.order[row]) else { return Line::default() };
+        let at = table.order[row];
+        let Some(row) = rows.get(at) else { return Line::default() };
         let text = match column {
             0 => row.count.to_string(),
             1 => digits(row.total_us),
@@ -358,7 +381,11 @@ fn operation_table(buf: &mut Buffer, area: Rect, table: &Operations, theme: Them
                 let (mark, role) = mark(row);
                 return table::cell((mark.to_owned(), theme.style(role)));
             }
-            _ => fitting_name(&row.name, width.into()),
+            _ => {
+                let suffix = table.suffixes.get(at).map_or("", String::as_str);
+                let room = usize::from(width).saturating_sub(suffix.width());
+                fitting_name(&row.name, room) + suffix
+            }
         };
         Line::from(text)
     });
@@ -441,9 +468,6 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
     let many = match counted.map(|counted| &counted.table) {
         None => "looking…".into(),
         Some(table) if table.count == 0 => "no communication is exposed".into(),
-        Some(table) if (table.longest.len() as u64) < table.count => {
-            format!("the {} longest of {}", table.longest.len(), table.count)
-        }
         Some(table) if table.count == 1 => "1 stretch".into(),
         Some(table) => format!("{} stretches", table.count),
     };
@@ -451,32 +475,39 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
     let inner = frame(buf, area, &title, theme);
     let mut columns = STRETCH_COLUMNS.to_vec();
     columns[4].width = inner.width.saturating_sub(FIXED) / 2;
-    let rows = Rows::new(&shown.list, shown.all().len());
+    let total_us = counted.map_or(0.0, |counted| counted.table.total_us);
+    let rows = Rows::new(&shown.list, shown.families().len());
     table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
-        let stretch = &shown.all()[row];
+        let family = &shown.families()[row];
         Line::from(match column {
-            0 => ns(stretch.interval.1.saturating_sub(stretch.interval.0)),
-            1 => seconds((stretch.at_us * 1e3).round() as i64, 6),
-            2 => stretch.step.label(),
-            3 => rank_list(&stretch.ranks),
-            4 => brief(&stretch.collective, width.into()),
-            _ => brief(stretch.waited.as_deref().unwrap_or("nothing"), width.into()),
+            0 => family.count.to_string(),
+            1 => time_of(family.total_us),
+            2 if total_us > 0.0 => format!("{:.1}%", 100.0 * family.total_us / total_us),
+            2 => String::new(),
+            3 => family.longest.first().map_or_else(String::new, |longest| time_of(longest.1)),
+            4 => brief(&family.collective, width.into()),
+            _ => brief(family.waited.as_deref().unwrap_or("nothing"), width.into()),
         })
     });
-    note(buf, area, &format!(" Enter goes there  {} part ", cx.key::<Timeline>(Act::Stretches)), theme);
+    let place = shown.gone.and_then(|(row, at)| Some((at, shown.families().get(row)?)));
+    let place = place.map_or_else(
+        || " Enter longest, again: next".to_owned(),
+        |(at, family)| format!(" Enter next (at {} of {})", at + 1, family.count),
+    );
+    note(buf, area, &format!("{place}  {} part ", cx.key::<Timeline>(Act::Stretches)), theme);
 }
 
 const STRETCH_COLUMNS: [Column; 6] = [
-    Column::number("length", 10, 0),
-    Column::number("at s", 12, 0),
-    Column::text("step", 9, 0),
-    Column::text("ranks", 8, 0),
+    Column::number("count", 7, 0),
+    Column::number("total", 10, 0),
+    Column::number("share", 7, 0),
+    Column::number("longest", 10, 0),
     Column::text("exposed", 0, 0),
     Column::text("what waited", 8, 0),
 ];
 
 /// Total width of all columns except the two names.
-const FIXED: u16 = 44;
+const FIXED: u16 = 39;
 
 pub fn verdict_lines(verdict: &Verdict, width: u16) -> Vec<String> {
     verdict.sentences.iter().flat_map(|sentence| wrap(sentence, usize::from(width.max(20)))).collect()

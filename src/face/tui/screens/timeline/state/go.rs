@@ -202,7 +202,7 @@ impl View {
     }
 
     /// Goes to a span of a pane, zooming in if it would be too small to see; records the current place.
-    fn jump_closely(&mut self, pane: usize, span: usize) {
+    pub fn jump_closely(&mut self, pane: usize, span: usize) {
         /// Minimum visible size, as a fraction 1/40 of the window.
         const SEEN: i64 = 40;
         self.remember();
@@ -252,9 +252,8 @@ impl View {
             }
             Some(Panel::Stretches(stretches)) => {
                 let pane = stretches.counted.as_ref().map(|counted| counted.pane);
-                let stretch = stretches.all().get(stretches.list.selected);
-                if let Some((pane, stretch)) = pane.zip(stretch) {
-                    self.jump_closely(pane, stretch.span);
+                if let Some((pane, span)) = pane.zip(stretches.next_of_row()) {
+                    self.jump_closely(pane, span);
                 }
             }
             Some(Panel::Legend(..) | Panel::Verdict { .. }) | None => {}

@@ -224,8 +224,39 @@ impl TraceIndex {
         }
     }
 
-    /// Window of two layers in the middle of a step of the first rank; without layers, of five collectives. `None` if
-    /// the step has fewer.
+    /// Window to open a step on, and the start of what to point at: two layers in the middle, or as much time around the
+    /// step's longest exposed stretch if the middle shows less than half of the step's usual exposure.
+    pub fn opening(&self, step: usize) -> Option<(Window, i64)> {
+        /// Least exposed share of a step (1/50) to look for its longest stretch.
+        const WORTH: i64 = 50;
+        let middle = self.two_layers(step);
+        let usual = middle.map(|window| (window, window.from));
+        let whole = self.steps.get(step)?.window;
+        let exposed = self.ranks.first().map_or(&[][..], |rank| rank.exposed.intervals());
+        let first = exposed.partition_point(|(_, to)| *to <= whole.from);
+        let of_step = || exposed[first..].iter().take_while(|(from, _)| *from < whole.to);
+        let within = |window: Window| -> i64 {
+            of_step().map(|(from, to)| ((*to).min(window.to) - (*from).max(window.from)).max(0)).sum()
+        };
+        let all = within(whole);
+        let shows = |window: Window| {
+            let share = |time: i64, window: Window| time as f64 / window.width().max(1) as f64;
+            share(within(window), window) >= share(all, whole) / 2.0
+        };
+        if all.saturating_mul(WORTH) < whole.width() || middle.is_some_and(shows) {
+            return usual;
+        }
+        let Some((from, to)) = of_step().max_by_key(|(from, to)| to - from).copied() else {
+            return usual;
+        };
+        let width = middle.map_or((to - from).saturating_mul(8), |window| window.width());
+        let width = width.max((to - from).saturating_mul(2)).min(whole.width());
+        let left = from.saturating_add((to - from) / 2).saturating_sub(width / 2);
+        Some((Window::new(left, left.saturating_add(width)).within(whole), from))
+    }
+
+    /// Window of two layers in the middle of a step of the first rank; without layers, of five collectives, or of 25 of
+    /// many kernels. `None` if the step has fewer.
     pub fn two_layers(&self, step: usize) -> Option<Window> {
         let step = self.steps.get(step)?;
         let rank = self.ranks.first()?.rank;
@@ -250,11 +281,20 @@ impl TraceIndex {
                 |span: &&&Span| layer(span).is_some_and(|at| at == middle || at == middle + 1);
             return extent(&mut of_step.iter().filter(is_shown));
         }
-        let mut comm: Vec<&Span> = of_step.into_iter().filter(|span| span.lane == Lane::Comm).collect();
-        comm.sort_by_key(|span| span.start_ns);
-        let middle = comm.len() / 2;
-        let shown = comm.get(middle.checked_sub(2)?..middle + 3).filter(|_| comm.len() > 8)?;
-        extent(&mut shown.iter())
+        let on = |lane: Lane| {
+            let mut all: Vec<&Span> = of_step.iter().copied().filter(|span| span.lane == lane).collect();
+            all.sort_by_key(|span| span.start_ns);
+            all
+        };
+        let (comm, compute) = (on(Lane::Comm), on(Lane::Compute));
+        // the middle by count, not by time: most of the step may be idle
+        let (all, around) = match (comm.len(), compute.len()) {
+            (9.., _) => (&comm, 2),
+            (_, 100..) => (&compute, 12),
+            _ => return None,
+        };
+        let middle = all.len() / 2;
+        extent(&mut all[middle - around..=middle + around].iter())
     }
 
     /// Start and end (ns) of the item at a position of a line.

@@ -10,10 +10,11 @@ use super::window::Window;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::lists::LEGEND_MARKS;
 use crate::face::tui::widgets::list::List;
+use base::text::distinguishing;
 use plan::Phase;
 use study::analysis::{
-    self, Dependencies, ExposedStretch, ExposedStretches, LaneTotal, NameRow, OperationDifferences,
-    OperationTable,
+    self, Dependencies, ExposedStretches, LaneTotal, NameRow, OperationDifferences, OperationTable,
+    StretchFamily,
 };
 use trace::overlap::Selection;
 
@@ -50,11 +51,25 @@ pub struct Stretches {
     /// Result for the wanted part, or for the previous one while a new one is computed.
     pub counted: Option<Counted<ExposedStretches>>,
     pub list: List,
+    /// Row last gone to, and which of its stretches.
+    pub gone: Option<(usize, usize)>,
 }
 
 impl Stretches {
-    pub fn all(&self) -> &[ExposedStretch] {
-        self.counted.as_ref().map_or(&[], |counted| &counted.table.longest)
+    /// Rows: stretches by the collective that fills them.
+    pub fn families(&self) -> &[StretchFamily] {
+        self.counted.as_ref().map_or(&[], |counted| &counted.table.families)
+    }
+
+    /// Span of the selected row's longest stretch; the next call returns the next longest.
+    pub fn next_of_row(&mut self) -> Option<usize> {
+        let row = self.list.selected;
+        let longest = &self.families().get(row)?.longest;
+        let at = self.gone.filter(|gone| gone.0 == row).map_or(0, |(_, at)| at + 1);
+        let at = at % longest.len().max(1);
+        let (span, _) = *longest.get(at)?;
+        self.gone = Some((row, at));
+        Some(span)
     }
 }
 
@@ -64,6 +79,12 @@ pub enum DifferenceRow {
     Family(usize),
     /// One layer of the family above; index into the groups.
     Group(usize),
+}
+
+/// True if exposed communication explains most of the difference between two steps.
+pub fn is_explained_by_exposed(report: &OperationDifferences) -> bool {
+    let change = |(a, b): (f64, f64)| (b - a).abs();
+    report.recorders.is_none() && change(report.exposed_us) > change(report.lengths_us) / 2.0
 }
 
 /// Rows of the differences list: families in order, each expanded one followed by its layers.
@@ -97,7 +118,7 @@ impl Panel {
                 differences.map_or(0, |report| difference_rows(report, *by_exposed, open).len())
             }
             Self::Operations(operations) => operations.order.len(),
-            Self::Stretches(stretches) => stretches.all().len(),
+            Self::Stretches(stretches) => stretches.families().len(),
             Self::Verdict { lines, .. } => lines.len().max(1),
             Self::Legend(..) => LEGEND_MARKS.len(),
         }
@@ -180,10 +201,19 @@ pub struct Operations {
     pub whole: bool,
     /// Shown rows, as indices into the table.
     pub order: Vec<usize>,
+    /// Suffixes of the table's names that tell equal short names apart.
+    pub suffixes: Vec<String>,
     pub list: List,
 }
 
 impl Operations {
+    pub fn set(&mut self, counted: Counted<OperationTable>) {
+        let names: Vec<&str> = counted.table.rows.iter().map(|row| row.name.as_str()).collect();
+        self.suffixes = distinguishing(&names);
+        self.counted = Some(counted);
+        self.arrange();
+    }
+
     /// Sorts and filters, keeping the selected operation if possible.
     pub fn arrange(&mut self) {
         let before = self.row().map(|(row, _)| (row.name.clone(), row.lane));

@@ -20,6 +20,8 @@ pub struct Timeline {
     pub view: Option<View>,
     /// Description of the traces being loaded.
     pub loading: Option<String>,
+    /// Keys pressed while they load, if no other trace is shown.
+    pub early: Vec<KeyEvent>,
     /// Traces of the previous session, until the screen is shown.
     pub kept: Option<KeptTimeline>,
 }
@@ -352,12 +354,12 @@ impl View {
         }
     }
 
-    /// Zooms to two layers in the middle of a step, with the cursor at their first operation.
+    /// Zooms to two layers of a step, with the cursor at their first operation or at what is exposed.
     fn zoom_to_layers(&mut self, step: usize) {
         let pane = self.pane_mut();
-        let Some(window) = pane.index.two_layers(step) else { return };
+        let Some((window, from)) = pane.index.opening(step) else { return };
         let window = window.shifted(pane.origin.saturating_neg());
-        pane.point_from(window.from);
+        pane.point_from(from.saturating_sub(pane.origin));
         self.set(window);
         self.follow();
     }

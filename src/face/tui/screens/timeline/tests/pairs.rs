@@ -37,7 +37,7 @@ fn differences_are_listed_and_gone_to_in_both_traces() {
     let exposed = &report.families[report.by_exposed[0]].sum;
     assert!(exposed.name.contains("all_reduce") && exposed.delta_exposed_us() < -5.0, "ladder hides it");
     let shown = driver.screen();
-    let row = shown.lines().position(|line| line.contains("lower exp.")).expect("a header") + 1;
+    let row = shown.lines().position(|line| line.contains("ladder exp.")).expect("a header") + 1;
     assert!(shown.lines().nth(row).is_some_and(|line| line.contains(&name(&exposed.name))), "{shown}");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     assert!(view(&driver).panel.is_none());
