@@ -40,7 +40,7 @@ mod start;
 
 pub use align::aligned;
 pub use describe::{Section, describe, platform};
-pub use open::{Named, OpenOptions, Opened, open, open_run, trace_of};
+pub use open::{Named, OpenOptions, Opened, is_trace, open, open_run, trace_of};
 pub use predict::{Engine, Part, machine_of, resimulate, verdict_of, verdict_on};
 pub use select::{Selection, Stores, filtered, overlap_pair, picked, stored};
 pub use start::{Gathered, Start};

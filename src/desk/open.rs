@@ -47,6 +47,17 @@ impl Named {
     }
 }
 
+/// True if a name is a trace file, or a directory that holds trace files and no runs.
+pub fn is_trace(given: &str) -> bool {
+    let path = expanded(given);
+    let holds_runs = || Store::open(&path).list().is_ok_and(|listing| !listing.records.is_empty());
+    let holds_traces = || {
+        let inside = super::files::within(&format!("{}/", path.display()));
+        inside.iter().any(|entry| entry.is_trace)
+    };
+    path.is_file() || (path.is_dir() && holds_traces() && !holds_runs())
+}
+
 #[derive(Debug)]
 pub struct Opened {
     pub trace: Trace,

@@ -242,3 +242,44 @@ fn a_report_of_one_row_does_not_mean_the_rows_whose_numbers_begin_alike() {
         assert_eq!(meant(&place, &html), rows, "{arguments:?}");
     }
 }
+
+/// Two ranks, three steps of PyTorch's profiler, a kernel with a hostile name.
+#[test]
+fn a_trace_is_shared_as_one_page() {
+    let place = Place::new();
+    let mut events = Vec::new();
+    for (rank, step) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let at = 1_000 * (step + 1);
+        for (name, stream, from, dur) in
+            [("<b>gemm</b>", 7, 0, 400), ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", 20, 300, 300)]
+        {
+            events.push(format!(
+                r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": {rank}, "tid": {stream}, "ts": {}, "dur": {dur},
+                "args": {{"device": {rank}, "stream": {stream}}}}}"#,
+                at + from
+            ));
+        }
+    }
+    place.write("engine.json", &format!(r#"{{"traceEvents": [{}]}}"#, events.join(",")));
+    let done = place.run(&["report", "engine.json", "-o", "t.html"]).exits(0);
+    assert!(done.stderr.contains("wrote t.html"), "{done:?}");
+    assert!(done.stderr.contains("timeline of measured, 8 GPU events, everything"), "{done:?}");
+    let html = std::fs::read_to_string(place.path().join("t.html")).unwrap();
+    assert!(!html.contains("<b>gemm") && html.contains("&lt;b&gt;gemm"), "names are escaped");
+    for part in ["Overlap by rank", "Operations", "Collectives", "Provenance", "Kineto JSON"] {
+        assert!(html.contains(part), "'{part}' is missing");
+    }
+    // the command on the page shows the same verdict
+    let told = place.run(&["overlap", "engine.json", "--format", "json"]).exits(0).json();
+    assert!(html.contains(told["verdict"]["headline"].as_str().unwrap()));
+    let part =
+        place.run(&["report", "engine.json", "--from", "0", "--to", "900us", "-o", "p.html"]).exits(0);
+    assert!(part.stderr.contains("4 GPU events"), "{part:?}");
+    for (arguments, words) in [
+        (&["report", "engine.json", "--step", "7"][..], "no step 7"),
+        (&["report", "engine.json", "other.json", "--from", "1"][..], "name one trace"),
+    ] {
+        let refused = place.run(arguments).exits(2);
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
+}

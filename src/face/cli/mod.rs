@@ -77,7 +77,7 @@ app::verbs! {
         Overlap(overlap::Args): |args, dir| overlap::run(&args, dir);
         /// Draw a figure for a paper: pareto, throughput, overlap, ...
         Figure(figure::Args): |args, dir| figure::run(&args, dir);
-        /// Write a self-contained HTML page with figures and tables of runs
+        /// Write a self-contained HTML page about runs, or about a trace with a timeline
         Report(page::Args): |args, dir| page::run(&args, dir);
     }
     "Compare" {

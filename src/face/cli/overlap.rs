@@ -16,14 +16,15 @@ use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
 use study::analysis::{
-    self, GroupRow, LayerRow, OperatorRow, RangeRow, RankArrivals, StepSummary, Stragglers, TraceReport,
-    collectives_table, names_table, products_table, stretches_table,
+    self, GroupRow, LayerRow, OperatorRow, RangeRow, RankArrivals, Stragglers, TraceReport,
+    collectives_table, names_table, products_table, ranks_table, steps_table, stretches_table,
 };
 use study::rewire::estimate_messages;
 use study::verdict::Verdict;
 use table::P2p;
 use table::render::{Shown, Sourced, Table};
-use trace::overlap::{OverlapReport, RankOverlap, Selection};
+use trace::Trace;
+use trace::overlap::Selection;
 use trace::rules::RuleReport;
 
 const LIMITS: &str =
@@ -94,26 +95,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     report::part(&opened);
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;
-    let mut report = analysis::trace_report(&trace, &selection);
-    if report.overlap.ranks.iter().all(|rank| rank.busy_us == 0.0) {
-        let events: u64 = report.kinds.iter().map(|kind| kind.count).sum();
-        if events > 0 {
-            return Err(Error::input_help(
-                format!("{} selected, all of zero duration", counted(events as usize, "GPU event")),
-                "check the durations in the file (`dur` in Kineto JSON, \
-                 us), or select another part with --from, --to, --step",
-            ));
-        }
-        let starts = trace.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
-        let ends = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
-        return Err(Error::input_help(
-            "the selection is empty",
-            format!(
-                "the trace is {:.3} ms long; select everything with --phase all",
-                (ends - starts) as f64 / 1e6
-            ),
-        ));
-    }
+    let mut report = analyzed(&trace, &selection)?;
     let engine = Engine { hardware: args.hardware.clone(), ..Engine::default() };
     let (target, machine) = match desk::machine_of(&trace, &engine) {
         // an invalid or missing profile named in the trace only removes the shares of peak
@@ -144,6 +126,31 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         })?,
     }
     Ok(0)
+}
+
+/// Analyses the selected part of a trace. Returns an input error if nothing is selected.
+pub fn analyzed(trace: &Trace, selection: &Selection) -> Result<TraceReport> {
+    let report = analysis::trace_report(trace, selection);
+    if report.overlap.ranks.iter().all(|rank| rank.busy_us == 0.0) {
+        let events: u64 = report.kinds.iter().map(|kind| kind.count).sum();
+        if events > 0 {
+            return Err(Error::input_help(
+                format!("{} selected, all of zero duration", counted(events as usize, "GPU event")),
+                "check the durations in the file (`dur` in Kineto JSON, \
+                 us), or select another part with --from, --to, --step",
+            ));
+        }
+        let starts = trace.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
+        let ends = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
+        return Err(Error::input_help(
+            "the selection is empty",
+            format!(
+                "the trace is {:.3} ms long; select everything with --phase all",
+                (ends - starts) as f64 / 1e6
+            ),
+        ));
+    }
+    Ok(report)
 }
 
 /// Output of a trace in JSON.
@@ -193,33 +200,6 @@ fn us(time: f64) -> Shown {
     Shown::Time(time)
 }
 
-/// Table of ranks. `with_all`, for people, adds a row with the sum and leaves out times that are zero on all ranks.
-pub fn ranks_table(report: &OverlapReport, with_all: bool) -> Table {
-    let all = (with_all && report.ranks.len() > 1).then_some(&report.all);
-    let rows: Vec<&RankOverlap> = report.ranks.iter().chain(all).collect();
-    let some = |sum: f64, time: f64| if with_all && sum == 0.0 { Shown::None } else { us(time) };
-    Table::of(
-        &rows,
-        &[
-            ("rank", &|r| r.rank.map_or_else(|| Shown::text("all"), Into::into)),
-            ("comm_us|comm", &|r| us(r.comm_us)),
-            ("compute_us|compute", &|r| us(r.compute_us)),
-            ("memory_us|copies", &|r| some(report.all.memory_us, r.memory_us)),
-            ("overlap_us|overlap", &|r| us(r.overlap_us)),
-            ("exposed_comm_us|exposed", &|r| us(r.exposed_comm_us)),
-            ("overlap_pct|overlap %", &|r| Shown::number(r.overlap_pct, 1)),
-            // omitted for people (span minus idle), to fit seconds of trace into 100 columns
-            ("busy_us|", &|r| us(r.busy_us)),
-            ("idle_us|idle", &|r| us(r.idle_us)),
-            ("span_us|span", &|r| us(r.span_us)),
-            ("peer_wait_us|waited", &|r| {
-                r.peer_wait_us
-                    .map_or(Shown::None, |own| some(report.all.peer_wait_us.unwrap_or(0.0), own))
-            }),
-        ],
-    )
-}
-
 pub fn table_by(report: &TraceReport, by: By) -> Table {
     match by {
         By::Step => steps_table(&report.steps),
@@ -232,26 +212,6 @@ pub fn table_by(report: &TraceReport, by: By) -> Table {
         By::Name => names_table(&report.names),
         By::Exposed => stretches_table(&report.exposed_stretches.longest),
     }
-}
-
-fn steps_table(steps: &[StepSummary]) -> Table {
-    Table::of(
-        steps,
-        &[
-            ("sample", &|s| s.sample.into()),
-            ("phase", &|s| Shown::text(s.phase)),
-            ("step", &|s| s.step.into()),
-            ("batch", &|s| s.batch.map_or(Shown::None, Shown::from)),
-            ("start_us", &|s| us(s.start_ns as f64 / 1e3)),
-            ("duration_us", &|s| us(s.duration_us)),
-            ("compute_us", &|s| us(s.compute_us)),
-            ("comm_us", &|s| us(s.comm_us)),
-            ("exposed_us", &|s| us(s.exposed_us)),
-            ("overlap_pct|overlap %", &|s| Shown::number(s.overlap_pct, 1)),
-            ("idle_us", &|s| us(s.idle_us)),
-        ],
-    )
-    .least(&["idle_us", "overlap_pct", "comm_us", "phase", "batch", "start_us", "sample"])
 }
 
 fn layers_table(layers: &[LayerRow]) -> Table {

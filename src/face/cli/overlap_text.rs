@@ -9,7 +9,8 @@ use base::statistics::median;
 use base::text::{counted, fitting_name, latency, rank_label};
 use study::analysis::{
     CollectiveRow, ExposedStretch, GroupRow, NameRow, OperatorRow, PathSummary, Products, StepSummary,
-    Stragglers, TraceReport, collectives_table, group_overlap_table, names_table, stretches_table,
+    Stragglers, TraceReport, collectives_table, group_overlap_table, names_table, ranks_table,
+    stretches_table,
 };
 use study::verdict::Verdict;
 use trace::ImportReport;
@@ -244,7 +245,7 @@ fn ranks(report: &TraceReport) -> String {
     format!(
         "Overlap by rank ({})\n{}",
         provenance(report),
-        output::aligned(&overlap::ranks_table(&report.overlap, true))
+        output::aligned(&ranks_table(&report.overlap, true))
     )
 }
 

@@ -1,31 +1,40 @@
-//! `ladderscope report [RUNS|DIR] -o report.html`: one self-contained page of runs.
+//! `ladderscope report [RUNS|DIR|TRACE] -o report.html`: one self-contained page of runs or of a trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
+
 use super::filter::FilterArgs;
-use super::report;
+use super::select::{OpenArgs, SelectArgs};
+use super::{overlap, report};
 use crate::desk::{self, Stores, overlap_pair};
 use base::error::{Error, Result};
 use base::text::counted;
+use lab::store::Store;
 use plan::Phase;
 use study::analysis;
 use study::plot::{self, Figure, Options, Part};
-use study::report::{Report, page};
+use study::report::{Report, TracePage, page, trace_page};
 use table::Record;
 use trace::overlap::Selection;
 
 /// Arguments of `ladderscope report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all runs in --dir]
-    #[arg(value_name = "RUNS|DIR")]
+    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all runs in --dir]; or one trace: a file, a
+    /// directory with one file per rank, or a run with --step, --from or --to
+    #[arg(value_name = "RUNS|DIR|TRACE")]
     pub runs: Vec<String>,
     /// Output file (HTML)
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
     #[command(flatten)]
     pub filter: FilterArgs,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    pub opening: OpenArgs,
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
@@ -35,6 +44,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             format!("{}: a report is an HTML page", args.output.display()),
             "use a file name that ends in .html",
         ));
+    }
+    if args.select.any() || matches!(&args.runs[..], [one] if desk::is_trace(one)) {
+        return of_trace(args, dir);
     }
     let records = args.filter.records(&args.runs, &dir)?;
     let stores = Stores::named(&args.runs, &dir);
@@ -64,6 +76,61 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         report_of_runs.provenance.origin()
     ));
     Ok(0)
+}
+
+/// Writes the page of one trace.
+fn of_trace(args: &Args, dir: PathBuf) -> Result<u8> {
+    if args.runs.len() > 1 {
+        return Err(Error::input_help(
+            "--phase, --step, --from and --to choose a part of one trace, and several are named",
+            "name one trace or run",
+        ));
+    }
+    let source = args.filter.one(args.runs.first(), &dir)?;
+    let store = Store::open(&dir);
+    let opened = desk::open(&source, &store, args.opening.options(args.select.step))?.with_gpu()?;
+    report::part(&opened);
+    let trace = &opened.trace;
+    let selection = args.select.resolve(trace)?;
+    let is_chosen = args.select.step.is_some() || args.select.from.is_some() || args.select.to.is_some();
+    let window = is_chosen.then(|| args.select.interval(trace)).transpose()?;
+    let analyzed = overlap::analyzed(trace, &selection)?;
+    let written = trace_page(&TracePage {
+        trace,
+        name: &opened.name(),
+        report: &analyzed,
+        verdict: &desk::verdict_of(trace, &analyzed, &selection),
+        selection: &selection,
+        window,
+        arguments: &trace_arguments(args, &source, &dir),
+    })?;
+    plot::write(&args.output, written.html.as_bytes())?;
+    report::note(&format!(
+        "wrote {}: {:.1} MB ({}); timeline of {}, {}",
+        args.output.display(),
+        written.html.len() as f64 / 1e6,
+        trace.meta.provenance,
+        counted(written.events, "GPU event"),
+        written.shown,
+    ));
+    Ok(0)
+}
+
+/// Arguments that open the same part of a trace.
+fn trace_arguments(args: &Args, source: &str, dir: &Path) -> Vec<String> {
+    let mut words = vec![source.to_owned()];
+    let mut option = |name: &str, value: Option<String>| {
+        words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
+    };
+    let SelectArgs { phase, step, from, to } = &args.select;
+    option("--phase", phase.and_then(|phase| Some(phase.to_possible_value()?.get_name().to_owned())));
+    option("--step", step.map(|step| step.to_string()));
+    option("--from", from.map(|ns| format!("{ns}ns")));
+    option("--to", to.map(|ns| format!("{ns}ns")));
+    option("--rules", args.opening.options(None).rules.map(str::to_owned));
+    option("--recording", args.opening.recording.clone());
+    option("--dir", (dir != Path::new("runs")).then(|| dir.display().to_string()));
+    words
 }
 
 /// Arguments with which the user named these runs.

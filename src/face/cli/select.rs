@@ -110,6 +110,11 @@ impl SelectArgs {
     /// Time window of a figure (ns since the trace's first start).
     pub fn window(&self, trace: &Trace) -> Result<(i64, i64)> {
         self.check(trace)?;
+        self.interval(trace)
+    }
+
+    /// Window of a selection that [`Self::resolve`] has checked.
+    pub fn interval(&self, trace: &Trace) -> Result<(i64, i64)> {
         let all = extent(trace.spans.iter()).ok_or_else(|| Error::input("the trace has no spans"))?;
         let (from, to) = match (self.step, self.phase) {
             (Some(step), _) => extent(last_sample(trace, step)).unwrap_or(all),

@@ -80,11 +80,11 @@ pub use pareto::{
 };
 pub use products::{Mfu, ProductRow, Products, products_table};
 pub use ranges::{RangeRow, layer_of};
-pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
+pub use report::{GroupRow, LayerRow, TraceReport, ranks_table, trace_report};
 pub use run_table::{Cell as RunCell, Column, RunTable, SortKeys};
 pub use sets::{CellSet, comparable, differ_in_model};
 pub use side_by_side::{Both, SideBySide, side_by_side};
-pub use steps::{StepSummary, steps};
+pub use steps::{StepSummary, steps, steps_table};
 pub use stragglers::{Arrival, RankArrivals, Stragglers};
 pub use trainings::{
     ArchitectureCurve, ComparedTrainings, CurvePoint, TrainingSet, compared_trainings, one_training_set,

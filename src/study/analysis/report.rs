@@ -14,7 +14,8 @@ use super::products::Products;
 use super::ranges::{self, RangeRow};
 use super::steps::{self, StepSummary};
 use super::stragglers::{Stragglers, stragglers};
-use trace::overlap::{Cell, Lanes, OverlapReport, Runs, Selection, Tally, summarise, us};
+use table::render::{Shown, Table};
+use trace::overlap::{Cell, Lanes, OverlapReport, RankOverlap, Runs, Selection, Tally, summarise, us};
 use trace::{ImportReport, Trace};
 
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -106,6 +107,34 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
         stragglers: stragglers(&runs, &matching, &clocks),
         import: trace.meta.import.clone(),
     }
+}
+
+/// Table of ranks. `with_all`, for people, adds a row with the sum and leaves out times that are zero on all ranks.
+pub fn ranks_table(report: &OverlapReport, with_all: bool) -> Table {
+    let all = (with_all && report.ranks.len() > 1).then_some(&report.all);
+    let rows: Vec<&RankOverlap> = report.ranks.iter().chain(all).collect();
+    let some =
+        |sum: f64, time: f64| if with_all && sum == 0.0 { Shown::None } else { Shown::Time(time) };
+    Table::of(
+        &rows,
+        &[
+            ("rank", &|r| r.rank.map_or_else(|| Shown::text("all"), Into::into)),
+            ("comm_us|comm", &|r| Shown::Time(r.comm_us)),
+            ("compute_us|compute", &|r| Shown::Time(r.compute_us)),
+            ("memory_us|copies", &|r| some(report.all.memory_us, r.memory_us)),
+            ("overlap_us|overlap", &|r| Shown::Time(r.overlap_us)),
+            ("exposed_comm_us|exposed", &|r| Shown::Time(r.exposed_comm_us)),
+            ("overlap_pct|overlap %", &|r| Shown::number(r.overlap_pct, 1)),
+            // omitted for people (span minus idle), to fit seconds of trace into 100 columns
+            ("busy_us|", &|r| Shown::Time(r.busy_us)),
+            ("idle_us|idle", &|r| Shown::Time(r.idle_us)),
+            ("span_us|span", &|r| Shown::Time(r.span_us)),
+            ("peer_wait_us|waited", &|r| {
+                r.peer_wait_us
+                    .map_or(Shown::None, |own| some(report.all.peer_wait_us.unwrap_or(0.0), own))
+            }),
+        ],
+    )
 }
 
 pub(super) fn group(name: &str, lane: &'static str, cell: &Cell, ranks: usize) -> GroupRow {

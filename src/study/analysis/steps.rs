@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::clocks::{Clocks, clocks};
 use super::ranges::{around, outer};
 use table::overlap_pct;
+use table::render::{Shown, Table};
 use trace::import::{StepName, step_name};
 use trace::overlap::{Lanes, Nanoseconds, Run, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Trace};
@@ -54,6 +55,26 @@ pub(super) fn of_runs(runs: &Runs, clocks: &Clocks) -> Vec<StepSummary> {
     let names = StepNames::of(runs.trace);
     let steps = runs.by_step().into_par_iter().filter(|(key, _)| key.step != NO_STEP);
     steps.filter_map(|(key, of_step)| summary(runs, clocks, key, &of_step, names.as_ref())).collect()
+}
+
+pub fn steps_table(steps: &[StepSummary]) -> Table {
+    Table::of(
+        steps,
+        &[
+            ("sample", &|s| s.sample.into()),
+            ("phase", &|s| Shown::text(s.phase)),
+            ("step", &|s| s.step.into()),
+            ("batch", &|s| s.batch.map_or(Shown::None, Shown::from)),
+            ("start_us", &|s| Shown::Time(s.start_ns as f64 / 1e3)),
+            ("duration_us", &|s| Shown::Time(s.duration_us)),
+            ("compute_us", &|s| Shown::Time(s.compute_us)),
+            ("comm_us", &|s| Shown::Time(s.comm_us)),
+            ("exposed_us", &|s| Shown::Time(s.exposed_us)),
+            ("overlap_pct|overlap %", &|s| Shown::number(s.overlap_pct, 1)),
+            ("idle_us", &|s| Shown::Time(s.idle_us)),
+        ],
+    )
+    .least(&["idle_us", "overlap_pct", "comm_us", "phase", "batch", "start_us", "sample"])
 }
 
 struct StepNames {

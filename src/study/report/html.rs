@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use base::text::escape;
+use base::text::{escape, printable};
 use table::render::Table;
 
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,7 @@ impl Html {
     pub fn element(&mut self, open: &str, text: &str) -> &mut Self {
         let name = open.split(' ').next().unwrap_or(open);
         // writing to a String cannot fail, here and below
-        let _ = writeln!(self.text, "<{open}>{}</{name}>", escape(text));
+        let _ = writeln!(self.text, "<{open}>{}</{name}>", escape(&printable(text)));
         self
     }
 
@@ -38,16 +38,16 @@ impl Html {
     }
 }
 
-pub fn document(title: &str, body: &str) -> String {
+/// Whole page; `script` runs at its end.
+pub fn document(title: &str, body: &str, script: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta name=\"generator\" content=\"ladderscope {}\">\n\
-         <title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n{body}<script>\n{}</script>\n</body>\n</html>\n",
+         <title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n{body}<script>\n{script}</script>\n</body>\n</html>\n",
         env!("CARGO_PKG_VERSION"),
-        escape(title),
+        escape(&printable(title)),
         include_str!("style.css"),
-        include_str!("sort.js")
     )
 }

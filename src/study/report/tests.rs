@@ -40,10 +40,11 @@ fn report(records: &[Record]) -> Report<'_> {
 }
 
 /// The page as XML: it is written so that it is both. Scripts and styles aside, which are not.
-fn parsed(html: &str) -> String {
+pub fn parsed(html: &str) -> String {
     let mut text = html.replace("<!DOCTYPE html>\n", "");
     for (open, close) in [("<style>", "</style>"), ("<script>", "</script>")] {
-        let (from, to) = (text.find(open).unwrap() + open.len(), text.find(close).unwrap());
+        let from = text.find(open).unwrap() + open.len();
+        let to = from + text[from..].find(close).unwrap();
         text.replace_range(from..to, "");
     }
     // Elements that HTML never closes.
