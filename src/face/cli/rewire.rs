@@ -42,6 +42,15 @@ pub struct Args {
     /// P2P setting, predicted with the hardware profile: on, off [default: as measured]
     #[arg(long, value_name = "P2P")]
     pub p2p: Option<P2p>,
+    /// Latency of a small all-reduce inside a node (us), predicted with the hardware profile [default: as measured]
+    #[arg(long, value_name = "US", value_parser = positive)]
+    pub alpha_us: Option<f64>,
+    /// Message bandwidth of an all-reduce inside a node, predicted with the hardware profile [default: as measured]
+    #[arg(long, value_name = "GB/S", value_parser = positive)]
+    pub gb_s: Option<f64>,
+    /// Run on N ranks instead; best case: the kernels between two all-reduces scale with 1/N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    pub on_tp: Option<u32>,
     /// Split the batch into M micro-batches; best case: kernel time scales with batch; worst case: it does not
     #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub micro_batches: u32,
@@ -97,7 +106,8 @@ pub enum PhaseArg {
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one(args.source.as_ref(), &dir)?;
-    let opened = desk::open(&source, &Store::open(dir), args.opening.options(args.step))?.with_gpu()?;
+    let store = Store::open(dir);
+    let opened = desk::open(&source, &store, args.opening.options(args.step))?.with_gpu()?;
     report::part(&opened);
     if args.phase == PhaseArg::Prefill && opened.trace.meta.import.is_some() {
         return Err(Error::input_help(
@@ -127,12 +137,21 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
+fn positive(text: &str) -> Result<f64> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| Error::input(format!("'{text}' is not a number above 0")))
+}
+
 /// Combinations of every architecture with every all-reduce, the trace's own first.
 fn choices(args: &Args) -> Vec<Choice> {
-    let own = args.p2p.is_none() && args.micro_batches == 1 && !args.no_launches;
+    let link = args.alpha_us.is_none() && args.gb_s.is_none() && args.on_tp.is_none();
+    let own = args.p2p.is_none() && link && args.micro_batches == 1 && !args.no_launches;
     let changed = |architecture: &Architecture, collective| Choice {
         collective,
         p2p: args.p2p,
+        alpha_us: args.alpha_us,
+        gb_s: args.gb_s,
+        tp: args.on_tp,
         host: !args.no_launches,
         ..Choice::of(architecture.clone())
     };
@@ -231,6 +250,12 @@ struct PrintedAnswer<'a> {
     collective: Option<Collective>,
     /// Another P2P setting; null if unchanged.
     p2p: Option<P2p>,
+    /// New latency of a small all-reduce (us); null if unchanged.
+    alpha_us: Option<f64>,
+    /// New message bandwidth of an all-reduce (GB/s); null if unchanged.
+    gb_s: Option<f64>,
+    /// New number of ranks; null if unchanged.
+    on_tp: Option<u32>,
     micro_batches: u32,
     /// Time of a group's operations as a share of the whole batch's (0 to 1).
     share: f64,
@@ -276,6 +301,9 @@ impl<'a> PrintedAnswer<'a> {
             architecture: &choice.architecture,
             collective: choice.collective,
             p2p: choice.p2p,
+            alpha_us: choice.alpha_us,
+            gb_s: choice.gb_s,
+            on_tp: choice.tp,
             micro_batches: choice.micro_batches,
             share: choice.share,
             launches: choice.host,

@@ -16,6 +16,7 @@ use super::scope::Scope;
 use super::task::Tasks;
 use super::update::Press;
 use lab::sweep::{Choice, Experiment, SweepEvent};
+use study::whatif::TracedStep;
 use table::{Record, Spec};
 
 /// Length of the message history.
@@ -106,6 +107,8 @@ pub enum Request {
     /// End of the sweep; the error if it could not run.
     SweepEnded(Result<Ended, String>),
     WhatIf(Option<Box<SelectedRun>>),
+    /// Opens the what-if screen on a measured step of the trace with this name.
+    WhatIfTraced(Arc<TracedStep>, String),
 }
 
 #[derive(Clone, Debug)]

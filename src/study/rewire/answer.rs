@@ -2,13 +2,16 @@
 
 use rayon::prelude::*;
 
-use super::collective::{Instead, Known, by_name, instead, known};
+use std::collections::BTreeMap;
+
+use super::collective::{After, Instead, Known, by_name, instead, known};
 use super::steps::{Asked, Step, Steps, spread};
 use super::wire::{Assigned, Losses, Wired, middle};
+use crate::whatif::set_link;
 use base::error::{Error, Result};
 use base::statistics::{interval95, median};
 use machine::hardware::{CollectiveScale, Target};
-use plan::{Architecture, Kind, Lane, Phase};
+use plan::{Architecture, Kind, Lane, Phase, Plan};
 use run::sim::{Executed, replay};
 use table::render::{Shown, Table};
 use table::{Collective, Link, P2p, Provenance};
@@ -34,6 +37,12 @@ pub struct Choice {
     /// New all-reduce; `None` keeps the measured one.
     pub collective: Option<Collective>,
     pub p2p: Option<P2p>,
+    /// New latency of a small all-reduce inside a node (us); `None` keeps the profile's.
+    pub alpha_us: Option<f64>,
+    /// New message bandwidth of an all-reduce inside a node (1e9 bytes/s); `None` keeps the profile's.
+    pub gb_s: Option<f64>,
+    /// New number of tensor-parallel ranks; the kernels of a module scale with 1/TP.
+    pub tp: Option<u32>,
     pub micro_batches: u32,
     /// Time of a micro-batch's operations relative to the whole batch (0 to 1).
     pub share: f64,
@@ -44,13 +53,35 @@ pub struct Choice {
 
 impl Choice {
     pub fn of(architecture: Architecture) -> Self {
-        Self { architecture, collective: None, p2p: None, micro_batches: 1, share: 1.0, host: true }
+        Self {
+            architecture,
+            collective: None,
+            p2p: None,
+            alpha_us: None,
+            gb_s: None,
+            tp: None,
+            micro_batches: 1,
+            share: 1.0,
+            host: true,
+        }
+    }
+
+    /// True if the all-reduces stay as measured.
+    fn keeps_reduces(&self) -> bool {
+        self.collective.is_none() && self.p2p.is_none() && self.keeps_link()
+    }
+
+    fn keeps_link(&self) -> bool {
+        self.alpha_us.is_none() && self.gb_s.is_none() && self.tp.is_none()
     }
 
     pub fn label(&self) -> String {
         let mut words = vec![self.architecture.to_string()];
         words.extend(self.collective.map(|collective| collective.to_string()));
         words.extend(self.p2p.map(|p2p| format!("P2P {p2p}")));
+        words.extend(self.alpha_us.map(|us| format!("alpha {us} us")));
+        words.extend(self.gb_s.map(|gb_s| format!("{gb_s} GB/s")));
+        words.extend(self.tp.map(|tp| format!("TP {tp}")));
         if self.micro_batches > 1 {
             words.push(format!("{} micro-batches", self.micro_batches));
             words.push(match self.share {
@@ -141,6 +172,23 @@ impl Rewiring {
         let p2p = spec.map_or(P2p::On, |spec| spec.p2p);
         let (provenance, target) = (trace.meta.provenance, setting.target.clone());
         Ok(Self { steps, provenance, target, tp, known, own, p2p, chosen })
+    }
+
+    /// Predicts from one step of the trace instead of all.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the step does not exist.
+    pub fn on_step(mut self, number: u32) -> Result<Self> {
+        self.step(number)?;
+        self.chosen =
+            self.steps.steps.iter().position(|step| step.number == number).into_iter().collect();
+        Ok(self)
+    }
+
+    /// P2P setting of the traced run.
+    pub fn p2p(&self) -> P2p {
+        self.p2p
     }
 
     /// Number of the step at time `at_ns` of the trace, else of the step with this key, else of the first.
@@ -238,6 +286,11 @@ impl Rewiring {
         Ok((ready.assigned, executed, step))
     }
 
+    /// Plan and executed operations of one step with a choice; see [`beneath`] for errors.
+    pub(crate) fn replayed(&self, choice: &Choice, number: u32) -> Result<(Plan, Vec<Executed>)> {
+        self.executed(choice, number).map(|(assigned, executed, _)| (assigned.plan, executed))
+    }
+
     fn over_steps(
         &self,
         (standard, rewired): &(Ready, Ready),
@@ -278,7 +331,7 @@ impl Rewiring {
     }
 
     fn instead(&self, choice: &Choice) -> Result<Instead> {
-        if choice.collective.is_none() && choice.p2p.is_none() {
+        if choice.keeps_reduces() {
             return Ok(Instead::Times(1.0));
         }
         let (Some(target), Some(tp), Some(known)) = (&self.target, self.tp, &self.known) else {
@@ -287,8 +340,18 @@ impl Rewiring {
                 "pass --hardware and, if the trace does not record it, --tp",
             ));
         };
-        let wanted = choice.collective.or(known.collective).unwrap_or_default();
-        instead(known, target, tp, wanted, (self.p2p, choice.p2p.unwrap_or(self.p2p)))
+        let mut set = BTreeMap::new();
+        set_link(&mut set, &target.profile, "alpha_us", choice.alpha_us);
+        set_link(&mut set, &target.profile, "gb_s", choice.gb_s);
+        let after = After {
+            target: &target.with(&set)?,
+            tp: choice.tp.unwrap_or(tp),
+            collective: choice.collective.or(known.collective).unwrap_or_default(),
+            p2p: choice.p2p.unwrap_or(self.p2p),
+        };
+        // another link scales the times of an unknown kernel as it scales NCCL's
+        let alike = (choice.collective.is_none() && !choice.keeps_link()).then(Collective::default);
+        instead(known, (target, tp, self.p2p), known.collective.or(alike), &after)
     }
 }
 
@@ -311,6 +374,10 @@ impl Ready {
             fused: choice.collective == Some(Collective::Fused),
             micro_batches: choice.micro_batches.max(1),
             share: choice.share,
+            kernels: match (choice.tp, rewiring.tp) {
+                (Some(new), Some(traced)) => f64::from(traced) / f64::from(new.max(1)),
+                _ => 1.0,
+            },
         };
         let assigned = Assigned::new(&rewiring.steps, wired)?;
         Ok(Self { assigned, instead: rewiring.instead(choice)? })

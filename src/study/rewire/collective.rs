@@ -120,16 +120,24 @@ impl Instead {
     }
 }
 
-/// Change of the trace's all-reduces with another collective, or with P2P on or off.
+/// All-reduces of a changed engine.
+pub(super) struct After<'a> {
+    pub target: &'a Target,
+    pub tp: u32,
+    pub collective: Collective,
+    pub p2p: P2p,
+}
+
+/// Change of the trace's all-reduces with another collective, P2P setting, link or TP. `own` is the
+/// collective whose latency the profile gives for the traced ones; `None` replaces their times.
 pub(super) fn instead(
     known: &Known,
-    target: &Target,
-    tp: u32,
-    wanted: Collective,
-    p2p: (P2p, P2p),
+    (target, tp, p2p): (&Target, u32, P2p),
+    own: Option<Collective>,
+    after: &After<'_>,
 ) -> Result<Instead> {
-    let then = us(target, wanted, p2p.1, tp, known.bytes)?;
-    let before = known.collective.map(|own| us(target, own, p2p.0, tp, known.bytes));
+    let then = us(after.target, after.collective, after.p2p, after.tp, known.bytes)?;
+    let before = own.map(|own| us(target, own, p2p, tp, known.bytes));
     Ok(match before {
         Some(Ok(before)) if before > 0.0 => Instead::Times(then / before),
         _ => Instead::Takes((then * 1e3).round() as i64),

@@ -25,11 +25,13 @@ pub(super) struct Wired {
     /// Time of a micro-batch's kernels and all-reduces relative to the whole batch: 1 if they take as long
     /// (each reads all weights), 1 / micro_batches if they scale.
     pub share: f64,
+    /// Time of a module's kernels relative to the trace, with another TP.
+    pub kernels: f64,
 }
 
 impl Wired {
     pub fn plain(architecture: Architecture) -> Self {
-        Self { architecture, fused: false, micro_batches: 1, share: 1.0 }
+        Self { architecture, fused: false, micro_batches: 1, share: 1.0, kernels: 1.0 }
     }
 }
 
@@ -166,8 +168,11 @@ impl Assigned {
                 match *source {
                     Source::Lead => rank.lead,
                     Source::Module { at, block, joins } => {
-                        let own = rank.modules.get(at).copied().unwrap_or_default();
-                        let first = at.checked_sub(1).and_then(|at| rank.modules.get(at));
+                        let module = |at: usize| {
+                            rank.modules.get(at).map(|own| own.with_kernels(self.wired.kernels))
+                        };
+                        let own = module(at).unwrap_or_default();
+                        let first = at.checked_sub(1).and_then(module);
                         let whole = match first.filter(|_| block) {
                             Some(first) => first.then(own),
                             None => own,
@@ -229,6 +234,12 @@ pub(super) fn middle(times: impl Iterator<Item = i64>) -> i64 {
 }
 
 impl Stretch {
+    /// Scales the kernels that TP shards; the leading ones work on the whole residual.
+    fn with_kernels(self, times: f64) -> Self {
+        let change = ((self.work - self.lead) as f64 * (times - 1.0)).round() as i64;
+        Self { work: self.work + change, floor: self.floor.map(|floor| floor + change), ..self }
+    }
+
     /// Removes the leading part, for an all-reduce that adds to the residual and normalizes itself.
     fn without_lead(self) -> Self {
         Self {

@@ -12,11 +12,9 @@ use super::variant::{Variant, sms_of};
 use crate::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
 use base::error::Result;
 use machine::hardware::{Profile, Target};
-use plan::{Architecture, Lane, ModelShape, Plan, Precision};
+use plan::{Architecture, Lane, ModelShape, Operation, Precision};
 use run::feasibility;
-use run::sim::{
-    LinkTimes, PredictedStep, Prediction, SimulatedCell, Simulator, link_problem, link_times,
-};
+use run::sim::{LinkTimes, Prediction, SimulatedCell, Simulator, link_problem, link_times};
 use table::render::Shown;
 use table::{Link, Spec, Split, hidden_share, measure};
 use trace::overlap::intervals;
@@ -24,7 +22,7 @@ use trace::overlap::intervals;
 const BATCHES: [u32; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 
 /// Architectures of the what-if table; the variant's own joins them.
-const SHOWN: [&str; 7] =
+pub(super) const SHOWN: [&str; 7] =
     ["standard", "ladder", "parallel", "desync:2", "delayed:2", "sync-drop", "upper-bound"];
 
 /// Values of a variant's profile and stack before slider changes.
@@ -61,15 +59,16 @@ pub struct CellLink {
 /// Simulated numbers of one architecture. Step times are those of the middle decode step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Numbers {
-    /// Prefill latency, from prompt to token 1 (ms).
-    pub prefill_ms: f64,
-    /// Latency of all decode steps (ms).
-    pub decode_ms: f64,
+    /// Prefill latency, from prompt to token 1 (ms); `None` for a step of a trace.
+    pub prefill_ms: Option<f64>,
+    /// Latency of all decode steps (ms); `None` for a step of a trace.
+    pub decode_ms: Option<f64>,
     /// Median time per output token (ms).
     pub tpot_ms: f64,
-    pub completion_ms: f64,
-    /// Tokens/s of all sequences, divided by TP.
-    pub tokens_per_s_per_gpu: f64,
+    /// `None` for a step of a trace.
+    pub completion_ms: Option<f64>,
+    /// Tokens/s of all sequences, divided by TP; `None` for a step of a trace.
+    pub tokens_per_s_per_gpu: Option<f64>,
     /// Busy time of the comm lane in a step (ms).
     pub comm_ms: f64,
     /// Exposed communication in a step (ms).
@@ -101,12 +100,12 @@ impl Numbers {
     /// Number by name, in the unit that the name ends with.
     pub fn of(&self, name: &str) -> Option<f64> {
         match name {
-            "prefill_ms" => Some(self.prefill_ms),
-            "decode_ms" => Some(self.decode_ms),
+            "prefill_ms" => self.prefill_ms,
+            "decode_ms" => self.decode_ms,
             "tpot_ms" => Some(self.tpot_ms),
             "speedup" => self.speedup,
-            "completion_ms" => Some(self.completion_ms),
-            "tokens_per_s_per_gpu" => Some(self.tokens_per_s_per_gpu),
+            "completion_ms" => self.completion_ms,
+            "tokens_per_s_per_gpu" => self.tokens_per_s_per_gpu,
             "comm_ms" => Some(self.comm_ms),
             "exposed_comm_ms" => Some(self.exposed_ms),
             "overlap_pct" => self.overlap_pct,
@@ -385,12 +384,12 @@ impl<'a> Question<'a> {
             return Err("longer than 292 years (clock overflow)".into());
         }
         let numbers = Numbers {
-            prefill_ms,
-            decode_ms,
+            prefill_ms: Some(prefill_ms),
+            decode_ms: Some(decode_ms),
             // steps grow with the context, so the middle one is the median
             tpot_ms: step.length_ns as f64 / 1e6,
-            completion_ms,
-            tokens_per_s_per_gpu: throughput(spec, completion_ms),
+            completion_ms: Some(completion_ms),
+            tokens_per_s_per_gpu: Some(throughput(spec, completion_ms)),
             comm_ms: step.overlap.comm_ms,
             exposed_ms: step.overlap.exposed_comm_ms,
             overlap_pct: step.overlap.overlap_pct,
@@ -398,7 +397,15 @@ impl<'a> Question<'a> {
             speedup: None,
             hidden_share: None,
         };
-        Ok((numbers, strip(&spec.architecture, &cell.plans.decode, &step, self.shape.layers)))
+        let operation = |at: usize| &cell.plans.decode.operations[at];
+        let spans = step
+            .spans
+            .iter()
+            .map(|span| {
+                StripSpan::of(operation(span.operation), span.lane, (span.start_ns, span.end_ns))
+            })
+            .collect();
+        Ok((numbers, Strip::of(&spec.architecture, spans, step.length_ns, self.shape.layers)))
     }
 
     fn row(&self, architecture: &Architecture, groups: u32) -> (Row, Option<Strip>) {
@@ -460,18 +467,23 @@ impl<'a> Question<'a> {
             numbers.map(|numbers| numbers.tpot_ms)
         };
         let (standard, limit) = (tpot(Architecture::Standard), tpot(Architecture::UpperBound));
-        for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
-            numbers.speedup = standard.map(|standard| standard / numbers.tpot_ms);
-            numbers.hidden_share = standard
-                .zip(limit)
-                .and_then(|(standard, limit)| hidden_share([standard, numbers.tpot_ms, limit]));
-        }
+        compare_with(&mut rows, standard, limit);
         rows
     }
 }
 
+/// Fills in speedup and hidden share, relative to the step times of `standard` and `upper-bound` (ms).
+pub(super) fn compare_with(rows: &mut [Row], standard: Option<f64>, limit: Option<f64>) {
+    for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
+        numbers.speedup = standard.map(|standard| standard / numbers.tpot_ms);
+        numbers.hidden_share = standard
+            .zip(limit)
+            .and_then(|(standard, limit)| hidden_share([standard, numbers.tpot_ms, limit]));
+    }
+}
+
 /// Latency, bandwidth and caveat of the link that a cell uses inside a node.
-fn native_link(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
+pub(super) fn native_link(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
     let (table, _) = profile.table_of(cell.collective, cell.p2p, cell.tp);
     let inside = cell.tp.clamp(2, profile.gpus_per_node.max(2));
     let (alpha_us, gb_s) = table.at(inside);
@@ -483,39 +495,51 @@ fn throughput(spec: &Spec, completion_ms: f64) -> f64 {
     tokens / (completion_ms / 1e3) / f64::from(spec.tp.max(1))
 }
 
-fn strip(architecture: &Architecture, plan: &Plan, step: &PredictedStep, layers: u32) -> Strip {
-    let spans: Vec<StripSpan> = step
-        .spans
-        .iter()
-        .map(|span| {
-            let operation = &plan.operations[span.operation];
-            StripSpan {
-                name: operation.name.rsplit('/').next().unwrap_or_default().into(),
-                lane: span.lane,
-                layer: operation.layer,
-                start_ns: span.start_ns,
-                end_ns: span.end_ns,
-            }
-        })
-        .collect();
-    let of = |lane: Lane| -> Vec<(i64, i64)> {
-        let of_lane = spans.iter().filter(|span| span.lane == lane);
-        intervals::union(of_lane.map(|span| (span.start_ns, span.end_ns)))
-    };
-    let exposed = intervals::difference(&of(Lane::Comm), &of(Lane::Compute));
-    let layer = layers / 2;
-    let begin = |wanted: u32| {
-        let compute = spans.iter().filter(|s| s.lane == Lane::Compute && s.layer == Some(wanted));
-        compute.map(|span| span.start_ns).min()
-    };
-    let from = begin(layer).unwrap_or(0);
-    let to = begin(layer + 2).or_else(|| begin(layer + 1)).unwrap_or(step.length_ns);
-    Strip {
-        architecture: architecture.clone(),
-        length_ns: step.length_ns,
-        layer_ns: (from, to.max(from + 1)),
-        layer,
-        spans,
-        exposed,
+impl StripSpan {
+    pub(super) fn of(operation: &Operation, lane: Lane, (start_ns, end_ns): (i64, i64)) -> Self {
+        Self {
+            name: operation.name.rsplit('/').next().unwrap_or_default().into(),
+            lane,
+            layer: operation.layer,
+            start_ns,
+            end_ns,
+        }
     }
+}
+
+impl Strip {
+    pub(super) fn of(
+        architecture: &Architecture,
+        spans: Vec<StripSpan>,
+        length_ns: i64,
+        layers: u32,
+    ) -> Self {
+        let exposed = intervals::difference(&busy(&spans, Lane::Comm), &busy(&spans, Lane::Compute));
+        let layer = layers / 2;
+        let begin = |wanted: u32| {
+            let compute = spans.iter().filter(|s| s.lane == Lane::Compute && s.layer == Some(wanted));
+            compute.map(|span| span.start_ns).min()
+        };
+        let from = begin(layer).unwrap_or(0);
+        let to = begin(layer + 2).or_else(|| begin(layer + 1)).unwrap_or(length_ns);
+        Self {
+            architecture: architecture.clone(),
+            length_ns,
+            layer_ns: (from, to.max(from + 1)),
+            layer,
+            spans,
+            exposed,
+        }
+    }
+
+    /// Busy time of the comm lane (ns).
+    pub(super) fn comm_ns(&self) -> i64 {
+        intervals::length(&busy(&self.spans, Lane::Comm))
+    }
+}
+
+/// Busy intervals of a lane (ns).
+fn busy(spans: &[StripSpan], lane: Lane) -> Exposure {
+    let of_lane = spans.iter().filter(|span| span.lane == lane);
+    intervals::union(of_lane.map(|span| (span.start_ns, span.end_ns)))
 }

@@ -3,11 +3,13 @@
 //! A [`Variant`] is a cell plus the slider changes; a [`Slider`] changes one value. [`Variant::answer`] returns
 //! the numbers of every architecture, one step of two of them, and a frontier within milliseconds;
 //! [`Variant::break_even`] finds the link up to which communication stays hidden. All numbers are simulated and
-//! must be labelled so.
+//! must be labelled so. [`TracedStep::answer`] gives the same numbers for a measured step of a trace, predicted by
+//! [`crate::rewire`].
 
 mod answer;
 mod break_even;
 mod slider;
+mod traced;
 mod variant;
 
 #[cfg(test)]
@@ -18,4 +20,6 @@ pub use answer::{
 };
 pub use break_even::{BreakEven, CrossedLink, Crossing, HIDDEN_PCT, Over};
 pub use slider::{ARCHITECTURES, Slider};
+pub use traced::TracedStep;
 pub use variant::Variant;
+pub(crate) use variant::set_link;

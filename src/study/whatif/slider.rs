@@ -77,6 +77,12 @@ sliders! {
     Model: "model", "", CHOICE, Value::Option("model"), "model shape";
 }
 
+impl Slider {
+    /// Sliders that change a measured step.
+    pub const OF_TRACE: [Self; 6] =
+        [Self::Architecture, Self::Tp, Self::Alpha, Self::Bandwidth, Self::P2p, Self::Collective];
+}
+
 /// Architectures of the slider, by staleness, then by synchronisation.
 pub const ARCHITECTURES: [&str; 12] = [
     "standard",

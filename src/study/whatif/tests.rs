@@ -66,7 +66,8 @@ fn the_command_reproduces_the_number() {
         assert_eq!(spec, answer.spec, "{:?}", answer.arguments);
         let (tpot, decode) = simulated(&spec);
         let numbers = answer.chosen().unwrap();
-        assert!((numbers.decode_ms / decode - 1.0).abs() < 1e-3, "{} {decode}", numbers.decode_ms);
+        let own = numbers.decode_ms.unwrap();
+        assert!((own / decode - 1.0).abs() < 1e-3, "{own} {decode}");
         assert!((numbers.tpot_ms / tpot - 1.0).abs() < 1e-3, "{} {tpot}", numbers.tpot_ms);
     }
 }
@@ -97,7 +98,7 @@ fn every_architecture_has_a_row_and_the_limits_hold() {
     let of_ladder =
         answer.frontiers.iter().find(|f| f.architecture == answer.spec.architecture).unwrap();
     let own = of_ladder.points.iter().find(|p| p.batch == 1).unwrap();
-    assert_eq!(own.completion_ms, ladder.completion_ms);
+    assert_eq!(Some(own.completion_ms), ladder.completion_ms);
     assert!(of_ladder.points.is_sorted_by_key(|p| p.batch) && of_ladder.points.len() > 3);
 }
 
@@ -356,4 +357,62 @@ fn what_a_collective_rests_on_and_a_beaten_limit_are_said() {
     (variant.cell.collective, variant.cell.p2p) = (Collective::OneShot, P2p::Off);
     let note = variant.answer(&simulator).unwrap().link.unwrap().times.note.unwrap();
     assert!(note.contains("all-reduces are those of nccl, not one-shot: needs P2P"), "{note}");
+}
+
+/// The middle step of a simulated standard run at TP 8, as a trace.
+fn traced() -> (TracedStep, Spec) {
+    let spec =
+        Spec { architecture: Architecture::Standard, output_tokens: 12, ..Variant::default().cell };
+    let trace = run::testing::simulated(&spec);
+    let key = trace.spans.iter().find(|span| span.step == 5).map(trace::overlap::StepKey::of);
+    let target = machine::hardware::Target::of(&spec).unwrap();
+    (TracedStep::of(&trace, (key, 0), target, vec!["trace.json".into()]).unwrap(), spec)
+}
+
+fn step_ms(answer: &Answer, architecture: &str) -> f64 {
+    answer.row(&architecture.parse().unwrap()).unwrap().numbers.as_ref().unwrap().tpot_ms
+}
+
+#[test]
+fn sliders_over_a_traced_step_begin_at_what_was_measured() {
+    let (traced, _) = traced();
+    let answer = traced.answer(&traced.base).unwrap();
+    assert_eq!(traced.number, 5);
+    assert!((step_ms(&answer, "standard") / traced.measured_ms - 1.0).abs() < 1e-3);
+    assert!(step_ms(&answer, "ladder") < step_ms(&answer, "standard"));
+    assert_eq!(answer.arguments, ["rewire", "trace.json", "--step", "5", "--architecture", "standard"]);
+    let ladder = answer.row(&"ladder".parse().unwrap()).unwrap().numbers.as_ref().unwrap();
+    assert!(ladder.speedup.unwrap() > 1.05 && ladder.hidden_share.unwrap() > 0.5, "{ladder:?}");
+    assert_eq!((ladder.completion_ms, ladder.prefill_ms), (None, None));
+    assert!(!answer.strips[0].spans.is_empty() && answer.link.is_none());
+}
+
+/// Predictions from a trace agree with the simulation of the changed cell.
+#[test]
+fn a_slider_changes_a_traced_step_as_it_changes_the_cell() {
+    let (traced, spec) = traced();
+    let simulator = Simulator::default();
+    let base = Variant::of(&spec).0;
+    let slid: [(&str, fn(&mut Variant), f64); 4] = [
+        ("latency", |v| v.alpha_us = Some(60.0), 0.02),
+        ("bandwidth", |v| v.gb_s = Some(2.0), 0.02),
+        ("P2P", |v| v.cell.p2p = P2p::Off, 0.02),
+        ("TP 4", |v| v.cell.tp = 4, 0.15),
+    ];
+    for (what, slide, tolerance) in slid {
+        let (mut of_trace, mut of_cell) = (traced.base.clone(), base.clone());
+        slide(&mut of_trace);
+        slide(&mut of_cell);
+        let [from_trace, from_cell] =
+            [traced.answer(&of_trace).unwrap(), of_cell.answer(&simulator).unwrap()];
+        let [before, after] = [traced.answer(&traced.base).unwrap(), base.answer(&simulator).unwrap()];
+        for architecture in ["standard", "ladder"] {
+            let ratio =
+                |now: &Answer, then: &Answer| step_ms(now, architecture) / step_ms(then, architecture);
+            let (own, cell) = (ratio(&from_trace, &before), ratio(&from_cell, &after));
+            assert!((own / cell - 1.0).abs() < tolerance, "{what} {architecture}: {own} {cell}");
+            assert!((own - 1.0).abs() > 0.01 || architecture == "ladder", "{what} changes nothing");
+        }
+        assert!(from_trace.arguments.len() > 6, "{:?}", from_trace.arguments);
+    }
 }

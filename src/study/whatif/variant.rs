@@ -47,7 +47,7 @@ impl Default for Variant {
 }
 
 impl Variant {
-    fn new(cell: Spec) -> Self {
+    pub(super) fn new(cell: Spec) -> Self {
         Self {
             cell,
             alpha_us: None,
@@ -162,7 +162,7 @@ pub(super) fn sms_of(profile: &Profile) -> Result<u32> {
 
 /// Overrides `alpha_us` or `gb_s` of every link inside a node, and scales the large-message values in
 /// proportion.
-fn set_link(set: &mut BTreeMap<String, String>, profile: &Profile, name: &str, value: Option<f64>) {
+pub fn set_link(set: &mut BTreeMap<String, String>, profile: &Profile, name: &str, value: Option<f64>) {
     let Some(value) = value else { return };
     // a more specific key would override the new value
     let refines = |key: &str| {

@@ -115,7 +115,7 @@ fn two_traces_are_aligned_at_a_step_and_share_window_and_cursor() {
     assert_eq!(starts(&driver)[1] - starts(&driver)[0], 1_100_000 - 51_000);
     driver.taps("{{");
     driver.shows("no further step");
-    driver.taps("w");
+    driver.taps("J");
     assert_eq!(view(&driver).focus, 1);
     let time = view(&driver).time;
     driver.press(KeyCode::Right);

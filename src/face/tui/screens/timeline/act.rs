@@ -6,7 +6,7 @@ use super::state::go::{FORMS, Target};
 use super::state::panel::{Panel, Scope, Stretches, is_explained_by_exposed};
 use super::state::prediction::{Prediction, Rewired};
 use super::state::{Line, Timeline, View};
-use super::{Act, ask, info, lists};
+use super::{Act, ask, files, info, lists};
 use crate::desk::offers;
 use crate::face::tui::prelude::*;
 
@@ -46,6 +46,13 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             let names =
                 Completing::Words(names.iter().flat_map(|name| offers::axis_values(name)).collect());
             cx.prompt(names, title, hint, text, beneath);
+        }
+        Act::WhatIf => {
+            let focus = view.pane().ghost.is_none();
+            let pane = if focus { view.pane() } else { &view.panes[0] };
+            let index = Arc::clone(&pane.index);
+            let step = (pane.step_key(view.time, focus), pane.own(view.time));
+            ask::what_if(index, files::opened(pane), step, cx);
         }
         Act::CopyNumbers => match info::stretch_text(view) {
             Some(text) => {
@@ -262,7 +269,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         }
         Act::CloseBeneath => return done(view.remove(), ""),
         // opens a prompt, or was handled earlier
-        Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::CopyNumbers => {}
+        Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::WhatIf | Act::CopyNumbers => {}
         Act::Operations | Act::Stretches | Act::CopyName | Act::Verdict => {}
     }
     Ok(())

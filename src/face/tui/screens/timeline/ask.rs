@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::state::measure::{CriticalPath, Measured, Overview};
 use super::state::pane::OverlapOf;
 use super::state::panel::{Counted, Panel, Part, Scope, is_explained_by_exposed};
-use super::state::prediction::{Prediction, Rewired};
+use super::state::prediction::{Prediction, Rewired, traced};
 use super::state::{Matches, Pane, TraceIndex, View};
 use super::{Timeline, lists};
 use crate::desk;
-use crate::face::tui::context::Context;
+use crate::face::tui::context::{Context, Request};
 use crate::face::tui::task::Stop;
 use base::error::Result;
 use plan::Phase;
@@ -250,6 +250,25 @@ pub fn predict(on: Prediction, run: Spec, step: u32, cx: &mut Context) {
 /// Rewires the current step of a trace (its key, and a time in ns) and shows it below.
 pub fn rewire(as_what: Rewired, index: Arc<TraceIndex>, step: (Option<StepKey>, i64), cx: &mut Context) {
     show_ghost(cx, move || as_what.step(&index, step));
+}
+
+/// Opens the what-if screen on a step of a trace (its key, and a time in ns).
+pub fn what_if(
+    index: Arc<TraceIndex>,
+    arguments: Vec<String>,
+    step: (Option<StepKey>, i64),
+    cx: &mut Context,
+) {
+    let name = index.title.clone();
+    cx.ask(
+        PREDICTION,
+        move |_| traced(&index, arguments, step).map(Arc::new),
+        |_: &mut Timeline, traced, cx| {
+            if let Some(traced) = cx.told(traced) {
+                cx.request(Request::WhatIfTraced(traced, name));
+            }
+        },
+    );
 }
 
 fn show_ghost(

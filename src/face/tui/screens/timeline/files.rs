@@ -261,6 +261,12 @@ fn opening(rules: Option<&String>, recording: Option<&String>) -> Vec<String> {
     options.filter_map(|(option, value)| Some([option.to_owned(), value?.clone()])).flatten().collect()
 }
 
+/// Arguments that open a pane's trace; empty if it was not opened from a file or run.
+pub fn opened(pane: &Pane) -> Vec<String> {
+    let opening = opening(pane.index.rules.as_ref(), pane.index.recording.as_ref());
+    pane.index.source().into_iter().chain(opening).collect()
+}
+
 /// Equivalent command: `overlap RUN --from --to` for a stretch, else the timeline at the same window.
 pub fn command(view: &View) -> Option<Vec<String>> {
     if let Some(words) = list_command(view).filter(|_| view.pane().ghost.is_none()) {

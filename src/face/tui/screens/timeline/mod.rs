@@ -73,8 +73,9 @@ acts! {
     FoldRanks: "fold-ranks", "F", "show ranks that did the same once, or each of them", None;
     TypeBeneath: "open-beneath", "b", "open another run or trace beneath this one", Some("beneath");
     Ghost: "predict", "P", "a ghost beneath: the trace rewired as another architecture, or what a run should have taken, simulated", Some("ghost");
+    WhatIf: "what-if-traced", "w", "what if: sliders over the measured step under the cursor, predicted from this trace", Some("what if");
     Compare: "compare-operations", "c", "list differences by operation, over layers: by time, then by what was exposed", None;
-    SwitchTrace: "switch-trace", "w", "go to the other trace", None;
+    SwitchTrace: "switch-trace", "J", "go to the other trace", None;
     AlignHere: "align-here", "a", "align both traces at the step under the cursor", None;
     FollowSteps: "follow-steps", "A", "keep both traces aligned at the step under the cursor, or not", None;
     ShiftNext: "align-next", "}", "align the lower trace's next step", None;

@@ -87,6 +87,17 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
 }
 
 fn header(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf) {
+    if let Some(traced) = &whatif.traced {
+        let label = format!(" [predicted from {}] ", whatif.base_name);
+        let what = format!(
+            "measured {} ms, TP {}; link of {}",
+            digits(traced.measured_ms),
+            traced.base.cell.tp,
+            traced.base.cell.hardware
+        );
+        let styles = (theme.style(Role::Warn), theme.style(Role::Dim));
+        return line(buf, area, 0, &[(&label, styles.0), (&what, styles.1)]);
+    }
     let cell = &whatif.base.cell;
     let from = format!("from {}: ", whatif.base_name);
     let what = format!(
@@ -116,8 +127,9 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
     let base_facts = whatif.base_answer.as_ref().map(|answer| &answer.profile_values);
     let (track_x, bar) = tracks(area);
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-    for (index, y) in whatif.list.rows(Slider::ALL.len(), area) {
-        let slider = Slider::ALL[index];
+    let all = whatif.sliders();
+    for (index, y) in whatif.list.rows(all.len(), area) {
+        let slider = all[index];
         let changed = slider.is_changed(&whatif.variant, &whatif.base);
         let mark = if changed { "*" } else { " " };
         put(buf, area, area.x, y, mark, theme.style(Role::Warn));
@@ -155,6 +167,11 @@ fn track(place: Option<f64>, columns: usize) -> String {
     (0..columns).map(|column| if Some(column) == at { '●' } else { '─' }).collect()
 }
 
+/// Title of the column of step times.
+fn step_ms(whatif: &WhatIf) -> &'static str {
+    if whatif.traced.is_some() { "step ms" } else { "TPOT ms" }
+}
+
 /// Signed change against the base in percent, or a factor from 11x.
 fn delta(now: f64, base: Option<f64>) -> String {
     match base {
@@ -188,7 +205,7 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
     };
     let w = usize::from(names);
     let mut title =
-        format!("{:<w$}{told:<columns$}{:>7} {:>7} {:>7}", "", "TPOT ms", "speedup", "to base");
+        format!("{:<w$}{told:<columns$}{:>7} {:>7} {:>7}", "", step_ms(whatif), "speedup", "to base");
     title += &format!("{}{:>7}", if overlap { " overlap" } else { "" }, "hidden");
     if widest {
         title += &format!("{:>12}{:>12}", "completion", "tok/s/GPU");
@@ -235,7 +252,12 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
         let hidden = n.hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
         words += &format!("{hidden:>7}");
         if widest {
-            words += &format!("{:>9} ms{:>12}", digits(n.completion_ms), digits(n.tokens_per_s_per_gpu));
+            let [completion, throughput] = [
+                n.completion_ms.map(|ms| format!("{} ms", digits(ms))),
+                n.tokens_per_s_per_gpu.map(digits),
+            ]
+            .map(|number| number.unwrap_or_else(|| "-".into()));
+            words += &format!("{completion:>12}{throughput:>12}");
         }
         put(buf, area, first + columns as u16, y, &words, if chosen { style } else { dim });
     }
@@ -276,6 +298,11 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let points: Vec<(f64, f64)> =
         answer.frontiers.iter().flat_map(|frontier| frontier.points.iter().map(at)).collect();
     if area.height < 5 {
+        return;
+    }
+    if whatif.traced.is_some() {
+        let said = "a trace has one batch size: no frontier";
+        put(buf, area, area.x, area.y, said, theme.style(Role::Dim));
         return;
     }
     if points.is_empty() {
@@ -352,7 +379,7 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
             2 => pin.answer.chosen().map_or_else(|| "cannot run".into(), |n| digits(n.tpot_ms)),
             3 => number(&|n| delta(n.tpot_ms, base)),
             4 => number(&|n| percent(n.overlap_pct)),
-            5 => number(&|n| format!("{} ms", digits(n.completion_ms))),
+            5 => number(&|n| n.completion_ms.map_or("-".into(), |ms| format!("{} ms", digits(ms)))),
             _ => whatif.changes(&pin.variant, &pin.answer.profile_values),
         }
     });
@@ -360,9 +387,10 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
 
 fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-    let said = match &whatif.error {
-        Some(why) => ("✘", Role::Bad, why.clone()),
-        None => ("break-even:", Role::Title, break_even(whatif, answer)),
+    let said = match (&whatif.error, &whatif.traced) {
+        (Some(why), _) => ("✘", Role::Bad, why.clone()),
+        (None, Some(traced)) => ("predicted:", Role::Title, traced.assumptions(&whatif.variant)),
+        (None, None) => ("break-even:", Role::Title, break_even(whatif, answer)),
     };
     let slider = whatif.slider();
     let mut about = slider.about().to_owned();

@@ -1,5 +1,5 @@
-//! Screen 7: sliders for the link, GPU, batch and architecture over the simulator. All numbers are
-//! simulated and labelled so.
+//! Screen 7: sliders for the link, GPU, batch and architecture over the simulator, or over a measured step of a
+//! trace. All numbers are predictions and labelled so.
 
 mod draw;
 pub mod state;
@@ -27,7 +27,7 @@ use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::list::next_of;
 use base::text::shell_command;
 use run::sim::Simulator;
-use study::whatif::{Answer, BreakEven, HIDDEN_PCT, Numbers, Over, Slider, Variant};
+use study::whatif::{Answer, BreakEven, HIDDEN_PCT, Numbers, Over, TracedStep, Variant};
 use table::render::{Shown, Sourced, Table};
 
 /// Idle time after a key press before the slower search starts.
@@ -153,7 +153,7 @@ impl WhatIf {
         }
         let row = usize::from(event.at.y - area.y) + self.list.offset;
         match event.kind {
-            PointerKind::Click if row < Slider::ALL.len() && on_track(event.at) => {
+            PointerKind::Click if row < self.sliders().len() && on_track(event.at) => {
                 self.list.selected = row;
                 let slider = self.slider();
                 self.change(|variant, profile_values| {
@@ -161,7 +161,7 @@ impl WhatIf {
                 });
                 true
             }
-            PointerKind::Click if row < Slider::ALL.len() => {
+            PointerKind::Click if row < self.sliders().len() => {
                 self.list.selected = row;
                 true
             }
@@ -185,14 +185,14 @@ impl WhatIf {
     /// about its break-even.
     fn ask(&self, cx: &mut Context) {
         let (simulator, wanted) = (Arc::clone(&self.simulator), self.wanted().clone());
-        let asked = wanted.clone();
+        let (asked, traced) = (wanted.clone(), self.traced.clone());
         cx.follow(
             "answer",
             &(self.started, wanted.clone()),
-            move |_| wanted.answer(&simulator).map(Arc::new),
+            move |_| answered(traced.as_deref(), &wanted, &simulator),
             move |whatif: &mut Self, answer, _| whatif.learn(&asked, answer),
         );
-        if let Some(kept) = self.waiting.first().cloned() {
+        if let Some(kept) = self.waiting.first().filter(|_| self.traced.is_none()).cloned() {
             let (simulator, asked) = (Arc::clone(&self.simulator), kept.clone());
             let take = move |whatif: &mut Self, answer, cx: &mut Context| {
                 whatif.waiting.retain(|variant| *variant != kept);
@@ -204,7 +204,7 @@ impl WhatIf {
             };
             cx.follow("kept", &asked.clone(), move |_| asked.answer(&simulator).map(Arc::new), take);
         }
-        if self.current().is_none_or(|answer| answer.chosen().is_none()) {
+        if self.traced.is_some() || self.current().is_none_or(|answer| answer.chosen().is_none()) {
             cx.forget::<Self>("break-even");
         } else if self.break_even().is_none() {
             let (simulator, variant) = (Arc::clone(&self.simulator), self.variant.clone());
@@ -220,6 +220,15 @@ impl WhatIf {
     }
 }
 
+fn answered(
+    traced: Option<&TracedStep>,
+    variant: &Variant,
+    simulator: &Simulator,
+) -> base::error::Result<Arc<Answer>> {
+    let answer = traced.map_or_else(|| variant.answer(simulator), |traced| traced.answer(variant));
+    answer.map(Arc::new)
+}
+
 /// Searches the break-even over the latency and over the bandwidth of the link.
 fn break_even(simulator: &Simulator, variant: &Variant) -> Vec<Result<BreakEven, String>> {
     let of = |over| variant.break_even(simulator, over, HIDDEN_PCT).map_err(|error| error.to_string());
@@ -232,9 +241,11 @@ impl Screen for WhatIf {
     }
 
     fn serve(&mut self, request: Request, cx: &mut Context) -> Option<Request> {
-        let Request::WhatIf(selected) = request else { return Some(request) };
-        if let Some(selected) = selected {
-            self.start_from(&selected, cx);
+        match request {
+            Request::WhatIf(Some(selected)) => self.start_from(&selected, cx),
+            Request::WhatIf(None) => {}
+            Request::WhatIfTraced(traced, name) => self.start_traced(traced, name),
+            other => return Some(other),
         }
         cx.tab = Tab::WhatIf;
         None
@@ -242,7 +253,7 @@ impl Screen for WhatIf {
 
     fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
         let area = draw::areas(body, true, 0, self.pins.len()).sliders;
-        Some(ScreenList { len: Slider::ALL.len(), area, rows: 1, list: &mut self.list })
+        Some(ScreenList { len: self.sliders().len(), area, rows: 1, list: &mut self.list })
     }
 
     fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::face::tui::prelude::*;
 use run::sim::Simulator;
 use serde::{Deserialize, Serialize};
-use study::whatif::{Answer, BreakEven, ProfileValues, Slider, Variant};
+use study::whatif::{Answer, BreakEven, ProfileValues, Slider, TracedStep, Variant};
 use table::Spec;
 
 pub const MOST_PINS: usize = 6;
@@ -18,6 +18,8 @@ pub struct WhatIf {
     pub base: Variant,
     /// Display name of the base.
     pub base_name: String,
+    /// Measured step that the sliders change; `None` for a simulated cell.
+    pub traced: Option<Arc<TracedStep>>,
     pub variant: Variant,
     undo: Vec<Variant>,
     pub list: List,
@@ -58,8 +60,12 @@ impl Kept for WhatIf {
 
     /// Returns `None` if the sliders were never used.
     fn keep(&self) -> Option<KeptWhatIf> {
-        let Self { base, base_name, variant, strip, by_tpot, .. } = self;
-        let pins = self.pins.iter().map(|pin| &pin.variant).chain(&self.waiting).chain(&self.unanswered);
+        let fresh = Self::default();
+        // a trace is not open in the next session
+        let from = if self.traced.is_some() { &fresh } else { self };
+        let Self { base, base_name, variant, .. } = from;
+        let Self { strip, by_tpot, .. } = self;
+        let pins = from.pins.iter().map(|pin| &pin.variant).chain(&self.waiting).chain(&self.unanswered);
         let pins: Vec<Variant> = pins.cloned().collect();
         let used = *variant != Variant::default() || *base != Variant::default() || !pins.is_empty();
         used.then(|| KeptWhatIf {
@@ -101,6 +107,7 @@ impl Default for WhatIf {
         Self {
             base: Variant::default(),
             base_name: "the paper's 70B cell".into(),
+            traced: None,
             variant: Variant::default(),
             undo: Vec::new(),
             list: List::default(),
@@ -124,11 +131,31 @@ impl WhatIf {
     /// Restarts from an executed cell; returns a note for the user, if any.
     pub fn start(&mut self, spec: &Spec, name: String) -> Option<String> {
         let (variant, note) = Variant::of(spec);
-        let (pins, waiting) = (std::mem::take(&mut self.pins), std::mem::take(&mut self.waiting));
-        let unanswered = std::mem::take(&mut self.unanswered);
+        self.restart(variant, name, None);
+        note
+    }
+
+    /// Restarts from a measured step.
+    pub fn start_traced(&mut self, traced: Arc<TracedStep>, name: String) {
+        let name = format!("step {} of {name}", traced.number);
+        self.list.selected = 0;
+        self.restart(traced.base.clone(), name, Some(traced));
+    }
+
+    fn restart(&mut self, variant: Variant, base_name: String, traced: Option<Arc<TracedStep>>) {
+        let mut pins = std::mem::take(&mut self.pins);
+        let waiting = std::mem::take(&mut self.waiting);
+        let mut unanswered = std::mem::take(&mut self.unanswered);
+        match (&traced, &self.traced) {
+            // variants of a cell cannot stand beside those of a trace, and wait for the next session
+            (Some(_), None) => unanswered.extend(pins.drain(..).map(|pin| pin.variant)),
+            (_, Some(_)) => pins.clear(),
+            (None, None) => {}
+        }
         *self = Self {
             base: variant.clone(),
-            base_name: name,
+            base_name,
+            traced,
             variant,
             simulator: Arc::clone(&self.simulator),
             started: self.started + 1,
@@ -140,11 +167,19 @@ impl WhatIf {
             unanswered,
             ..Self::default()
         };
-        note
+    }
+
+    /// Sliders that change the base: all of a simulated cell, few of a measured step.
+    pub fn sliders(&self) -> &'static [Slider] {
+        match self.traced {
+            Some(_) => &Slider::OF_TRACE,
+            None => &Slider::ALL,
+        }
     }
 
     pub fn slider(&self) -> Slider {
-        Slider::ALL[self.list.selected.min(Slider::ALL.len() - 1)]
+        let sliders = self.sliders();
+        sliders[self.list.selected.min(sliders.len() - 1)]
     }
 
     /// Default values of the hardware profile, if known.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::index::TraceIndex;
 use crate::desk::{Engine, machine_of, resimulate};
-use base::error::Result;
+use base::error::{Error, Result};
 use machine::hardware::{Profile, STACKS};
 use plan::Architecture;
 use study::rewire::{Asked, Choice, Rewiring, Setting, beneath};
+use study::whatif::TracedStep;
 use table::{Backend, Collective, Spec};
 use trace::overlap::StepKey;
 
@@ -65,6 +66,26 @@ impl Prediction {
         let title = format!("{} {} {}", spec.model, spec.label(), spec.link);
         Ok((Arc::new(TraceIndex::new(title, trace)), said))
     }
+}
+
+/// Step of a trace (its key, or a trace time in ns) for the what-if screen. `arguments` open the trace on the command
+/// line.
+pub fn traced(
+    index: &TraceIndex,
+    mut arguments: Vec<String>,
+    step: (Option<StepKey>, i64),
+) -> Result<TracedStep> {
+    let (target, _) = machine_of(&index.trace, &Engine::default())?;
+    let target = match target {
+        Some(target) => target,
+        None => {
+            arguments.extend(["--hardware".to_owned(), STAND_IN.to_owned()]);
+            let engine = Engine { hardware: Some(STAND_IN.into()), ..Engine::default() };
+            let (target, why) = machine_of(&index.trace, &engine)?;
+            target.ok_or_else(|| Error::failed(why))?
+        }
+    };
+    TracedStep::of(&index.trace, step, target, arguments)
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -276,7 +276,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     };
     let upper = rows(&driver);
     assert_eq!(upper.len(), 2, "one row for all layers' reduces of a module: {upper:?}");
-    driver.taps("w");
+    driver.taps("J");
     driver.shows("exposed communication: lower trace [simulated], decode");
     assert_ne!(rows(&driver), upper);
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);

@@ -129,8 +129,27 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
     assert!(shown.contains("aligned: step 1 over step 1"), "{shown}");
     driver.taps("P");
     assert_eq!(view(&driver).panes.len(), 1, "once more, and it is gone");
+    // the sliders begin at the measured step, and predict as rewire does
+    driver.taps("w");
+    assert_eq!(driver.state.cx.tab, Tab::WhatIf);
+    let shown = driver.screen();
+    assert!(shown.contains("[predicted from step 1 of ") && shown.contains("measured "), "{shown}");
+    assert!(shown.contains("step ms") && shown.contains("their schedule is simulated"), "{shown}");
+    assert!(!shown.contains("prompt") && shown.contains("a trace has one batch size"), "{shown}");
+    let standard = |driver: &Driver| {
+        let answer = driver.state.whatif.answer.clone().expect("it is predicted");
+        answer.row(&"standard".parse().unwrap()).unwrap().numbers.clone().unwrap().tpot_ms
+    };
+    let before = standard(&driver);
+    driver.taps("jjL");
+    assert!(standard(&driver) > 1.02 * before, "twice the latency");
+    driver.press(KeyCode::Char('Y'));
+    driver.shows("--alpha-us");
     // a trace of which no steps can be found says why
     let mut driver = with(vec![imported()], (120, 40));
     type_line(&mut driver, "P", "ladder");
+    driver.shows("--layers N");
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.taps("w");
     driver.shows("--layers N");
 }
