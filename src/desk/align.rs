@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use plan::Phase;
+use study::analysis::StepAlignment;
 use study::plot::Stretch;
 use trace::overlap::{StepKey, origin_ns};
 use trace::{NO_STEP, Trace};
@@ -19,14 +20,15 @@ fn steps(trace: &Trace) -> BTreeMap<StepKey, (i64, i64)> {
     steps
 }
 
-/// Aligns a stretch of `lower` with a stretch of another trace: at the step in which `upper` starts if both have it,
-/// else at the first decode step that both have, else at their first starts. If the stretch is a whole step, its
+/// Aligns a stretch of `lower` with a stretch of another trace: at the step in which `upper` starts if the other trace
+/// has its partner ([`StepAlignment`]), else at the first decode step with one, else at their first starts. If the stretch is a whole step, its
 /// length becomes that of the longer step.
 pub fn aligned<'a>(upper: Stretch<'a>, lower: &'a Trace) -> [Stretch<'a>; 2] {
     let (above, below) = (steps(upper.trace), steps(lower));
+    let aligned = StepAlignment::of_keys(above.keys().copied(), below.keys().copied());
     let like = |key: &StepKey| {
-        let same = below.iter().filter(|(k, _)| (k.phase, k.step) == (key.phase, key.step));
-        same.clone().find(|(k, _)| k.sample == key.sample).or_else(|| same.clone().next())
+        let at = aligned.partner(true, above.keys().position(|own| own == key)?)?;
+        below.iter().nth(at)
     };
     let begun = above.iter().filter(|(_, (start, _))| *start <= upper.from_ns);
     let here = begun.max_by_key(|(_, (start, _))| *start).filter(|(key, _)| like(key).is_some());

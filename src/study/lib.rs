@@ -4,6 +4,7 @@
 pub mod analysis;
 pub mod answer;
 pub mod calibrate;
+pub mod diff;
 pub mod plot;
 pub mod report;
 pub mod rewire;

@@ -6,6 +6,7 @@ mod batches;
 mod comparing;
 mod convert;
 mod converting;
+mod diffing;
 mod docs;
 mod errors;
 mod evaluating;

@@ -122,6 +122,9 @@ fn what_needs_no_runs() {
     );
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/cpu-ladder-tp2-600us.parquet");
     holds("overlap", &json(&place, &format!("overlap {trace}")));
+    let before = trace.replace("ladder", "standard");
+    place.run(&["rewire", &before, "--architecture", "ladder", "--save", "p"]).exits(0);
+    holds("diff", &json(&place, &format!("diff {before} {trace} --gate tpot<+3% --check p")));
     holds("trace-convert", &json(&place, &format!("trace convert {trace} out.json")));
     // an imported trace has rules, too
     holds("overlap", &json(&place, "overlap out.json"));

@@ -14,6 +14,7 @@ mod complete;
 mod completions;
 mod config;
 mod convert;
+mod diff;
 mod doctor;
 mod doctor_check;
 mod doctor_gpu;
@@ -83,6 +84,8 @@ app::verbs! {
     "Compare" {
         /// Compare matched pairs of runs: ratios with confidence intervals
         Compare(compare::Args): |args, dir| compare::run(&args, dir);
+        /// Compare two traces of one engine: what became slower, and why
+        Diff(diff::Args): |args, dir| diff::run(&args, dir);
         /// Show the frontier of completion latency and per-GPU throughput
         Pareto(pareto::Args): |args, dir| pareto::run(&args, dir);
         /// Set, list and delete baselines for later comparisons
@@ -90,7 +93,7 @@ app::verbs! {
     }
     "Predict" {
         /// Simulate a cell over a range of links and find its break-even link
-        Whatif(Box<whatif::Args>): |args, _| whatif::run(&args);
+        Whatif(Box<whatif::Args>): |args, dir| whatif::run(&args, dir);
         /// Predict the step time of a trace with another architecture or all-reduce
         Rewire(rewire::Args): |args, dir| rewire::run(&args, dir);
         /// Fit the simulator to a machine: nccl-tests output or measured runs

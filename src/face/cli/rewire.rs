@@ -14,6 +14,7 @@ use base::error::{Error, Result};
 use base::text::{counted, fitting_name, latency};
 use lab::store::Store;
 use plan::{Architecture, Phase};
+use study::diff::{PredictedRow, Prediction};
 use study::rewire::{Answer, Asked, Choice, Rewiring, Setting, Steps, Times, answers_table};
 use table::render::Sourced;
 use table::{Collective, P2p, Provenance};
@@ -87,6 +88,9 @@ pub struct Args {
     /// All-reduce message size in bytes [default: the run's; else inferred from the latency with the profile]
     #[arg(long, value_name = "N")]
     pub message_bytes: Option<u64>,
+    /// Store the prediction; `diff A B --check NAME` shows later how far off it was
+    #[arg(long, value_name = "NAME")]
+    pub save: Option<String>,
     #[command(flatten)]
     pub filter: FilterArgs,
     #[command(flatten)]
@@ -132,9 +136,52 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let rewiring = Rewiring::of(&opened.trace, &asked, &setting)?;
     let answers = answers(&rewiring, &choices(args))?;
     let csv = || answers_table(&rewiring, &answers).csv(Sourced::ByRow);
-    let shown = || text(&rewiring, &answers, &machine, args.no_launches);
+    if let Some(name) = &args.save {
+        save_prediction(
+            &store,
+            Prediction::new(name, "rewire", opened.name(), machine.clone(), predicted(&answers)),
+        )?;
+    }
+    let shown = || text(&rewiring, &answers, &machine, args.no_launches) + &past_errors(&store);
     output::print(args.output.format, &printed(&rewiring, &answers, &machine), csv, shown)?;
     Ok(0)
+}
+
+fn predicted(answers: &[Answer]) -> Vec<PredictedRow> {
+    let row = |answer: &Answer| {
+        let Times { step_us, speedup, .. } = answer.contended.unwrap_or(answer.alone);
+        let (label, architecture) = (answer.choice.label(), answer.choice.architecture.to_string());
+        PredictedRow { label, architecture, step_us, speedup }
+    };
+    answers.iter().map(row).collect()
+}
+
+/// Stores a prediction and notes its file.
+pub fn save_prediction(store: &Store, prediction: Prediction) -> Result<()> {
+    let prediction = Prediction { created: store.now(), ..prediction };
+    let path = store.set_prediction(&prediction.name, &prediction)?;
+    report::note(&format!(
+        "stored prediction {} in {}; check it with `ladderscope diff BEFORE AFTER --check {}`",
+        prediction.name,
+        path.display(),
+        prediction.name
+    ));
+    Ok(())
+}
+
+/// Errors of earlier predictions, as a sentence; empty if none was checked.
+fn past_errors(store: &Store) -> String {
+    let all: Vec<Prediction> = store.predictions().unwrap_or_default();
+    let errors: Vec<f64> = all.iter().flat_map(|one| &one.checks).map(|c| c.error_pct.abs()).collect();
+    let Some(mean) = base::statistics::mean(&errors) else { return String::new() };
+    output::wrapped(
+        "",
+        &format!(
+            "Your {} so far: mean error {mean:.1} % of the step.",
+            counted(errors.len(), "checked prediction")
+        ),
+        0,
+    )
 }
 
 fn positive(text: &str) -> Result<f64> {

@@ -9,8 +9,9 @@ use serde_json::Value;
 use super::output;
 use super::record_table::Annotated;
 use super::{
-    adapt, baseline, calibrate, calibrate_collectives, doctor, doctor_check, evaluate, experiments,
-    generate, hardware, models, overlap, pareto, report, rewire, show, trace, validate, whatif,
+    adapt, baseline, calibrate, calibrate_collectives, diff, doctor, doctor_check, evaluate,
+    experiments, generate, hardware, models, overlap, pareto, report, rewire, show, trace, validate,
+    whatif,
 };
 use base::error::{Error, Result};
 use lab::store::Trash;
@@ -52,6 +53,8 @@ pub enum Kind {
     CompareHeatmap,
     /// Output of `compare --baseline`; a sweep reports the number of failed gates and the first one
     Gate,
+    /// Output of `diff --format json`
+    Diff,
     /// Output of `baseline list`
     Baselines,
     /// Output of `whatif --format json`
@@ -110,6 +113,7 @@ fn schema(kind: Kind) -> Result<Value> {
         Kind::Compare => of::<ComparisonReport>(),
         Kind::CompareHeatmap => of::<Vec<HeatMap>>(),
         Kind::Gate => of::<GateReport>(),
+        Kind::Diff => of::<diff::Printed<'_>>(),
         Kind::Baselines => of::<Vec<baseline::Listed>>(),
         Kind::Whatif => of::<whatif::Printed<'_>>(),
         Kind::Rewire => of::<rewire::Printed<'_>>(),

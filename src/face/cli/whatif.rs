@@ -2,14 +2,18 @@
 //! break-even up to which each architecture hides its communication.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::output::{self, Format, FormatArgs};
 use super::report;
+use super::rewire::save_prediction;
 use base::error::{Error, Result};
 use base::text::shell_command;
+use lab::store::Store;
 use plan::Architecture;
 use run::Resolve;
 use run::sim::Simulator;
+use study::diff::{PredictedRow, Prediction};
 use study::whatif::{
     Answer, BreakEven, CellLink, CrossedLink, Crossing, HIDDEN_PCT, Numbers, Over, Variant,
 };
@@ -69,11 +73,28 @@ pub struct Args {
     /// Minimum overlap at which communication counts as hidden (%)
     #[arg(long, value_name = "PCT", default_value_t = HIDDEN_PCT)]
     pub hidden_pct: f64,
+    /// Store the prediction; `diff A B --check NAME` shows later how far off it was
+    #[arg(long, value_name = "NAME", conflicts_with = "over")]
+    pub save: Option<String>,
     #[command(flatten)]
     pub output: FormatArgs,
 }
 
-pub fn run(args: &Args) -> Result<u8> {
+/// Predicted step latency and speedup over plain standard of every row that can run.
+fn predicted(answer: &Answer) -> Vec<PredictedRow> {
+    let row = |row: &study::whatif::Row| {
+        let numbers = row.numbers.as_ref().ok()?;
+        Some(PredictedRow {
+            label: answer.label(row),
+            architecture: row.architecture.to_string(),
+            step_us: numbers.tpot_ms * 1e3,
+            speedup: numbers.speedup?,
+        })
+    };
+    answer.rows.iter().filter_map(row).collect()
+}
+
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if !(args.hidden_pct > 0.0 && args.hidden_pct <= 100.0) {
         return Err(Error::input(format!(
             "--hidden-pct {}: write a number above 0, up to 100",
@@ -99,6 +120,12 @@ pub fn run(args: &Args) -> Result<u8> {
     let cannot = cannot.and_then(|why| why.into_iter().next());
     if let Some(why) = cannot.as_ref().filter(|_| matches!(args.output.format, Format::Table)) {
         return Err(Error::input(why.clone()));
+    }
+    if let (Some(name), None) = (&args.save, &cannot) {
+        let source = variant.cell.label();
+        let machine = format!("{}, stack {}", variant.cell.hardware, variant.cell.stack);
+        let rows = points.iter().flat_map(|(_, answer)| predicted(answer)).collect();
+        save_prediction(&Store::open(dir), Prediction::new(name, "whatif", source, machine, rows))?;
     }
     let found = break_evens(&simulator, &variant, &points[0].1, args.hidden_pct);
     match args.output.format {

@@ -8,6 +8,8 @@
 //! {"version":1,"name":"main","created":"2026-11-23T14:56:00Z","records":[{"schema":1,"run":"ID",...}, ...]}
 //! ```
 //!
+//! `predictions/NAME.json`: predictions of `rewire` and `whatif`, with the measurements that checked them.
+//!
 //! `conversions/KEY.json`: results of `convert`, one per checkpoint, text and target, replaced when it is computed
 //! again. The store treats the contents as opaque JSON.
 
@@ -28,6 +30,8 @@ const VERSION: u32 = 1;
 pub(super) const BASELINES: &str = "baselines";
 
 pub(super) const CONVERSIONS: &str = "conversions";
+
+pub(super) const PREDICTIONS: &str = "predictions";
 
 pub(super) const REPLACED: &str = ".replaced";
 
@@ -133,9 +137,7 @@ impl Store {
 
     /// Names of all baselines, sorted. Fails if their folder cannot be read.
     pub fn baseline_names(&self) -> Result<Vec<String>> {
-        let folder = self.dir().join(BASELINES);
-        regular::folder(&folder).map_err(Error::io(&folder))?;
-        names(&folder, |entry| Some(file_name(entry)?.strip_suffix(".json")?.to_owned()))
+        self.document_names(BASELINES)
     }
 
     /// Deletes a baseline; its file moves to the replaced ones.
@@ -173,6 +175,11 @@ impl Store {
     }
 
     fn baseline_path(&self, name: &str) -> Result<PathBuf> {
+        self.named_path(BASELINES, "a baseline", name)
+    }
+
+    /// Path of a document that the user named.
+    fn named_path(&self, folder: &str, kind: &str, name: &str) -> Result<PathBuf> {
         let fine = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | '@');
         let is_file = name.to_ascii_lowercase().ends_with(".json");
         if name.is_empty()
@@ -182,11 +189,52 @@ impl Store {
             || name.len() > 100
         {
             return Err(Error::input_help(
-                format!("'{name}' cannot be the name of a baseline"),
+                format!("'{name}' cannot be the name of {kind}"),
                 "names have letters, digits and -_.+@, at most 100, do not begin with a dot and do not end in .json",
             ));
         }
-        Ok(self.dir().join(BASELINES).join(format!("{name}.json")))
+        Ok(self.dir().join(folder).join(format!("{name}.json")))
+    }
+
+    /// Stores a prediction under a name, replacing an earlier one. Returns its path. Fails for an invalid name, or if
+    /// the file cannot be written.
+    pub fn set_prediction(&self, name: &str, prediction: &impl Serialize) -> Result<PathBuf> {
+        let path = self.named_path(PREDICTIONS, "a prediction", name)?;
+        let folder = self.dir().join(PREDICTIONS);
+        regular::folder(&folder).map_err(Error::io(&folder))?;
+        atomic::write(&path, &json(prediction)?)?;
+        Ok(path)
+    }
+
+    /// Reads the prediction of this name. Returns an input error with the known names if there is none, or if it is
+    /// damaged.
+    pub fn prediction<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
+        let path = self.named_path(PREDICTIONS, "a prediction", name)?;
+        if !path.exists() {
+            let known = self.document_names(PREDICTIONS)?;
+            return Err(match known.is_empty() {
+                true => Error::input_help(
+                    format!("no prediction '{name}' in {}", self.dir().display()),
+                    "store one with `ladderscope rewire TRACE --save NAME`",
+                ),
+                false => Error::unknown("prediction", name, known.iter().map(String::as_str)),
+            });
+        }
+        let bytes = regular::read(&path).map_err(Error::io(&path))?;
+        serde_json::from_slice(&bytes)
+            .map_err(|e| Error::input(format!("{}: not a prediction: {e}", path.display())))
+    }
+
+    /// All readable predictions, by name.
+    pub fn predictions<T: DeserializeOwned>(&self) -> Result<Vec<T>> {
+        let names = self.document_names(PREDICTIONS)?;
+        Ok(names.iter().filter_map(|name| self.prediction(name).ok()).collect())
+    }
+
+    fn document_names(&self, kind: &str) -> Result<Vec<String>> {
+        let folder = self.dir().join(kind);
+        regular::folder(&folder).map_err(Error::io(&folder))?;
+        names(&folder, |entry| Some(file_name(entry)?.strip_suffix(".json")?.to_owned()))
     }
 
     /// Stores a conversion under a key, replacing an earlier one. Returns its path. Fails if the file cannot be

@@ -81,7 +81,7 @@ impl Serialize for Gate {
 
 impl Gate {
     /// Change from a baseline's value, in the limit's unit.
-    fn change(&self, baseline: f64, value: f64) -> f64 {
+    pub(crate) fn change(&self, baseline: f64, value: f64) -> f64 {
         match self.relative {
             true => 100.0 * (value / baseline - 1.0),
             false => value - baseline,
@@ -89,7 +89,7 @@ impl Gate {
     }
 
     /// Compares a change, or its whole interval if there is one, with the limit.
-    fn outcome(&self, change: f64, interval: Option<[f64; 2]>) -> GateOutcome {
+    pub(crate) fn outcome(&self, change: f64, interval: Option<[f64; 2]>) -> GateOutcome {
         let within = |change: f64| match self.below {
             true => change <= self.limit,
             false => change >= self.limit,

@@ -5,6 +5,7 @@
 //! [`trace::overlap`]. For records, [`pareto()`] finds frontiers and [`compare()`] matched pairs with intervals
 //! ([`base::statistics`]); a [`RunTable`] arranges records for sorting, filtering ([`filter`]) and export.
 
+mod align;
 mod arrivals;
 mod clocks;
 mod collectives;
@@ -40,6 +41,7 @@ mod stragglers;
 mod trainings;
 mod varied;
 
+pub use align::StepAlignment;
 pub use arrivals::{ArrivalReport, CollectiveSplit, arrivals};
 pub use clocks::{Clocks, clocks, tie_clocks, untied_clocks};
 pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};

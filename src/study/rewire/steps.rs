@@ -135,6 +135,11 @@ impl Steps {
         self.steps.is_empty()
     }
 
+    /// Number, start and end of each step, in order (ns of the trace).
+    pub fn times(&self) -> impl Iterator<Item = (u32, i64, i64)> {
+        self.steps.iter().map(|step| (step.number, step.time.0, step.time.1))
+    }
+
     /// Median transfer time of an all-reduce, from the last rank's arrival (ns).
     pub(super) fn usual_transfer(&self) -> i64 {
         middle(self.steps.iter().flat_map(|step| &step.reduces).map(|reduced| reduced.transfer))

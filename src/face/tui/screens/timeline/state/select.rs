@@ -151,7 +151,7 @@ impl View {
         let here = self.panes[focus].step(self.time, true);
         let Some(here) = here else { return Err("there is no step under the cursor".into()) };
         let key = self.panes[focus].index.steps[here].key;
-        let Some(there) = self.panes[other].step_like(key) else {
+        let Some(there) = self.partner(focus, key) else {
             let which = if other == 0 { "upper" } else { "lower" };
             return Err(format!("the {which} trace has no {}", key.label()));
         };
@@ -190,10 +190,8 @@ impl View {
             Some(pane.index.steps.get(pane.aligned?)?.key)
         };
         let meant = (aligned(focus) == Some(key)).then(|| aligned(other)).flatten();
-        let there = meant.or_else(|| {
-            let pane = &self.panes[other];
-            Some(pane.index.steps.get(pane.step_like(key)?)?.key)
-        });
+        let partner = || Some(self.panes[other].index.steps.get(self.partner(focus, key)?)?.key);
+        let there = meant.or_else(partner);
         match there {
             Some(there) if focus == 0 => Ok((key, there)),
             Some(there) => Ok((there, key)),
@@ -220,8 +218,7 @@ impl View {
         self.follows = true;
         // keep the view, with the prediction of the same step below
         (self.panes[0].line, self.panes[0].place) = (line, place);
-        let both = key
-            .and_then(|key| Some((self.panes[0].step_like(key)?, self.panes.get(1)?.step_like(key)?)));
+        let both = key.and_then(|key| Some((self.panes[0].step_like(key)?, self.partner(0, key)?)));
         if let Some((above, below)) = both {
             (self.panes[0].aligned, self.panes[1].aligned) = (Some(above), Some(below));
             self.align();

@@ -12,7 +12,8 @@ use super::window::{History, Window};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::field::FilterBox;
 use plan::Phase;
-use study::analysis::OperationDifferences;
+use study::analysis::{OperationDifferences, StepAlignment};
+use trace::overlap::StepKey;
 
 #[derive(Debug, Default)]
 pub struct Timeline {
@@ -107,6 +108,8 @@ pub struct View {
     /// Recorded places to return to, latest last.
     pub(super) trail: Vec<Place>,
     pub panel: Option<Panel>,
+    /// Steps of the upper trace with their partners in the lower one.
+    pub alignment: StepAlignment,
     /// Operations of the step under the cursor, shown while no list is open.
     pub docked: Operations,
     /// Comparison of the wanted steps, or of the previous ones while a new one is computed.
@@ -131,6 +134,7 @@ impl View {
             follows: false,
             trail: Vec::new(),
             panel: None,
+            alignment: StepAlignment::default(),
             docked: Operations { scope: Scope::Step, ..Operations::default() },
             differences: None,
         };
@@ -348,7 +352,7 @@ impl View {
 
     #[cfg(test)]
     pub fn reopen_at_first_step(&mut self) {
-        if let (Some(first), 1) = (self.first_decode(0, |_| true), self.panes.len()) {
+        if let (Some(first), 1) = (self.first_decode(0), self.panes.len()) {
             self.fit_step(first);
             self.history.clear();
         }
@@ -364,26 +368,29 @@ impl View {
         self.follow();
     }
 
-    fn first_decode(&self, pane: usize, test: impl Fn(u32) -> bool) -> Option<usize> {
+    fn first_decode(&self, pane: usize) -> Option<usize> {
         let steps = &self.panes.get(pane)?.index.steps;
-        steps.iter().position(|s| s.key.phase == Phase::Decode && test(s.key.step))
+        steps.iter().position(|step| step.key.phase == Phase::Decode)
     }
 
-    /// Adds a trace below, replacing a second one, aligned at the first decode step that both have, else
+    /// Step of the other trace that is aligned with this step of a pane.
+    pub(super) fn partner(&self, pane: usize, key: StepKey) -> Option<usize> {
+        self.alignment.partner(pane == 0, self.panes.get(pane)?.step_like(key)?)
+    }
+
+    /// Adds a trace below, replacing a second one, aligned at the first decode step that has a partner, else
     /// at the first of each.
     pub fn add(&mut self, index: Arc<TraceIndex>) {
         self.remove();
         self.panes.push(Pane::new(index));
-        let has = |pane: &Pane, step: u32| {
-            pane.index.steps.iter().any(|s| s.key.phase == Phase::Decode && s.key.step == step)
-        };
-        let both = self.first_decode(0, |step| has(&self.panes[1], step));
+        let keys = |pane: &Pane| pane.index.steps.iter().map(|step| step.key).collect::<Vec<_>>();
+        let [above, below] = [&self.panes[0], &self.panes[1]].map(keys);
+        self.alignment = StepAlignment::of_keys(above.iter().copied(), below.into_iter());
+        let decode = |pair: &&(usize, usize)| above[pair.0].phase == Phase::Decode;
+        let both = self.alignment.pairs.iter().find(decode).copied();
         let (first, second) = match both {
-            Some(first) => {
-                let step = self.panes[0].index.steps[first].key.step;
-                (Some(first), self.first_decode(1, |s| s == step))
-            }
-            None => (self.first_decode(0, |_| true), self.first_decode(1, |_| true)),
+            Some((first, second)) => (Some(first), Some(second)),
+            None => (self.first_decode(0), self.first_decode(1)),
         };
         self.marks = [None; 2];
         self.selected = None;

@@ -1,0 +1,225 @@
+//! `ladderscope diff A B`: two traces of one engine, step by step: what became slower or faster, and what explains it.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use super::output::{self, Format, FormatArgs};
+use super::select::OpenArgs;
+use super::{gate, report};
+use crate::desk::{self, OpenOptions, Opened};
+use base::error::Result;
+use base::text::{counted, fitting_name, latency};
+use lab::store::Store;
+use study::analysis::{Gate, GateReport, gate_table};
+use study::diff::{
+    ChangedOperation, Prediction, PredictionCheck, TraceDiff, checked, checks_table, judge_diff,
+    operations_table, parts_table, trace_diff,
+};
+use table::render::{Shown, Sourced, Table};
+
+/// Operations in the text; CSV and JSON have all.
+const SHOWN: usize = 15;
+
+/// Characters of a name in the text.
+const NAME: usize = 56;
+
+/// Arguments of `ladderscope diff`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Trace before the change: stored run (id, prefix, 'last'), trace file, or directory with one file per rank
+    #[arg(value_name = "A")]
+    pub a: String,
+    /// Trace after the change
+    #[arg(value_name = "B")]
+    pub b: String,
+    /// Print one table instead of the report: operation, part, layer. JSON has all of them
+    #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
+    pub by: Option<By>,
+    /// Allowed change from A to B, for example 'tpot<+3%' (step latency) or 'exposed<+0.1' (ms; repeatable, all must
+    /// pass); exit status 4 if a change is significantly larger; undecided if the confidence interval contains the limit
+    #[arg(long, value_name = "GATE")]
+    pub gate: Vec<Gate>,
+    /// Exit with status 4 also if a gate is undecided
+    #[arg(long, requires = "gate")]
+    pub strict: bool,
+    /// Stored prediction of this change (`rewire --save`, `whatif --save`): shows how far off it was, and remembers it
+    #[arg(long, value_name = "NAME")]
+    pub check: Option<String>,
+    #[command(flatten)]
+    pub opening: OpenArgs,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// Row type of a table of differences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Each operation by name and place
+    Operation,
+    /// Parts of a step: compute, exposed communication, copies, idle
+    Part,
+    /// Each layer of the model
+    Layer,
+}
+
+/// Output of `diff` in JSON.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    #[serde(flatten)]
+    diff: &'a TraceDiff,
+    /// Verdict of the gates; null without any.
+    gate: Option<&'a GateReport>,
+    /// Errors of the stored prediction; empty without `--check`.
+    checks: &'a [PredictionCheck],
+}
+
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let store = Store::open(dir);
+    let options = args.opening.options(None);
+    let open = |source: &str| -> Result<Opened> {
+        // a recording is chosen within a directory
+        let recording = options.recording.filter(|_| Path::new(source).is_dir());
+        desk::open(source, &store, OpenOptions { recording, ..options })?.with_gpu()
+    };
+    let (a, b) = (open(&args.a)?, open(&args.b)?);
+    [&a, &b].into_iter().for_each(report::part);
+    let diff = trace_diff([(&a.trace, a.name().as_str()), (&b.trace, b.name().as_str())])?;
+    let gates = (!args.gate.is_empty()).then(|| judge_diff(&diff, &args.gate)).transpose()?;
+    let checks = match &args.check {
+        Some(name) => check(name, &store, &diff, &b)?,
+        None => Vec::new(),
+    };
+    let csv = || {
+        let table = match (&gates, args.by) {
+            (Some(report), None) => gate_table(report),
+            (_, by) => by_table(&diff, by.unwrap_or(By::Operation)),
+        };
+        let origin = |table: Table| {
+            let table = table.with("first_provenance", &Shown::text(diff.a.provenance));
+            table.with("second_provenance", &Shown::text(diff.b.provenance))
+        };
+        if gates.is_some() && args.by.is_none() { table } else { origin(table) }.csv(Sourced::ByRow)
+    };
+    let printed = Printed { diff: &diff, gate: gates.as_ref(), checks: &checks };
+    output::print(args.output.format, &printed, csv, || match args.by {
+        Some(by) => titled(&diff, by),
+        None => text(&diff, gates.as_ref(), &checks),
+    })?;
+    if args.output.format == Format::Table && gates.is_none() {
+        diff.warnings.iter().for_each(|warning| report::warn(warning));
+    }
+    Ok(gates.map_or(0, |gates| gate::summarize(&gates, args.strict)))
+}
+
+/// Errors of a stored prediction. A single one is remembered with it.
+fn check(name: &str, store: &Store, diff: &TraceDiff, after: &Opened) -> Result<Vec<PredictionCheck>> {
+    let mut prediction: Prediction = store.prediction(name)?;
+    let architecture = after.trace.meta.spec.as_ref().map(|spec| spec.architecture.to_string());
+    let checks = checked(&prediction, diff, architecture.as_deref(), &store.now())?;
+    if let [one] = &checks[..] {
+        let is_same = |old: &PredictionCheck| {
+            (&old.label, &old.before, &old.after) == (&one.label, &one.before, &one.after)
+        };
+        prediction.checks.retain(|old| !is_same(old));
+        prediction.checks.push(one.clone());
+        store.set_prediction(name, &prediction)?;
+    }
+    Ok(checks)
+}
+
+fn by_table(diff: &TraceDiff, by: By) -> Table {
+    match by {
+        By::Operation => operations_table(&diff.operations),
+        By::Part => parts_table(diff),
+        By::Layer => {
+            let us = Shown::Time;
+            Table::of(
+                &diff.layers,
+                &[
+                    ("layer", &|l: &study::diff::ChangedLayer| l.layer.into()),
+                    ("first_compute_us", &|l| us(l.a_compute_us)),
+                    ("second_compute_us", &|l| us(l.b_compute_us)),
+                    ("first_exposed_us", &|l| us(l.a_exposed_us)),
+                    ("second_exposed_us", &|l| us(l.b_exposed_us)),
+                    ("delta_us", &|l| us(l.delta_us)),
+                ],
+            )
+        }
+    }
+}
+
+fn titled(diff: &TraceDiff, by: By) -> String {
+    let (title, table) = match by {
+        By::Operation => {
+            ("By operation, per rank and step", operations_table(&shortened(diff, usize::MAX)))
+        }
+        By::Part => ("Parts of a step, per rank", parts_table(diff)),
+        By::Layer if diff.layers.is_empty() => {
+            return "no layers: neither operation names nor ranges of both traces contain layer numbers\n".into();
+        }
+        By::Layer => ("By layer, per rank and step", by_table(diff, By::Layer)),
+    };
+    format!("{title} ({})\n{}", provenance(diff), output::aligned(&table))
+}
+
+fn shortened(diff: &TraceDiff, most: usize) -> Vec<ChangedOperation> {
+    let cut =
+        |one: &ChangedOperation| ChangedOperation { name: fitting_name(&one.name, NAME), ..one.clone() };
+    diff.operations.iter().take(most).map(cut).collect()
+}
+
+fn provenance(diff: &TraceDiff) -> String {
+    match (diff.a.provenance, diff.b.provenance) {
+        (a, b) if a == b => a.to_string(),
+        (a, b) => format!("first {a}, second {b}"),
+    }
+}
+
+fn text(diff: &TraceDiff, gates: Option<&GateReport>, checks: &[PredictionCheck]) -> String {
+    let mut text = output::wrapped("", &format!("{}.", diff.headline), 0);
+    for (head, side) in [("first     ", &diff.a), ("second    ", &diff.b)] {
+        let overlap =
+            side.overlap_pct.map_or("no communication".to_owned(), |pct| format!("overlap {pct:.1} %"));
+        let words = format!(
+            "{} ({}, {}): {} per step, exposed communication {} of {}, {overlap}",
+            side.name,
+            side.provenance,
+            counted(side.ranks as usize, "rank"),
+            latency(side.step_us),
+            latency(side.exposed_us),
+            latency(side.comm_us),
+        );
+        text += &output::wrapped(head, &words, 10);
+    }
+    let paired = match diff.paired_by {
+        "whole trace" => "whole traces, which have no steps".to_owned(),
+        by => format!(
+            "{} of {} and {} steps, by {by}",
+            counted(diff.pairs, "pair"),
+            diff.a.steps,
+            diff.b.steps
+        ),
+    };
+    let by = if diff.by_operator { "name and framework operator" } else { "name" };
+    text += &output::wrapped("compared  ", &format!("{paired}; operations matched by {by}"), 10);
+    text += &format!("\nParts of a step, per rank ({})\n", provenance(diff));
+    text += &output::aligned(&parts_table(diff));
+    let shown = shortened(diff, SHOWN);
+    let of = match diff.operations.len() {
+        all if all > shown.len() => format!("the {} that delay the step most of {all}", shown.len()),
+        _ => "those that delay the step most first".into(),
+    };
+    text += &format!("\nOperations, per rank and step: {of}\n");
+    text += &output::aligned(&operations_table(&shown));
+    if !checks.is_empty() {
+        text += "\nPrediction against measurement: speedup from first to second\n";
+        text += &output::aligned(&checks_table(checks));
+    }
+    if let Some(gates) = gates {
+        text += "\nGates\n";
+        text += &output::aligned(&gate_table(gates));
+    }
+    text += "\nMore tables: --by operation|part|layer\n";
+    text
+}

@@ -1,0 +1,149 @@
+//! Traces whose difference is known.
+
+use super::*;
+use crate::analysis::{Gate, GateOutcome};
+use plan::Lane;
+use table::Provenance;
+use trace::testing::{span, trace};
+use trace::{ImportReport, LaunchSite, Span, Trace};
+
+/// Steps of two ranks: compute of `compute` ns, then an all-reduce of `reduce` ns, then 100 ns of idle time.
+fn of_steps(numbers: std::ops::Range<u32>, times: impl Fn(u32) -> (i64, i64)) -> Trace {
+    let (mut spans, mut at) = (Vec::new(), 0);
+    for step in numbers {
+        let (compute, reduce) = times(step);
+        for rank in 0..2 {
+            let [first, second] = [Lane::Compute, Lane::Comm];
+            spans.push(Span { step, ..span(rank, first, at, at + compute) });
+            spans.push(Span { step, ..span(rank, second, at + compute, at + compute + reduce) });
+            // the next layer's work ends the step after a gap
+            let after = at + compute + reduce + 100;
+            spans.push(Span { step, operation: 2, ..span(rank, first, after, after + 50) });
+        }
+        at += compute + reduce + 1_000;
+    }
+    spans.sort_by_key(|s| (s.step, s.rank, s.lane, s.start_ns));
+    let mut trace = trace(spans);
+    trace.meta.provenance = Provenance::Measured;
+    trace
+}
+
+fn diff(a: &Trace, b: &Trace) -> TraceDiff {
+    trace_diff([(a, "before"), (b, "after")]).unwrap()
+}
+
+fn gates(diff: &TraceDiff, texts: &[&str]) -> Vec<GateOutcome> {
+    let gates: Vec<Gate> = texts.iter().map(|text| text.parse().unwrap()).collect();
+    judge_diff(diff, &gates).unwrap().rows.iter().map(|row| row.outcome).collect()
+}
+
+#[test]
+fn the_parts_add_up_and_the_all_reduce_that_grew_explains_the_change() {
+    let (a, b) = (of_steps(0..10, |_| (1_000, 400)), of_steps(0..10, |_| (1_000, 900)));
+    let diff = diff(&a, &b);
+    assert_eq!((diff.pairs, diff.paired_by), (10, "number"));
+    assert!((diff.a.step_us - 1.55).abs() < 1e-9 && (diff.b.step_us - 2.05).abs() < 1e-9);
+    let sum: f64 = diff.parts.iter().map(|part| part.delta_us).sum();
+    assert!((sum - 0.5).abs() < 1e-9, "{:?}", diff.parts);
+    assert_eq!(diff.parts[0].part, "exposed communication");
+    assert!((diff.parts[0].explains_pct.unwrap() - 100.0).abs() < 1e-6);
+    let first = &diff.operations[0];
+    assert_eq!((first.name.as_str(), first.lane), ("decode/L*/mlp/reduce", "comm"));
+    assert!((first.delaying_us - 0.5).abs() < 1e-9 && first.a.unwrap().count == 1.0);
+    assert!((diff.layers[0].delta_us - 0.5).abs() < 1e-9);
+    assert!(diff.headline.contains("32.3 % [32.3, 32.3] slower"), "{}", diff.headline);
+    assert!(diff.headline.contains("exposed communication explains 100 % of it"), "{}", diff.headline);
+    let back = super::trace_diff([(&b, "before"), (&a, "after")]).unwrap();
+    assert!(back.headline.contains("faster"), "{}", back.headline);
+}
+
+#[test]
+fn steps_with_other_numbers_are_paired_in_order_and_equal_traces_do_not_differ() {
+    let (a, b) = (of_steps(0..8, |_| (1_000, 400)), of_steps(20..28, |_| (1_000, 400)));
+    let diff = diff(&a, &b);
+    assert_eq!((diff.pairs, diff.paired_by, diff.is_changed()), (8, "order", false));
+    assert!(diff.headline.starts_with("No clear change"), "{}", diff.headline);
+    assert!(diff.operations.iter().all(|one| one.delta_us == 0.0));
+}
+
+#[test]
+fn a_gate_holds_is_violated_or_is_undecided() {
+    let noisy =
+        |extra: i64| of_steps(0..12, move |step| (1_000 + extra + 300 * i64::from(step % 3), 400));
+    let apart = diff(&noisy(0), &noisy(100));
+    let [low, high] = apart.change_pct_ci95.unwrap();
+    assert!(low < high);
+    let limit = |pct: f64| format!("tpot<{pct:+.2}%");
+    let texts = [limit(high + 1.0), limit(low - 1.0)];
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    assert_eq!(gates(&apart, &texts), [GateOutcome::Holds, GateOutcome::Violated]);
+    // the steps do not pair, so the change of their mean is uncertain
+    let shuffled =
+        diff(&noisy(0), &of_steps(0..12, |step| (1_050 + 300 * i64::from(step * 7 % 4), 400)));
+    let [low, high] = shuffled.change_pct_ci95.unwrap();
+    assert_eq!(gates(&shuffled, &[&limit((low + high) / 2.0)]), [GateOutcome::Undecided]);
+    let report = judge_diff(&apart, &["exposed_comm_ms<+0.001".parse().unwrap()]).unwrap();
+    assert!(report.held && report.rows[0].change.abs() < 1e-9);
+    let wrong = judge_diff(&apart, &["memory<+3%".parse().unwrap()]).unwrap_err();
+    assert_eq!(wrong.exit_code(), 2);
+}
+
+#[test]
+fn a_kernel_in_two_places_is_two_operations_where_both_traces_tell_them_apart() {
+    let of = |long: i64| {
+        let mut trace = of_steps(0..6, move |_| (1_000, 400));
+        trace.meta.spec = None;
+        trace.meta.import = Some(ImportReport::default());
+        trace.meta.range_names = vec!["aten::mm".into(), "aten::add".into(), "c10d::allreduce_".into()];
+        let ops = trace.operations.clone();
+        trace.operations = ops.into_iter().map(|o| trace::OperationInfo { layer: None, ..o }).collect();
+        for span in &mut trace.spans {
+            let operator = match (span.lane, span.operation) {
+                (Lane::Comm, _) => 2,
+                (_, 2) => 1,
+                _ => 0,
+            };
+            span.launched = LaunchSite { operator, ..LaunchSite::UNKNOWN };
+            if operator == 1 {
+                // the same kernel as before, elsewhere
+                (span.operation, span.end_ns) = (0, span.end_ns + long);
+            }
+        }
+        trace
+    };
+    let diff = diff(&of(0), &of(30));
+    assert!(diff.by_operator);
+    let named = |name: &str| diff.operations.iter().find(|one| one.name.contains(name)).unwrap();
+    assert!((named("in aten::add").delta_us - 0.03).abs() < 1e-9, "{:?}", diff.operations);
+    assert_eq!(named("in aten::mm").delta_us, 0.0);
+}
+
+#[test]
+fn traces_without_a_step_in_common_say_what_they_have() {
+    let mut other = of_steps(0..3, |_| (1_000, 400));
+    other.spans.iter_mut().for_each(|span| span.phase = plan::Phase::Prefill);
+    let a = of_steps(0..3, |_| (1_000, 400));
+    let error = trace_diff([(&a, "before"), (&other, "after")]).unwrap_err();
+    assert!(error.to_string().contains("3 steps (decode) against 3 steps (prefill)"), "{error}");
+}
+
+#[test]
+fn a_prediction_is_checked_against_the_measured_change() {
+    let diff = diff(&of_steps(0..10, |_| (1_000, 400)), &of_steps(0..10, |_| (1_000, 200)));
+    let row = |architecture: &str, speedup: f64| PredictedRow {
+        label: architecture.into(),
+        architecture: architecture.into(),
+        step_us: 1.55 / speedup,
+        speedup,
+    };
+    let rows = vec![row("ladder", 1.55 / 1.35), row("parallel", 1.0)];
+    let prediction = Prediction::new("p", "rewire", "before".into(), "h100".into(), rows);
+    let of_ladder = checked(&prediction, &diff, Some("ladder"), "now").unwrap();
+    assert_eq!(of_ladder.len(), 1);
+    assert!(of_ladder[0].error_pct.abs() < 1e-9, "{of_ladder:?}");
+    let all = checked(&prediction, &diff, None, "now").unwrap();
+    // it predicted 1.55 us, and 1.35 us were measured
+    assert!((all[1].error_pct - 100.0 * (1.55 / 1.35 - 1.0)).abs() < 1e-6, "{all:?}");
+    let missing = checked(&prediction, &diff, Some("desync:2"), "now").unwrap_err();
+    assert!(missing.to_string().contains("no row of desync:2"), "{missing}");
+}
