@@ -73,7 +73,7 @@ impl Checkpoint {
             DType::F32 => T::from_f32_bytes(bytes, out),
             DType::Bf16 => T::from_bf16_bytes(bytes, out),
             DType::F16 => T::from_f16_bytes(bytes, out),
-            DType::Fp8 => return Err(Error::failed("a checkpoint in fp8")),
+            other => return Err(Error::failed(format!("a checkpoint in {other}"))),
         }
         Ok(())
     }

@@ -85,9 +85,9 @@ impl WeightSource {
                 MatrixData::F32(rows.flat_map(|(row, scale)| row.iter().map(number(*scale))).collect())
             }
             DType::Fp8 => MatrixData::F32(self.rows(weight, rank, tp, all)?),
-            DType::F16 => {
+            other => {
                 return Err(Error::input_help(
-                    format!("weight {}: no matrix on a CPU holds f16", weight.name),
+                    format!("weight {}: no matrix on a CPU holds {other}", weight.name),
                     "--dtype f32 or bf16; f16 checkpoints convert to either",
                 ));
             }
@@ -143,8 +143,11 @@ impl WeightSource {
             DType::F32 => bytes(self.rows::<f32>(weight, rank, tp, rows)?),
             DType::Bf16 => bytes(self.rows::<half::bf16>(weight, rank, tp, rows)?),
             DType::F16 => bytes(self.rows::<half::f16>(weight, rank, tp, rows)?),
-            DType::Fp8 => {
-                return Err(Error::failed(format!("weight {}: fp8 has scales beside it", weight.name)));
+            other => {
+                return Err(Error::failed(format!(
+                    "weight {}: {other} has scales beside it",
+                    weight.name
+                )));
             }
         })
     }

@@ -3,14 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Architecture, Cost, DType, Groups, Kind, Lowering, ModelShape, OpId, Operation, Phase, PlanError,
-    Quantity, Value, ValueId, Weight, build, lower,
+    Architecture, Cost, DType, Groups, Kind, KvDType, Lowering, ModelShape, OpId, Operation, Phase,
+    PlanError, Quantity, Tensor, Value, ValueId, Weight, build, lower,
 };
 use base::hash::short_key;
 use base::words::words;
-
-/// Bytes of the f32 scale of one fp8 output.
-const SCALE_BYTES: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Precision {
@@ -19,38 +16,52 @@ pub struct Precision {
     /// Format of activations, and so of all-reduce messages.
     pub activations: DType,
     pub kv: DType,
+    /// Format of a head that is not the embedding.
+    pub head: DType,
 }
 
 impl Precision {
     /// One format for weights, activations and KV cache.
     pub fn uniform(dtype: DType) -> Self {
-        Self { weights: dtype, activations: dtype, kv: dtype }
+        Self { weights: dtype, activations: dtype, kv: dtype, head: dtype }
     }
 
-    /// Formats on a GPU: activations and KV cache match the weights, or are bf16 with fp8 weights.
+    /// Formats on a GPU: activations and KV cache match the weights, or are bf16 with quantized weights.
+    /// Published checkpoints in blocks and in 4 bits leave the head in bf16; fp8 quantizes it too.
     pub fn gpu(weights: DType) -> Self {
-        Self { weights, ..Self::uniform(weights.activations()) }
+        let activations = weights.activations();
+        let head = if weights == DType::Fp8 { weights } else { activations };
+        Self { weights, head, ..Self::uniform(activations) }
     }
 
     /// Formats of the cpu backend: f32 activations and KV cache. It dequantizes fp8 weights to f32.
     pub fn cpu(weights: DType) -> Self {
-        let weights = if weights == DType::Fp8 { DType::F32 } else { weights };
-        Self { weights, activations: DType::F32, kv: DType::F32 }
+        let weights = if weights.is_quantized() { DType::F32 } else { weights };
+        Self { weights, head: weights, ..Self::uniform(DType::F32) }
     }
 
-    /// Format in which a rank holds a weight; with fp8, unquantized weights use the activation format.
-    pub fn of_weight(self, weight: &Weight, shape: &ModelShape) -> DType {
-        if self.weights == DType::Fp8 && !weight.is_quantized(shape) {
-            return self.activations;
+    /// The same formats with another KV cache.
+    #[must_use]
+    pub fn with_kv(self, kv: KvDType) -> Self {
+        match kv {
+            KvDType::Activations => self,
+            KvDType::Fp8 => Self { kv: DType::Fp8, ..self },
         }
-        self.weights
     }
 
-    /// Bytes of one rank's slice of a weight, including fp8 scales.
+    /// Format in which a rank holds a weight; unquantized weights use the activation format.
+    pub fn of_weight(self, weight: &Weight, shape: &ModelShape) -> DType {
+        match () {
+            () if !self.weights.is_quantized() => self.weights,
+            () if !weight.is_quantized(shape) => self.activations,
+            () if weight.parts.iter().any(|part| part.tensor == Tensor::Head) => self.head,
+            () => self.weights,
+        }
+    }
+
+    /// Bytes of one rank's slice of a weight, including scales.
     pub fn weight_bytes(self, weight: &Weight, shape: &ModelShape) -> u64 {
-        let format = self.of_weight(weight, shape);
-        let scale = if format == DType::Fp8 { SCALE_BYTES } else { 0 };
-        u64::from(weight.outputs) * (u64::from(weight.inputs) * format.bytes() + scale)
+        self.of_weight(weight, shape).matrix_bytes(weight.outputs.into(), weight.inputs.into())
     }
 }
 

@@ -31,5 +31,5 @@ pub use lower::Lowering;
 pub use operation::{
     Element, Kind, Lane, Module, OpId, Operation, Phase, Placement, Rows, Value, ValueId, WeightId,
 };
-pub use shape::{DType, HeadStep, ModelShape, Rope, RopeScaling};
+pub use shape::{DType, HeadStep, KvDType, ModelShape, Rope, RopeScaling};
 pub use weights::{QUANTIZED, Shard, Tensor, Weight, WeightPart};

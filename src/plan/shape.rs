@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use base::words::words;
 
+/// Bytes of an f32 scale of quantized weights.
+const SCALE_BYTES: u64 = 4;
+
 words! {
     /// Number format of weights, activations or the KV cache.
     DType, "dtype" {
@@ -15,22 +18,62 @@ words! {
         F16 = "f16",
         /// 8-bit floating point (e4m3, up to 448) with an f32 scale for each output: of linear layers' weights alone.
         Fp8 = "fp8",
+        /// e4m3 with an f32 scale for each block of 128 x 128 weights of a layer.
+        Fp8Block = "fp8_block",
+        /// 4-bit floating point (e2m1, up to 6) with an 8-bit scale for each 16 weights of a layer.
+        Nvfp4 = "nvfp4",
+        /// e2m1 with an 8-bit power of two for each 32 weights of a layer.
+        Mxfp4 = "mxfp4",
+    }
+}
+
+words! {
+    /// Number format of the KV cache.
+    #[derive(Default)]
+    KvDType, "KV cache dtype" {
+        /// The format of the activations.
+        #[default]
+        Activations = "activations",
+        /// 8-bit floating point (e4m3), with one scale for a tensor.
+        Fp8 = "fp8",
     }
 }
 
 impl DType {
-    /// Bytes per number: 4 for f32, 2 for bf16 and f16, 1 for fp8 (without scales).
+    /// Bytes per number: 4 for f32, 2 for bf16 and f16, 1 for fp8 (without scales). A packed pair of 4-bit
+    /// numbers counts as one number: use [`Self::matrix_bytes`] for weights.
     pub fn bytes(self) -> u64 {
         match self {
             Self::F32 => 4,
             Self::Bf16 | Self::F16 => 2,
-            Self::Fp8 => 1,
+            Self::Fp8 | Self::Fp8Block | Self::Nvfp4 | Self::Mxfp4 => 1,
+        }
+    }
+
+    /// Bytes of a matrix of weights with its scales.
+    pub fn matrix_bytes(self, outputs: u64, inputs: u64) -> u64 {
+        match self {
+            Self::F32 | Self::Bf16 | Self::F16 => outputs * inputs * self.bytes(),
+            Self::Fp8 => outputs * (inputs + SCALE_BYTES),
+            Self::Fp8Block => {
+                outputs * inputs + SCALE_BYTES * outputs.div_ceil(128) * inputs.div_ceil(128)
+            }
+            Self::Nvfp4 => outputs * (inputs.div_ceil(2) + inputs.div_ceil(16)) + SCALE_BYTES,
+            Self::Mxfp4 => outputs * (inputs.div_ceil(2) + inputs.div_ceil(32)),
+        }
+    }
+
+    /// True if only the weights of linear layers are in this format.
+    pub fn is_quantized(self) -> bool {
+        match self {
+            Self::F32 | Self::Bf16 | Self::F16 => false,
+            Self::Fp8 | Self::Fp8Block | Self::Nvfp4 | Self::Mxfp4 => true,
         }
     }
 
     /// Format of activations, KV cache and unquantized weights on a GPU with weights in this format.
     pub fn activations(self) -> Self {
-        if self == Self::Fp8 { Self::Bf16 } else { self }
+        if self.is_quantized() { Self::Bf16 } else { self }
     }
 }
 

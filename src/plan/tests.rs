@@ -652,6 +652,50 @@ fn fp8_weights_are_a_byte_a_number_and_a_scale_an_output() {
 }
 
 #[test]
+fn weights_in_blocks_and_in_4_bits_have_their_scales_beside_them_and_leave_the_head() {
+    let own = |dtype: DType| {
+        let mut spec = spec(&Architecture::Standard, 2, 2, Phase::Decode);
+        spec.precision = Precision::gpu(dtype);
+        (Plan::new(&spec).unwrap(), spec)
+    };
+    let step = Step::decode(3, 10, 0);
+    // down: 32 outputs of 24 inputs a rank
+    for (dtype, down) in [
+        (DType::Fp8Block, 24 * 32 + 4),
+        (DType::Nvfp4, 24 * 32 / 2 + 2 * 32 + 4),
+        (DType::Mxfp4, 24 * 32 / 2 + 32),
+    ] {
+        let (plan, spec) = own(dtype);
+        let read =
+            |name: &str| plan.operations[plan.find(name).unwrap().index()].cost.bytes_read.at(&step);
+        assert_eq!(read("L1/mlp/down"), down + 2 * 3 * 24, "{dtype}");
+        // head, embedding and activations are bf16
+        assert_eq!(read("head/logits"), 2 * 64 * 32 + 2 * 3 * 32, "{dtype}");
+        let weight = &plan.weights
+            [plan.operations[plan.find("L1/mlp/down").unwrap().index()].weight.unwrap().index()];
+        assert_eq!(spec.precision.weight_bytes(weight, &spec.shape), down, "{dtype}");
+    }
+    // blocks at the edge have scales too
+    assert_eq!(DType::Fp8Block.matrix_bytes(256, 384), 256 * 384 + 4 * 2 * 3);
+    assert_eq!(DType::Fp8Block.matrix_bytes(129, 128), 129 * 128 + 4 * 2);
+}
+
+#[test]
+fn an_fp8_cache_halves_what_attention_reads_and_is_written() {
+    let mut spec = spec(&Architecture::Standard, 2, 2, Phase::Decode);
+    let plain = Plan::new(&spec).unwrap();
+    spec.precision = spec.precision.with_kv(KvDType::Fp8);
+    let eight = Plan::new(&spec).unwrap();
+    let step = Step::decode(3, 10, 0);
+    let cost = |plan: &Plan, name: &str| plan.operations[plan.find(name).unwrap().index()].cost;
+    // 2 KV heads of width 8 a rank, 11 tokens of each of 3 sequences
+    let read = |plan: &Plan| cost(plan, "L0/attn/attend").bytes_read.at(&step);
+    assert_eq!(read(&plain) - read(&eight), (3 * 11) * 2 * 2 * 8);
+    let written = |plan: &Plan| cost(plan, "L0/attn/rope").bytes_written.at(&step);
+    assert_eq!(written(&plain) - written(&eight), 3 * 2 * 2 * 8);
+}
+
+#[test]
 fn a_sharded_head_adds_one_collective_apart() {
     let mut spec = spec(&Architecture::Standard, 2, 2, Phase::Decode);
     spec.lowering.shard_head = true;

@@ -9,7 +9,7 @@ use super::{BACKENDS, Feasibility, GenerateRequest, Generated, Job, RunEvent, Ru
 use base::error::{Error, Result};
 use machine::hardware::MemoryNeed;
 use model::Model;
-use plan::{DType, Lowering, ModelShape, Precision};
+use plan::{DType, KvDType, Lowering, ModelShape, Precision};
 use table::{Backend, CellOptions, Collective, Environment, Spec};
 
 pub const HOST: &str = "host";
@@ -80,6 +80,30 @@ pub trait PlanBackend: Sync {
     /// Formats of weights, activations (and thus messages) and KV cache for a cell's dtype.
     fn precision(&self, dtype: DType) -> Precision {
         Precision::gpu(dtype)
+    }
+
+    /// Supported weight formats.
+    fn formats(&self) -> &'static [DType] {
+        &[DType::F32, DType::Bf16, DType::F16, DType::Fp8]
+    }
+
+    /// Returns an explanation if the backend does not support this weight format or KV cache.
+    fn lacks_format(&self, dtype: DType, kv: KvDType) -> Option<String> {
+        let name = self.name().as_str();
+        if !self.formats().contains(&dtype) {
+            let has: Vec<&str> = self.formats().iter().map(|format| format.as_str()).collect();
+            let has = has.join(", ");
+            return Some(format!(
+                "the {name} backend has no {dtype} weights, only {has}; sim predicts this cell"
+            ));
+        }
+        let lacks = kv != KvDType::Activations && !self.name().is_simulated();
+        lacks.then(|| format!("the {name} backend has no {kv} KV cache; sim predicts this cell"))
+    }
+
+    /// Returns an input error for a weight format in which the backend cannot compute.
+    fn check_format(&self, dtype: DType) -> Result<()> {
+        self.lacks_format(dtype, KvDType::Activations).map_or(Ok(()), |why| Err(Error::input(why)))
     }
 
     /// Supported all-reduces. Cells that ask for another are skipped; `nccl` means the backend's own.

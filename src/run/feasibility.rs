@@ -9,7 +9,7 @@ use table::{Collective, Link, P2p, Spec, Status};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Feasibility {
     Runs,
-    /// TP does not divide the heads (with the arithmetic), or the backend lacks the all-reduce.
+    /// TP does not divide the heads (with the arithmetic), or the backend lacks the all-reduce or a format.
     Skipped(String),
     Oom(String),
 }
@@ -35,7 +35,9 @@ pub fn of(spec: &Spec) -> Result<Feasibility> {
 pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
     let model = shared.model(&spec.model)?;
     let backend = backend(spec.backend)?;
-    match problem(spec, &model.shape).or_else(|| backend.lacks(spec.collective)) {
+    let lacks =
+        || backend.lacks(spec.collective).or_else(|| backend.lacks_format(spec.dtype, spec.kv_dtype));
+    match problem(spec, &model.shape).or_else(lacks) {
         Some(problem) => Ok(Feasibility::Skipped(problem)),
         None => backend.feasibility(spec, &model.shape, shared),
     }
@@ -129,6 +131,8 @@ mod tests {
     use super::*;
     use crate::sim::testing::spec;
     use model::Model;
+    use plan::{DType, KvDType};
+    use table::Backend;
 
     #[test]
     fn a_batch_that_cannot_be_divided_is_skipped_with_the_arithmetic() {
@@ -146,6 +150,58 @@ mod tests {
         // a prefill alone divides its tokens, where there are enough
         assert_eq!(cell(1, 1, 8, 4), runs);
         assert_eq!(cell(3, 1, 3, 4), "3 sequences of 3 tokens cannot be split into 4 micro-batches");
+    }
+
+    #[test]
+    fn formats_that_a_backend_lacks_are_skipped_by_name_and_the_simulator_has_all() {
+        let cell = |backend, dtype, kv_dtype| {
+            of(&Spec { backend, dtype, kv_dtype, ..spec("standard", "tiny") }).unwrap()
+        };
+        for (backend, name) in [(Backend::Cpu, "cpu"), (Backend::Cuda, "cuda")] {
+            for dtype in [DType::Fp8Block, DType::Nvfp4, DType::Mxfp4] {
+                let Feasibility::Skipped(why) = cell(backend, dtype, KvDType::Activations) else {
+                    panic!("{name} runs {dtype}")
+                };
+                assert!(why.starts_with(&format!("the {name} backend has no {dtype} weights")), "{why}");
+            }
+            let Feasibility::Skipped(why) = cell(backend, DType::F32, KvDType::Fp8) else {
+                panic!("{name} runs an fp8 cache")
+            };
+            assert_eq!(why, format!("the {name} backend has no fp8 KV cache; sim predicts this cell"));
+        }
+        for dtype in DType::ALL {
+            for kv in KvDType::ALL {
+                assert_eq!(cell(Backend::Sim, dtype, kv), Feasibility::Runs, "{dtype} {kv}");
+            }
+        }
+    }
+
+    /// Smaller weights and caches fit where bf16 does not.
+    #[test]
+    fn memory_follows_the_formats_of_weights_and_cache() {
+        let shared = Shared::default();
+        let need = |dtype, kv_dtype| {
+            let cell = Spec { tp: 2, batch: 64, dtype, kv_dtype, ..spec("standard", "llama-3-70b") };
+            let shape = shared.model(&cell.model).unwrap().shape.clone();
+            let fits = of_with(&cell, &shared).unwrap() == Feasibility::Runs;
+            (backend(Backend::Sim).unwrap().memory(&cell, &shape, &shared), fits)
+        };
+        let plain = KvDType::Activations;
+        let (wide, fits) = need(DType::Bf16, plain);
+        assert!(!fits, "{}", wide.arithmetic());
+        let (h, v) = (8192_u64, 128_256_u64);
+        let numbers = (h * h + 2 * h * 1024 + h * h + 3 * h * 28672) / 2;
+        for (dtype, layer) in [
+            (DType::Fp8Block, numbers + 4 * numbers / (128 * 128)),
+            // of qkv, output, gate and up, down one more scale each
+            (DType::Nvfp4, numbers / 2 + numbers / 16 + 4 * 4),
+            (DType::Mxfp4, numbers / 2 + numbers / 32),
+        ] {
+            let (need, fits) = need(dtype, plain);
+            assert_eq!(need.weights, 80 * (layer + 4 * h) + 2 * (2 * v * h + h), "{dtype}");
+            assert!(fits && need.kv == wide.kv, "{dtype}: {}", need.arithmetic());
+        }
+        assert_eq!(2 * need(DType::Bf16, KvDType::Fp8).0.kv, wide.kv);
     }
 
     #[test]

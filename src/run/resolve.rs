@@ -97,7 +97,10 @@ fn choose(
     }
     let mut said = Vec::new();
     for backend in BACKENDS.into_iter().rev() {
-        if let Some(why) = options.collective.and_then(|collective| backend.lacks(collective)) {
+        let kv = options.kv_dtype.unwrap_or_default();
+        let lacks = options.collective.and_then(|collective| backend.lacks(collective));
+        let dtype = options.dtype.unwrap_or(backend.defaults(model).dtype);
+        if let Some(why) = lacks.or_else(|| backend.lacks_format(dtype, kv)) {
             said.push(format!("not {}: {why}", backend.name().as_str()));
             continue;
         }

@@ -32,7 +32,7 @@ use super::log;
 use base::error::{Error, Result};
 use base::{hash, regular};
 use model::Model;
-use plan::{Architecture, CommDType, DType};
+use plan::{Architecture, CommDType, DType, KvDType};
 use table::{Backend, Provenance, Record, RunQuality, Spec, WindowQuality, quality};
 
 const VERSION: u32 = 1;
@@ -393,6 +393,7 @@ impl Case {
     fn is_of(&self, spec: &Spec) -> bool {
         self.architecture == spec.architecture
             && self.comm_dtype == spec.comm_dtype
+            && spec.kv_dtype == KvDType::Activations
             && (self.tp == spec.tp || self.is_of_any_tp)
     }
 }

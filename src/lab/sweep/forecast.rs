@@ -217,7 +217,7 @@ fn nominal(tp: u32) -> Option<Target> {
     profile.hbm_gb_s = NOMINAL_GB_S / f64::from(tp.max(1));
     (profile.hbm_efficiency, profile.compute_efficiency) = (1.0, 1.0);
     let tflops = NOMINAL_GFLOPS_A_CORE / 1e3 * share;
-    profile.tflops = Tflops { bf16: tflops, f16: tflops, f32: tflops, fp8: None };
+    profile.tflops = Tflops { bf16: tflops, f16: tflops, f32: tflops, fp8: None, fp4: None };
     target.stack.launch_us = 0.0;
     Some(target)
 }

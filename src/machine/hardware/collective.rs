@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::link::{BasisRows, LinkBasis, LinkPoint, LinkTable, Links};
 use super::profile::Profile;
-use super::stack::CollectiveScale;
+use super::stack::{CollectiveScale, Engine};
 use super::tables::CostSource;
 use table::{Collective, P2p};
 
@@ -38,6 +38,8 @@ pub enum CollectiveCost<'a> {
         network: (f64, f64),
         /// Share of an all-reduce's transfer time taken by a reduce-scatter or all-gather.
         half: f64,
+        /// NCCL's table, which an engine uses for messages that it reduces faster.
+        nccl: Option<&'a LinkTable>,
     },
 }
 
@@ -46,8 +48,10 @@ impl CollectiveCost<'_> {
     pub fn us(&self, bytes: f64) -> (f64, CostSource) {
         match self {
             Self::Formula { alpha_us, gb_s } => (alpha_us + bytes / (gb_s * 1e3), CostSource::Roofline),
-            Self::Link { table, tp, scale, network, .. } => {
-                let (us, source) = table.us(*tp, bytes, *scale);
+            Self::Link { table, tp, scale, network, nccl, .. } => {
+                let (own, of_nccl) =
+                    (table.us(*tp, bytes, *scale), nccl.map(|t| t.us(*tp, bytes, *scale)));
+                let (us, source) = of_nccl.filter(|nccl| nccl.0 < own.0).unwrap_or(own);
                 let source = if network.0 > 0.0 { CostSource::Calibrated } else { source };
                 (us + network.0 + bytes * network.1, source)
             }
@@ -58,8 +62,9 @@ impl CollectiveCost<'_> {
     pub fn alone_us(&self, bytes: f64) -> f64 {
         match self {
             Self::Formula { .. } => self.us(bytes).0,
-            Self::Link { table, tp, network, .. } => {
-                table.alone_us(*tp, bytes) + network.0 + bytes * network.1
+            Self::Link { table, tp, network, nccl, .. } => {
+                let of_nccl = nccl.map_or(f64::INFINITY, |nccl| nccl.alone_us(*tp, bytes));
+                table.alone_us(*tp, bytes).min(of_nccl) + network.0 + bytes * network.1
             }
         }
     }
@@ -138,7 +143,30 @@ impl Profile {
             Collective::Multimem | Collective::Fused => 0.75,
             _ => 0.5,
         };
-        (CollectiveCost::Link { table, tp, scale, network, half }, used)
+        (CollectiveCost::Link { table, tp, scale, network, half, nccl: None }, used)
+    }
+
+    /// Like [`Profile::collective`], with the engine's own kernels for `one-shot` and TensorRT-LLM's for `fused`
+    /// (FlashInfer uses the same) if they were measured on the GPU. Engines take NCCL where it is faster.
+    pub fn collective_in(
+        &self,
+        engine: Option<Engine>,
+        collective: Collective,
+        p2p: P2p,
+        tp: u32,
+        scale: CollectiveScale,
+    ) -> (CollectiveCost<'_>, Collective) {
+        let (mut cost, used) = self.collective(collective, p2p, tp, scale);
+        let engine = match (engine, used) {
+            (Some(engine), Collective::OneShot) => Some(engine),
+            (Some(_), Collective::Fused) => Some(Engine::TrtLlm),
+            _ => None,
+        };
+        let kernels = engine.and_then(|engine| kernels(&self.name, engine));
+        if let (CollectiveCost::Link { table, nccl, .. }, Some(kernels)) = (&mut cost, kernels) {
+            (*table, *nccl) = (kernels, Some(&self.link.p2p_on));
+        }
+        (cost, used)
     }
 
     /// Table for an all-reduce, and the collective it belongs to: NCCL's if the requested one is
@@ -178,11 +206,48 @@ impl Profile {
     }
 }
 
+/// All-reduce kernels of an engine on a GPU, in CUDA graphs, if measured.
+fn kernels(gpu: &str, engine: Engine) -> Option<&'static LinkTable> {
+    type Kernels = BTreeMap<&'static str, BTreeMap<Engine, LinkTable>>;
+    static KERNELS: LazyLock<Kernels> = LazyLock::new(|| {
+        let text = include_str!("tables/all_reduce.tsv");
+        let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+        let head = lines.next().unwrap_or_default();
+        let bytes: Vec<u64> = head.split('\t').skip(3).filter_map(|v| v.parse().ok()).collect();
+        let mut kernels = Kernels::new();
+        for line in lines {
+            let fields: Vec<&'static str> = line.split('\t').collect();
+            let [gpu, engine, tp, us @ ..] = fields.as_slice() else { continue };
+            let (Ok(engine), Ok(tp)) = (engine.parse::<Engine>(), tp.parse()) else { continue };
+            // disturbed measurements are empty
+            let points = bytes.iter().zip(us).filter_map(|(bytes, us)| Some((*bytes, us.parse().ok()?)));
+            let points: Vec<(u64, f64)> = points.collect();
+            let Some(&(most, us)) = points.last() else { continue };
+            let range = (points[0].0, most);
+            let of_gpu = kernels.entry(*gpu).or_default();
+            let table = of_gpu.entry(engine).or_insert_with(|| LinkTable {
+                note: None,
+                extrapolate: false,
+                tp: BTreeMap::new(),
+                scaled: None,
+            });
+            let note = format!("kernel of {engine} in CUDA graphs (aiconfigurator @095f58a)");
+            table.tp.insert(tp, point(points, most as f64 / us / 1e3, None, range, note));
+        }
+        kernels
+    });
+    KERNELS.get(gpu)?.get(&engine)
+}
+
 /// GPU with the most rows; others are scaled from it.
 pub(super) const REFERENCE: &str = "h100_sxm";
 
 /// GPU without an NVLink switch or symmetric NCCL memory: its links are point to point.
 const WITHOUT_SWITCH: &str = "mi300x";
+
+/// GPUs whose links are PCIe alone: nothing of an NVLink machine is scaled to them.
+const OVER_PCIE: [&str; 6] =
+    ["l40s_p2p", "rtx_pro_6000", "rtx_4090", "rtx_5090", "a100_pcie", "h100_pcie"];
 
 /// Collectives that need NVLink's switch or NCCL's symmetric memory.
 const OF_A_SWITCH: [Collective; 2] = [Collective::Multimem, Collective::Symmetric];
@@ -274,7 +339,9 @@ impl Measured {
 /// Adds a table for each collective missing in a GPU's links.
 pub(super) fn complete(links: &mut Links, gpu: &str) {
     let Some(reference) = OF_REFERENCE.as_ref() else { return };
-    let lacks = |collective: Collective| gpu == WITHOUT_SWITCH && OF_A_SWITCH.contains(&collective);
+    let lacks = |collective: Collective| {
+        OVER_PCIE.contains(&gpu) || gpu == WITHOUT_SWITCH && OF_A_SWITCH.contains(&collective)
+    };
     for collective in Collective::ALL.into_iter().filter(|collective| !lacks(*collective)) {
         if links.table(collective).is_none()
             && let Some(known) = reference.table(collective)
@@ -433,12 +500,52 @@ mod tests {
     }
 
     #[test]
+    fn an_engines_kernels_come_back_and_nccl_takes_what_it_reduces_faster() {
+        let us = |gpu: &str, engine, collective, tp, bytes: u64| {
+            let profile = Profile::load(gpu).unwrap();
+            let (cost, used) =
+                profile.collective_in(Some(engine), collective, P2p::On, tp, CollectiveScale::ALONE);
+            assert_eq!(used, collective);
+            let (us, source) = cost.us(bytes as f64);
+            assert!((cost.alone_us(bytes as f64) / us - 1.0).abs() < 1e-12);
+            (us, source)
+        };
+        let one_shot = Collective::OneShot;
+        let near = |(us, source): (f64, CostSource), wanted: f64| {
+            assert!(
+                (us / wanted - 1.0).abs() < 1e-9 && source == CostSource::Table,
+                "{us} for {wanted}"
+            );
+        };
+        near(us("h100_sxm", Engine::Vllm, one_shot, 8, 16_384), 5.31);
+        near(us("h100_sxm", Engine::TrtLlm, one_shot, 8, 16_384), 3.56);
+        near(us("b200_sxm", Engine::Sglang, one_shot, 4, 65_536), 8.19);
+        // a fused all-reduce is FlashInfer's, whatever the engine
+        near(us("b200_sxm", Engine::Vllm, Collective::Fused, 8, 16_384), 5.93);
+        // behind PCIe switches NCCL is faster for 1 MiB
+        let nccl = |bytes: u64| {
+            let profile = Profile::load("l40s").unwrap();
+            profile.collective(Collective::Nccl, P2p::On, 4, CollectiveScale::ALONE).0.us(bytes as f64)
+        };
+        assert_eq!(us("l40s", Engine::Vllm, one_shot, 4, 1 << 20), nccl(1 << 20));
+        // without an engine the profile's own table
+        let profile = Profile::load("h100_sxm").unwrap();
+        let plain = |engine| {
+            let scale = CollectiveScale::ALONE;
+            profile.collective_in(engine, one_shot, P2p::On, 8, scale).0.us(16_384.0)
+        };
+        assert_eq!(plain(None), super::tests::us(&profile, one_shot, 8, 16_384));
+    }
+
+    #[test]
     fn no_message_takes_less_than_a_smaller_one_and_every_scaled_number_says_by_what() {
         let family =
             [Collective::Symmetric, Collective::TwoShot, Collective::Multimem, Collective::Fused];
         for profile in Profile::built_in() {
             let has = |collective: &Collective| {
-                profile.name != WITHOUT_SWITCH || !OF_A_SWITCH.contains(collective)
+                let of_switch = OF_A_SWITCH.contains(collective);
+                let name = profile.name.as_str();
+                !OVER_PCIE.contains(&name) && (name != WITHOUT_SWITCH || !of_switch)
             };
             for collective in family.into_iter().filter(has) {
                 for tp in [2, 4, 8] {
@@ -471,6 +578,11 @@ mod tests {
         for collective in OF_A_SWITCH {
             let (_, used) = profile.collective(collective, P2p::On, 8, CollectiveScale::ALONE);
             assert_eq!(used, Collective::Nccl, "{collective}");
+        }
+        for gpu in OVER_PCIE {
+            let profile = Profile::load(gpu).unwrap();
+            let (_, used) = profile.collective(Collective::Fused, P2p::On, 4, CollectiveScale::ALONE);
+            assert_eq!(used, Collective::Nccl, "{gpu}");
         }
         assert!(
             !profile.link.p2p_on.is_measured(8)

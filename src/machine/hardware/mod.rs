@@ -10,7 +10,7 @@ mod target;
 
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use serde::de::DeserializeOwned;
 
@@ -23,8 +23,10 @@ pub use collective::CollectiveCost;
 pub use link::{BasisRows, InterNode, LargeMessages, LinkBasis, LinkPoint, LinkTable, Links};
 pub use memory::{MemoryNeed, PlanMemory};
 pub use profile::{Profile, Skew, Tflops, profile_named, profile_of};
-pub use stack::{AttentionKind, CollectiveScale, Contention, STACKS, Stack, lowering};
-pub use tables::{CostSource, Peaks, Tables};
+pub use stack::{
+    ActivationScales, AttentionKind, CollectiveScale, Contention, Engine, STACKS, Stack, lowering,
+};
+pub use tables::{AttentionSizes, CostSource, Peaks, Tables};
 pub use target::{Described, Target};
 
 /// Values that are built in by name or come from a TOML file: profiles and stacks.
@@ -35,8 +37,9 @@ struct Library<T: 'static> {
     word: &'static str,
     input: InputKind,
     texts: &'static [(&'static str, &'static str)],
-    /// Parsed once, because every cell needs them.
-    parsed: LazyLock<Vec<T>>,
+    read: fn(&str, &str) -> Result<T, Error>,
+    /// Values by position in `texts`, each parsed once, when a cell needs it.
+    parsed: LazyLock<Vec<OnceLock<Option<T>>>>,
 }
 
 /// Key with an invalid value, and the problem.
@@ -45,15 +48,26 @@ type Checked = Result<(), (String, String)>;
 impl<T: Clone + DeserializeOwned> Library<T> {
     /// Loads a built-in value by name, or a TOML file. Returns an input error for an unknown name (with the nearest
     /// one) or an invalid file (with line and column).
-    fn load(&self, typed: &str, parse: fn(&str, &str) -> Result<T, Error>) -> Result<T, Error> {
+    fn load(&self, typed: &str) -> Result<T, Error> {
         let at = self.texts.iter().position(|(name, _)| same_name(name, typed));
-        if let Some(value) = at.and_then(|at| self.parsed.get(at)) {
+        if let Some(value) = at.and_then(|at| self.at(at)) {
             return Ok(value.clone());
         }
         let Some(path) = self.file(typed) else {
             return Err(Error::unknown(self.what, typed, self.texts.iter().map(|(name, _)| *name)));
         };
-        parse(typed, &self.input.text(path)?)
+        (self.read)(typed, &self.input.text(path)?)
+    }
+
+    fn at(&self, at: usize) -> Option<&T> {
+        let (name, text) = self.texts.get(at)?;
+        let read = || (self.read)(&format!("{name}.toml"), text).ok();
+        self.parsed.get(at)?.get_or_init(read).as_ref()
+    }
+
+    /// All built-in values.
+    fn built_in(&self) -> Vec<T> {
+        (0..self.texts.len()).filter_map(|at| self.at(at)).cloned().collect()
     }
 
     /// File the argument refers to; `None` for a built-in name or a missing file.

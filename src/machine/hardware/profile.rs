@@ -2,7 +2,7 @@
 //! GPU's driver name finds a comparable profile, without the claim that it describes this machine.
 
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -88,16 +88,30 @@ pub struct Tflops {
     /// Peak with 8-bit floating-point operands, if the GPU supports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fp8: Option<f64>,
+    /// Peak with 4-bit floating-point operands, if the GPU supports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fp4: Option<f64>,
 }
 
 impl Tflops {
     /// Peak for operands in this format (TFLOP/s).
     pub fn of(&self, dtype: DType) -> f64 {
         match dtype {
-            // fp8 weights are multiplied by bf16 activations
-            DType::Bf16 | DType::Fp8 => self.bf16,
             DType::F16 => self.f16,
             DType::F32 => self.f32,
+            // quantized weights are expanded
+            _ => self.bf16,
+        }
+    }
+
+    /// Peak for quantized weights and activations, if the GPU supports it (TFLOP/s).
+    pub fn quantized(&self, weights: DType) -> Option<f64> {
+        match weights {
+            DType::Fp8 | DType::Fp8Block => self.fp8,
+            DType::Nvfp4 => self.fp4,
+            // beside 8-bit activations
+            DType::Mxfp4 => self.fp4.and(self.fp8),
+            DType::F32 | DType::Bf16 | DType::F16 => None,
         }
     }
 }
@@ -120,7 +134,7 @@ mod gigabytes {
     }
 }
 
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 15] = [
     ("h100_sxm", include_str!("profiles/h100_sxm.toml")),
     ("h200_sxm", include_str!("profiles/h200_sxm.toml")),
     ("a100_sxm", include_str!("profiles/a100_sxm.toml")),
@@ -128,6 +142,14 @@ const BUILT_IN: [(&str, &str); 7] = [
     ("l40s", include_str!("profiles/l40s.toml")),
     ("a100_mesh", include_str!("profiles/a100_mesh.toml")),
     ("mi300x", include_str!("profiles/mi300x.toml")),
+    ("b300_sxm", include_str!("profiles/b300_sxm.toml")),
+    ("gb200", include_str!("profiles/gb200.toml")),
+    ("h100_pcie", include_str!("profiles/h100_pcie.toml")),
+    ("a100_pcie", include_str!("profiles/a100_pcie.toml")),
+    ("l40s_p2p", include_str!("profiles/l40s_p2p.toml")),
+    ("rtx_pro_6000", include_str!("profiles/rtx_pro_6000.toml")),
+    ("rtx_4090", include_str!("profiles/rtx_4090.toml")),
+    ("rtx_5090", include_str!("profiles/rtx_5090.toml")),
 ];
 
 static PROFILES: Library<Profile> = Library {
@@ -135,12 +157,8 @@ static PROFILES: Library<Profile> = Library {
     word: "profile",
     input: InputKind::HARDWARE,
     texts: &BUILT_IN,
-    parsed: LazyLock::new(|| {
-        BUILT_IN
-            .iter()
-            .filter_map(|(name, text)| Profile::parse(&format!("{name}.toml"), text).ok())
-            .collect()
-    }),
+    read: Profile::parse,
+    parsed: LazyLock::new(|| BUILT_IN.iter().map(|_| OnceLock::new()).collect()),
 };
 
 impl Profile {
@@ -151,7 +169,7 @@ impl Profile {
     /// Returns an input error for an unknown profile (with the nearest name) or an invalid file (with
     /// line and column).
     pub fn load(name_or_file: &str) -> Result<Self> {
-        PROFILES.load(name_or_file, Self::parse)
+        PROFILES.load(name_or_file)
     }
 
     /// File the argument refers to; `None` for a built-in name or a missing file.
@@ -159,13 +177,13 @@ impl Profile {
         PROFILES.file(name_or_file)
     }
 
-    pub fn names() -> [&'static str; 7] {
+    pub fn names() -> [&'static str; BUILT_IN.len()] {
         BUILT_IN.map(|(name, _)| name)
     }
 
     /// All built-in profiles, in the order of [`Profile::names`].
     pub fn built_in() -> Vec<Self> {
-        PROFILES.parsed.clone()
+        PROFILES.built_in()
     }
 
     /// Canonical name of a built-in profile, ignoring case and dashes (`H100-SXM` is `h100_sxm`); other
@@ -199,8 +217,8 @@ impl Profile {
         above("tflops.bf16", self.tflops.bf16, 0.0)?;
         above("tflops.f16", self.tflops.f16, 0.0)?;
         above("tflops.f32", self.tflops.f32, 0.0)?;
-        if let Some(fp8) = self.tflops.fp8 {
-            above("tflops.fp8", fp8, 0.0)?;
+        for (key, peak) in [("tflops.fp8", self.tflops.fp8), ("tflops.fp4", self.tflops.fp4)] {
+            above(key, peak.unwrap_or(1.0), 0.0)?;
         }
         at_least("skew.rank_pct", self.skew.rank_pct, 0.0)?;
         at_least("skew.operation_pct", self.skew.operation_pct, 0.0)?;
@@ -243,13 +261,20 @@ impl Profile {
 
 /// Required and excluded parts of a GPU's name per profile. `NVIDIA H100 80GB HBM3` is the SXM board;
 /// `NVIDIA H100 PCIe` and `NVIDIA H100 NVL` are not.
-const NAMES: [(&str, &[&str], &[&str]); 6] = [
+const NAMES: [(&str, &[&str], &[&str]); 13] = [
     ("h100_sxm", &["H100", "HBM3"], &["PCIe", "NVL", "GH", "HBM3e", "MIG"]),
     ("h200_sxm", &["H200"], &["NVL", "GH", "MIG"]),
     ("a100_sxm", &["A100", "SXM"], &["MIG"]),
     ("b200_sxm", &["B200"], &["GB200", "MIG"]),
     ("l40s", &["L40S"], &["MIG"]),
     ("mi300x", &["MI300X"], &[]),
+    ("b300_sxm", &["B300"], &["GB300", "MIG"]),
+    ("gb200", &["GB200"], &["MIG"]),
+    ("h100_pcie", &["H100 PCIe"], &["MIG"]),
+    ("a100_pcie", &["A100", "PCI"], &["MIG"]),
+    ("rtx_pro_6000", &["RTX PRO 6000", "Server"], &["MIG"]),
+    ("rtx_4090", &["RTX 4090"], &["Laptop", "4090 D"]),
+    ("rtx_5090", &["RTX 5090"], &["Laptop", "5090 D"]),
 ];
 
 /// Accepted ratio of a GPU's memory to the profile's; drivers count differently.
@@ -296,7 +321,20 @@ mod tests {
             assert_eq!(profile.name, name);
             assert!(profile.sources.len() >= 4, "{name} lacks sources");
             let off = profile.link.p2p_off.note.as_deref().unwrap();
-            assert!(off.starts_with("stand-in") || off.starts_with("calibrated"), "{name}");
+            let marks = ["stand-in", "calibrated", "posted"];
+            assert!(marks.iter().any(|mark| off.starts_with(mark)), "{name}");
+            for word in
+                ["memory, bandwidth", "efficienc", "link.p2p_on", "link.p2p_off", "link.inter_node"]
+            {
+                let is_named = |source: &String| {
+                    source.contains(word) || (word == "link.p2p_off" && source.contains("without P2P"))
+                };
+                assert!(profile.sources.iter().any(is_named), "{name} has no source for {word}");
+            }
+            assert!(
+                profile.tables.is_none() || profile.sources.iter().any(|s| s.contains("tables")),
+                "{name}"
+            );
             for tp in [2, 4, 8] {
                 let (on, off) = (profile.link(P2p::On, tp), profile.link(P2p::Off, tp));
                 assert!(on.1 >= off.1, "{name} tp {tp}: P2P must not lower the bandwidth");
@@ -357,7 +395,7 @@ mod tests {
         let gib = |n: f64| (n * f64::from(1 << 30)) as u64;
         for (name, memory, profile) in [
             ("NVIDIA H100 80GB HBM3", gib(79.2), Some("h100_sxm")),
-            ("NVIDIA H100 PCIe", gib(79.2), None),
+            ("NVIDIA H100 PCIe", gib(79.2), Some("h100_pcie")),
             ("NVIDIA H100 NVL", gib(93.1), None),
             ("NVIDIA GH200 480GB", gib(94.5), None),
             ("NVIDIA H200", gib(139.8), Some("h200_sxm")),
@@ -368,7 +406,15 @@ mod tests {
             ("NVIDIA B200", gib(178.4), Some("b200_sxm")),
             ("NVIDIA L40S", gib(44.4), Some("l40s")),
             ("AMD Instinct MI300X", gib(192.0), Some("mi300x")),
-            ("NVIDIA GeForce RTX 4090", gib(23.6), None),
+            ("NVIDIA GeForce RTX 4090", gib(23.6), Some("rtx_4090")),
+            ("NVIDIA GeForce RTX 4090 Laptop GPU", gib(15.6), None),
+            ("NVIDIA GeForce RTX 5090", gib(31.8), Some("rtx_5090")),
+            ("NVIDIA B300 SXM6 AC", gib(268.0), Some("b300_sxm")),
+            ("NVIDIA GB200", gib(184.0), Some("gb200")),
+            ("NVIDIA A100 80GB PCIe", gib(79.2), Some("a100_pcie")),
+            ("NVIDIA A100-PCIE-40GB", gib(39.4), None),
+            ("NVIDIA RTX PRO 6000 Blackwell Server Edition", gib(95.0), Some("rtx_pro_6000")),
+            ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", gib(95.0), None),
         ] {
             assert_eq!(profile_of(name, memory), profile, "{name}");
             assert!(profile_named(name) == profile || profile.is_none(), "{name}");

@@ -1,7 +1,7 @@
 //! Software stacks: changes that an engine makes to a plan and its costs; built in or from a TOML file.
 
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Checked, Library, above, at_least, loss, share};
 use base::error::Result;
 use base::input::InputKind;
+use base::words::words;
 use plan::Lowering;
 
 /// Software stack. Shares are 0 to 1; keys carry their units.
@@ -45,6 +46,13 @@ pub struct Stack {
     pub sample_kernels: u32,
     /// Memory reserved by libraries on each GPU: GEMM workspace, communicators (1e6 bytes).
     pub workspace_mb: u32,
+    /// Engine whose products with quantized weights were measured. Without one, quantized weights are
+    /// expanded beside 16-bit activations, at the roofline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<Engine>,
+    /// Scales of fp8 activations in an engine.
+    #[serde(default)]
+    pub activation_scales: ActivationScales,
     /// Matrix products with few rows, as in decode at small batches.
     pub matvec: Matvec,
     /// Matrix products with many rows, by a library.
@@ -55,6 +63,32 @@ pub struct Stack {
     pub collective: CollectiveScale,
     /// Mutual slowdown of the lanes while both are busy.
     pub contention: Contention,
+}
+
+words! {
+    /// Engine with measured kernels.
+    Engine, "engine" {
+        /// NVIDIA TensorRT-LLM.
+        TrtLlm = "trtllm",
+        /// vLLM.
+        Vllm = "vllm",
+        /// SGLang.
+        Sglang = "sglang",
+    }
+}
+
+words! {
+    /// Origin of the scales of fp8 activations.
+    #[derive(Default)]
+    ActivationScales, "activation scales" {
+        /// Computed for every product, in a pass over the activations.
+        Dynamic = "dynamic",
+        /// Stored in the checkpoint; a kernel converts the activations.
+        #[default]
+        Static = "static",
+        /// Stored, and the operation before the product writes fp8.
+        Fused = "fused",
+    }
 }
 
 /// Kernels that stream a matrix for few rows.
@@ -173,12 +207,8 @@ static BUILT_IN_STACKS: Library<Stack> = Library {
     word: "stack",
     input: InputKind::STACK,
     texts: &BUILT_IN,
-    parsed: LazyLock::new(|| {
-        BUILT_IN
-            .iter()
-            .filter_map(|(name, text)| Stack::parse(&format!("{name}.toml"), text).ok())
-            .collect()
-    }),
+    read: Stack::parse,
+    parsed: LazyLock::new(|| BUILT_IN.iter().map(|_| OnceLock::new()).collect()),
 };
 
 impl Stack {
@@ -189,7 +219,7 @@ impl Stack {
     /// Returns an input error for an unknown stack (with the nearest name) or an invalid file (with line
     /// and column).
     pub fn load(name_or_file: &str) -> Result<Self> {
-        BUILT_IN_STACKS.load(name_or_file, Self::parse)
+        BUILT_IN_STACKS.load(name_or_file)
     }
 
     /// File the argument refers to; `None` for a built-in name or a missing file.
@@ -198,7 +228,7 @@ impl Stack {
     }
 
     pub fn built_in() -> Vec<Self> {
-        BUILT_IN_STACKS.parsed.clone()
+        BUILT_IN_STACKS.built_in()
     }
 
     /// Canonical name of a built-in stack, ignoring case and dashes (`gpt_fast` is `gpt-fast`); other

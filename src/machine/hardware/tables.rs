@@ -1,12 +1,15 @@
 //! Measured latency tables, interpolated in logarithms.
 //!
 //! For matrix products the ratio of measured latency to the roofline is interpolated: it varies slowly,
-//! is exact at measured shapes, and follows changed peaks of a profile. For decode attention the latency
-//! itself is interpolated. A lookup takes about ten logarithms; callers cache results of equal shapes.
+//! is exact at measured shapes, and follows changed peaks of a profile. For decode attention and other
+//! kernels the latency itself is interpolated. A lookup takes about ten logarithms; callers cache results of
+//! equal shapes.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
+use super::stack::{ActivationScales, Engine};
 use base::words::words;
+use plan::{DType, Phase};
 
 words! {
     /// Source of an operation's latency, most certain first.
@@ -22,52 +25,179 @@ words! {
     }
 }
 
-/// Latency tables of one device: matrix products and decode attention.
+/// Latency tables of one device, parsed when first used.
 #[derive(Debug)]
 pub struct Tables {
     name: &'static str,
-    matmul: MatMulTable,
-    attention: AttentionTable,
+    /// Products of 16-bit numbers, whatever the engine.
+    matmul: LazyLock<Option<MatMulTable>>,
+    /// Latencies by engine: products by weight format, quantization of activations, attention.
+    sections: LazyLock<Vec<Section>>,
+    attention: LazyLock<Option<Grid>>,
 }
 
-static BUILT_IN: LazyLock<Vec<Tables>> = LazyLock::new(|| {
-    /// Tables of the devices, from files named after them.
-    macro_rules! of {
-        ($($name:literal),*) => {
-            [$((
-                $name,
-                include_str!(concat!("tables/", $name, "_matmul.tsv")),
-                include_str!(concat!("tables/", $name, "_attention.tsv")),
-            )),*]
+static BUILT_IN: [Tables; 7] = {
+    /// Tables of a device, from the files that it has: 16-bit products and attention, products by format.
+    macro_rules! device {
+        ($name:literal, [$($plain:literal)?], [$($formats:literal)?]) => {
+            Tables {
+                name: $name,
+                matmul: LazyLock::new(|| {
+                    let texts: &[&str] = &[$(include_str!(concat!("tables/", $plain, "_matmul.tsv")))?];
+                    MatMulTable::parse(texts.first()?)
+                }),
+                sections: LazyLock::new(|| {
+                    let texts: &[&str] = &[$(include_str!(concat!("tables/", $formats, "_engines.tsv")))?];
+                    texts.first().map_or_else(Vec::new, |text| Section::all(text))
+                }),
+                attention: LazyLock::new(|| {
+                    let texts: &[&str] = &[$(include_str!(concat!("tables/", $plain, "_attention.tsv")))?];
+                    Grid::parse(texts.first()?)
+                }),
+            }
         };
     }
-    let table = |(name, matmul, attention)| {
-        Some(Tables {
-            name,
-            matmul: MatMulTable::parse(matmul)?,
-            attention: AttentionTable::parse(attention)?,
-        })
-    };
-    of!["a100_sxm", "b200_sxm", "h100_sxm", "h200_sxm", "l40s"].into_iter().filter_map(table).collect()
-});
+    [
+        device!("a100_sxm", ["a100_sxm"], []),
+        device!("b200_sxm", ["b200_sxm"], ["b200_sxm"]),
+        device!("gb200", [], ["gb200"]),
+        device!("h100_sxm", ["h100_sxm"], ["h100_sxm"]),
+        device!("h200_sxm", ["h200_sxm"], ["h200_sxm"]),
+        device!("l40s", ["l40s"], ["l40s"]),
+        device!("rtx_pro_6000_server", [], ["rtx_pro_6000_server"]),
+    ]
+};
+
+/// Time of a kernel beyond its bytes and operations, in the roofline of products by format (us).
+const START_US: f64 = 1.5;
 
 impl Tables {
-    pub const NAMES: [&'static str; 5] = ["a100_sxm", "b200_sxm", "h100_sxm", "h200_sxm", "l40s"];
+    pub const NAMES: [&'static str; 7] =
+        ["a100_sxm", "b200_sxm", "gb200", "h100_sxm", "h200_sxm", "l40s", "rtx_pro_6000_server"];
 
     pub fn of(name: &str) -> Option<&'static Self> {
         BUILT_IN.iter().find(|tables| tables.name == name)
     }
 
-    /// Latency of a bf16 matrix product [m, k] x [k, n] on a device with these peaks (us). `None` for
-    /// shapes the table does not cover.
+    /// Latency of a matrix product [m, k] x [k, n] of 16-bit numbers on a device with these peaks (us). `None`
+    /// for shapes the table does not cover.
     pub fn matmul_us(&self, shape: [u64; 3], peaks: Peaks) -> Option<(f64, CostSource)> {
-        self.matmul.us(shape, peaks)
+        let table = self.matmul.as_ref();
+        table.or_else(|| self.section("bf16", "geomean")?.products())?.us(shape, peaks)
+    }
+
+    /// Latency of a matrix product of 16-bit activations [m, k] with quantized weights in an engine (us),
+    /// including the quantization of the activations as far as the engine still has to do it. `None` for a
+    /// format that was not measured in the engine.
+    pub fn quantized_us(
+        &self,
+        (format, engine): (DType, Engine),
+        scales: ActivationScales,
+        shape: [u64; 3],
+        peaks: Peaks,
+    ) -> Option<(f64, CostSource)> {
+        let (us, source) =
+            self.section(format.as_str(), engine.as_str())?.products()?.us(shape, peaks)?;
+        // fp8 was measured with dynamic quantization
+        let spared: &[&str] = match (format, scales) {
+            (DType::Fp8, ActivationScales::Static) => &["scale"],
+            (DType::Fp8, ActivationScales::Fused) => &["scale", "cast"],
+            _ => &[],
+        };
+        let [m, _, k] = shape;
+        let kernel_us =
+            |kernel: &&str| self.section(kernel, engine.as_str())?.kernel()?.clamped_us([0, k, m]);
+        let spared: f64 = spared.iter().filter_map(kernel_us).sum();
+        Some(((us - spared).max(START_US), source))
+    }
+
+    fn section(&self, what: &str, engine: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.is(what, engine))
     }
 
     /// Latency of one decode step's attention over `context` tokens of each of `batch` sequences, with
     /// `heads` query heads on the rank, 8 per KV head (us). `None` outside the table.
     pub fn attention_us(&self, heads: u64, batch: u64, context: u64) -> Option<(f64, CostSource)> {
-        self.attention.us(heads, batch, context)
+        self.attention.as_ref()?.us([heads, batch, context])
+    }
+
+    /// Latency of an attention of head_dim 128 in an engine (us): of one decode step, or causal over whole
+    /// prompts. Longer contexts and larger batches than were measured are in proportion. `None` for other
+    /// ratios of heads to KV heads than were measured.
+    pub fn attention_of_us(
+        &self,
+        engine: Engine,
+        phase: Phase,
+        sizes: AttentionSizes,
+    ) -> Option<(f64, CostSource)> {
+        let AttentionSizes { heads, kv_heads, kv, sequences, tokens } = sizes;
+        let ratio = heads.checked_div(kv_heads)?;
+        let grid = self.section(&format!("{phase}-{kv}-{ratio}"), engine.as_str())?.kernel()?;
+        let of_tokens = if phase == Phase::Prefill { 4.0 } else { 2.0 };
+        grid.beyond_us([heads, sequences, tokens], of_tokens)
+    }
+}
+
+/// Heads, KV heads and sizes of an attention on one rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionSizes {
+    pub heads: u64,
+    pub kv_heads: u64,
+    /// Format of the KV cache.
+    pub kv: DType,
+    pub sequences: u64,
+    /// Tokens of each sequence: of the cache in decode, of the prompt in prefill.
+    pub tokens: u64,
+}
+
+/// Latencies of one kind in one engine: products with weights in a format, or another kernel.
+#[derive(Debug)]
+struct Section {
+    /// `fp8`, `scale`.
+    what: &'static str,
+    /// Engine and version; `geomean` for the mean of all.
+    engine: &'static str,
+    /// Peaks of the device for products in this format.
+    peaks: Option<Peaks>,
+    text: &'static str,
+    products: OnceLock<Option<MatMulTable>>,
+    kernel: OnceLock<Option<Grid>>,
+}
+
+impl Section {
+    /// Splits a file into its sections, each below a line like `>fp8 vllm 0.24.0`.
+    fn all(text: &'static str) -> Vec<Self> {
+        let mut parts = text.split("\n>");
+        let head = parts.next().unwrap_or_default();
+        let one = |part: &'static str| {
+            let (title, text) = part.split_once('\n')?;
+            let (what, engine) = title.split_once(' ')?;
+            let rate = match what {
+                "fp8" | "fp8_block" => "fp8=",
+                "nvfp4" => "fp4=",
+                _ => "bf16=",
+            };
+            let peaks = Peaks::in_head(head, rate);
+            Some(Self { what, engine, peaks, text, products: OnceLock::new(), kernel: OnceLock::new() })
+        };
+        parts.filter_map(one).collect()
+    }
+
+    /// True for the section of this kind in this engine, of whatever version.
+    fn is(&self, what: &str, engine: &str) -> bool {
+        self.what == what && self.engine.split(' ').next() == Some(engine)
+    }
+
+    fn products(&self) -> Option<&MatMulTable> {
+        let parse = || {
+            let roofline = Roofline { format: self.what.parse().ok()?, start_us: START_US };
+            MatMulTable::of(self.text, roofline, self.peaks?)
+        };
+        self.products.get_or_init(parse).as_ref()
+    }
+
+    fn kernel(&self) -> Option<&Grid> {
+        self.kernel.get_or_init(|| Grid::parse(self.text)).as_ref()
     }
 }
 
@@ -81,11 +211,32 @@ pub struct Peaks {
 }
 
 impl Peaks {
-    /// Roofline latency of a matrix product with 2-byte numbers (us).
-    fn us(&self, [m, n, k]: [f64; 3]) -> f64 {
-        let arithmetic = 2.0 * m * n * k / (self.tflops * 1e6);
-        let memory = 2.0 * (n * k + m * k + m * n) / (self.gb_s * 1e3);
-        arithmetic.max(memory)
+    /// Peaks in a table's head, with the key of the arithmetic.
+    fn in_head(head: &str, rate: &str) -> Option<Self> {
+        let value = |key: &str| -> Option<f64> {
+            head.split_whitespace().find_map(|word| word.strip_prefix(key))?.parse().ok()
+        };
+        Some(Self { tflops: value(rate)?, gb_s: value("hbm_gb_s=")? })
+    }
+}
+
+/// Roofline to which measured products are put in proportion.
+#[derive(Clone, Copy, Debug)]
+struct Roofline {
+    /// Format of the weights; activations have 16 bits.
+    format: DType,
+    /// Time beyond bytes and operations (us).
+    start_us: f64,
+}
+
+impl Roofline {
+    /// Latency of a matrix product [m, k] x [k, n] (us).
+    fn us(self, [m, n, k]: [u64; 3], peaks: Peaks) -> f64 {
+        let weights = self.format.matrix_bytes(n, k) as f64;
+        let [m, n, k] = [m, n, k].map(|v| v as f64);
+        let arithmetic = 2.0 * m * n * k / (peaks.tflops * 1e6);
+        let memory = (weights + 2.0 * (m * k + m * n)) / (peaks.gb_s * 1e3);
+        self.start_us + arithmetic.max(memory)
     }
 }
 
@@ -150,17 +301,18 @@ struct MatMulTable {
     n: Axis,
     k: Axis,
     m: Axis,
+    roofline: Roofline,
     /// ln(latency / roofline) by (n, k, m); NaN if not measured.
     ratios: Vec<f64>,
 }
 
 impl MatMulTable {
     fn parse(text: &str) -> Option<Self> {
-        let peak = |key: &str| -> Option<f64> {
-            let head = text.lines().next()?;
-            head.split_whitespace().find_map(|word| word.strip_prefix(key))?.parse().ok()
-        };
-        let peaks = Peaks { tflops: peak("peak_tflops=")?, gb_s: peak("hbm_gb_s=")? };
+        let peaks = Peaks::in_head(text.lines().next()?, "peak_tflops=")?;
+        Self::of(text, Roofline { format: DType::Bf16, start_us: 0.0 }, peaks)
+    }
+
+    fn of(text: &str, roofline: Roofline, peaks: Peaks) -> Option<Self> {
         let (header, rows) = parse(text)?;
         let m = Axis::new(header);
         let n = Axis::new(rows.iter().map(|row| row.0).collect());
@@ -169,11 +321,11 @@ impl MatMulTable {
         for (rows_n, rows_k, latencies) in &rows {
             let at = (n.index(*rows_n)? * k.values.len() + k.index(*rows_k)?) * m.values.len();
             for (i, latency) in latencies.iter().enumerate() {
-                let roofline = peaks.us([m.values[i], *rows_n, *rows_k].map(|v| v as f64));
-                *ratios.get_mut(at + i)? = latency.map_or(f64::NAN, |us| (us / roofline).ln());
+                let roofline_us = roofline.us([m.values[i], *rows_n, *rows_k], peaks);
+                *ratios.get_mut(at + i)? = latency.map_or(f64::NAN, |us| (us / roofline_us).ln());
             }
         }
-        Some(Self { n, k, m, ratios })
+        Some(Self { n, k, m, roofline, ratios })
     }
 
     fn us(&self, [m, n, k]: [u64; 3], peaks: Peaks) -> Option<(f64, CostSource)> {
@@ -201,41 +353,41 @@ impl MatMulTable {
         if weights < 1.0 - 1e-9 {
             source = source.max(CostSource::Interpolated);
         }
-        Some(((sum / weights).exp() * peaks.us([m, n, k].map(|v| v as f64)), source))
+        Some(((sum / weights).exp() * self.roofline.us([m, n, k], peaks), source))
     }
 }
 
+/// Latencies by three sizes, such as heads, batch and context.
 #[derive(Debug)]
-struct AttentionTable {
-    heads: Axis,
-    batch: Axis,
-    context: Axis,
-    /// ln(latency) by (heads, batch, context); NaN if not measured.
+struct Grid {
+    axes: [Axis; 3],
+    /// ln(latency); NaN if not measured.
     latencies: Vec<f64>,
 }
 
-impl AttentionTable {
+impl Grid {
+    /// Parses rows that begin with the first two sizes, with a column for each value of the third.
     fn parse(text: &str) -> Option<Self> {
         let (header, rows) = parse(text)?;
-        let context = Axis::new(header);
-        let heads = Axis::new(rows.iter().map(|row| row.0).collect());
-        let batch = Axis::new(rows.iter().map(|row| row.1).collect());
-        let size = heads.values.len() * batch.values.len() * context.values.len();
-        let mut latencies = vec![f64::NAN; size];
-        for (row_heads, row_batch, row) in &rows {
-            let at = (heads.index(*row_heads)? * batch.values.len() + batch.index(*row_batch)?)
-                * context.values.len();
+        let axes = [
+            Axis::new(rows.iter().map(|row| row.0).collect()),
+            Axis::new(rows.iter().map(|row| row.1).collect()),
+            Axis::new(header),
+        ];
+        let mut latencies = vec![f64::NAN; axes.iter().map(|axis| axis.values.len()).product()];
+        for (first, second, row) in &rows {
+            let at = (axes[0].index(*first)? * axes[1].values.len() + axes[1].index(*second)?)
+                * axes[2].values.len();
             for (i, latency) in row.iter().enumerate() {
                 *latencies.get_mut(at + i)? = latency.map_or(f64::NAN, f64::ln);
             }
         }
-        Some(Self { heads, batch, context, latencies })
+        Some(Self { axes, latencies })
     }
 
-    fn us(&self, heads: u64, batch: u64, context: u64) -> Option<(f64, CostSource)> {
-        let (hs, in_h) = self.heads.bracket(heads);
-        let (bs, in_b) = self.batch.bracket(batch);
-        let (cs, in_c) = self.context.bracket(context);
+    /// Latency between measured points; `None` outside them.
+    fn us(&self, sizes: [u64; 3]) -> Option<(f64, CostSource)> {
+        let [(hs, in_h), (bs, in_b), (cs, in_c)] = [0, 1, 2].map(|i| self.axes[i].bracket(sizes[i]));
         let source = in_h.max(in_b).max(in_c);
         if source == CostSource::Roofline {
             return None;
@@ -245,7 +397,7 @@ impl AttentionTable {
             for (j, wj) in bs {
                 for (l, wl) in cs {
                     let weight = wi * wj * wl;
-                    let at = (i * self.batch.values.len() + j) * self.context.values.len() + l;
+                    let at = (i * self.axes[1].values.len() + j) * self.axes[2].values.len() + l;
                     if weight > 0.0 {
                         // a single missing neighbor makes it NaN
                         sum += weight * self.latencies[at];
@@ -255,6 +407,31 @@ impl AttentionTable {
         }
         (!sum.is_nan()).then(|| (sum.exp(), source))
     }
+
+    /// Latency also above the measured values of the second size, in proportion, and of the third, by this
+    /// factor for each doubling.
+    fn beyond_us(&self, [first, second, third]: [u64; 3], factor: f64) -> Option<(f64, CostSource)> {
+        let [_, seconds, thirds] = &self.axes;
+        if let Some(found) = self.us([first, second, third]) {
+            return Some(found);
+        }
+        let (smaller, times) = match () {
+            () if second > *seconds.values.last()? => ([first, second.div_ceil(2), third], 2.0),
+            () if third.div_ceil(2) >= *thirds.values.first()? => {
+                ([first, second, third.div_ceil(2)], factor)
+            }
+            () => return None,
+        };
+        self.beyond_us(smaller, factor).map(|(us, _)| (us * times, CostSource::Roofline))
+    }
+
+    /// Latency at the nearest sizes within the measured ones.
+    fn clamped_us(&self, mut sizes: [u64; 3]) -> Option<f64> {
+        for (size, axis) in sizes.iter_mut().zip(&self.axes) {
+            *size = (*size).clamp(*axis.values.first()?, *axis.values.last()?);
+        }
+        self.us(sizes).map(|(us, _)| us)
+    }
 }
 
 #[cfg(test)]
@@ -263,10 +440,35 @@ mod tests {
 
     const H100: Peaks = Peaks { tflops: 989.4, gb_s: 3350.0 };
 
+    /// Measured on an H100: format and engine, [m, n, k], latency (us).
+    const ROWS: [((DType, Engine), [u64; 3], f64); 3] = [
+        ((DType::Fp8, Engine::TrtLlm), [1, 8192, 8192], 37.4),
+        ((DType::Fp8, Engine::Vllm), [64, 7168, 8192], 28.0),
+        ((DType::Fp8Block, Engine::Sglang), [8192, 4096, 4096], 228.0),
+    ];
+
+    /// Product of [64, 8192] and [8192, 8192] with nvfp4 weights in vLLM on a B200 (us).
+    const NVFP4: f64 = 12.9;
+
+    /// Attention in vLLM on an H100: phase, cache, sequences and tokens, latency (us).
+    const ATTENTION: [(Phase, DType, u64, u64, f64); 4] = [
+        (Phase::Decode, DType::Bf16, 16, 1023, 14.9),
+        (Phase::Decode, DType::Fp8, 64, 8191, 68.2),
+        (Phase::Prefill, DType::Bf16, 1, 4096, 69.5),
+        (Phase::Prefill, DType::Fp8, 4, 1024, 53.0),
+    ];
+
     #[test]
     fn all_built_in_tables_parse() {
         for name in Tables::NAMES {
-            assert!(Tables::of(name).is_some(), "{name}");
+            let tables = Tables::of(name).unwrap();
+            assert!(tables.matmul_us([1, 4096, 4096], H100).is_some(), "{name}");
+            for section in tables.sections.iter() {
+                let is_product = section.what.parse::<DType>().is_ok();
+                let parses =
+                    if is_product { section.products().is_some() } else { section.kernel().is_some() };
+                assert!(parses, "{name}: {} {}", section.what, section.engine);
+            }
         }
         assert!(Tables::of("nonsense").is_none());
     }
@@ -281,6 +483,57 @@ mod tests {
         assert!((us - 2959.5).abs() < 1.0 && source == CostSource::Table, "{us} {source:?}");
         let (us, source) = tables.attention_us(8, 1, 1023).unwrap();
         assert!((us - 12.43).abs() < 0.01 && source == CostSource::Table, "{us} {source:?}");
+    }
+
+    #[test]
+    fn products_by_format_and_engine_come_back_without_what_the_checkpoint_spares() {
+        let us = |name: &str, key, scales, shape, tflops, gb_s| {
+            let tables = Tables::of(name).unwrap();
+            tables.quantized_us(key, scales, shape, Peaks { tflops, gb_s }).unwrap()
+        };
+        let (dynamic, fixed) = (ActivationScales::Dynamic, ActivationScales::Static);
+        for (key, [m, n, k], expected) in ROWS {
+            let (us, source) = us("h100_sxm", key, dynamic, [m, n, k], 1978.9, 3350.0);
+            assert!((us / expected - 1.0).abs() < 1e-9, "{key:?}: {us}, not {expected}");
+            assert_eq!(source, CostSource::Table);
+        }
+        // quantize.csv, k 8192 and m 1: 7.19 us for the scale and 1.36 us to write fp8
+        let key = (DType::Fp8, Engine::TrtLlm);
+        let [all, spared, fused] = [dynamic, fixed, ActivationScales::Fused]
+            .map(|scales| us("h100_sxm", key, scales, [1, 8192, 8192], 1978.9, 3350.0).0);
+        assert!((all - spared - 7.19).abs() < 1e-9 && (spared - fused - 1.36).abs() < 1e-9);
+        let (four, _) =
+            us("b200_sxm", (DType::Nvfp4, Engine::Vllm), fixed, [64, 8192, 8192], 9000.0, 8000.0);
+        assert!((four / NVFP4 - 1.0).abs() < 1e-9, "{four}");
+        // no table of the engine, none of the format
+        let h100 = Tables::of("h100_sxm").unwrap();
+        assert_eq!(h100.quantized_us((DType::Nvfp4, Engine::Vllm), fixed, [1, 8192, 8192], H100), None);
+        let l40s = Tables::of("l40s").unwrap();
+        let block = (DType::Fp8Block, Engine::Vllm);
+        assert_eq!(l40s.quantized_us(block, fixed, [1, 8192, 8192], H100), None);
+    }
+
+    #[test]
+    fn attention_by_engine_and_cache_comes_back_and_grows_beyond_the_table() {
+        let tables = Tables::of("h100_sxm").unwrap();
+        let us = |phase, kv, sequences, tokens| {
+            let sizes = AttentionSizes { heads: 8, kv_heads: 1, kv, sequences, tokens };
+            tables.attention_of_us(Engine::Vllm, phase, sizes).unwrap()
+        };
+        for (phase, kv, sequences, tokens, expected) in ATTENTION {
+            let (us, source) = us(phase, kv, sequences, tokens);
+            assert!((us / expected - 1.0).abs() < 1e-9, "{us}, not {expected}");
+            assert_eq!(source, CostSource::Table);
+        }
+        let (one, two) =
+            (us(Phase::Decode, DType::Bf16, 1, 65535), us(Phase::Decode, DType::Bf16, 1, 131_070));
+        assert_eq!(two, (2.0 * one.0, CostSource::Roofline));
+        let (one, two) =
+            (us(Phase::Prefill, DType::Bf16, 1, 16384), us(Phase::Prefill, DType::Bf16, 1, 32768));
+        assert_eq!(two, (4.0 * one.0, CostSource::Roofline));
+        let sizes =
+            AttentionSizes { heads: 8, kv_heads: 8, kv: DType::Bf16, sequences: 1, tokens: 1023 };
+        assert_eq!(tables.attention_of_us(Engine::Vllm, Phase::Decode, sizes), None);
     }
 
     #[test]

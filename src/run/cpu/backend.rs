@@ -52,10 +52,6 @@ impl PlanBackend for CpuBackend {
     }
 
     fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
-        if spec.dtype == DType::F16 {
-            let why = "the cpu backend has weights in f32, bf16 or fp8, not in f16";
-            return Ok(Feasibility::Skipped(why.into()));
-        }
         if let Some(why) = threads_problem(spec) {
             return Ok(Feasibility::Skipped(why));
         }
@@ -63,6 +59,10 @@ impl PlanBackend for CpuBackend {
             return Ok(Feasibility::Skipped(problem));
         }
         Ok(fits(spec, &self.memory(spec, shape, shared), shared.available_memory()))
+    }
+
+    fn formats(&self) -> &'static [DType] {
+        &[DType::F32, DType::Bf16, DType::Fp8]
     }
 
     fn precision(&self, dtype: DType) -> Precision {

@@ -18,6 +18,7 @@ use super::loss::Loss;
 use super::program::Weights;
 use super::rank::{Bound, Kept, Place};
 use super::team::Placement;
+use crate::PlanBackend;
 use crate::comm::Broken;
 use crate::evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality};
 use arithmetic::product::{InstructionSet, VARIABLE};
@@ -54,7 +55,7 @@ pub fn evaluate(
     emit: &mut Emit<'_>,
 ) -> Result<()> {
     request.check()?;
-    super::refuse_f16(request.dtype)?;
+    super::CpuBackend.check_format(request.dtype)?;
     if InstructionSet::chosen() == InstructionSet::Avx512Bf16 && request.dtype == DType::Bf16 {
         return Err(Error::input_help(
             format!("{VARIABLE} is avx512_bf16, which rounds inputs; quality is not evaluated with it"),

@@ -67,7 +67,7 @@ impl Case {
             DType::F32 => Dtype::F32,
             DType::Bf16 => Dtype::BF16,
             DType::F16 => Dtype::F16,
-            DType::Fp8 => unreachable!("no checkpoint is stored so"),
+            _ => unreachable!("no checkpoint is stored so"),
         };
         let tensors: Vec<_> =
             self.tensors.iter().map(|name| (name, self.bytes(&source, &model.shape, name))).collect();

@@ -3,6 +3,7 @@
 use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
 use super::rank::Place;
+use crate::PlanBackend;
 use crate::comm::Broken;
 use crate::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
 use base::error::Result;
@@ -12,7 +13,7 @@ use plan::Architecture;
 /// an input error for f16 weights, a TP that does not divide the model, or an invalid checkpoint.
 pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> Result<Generated> {
     request.check()?;
-    super::refuse_f16(request.dtype)?;
+    super::CpuBackend.check_format(request.dtype)?;
     let GenerateRequest { model, architecture, dtype, tp, seed, variant, .. } = request;
     let setup = Setup {
         shard_head: shards_head(request),

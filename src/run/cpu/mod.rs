@@ -35,20 +35,6 @@ pub(crate) use attention::RopeTable;
 pub use backend::CpuBackend;
 pub use kernels::{Kernels, quantize};
 
-use base::error::{Error, Result};
-use plan::DType;
-
-/// Returns an error for weight formats that this backend does not support.
-fn refuse_f16(dtype: DType) -> Result<()> {
-    match dtype {
-        DType::F16 => Err(Error::input_help(
-            "the cpu backend does not compute with f16 weights",
-            "use f32, bf16 or fp8",
-        )),
-        DType::F32 | DType::Bf16 | DType::Fp8 => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod evaluate_tests;
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::engine::{Engine, Local, Programs, Setup, Timing};
 use super::ranks::alive;
 use rayon::prelude::*;
 
+use crate::PlanBackend;
 use crate::evaluate::{Emit, EvaluateRequest, Evaluated, WindowQuality};
 use crate::generate::{CHUNK, log_total};
 use base::error::{Error, Result};
@@ -28,6 +29,7 @@ pub fn evaluate(
     emit: &mut Emit<'_>,
 ) -> Result<()> {
     request.check()?;
+    super::CudaBackend.check_format(request.dtype)?;
     if let Some(reference) = &request.reference {
         return Err(Error::input_help(
             format!("the cuda backend does not support --reference ({})", reference.name),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::engine::{Engine, Local, Programs, Setup, Timing};
 use super::kernels::geometry;
 use super::ranks::{alive, among_peers, on_threads};
+use crate::PlanBackend;
 use crate::comm::Peers;
 use crate::comm::nccl::Nccl;
 use crate::generate::{CHUNK, GenerateOptions, GenerateRequest, Generated, PromptLogits, Said, Saying};
@@ -28,6 +29,7 @@ pub fn generate(
     say: &mut Saying<'_>,
 ) -> Result<Generated> {
     request.check()?;
+    super::CudaBackend.check_format(request.dtype)?;
     let longest = request.prompts.iter().map(Vec::len).max().unwrap_or(0);
     let whole = |number: usize, what: &str| {
         u32::try_from(number).map_err(|_| Error::input(format!("{number} {what} are too many")))

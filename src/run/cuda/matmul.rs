@@ -47,7 +47,7 @@ impl MatvecChoice {
     pub fn usual(dtype: DType) -> Self {
         match dtype {
             DType::F32 => Self::UpTo(4),
-            DType::Bf16 | DType::F16 | DType::Fp8 => Self::UpTo(16),
+            _ => Self::UpTo(16),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::{Feasibility, Shared};
 use base::error::{Error, Result};
 use machine::hardware::MemoryNeed;
 use model::Model;
-use plan::ModelShape;
+use plan::{DType, ModelShape};
 use table::options::{OptionEntry, PAIRS};
 use table::{Backend, CellOptions, Collective, Link, Spec};
 
@@ -29,6 +29,10 @@ impl PlanBackend for SimBackend {
 
     fn defaults(&self, model: &Model) -> Spec {
         Spec { hardware: "h100_sxm".into(), samples: 1, warmup: 0, ..usual(model) }
+    }
+
+    fn formats(&self) -> &'static [DType] {
+        &DType::ALL
     }
 
     fn collectives(&self) -> &'static [Collective] {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::cost::{Durations, Machine};
 use super::lanes::{Clock, Event, LaneTimes, Lanes, mean_overlap};
 use super::link::{collective, environment};
-use super::simulator::Plans;
+use super::simulator::{Plans, precision};
 use super::skew::Skewed;
 use crate::{Outcome, RunResult};
 use base::error::{Error, Result};
 use machine::hardware::{MemoryNeed, Target};
-use plan::{Lane, ModelShape, Phase, Precision, Step};
+use plan::{Lane, ModelShape, Phase, Step};
 use table::{Provenance, Sample, Spec};
 use trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
 
@@ -58,7 +58,7 @@ impl SimulatedCell<'_> {
 
     /// Memory of one rank.
     pub fn memory(&self) -> MemoryNeed {
-        let precision = Precision::gpu(self.spec.dtype);
+        let precision = precision(self.spec, &self.target);
         let plans = self.plans.memory(&self.shape, precision);
         MemoryNeed::of_plans(self.spec, &self.shape, precision, plans)
     }

@@ -1,12 +1,17 @@
 //! Latency of an operation on simulated hardware, alone on its lane.
 //!
-//! Matrix products and decode attention come from measured latency tables if the profile has them, scaled to the
-//! stack; everything else from rooflines plus a fixed time per kernel; collectives from the link. Times are whole
+//! Matrix products and decode attention come from measured latency tables if the profile has them for the format and
+//! the stack's engine, scaled to the stack; everything else from rooflines plus a fixed time per kernel; collectives from the link. Times are whole
 //! nanoseconds, so sums are exact. Operations of the same kind and size are costed once (about twenty per plan), and
 //! between decode steps only those that depend on the context are costed again.
 
-use machine::hardware::{AttentionKind, CollectiveCost, CostSource, Peaks, Tables, Target};
-use plan::{Cost, DType, Groups, Kind, Lane, ModelShape, Operation, Phase, Plan, Quantity, Rows, Step};
+use super::simulator::precision;
+use machine::hardware::{
+    ActivationScales, AttentionKind, AttentionSizes, CollectiveCost, CostSource, Peaks, Tables, Target,
+};
+use plan::{
+    Cost, DType, Groups, Kind, Lane, ModelShape, Operation, Phase, Plan, Precision, Quantity, Rows, Step,
+};
 use table::Spec;
 
 const NS_PER_US: f64 = 1e3;
@@ -17,10 +22,10 @@ pub(super) struct Machine<'a> {
     collective: CollectiveCost<'a>,
     tables: Option<&'static Tables>,
     phase: Phase,
-    /// Dtype of activations and KV cache.
+    shape: ModelShape,
+    precision: Precision,
+    /// Dtype of activations.
     dtype: DType,
-    /// True if the weight format was never measured.
-    unmeasured: bool,
     head_dim: u64,
     kv_heads: u64,
     /// Slots of a static KV cache per sequence.
@@ -42,7 +47,8 @@ struct Class {
     kind: Kind,
     lane: Lane,
     cost: Cost,
-    weight: Option<(u32, u32)>,
+    /// Inputs, outputs and format.
+    weight: Option<(u32, u32, DType)>,
     rows: Rows,
     columns: u32,
     group: u32,
@@ -59,7 +65,7 @@ impl<'a> Machine<'a> {
         Self {
             target,
             collective,
-            // tables hold 2-byte measurements
+            // no table has 4-byte numbers
             tables: target
                 .profile
                 .tables
@@ -67,8 +73,9 @@ impl<'a> Machine<'a> {
                 .filter(|_| spec.dtype != DType::F32)
                 .and_then(Tables::of),
             phase,
+            shape: shape.clone(),
+            precision: precision(spec, target),
             dtype: spec.dtype.activations(),
-            unmeasured: spec.dtype == DType::Fp8,
             head_dim: u64::from(shape.head_dim),
             kv_heads: u64::from(shape.kv_heads / spec.tp.max(1)),
             slots: u64::from(spec.prompt_tokens) + u64::from(spec.output_tokens),
@@ -76,7 +83,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn class(plan: &Plan, operation: &Operation) -> Class {
+    fn class(&self, plan: &Plan, operation: &Operation) -> Class {
         let written = operation.writes.first().map(|value| &plan.values[value.index()]);
         Class {
             kind: operation.kind.clone(),
@@ -84,7 +91,7 @@ impl<'a> Machine<'a> {
             cost: operation.cost,
             weight: operation.weight.map(|w| {
                 let weight = &plan.weights[w.index()];
-                (weight.inputs, weight.outputs)
+                (weight.inputs, weight.outputs, self.precision.of_weight(weight, &self.shape))
             }),
             rows: written.map_or(Rows::Tokens, |value| value.rows),
             columns: written.map_or(0, |value| value.columns),
@@ -111,10 +118,10 @@ impl<'a> Machine<'a> {
         }
         let stack = &self.target.stack;
         let (kernels, mut taken) = match (&class.kind, class.weight) {
-            (Kind::MatMul, Some((inputs, outputs))) => (
-                1,
-                self.matmul(class.rows.count(step, 1), inputs.into(), outputs.into(), cost, &numbers),
-            ),
+            (Kind::MatMul, Some((inputs, outputs, format))) => {
+                let shape = [class.rows.count(step, 1), outputs.into(), inputs.into()];
+                (1, self.matmul(shape, format, cost, &numbers))
+            }
             (Kind::Attend, _) => (stack.attention.kernels, self.attend(class, step, &numbers)),
             (Kind::Sample, _) => {
                 (stack.sample_kernels, self.streamed(cost, &numbers, stack.sample_kernels))
@@ -148,31 +155,93 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn matmul(&self, rows: u64, inputs: u64, outputs: u64, cost: &Cost, step: &Numbers) -> Taken {
+    /// Product [m, k] x [k, n] with weights in a format.
+    fn matmul(&self, shape: [u64; 3], format: DType, cost: &Cost, step: &Numbers) -> Taken {
         let (profile, stack) = (&self.target.profile, &self.target.stack);
-        let roofline = self.streamed(cost, step, 1);
-        if self.phase == Phase::Decode && rows <= u64::from(stack.matvec.rows) {
+        if self.phase == Phase::Decode && shape[0] <= u64::from(stack.matvec.rows) {
             let bytes = step.of(&cost.bytes_read) + step.of(&cost.bytes_written);
             let reached = profile.hbm_gb_s * stack.matvec.efficiency * profile.matvec_scale;
             let us = stack.launch_us + bytes / (reached * 1e3);
-            let source = if self.unmeasured { CostSource::Roofline } else { CostSource::Calibrated };
+            let source =
+                if format.is_quantized() { CostSource::Roofline } else { CostSource::Calibrated };
             return Taken { us, source, arithmetic: false };
         }
         let scale = match self.phase {
             Phase::Prefill => stack.matmul.prefill_scale,
             Phase::Decode => stack.matmul.decode_scale,
         };
-        let peaks = Peaks { tflops: profile.tflops.of(self.dtype), gb_s: profile.hbm_gb_s };
-        let tables = self.tables.filter(|_| !self.unmeasured);
-        match tables.and_then(|tables| tables.matmul_us([rows, outputs, inputs], peaks)) {
+        let peaks = |tflops: f64| Peaks { tflops, gb_s: profile.hbm_gb_s };
+        let engine = stack.engine.zip(profile.tflops.quantized(format));
+        let (roofline, table) = match engine {
+            Some((engine, tflops)) => (
+                self.quantized(shape, tflops, cost, step),
+                self.tables.and_then(|tables| {
+                    let scales = stack.activation_scales;
+                    tables.quantized_us((format, engine), scales, shape, peaks(tflops))
+                }),
+            ),
+            None if format.is_quantized() => (self.streamed(cost, step, 1), None),
+            None => (
+                self.streamed(cost, step, 1),
+                self.tables
+                    .and_then(|tables| tables.matmul_us(shape, peaks(profile.tflops.of(self.dtype)))),
+            ),
+        };
+        match table {
+            // measured back to back, small weights stay in a cache that a model's do not
+            Some((us, source)) if format.is_quantized() => {
+                let us = us.max(self.memory_us(format.matrix_bytes(shape[1], shape[2]) as f64));
+                Taken { us: us * scale, source, arithmetic: roofline.arithmetic }
+            }
             Some((us, source)) => Taken { us: us * scale, source, arithmetic: roofline.arithmetic },
             None => Taken { us: roofline.us * scale, ..roofline },
         }
     }
 
+    /// Roofline of a product whose activations an engine quantizes, in a kernel of its own unless fused.
+    fn quantized(&self, [m, _, k]: [u64; 3], tflops: f64, cost: &Cost, step: &Numbers) -> Taken {
+        let (profile, stack) = (&self.target.profile, &self.target.stack);
+        let is_fused = stack.activation_scales == ActivationScales::Fused;
+        // 2 bytes read and 1 written; the product reads 1 instead of 2
+        let converted = if is_fused { 0.0 } else { 2.0 * m as f64 * k as f64 };
+        let bytes = step.of(&cost.bytes_read) + step.of(&cost.bytes_written) + converted;
+        let memory = self.memory_us(bytes);
+        let arithmetic = step.of(&cost.flops) / (tflops * profile.compute_efficiency * 1e6);
+        let kernels = if is_fused { 1.0 } else { 2.0 };
+        Taken {
+            us: kernels * stack.launch_us + memory.max(arithmetic),
+            source: CostSource::Roofline,
+            arithmetic: arithmetic > memory,
+        }
+    }
+
+    /// Attention in the stack's engine, if it was measured there.
+    fn attend_in_engine(&self, class: &Class, step: &Step) -> Option<Taken> {
+        let heads = u64::from(class.columns) / self.head_dim.max(1);
+        // prompts in chunks attend to earlier tokens too
+        let is_measured = self.head_dim == 128
+            && self.target.stack.attention.kind == AttentionKind::Fused
+            && (self.phase == Phase::Decode || step.new_tokens == step.context);
+        let tables = self.tables.filter(|_| is_measured)?;
+        let sizes = AttentionSizes {
+            heads,
+            kv_heads: self.kv_heads,
+            kv: self.precision.kv,
+            sequences: step.sequences,
+            // measured with the tokens before the step
+            tokens: if self.phase == Phase::Decode { step.context - 1 } else { step.context },
+        };
+        let engine = self.target.stack.engine?;
+        let (us, source) = tables.attention_of_us(engine, self.phase, sizes)?;
+        Some(Taken { us, source, arithmetic: self.phase == Phase::Prefill })
+    }
+
     fn attend(&self, class: &Class, step: &Step, numbers: &Numbers) -> Taken {
         let (profile, stack) = (&self.target.profile, &self.target.stack);
         let attention = &stack.attention;
+        if let Some(taken) = self.attend_in_engine(class, step) {
+            return taken;
+        }
         let launch = f64::from(attention.kernels) * stack.launch_us;
         let heads = u64::from(class.columns) / self.head_dim.max(1);
         let flops_us = |pairs_x_columns: f64| {
@@ -196,8 +265,10 @@ impl<'a> Machine<'a> {
                 Taken { us, source: CostSource::Roofline, arithmetic: false }
             }
             AttentionKind::Fused if self.phase == Phase::Decode => {
-                let measured =
-                    self.tables.filter(|_| self.head_dim == 128 && heads == 8 * self.kv_heads);
+                let measured = self.tables.filter(|_| {
+                    let is_plain = self.precision.kv == self.dtype;
+                    is_plain && self.head_dim == 128 && heads == 8 * self.kv_heads
+                });
                 match measured.and_then(|t| t.attention_us(heads, step.sequences, step.context)) {
                     Some((us, source)) => Taken { us, source, arithmetic: false },
                     None => self.streamed(&class.cost, numbers, attention.kernels),
@@ -296,7 +367,7 @@ impl<'a> Durations<'a> {
             .operations
             .iter()
             .map(|operation| {
-                let class = Machine::class(plan, operation);
+                let class = machine.class(plan, operation);
                 let at = classes.iter().position(|known| *known == class).unwrap_or_else(|| {
                     classes.push(class);
                     classes.len() - 1

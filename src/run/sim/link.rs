@@ -16,7 +16,8 @@ pub(super) fn collective<'a>(
 ) -> (CollectiveCost<'a>, Option<Collective>) {
     let of = |p2p| {
         let scale = target.stack.collective;
-        let (cost, used) = target.profile.collective(spec.collective, p2p, spec.tp, scale);
+        let engine = target.stack.engine;
+        let (cost, used) = target.profile.collective_in(engine, spec.collective, p2p, spec.tp, scale);
         (cost, Some(used))
     };
     match (spec.link, p2p_of(spec)) {

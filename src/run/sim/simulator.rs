@@ -118,9 +118,18 @@ impl Simulator {
     }
 }
 
+/// Formats of a simulated cell. Checkpoints that engines load leave the head in 16 bits.
+pub(super) fn precision(spec: &Spec, target: &Target) -> Precision {
+    let precision = Precision::gpu(spec.dtype).with_kv(spec.kv_dtype);
+    match target.stack.engine {
+        Some(_) => Precision { head: precision.activations, ..precision },
+        None => precision,
+    }
+}
+
 /// Input of a cell's plans, and their cache key. The batch matters only if it is divided into micro-batches.
 fn plan_spec(spec: &Spec, shape: &ModelShape, target: &Target) -> PlanSpec {
-    let precision = Precision::gpu(spec.dtype);
+    let precision = precision(spec, target);
     let plan = spec.plan(shape, Phase::Decode, precision, lowering(spec, target));
     let batch = if plan.variant.micro_batches > 1 { plan.batch } else { 1 };
     PlanSpec { batch, ..plan }

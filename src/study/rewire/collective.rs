@@ -48,7 +48,8 @@ pub(super) fn cost(
     p2p: P2p,
     tp: u32,
 ) -> Result<CollectiveCost<'_>> {
-    let (cost, used) = target.profile.collective(collective, p2p, tp, target.stack.collective);
+    let (cost, used) =
+        target.profile.collective_in(target.stack.engine, collective, p2p, tp, target.stack.collective);
     if let Some(problem) = target.profile.link_problem(collective, p2p, tp) {
         return Err(Error::input(format!("{}: {problem}", target.profile.name)));
     }

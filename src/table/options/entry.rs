@@ -7,7 +7,7 @@ use super::{Backend, CellOptions, Collective, Link, Nvls, P2p, Recorder, Spec};
 use crate::render::Shown;
 use base::error::{Error, Result};
 use base::words::Words;
-use plan::{Architecture, CommDType, DType};
+use plan::{Architecture, CommDType, DType, KvDType};
 
 /// Type of an option's value in files and tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,7 +299,7 @@ macro_rules! worded {
         }
     )*};
 }
-worded!(Backend, Collective, CommDType, DType, Nvls, P2p, Recorder);
+worded!(Backend, Collective, CommDType, DType, KvDType, Nvls, P2p, Recorder);
 
 macro_rules! parsed {
     ($($type:ty),*) => {$(

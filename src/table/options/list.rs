@@ -10,7 +10,7 @@ use super::entry::{About, Access, OptionEntry, PLAIN, Value};
 use super::link::Link;
 use super::make::{dashed, entry, options};
 use base::words::words;
-use plan::{Architecture, CommDType, DType};
+use plan::{Architecture, CommDType, DType, KvDType};
 
 words! {
     /// Backend that runs a plan.
@@ -198,6 +198,11 @@ options! {
         /// Number format of all-reduce messages (partial sums)
         comm_dtype: CommDType = CommDType::Activations, About {
             default: "activations", value_name: "FORMAT", label: "comm-", ..PLAIN
+        };
+        /// Number format of the KV cache
+        kv_dtype: KvDType = KvDType::Activations, About {
+            default: "activations", value_name: "FORMAT", title: Some("kv"), aliases: &["kv"], label: "kv-",
+            ..PLAIN
         };
         /// Use sequence parallelism: reduce-scatter, norms on 1/TP of the rows, all-gather
         sequence_parallel: bool = false, About { label: "seqpar", ..PLAIN };

@@ -409,14 +409,14 @@ mod inside {
     fn store(values: &[f32], dtype: DType) -> (Vec<u8>, Vec<f32>) {
         match dtype {
             DType::F32 => (bytemuck::cast_slice(values).to_vec(), values.to_vec()),
-            // no operand of a product is in fp8
-            DType::Bf16 | DType::Fp8 => {
-                let stored: Vec<bf16> = values.iter().map(|v| bf16::from_f32(*v)).collect();
+            DType::F16 => {
+                let stored: Vec<f16> = values.iter().map(|v| f16::from_f32(*v)).collect();
                 let back = stored.iter().map(|v| v.to_f32()).collect();
                 (bytemuck::cast_slice(&stored).to_vec(), back)
             }
-            DType::F16 => {
-                let stored: Vec<f16> = values.iter().map(|v| f16::from_f32(*v)).collect();
+            // no operand of a product is quantized
+            _ => {
+                let stored: Vec<bf16> = values.iter().map(|v| bf16::from_f32(*v)).collect();
                 let back = stored.iter().map(|v| v.to_f32()).collect();
                 (bytemuck::cast_slice(&stored).to_vec(), back)
             }
@@ -426,13 +426,10 @@ mod inside {
     fn load(bytes: &[u8], dtype: DType) -> Vec<f32> {
         match dtype {
             DType::F32 => bytemuck::pod_collect_to_vec::<u8, f32>(bytes),
-            // no operand of a product is in fp8
-            DType::Bf16 | DType::Fp8 => {
-                bytemuck::pod_collect_to_vec::<u8, bf16>(bytes).iter().map(|v| v.to_f32()).collect()
-            }
             DType::F16 => {
                 bytemuck::pod_collect_to_vec::<u8, f16>(bytes).iter().map(|v| v.to_f32()).collect()
             }
+            _ => bytemuck::pod_collect_to_vec::<u8, bf16>(bytes).iter().map(|v| v.to_f32()).collect(),
         }
     }
 

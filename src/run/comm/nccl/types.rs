@@ -92,7 +92,9 @@ pub(super) fn data_type(dtype: DType) -> c_int {
         DType::F16 => 6,
         DType::F32 => 7,
         DType::Bf16 => 9,
-        DType::Fp8 => 10,
+        DType::Fp8 | DType::Fp8Block => 10,
+        // pairs of 4-bit numbers
+        DType::Nvfp4 | DType::Mxfp4 => 1,
     }
 }
 

@@ -145,7 +145,8 @@ fn data_type(dtype: DType) -> u32 {
         DType::F32 => sys::cudaDataType::CUDA_R_32F,
         DType::F16 => sys::cudaDataType::CUDA_R_16F,
         DType::Bf16 => sys::cudaDataType::CUDA_R_16BF,
-        DType::Fp8 => sys::cudaDataType::CUDA_R_8F_E4M3,
+        DType::Fp8 | DType::Fp8Block => sys::cudaDataType::CUDA_R_8F_E4M3,
+        DType::Nvfp4 | DType::Mxfp4 => sys::cudaDataType::CUDA_R_8U,
     }) as u32
 }
 

@@ -229,9 +229,9 @@ pub fn defines(
 ) -> Defines {
     let number = match options.dtype {
         DType::F32 => "NUMBER_F32",
-        // all other numbers of an fp8 model are bf16
-        DType::Bf16 | DType::Fp8 => "NUMBER_BF16",
         DType::F16 => "NUMBER_F16",
+        // all other numbers of a quantized model are bf16
+        _ => "NUMBER_BF16",
     };
     let mut defines: Defines = vec![(number.to_owned(), String::new())];
     if options.programmatic && sm >= (9, 0) {

@@ -155,7 +155,7 @@ pub fn attend_prefill(dtype: DType, head_dim: u32, tokens: u32, heads: u32, sequ
             let row = head_dim / 4;
             (32, 32 * row + 32 * (row + 1) + 32 * row)
         }
-        DType::Bf16 | DType::F16 | DType::Fp8 => {
+        _ => {
             let row = head_dim / 8;
             let steps = row.div_ceil(4);
             let keys = steps * 4 + if steps.is_multiple_of(2) { 4 } else { 0 };

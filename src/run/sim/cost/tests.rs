@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::sim::testing::{plan, shape_70b, shape_tiny, spec};
-use machine::hardware::{Profile, Stack};
+use machine::hardware::{Engine, Profile, Stack};
 use plan::{Architecture, Lowering, PlanSpec, Precision};
 
 fn target() -> Target {
@@ -26,7 +26,7 @@ fn compute_is_bound_by_arithmetic_or_by_memory_and_collectives_by_the_link() {
     let spec = Spec { dtype: DType::Bf16, ..spec("standard", "tiny") };
     let machine = Machine::new(&target, formula(10.0, 4.0), &spec, &shape_tiny(), Phase::Decode);
     let plan = plan(&Architecture::Standard, &shape_tiny(), 2, Phase::Decode);
-    let mut class = Machine::class(&plan, &plan.operations[0]);
+    let mut class = machine.class(&plan, &plan.operations[0]);
     let step = Step::decode(1, 8, 0);
     class.cost = Cost {
         flops: fixed(50_000_000),   // 1 us at 50 TFLOP/s
@@ -53,7 +53,7 @@ fn fp8_weights_take_the_time_of_their_bytes() {
     let plan = spec.plan(&shape, Phase::Decode, Precision::gpu(DType::Fp8), Lowering::default());
     let plan = Plan::new(&PlanSpec { tp: 8, ..plan }).unwrap();
     let down = plan.operations.iter().find(|o| o.name == "L0/mlp/down").unwrap();
-    let class = Machine::class(&plan, down);
+    let class = machine.class(&plan, down);
     for (rows, efficiency) in [(1, target.stack.matvec.efficiency), (4, target.profile.hbm_efficiency)] {
         let taken = machine.taken(&class, &Step::decode(rows, 1024, 0));
         let bytes = 3584.0 * 8192.0 + 4.0 * 8192.0 + rows as f64 * 2.0 * (3584.0 + 8192.0);
@@ -64,6 +64,41 @@ fn fp8_weights_take_the_time_of_their_bytes() {
     }
 }
 
+/// An engine's products come from its table, the head from the table of 16-bit numbers.
+#[test]
+fn an_engines_quantized_products_come_from_its_table_or_the_roofline() {
+    let (mut target, shape) = (target(), shape_70b());
+    (target.stack.engine, target.stack.matvec.rows) = (Some(Engine::Vllm), 0);
+    target.stack.activation_scales = ActivationScales::Dynamic;
+    let taken = |target: &Target, dtype: DType, name: &str, rows: u64| {
+        let spec = Spec { dtype, tp: 8, ..spec("standard", "llama-3-70b") };
+        let machine = Machine::new(target, formula(1.0, 1.0), &spec, &shape, Phase::Decode);
+        let precision = precision(&spec, target);
+        let plan = spec.plan(&shape, Phase::Decode, precision, Lowering::default());
+        let plan = Plan::new(&plan).unwrap();
+        let class = machine.class(&plan, plan.operations.iter().find(|o| o.name == name).unwrap());
+        machine.taken(&class, &Step::decode(rows, 1024, 0))
+    };
+    let scale = target.stack.matmul.decode_scale;
+    // gate and up: 7168 outputs of 8192 inputs a rank; vLLM on H100, measured
+    let gate_up = taken(&target, DType::Fp8, "L0/mlp/gate_up", 64);
+    assert!((gate_up.us / scale / GATE_UP_US - 1.0).abs() < 1e-9, "{gate_up:?}");
+    assert_eq!(gate_up.source, CostSource::Table);
+    target.stack.activation_scales = ActivationScales::Fused;
+    assert!(taken(&target, DType::Fp8, "L0/mlp/gate_up", 64).us < gate_up.us - 3.0);
+    // the head has 16 bits
+    let [head, plain] = [DType::Fp8, DType::Bf16].map(|dtype| taken(&target, dtype, "head/logits", 64));
+    assert_eq!(head, plain);
+    // H100 multiplies no 4-bit numbers: the weights are expanded
+    let four = taken(&target, DType::Nvfp4, "L0/mlp/gate_up", 64);
+    let bytes = DType::Nvfp4.matrix_bytes(7168, 8192) as f64 + 64.0 * 2.0 * (7168.0 + 8192.0);
+    let us = target.stack.launch_us + bytes / (3350.0 * target.profile.hbm_efficiency * 1e3);
+    assert!((four.us / scale - us).abs() < 1e-6 && four.source == CostSource::Roofline, "{four:?}");
+}
+
+/// [64, 8192] x [8192, 7168] in fp8 (us).
+const GATE_UP_US: f64 = 28.0;
+
 #[test]
 fn one_row_streams_the_weights_and_more_rows_come_from_the_table() {
     let (target, shape) = (target(), shape_70b());
@@ -71,7 +106,7 @@ fn one_row_streams_the_weights_and_more_rows_come_from_the_table() {
     let machine = Machine::new(&target, formula(1.0, 1.0), &spec, &shape, Phase::Decode);
     let plan = plan(&Architecture::Standard, &shape, 8, Phase::Decode);
     let down = plan.operations.iter().find(|o| o.name == "L0/mlp/down").unwrap();
-    let class = Machine::class(&plan, down);
+    let class = machine.class(&plan, down);
     let one = machine.taken(&class, &Step::decode(1, 1024, 0));
     let bytes = 2.0 * (3584.0 * 8192.0 + 3584.0 + 8192.0);
     let expected = target.stack.launch_us + bytes / (3350.0 * target.stack.matvec.efficiency * 1e3);

@@ -232,10 +232,8 @@ impl<'a> Bench<'a> {
 pub(super) fn encode(dtype: DType, x: &[f32]) -> Vec<u8> {
     match dtype {
         DType::F32 => bytemuck::cast_slice(x).to_vec(),
-        DType::Bf16 | DType::Fp8 => {
-            x.iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect()
-        }
         DType::F16 => x.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect(),
+        _ => x.iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect(),
     }
 }
 
@@ -243,7 +241,7 @@ fn decode(dtype: DType, bytes: &[u8]) -> Vec<f32> {
     let halves = bytes.as_chunks::<2>().0.iter();
     match dtype {
         DType::F32 => bytemuck::pod_collect_to_vec(bytes),
-        DType::Bf16 | DType::Fp8 => halves.map(|b| half::bf16::from_le_bytes(*b).to_f32()).collect(),
         DType::F16 => halves.map(|b| half::f16::from_le_bytes(*b).to_f32()).collect(),
+        _ => halves.map(|b| half::bf16::from_le_bytes(*b).to_f32()).collect(),
     }
 }

@@ -122,8 +122,8 @@ pub(super) fn random(seed: u64, count: usize) -> Vec<f32> {
 pub(super) fn rounded(dtype: DType, x: f32) -> f32 {
     match dtype {
         DType::F32 => x,
-        DType::Bf16 | DType::Fp8 => half::bf16::from_f32(x).to_f32(),
         DType::F16 => half::f16::from_f32(x).to_f32(),
+        _ => half::bf16::from_f32(x).to_f32(),
     }
 }
 
