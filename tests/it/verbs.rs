@@ -48,6 +48,27 @@ fn hardware_names_its_sources() {
     }
     let one = Place::new().run(&["hardware", "h100_sxm"]).exits(0).stdout;
     assert!(one.contains("h100_sxm") && !one.contains("a100_sxm"), "{one}");
+    let list = Place::new().run(&["hardware"]).exits(0).stdout;
+    let named = |profile: &serde_json::Value| list.contains(profile["name"].as_str().unwrap_or("-"));
+    assert!(profiles.len() >= 15 && profiles.iter().all(named), "{list}");
+}
+
+#[test]
+fn hardware_profiles_are_compared_side_by_side() {
+    let place = Place::new();
+    let text = place.run(&["hardware", "h100_sxm", "b200_sxm", "rtx_4090"]).exits(0).stdout;
+    let row = |name: &str| -> Vec<&str> {
+        let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_default();
+        line.trim().trim_start_matches(name).split_whitespace().collect()
+    };
+    assert_eq!(row("bf16 TFLOP/s"), ["989", "2250", "165"], "{text}");
+    assert_eq!(row("fp4 TFLOP/s"), ["-", "9000", "-"], "{text}");
+    assert_eq!(row("sustained bandwidth (GB/s)"), ["2948", "6320", "847"], "{text}");
+    let compared = place.run(&["hardware", "h100_sxm", "b200_sxm", "--format", "json"]).exits(0).json();
+    let one = place.run(&["hardware", "b200_sxm", "--format", "json"]).exits(0).json();
+    assert_eq!((compared.as_array().map(Vec::len), &compared[1]), (Some(2), &one[0]));
+    let told = place.run(&["hardware", "h100_sxm", "b200_sxm", "--toml"]).exits(2).stderr;
+    assert!(told.contains("--toml prints one profile"), "{told}");
 }
 
 #[test]
@@ -217,7 +238,7 @@ fn completed(place: &Place, line: &str) -> Vec<String> {
 fn bash_completes_names_values_and_stored_runs() {
     let place = Place::new();
     assert_eq!(completed(&place, "ladderscope pare"), ["pareto"]);
-    assert_eq!(completed(&place, "ladderscope run --hardware h100"), ["h100_sxm"]);
+    assert_eq!(completed(&place, "ladderscope run --hardware h200"), ["h200_sxm"]);
     assert_eq!(completed(&place, "ladderscope runs --filter arch:up"), ["upper-bound"]);
     assert_eq!(completed(&place, "ladderscope sweep quick"), ["quickstart"]);
     place.write("experiments/mine.toml", "");

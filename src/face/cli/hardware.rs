@@ -1,21 +1,22 @@
-//! `ladderscope hardware [NAME|FILE]`: lists built-in hardware profiles, or one profile from any source.
+//! `ladderscope hardware [NAME|FILE]...`: lists built-in hardware profiles, describes one, or compares several.
 
 use std::collections::BTreeSet;
 
 use super::output::{self, FormatArgs, bytes};
 use base::error::{Error, Result};
-use machine::hardware::{BasisRows, CollectiveScale, LinkBasis, Profile, STACKS, Stack};
+use machine::hardware::{BasisRows, CollectiveScale, LinkBasis, Profile, STACKS, Stack, Tflops};
 use table::render::{Shown, Sourced, Table};
 use table::{Collective, P2p};
 
 /// Arguments of `ladderscope hardware`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Profile to show, or with --toml a stack: a built-in name or a TOML file [default: all built-in profiles]
+    /// Profiles to compare, or one to show, or with --toml a stack: built-in names or TOML files [default: all
+    /// built-in profiles]
     #[arg(value_name = "NAME|FILE")]
-    pub name: Option<String>,
+    pub names: Vec<String>,
     /// Print the TOML of a built-in profile or stack, as a template for your own
-    #[arg(long, requires = "name")]
+    #[arg(long, requires = "names")]
     pub toml: bool,
     #[command(flatten)]
     pub output: FormatArgs,
@@ -28,7 +29,10 @@ pub(super) const TPS: [u32; 3] = [2, 4, 8];
 pub(super) const DECODE_BYTES: u64 = 16 << 10;
 
 pub fn run(args: &Args) -> Result<u8> {
-    if let Some(name) = args.name.as_deref().filter(|_| args.toml) {
+    if args.toml {
+        let [name] = args.names.as_slice() else {
+            return Err(Error::input_help("--toml prints one profile", "name one profile or stack"));
+        };
         let text = Profile::built_in_text(name).or_else(|| Stack::built_in_text(name));
         let known = || Profile::built_in().into_iter().map(|p| p.name).chain(STACKS.map(str::to_owned));
         let names: Vec<String> = known().collect();
@@ -36,13 +40,17 @@ pub fn run(args: &Args) -> Result<u8> {
         output::emit(text.ok_or_else(unknown)?)?;
         return Ok(0);
     }
-    let profiles = match &args.name {
-        Some(name) => vec![Profile::load(name)?],
-        None => Profile::built_in(),
+    let profiles = match args.names.as_slice() {
+        [] => Profile::built_in(),
+        names => names.iter().map(|name| Profile::load(name)).collect::<Result<Vec<_>>>()?,
     };
     let printed: Vec<Printed<'_>> = profiles.iter().map(Printed::of).collect();
     let csv = || links(&profiles).csv(Sourced::NoRuns);
-    output::print(args.output.format, &printed, csv, || text(&profiles))?;
+    output::print(args.output.format, &printed, csv, || match args.names.len() {
+        0 => list(&profiles),
+        1 => text(&profiles),
+        _ => compared(&profiles),
+    })?;
     Ok(0)
 }
 
@@ -91,24 +99,76 @@ impl<'a> Printed<'a> {
     }
 }
 
-/// Formats profiles, links, and the sources of the numbers.
+/// Formats one profile, its links, and the sources of the numbers.
 fn text(profiles: &[Profile]) -> String {
     let mut text = output::aligned(&gpus(profiles));
     text += "\nLinks: one all-reduce takes alpha_us + bytes / (gb_s x 1e9), except where points were measured (basis)\n";
     text += &output::aligned(&links(profiles));
-    if let [profile] = profiles {
+    for profile in profiles {
         let known = links_of(profile).filter(|link| link.times.is_some());
         text += &charges(profile, known.map(|link| (link.p2p, link.tp)));
-    }
-    for profile in profiles {
         text += &described(&profile.name, profile.note.as_deref(), &profile.sources);
     }
-    if profiles.len() > 1 {
-        text += "\nSoftware stacks (--stack)\n";
-        for stack in Stack::built_in() {
-            text += &described(&stack.name, stack.note.as_deref(), &stack.sources);
+    text
+}
+
+/// Formats the built-in profiles and stacks with their notes.
+fn list(profiles: &[Profile]) -> String {
+    let mut text = output::aligned(&gpus(profiles)) + "\n";
+    for profile in profiles {
+        text += described(&profile.name, profile.note.as_deref(), &[]).trim_start_matches('\n');
+    }
+    text += "\nSoftware stacks (--stack)\n";
+    for stack in Stack::built_in() {
+        text += &described(&stack.name, stack.note.as_deref(), &stack.sources);
+    }
+    text += "\nLinks and sources of one profile: `ladderscope hardware NAME`; several side by side: `ladderscope hardware NAME NAME`.\n";
+    text += "To add your own: `ladderscope hardware NAME --toml > mine.toml`, edit it, pass `--hardware mine.toml`.\n";
+    text
+}
+
+/// Formats profiles side by side, one column each, then their sources.
+fn compared(profiles: &[Profile]) -> String {
+    type Value = Box<dyn Fn(&Profile) -> Shown>;
+    let peak = |value: fn(&Tflops) -> Option<f64>| -> Value {
+        Box::new(move |profile| Shown::number(value(&profile.tflops), 0))
+    };
+    let mut rows: Vec<(String, Value)> = vec![
+        ("memory".into(), Box::new(|profile| bytes(profile.memory_bytes).into())),
+        ("memory bandwidth (GB/s)".into(), Box::new(|profile| Shown::Number(profile.hbm_gb_s, 0))),
+        (
+            "sustained bandwidth (GB/s)".into(),
+            Box::new(|profile| Shown::Number(profile.hbm_gb_s * profile.hbm_efficiency, 0)),
+        ),
+        ("bf16 TFLOP/s".into(), peak(|tflops| Some(tflops.bf16))),
+        ("fp8 TFLOP/s".into(), peak(|tflops| tflops.fp8)),
+        ("fp4 TFLOP/s".into(), peak(|tflops| tflops.fp4)),
+        ("sustained share of TFLOP/s".into(), Box::new(|p| Shown::Number(p.compute_efficiency, 2))),
+        ("latency tables".into(), Box::new(|profile| profile.tables.as_deref().unwrap_or("-").into())),
+        ("GPUs per node".into(), Box::new(|profile| profile.gpus_per_node.into())),
+    ];
+    let ways = [
+        ("NCCL", Collective::Nccl, P2p::On),
+        ("NCCL, no P2P", Collective::Nccl, P2p::Off),
+        ("one-shot", Collective::OneShot, P2p::On),
+    ];
+    for (way, collective, p2p) in ways {
+        for tp in TPS {
+            let us: Value = Box::new(move |profile| {
+                let is_known = profile.link_problem(collective, p2p, tp).is_none();
+                let cost = profile.collective(collective, p2p, tp, CollectiveScale::ALONE).0;
+                Shown::number(is_known.then(|| cost.us(DECODE_BYTES as f64).0), 1)
+            });
+            rows.push((format!("16 KB all-reduce, TP {tp}, {way} (us)"), us));
         }
-        text += "\nTo add your own: `ladderscope hardware NAME --toml > mine.toml`, edit it, pass `--hardware mine.toml`.\n";
+    }
+    let mut table = Table::new(["profile"].into_iter().chain(profiles.iter().map(|p| p.name.as_str())));
+    for (name, value) in &rows {
+        table.push([Shown::text(name)].into_iter().chain(profiles.iter().map(value)).collect());
+    }
+    let mut text = output::aligned(&table);
+    for profile in profiles {
+        text += &described(&profile.name, profile.note.as_deref(), &profile.sources);
     }
     text
 }
@@ -128,6 +188,8 @@ fn gpus(profiles: &[Profile]) -> Table {
             ("memory", &|p| bytes(p.memory_bytes).into()),
             ("GB/s", &|p| Shown::Number(p.hbm_gb_s, 0)),
             ("bf16 TFLOP/s", &|p| Shown::Number(p.tflops.bf16, 1)),
+            ("fp8", &|p| Shown::number(p.tflops.fp8, 1)),
+            ("fp4", &|p| Shown::number(p.tflops.fp4, 1)),
             ("latency tables", &|p| p.tables.as_deref().unwrap_or("-").into()),
             ("GPUs per node", &|p| p.gpus_per_node.into()),
         ],

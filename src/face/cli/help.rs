@@ -170,7 +170,11 @@ const EXAMPLES: [(&str, &[&str], &str); 29] = [
     ("models", &["ladderscope models", "ladderscope models --format csv"], "architectures.md"),
     (
         "hardware",
-        &["ladderscope hardware h100_sxm", "ladderscope hardware h100_sxm --toml > mine.toml"],
+        &[
+            "ladderscope hardware h100_sxm",
+            "ladderscope hardware h100_sxm b200_sxm l40s",
+            "ladderscope hardware h100_sxm --toml > mine.toml",
+        ],
         "hardware-profiles.md",
     ),
     ("experiments", &["ladderscope experiments", "ladderscope sweep quickstart"], "experiment-files.md"),
@@ -222,6 +226,7 @@ const HEADINGS: [(&[&str], &str, &[&str]); 13] = [
             "architecture",
             "model",
             "dtype",
+            "kv_dtype",
             "tp",
             "batch",
             "prompt_tokens",

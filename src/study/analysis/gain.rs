@@ -145,7 +145,11 @@ fn marks(tp: u32, bytes: f64, scale: CollectiveScale) -> Vec<GainMark> {
         ];
         for (way, collective, p2p) in ways {
             let (cost, used) = profile.collective(collective, p2p, tp, scale);
-            let measured = |table: &LinkTable| table.is_measured(tp);
+            // posted outputs and stand-ins mark no machine
+            let is_own =
+                |note: &String| !["indication", "stand-in"].iter().any(|mark| note.starts_with(mark));
+            let measured =
+                |table: &LinkTable| table.is_measured(tp) && table.note.as_ref().is_none_or(is_own);
             if used == collective && profile.link.table(collective).is_some_and(measured) {
                 let name = format!("{} {way}", profile.name);
                 marks.push(GainMark { name, us: cost.us(bytes).0 });
