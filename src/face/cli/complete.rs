@@ -217,7 +217,9 @@ fn values(argument: &Arg, typed: &Typed<'_>) -> Completion {
         "KEY=VALUE" => pair(argument, typed),
         "AXIS" if typed.verbs.contains(&"compare") => one(option_names()),
         "AXIS" => one(axes()),
-        "RUN" | "RUNS|DIR" | "RUN|TRACE" | "BENEATH" => one(runs(&typed.dir)),
+        "RUN" | "RUNS|DIR" | "RUNS|DIR|TRACE" | "RUN|TRACE" | "A" | "B" | "BENEATH" => {
+            one(runs(&typed.dir))
+        }
         "FILE.toml" => one(experiments::names(Path::new(experiments::DIRECTORY))),
         "MEASURE" => one(measures()),
         "BASELINE" | "VALUE|BASELINE" => one(baselines(&typed.dir)),

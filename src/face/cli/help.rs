@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 use super::uses_runs_dir;
 
 /// Examples and documentation pages by verb.
-const EXAMPLES: [(&str, &[&str], &str); 29] = [
+const EXAMPLES: [(&str, &[&str], &str); 30] = [
     (
         "sweep",
         &[
@@ -76,6 +76,7 @@ const EXAMPLES: [(&str, &[&str], &str); 29] = [
         &[
             "ladderscope report --dir paper -o paper.html",
             "ladderscope report --filter experiment:quickstart",
+            "ladderscope report profile.json.gz --step 12 -o step.html",
         ],
         "tutorial.md",
     ),
@@ -87,6 +88,15 @@ const EXAMPLES: [(&str, &[&str], &str); 29] = [
             "ladderscope compare --baseline main --gate 'tpot<+3%' --gate 'tok/s>-2%'",
         ],
         "statistics.md",
+    ),
+    (
+        "diff",
+        &[
+            "ladderscope diff p2p-on/ p2p-off/",
+            "ladderscope diff before.json.gz after.json.gz --gate 'tpot<+3%'",
+            "ladderscope diff before/ after/ --check to-ladder",
+        ],
+        "trace-of-my-engine.md",
     ),
     (
         "pareto",
@@ -120,6 +130,7 @@ const EXAMPLES: [(&str, &[&str], &str); 29] = [
             "ladderscope rewire profile.json.gz",
             "ladderscope rewire traces/ --architecture ladder,desync:2 --no-launches",
             "ladderscope rewire traces/ --collective fused,multimem --hardware h100_sxm",
+            "ladderscope rewire traces/ --architecture ladder --save to-ladder",
         ],
         "trace-of-my-engine.md",
     ),
@@ -218,7 +229,7 @@ const EXAMPLES: [(&str, &[&str], &str); 29] = [
 ];
 
 /// Headings of options: verbs, heading, ids of the options.
-const HEADINGS: [(&[&str], &str, &[&str]); 13] = [
+const HEADINGS: [(&[&str], &str, &[&str]); 14] = [
     (
         &["run", "whatif"],
         "Model and workload",
@@ -261,7 +272,8 @@ const HEADINGS: [(&[&str], &str, &[&str]); 13] = [
     ),
     (&["rewire"], "If the trace does not record it", &["layers", "tp", "message_bytes"]),
     (&["rewire", "overlap"], "Opening traces", &["rules", "recording", "filter"]),
-    (&["overlap", "timeline"], "Selection", &["phase", "step", "from", "to"]),
+    (&["diff", "report"], "Opening traces", &["rules", "recording"]),
+    (&["overlap", "timeline", "report"], "Selection", &["phase", "step", "from", "to"]),
     (&["convert"], "Write a checkpoint", &["write", "layers", "budget", "point"]),
     (&["convert", "validate"], "Figure", &["output", "size", "dpi", "font"]),
     (
@@ -283,8 +295,8 @@ const HEADINGS: [(&[&str], &str, &[&str]); 13] = [
 ];
 
 /// Verbs that read traces, and so have a memory limit.
-const TRACE_VERBS: [&str; 8] =
-    ["timeline", "overlap", "show", "figure", "report", "rewire", "calibrate", "trace"];
+const TRACE_VERBS: [&str; 9] =
+    ["timeline", "diff", "overlap", "show", "figure", "report", "rewire", "calibrate", "trace"];
 
 /// Adds examples and headings to all verbs, and hides global options without effect. Builds the command, since only
 /// then the verbs have the global options.
