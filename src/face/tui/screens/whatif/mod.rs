@@ -27,7 +27,7 @@ use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::list::next_of;
 use base::text::shell_command;
 use run::sim::Simulator;
-use study::whatif::{Answer, BreakEven, HIDDEN_PCT, Numbers, Over, TracedStep, Variant};
+use study::whatif::{Answer, BreakEven, HIDDEN_PCT, Numbers, Over, Slider, TracedStep, Variant};
 use table::render::{Shown, Sourced, Table};
 
 /// Idle time after a key press before the slower search starts.
@@ -274,7 +274,7 @@ impl Screen for WhatIf {
             let about = format!("slider  {}", slider.about());
             Find::new(slider.name(), about, move |whatif: &mut Self, _| whatif.list.selected = at)
         };
-        Slider::ALL.iter().enumerate().map(find).collect()
+        self.sliders().iter().enumerate().map(find).collect()
     }
 
     fn command(&self) -> Result<Command, &'static str> {
