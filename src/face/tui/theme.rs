@@ -14,7 +14,7 @@ use table::{Provenance, Status};
 const SERIES: usize = 6;
 
 /// Number of distinct architecture styles; further ones repeat them.
-const ARCHITECTURES: usize = 8;
+const ARCHITECTURES: usize = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -91,6 +91,10 @@ const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 14 + SERIES + ARCHITECTURES]
     (Role::Architecture(5), "architecture-6", ["yellow", "214", "94", "bold 11"]),
     (Role::Architecture(6), "architecture-7", ["cyan", "117", "23", "bold 14"]),
     (Role::Architecture(7), "architecture-8", ["dim", "245", "242", "7"]),
+    (Role::Architecture(8), "architecture-9", ["bold magenta", "169", "89", "13"]),
+    (Role::Architecture(9), "architecture-10", ["bold yellow", "186", "100", "11"]),
+    (Role::Architecture(10), "architecture-11", ["bold blue", "105", "54", "12"]),
+    (Role::Architecture(11), "architecture-12", ["bold red", "173", "52", "9"]),
 ];
 
 pub fn names() -> impl Iterator<Item = &'static str> {

@@ -1,6 +1,6 @@
 //! Colours, markers and provenance words of all figures.
 //!
-//! The palette is from M. Okabe and K. Ito, "Color Universal Design" (2008,
+//! The first eight colours are from M. Okabe and K. Ito, "Color Universal Design" (2008,
 //! <https://jfly.uni-koeln.de/color/>), distinguishable with any colour vision. Marker shapes repeat the
 //! colour's information, and filled or hollow, solid or dashed encodes P2P, so greyscale loses nothing.
 
@@ -50,8 +50,10 @@ impl Sizes {
     }
 }
 
-/// Okabe-Ito colours, with grey instead of yellow, which is hard to see on white.
-const PALETTE: [Color; 8] = [
+/// Okabe-Ito colours, with grey instead of yellow, which is hard to see on white, then four more. With
+/// simulated protanopia, deuteranopia and tritanopia (Machado et al., 2009), each of the four differs from all
+/// others by at least 15 in CIELAB; the closest two of the first eight differ by 11.
+const PALETTE: [Color; 12] = [
     (0, 114, 178),
     (213, 94, 0),
     (0, 158, 115),
@@ -60,6 +62,10 @@ const PALETTE: [Color; 8] = [
     (230, 159, 0),
     (86, 180, 233),
     (120, 120, 120),
+    (136, 34, 85),
+    (190, 175, 90),
+    (51, 34, 136),
+    (120, 70, 20),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,10 +80,18 @@ pub enum Marker {
     Pentagon,
     Hexagon,
     Star,
+    /// A wide rectangle.
+    Bar,
+    /// A tall rectangle.
+    Pillar,
+    /// A parallelogram.
+    Slant,
+    /// A triangle with its right angle at the lower left.
+    Corner,
 }
 
-/// Markers of series, all available in terminal fonts.
-const MARKERS: [Marker; 8] = [
+/// Markers of series, all available in terminal fonts; as many as colours.
+const MARKERS: [Marker; PALETTE.len()] = [
     Marker::Circle,
     Marker::Square,
     Marker::Up,
@@ -86,11 +100,18 @@ const MARKERS: [Marker; 8] = [
     Marker::Right,
     Marker::Left,
     Marker::Star,
+    Marker::Bar,
+    Marker::Pillar,
+    Marker::Slant,
+    Marker::Corner,
 ];
 
 impl Marker {
     /// Corners around a point; `None` for a disc. Radii are scaled so that all shapes look equally large.
     pub fn corners(self, at: Point, radius: f64) -> Option<Vec<Point>> {
+        let polygon = |corners: &[Point]| -> Vec<Point> {
+            corners.iter().map(|(x, y)| (at.0 + radius * x, at.1 + radius * y)).collect()
+        };
         // number of corners, radius, radius of the corners between them, angle of the first corner from the
         // top
         let (corners, outer, inner, turn) = match self {
@@ -104,6 +125,10 @@ impl Marker {
             Self::Pentagon => (5, 1.15, None, 0.0),
             Self::Hexagon => (6, 1.1, None, 30.0),
             Self::Star => (5, 1.5, Some(0.65), 0.0),
+            Self::Bar => return Some(polygon(&[(-1.4, -0.5), (1.4, -0.5), (1.4, 0.5), (-1.4, 0.5)])),
+            Self::Pillar => return Some(polygon(&[(-0.5, -1.4), (0.5, -1.4), (0.5, 1.4), (-0.5, 1.4)])),
+            Self::Slant => return Some(polygon(&[(-0.5, -0.8), (1.6, -0.8), (0.5, 0.8), (-1.6, 0.8)])),
+            Self::Corner => return Some(polygon(&[(-1.0, -1.3), (1.3, 1.0), (-1.0, 1.0)])),
         };
         let spoke = |number: usize, of: usize, scale: f64| {
             let angle = (turn + 360.0 * number as f64 / of as f64).to_radians();
@@ -127,7 +152,7 @@ pub struct Look {
 
 pub const PLAIN: Look = Look { color: GREY, marker: Marker::Circle, hatch: 0 };
 
-/// Look number `index`; the first 64 are distinct.
+/// Look number `index`; the first 144 are distinct.
 pub fn look(index: usize) -> Look {
     let round = index / PALETTE.len();
     Look {
@@ -138,7 +163,7 @@ pub fn look(index: usize) -> Look {
 }
 
 /// Hatches of bars by look (see [`super::scene::Scene::hatch`]); blue and black differ without one.
-const HATCHES: [usize; 8] = [0, 1, 2, 3, 0, 4, 1, 2];
+const HATCHES: [usize; PALETTE.len()] = [0, 1, 2, 3, 0, 4, 1, 2, 3, 4, 2, 1];
 
 pub type Looks = BTreeMap<Architecture, Look>;
 
@@ -147,7 +172,7 @@ pub fn looks<'a>(architectures: impl IntoIterator<Item = &'a Architecture>) -> L
 }
 
 /// Index of each architecture's look, in figures and on the screen, independent of the other architectures
-/// shown. Exception: variants of one family whose parameters differ by 8 collide, and one gets a free index.
+/// shown. Exception: variants of one family whose parameters differ by 12 collide, and one gets a free index.
 pub fn numbers<'a>(
     architectures: impl IntoIterator<Item = &'a Architecture>,
 ) -> BTreeMap<Architecture, usize> {
@@ -179,21 +204,24 @@ fn number(architecture: &Architecture) -> usize {
         LayerSet::Only(layers) => layers.iter().fold(4u32, |sum, layer| sum.wrapping_add(*layer)),
     };
     // the best-known variant is number 0; the rivals usually shown together, including desync:2, delayed:2,
-    // delayed:4 and sync-drop, have eight colours
+    // delayed:4 and sync-drop, each have a colour and a marker of their own
     let (family, variant) = match architecture {
         Architecture::Standard => (0, 0),
-        // sync-drop uses the variant slots of standard, which has no variants
-        Architecture::SyncDrop(which) => (0, 1 + (5 + layers(which) % 7) % 7),
         Architecture::Ladder(which) => (1, layers(which)),
         Architecture::Parallel => (2, 0),
-        Architecture::Desync(every) => (3, every.wrapping_sub(2)),
+        Architecture::Desync(every) => (3, every.wrapping_add(10)),
         Architecture::UpperBound => (4, 0),
-        Architecture::Stale(staleness) => (5, staleness.wrapping_sub(2)),
+        // sync-drop uses the variant slots of upper-bound, which has no variants
+        Architecture::SyncDrop(which) => (4, 1 + layers(which) % 11),
+        Architecture::Stale(staleness) => (5, staleness.wrapping_add(10)),
         Architecture::ParallelLadder => (6, 0),
-        // factor 3: delayed:4 must not share ladder's colour
-        Architecture::Delayed(delay) => (7, delay.wrapping_sub(2).wrapping_mul(3)),
+        Architecture::Delayed(delay) => match delay.wrapping_add(10) % 12 {
+            2 => (7, 11),
+            11 => (7, 2),
+            other => (7, other),
+        },
     };
-    let variant = (variant % 8) as usize;
+    let variant = variant as usize % PALETTE.len();
     PALETTE.len() * variant + (family + variant) % PALETTE.len()
 }
 
@@ -241,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rivals_of_ladder_have_colours_of_their_own() {
+    fn the_rivals_of_ladder_have_colours_and_markers_of_their_own() {
         let names = [
             "standard",
             "ladder",
@@ -253,7 +281,9 @@ mod tests {
             "upper-bound",
         ];
         let all: Vec<Architecture> = names.iter().filter_map(|name| name.parse().ok()).collect();
-        let colors: BTreeSet<Color> = looks(&all).values().map(|look| look.color).collect();
-        assert_eq!(colors.len(), names.len());
+        let looks = looks(&all);
+        let colors: BTreeSet<Color> = looks.values().map(|look| look.color).collect();
+        let markers: BTreeSet<Marker> = looks.values().map(|look| look.marker).collect();
+        assert_eq!([colors.len(), markers.len()], [names.len(); 2]);
     }
 }

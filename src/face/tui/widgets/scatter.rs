@@ -21,6 +21,10 @@ pub fn mark(look: usize, hollow: bool, small: bool) -> &'static str {
         Shape::Right => ["▶", "▷", "▸", "▹"],
         Shape::Left => ["◀", "◁", "◂", "◃"],
         Shape::Star => ["★", "☆", "✦", "✧"],
+        Shape::Bar => ["▬", "▭", "▬", "▭"],
+        Shape::Pillar => ["▮", "▯", "▮", "▯"],
+        Shape::Slant => ["▰", "▱", "▰", "▱"],
+        Shape::Corner => ["◣", "◺", "◣", "◺"],
         Shape::Circle | Shape::Pentagon | Shape::Hexagon => ["●", "○", "•", "◦"],
     };
     glyphs[usize::from(hollow) + 2 * usize::from(small)]
