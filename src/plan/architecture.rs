@@ -1,8 +1,8 @@
 //! Architectures as residual wirings (arXiv 2501.06589 and neighbours).
 //!
-//! An architecture defines four things: how stale the residual is when a module reads it, when partial
-//! outputs are reduced, which layers drop attention's reduction, and whether attention and MLP form one
-//! module. [`super::build`] turns the resulting [`Wiring`] into a plan; a new architecture needs one
+//! An architecture defines five things: how stale the residual is when a module reads it, when partial
+//! outputs are reduced, which layers drop attention's reduction, if a rank reads its own part of missing
+//! outputs, and whether attention and MLP form one module. [`super::build`] turns the resulting [`Wiring`] into a plan; a new architecture needs one
 //! variant and one arm of [`Architecture::wiring`].
 
 use std::fmt;
@@ -47,6 +47,9 @@ pub enum Architecture {
     /// contains only the rank's own part of attention, and one all-reduce at the end of the layer sums
     /// both.
     SyncDrop(LayerSet),
+    /// Kraken (arXiv 2408.07802), as inferred from its descriptions: sync-point drop in every layer, and
+    /// the next attention reads only the rank's own part of the layer, whose all-reduce is in flight.
+    Kraken,
     /// No all-reduce at all: numerically wrong on purpose, the upper bound on hidden communication.
     UpperBound,
 }
@@ -74,6 +77,9 @@ pub struct Wiring {
     pub reduce: Reduce,
     /// For each layer, true if attention's output is summed only together with the MLP's.
     pub dropped: Vec<bool>,
+    /// True if a module reads the rank's own part of outputs whose sum it does not see yet: dropped ones,
+    /// and those that staleness excludes.
+    pub own_part: bool,
     /// True if attention and MLP form one module with one fused input projection.
     pub fused_block: bool,
 }
@@ -81,7 +87,7 @@ pub struct Wiring {
 impl Wiring {
     /// True if ranks may temporarily hold different residuals.
     pub fn may_diverge(&self) -> bool {
-        self.reduce != Reduce::Each || self.dropped.contains(&true)
+        self.reduce != Reduce::Each || (self.own_part && self.dropped.contains(&true))
     }
 }
 
@@ -123,6 +129,7 @@ impl Architecture {
             staleness: vec![staleness; layers as usize],
             reduce: Reduce::Each,
             dropped: vec![false; layers as usize],
+            own_part: false,
             fused_block: false,
         };
         let each = |which: &LayerSet| (0..layers).map(|l| which.contains(l, layers)).collect::<Vec<_>>();
@@ -136,7 +143,8 @@ impl Architecture {
             Self::ParallelLadder => Wiring { fused_block: true, ..uniform(1) },
             Self::Desync(every) => Wiring { reduce: Reduce::Every(*every), ..uniform(0) },
             Self::Delayed(delay) => Wiring { reduce: Reduce::Delayed(*delay), ..uniform(0) },
-            Self::SyncDrop(which) => Wiring { dropped: each(which), ..uniform(0) },
+            Self::SyncDrop(which) => Wiring { dropped: each(which), own_part: true, ..uniform(0) },
+            Self::Kraken => Wiring { dropped: each(&LayerSet::All), own_part: true, ..uniform(1) },
             Self::UpperBound => Wiring { reduce: Reduce::Never, ..uniform(0) },
         }
     }
@@ -152,7 +160,7 @@ impl Architecture {
     }
 
     /// Syntax forms users can type.
-    pub const FORMS: [&'static str; 10] = [
+    pub const FORMS: [&'static str; 11] = [
         "standard",
         "ladder",
         "ladder:K",
@@ -160,6 +168,7 @@ impl Architecture {
         "desync:N",
         "delayed:D",
         "sync-drop:K",
+        "kraken",
         "upper-bound",
         "stale:S",
         "parallel+ladder",
@@ -174,6 +183,7 @@ impl Architecture {
         "one residual per rank, synchronised every N modules",
         "other ranks' partial sums join D modules later",
         "one all-reduce per layer in the last K layers; sync-drop:[0+2]: in layers 0, 2",
+        "one all-reduce per layer, behind the next attention, which reads only the rank's own part",
         "no all-reduce: wrong on purpose, the speed limit",
         "like ladder, without the newest S outputs",
         "parallel, without the newest output",
@@ -253,6 +263,7 @@ impl fmt::Display for Architecture {
             Self::Desync(n) => write!(f, "desync:{n}"),
             Self::Delayed(d) => write!(f, "delayed:{d}"),
             Self::SyncDrop(which) => write!(f, "sync-drop{which}"),
+            Self::Kraken => f.write_str("kraken"),
             Self::UpperBound => f.write_str("upper-bound"),
         }
     }
@@ -309,6 +320,7 @@ impl FromStr for Architecture {
             ("delayed", _) => Ok(Self::Delayed(number("D", 0)?)),
             ("parallel", None) => Ok(Self::Parallel),
             ("parallel+ladder", None) => Ok(Self::ParallelLadder),
+            ("kraken", None) => Ok(Self::Kraken),
             ("upper-bound", None) => Ok(Self::UpperBound),
             _ => Err(Error::unknown("architecture", text, Self::FORMS)),
         }

@@ -10,10 +10,16 @@ use super::{
     Element, Kind, Module, OpId, Phase, Placement, Plan, PlanSpec, Reduce, Shard, Tensor, ValueId,
 };
 
+/// A module's output that has not joined the residual: its sum, and this rank's own part of it.
+struct Output {
+    sum: ValueId,
+    own: ValueId,
+}
+
 /// The residual stream and the outputs that have not joined it yet, oldest first.
 struct Residual {
     value: ValueId,
-    in_flight: VecDeque<ValueId>,
+    in_flight: VecDeque<Output>,
     /// State of `delayed`, where ranks keep their own residuals and get the others' parts late.
     delayed: Option<Delayed>,
 }
@@ -27,7 +33,7 @@ impl Residual {
             count += 1;
             let name = if count == 1 { "add".to_owned() } else { format!("add{count}") };
             let hidden = builder.spec.shape.hidden;
-            self.value = builder.emit(&name, Kind::Add, &[self.value, output], hidden)?;
+            self.value = builder.emit(&name, Kind::Add, &[self.value, output.sum], hidden)?;
         }
         if let Some(delayed) = &mut self.delayed {
             self.value = delayed.join(builder, self.value)?;
@@ -107,7 +113,10 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
     if spec.tp == 1 {
         // with one rank, partial sums are complete: nothing is reduced and nothing diverges
         wiring.reduce = Reduce::Never;
-        wiring.dropped.fill(false);
+        if std::mem::take(&mut wiring.own_part) {
+            wiring.dropped.fill(false);
+            wiring.staleness.fill(0);
+        }
     }
     let modules: Vec<(Module, u32)> = (0..shape.layers)
         .flat_map(|layer| {
@@ -168,9 +177,13 @@ impl GroupState {
         let hidden = b.spec.shape.hidden;
         let Self { residual, dropped } = self;
         b.scope(module, Some(layer));
-        let mut x = residual.catch_up(b, wiring.staleness[layer as usize])?;
-        if let Some(part) = *dropped {
-            x = b.emit("add_part", Kind::Add, &[x, part], hidden)?;
+        // attention's part that waits for the MLP's is the newest output
+        let unseen = wiring.staleness[layer as usize].saturating_sub(u32::from(dropped.is_some()));
+        let mut x = residual.catch_up(b, unseen)?;
+        if wiring.own_part {
+            for own in residual.in_flight.iter().map(|output| output.own).chain(*dropped) {
+                x = b.emit("add_part", Kind::Add, &[x, own], hidden)?;
+            }
         }
         let norm = if module == Module::Mlp {
             Tensor::PostAttentionNorm(layer)
@@ -186,17 +199,17 @@ impl GroupState {
             return Ok(());
         }
         match wiring.reduce {
-            Reduce::Never => residual.in_flight.push_back(partial),
+            Reduce::Never => residual.in_flight.push_back(Output { sum: partial, own: partial }),
             Reduce::Each => {
-                let (reduced, _) = b.all_reduce(partial)?;
-                residual.in_flight.push_back(reduced);
+                let (sum, _) = b.all_reduce(partial)?;
+                residual.in_flight.push_back(Output { sum, own: partial });
             }
             Reduce::Every(n) if (index as u32 + 1).is_multiple_of(n) || index + 1 == modules => {
                 let reads = [residual.value, partial];
                 let summand = b.emit("add_mean", Kind::AddMean, &reads, hidden)?;
                 (residual.value, _) = b.all_reduce(summand)?;
             }
-            Reduce::Every(_) => residual.in_flight.push_back(partial),
+            Reduce::Every(_) => residual.in_flight.push_back(Output { sum: partial, own: partial }),
             Reduce::Delayed(_) => {
                 if let Some(delayed) = &mut residual.delayed {
                     delayed.begin(b, index, partial)?;

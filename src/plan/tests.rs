@@ -56,6 +56,7 @@ fn architectures() -> impl Strategy<Value = Architecture> {
         (0u32..6).prop_map(|k| Architecture::SyncDrop(LayerSet::Last(k))),
         proptest::collection::btree_set(0u32..6, 0..4)
             .prop_map(|set| Architecture::SyncDrop(LayerSet::Only(set.into_iter().collect()))),
+        Just(Architecture::Kraken),
         Just(Architecture::UpperBound),
     ]
 }
@@ -353,6 +354,7 @@ fn all_reduces_a_layer_are_the_tables() {
         ("sync-drop:4", 2 * layers - 4),
         ("sync-drop:[0+2+5]", 2 * layers - 3),
         ("sync-drop", layers),
+        ("kraken", layers),
         ("upper-bound", 0),
     ] {
         assert_eq!(all_reduces(&plan(architecture, layers, 2)), wanted as usize, "{architecture}");
@@ -467,6 +469,20 @@ fn the_mlp_of_a_dropped_layer_waits_for_no_sum_of_its_layer() {
         assert_eq!(sum.is_none(), layer == 1);
         let part = plan.find(&format!("L{layer}/mlp/add_part"));
         assert_eq!(part.is_some(), layer == 1);
+    }
+}
+
+/// Attention of kraken waits for no sum of the layer before, the MLP for all of it.
+#[test]
+fn krakens_sum_joins_behind_the_next_attention() {
+    let plan = plan("kraken", 4, 2);
+    for layer in 1u32..4 {
+        let sum = plan.find(&format!("L{}/mlp/all_reduce", layer - 1)).unwrap();
+        let attention = ancestors(&plan, plan.find(&format!("L{layer}/attn/out")).unwrap());
+        let mlp = ancestors(&plan, plan.find(&format!("L{layer}/mlp/norm")).unwrap());
+        assert!(!attention.contains(&sum) && mlp.contains(&sum), "layer {layer}");
+        let earlier = layer.checked_sub(2).map(|l| plan.find(&format!("L{l}/mlp/all_reduce")).unwrap());
+        assert!(earlier.is_none_or(|sum| attention.contains(&sum)), "layer {layer}");
     }
 }
 

@@ -42,6 +42,8 @@ CASES = [
     ("sync-drop:2", 2, "plain", False, None),
     ("sync-drop:[0]", 2, "normed", True, None),
     ("upper-bound", 1, "plain", False, None),
+    ("kraken", 2, "plain", False, None),
+    ("kraken", 2, "normed", True, 0.5),
 ]
 
 
@@ -134,7 +136,7 @@ class Model:
         x = [self.state["model.embed_tokens.weight"][tokens]] * self.tp
         ranks, modules = range(self.tp), 2 * LAYERS
         final = lambda x: rms_norm(x, self.state["model.norm.weight"])
-        if self.tp == 1 and name in ("desync", "delayed", "sync-drop", "upper-bound"):
+        if self.tp == 1 and name in ("desync", "delayed", "sync-drop", "upper-bound", "kraken"):
             name = "standard"
         layers = range(LAYERS)
         if argument.startswith("["):
@@ -188,6 +190,14 @@ class Model:
                     x = x + sum(attention)
                     x = x + sum(self.module(2 * layer + 1, x, r) for r in ranks)
             return self.logits(final(x))
+        if name == "kraken":
+            x, own = x[0], [0.0] * self.tp
+            for layer in layers:
+                attention = [self.module(2 * layer, x + own[r], r) for r in ranks]
+                x = x + sum(own)
+                mlp = [self.module(2 * layer + 1, x + part, r) for r, part in enumerate(attention)]
+                own = [a + f for a, f in zip(attention, mlp)]
+            return self.logits(final(x + sum(own)))
         raise ValueError(architecture)
 
 

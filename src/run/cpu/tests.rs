@@ -256,6 +256,23 @@ impl Reference<'_> {
                 }
                 x
             }
+            // the sum of a layer joins behind the next attention, which reads the rank's own part of it
+            Architecture::Kraken if self.tp > 1 => {
+                let mut x = x0;
+                let mut parts: Option<Vec<Stream>> = None;
+                for layer in 0..layers {
+                    let inputs: Vec<Stream> = match &parts {
+                        Some(parts) => parts.iter().map(|own| plus(&x, own)).collect(),
+                        None => same(&x),
+                    };
+                    let attention = self.attention(layer, &norm(&inputs, Tensor::InputNorm(layer)));
+                    x = parts.map_or(x.clone(), |parts| plus(&x, &total(&parts)));
+                    let inputs: Vec<Stream> = attention.iter().map(|own| plus(&x, own)).collect();
+                    let mlp = self.mlp(layer, &norm(&inputs, Tensor::PostAttentionNorm(layer)));
+                    parts = Some(attention.iter().zip(&mlp).map(|(a, f)| plus(a, f)).collect());
+                }
+                parts.map_or(x.clone(), |parts| plus(&x, &total(&parts)))
+            }
             Architecture::Parallel | Architecture::ParallelLadder => {
                 let lag = usize::from(*architecture == Architecture::ParallelLadder);
                 let mut outputs: Vec<Stream> = Vec::new();
@@ -275,7 +292,8 @@ impl Reference<'_> {
                     let lag = match architecture {
                         Architecture::Standard
                         | Architecture::Delayed(_)
-                        | Architecture::SyncDrop(_) => 0,
+                        | Architecture::SyncDrop(_)
+                        | Architecture::Kraken => 0,
                         Architecture::Stale(s) => *s,
                         Architecture::Ladder(which) => u32::from(which.contains(layer, layers)),
                         _ => unreachable!(),
@@ -336,7 +354,7 @@ fn generate_with(architecture: &str, tp: u32) -> Generated {
     generate(&request(architecture, tp, vec![PROMPT.to_vec()]), &mut |_| ()).unwrap()
 }
 
-pub(super) const ALL: [&str; 20] = [
+pub(super) const ALL: [&str; 21] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -356,6 +374,7 @@ pub(super) const ALL: [&str; 20] = [
     "sync-drop:1",
     "sync-drop:[0]",
     "sync-drop",
+    "kraken",
     "upper-bound",
 ];
 
@@ -428,7 +447,7 @@ fn tp_changes_no_numbers_where_it_must_not() {
             Architecture::UpperBound => true,
             Architecture::Desync(every) => every > 1,
             Architecture::Delayed(delay) => delay > 0,
-            Architecture::SyncDrop(_) => true,
+            Architecture::SyncDrop(_) | Architecture::Kraken => true,
             _ => false,
         };
         for other in [&two, &four] {

@@ -12,7 +12,7 @@ use plan::{Architecture, Lane, ModelShape, OpId, Phase, Plan, ValueId};
 use table::{Collective, Link, P2p, Provenance, Sample, Spec};
 use trace::Trace;
 
-const ARCHITECTURES: [&str; 12] = [
+const ARCHITECTURES: [&str; 13] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -24,6 +24,7 @@ const ARCHITECTURES: [&str; 12] = [
     "delayed:2",
     "delayed:4",
     "sync-drop:2",
+    "kraken",
     "upper-bound",
 ];
 

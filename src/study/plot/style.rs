@@ -215,6 +215,7 @@ fn number(architecture: &Architecture) -> usize {
         Architecture::SyncDrop(which) => (4, 1 + layers(which) % 11),
         Architecture::Stale(staleness) => (5, staleness.wrapping_add(10)),
         Architecture::ParallelLadder => (6, 0),
+        Architecture::Kraken => (10, 0),
         Architecture::Delayed(delay) => match delay.wrapping_add(10) % 12 {
             2 => (7, 11),
             11 => (7, 2),

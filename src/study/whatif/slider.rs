@@ -84,7 +84,7 @@ impl Slider {
 }
 
 /// Architectures of the slider, by staleness, then by synchronisation.
-pub const ARCHITECTURES: [&str; 12] = [
+pub const ARCHITECTURES: [&str; 13] = [
     "standard",
     "ladder",
     "stale:2",
@@ -96,6 +96,7 @@ pub const ARCHITECTURES: [&str; 12] = [
     "delayed:2",
     "delayed:4",
     "sync-drop",
+    "kraken",
     "upper-bound",
 ];
 

@@ -27,7 +27,7 @@ fn quality_is_the_one_that_the_cpu_backend_finds() {
     let place = place();
     let ids: Vec<String> = (0..37).map(|at| ((at * at * 7 + 3 * at) % 256).to_string()).collect();
     place.write("ids.txt", &ids.join(" "));
-    let asked = ["standard", "ladder", "desync:2", "delayed:1", "sync-drop:2", "parallel"];
+    let asked = ["standard", "ladder", "desync:2", "delayed:1", "sync-drop:2", "parallel", "kraken"];
     let names = asked.join(",");
     for tp in ["1", "2"] {
         let arguments = |backend| {
@@ -50,7 +50,7 @@ fn quality_is_the_one_that_the_cpu_backend_finds() {
         assert!(case(&found, "ladder")["kl"].as_f64().unwrap() > 0.01, "{found}");
         // results of either backend are its own: found again, and not by the other
         let again = device.run(&place, &arguments("cuda"), &[]).exits(0);
-        assert!(again.stderr.contains("(18 already stored)"), "{again:?}");
+        assert!(again.stderr.contains("(21 already stored)"), "{again:?}");
         assert_eq!(again.json(), found);
     }
 }

@@ -7,7 +7,7 @@ use crate::device::{Device, device};
 use crate::order;
 use crate::support::{Done, Place};
 
-const ARCHITECTURES: [&str; 10] = [
+const ARCHITECTURES: [&str; 11] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -15,6 +15,7 @@ const ARCHITECTURES: [&str; 10] = [
     "desync:2",
     "delayed:2",
     "sync-drop:2",
+    "kraken",
     "upper-bound",
     "stale:2",
     "parallel+ladder",
@@ -105,7 +106,7 @@ fn two_ranks_on_one_device_yield_what_the_cpu_backend_yields() {
 
 #[test]
 fn four_ranks_on_one_device_yield_what_the_cpu_backend_yields() {
-    every_architecture("4", &["standard", "ladder", "parallel", "desync:2", "delayed:3"]);
+    every_architecture("4", &["standard", "ladder", "parallel", "desync:2", "delayed:3", "kraken"]);
 }
 
 /// Biases of queries, keys and values, and norms of heads; also where gate and up lie behind them in one projection.
@@ -191,7 +192,7 @@ fn variants_over_nccl_yield_what_the_cpu_backend_yields() {
 #[test]
 fn diverging_residuals_join_what_the_messages_in_8_bits_say() {
     for devices in ["1", "4"] {
-        every_variant(&["delayed:2", "desync:2", "sync-drop:2"], devices, &[INT8]);
+        every_variant(&["delayed:2", "desync:2", "sync-drop:2", "kraken"], devices, &[INT8]);
     }
 }
 

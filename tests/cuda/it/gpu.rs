@@ -9,7 +9,7 @@ use model::Model;
 use plan::{Architecture, DType};
 use run::{Generate, GenerateOptions, GenerateRequest, Generated, cpu, cuda};
 
-const ARCHITECTURES: [&str; 11] = [
+const ARCHITECTURES: [&str; 12] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -18,6 +18,7 @@ const ARCHITECTURES: [&str; 11] = [
     "desync:4",
     "delayed:2",
     "sync-drop:2",
+    "kraken",
     "upper-bound",
     "stale:2",
     "parallel+ladder",

@@ -183,7 +183,7 @@ fn shape() -> ModelShape {
     ModelShape { layers: 3, ..Model::resolve("tiny").expect("built in").shape }
 }
 
-const ARCHITECTURES: [&str; 12] = [
+const ARCHITECTURES: [&str; 13] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -194,6 +194,7 @@ const ARCHITECTURES: [&str; 12] = [
     "desync:4",
     "delayed:2",
     "sync-drop:2",
+    "kraken",
     "stale:3",
     "upper-bound",
 ];
