@@ -50,6 +50,10 @@ pub enum Architecture {
     /// Kraken (arXiv 2408.07802), as inferred from its descriptions: sync-point drop in every layer, and
     /// the next attention reads only the rank's own part of the layer, whose all-reduce is in flight.
     Kraken,
+    /// Parallel Track Transformer (arXiv 2602.07306): every rank keeps its own residual; ranks average
+    /// their residuals, which contain the newest outputs, after every D-th layer and after the last. The
+    /// paper does not say if the residuals are averaged or summed; the mean is our choice.
+    Tracks(u32),
     /// No all-reduce at all: numerically wrong on purpose, the upper bound on hidden communication.
     UpperBound,
 }
@@ -60,6 +64,9 @@ pub enum Reduce {
     Each,
     /// After every N-th module and after the last; the residual is averaged in the same all-reduce.
     Every(u32),
+    /// After every N-th module and after the last, of the residual with the module's output instead of
+    /// the output: the mean over ranks.
+    Mean(u32),
     /// After every module except the last D. A rank adds its own part at once and the others' parts D
     /// modules later. The final norm runs on each rank's residual, and the results are averaged over
     /// ranks.
@@ -145,6 +152,7 @@ impl Architecture {
             Self::Delayed(delay) => Wiring { reduce: Reduce::Delayed(*delay), ..uniform(0) },
             Self::SyncDrop(which) => Wiring { dropped: each(which), own_part: true, ..uniform(0) },
             Self::Kraken => Wiring { dropped: each(&LayerSet::All), own_part: true, ..uniform(1) },
+            Self::Tracks(every) => Wiring { reduce: Reduce::Mean(every.saturating_mul(2)), ..uniform(0) },
             Self::UpperBound => Wiring { reduce: Reduce::Never, ..uniform(0) },
         }
     }
@@ -160,7 +168,7 @@ impl Architecture {
     }
 
     /// Syntax forms users can type.
-    pub const FORMS: [&'static str; 11] = [
+    pub const FORMS: [&'static str; 12] = [
         "standard",
         "ladder",
         "ladder:K",
@@ -169,6 +177,7 @@ impl Architecture {
         "delayed:D",
         "sync-drop:K",
         "kraken",
+        "tracks:D",
         "upper-bound",
         "stale:S",
         "parallel+ladder",
@@ -184,6 +193,7 @@ impl Architecture {
         "other ranks' partial sums join D modules later",
         "one all-reduce per layer in the last K layers; sync-drop:[0+2]: in layers 0, 2",
         "one all-reduce per layer, behind the next attention, which reads only the rank's own part",
+        "one residual per rank, averaged every D layers",
         "no all-reduce: wrong on purpose, the speed limit",
         "like ladder, without the newest S outputs",
         "parallel, without the newest output",
@@ -264,6 +274,7 @@ impl fmt::Display for Architecture {
             Self::Delayed(d) => write!(f, "delayed:{d}"),
             Self::SyncDrop(which) => write!(f, "sync-drop{which}"),
             Self::Kraken => f.write_str("kraken"),
+            Self::Tracks(d) => write!(f, "tracks:{d}"),
             Self::UpperBound => f.write_str("upper-bound"),
         }
     }
@@ -320,6 +331,7 @@ impl FromStr for Architecture {
             ("delayed", _) => Ok(Self::Delayed(number("D", 0)?)),
             ("parallel", None) => Ok(Self::Parallel),
             ("parallel+ladder", None) => Ok(Self::ParallelLadder),
+            ("tracks", _) => Ok(Self::Tracks(number("D", 1)?)),
             ("kraken", None) => Ok(Self::Kraken),
             ("upper-bound", None) => Ok(Self::UpperBound),
             _ => Err(Error::unknown("architecture", text, Self::FORMS)),

@@ -209,7 +209,12 @@ impl GroupState {
                 let summand = b.emit("add_mean", Kind::AddMean, &reads, hidden)?;
                 (residual.value, _) = b.all_reduce(summand)?;
             }
-            Reduce::Every(_) => residual.in_flight.push_back(Output { sum: partial, own: partial }),
+            Reduce::Mean(n) if (index as u32 + 1).is_multiple_of(n) || index + 1 == modules => {
+                let whole = b.emit("add_part", Kind::Add, &[residual.value, partial], hidden)?;
+                let share = b.emit("mean_share", Kind::MeanShare, &[whole], hidden)?;
+                (residual.value, _) = b.all_reduce(share)?;
+            }
+            Reduce::Every(_) | Reduce::Mean(_) => residual.in_flight.push_back(Output { sum: partial, own: partial }),
             Reduce::Delayed(_) => {
                 if let Some(delayed) = &mut residual.delayed {
                     delayed.begin(b, index, partial)?;

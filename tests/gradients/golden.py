@@ -44,6 +44,8 @@ CASES = [
     ("upper-bound", 1, "plain", False, None),
     ("kraken", 2, "plain", False, None),
     ("kraken", 2, "normed", True, 0.5),
+    ("tracks:1", 2, "plain", False, None),
+    ("tracks:2", 2, "biased", True, None),
 ]
 
 
@@ -136,7 +138,7 @@ class Model:
         x = [self.state["model.embed_tokens.weight"][tokens]] * self.tp
         ranks, modules = range(self.tp), 2 * LAYERS
         final = lambda x: rms_norm(x, self.state["model.norm.weight"])
-        if self.tp == 1 and name in ("desync", "delayed", "sync-drop", "upper-bound", "kraken"):
+        if self.tp == 1 and name in ("desync", "delayed", "sync-drop", "upper-bound", "kraken", "tracks"):
             name = "standard"
         layers = range(LAYERS)
         if argument.startswith("["):
@@ -198,6 +200,13 @@ class Model:
                 mlp = [self.module(2 * layer + 1, x + part, r) for r, part in enumerate(attention)]
                 own = [a + f for a, f in zip(attention, mlp)]
             return self.logits(final(x + sum(own)))
+        if name == "tracks":
+            for layer in layers:
+                x = [own + self.module(2 * layer, own, r) for r, own in enumerate(x)]
+                x = [own + self.module(2 * layer + 1, own, r) for r, own in enumerate(x)]
+                if (layer + 1) % int(argument) == 0 or layer + 1 == LAYERS:
+                    x = [sum(x) / self.tp] * self.tp
+            return self.logits(final(x[0]))
         raise ValueError(architecture)
 
 

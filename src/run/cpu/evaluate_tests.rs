@@ -146,7 +146,7 @@ fn the_likelihood_is_what_generate_says_of_a_prompt() {
 
 #[test]
 fn tp_changes_nothing_where_ranks_agree_and_something_where_they_do_not() {
-    let architectures = ["standard", "ladder", "desync:2", "delayed:2", "sync-drop:2", "kraken"];
+    let architectures = ["standard", "ladder", "desync:2", "delayed:2", "sync-drop:2", "kraken", "tracks:2"];
     let [one, two] = [1, 2].map(|tp| results(&asked(tiny(), &architectures, tp, 2)));
     for (at, architecture) in architectures.iter().enumerate() {
         let (one, two) = (total(&one, at), total(&two, at));

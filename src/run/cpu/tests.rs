@@ -273,6 +273,24 @@ impl Reference<'_> {
                 }
                 parts.map_or(x.clone(), |parts| plus(&x, &total(&parts)))
             }
+            // ranks run whole layers by themselves, and meet every D of them in the mean of all residuals
+            Architecture::Tracks(every) if self.tp > 1 => {
+                let mut residuals = same(&x0);
+                for layer in 0..layers {
+                    let attention = self.attention(layer, &norm(&residuals, Tensor::InputNorm(layer)));
+                    residuals = residuals.iter().zip(&attention).map(|(x, a)| plus(x, a)).collect();
+                    let mlp = self.mlp(layer, &norm(&residuals, Tensor::PostAttentionNorm(layer)));
+                    residuals = residuals.iter().zip(&mlp).map(|(x, f)| plus(x, f)).collect();
+                    if (layer + 1) % every == 0 || layer + 1 == layers {
+                        let tp = self.tp as f64;
+                        let sum = total(&residuals);
+                        let mean: Stream =
+                            sum.iter().map(|x| x.iter().map(|x| x / tp).collect()).collect();
+                        residuals = same(&mean);
+                    }
+                }
+                residuals.swap_remove(0)
+            }
             Architecture::Parallel | Architecture::ParallelLadder => {
                 let lag = usize::from(*architecture == Architecture::ParallelLadder);
                 let mut outputs: Vec<Stream> = Vec::new();
@@ -293,7 +311,8 @@ impl Reference<'_> {
                         Architecture::Standard
                         | Architecture::Delayed(_)
                         | Architecture::SyncDrop(_)
-                        | Architecture::Kraken => 0,
+                        | Architecture::Kraken
+                        | Architecture::Tracks(_) => 0,
                         Architecture::Stale(s) => *s,
                         Architecture::Ladder(which) => u32::from(which.contains(layer, layers)),
                         _ => unreachable!(),
@@ -354,7 +373,7 @@ fn generate_with(architecture: &str, tp: u32) -> Generated {
     generate(&request(architecture, tp, vec![PROMPT.to_vec()]), &mut |_| ()).unwrap()
 }
 
-pub(super) const ALL: [&str; 21] = [
+pub(super) const ALL: [&str; 24] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -375,6 +394,9 @@ pub(super) const ALL: [&str; 21] = [
     "sync-drop:[0]",
     "sync-drop",
     "kraken",
+    "tracks:1",
+    "tracks:3",
+    "tracks:9",
     "upper-bound",
 ];
 
@@ -447,7 +469,7 @@ fn tp_changes_no_numbers_where_it_must_not() {
             Architecture::UpperBound => true,
             Architecture::Desync(every) => every > 1,
             Architecture::Delayed(delay) => delay > 0,
-            Architecture::SyncDrop(_) | Architecture::Kraken => true,
+            Architecture::SyncDrop(_) | Architecture::Kraken | Architecture::Tracks(_) => true,
             _ => false,
         };
         for other in [&two, &four] {

@@ -84,7 +84,7 @@ impl Slider {
 }
 
 /// Architectures of the slider, by staleness, then by synchronisation.
-pub const ARCHITECTURES: [&str; 13] = [
+pub const ARCHITECTURES: [&str; 14] = [
     "standard",
     "ladder",
     "stale:2",
@@ -97,6 +97,7 @@ pub const ARCHITECTURES: [&str; 13] = [
     "delayed:4",
     "sync-drop",
     "kraken",
+    "tracks:4",
     "upper-bound",
 ];
 

@@ -7,7 +7,7 @@ use crate::device::{Device, device};
 use crate::order;
 use crate::support::{Done, Place};
 
-const ARCHITECTURES: [&str; 11] = [
+const ARCHITECTURES: [&str; 12] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -16,6 +16,7 @@ const ARCHITECTURES: [&str; 11] = [
     "delayed:2",
     "sync-drop:2",
     "kraken",
+    "tracks:2",
     "upper-bound",
     "stale:2",
     "parallel+ladder",
@@ -106,7 +107,7 @@ fn two_ranks_on_one_device_yield_what_the_cpu_backend_yields() {
 
 #[test]
 fn four_ranks_on_one_device_yield_what_the_cpu_backend_yields() {
-    every_architecture("4", &["standard", "ladder", "parallel", "desync:2", "delayed:3", "kraken"]);
+    every_architecture("4", &["standard", "ladder", "parallel", "desync:2", "delayed:3", "kraken", "tracks:2"]);
 }
 
 /// Biases of queries, keys and values, and norms of heads; also where gate and up lie behind them in one projection.
@@ -192,7 +193,7 @@ fn variants_over_nccl_yield_what_the_cpu_backend_yields() {
 #[test]
 fn diverging_residuals_join_what_the_messages_in_8_bits_say() {
     for devices in ["1", "4"] {
-        every_variant(&["delayed:2", "desync:2", "sync-drop:2", "kraken"], devices, &[INT8]);
+        every_variant(&["delayed:2", "desync:2", "sync-drop:2", "kraken", "tracks:2"], devices, &[INT8]);
     }
 }
 
