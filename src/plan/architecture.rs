@@ -35,6 +35,8 @@ pub enum Architecture {
     Stale(u32),
     /// Attention and MLP of a layer read the same residual; one all-reduce for both.
     Parallel,
+    /// Dense layers of FarSkip-Collective (arXiv 2511.11505): `Parallel`, with the MLP's own norm.
+    FarSkip,
     /// `Parallel` with staleness 1: the layer's single all-reduce may overlap with the next layer.
     ParallelLadder,
     /// Every rank keeps its own residual; ranks synchronize after every N-th module and after the last.
@@ -147,6 +149,7 @@ impl Architecture {
                 Wiring { staleness: each(which).into_iter().map(u32::from).collect(), ..uniform(0) }
             }
             Self::Parallel => Wiring { fused_block: true, ..uniform(0) },
+            Self::FarSkip => Wiring { dropped: each(&LayerSet::All), ..uniform(0) },
             Self::ParallelLadder => Wiring { fused_block: true, ..uniform(1) },
             Self::Desync(every) => Wiring { reduce: Reduce::Every(*every), ..uniform(0) },
             Self::Delayed(delay) => Wiring { reduce: Reduce::Delayed(*delay), ..uniform(0) },
@@ -168,7 +171,7 @@ impl Architecture {
     }
 
     /// Syntax forms users can type.
-    pub const FORMS: [&'static str; 12] = [
+    pub const FORMS: [&'static str; 13] = [
         "standard",
         "ladder",
         "ladder:K",
@@ -178,6 +181,7 @@ impl Architecture {
         "sync-drop:K",
         "kraken",
         "tracks:D",
+        "farskip",
         "upper-bound",
         "stale:S",
         "parallel+ladder",
@@ -194,6 +198,7 @@ impl Architecture {
         "one all-reduce per layer in the last K layers; sync-drop:[0+2]: in layers 0, 2",
         "one all-reduce per layer, behind the next attention, which reads only the rank's own part",
         "one residual per rank, averaged every D layers",
+        "parallel, with the MLP's own norm",
         "no all-reduce: wrong on purpose, the speed limit",
         "like ladder, without the newest S outputs",
         "parallel, without the newest output",
@@ -274,6 +279,7 @@ impl fmt::Display for Architecture {
             Self::Delayed(d) => write!(f, "delayed:{d}"),
             Self::SyncDrop(which) => write!(f, "sync-drop{which}"),
             Self::Kraken => f.write_str("kraken"),
+            Self::FarSkip => f.write_str("farskip"),
             Self::Tracks(d) => write!(f, "tracks:{d}"),
             Self::UpperBound => f.write_str("upper-bound"),
         }
@@ -332,6 +338,7 @@ impl FromStr for Architecture {
             ("parallel", None) => Ok(Self::Parallel),
             ("parallel+ladder", None) => Ok(Self::ParallelLadder),
             ("tracks", _) => Ok(Self::Tracks(number("D", 1)?)),
+            ("farskip", None) => Ok(Self::FarSkip),
             ("kraken", None) => Ok(Self::Kraken),
             ("upper-bound", None) => Ok(Self::UpperBound),
             _ => Err(Error::unknown("architecture", text, Self::FORMS)),

@@ -57,6 +57,7 @@ fn architectures() -> impl Strategy<Value = Architecture> {
         proptest::collection::btree_set(0u32..6, 0..4)
             .prop_map(|set| Architecture::SyncDrop(LayerSet::Only(set.into_iter().collect()))),
         Just(Architecture::Kraken),
+        Just(Architecture::FarSkip),
         (1u32..6).prop_map(Architecture::Tracks),
         Just(Architecture::UpperBound),
     ]
@@ -356,6 +357,7 @@ fn all_reduces_a_layer_are_the_tables() {
         ("sync-drop:[0+2+5]", 2 * layers - 3),
         ("sync-drop", layers),
         ("kraken", layers),
+        ("farskip", layers),
         ("tracks:1", layers),
         ("tracks:2", 3),
         ("tracks:4", 2),

@@ -46,6 +46,8 @@ CASES = [
     ("kraken", 2, "normed", True, 0.5),
     ("tracks:1", 2, "plain", False, None),
     ("tracks:2", 2, "biased", True, None),
+    ("farskip", 1, "plain", True, None),
+    ("farskip", 2, "normed", False, 0.5),
 ]
 
 
@@ -207,6 +209,11 @@ class Model:
                 if (layer + 1) % int(argument) == 0 or layer + 1 == LAYERS:
                     x = [sum(x) / self.tp] * self.tp
             return self.logits(final(x[0]))
+        if name == "farskip":
+            x = x[0]
+            for layer in layers:
+                x = x + sum(self.module(2 * layer + mlp, x, r) for mlp in (0, 1) for r in ranks)
+            return self.logits(final(x))
         raise ValueError(architecture)
 
 

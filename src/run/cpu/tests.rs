@@ -291,6 +291,16 @@ impl Reference<'_> {
                 }
                 residuals.swap_remove(0)
             }
+            Architecture::FarSkip => {
+                let mut x = x0;
+                for layer in 0..layers {
+                    let [a, f] = [Tensor::InputNorm(layer), Tensor::PostAttentionNorm(layer)]
+                        .map(|tensor| norm(&same(&x), tensor));
+                    let sums = [self.attention(layer, &a), self.mlp(layer, &f)];
+                    x = sums.iter().fold(x, |x, parts| plus(&x, &total(parts)));
+                }
+                x
+            }
             Architecture::Parallel | Architecture::ParallelLadder => {
                 let lag = usize::from(*architecture == Architecture::ParallelLadder);
                 let mut outputs: Vec<Stream> = Vec::new();
@@ -373,7 +383,7 @@ fn generate_with(architecture: &str, tp: u32) -> Generated {
     generate(&request(architecture, tp, vec![PROMPT.to_vec()]), &mut |_| ()).unwrap()
 }
 
-pub(super) const ALL: [&str; 24] = [
+pub(super) const ALL: [&str; 25] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -394,6 +404,7 @@ pub(super) const ALL: [&str; 24] = [
     "sync-drop:[0]",
     "sync-drop",
     "kraken",
+    "farskip",
     "tracks:1",
     "tracks:3",
     "tracks:9",

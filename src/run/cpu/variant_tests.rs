@@ -104,6 +104,7 @@ fn micro_batches_change_no_logits() {
         "desync:2",
         "delayed:2",
         "sync-drop",
+        "farskip",
         "tracks:2",
         "kraken",
         "upper-bound",

@@ -12,7 +12,7 @@ use plan::{Architecture, Lane, ModelShape, OpId, Phase, Plan, ValueId};
 use table::{Collective, Link, P2p, Provenance, Sample, Spec};
 use trace::Trace;
 
-const ARCHITECTURES: [&str; 14] = [
+const ARCHITECTURES: [&str; 15] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -25,6 +25,7 @@ const ARCHITECTURES: [&str; 14] = [
     "delayed:4",
     "sync-drop:2",
     "kraken",
+    "farskip",
     "tracks:2",
     "upper-bound",
 ];

@@ -216,6 +216,7 @@ fn number(architecture: &Architecture) -> usize {
         Architecture::Stale(staleness) => (5, staleness.wrapping_add(10)),
         Architecture::ParallelLadder => (6, 0),
         Architecture::Kraken => (10, 0),
+        Architecture::FarSkip => (2, 1),
         Architecture::Tracks(every) => (11, every.wrapping_add(8)),
         Architecture::Delayed(delay) => match delay.wrapping_add(10) % 12 {
             2 => (7, 11),

@@ -84,12 +84,13 @@ impl Slider {
 }
 
 /// Architectures of the slider, by staleness, then by synchronisation.
-pub const ARCHITECTURES: [&str; 14] = [
+pub const ARCHITECTURES: [&str; 15] = [
     "standard",
     "ladder",
     "stale:2",
     "stale:3",
     "parallel",
+    "farskip",
     "parallel+ladder",
     "desync:2",
     "desync:4",

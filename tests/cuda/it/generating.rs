@@ -7,7 +7,7 @@ use crate::device::{Device, device};
 use crate::order;
 use crate::support::{Done, Place};
 
-const ARCHITECTURES: [&str; 12] = [
+const ARCHITECTURES: [&str; 13] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -16,6 +16,7 @@ const ARCHITECTURES: [&str; 12] = [
     "delayed:2",
     "sync-drop:2",
     "kraken",
+    "farskip",
     "tracks:2",
     "upper-bound",
     "stale:2",

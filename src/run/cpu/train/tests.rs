@@ -97,7 +97,7 @@ fn windows(all: &[Vec<u32>]) -> Vec<&[u32]> {
 #[test]
 fn losses_and_gradients_are_those_of_pytorch() {
     let golden = golden();
-    assert_eq!(golden.cases.len(), 25);
+    assert_eq!(golden.cases.len(), 27);
     for case in &golden.cases {
         let label = format!("{} tp {} {:?} tied {}", case.architecture, case.tp, case.qkv, case.tied);
         let shape = shape(case.qkv, case.tied);
@@ -138,7 +138,7 @@ proptest! {
     fn gradients_are_what_the_loss_changes_by(
         architecture in prop::sample::select(vec![
             "standard", "ladder", "ladder:1", "stale:3", "parallel", "parallel+ladder",
-            "desync:1", "desync:3", "delayed:1", "delayed:4", "sync-drop", "sync-drop:[1]", "tracks:2", "kraken",
+            "desync:1", "desync:3", "delayed:1", "delayed:4", "sync-drop", "sync-drop:[1]", "farskip", "tracks:2", "kraken",
         ]),
         tp in 1u32..3, qkv in prop::sample::select(vec![HeadStep::Plain, HeadStep::Biased, HeadStep::Normed]),
         tied: bool, distil in prop::option::of(0.2f64..2.0), length in 2usize..9, seed: u64,
@@ -182,7 +182,7 @@ fn gradients_do_not_depend_on_ranks_or_replicas() {
     let shape = shape(HeadStep::Normed, false);
     let mut rng = fastrand::Rng::with_seed(5);
     let all: Vec<Vec<u32>> = (0..5).map(|_| (0..9).map(|_| rng.u32(0..30)).collect()).collect();
-    for architecture in ["standard", "ladder", "parallel", "parallel+ladder", "stale:2"] {
+    for architecture in ["standard", "ladder", "parallel", "parallel+ladder", "stale:2", "farskip"] {
         let of = |tp, replicas| {
             let mut trainer = trainer::<f32>(architecture, tp, &shape, Some(0.5), (replicas, 8));
             trainer.gradients(&windows(&all)).unwrap();

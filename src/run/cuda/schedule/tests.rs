@@ -183,7 +183,7 @@ fn shape() -> ModelShape {
     ModelShape { layers: 3, ..Model::resolve("tiny").expect("built in").shape }
 }
 
-const ARCHITECTURES: [&str; 14] = [
+const ARCHITECTURES: [&str; 15] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -195,6 +195,7 @@ const ARCHITECTURES: [&str; 14] = [
     "delayed:2",
     "sync-drop:2",
     "kraken",
+    "farskip",
     "tracks:2",
     "stale:3",
     "upper-bound",
