@@ -37,12 +37,12 @@ KERNEL(add_mean, const T* a, const T* b, T* out, float scale, u64 n) {
     add_all<true>(a, b, out, scale, n);
 }
 
-// out = x + own * scale + (sum - part), see join.cuh. Moves 5 numbers a number (3 without `sum`), 4 FLOPs.
-KERNEL(join, const T* x, const T* own, const T* sum, const T* part, T* out, float scale, u64 n) {
+// out = x + own * scale + (sum - part), see join.cuh. Moves 5 numbers a number (3 without `part`), 4 FLOPs.
+KERNEL(join, const T* x, const T* own, const T* sum, const T* part, T* out, u32 columns, u32 shared, float scale, u64 n) {
     SAY_WHEN();
     wait_for_previous();
     let_next_start();
-    Join join{x, own, sum, part, scale};
+    Join join{x, own, sum, part, scale, columns, shared};
     u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
     u64 packs = n / PACK;
     for (u64 i = first; i < packs; i += step) store_pack(out + i * PACK, join.packed(i));

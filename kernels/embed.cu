@@ -1,4 +1,4 @@
-// Rows picked from a matrix: embeddings of tokens, and the last token of each sequence.
+// Rows picked from a matrix: embeddings of tokens, the last token of each sequence, and the first columns of all.
 
 #include "block.cuh"
 
@@ -29,4 +29,18 @@ KERNEL(select_last, const T* x, T* out, u32 tokens, u32 columns) {
     let_next_start();
     u64 row = u64(blockIdx.x) * tokens + tokens - 1;
     copy_row(x + row * columns, out + u64(blockIdx.x) * columns, columns);
+}
+
+// out[row] = the first `kept` columns of x[row]. Grid (rows). Moves 2 x kept numbers a row; no arithmetic.
+KERNEL(narrow, const T* x, T* out, u32 columns, u32 kept) {
+    SAY_WHEN();
+    wait_for_previous();
+    let_next_start();
+    const T* from = x + u64(blockIdx.x) * columns;
+    T* to = out + u64(blockIdx.x) * kept;
+    if (packs_fit(columns)) {
+        copy_row(from, to, kept);
+    } else {
+        for (u32 i = threadIdx.x; i < kept; i += blockDim.x) to[i] = from[i];
+    }
 }

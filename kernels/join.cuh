@@ -1,29 +1,53 @@
-// What joins a rank's own residual in `delayed`: the own part of a module at once, the others' later.
+// What joins a rank's own residual: in `delayed` the own part of a module at once, the others' later; in `partial` the
+// sum of the first channels, and the own part of the others.
 
 #pragma once
 
 #include "block.cuh"
 
-// x + own * scale + (sum - part); `sum` and `part` may both be null.
+// x + own * scale + (sum - part). Without `part`, `sum` has the first `shared` of each row's `columns` numbers: x + sum
+// there, x + own * scale elsewhere. `sum` and `part` may both be null.
 struct Join {
     const T *x, *own, *sum, *part;
     float scale;
+    u32 columns, shared;
 
     DEVICE float number(u64 at) const {
-        float y = to_float(x[at]) + to_float(own[at]) * scale;
+        float y = to_float(x[at]);
+        if (sum && !part) {
+            u64 row = at / columns, column = at % columns;
+            return y + (column < shared ? to_float(sum[row * shared + column]) : to_float(own[at]) * scale);
+        }
+        y += to_float(own[at]) * scale;
         return sum ? y + (to_float(sum[at]) - to_float(part[at])) : y;
     }
 
     DEVICE Pack packed(u64 at) const {
         float y[PACK], o[PACK];
-        unpack(load_pack(x + at * PACK), y);
-        unpack(load_pack(own + at * PACK), o);
+        u64 first = at * PACK, row = 0, column = 0;
+        bool channels = sum && !part;
+        if (channels) {
+            row = first / columns, column = first % columns;
+            // a pack that is no one's alone
+            if (!packs_fit(shared) || !packs_fit(columns)) {
+                for (u32 i = 0; i < PACK; i++) y[i] = number(first + i);
+                return pack(y);
+            }
+        }
+        unpack(load_pack(x + first), y);
+        if (channels && column < shared) {
+            unpack(load_pack(sum + row * shared + column), o);
+#pragma unroll
+            for (u32 i = 0; i < PACK; i++) y[i] += o[i];
+            return pack(y);
+        }
+        unpack(load_pack(own + first), o);
 #pragma unroll
         for (u32 i = 0; i < PACK; i++) y[i] += o[i] * scale;
-        if (sum) {
+        if (part) {
             float s[PACK], p[PACK];
-            unpack(load_pack(sum + at * PACK), s);
-            unpack(load_pack(part + at * PACK), p);
+            unpack(load_pack(sum + first), s);
+            unpack(load_pack(part + first), p);
 #pragma unroll
             for (u32 i = 0; i < PACK; i++) y[i] += s[i] - p[i];
         }

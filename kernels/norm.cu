@@ -56,11 +56,11 @@ BOUNDED_KERNEL(add_norm, 1024, 1, const T* a, const T* b, const T* weight, T* su
 }
 
 // to = x + own * scale + (sum - part) (join.cuh), rounded to T; out = the norm of that. Grid (rows).
-// Moves 6 x columns numbers a row (4 without `sum`); 8 FLOPs a number.
+// Moves 6 x columns numbers a row (4 without `part`); 8 FLOPs a number.
 BOUNDED_KERNEL(join_norm, 1024, 1, const T* x, const T* own, const T* sum, const T* part, const T* weight, T* to,
-               T* out, u32 columns, float scale, float eps) {
+               T* out, u32 columns, u32 shared, float scale, float eps) {
     SAY_WHEN();
-    u64 row = u64(blockIdx.x) * columns;
-    Join join{x + row, own + row, sum ? sum + row : sum, part ? part + row : part, scale};
+    u64 row = u64(blockIdx.x) * columns, of_sum = part ? row : u64(blockIdx.x) * shared;
+    Join join{x + row, own + row, sum ? sum + of_sum : sum, part ? part + row : part, scale, columns, shared};
     norm_row(Joined{join, to + row}, weight, out + row, columns, eps);
 }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::CommDType;
+use super::{CommDType, ModelShape};
 use base::error::Error;
 use base::text::same_name;
 
@@ -23,6 +23,37 @@ pub enum LayerSet {
     Last(u32),
     /// Exactly these layers, ascending and without duplicates (`ladder:[0+2+5]`).
     Only(Vec<u32>),
+}
+
+/// Share of a residual's channels, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Channels(u32);
+
+impl Channels {
+    pub const ALL: Self = Self(1000);
+
+    /// Parses a share above 0 and of at most 1, with up to three decimals.
+    fn parse(text: &str) -> Option<Self> {
+        let share: f64 = text.parse().ok()?;
+        let thousandths = (share * 1000.0).round();
+        let is_exact = (share * 1000.0 - thousandths).abs() < 1e-6;
+        (is_exact && (1.0..=1000.0).contains(&thousandths)).then_some(Self(thousandths as u32))
+    }
+
+    pub fn thousandths(self) -> u32 {
+        self.0
+    }
+
+    /// The first channels of `hidden`, rounded down.
+    pub fn of(self, hidden: u32) -> u32 {
+        (u64::from(hidden) * u64::from(self.0) / 1000) as u32
+    }
+}
+
+impl fmt::Display for Channels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", f64::from(self.0) / 1000.0)
+    }
 }
 
 /// Residual wiring: when the reduced output of a module joins the residual that later modules read.
@@ -56,6 +87,10 @@ pub enum Architecture {
     /// their residuals, which contain the newest outputs, after every D-th layer and after the last. The
     /// paper does not say if the residuals are averaged or summed; the mean is our choice.
     Tracks(u32),
+    /// CAAT-Net (arXiv 2506.19645): only the first channels of a module's output are summed; in the others
+    /// every rank keeps its own part times sqrt(L). Every rank norms its own residual, and makes the logits
+    /// of its part of the vocabulary from it. `partial:1` is `Standard`.
+    Partial(Channels),
     /// No all-reduce at all: numerically wrong on purpose, the upper bound on hidden communication.
     UpperBound,
 }
@@ -69,6 +104,9 @@ pub enum Reduce {
     /// After every N-th module and after the last, of the residual with the module's output instead of
     /// the output: the mean over ranks.
     Mean(u32),
+    /// After every module, of the first channels alone; a rank keeps its own part of the others. The head is
+    /// divided by vocabulary, and each rank's part reads its own residual.
+    Channels(Channels),
     /// After every module except the last D. A rank adds its own part at once and the others' parts D
     /// modules later. The final norm runs on each rank's residual, and the results are averaged over
     /// ranks.
@@ -100,7 +138,31 @@ impl Wiring {
     }
 }
 
+impl Wiring {
+    /// True if every rank makes the logits of its part of the vocabulary from its own residual.
+    pub fn divides_head(&self) -> bool {
+        matches!(self.reduce, Reduce::Channels(_))
+    }
+}
+
 impl Architecture {
+    /// Explains why the architecture does not fit a model at this TP: layers that do not exist, no channel
+    /// to sum, or a vocabulary that cannot be divided; `None` if it fits.
+    pub fn model_problem(&self, shape: &ModelShape, tp: u32) -> Option<String> {
+        let of_wiring = || {
+            let Reduce::Channels(share) = self.wiring(shape.layers).reduce else { return None };
+            let (hidden, vocab) = (shape.hidden, shape.vocab);
+            if tp > 1 && share.of(hidden) == 0 {
+                return Some(format!("{self} sums none of {hidden} channels"));
+            }
+            let uneven = tp > 1 && !vocab.is_multiple_of(tp);
+            uneven.then(|| {
+                format!("{self} divides the head, and TP {tp} does not divide the vocabulary of {vocab}")
+            })
+        };
+        self.layer_problem(shape.layers).or_else(of_wiring)
+    }
+
     /// Explains why the architecture does not fit a model with `layers` layers (it names layers that do
     /// not exist); `None` if it fits.
     pub fn layer_problem(&self, layers: u32) -> Option<String> {
@@ -156,6 +218,8 @@ impl Architecture {
             Self::SyncDrop(which) => Wiring { dropped: each(which), own_part: true, ..uniform(0) },
             Self::Kraken => Wiring { dropped: each(&LayerSet::All), own_part: true, ..uniform(1) },
             Self::Tracks(every) => Wiring { reduce: Reduce::Mean(every.saturating_mul(2)), ..uniform(0) },
+            Self::Partial(Channels::ALL) => uniform(0),
+            Self::Partial(share) => Wiring { reduce: Reduce::Channels(*share), ..uniform(0) },
             Self::UpperBound => Wiring { reduce: Reduce::Never, ..uniform(0) },
         }
     }
@@ -171,7 +235,7 @@ impl Architecture {
     }
 
     /// Syntax forms users can type.
-    pub const FORMS: [&'static str; 13] = [
+    pub const FORMS: [&'static str; 14] = [
         "standard",
         "ladder",
         "ladder:K",
@@ -182,6 +246,7 @@ impl Architecture {
         "kraken",
         "tracks:D",
         "farskip",
+        "partial:P",
         "upper-bound",
         "stale:S",
         "parallel+ladder",
@@ -199,6 +264,7 @@ impl Architecture {
         "one all-reduce per layer, behind the next attention, which reads only the rank's own part",
         "one residual per rank, averaged every D layers",
         "parallel, with the MLP's own norm",
+        "only the share P of the channels is summed, partial:0.5; the others stay on their rank",
         "no all-reduce: wrong on purpose, the speed limit",
         "like ladder, without the newest S outputs",
         "parallel, without the newest output",
@@ -281,6 +347,7 @@ impl fmt::Display for Architecture {
             Self::Kraken => f.write_str("kraken"),
             Self::FarSkip => f.write_str("farskip"),
             Self::Tracks(d) => write!(f, "tracks:{d}"),
+            Self::Partial(share) => write!(f, "partial:{share}"),
             Self::UpperBound => f.write_str("upper-bound"),
         }
     }
@@ -328,6 +395,14 @@ impl FromStr for Architecture {
             }
             Some(_) => number("K", 0).map(LayerSet::Last),
         };
+        let share = || {
+            argument.and_then(Channels::parse).ok_or_else(|| {
+                Error::input_help(
+                    format!("architecture '{text}': P is missing or not a share of the channels"),
+                    "write partial:P with P above 0 and at most 1, in thousandths, for example partial:0.5",
+                )
+            })
+        };
         match (name, argument) {
             ("standard", None) => Ok(Self::Standard),
             ("ladder", _) => Ok(Self::Ladder(layers()?)),
@@ -340,6 +415,7 @@ impl FromStr for Architecture {
             ("tracks", _) => Ok(Self::Tracks(number("D", 1)?)),
             ("farskip", None) => Ok(Self::FarSkip),
             ("kraken", None) => Ok(Self::Kraken),
+            ("partial", _) => Ok(Self::Partial(share()?)),
             ("upper-bound", None) => Ok(Self::UpperBound),
             _ => Err(Error::unknown("architecture", text, Self::FORMS)),
         }

@@ -37,7 +37,7 @@ pub struct Gradient {
     pub columns: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Derivative {
     /// Gradient of an operation's operand from the gradient of its result. [`Kind::Attend`] writes two:
     /// one for the queries, and one for the layer's keys and values, side by side. The rotation reads
@@ -46,7 +46,8 @@ pub enum Derivative {
     Operand(OpId),
     /// Adds to the gradient of a forward operation's weight.
     Weight(OpId),
-    Scale(f64),
+    /// A multiple of a gradient in some columns, the same ones in both; 0 in the others.
+    Scale(f64, std::ops::Range<u32>),
     Sum,
     AllReduce,
 }
@@ -133,7 +134,7 @@ impl TrainingPlan {
         let head = plan.operations.iter().find(head).and_then(|o| o.weight).ok_or_else(missing)?;
         let trained: Vec<bool> =
             plan.weights.iter().map(|w| w.parts.iter().any(|part| trains(part.tensor))).collect();
-        let normed = plan.operations[forward].reads[0];
+        let normed = plan.selected_from().ok_or_else(missing)?;
         let mut pass = Pass {
             tp: plan.tp,
             key_columns,
@@ -209,13 +210,24 @@ impl Pass<'_> {
                 self.give(reads[1], gradient, written);
             }
             Kind::MeanShare => self.give_scaled(reads[0], gradient, written, 1.0 / f64::from(self.tp)),
+            Kind::Narrow => {
+                self.give_columns(reads[0], gradient, written, 1.0, 0..self.columns(written))
+            }
             Kind::Join { root } => {
                 self.give(reads[0], gradient, written);
                 let scale = if root { f64::from(self.tp).sqrt() } else { 1.0 };
-                self.give_scaled(reads[1], gradient, written, scale);
-                if let [_, _, sum, part] = reads[..] {
-                    self.give(sum, gradient, written);
-                    self.give_scaled(part, gradient, written, -1.0);
+                match reads[2..] {
+                    [sum] => {
+                        let (shared, all) = (self.columns(sum), self.columns(written));
+                        self.give_columns(reads[1], gradient, written, scale, shared..all);
+                        self.give_columns(sum, gradient, written, 1.0, 0..shared);
+                    }
+                    [sum, part] => {
+                        self.give_scaled(reads[1], gradient, written, scale);
+                        self.give(sum, gradient, written);
+                        self.give_scaled(part, gradient, written, -1.0);
+                    }
+                    _ => self.give_scaled(reads[1], gradient, written, scale),
                 }
             }
             Kind::Attend => {
@@ -291,16 +303,32 @@ impl Pass<'_> {
         }
     }
 
+    fn columns(&self, value: ValueId) -> u32 {
+        self.plan.values[value.index()].columns
+    }
+
     /// Adds a multiple of a gradient to an operand's summands.
     fn give_scaled(&mut self, value: ValueId, gradient: GradientId, written: ValueId, scale: f64) {
         if scale == 1.0 {
             return self.give(value, gradient, written);
         }
+        self.give_columns(value, gradient, written, scale, 0..self.columns(value));
+    }
+
+    /// Adds a multiple of some columns of a gradient to an operand's summands.
+    fn give_columns(
+        &mut self,
+        value: ValueId,
+        gradient: GradientId,
+        written: ValueId,
+        scale: f64,
+        columns: std::ops::Range<u32>,
+    ) {
         if self.needed[value.index()] {
             let names = [written, value].map(|value| &self.plan.values[value.index()].name);
             let name = format!("{}/scale {}'", names[0], names[1]);
             let scaled = self.gradient(name.clone(), value);
-            self.emit(name, Derivative::Scale(scale), vec![gradient], vec![scaled]);
+            self.emit(name, Derivative::Scale(scale, columns), vec![gradient], vec![scaled]);
             self.give(value, scaled, written);
         }
     }

@@ -31,9 +31,13 @@ impl Residual {
         while self.in_flight.len() > staleness as usize {
             let Some(output) = self.in_flight.pop_front() else { break };
             count += 1;
-            let name = if count == 1 { "add".to_owned() } else { format!("add{count}") };
             let hidden = builder.spec.shape.hidden;
-            self.value = builder.emit(&name, Kind::Add, &[self.value, output.sum], hidden)?;
+            let (name, kind, reads) = match builder.columns(output.sum) == hidden {
+                true => ("add", Kind::Add, vec![self.value, output.sum]),
+                false => ("join", Kind::Join { root: true }, vec![self.value, output.own, output.sum]),
+            };
+            let name = if count == 1 { name.to_owned() } else { format!("{name}{count}") };
+            self.value = builder.emit(&name, kind, &reads, hidden)?;
         }
         if let Some(delayed) = &mut self.delayed {
             self.value = delayed.join(builder, self.value)?;
@@ -94,7 +98,7 @@ struct GroupState {
 pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
     let shape = &spec.shape;
     let problem = shape.tp_problem(spec.tp);
-    if let Some(problem) = problem.or_else(|| spec.architecture.layer_problem(shape.layers)) {
+    if let Some(problem) = problem.or_else(|| spec.architecture.model_problem(shape, spec.tp)) {
         return Err(PlanError::Shape(problem));
     }
     if spec.lowering.shard_head && !shape.vocab.is_multiple_of(spec.tp) {
@@ -157,7 +161,7 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
         b.group(group as u32);
         // only the last part of a prompt yields a token
         let ends = group == last || !b.groups.of_tokens;
-        let (scores, output) = head(&mut b, spec, &mut state.residual, ends)?;
+        let (scores, output) = head(&mut b, spec, &wiring, &mut state.residual, ends)?;
         logits.extend(scores);
         outputs.extend(output);
     }
@@ -204,6 +208,11 @@ impl GroupState {
                 let (sum, _) = b.all_reduce(partial)?;
                 residual.in_flight.push_back(Output { sum, own: partial });
             }
+            Reduce::Channels(share) => {
+                let sent = b.emit("narrow", Kind::Narrow, &[partial], share.of(hidden))?;
+                let (sum, _) = b.all_reduce(sent)?;
+                residual.in_flight.push_back(Output { sum, own: partial });
+            }
             Reduce::Every(n) if (index as u32 + 1).is_multiple_of(n) || index + 1 == modules => {
                 let reads = [residual.value, partial];
                 let summand = b.emit("add_mean", Kind::AddMean, &reads, hidden)?;
@@ -230,6 +239,7 @@ impl GroupState {
 fn head(
     b: &mut Builder<'_>,
     spec: &PlanSpec,
+    wiring: &super::Wiring,
     residual: &mut Residual,
     ends: bool,
 ) -> Result<(Option<ValueId>, Option<ValueId>), PlanError> {
@@ -252,10 +262,14 @@ fn head(
         let part = b.emit("mean_share", Kind::MeanShare, &[normed], shape.hidden)?;
         (normed, _) = b.all_reduce(part)?;
     }
+    if wiring.divides_head() && spec.lowering.late_select {
+        // for logits of every position, see `Plan::selected_from`
+        b.emit("gather", Kind::AllGather, &[normed], spec.tp * shape.hidden)?;
+    }
     if one_row && late_select {
         normed = b.emit("select", Kind::SelectLast, &[normed], shape.hidden)?;
     }
-    let sharded = spec.lowering.shard_head && spec.tp > 1;
+    let sharded = (spec.lowering.shard_head || wiring.divides_head()) && spec.tp > 1;
     let shard = if sharded { Shard::Rows } else { Shard::Whole };
     let mut logits = b.matmul("logits", normed, shard, &[Tensor::Head])?;
     if sharded && spec.architecture != super::Architecture::UpperBound {

@@ -2,7 +2,7 @@
 //! plans that do not fit together.
 
 use super::{
-    CommDType, Cost, Element, Groups, HeadStep, Kind, Lane, Module, Operation, Placement, Plan,
+    CommDType, Cost, Element, Groups, HeadStep, Kind, Lane, Module, OpId, Operation, Placement, Plan,
     PlanSpec, Quantity, Rows, SCALED_TOGETHER, Shard, Tensor, Value, ValueId, Weight, WeightId,
     WeightPart,
 };
@@ -93,6 +93,18 @@ impl<'a> Builder<'a> {
 
     pub fn placement(&self, value: ValueId) -> Placement {
         self.values[value.index()].placement
+    }
+
+    /// Lets the last operation wait for the one before it, which it does not read.
+    pub(super) fn wait_for_previous(&mut self) {
+        let previous = (self.operations.len() as u32).checked_sub(2);
+        if let Some(last) = self.operations.last_mut() {
+            last.after.extend(previous.map(OpId));
+        }
+    }
+
+    pub(super) fn columns(&self, value: ValueId) -> u32 {
+        self.values[value.index()].columns
     }
 
     fn value(
@@ -231,11 +243,13 @@ impl<'a> Builder<'a> {
         };
         let fixed = |n: u64| Quantity { fixed: n, ..Quantity::ZERO };
         let mut cost = Cost {
+            // a narrowed value is read as far as it is kept
             bytes_read: reads.iter().fold(Quantity::ZERO, |sum, value| {
                 let value = &self.values[value.index()];
                 // a selection reads only the rows it keeps
                 let rows = if *kind == Kind::SelectLast { Rows::Sequences } else { value.rows };
-                sum + per(rows, bytes(value.columns, value.element))
+                let columns = if *kind == Kind::Narrow { columns } else { value.columns };
+                sum + per(rows, bytes(columns, value.element))
             }),
             bytes_written: per(rows, bytes(columns, element)),
             ..Cost::default()
@@ -323,7 +337,7 @@ impl<'a> Builder<'a> {
     fn message(&mut self, partial: ValueId) -> Result<ValueId, PlanError> {
         match self.spec.variant.comm_dtype {
             CommDType::Activations => Ok(partial),
-            to => self.emit("quantize", Kind::Quantize { to }, &[partial], self.spec.shape.hidden),
+            to => self.emit("quantize", Kind::Quantize { to }, &[partial], self.columns(partial)),
         }
     }
 
@@ -337,7 +351,7 @@ impl<'a> Builder<'a> {
     pub(super) fn all_reduce(&mut self, partial: ValueId) -> Result<(ValueId, ValueId), PlanError> {
         let sent = self.message(partial)?;
         let kind = if self.scatters() { Kind::ReduceScatter } else { Kind::AllReduce };
-        let sum = self.emit(kind.as_str(), kind.clone(), &[sent], self.spec.shape.hidden)?;
+        let sum = self.emit(kind.as_str(), kind.clone(), &[sent], self.columns(sent))?;
         Ok((sum, sent))
     }
 
@@ -439,7 +453,7 @@ impl Builder<'_> {
         use Placement::{Divergent, Partial, Replicated, Scattered, Sharded};
         let wanted_operands = match kind {
             Kind::Add | Kind::AddNorm | Kind::AddMean | Kind::AllReduceAddNorm => 2,
-            Kind::Join { .. } | Kind::JoinNorm { .. } if reads.len() == 4 => 4,
+            Kind::Join { .. } | Kind::JoinNorm { .. } if reads.len() > 2 => reads.len().min(4),
             Kind::Join { .. } | Kind::JoinNorm { .. } => 2,
             _ => 1,
         };
@@ -502,13 +516,17 @@ impl Builder<'_> {
                     let found = self.placement(value);
                     found != wanted && !(wanted == Divergent && found == Replicated)
                 }) {
-                    _ if !self.may_diverge => wrong(0, "joining by parts is for delayed alone"),
+                    _ if !self.may_diverge => {
+                        wrong(0, "joining by parts is for delayed and partial alone")
+                    }
                     Some(0) => wrong(0, "it must be a residual, replicated or divergent"),
                     Some(2) => wrong(2, "it must be the sum of an all-reduce"),
                     Some(operand) => wrong(operand, "it must be partial"),
                     None => Ok(Divergent),
                 }
             }
+            Kind::Narrow if first == Partial && self.may_diverge => Ok(Partial),
+            Kind::Narrow => wrong(0, "it must be partial, and private channels are for partial alone"),
             Kind::MeanShare if whole && self.may_diverge => Ok(Partial),
             Kind::MeanShare => wrong(0, "it must be replicated or divergent"),
             Kind::Quantize { .. } if first == Partial => Ok(Partial),
@@ -540,10 +558,10 @@ impl Builder<'_> {
                 }
             }
             Kind::AllGather => {
-                if matches!(first, Sharded | Scattered) {
+                if matches!(first, Sharded | Scattered | Divergent) {
                     Ok(Replicated)
                 } else {
-                    wrong(0, "it must be sharded or scattered")
+                    wrong(0, "it must be sharded, scattered or divergent")
                 }
             }
             Kind::ReduceScatter if first == Partial => Ok(Scattered),

@@ -158,10 +158,13 @@ impl Plan {
 
     /// Value from which the last position of each sequence is selected, one row per position: with
     /// [`Lowering::late_select`] the output of the final norm. `None` in decode, which has no other
-    /// positions.
+    /// positions. If ranks norm residuals of their own, all of them side by side: the logits of part
+    /// l of the vocabulary follow from part l.
     pub fn selected_from(&self) -> Option<ValueId> {
         let select = self.operations.iter().rfind(|operation| operation.kind == Kind::SelectLast)?;
-        Some(select.reads[0])
+        let gathers = |o: &&Operation| o.kind == Kind::AllGather && o.reads == select.reads;
+        let gathered = self.operations.iter().find(gathers);
+        Some(gathered.map_or(select.reads[0], |gather| gather.writes[0]))
     }
 
     /// Hash (SHA-256, first 16 hex digits) of operations, values and weights. The encoding is versioned;

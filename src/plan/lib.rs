@@ -21,7 +21,7 @@ mod shape;
 mod tests;
 mod weights;
 
-pub use architecture::{Architecture, LayerSet, Reduce, Wiring};
+pub use architecture::{Architecture, Channels, LayerSet, Reduce, Wiring};
 pub use backward::{BackwardOperation, Derivative, Gradient, GradientId, TrainingPlan};
 pub use buffers::{Buffer, BufferId, Buffers};
 pub use builder::{Builder, PlanError};

@@ -51,12 +51,13 @@ pub enum Kind {
     /// hidden]`; writes output + residual / tp. The sum over ranks is the mean residual plus the whole
     /// output.
     AddMean,
-    /// Update of a rank's own residual in `delayed`: reads the residual x, the rank's own partial output
+    /// Update of a rank's own residual. In `delayed` it reads the residual x, the rank's own partial output
     /// o and, once an all-reduce from D modules ago is due, its sum r and the own part p contained in r,
-    /// all `[rows, hidden]`. Writes x + s o + (r - p), or x + s o; s is sqrt(tp) or 1.
+    /// all `[rows, hidden]`; writes x + s o + (r - p), or x + s o. In `partial` it reads x, o and the sum r
+    /// of the first channels, `[rows, fewer]`; writes x + r there and x + s o in the others. s is sqrt(tp)
+    /// or 1.
     Join {
-        /// True if s is sqrt(tp): for modules whose remote parts never arrive, or before the first
-        /// arrival.
+        /// True if s is sqrt(tp): for parts of other ranks that never arrive, or have not yet.
         root: bool,
     },
     /// Fused [`Kind::Join`] and [`Kind::Norm`]: reads the operands of the join and the norm's weight
@@ -65,6 +66,9 @@ pub enum Kind {
         /// True if the own part is multiplied by sqrt(tp).
         root: bool,
     },
+    /// First columns of a partial value, the message of `partial`: reads x `[rows, hidden]`, writes `[rows,
+    /// fewer]`.
+    Narrow,
     /// A rank's share of a mean over ranks: reads x, writes x / tp, both `[rows, hidden]`; the sum over
     /// ranks is the mean.
     MeanShare,
@@ -107,7 +111,7 @@ pub enum Kind {
     /// writes `[share of rows, hidden]`. The message is the operand.
     ReduceScatter,
     /// Concatenation over ranks, on the comm lane. By columns: sharded logits `[rows, vocab / tp]` to
-    /// `[rows, vocab]` (sharded head). By rows: a scattered value `[share of rows, hidden]` to `[rows,
+    /// `[rows, vocab]` (sharded head), or divergent rows side by side. By rows: a scattered value `[share of rows, hidden]` to `[rows,
     /// hidden]`. The message is the result, replicated.
     AllGather,
     /// Keeps the row of each sequence's last new token: reads `[rows, columns]`, writes `[sequences,
@@ -128,6 +132,7 @@ impl Kind {
             Self::AddMean => "add_mean",
             Self::Join { .. } => "join",
             Self::JoinNorm { .. } => "join_norm",
+            Self::Narrow => "narrow",
             Self::MeanShare => "mean_share",
             Self::Quantize { .. } => "quantize",
             Self::MatMul => "matmul",

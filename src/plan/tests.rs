@@ -58,6 +58,8 @@ fn architectures() -> impl Strategy<Value = Architecture> {
             .prop_map(|set| Architecture::SyncDrop(LayerSet::Only(set.into_iter().collect()))),
         Just(Architecture::Kraken),
         Just(Architecture::FarSkip),
+        // of 32 channels at least one
+        (32u32..=1000).prop_map(|p| format!("partial:{}", f64::from(p) / 1000.0).parse().unwrap()),
         (1u32..6).prop_map(Architecture::Tracks),
         Just(Architecture::UpperBound),
     ]
@@ -358,6 +360,8 @@ fn all_reduces_a_layer_are_the_tables() {
         ("sync-drop", layers),
         ("kraken", layers),
         ("farskip", layers),
+        ("partial:0.5", 2 * layers),
+        ("partial:1", 2 * layers),
         ("tracks:1", layers),
         ("tracks:2", 3),
         ("tracks:4", 2),
@@ -476,6 +480,29 @@ fn the_mlp_of_a_dropped_layer_waits_for_no_sum_of_its_layer() {
         assert_eq!(sum.is_none(), layer == 1);
         let part = plan.find(&format!("L{layer}/mlp/add_part"));
         assert_eq!(part.is_some(), layer == 1);
+    }
+}
+
+/// Messages of partial are the first channels, rounded down; the logits are gathered once.
+#[test]
+fn partial_sends_its_share_of_the_channels() {
+    for (share, columns) in [("0.5", 16), ("0.3", 9), ("0.032", 1), ("1", 32)] {
+        let plan = plan(&format!("partial:{share}"), 3, 2);
+        let of = |kind: Kind| plan.operations.iter().filter(move |o| o.kind == kind);
+        let bytes = of(Kind::AllReduce).map(|o| o.cost.message_bytes.row).collect::<HashSet<_>>();
+        assert_eq!(bytes, HashSet::from([2 * columns]), "{share}");
+        assert_eq!(of(Kind::AllGather).count(), usize::from(share != "1"), "{share}");
+    }
+    let refused = |architecture: &str, vocab: u32| {
+        let mut spec = spec(&architecture.parse().unwrap(), 3, 2, Phase::Decode);
+        spec.shape.vocab = vocab;
+        Plan::new(&spec).unwrap_err().to_string()
+    };
+    assert_eq!(refused("partial:0.02", 64), "partial:0.02 sums none of 32 channels");
+    assert!(refused("partial:0.5", 63).contains("TP 2 does not divide the vocabulary of 63"));
+    for wrong in ["partial", "partial:0", "partial:1.5", "partial:x", "partial:0.0005"] {
+        let error = wrong.parse::<Architecture>().unwrap_err().to_string();
+        assert!(error.contains(wrong) && error.contains("P is missing"), "{error}");
     }
 }
 
@@ -604,10 +631,14 @@ fn a_wrong_placement_is_a_build_error() {
         ("out", Kind::MatMul, &[Replicated]),
         // sampling from a shard of the logits
         ("sample", Kind::Sample, &[Sharded]),
+        // a part of the channels summed, or divergent rows gathered: only where ranks may diverge
+        ("narrow", Kind::Narrow, &[Partial]),
     ] {
         assert!(emit(&standard, name, kind.clone(), reads).is_err(), "{name}");
     }
     assert_eq!(emit(&desync, "add", Kind::Add, &[Replicated, Partial]), Ok(Divergent));
+    assert_eq!(emit(&desync, "narrow", Kind::Narrow, &[Partial]), Ok(Partial));
+    assert!(emit(&desync, "narrow", Kind::Narrow, &[Divergent]).is_err());
     let few = emit(&standard, "add", Kind::Add, &[Sharded]);
     assert!(matches!(few, Err(PlanError::Operands { found: 1, wanted: 2, .. })), "{few:?}");
 }

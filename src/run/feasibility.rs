@@ -47,7 +47,7 @@ pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
 /// cannot be divided into the micro-batches, the head cannot be sharded, rows cannot be scattered, 8-bit messages
 /// would need a fused all-reduce, or link and P2P contradict each other.
 pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
-    let layers = || spec.architecture.layer_problem(shape.layers);
+    let layers = || spec.architecture.model_problem(shape, spec.tp);
     let problem = shape.tp_problem(spec.tp).or_else(layers).or_else(|| division_problem(spec));
     let problem = problem.or_else(|| head_problem(spec, shape));
     problem

@@ -48,6 +48,9 @@ CASES = [
     ("tracks:2", 2, "biased", True, None),
     ("farskip", 1, "plain", True, None),
     ("farskip", 2, "normed", False, 0.5),
+    ("partial:0.5", 2, "plain", False, None),
+    ("partial:0.3", 2, "normed", True, 0.5),
+    ("partial:0.5", 1, "plain", False, None),
 ]
 
 
@@ -140,7 +143,7 @@ class Model:
         x = [self.state["model.embed_tokens.weight"][tokens]] * self.tp
         ranks, modules = range(self.tp), 2 * LAYERS
         final = lambda x: rms_norm(x, self.state["model.norm.weight"])
-        if self.tp == 1 and name in ("desync", "delayed", "sync-drop", "upper-bound", "kraken", "tracks"):
+        if self.tp == 1 and name in ("desync", "delayed", "sync-drop", "upper-bound", "kraken", "tracks", "partial"):
             name = "standard"
         layers = range(LAYERS)
         if argument.startswith("["):
@@ -214,6 +217,13 @@ class Model:
             for layer in layers:
                 x = x + sum(self.module(2 * layer + mlp, x, r) for mlp in (0, 1) for r in ranks)
             return self.logits(final(x))
+        if name == "partial":
+            shared = int(float(argument) * HIDDEN)
+            for index in range(modules):
+                parts = [self.module(index, own, r) for r, own in enumerate(x)]
+                whole, root = sum(parts)[..., :shared], math.sqrt(self.tp)
+                x = [own + torch.cat([whole, root * parts[r][..., shared:]], -1) for r, own in enumerate(x)]
+            return torch.cat([self.logits(final(own)).chunk(self.tp, -1)[r] for r, own in enumerate(x)], -1)
         raise ValueError(architecture)
 
 

@@ -161,7 +161,7 @@ fn check(asked: &Asked) -> Result<()> {
                 "train an architecture that computes a model: standard, ladder, parallel, desync:2, ...",
             ));
         }
-        if let Some(problem) = architecture.layer_problem(shape.layers) {
+        if let Some(problem) = architecture.model_problem(shape, asked.tp) {
             return Err(Error::input(problem));
         }
     }

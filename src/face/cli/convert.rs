@@ -30,7 +30,7 @@ pub struct Args {
     #[arg(long = "for", value_name = "HARDWARE,OPTION=VALUE,...", required_unless_present = "layers")]
     pub target: Option<String>,
     /// Also search this conversion besides ladder: sync-drop
-    #[arg(long, value_name = "CONVERSION", value_delimiter = ',')]
+    #[arg(long, value_name = "CONVERSION", value_delimiter = ',', value_parser = conversion)]
     pub with: Vec<Conversion>,
     /// Also search greedily, one layer at a time: measures L(L+1)/2 sets for L layers
     #[arg(long)]
@@ -71,6 +71,17 @@ pub(super) fn layers(text: &str) -> Result<LayerSet> {
             "write K for the last K layers, or a list such as [0+2+5]",
         )),
     }
+}
+
+/// Parses a conversion; explains why other architectures are none.
+fn conversion(text: &str) -> Result<Conversion> {
+    text.parse().map_err(|unknown| match text.parse::<Architecture>() {
+        Ok(other) if other != Architecture::Standard && !other.is_limit() => Error::input_help(
+            format!("{other} is no conversion of single layers: its weights must be trained with it"),
+            format!("train it with adapt --architecture {other}, or convert with ladder or sync-drop"),
+        ),
+        _ => unknown,
+    })
 }
 
 /// Parses the divergence in `kl<=X`, in nats per token.
@@ -234,6 +245,13 @@ mod tests {
         assert_eq!(layers("2+0").unwrap(), LayerSet::Only(vec![0, 2]));
         assert_eq!(layers("[7]").unwrap(), LayerSet::Only(vec![7]));
         assert!(layers("0-3").unwrap_err().to_string().contains("'0-3'"));
+        assert_eq!(conversion("sync-drop").unwrap(), Conversion::SyncDrop);
+        for (other, part) in [("kraken", "kraken is no conversion"), ("sync-dorp", "sync-drop")] {
+            let error = conversion(other).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            let help = format!("{error} {:?}", miette::Diagnostic::help(&error).map(|h| h.to_string()));
+            assert!(help.contains(part), "{help}");
+        }
         assert_eq!((budget("kl<=0.05").unwrap(), budget("kl <= 1").unwrap()), (0.05, 1.0));
         for wrong in ["0.05", "kl<=-1", "kl<0.1", "nll<=1", "kl<=x"] {
             assert!(budget(wrong).unwrap_err().to_string().contains(wrong));

@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<u8> {
         model.ladder_layers.as_ref().map_or(Architecture::Standard, Architecture::from_ladder_layers)
     });
     let problem = model.shape.tp_problem(args.tp);
-    if let Some(problem) = problem.or_else(|| architecture.layer_problem(model.shape.layers)) {
+    if let Some(problem) = problem.or_else(|| architecture.model_problem(&model.shape, args.tp)) {
         return Err(Error::input(problem));
     }
     let tokenizer = directory.as_deref().map(open_tokenizer).transpose()?.flatten();

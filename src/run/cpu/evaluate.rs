@@ -24,7 +24,7 @@ use crate::evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality};
 use arithmetic::product::{InstructionSet, VARIABLE};
 use base::error::{Error, Result};
 use machine::environment::available_memory;
-use plan::{Architecture, DType, Plan, Precision, Tensor, Weight};
+use plan::{Architecture, DType, Kind, Plan, Precision, Tensor, Weight};
 
 /// Architectures whose logits are computed together, in addition to the shared reference.
 const TOGETHER: usize = 8;
@@ -234,7 +234,6 @@ fn on_rank(
         let (rank, ranks) = (worker.rank.index as usize, worker.rank.tp as usize);
         let mine = predicted * rank / ranks..predicted * (rank + 1) / ranks;
         let following = &window.tokens[1..][mine.clone()];
-        let rows = mine.start * head.inputs..mine.end * head.inputs;
         // the reference is computed first
         let mut programs = work.programs_of(window);
         let begun = |programs| Branch { programs, from: 0, kept: Kept::new() };
@@ -254,7 +253,7 @@ fn on_rank(
                 let program = branch.programs[0];
                 let theirs = other.as_ref().filter(|_| program == REFERENCE);
                 let branch = (branch, theirs.map_or(&own, |(_, weights)| weights));
-                let normed = forward(worker, work, branch, window, rows.clone(), &mut branches)?;
+                let normed = forward(worker, work, branch, window, mine.clone(), &mut branches)?;
                 match &reference {
                     None => reference = Some(normed),
                     Some(_) => others.push((program, normed)),
@@ -287,13 +286,13 @@ fn on_rank(
 }
 
 /// Runs the rest of a branch's first program and returns the final norm's output at some positions of the window
-/// (`rows`, in values). Programs that diverge on the way become new branches.
+/// ([`Plan::selected_from`]). Programs that diverge on the way become new branches.
 fn forward(
     worker: &mut Worker<'_>,
     work: &Work<'_>,
     (branch, weights): (Branch, &Weights),
     window: &Window,
-    rows: Range<usize>,
+    positions: Range<usize>,
     branches: &mut Vec<Branch>,
 ) -> Result<Vec<f32>, Broken> {
     let program = &work.programs[branch.programs[0]];
@@ -310,9 +309,14 @@ fn forward(
         branches.push(Branch { programs, from: at, kept: bound.kept(&plan.live_after(at)) });
         from = at;
     }
-    worker.rank.stretch(&mut bound, place, &run, &window.tokens, from..plan.operations.len())?;
-    let normed = plan.selected_from().ok_or_else(|| Broken("the plan selects nothing".into()))?;
-    Ok(bound.value(normed)[rows].to_vec())
+    // the head is applied later, in slices of the vocabulary
+    let no_select = || Broken("the plan selects nothing".into());
+    let select = plan.operations.iter().rposition(|o| o.kind == Kind::SelectLast);
+    let end = select.ok_or_else(no_select)?;
+    worker.rank.stretch(&mut bound, place, &run, &window.tokens, from..end)?;
+    let normed = plan.selected_from().ok_or_else(no_select)?;
+    let columns = plan.values[normed.index()].columns as usize;
+    Ok(bound.value(normed)[positions.start * columns..positions.end * columns].to_vec())
 }
 
 #[cfg(test)]

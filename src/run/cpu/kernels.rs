@@ -79,6 +79,31 @@ impl Kernels {
         }
     }
 
+    /// For each row: `y = x + sum` in the first columns, of which `sum` has `shared` a row, and `y = x + own x
+    /// scale` in the others.
+    pub fn join_channels(
+        &self,
+        [x, own]: [&[f32]; 2],
+        scale: f32,
+        (sum, shared): (&[f32], usize),
+        columns: usize,
+        y: &mut [f32],
+    ) {
+        self.add_scaled(own, scale, x, y);
+        for ((y, x), sum) in
+            y.chunks_exact_mut(columns).zip(x.chunks_exact(columns)).zip(sum.chunks_exact(shared))
+        {
+            self.add(x, sum, &mut y[..shared]);
+        }
+    }
+
+    /// The first columns of each row of `x`.
+    pub fn narrow(&self, x: &[f32], columns: usize, kept: usize, y: &mut [f32]) {
+        for (y, x) in y.chunks_exact_mut(kept).zip(x.chunks_exact(columns)) {
+            y.copy_from_slice(&x[..kept]);
+        }
+    }
+
     pub fn scale(&self, x: &[f32], scale: f32, y: &mut [f32]) {
         for (y, x) in y.iter_mut().zip(x) {
             *y = x * scale;

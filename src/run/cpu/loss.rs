@@ -4,6 +4,7 @@
 //! megabytes for any vocabulary, context and number of architectures. Each position keeps its maximum logit so far
 //! and sums relative to it, which are rescaled when a larger logit appears.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arithmetic::product::Panels;
@@ -22,11 +23,20 @@ pub(super) struct Loss {
     /// `e^(reference - its max)`.
     weights: Vec<f32>,
     logits: Vec<f32>,
+    parts: Parts,
+}
+
+/// Buffers for ranks with normed residuals of their own.
+#[derive(Debug, Default)]
+struct Parts {
+    normed: Vec<f32>,
+    logits: Vec<f32>,
 }
 
 impl Loss {
     /// Compares each of `others` with `reference` on the tokens `following`. Inputs are outputs of the final norm,
-    /// one row per predicted token. `heads` are the reference's head and that of the others. The first result is the
+    /// one row per predicted token; `others` may have those of several ranks side by side, each for its part of the
+    /// vocabulary. `heads` are the reference's head and that of the others. The first result is the
     /// reference's own.
     pub fn of(
         &mut self,
@@ -36,11 +46,13 @@ impl Loss {
         others: &[&[f32]],
         following: &[u32],
     ) -> Vec<WindowQuality> {
-        let width = heads[0].inputs;
         let mut sums = vec![WindowQuality::default(); others.len() + 1];
         for first in (0..following.len()).step_by(ROWS) {
             let rows = first..(first + ROWS).min(following.len());
-            let part = |normed: &'_ [f32]| rows.start * width..(rows.end * width).min(normed.len());
+            let part = |normed: &'_ [f32]| {
+                let width = normed.len() / following.len();
+                rows.start * width..rows.end * width
+            };
             let others: Vec<&[f32]> = others.iter().map(|normed| &normed[part(normed)]).collect();
             let reference = &reference[part(reference)];
             let seen = self.slice(kernels, heads, reference, &others, &following[rows]);
@@ -78,7 +90,7 @@ impl Loss {
             };
             take.run(kernels.arch());
             for (normed, theirs) in others.iter().zip(theirs) {
-                kernels.matmul_part(normed, head, part.clone(), &mut self.logits);
+                self.parts.product(kernels, normed, head, part.clone(), &mut self.logits);
                 let take = TakeOther {
                     panel: Panel { first, columns, following },
                     logits: &self.logits,
@@ -91,6 +103,40 @@ impl Loss {
             }
         }
         seen
+    }
+}
+
+impl Parts {
+    /// Logits of a part of the vocabulary.
+    fn product(
+        &mut self,
+        kernels: &mut Kernels,
+        normed: &[f32],
+        head: &Arc<Panels>,
+        part: Range<usize>,
+        logits: &mut [f32],
+    ) {
+        let (width, columns) = (head.inputs, part.len());
+        let rows = logits.len() / columns;
+        let ranks = normed.len() / (rows * width);
+        if ranks == 1 {
+            return kernels.matmul_part(normed, head, part, logits);
+        }
+        let each = head.outputs / ranks;
+        self.normed.resize(rows * width, 0.0);
+        self.logits.resize(rows * columns, 0.0);
+        for rank in part.start / each..part.end.div_ceil(each) {
+            for (own, all) in self.normed.chunks_exact_mut(width).zip(normed.chunks_exact(ranks * width))
+            {
+                own.copy_from_slice(&all[rank * width..][..width]);
+            }
+            kernels.matmul_part(&self.normed, head, part.clone(), &mut self.logits);
+            let of_rank = (rank * each).max(part.start)..((rank + 1) * each).min(part.end);
+            let of_rank = of_rank.start - part.start..of_rank.end - part.start;
+            for (to, from) in logits.chunks_exact_mut(columns).zip(self.logits.chunks_exact(columns)) {
+                to[of_rank.clone()].copy_from_slice(&from[of_rank.clone()]);
+            }
+        }
     }
 }
 

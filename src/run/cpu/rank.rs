@@ -306,8 +306,18 @@ impl Rank {
             }
             (Kind::Join { root }, _) => {
                 let scale = if *root { (self.tp as f32).sqrt() } else { 1.0 };
-                let others = (operation.reads.len() == 4).then(|| [read(2), read(3)]);
-                self.kernels.join([read(0), read(1)], scale, others, &mut out);
+                let own = [read(0), read(1)];
+                if let [residual, _, sum] = operation.reads[..] {
+                    let (columns, sum) = (bound.columns(residual), (read(2), bound.columns(sum)));
+                    self.kernels.join_channels(own, scale, sum, columns, &mut out);
+                } else {
+                    let others = (operation.reads.len() == 4).then(|| [read(2), read(3)]);
+                    self.kernels.join(own, scale, others, &mut out);
+                }
+            }
+            (Kind::Narrow, _) => {
+                let [from, to] = [operation.reads[0], operation.writes[0]].map(|v| bound.columns(v));
+                self.kernels.narrow(read(0), from, to, &mut out);
             }
             (Kind::Quantize { to }, _) => {
                 let columns = bound.columns(operation.reads[0]);
@@ -419,7 +429,7 @@ fn embed(table: &Panels, tokens: &[u32], out: &mut [f32]) {
 }
 
 /// Interleaves all-gathered columns: rank-major blocks become rows of all columns.
-fn side_by_side(gathered: Vec<f32>, columns: usize, all_columns: usize) -> Vec<f32> {
+pub(super) fn side_by_side<T: Copy>(gathered: Vec<T>, columns: usize, all_columns: usize) -> Vec<T> {
     let rows = gathered.len() / all_columns;
     if rows == 1 {
         return gathered;

@@ -262,12 +262,13 @@ fn environment(
     plan_hashes: &[String],
 ) -> Environment {
     let weights = if model.has_weights { "checkpoint" } else { "random, from the seed" };
+    let divides_head = spec.shard_head || spec.architecture.wiring(1).divides_head();
     let mut environment = Environment::from([
         ("backend".into(), json!("cpu")),
         ("instruction_set".into(), json!(instruction_sets.first())),
         ("compute_threads".into(), json!(spec.tp * threads(spec))),
         ("collectives".into(), json!("by the rank that arrives last; no thread of their own")),
-        ("head".into(), json!(if spec.shard_head && spec.tp > 1 { "sharded" } else { "replicated" })),
+        ("head".into(), json!(if divides_head && spec.tp > 1 { "sharded" } else { "replicated" })),
         ("thread_placement".into(), json!(placement.describe())),
         ("weights".into(), json!(weights)),
         ("activations".into(), json!("f32")),

@@ -5,7 +5,7 @@ use super::generate::generate;
 use super::run::run;
 use crate::{GenerateRequest, Generated, Job, RunEvent};
 use model::{MatrixData, Model, WeightSource};
-use plan::{Architecture, DType, HeadStep, Lane, ModelShape, Shard, Tensor, Weight, WeightPart};
+use plan::{Architecture, Channels, DType, HeadStep, Lane, ModelShape, Shard, Tensor, Weight, WeightPart};
 use table::{Backend, Link, Spec};
 
 pub(super) const SEED: u64 = 11;
@@ -291,6 +291,33 @@ impl Reference<'_> {
                 }
                 residuals.swap_remove(0)
             }
+            // only the first channels are summed; each rank makes its part of the logits from its own residual
+            Architecture::Partial(share) if self.tp > 1 && *share != Channels::ALL => {
+                let (shared, root) = (share.of(self.shape.hidden) as usize, (self.tp as f64).sqrt());
+                let mut residuals = same(&x0);
+                for module in 0..2 * layers {
+                    let layer = module / 2;
+                    let outputs = if module % 2 == 0 {
+                        self.attention(layer, &norm(&residuals, Tensor::InputNorm(layer)))
+                    } else {
+                        self.mlp(layer, &norm(&residuals, Tensor::PostAttentionNorm(layer)))
+                    };
+                    let sum = total(&outputs);
+                    for (x, own) in residuals.iter_mut().zip(&outputs) {
+                        for ((x, own), sum) in x.iter_mut().zip(own).zip(&sum) {
+                            for at in 0..x.len() {
+                                x[at] += if at < shared { sum[at] } else { root * own[at] };
+                            }
+                        }
+                    }
+                }
+                let of_ranks: Vec<Stream> =
+                    norm(&residuals, Tensor::FinalNorm).iter().map(|normed| self.head(normed)).collect();
+                let each = self.shape.vocab as usize / self.tp;
+                return (0..tokens.len())
+                    .map(|at| (0..each * self.tp).map(|token| of_ranks[token / each][at][token]).collect())
+                    .collect();
+            }
             Architecture::FarSkip => {
                 let mut x = x0;
                 for layer in 0..layers {
@@ -322,7 +349,8 @@ impl Reference<'_> {
                         | Architecture::Delayed(_)
                         | Architecture::SyncDrop(_)
                         | Architecture::Kraken
-                        | Architecture::Tracks(_) => 0,
+                        | Architecture::Tracks(_)
+                        | Architecture::Partial(_) => 0,
                         Architecture::Stale(s) => *s,
                         Architecture::Ladder(which) => u32::from(which.contains(layer, layers)),
                         _ => unreachable!(),
@@ -383,7 +411,7 @@ fn generate_with(architecture: &str, tp: u32) -> Generated {
     generate(&request(architecture, tp, vec![PROMPT.to_vec()]), &mut |_| ()).unwrap()
 }
 
-pub(super) const ALL: [&str; 25] = [
+pub(super) const ALL: [&str; 28] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -405,6 +433,9 @@ pub(super) const ALL: [&str; 25] = [
     "sync-drop",
     "kraken",
     "farskip",
+    "partial:0.5",
+    "partial:0.3",
+    "partial:1",
     "tracks:1",
     "tracks:3",
     "tracks:9",
@@ -429,6 +460,9 @@ fn agree_with_an_independent_forward_pass(architectures: &[&str], dtype: DType) 
             let mut model = tiny();
             if tp == 3 {
                 (model.shape.heads, model.shape.kv_heads, model.shape.intermediate) = (12, 3, 192);
+                if architecture.starts_with("partial") {
+                    model.shape.vocab = 252;
+                }
             }
             let source = WeightSource::open(&model, SEED).unwrap();
             let asked = GenerateRequest {
@@ -481,6 +515,7 @@ fn tp_changes_no_numbers_where_it_must_not() {
             Architecture::Desync(every) => every > 1,
             Architecture::Delayed(delay) => delay > 0,
             Architecture::SyncDrop(_) | Architecture::Kraken | Architecture::Tracks(_) => true,
+            Architecture::Partial(share) => share != Channels::ALL,
             _ => false,
         };
         for other in [&two, &four] {

@@ -152,16 +152,21 @@ impl Binder<'_> {
             }
             Kind::Join { root } => {
                 let (mut calls, mut arguments) = self.joined(operation, size)?;
-                arguments.push(write(0)).push(own_scale(*root, plan.tp)).push(elements);
+                arguments.push(write(0)).push(columns).push(self.shared(operation));
+                arguments.push(own_scale(*root, plan.tp)).push(elements);
                 calls.push(self.kernel("join", by_element, arguments)?);
                 return Ok(calls);
             }
             Kind::JoinNorm { root } => {
                 let (mut calls, mut arguments) = self.joined(operation, size)?;
                 arguments.push(weight()?).push(write(0)).push(write(1)).push(columns);
-                arguments.push(own_scale(*root, plan.tp)).push(eps);
+                arguments.push(self.shared(operation)).push(own_scale(*root, plan.tp)).push(eps);
                 calls.push(self.kernel("join_norm", by_row, arguments)?);
                 return Ok(calls);
+            }
+            Kind::Narrow => {
+                let from = self.columns(operation.reads[0]);
+                self.kernel("narrow", by_row, arguments![read(0), write(0), from, columns])
             }
             Kind::MeanShare => {
                 self.kernel("mean_share", by_element, arguments![read(0), write(0), mean, elements])
@@ -203,6 +208,11 @@ impl Binder<'_> {
             }
         };
         Ok(vec![call?])
+    }
+
+    /// Columns of the sum that a join reads; 0 without a sum.
+    fn shared(&self, operation: &Operation) -> u32 {
+        operation.reads.get(2).map_or(0, |sum| self.columns(*sum))
     }
 
     /// First arguments of a join: residual, own part, and the sum containing that part, or null for absent

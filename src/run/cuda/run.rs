@@ -386,6 +386,7 @@ fn environment(
     let collective = engine.collective();
     let divided =
         engine.divided().map(|(compute, comm)| json!({ "compute": compute, "communication": comm }));
+    let divides_head = setup.shard_head || spec.architecture.wiring(1).divides_head();
     let mut environment = Environment::from([
         ("backend".into(), json!("cuda")),
         ("gpu".into(), json!(info.name)),
@@ -420,7 +421,7 @@ fn environment(
         ),
         ("matvec".into(), json!(engine.matvec().describe())),
         ("products".into(), json!(products)),
-        ("head".into(), json!(if setup.shard_head && spec.tp > 1 { "sharded" } else { "replicated" })),
+        ("head".into(), json!(if divides_head && spec.tp > 1 { "sharded" } else { "replicated" })),
         ("weights".into(), json!(weights)),
         ("activations".into(), json!(setup.dtype)),
         ("kv_cache".into(), json!(setup.dtype)),

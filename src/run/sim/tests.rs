@@ -12,7 +12,7 @@ use plan::{Architecture, Lane, ModelShape, OpId, Phase, Plan, ValueId};
 use table::{Collective, Link, P2p, Provenance, Sample, Spec};
 use trace::Trace;
 
-const ARCHITECTURES: [&str; 15] = [
+const ARCHITECTURES: [&str; 16] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -26,6 +26,7 @@ const ARCHITECTURES: [&str; 15] = [
     "sync-drop:2",
     "kraken",
     "farskip",
+    "partial:0.5",
     "tracks:2",
     "upper-bound",
 ];

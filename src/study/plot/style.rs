@@ -215,6 +215,7 @@ fn number(architecture: &Architecture) -> usize {
         Architecture::SyncDrop(which) => (4, 1 + layers(which) % 11),
         Architecture::Stale(staleness) => (5, staleness.wrapping_add(10)),
         Architecture::ParallelLadder => (6, 0),
+        Architecture::Partial(share) => (8, share.thousandths() + 700),
         Architecture::Kraken => (10, 0),
         Architecture::FarSkip => (2, 1),
         Architecture::Tracks(every) => (11, every.wrapping_add(8)),

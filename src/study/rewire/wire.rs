@@ -75,6 +75,12 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
         variant: Variant { micro_batches: wired.micro_batches, ..Variant::default() },
         batch: wired.micro_batches,
     };
+    if wired.architecture.wiring(steps.layers).divides_head() {
+        return Err(Error::input_help(
+            format!("{}: its messages are smaller than those in the trace", wired.architecture),
+            "simulate it: ladderscope whatif --architecture standard,partial:0.5",
+        ));
+    }
     Plan::new(&spec).map_err(|error| Error::input(format!("{}: {error}", wired.architecture)))
 }
 
@@ -145,7 +151,9 @@ impl Assigned {
                     Some(at) => Source::Module { at, block: module == Module::Block, joins: has_norm },
                     None => Source::Nothing,
                 },
-                (_, Kind::Add | Kind::AddMean | Kind::Join { .. } | Kind::MeanShare) => Source::Extra,
+                (_, Kind::Add | Kind::AddMean | Kind::Join { .. } | Kind::MeanShare | Kind::Narrow) => {
+                    Source::Extra
+                }
                 _ => Source::Nothing,
             });
         }

@@ -84,7 +84,7 @@ impl Slider {
 }
 
 /// Architectures of the slider, by staleness, then by synchronisation.
-pub const ARCHITECTURES: [&str; 15] = [
+pub const ARCHITECTURES: [&str; 16] = [
     "standard",
     "ladder",
     "stale:2",
@@ -99,6 +99,7 @@ pub const ARCHITECTURES: [&str; 15] = [
     "sync-drop",
     "kraken",
     "tracks:4",
+    "partial:0.5",
     "upper-bound",
 ];
 

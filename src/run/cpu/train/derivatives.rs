@@ -22,7 +22,7 @@ impl<T: Real> Pass<T> {
         for at in 0..operation.reads.len() {
             self.fetch(given, read(at))?;
         }
-        match operation.does {
+        match operation.does.clone() {
             Derivative::AllReduce => self.all_reduce(given, read(0), written(0)),
             Derivative::Sum => {
                 let mut sum = self.fresh(self.there[&read(0)].len());
@@ -35,10 +35,21 @@ impl<T: Real> Pass<T> {
                 self.there.insert(written(0), sum);
                 Ok(())
             }
-            Derivative::Scale(scale) => {
-                let mut scaled = self.fresh(self.there[&read(0)].len());
+            Derivative::Scale(scale, kept) => {
+                let gradients = &given.program.plan.gradients;
+                let [width, out] = [operation.reads[0], operation.writes[0]]
+                    .map(|id| gradients[id.index()].columns as usize);
+                let kept = kept.start as usize..kept.end as usize;
+                let mut scaled = self.fresh(self.there[&read(0)].len() / width * out);
                 let from = &self.there[&read(0)];
-                combine(&mut scaled, [from, from], |x, _| x * T::of(scale));
+                if kept.len() < out {
+                    scaled.fill(T::ZERO);
+                }
+                for (to, from) in scaled.chunks_exact_mut(out).zip(from.chunks_exact(width)) {
+                    for (to, from) in to[kept.clone()].iter_mut().zip(&from[kept.clone()]) {
+                        *to = *from * T::of(scale);
+                    }
+                }
                 self.there.insert(written(0), scaled);
                 Ok(())
             }
@@ -82,6 +93,12 @@ impl<T: Real> Pass<T> {
             Kind::MatMul => {
                 let w = View::rows(weight, 0, inputs);
                 gemm(rows, inputs, outputs, View::rows(dy, 0, outputs), w, &mut dx, 0, inputs);
+            }
+            // each rank's part of the gathered rows
+            Kind::AllGather => {
+                for (dx, dy) in dx.chunks_exact_mut(inputs).zip(dy.chunks_exact(outputs)) {
+                    dx.copy_from_slice(&dy[given.rank * inputs..][..inputs]);
+                }
             }
             Kind::Norm => {
                 let x = self.there[&operand].as_slice();

@@ -10,6 +10,7 @@ use super::attention::Windows;
 use super::program::{Program, Slot};
 use crate::comm::{Broken, Exchange, Group};
 use crate::cpu::attention::{Before, Heads, RopeTable};
+use crate::cpu::rank::side_by_side;
 use plan::{Kind, Operation};
 
 #[derive(Debug)]
@@ -67,8 +68,8 @@ pub(super) struct Pass<T> {
     pub(super) arch: Arch,
     pub(super) there: HashMap<Slot, Vec<T>>,
     pool: HashMap<usize, Vec<Vec<T>>>,
-    /// Results of collectives in flight, in order.
-    awaited: VecDeque<Slot>,
+    /// Results of collectives in flight, in order; of gathers, with a rank's and all ranks' columns.
+    awaited: VecDeque<(Slot, Option<[usize; 2]>)>,
     logits: Logits<T>,
     pub(super) scratch: [Vec<T>; 2],
 }
@@ -103,6 +104,7 @@ impl<T: Real> Pass<T> {
         let Program { plan, parameter, shape, .. } = given.program;
         self.forward(given, batch, wanted.looks)?;
         let hidden = shape.hidden as usize;
+        let ranks = plan.plan.values[plan.normed.index()].columns as usize / hidden;
         let slot = Slot::Value(plan.normed.index());
         let student = self.take(given, slot)?;
         let head = parameter[plan.head.index()];
@@ -117,8 +119,13 @@ impl<T: Real> Pass<T> {
             head: trains_head.then(|| all[head].as_mut_slice()),
             share: T::of(wanted.share),
         });
-        let of =
-            Normed { student: &student, head: &given.weights[head], teacher: wanted.teacher, hidden };
+        let of = Normed {
+            student: &student,
+            head: &given.weights[head],
+            teacher: wanted.teacher,
+            hidden,
+            ranks,
+        };
         let lost = logits.loss(self.arch, &of, &batch.targets, gradients);
         self.logits = logits;
         self.there.insert(slot, student);
@@ -181,11 +188,15 @@ impl<T: Real> Pass<T> {
 
     pub(super) fn fetch(&mut self, given: &Given<'_, T>, slot: Slot) -> Result<(), Stopped> {
         while !self.there.contains_key(&slot) {
-            let (Some(awaited), Some(group)) = (self.awaited.pop_front(), given.group) else {
+            let (Some((awaited, gathers)), Some(group)) = (self.awaited.pop_front(), given.group) else {
                 return Err(Broken(format!("{slot:?} was read before it was written")).into());
             };
-            let sum = group.take(given.rank)?.buffer;
-            self.there.insert(awaited, sum);
+            let result = group.take(given.rank)?.buffer;
+            let result = match gathers {
+                Some([own, all]) => side_by_side(result, own, all),
+                None => result,
+            };
+            self.there.insert(awaited, result);
         }
         Ok(())
     }
@@ -202,13 +213,23 @@ impl<T: Real> Pass<T> {
         from: Slot,
         to: Slot,
     ) -> Result<(), Stopped> {
+        self.exchange(given, Exchange::AllReduce, from, (to, None))
+    }
+
+    fn exchange(
+        &mut self,
+        given: &Given<'_, T>,
+        exchange: Exchange,
+        from: Slot,
+        to: (Slot, Option<[usize; 2]>),
+    ) -> Result<(), Stopped> {
         let part = self.take(given, from)?;
         let mut sent = self.fresh(part.len());
         sent.copy_from_slice(&part);
         self.there.insert(from, part);
         let group = given.group.ok_or_else(|| Broken("one rank reduces nothing".into()))?;
         let bytes = size_of_val(sent.as_slice()) as u64;
-        group.give(given.rank, Exchange::AllReduce, bytes, sent)?;
+        group.give(given.rank, exchange, bytes, sent)?;
         self.awaited.push_back(to);
         Ok(())
     }
@@ -233,6 +254,10 @@ impl<T: Real> Pass<T> {
         let rows = batch.tokens.len();
         let columns = |at: usize| plan.plan.values[operation.reads[at].index()].columns as usize;
         let width = plan.plan.values[operation.writes[0].index()].columns as usize;
+        if operation.kind == Kind::AllGather {
+            let gathers = Some([columns(0), width]);
+            return self.exchange(given, Exchange::AllGather, value(0), (to, gathers));
+        }
         let weight: &[T] = match operation.weight {
             Some(weight) => &given.weights[parameter[weight.index()]],
             None => &[],
@@ -269,12 +294,22 @@ impl<T: Real> Pass<T> {
                 let share = T::ONE / T::of(f64::from(*tp));
                 combine(&mut y, [read(0), read(0)], |x, _| x * share);
             }
+            Kind::Narrow => {
+                for (y, x) in y.chunks_exact_mut(width).zip(read(0).chunks_exact(columns(0))) {
+                    y.copy_from_slice(&x[..width]);
+                }
+            }
             Kind::Join { root } => {
                 let scale = if root { T::of(f64::from(*tp).sqrt()) } else { T::ONE };
                 combine(&mut y, [read(0), read(1)], |x, own| own * scale + x);
                 if operation.reads.len() == 4 {
                     for ((y, sum), part) in y.iter_mut().zip(read(2)).zip(read(3)) {
                         *y += *sum - *part;
+                    }
+                } else if operation.reads.len() == 3 {
+                    let rows = y.chunks_exact_mut(width).zip(read(0).chunks_exact(width));
+                    for ((y, x), sum) in rows.zip(read(2).chunks_exact(columns(2))) {
+                        combine(&mut y[..sum.len()], [x, sum], |x, sum| x + sum);
                     }
                 }
             }
@@ -325,6 +360,8 @@ struct Normed<'a, T> {
     head: &'a [T],
     teacher: Option<Teacher<'a, T>>,
     hidden: usize,
+    /// Ranks whose normed rows `student` has side by side, each for its part of the vocabulary; 1 if they agree.
+    ranks: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -363,21 +400,27 @@ impl<T: Real> Logits<T> {
         targets: &[u32],
         mut gradients: Option<Gradients<'_, T>>,
     ) -> Lost {
-        let hidden = of.hidden;
+        let Normed { hidden, ranks, .. } = *of;
         let vocab = of.head.len() / hidden;
         let together = (LOGIT_BYTES / (vocab * size_of::<T>())).clamp(16, 512);
         let mut lost = Lost::default();
         for (at, targets) in targets.chunks(together).enumerate() {
             let (first, rows) = (at * together * hidden, targets.len());
+            // of each rank: its first column among the student's, and its first logit
+            let each = vocab / ranks;
+            let stride = ranks * hidden;
+            let parts = || (0..ranks).map(move |rank| (ranks * first + rank * hidden, rank * each));
             self.student.resize(rows * vocab, T::ZERO);
-            let product = |x: &[T], head: &[T], out: &mut [T]| {
-                let head = View::rows(head, 0, hidden).transposed();
-                gemm(rows, vocab, hidden, View::rows(x, first, hidden), head, out, 0, vocab);
-            };
-            product(of.student, of.head, &mut self.student);
+            for (x, part) in parts() {
+                let head = View::rows(of.head, part * hidden, hidden).transposed();
+                let x = View::rows(of.student, x, stride);
+                gemm(rows, each, hidden, x, head, &mut self.student, part, vocab);
+            }
             if let Some(teacher) = of.teacher {
                 self.teacher.resize(rows * vocab, T::ZERO);
-                product(teacher.normed, teacher.head, &mut self.teacher);
+                let head = View::rows(teacher.head, 0, hidden).transposed();
+                let x = View::rows(teacher.normed, first, hidden);
+                gemm(rows, vocab, hidden, x, head, &mut self.teacher, 0, vocab);
             }
             let share = gradients.as_ref().map_or(T::ZERO, |gradients| gradients.share);
             lost += T::loss(
@@ -390,13 +433,17 @@ impl<T: Real> Logits<T> {
                 },
             );
             let Some(gradients) = &mut gradients else { continue };
-            let logits = View::rows(&self.student, 0, vocab);
-            if let Some(normed) = &mut gradients.normed {
-                gemm(rows, hidden, vocab, logits, View::rows(of.head, 0, hidden), normed, first, hidden);
-            }
-            if let Some(head) = &mut gradients.head {
-                let x = View::rows(of.student, first, hidden);
-                gemm_onto([vocab, hidden, rows], [logits.transposed(), x], head, (0, hidden));
+            for (x, part) in parts() {
+                let logits = View::rows(&self.student, part, vocab);
+                if let Some(normed) = &mut gradients.normed {
+                    let head = View::rows(of.head, part * hidden, hidden);
+                    gemm(rows, hidden, each, logits, head, normed, x, stride);
+                }
+                if let Some(head) = &mut gradients.head {
+                    let x = View::rows(of.student, x, stride);
+                    let operands = [logits.transposed(), x];
+                    gemm_onto([each, hidden, rows], operands, head, (part * hidden, hidden));
+                }
             }
         }
         lost

@@ -89,7 +89,7 @@ impl Program {
         let backwards = backward.iter().map(|step| match step.does {
             Derivative::Operand(id) => product(operation(id)) + 5.0 * attended(operation(id)),
             Derivative::Weight(id) => product(operation(id)),
-            Derivative::Scale(_) | Derivative::Sum | Derivative::AllReduce => 0.0,
+            Derivative::Scale(..) | Derivative::Sum | Derivative::AllReduce => 0.0,
         });
         let backwards: f64 = if learns { backwards.sum() } else { 0.0 };
         let of_head = &plan.weights[head.index()];
@@ -107,11 +107,11 @@ impl Program {
 }
 
 /// Forward values that a derivative reads in addition to its gradients.
-fn again(plan: &TrainingPlan, does: Derivative) -> Vec<Slot> {
-    let (id, is_weight) = match does {
+fn again(plan: &TrainingPlan, does: &Derivative) -> Vec<Slot> {
+    let (id, is_weight) = match *does {
         Derivative::Operand(id) => (id, false),
         Derivative::Weight(id) => (id, true),
-        Derivative::Scale(_) | Derivative::Sum | Derivative::AllReduce => return Vec::new(),
+        Derivative::Scale(..) | Derivative::Sum | Derivative::AllReduce => return Vec::new(),
     };
     let operation = &plan.plan.operations[id.index()];
     let operand = Slot::Value(operation.reads[0].index());
@@ -142,7 +142,7 @@ fn last_reads(plan: &TrainingPlan) -> Vec<Vec<Slot>> {
     let backward = plan.backward.iter().map(|operation| {
         let mut slots = of_gradients(&operation.reads);
         slots.extend(of_gradients(&operation.writes));
-        slots.extend(again(plan, operation.does));
+        slots.extend(again(plan, &operation.does));
         slots
     });
     let steps: Vec<Vec<Slot>> = forward.chain([loss]).chain(backward).collect();

@@ -97,7 +97,7 @@ fn windows(all: &[Vec<u32>]) -> Vec<&[u32]> {
 #[test]
 fn losses_and_gradients_are_those_of_pytorch() {
     let golden = golden();
-    assert_eq!(golden.cases.len(), 27);
+    assert_eq!(golden.cases.len(), 30);
     for case in &golden.cases {
         let label = format!("{} tp {} {:?} tied {}", case.architecture, case.tp, case.qkv, case.tied);
         let shape = shape(case.qkv, case.tied);
@@ -138,7 +138,7 @@ proptest! {
     fn gradients_are_what_the_loss_changes_by(
         architecture in prop::sample::select(vec![
             "standard", "ladder", "ladder:1", "stale:3", "parallel", "parallel+ladder",
-            "desync:1", "desync:3", "delayed:1", "delayed:4", "sync-drop", "sync-drop:[1]", "farskip", "tracks:2", "kraken",
+            "desync:1", "desync:3", "delayed:1", "delayed:4", "sync-drop", "sync-drop:[1]", "partial:0.5", "farskip", "tracks:2", "kraken",
         ]),
         tp in 1u32..3, qkv in prop::sample::select(vec![HeadStep::Plain, HeadStep::Biased, HeadStep::Normed]),
         tied: bool, distil in prop::option::of(0.2f64..2.0), length in 2usize..9, seed: u64,

@@ -33,7 +33,7 @@ macro_rules! unit {
 }
 
 pub const UNITS: &[Unit] = &[
-    unit!("embed.cu", ["embed", "select_last"], []),
+    unit!("embed.cu", ["embed", "select_last", "narrow"], []),
     unit!("norm.cu", ["rms_norm", "add_norm", "join_norm"], []),
     unit!("elementwise.cu", ["add", "add_mean", "join", "mean_share", "silu_mul"], []),
     unit!("rope.cu", ["rope_append", "bias_heads", "norm_heads"], [HeadDim]),

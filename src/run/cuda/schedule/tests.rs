@@ -183,7 +183,7 @@ fn shape() -> ModelShape {
     ModelShape { layers: 3, ..Model::resolve("tiny").expect("built in").shape }
 }
 
-const ARCHITECTURES: [&str; 15] = [
+const ARCHITECTURES: [&str; 16] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -195,6 +195,7 @@ const ARCHITECTURES: [&str; 15] = [
     "delayed:2",
     "sync-drop:2",
     "kraken",
+    "partial:0.5",
     "farskip",
     "tracks:2",
     "stale:3",

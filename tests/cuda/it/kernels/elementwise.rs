@@ -8,6 +8,7 @@ checks!(
     add_is_the_cpu_backends,
     add_mean_is_the_cpu_backends,
     join_is_the_cpu_backends,
+    join_of_channels_is_the_cpu_backends,
     mean_share_is_the_cpu_backends,
     silu_mul_is_the_cpu_backends
 );
@@ -55,14 +56,40 @@ fn join_is_the_cpu_backends(bench: &mut Bench<'_>) {
             let [sum_or, part_or] =
                 [sum, part].map(|at| if others { at.into() } else { Argument::Null });
             let scale = 3.0f32.sqrt();
-            let arguments =
-                [x.into(), own.into(), sum_or, part_or, out.into(), scale.into(), (count as u64).into()];
+            let mut arguments = vec![x.into(), own.into(), sum_or, part_or, out.into()];
+            arguments.extend([1u32.into(), 0u32.into(), scale.into(), (count as u64).into()]);
             bench.launch("join", &geometry::elements(count as u64, 4), &arguments);
             let mut want = vec![0.0; count];
             let [x, own, sum, part] = [x, own, sum, part].map(|at| bench.read_numbers(at));
             let others = others.then_some([sum.as_slice(), part.as_slice()]);
             Kernels::default().join([&x, &own], scale, others, &mut want);
             assert_close(&format!("{count}"), dtype, &bench.read_numbers(out), &want);
+        }
+    }
+}
+
+fn join_of_channels_is_the_cpu_backends(bench: &mut Bench<'_>) {
+    for dtype in DTYPES {
+        for (rows, columns, shared) in
+            [(1, 8, 4), (3, 4096, 1024), (2, 4096, 1027), (5, 37, 18), (4, 96, 95)]
+        {
+            bench.start(dtype);
+            let [x, own] = [1, 2].map(|seed| bench.numbers(&random(seed, rows * columns)));
+            let (sum, scale) = (bench.numbers(&random(3, rows * shared)), 3.0f32.sqrt());
+            let (count, out) = ((rows * columns) as u64, bench.output_numbers(rows * columns));
+            let mut arguments = vec![x.into(), own.into(), sum.into(), Argument::Null, out.into()];
+            arguments.extend([
+                (columns as u32).into(),
+                (shared as u32).into(),
+                scale.into(),
+                count.into(),
+            ]);
+            bench.launch("join", &geometry::elements(count, 4), &arguments);
+            let mut want = vec![0.0; rows * columns];
+            let [x, own, sum] = [x, own, sum].map(|at| bench.read_numbers(at));
+            Kernels::default().join_channels([&x, &own], scale, (&sum, shared), columns, &mut want);
+            let what = format!("{rows} rows of {columns}, {shared} summed");
+            assert_close(&what, dtype, &bench.read_numbers(out), &want);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Checks of `rms_norm`, `add_norm` and `join_norm`.
 
-use super::{Bench, DTYPES, assert_close, checks, random, rounded};
+use super::{Argument, Bench, DTYPES, assert_close, checks, random, rounded};
 use model::{Matrix, MatrixData};
 use run::testing::cpu::Kernels;
 use run::testing::cuda::geometry;
@@ -68,10 +68,13 @@ fn add_norm_is_an_addition_and_a_norm(bench: &mut Bench<'_>) {
 fn join_norm_is_a_join_and_a_norm(bench: &mut Bench<'_>) {
     let scale = 2.0f32.sqrt();
     for dtype in DTYPES {
-        for (rows, columns) in SHAPES {
+        for ((rows, columns), whole) in
+            SHAPES.into_iter().flat_map(|shape| [(shape, true), (shape, false)])
+        {
             bench.start(dtype);
-            let [x, own, sum, part] =
-                [3, 4, 6, 7].map(|seed| bench.numbers(&random(seed, rows * columns)));
+            let shared = if whole { columns } else { columns.div_ceil(2) };
+            let [x, own, part] = [3, 4, 7].map(|seed| bench.numbers(&random(seed, rows * columns)));
+            let sum = bench.numbers(&random(6, rows * shared));
             let weight = bench.numbers(&random(5, columns));
             let (to, out) = (bench.output_numbers(rows * columns), bench.output_numbers(rows * columns));
             let geometry = geometry::rows(rows as u32, columns as u32);
@@ -79,23 +82,28 @@ fn join_norm_is_a_join_and_a_norm(bench: &mut Bench<'_>) {
                 x.into(),
                 own.into(),
                 sum.into(),
-                part.into(),
+                if whole { part.into() } else { Argument::Null },
                 weight.into(),
                 to.into(),
                 out.into(),
                 (columns as u32).into(),
+                (shared as u32).into(),
                 scale.into(),
                 EPS.into(),
             ];
             bench.launch("join_norm", &geometry, &arguments);
             let [x, own, sum, part] = [x, own, sum, part].map(|at| bench.read_numbers(at));
-            let mut joined = vec![0.0; rows * columns];
-            Kernels::default().join([&x, &own], scale, Some([&sum, &part]), &mut joined);
+            let (mut joined, kernels) = (vec![0.0; rows * columns], Kernels::default());
+            match whole {
+                true => kernels.join([&x, &own], scale, Some([&sum, &part]), &mut joined),
+                false => kernels.join_channels([&x, &own], scale, (&sum, shared), columns, &mut joined),
+            }
             let stored = bench.read_numbers(to);
-            assert_close(&format!("{rows} x {columns}"), dtype, &stored, &joined);
+            assert_close(&format!("{rows} x {columns}, {shared}"), dtype, &stored, &joined);
             // it is the rounded sum that is normed
             let want = reference(&stored, &bench.read_numbers(weight));
-            assert_close(&format!("{rows} x {columns}"), dtype, &bench.read_numbers(out), &want);
+            let what = format!("{rows} x {columns}, {shared}");
+            assert_close(&what, dtype, &bench.read_numbers(out), &want);
         }
     }
 }

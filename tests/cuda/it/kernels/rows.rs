@@ -1,9 +1,13 @@
-//! Checks of `embed` and `select_last`: copies, so every bit must be right.
+//! Checks of `embed`, `select_last` and `narrow`: copies, so every bit must be right.
 
 use super::{Bench, DTYPES, checks, random};
 use run::testing::cuda::geometry;
 
-checks!(embed_copies_the_rows_of_tokens, select_last_copies_each_sequences_last_row);
+checks!(
+    embed_copies_the_rows_of_tokens,
+    select_last_copies_each_sequences_last_row,
+    narrow_copies_the_first_columns
+);
 
 /// Widths with and without whole packs, one longer than a block's threads.
 const COLUMNS: [usize; 6] = [8, 1, 37, 4096, 100, 9000];
@@ -45,6 +49,29 @@ fn select_last_copies_each_sequences_last_row(bench: &mut Bench<'_>) {
                     let from = (sequence * tokens + tokens - 1) * columns;
                     assert_eq!(row, &x[from..from + columns], "{columns} columns, {tokens} tokens");
                 }
+            }
+        }
+    }
+}
+
+fn narrow_copies_the_first_columns(bench: &mut Bench<'_>) {
+    for dtype in DTYPES {
+        for (columns, kept) in
+            COLUMNS.into_iter().flat_map(|of| [(of, of.div_ceil(2)), (of, of / 8 * 4)])
+        {
+            if kept == 0 {
+                continue;
+            }
+            bench.start(dtype);
+            let rows = 3;
+            let x = bench.numbers(&random(columns as u64, rows * columns));
+            let out = bench.output_numbers(rows * kept);
+            let geometry = geometry::rows(rows as u32, kept as u32);
+            let arguments = [x.into(), out.into(), (columns as u32).into(), (kept as u32).into()];
+            bench.launch("narrow", &geometry, &arguments);
+            let (x, got) = (bench.read_numbers(x), bench.read_numbers(out));
+            for (row, got) in x.chunks_exact(columns).zip(got.chunks_exact(kept)) {
+                assert_eq!(&row[..kept], got, "{kept} of {columns} columns");
             }
         }
     }
