@@ -91,6 +91,9 @@ pub enum Architecture {
     /// every rank keeps its own part times sqrt(L). Every rank norms its own residual, and makes the logits
     /// of its part of the vocabulary from it. `partial:1` is `Standard`.
     Partial(Channels),
+    /// `Partial` with staleness 1: neither the summed channels of the newest output nor the rank's own part
+    /// of the others have joined the residual that a module reads.
+    PartialLadder(Channels),
     /// No all-reduce at all: numerically wrong on purpose, the upper bound on hidden communication.
     UpperBound,
 }
@@ -217,9 +220,13 @@ impl Architecture {
             Self::Delayed(delay) => Wiring { reduce: Reduce::Delayed(*delay), ..uniform(0) },
             Self::SyncDrop(which) => Wiring { dropped: each(which), own_part: true, ..uniform(0) },
             Self::Kraken => Wiring { dropped: each(&LayerSet::All), own_part: true, ..uniform(1) },
-            Self::Tracks(every) => Wiring { reduce: Reduce::Mean(every.saturating_mul(2)), ..uniform(0) },
+            Self::Tracks(every) => {
+                Wiring { reduce: Reduce::Mean(every.saturating_mul(2)), ..uniform(0) }
+            }
             Self::Partial(Channels::ALL) => uniform(0),
+            Self::PartialLadder(Channels::ALL) => uniform(1),
             Self::Partial(share) => Wiring { reduce: Reduce::Channels(*share), ..uniform(0) },
+            Self::PartialLadder(share) => Wiring { reduce: Reduce::Channels(*share), ..uniform(1) },
             Self::UpperBound => Wiring { reduce: Reduce::Never, ..uniform(0) },
         }
     }
@@ -235,7 +242,7 @@ impl Architecture {
     }
 
     /// Syntax forms users can type.
-    pub const FORMS: [&'static str; 14] = [
+    pub const FORMS: [&'static str; 15] = [
         "standard",
         "ladder",
         "ladder:K",
@@ -247,10 +254,42 @@ impl Architecture {
         "tracks:D",
         "farskip",
         "partial:P",
+        "partial:P+ladder",
         "upper-bound",
         "stale:S",
         "parallel+ladder",
     ];
+
+    /// Error for two architectures that are not combined, with the reason; `None` if `text` names none or
+    /// one.
+    fn combination(text: &str) -> Option<Error> {
+        let (first, second) = text.rsplit_once('+')?;
+        let both = [first, second].map(|name| name.parse::<Self>());
+        let [Ok(first), Ok(second)] = both else { return None };
+        let (other, ladder) = match first {
+            Self::Ladder(_) => (second, first),
+            _ => (first, second),
+        };
+        let why = match (&other, &ladder) {
+            (_, Self::Ladder(set)) if *set != LayerSet::All => "only ladder in all layers is combined",
+            (Self::Standard | Self::Ladder(_), Self::Ladder(_)) => "that is ladder",
+            (Self::Stale(_), Self::Ladder(_)) => "ladder is stale:1; write stale:S with another S",
+            (Self::Delayed(_), Self::Ladder(_)) => "delayed:D delays sums already; choose another D",
+            (Self::Kraken, Self::Ladder(_)) => "kraken's sum is behind the next attention already",
+            (Self::SyncDrop(_), Self::Ladder(_)) => "kraken is sync-drop with a delayed sum",
+            (Self::FarSkip, Self::Ladder(_)) => "parallel+ladder delays the same sum, with one norm",
+            (Self::Desync(_) | Self::Tracks(_), Self::Ladder(_)) => {
+                "its ranks exchange residuals, and ladder delays the output of a module"
+            }
+            (Self::UpperBound, Self::Ladder(_)) => "upper-bound has no all-reduce to hide",
+            (Self::Parallel | Self::Partial(_), Self::Ladder(_)) => "write the other name first",
+            _ => "only parallel and partial:P are combined, each with ladder",
+        };
+        Some(Error::input_help(
+            format!("architecture '{text}' does not exist: {why}"),
+            "combinations are parallel+ladder and partial:P+ladder",
+        ))
+    }
 
     /// Short description of each of [`Self::FORMS`], in the same order.
     pub const MEANINGS: [&'static str; Self::FORMS.len()] = [
@@ -265,6 +304,7 @@ impl Architecture {
         "one residual per rank, averaged every D layers",
         "parallel, with the MLP's own norm",
         "only the share P of the channels is summed, partial:0.5; the others stay on their rank",
+        "partial, without the newest output",
         "no all-reduce: wrong on purpose, the speed limit",
         "like ladder, without the newest S outputs",
         "parallel, without the newest output",
@@ -348,6 +388,7 @@ impl fmt::Display for Architecture {
             Self::FarSkip => f.write_str("farskip"),
             Self::Tracks(d) => write!(f, "tracks:{d}"),
             Self::Partial(share) => write!(f, "partial:{share}"),
+            Self::PartialLadder(share) => write!(f, "partial:{share}+ladder"),
             Self::UpperBound => f.write_str("upper-bound"),
         }
     }
@@ -357,6 +398,12 @@ impl FromStr for Architecture {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parse(text).map_err(|error| Self::combination(text).unwrap_or(error))
+    }
+}
+
+impl Architecture {
+    fn parse(text: &str) -> Result<Self, Error> {
         let (name, argument) = match text.split_once(':') {
             Some((name, argument)) => (name, Some(argument)),
             None => (text, None),
@@ -395,8 +442,9 @@ impl FromStr for Architecture {
             }
             Some(_) => number("K", 0).map(LayerSet::Last),
         };
+        let stale = argument.and_then(|share| share.strip_suffix("+ladder"));
         let share = || {
-            argument.and_then(Channels::parse).ok_or_else(|| {
+            stale.or(argument).and_then(Channels::parse).ok_or_else(|| {
                 Error::input_help(
                     format!("architecture '{text}': P is missing or not a share of the channels"),
                     "write partial:P with P above 0 and at most 1, in thousandths, for example partial:0.5",
@@ -415,6 +463,7 @@ impl FromStr for Architecture {
             ("tracks", _) => Ok(Self::Tracks(number("D", 1)?)),
             ("farskip", None) => Ok(Self::FarSkip),
             ("kraken", None) => Ok(Self::Kraken),
+            ("partial", _) if stale.is_some() => Ok(Self::PartialLadder(share()?)),
             ("partial", _) => Ok(Self::Partial(share()?)),
             ("upper-bound", None) => Ok(Self::UpperBound),
             _ => Err(Error::unknown("architecture", text, Self::FORMS)),
@@ -459,6 +508,38 @@ mod tests {
             }
         }
         assert_eq!(Architecture::Delayed(99).layer_problem(4), None, "modules, not layers");
+    }
+
+    #[test]
+    fn combinations_that_make_no_sense_are_refused_by_name() {
+        let share = Channels::parse("0.5").unwrap();
+        assert_eq!(
+            "Partial:0.5+ladder".parse::<Architecture>().unwrap(),
+            Architecture::PartialLadder(share)
+        );
+        assert_eq!("partial:0.50".parse::<Architecture>().unwrap().to_string(), "partial:0.5");
+        for (text, part) in [
+            ("kraken+ladder", "behind the next attention already"),
+            ("tracks:2+ladder", "exchange residuals"),
+            ("desync:2+ladder", "exchange residuals"),
+            ("delayed:2+ladder", "choose another D"),
+            ("stale:2+ladder", "stale:1"),
+            ("sync-drop+ladder", "kraken is sync-drop"),
+            ("farskip+ladder", "parallel+ladder"),
+            ("upper-bound+ladder", "no all-reduce"),
+            ("ladder+standard", "that is ladder"),
+            ("ladder+partial:0.5", "other name first"),
+            ("parallel+ladder:2", "ladder in all layers"),
+            ("partial:0.5+kraken", "only parallel and partial:P"),
+            ("partial:0.5+ladder+ladder", "only parallel and partial:P"),
+        ] {
+            let error = text.parse::<Architecture>().unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            let error = error.to_string();
+            assert!(error.contains(text) && error.contains(part), "{error}");
+        }
+        let unknown = "krakn+ladder".parse::<Architecture>().unwrap_err().to_string();
+        assert!(unknown.contains("unknown architecture"), "{unknown}");
     }
 
     proptest! {

@@ -223,7 +223,9 @@ impl GroupState {
                 let share = b.emit("mean_share", Kind::MeanShare, &[whole], hidden)?;
                 (residual.value, _) = b.all_reduce(share)?;
             }
-            Reduce::Every(_) | Reduce::Mean(_) => residual.in_flight.push_back(Output { sum: partial, own: partial }),
+            Reduce::Every(_) | Reduce::Mean(_) => {
+                residual.in_flight.push_back(Output { sum: partial, own: partial })
+            }
             Reduce::Delayed(_) => {
                 if let Some(delayed) = &mut residual.delayed {
                     delayed.begin(b, index, partial)?;
@@ -262,14 +264,18 @@ fn head(
         let part = b.emit("mean_share", Kind::MeanShare, &[normed], shape.hidden)?;
         (normed, _) = b.all_reduce(part)?;
     }
-    if wiring.divides_head() && spec.lowering.late_select {
-        // for logits of every position, see `Plan::selected_from`
+    // logits of every position are computed from all ranks' rows and the whole head (`Plan::selected_from`)
+    let gathers = wiring.divides_head() && one_row && late_select;
+    if gathers {
         b.emit("gather", Kind::AllGather, &[normed], spec.tp * shape.hidden)?;
     }
     if one_row && late_select {
         normed = b.emit("select", Kind::SelectLast, &[normed], shape.hidden)?;
+        if gathers {
+            b.wait_for_previous();
+        }
     }
-    let sharded = (spec.lowering.shard_head || wiring.divides_head()) && spec.tp > 1;
+    let sharded = (spec.lowering.shard_head || (wiring.divides_head() && !gathers)) && spec.tp > 1;
     let shard = if sharded { Shard::Rows } else { Shard::Whole };
     let mut logits = b.matmul("logits", normed, shard, &[Tensor::Head])?;
     if sharded && spec.architecture != super::Architecture::UpperBound {

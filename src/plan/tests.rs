@@ -59,7 +59,10 @@ fn architectures() -> impl Strategy<Value = Architecture> {
         Just(Architecture::Kraken),
         Just(Architecture::FarSkip),
         // of 32 channels at least one
-        (32u32..=1000).prop_map(|p| format!("partial:{}", f64::from(p) / 1000.0).parse().unwrap()),
+        (32u32..=1000, any::<bool>()).prop_map(|(share, stale)| {
+            let ladder = if stale { "+ladder" } else { "" };
+            format!("partial:{}{ladder}", f64::from(share) / 1000.0).parse().unwrap()
+        }),
         (1u32..6).prop_map(Architecture::Tracks),
         Just(Architecture::UpperBound),
     ]
@@ -237,7 +240,8 @@ proptest! {
             Architecture::Desync(n) => *n > 1,
             Architecture::Delayed(delay) => *delay > 0,
             Architecture::SyncDrop(which) => (0..layers).any(|layer| which.contains(layer, layers)),
-            Architecture::UpperBound => true,
+            Architecture::Kraken | Architecture::Tracks(_) | Architecture::UpperBound => true,
+            Architecture::Partial(share) | Architecture::PartialLadder(share) => *share != Channels::ALL,
             _ => false,
         };
         prop_assert_eq!(diverges, may && spec.tp > 1);
@@ -362,6 +366,7 @@ fn all_reduces_a_layer_are_the_tables() {
         ("farskip", layers),
         ("partial:0.5", 2 * layers),
         ("partial:1", 2 * layers),
+        ("partial:0.5+ladder", 2 * layers),
         ("tracks:1", layers),
         ("tracks:2", 3),
         ("tracks:4", 2),
@@ -480,6 +485,19 @@ fn the_mlp_of_a_dropped_layer_waits_for_no_sum_of_its_layer() {
         assert_eq!(sum.is_none(), layer == 1);
         let part = plan.find(&format!("L{layer}/mlp/add_part"));
         assert_eq!(part.is_some(), layer == 1);
+    }
+}
+
+/// A module of partial:P+ladder waits for no sum of the module before, as in ladder.
+#[test]
+fn partial_with_ladder_hides_its_messages() {
+    let plan = plan("partial:0.5+ladder", 4, 2);
+    let modules = modules(&plan);
+    for pair in modules.windows(2) {
+        for op in &pair[1].0 {
+            let name = &plan.operations[op.index()].name;
+            assert!(!ancestors(&plan, *op).contains(&pair[0].1), "{name}");
+        }
     }
 }
 

@@ -51,6 +51,7 @@ CASES = [
     ("partial:0.5", 2, "plain", False, None),
     ("partial:0.3", 2, "normed", True, 0.5),
     ("partial:0.5", 1, "plain", False, None),
+    ("partial:0.5+ladder", 2, "biased", False, None),
 ]
 
 
@@ -218,11 +219,14 @@ class Model:
                 x = x + sum(self.module(2 * layer + mlp, x, r) for mlp in (0, 1) for r in ranks)
             return self.logits(final(x))
         if name == "partial":
-            shared = int(float(argument) * HIDDEN)
+            share, _, ladder = argument.partition("+")
+            shared, flight = int(float(share) * HIDDEN), []
             for index in range(modules):
                 parts = [self.module(index, own, r) for r, own in enumerate(x)]
                 whole, root = sum(parts)[..., :shared], math.sqrt(self.tp)
-                x = [own + torch.cat([whole, root * parts[r][..., shared:]], -1) for r, own in enumerate(x)]
+                flight.append([torch.cat([whole, root * part[..., shared:]], -1) for part in parts])
+                while len(flight) > (1 if ladder and index + 1 < modules else 0):
+                    x = [own + joins for own, joins in zip(x, flight.pop(0))]
             return torch.cat([self.logits(final(own)).chunk(self.tp, -1)[r] for r, own in enumerate(x)], -1)
         raise ValueError(architecture)
 

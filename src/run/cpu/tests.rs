@@ -5,7 +5,9 @@ use super::generate::generate;
 use super::run::run;
 use crate::{GenerateRequest, Generated, Job, RunEvent};
 use model::{MatrixData, Model, WeightSource};
-use plan::{Architecture, Channels, DType, HeadStep, Lane, ModelShape, Shard, Tensor, Weight, WeightPart};
+use plan::{
+    Architecture, Channels, DType, HeadStep, Lane, ModelShape, Shard, Tensor, Weight, WeightPart,
+};
 use table::{Backend, Link, Spec};
 
 pub(super) const SEED: u64 = 11;
@@ -292,9 +294,13 @@ impl Reference<'_> {
                 residuals.swap_remove(0)
             }
             // only the first channels are summed; each rank makes its part of the logits from its own residual
-            Architecture::Partial(share) if self.tp > 1 && *share != Channels::ALL => {
+            Architecture::Partial(share) | Architecture::PartialLadder(share)
+                if self.tp > 1 && *share != Channels::ALL =>
+            {
                 let (shared, root) = (share.of(self.shape.hidden) as usize, (self.tp as f64).sqrt());
+                let lag = usize::from(matches!(architecture, Architecture::PartialLadder(_)));
                 let mut residuals = same(&x0);
+                let mut joining: Vec<Vec<Stream>> = Vec::new();
                 for module in 0..2 * layers {
                     let layer = module / 2;
                     let outputs = if module % 2 == 0 {
@@ -303,19 +309,31 @@ impl Reference<'_> {
                         self.mlp(layer, &norm(&residuals, Tensor::PostAttentionNorm(layer)))
                     };
                     let sum = total(&outputs);
-                    for (x, own) in residuals.iter_mut().zip(&outputs) {
-                        for ((x, own), sum) in x.iter_mut().zip(own).zip(&sum) {
-                            for at in 0..x.len() {
-                                x[at] += if at < shared { sum[at] } else { root * own[at] };
-                            }
-                        }
+                    let channel = |own: &f64, (at, sum): (usize, &f64)| {
+                        if at < shared { *sum } else { root * own }
+                    };
+                    let joined = |own: &Stream| -> Stream {
+                        let rows = own.iter().zip(&sum);
+                        rows.map(|(own, sum)| {
+                            own.iter().zip(sum.iter().enumerate()).map(|(o, s)| channel(o, s)).collect()
+                        })
+                        .collect()
+                    };
+                    joining.push(outputs.iter().map(joined).collect());
+                    // what has joined when the next module, or the final norm, reads
+                    let last = module + 1 == 2 * layers;
+                    while joining.len() > if last { 0 } else { lag } {
+                        let joins = joining.remove(0);
+                        residuals = residuals.iter().zip(&joins).map(|(x, y)| plus(x, y)).collect();
                     }
                 }
                 let of_ranks: Vec<Stream> =
                     norm(&residuals, Tensor::FinalNorm).iter().map(|normed| self.head(normed)).collect();
                 let each = self.shape.vocab as usize / self.tp;
                 return (0..tokens.len())
-                    .map(|at| (0..each * self.tp).map(|token| of_ranks[token / each][at][token]).collect())
+                    .map(|at| {
+                        (0..each * self.tp).map(|token| of_ranks[token / each][at][token]).collect()
+                    })
                     .collect();
             }
             Architecture::FarSkip => {
@@ -351,6 +369,7 @@ impl Reference<'_> {
                         | Architecture::Kraken
                         | Architecture::Tracks(_)
                         | Architecture::Partial(_) => 0,
+                        Architecture::PartialLadder(_) => 1,
                         Architecture::Stale(s) => *s,
                         Architecture::Ladder(which) => u32::from(which.contains(layer, layers)),
                         _ => unreachable!(),
@@ -411,7 +430,7 @@ fn generate_with(architecture: &str, tp: u32) -> Generated {
     generate(&request(architecture, tp, vec![PROMPT.to_vec()]), &mut |_| ()).unwrap()
 }
 
-pub(super) const ALL: [&str; 28] = [
+pub(super) const ALL: [&str; 30] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -436,6 +455,8 @@ pub(super) const ALL: [&str; 28] = [
     "partial:0.5",
     "partial:0.3",
     "partial:1",
+    "partial:0.5+ladder",
+    "partial:1+ladder",
     "tracks:1",
     "tracks:3",
     "tracks:9",
@@ -515,7 +536,7 @@ fn tp_changes_no_numbers_where_it_must_not() {
             Architecture::Desync(every) => every > 1,
             Architecture::Delayed(delay) => delay > 0,
             Architecture::SyncDrop(_) | Architecture::Kraken | Architecture::Tracks(_) => true,
-            Architecture::Partial(share) => share != Channels::ALL,
+            Architecture::Partial(share) | Architecture::PartialLadder(share) => share != Channels::ALL,
             _ => false,
         };
         for other in [&two, &four] {
@@ -537,6 +558,8 @@ fn ladder_is_another_function_than_standard() {
     let (standard, ladder) = (generate_with("standard", 2), generate_with("ladder", 2));
     assert!(!close(&standard, &ladder));
     assert_eq!(generate_with("stale:1", 2), ladder);
+    assert_eq!(generate_with("partial:1+ladder", 2), ladder);
+    assert_eq!(generate_with("partial:1", 2), standard);
     assert_eq!(generate_with("desync:1", 1), generate_with("standard", 1));
 }
 

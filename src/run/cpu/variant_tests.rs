@@ -104,6 +104,7 @@ fn micro_batches_change_no_logits() {
         "desync:2",
         "delayed:2",
         "sync-drop",
+        "partial:0.5+ladder",
         "partial:0.5",
         "farskip",
         "tracks:2",

@@ -12,7 +12,7 @@ use plan::{Architecture, Lane, ModelShape, OpId, Phase, Plan, ValueId};
 use table::{Collective, Link, P2p, Provenance, Sample, Spec};
 use trace::Trace;
 
-const ARCHITECTURES: [&str; 16] = [
+const ARCHITECTURES: [&str; 17] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -27,6 +27,7 @@ const ARCHITECTURES: [&str; 16] = [
     "kraken",
     "farskip",
     "partial:0.5",
+    "partial:0.5+ladder",
     "tracks:2",
     "upper-bound",
 ];

@@ -216,6 +216,7 @@ fn number(architecture: &Architecture) -> usize {
         Architecture::Stale(staleness) => (5, staleness.wrapping_add(10)),
         Architecture::ParallelLadder => (6, 0),
         Architecture::Partial(share) => (8, share.thousandths() + 700),
+        Architecture::PartialLadder(share) => (9, share.thousandths() + 700),
         Architecture::Kraken => (10, 0),
         Architecture::FarSkip => (2, 1),
         Architecture::Tracks(every) => (11, every.wrapping_add(8)),
@@ -283,6 +284,10 @@ mod tests {
             "delayed:4",
             "sync-drop",
             "upper-bound",
+            "kraken",
+            "tracks:4",
+            "partial:0.5",
+            "partial:0.5+ladder",
         ];
         let all: Vec<Architecture> = names.iter().filter_map(|name| name.parse().ok()).collect();
         let looks = looks(&all);

@@ -84,7 +84,7 @@ impl Slider {
 }
 
 /// Architectures of the slider, by staleness, then by synchronisation.
-pub const ARCHITECTURES: [&str; 16] = [
+pub const ARCHITECTURES: [&str; 17] = [
     "standard",
     "ladder",
     "stale:2",
@@ -100,6 +100,7 @@ pub const ARCHITECTURES: [&str; 16] = [
     "kraken",
     "tracks:4",
     "partial:0.5",
+    "partial:0.5+ladder",
     "upper-bound",
 ];
 

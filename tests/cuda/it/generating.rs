@@ -7,7 +7,7 @@ use crate::device::{Device, device};
 use crate::order;
 use crate::support::{Done, Place};
 
-const ARCHITECTURES: [&str; 14] = [
+const ARCHITECTURES: [&str; 15] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -16,6 +16,7 @@ const ARCHITECTURES: [&str; 14] = [
     "delayed:2",
     "sync-drop:2",
     "kraken",
+    "partial:0.5+ladder",
     "partial:0.5",
     "farskip",
     "tracks:2",
@@ -109,7 +110,19 @@ fn two_ranks_on_one_device_yield_what_the_cpu_backend_yields() {
 
 #[test]
 fn four_ranks_on_one_device_yield_what_the_cpu_backend_yields() {
-    every_architecture("4", &["standard", "ladder", "parallel", "desync:2", "delayed:3", "kraken", "tracks:2", "partial:0.5"]);
+    every_architecture(
+        "4",
+        &[
+            "standard",
+            "ladder",
+            "parallel",
+            "desync:2",
+            "delayed:3",
+            "kraken",
+            "tracks:2",
+            "partial:0.5",
+        ],
+    );
 }
 
 /// Biases of queries, keys and values, and norms of heads; also where gate and up lie behind them in one projection.
@@ -195,7 +208,11 @@ fn variants_over_nccl_yield_what_the_cpu_backend_yields() {
 #[test]
 fn diverging_residuals_join_what_the_messages_in_8_bits_say() {
     for devices in ["1", "4"] {
-        every_variant(&["delayed:2", "desync:2", "sync-drop:2", "kraken", "tracks:2", "partial:0.5"], devices, &[INT8]);
+        every_variant(
+            &["delayed:2", "desync:2", "sync-drop:2", "kraken", "tracks:2", "partial:0.5"],
+            devices,
+            &[INT8],
+        );
     }
 }
 

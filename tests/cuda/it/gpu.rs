@@ -9,7 +9,7 @@ use model::Model;
 use plan::{Architecture, DType};
 use run::{Generate, GenerateOptions, GenerateRequest, Generated, cpu, cuda};
 
-const ARCHITECTURES: [&str; 15] = [
+const ARCHITECTURES: [&str; 16] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -19,6 +19,7 @@ const ARCHITECTURES: [&str; 15] = [
     "delayed:2",
     "sync-drop:2",
     "kraken",
+    "partial:0.5+ladder",
     "partial:0.5",
     "farskip",
     "tracks:2",

@@ -183,7 +183,7 @@ fn shape() -> ModelShape {
     ModelShape { layers: 3, ..Model::resolve("tiny").expect("built in").shape }
 }
 
-const ARCHITECTURES: [&str; 16] = [
+const ARCHITECTURES: [&str; 17] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -195,6 +195,7 @@ const ARCHITECTURES: [&str; 16] = [
     "delayed:2",
     "sync-drop:2",
     "kraken",
+    "partial:0.5+ladder",
     "partial:0.5",
     "farskip",
     "tracks:2",
