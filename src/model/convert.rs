@@ -1,5 +1,6 @@
 //! HF directories that this program writes: linked weights with another set of ladder layers, or trained
-//! f32 weights with a config and the tokenizer.
+//! f32 weights with a config and the tokenizer. Ladders come with a Python file with which `transformers`
+//! loads them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,11 +20,14 @@ use plan::{DType, LayerSet, Rope, Shard, Tensor, Weight, WeightPart};
 /// copied.
 pub(super) const WEIGHTS: [&str; 4] = ["safetensors", "bin", "pth", "pt"];
 
+/// Module with the classes of [`modeling_class`], added to a ladder's directory.
+const MODELING: (&str, &str) = ("modeling_ladder.py", include_str!("modeling_ladder.py"));
+
 impl Model {
     /// Writes an HF directory `out` of the model's checkpoint with these ladder layers: `ladder_layers`
     /// in `config.json` is a count for the last layers, else a list. Weight files are hard links, or
-    /// symbolic links where the file system allows no others; subdirectories are omitted. The directory
-    /// appears complete or not at all.
+    /// symbolic links where the file system allows no others; subdirectories are omitted. `auto_map` names
+    /// the modelling code for `transformers`, which is added. The directory appears complete or not at all.
     ///
     /// # Errors
     ///
@@ -46,6 +50,7 @@ impl Model {
         }
         let config = config(&dir.join("config.json"), &list, self.shape.layers)?;
         atomic::write(&unfinished.path().join("config.json"), config.as_bytes())?;
+        atomic::write(&unfinished.path().join(MODELING.0), MODELING.1.as_bytes())?;
         unfinished.finish().map_err(Error::io(out))
     }
 }
@@ -116,6 +121,23 @@ pub(super) fn set_layers(members: &mut Map<String, Value>, list: &[u32], layers:
         _ => Value::from(list.len()),
     };
     members.insert("ladder_layers".into(), value);
+    if let Some(class) = members.get("model_type").and_then(Value::as_str).and_then(modeling_class) {
+        let known = members.get("auto_map").and_then(Value::as_object);
+        let mut auto_map = known.cloned().unwrap_or_default();
+        auto_map.insert("AutoModelForCausalLM".into(), format!("modeling_ladder.{class}").into());
+        members.insert("auto_map".into(), auto_map.into());
+    }
+}
+
+/// Class in [`MODELING`] for a `model_type` that `transformers` knows.
+fn modeling_class(model_type: &str) -> Option<&'static str> {
+    match model_type {
+        "llama" => Some("LadderLlamaForCausalLM"),
+        "mistral" => Some("LadderMistralForCausalLM"),
+        "qwen2" => Some("LadderQwen2ForCausalLM"),
+        "qwen3" => Some("LadderQwen3ForCausalLM"),
+        _ => None,
+    }
 }
 
 impl Model {
@@ -162,6 +184,9 @@ impl Model {
         let config = self.with_layers(config, layers)?;
         atomic::write(&unfinished.path().join("config.json"), config.as_bytes())?;
         atomic::write(&unfinished.path().join(name), beside)?;
+        if layers.is_some() {
+            atomic::write(&unfinished.path().join(MODELING.0), MODELING.1.as_bytes())?;
+        }
         self.write_weights(seed, numbers, &unfinished.path().join("model.safetensors"))?;
         unfinished.finish().map_err(Error::io(out))
     }
@@ -289,6 +314,16 @@ mod tests {
             let mut written = config(&out);
             let layers = written.as_object_mut().unwrap().remove("ladder_layers").unwrap();
             assert_eq!(layers.to_string(), said);
+            let auto_map = written.as_object_mut().unwrap().remove("auto_map").unwrap();
+            assert_eq!(
+                auto_map,
+                json!({ "AutoModelForCausalLM": "modeling_ladder.LadderLlamaForCausalLM" })
+            );
+            let modeling = fs::read_to_string(out.join("modeling_ladder.py")).unwrap();
+            for (family, class) in FAMILIES.iter().map(|(name, _)| (name, modeling_class(name))) {
+                let is_there = class.is_some_and(|class| modeling.contains(&format!("class {class}(")));
+                assert_eq!(is_there, *family != "ladder_llama", "{family}");
+            }
             assert_eq!(written, config(&dir.path().join("model")));
             assert_eq!(Model::resolve(&out.to_string_lossy()).unwrap().ladder_layers, read);
         }

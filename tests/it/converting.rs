@@ -235,3 +235,48 @@ fn wrong_input_is_told_before_anything_is_measured() {
     let done = place.run(&again).exits(2);
     assert!(done.stderr.contains("ladder_layers"), "{done:?}");
 }
+
+/// `transformers` with the modelling code that `convert --write` adds, against `generate`: for every family that is
+/// read, logits within 1e-4 and the same greedy tokens. LADDERSCOPE_PYTHON names the interpreter.
+#[test]
+#[ignore = "needs a python3 with torch and transformers"]
+fn transformers_computes_the_logits_of_generate() {
+    let place = Place::new();
+    let python = std::env::var("LADDERSCOPE_PYTHON").unwrap_or_else(|_| "python3".into());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/families/ladder.py");
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&python);
+        command.arg(script).args(arguments).current_dir(place.path());
+        let home = place.path().join("hf");
+        let done = command.env("HF_HOME", home).env("HF_HUB_OFFLINE", "1").output().expect("python");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).expect("UTF-8")
+    };
+    run(&["make", "."]);
+    let prompt = "3 41 7 90 12 55 2 77";
+    place.write("prompt.txt", prompt);
+    for family in ["llama", "mistral", "qwen2", "qwen3"] {
+        for (at, layers) in ["[1+2]", "4", "1"].into_iter().enumerate() {
+            let out = format!("{family}-{at}");
+            place.run(&["convert", "--weights", family, "--layers", layers, "--write", &out]).exits(0);
+            let generate = ["generate", "--model", &out, "--prompt-tokens-file", "prompt.txt"];
+            let how = ["--output-tokens", "6", "--dtype", "f32", "--format", "json"];
+            let expected = place.run(&[&generate[..], &how].concat()).exits(0).json();
+            let found: Value = serde_json::from_str(&run(&["logits", &out, prompt])).expect("JSON");
+            let what = format!("{family} with ladder in {layers}");
+            assert!(
+                found["class"].as_str().unwrap().starts_with("Ladder"),
+                "{what}: {}",
+                found["class"]
+            );
+            let likeliest = expected["top_logits"][0].as_array().unwrap();
+            assert!(!likeliest.is_empty(), "{what}");
+            for pair in likeliest {
+                let token = pair[0].as_u64().unwrap() as usize;
+                let off = found["logits"][token].as_f64().unwrap() - pair[1].as_f64().unwrap();
+                assert!(off.abs() < 1e-4, "{what}: token {token} is {off} off");
+            }
+            assert_eq!(found["tokens"], expected["tokens"][0], "{what}");
+        }
+    }
+}

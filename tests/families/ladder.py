@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""What `transformers` computes with the modelling code of a written ladder. Needs torch and transformers.
+
+    ladder.py make DIR         a random checkpoint of each family in DIR/FAMILY
+    ladder.py logits DIR IDS   logits at the end of a prompt, and six greedy tokens, as JSON
+"""
+
+import json
+import sys
+
+import torch
+from make import LLAMA3, SIZES
+from transformers import AutoConfig, AutoModelForCausalLM
+
+FAMILIES = {
+    "llama": {"rope_theta": 500000.0, "rope_scaling": LLAMA3},
+    "mistral": {"sliding_window": None, "head_dim": 12},
+    "qwen2": {"tie_word_embeddings": True},
+    "qwen3": {"head_dim": 8},
+}
+
+verb, directory = sys.argv[1:3]
+if verb == "make":
+    for family, more in FAMILIES.items():
+        torch.manual_seed(0)
+        sizes = SIZES | {"num_hidden_layers": 4}
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes, **more))
+        for weight in model.parameters():
+            torch.nn.init.normal_(weight, 0.0, 0.2)
+        model.save_pretrained(f"{directory}/{family}")
+else:
+    model = AutoModelForCausalLM.from_pretrained(directory, trust_remote_code=True, dtype=torch.float32).eval()
+    ids = torch.tensor([[int(id) for id in sys.argv[3].split()]])
+    with torch.no_grad():
+        logits = model(ids).logits[0, -1].tolist()
+        tokens = model.generate(ids, max_new_tokens=6, do_sample=False, pad_token_id=0)[0, ids.shape[1] :].tolist()
+    print(json.dumps({"class": type(model).__name__, "logits": logits, "tokens": tokens}))
