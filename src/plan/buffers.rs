@@ -124,8 +124,12 @@ impl Plan {
                 && weight(self, mine) == weight(other, theirs)
                 && mine.writes.iter().all(|v| self.values[v.index()] == other.values[v.index()])
         };
-        let place = |at: usize| self.operations.get(at).map(|o| (o.module, o.layer));
-        let begins = |at: usize| at == 0 || place(at).is_none() || place(at - 1) != place(at);
+        let place = |plan: &Self, at: usize| plan.operations.get(at).map(|o| (o.module, o.layer));
+        // in both plans: one may go on with the module that the other has ended
+        let begins = |at: usize| {
+            let begins = |plan| place(plan, at).is_none() || place(plan, at - 1) != place(plan, at);
+            at == 0 || (begins(self) && begins(other))
+        };
         let same = self.operations.iter().zip(&other.operations).take_while(same).count();
         let fits = |at: &usize| begins(*at) && self.live_after(*at) == other.live_after(*at);
         (0..=same).rev().find(fits).unwrap_or(0)
@@ -179,6 +183,10 @@ mod tests {
             assert_eq!(standard.common_with(&ladder), first_of(&standard, Module::Mlp, 0));
             assert_eq!(standard.common_with(&standard), standard.operations.len());
         }
+        // desync:4 goes on with attention where desync:2 still averages: the module is not in common
+        let [two, four] = [2, 4].map(|every| plan(Architecture::Desync(every), 2));
+        let count = two.common_with(&four);
+        assert_eq!((count, four.common_with(&two)), (first_of(&two, Module::Mlp, 0), count));
         // delayed reads a module's own part once more: behind the first module, what standard leaves is not enough
         let delayed = plan(Architecture::Delayed(1), 2);
         assert_eq!(plan(Architecture::Standard, 2).common_with(&delayed), 1);

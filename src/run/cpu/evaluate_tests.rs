@@ -146,7 +146,16 @@ fn the_likelihood_is_what_generate_says_of_a_prompt() {
 
 #[test]
 fn tp_changes_nothing_where_ranks_agree_and_something_where_they_do_not() {
-    let architectures = ["standard", "ladder", "desync:2", "delayed:2", "sync-drop:2", "kraken", "tracks:2", "partial:0.5"];
+    let architectures = [
+        "standard",
+        "ladder",
+        "desync:2",
+        "delayed:2",
+        "sync-drop:2",
+        "kraken",
+        "tracks:2",
+        "partial:0.5",
+    ];
     let [one, two] = [1, 2].map(|tp| results(&asked(tiny(), &architectures, tp, 2)));
     for (at, architecture) in architectures.iter().enumerate() {
         let (one, two) = (total(&one, at), total(&two, at));
@@ -182,7 +191,17 @@ fn what_is_executed_once_for_several_changes_no_number() {
     let mut names: Vec<String> = (0..16).map(|bits| set("ladder", bits)).collect();
     names.extend((1..16).step_by(3).map(|bits| set("sync-drop", bits)));
     names.extend(
-        ["delayed:1", "delayed:3", "desync:2", "desync:3", "parallel", "stale:2", "partial:0.5"].map(String::from),
+        [
+            "delayed:1",
+            "delayed:3",
+            "desync:2",
+            "desync:3",
+            "desync:4",
+            "parallel",
+            "stale:2",
+            "partial:0.5",
+        ]
+        .map(String::from),
     );
     for tp in [1, 2] {
         let alone: Vec<WindowQuality> =
