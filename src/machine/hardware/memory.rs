@@ -113,7 +113,7 @@ impl MemoryNeed {
     pub fn of(spec: &Spec, shape: &ModelShape, precision: Precision) -> Self {
         let plan = |phase| {
             let mut lowering = lowering(&spec.stack).unwrap_or_default();
-            lowering.shard_head |= spec.shard_head && !spec.backend.is_simulated();
+            lowering.shard_head |= spec.shard_head;
             Plan::new(&spec.plan(shape, phase, precision, lowering))
         };
         match (plan(Phase::Prefill), plan(Phase::Decode)) {

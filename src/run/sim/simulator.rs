@@ -140,7 +140,8 @@ fn plan_spec(spec: &Spec, shape: &ModelShape, target: &Target) -> PlanSpec {
 pub(super) fn lowering(spec: &Spec, target: &Target) -> Lowering {
     let is_fused = spec.collective == Collective::Fused
         && collective(spec, target).1.is_none_or(|used| used == Collective::Fused);
-    Lowering { fuse_all_reduce: is_fused, ..target.stack.lowering() }
+    let stack = target.stack.lowering();
+    Lowering { fuse_all_reduce: is_fused, shard_head: stack.shard_head || spec.shard_head, ..stack }
 }
 
 impl Plans {

@@ -223,7 +223,7 @@ options! {
         };
         /// Shard the LM head by vocabulary; adds one all-gather per step (named `head` in traces)
         shard_head: bool = false, About {
-            label: "sharded-head", heeded_by: &[Backend::Cpu, Backend::Cuda], in_workload: true, ..PLAIN
+            label: "sharded-head", in_workload: true, ..PLAIN
         };
     }
 }
