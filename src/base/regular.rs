@@ -14,7 +14,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::error::Error;
@@ -58,8 +58,11 @@ pub fn open_or_make(path: &Path) -> io::Result<File> {
 
 /// Reads a whole file. Returns errors like [`open`]: a pipe is an error instead of blocking.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let (file, size) = open_sized(path, OFlags::RDONLY, true)?;
     let mut bytes = Vec::new();
-    open(path)?.read_to_end(&mut bytes)?;
+    bytes.try_reserve_exact(usize::try_from(size).unwrap_or(usize::MAX).saturating_add(1))?;
+    // `Take` does not ask for the size again
+    file.take(u64::MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -212,22 +215,29 @@ pub(super) fn parent(path: &Path, make: bool) -> io::Result<(OwnedFd, &OsStr)> {
 }
 
 fn open_as(path: &Path, flags: OFlags, is_ours: bool) -> io::Result<File> {
+    Ok(open_sized(path, flags, is_ours)?.0)
+}
+
+/// Opens a regular file and returns its size too.
+fn open_sized(path: &Path, flags: OFlags, is_ours: bool) -> io::Result<(File, u64)> {
     // otherwise opening a pipe would block until its other end is opened
     let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match is_ours {
-        true => {
-            let (dir, name) = match confined(path).is_some_and(|root| root != path) {
-                true => parent(path, false).map(|(dir, name)| (Some(dir), name))?,
-                false => (None, path.as_os_str()),
-            };
-            let dir = dir.as_ref().map_or(CWD, AsFd::as_fd);
-            retry_on_intr(|| rustix::fs::openat(dir, name, flags | OFlags::NOFOLLOW, NEW_FILE))
-        }
+        true => match confined(path).filter(|root| root != path) {
+            Some(root) => match open_below(&root, path, flags) {
+                Some(file) => Ok(file),
+                None => {
+                    let (dir, name) = parent(path, false)?;
+                    retry_on_intr(|| rustix::fs::openat(&dir, name, flags | OFlags::NOFOLLOW, NEW_FILE))
+                }
+            },
+            None => retry_on_intr(|| rustix::fs::open(path, flags | OFlags::NOFOLLOW, NEW_FILE)),
+        },
         false => retry_on_intr(|| rustix::fs::open(path, flags, NEW_FILE)),
     };
     match file.map(File::from) {
         Ok(file) => match file.metadata()? {
-            metadata if metadata.is_file() => Ok(file),
+            metadata if metadata.is_file() => Ok((file, metadata.len())),
             metadata => Err(odd(&metadata, "a file")),
         },
         // the system reports an unfollowed link as a loop, and a pipe without reader as a missing device
@@ -236,6 +246,18 @@ fn open_as(path: &Path, flags: OFlags, is_ours: bool) -> io::Result<File> {
             _ => Err(e.into()),
         },
     }
+}
+
+/// Opens an existing file below `root` in one call that follows no link. `None` if that fails for any
+/// reason, one of which is a kernel before 5.6: the way through each directory then finds out why.
+fn open_below(root: &Path, path: &Path, flags: OFlags) -> Option<OwnedFd> {
+    let inside = path.strip_prefix(root).ok()?;
+    let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = retry_on_intr(|| rustix::fs::open(root, directory, Mode::empty())).ok()?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let flags = flags.difference(OFlags::CREATE);
+    retry_on_intr(|| rustix::fs::openat2(&dir, inside, flags, Mode::empty(), resolve)).ok()
 }
 
 fn wrong(why: String) -> io::Error {

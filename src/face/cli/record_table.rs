@@ -9,9 +9,9 @@ use crate::desk;
 use base::error::Result;
 use lab::store::{Annotation, Annotations};
 use study::analysis::{RunTable, settings};
-use table::options::option;
+use table::options::{OptionEntry, option};
 use table::render::{Shown, Table};
-use table::{Record, measure};
+use table::{Measure, Record, measure};
 
 /// Record as the contract's JSON object, without samples. `show --format json` prints those, which may be many
 /// thousand numbers.
@@ -100,6 +100,9 @@ const LEAST: [&str; 14] = [
 /// Columns that move above the table if all rows share the value.
 const SAID_ONCE: [&str; 8] = ["tp", "batch", "p2p", "link", "model", "dtype", "tokens", "on"];
 
+/// Column of [`NARROW`], its name, and the option or measure of that name.
+type Column = (&'static str, &'static str, Option<&'static OptionEntry>, Option<&'static Measure>);
+
 /// Table with the columns of [`NARROW`], one row per record, and a line with the values that all rows share.
 pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) {
     // options with their own column
@@ -108,9 +111,13 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
     let told = [&told[..], &["hardware", "link", "backend"]].concat();
     let settings = settings(records, &told);
     let first_line = |text: Option<&str>| text.and_then(|text| text.lines().next()).into();
-    let cell = |record: &Record, setting: &String, column: &str| {
+    let columns = NARROW.map(|column| {
+        let name = column.split('|').next().unwrap_or_default();
+        (column, name, option(name), measure(name))
+    });
+    let cell = |record: &Record, setting: &String, (_, name, option, measure): Column| {
         let (spec, annotation) = (&record.spec, annotations.of(&record.run));
-        match column.split('|').next().unwrap_or_default() {
+        match name {
             "run" => Shown::text(&record.run),
             "status" => Shown::text(format!("{} {}", record.status.glyph(), record.status.as_str())),
             "tokens" => Shown::text(format!("{}+{}", spec.prompt_tokens, spec.output_tokens)),
@@ -120,26 +127,27 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
             "tags" => annotation.map_or(Shown::None, |a| Shown::some(a.tags_in_a_line())),
             "~note" => first_line(annotation.map(|a| a.note.as_str())),
             "~why" => first_line(record.reason.as_deref()),
-            name => match (option(name), measure(name)) {
+            _ => match (option, measure) {
                 (Some(option), _) => option.shown(spec),
                 (_, measure) => measure.map_or(Shown::None, |m| Shown::number(m.of(record), m.decimals)),
             },
         }
     };
     let none = String::new();
-    let is_common = |column: &str| {
+    let is_common = |column: Column| {
         let [first, rest @ ..] = records else { return false };
         let same = |of_first| rest.iter().all(|record| cell(record, &none, column) == of_first);
-        SAID_ONCE.contains(&column) && !rest.is_empty() && same(cell(first, &none, column))
+        SAID_ONCE.contains(&column.0) && !rest.is_empty() && same(cell(first, &none, column))
     };
-    let (common, columns): (Vec<&str>, Vec<&str>) =
-        NARROW.into_iter().partition(|column| is_common(column));
-    let mut rows = Table::new(&columns).least(&LEAST);
+    let (common, columns): (Vec<Column>, Vec<Column>) =
+        columns.into_iter().partition(|column| is_common(*column));
+    let titles: Vec<&str> = columns.iter().map(|column| column.0).collect();
+    let mut rows = Table::new(&titles).least(&LEAST);
     for (record, setting) in records.iter().zip(&settings) {
-        rows.push(columns.iter().map(|column| cell(record, setting, column)).collect());
+        rows.push(columns.iter().map(|column| cell(record, setting, *column)).collect());
     }
     let label = |record: &Record, name| option(name).map(|option| option.label(&record.spec));
-    let words = common.into_iter().filter_map(|column| {
+    let words = common.into_iter().filter_map(|(column, ..)| {
         let record = records.first()?;
         match column {
             // the native link is not mentioned

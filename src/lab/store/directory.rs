@@ -298,17 +298,19 @@ impl Store {
     /// Record of a run, or a substitute without `record.json`. The bool is true if the run has ended.
     pub(super) fn read_run(&self, id: &str) -> (bool, Listing) {
         let path = self.dir.join(id).join("record.json");
-        if stamp(&path).is_none() {
-            return (false, self.read_unfinished(id));
-        }
+        let mut has_ended = true;
         let loaded = self.cached(&path, || match read_record(&path) {
             // a directory may have been renamed, and runs are found by directory name
             Ok((record, _)) => {
                 Listing { records: vec![Record { run: id.to_owned(), ..record }], damaged: Vec::new() }
             }
+            Err(_) if stamp(&path).is_none() => {
+                has_ended = false;
+                self.read_unfinished(id)
+            }
             Err(why) => Listing::damaged(&path, &why),
         });
-        (true, loaded)
+        (has_ended, loaded)
     }
 
     /// Liveness of the process of a run without a record; `None` if there is a record or no run.
