@@ -55,6 +55,7 @@ fn weight_bytes(dtype: DType, tp: u32) -> f64 {
         shape: shape.clone(),
         variant: plan::Variant::default(),
         batch: 1,
+        pp: 1,
     };
     let plan = Plan::new(&spec).expect("TP divides it");
     // of the embedding only one row is read

@@ -93,6 +93,7 @@ fn plans(criterion: &mut Criterion) {
         lowering: lowering(&spec.stack).expect("built in"),
         variant: plan::Variant::default(),
         batch: 1,
+        pp: 1,
     };
     let plan = Plan::new(&plan_spec).expect("TP divides it");
     let mut group = criterion.benchmark_group("plan_70b_tp8");

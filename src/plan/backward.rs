@@ -115,6 +115,7 @@ impl TrainingPlan {
             lowering: Lowering { late_select: true, ..Lowering::default() },
             variant: Variant::default(),
             batch: 1,
+            pp: 1,
         })?;
         let key_columns = 2 * shape.kv_heads / tp * shape.head_dim;
         // a tied head changes with the embedding

@@ -6,35 +6,45 @@
 use std::collections::VecDeque;
 
 use super::builder::{Builder, PlanError};
+use super::pipeline::{self, Next};
 use super::{
     Element, Kind, Module, OpId, Phase, Placement, Plan, PlanSpec, Reduce, Shard, Tensor, ValueId,
+    Wiring,
 };
 
-/// A module's output that has not joined the residual: its sum, and this rank's own part of it.
+/// A module's output that has not joined the residual: its sum, and this rank's own part where later
+/// operations read it.
 struct Output {
     sum: ValueId,
-    own: ValueId,
+    own: Option<ValueId>,
 }
 
 /// The residual stream and the outputs that have not joined it yet, oldest first.
-struct Residual {
-    value: ValueId,
+pub(super) struct Residual {
+    pub(super) value: ValueId,
     in_flight: VecDeque<Output>,
     /// State of `delayed`, where ranks keep their own residuals and get the others' parts late.
     delayed: Option<Delayed>,
+    /// True once the residual has left for the next pipeline stage.
+    pub(super) is_sent: bool,
 }
 
 impl Residual {
     /// Adds all but the newest `staleness` outputs, oldest first.
-    fn catch_up(&mut self, builder: &mut Builder<'_>, staleness: u32) -> Result<ValueId, PlanError> {
+    pub(super) fn catch_up(
+        &mut self,
+        builder: &mut Builder<'_>,
+        staleness: u32,
+    ) -> Result<ValueId, PlanError> {
         let mut count = 0;
         while self.in_flight.len() > staleness as usize {
             let Some(output) = self.in_flight.pop_front() else { break };
             count += 1;
             let hidden = builder.spec.shape.hidden;
-            let (name, kind, reads) = match builder.columns(output.sum) == hidden {
-                true => ("add", Kind::Add, vec![self.value, output.sum]),
-                false => ("join", Kind::Join { root: true }, vec![self.value, output.own, output.sum]),
+            let (name, kind, reads) = match output.own.filter(|_| builder.columns(output.sum) != hidden)
+            {
+                None => ("add", Kind::Add, vec![self.value, output.sum]),
+                Some(own) => ("join", Kind::Join { root: true }, vec![self.value, own, output.sum]),
             };
             let name = if count == 1 { name.to_owned() } else { format!("{name}{count}") };
             self.value = builder.emit(&name, kind, &reads, hidden)?;
@@ -43,6 +53,15 @@ impl Residual {
             self.value = delayed.join(builder, self.value)?;
         }
         Ok(self.value)
+    }
+
+    /// Everything that later modules read, in the order in which it is needed: the residual, then what is
+    /// in flight.
+    pub(super) fn values(&self) -> Vec<ValueId> {
+        let Self { value, in_flight, delayed, is_sent: _ } = self;
+        let delayed = delayed.iter().flat_map(Delayed::values);
+        let in_flight = in_flight.iter().flat_map(|output| output.own.into_iter().chain([output.sum]));
+        std::iter::once(*value).chain(in_flight).chain(delayed).collect()
     }
 }
 
@@ -70,14 +89,18 @@ impl Delayed {
         builder.emit("join", Kind::Join { root }, &reads, builder.spec.shape.hidden)
     }
 
-    /// Registers a module's partial output and starts its all-reduce, except for the last modules.
+    fn values(&self) -> impl Iterator<Item = ValueId> {
+        let own = self.own.iter().map(|(_, own)| *own);
+        own.chain(self.sums.iter().flat_map(|(_, sum, part)| [*sum, *part]))
+    }
+
+    /// Starts the all-reduce of a module's partial output, except for the last modules.
     fn begin(
         &mut self,
         builder: &mut Builder<'_>,
         module: usize,
         own: ValueId,
     ) -> Result<(), PlanError> {
-        self.own = Some((module, own));
         if module + self.delay < self.modules {
             let (sum, sent) = builder.all_reduce(own)?;
             self.sums.push_back((module, sum, sent));
@@ -87,18 +110,34 @@ impl Delayed {
 }
 
 /// Build state of one group of the batch.
-struct GroupState {
-    residual: Residual,
+pub(super) struct GroupState {
+    pub(super) residual: Residual,
     /// Attention's partial output, waiting to be summed with the MLP's.
     dropped: Option<ValueId>,
 }
 
-/// Builds the unlowered plan, except for the choices in [`super::Lowering`] that decide which operations
-/// exist.
-pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
+/// Walk over a model's modules, in the order in which they read the residual.
+pub(super) struct Walk<'a> {
+    spec: &'a PlanSpec,
+    pub(super) wiring: Wiring,
+    pub(super) modules: Vec<(Module, u32)>,
+}
+
+/// Inputs and outputs of a plan, by group.
+#[derive(Default)]
+pub(super) struct Ends {
+    pub(super) tokens: Vec<ValueId>,
+    pub(super) logits: Vec<ValueId>,
+    pub(super) outputs: Vec<ValueId>,
+}
+
+/// Builds the unlowered plan of each pipeline stage, except for the choices in [`super::Lowering`] that
+/// decide which operations exist.
+pub(super) fn build(spec: &PlanSpec) -> Result<Vec<Plan>, PlanError> {
     let shape = &spec.shape;
     let problem = shape.tp_problem(spec.tp);
-    if let Some(problem) = problem.or_else(|| spec.architecture.model_problem(shape, spec.tp)) {
+    let problem = problem.or_else(|| spec.architecture.model_problem(shape, spec.tp));
+    if let Some(problem) = problem.or_else(|| pipeline::stage_problem(shape.layers, spec.pp)) {
         return Err(PlanError::Shape(problem));
     }
     if spec.lowering.shard_head && !shape.vocab.is_multiple_of(spec.tp) {
@@ -130,62 +169,86 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
         })
         .collect();
 
-    let mut tokens = Vec::new();
+    let walk = Walk { spec, wiring, modules };
+    if spec.pp > 1 {
+        return pipeline::build(b, &walk);
+    }
+    let mut ends = Ends::default();
     let mut groups = Vec::new();
     for group in 0..b.groups.count {
         b.group(group);
-        let input = b.input("tokens", Placement::Replicated, 1, Element::Token);
-        let delayed = match wiring.reduce {
+        let tokens = b.input("tokens", Placement::Replicated, 1, Element::Token);
+        groups.push(walk.begin(&mut b, tokens)?);
+        ends.tokens.push(tokens);
+    }
+    for index in 0..walk.modules.len() {
+        // groups alternate, so that one's all-reduce overlaps with another's compute
+        for (group, state) in groups.iter_mut().enumerate() {
+            b.group(group as u32);
+            state.module(&mut b, &walk, index, None)?;
+        }
+    }
+    for (group, state) in groups.iter_mut().enumerate() {
+        b.group(group as u32);
+        walk.end(&mut b, state, group as u32, &mut ends)?;
+    }
+    Ok(vec![b.finish(ends.tokens, ends.logits, ends.outputs)])
+}
+
+impl Walk<'_> {
+    /// Embeds the tokens of the builder's group.
+    pub(super) fn begin(&self, b: &mut Builder<'_>, tokens: ValueId) -> Result<GroupState, PlanError> {
+        let delayed = match self.wiring.reduce {
             Reduce::Delayed(delay) => Some(Delayed {
                 delay: delay as usize,
-                modules: modules.len(),
+                modules: self.modules.len(),
                 own: None,
                 sums: VecDeque::new(),
             }),
             _ => None,
         };
-        let residual = Residual { value: b.embed(input)?, in_flight: VecDeque::new(), delayed };
-        groups.push(GroupState { residual, dropped: None });
-        tokens.push(input);
+        let (value, in_flight) = (b.embed(tokens)?, VecDeque::new());
+        let residual = Residual { value, in_flight, delayed, is_sent: false };
+        Ok(GroupState { residual, dropped: None })
     }
-    for (index, &(module, layer)) in modules.iter().enumerate() {
-        // groups alternate, so that one's all-reduce overlaps with another's compute
-        for (group, state) in groups.iter_mut().enumerate() {
-            b.group(group as u32);
-            state.module(&mut b, &wiring, (module, layer), (index, modules.len()))?;
-        }
-    }
-    let (mut logits, mut outputs) = (Vec::new(), Vec::new());
-    let last = groups.len() - 1;
-    for (group, state) in groups.iter_mut().enumerate() {
-        b.group(group as u32);
+
+    /// Emits the head of a group; returns the sampled tokens, if any.
+    pub(super) fn end(
+        &self,
+        b: &mut Builder<'_>,
+        state: &mut GroupState,
+        group: u32,
+        ends: &mut Ends,
+    ) -> Result<Option<ValueId>, PlanError> {
         // only the last part of a prompt yields a token
-        let ends = group == last || !b.groups.of_tokens;
-        let (scores, output) = head(&mut b, spec, &wiring, &mut state.residual, ends)?;
-        logits.extend(scores);
-        outputs.extend(output);
+        let is_end = group + 1 == b.groups.count || !b.groups.of_tokens;
+        let (scores, output) = head(b, self.spec, &self.wiring, &mut state.residual, is_end)?;
+        ends.logits.extend(scores);
+        ends.outputs.extend(output);
+        Ok(output)
     }
-    Ok(b.finish(tokens, logits, outputs))
 }
 
 impl GroupState {
     /// Emits one module of the group: pending additions, the module itself, and the handling of its
-    /// output. The last pair is the module's index (from 0) and the number of modules.
-    fn module(
+    /// output. `next` is the next stage's first module if this one ends a stage.
+    pub(super) fn module(
         &mut self,
         b: &mut Builder<'_>,
-        wiring: &super::Wiring,
-        (module, layer): (Module, u32),
-        (index, modules): (usize, usize),
+        walk: &Walk<'_>,
+        index: usize,
+        next: Option<Next>,
     ) -> Result<(), PlanError> {
         let hidden = b.spec.shape.hidden;
         let Self { residual, dropped } = self;
+        let (wiring, modules) = (&walk.wiring, walk.modules.len());
+        let (module, layer) = walk.modules[index];
         b.scope(module, Some(layer));
         // attention's part that waits for the MLP's is the newest output
         let unseen = wiring.staleness[layer as usize].saturating_sub(u32::from(dropped.is_some()));
         let mut x = residual.catch_up(b, unseen)?;
         if wiring.own_part {
-            for own in residual.in_flight.iter().map(|output| output.own).chain(*dropped) {
+            for own in residual.in_flight.iter().filter_map(|output| output.own).chain(*dropped) {
                 x = b.emit("add_part", Kind::Add, &[x, own], hidden)?;
             }
         }
@@ -203,15 +266,21 @@ impl GroupState {
             return Ok(());
         }
         match wiring.reduce {
-            Reduce::Never => residual.in_flight.push_back(Output { sum: partial, own: partial }),
+            Reduce::Never => residual.in_flight.push_back(Output { sum: partial, own: None }),
             Reduce::Each => {
+                if let Some(next) = next.filter(|next| next.staleness > 0) {
+                    residual.leave(b, next, 1)?;
+                }
                 let (sum, _) = b.all_reduce(partial)?;
-                residual.in_flight.push_back(Output { sum, own: partial });
+                residual.in_flight.push_back(Output { sum, own: wiring.own_part.then_some(partial) });
             }
             Reduce::Channels(share) => {
+                if let Some(next) = next.filter(|next| next.staleness > 0) {
+                    residual.leave(b, next, 1)?;
+                }
                 let sent = b.emit("narrow", Kind::Narrow, &[partial], share.of(hidden))?;
                 let (sum, _) = b.all_reduce(sent)?;
-                residual.in_flight.push_back(Output { sum, own: partial });
+                residual.in_flight.push_back(Output { sum, own: Some(partial) });
             }
             Reduce::Every(n) if (index as u32 + 1).is_multiple_of(n) || index + 1 == modules => {
                 let reads = [residual.value, partial];
@@ -224,9 +293,15 @@ impl GroupState {
                 (residual.value, _) = b.all_reduce(share)?;
             }
             Reduce::Every(_) | Reduce::Mean(_) => {
-                residual.in_flight.push_back(Output { sum: partial, own: partial })
+                residual.in_flight.push_back(Output { sum: partial, own: None })
             }
             Reduce::Delayed(_) => {
+                if let Some(delayed) = &mut residual.delayed {
+                    delayed.own = Some((index, partial));
+                }
+                if let Some(next) = next {
+                    residual.leave(b, next, 0)?;
+                }
                 if let Some(delayed) = &mut residual.delayed {
                     delayed.begin(b, index, partial)?;
                 }

@@ -1,6 +1,8 @@
 //! Plan builder. It derives each operation's placement, shape and cost from its operands and rejects
 //! plans that do not fit together.
 
+use std::collections::{HashMap, VecDeque};
+
 use super::{
     CommDType, Cost, Element, Groups, HeadStep, Kind, Lane, Module, OpId, Operation, Placement, Plan,
     PlanSpec, Quantity, Rows, SCALED_TOGETHER, Shard, Tensor, Value, ValueId, Weight, WeightId,
@@ -33,14 +35,22 @@ pub struct Builder<'a> {
     pub(super) spec: &'a PlanSpec,
     /// True if divergent values are allowed ([`super::Wiring::may_diverge`]).
     pub(super) may_diverge: bool,
-    operations: Vec<Operation>,
+    pub(super) operations: Vec<Operation>,
     pub(super) values: Vec<Value>,
     weights: Vec<Weight>,
     /// Scope of the next operations: module, layer, and name prefix.
-    scope: (Module, Option<u32>, String),
+    pub(super) scope: (Module, Option<u32>, String),
     /// Group of the batch that the next operations process.
-    group: u32,
+    pub(super) group: u32,
     pub(super) groups: Groups,
+    /// Values of earlier pipeline stages have smaller indices; they are received before they are read.
+    pub(super) stage_start: usize,
+    /// Values that the previous stage sent and this one has not received, oldest first, by group.
+    pub(super) sent: HashMap<u32, VecDeque<ValueId>>,
+    /// Received copies of earlier stages' values.
+    pub(super) received: HashMap<ValueId, ValueId>,
+    /// Number of receives in the current scope and group.
+    pub(super) receives: usize,
 }
 
 impl<'a> Builder<'a> {
@@ -54,6 +64,10 @@ impl<'a> Builder<'a> {
             scope: (Module::Embed, None, String::new()),
             group: 0,
             groups: spec.groups(),
+            stage_start: 0,
+            sent: HashMap::new(),
+            received: HashMap::new(),
+            receives: 0,
         }
     }
 
@@ -64,15 +78,17 @@ impl<'a> Builder<'a> {
             None => format!("{}/", module.as_str()),
         };
         self.scope = (module, layer, prefix);
+        self.receives = 0;
     }
 
     /// Sets the group of the following operations.
     pub fn group(&mut self, group: u32) {
         self.group = group;
+        self.receives = 0;
     }
 
     /// Name prefix of a group's inputs; empty if the batch is not divided.
-    fn group_prefix(&self) -> String {
+    pub(super) fn group_prefix(&self) -> String {
         match self.groups.count {
             0 | 1 => String::new(),
             _ => format!("g{}/", self.group),
@@ -180,6 +196,8 @@ impl<'a> Builder<'a> {
         columns: u32,
         weight: Option<(WeightId, Shard)>,
     ) -> Result<ValueId, PlanError> {
+        let reads: Vec<ValueId> = reads.iter().map(|&value| self.local(value)).collect();
+        let reads = reads.as_slice();
         let full = format!("{}{}{name}", self.scope.2, self.group_prefix());
         let full = if name.is_empty() { full.trim_end_matches('/').to_owned() } else { full };
         let placement = self.infer(&full, &kind, reads, weight.map(|w| w.1))?;
@@ -218,6 +236,25 @@ impl<'a> Builder<'a> {
         Ok(written)
     }
 
+    /// Bytes of one row of a value.
+    pub(super) fn row_bytes(&self, columns: u32, element: Element) -> u64 {
+        match element {
+            Element::Activation => u64::from(columns) * self.spec.precision.activations.bytes(),
+            Element::Logit | Element::Token => u64::from(columns) * 4,
+            Element::Eight => u64::from(columns) + 4 * u64::from(columns.div_ceil(SCALED_TOGETHER)),
+        }
+    }
+
+    /// `n` for each row of a value.
+    pub(super) fn per_row(&self, rows: Rows, n: u64) -> Quantity {
+        match rows {
+            Rows::Tokens => Quantity { row: n, ..Quantity::ZERO },
+            Rows::Sequences => Quantity { sequence: n, ..Quantity::ZERO },
+            // mean share over ranks, so that costs stay affine
+            Rows::Share => Quantity { row: n.div_ceil(self.spec.tp.into()), ..Quantity::ZERO },
+        }
+    }
+
     /// FLOPs and bytes on one rank; operands and weights are read once, results written once.
     fn cost(
         &self,
@@ -229,18 +266,9 @@ impl<'a> Builder<'a> {
         weight: Option<WeightId>,
     ) -> Cost {
         let precision = self.spec.precision;
-        let bytes = |columns: u32, element: Element| match element {
-            Element::Activation => u64::from(columns) * precision.activations.bytes(),
-            Element::Logit | Element::Token => u64::from(columns) * 4,
-            Element::Eight => u64::from(columns) + 4 * u64::from(columns.div_ceil(SCALED_TOGETHER)),
-        };
+        let bytes = |columns: u32, element: Element| self.row_bytes(columns, element);
         let ranks = u64::from(self.spec.tp);
-        let per = |rows: Rows, n: u64| match rows {
-            Rows::Tokens => Quantity { row: n, ..Quantity::ZERO },
-            Rows::Sequences => Quantity { sequence: n, ..Quantity::ZERO },
-            // mean share over ranks, so that costs stay affine
-            Rows::Share => Quantity { row: n.div_ceil(ranks), ..Quantity::ZERO },
-        };
+        let per = |rows: Rows, n: u64| self.per_row(rows, n);
         let fixed = |n: u64| Quantity { fixed: n, ..Quantity::ZERO };
         let mut cost = Cost {
             // a narrowed value is read as far as it is kept
@@ -529,6 +557,7 @@ impl Builder<'_> {
             Kind::Narrow => wrong(0, "it must be partial, and private channels are for partial alone"),
             Kind::MeanShare if whole && self.may_diverge => Ok(Partial),
             Kind::MeanShare => wrong(0, "it must be replicated or divergent"),
+            Kind::Send | Kind::Receive => Ok(first),
             Kind::Quantize { .. } if first == Partial => Ok(Partial),
             Kind::Quantize { .. } => wrong(0, "it must be partial"),
             Kind::MatMul => match (shard, first) {

@@ -77,6 +77,9 @@ pub struct PlanSpec {
     pub variant: Variant,
     /// Sequences processed together; matters only if they are divided into groups.
     pub batch: u32,
+    /// PP: the number of pipeline stages, each a contiguous range of layers on its own ranks. Groups of
+    /// the batch follow one another through the stages; with one stage they alternate module by module.
+    pub pp: u32,
 }
 
 impl PlanSpec {
@@ -113,11 +116,25 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Returns [`PlanError::Shape`] if TP does not divide the model, and [`PlanError::Placement`] if an
-    /// operation would read a value with the wrong placement.
+    /// Returns [`PlanError::Shape`] if TP does not divide the model or the plan has several stages, and
+    /// [`PlanError::Placement`] if an operation would read a value with the wrong placement.
     pub fn new(spec: &PlanSpec) -> Result<Self, PlanError> {
-        let plan = build::build(spec)?;
-        Ok(lower::lower(plan, &spec.lowering))
+        let mut stages = Self::stages(spec)?;
+        match (stages.pop(), stages.is_empty()) {
+            (Some(plan), true) => Ok(plan),
+            _ => Err(PlanError::Shape(format!("PP {} has a plan for each stage, not one", spec.pp))),
+        }
+    }
+
+    /// Builds and lowers the plan of each pipeline stage, in order; one plan without stages.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`PlanError::Shape`] if TP does not divide the model or PP exceeds its layers, and
+    /// [`PlanError::Placement`] if an operation would read a value with the wrong placement.
+    pub fn stages(spec: &PlanSpec) -> Result<Vec<Self>, PlanError> {
+        let stages = build::build(spec)?;
+        Ok(stages.into_iter().map(|plan| lower::lower(plan, &spec.lowering)).collect())
     }
 
     /// For each value, the operation that writes it (`None` for the step's tokens).

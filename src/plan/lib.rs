@@ -3,7 +3,8 @@
 //! A [`Plan`] is a list of [`Operation`]s over [`Value`]s; each value is written once, and each
 //! operation runs on the compute or the comm [`Lane`]. Overlap is not scheduled: an operation waits only
 //! for the previous operation on its lane and for the values it reads. Plans are SPMD: one plan for all
-//! ranks, with the rank as a parameter of the executor. No I/O, clocks or threads.
+//! ranks, with the rank as a parameter of the executor; a pipeline has one for each stage. No I/O, clocks
+//! or threads.
 
 mod architecture;
 mod backward;
@@ -16,6 +17,7 @@ mod fuse_tests;
 mod graph;
 mod lower;
 mod operation;
+mod pipeline;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -31,5 +33,6 @@ pub use lower::Lowering;
 pub use operation::{
     Element, Kind, Lane, Module, OpId, Operation, Phase, Placement, Rows, Value, ValueId, WeightId,
 };
+pub use pipeline::{stage_layers, stage_problem};
 pub use shape::{DType, HeadStep, KvDType, ModelShape, Rope, RopeScaling};
 pub use weights::{QUANTIZED, Shard, Tensor, Weight, WeightPart};

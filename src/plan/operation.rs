@@ -117,6 +117,12 @@ pub enum Kind {
     /// Keeps the row of each sequence's last new token: reads `[rows, columns]`, writes `[sequences,
     /// columns]`. Prefill needs logits only there.
     SelectLast,
+    /// Transfer to the same rank of the next pipeline stage (sampled tokens: of the first stage), on the
+    /// comm lane: reads any value, writes nothing. The message is the operand.
+    Send,
+    /// The other end of a [`Kind::Send`], on the compute lane, which waits there for the data: reads
+    /// nothing, writes the value sent. The n-th send of a stage arrives at the n-th receive of the next.
+    Receive,
     /// Picks the next token of each sequence, greedily or by temperature and top-k: reads logits
     /// `[sequences, vocab]`, writes token ids `[sequences, 1]`.
     Sample,
@@ -146,6 +152,8 @@ impl Kind {
             Self::ReduceScatter => "reduce_scatter",
             Self::AllGather => "all_gather",
             Self::SelectLast => "select_last",
+            Self::Send => "send",
+            Self::Receive => "receive",
             Self::Sample => "sample",
         }
     }
@@ -153,6 +161,11 @@ impl Kind {
     /// True if ranks exchange messages: the operation starts once the last rank arrives and ends on all.
     pub fn is_collective(&self) -> bool {
         matches!(self, Self::AllReduce | Self::AllReduceAddNorm | Self::ReduceScatter | Self::AllGather)
+    }
+
+    /// True for either end of a transfer between two pipeline stages.
+    pub fn is_transfer(&self) -> bool {
+        matches!(self, Self::Send | Self::Receive)
     }
 }
 

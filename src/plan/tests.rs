@@ -33,6 +33,7 @@ pub(super) fn spec(architecture: &Architecture, layers: u32, tp: u32, phase: Pha
         lowering: Lowering::default(),
         variant: crate::Variant::default(),
         batch: 1,
+        pp: 1,
     }
 }
 
@@ -121,6 +122,7 @@ pub(super) fn specs() -> impl Strategy<Value = PlanSpec> {
                 precision: Precision::uniform(DType::Bf16),
                 lowering,
                 batch,
+                pp: 1,
             }
         })
 }

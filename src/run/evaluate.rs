@@ -76,6 +76,7 @@ pub fn evaluation_plan(
         lowering,
         variant: Variant { comm_dtype, ..Variant::default() },
         batch: 1,
+        pp: 1,
     })
     .map_err(|problem| Error::input(problem.to_string()))
 }

@@ -3,7 +3,7 @@
 use super::Shared;
 use super::backend::backend;
 use base::error::Result;
-use plan::{CommDType, Groups, ModelShape, Phase, Step};
+use plan::{CommDType, Groups, ModelShape, Phase, Step, stage_problem};
 use table::{Collective, Link, P2p, Spec, Status};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,12 +43,15 @@ pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
     }
 }
 
-/// Explains why no backend can run the cell, if so: TP does not divide the model, layers do not exist, the batch
+/// Explains why no backend can run the cell, if so: TP does not divide the model, layers do not exist, PP exceeds
+/// them, the batch
 /// cannot be divided into the micro-batches, the head cannot be sharded, rows cannot be scattered, 8-bit messages
 /// would need a fused all-reduce, or link and P2P contradict each other.
 pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let layers = || spec.architecture.model_problem(shape, spec.tp);
-    let problem = shape.tp_problem(spec.tp).or_else(layers).or_else(|| division_problem(spec));
+    let stages = || stage_problem(shape.layers, spec.pp);
+    let problem =
+        shape.tp_problem(spec.tp).or_else(layers).or_else(stages).or_else(|| division_problem(spec));
     let problem = problem.or_else(|| head_problem(spec, shape));
     problem
         .or_else(|| scatter_problem(spec, shape))

@@ -193,9 +193,7 @@ pub fn fields() -> Vec<Field> {
         // empty for simulations, which do not depend on the host
         text("host", &[], Letters, |r| host(r).map(Cow::from)),
         // `tp8 b16 p2p-on`, so that labels shown elsewhere can be searched for
-        text("cell", &[], Words, |r| {
-            Some(format!("tp{} b{} p2p-{}", r.spec.tp, r.spec.batch, r.spec.p2p.as_str()).into())
-        }),
+        text("cell", &[], Words, |r| Some(r.spec.place_label().into())),
     ]);
     fields
 }

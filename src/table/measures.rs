@@ -337,7 +337,7 @@ pub static MEASURES: &[Measure] = &[
         }),
     Measure::new("tokens_per_s_per_gpu", &["tok/s/gpu", "per-gpu"], "tok/s/GPU", "tokens/s/GPU", (Rate, More, Run), metric!(tokens_per_s_per_gpu))
         .interval(None, |r| {
-            let gpus = f64::from(r.spec.tp.max(1));
+            let gpus = f64::from(r.spec.ranks());
             r.metrics.as_ref()?.tokens_per_s_ci95.map(|ci| ci.map(|end| end / gpus))
         }),
     Measure::new(

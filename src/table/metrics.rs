@@ -31,7 +31,7 @@ pub fn metrics(spec: &Spec, rounds: &[&[Sample]], memory_bytes_per_rank: u64) ->
         completion_ms,
         tpot_ms: Percentiles { p50: step(50.0), p90: step(90.0), p99: step(99.0) },
         tokens_per_s,
-        tokens_per_s_per_gpu: tokens_per_s / f64::from(spec.tp.max(1)),
+        tokens_per_s_per_gpu: tokens_per_s / f64::from(spec.ranks()),
         samples: samples.len() as u32,
         tokens_per_s_ci95: interval(&|s| Some(self::completion_ms(s)), &|ms| {
             self::tokens_per_s(spec, ms)

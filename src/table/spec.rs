@@ -115,6 +115,7 @@ impl Spec {
             lowering,
             variant: self.variant(),
             batch: self.batch,
+            pp: self.pp,
         }
     }
 
@@ -125,9 +126,20 @@ impl Spec {
         base::hash::short_key(text)
     }
 
-    /// Short name for tables and logs: `ladder tp2 b1 p2p-on`.
+    /// Number of ranks, one GPU each: TP x PP. Rank r is rank r mod TP of stage r / TP.
+    pub fn ranks(&self) -> u32 {
+        self.tp.max(1).saturating_mul(self.pp.max(1))
+    }
+
+    /// Short name for tables and logs: `ladder tp2 b1 p2p-on`, with pipeline stages `ladder tp2 pp2 ...`.
     pub fn label(&self) -> String {
-        format!("{} tp{} b{} p2p-{}", self.architecture_label(), self.tp, self.batch, self.p2p.as_str())
+        format!("{} {}", self.architecture_label(), self.place_label())
+    }
+
+    /// The label's part after the architecture.
+    pub fn place_label(&self) -> String {
+        let pp = if self.pp > 1 { format!(" pp{}", self.pp) } else { String::new() };
+        format!("tp{}{pp} b{} p2p-{}", self.tp, self.batch, self.p2p.as_str())
     }
 }
 

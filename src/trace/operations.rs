@@ -80,9 +80,12 @@ impl Copied {
     }
 }
 
-/// Operations of a run: the prefill plan's, then the decode plan's. A decode operation's index is its
-/// index in the plan plus the length of the prefill plan.
-pub fn operations(prefill: &Plan, decode: &Plan) -> Vec<OperationInfo> {
+/// Operations of a run: for each pipeline stage the prefill plan's, then the decode plan's. An
+/// operation's index is its index in the plan plus the length of the plans before it.
+pub fn operations<'a>(
+    prefill: impl IntoIterator<Item = &'a Plan>,
+    decode: impl IntoIterator<Item = &'a Plan>,
+) -> Vec<OperationInfo> {
     let of = |plan: &Plan, base: u32| -> Vec<OperationInfo> {
         plan.operations
             .iter()
@@ -102,9 +105,10 @@ pub fn operations(prefill: &Plan, decode: &Plan) -> Vec<OperationInfo> {
             })
             .collect()
     };
-    let mut table = of(prefill, 0);
-    let base = table.len() as u32;
-    table.extend(of(decode, base));
+    let mut table = Vec::new();
+    for plan in prefill.into_iter().zip(decode).flat_map(|(prefill, decode)| [prefill, decode]) {
+        table.extend(of(plan, table.len() as u32));
+    }
     table
 }
 
@@ -115,6 +119,7 @@ fn shape(plan: &Plan, operation: &Operation) -> String {
             let w = &plan.weights[weight.index()];
             format!("[rows, {}] x [{}, {}]", w.inputs, w.inputs, w.outputs)
         }
+        _ if operation.kind == plan::Kind::Send => format!("[rows, {}]", columns(&operation.reads)),
         _ => format!("[rows, {}]", columns(&operation.writes)),
     }
 }

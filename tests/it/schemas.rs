@@ -113,6 +113,7 @@ fn what_needs_no_runs() {
     let place = Place::new();
     holds("models", &json(&place, "models"));
     holds("hardware-list", &json(&place, "hardware"));
+    holds("hardware-collectives", &json(&place, "hardware h100_sxm --collectives"));
     holds("doctor", &json(&place, "doctor --quick"));
     holds("doctor", &json(&place, "doctor"));
     holds("validate", &json(&place, "validate decode_a100_gptfast"));

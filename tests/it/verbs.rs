@@ -83,6 +83,7 @@ fn experiments_are_found_and_broken_ones_do_not_hide_the_others() {
         "p2p",
         "paper-70b",
         "paper-405b",
+        "pipeline",
         "model-sizes",
         "collective",
         "staleness",

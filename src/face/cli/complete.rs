@@ -343,7 +343,10 @@ mod tests {
         assert_eq!(offered("ladderscope compare --by prompt"), ["prompt_tokens"]);
         assert_eq!(offered("ladderscope runs --status sk"), ["skipped"]);
         assert_eq!(offered("ladderscope figure pareto --p2p o"), ["on", "off"]);
-        assert_eq!(offered("ladderscope schema hardware-").as_slice(), ["hardware-list"]);
+        assert_eq!(
+            offered("ladderscope schema hardware-").as_slice(),
+            ["hardware-list", "hardware-collectives"]
+        );
         assert!(offered("ladderscope runs --columns run,tpo").contains(&"run,tpot".to_owned()));
         assert!(offered("ladderscope runs --columns run,tok/").contains(&"run,tok/s".to_owned()));
         assert!(!offered("ladderscope runs --filter tok/").is_empty(), "a column, and no path");

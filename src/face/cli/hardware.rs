@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::hardware_collectives;
 use super::output::{self, FormatArgs, bytes};
 use base::error::{Error, Result};
 use machine::hardware::{BasisRows, CollectiveScale, LinkBasis, Profile, STACKS, Stack, Tflops};
@@ -18,6 +19,9 @@ pub struct Args {
     /// Print the TOML of a built-in profile or stack, as a template for your own
     #[arg(long, requires = "names")]
     pub toml: bool,
+    /// Print the latency of each all-reduce by TP and message size, and the fastest
+    #[arg(long, requires = "name", conflicts_with = "toml")]
+    pub collectives: bool,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -44,6 +48,11 @@ pub fn run(args: &Args) -> Result<u8> {
         [] => Profile::built_in(),
         names => names.iter().map(|name| Profile::load(name)).collect::<Result<Vec<_>>>()?,
     };
+    if args.collectives {
+        return profiles
+            .first()
+            .map_or(Ok(0), |profile| hardware_collectives::print(profile, args.output.format));
+    }
     let printed: Vec<Printed<'_>> = profiles.iter().map(Printed::of).collect();
     let csv = || links(&profiles).csv(Sourced::NoRuns);
     output::print(args.output.format, &printed, csv, || match args.names.len() {

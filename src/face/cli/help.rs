@@ -239,6 +239,7 @@ const HEADINGS: [(&[&str], &str, &[&str]); 14] = [
             "dtype",
             "kv_dtype",
             "tp",
+            "pp",
             "batch",
             "prompt_tokens",
             "output_tokens",

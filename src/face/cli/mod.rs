@@ -28,6 +28,7 @@ mod filter;
 mod gate;
 mod generate;
 mod hardware;
+mod hardware_collectives;
 mod help;
 mod interrupt;
 mod man;

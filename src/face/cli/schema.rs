@@ -10,8 +10,8 @@ use super::output;
 use super::record_table::Annotated;
 use super::{
     adapt, baseline, calibrate, calibrate_collectives, diff, doctor, doctor_check, evaluate,
-    experiments, generate, hardware, models, overlap, pareto, report, rewire, show, trace, validate,
-    whatif,
+    experiments, generate, hardware, hardware_collectives, models, overlap, pareto, report, rewire,
+    show, trace, validate, whatif,
 };
 use base::error::{Error, Result};
 use lab::store::Trash;
@@ -81,6 +81,8 @@ pub enum Kind {
     Models,
     /// Output of `hardware`: profiles with their links
     HardwareList,
+    /// Output of `hardware NAME --collectives`
+    HardwareCollectives,
     /// Output of `experiments --format json`
     Experiments,
     /// Output of `doctor --format json`
@@ -127,6 +129,7 @@ fn schema(kind: Kind) -> Result<Value> {
         Kind::TraceConvert => of::<trace::Converted>(),
         Kind::Models => of::<Vec<models::Printed<'_>>>(),
         Kind::HardwareList => of::<Vec<hardware::Printed<'_>>>(),
+        Kind::HardwareCollectives => of::<Vec<hardware_collectives::Printed>>(),
         Kind::Experiments => of::<Vec<experiments::Printed<'_>>>(),
         Kind::Doctor => of::<doctor::Report>(),
         Kind::DoctorCheck => of::<doctor_check::Printed<'_>>(),

@@ -12,7 +12,7 @@ use base::text::shell_command;
 use lab::store::Store;
 use plan::Architecture;
 use run::Resolve;
-use run::sim::Simulator;
+use run::sim::{Simulator, switches_in_words};
 use study::diff::{PredictedRow, Prediction};
 use study::whatif::{
     Answer, BreakEven, CellLink, CrossedLink, Crossing, HIDDEN_PCT, Numbers, Over, Variant,
@@ -267,9 +267,14 @@ fn in_words(found: &BreakEven) -> String {
 fn link_in_words(slider: &str, value: Option<f64>, answer: &Answer) -> String {
     let Some(CellLink { message_bytes, times }) = &answer.link else { return String::new() };
     let at = value.map(|value| format!("{slider} {value}: ")).unwrap_or_default();
+    let taken = times
+        .taken
+        .as_ref()
+        .map(|(taken, switches)| format!(" by {taken} (fastest: {})", switches_in_words(switches)));
     let line = format!(
-        "{at}all-reduce of {}: {:.1} us in nccl-tests, {:.1} us inside the model (stack {}){}",
+        "{at}all-reduce of {}{}: {:.1} us in nccl-tests, {:.1} us inside the model (stack {}){}",
         output::bytes(*message_bytes),
+        taken.unwrap_or_default(),
         times.alone_us,
         times.charged_us,
         answer.spec.stack,
@@ -310,6 +315,9 @@ struct PrintedPoint {
     charged_us: Option<f64>,
     /// Profile rows that the link is based on, if it was not measured at this TP.
     link_basis: Option<String>,
+    /// All-reduce of this message, if the cell takes the fastest at each size; else null.
+    #[schemars(with = "Option<String>")]
+    collective: Option<table::Collective>,
     /// Source of the link's latencies, if not measured for this collective, TP and message size.
     link_note: Option<String>,
     /// Remark if an architecture does less work than `upper-bound` and is faster.
@@ -352,6 +360,7 @@ fn object<'a>(
                 all_reduce_us: times.map(|times| times.alone_us),
                 charged_us: times.map(|times| times.charged_us),
                 link_basis: times.and_then(|times| times.basis?.note()),
+                collective: times.and_then(|times| Some(times.taken.as_ref()?.0)),
                 link_note: times.and_then(|times| times.note.clone()),
                 beaten_limit: answer.beaten_limit().filter(|_| row.architecture.is_limit()),
                 numbers: numbers.flat_map(named).collect(),

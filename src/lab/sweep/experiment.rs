@@ -25,11 +25,12 @@ macro_rules! built_in {
 }
 
 /// Names and texts of the built-in experiments, quickstart first.
-pub const BUILT_IN: [(&str, &str); 15] = built_in![
+pub const BUILT_IN: [(&str, &str); 16] = built_in![
     "quickstart",
     "p2p",
     "paper-70b",
     "paper-405b",
+    "pipeline",
     "model-sizes",
     "collective",
     "staleness",
@@ -133,16 +134,26 @@ impl Experiment {
         if let Some(model) = model {
             file = file.of_model(model)?;
         }
-        let combinations = file.count();
-        let resolved: Vec<(String, Cell, Option<String>)> = (0..combinations)
+        let resolved: Vec<(String, Cell, Option<String>)> = (0..file.count())
             .into_par_iter()
             .map(|index| {
                 let (spec, note) = resolve_cell(&file, index, path, shared)?;
+                if file.gpus.is_some_and(|gpus| gpus != spec.ranks()) {
+                    return Ok(None);
+                }
                 let feasibility =
                     feasibility::of_with(&spec, shared).map_err(|e| in_cell(path, &spec.label(), e))?;
-                Ok((spec.key(), Cell { spec, feasibility }, note))
+                Ok(Some((spec.key(), Cell { spec, feasibility }, note)))
             })
+            .filter_map(Result::transpose)
             .collect::<Result<_>>()?;
+        let combinations = resolved.len();
+        if let (0, Some(gpus)) = (combinations, file.gpus) {
+            return Err(Error::input_help(
+                format!("{}: no combination of the grid has TP x PP = {gpus}", path.display()),
+                "change gpus, or the values of tp and pp",
+            ));
+        }
         let (mut keys, mut seen) = (HashSet::new(), HashSet::new());
         let (mut cells, mut notes) = (Vec::new(), Vec::new());
         for (key, cell, note) in resolved {

@@ -34,6 +34,8 @@ pub(super) struct Axis {
 pub(super) struct ExperimentFile {
     pub question: Option<String>,
     pub rounds: Option<u32>,
+    /// Number of ranks of the combinations to keep.
+    pub gpus: Option<u32>,
     /// Settings shared by all cells.
     settings: Vec<Axis>,
     /// Axes of the grid, in file order; the first varies slowest.
@@ -175,6 +177,7 @@ impl Check<'_> {
                     return self.fail(&entry.span, "rounds is set twice", "");
                 }
             }
+            ("", "gpus") => self.file.gpus = value.as_integer().map(|gpus| gpus as u32),
             ("", "question") => self.file.question = value.as_str().map(str::to_owned),
             ("model", "path") => {
                 let dir = self.beside(value.as_str().unwrap_or_default());

@@ -200,7 +200,7 @@ fn scale(history: &History, simulator: &Simulator) -> Option<f64> {
 /// Simulated completion latency (ms) on a nominal CPU shared by all ranks.
 fn nominal_ms(spec: &Spec, simulator: &Simulator) -> Option<f64> {
     let model = simulator.model(&spec.model).ok()?;
-    let cell = simulator.cell_on(spec, &model.shape, nominal(spec.tp)?.into()).ok()?;
+    let cell = simulator.cell_on(spec, &model.shape, nominal(spec.ranks())?.into()).ok()?;
     let prediction = cell.predict();
     Some(prediction.prefill_ms + prediction.decode_ms)
 }

@@ -23,6 +23,9 @@ pub(super) const TABLES: [(&str, &str); 8] = [
 /// Upper limit on counts of tokens, above the context of any model.
 const MAX_TOKENS: i64 = 1 << 24;
 
+/// Upper limit on ranks of a cell.
+const MAX_GPUS: i64 = 1 << 20;
+
 /// Values that a key accepts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Accepts {
@@ -63,9 +66,15 @@ const TEXT: &str = "Text file, relative to the experiment file [default: the bui
 const TOKENS_FILE: &str = "File of whitespace-separated token ids, instead of text";
 const TOKENS: &str = "Number of tokens to use, from the start of the text";
 
-pub(super) static FILE_KEYS: [FileKey; 21] = [
+pub(super) static FILE_KEYS: [FileKey; 22] = [
     key("", "question", Text, "Question that the experiment answers, in one sentence"),
     key("", "rounds", Whole(1, 10_000), ROUNDS),
+    key(
+        "",
+        "gpus",
+        Whole(1, MAX_GPUS),
+        "Keep only the combinations with this many ranks, TP x PP [default: all]",
+    ),
     key("workload", "rounds", Whole(1, 10_000), ROUNDS),
     key("model", "name", Text, "Built-in model shape"),
     key("model", "path", Directory, "HF directory, relative to the experiment file"),

@@ -41,9 +41,62 @@ pub enum CollectiveCost<'a> {
         /// NCCL's table, which an engine uses for messages that it reduces faster.
         nccl: Option<&'a LinkTable>,
     },
+    /// The fastest of several at each message size; NCCL's first.
+    Fastest(Vec<(Collective, Self)>),
 }
 
+/// Collectives among which `fastest` chooses. A fused all-reduce is another plan.
+const UNFUSED: [Collective; 5] = [
+    Collective::Nccl,
+    Collective::OneShot,
+    Collective::TwoShot,
+    Collective::Symmetric,
+    Collective::Multimem,
+];
+
 impl CollectiveCost<'_> {
+    /// The cost at a message size, and the all-reduce that `fastest` takes there.
+    fn at(&self, bytes: f64) -> (&Self, Option<Collective>) {
+        let Self::Fastest(all) = self else { return (self, None) };
+        let us = |one: &&(Collective, Self)| one.1.us(bytes).0;
+        let fastest = all.iter().min_by(|a, b| us(a).total_cmp(&us(b)));
+        fastest.map_or((self, None), |(collective, cost)| (cost, Some(*collective)))
+    }
+
+    /// All-reduce that `fastest` takes at a message size; `None` for a fixed one.
+    pub fn taken(&self, bytes: f64) -> Option<Collective> {
+        self.at(bytes).1
+    }
+
+    /// Message sizes (bytes) at which `fastest` changes its all-reduce, ascending from 0, up to 1 GiB; empty for a
+    /// fixed one.
+    pub fn switches(&self) -> Vec<(u64, Collective)> {
+        let mut found: Vec<(u64, Collective)> = Vec::new();
+        let sizes = (80..=240).map(|eighth| 2_f64.powf(f64::from(eighth) / 8.0) as u64);
+        let mut below = 0;
+        for bytes in sizes {
+            let Some(taken) = self.taken(bytes as f64) else { return Vec::new() };
+            match found.last() {
+                Some((_, before)) if *before == taken => {}
+                None => found.push((0, taken)),
+                Some(_) => {
+                    // the first size with the new one, to the byte
+                    let (mut low, mut high) = (below, bytes);
+                    while high - low > 1 {
+                        let middle = u64::midpoint(low, high);
+                        match self.taken(middle as f64) == Some(taken) {
+                            true => high = middle,
+                            false => low = middle,
+                        }
+                    }
+                    found.push((high, taken));
+                }
+            }
+            below = bytes;
+        }
+        found
+    }
+
     /// Latency of an all-reduce (us) and its cost source.
     pub fn us(&self, bytes: f64) -> (f64, CostSource) {
         match self {
@@ -55,17 +108,21 @@ impl CollectiveCost<'_> {
                 let source = if network.0 > 0.0 { CostSource::Calibrated } else { source };
                 (us + network.0 + bytes * network.1, source)
             }
+            Self::Fastest(_) => match self.at(bytes) {
+                (cost, Some(_)) => cost.us(bytes),
+                (_, None) => (0.0, CostSource::Calibrated),
+            },
         }
     }
 
     /// Latency of an all-reduce when run back to back, as in nccl-tests (us).
     pub fn alone_us(&self, bytes: f64) -> f64 {
-        match self {
-            Self::Formula { .. } => self.us(bytes).0,
+        match self.at(bytes).0 {
             Self::Link { table, tp, network, nccl, .. } => {
                 let of_nccl = nccl.map_or(f64::INFINITY, |nccl| nccl.alone_us(*tp, bytes));
                 table.alone_us(*tp, bytes).min(of_nccl) + network.0 + bytes * network.1
             }
+            other => other.us(bytes).0,
         }
     }
 
@@ -75,11 +132,12 @@ impl CollectiveCost<'_> {
     /// share is 3/4 (measured with multimem on 8 H100s: 0.74 for all-gather, 0.76 for reduce-scatter of
     /// 16 MB to 512 MB; TokenWeave, figure 4).
     pub fn half_us(&self, bytes: f64) -> (f64, CostSource) {
-        let half = match self {
-            Self::Formula { .. } => 0.5,
+        let cost = self.at(bytes).0;
+        let half = match cost {
             Self::Link { half, .. } => *half,
+            _ => 0.5,
         };
-        let ((whole, _), (none, _)) = (self.us(bytes), self.us(0.0));
+        let ((whole, _), (none, _)) = (cost.us(bytes), cost.us(0.0));
         (none + half * (whole - none).max(0.0), CostSource::Calibrated)
     }
 
@@ -87,6 +145,13 @@ impl CollectiveCost<'_> {
         match self {
             Self::Formula { .. } => None,
             Self::Link { table, tp, .. } => table.note(*tp),
+            Self::Fastest(all) => {
+                let names: Vec<&str> = all.iter().map(|(collective, _)| collective.as_str()).collect();
+                Some(format!(
+                    "at each message size the fastest of {}, which differ in their sources",
+                    names.join(", ")
+                ))
+            }
         }
     }
 
@@ -95,22 +160,23 @@ impl CollectiveCost<'_> {
         match self {
             Self::Formula { .. } => None,
             Self::Link { table, tp, .. } => Some(table.basis(*tp)),
+            Self::Fastest(all) => all.first()?.1.basis(),
         }
     }
 
     /// True if the message size lies within the measured range; always true for an emulated link.
     pub fn covers(&self, bytes: f64) -> bool {
-        match self {
-            Self::Formula { .. } => true,
+        match self.at(bytes).0 {
             Self::Link { table, tp, .. } => table.covers(*tp, bytes),
+            _ => true,
         }
     }
 
-    /// Thread blocks of a collective, if known.
-    pub fn ctas(&self) -> Option<u32> {
-        match self {
-            Self::Formula { .. } => None,
+    /// Thread blocks of a collective of this message size, if known.
+    pub fn ctas(&self, bytes: f64) -> Option<u32> {
+        match self.at(bytes).0 {
             Self::Link { table, tp, .. } => table.ctas(*tp),
+            _ => None,
         }
     }
 }
@@ -137,6 +203,17 @@ impl Profile {
         tp: u32,
         scale: CollectiveScale,
     ) -> (CollectiveCost<'_>, Collective) {
+        let is_known = |one: &Collective| {
+            self.table_of(*one, p2p, tp).1 == *one && self.link_problem(*one, p2p, tp).is_none()
+        };
+        let all: Vec<Collective> = match collective {
+            Collective::Fastest => UNFUSED.into_iter().filter(is_known).collect(),
+            _ => Vec::new(),
+        };
+        if all.len() > 1 {
+            let all = all.into_iter().map(|one| (one, self.collective(one, p2p, tp, scale).0)).collect();
+            return (CollectiveCost::Fastest(all), Collective::Fastest);
+        }
         let (table, used) = self.table_of(collective, p2p, tp);
         let (tp, network) = (tp.min(self.gpus_per_node), self.network(tp));
         let half = match used {
@@ -609,6 +686,35 @@ mod tests {
         let fused = us(&h100, Collective::Fused, 8, 16_384).0;
         let one_shot = us(&h100, Collective::OneShot, 8, 16_384).0;
         assert!(fused > one_shot && fused < 1.3 * one_shot, "{fused} {one_shot}");
+    }
+
+    #[test]
+    fn the_fastest_collective_is_the_minimum_and_switches_where_curves_cross() {
+        let h100 = Profile::load("h100_sxm").unwrap();
+        for tp in [2, 4, 8] {
+            let (cost, used) = h100.collective(Collective::Fastest, P2p::On, tp, CollectiveScale::ALONE);
+            assert_eq!(used, Collective::Fastest);
+            let least = |bytes: u64| {
+                let of = |one| us(&h100, one, tp, bytes).0;
+                UNFUSED.into_iter().map(of).fold(f64::INFINITY, f64::min)
+            };
+            let switches = cost.switches();
+            assert!(switches.len() > 1 && switches[0].0 == 0, "{tp}: {switches:?}");
+            for pair in switches.windows(2) {
+                assert!(pair[0].0 < pair[1].0 && pair[0].1 != pair[1].1);
+            }
+            for bytes in [1024, 16_384, 300_000, 1 << 20, 1 << 24, 1 << 28] {
+                assert_eq!(cost.us(bytes as f64).0, least(bytes), "{tp} {bytes}");
+                let (_, named) = switches.iter().rev().find(|(from, _)| *from <= bytes).unwrap();
+                assert_eq!(cost.taken(bytes as f64), Some(*named), "{tp} {bytes}");
+                assert_eq!(us(&h100, *named, tp, bytes).0, least(bytes));
+            }
+        }
+        // nothing to choose from without P2P or across nodes
+        for (p2p, tp) in [(P2p::Off, 8), (P2p::On, 16)] {
+            let (cost, used) = h100.collective(Collective::Fastest, p2p, tp, CollectiveScale::ALONE);
+            assert_eq!((used, cost.switches()), (Collective::Nccl, vec![]));
+        }
     }
 
     #[test]

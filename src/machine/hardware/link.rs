@@ -45,13 +45,14 @@ impl Links {
             Collective::TwoShot => self.two_shot.as_ref(),
             Collective::Multimem => self.multimem.as_ref(),
             Collective::Fused => self.fused.as_ref(),
+            Collective::Fastest => None,
         }
     }
 
     /// Sets the table of a collective other than NCCL's.
     pub(super) fn put(&mut self, collective: Collective, table: Option<LinkTable>) {
         match collective {
-            Collective::Nccl => {}
+            Collective::Nccl | Collective::Fastest => {}
             Collective::Symmetric => self.symmetric = table,
             Collective::OneShot => self.one_shot = table,
             Collective::TwoShot => self.two_shot = table,
@@ -445,7 +446,9 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             Profile::load(path.to_str().unwrap()).unwrap()
         };
-        let others = Collective::ALL.into_iter().filter(|collective| *collective != Collective::Nccl);
+        let others = Collective::ALL
+            .into_iter()
+            .filter(|collective| !matches!(collective, Collective::Nccl | Collective::Fastest));
         let two = profile(&[(2, 10.0, 10.0), (4, 14.0, 5.0)]);
         for collective in others.clone() {
             let basis = |tp| two.link_basis(collective, P2p::On, tp);

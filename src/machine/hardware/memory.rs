@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::stack::{AttentionKind, Stack, lowering};
-use plan::{Element, Groups, ModelShape, Phase, Plan, Precision, Rows, SCALED_TOGETHER, Step, Tensor};
+use plan::{
+    Element, Groups, ModelShape, Phase, Plan, Precision, Rows, SCALED_TOGETHER, Step, Tensor,
+    stage_layers,
+};
 use table::Spec;
 
 /// Memory of one rank, in bytes.
@@ -19,6 +22,8 @@ pub struct MemoryNeed {
     /// memory, which is unused until the end of a step.
     pub scores: u64,
     pub workspace: u64,
+    /// Pipeline stage of the rank, the one that needs most; `None` without stages.
+    pub stage: Option<u32>,
 }
 
 /// Memory of a plan independent of the workload: values and buffers summed by what they scale with.
@@ -26,6 +31,13 @@ pub struct MemoryNeed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanMemory {
     tp: u32,
+    stages: Vec<StageMemory>,
+}
+
+/// Memory of one pipeline stage's plans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct StageMemory {
+    layers: u32,
     weights: u64,
     prefill: Kept,
     decode: Kept,
@@ -75,15 +87,18 @@ fn summed(values: impl Iterator<Item = (Rows, u32, Element, u32)>) -> Vec<Column
 }
 
 impl PlanMemory {
-    /// Computes the memory of a model's prefill and decode plans. Scans all operations, which takes 0.1
-    /// to 0.2 ms for a large model.
-    pub fn of(shape: &ModelShape, precision: Precision, prefill: &Plan, decode: &Plan) -> Self {
-        Self {
-            tp: prefill.tp,
-            weights: weight_bytes(shape, decode, precision),
-            prefill: Kept::of(prefill),
-            decode: Kept::of(decode),
-        }
+    /// Computes the memory of a model's prefill and decode plans, one of each for every pipeline stage.
+    /// Scans all operations, which takes 0.1 to 0.2 ms for a large model.
+    pub fn of(shape: &ModelShape, precision: Precision, prefill: &[Plan], decode: &[Plan]) -> Self {
+        let layers = stage_layers(shape.layers, decode.len() as u32);
+        let stages =
+            layers.iter().zip(prefill).zip(decode).map(|((layers, prefill), decode)| StageMemory {
+                layers: layers.len() as u32,
+                weights: weight_bytes(shape, decode, precision),
+                prefill: Kept::of(prefill),
+                decode: Kept::of(decode),
+            });
+        Self { tp: decode.first().map_or(1, |plan| plan.tp), stages: stages.collect() }
     }
 
     /// Bytes of the columns in a step.
@@ -114,7 +129,7 @@ impl MemoryNeed {
         let plan = |phase| {
             let mut lowering = lowering(&spec.stack).unwrap_or_default();
             lowering.shard_head |= spec.shard_head;
-            Plan::new(&spec.plan(shape, phase, precision, lowering))
+            Plan::stages(&spec.plan(shape, phase, precision, lowering))
         };
         match (plan(Phase::Prefill), plan(Phase::Decode)) {
             (Ok(prefill), Ok(decode)) => {
@@ -125,8 +140,22 @@ impl MemoryNeed {
         }
     }
 
-    /// Estimate for a cell from precomputed plan memory.
+    /// Estimate for a cell from precomputed plan memory: of the pipeline stage that needs most.
     pub fn of_plans(spec: &Spec, shape: &ModelShape, precision: Precision, kept: &PlanMemory) -> Self {
+        let needs = kept.stages.iter().enumerate().map(|(index, stage)| Self {
+            stage: (kept.stages.len() > 1).then_some(index as u32),
+            ..Self::of_stage(spec, shape, precision, (kept, stage))
+        });
+        needs.max_by_key(Self::total).unwrap_or_default()
+    }
+
+    fn of_stage(
+        spec: &Spec,
+        shape: &ModelShape,
+        precision: Precision,
+        (kept, stage): (&PlanMemory, &StageMemory),
+    ) -> Self {
+        let layers = stage.layers;
         let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));
         // real backends need exactly the plan's memory
         let stack = Stack::load(&spec.stack).ok().filter(|_| spec.backend.is_simulated());
@@ -135,14 +164,13 @@ impl MemoryNeed {
         let bytes = |columns: &[Columns], of: &Kept, step: &Step| {
             kept.bytes((columns, of.groups), step, precision, logit_bytes)
         };
-        let (prefill, decode) = (&kept.prefill, &kept.decode);
+        let (prefill, decode) = (&stage.prefill, &stage.decode);
         let (first, step) = (Step::prefill(batch, prompt), Step::decode(batch, prompt, 0));
         let kv_columns = u64::from(shape.kv_heads / spec.tp.max(1)) * u64::from(shape.head_dim);
         let kv_tokens = batch.saturating_mul(prompt + u64::from(spec.output_tokens));
         Self {
-            weights: kept.weights,
-            kv: kv_tokens
-                .saturating_mul(2 * u64::from(shape.layers) * kv_columns * precision.kv.bytes()),
+            weights: stage.weights,
+            kv: kv_tokens.saturating_mul(2 * u64::from(layers) * kv_columns * precision.kv.bytes()),
             activations: bytes(&prefill.buffers, prefill, &first).max(bytes(
                 &decode.buffers,
                 decode,
@@ -154,6 +182,7 @@ impl MemoryNeed {
                 .map_or(0, |stack| scores(spec, shape, precision, stack))
                 .saturating_sub(bytes(&prefill.logits, prefill, &first)),
             workspace: stack.map_or(0, |stack| u64::from(stack.workspace_mb) * 1_000_000),
+            stage: None,
         }
     }
 
@@ -170,7 +199,7 @@ impl MemoryNeed {
     }
 
     /// Formats the sum: `weights 70.6 GB + KV cache 0.1 GB + activations 0.2 GB = 70.9 GB` (GB = 1e9
-    /// bytes), with scores and workspace if nonzero.
+    /// bytes), with scores and workspace if nonzero, and the pipeline stage if there are several.
     pub fn arithmetic(&self) -> String {
         let unit = Unit::of(self.total());
         let always =
@@ -182,7 +211,8 @@ impl MemoryNeed {
             .chain(maybe)
             .map(|(name, bytes)| format!("{name} {}", unit.show(bytes)))
             .collect();
-        format!("{} = {}", terms.join(" + "), unit.show(self.total()))
+        let stage = self.stage.map(|stage| format!(" on stage {stage}")).unwrap_or_default();
+        format!("{} = {}{stage}", terms.join(" + "), unit.show(self.total()))
     }
 }
 
@@ -201,15 +231,18 @@ fn scores(spec: &Spec, shape: &ModelShape, precision: Precision, stack: &Stack) 
     scores.saturating_add(expanded)
 }
 
-/// Weights of one rank; a tied head shares the embedding's memory.
+/// Weights of one rank; a tied head shares the embedding's memory if both are on the same stage.
 fn weight_bytes(shape: &ModelShape, decode: &Plan, precision: Precision) -> u64 {
     let all = decode.weight_bytes(precision, shape);
-    let is_head = |weight: &&plan::Weight| weight.parts.iter().any(|p| p.tensor == Tensor::Head);
-    let head: u64 =
-        decode.weights.iter().filter(is_head).map(|weight| precision.weight_bytes(weight, shape)).sum();
+    let of = |tensor: Tensor| {
+        let holds = move |w: &&plan::Weight| w.parts.iter().any(|part| part.tensor == tensor);
+        decode.weights.iter().filter(holds)
+    };
+    let head: u64 = of(Tensor::Head).map(|weight| precision.weight_bytes(weight, shape)).sum();
     // a sharded head is a separate copy
-    let is_whole = decode.weights.iter().filter(is_head).all(plan::Weight::is_whole);
-    if shape.tied_embeddings && is_whole { all - head } else { all }
+    let is_shared =
+        of(Tensor::Embedding).next().is_some() && of(Tensor::Head).all(plan::Weight::is_whole);
+    if shape.tied_embeddings && is_shared { all - head } else { all }
 }
 
 /// Common unit of all terms of a sum.

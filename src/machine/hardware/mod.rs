@@ -7,6 +7,7 @@ mod profile;
 mod stack;
 mod tables;
 mod target;
+mod transfer;
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -28,6 +29,7 @@ pub use stack::{
 };
 pub use tables::{AttentionSizes, CostSource, Peaks, Tables};
 pub use target::{Described, Target};
+pub use transfer::TransferCost;
 
 /// Values that are built in by name or come from a TOML file: profiles and stacks.
 struct Library<T: 'static> {

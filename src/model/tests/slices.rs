@@ -140,6 +140,7 @@ fn plans_of_every_tp_load() {
                 lowering: plan::Lowering::default(),
                 variant: plan::Variant::default(),
                 batch: 1,
+                pp: 1,
             };
             let plan = Plan::new(&spec).expect("a plan");
             for weight in &plan.weights {

@@ -47,9 +47,20 @@ impl EmulatedLink {
         self.cost().half_us(bytes as f64).0
     }
 
+    /// Latency of a transfer from a pipeline stage (of how many) to the next (us).
+    pub fn transfer_us(&self, (stage, pp): (u32, u32), bytes: u64) -> f64 {
+        match self {
+            Self::Formula { alpha_us, gb_s } => alpha_us + bytes as f64 / (gb_s * 1e3),
+            Self::Profile { profile, p2p, tp } => {
+                let links = profile.transfers(*p2p, (*tp, pp));
+                links.get(stage as usize).map_or(0.0, |link| link.us(bytes as f64))
+            }
+        }
+    }
+
     /// Thread blocks (CTAs) that a collective occupies, if known.
     pub fn blocks(&self) -> Option<u32> {
-        self.cost().ctas()
+        self.cost().ctas(0.0)
     }
 
     pub fn describe(&self) -> Value {

@@ -5,6 +5,7 @@ mod group;
 mod link;
 pub mod nccl;
 mod peers;
+mod pipe;
 mod progress;
 
 pub use group::{Broken, Exchange, Exchanged, Group, SpinWait};
@@ -12,4 +13,5 @@ pub use link::EmulatedLink;
 #[cfg(fuzzing)]
 pub use peers::read_any_message;
 pub use peers::{Late, Meeting, Peers, PingPong, Secret};
+pub use pipe::Pipe;
 pub use progress::{Progress, start_watchdog};

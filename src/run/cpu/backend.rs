@@ -136,15 +136,18 @@ fn gb(bytes: u64) -> f64 {
 }
 
 fn threads_problem(spec: &Spec) -> Option<String> {
-    let Spec { threads, tp, .. } = *spec;
-    (!threads.is_multiple_of(tp.max(1))).then(|| {
-        format!("{tp} ranks cannot share {threads} threads evenly; threads must be a multiple of TP")
+    let (threads, ranks) = (spec.threads, spec.ranks());
+    let of = if spec.pp > 1 { "TP x PP" } else { "TP" };
+    (!threads.is_multiple_of(ranks)).then(|| {
+        format!(
+            "{ranks} ranks cannot share {threads} threads evenly; threads must be a multiple of {of}"
+        )
     })
 }
 
 /// Checks if all ranks together fit in `capacity`. An unknown capacity counts as enough.
 fn fits(spec: &Spec, need: &MemoryNeed, capacity: Option<u64>) -> Feasibility {
-    let ranks = u64::from(spec.tp);
+    let ranks = u64::from(spec.ranks());
     let total = need.total().saturating_mul(ranks);
     match capacity.filter(|capacity| total > *capacity) {
         None => Feasibility::Runs,

@@ -1,5 +1,6 @@
 //! Starts each rank's threads, runs the same body on each rank, and stops all of them when one fails.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::unbounded;
@@ -9,13 +10,15 @@ use super::kernels::Kernels;
 use super::program::{Program, Weights};
 use super::rank::{Bound, CommLane, Rank};
 use super::team::{Placement, Team};
-use crate::comm::{Broken, EmulatedLink, Group};
+use crate::comm::{Broken, EmulatedLink, Group, Pipe};
 use crate::recorder::{Clock, SpanRecorder, name_thread, precise_sleep};
 use crate::sample::Sampling;
 use base::error::{Error, Result};
 use base::panic::caught;
 use model::{Model, WeightSource};
-use plan::{Architecture, DType, Lane, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
+use plan::{
+    Architecture, DType, Lane, Lowering, Phase, Plan, PlanSpec, Precision, Variant, stage_layers,
+};
 
 #[derive(Debug)]
 pub(super) struct Setup<'a> {
@@ -23,6 +26,8 @@ pub(super) struct Setup<'a> {
     pub architecture: &'a Architecture,
     pub dtype: DType,
     pub tp: u32,
+    /// Pipeline stages, each of `tp` ranks.
+    pub pp: u32,
     pub threads: u32,
     /// True if each rank holds its share of the head's vocabulary rows.
     pub shard_head: bool,
@@ -51,6 +56,7 @@ impl<'a> Setup<'a> {
             architecture,
             dtype,
             tp,
+            pp: 1,
             threads: 1,
             shard_head: false,
             seed,
@@ -109,18 +115,37 @@ impl<'a> Loaded<'a> {
     }
 }
 
+/// Programs and communication of one pipeline stage.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct Stage {
     pub prefill: Program,
     pub decode: Program,
     pub group: Arc<Group>,
+    pub layers: Range<u32>,
+    /// To the next stage, of the last to the first; empty without stages.
+    to_next: Vec<Arc<Pipe>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub stages: Vec<Stage>,
     pub clock: Clock,
     pub placement: Placement,
 }
 
+impl Shared {
+    /// Makes all waiting ranks return with this reason.
+    fn abort(&self, why: &str) {
+        for stage in &self.stages {
+            stage.group.abort(why);
+            stage.to_next.iter().for_each(|pipe| pipe.abort(why));
+        }
+    }
+}
+
 pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
     let clock = Clock::start();
-    let program = |phase, all_logits, base| {
+    let plans = |phase, all_logits| {
         let spec = PlanSpec {
             shape: setup.model.shape.clone(),
             architecture: setup.architecture.clone(),
@@ -130,15 +155,35 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
             lowering: Lowering { all_logits, shard_head: setup.shard_head, ..Lowering::default() },
             variant: if phase == Phase::Prefill { setup.prefill_variant } else { setup.variant },
             batch: setup.sequences as u32,
+            pp: setup.pp,
         };
-        Program::new(&spec, base)
+        Plan::stages(&spec).map_err(|problem| Error::input(problem.to_string()))
     };
-    let prefill = program(Phase::Prefill, setup.all_logits, 0)?;
-    let decode = program(Phase::Decode, false, prefill.plan.operations.len() as u32)?;
-    let placement = Placement::here(setup.tp as usize, setup.threads);
-    let group =
-        Arc::new(Group::new(setup.tp as usize, setup.link.clone(), placement.spin_wait(), clock));
-    Ok(Shared { prefill, decode, group, clock, placement })
+    let placement = Placement::here((setup.tp * setup.pp) as usize, setup.threads);
+    let mut base = 0;
+    let mut program = |plan: Plan| {
+        let program = Program::of(plan, base);
+        base += program.plan.operations.len() as u32;
+        program
+    };
+    let plans = plans(Phase::Prefill, setup.all_logits)?.into_iter().zip(plans(Phase::Decode, false)?);
+    let layers = stage_layers(setup.model.shape.layers, setup.pp);
+    let stages = plans.zip(layers).zip(0..).map(|(((prefill, decode), layers), stage)| {
+        let pipe = |_| Arc::new(Pipe::new(setup.link.clone(), (stage, setup.pp), clock));
+        Stage {
+            prefill: program(prefill),
+            decode: program(decode),
+            group: Arc::new(Group::new(
+                setup.tp as usize,
+                setup.link.clone(),
+                placement.spin_wait(),
+                clock,
+            )),
+            layers,
+            to_next: (0..setup.tp).filter(|_| setup.pp > 1).map(pipe).collect(),
+        }
+    });
+    Ok(Shared { stages: stages.collect(), clock, placement })
 }
 
 /// Runs `body` on every rank's compute thread and `main` on this thread; returns results in rank order. `main` must
@@ -150,15 +195,15 @@ pub(super) fn run_ranks<T: Send, E: Send>(
     abort: &(dyn Fn(&str) + Sync),
     main: impl FnOnce(crossbeam_channel::Receiver<E>) -> Result<()>,
 ) -> Result<Vec<T>> {
-    let loaded = Loaded::open(setup, vec![&shared.decode.plan])?;
-    run_ranks_with(setup, shared, &loaded, body, abort, main)
+    let loaded = shared.stages.iter().map(|stage| Loaded::open(setup, vec![&stage.decode.plan]));
+    run_ranks_with(setup, shared, &loaded.collect::<Result<Vec<_>>>()?, body, abort, main)
 }
 
-/// Like [`run_ranks`], with weights that other groups of ranks may use concurrently.
+/// Like [`run_ranks`], with each stage's weights, which other groups of ranks may use concurrently.
 pub(super) fn run_ranks_with<T: Send, E: Send>(
     setup: &Setup<'_>,
     shared: &Shared,
-    loaded: &Loaded<'_>,
+    loaded: &[Loaded<'_>],
     body: impl Fn(&mut Worker<'_>, &crossbeam_channel::Sender<E>) -> Result<T, Broken> + Sync,
     abort: &(dyn Fn(&str) + Sync),
     main: impl FnOnce(crossbeam_channel::Receiver<E>) -> Result<()>,
@@ -166,35 +211,42 @@ pub(super) fn run_ranks_with<T: Send, E: Send>(
     let (events, received) = unbounded();
     let body = &body;
     std::thread::scope(|scope| {
-        let ranks: Vec<_> = (0..setup.tp)
-            .map(|index| {
+        let ranks: Vec<_> = (0..setup.tp * setup.pp)
+            .map(|global| {
                 let events = events.clone();
+                let (at, index) = ((global / setup.tp) as usize, global % setup.tp);
+                let stage = &shared.stages[at];
+                let before = &shared.stages[(at + shared.stages.len() - 1) % shared.stages.len()];
                 let compute = move || -> Result<T> {
-                    name_thread(&format!("rank {index} compute"));
-                    shared.placement.compute(index, 0);
+                    name_thread(&format!("rank {global} compute"));
+                    shared.placement.compute(global, 0);
                     precise_sleep();
-                    let team = Team::start(index, setup.threads, &shared.placement)?;
-                    let weights = loaded.rank(index)?;
+                    let team = Team::start(global, setup.threads, &shared.placement)?;
+                    let weights = loaded[at].rank(index)?;
                     let shape = &setup.model.shape;
                     let heads = Heads::of(shape, setup.tp);
-                    let layers = shape.layers as usize;
+                    let layers = stage.layers.len();
                     let mut worker = Worker {
                         rank: Rank {
                             index,
+                            global,
                             tp: setup.tp,
+                            first_layer: stage.layers.start as usize,
                             shape: shape.clone(),
                             kernels: Kernels::with(team),
                             attention: Attention::default(),
                             cache: KvCache::new(heads, layers, setup.sequences, setup.capacity),
-                            rope: Arc::clone(&loaded.rope),
+                            rope: Arc::clone(&loaded[at].rope),
                             sampling: setup.sampling,
                             clock: shared.clock,
-                            compute: SpanRecorder::new(index, Lane::Compute),
-                            comm: CommLane::new(index, Arc::clone(&shared.group)),
+                            compute: SpanRecorder::new(global, Lane::Compute),
+                            comm: CommLane::new((index, global), Arc::clone(&stage.group)),
+                            from_previous: before.to_next.get(index as usize).cloned(),
+                            to_next: stage.to_next.get(index as usize).cloned(),
                             not_finite: 0,
                         },
-                        prefill: Bound::new(&shared.prefill, weights.of_plan(&shared.prefill.plan)?),
-                        decode: Bound::new(&shared.decode, weights.of_plan(&shared.decode.plan)?),
+                        prefill: Bound::new(&stage.prefill, weights.of_plan(&stage.prefill.plan)?),
+                        decode: Bound::new(&stage.decode, weights.of_plan(&stage.decode.plan)?),
                         weight_bytes: weights.bytes(),
                         weights,
                     };
@@ -203,27 +255,27 @@ pub(super) fn run_ranks_with<T: Send, E: Send>(
                 let guarded = move || {
                     // a rank that fails or panics must not leave the others waiting
                     let result = caught(compute).unwrap_or_else(|text| {
-                        Err(Error::failed(format!("rank {index} panicked: {text}")))
+                        Err(Error::failed(format!("rank {global} panicked: {text}")))
                     });
                     if let Err(error) = &result {
-                        shared.group.abort(error.to_string());
+                        shared.abort(&error.to_string());
                         abort(&error.to_string());
                     }
                     result
                 };
                 std::thread::Builder::new()
-                    .name(format!("rank{index}"))
+                    .name(format!("rank{global}"))
                     .spawn_scoped(scope, guarded)
                     .map_err(|e| Error::failed(format!("cannot start a thread: {e}")))
             })
             .collect::<Result<_>>()
-            .inspect_err(|error| shared.group.abort(error.to_string()))?;
+            .inspect_err(|error| shared.abort(&error.to_string()))?;
         drop(events);
         // a panic on this thread must not leave the ranks waiting either
         let main = caught(|| main(received))
             .unwrap_or_else(|text| Err(Error::failed(format!("bookkeeping panicked: {text}"))));
         if let Err(error) = &main {
-            shared.group.abort(error.to_string());
+            shared.abort(&error.to_string());
             abort(&error.to_string());
         }
         let results: Result<Vec<T>> = ranks

@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -82,7 +83,11 @@ pub fn evaluate(
     let groups = groups_that_fit(groups(request), weights, kept, available_memory())?;
     work.queue = Queue::new(groups, request.windows.len(), &stop);
     let first = engine::prepare(&setup)?;
-    let read = work.programs.iter().map(|program| &program.plan).chain([&first.decode.plan]);
+    let read = work
+        .programs
+        .iter()
+        .map(|program| &program.plan)
+        .chain(first.stages.iter().map(|stage| &stage.decode.plan));
     let loaded = Loaded::open(&setup, read.collect())?;
     let reference = request.reference.as_ref();
     let reference = reference
@@ -186,7 +191,7 @@ fn one_group(
     let body =
         |worker: &mut Worker<'_>, parts: &Sender<Part>| on_rank(worker, work, group, reference, parts);
     let tp = setup.tp as usize;
-    engine::run_ranks_with(setup, &shared, loaded, body, &|_| (), |parts: Receiver<Part>| {
+    engine::run_ranks_with(setup, &shared, from_ref(loaded), body, &|_| (), |parts: Receiver<Part>| {
         gather(tp, parts, results);
         Ok(())
     })?;

@@ -40,6 +40,8 @@ mod evaluate_tests;
 #[cfg(test)]
 mod family_tests;
 #[cfg(test)]
+mod pipeline_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod variant_tests;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arithmetic::product::{Format, Panels};
 use base::error::{Error, Result};
 use model::{Matrix, MatrixData, Model, WeightSource};
-use plan::{Buffer, BufferId, DType, Kind, Lane, Plan, PlanSpec, Tensor, Weight};
+use plan::{Buffer, BufferId, DType, Kind, Lane, Plan, Tensor, Weight};
 
 #[derive(Debug)]
 pub struct Program {
@@ -24,11 +24,6 @@ pub struct Program {
 }
 
 impl Program {
-    pub fn new(spec: &PlanSpec, base: u32) -> Result<Self> {
-        let plan = Plan::new(spec).map_err(|problem| Error::input(problem.to_string()))?;
-        Ok(Self::of(plan, base))
-    }
-
     /// Compiles a plan; `base` is the number of operations before it in the trace's table.
     pub fn of(plan: Plan, base: u32) -> Self {
         let assigned = plan.buffers();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::attention::{Attention, Before, KvCache, Projected, RopeTable, StepPart, StepRows};
 use super::kernels::{Kernels, quantize};
 use super::program::{Program, StoredWeight};
-use crate::comm::{Broken, Exchange, Group};
+use crate::comm::{Broken, Exchange, Group, Pipe};
 use crate::recorder::{Clock, SpanRecorder, Started, range, start};
 use crate::sample::Sampling;
 use arithmetic::product::Panels;
@@ -123,8 +123,12 @@ pub(super) type Kept = Vec<(ValueId, Vec<f32>)>;
 
 #[derive(Debug)]
 pub(super) struct Rank {
+    /// Rank within its pipeline stage.
     pub index: u32,
+    /// Rank over all stages.
+    pub global: u32,
     pub tp: u32,
+    pub first_layer: usize,
     pub shape: ModelShape,
     pub kernels: Kernels,
     pub attention: Attention,
@@ -134,6 +138,9 @@ pub(super) struct Rank {
     pub clock: Clock,
     pub compute: SpanRecorder,
     pub comm: CommLane,
+    /// From the previous pipeline stage (on the first: from the last) and to the next; `None` without stages.
+    pub from_previous: Option<Arc<Pipe>>,
+    pub to_next: Option<Arc<Pipe>>,
     pub not_finite: u64,
 }
 
@@ -173,14 +180,15 @@ impl Rank {
             bound.ready[tokens.index()] = now;
         }
         let last_collective = |before: usize| {
-            let at = plan.operations[..before].iter().rposition(|o| o.lane == Lane::Comm);
+            let is_collective = |o: &Operation| o.lane == Lane::Comm && o.kind != Kind::Send;
+            let at = plan.operations[..before].iter().rposition(is_collective);
             at.map(|at| at as u32)
         };
         // latest collective known to be complete
         let mut completed = last_collective(stretch.start);
         for index in stretch.clone() {
             let (at, operation) = (index as u32, &plan.operations[index]);
-            if operation.lane == Lane::Comm {
+            if operation.lane == Lane::Comm && operation.kind != Kind::Send {
                 let slot = bound.slot(operation.reads[0]);
                 let buffer = match program.keeps[index] {
                     true => bound.copy_of(slot),
@@ -208,6 +216,12 @@ impl Rank {
                 completed = Some(self.wait_for(bound, wanted)?);
                 now = self.clock.now();
             }
+            if operation.kind.is_transfer() {
+                let bytes = parts[operation.group as usize].bytes(&operation.cost.message_bytes);
+                self.transfer(bound, at, operation, bytes)?;
+                now = self.clock.now();
+                continue;
+            }
             let span = place.on.then(|| range(&program.names[index]));
             self.execute(bound, operation, &parts[operation.group as usize], &mut next);
             drop(span);
@@ -225,6 +239,33 @@ impl Rank {
             self.wait_for(bound, last)?;
         }
         Ok(next)
+    }
+
+    /// Sends an operand to the next stage, or waits for one of the previous stage. Waiting is no work: a receive's span
+    /// is empty.
+    fn transfer(
+        &mut self,
+        bound: &mut Bound<'_>,
+        at: u32,
+        operation: &Operation,
+        bytes: u64,
+    ) -> Result<(), Broken> {
+        let lacks = || Broken(format!("{} without pipeline stages", operation.name));
+        if let Some(&value) = operation.reads.first() {
+            let pipe = self.to_next.as_ref().ok_or_else(lacks)?;
+            let start = self.clock.now().max(self.comm.free_at);
+            let end = pipe.send(bound.value(value).to_vec(), bytes).max(start);
+            self.comm.recorder.record(at, bound.ready[value.index()], start, end, start);
+            self.comm.free_at = end;
+        }
+        if let Some(&value) = operation.writes.first() {
+            let slot = bound.slot(value);
+            bound.slots[slot] = self.from_previous.as_ref().ok_or_else(lacks)?.receive()?;
+            let end = self.clock.now();
+            self.compute.record(at, end, end, end, -1);
+            bound.ready[value.index()] = end;
+        }
+        Ok(())
     }
 
     pub fn take_spans(&mut self) -> Vec<Span> {
@@ -276,18 +317,32 @@ impl Rank {
             let logits = &bound.slots[bound.slot(operation.reads[0])];
             // one branch-free pass: a thousandth of the cost of the head's product
             self.not_finite += logits.iter().map(|logit| u64::from(!logit.is_finite())).sum::<u64>();
+            let before = next.len();
             next.extend(logits.chunks_exact(columns).zip(&rows.runs).map(|(logits, run)| {
                 self.sampling.choose(logits, run.sequence, run.position + run.count - 1)
             }));
+            if self.to_next.is_some() {
+                // for the first stage; token ids are exact in f32 up to 2^24
+                let slot = bound.slot(operation.writes[0]);
+                bound.slots[slot].clear();
+                bound.slots[slot].extend(next[before..].iter().map(|token| *token as f32));
+            }
             return;
         }
         let to = bound.slot(operation.writes[0]);
         let mut out = std::mem::take(&mut bound.slots[to]);
         let read = |i: usize| bound.slots[bound.slot(operation.reads[i])].as_slice();
         let weight = operation.weight.map(|w| &bound.weights[w.index()]);
-        let layer = operation.layer.unwrap_or(0) as usize;
+        let layer = (operation.layer.unwrap_or(0) as usize).saturating_sub(self.first_layer);
         match (&operation.kind, weight) {
             (Kind::Embed, Some(StoredWeight::Panels(table))) => {
+                let received: Vec<u32>;
+                let tokens = if bound.program.plan.tokens.contains(&operation.reads[0]) {
+                    tokens
+                } else {
+                    received = read(0).iter().map(|token| *token as u32).collect();
+                    &received
+                };
                 let own = match bound.program.plan.values[operation.writes[0].index()].rows {
                     Rows::Share => &tokens[Rows::share(tokens.len(), self.index, self.tp)],
                     Rows::Tokens | Rows::Sequences => tokens,
@@ -387,9 +442,10 @@ struct Completed {
 }
 
 impl CommLane {
-    pub fn new(rank: u32, group: Arc<Group>) -> Self {
-        let recorder = SpanRecorder::new(rank, Lane::Comm);
-        let (name, under_way) = (format!("rank {rank} comm"), VecDeque::new());
+    /// `rank` within the group, and over all pipeline stages.
+    pub fn new((rank, global): (u32, u32), group: Arc<Group>) -> Self {
+        let recorder = SpanRecorder::new(global, Lane::Comm);
+        let (name, under_way) = (format!("rank {global} comm"), VecDeque::new());
         Self { rank: rank as usize, group, under_way, name, free_at: 0, recorder }
     }
 

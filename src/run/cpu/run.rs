@@ -42,6 +42,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let capacity = (spec.prompt_tokens + spec.output_tokens) as usize;
     let setup = Setup {
         threads: threads(spec),
+        pp: spec.pp,
         shard_head: spec.shard_head,
         link: emulated_link(spec)?,
         sequences: spec.batch as usize,
@@ -52,7 +53,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let shared = engine::prepare(&setup)?;
     emit(RunEvent::Phase { name: "loading weights".into() });
     // barrier of ranks and main thread before every generation
-    let gate: Group = Group::new(spec.tp as usize + 1, None, SpinWait::default(), shared.clock);
+    let gate: Group = Group::new(spec.ranks() as usize + 1, None, SpinWait::default(), shared.clock);
     let generations = spec.warmup + spec.samples;
     let prompts = prompts(spec, model.shape.vocab);
     let watch = job.watch.then(Watch::default);
@@ -60,6 +61,11 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         let mut pace = Pace::default();
         for generation in 0..generations {
             gate.barrier()?;
+            if let Some(pipe) =
+                worker.rank.from_previous.as_ref().filter(|_| worker.rank.first_layer == 0)
+            {
+                pipe.drain();
+            }
             let sample = generation.checked_sub(spec.warmup);
             let place =
                 Place { on: job.record && sample.is_some(), sample: sample.unwrap_or(0), step: 0 };
@@ -77,14 +83,14 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let mut compared = Comparison::new(spec, model.shape.layers);
     let instruction_sets =
         engine::run_ranks(&setup, &shared, body, &|why| gate.abort(why), |from_ranks| {
-            let mut steps = Gather::new(spec.tp, spec.output_tokens.saturating_sub(1));
+            let mut steps = Gather::new(spec.ranks(), spec.output_tokens.saturating_sub(1));
             for generation in 0..generations {
                 emit(RunEvent::Phase { name: phase_name(spec, generation) });
                 if gate.barrier().is_err() {
                     break; // the failed rank reports the reason
                 }
-                let mut gathered: Vec<Report> = Vec::with_capacity(spec.tp as usize);
-                while gathered.len() < spec.tp as usize {
+                let mut gathered: Vec<Report> = Vec::with_capacity(spec.ranks() as usize);
+                while gathered.len() < spec.ranks() as usize {
                     match from_ranks.recv() {
                         Ok(Message::Done(report)) => gathered.push(report),
                         Ok(Message::Step(note)) => steps.take(note).into_iter().for_each(&mut *emit),
@@ -92,11 +98,13 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                     }
                 }
                 steps.finish().into_iter().for_each(&mut *emit);
-                if gathered.len() < spec.tp as usize {
+                if gathered.len() < spec.ranks() as usize {
                     break;
                 }
                 gathered.sort_unstable_by_key(|report| report.rank);
-                let computed: Vec<Computed> = gathered.iter().map(|r| r.computed.clone()).collect();
+                // the last stage samples
+                let sampling = &gathered[gathered.len() - spec.tp as usize..];
+                let computed: Vec<Computed> = sampling.iter().map(|r| r.computed.clone()).collect();
                 compared.take(&phase_name(spec, generation), &computed)?;
                 memory_bytes = gathered.iter().map(|r| r.memory_bytes).max().unwrap_or(0);
                 if generation < spec.warmup {
@@ -110,7 +118,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                         report.times
                     })
                     .collect();
-                let sample = combine(&times, &spans, spec.tp);
+                let sample = combine(&times, &spans, spec.ranks());
                 emit(RunEvent::SampleDone {
                     index: generation - spec.warmup,
                     of: spec.samples,
@@ -121,7 +129,8 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
             Ok(())
         })?;
 
-    let plan_hashes = vec![shared.prefill.plan.hash(), shared.decode.plan.hash()];
+    let of_stage = |stage: &engine::Stage| [stage.prefill.plan.hash(), stage.decode.plan.hash()];
+    let plan_hashes: Vec<String> = shared.stages.iter().flat_map(of_stage).collect();
     let mut environment = environment(spec, &model, &shared.placement, &instruction_sets, &plan_hashes);
     environment.insert("computed".into(), compared.environment());
     let outcome = Outcome {
@@ -139,7 +148,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                 provenance: spec.provenance(),
                 run: None,
                 spec: Some(spec.clone()),
-                ranks: spec.tp,
+                ranks: spec.ranks(),
                 plan_hashes,
                 environment: Environment::new(),
                 clock:
@@ -152,7 +161,10 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                 products: Default::default(),
                 import: None,
             },
-            operations: trace::operations(&shared.prefill.plan, &shared.decode.plan),
+            operations: trace::operations(
+                shared.stages.iter().map(|stage| &stage.prefill.plan),
+                shared.stages.iter().map(|stage| &stage.decode.plan),
+            ),
             spans: std::mem::take(&mut spans),
             ranges: Vec::new(),
         }
@@ -161,7 +173,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
 }
 
 pub(super) fn threads(spec: &Spec) -> u32 {
-    (spec.threads / spec.tp.max(1)).max(1)
+    (spec.threads / spec.ranks()).max(1)
 }
 
 #[derive(Clone, Copy)]
@@ -173,7 +185,7 @@ struct Watched<'a> {
 
 impl Watched<'_> {
     fn prefilled(&self, rank: &Rank, pace: &mut Pace, now: i64) {
-        if rank.index == 0
+        if rank.global == 0
             && let Some(note) = pace.prefilled(self.watch, self.generation, now)
         {
             let _ = self.to_main.send(Message::Step(note));
@@ -188,10 +200,10 @@ impl Watched<'_> {
         now: i64,
         recorded: bool,
     ) -> Result<(), Broken> {
-        if !self.watch.wants(rank.index, self.generation, done) {
+        if !self.watch.wants(rank.global, self.generation, done) {
             return Ok(());
         }
-        let mut note = match rank.index {
+        let mut note = match rank.global {
             0 => pace.stepped(self.watch, self.generation, done, now),
             // other ranks contribute only their lanes
             _ if !recorded => return Ok(()),
@@ -221,26 +233,29 @@ fn generate_once(
     rank.not_finite = 0;
     let phase_range = |name| place.on.then(|| range(name));
     let started = rank.clock.now();
-    if let (Some(watched), 0) = (&watched, rank.index) {
+    if let (Some(watched), 0) = (&watched, rank.global) {
         pace.begin(watched.watch, watched.generation, started);
     }
     let prefill = phase_range("prefill");
-    let mut tokens = rank.step(&mut worker.prefill, place, &rows(0, prompt), prompts)?;
+    let first = rank.step(&mut worker.prefill, place, &rows(0, prompt), prompts)?;
     let prefill_end = rank.clock.now();
     drop(prefill);
     if let Some(watched) = &watched {
         watched.prefilled(rank, pace, prefill_end);
     }
-    let mut chosen = tokens.clone();
+    // only the last stage samples; the first receives the tokens, the others need none
+    let input = |sampled: &[u32]| if sampled.is_empty() { vec![0; batch] } else { sampled.to_vec() };
+    let (mut tokens, mut chosen) = (input(&first), first);
     let decode = phase_range("decode");
     let mut step_ends = Vec::with_capacity(spec.output_tokens as usize);
     for step in 0..spec.output_tokens.saturating_sub(1) {
         let place = Place { step, ..place };
         let rows = rows(prompt + step as usize, 1);
-        tokens = rank.step(&mut worker.decode, place, &rows, &tokens)?;
+        let sampled = rank.step(&mut worker.decode, place, &rows, &tokens)?;
         let end = rank.clock.now();
         step_ends.push(end);
-        chosen.extend_from_slice(&tokens);
+        chosen.extend_from_slice(&sampled);
+        tokens = input(&sampled);
         if let Some(watched) = &watched {
             watched.stepped(rank, pace, step + 1, end, place.on)?;
         }
@@ -250,7 +265,7 @@ fn generate_once(
     let memory_bytes =
         worker.weight_bytes + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
     let computed = Computed::of(&chosen, rank.not_finite);
-    let rank = rank.index;
+    let rank = rank.global;
     Ok(Report { rank, computed, times: Times { started, prefill_end, step_ends }, spans, memory_bytes })
 }
 
@@ -266,7 +281,7 @@ fn environment(
     let mut environment = Environment::from([
         ("backend".into(), json!("cpu")),
         ("instruction_set".into(), json!(instruction_sets.first())),
-        ("compute_threads".into(), json!(spec.tp * threads(spec))),
+        ("compute_threads".into(), json!(spec.ranks() * threads(spec))),
         ("collectives".into(), json!("by the rank that arrives last; no thread of their own")),
         ("head".into(), json!(if divides_head && spec.tp > 1 { "sharded" } else { "replicated" })),
         ("thread_placement".into(), json!(placement.describe())),

@@ -92,6 +92,13 @@ impl PlanBackend for CudaBackend {
     }
 
     fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
+        if spec.pp > 1 {
+            return Ok(Feasibility::Skipped(format!(
+                "no pipeline stages on cuda (pp {}): sends between GPUs were never tested on two GPUs; cpu runs this \
+                 cell, sim predicts it",
+                spec.pp
+            )));
+        }
         let lacks = super::engine::lacks(spec.tp, spec.variant());
         if let Some(why) = lacks.or_else(|| one_shot::lacks(spec)) {
             return Ok(Feasibility::Skipped(why));

@@ -76,6 +76,7 @@ mod tests {
             lowering: Program::lowering(false),
             variant: Variant::default(),
             batch: 1,
+            pp: 1,
         };
         (Program::new(&spec, 0).expect("a plan"), shape)
     }

@@ -200,6 +200,12 @@ impl Binder<'_> {
             Kind::AllReduceAddNorm => self.one_shot_add_norm(operation, rows, weight()?),
             // depends on the location of the ranks, so the engine launches it
             Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather => return Ok(Vec::new()),
+            kind @ (Kind::Send | Kind::Receive) => {
+                return Err(Error::failed(format!(
+                    "{} has no kernel: cuda runs no pipeline stages",
+                    kind.as_str()
+                )));
+            }
             Kind::Sample => return self.sample(operation, size),
             Kind::Quantize { .. } => {
                 let mut arguments = arguments![read(0), write(0)];

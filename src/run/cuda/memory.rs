@@ -125,6 +125,7 @@ impl Sizes {
                 .saturating_add(self.expanded_bytes(shape, prefill, decode).saturating_mul(ranks))
                 .saturating_add(self.rope_bytes(shape))
                 .saturating_add(self.gathered_bytes(prefill, decode, local_ranks)),
+            stage: None,
         }
     }
 }

@@ -74,6 +74,7 @@ impl Program {
             lowering: Self::lowering(all_logits),
             variant: plan::Variant::default(),
             batch: 1,
+            pp: 1,
         };
         Self::new(&spec, 0)
     }

@@ -10,7 +10,7 @@ use super::skew::Skewed;
 use crate::{Outcome, RunResult};
 use base::error::{Error, Result};
 use machine::hardware::{MemoryNeed, Target};
-use plan::{Lane, ModelShape, Phase, Step};
+use plan::{Lane, ModelShape, Phase, Plan, Step};
 use table::{Provenance, Sample, Spec};
 use trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
 
@@ -93,13 +93,18 @@ impl SimulatedCell<'_> {
                 return Err(Error::input(format!("{name} is 0; it must be at least 1")));
             }
         }
-        let prefill = self.durations(Phase::Prefill, 0);
-        let decode = self.durations(Phase::Decode, 0);
-        let middle = self.durations(Phase::Decode, self.decode_steps().saturating_sub(1) / 2);
-        let sources = [("prefill", prefill.by_source()), ("decode", middle.by_source())];
+        let middle = self.decode_steps().saturating_sub(1) / 2;
+        let sources = [("prefill", Phase::Prefill, 0), ("decode", Phase::Decode, middle)]
+            .map(|(name, phase, step)| (name, by_source(&self.stage_durations(phase, step))));
         let is_alike = self.target.profile.skew.is_none() || spec.tp == 1;
-        let mut recorder = Recorder::new(self, if is_alike { 1 } else { spec.tp as usize }, record);
+        let simulated = match is_alike {
+            true => spec.pp.max(1),
+            false => spec.tp,
+        };
+        let mut recorder = Recorder::new(self, simulated as usize, record);
+        let (prefill, decode) = (self.durations(Phase::Prefill, 0), self.durations(Phase::Decode, 0));
         let (times, overlap) = match is_alike {
+            true if spec.pp > 1 => self.run_stages(&mut recorder),
             true => self.run_alike(&prefill, decode, &mut recorder),
             false => self.run_skewed(&prefill, decode, &mut recorder),
         };
@@ -107,7 +112,12 @@ impl SimulatedCell<'_> {
             samples: vec![self.sample(&times, overlap)?],
             memory_bytes_per_rank: self.memory().total(),
             plan_hashes: self.plans.hashes().to_vec(),
-            environment: environment(spec, &self.target, &sources),
+            environment: environment(
+                spec,
+                &self.target,
+                (self.shape.layers, [Phase::Prefill, Phase::Decode].map(|phase| self.message(phase))),
+                &sources,
+            ),
             instrumented: None,
         };
         let trace = record.then(|| self.trace(&outcome, recorder.spans));
@@ -116,7 +126,8 @@ impl SimulatedCell<'_> {
 
     /// Predicts prefill and decode latency without skew, in a few hundred microseconds. Decode steps grow slowly with
     /// the context, so the first, middle and last step are simulated and summed with Simpson's rule (exact with a
-    /// static KV cache, otherwise within a thousandth).
+    /// static KV cache, otherwise within a thousandth). A pipeline's step is the interval between steps once it is
+    /// full.
     pub fn predict(&self) -> Prediction {
         let steps = self.decode_steps();
         let at = |step| self.one_step(Phase::Decode, step, |_| {}).0;
@@ -130,10 +141,11 @@ impl SimulatedCell<'_> {
         Prediction { prefill_ms, decode_ms: mean * f64::from(steps) }
     }
 
-    /// Predicts the middle decode step without skew; `None` if only one token is generated.
+    /// Predicts the middle decode step without skew, of the first stage in a pipeline; `None` if only one token is
+    /// generated.
     pub fn predict_middle_step(&self) -> Option<PredictedStep> {
         let steps = self.spec.output_tokens.checked_sub(2)? + 1;
-        let mut spans = Vec::with_capacity(self.plans.decode.operations.len());
+        let mut spans = Vec::with_capacity(self.plans.decode[0].operations.len());
         let mut times = LaneTimes::default();
         let (ms, both) = self.one_step(Phase::Decode, (steps - 1) / 2, |event| {
             times.count(&event);
@@ -144,11 +156,19 @@ impl SimulatedCell<'_> {
         Some(PredictedStep { spans, length_ns: (ms * 1e6).round() as i64, overlap: times.overlap()? })
     }
 
-    fn decode_steps(&self) -> u32 {
+    /// Size of a phase's first all-reduce (bytes), 0 without any.
+    fn message(&self, phase: Phase) -> (&'static str, f64) {
+        let plan = &self.plans.of(phase)[0];
+        let first = plan.operations.iter().find(|operation| operation.kind.is_collective());
+        let step = self.step(phase, 0).of_group(plan.groups, 0);
+        (phase.as_str(), first.map_or(0.0, |first| first.cost.message_bytes.at(&step) as f64))
+    }
+
+    pub(super) fn decode_steps(&self) -> u32 {
         self.spec.output_tokens.saturating_sub(1)
     }
 
-    fn step(&self, phase: Phase, step: u32) -> Step {
+    pub(super) fn step(&self, phase: Phase, step: u32) -> Step {
         let (batch, prompt) = (u64::from(self.spec.batch), u64::from(self.spec.prompt_tokens));
         match phase {
             Phase::Prefill => Step::prefill(batch, prompt),
@@ -157,17 +177,22 @@ impl SimulatedCell<'_> {
     }
 
     fn durations(&self, phase: Phase, step: u32) -> Durations<'_> {
-        let plan = if phase == Phase::Prefill { &self.plans.prefill } else { &self.plans.decode };
+        Durations::new(self.machine(phase), &self.plans.of(phase)[0], &self.step(phase, step))
+    }
+
+    pub(super) fn machine(&self, phase: Phase) -> Machine<'_> {
         let collective = collective(self.spec, &self.target).0;
-        let machine = Machine::new(&self.target, collective, self.spec, &self.shape, phase);
-        Durations::new(machine, plan, &self.step(phase, step))
+        Machine::new(&self.target, collective, self.spec, &self.shape, phase)
     }
 
     /// Simulates one step alone; returns its latency (ms) and the time with both lanes busy (ns).
     fn one_step(&self, phase: Phase, step: u32, visit: impl FnMut(Event)) -> (f64, i64) {
-        let plan = if phase == Phase::Prefill { &self.plans.prefill } else { &self.plans.decode };
+        if self.spec.pp > 1 {
+            return self.one_stage_step(phase, step, visit);
+        }
         let mut clock = Clock::default();
-        let both = Lanes::new(plan).step(&self.durations(phase, step), &mut clock, visit);
+        let both =
+            Lanes::new(&self.plans.of(phase)[0]).step(&self.durations(phase, step), &mut clock, visit);
         (milliseconds(clock.tokens), both)
     }
 
@@ -181,12 +206,12 @@ impl SimulatedCell<'_> {
     ) -> (Vec<i64>, Option<table::Overlap>) {
         let steps = self.decode_steps();
         let mut clock = Clock::default();
-        Lanes::new(&self.plans.prefill).step(prefill, &mut clock, |event| recorder.add(0, &event));
+        Lanes::new(&self.plans.prefill[0]).step(prefill, &mut clock, |event| recorder.add(0, &event));
         recorder.end_step(Phase::Prefill, 0);
         let mut tokens = Vec::with_capacity(steps as usize + 1);
         tokens.push(clock.tokens);
         let mut times = LaneTimes::default();
-        let mut lanes = Lanes::new(&self.plans.decode);
+        let mut lanes = Lanes::new(&self.plans.decode[0]);
         let mut step = 0;
         while step < steps {
             let grew = durations.grow(&self.step(Phase::Decode, step));
@@ -223,12 +248,12 @@ impl SimulatedCell<'_> {
     ) -> (Vec<i64>, Option<table::Overlap>) {
         let (skew, seed) = (self.target.profile.skew, self.spec.seed);
         let clocks = vec![Clock::default(); self.spec.tp as usize];
-        let mut ranks = Skewed::new(&self.plans.prefill, skew, seed, 0, &clocks);
+        let mut ranks = Skewed::new(&self.plans.prefill[0], skew, seed, 0, &clocks);
         ranks.step(prefill, |rank, event| recorder.add(rank, &event));
         recorder.end_step(Phase::Prefill, 0);
         let mut tokens = vec![ranks.tokens()];
         let mut times = vec![LaneTimes::default(); clocks.len()];
-        let mut ranks = Skewed::new(&self.plans.decode, skew, seed, 1, &ranks.clocks());
+        let mut ranks = Skewed::new(&self.plans.decode[0], skew, seed, 1, &ranks.clocks());
         for step in 0..self.decode_steps() {
             durations.grow(&self.step(Phase::Decode, step));
             ranks.step(&durations, |rank, event| {
@@ -268,7 +293,7 @@ impl SimulatedCell<'_> {
                 provenance: Provenance::Simulated,
                 run: None,
                 spec: Some(self.spec.clone()),
-                ranks: self.spec.tp,
+                ranks: self.spec.ranks(),
                 plan_hashes: outcome.plan_hashes.clone(),
                 environment: outcome.environment.clone(),
                 clock: "simulated: nanoseconds since the run began, one clock for all ranks".into(),
@@ -286,50 +311,66 @@ impl SimulatedCell<'_> {
     }
 }
 
-fn milliseconds(ns: i64) -> f64 {
+pub(super) fn milliseconds(ns: i64) -> f64 {
     ns as f64 / 1e6
 }
 
+/// Simulated time (us) of all stages by cost source.
+fn by_source(stages: &[Durations<'_>]) -> [f64; 4] {
+    stages.iter().map(Durations::by_source).fold([0.0; 4], |mut sum, stage| {
+        sum.iter_mut().zip(stage).for_each(|(sum, us)| *sum += us);
+        sum
+    })
+}
+
 /// Collects the events of one step and converts them to spans in trace order at its end, if recording is on.
-struct Recorder {
+pub(super) struct Recorder {
     is_on: bool,
-    /// Offset of the decode plan's operations in the trace's table.
-    decode_base: u32,
-    /// Events by rank and lane; one entry if ranks are identical.
+    /// Offsets of the prefill and the decode plan in the trace's table of operations, by simulated unit.
+    bases: Vec<[u32; 2]>,
+    /// Events by simulated unit (a stage, a rank, or one for all identical ranks) and lane.
     events: Vec<[Vec<Event>; 2]>,
     ranks: usize,
     spans: Vec<Span>,
 }
 
 impl Recorder {
-    /// `simulated` is the number of simulated ranks, one if they are identical.
+    /// `simulated` is the number of simulated units: stages, ranks that differ, or one.
     fn new(cell: &SimulatedCell<'_>, simulated: usize, is_on: bool) -> Self {
-        let prefill = cell.plans.prefill.operations.len();
-        let events = prefill + cell.decode_steps() as usize * cell.plans.decode.operations.len();
-        let ranks = cell.spec.tp as usize;
+        let Plans { prefill, decode, .. } = &*cell.plans;
+        let count = |plan: &Plan| plan.operations.len();
+        let (mut stage_bases, mut base, mut events) = (Vec::new(), 0, 0);
+        for (prefill, decode) in prefill.iter().zip(decode) {
+            stage_bases.push([base as u32, (base + count(prefill)) as u32]);
+            base += count(prefill) + count(decode);
+            events += count(prefill) + cell.decode_steps() as usize * count(decode);
+        }
+        let ranks = cell.spec.ranks() as usize;
+        let spans = events / stage_bases.len().max(1) * ranks;
         Self {
             is_on,
-            decode_base: prefill as u32,
+            bases: (0..simulated).map(|unit| stage_bases[unit.min(stage_bases.len() - 1)]).collect(),
             events: vec![[Vec::new(), Vec::new()]; simulated],
             ranks,
-            spans: Vec::with_capacity(if is_on { events * ranks } else { 0 }),
+            spans: Vec::with_capacity(if is_on { spans } else { 0 }),
         }
     }
 
-    fn add(&mut self, rank: usize, event: &Event) {
+    pub(super) fn add(&mut self, unit: usize, event: &Event) {
         if self.is_on {
-            self.events[rank][event.lane as usize].push(*event);
+            self.events[unit][event.lane as usize].push(*event);
         }
     }
 
-    fn end_step(&mut self, phase: Phase, step: u32) {
+    pub(super) fn end_step(&mut self, phase: Phase, step: u32) {
         if !self.is_on {
             return;
         }
-        let base = if phase == Phase::Prefill { 0 } else { self.decode_base };
+        let each = (self.ranks / self.events.len()).max(1);
         for rank in 0..self.ranks {
-            let lanes = &self.events[rank.min(self.events.len() - 1)];
-            self.spans.extend(lanes.iter().flatten().map(|event| Span {
+            let unit = rank / each;
+            let base = self.bases[unit][usize::from(phase == Phase::Decode)];
+            self.spans.extend(self.events[unit].iter().flatten().map(|event| Span {
                 sample: 0,
                 phase,
                 step,

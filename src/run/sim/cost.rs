@@ -8,6 +8,7 @@
 use super::simulator::precision;
 use machine::hardware::{
     ActivationScales, AttentionKind, AttentionSizes, CollectiveCost, CostSource, Peaks, Tables, Target,
+    TransferCost,
 };
 use plan::{
     Cost, DType, Groups, Kind, Lane, ModelShape, Operation, Phase, Plan, Precision, Quantity, Rows, Step,
@@ -20,6 +21,8 @@ const NS_PER_US: f64 = 1e3;
 pub(super) struct Machine<'a> {
     target: &'a Target,
     collective: CollectiveCost<'a>,
+    /// Cost of a send to the next pipeline stage; `None` without stages.
+    transfer: Option<TransferCost<'a>>,
     tables: Option<&'static Tables>,
     phase: Phase,
     shape: ModelShape,
@@ -65,6 +68,7 @@ impl<'a> Machine<'a> {
         Self {
             target,
             collective,
+            transfer: None,
             // no table has 4-byte numbers
             tables: target
                 .profile
@@ -81,6 +85,11 @@ impl<'a> Machine<'a> {
             slots: u64::from(spec.prompt_tokens) + u64::from(spec.output_tokens),
             groups: Groups::of(phase, spec.batch, spec.micro_batches),
         }
+    }
+
+    /// The machine of a pipeline stage that sends to the next at this cost.
+    pub(super) fn sending(self, transfer: TransferCost<'a>) -> Self {
+        Self { transfer: Some(transfer), ..self }
     }
 
     fn class(&self, plan: &Plan, operation: &Operation) -> Class {
@@ -103,6 +112,12 @@ impl<'a> Machine<'a> {
         let step = &step.of_group(self.groups, class.group);
         let numbers = Numbers::new(step);
         let cost = &class.cost;
+        if class.kind.is_transfer() {
+            // a receive only waits
+            let sent = self.transfer.filter(|_| class.kind == Kind::Send);
+            let us = sent.map_or(0.0, |sent| sent.us(numbers.of(&cost.message_bytes)));
+            return Taken { us, source: CostSource::Calibrated, arithmetic: false };
+        }
         if class.kind.is_collective() {
             let message = numbers.of(&cost.message_bytes);
             let (mut us, source) = match class.kind {
@@ -131,7 +146,9 @@ impl<'a> Machine<'a> {
         if !stack.cuda_graphs {
             taken.us = taken.us.max(f64::from(kernels) * stack.eager_launch_us);
         }
-        if class.kind == Kind::Embed && class.group == 0 && stack.step_us > 0.0 {
+        // micro-batches of a pipeline are steps of their own
+        let is_step = class.group == 0 || self.transfer.is_some();
+        if class.kind == Kind::Embed && is_step && stack.step_us > 0.0 {
             taken = Taken { us: taken.us + stack.step_us, source: CostSource::Calibrated, ..taken };
         }
         taken
@@ -295,7 +312,7 @@ impl<'a> Machine<'a> {
         match class.lane {
             Lane::Comm => {
                 let message = Numbers::new(step).of(&class.cost.message_bytes);
-                contention.intensity(message, self.collective.ctas())
+                contention.intensity(message, self.collective.ctas(message))
             }
             Lane::Compute if taken.arithmetic => contention.arithmetic,
             Lane::Compute => contention.memory,

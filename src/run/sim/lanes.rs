@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::cost::Durations;
-use plan::{Lane, OpId, Operation, Plan, ValueId};
+use plan::{Kind, Lane, OpId, Operation, Plan, ValueId};
 use table::{Overlap, Split};
 
 /// Producer index that means the step's tokens.
@@ -101,16 +101,27 @@ impl Wiring {
             .fold(tokens, i64::max)
     }
 
-    pub(super) fn tokens(&self, ends: &[i64], free: [i64; 2]) -> i64 {
-        let last = self.outputs.iter().map(|&output| ends[output]).max();
-        last.unwrap_or(free[0].max(free[1]))
+    /// Time of the last sampled tokens; `None` if the plan samples none.
+    pub(super) fn tokens(&self, ends: &[i64]) -> Option<i64> {
+        self.outputs.iter().map(|&output| ends[output]).max()
     }
+}
+
+/// Ends of a pipeline stage's transfers (ns); empty without stages.
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    /// The previous stage's sends that no receive has taken yet, oldest first.
+    pub(super) incoming: VecDeque<i64>,
+    pub(super) outgoing: Vec<i64>,
 }
 
 #[derive(Debug)]
 pub(super) struct Lanes {
     wiring: Wiring,
     lane: Vec<Lane>,
+    /// True for each [`Kind::Send`] and [`Kind::Receive`].
+    sends: Vec<bool>,
+    receives: Vec<bool>,
     /// End of each operation of the current step (ns); [`PENDING`] for collectives in flight.
     ends: Vec<i64>,
     queue: VecDeque<(usize, i64)>,
@@ -132,6 +143,9 @@ struct Replay<'a, V> {
     wiring: &'a Wiring,
     ends: &'a mut [i64],
     queue: &'a mut VecDeque<(usize, i64)>,
+    sends: &'a [bool],
+    receives: &'a [bool],
+    transfers: &'a mut Transfers,
     durations: &'a Durations<'a>,
     clock: &'a mut Clock,
     transfer: Option<Transfer>,
@@ -147,6 +161,8 @@ impl Lanes {
             ends: vec![PENDING; wiring.len()],
             wiring,
             lane: plan.operations.iter().map(|operation| operation.lane).collect(),
+            sends: plan.operations.iter().map(|operation| operation.kind == Kind::Send).collect(),
+            receives: plan.operations.iter().map(|operation| operation.kind == Kind::Receive).collect(),
             queue: VecDeque::new(),
         }
     }
@@ -160,9 +176,38 @@ impl Lanes {
         clock: &mut Clock,
         visit: impl FnMut(Event),
     ) -> i64 {
-        let Self { wiring, lane, ends, queue } = self;
+        let (both, tokens) = self.stage_step(durations, clock, &mut Transfers::default(), visit);
+        clock.tokens = tokens.unwrap_or(clock.free[0].max(clock.free[1]));
+        both
+    }
+
+    /// Like [`Self::step`] for one pipeline stage: receives take `transfers.incoming` in order, and sends are
+    /// appended to `transfers.outgoing`. A send does not wait for its receiver, which buffers the data. A receive
+    /// takes no time, so a stage that waits for its predecessor is idle. The clock's tokens stay, because they arrive
+    /// with a receive. Also returns the time of the sampled tokens, if this stage
+    /// samples.
+    pub(super) fn stage_step(
+        &mut self,
+        durations: &Durations<'_>,
+        clock: &mut Clock,
+        transfers: &mut Transfers,
+        visit: impl FnMut(Event),
+    ) -> (i64, Option<i64>) {
+        let Self { wiring, lane, sends, receives, ends, queue } = self;
         let transfer = None;
-        let mut replay = Replay { wiring, ends, queue, durations, clock, transfer, both: 0, visit };
+        let mut replay = Replay {
+            wiring,
+            ends,
+            queue,
+            sends,
+            receives,
+            transfers,
+            durations,
+            clock,
+            transfer,
+            both: 0,
+            visit,
+        };
         for (operation, lane) in lane.iter().enumerate() {
             match lane {
                 Lane::Compute => replay.compute(operation),
@@ -170,9 +215,7 @@ impl Lanes {
             }
         }
         replay.comm_alone(PENDING);
-        let both = replay.both;
-        clock.tokens = wiring.tokens(ends, clock.free);
-        both
+        (replay.both, wiring.tokens(ends))
     }
 }
 
@@ -195,7 +238,11 @@ impl<V: FnMut(Event)> Replay<'_, V> {
 
     #[inline]
     fn compute(&mut self, operation: usize) {
-        let ready = self.ready(operation);
+        let mut ready = self.ready(operation);
+        if self.receives[operation] {
+            // what nobody sent is there from the start: the tokens of the first step simulated
+            ready = ready.max(self.transfers.incoming.pop_front().unwrap_or(0));
+        }
         let start = ready.max(self.clock.free[0]);
         self.comm_alone(start);
         let work = self.durations.ns[operation];
@@ -254,6 +301,9 @@ impl<V: FnMut(Event)> Replay<'_, V> {
         if let Some(Transfer { operation, ready, start, .. }) = self.transfer.take() {
             self.ends[operation] = end;
             self.clock.free[1] = end;
+            if self.sends[operation] {
+                self.transfers.outgoing.push(end);
+            }
             let work = self.durations.ns[operation];
             (self.visit)(Event { operation, lane: Lane::Comm, ready, start, arrival: start, end, work });
         }

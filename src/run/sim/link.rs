@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::cell::Sources;
 use super::simulator::lowering;
-use machine::hardware::{CollectiveCost, CostSource, LinkBasis, Target};
-use plan::Architecture;
+use machine::hardware::{CollectiveCost, CostSource, LinkBasis, Target, TransferCost};
+use plan::{Architecture, stage_layers};
 use table::{Collective, Environment, Link, P2p, Spec};
 
 /// Collective cost, and the all-reduce that is used (`None` on an emulated link).
@@ -26,6 +26,16 @@ pub(super) fn collective<'a>(
     }
 }
 
+/// Cost of a send from each pipeline stage to the next.
+pub(super) fn transfers<'a>(spec: &Spec, target: &'a Target) -> Vec<TransferCost<'a>> {
+    match spec.link {
+        Link::Emulated { alpha_us, gb_s } => {
+            vec![TransferCost::Formula { alpha_us, gb_s }; spec.pp.max(1) as usize]
+        }
+        _ => target.profile.transfers(p2p_of(spec), (spec.tp, spec.pp.max(1))),
+    }
+}
+
 fn p2p_of(spec: &Spec) -> P2p {
     match spec.link {
         Link::P2pOn => P2p::On,
@@ -35,11 +45,17 @@ fn p2p_of(spec: &Spec) -> P2p {
 }
 
 pub fn link_problem(spec: &Spec, target: &Target) -> Option<String> {
+    if spec.pp > 1 && !target.profile.skew.is_none() {
+        return Some(
+            "skew between ranks is not simulated with pipeline stages; set skew to 0, or pp to 1".into(),
+        );
+    }
     if matches!(spec.link, Link::Emulated { .. }) {
         return None;
     }
     let profile = &target.profile;
-    let problem = profile.link_problem(spec.collective, p2p_of(spec), spec.tp)?;
+    let problem = profile.link_problem(spec.collective, p2p_of(spec), spec.tp);
+    let problem = problem.or_else(|| profile.transfer_problem(p2p_of(spec), (spec.tp, spec.pp)))?;
     Some(format!("{}: {problem}", profile.name))
 }
 
@@ -53,6 +69,9 @@ pub struct LinkTimes {
     pub basis: Option<LinkBasis>,
     /// Source of the latencies, unless this collective, TP and message size were measured.
     pub note: Option<String>,
+    /// All-reduce of this message, if the cell takes the fastest of several, and the message sizes (bytes) from which
+    /// each is the fastest.
+    pub taken: Option<(Collective, Vec<(u64, Collective)>)>,
 }
 
 pub fn link_times(spec: &Spec, target: &Target, bytes: f64) -> LinkTimes {
@@ -67,7 +86,21 @@ pub fn link_times(spec: &Spec, target: &Target, bytes: f64) -> LinkTimes {
         charged_us: cost.us(bytes).0,
         basis,
         note: (!notes.is_empty()).then(|| notes.join("; ")),
+        taken: cost.taken(bytes).map(|taken| (taken, cost.switches())),
     }
+}
+
+/// Size ranges of the fastest all-reduces: `one-shot, multimem from 350 KiB`.
+pub fn switches_in_words(switches: &[(u64, Collective)]) -> String {
+    let size = |bytes: u64| match bytes {
+        0..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    };
+    let words = switches.iter().map(|(from, collective)| match from {
+        0 => collective.to_string(),
+        _ => format!("{collective} from {}", size(*from)),
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// Latency of one all-reduce of `bytes` bytes in a simulated cell, alone on its lane (us).
@@ -88,8 +121,14 @@ pub fn link_warning(environment: &Environment) -> Option<String> {
     basis.contains("extrapolated").then(|| format!("{LINK_WARNING}{basis}"))
 }
 
-/// The simulator's entries in the record's environment: everything that determines the results.
-pub(super) fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
+/// The simulator's entries in the record's environment: everything that determines the results. `messages` are the
+/// all-reduce sizes by phase (bytes).
+pub(super) fn environment(
+    spec: &Spec,
+    target: &Target,
+    (layers, messages): (u32, [(&'static str, f64); 2]),
+    sources: &Sources,
+) -> Environment {
     let Target { profile, stack } = target;
     let mut environment = Environment::from([
         ("simulator".to_owned(), json!("discrete events; latency tables, rooflines, contention")),
@@ -100,6 +139,14 @@ pub(super) fn environment(spec: &Spec, target: &Target, sources: &Sources) -> En
     ]);
     if !profile.skew.is_none() {
         environment.insert("skew".to_owned(), json!(profile.skew));
+    }
+    if spec.pp > 1 {
+        let us = |cost: &TransferCost<'_>| json!({ "us_16KiB": cost.us(16384.0), "us_16MiB": cost.us(16_777_216.0), "basis": cost.note() });
+        let hops: Vec<_> = transfers(spec, target).iter().map(us).collect();
+        environment.insert("stage_links".to_owned(), json!(hops));
+        let ranges = stage_layers(layers, spec.pp);
+        let ranges = ranges.iter().map(|own| format!("{} to {}", own.start, own.end.saturating_sub(1)));
+        environment.insert("stage_layers".to_owned(), json!(ranges.collect::<Vec<_>>()));
     }
     if spec.tp > 1 {
         let (cost, used) = collective(spec, target);
@@ -121,7 +168,19 @@ pub(super) fn environment(spec: &Spec, target: &Target, sources: &Sources) -> En
             }
         };
         environment.insert("collective".to_owned(), json!(collective));
-        if let Some(ctas) = cost.ctas() {
+        let taken = messages.map(|(phase, bytes)| {
+            let taken = cost.taken(bytes).or(used).map_or("emulated".into(), |used| used.to_string());
+            (
+                phase.to_owned(),
+                json!({ "message_bytes": bytes, "collective": taken, "us": cost.us(bytes).0 }),
+            )
+        });
+        environment.insert("all_reduces".to_owned(), taken.into_iter().collect());
+        let switches = cost.switches();
+        if !switches.is_empty() {
+            environment.insert("collective_switches".to_owned(), json!(switches_in_words(&switches)));
+        }
+        if let Some(ctas) = cost.ctas(16384.0).filter(|_| spec.collective != Collective::Fastest) {
             environment.insert("collective_ctas".to_owned(), json!(ctas));
         }
         if let Some(basis) = cost.basis().and_then(|basis| basis.note()) {

@@ -9,6 +9,7 @@ mod cell;
 mod cost;
 mod lanes;
 mod link;
+mod pipeline;
 mod simulator;
 mod skew;
 
@@ -25,6 +26,7 @@ pub use backend::SimBackend;
 pub use cell::{PredictedSpan, PredictedStep, Prediction, SimulatedCell};
 pub use link::{
     COLLECTIVE_NOTE, LINK_WARNING, LinkTimes, all_reduce_us, link_problem, link_times, link_warning,
+    switches_in_words,
 };
 pub use simulator::{Plans, Simulator};
 pub use skew::{Executed, Measured, replay};

@@ -31,12 +31,12 @@ pub struct Simulator {
     memory: Cache<String, PlanMemory>,
 }
 
-/// Plans of a cell, shared by cells that differ in batch, tokens or link.
+/// Plans of a cell, one of each for every pipeline stage; shared by cells that differ in batch, tokens or link.
 #[derive(Debug)]
 pub struct Plans {
-    pub prefill: Plan,
-    /// Plan of every decode step; costs depend on the step.
-    pub decode: Plan,
+    pub prefill: Vec<Plan>,
+    /// Plans of every decode step; costs depend on the step.
+    pub decode: Vec<Plan>,
     /// Lazy, because predictions do not need them.
     hashes: OnceLock<Vec<String>>,
     memory: OnceLock<PlanMemory>,
@@ -108,7 +108,7 @@ impl Simulator {
     fn plans(&self, spec: &Spec, decode: &PlanSpec) -> Result<Arc<Plans>> {
         self.plans.get(format!("{decode:?}"), LARGE, || {
             let plan = |phase| {
-                Plan::new(&PlanSpec { phase, ..decode.clone() })
+                Plan::stages(&PlanSpec { phase, ..decode.clone() })
                     .map_err(|error| Error::input(format!("{}: {error}", spec.label())))
             };
             let (prefill, decode) = rayon::join(|| plan(Phase::Prefill), || plan(Phase::Decode));
@@ -150,14 +150,21 @@ impl Plans {
         self.memory.get_or_init(|| PlanMemory::of(shape, precision, &self.prefill, &self.decode))
     }
 
-    /// Hashes of prefill and decode plan. The first call takes one or two milliseconds for a large model.
+    /// Plans of one phase, by pipeline stage.
+    pub fn of(&self, phase: Phase) -> &[Plan] {
+        if phase == Phase::Prefill { &self.prefill } else { &self.decode }
+    }
+
+    /// Hashes of prefill and decode plan, for each pipeline stage. The first call takes one or two milliseconds for a large model.
     pub(super) fn hashes(&self) -> &[String] {
         self.hashes.get_or_init(|| {
             // not Rayon's join: a waiting worker may pick up a cell that waits for these hashes
             std::thread::scope(|scope| {
-                let decode = scope.spawn(|| self.decode.hash());
-                let prefill = self.prefill.hash();
-                vec![prefill, decode.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))]
+                let all = |plans: &[Plan]| plans.iter().map(Plan::hash).collect::<Vec<_>>();
+                let decode = scope.spawn(move || all(&self.decode));
+                let prefill = all(&self.prefill);
+                let decode = decode.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                prefill.into_iter().zip(decode).flat_map(|(prefill, decode)| [prefill, decode]).collect()
             })
         })
     }

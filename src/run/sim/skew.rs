@@ -190,7 +190,8 @@ impl Skewed {
             }
         }
         for rank in &mut self.ranks {
-            rank.clock.tokens = self.wiring.tokens(&rank.ends, rank.clock.free);
+            let free = rank.clock.free;
+            rank.clock.tokens = self.wiring.tokens(&rank.ends).unwrap_or(free[0].max(free[1]));
         }
         self.steps += 1;
     }

@@ -16,6 +16,7 @@ pub(crate) fn plan(architecture: &Architecture, shape: &ModelShape, tp: u32, pha
         lowering: Lowering { fuse_add_norm: true, ..Lowering::default() },
         variant: plan::Variant::default(),
         batch: 1,
+        pp: 1,
     })
     .unwrap()
 }

@@ -213,6 +213,7 @@ impl Axis {
     pub fn phrase(&self, spec: &Spec) -> String {
         match self {
             Self::Option("tp") => format!("TP {}", spec.tp),
+            Self::Option("pp") => format!("PP {}", spec.pp),
             Self::Option("batch") => format!("batch {}", spec.batch),
             Self::Option("p2p") => format!("P2P {}", spec.p2p.as_str()),
             _ => self.label(spec),

@@ -16,7 +16,7 @@ use crate::analysis::{Axes, OverlayPoint, ParetoLayout, ParetoPoint, Series, YAx
 use base::error::{Error, Result};
 use base::natural::natural_order;
 use plan::Architecture;
-use table::{Measure, P2p};
+use table::{Measure, P2p, Spec};
 
 const MOST_PANELS: usize = 12;
 
@@ -321,7 +321,8 @@ impl ParetoPanel<'_> {
     /// Labels a point with TP x batch if there is room: never over a line, a marker, another label or the edge.
     fn label(&self, chart: &mut Chart<'_>, point: &ParetoPoint, taken: &mut Vec<Area>) {
         let at = chart.at(self.at(point));
-        let name = format!("{}×{}", point.spec.tp, point.spec.batch);
+        let Spec { tp, pp, batch, .. } = point.spec;
+        let name = if pp > 1 { format!("{tp}×{pp}×{batch}") } else { format!("{tp}×{batch}") };
         let Some((text, far)) = beside(at, &name, &chart.area, taken, &chart.sizes) else { return };
         let color = chart.scene.label;
         if far {
@@ -354,9 +355,10 @@ fn tip(point: &ParetoPoint, axes: Axes) -> String {
         _ => String::new(),
     };
     format!(
-        "{}, TP {}, batch {}, P2P {}: {} ({}{quality})",
+        "{}, TP {}{}, batch {}, P2P {}: {} ({}{quality})",
         spec.architecture,
         spec.tp,
+        if spec.pp > 1 { format!(" x PP {}", spec.pp) } else { String::new() },
         spec.batch,
         spec.p2p.as_str(),
         both(axes, axes.of(point).unwrap_or_default()),

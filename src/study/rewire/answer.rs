@@ -326,7 +326,7 @@ impl Rewiring {
             Phase::Prefill => contention.arithmetic,
             Phase::Decode => contention.memory,
         };
-        let intensity = contention.intensity(known.bytes, cost.ctas());
+        let intensity = contention.intensity(known.bytes, cost.ctas(known.bytes));
         Some(Losses { compute: rate * intensity, comm: contention.comm })
     }
 
@@ -492,7 +492,7 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
 pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u32) -> Result<Trace> {
     let (assigned, executed, step) = rewiring.executed(choice, number)?;
     let plan = &assigned.plan;
-    let mut table = operations(plan, plan);
+    let mut table = operations([plan], [plan]);
     table.truncate(plan.operations.len());
     for (info, operation) in table.iter_mut().zip(&plan.operations) {
         info.phase = step.key.phase;

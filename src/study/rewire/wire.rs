@@ -74,6 +74,7 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
         lowering: Lowering { fuse_add_norm: true, fuse_all_reduce: wired.fused, ..Lowering::default() },
         variant: Variant { micro_batches: wired.micro_batches, ..Variant::default() },
         batch: wired.micro_batches,
+        pp: 1,
     };
     if wired.architecture.wiring(steps.layers).divides_head() {
         return Err(Error::input_help(

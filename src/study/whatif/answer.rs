@@ -397,7 +397,7 @@ impl<'a> Question<'a> {
             speedup: None,
             hidden_share: None,
         };
-        let operation = |at: usize| &cell.plans.decode.operations[at];
+        let operation = |at: usize| &cell.plans.decode[0].operations[at];
         let spans = step
             .spans
             .iter()
@@ -405,7 +405,8 @@ impl<'a> Question<'a> {
                 StripSpan::of(operation(span.operation), span.lane, (span.start_ns, span.end_ns))
             })
             .collect();
-        Ok((numbers, Strip::of(&spec.architecture, spans, step.length_ns, self.shape.layers)))
+        let layers = self.shape.layers / spec.pp.max(1);
+        Ok((numbers, Strip::of(&spec.architecture, spans, step.length_ns, layers)))
     }
 
     fn row(&self, architecture: &Architecture, groups: u32) -> (Row, Option<Strip>) {
@@ -492,7 +493,7 @@ pub(super) fn native_link(profile: &Profile, cell: &Spec) -> (f64, f64, Option<S
 
 fn throughput(spec: &Spec, completion_ms: f64) -> f64 {
     let tokens = f64::from(spec.batch) * f64::from(spec.output_tokens);
-    tokens / (completion_ms / 1e3) / f64::from(spec.tp.max(1))
+    tokens / (completion_ms / 1e3) / f64::from(spec.ranks())
 }
 
 impl StripSpan {

@@ -77,6 +77,8 @@ words! {
         Multimem = "multimem",
         /// All-reduce fused with the residual add and the norm.
         Fused = "fused",
+        /// At each message size the fastest of the others except fused (simulated).
+        Fastest = "fastest",
     }
 }
 
@@ -190,6 +192,11 @@ options! {
         };
         /// Launch the operations of a cuda run one by one instead of replaying a CUDA graph
         no_graph: bool = false, About { label: "eager", heeded_by: &[Backend::Cuda], ..PLAIN };
+        /// Pipeline stages (each on TP ranks); micro-batches follow one another through them
+        pp: u32 = 1, About {
+            default: "1", value_name: "PP", least: 1, title: Some("pp"), label: "pp",
+            in_workload: true, ..PLAIN
+        };
         /// Split each batch into M micro-batches with interleaved operations (a prefill of fewer than M sequences by tokens)
         micro_batches: u32 = 1, About {
             default: "1", value_name: "M", least: 1, title: Some("micro"), aliases: &["micro"],

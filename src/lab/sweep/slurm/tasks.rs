@@ -44,7 +44,7 @@ impl Needs {
         let cpus = |ranks: u32| ranks.saturating_mul(2).clamp(1, largest.cpus.max(1));
         let gpus = executor(spec.backend).map_or(0, |executor| executor.gpus(spec));
         if gpus == 0 {
-            return Self { nodes: 1, processes: 1, gpus, cpus: cpus(spec.tp) };
+            return Self { nodes: 1, processes: 1, gpus, cpus: cpus(spec.ranks()) };
         }
         let most = if largest.gpus == 0 { GPUS } else { largest.gpus };
         let nodes = (gpus.div_ceil(most)..=gpus).find(|nodes| gpus.is_multiple_of(*nodes));

@@ -138,6 +138,7 @@ impl Programs {
                 },
                 variant: if alone { setup.variant.undivided() } else { setup.variant },
                 batch: setup.sequences,
+                pp: 1,
             };
             Program::new(&spec, base)
         };

@@ -75,7 +75,7 @@ fn parts(engine: &Engine, program: &Program) -> Parts {
 /// Operations table of a generation timed by events.
 pub(super) fn table(engine: &Engine) -> Vec<OperationInfo> {
     let programs = engine.programs();
-    let operations = trace::operations(&programs.prefill.plan, &programs.decode.plan);
+    let operations = trace::operations([&programs.prefill.plan], [&programs.decode.plan]);
     let mut table = parts(engine, &programs.prefill).table(&operations, programs.prefill.base, 0);
     let decode = parts(engine, &programs.decode);
     table.extend(decode.table(&operations, programs.decode.base, table.len() as u32));

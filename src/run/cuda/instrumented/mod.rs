@@ -76,7 +76,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Option<Traced>> {
     let programs = engine.programs();
     let operations = match recorder {
         Recorder::Events => events::table(engine),
-        _ => trace::operations(&programs.prefill.plan, &programs.decode.plan),
+        _ => trace::operations([&programs.prefill.plan], [&programs.decode.plan]),
     };
     gather::gather(context, recorder, operations, (times, of_rank), &offsets)
 }

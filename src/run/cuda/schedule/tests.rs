@@ -214,6 +214,7 @@ fn fused(architecture: &Architecture) -> PlanSpec {
         lowering: Lowering { fuse_all_reduce: true, ..Program::lowering(false) },
         variant: Variant::default(),
         batch: 1,
+        pp: 1,
     }
 }
 
@@ -299,6 +300,7 @@ fn programs() -> Vec<(String, Program, Layout)> {
                         lowering: Program::lowering(all_logits),
                         variant,
                         batch,
+                        pp: 1,
                     };
                     let name = format!("{text} in two groups, {} of {batch}", phase.as_str());
                     all.push((name, Program::new(&spec, 0).expect("a plan"), Layout::loopback(tp)));

@@ -100,7 +100,7 @@ fn a_part_in_a_trace_has_what_its_operations_have() {
     for (name, program, _, parts) in steps() {
         let plan = &program.plan;
         // behind another phase's operations, and that in fewer parts
-        let operations = trace::operations(plan, plan);
+        let operations = trace::operations([plan], [plan]);
         let first = plan.operations.len() as u32;
         let table = parts.table(&operations, first, 7);
         assert_eq!(table.len(), parts.parts.len(), "{name}");

@@ -242,7 +242,7 @@ fn interval(
         let of = |at: usize| median(&pool.iter().map(|d| d[at]).collect::<Vec<_>>());
         let (x_ms, completion) = (of(0)?, of(1)?);
         let x = if axes.x == XAxis::User { 1000.0 / x_ms } else { x_ms };
-        let gpus = if axes.y == YAxis::PerGpu { f64::from(point.spec.tp.max(1)) } else { 1.0 };
+        let gpus = if axes.y == YAxis::PerGpu { f64::from(point.spec.ranks()) } else { 1.0 };
         Some((x, tokens_per_s(&point.spec, completion) / gpus))
     };
     let interval = bootstrap_pools(&slices, |pools| {

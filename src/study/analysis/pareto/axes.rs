@@ -118,7 +118,7 @@ impl YAxis {
 
     pub fn interval(self, point: &ParetoPoint) -> Option<[f64; 2]> {
         let gpus = match self {
-            Self::PerGpu => f64::from(point.spec.tp.max(1)),
+            Self::PerGpu => f64::from(point.spec.ranks()),
             Self::Total => 1.0,
             Self::Of(_) => return point.y_ci95,
         };

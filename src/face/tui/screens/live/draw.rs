@@ -275,7 +275,7 @@ fn pieces(buf: &mut Buffer, area: Rect, row: u16, all: &[(String, Style)]) {
 /// `memory 1.21 GB resident, plan 2 x 0.55 GB`.
 fn memory(cell: &LiveCell) -> String {
     let plan = cell.looked.as_ref().and_then(|looked| looked.rank_bytes);
-    let plan = plan.map(|bytes| format!("plan {} x {}", cell.spec.tp, si(bytes as f64, "B")));
+    let plan = plan.map(|bytes| format!("plan {} x {}", cell.spec.ranks(), si(bytes as f64, "B")));
     let resident = cell.doing.resident_bytes.map(|bytes| format!("{} resident", si(bytes as f64, "B")));
     match [resident, plan].into_iter().flatten().collect::<Vec<_>>() {
         parts if parts.is_empty() => String::new(),

@@ -1,0 +1,116 @@
+//! Pipeline stages on the cpu backend: real transfers between ranks, and the numbers of a run without stages.
+
+use super::run::run;
+use crate::{Job, Outcome};
+use plan::{DType, Lane};
+use table::{Backend, Link, Spec};
+use trace::Trace;
+
+fn cell(architecture: &str, tp: u32, pp: u32) -> Spec {
+    Spec {
+        architecture: architecture.parse().unwrap(),
+        model: "tiny".into(),
+        dtype: DType::F32,
+        tp,
+        pp,
+        batch: 3,
+        prompt_tokens: 8,
+        output_tokens: 5,
+        backend: Backend::Cpu,
+        hardware: "host".into(),
+        samples: 2,
+        warmup: 1,
+        seed: 11,
+        ..Spec::default()
+    }
+}
+
+fn ran(spec: &Spec) -> (Outcome, Trace) {
+    let (outcome, trace) = run(&Job::of(spec.clone(), true, false), &mut |_| ()).unwrap();
+    (outcome, trace.unwrap())
+}
+
+/// Hash of the tokens that the last stage sampled, which all samples agree on.
+fn tokens(spec: &Spec) -> String {
+    let (outcome, _) = ran(spec);
+    let computed = &outcome.environment["computed"];
+    assert_eq!(computed["generations"], 3);
+    computed["tokens"].as_str().unwrap().to_owned()
+}
+
+/// A stage does the same arithmetic in the same order as a run without stages, so tokens are equal.
+#[test]
+fn stages_compute_the_tokens_of_one() {
+    let architectures = [
+        "standard",
+        "ladder",
+        "ladder:[1+2]",
+        "stale:3",
+        "parallel",
+        "parallel+ladder",
+        "desync:2",
+        "desync:3",
+        "delayed:1",
+        "delayed:3",
+        "sync-drop:3",
+        "upper-bound",
+    ];
+    for architecture in architectures {
+        for tp in [1, 2] {
+            let whole = tokens(&cell(architecture, tp, 1));
+            for pp in [2, 4] {
+                assert_eq!(tokens(&cell(architecture, tp, pp)), whole, "{architecture} TP {tp} PP {pp}");
+            }
+        }
+    }
+    assert_ne!(tokens(&cell("standard", 2, 2)), tokens(&cell("ladder", 2, 2)));
+}
+
+#[test]
+fn micro_batches_change_no_token() {
+    for architecture in ["standard", "ladder", "delayed:2"] {
+        let whole = tokens(&cell(architecture, 2, 1));
+        for micro_batches in [2, 3] {
+            let spec = Spec { micro_batches, ..cell(architecture, 2, 2) };
+            assert_eq!(tokens(&spec), whole, "{architecture}, {micro_batches} micro-batches");
+        }
+    }
+    // a prompt divided by tokens, and a scattered residual
+    let prefill = Spec { output_tokens: 1, batch: 1, ..cell("ladder", 2, 2) };
+    let split = Spec { micro_batches: 4, ..prefill.clone() };
+    assert_eq!(tokens(&split), tokens(&prefill));
+    let scattered = Spec { sequence_parallel: true, batch: 4, ..cell("ladder", 2, 2) };
+    assert_eq!(tokens(&scattered), tokens(&Spec { pp: 1, ..scattered.clone() }));
+    let sharded = Spec { shard_head: true, ..cell("standard", 2, 3) };
+    assert_eq!(tokens(&sharded), tokens(&Spec { pp: 1, ..sharded.clone() }));
+}
+
+#[test]
+fn a_trace_has_the_ranks_of_all_stages_and_transfers_last_as_long_as_the_link() {
+    let link: Link = "emulated:alpha_us=500,gb_s=10".parse().unwrap();
+    let (outcome, trace) = ran(&Spec { link, ..cell("ladder", 2, 2) });
+    assert_eq!((trace.meta.ranks, outcome.plan_hashes.len()), (4, 4));
+    let mut spans = [0; 4];
+    for span in &trace.spans {
+        let operation = &trace.operations[span.operation as usize];
+        assert_eq!(operation.phase, span.phase);
+        spans[span.rank as usize] += 1;
+        let layer_of_stage = operation.layer.is_none_or(|layer| layer / 2 == span.rank / 2);
+        // what the next stage's first module reads is added before it is sent
+        let is_handed_over = operation.layer == Some(2) && span.rank < 2;
+        assert!(layer_of_stage || is_handed_over, "{} on rank {}", operation.name, span.rank);
+        if operation.kind == "send" {
+            assert!(span.lane == Lane::Comm && span.end_ns - span.start_ns >= 500_000, "{span:?}");
+        }
+    }
+    assert!(spans.iter().all(|count| *count > 0), "{spans:?}");
+    // per step two values cross the boundary, and the tokens go back: 1.5 ms on the way of each step
+    let sample = &outcome.samples[0];
+    assert!(sample.steps_ms.iter().all(|ms| *ms >= 1.5), "{sample:?}");
+}
+
+#[test]
+fn a_stage_holds_its_layers_alone() {
+    let [whole, half] = [1, 2].map(|pp| ran(&cell("standard", 1, pp)).0.memory_bytes_per_rank);
+    assert!(half < whole, "{half} of {whole}");
+}

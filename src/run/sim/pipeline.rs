@@ -1,0 +1,385 @@
+//! Simulation of pipeline stages, each with the two lanes that its identical ranks share.
+//!
+//! Within a step, a stage waits only for the one before it, and the first for tokens of the step before. So stages
+//! are replayed in order, each with the times at which its predecessor's sends ended. The clocks run on
+//! over steps: once there are as many micro-batches as stages, a stage has the next one while others work.
+
+use super::cell::{Recorder, SimulatedCell, milliseconds};
+use super::cost::Durations;
+use super::lanes::{Clock, Event, LaneTimes, Lanes, Transfers, mean_overlap};
+use super::link::transfers;
+use plan::{Lane, Phase};
+
+/// Steps of a pipeline simulated before the one that is predicted, so that it is full.
+const FILLING: u32 = 3;
+
+/// Lanes and clocks of all stages.
+struct Stages {
+    lanes: Vec<Lanes>,
+    clocks: Vec<Clock>,
+    transfers: Vec<Transfers>,
+}
+
+impl Stages {
+    fn new(cell: &SimulatedCell<'_>, phase: Phase) -> Self {
+        let lanes: Vec<Lanes> = cell.plans.of(phase).iter().map(Lanes::new).collect();
+        let transfers = lanes.iter().map(|_| Transfers::default()).collect();
+        Self { clocks: vec![Clock::default(); lanes.len()], lanes, transfers }
+    }
+
+    /// The same stages at the same time, with the plans of decode steps.
+    fn decode(self, cell: &SimulatedCell<'_>) -> Self {
+        Self { lanes: cell.plans.decode.iter().map(Lanes::new).collect(), ..self }
+    }
+
+    /// Replays one step; `visit` gets the stage of each event. Returns the time of the last sampled token and each
+    /// stage's time with both lanes busy (ns).
+    fn step(
+        &mut self,
+        durations: &[Durations<'_>],
+        mut visit: impl FnMut(usize, Event),
+    ) -> (i64, Vec<i64>) {
+        let stages = self.lanes.len();
+        let (mut tokens, mut both) = (0, Vec::with_capacity(stages));
+        for stage in 0..stages {
+            let (clock, transfers) = (&mut self.clocks[stage], &mut self.transfers[stage]);
+            let visit = |event| visit(stage, event);
+            let (busy, sampled) =
+                self.lanes[stage].stage_step(&durations[stage], clock, transfers, visit);
+            both.push(busy);
+            tokens = sampled.unwrap_or(tokens);
+            let sent = std::mem::take(&mut transfers.outgoing);
+            self.transfers[(stage + 1) % stages].incoming.extend(sent);
+        }
+        (tokens, both)
+    }
+}
+
+/// Communication of a stage that outlives its step, while the next step computes.
+#[derive(Default)]
+struct Tail {
+    earlier: Vec<(i64, i64)>,
+    /// Comm lane of the current step.
+    comm: Vec<(i64, i64)>,
+    /// Time that the current step computed during earlier steps' communication (ns).
+    both: i64,
+}
+
+impl Tail {
+    fn add(&mut self, event: &Event) {
+        match event.lane {
+            Lane::Comm => self.comm.push((event.start, event.end)),
+            Lane::Compute => {
+                let shared = |(start, end): &(i64, i64)| event.end.min(*end) - event.start.max(*start);
+                self.both += self.earlier.iter().map(|comm| shared(comm).max(0)).sum::<i64>();
+            }
+        }
+    }
+
+    /// Returns the current step's share; `computed` is the end of its compute lane.
+    fn end_step(&mut self, computed: i64) -> i64 {
+        self.earlier.append(&mut self.comm);
+        self.earlier.retain(|(_, end)| *end > computed);
+        std::mem::take(&mut self.both)
+    }
+}
+
+impl SimulatedCell<'_> {
+    /// Durations of each stage's operations.
+    pub(super) fn stage_durations(&self, phase: Phase, step: u32) -> Vec<Durations<'_>> {
+        let links = transfers(self.spec, &self.target);
+        let plans = self.plans.of(phase).iter().enumerate();
+        let durations = plans.map(|(stage, plan)| {
+            let machine = self.machine(phase);
+            let machine = match links.get(stage).filter(|_| self.spec.pp > 1) {
+                Some(link) => machine.sending(*link),
+                None => machine,
+            };
+            Durations::new(machine, plan, &self.step(phase, step))
+        });
+        durations.collect()
+    }
+
+    /// Simulates a pipeline. Returns the times at which the last stage had sampled the last micro-batch's token of
+    /// prefill and of each step (ns).
+    pub(super) fn run_stages(&self, recorder: &mut Recorder) -> (Vec<i64>, Option<table::Overlap>) {
+        let mut stages = Stages::new(self, Phase::Prefill);
+        let prefill = self.stage_durations(Phase::Prefill, 0);
+        let mut tokens = vec![stages.step(&prefill, |stage, event| recorder.add(stage, &event)).0];
+        recorder.end_step(Phase::Prefill, 0);
+        let mut times = vec![LaneTimes::default(); prefill.len()];
+        let mut tails: Vec<Tail> = times.iter().map(|_| Tail::default()).collect();
+        let mut stages = stages.decode(self);
+        let mut durations = self.stage_durations(Phase::Decode, 0);
+        for step in 0..self.decode_steps() {
+            for stage in &mut durations {
+                stage.grow(&self.step(Phase::Decode, step));
+            }
+            let (sampled, both) = stages.step(&durations, |stage, event| {
+                times[stage].count(&event);
+                tails[stage].add(&event);
+                recorder.add(stage, &event);
+            });
+            for ((times, both), (tail, clock)) in
+                times.iter_mut().zip(both).zip(tails.iter_mut().zip(&stages.clocks))
+            {
+                times.meet(both + tail.end_step(clock.free[0]), 0);
+            }
+            recorder.end_step(Phase::Decode, step);
+            tokens.push(sampled);
+        }
+        (tokens, mean_overlap(&times))
+    }
+
+    /// One step of a full pipeline (of an empty one in prefill): its interval (ms), and the first stage's time with
+    /// both lanes busy (ns). `visit` gets the first stage's events, in ns since the step before ended.
+    pub(super) fn one_stage_step(
+        &self,
+        phase: Phase,
+        step: u32,
+        mut visit: impl FnMut(Event),
+    ) -> (f64, i64) {
+        let durations = self.stage_durations(phase, step);
+        let mut stages = Stages::new(self, phase);
+        let filling = if phase == Phase::Decode { FILLING } else { 0 };
+        let before = (0..filling).fold(0, |_, _| stages.step(&durations, |_, _| {}).0);
+        let earlier = |event: Event| Event {
+            ready: event.ready - before,
+            start: event.start - before,
+            arrival: event.arrival - before,
+            end: event.end - before,
+            ..event
+        };
+        let (tokens, both) = stages.step(&durations, |stage, event| {
+            if stage == 0 {
+                visit(earlier(event));
+            }
+        });
+        (milliseconds(tokens - before), both.first().copied().unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{shape_70b, shape_tiny, simulate, spec};
+    use super::*;
+    use crate::Feasibility;
+    use machine::hardware::{MemoryNeed, Target};
+    use plan::{Architecture, Kind, Lowering, Plan, PlanSpec, Precision, Variant};
+    use table::{Link, Spec};
+
+    /// A cell of a model with 4 layers on two stages, without contention.
+    fn cell(architecture: &str, micro_batches: u32, batch: u32) -> Spec {
+        let link = Link::Emulated { alpha_us: 10.0, gb_s: 50.0 };
+        let plain = spec(architecture, "tiny");
+        let mut cell = Spec { tp: 2, pp: 2, micro_batches, batch, link, ..plain };
+        (cell.prompt_tokens, cell.output_tokens) = (64, 6);
+        for key in ["contention.memory", "contention.arithmetic", "contention.comm"] {
+            cell.set.insert(key.into(), "0".into());
+        }
+        cell
+    }
+
+    /// Two stages whose only compute operations last `compute` (ns) and whose sends last `send`.
+    fn by_hand(compute: [i64; 2], send: [i64; 2], micro_batches: u32, steps: usize) -> Vec<i64> {
+        let plans = Plan::stages(&PlanSpec {
+            shape: shape_tiny(),
+            architecture: Architecture::Standard,
+            tp: 1,
+            phase: Phase::Decode,
+            precision: Precision::uniform(plan::DType::F16),
+            lowering: Lowering::default(),
+            variant: Variant { micro_batches, ..Variant::default() },
+            batch: micro_batches,
+            pp: 2,
+        })
+        .unwrap();
+        let durations: Vec<Durations<'_>> = plans
+            .iter()
+            .zip(compute.iter().zip(send))
+            .map(|(plan, (&compute, send))| {
+                let ns: Vec<i64> = plan
+                    .operations
+                    .iter()
+                    .map(|operation| match operation.kind {
+                        Kind::Send => send,
+                        // one product a stage and micro-batch
+                        Kind::MatMul if operation.name.ends_with("down") => {
+                            let layers = 2;
+                            compute / layers
+                        }
+                        _ => 0,
+                    })
+                    .collect();
+                Durations::given(&ns)
+            })
+            .collect();
+        let lanes: Vec<Lanes> = plans.iter().map(Lanes::new).collect();
+        let mut stages = Stages {
+            clocks: vec![Clock::default(); 2],
+            transfers: vec![Transfers::default(), Transfers::default()],
+            lanes,
+        };
+        (0..steps).map(|_| stages.step(&durations, |_, _| {}).0).collect()
+    }
+
+    #[test]
+    fn bubbles_are_those_counted_by_hand() {
+        // one micro-batch: a step is both stages and both transfers, and half of it is a bubble
+        assert_eq!(by_hand([100, 60], [7, 3], 1, 3), [167, 167 + 170, 167 + 2 * 170]);
+        // two: stage 0 works on the second while stage 1 has the first. It has the first one's tokens at 170 and is
+        // busy until 200, so from then on it never waits, and a step is its work on both
+        assert_eq!(by_hand([100, 60], [7, 3], 2, 3), [267, 467, 667]);
+        // equal stages: transfers are not hidden by two micro-batches (a round of 210 against 200 of work), by three
+        // they are
+        assert_eq!(by_hand([100, 100], [5, 5], 2, 3), [305, 515, 725]);
+        assert_eq!(by_hand([100, 100], [5, 5], 3, 3), [405, 705, 1005]);
+        // the slower stage sets the pace
+        assert_eq!(by_hand([40, 100], [5, 5], 4, 3), [445, 845, 1245]);
+    }
+
+    #[test]
+    fn a_stage_is_idle_until_its_data_has_arrived() {
+        let plans = Plan::stages(&PlanSpec {
+            pp: 2,
+            ..cell("standard", 1, 1).plan(
+                &shape_tiny(),
+                Phase::Decode,
+                Precision::uniform(plan::DType::F16),
+                Lowering::default(),
+            )
+        })
+        .unwrap();
+        let receive = |free: i64, sent: i64| {
+            let mut clock = Clock { free: [free, 0], tokens: 0 };
+            let mut transfers = Transfers::default();
+            transfers.incoming.push_back(sent);
+            let durations = Durations::given(&vec![0; plans[1].operations.len()]);
+            let mut found = None;
+            Lanes::new(&plans[1]).stage_step(&durations, &mut clock, &mut transfers, |event| {
+                if plans[1].operations[event.operation].kind == Kind::Receive {
+                    found = Some((event.ready, event.start, event.end));
+                }
+            });
+            found.unwrap()
+        };
+        assert_eq!(receive(0, 50), (50, 50, 50));
+        assert_eq!(receive(70, 50), (50, 70, 70), "the sender does not wait");
+    }
+
+    #[test]
+    fn a_trace_has_every_stage_and_the_overlap_of_the_lanes() {
+        for (architecture, micro_batches) in
+            [("standard", 1), ("ladder", 2), ("delayed:1", 2), ("desync:2", 1)]
+        {
+            let cell = cell(architecture, micro_batches, 4);
+            let (outcome, trace) = simulate(&cell, &shape_tiny(), true).unwrap();
+            let trace = trace.unwrap();
+            assert_eq!((trace.meta.ranks, outcome.plan_hashes.len()), (4, 4));
+            let told = outcome.samples[0].overlap.unwrap();
+            let counted = trace::overlap::decode_overlap(&trace.spans, 4).unwrap();
+            for (a, b) in [
+                (told.comm_ms, counted.comm_ms),
+                (told.exposed_comm_ms, counted.exposed_comm_ms),
+                (told.compute_ms, counted.compute_ms),
+                (told.idle_ms, counted.idle_ms),
+            ] {
+                assert!((a - b).abs() < 1e-9, "{architecture}: {told:?} {counted:?}");
+            }
+            let names = |rank: u32| -> Vec<&str> {
+                let own = trace.spans.iter().filter(|span| span.rank == rank);
+                own.map(|span| trace.operations[span.operation as usize].name.as_str()).collect()
+            };
+            assert!(
+                names(0).contains(&"prefill/embed/tokens") && !names(0).contains(&"decode/head/sample")
+            );
+            assert!(
+                names(3).contains(&"decode/head/sample") && !names(3).contains(&"prefill/embed/tokens")
+            );
+            // every span's work is in its own phase's plan
+            let phases =
+                trace.spans.iter().all(|s| trace.operations[s.operation as usize].phase == s.phase);
+            assert!(phases);
+        }
+    }
+
+    #[test]
+    fn micro_batches_fill_a_pipeline_and_the_prediction_is_the_simulation() {
+        let throughput = |micro_batches| {
+            let cell = cell("standard", micro_batches, 32);
+            let sample = simulate(&cell, &shape_tiny(), false).unwrap().0.samples.remove(0);
+            let simulator = super::super::Simulator::default();
+            let target = simulator.target(&cell.hardware, &cell.stack, &cell.set).unwrap();
+            let predicted = simulator.cell_on(&cell, &shape_tiny(), target).unwrap().predict();
+            assert!((predicted.prefill_ms / sample.prefill_ms - 1.0).abs() < 1e-9);
+            // the first step still fills the pipeline
+            assert!(
+                (predicted.decode_ms / sample.decode_ms - 1.0).abs() < 0.05,
+                "{predicted:?} {sample:?}"
+            );
+            sample.decode_ms
+        };
+        // compute is latency-bound at this size: more micro-batches than stages are no gain, two overlap
+        let (one, two) = (throughput(1), throughput(2));
+        assert!(two < 2.0 * one * 0.75, "{two} {one}");
+    }
+
+    #[test]
+    fn ladder_hides_the_transfer_of_the_residual_behind_the_last_all_reduce() {
+        let decode = |architecture: &str| {
+            let cell = cell(architecture, 1, 1);
+            simulate(&cell, &shape_tiny(), false).unwrap().0.samples[0].decode_ms
+        };
+        assert!(decode("ladder") < decode("standard"));
+        assert!(decode("upper-bound") < decode("ladder"));
+    }
+
+    #[test]
+    fn memory_is_that_of_the_stage_that_needs_most() {
+        let shape = shape_70b();
+        let cell = |pp| Spec { tp: 4, pp, batch: 1, ..spec("standard", "llama-3-70b") };
+        let need = |pp| {
+            let cell = cell(pp);
+            MemoryNeed::of(&cell, &shape, Precision::gpu(cell.dtype))
+        };
+        let (whole, half) = (need(1), need(2));
+        assert_eq!((whole.stage, half.kv * 2), (None, whole.kv));
+        // half of the layers and either the embedding or the head, which are replicated
+        let ends = u64::from(shape.vocab) * u64::from(shape.hidden) * 2;
+        let layers = (whole.weights - 2 * ends) / 2;
+        assert!(half.weights.abs_diff(layers + ends) < 100_000, "{half:?}");
+        assert!(half.arithmetic().ends_with("on stage 1"), "the head has a norm: {}", half.arithmetic());
+        // two of 80 GB hold half of the model, not all of it
+        let found = |pp| {
+            crate::feasibility::of(&Spec { hardware: "h100_sxm".into(), tp: 1, ..cell(pp) }).unwrap()
+        };
+        assert!(matches!(found(1), Feasibility::Oom(_)));
+        assert_eq!(found(4), Feasibility::Runs);
+    }
+
+    #[test]
+    fn stages_that_cannot_be_are_refused_by_name() {
+        let refused = |cell: Spec| match crate::feasibility::of(&cell).unwrap() {
+            Feasibility::Skipped(why) => why,
+            found => format!("{found:?}"),
+        };
+        let tiny = |pp| Spec { pp, ..spec("ladder", "tiny") };
+        assert_eq!(refused(tiny(4)), "Runs");
+        assert!(refused(tiny(5)).starts_with("PP 5 exceeds the model's 4 layers"));
+        let cuda = Spec { backend: table::Backend::Cuda, ..tiny(2) };
+        assert!(refused(cuda).starts_with("no pipeline stages on cuda (pp 2)"));
+        let mut skewed = tiny(2);
+        skewed.set.insert("skew.rank_pct".into(), "5".into());
+        assert!(refused(skewed).contains("skew between ranks is not simulated with pipeline stages"));
+    }
+
+    #[test]
+    fn stages_across_nodes_say_that_their_links_are_derived() {
+        let cell = Spec { tp: 8, pp: 2, batch: 2, micro_batches: 2, ..spec("ladder", "llama-3-70b") };
+        let environment = simulate(&cell, &shape_70b(), false).unwrap().0.environment;
+        let text = environment["stage_links"].to_string();
+        assert!(text.contains("derived: between nodes"), "{text}");
+        assert_eq!(environment["stage_layers"], serde_json::json!(["0 to 39", "40 to 79"]));
+        let _ = Target::of(&cell).unwrap();
+    }
+}
