@@ -57,7 +57,12 @@ fn join_is_the_cpu_backends(bench: &mut Bench<'_>) {
                 [sum, part].map(|at| if others { at.into() } else { Argument::Null });
             let scale = 3.0f32.sqrt();
             let mut arguments = vec![x.into(), own.into(), sum_or, part_or, out.into()];
-            arguments.extend([1u32.into(), 0u32.into(), scale.into(), (count as u64).into()]);
+            arguments.extend::<[Argument; 4]>([
+                1u32.into(),
+                0u32.into(),
+                scale.into(),
+                (count as u64).into(),
+            ]);
             bench.launch("join", &geometry::elements(count as u64, 4), &arguments);
             let mut want = vec![0.0; count];
             let [x, own, sum, part] = [x, own, sum, part].map(|at| bench.read_numbers(at));
@@ -78,7 +83,7 @@ fn join_of_channels_is_the_cpu_backends(bench: &mut Bench<'_>) {
             let (sum, scale) = (bench.numbers(&random(3, rows * shared)), 3.0f32.sqrt());
             let (count, out) = ((rows * columns) as u64, bench.output_numbers(rows * columns));
             let mut arguments = vec![x.into(), own.into(), sum.into(), Argument::Null, out.into()];
-            arguments.extend([
+            arguments.extend::<[Argument; 4]>([
                 (columns as u32).into(),
                 (shared as u32).into(),
                 scale.into(),
