@@ -92,7 +92,7 @@ const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 14 + SERIES + ARCHITECTURES]
     (Role::Architecture(6), "architecture-7", ["cyan", "117", "23", "bold 14"]),
     (Role::Architecture(7), "architecture-8", ["dim", "245", "242", "7"]),
     (Role::Architecture(8), "architecture-9", ["bold magenta", "169", "89", "13"]),
-    (Role::Architecture(9), "architecture-10", ["bold yellow", "186", "100", "11"]),
+    (Role::Architecture(9), "architecture-10", ["bold yellow", "186", "58", "11"]),
     (Role::Architecture(10), "architecture-11", ["bold blue", "105", "54", "12"]),
     (Role::Architecture(11), "architecture-12", ["bold red", "173", "52", "9"]),
 ];
