@@ -89,6 +89,7 @@ fn every_architecture_loses_what_an_independent_forward_pass_says() {
         model.shape.qkv = qkv;
         if tp == 3 {
             (model.shape.heads, model.shape.kv_heads, model.shape.intermediate) = (12, 3, 192);
+            model.shape.vocab = 258;
         }
         let request = asked(model.clone(), &architectures, tp, 2);
         let found = results(&request);

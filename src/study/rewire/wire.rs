@@ -79,7 +79,7 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
     if wired.architecture.wiring(steps.layers).divides_head() {
         return Err(Error::input_help(
             format!("{}: its messages are smaller than those in the trace", wired.architecture),
-            "simulate it: ladderscope whatif --architecture standard,partial:0.5",
+            "simulate it: ladderscope whatif --architecture partial:0.5",
         ));
     }
     Plan::new(&spec).map_err(|error| Error::input(format!("{}: {error}", wired.architecture)))
