@@ -172,7 +172,7 @@ fn what_cannot_be_trained_is_told_before_anything_starts() {
         "--weights model --text text.txt --architecture ladder --context 99",
         &["100 tokens", "at least"],
     );
-    refused("--weights none --text text.txt --architecture ladder", &["--weights none"]);
+    refused("--weights none --text text.txt --architecture ladder", &["--model none"]);
     refused("--from-scratch nothing --text text.txt", &["'nothing'"]);
     refused("--from-scratch llama-3.2-1b --text text.txt", &["without a tokenizer"]);
     refused("--from-scratch tiny", &["--text"]);

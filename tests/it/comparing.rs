@@ -21,7 +21,7 @@ fn by_a_variable_with_a_baseline_and_as_maps() {
         let arguments = [&["compare", "--format", "json", "--by"], more].concat();
         place.run(&arguments).exits(0).json()
     };
-    let by_variable = compare(&["NCCL_ALGO", "--baseline", "Tree"]);
+    let by_variable = compare(&["NCCL_ALGO", "--against", "Tree"]);
     assert_eq!(by_variable["pairs"].as_array().map(Vec::len), Some(12));
     let pair = &by_variable["pairs"][0];
     assert_eq!((pair["baseline"].as_str(), pair["value"].as_str()), (Some("Tree"), Some("Ring")));

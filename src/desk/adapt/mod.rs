@@ -168,7 +168,7 @@ fn check(asked: &Asked) -> Result<()> {
     if asked.from_scratch && asked.distil.is_some() {
         return Err(Error::input_help(
             "--distil needs trained weights, but these are random",
-            "omit --distil, or pass a checkpoint with --weights",
+            "omit --distil, or pass a checkpoint with --model",
         ));
     }
     let numbers = [("lr", asked.lr), ("clip", asked.clip)];

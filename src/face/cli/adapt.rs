@@ -22,11 +22,11 @@ use table::{Curve, Provenance, Quality};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// HF checkpoint directory to start from: config.json, safetensors, and tokenizer.json for --text
-    #[arg(long, value_name = "DIR", required_unless_present = "from_scratch")]
-    pub weights: Option<PathBuf>,
+    #[arg(long, alias = "weights", value_name = "DIR", required_unless_present = "from_scratch")]
+    pub model: Option<PathBuf>,
     /// Start from random weights: a built-in shape (mini: 3.6 M parameters, byte vocabulary) or the shape of an HF
     /// directory
-    #[arg(long, value_name = "SHAPE", conflicts_with = "weights")]
+    #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
     pub from_scratch: Option<String>,
     /// Architectures to train (as in `run`), one training each: A,B,... [default: the checkpoint's ladder_layers;
     /// from scratch standard,ladder,parallel]
@@ -144,14 +144,14 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 
 fn asked(args: &Args) -> Result<Asked> {
     let from_scratch = args.from_scratch.is_some();
-    let model = match (&args.from_scratch, &args.weights) {
+    let model = match (&args.from_scratch, &args.model) {
         (Some(shape), _) => {
             let model = Model::resolve(shape)?;
             // ignores the weights of a directory
             Model { has_weights: false, dir: model.dir.filter(|_| !model.has_weights), ..model }
         }
         (_, Some(dir)) => super::on_text::model_of(dir, args.seed[0])?,
-        _ => return Err(Error::input("no model: pass --weights DIR or --from-scratch SHAPE")),
+        _ => return Err(Error::input("no model: pass --model DIR or --from-scratch SHAPE")),
     };
     let architectures = match (&args.architecture[..], &model.ladder_layers) {
         ([], _) if from_scratch => {

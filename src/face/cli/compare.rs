@@ -32,9 +32,12 @@ pub struct Args {
     /// environment variable (NCCL_ALGO) or a profile value (link.alpha_us)
     #[arg(long, value_name = "AXIS", required_unless_present = "gate")]
     pub by: Option<String>,
-    /// Value of the --by option to compare with [default: standard, on, unset, else the first found]; with --gate, a
-    /// stored baseline (`ladderscope baseline set`) or its file
-    #[arg(long, value_name = "VALUE|BASELINE")]
+    /// Value of the --by option that the others are compared with [default: standard, on, unset, else the first found]
+    #[arg(long, value_name = "VALUE", requires = "by", conflicts_with = "baseline")]
+    pub against: Option<String>,
+    /// Stored baseline (`ladderscope baseline set`) or its file, for --gate
+    // with --by it is the former name of --against
+    #[arg(long, value_name = "BASELINE")]
     pub baseline: Option<String>,
     /// Allowed change of a metric against the baseline, for example 'tpot<+3%', 'tok/s>-2%' or, in the metric's
     /// unit, 'overlap>-5' (repeatable, all must pass); exit status 4 if a change is significantly larger; undecided
@@ -62,15 +65,22 @@ pub struct Args {
     pub format: FormatArgs,
 }
 
+impl Args {
+    /// Value of the axis that the others are compared with.
+    fn against(&self) -> Option<&str> {
+        self.against.as_deref().or(self.baseline.as_deref())
+    }
+}
+
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let Some(by) = &args.by else { return judged(args, &dir) };
     let axis = Axis::parse(by)?;
     let export = args.output.as_deref();
     export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
-    let records = args.filter.compared(&args.runs, &dir, &axis, args.baseline.as_deref())?;
+    let records = args.filter.compared(&args.runs, &dir, &axis, args.against())?;
     // Runs are not pooled, because ratios pair them by round.
     let cells = Cells::of(&records);
-    let mut comparison = cells.compare(&axis, args.baseline.as_deref())?;
+    let mut comparison = cells.compare(&axis, args.against())?;
     if let Some(name) = &args.value {
         let known = || MEASURES.iter().map(|measure| measure.name);
         let measure = measure(name).ok_or_else(|| Error::unknown("measure", name, known()))?;

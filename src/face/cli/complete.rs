@@ -208,6 +208,8 @@ fn values(argument: &Arg, typed: &Typed<'_>) -> Completion {
         // names of columns and models also contain slashes
         "FILTER" => filter(typed),
         "COLUMN,..." | "COLUMN[:desc],..." => several(columns()),
+        // the shell completes directories, as of --model of a verb that takes only checkpoints
+        "DIR" => Completion::default(),
         _ if is_path(typed.value) => Completion::default(),
         _ if option.is_some() => {
             let offers = option.map(offers::values).unwrap_or_default();
@@ -222,7 +224,7 @@ fn values(argument: &Arg, typed: &Typed<'_>) -> Completion {
         }
         "FILE.toml" => one(experiments::names(Path::new(experiments::DIRECTORY))),
         "MEASURE" => one(measures()),
-        "BASELINE" | "VALUE|BASELINE" => one(baselines(&typed.dir)),
+        "BASELINE" => one(baselines(&typed.dir)),
         "TAG" | "TAGS" => several(tags(&typed.dir)),
         "STATUS" => one(Status::ALL.map(|status| Offer::new(status.as_str(), "")).into()),
         "RULES" => one(["default", "nccl-name", "hta"].map(|name| Offer::new(name, "")).into()),

@@ -26,7 +26,7 @@ pub struct Args {
     /// Architectures to evaluate (as in `run`), one case each: A,B,... [default: standard, or the checkpoint's]
     #[arg(long, value_delimiter = ',')]
     pub architecture: Vec<Architecture>,
-    /// Reference checkpoint for the KL divergence, run as standard [default: --weights]
+    /// Reference checkpoint for the KL divergence, run as standard [default: --model]
     #[arg(long, value_name = "DIR")]
     pub reference: Option<String>,
     /// Number format of all-reduce messages (partial sums): activations, f8, int8
@@ -163,5 +163,34 @@ fn print(asked: &Asked, evaluated: &TextQuality, format: Format) -> Result<()> {
         "measured on {}: {} of {} tokens, {} predicted; NLL and KL (against standard) in nats/token",
         evaluated.backend, windows, evaluated.context, evaluated.predicted
     );
-    output::emit(&(output::wrapped("", &heading, 2) + &output::aligned(&table)))
+    let answer = output::wrapped("", &headline(asked, evaluated), 0);
+    output::emit(&(answer + &output::wrapped("", &heading, 2) + &output::aligned(&table)))
+}
+
+/// Case closest to `standard` and the farthest one, or the likelihood of a `standard` alone.
+fn headline(asked: &Asked, evaluated: &TextQuality) -> String {
+    let is_reference =
+        |case: &&Case| asked.reference.is_none() && case.architecture == Architecture::Standard;
+    let distance = |case: &Case| {
+        let Quality { kl, agreement, .. } = case.quality;
+        format!(
+            "{} (KL {kl:.4}, same top token {:.1} % of the time)",
+            case.architecture,
+            100.0 * agreement
+        )
+    };
+    let reference = asked.reference.as_ref().map_or("standard", |model| model.name.as_str());
+    let mut others: Vec<&Case> = evaluated.cases.iter().filter(|case| !is_reference(case)).collect();
+    others.sort_by(|a, b| a.quality.kl.total_cmp(&b.quality.kl));
+    match (&others[..], evaluated.cases.first()) {
+        ([], None) => String::new(),
+        ([], Some(case)) => {
+            let Quality { nll, perplexity, .. } = case.quality;
+            format!("{}: NLL {nll:.3} nats/token, perplexity {perplexity:.2}.", case.architecture)
+        }
+        ([one], _) => format!("Divergence from {reference}: {}.", distance(one)),
+        ([closest, .., farthest], _) => {
+            format!("Closest to {reference}: {}; farthest: {}.", distance(closest), distance(farthest))
+        }
+    }
 }

@@ -19,17 +19,15 @@ use table::{Backend, CellOptions, Provenance};
 /// Arguments of `ladderscope generate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// HF checkpoint directory: config.json, safetensors, and tokenizer.json for --prompt
-    #[arg(long, value_name = "DIR", required_unless_present = "model")]
-    pub weights: Option<PathBuf>,
-    /// Built-in model shape with random weights, instead of --weights; needs --prompt-tokens-file
-    #[arg(long, value_name = "NAME", conflicts_with = "weights")]
-    pub model: Option<String>,
+    /// HF checkpoint directory (config.json, safetensors, and tokenizer.json for --prompt), or a built-in model shape
+    /// with random weights, which needs --prompt-tokens-file
+    #[arg(long, alias = "weights", value_name = "DIR|NAME")]
+    pub model: String,
     /// Prompt, tokenized with the directory's tokenizer.json (repeatable)
     #[arg(long, value_name = "TEXT", required_unless_present = "prompt_tokens_file")]
     pub prompt: Vec<String>,
     /// Send each prompt as a user message through the directory's chat template
-    #[arg(long, requires = "weights", conflicts_with = "prompt_tokens_file")]
+    #[arg(long, conflicts_with = "prompt_tokens_file")]
     pub chat: bool,
     /// System message before each prompt, with --chat
     #[arg(long, value_name = "TEXT", requires = "chat")]
@@ -161,11 +159,12 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Resolves the requested model. Prints a note if its weights are random although the user may not expect it.
+/// Model of a directory, or else a built-in shape. Prints a note if a directory has no weights.
 fn model(args: &Args) -> Result<Model> {
-    match &args.weights {
-        Some(dir) => model_of(dir, args.seed),
-        None => Model::resolve(args.model.as_deref().unwrap_or_default()),
+    let dir = Path::new(&args.model);
+    match Model::is_built_in(&args.model) && !dir.exists() {
+        true => Model::resolve(&args.model),
+        false => model_of(dir, args.seed),
     }
 }
 
@@ -179,7 +178,7 @@ fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<
     }
     let tokenizer = tokenizer.ok_or_else(|| {
         Error::input_help(
-            match &args.weights {
+            match &model.dir {
                 Some(dir) => format!(
                     "--prompt needs {}, which is not there",
                     dir.join("tokenizer.json").display()
@@ -189,7 +188,7 @@ fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<
             "pass token ids with --prompt-tokens-file FILE",
         )
     })?;
-    let template = args.weights.as_deref().filter(|_| args.chat).map(ChatTemplate::open).transpose()?;
+    let template = model.dir.as_deref().filter(|_| args.chat).map(ChatTemplate::open).transpose()?;
     let encode = |text: &String| match &template {
         None => tokenizer.encode(text),
         Some(template) => {

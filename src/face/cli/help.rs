@@ -28,8 +28,8 @@ const EXAMPLES: [(&str, &[&str], &str); 30] = [
     (
         "generate",
         &[
-            "ladderscope generate --weights smollm --prompt 'The capital of France is'",
-            "ladderscope generate --weights smollm --architecture ladder:10 --tp 2 --prompt 'Once upon'",
+            "ladderscope generate --model smollm --prompt 'The capital of France is'",
+            "ladderscope generate --model smollm --architecture ladder:10 --tp 2 --prompt 'Once upon'",
         ],
         "quality.md",
     ),
@@ -151,24 +151,24 @@ const EXAMPLES: [(&str, &[&str], &str); 30] = [
     (
         "evaluate",
         &[
-            "ladderscope evaluate --weights smollm --text book.txt --architecture standard,ladder:10,ladder",
-            "ladderscope evaluate --weights adapted --reference smollm --text book.txt",
+            "ladderscope evaluate --model smollm --text book.txt --architecture standard,ladder:10,ladder",
+            "ladderscope evaluate --model adapted --reference smollm --text book.txt",
         ],
         "quality.md",
     ),
     (
         "convert",
         &[
-            "ladderscope convert --weights smollm --text book.txt --for h100_sxm,tp=8",
-            "ladderscope convert --weights smollm --text b.txt --for h100_sxm --budget 'kl<=0.05' --write out",
-            "ladderscope convert --weights smollm --layers 10 --write out",
+            "ladderscope convert --model smollm --text book.txt --for h100_sxm,tp=8",
+            "ladderscope convert --model smollm --text b.txt --for h100_sxm --budget 'kl<=0.05' --write out",
+            "ladderscope convert --model smollm --layers 10 --write out",
         ],
         "quality.md",
     ),
     (
         "adapt",
         &[
-            "ladderscope adapt --weights smollm --text book.txt --architecture ladder:10 --steps 200",
+            "ladderscope adapt --model smollm --text book.txt --architecture ladder:10 --steps 200",
             "ladderscope adapt --from-scratch mini --text book.txt --steps 2000 --seed 0,1,2",
         ],
         "quality.md",

@@ -15,8 +15,8 @@ use table::Backend;
 #[derive(Clone, Debug, clap::Args)]
 pub struct TextArgs {
     /// HF checkpoint directory: config.json, safetensors, and tokenizer.json for --text
-    #[arg(long, value_name = "DIR")]
-    pub weights: PathBuf,
+    #[arg(long, alias = "weights", value_name = "DIR")]
+    pub model: PathBuf,
     /// Evaluation text, tokenized without special tokens
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
@@ -54,7 +54,7 @@ impl TextArgs {
 
     /// Model of the directory. Prints a note if its weights are random although the user may not expect it.
     pub fn model(&self) -> Result<Model> {
-        model_of(&self.weights, self.seed)
+        model_of(&self.model, self.seed)
     }
 
     /// Evaluation request. Fails if no text is named.
@@ -90,7 +90,7 @@ pub(super) fn model_of(dir: &Path, seed: u64) -> Result<Model> {
     }
     if !dir.is_dir() {
         return Err(Error::input_help(
-            format!("--weights {}: no such directory", dir.display()),
+            format!("--model {}: no such directory", dir.display()),
             "pass an HF directory with config.json and safetensors",
         ));
     }

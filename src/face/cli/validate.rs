@@ -21,10 +21,10 @@ pub struct Args {
     /// Data sets: paper_70b, prefill_h100, decode_a100_gptfast, decode_a100_lmdeploy [default: all]
     #[arg(value_name = "SET")]
     pub sets: Vec<String>,
-    /// CSV file with rows to use instead of a set's own, in the same columns; without SET, the columns decide which
-    /// set
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
+    /// Measured runs as CSV with the columns of a set, instead of the set's own rows; without SET, the columns
+    /// choose it
+    #[arg(long, alias = "csv", value_name = "FILE.csv")]
+    pub data: Option<PathBuf>,
     /// Hardware profile to use instead of the set's: a built-in name or a TOML file
     #[arg(long, value_name = "NAME|FILE")]
     pub hardware: Option<String>,
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<u8> {
     args.output.as_deref().map_or(Ok(()), check_format)?;
     let overrides =
         Overrides { hardware: args.hardware.clone(), stack: args.stack.clone(), set: args.set.clone() };
-    let scores: Vec<Score> = match &args.csv {
+    let scores: Vec<Score> = match &args.data {
         Some(path) => vec![Score::of_file(&args.sets, path, &overrides)?],
         None => {
             let score = |set: &DataSet| Score::of(set, &set.runs(&overrides)?);
@@ -148,9 +148,36 @@ impl<'a> PrintedSet<'a> {
     }
 }
 
+/// Mean absolute error of each measure in percent over all sets, and the reversed rankings.
+fn headline(scores: &[Score]) -> String {
+    let mean = |measure: &Measure| {
+        let of = scores.iter().flat_map(|score| &score.residuals).filter(|r| r.measure == *measure);
+        let errors: Vec<f64> = of.map(|residual| residual.error.abs()).collect();
+        let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+        (!errors.is_empty()).then(|| format!("{} {mean:.1} %", measure.title()))
+    };
+    let in_percent = Measure::ALL.iter().filter(|measure| measure.unit() == "%");
+    let errors: Vec<String> = in_percent.filter_map(mean).collect();
+    let rows = counted(scores.iter().map(|score| score.rows).sum(), "row");
+    if errors.is_empty() {
+        return format!("None of {rows} could be predicted.");
+    }
+    let orders = || scores.iter().flat_map(|score| &score.orders);
+    let pairs: usize = orders().map(|order| order.pairs).sum();
+    let reversed: usize = orders().map(|order| order.reversed.len()).sum();
+    let ranking = match pairs {
+        0 => String::new(),
+        _ => format!(
+            " The simulator ranks two architectures as measured in {} of {pairs} cells.",
+            pairs - reversed
+        ),
+    };
+    format!("Mean error over {rows}: {}.{ranking}", errors.join(", "))
+}
+
 /// Scorecard with one line per set and measure, then the sources of the numbers.
 fn text(scores: &[Score]) -> String {
-    let mut text = output::aligned(&card(scores));
+    let mut text = output::wrapped("", &headline(scores), 0) + &output::aligned(&card(scores));
     let orders = scores.iter().flat_map(|score| score.orders.iter().map(|o| (&*score.set.name, o)));
     let orders = orders_table(orders);
     if !orders.is_empty() {

@@ -163,7 +163,7 @@ fn nothing(data: &ParetoData<'_>) -> Error {
     let lacking = || match data.axes.quality() {
         Some(measure) => Error::input_help(
             format!("nothing to plot: no run has {}", measure.words),
-            "measure it with `ladderscope evaluate --weights DIR --text FILE --architecture ...` for that model",
+            "measure it with `ladderscope evaluate --model DIR --text FILE --architecture ...` for that model",
         ),
         None => Error::input(format!(
             "nothing to plot: no run has both {} and {}",

@@ -72,7 +72,7 @@ impl Score {
     /// [`DataSet::parse`] and [`Self::of`].
     pub fn of_file(sets: &[String], path: &Path, overrides: &Overrides) -> Result<Self> {
         if sets.len() > 1 {
-            return Err(Error::input("--csv replaces the rows of one set; name that set"));
+            return Err(Error::input("--data replaces the rows of one set; name that set"));
         }
         let file = path.display().to_string();
         let text = InputKind::TABLE.text(path)?;
@@ -83,7 +83,7 @@ impl Score {
         let Some(set) = known.first() else {
             return Err(Error::input_help(
                 format!("{file}: columns match no data set"),
-                "name the set: ladderscope validate SET --csv FILE",
+                "name the set: ladderscope validate SET --data FILE.csv",
             ));
         };
         let rows = set.parse(&file, &text, overrides)?;
@@ -379,12 +379,12 @@ pub fn card(scores: &[Score]) -> Table {
         &[
             ("set", &|(score, _): &(&Score, Measure)| Shown::text(&score.set.name)),
             ("rows", &|(score, _)| score.rows.into()),
-            ("not_run", &|(score, _)| score.not_run.len().into()),
+            ("not_run|not run", &|(score, _)| Some(score.not_run.len()).filter(|rows| *rows > 0).into()),
             ("measure", &|(_, measure)| measure.title().into()),
-            ("mean_error", &|line| Shown::number(errors(line).map(|(mean, _)| mean), 1)),
+            ("mean_error|mean error", &|line| Shown::number(errors(line).map(|(mean, _)| mean), 1)),
             ("largest", &|line| Shown::number(errors(line).map(|(_, max)| max), 1)),
             ("unit", &|(_, measure)| measure.unit().into()),
-            ("largest_at", &|(score, measure)| {
+            ("largest_at|largest at", &|(score, measure)| {
                 let words = |r: &super::Residual| match measure.unit() {
                     "points" => {
                         format!(

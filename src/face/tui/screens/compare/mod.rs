@@ -184,7 +184,7 @@ impl Screen for Compare {
         let compared = self.compared().ok_or(NO_COMMAND)?;
         let mut words = vec!["compare".to_owned(), "--by".into(), self.asked.axis.to_string()];
         if let Some(baseline) = &self.asked.baseline {
-            words.extend(["--baseline".into(), baseline.clone()]);
+            words.extend(["--against".into(), baseline.clone()]);
         }
         if !self.filter.text().trim().is_empty() {
             words.extend(["--filter".into(), self.filter.text().trim().into()]);

@@ -233,7 +233,7 @@ fn an_axis_is_picked_by_typing_and_only_those_that_vary_are_offered() {
     let pair = driver.state.compare.selected().unwrap();
     assert_eq!((pair.baseline.as_str(), pair.value.as_str()), ("off", "on"));
     let words = driver.state.compare.command().unwrap().words.join(" ");
-    assert_eq!(words, "compare --by p2p --baseline off");
+    assert_eq!(words, "compare --by p2p --against off");
 }
 
 #[test]
