@@ -7,6 +7,7 @@ use super::output::{self, Format, FormatArgs};
 use super::report;
 use crate::desk::{self, experiments::DIRECTORY};
 use base::error::Result;
+use base::text::counted;
 use lab::sweep::Experiment;
 use run::Feasibility;
 use table::render::{Shown, Sourced, Table};
@@ -34,10 +35,8 @@ pub fn run(args: &FormatArgs) -> Result<u8> {
             report::note(&format!("no experiment files (*.toml) in ./{DIRECTORY}"));
         }
         Format::Table => {
-            output::emit(&format!(
-                "{}Run one: ladderscope sweep EXPERIMENT\n",
-                output::aligned(&rows(&experiments))
-            ))?;
+            let text: String = experiments.iter().map(in_words).collect();
+            output::emit(&format!("{text}Run one: ladderscope sweep EXPERIMENT\n"))?;
         }
     }
     Ok(0)
@@ -45,6 +44,20 @@ pub fn run(args: &FormatArgs) -> Result<u8> {
 
 fn can_run(experiment: &Experiment) -> usize {
     experiment.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs).count()
+}
+
+/// Name, size, and the question below them.
+fn in_words(experiment: &Experiment) -> String {
+    let (cells, fit) = (experiment.cells.len(), can_run(experiment));
+    let fit = if fit < cells { format!(" ({fit} fit)") } else { String::new() };
+    let head = format!("{}: {}{fit}", experiment.path.display(), counted(cells, "cell"));
+    let axes = experiment.axes.join(" x ");
+    let question = experiment.question.as_deref().unwrap_or_default();
+    output::wrapped("", &format!("{head}, {}: {axes}", counted(experiment.rounds as usize, "round")), 4)
+        + &match question.is_empty() {
+            true => String::new(),
+            false => output::wrapped("    ", question, 4),
+        }
 }
 
 fn rows(experiments: &[Experiment]) -> Table {
@@ -56,7 +69,7 @@ fn rows(experiments: &[Experiment]) -> Table {
             ("cells", &|e| e.cells.len().into()),
             ("can_run|cells that fit", &|e| can_run(e).into()),
             ("rounds", &|e| e.rounds.into()),
-            ("~question", &|e| e.question.as_deref().into()),
+            ("question", &|e| e.question.as_deref().into()),
         ],
     )
 }

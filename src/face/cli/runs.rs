@@ -171,7 +171,9 @@ fn in_short(dir: &Path) -> Result<u8> {
                 ("simulated runs", &|b| b.runs.into()),
                 ("ok", &|b| b.ok.into()),
                 ("experiment", &|b| b.experiment.as_deref().into()),
-                ("created", &|b| Shown::text(&b.created)),
+                ("created", &|b| {
+                    Shown::text(b.created.get(..19).unwrap_or(&b.created).replace('T', " "))
+                }),
             ],
         );
         output::emit(&output::aligned(&rows))?;

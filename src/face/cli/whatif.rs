@@ -132,7 +132,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         Format::Json => output::json(&object(&variant.cell, slider, &points, &found))?,
         Format::Csv => output::emit(&rows(slider, &points).csv(Sourced::ByRow))?,
         Format::Table => {
-            let mut text = told(&variant.cell);
+            let mut text = headline(slider, &points) + &told(&variant.cell);
             for (value, answer) in &points {
                 text += &link_in_words(slider, *value, answer);
             }
@@ -378,6 +378,46 @@ fn object<'a>(
         points: points.collect(),
         break_even: break_even.collect(),
     }
+}
+
+/// Speedup of the chosen architecture, or of the fastest if `standard` is chosen, at every position of the slider;
+/// then the fastest, if it is another one, and the limit.
+fn headline(slider: &str, points: &[(Option<f64>, Answer)]) -> String {
+    // speedups of a label at all positions
+    let mut speedups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for row in points.iter().flat_map(|(_, answer)| answer.rows.iter().map(move |row| (answer, row))) {
+        let (answer, row) = row;
+        let speedup = row.numbers.as_ref().ok().and_then(|numbers| numbers.speedup);
+        speedups.entry(answer.label(row)).or_default().extend(speedup);
+    }
+    let mean = |label: &&String| speedups[*label].iter().map(|s| s.ln()).sum::<f64>();
+    let limit = Architecture::UpperBound.to_string();
+    let ran = |label: &&String| speedups[*label].len() == points.len();
+    let choices = speedups.keys().filter(|label| !label.starts_with(&limit) && ran(label));
+    let Some(fastest) = choices.max_by(|a, b| mean(a).total_cmp(&mean(b))) else { return String::new() };
+    let chosen = points[0].1.row(&points[0].1.spec.architecture).map(|row| points[0].1.label(row));
+    let is_choice = |label: &String| label != "standard" && ran(&label);
+    let label = chosen.filter(is_choice).unwrap_or_else(|| fastest.clone());
+    let range = |label: &str| {
+        let of = &speedups[label];
+        let (low, high) = of.iter().fold((f64::INFINITY, 0.0_f64), |(l, h), s| (l.min(*s), h.max(*s)));
+        match (format!("{low:.2}x"), format!("{high:.2}x")) {
+            (low, high) if low == high => low,
+            (low, high) => format!("{low} to {high}"),
+        }
+    };
+    let over = if points.len() > 1 { format!(" over these values of {slider}") } else { String::new() };
+    let mut line = match label == "standard" {
+        true => format!("No architecture decodes faster than standard{over}"),
+        false => format!("{label} decodes {} as fast as standard{over}", range(&label)),
+    };
+    if range(fastest) != range(&label) {
+        line += &format!("; fastest: {fastest}, {}", range(fastest));
+    }
+    if speedups.get(&limit).is_some_and(|of| of.len() == points.len()) {
+        line += &format!("; limit without communication: {}", range(&limit));
+    }
+    output::wrapped("", &(line + "."), 0)
 }
 
 fn told(cell: &Spec) -> String {

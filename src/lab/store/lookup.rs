@@ -94,7 +94,7 @@ impl Store {
             [] => {
                 let help = match nearest(start, ids.iter().map(String::as_str)) {
                     Some(id) => format!("did you mean '{id}'? `ladderscope runs` lists all"),
-                    None => "`ladderscope runs` lists stored runs; `last` is the newest".into(),
+                    None => "`ladderscope runs` lists stored runs; `last` is the newest; select by option with --filter".into(),
                 };
                 Err(Error::input_help(format!("no run '{start}' in {}", self.dir().display()), help))
             }
