@@ -105,6 +105,12 @@ pub fn digits(value: f64) -> String {
     }
 }
 
+/// Decimals of a number for people: `most`, or fewer, so that it has at most four significant digits.
+pub fn decimals(value: f64, most: usize) -> usize {
+    let before = value.abs().max(1.0).log10().floor() as usize + 1;
+    most.min(4_usize.saturating_sub(before))
+}
+
 /// Formats a latency in the unit of its size: `23.4 us`, `39.6 ms`, `2.02 s`.
 pub fn latency(us: f64) -> String {
     match us.abs() {

@@ -95,9 +95,14 @@ fn stored(record: &Record) -> Section {
 }
 
 fn numbers(record: &Record, scope: Scope) -> Section {
-    let (of, samples) = (record.provenance, record.metrics.as_ref().map_or(0, |m| m.samples));
+    let (of, metrics) = (record.provenance, record.metrics.as_ref());
     let mut section = Section::new(match scope {
-        Scope::Run => format!("Metrics: medians over {} ({of})", counted(samples as usize, "sample")),
+        Scope::Run => {
+            let samples = counted(metrics.map_or(0, |m| m.samples as usize), "sample");
+            let has_intervals = metrics.is_some_and(|m| m.tokens_per_s_ci95.is_some());
+            let intervals = if has_intervals { " [95 % interval]" } else { "" };
+            format!("Metrics: medians{intervals} over {samples} ({of})")
+        }
         Scope::Quality => {
             let told = record.quality.as_ref().map(|quality| quality.told());
             format!("Quality: {}", told.unwrap_or_default())

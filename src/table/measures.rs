@@ -192,13 +192,14 @@ impl Measure {
 
     /// Value and interval with unit, as text.
     pub fn told(&self, record: &Record) -> Option<String> {
-        let (value, decimals) = (self.of(record)?, self.decimals);
+        let value = self.of(record)?;
+        let decimals = base::text::decimals(value, self.decimals);
         let number = match self.unit {
             Unit::Bytes => self.unit.cell(value),
             _ => format!("{value:.decimals$} {}", self.unit.symbol()).trim_end().to_owned(),
         };
         let ends = self.interval_of(record);
-        let ends = ends.map(|[low, high]| format!("  95% [{low:.decimals$}, {high:.decimals$}]"));
+        let ends = ends.map(|[low, high]| format!(" [{low:.decimals$}, {high:.decimals$}]"));
         Some(number + &ends.unwrap_or_default())
     }
 
@@ -366,7 +367,7 @@ pub static MEASURES: &[Measure] = &[
     Measure::new("overlap_pct", &["overlap"], "overlap", "overlap", (Percent, More, Lanes), lane!(overlap_pct)),
     Measure::new("compute_ms", &["compute"], "compute ms", "compute time", (Ms, Less, Lanes), lane!(compute_ms)),
     Measure::new("idle_ms", &["idle"], "idle ms", "idle time", (Ms, Less, Lanes), lane!(idle_ms)),
-    Measure::new("work_ms", &["work"], "work ms", "work", (Ms, Less, Lanes), split!(work_ms)),
+    Measure::new("work_ms", &["work"], "work ms", "compute without contention", (Ms, Less, Lanes), split!(work_ms)),
     Measure::new("contention_ms", &["contention"], "contention", "contention", (Ms, Less, Lanes), split!(contention_ms)),
     Measure::new("peer_wait_ms", &["peers"], "peers ms", "waiting for peers", (Ms, Less, Lanes), split!(peer_wait_ms)),
     Measure::new("transfer_ms", &["transfer"], "transfer", "exposed transfer", (Ms, Less, Lanes), split!(transfer_ms)),

@@ -11,9 +11,9 @@ use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use unicode_width::UnicodeWidthStr;
 
 use super::{Provenance, Unit};
-use base::text::{digits, escape, percent, printable, si, without_middle};
+use base::text::{decimals, digits, escape, percent, printable, si, without_middle};
 
-/// Table cell. Human-readable tables round numbers, CSV keeps all digits.
+/// Table cell. Human-readable tables round numbers to at most four significant digits, CSV keeps all digits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shown {
     /// Empty: a dash in tables, nothing in CSV.
@@ -21,9 +21,11 @@ pub enum Shown {
     /// Text without a sort value.
     Text(String),
     Whole(u64),
-    /// Number and its decimals in tables.
+    /// Number and its decimals at most.
     Number(f64, usize),
-    /// Number with its 95 % interval and its decimals in tables; CSV contains only the number.
+    /// Point in time and its decimals, all of them shown.
+    Instant(f64, usize),
+    /// Number with its 95 % interval and its decimals at most; CSV contains only the number.
     Interval(f64, Option<[f64; 2]>, usize),
     /// Time in microseconds; tables choose the unit by size and add it to the column's title.
     Time(f64),
@@ -52,12 +54,19 @@ impl Shown {
         us.into().filter(|us| !us.is_nan()).map_or(Self::None, Self::Time)
     }
 
+    /// Point in time in microseconds, in the unit of the table's times.
+    pub fn instant(us: f64) -> Self {
+        Self::Instant(us, 1)
+    }
+
     fn in_full(&self) -> Cow<'_, str> {
         match self {
             Self::None => "".into(),
             Self::Text(text) => text.into(),
             Self::Whole(n) => n.to_string().into(),
-            Self::Number(n, _) | Self::Interval(n, ..) | Self::Time(n) => n.to_string().into(),
+            Self::Number(n, _) | Self::Instant(n, _) | Self::Interval(n, ..) | Self::Time(n) => {
+                n.to_string().into()
+            }
         }
     }
 
@@ -73,8 +82,12 @@ impl fmt::Display for Shown {
             Self::Text(text) => f.write_str(text),
             Self::Whole(n) => write!(f, "{n}"),
             Self::Time(us) => write!(f, "{us:.1}"),
-            Self::Number(n, decimals) | Self::Interval(n, None, decimals) => write!(f, "{n:.decimals$}"),
-            Self::Interval(n, Some([low, high]), decimals) => {
+            Self::Instant(n, decimals) => write!(f, "{n:.decimals$}"),
+            Self::Number(n, most) | Self::Interval(n, None, most) => {
+                write!(f, "{n:.0$}", decimals(*n, *most))
+            }
+            Self::Interval(n, Some([low, high]), most) => {
+                let decimals = decimals(*n, *most);
                 write!(f, "{n:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
             }
         }
@@ -254,7 +267,7 @@ impl Table {
     fn in_units(&self) -> Self {
         let times = |column: usize| {
             self.rows.iter().filter_map(move |row| match row[column] {
-                Shown::Time(us) => Some(us.abs()),
+                Shown::Time(us) | Shown::Instant(us, _) => Some(us.abs()),
                 _ => None,
             })
         };
@@ -270,8 +283,10 @@ impl Table {
                 *title = format!("{} {}", title.strip_suffix("_us").unwrap_or(title), unit.name);
             }
             for row in &mut table.rows {
-                if let Shown::Time(us) = row[at] {
-                    row[at] = Shown::Number(us / unit.us, unit.decimals);
+                match row[at] {
+                    Shown::Time(us) => row[at] = Shown::Number(us / unit.us, unit.decimals),
+                    Shown::Instant(us, _) => row[at] = Shown::Instant(us / unit.us, unit.decimals),
+                    _ => {}
                 }
             }
         }
@@ -285,14 +300,15 @@ impl Table {
     }
 
     /// Formats an aligned table that fits `width` columns, if possible. If too wide, it first moves
-    /// values common to all rows above the table, then shortens texts, then drops the least important
-    /// columns ([`Self::least`]), then columns from the right. The first column and those marked `!`
-    /// always stay.
+    /// values common to all rows above the table, then words common to all texts of a column, then
+    /// shortens texts, then drops the least important columns ([`Self::least`]), then columns from the
+    /// right. The first column and those marked `!` always stay.
     pub fn fitted(&self, width: usize) -> Fitted {
-        self.in_units().fitted_of(width)
+        self.in_units().fitted_of(width, None)
     }
 
-    fn fitted_of(&self, width: usize) -> Fitted {
+    /// Fits the table; `words` are the common words already removed from its texts.
+    fn fitted_of(&self, width: usize, words: Option<Vec<String>>) -> Fitted {
         let mut shown = self.shown();
         let natural = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].to_string().width());
@@ -302,17 +318,24 @@ impl Table {
         let needed = |shown: &[usize], widths: &BTreeMap<usize, usize>| {
             shown.iter().map(|c| widths[c] + BETWEEN).sum::<usize>().saturating_sub(1)
         };
-        let mut common = String::new();
+        let (may_shorten, mut alike_words) = (words.is_none(), words.unwrap_or_default());
         if needed(&shown, &widths) > width {
             let alike: Vec<usize> =
                 shown.iter().copied().skip(1).filter(|c| self.is_alike(*c)).collect();
             shown.retain(|column| !alike.contains(column));
             let word = |c: &usize| format!("{} {}", self.columns[*c].title, self.rows[0][*c]);
-            let words: Vec<String> = alike.iter().map(word).collect();
-            if !words.is_empty() {
-                common = format!("all {} rows: {}\n", self.rows.len(), words.join(", "));
+            alike_words.extend(alike.iter().map(word));
+            if may_shorten && needed(&shown, &widths) > width {
+                let (table, words) = self.without_common_words(&shown);
+                if !words.is_empty() {
+                    return table.fitted_of(width, Some(words));
+                }
             }
         }
+        let common = match alike_words.is_empty() {
+            true => String::new(),
+            false => format!("all {} rows: {}\n", self.rows.len(), alike_words.join(", ")),
+        };
         for column in shown.iter().copied().filter(|c| self.columns[*c].may_be_cut) {
             let excess = needed(&shown, &widths).saturating_sub(width);
             let own = widths[&column];
@@ -355,6 +378,33 @@ impl Table {
         let title = |column: usize| self.columns[column].title.clone();
         let text = common + &self.aligned_of(&shown, &|column| widths[&column]);
         Fitted { text, left_out: gone.into_iter().map(title).collect() }
+    }
+
+    /// Removes the words that all texts of a column have in the same place, in columns that may be shortened. Returns
+    /// the rest, in which rows still differ, and the removed words after the column's title.
+    fn without_common_words(&self, shown: &[usize]) -> (Self, Vec<String>) {
+        let (mut table, mut removed) = (self.clone(), Vec::new());
+        for &column in shown.iter().filter(|c| self.columns[**c].may_be_cut) {
+            let texts: Vec<String> = self.rows.iter().map(|row| row[column].to_string()).collect();
+            let words: Vec<Vec<&str>> = texts.iter().map(|text| text.split(' ').collect()).collect();
+            let [first, rest @ ..] = &words[..] else { continue };
+            if rest.is_empty() || rest.iter().any(|words| words.len() != first.len()) {
+                continue;
+            }
+            let is_common = |at: &usize| rest.iter().all(|words| words[*at] == first[*at]);
+            let (common, own): (Vec<usize>, Vec<usize>) = (0..first.len()).partition(is_common);
+            if common.is_empty() || own.is_empty() {
+                continue;
+            }
+            let of = |words: &[&str], places: &[usize]| {
+                places.iter().map(|at| words[*at]).collect::<Vec<_>>().join(" ")
+            };
+            removed.push(format!("{} {}", self.columns[column].title, of(first, &common)));
+            for (row, words) in table.rows.iter_mut().zip(&words) {
+                row[column] = Shown::Text(of(words, &own));
+            }
+        }
+        (table, removed)
     }
 
     /// True if several rows all have the same value in a column.
@@ -454,10 +504,13 @@ impl Shown {
         match self {
             Self::None => ("–".into(), "-Infinity".into()),
             Self::Text(text) => (escape(text), String::new()),
-            Self::Interval(n, Some([low, high]), decimals) => (
-                format!("{n:.decimals$} <small>[{low:.decimals$}, {high:.decimals$}]</small>"),
-                n.to_string(),
-            ),
+            Self::Interval(n, Some([low, high]), most) => {
+                let decimals = decimals(*n, *most);
+                (
+                    format!("{n:.decimals$} <small>[{low:.decimals$}, {high:.decimals$}]</small>"),
+                    n.to_string(),
+                )
+            }
             _ => (self.to_string(), self.in_full().into_owned()),
         }
     }

@@ -11,6 +11,7 @@ use base::text::printable;
 use lab::sweep::{Cell, SweepEvent};
 use run::Feasibility;
 use run::RunEvent;
+use table::render::Shown;
 use table::{Record, Status};
 
 /// Minimum interval between plain lines, since thousands of cells are simulated per second.
@@ -174,8 +175,10 @@ impl<'a> Progress<'a> {
         let done = self.settled.len();
         let what = match (&record.metrics, &record.reason) {
             (Some(m), _) => format!(
-                "{:.1} tok/s, TPOT {:.3} ms ({})",
-                m.tokens_per_s, m.tpot_ms.p50, record.provenance
+                "{} tokens/s, TPOT {} ms ({})",
+                Shown::Number(m.tokens_per_s, 1),
+                Shown::Number(m.tpot_ms.p50, 3),
+                record.provenance
             ),
             (None, Some(reason)) => format!("{}: {reason}", record.status.as_str()),
             (None, None) => record.status.as_str().to_owned(),

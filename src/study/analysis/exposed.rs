@@ -83,7 +83,7 @@ pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
     Table::of(
         stretches,
         &[
-            ("at_us|start_us", &|s| us(s.at_us)),
+            ("at_us|start_us", &|s| Shown::instant(s.at_us)),
             ("length_us", &|s| us(s.length_us)),
             ("ranks", &|s| Shown::text(ranks(s))),
             ("sample", &|s| s.step.sample.into()),

@@ -65,7 +65,7 @@ pub fn steps_table(steps: &[StepSummary]) -> Table {
             ("phase", &|s| Shown::text(s.phase)),
             ("step", &|s| s.step.into()),
             ("batch", &|s| s.batch.map_or(Shown::None, Shown::from)),
-            ("start_us", &|s| Shown::Time(s.start_ns as f64 / 1e3)),
+            ("start_us", &|s| Shown::instant(s.start_ns as f64 / 1e3)),
             ("duration_us", &|s| Shown::Time(s.duration_us)),
             ("compute_us", &|s| Shown::Time(s.compute_us)),
             ("comm_us", &|s| Shown::Time(s.comm_us)),

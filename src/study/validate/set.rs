@@ -50,7 +50,7 @@ impl Measure {
             Self::TokensPerS => "tokens/s",
             Self::Tpot => "TPOT",
             Self::Prefill => "prefill",
-            Self::Speedup => "speed-up",
+            Self::Speedup => "speedup",
             Self::Gain => "gain",
             Self::CommunicationShare => "communication share",
         }

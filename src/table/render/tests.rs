@@ -97,6 +97,18 @@ fn what_all_rows_say_alike_makes_room_before_anything_is_lost() {
 }
 
 #[test]
+fn rows_keep_the_words_that_tell_them_apart() {
+    let mut table = Table::new(["~cell", "ms"]);
+    for (cell, ms) in [("llama-3-70b tp4 b1 p2p-on sim", 12.2), ("llama-3-70b tp8 b1 p2p-on sim", 9.3)] {
+        table.push(vec![Shown::text(cell), Shown::Number(ms, 1)]);
+    }
+    let Fitted { text, left_out } = table.fitted(34);
+    assert!(text.starts_with("all 2 rows: cell llama-3-70b b1 p2p-on sim\n"), "{text}");
+    assert!(left_out.is_empty() && text.contains(" tp4 ") && text.contains(" tp8 "), "{text}");
+    assert!(table.fitted(80).text.contains("llama-3-70b tp8"), "what has room stays whole");
+}
+
+#[test]
 fn a_page_says_what_it_leaves_out() {
     let html = table().html("Cells", 1, "ladderscope runs 'a  b'");
     assert_eq!(html.matches("<tr>").count(), 2, "{html}");
