@@ -395,9 +395,8 @@ impl Question<'_> {
     /// rows.
     pub fn table(&self) -> (Table, usize) {
         let by = self.report.by.replace('_', " ");
-        let baseline = self.report.pairs.first().map(|pair| self.baseline(pair)).unwrap_or_default();
-        let ratio = format!("x {baseline}'s tokens/s");
-        let titles = ["setting", &by, "TPOT ms", &ratio, "hidden share", "exposed %", "verdict"];
+        let titles =
+            ["setting", &by, "TPOT ms", "speedup (tokens/s)", "hidden share", "exposed %", "verdict"];
         let mut table = Table::new(titles).least(&LEAST);
         let mut settings: Vec<String> = Vec::new();
         let (mut rows, mut left_out) = (0, 0);
@@ -420,7 +419,7 @@ impl Question<'_> {
                     Shown::None,
                     Shown::None,
                     Shown::number(pair.baseline_side.exposed_pct, 1),
-                    Shown::None,
+                    Shown::text("baseline"),
                 ]);
                 rows += 1;
             }

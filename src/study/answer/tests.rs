@@ -75,7 +75,7 @@ fn a_clear_result_says_who_by_how_much_and_what_was_hidden() {
     );
     assert!(!text.contains("upper-bound is fastest") && !text.contains("link"), "{text}");
     let table = answer.table.aligned();
-    assert!(table.contains("the limit") && table.contains("x standard's tokens/s"), "{table}");
+    assert!(table.contains("the limit") && table.contains("speedup (tokens/s)"), "{table}");
     assert_eq!((answer.table.len(), answer.left_out), (6, 0));
 }
 
