@@ -59,7 +59,7 @@ fn asked(record: &Record, annotation: Option<&Annotation>) -> Section {
     line("workload", format!("batch {batch}, {prompt} prompt tokens, {output} output tokens"));
     let (tp, p2p, link) = (spec.tp, spec.p2p.as_str(), spec.link);
     let stages = if spec.pp > 1 { format!(" x PP {}", spec.pp) } else { String::new() };
-    line("runs on", format!("{}, TP {tp}{stages}, p2p {p2p}, link {link}", platform(record)));
+    line("runs on", format!("{}, TP {tp}{stages}, P2P {p2p}, link {link}", platform(record)));
     line("samples", format!("{} after {} warm-up, seed {}", spec.samples, spec.warmup, spec.seed));
     for (about, pairs) in
         [("variables", &spec.env), ("overrides", &spec.set), ("file hashes", &spec.files)]
