@@ -37,7 +37,7 @@ pub fn place() -> Place {
 
 fn evaluate(place: &Place, more: &[&str]) -> Done {
     let context: &[&str] = if more.contains(&"--context") { &[] } else { &["--context", "16"] };
-    place.run(&[&["evaluate", "--weights", "model"], context, more].concat())
+    place.run(&[&["evaluate", "--model", "model"], context, more].concat())
 }
 
 fn json(place: &Place, more: &[&str]) -> Value {

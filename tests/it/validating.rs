@@ -8,7 +8,7 @@ const HEADER: &str = "model,tp,batch,prompt_tokens,output_tokens,tokens_per_s";
 fn a_scorecard_says_how_far_off_and_what_was_fitted() {
     let place = Place::new();
     let card = place.run(&["validate", "decode_a100_gptfast"]).exits(0).stdout;
-    for part in ["tokens/s", "mean_error", "a100_mesh, stack gpt-fast", "fitted", "unknown", "simulated"]
+    for part in ["tokens/s", "mean error", "a100_mesh, stack gpt-fast", "fitted", "unknown", "simulated"]
     {
         assert!(card.contains(part), "{part}: {card}");
     }
@@ -33,7 +33,7 @@ fn a_scorecard_says_how_far_off_and_what_was_fitted() {
 fn rows_of_a_file_are_scored_as_the_set_and_what_cannot_run_is_told() {
     let place = Place::new();
     place.write("mine.csv", &format!("{HEADER}\nTiny,2,1,5,8,1000\nsmall,2,1,5,8,1000\n"));
-    let done = place.run(&["validate", "--csv", "mine.csv", "--format", "json"]).exits(0);
+    let done = place.run(&["validate", "--data", "mine.csv", "--format", "json"]).exits(0);
     let json = done.json();
     let set = &json["sets"][0];
     assert_eq!(set["name"], "decode_a100_gptfast");
