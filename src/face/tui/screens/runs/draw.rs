@@ -215,8 +215,11 @@ fn draw_details(
         true => words(whole, &stored.annotations, Rect { width: width - 2, ..inner }),
         false => lines,
     };
-    let about = about_column(&lines);
-    let fitting = if lines.len() > columns * height { columns * height - 1 } else { lines.len() };
+    let about = about_column(&lines, width);
+    let fitting = match columns * height {
+        room if lines.len() > room => room.saturating_sub(1),
+        _ => lines.len(),
+    };
     let place = |at: usize| {
         let (column, row) = (at / height.max(1), at % height.max(1));
         (inner.x + column as u16 * width, inner.y + row as u16)
@@ -234,13 +237,11 @@ fn draw_details(
     }
 }
 
-/// Maximum width of the names in the details.
-const NAMES: u16 = 24;
-
-/// Columns of the names and the gap behind them.
-fn about_column(lines: &[(String, String)]) -> u16 {
+/// Columns of the names and the gap behind them; in a narrow column longer names push their value to the right.
+fn about_column(lines: &[(String, String)], width: u16) -> u16 {
+    let most = if width < 80 { 18 } else { 24 };
     let widest = lines.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
-    (widest as u16).min(NAMES) + 2
+    (widest as u16).min(most) + 2
 }
 
 /// Describes a run: names and values, wrapped; a continued value has no name.
@@ -250,7 +251,7 @@ fn words(record: &Record, annotations: &Annotations, area: Rect) -> Vec<(String,
     let sections = desk::describe(record, annotations.of(&record.run));
     let described = sections.iter().flat_map(|section| section.lines.iter().cloned());
     let all: Vec<(String, String)> = head.into_iter().chain(described).collect();
-    let column = about_column(&all);
+    let column = about_column(&all, area.width);
     let mut lines = Vec::new();
     for (about, says) in all {
         // a long name leaves less room in its first line
