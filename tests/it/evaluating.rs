@@ -155,7 +155,8 @@ fn tables_and_csv_have_a_row_a_case() {
     let both = ["--text", "text.txt", "--architecture", "standard,ladder"];
     let table = evaluate(&place, &both).exits(0).stdout;
     assert!(
-        table.starts_with("measured on cpu: 6 windows of 16 tokens, 90 predicted; NLL and KL"),
+        table.starts_with("Divergence from standard: ladder (KL 0.")
+            && table.contains("\nmeasured on cpu: 6 windows of 16 tokens, 90 predicted; NLL and KL"),
         "{table}"
     );
     assert!(table.lines().any(|line| line.contains("ladder") && line.contains(" [")), "{table}");
