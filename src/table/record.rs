@@ -114,6 +114,23 @@ impl Overlap {
         let phase_ms = self.compute_ms + self.exposed_comm_ms + self.idle_ms;
         (phase_ms > 0.0).then(|| 100.0 * self.exposed_comm_ms / phase_ms)
     }
+
+    /// Overlap of a number of such phases.
+    pub fn times(&self, number: f64) -> Self {
+        Self {
+            comm_ms: number * self.comm_ms,
+            exposed_comm_ms: number * self.exposed_comm_ms,
+            compute_ms: number * self.compute_ms,
+            idle_ms: number * self.idle_ms,
+            overlap_pct: self.overlap_pct,
+            split: self.split.map(|split| Split {
+                work_ms: number * split.work_ms,
+                contention_ms: number * split.contention_ms,
+                peer_wait_ms: number * split.peer_wait_ms,
+                transfer_ms: number * split.transfer_ms,
+            }),
+        }
+    }
 }
 
 /// Breakdown of the decode phase of one sample, per rank, averaged over ranks. The parts plus idle time

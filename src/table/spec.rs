@@ -139,7 +139,15 @@ impl Spec {
     /// The label's part after the architecture.
     pub fn place_label(&self) -> String {
         let pp = if self.pp > 1 { format!(" pp{}", self.pp) } else { String::new() };
-        format!("tp{}{pp} b{} p2p-{}", self.tp, self.batch, self.p2p.as_str())
+        format!("tp{}{pp} {} p2p-{}", self.tp, self.load_label(), self.p2p.as_str())
+    }
+
+    /// Static batch or requests in flight: `b4`, `c64`.
+    pub fn load_label(&self) -> String {
+        match self.concurrency {
+            0 => format!("b{}", self.batch),
+            requests => format!("c{requests}"),
+        }
     }
 }
 

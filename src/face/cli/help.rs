@@ -244,6 +244,7 @@ const HEADINGS: [(&[&str], &str, &[&str]); 14] = [
             "prompt_tokens",
             "output_tokens",
             "micro_batches",
+            "concurrency",
             "sequence_parallel",
             "shard_head",
             "seed",

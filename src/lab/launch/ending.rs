@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::ranks::Report;
 use run::Outcome;
-use run::sim::{COLLECTIVE_NOTE, link_warning};
+use run::sim::{COLLECTIVE_NOTE, QUEUED_NOTE, link_warning};
 use table::{Record, Status};
 
 /// Log lines quoted in the reason of a failed run.
@@ -109,8 +109,10 @@ pub(crate) fn with_outcome(mut record: Record, outcome: Outcome) -> Record {
     record.instrumented =
         outcome.instrumented.map(|pass| table::overhead(&record.spec, &outcome.samples, *pass));
     record.warnings.extend(record.instrumented.as_ref().and_then(table::disturbed));
-    let note = outcome.environment.get(COLLECTIVE_NOTE).and_then(|note| note.as_str());
-    record.warnings.extend(note.map(str::to_owned));
+    for key in [COLLECTIVE_NOTE, QUEUED_NOTE] {
+        let note = outcome.environment.get(key).and_then(|note| note.as_str());
+        record.warnings.extend(note.map(str::to_owned));
+    }
     record.warnings.extend(link_warning(&outcome.environment));
     let traced = record.instrumented.as_ref().and_then(|pass| pass.overlap);
     record.overlap = traced.or_else(|| outcome.samples.iter().rev().find_map(|s| s.overlap));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::stack::{AttentionKind, Stack, lowering};
+use super::stack::{AttentionKind, Serving, Stack, lowering};
 use plan::{
     Element, Groups, ModelShape, Phase, Plan, Precision, Rows, SCALED_TOGETHER, Step, Tensor,
     stage_layers,
@@ -184,6 +184,27 @@ impl MemoryNeed {
             workspace: stack.map_or(0, |stack| u64::from(stack.workspace_mb) * 1_000_000),
             stage: None,
         }
+    }
+
+    /// Estimate for a cell that serves requests, and the tokens that its KV cache holds. The cache takes what the
+    /// requests in flight need, at most what the engine's share of the memory leaves beside the largest step.
+    pub fn of_serving(
+        spec: &Spec,
+        shape: &ModelShape,
+        precision: Precision,
+        kept: &PlanMemory,
+        serving: &Serving,
+        capacity_bytes: u64,
+    ) -> (Self, f64) {
+        let prompts = (serving.step_tokens / spec.prompt_tokens.max(1)).clamp(1, spec.batch.max(1));
+        let step = Spec { batch: prompts, ..spec.clone() };
+        let step = Self::of_plans(&step, shape, precision, kept);
+        let request = step.kv / u64::from(prompts);
+        let length = f64::from(spec.prompt_tokens) + f64::from(spec.output_tokens);
+        let usable = capacity_bytes as f64 * serving.memory_share - (step.total() - step.kv) as f64;
+        let wanted = request.saturating_mul(spec.concurrency.into());
+        let kv = wanted.min((usable.max(0.0) as u64).max(request));
+        (Self { kv, ..step }, usable.max(0.0) / request.max(1) as f64 * length)
     }
 
     /// Sum of all parts, saturating.

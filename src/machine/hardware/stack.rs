@@ -11,6 +11,7 @@ use base::error::Result;
 use base::input::InputKind;
 use base::words::words;
 use plan::Lowering;
+use table::Collective;
 
 /// Software stack. Shares are 0 to 1; keys carry their units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,6 +43,9 @@ pub struct Stack {
     /// that kernel's time; counts as calibrated.
     #[serde(default)]
     pub step_us: f64,
+    /// Host time of every step per sequence (us), on all lanes like `step_us`: sampled tokens, streaming.
+    #[serde(default)]
+    pub sequence_us: f64,
     /// Kernels launched to sample tokens.
     pub sample_kernels: u32,
     /// Memory reserved by libraries on each GPU: GEMM workspace, communicators (1e6 bytes).
@@ -63,6 +67,73 @@ pub struct Stack {
     pub collective: CollectiveScale,
     /// Mutual slowdown of the lanes while both are busy.
     pub contention: Contention,
+    /// Scheduler of a serving engine; without it the stack decodes static batches only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serving: Option<Serving>,
+}
+
+words! {
+    /// Prompts in the steps of a serving engine.
+    Schedule, "schedule" {
+        /// A step decodes and processes prompt tokens up to the limit; prompts are split.
+        Chunked = "chunked",
+        /// A step decodes and processes whole prompts, as many as fit below the limit.
+        Whole = "whole",
+        /// A step either decodes or processes prompts, prompts first.
+        Separate = "separate",
+    }
+}
+
+/// Scheduler of a serving engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Serving {
+    /// Prompts in steps: `chunked`, `whole` or `separate`.
+    pub schedule: Schedule,
+    /// Maximum tokens of a step, decoded ones included.
+    pub step_tokens: u32,
+    /// Maximum prompts that end in one step; 0: no limit.
+    #[serde(default)]
+    pub step_prompts: u32,
+    /// Share of a request's output for which the engine reserves KV cache before it starts.
+    pub reserve: f64,
+    /// Share of the GPU's memory that weights, activations and KV cache may use.
+    pub memory_share: f64,
+    /// Minimum latency of a step with prompts per layer (us): the host launches its kernels one by one.
+    pub prefill_layer_us: f64,
+    /// Time of a request outside the engine (us): tokenization, queues between processes.
+    pub request_us: f64,
+    /// All-reduce that the engine uses inside a node.
+    pub collective: Collective,
+    /// Hardware profiles on which the engine fuses the all-reduce with the norm.
+    #[serde(default)]
+    pub fused_on: Vec<String>,
+}
+
+impl Serving {
+    /// All-reduce that the engine uses on a GPU inside a node.
+    pub fn collective_on(&self, hardware: &str) -> Collective {
+        match self.fused_on.iter().any(|fused| fused == hardware) {
+            true => Collective::Fused,
+            false => self.collective,
+        }
+    }
+}
+
+impl Default for Serving {
+    fn default() -> Self {
+        Self {
+            schedule: Schedule::Chunked,
+            step_tokens: 8192,
+            step_prompts: 0,
+            reserve: 1.0,
+            memory_share: 0.9,
+            prefill_layer_us: 0.0,
+            request_us: 0.0,
+            collective: Collective::OneShot,
+            fused_on: Vec::new(),
+        }
+    }
 }
 
 words! {
@@ -109,6 +180,12 @@ pub struct MatMulScale {
     pub decode_scale: f64,
     /// Factor for prefill, whose matrices have many rows.
     pub prefill_scale: f64,
+    /// Time of a product with 8-bit weights beyond the table's (us): a kernel that quantizes its input.
+    #[serde(default)]
+    pub fp8_us: f64,
+    /// Time of a product with 4-bit weights beyond the table's (us).
+    #[serde(default)]
+    pub fp4_us: f64,
 }
 
 /// Attention algorithm.
@@ -193,14 +270,32 @@ impl Contention {
     }
 }
 
-const BUILT_IN: [(&str, &str); 4] = [
+const BUILT_IN: [(&str, &str); 9] = [
     ("native", include_str!("stacks/native.toml")),
     ("gpt-fast", include_str!("stacks/gpt-fast.toml")),
     ("lmdeploy", include_str!("stacks/lmdeploy.toml")),
     ("vllm-0.8", include_str!("stacks/vllm-0.8.toml")),
+    ("vllm-0.10", include_str!("stacks/vllm-0.10.toml")),
+    ("vllm-0.12", include_str!("stacks/vllm-0.12.toml")),
+    ("trtllm-1.0", include_str!("stacks/trtllm-1.0.toml")),
+    ("trtllm-1.1", include_str!("stacks/trtllm-1.1.toml")),
+    ("sglang-0.5", include_str!("stacks/sglang-0.5.toml")),
 ];
 
-pub const STACKS: [&str; 4] = ["native", "gpt-fast", "lmdeploy", "vllm-0.8"];
+pub const STACKS: [&str; 9] = [
+    "native", "gpt-fast", "lmdeploy", "vllm-0.8", "vllm-0.10", "vllm-0.12", "trtllm-1.0", "trtllm-1.1",
+    "sglang-0.5",
+];
+
+/// Spellings of engines, each with the prefix of its stacks' names.
+const ENGINES: [(&str, &str); 6] = [
+    ("vllm", "vllm"),
+    ("tensorrt-llm", "trtllm"),
+    ("tensorrt_llm", "trtllm"),
+    ("trtllm", "trtllm"),
+    ("sglang", "sglang"),
+    ("lmdeploy", "lmdeploy"),
+];
 
 static BUILT_IN_STACKS: Library<Stack> = Library {
     what: "stack",
@@ -247,6 +342,34 @@ impl Stack {
         BUILT_IN_STACKS.parse(file, text, Self::check)
     }
 
+    /// Name of the built-in stack of an engine and version, as traces and published data have them: the newest
+    /// stack that is not newer than the version, else the oldest. The flag is true if major and minor version
+    /// agree. `None` for an engine without a stack.
+    pub fn of_engine(engine: &str, version: &str) -> Option<(&'static str, bool)> {
+        let engine = engine.trim().to_ascii_lowercase();
+        let (_, prefix) = ENGINES.iter().find(|(spelled, _)| engine == *spelled)?;
+        let wanted = major_minor(version);
+        let mut known: Vec<([u32; 2], &'static str)> = STACKS
+            .iter()
+            .filter_map(|name| {
+                let version = name.strip_prefix(prefix)?;
+                Some((major_minor(version.trim_start_matches('-')).unwrap_or_default(), *name))
+            })
+            .collect();
+        known.sort_unstable();
+        let at = wanted.and_then(|wanted| known.iter().rposition(|(version, _)| *version <= wanted));
+        // a version that is not known is taken as today's
+        let at = at.unwrap_or(if wanted.is_none() { known.len().saturating_sub(1) } else { 0 });
+        known.get(at).map(|(version, name)| (*name, Some(*version) == wanted))
+    }
+
+    /// Engine of a stack as people write it, with its version: `vLLM 0.12`. Other stacks keep their name.
+    pub fn title(&self) -> String {
+        let titles = [("vllm-", "vLLM"), ("trtllm-", "TensorRT-LLM"), ("sglang-", "SGLang")];
+        let known = titles.iter().find_map(|(prefix, title)| Some((title, self.name.strip_prefix(prefix)?)));
+        known.map_or_else(|| self.name.clone(), |(title, version)| format!("{title} {version}"))
+    }
+
     /// Lowering of plans: fusion, sharding of the head, logits of all positions.
     pub fn lowering(&self) -> Lowering {
         Lowering {
@@ -263,8 +386,18 @@ impl Stack {
         at_least("launch_us", self.launch_us, 0.0)?;
         at_least("eager_launch_us", self.eager_launch_us, 0.0)?;
         at_least("step_us", self.step_us, 0.0)?;
+        at_least("sequence_us", self.sequence_us, 0.0)?;
+        if let Some(serving) = &self.serving {
+            at_least("serving.step_tokens", serving.step_tokens.into(), 1.0)?;
+            at_least("serving.prefill_layer_us", serving.prefill_layer_us, 0.0)?;
+            at_least("serving.request_us", serving.request_us, 0.0)?;
+            share("serving.memory_share", serving.memory_share)?;
+            share("serving.reserve", serving.reserve)?;
+        }
         share("matvec.efficiency", self.matvec.efficiency)?;
         above("matmul.decode_scale", self.matmul.decode_scale, 0.0)?;
+        at_least("matmul.fp8_us", self.matmul.fp8_us, 0.0)?;
+        at_least("matmul.fp4_us", self.matmul.fp4_us, 0.0)?;
         above("matmul.prefill_scale", self.matmul.prefill_scale, 0.0)?;
         above("attention.expanded_kv_gb_s", self.attention.expanded_kv_gb_s, 0.0)?;
         share("attention.prefill_efficiency", self.attention.prefill_efficiency)?;
@@ -284,6 +417,15 @@ impl Stack {
             ))
         }
     }
+}
+
+/// First two numbers of a version: `0.10.2` is 0 and 10, `1.1.0rc2` is 1 and 1.
+fn major_minor(version: &str) -> Option<[u32; 2]> {
+    let mut parts = version.trim_start_matches('v').split('.').map(|part| {
+        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        part[..digits].parse().ok()
+    });
+    Some([parts.next()??, parts.next().flatten().unwrap_or(0)])
 }
 
 /// Lowering of a stack given by name or TOML file. Returns the errors of [`Stack::load`].

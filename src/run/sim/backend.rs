@@ -4,7 +4,7 @@ use super::link::link_problem;
 use crate::backend::{HOST, PlanBackend, Suits, usual};
 use crate::{Feasibility, Shared};
 use base::error::{Error, Result};
-use machine::hardware::MemoryNeed;
+use machine::hardware::{MemoryNeed, STACKS, Stack, Target};
 use model::Model;
 use plan::{DType, ModelShape};
 use table::options::{OptionEntry, PAIRS};
@@ -61,7 +61,12 @@ impl PlanBackend for SimBackend {
             ));
         }
         spec.set = PAIRS[1].read(&options.set)?;
-        shared.target(&spec.hardware, &spec.stack, &spec.set).map(|_| ())
+        let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
+        if spec.concurrency > 0 {
+            serving_problem(options, spec, &target).map_or(Ok(()), Err)?;
+            spec.batch = spec.concurrency;
+        }
+        Ok(())
     }
 
     fn suits(&self, _: &CellOptions, _: &Model, _: &Shared) -> Result<Suits> {
@@ -90,4 +95,33 @@ impl PlanBackend for SimBackend {
         let need = target.and_then(|target| shared.simulator.memory(spec, shape, &target));
         need.unwrap_or_default()
     }
+}
+
+/// Most requests in flight; the simulation of a closed loop grows with their square.
+const MOST_REQUESTS: u32 = 4096;
+
+fn serving_problem(options: &CellOptions, spec: &Spec, target: &Target) -> Option<Error> {
+    let concurrency = spec.concurrency;
+    if target.stack.serving.is_none() {
+        let serving = STACKS.iter().filter(|name| Stack::load(name).is_ok_and(|s| s.serving.is_some()));
+        let serving: Vec<&str> = serving.copied().collect();
+        return Some(Error::input_help(
+            format!("concurrency {concurrency}: stack {} decodes static batches only", target.stack.name),
+            format!("set stack to one with a scheduler: {}", serving.join(", ")),
+        ));
+    }
+    if spec.pp > 1 {
+        return Some(Error::input(format!(
+            "concurrency {concurrency} with pp {}: pipelines decode static batches only",
+            spec.pp
+        )));
+    }
+    if concurrency > MOST_REQUESTS {
+        return Some(Error::input(format!("concurrency is {concurrency}; it must be at most {MOST_REQUESTS}")));
+    }
+    let batch = options.batch.filter(|batch| *batch != 1 && *batch != concurrency)?;
+    Some(Error::input_help(
+        format!("batch {batch} contradicts concurrency {concurrency}"),
+        "set only one: batch for a static batch, concurrency for requests in flight",
+    ))
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::cost::{Durations, Machine};
 use super::lanes::{Clock, Event, LaneTimes, Lanes, mean_overlap};
 use super::link::{collective, environment};
-use super::simulator::{Plans, precision};
+use super::serving::{CellTimes, Load, Served, serve};
+use super::simulator::{Plans, need, precision};
 use super::skew::Skewed;
 use crate::{Outcome, RunResult};
 use base::error::{Error, Result};
@@ -47,6 +48,11 @@ pub struct PredictedSpan {
     pub end_ns: i64,
 }
 
+/// Environment key of the note that requests wait for KV cache; shown as a warning.
+pub const QUEUED_NOTE: &str = "queued";
+
+const QUEUED: &str = "requests wait for KV cache: ";
+
 /// Simulated time of prefill and of the middle decode step, grouped by cost source.
 pub(super) type Sources = [(&'static str, [f64; 4]); 2];
 
@@ -58,9 +64,27 @@ impl SimulatedCell<'_> {
 
     /// Memory of one rank.
     pub fn memory(&self) -> MemoryNeed {
+        self.need().0
+    }
+
+    fn need(&self) -> (MemoryNeed, f64) {
         let precision = precision(self.spec, &self.target);
         let plans = self.plans.memory(&self.shape, precision);
-        MemoryNeed::of_plans(self.spec, &self.shape, precision, plans)
+        need(self.spec, &self.shape, precision, plans, &self.target)
+    }
+
+    /// Simulates the closed loop of a cell with `concurrency`, whose prompts and outputs vary between
+    /// `length_ratio` and 1 of their lengths; `None` for a static batch and for a stack without a scheduler.
+    pub fn serve(&self, length_ratio: f64) -> Option<Served> {
+        let engine = self.target.stack.serving.as_ref().filter(|_| self.spec.concurrency > 0)?;
+        let load = Load {
+            concurrency: self.spec.concurrency,
+            prompt_tokens: self.spec.prompt_tokens,
+            output_tokens: self.spec.output_tokens,
+            length_ratio,
+            cache_tokens: self.need().1,
+        };
+        Some(serve(engine, &load, &mut CellTimes::new(self, engine, &load)))
     }
 
     /// Explains why a rank does not fit into the GPU's memory, if so.
@@ -96,6 +120,9 @@ impl SimulatedCell<'_> {
         let middle = self.decode_steps().saturating_sub(1) / 2;
         let sources = [("prefill", Phase::Prefill, 0), ("decode", Phase::Decode, middle)]
             .map(|(name, phase, step)| (name, by_source(&self.stage_durations(phase, step))));
+        if let Some(served) = self.serve(1.0) {
+            return Ok((self.served(&served, &sources), None));
+        }
         let is_alike = self.target.profile.skew.is_none() || spec.tp == 1;
         let simulated = match is_alike {
             true => spec.pp.max(1),
@@ -108,20 +135,46 @@ impl SimulatedCell<'_> {
             true => self.run_alike(&prefill, decode, &mut recorder),
             false => self.run_skewed(&prefill, decode, &mut recorder),
         };
-        let outcome = Outcome {
-            samples: vec![self.sample(&times, overlap)?],
+        let outcome = self.outcome(self.sample(&times, overlap)?, &sources);
+        let trace = record.then(|| self.trace(&outcome, recorder.spans));
+        Ok((outcome, trace))
+    }
+
+    /// Outcome of a closed loop: mean latencies of a request, and the overlap of decode steps at the mean context.
+    fn served(&self, served: &Served, sources: &Sources) -> Outcome {
+        let steps = f64::from(self.decode_steps());
+        let overlap = self.predict_middle_step().map(|step| step.overlap.times(steps));
+        // a request's mean TPOT, as benchmarks report it: prefills are part of it
+        let sample = Sample {
+            prefill_ms: served.ttft_ms,
+            decode_ms: served.tpot_ms * steps,
+            steps_ms: Vec::new(),
+            overlap,
+        };
+        let mut outcome = self.outcome(sample, sources);
+        outcome.environment.insert("requests_decoding".to_owned(), served.running.into());
+        if served.is_queued {
+            let (running, all) = (served.running, self.spec.concurrency);
+            let note = format!("{QUEUED}{running} of {all} requests decode at once");
+            outcome.environment.insert(QUEUED_NOTE.to_owned(), note.into());
+        }
+        outcome
+    }
+
+    fn outcome(&self, sample: Sample, sources: &Sources) -> Outcome {
+        let messages = [Phase::Prefill, Phase::Decode].map(|phase| self.message(phase));
+        Outcome {
+            samples: vec![sample],
             memory_bytes_per_rank: self.memory().total(),
             plan_hashes: self.plans.hashes().to_vec(),
             environment: environment(
-                spec,
+                self.spec,
                 &self.target,
-                (self.shape.layers, [Phase::Prefill, Phase::Decode].map(|phase| self.message(phase))),
-                &sources,
+                (self.shape.layers, messages),
+                sources,
             ),
             instrumented: None,
-        };
-        let trace = record.then(|| self.trace(&outcome, recorder.spans));
-        Ok((outcome, trace))
+        }
     }
 
     /// Predicts prefill and decode latency without skew, in a few hundred microseconds. Decode steps grow slowly with
@@ -130,6 +183,10 @@ impl SimulatedCell<'_> {
     /// full.
     pub fn predict(&self) -> Prediction {
         let steps = self.decode_steps();
+        if let Some(served) = self.serve(1.0) {
+            let decode_ms = served.tpot_ms * f64::from(steps);
+            return Prediction { prefill_ms: served.ttft_ms, decode_ms };
+        }
         let at = |step| self.one_step(Phase::Decode, step, |_| {}).0;
         let mean = match steps {
             0 => 0.0,
@@ -176,7 +233,7 @@ impl SimulatedCell<'_> {
         }
     }
 
-    fn durations(&self, phase: Phase, step: u32) -> Durations<'_> {
+    pub(super) fn durations(&self, phase: Phase, step: u32) -> Durations<'_> {
         Durations::new(self.machine(phase), &self.plans.of(phase)[0], &self.step(phase, step))
     }
 

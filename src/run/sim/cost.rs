@@ -148,8 +148,9 @@ impl<'a> Machine<'a> {
         }
         // micro-batches of a pipeline are steps of their own
         let is_step = class.group == 0 || self.transfer.is_some();
-        if class.kind == Kind::Embed && is_step && stack.step_us > 0.0 {
-            taken = Taken { us: taken.us + stack.step_us, source: CostSource::Calibrated, ..taken };
+        let host_us = stack.step_us + stack.sequence_us * step.sequences as f64;
+        if class.kind == Kind::Embed && is_step && host_us > 0.0 {
+            taken = Taken { us: taken.us + host_us, source: CostSource::Calibrated, ..taken };
         }
         taken
     }
@@ -208,6 +209,11 @@ impl<'a> Machine<'a> {
             // measured back to back, small weights stay in a cache that a model's do not
             Some((us, source)) if format.is_quantized() => {
                 let us = us.max(self.memory_us(format.matrix_bytes(shape[1], shape[2]) as f64));
+                let quantize_us = match format {
+                    DType::Fp8 | DType::Fp8Block => stack.matmul.fp8_us,
+                    _ => stack.matmul.fp4_us,
+                };
+                let us = us + quantize_us / scale;
                 Taken { us: us * scale, source, arithmetic: roofline.arithmetic }
             }
             Some((us, source)) => Taken { us: us * scale, source, arithmetic: roofline.arithmetic },
@@ -433,6 +439,19 @@ impl<'a> Durations<'a> {
             }
         }
         changed
+    }
+
+    /// Costs another step of the same plan.
+    pub(super) fn cost_of(&mut self, step: &Step) {
+        let machine = &self.machine;
+        self.taken = self.classes.iter().map(|class| machine.taken(class, step)).collect();
+        let classes = self.classes.iter().zip(&self.taken);
+        let contention: Vec<f64> =
+            classes.map(|(class, taken)| machine.contention(class, taken, step)).collect();
+        for (operation, &class) in self.class_of.iter().enumerate() {
+            self.ns[operation] = ns(&self.taken[class as usize]);
+            self.contention[operation] = contention[class as usize];
+        }
     }
 
     pub(super) fn is_growing(&self) -> bool {

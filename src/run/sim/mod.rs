@@ -10,6 +10,7 @@ mod cost;
 mod lanes;
 mod link;
 mod pipeline;
+mod serving;
 mod simulator;
 mod skew;
 
@@ -23,10 +24,11 @@ pub(crate) mod testing;
 mod tests;
 
 pub use backend::SimBackend;
-pub use cell::{PredictedSpan, PredictedStep, Prediction, SimulatedCell};
+pub use cell::{PredictedSpan, PredictedStep, Prediction, QUEUED_NOTE, SimulatedCell};
 pub use link::{
     COLLECTIVE_NOTE, LINK_WARNING, LinkTimes, all_reduce_us, link_problem, link_times, link_warning,
     switches_in_words,
 };
+pub use serving::Served;
 pub use simulator::{Plans, Simulator};
 pub use skew::{Executed, Measured, replay};

@@ -101,7 +101,7 @@ impl Simulator {
         let plan = plan_spec(spec, shape, target);
         let of_plans = || Ok(self.plans(spec, &plan)?.memory(shape, plan.precision).clone());
         let memory = self.memory.get(format!("{plan:?}"), SMALL, of_plans)?;
-        Ok(MemoryNeed::of_plans(spec, shape, plan.precision, &memory))
+        Ok(need(spec, shape, plan.precision, &memory, target).0)
     }
 
     /// Builds both plans in parallel, or finds them.
@@ -124,6 +124,23 @@ pub(super) fn precision(spec: &Spec, target: &Target) -> Precision {
     match target.stack.engine {
         Some(_) => Precision { head: precision.activations, ..precision },
         None => precision,
+    }
+}
+
+/// Memory of one rank, and the tokens that the KV cache holds if the cell serves requests.
+pub(super) fn need(
+    spec: &Spec,
+    shape: &ModelShape,
+    precision: Precision,
+    memory: &PlanMemory,
+    target: &Target,
+) -> (MemoryNeed, f64) {
+    match target.stack.serving.as_ref().filter(|_| spec.concurrency > 0) {
+        Some(serving) => {
+            let capacity = target.profile.memory_bytes;
+            MemoryNeed::of_serving(spec, shape, precision, memory, serving, capacity)
+        }
+        None => (MemoryNeed::of_plans(spec, shape, precision, memory), f64::INFINITY),
     }
 }
 

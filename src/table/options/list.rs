@@ -158,7 +158,10 @@ options! {
         };
         /// Software stack to simulate, by name or TOML file
         stack: String = "native".into(), About {
-            values: &["native", "gpt-fast", "lmdeploy", "vllm-0.8"],
+            values: &[
+                "native", "gpt-fast", "lmdeploy", "vllm-0.8", "vllm-0.10", "vllm-0.12", "trtllm-1.0", "trtllm-1.1",
+                "sglang-0.5",
+            ],
             meanings: &[
                 "Ladderscope's own kernels and CUDA graphs", "gpt-fast with torch.compile, as in the paper",
             ],
@@ -201,6 +204,11 @@ options! {
         micro_batches: u32 = 1, About {
             default: "1", value_name: "M", least: 1, title: Some("micro"), aliases: &["micro"],
             label: "micro", in_workload: true, ..PLAIN
+        };
+        /// Serve C requests in flight in a closed loop, with prefills between decode steps; 0: a static batch
+        concurrency: u32 = 0, About {
+            default: "0", value_name: "C", label: "c", heeded_by: &[Backend::Sim],
+            in_workload: true, ..PLAIN
         };
         /// Number format of all-reduce messages (partial sums)
         comm_dtype: CommDType = CommDType::Activations, About {
