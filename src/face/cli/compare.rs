@@ -110,6 +110,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         };
         output::print(args.format.format, &comparison, csv, text)?;
     }
+    report::note_errors(records.iter().map(|record| &record.spec));
     let flags = comparison.flags.iter().map(|flag| flag.text.as_str());
     report::warn_all(flags, "--format json has all of them");
     Ok(0)

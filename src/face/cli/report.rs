@@ -109,6 +109,15 @@ pub fn warn_all<'a>(messages: impl ExactSizeIterator<Item = &'a str>, all_are: &
     }
 }
 
+/// Notes the simulator's errors on the data nearest to these cells, beside tables for people.
+pub fn note_errors<'a>(specs: impl IntoIterator<Item = &'a table::Spec>) {
+    if !JSON.load(Ordering::Relaxed) {
+        study::validate::nearest_errors(specs)
+            .iter()
+            .for_each(|error| note(&format!("simulator: {error}")));
+    }
+}
+
 /// Prints a note, for example a choice and its reason.
 pub fn note(message: &str) {
     match stderr_is_terminal() {

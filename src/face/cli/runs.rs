@@ -71,6 +71,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let table = RunTable::new(&records, &annotations);
     let rows = rows(args, &table, &records)?;
     let columns = args.columns.as_deref().map(|names| columns(&table, names)).transpose()?;
+    if args.output.format == Format::Table {
+        let shown = rows.iter().filter_map(|row| records.get(*row as usize));
+        report::note_errors(shown.map(|record| &record.spec));
+    }
     match (args.output.format, columns) {
         (Format::Csv, columns) => {
             output::emit(&table.csv(&rows, &columns.unwrap_or_else(|| table.csv_columns())))?;

@@ -10,7 +10,7 @@ use base::error::Result;
 use base::text::counted;
 use study::plot::{check_format, validation_figure};
 use study::validate::{
-    DataSet, Measure, NotRun, Overrides, RankOrder, Residual, Score, card, orders_table,
+    DataSet, Group, Measure, NotRun, Overrides, RankOrder, Residual, Score, card, orders_table,
 };
 use table::Provenance;
 use table::render::{Shown, Sourced, Table};
@@ -18,7 +18,8 @@ use table::render::{Shown, Sourced, Table};
 /// Arguments of `ladderscope validate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Data sets: paper_70b, prefill_h100, decode_a100_gptfast, decode_a100_lmdeploy [default: all]
+    /// Data sets: paper_70b, prefill_h100, decode_a100_gptfast, decode_a100_lmdeploy, serving_dense, serving_moe,
+    /// mi300x_static [default: all]
     #[arg(value_name = "SET")]
     pub sets: Vec<String>,
     /// Measured runs as CSV with the columns of a set, instead of the set's own rows; without SET, the columns
@@ -64,8 +65,17 @@ pub fn run(args: &Args) -> Result<u8> {
         report::note(&format!("wrote {}: {}", path.display(), figure.title()));
     }
     for score in &scores {
+        let mut reasons: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for not in &score.not_run {
-            report::note(&format!("{}, line {}: skipped: {}", score.set.name, not.line, not.reason));
+            reasons.entry(&not.reason).or_default().push(not.line);
+        }
+        for (reason, lines) in reasons {
+            let lines = match lines.as_slice() {
+                [line] => format!("line {line}"),
+                [first, ..] => format!("{} rows from line {first} on", lines.len()),
+                [] => continue,
+            };
+            report::note(&format!("{}, {lines}: skipped: {reason}", score.set.name));
         }
     }
     Ok(0)
@@ -88,6 +98,10 @@ struct PrintedSet<'a> {
     mean_abs_pct: BTreeMap<&'static str, Option<f64>>,
     /// Maximum absolute error by measure (percent).
     max_abs_pct: BTreeMap<&'static str, Option<f64>>,
+    /// Errors of served rows by model, GPU, engine and format; empty for other sets.
+    groups: &'a [Group],
+    /// Lines of served rows whose requests wait for KV cache.
+    queued_lines: &'a [usize],
     /// Errors of the gain over standard (speedup minus 1), in points.
     gain_points: Option<MeanAndMax>,
     /// Errors of the share of communication, in points.
@@ -131,6 +145,8 @@ impl<'a> PrintedSet<'a> {
             not_run: score.not_run.len(),
             mean_abs_pct: of(|(mean, _)| mean),
             max_abs_pct: of(|(_, max)| max),
+            groups: &score.groups,
+            queued_lines: &score.queued,
             gain_points: points(Measure::Gain),
             communication_share_points: points(Measure::CommunicationShare),
             rank_order: &score.orders,
@@ -186,6 +202,13 @@ fn text(scores: &[Score]) -> String {
             output::aligned(&orders)
         );
     }
+    let groups: Vec<&Group> = scores.iter().flat_map(|score| &score.groups).collect();
+    if !groups.is_empty() {
+        text += &format!(
+            "\nServed rows (queued: requests wait for KV cache, left out of the errors)\n{}",
+            output::aligned(&groups_table(&groups))
+        );
+    }
     for score in scores {
         let set = &score.set;
         let rows = counted(score.rows, "row");
@@ -207,6 +230,27 @@ fn text(scores: &[Score]) -> String {
         }
     }
     text + "\nPredictions are simulated. Error = predicted / measured - 1; for measures in points, predicted - measured.\n"
+}
+
+fn groups_table(groups: &[&Group]) -> Table {
+    let error = |of: &BTreeMap<&'static str, Option<f64>>, measure: Measure| {
+        Shown::number(of.get(measure.as_str()).copied().flatten(), 1)
+    };
+    Table::of(
+        groups,
+        &[
+            ("model", &|group: &&Group| Shown::text(&group.model)),
+            ("weights", &|group| Shown::text(&group.weights)),
+            ("system", &|group| Shown::text(&group.system)),
+            ("engine", &|group| Shown::text(&group.engine)),
+            ("rows", &|group| group.rows.into()),
+            ("not_run", &|group| group.not_run.into()),
+            ("queued", &|group| group.queued.into()),
+            ("tpot_%|TPOT %", &|group| error(&group.mean_abs_pct, Measure::Tpot)),
+            ("tpot_bias_%|bias %", &|group| error(&group.bias_pct, Measure::Tpot)),
+            ("ttft_%|TTFT %", &|group| error(&group.mean_abs_pct, Measure::Ttft)),
+        ],
+    )
 }
 
 fn residuals(scores: &[Score]) -> Table {

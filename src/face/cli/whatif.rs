@@ -14,6 +14,7 @@ use plan::Architecture;
 use run::Resolve;
 use run::sim::{Simulator, switches_in_words};
 use study::diff::{PredictedRow, Prediction};
+use study::validate::nearest_error;
 use study::whatif::{
     Answer, BreakEven, CellLink, CrossedLink, Crossing, HIDDEN_PCT, Numbers, Over, Variant,
 };
@@ -146,7 +147,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
                     2,
                 );
             }
-            text += "All numbers are simulated.\n";
+            let error = nearest_error(&variant.cell);
+            text += &output::wrapped("", &format!("All numbers are simulated ({error})."), 2);
             output::emit(&text)?;
         }
     }

@@ -25,7 +25,7 @@ macro_rules! built_in {
 }
 
 /// Names and texts of the built-in experiments, quickstart first.
-pub const BUILT_IN: [(&str, &str); 16] = built_in![
+pub const BUILT_IN: [(&str, &str); 17] = built_in![
     "quickstart",
     "p2p",
     "paper-70b",
@@ -41,6 +41,7 @@ pub const BUILT_IN: [(&str, &str); 16] = built_in![
     "gain-by-latency",
     "quality",
     "rivals",
+    "today",
     "from-scratch",
 ];
 

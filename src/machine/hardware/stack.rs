@@ -283,7 +283,14 @@ const BUILT_IN: [(&str, &str); 9] = [
 ];
 
 pub const STACKS: [&str; 9] = [
-    "native", "gpt-fast", "lmdeploy", "vllm-0.8", "vllm-0.10", "vllm-0.12", "trtllm-1.0", "trtllm-1.1",
+    "native",
+    "gpt-fast",
+    "lmdeploy",
+    "vllm-0.8",
+    "vllm-0.10",
+    "vllm-0.12",
+    "trtllm-1.0",
+    "trtllm-1.1",
     "sglang-0.5",
 ];
 
@@ -366,7 +373,8 @@ impl Stack {
     /// Engine of a stack as people write it, with its version: `vLLM 0.12`. Other stacks keep their name.
     pub fn title(&self) -> String {
         let titles = [("vllm-", "vLLM"), ("trtllm-", "TensorRT-LLM"), ("sglang-", "SGLang")];
-        let known = titles.iter().find_map(|(prefix, title)| Some((title, self.name.strip_prefix(prefix)?)));
+        let known =
+            titles.iter().find_map(|(prefix, title)| Some((title, self.name.strip_prefix(prefix)?)));
         known.map_or_else(|| self.name.clone(), |(title, version)| format!("{title} {version}"))
     }
 

@@ -96,13 +96,16 @@ impl Tables {
         shape: [u64; 3],
         peaks: Peaks,
     ) -> Option<(f64, CostSource)> {
-        let measured =
-            |engine: Engine| self.section(format.as_str(), engine.as_str())?.products()?.us(shape, peaks);
+        let measured = |engine: Engine| {
+            self.section(format.as_str(), engine.as_str())?.products()?.us(shape, peaks)
+        };
         // TensorRT-LLM's table of 4-bit products is slower than its models were: its tuner had other kernels
         let own = measured(engine);
         let others = [Engine::Vllm, Engine::Sglang].into_iter().filter_map(measured);
         let (us, source) = match (format, engine) {
-            (DType::Nvfp4, Engine::TrtLlm) => own.into_iter().chain(others).min_by(|a, b| a.0.total_cmp(&b.0)),
+            (DType::Nvfp4, Engine::TrtLlm) => {
+                own.into_iter().chain(others).min_by(|a, b| a.0.total_cmp(&b.0))
+            }
             _ => own,
         }?;
         // fp8 was measured with dynamic quantization

@@ -106,7 +106,10 @@ fn serving_problem(options: &CellOptions, spec: &Spec, target: &Target) -> Optio
         let serving = STACKS.iter().filter(|name| Stack::load(name).is_ok_and(|s| s.serving.is_some()));
         let serving: Vec<&str> = serving.copied().collect();
         return Some(Error::input_help(
-            format!("concurrency {concurrency}: stack {} decodes static batches only", target.stack.name),
+            format!(
+                "concurrency {concurrency}: stack {} decodes static batches only",
+                target.stack.name
+            ),
             format!("set stack to one with a scheduler: {}", serving.join(", ")),
         ));
     }
@@ -117,7 +120,9 @@ fn serving_problem(options: &CellOptions, spec: &Spec, target: &Target) -> Optio
         )));
     }
     if concurrency > MOST_REQUESTS {
-        return Some(Error::input(format!("concurrency is {concurrency}; it must be at most {MOST_REQUESTS}")));
+        return Some(Error::input(format!(
+            "concurrency is {concurrency}; it must be at most {MOST_REQUESTS}"
+        )));
     }
     let batch = options.batch.filter(|batch| *batch != 1 && *batch != concurrency)?;
     Some(Error::input_help(

@@ -167,12 +167,7 @@ impl SimulatedCell<'_> {
             samples: vec![sample],
             memory_bytes_per_rank: self.memory().total(),
             plan_hashes: self.plans.hashes().to_vec(),
-            environment: environment(
-                self.spec,
-                &self.target,
-                (self.shape.layers, messages),
-                sources,
-            ),
+            environment: environment(self.spec, &self.target, (self.shape.layers, messages), sources),
             instrumented: None,
         }
     }

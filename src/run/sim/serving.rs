@@ -281,9 +281,7 @@ pub(super) struct CellTimes<'a> {
 
 impl<'a> CellTimes<'a> {
     pub(super) fn new(cell: &'a SimulatedCell<'a>, engine: &Serving, load: &Load) -> Self {
-        let lanes = |phase| {
-            (Lanes::new(&cell.plans.of(phase)[0]), cell.durations(phase, 0))
-        };
+        let lanes = |phase| (Lanes::new(&cell.plans.of(phase)[0]), cell.durations(phase, 0));
         let shortest = f64::from(load.prompt_tokens) * load.length_ratio;
         let longest = f64::from(load.prompt_tokens) + f64::from(load.output_tokens);
         Self {
@@ -409,7 +407,10 @@ mod tests {
     fn a_single_request_waits_for_nobody() {
         for schedule in Schedule::ALL {
             let served = serve(&engine(schedule, 8192), &load(1), &mut Flat);
-            assert!((served.ttft_ms - 40.0).abs() < 1e-9 && (served.tpot_ms - 10.0).abs() < 1e-9, "{schedule}");
+            assert!(
+                (served.ttft_ms - 40.0).abs() < 1e-9 && (served.tpot_ms - 10.0).abs() < 1e-9,
+                "{schedule}"
+            );
             assert_eq!((served.running, served.is_queued), (1, false));
         }
     }

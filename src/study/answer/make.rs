@@ -4,6 +4,7 @@ use super::noise::noise;
 use super::quality::quality;
 use super::question::{MOST_NAMED, Question};
 use crate::analysis::{Axis, Cells, Flag, SPEEDUP_ERROR, Varied};
+use crate::validate::nearest_errors;
 use base::text::counted;
 use table::render::Table;
 use table::{Link, P2p, Provenance, Record, Status, aggregate, host};
@@ -204,8 +205,14 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
         format!(" on {}{stack}", record.spec.hardware)
     });
     let links = links(cells);
+    let errors = nearest_errors(cells.specs());
+    let errors = match errors.as_slice() {
+        [] => String::new(),
+        [error] => format!(" · {error}"),
+        [first, others @ ..] => format!(" · {first} (and {} more)", others.len()),
+    };
     let cells = counted(cells.specs().count(), "cell");
-    format!("{provenance}{samples} · {cells}: {common}{machine}{links}")
+    format!("{provenance}{samples} · {cells}: {common}{machine}{links}{errors}")
 }
 
 /// Links that emulate P2P on and off, if both are emulated; else empty.

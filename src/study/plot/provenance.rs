@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::style;
+use crate::validate::nearest_errors;
 use base::text::{counted, shell_command};
 use machine::environment::binary_hash;
 use run::sim::LINK_WARNING;
@@ -24,6 +25,8 @@ pub struct ProvenanceSummary {
     pub links: BTreeSet<String>,
     /// Stacks of the simulator, or driver and NCCL versions of the machines.
     pub software: BTreeSet<String>,
+    /// Errors of the simulator on the nearest validated data.
+    pub errors: BTreeSet<String>,
     pub commits: BTreeSet<String>,
     /// Number of runs; 0 for a trace without a run.
     pub runs: usize,
@@ -125,6 +128,7 @@ impl ProvenanceSummary {
             self.changes.extend((!set.is_empty()).then(|| set.join(" ")));
             self.hardware.insert(spec.hardware.clone());
             self.software.insert(format!("stack {}", spec.stack));
+            self.errors.extend(nearest_errors([spec]));
         } else {
             self.add_machine(environment);
             if spec.link.is_emulated() {
@@ -163,6 +167,7 @@ impl ProvenanceSummary {
         words.extend(listed("links and profile values", &self.changes));
         words.extend(listed("extrapolated links", &self.links));
         words.extend(listed("software versions", &self.software));
+        words.extend(listed("simulator errors", &self.errors));
         words.extend((self.runs > 0).then(|| counted(self.runs, "run")));
         words.push(match listed("commits", &self.commits) {
             Some(commits) => format!("ladderscope {} {commits}", env!("CARGO_PKG_VERSION")),

@@ -7,6 +7,7 @@ use std::path::Path;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::serving::{Group, ServedRow};
 use super::set::{DataSet, Measure, Overrides, Run};
 use base::error::{Error, Result};
 use base::input::InputKind;
@@ -56,6 +57,10 @@ pub struct Score {
     pub not_run: Vec<NotRun>,
     pub residuals: Vec<Residual>,
     pub orders: Vec<RankOrder>,
+    /// Lines of served rows whose requests wait for KV cache; the errors leave them out.
+    pub queued: Vec<usize>,
+    /// Errors of served rows by model, GPU, engine and format.
+    pub groups: Vec<Group>,
     pub hardware: String,
     pub stack: String,
     /// Overridden values of profile and stack, as `KEY=VALUE`.
@@ -105,14 +110,18 @@ impl Score {
         // an invalid target fails all rows: return an error instead of rows in `not_run`
         let (mut hardware, mut stack) = (String::new(), String::new());
         let (mut values, mut fitted) = (Vec::new(), None);
-        if let Some(Run { spec, .. }) = rows.iter().flatten().next() {
+        if set.serving {
+            (hardware, stack) = ("that of each row".to_owned(), "that of each row's engine".to_owned());
+            let own = rows.iter().flatten().all(|run| run.spec.set.is_empty());
+            fitted = own.then(|| set.fitted.clone());
+        } else if let Some(Run { spec, .. }) = rows.iter().flatten().next() {
             let target = simulator.target(&spec.hardware, &spec.stack, &spec.set)?;
             (hardware, stack) = (target.profile.name.clone(), target.stack.name.clone());
             values.extend(spec.set.iter().map(|(key, value)| format!("{key}={value}")));
             let as_fitted = values.is_empty() && set.is_on(&spec.hardware, &spec.stack);
             fitted = as_fitted.then(|| set.fitted.clone());
         }
-        let predicted: Vec<Result<Vec<f64>>> =
+        let predicted: Vec<Result<Predicted>> =
             rows.par_iter().map(|runs| predicted(set, runs, &simulator)).collect();
         let (not_run, residuals) = (Vec::new(), Vec::new());
         let mut score = Self {
@@ -123,6 +132,8 @@ impl Score {
             not_run,
             residuals,
             orders: Vec::new(),
+            queued: Vec::new(),
+            groups: Vec::new(),
             hardware,
             stack,
             values,
@@ -130,7 +141,11 @@ impl Score {
         let mut done: Vec<(&Run, f64)> = Vec::new();
         for (runs, predicted) in rows.iter().zip(predicted) {
             match predicted {
-                Ok(values) => done.extend(runs.iter().zip(values)),
+                Ok(row) => {
+                    let lines = runs.iter().filter(|_| row.is_queued).map(|run| run.line);
+                    score.queued.extend(lines.take(1));
+                    done.extend(runs.iter().zip(row.values));
+                }
                 Err(error) => {
                     let line = runs.first().map_or(0, |run| run.line);
                     score.not_run.push(NotRun { line, reason: error.to_string() });
@@ -164,6 +179,7 @@ impl Score {
             }
         }
         score.orders = rank_orders(set, &done);
+        score.groups = Group::of(rows, &score);
         Ok(score)
     }
 
@@ -175,13 +191,15 @@ impl Score {
 
     /// Mean and largest absolute error of a measure, in its unit; `None` if no row has it.
     pub fn errors(&self, measure: Measure) -> Option<(f64, f64)> {
-        let of = |residual: &&Residual| residual.measure == measure;
+        let of =
+            |residual: &&Residual| residual.measure == measure && !self.queued.contains(&residual.line);
         let errors: Vec<f64> = self.residuals.iter().filter(of).map(|r| r.error.abs()).collect();
         Some((mean(&errors)?, errors.iter().copied().fold(0.0, f64::max)))
     }
 
     pub fn largest(&self, measure: Measure) -> Option<&Residual> {
-        let of = |residual: &&Residual| residual.measure == measure;
+        let of =
+            |residual: &&Residual| residual.measure == measure && !self.queued.contains(&residual.line);
         self.residuals.iter().filter(of).max_by(|a, b| a.error.abs().total_cmp(&b.error.abs()))
     }
 }
@@ -214,14 +232,24 @@ fn residual(run: &Run, measure: Measure, measured: f64, predicted: f64) -> Resid
 }
 
 /// Predictions for the runs of one row, in the unit of each measure.
-fn predicted(set: &DataSet, runs: &[Run], simulator: &Simulator) -> Result<Vec<f64>> {
+struct Predicted {
+    values: Vec<f64>,
+    /// True if requests wait for KV cache.
+    is_queued: bool,
+}
+
+fn predicted(set: &DataSet, runs: &[Run], simulator: &Simulator) -> Result<Predicted> {
     let mut known: Vec<(&Spec, Prediction)> = Vec::new();
-    let mut values = Vec::with_capacity(runs.len());
+    let (mut values, mut is_queued) = (Vec::with_capacity(runs.len()), false);
     for run in runs {
         let spec = &run.spec;
         let prediction = match known.iter().find(|(other, _)| *other == spec) {
             Some((_, prediction)) => *prediction,
-            None => prediction(run, simulator)?,
+            None => {
+                let (prediction, waits) = prediction(run, simulator)?;
+                is_queued |= waits;
+                prediction
+            }
         };
         known.push((spec, prediction));
         let Prediction { prefill_ms, decode_ms } = prediction;
@@ -231,23 +259,35 @@ fn predicted(set: &DataSet, runs: &[Run], simulator: &Simulator) -> Result<Vec<f
                 return Err(Error::input("output_tokens is 1, so there is no decode step"));
             }
             Measure::Tpot => decode_ms / f64::from(spec.output_tokens - 1),
-            Measure::Prefill => prefill_ms,
+            Measure::Prefill | Measure::Ttft => prefill_ms,
+            Measure::Completion => prefill_ms + decode_ms,
             _ => 1e3 * tokens / (prefill_ms + decode_ms),
         });
     }
-    Ok(values)
+    Ok(Predicted { values, is_queued })
 }
 
-/// Prefill and decode latency of a run. Skips the memory check: the run was measured, so it fits.
-fn prediction(run: &Run, simulator: &Simulator) -> Result<Prediction> {
-    let cell = match &run.shape {
-        Some(shape) => {
+/// Prefill and decode latency of a run, and whether its requests wait for KV cache. Skips the memory check: the run was
+/// measured, so it fits.
+fn prediction(run: &Run, simulator: &Simulator) -> Result<(Prediction, bool)> {
+    let cell = match (&run.shape, &run.served) {
+        (_, Some(ServedRow { problem: Some(problem), .. })) => return Err(Error::input(problem)),
+        (Some(shape), _) => {
             let target = simulator.target(&run.spec.hardware, &run.spec.stack, &run.spec.set)?;
             simulator.cell_on(&run.spec, shape, target)?
         }
-        None => simulator.cell(&run.spec)?,
+        (None, _) => simulator.cell(&run.spec)?,
     };
-    Ok(cell.predict())
+    let served = run.served.as_ref().and_then(|row| cell.serve(row.length_ratio));
+    Ok(match served {
+        Some(served) => {
+            let steps = f64::from(run.spec.output_tokens.saturating_sub(1));
+            let prediction =
+                Prediction { prefill_ms: served.ttft_ms, decode_ms: served.tpot_ms * steps };
+            (prediction, served.is_queued)
+        }
+        None => (cell.predict(), false),
+    })
 }
 
 /// Two architectures in all cells of a set that have both.

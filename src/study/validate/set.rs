@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::serving::ServedRow;
 use crate::rows::{Row, Sheet, delimiter};
 use base::error::{Error, Result};
 use base::text::same_name;
@@ -11,11 +12,14 @@ use plan::{HeadStep, ModelShape, Rope};
 use table::options::option;
 use table::{Backend, CellOptions, Spec};
 
-const BUILT_IN: [(&str, &str); 4] = [
+const BUILT_IN: [(&str, &str); 7] = [
     (include_str!("sets/paper_70b.toml"), include_str!("../analysis/published/ladder-residual.tsv")),
     (include_str!("sets/prefill_h100.toml"), include_str!("sets/prefill_h100.csv")),
     (include_str!("sets/decode_a100_gptfast.toml"), include_str!("sets/decode_a100_gptfast.csv")),
     (include_str!("sets/decode_a100_lmdeploy.toml"), include_str!("sets/decode_a100_lmdeploy.csv")),
+    (include_str!("sets/serving_dense.toml"), include_str!("sets/serving_dense.csv")),
+    (include_str!("sets/serving_moe.toml"), include_str!("sets/serving_moe.csv")),
+    (include_str!("sets/mi300x_static.toml"), include_str!("sets/mi300x_static.csv")),
 ];
 
 /// Columns of a model's shape. A set that has them may use models that are not built in.
@@ -31,6 +35,10 @@ words! {
         Tpot = "tpot",
         /// Time from the prompts to the first token (ms).
         Prefill = "prefill",
+        /// Time to the first token of a served request, with its queue (ms).
+        Ttft = "ttft",
+        /// Completion latency of a static batch (ms).
+        Completion = "completion",
         /// Tokens/s relative to standard in the same cell.
         Speedup = "speedup",
         /// Speedup - 1 (%); errors in points.
@@ -50,6 +58,8 @@ impl Measure {
             Self::TokensPerS => "tokens/s",
             Self::Tpot => "TPOT",
             Self::Prefill => "prefill",
+            Self::Ttft => "TTFT",
+            Self::Completion => "whole latency",
             Self::Speedup => "speedup",
             Self::Gain => "gain",
             Self::CommunicationShare => "communication share",
@@ -72,6 +82,15 @@ pub struct DataSet {
     columns: Vec<String>,
     #[serde(default)]
     ignored: Vec<String>,
+    /// Columns of a serving row that a file may lack.
+    #[serde(default)]
+    optional: Vec<String>,
+    /// Options of columns that are called otherwise.
+    #[serde(default)]
+    options: BTreeMap<String, String>,
+    /// True if rows are closed loops of requests in an engine, each row with its own hardware and stack.
+    #[serde(default)]
+    pub serving: bool,
     /// Defaults for all rows, by option name; columns take precedence.
     cell: BTreeMap<String, String>,
     measured: Vec<Measured>,
@@ -114,6 +133,8 @@ pub struct Run {
     pub column: usize,
     pub spec: Spec,
     pub shape: Option<ModelShape>,
+    /// Engine and shortest length over the longest, of a served row.
+    pub served: Option<ServedRow>,
     /// Measured value, in the unit of the column's measure.
     pub measured: f64,
 }
@@ -188,7 +209,13 @@ impl DataSet {
 
     fn known(&self) -> Vec<&str> {
         let measured = self.measured.iter().map(|measured| &measured.column);
-        self.columns.iter().chain(measured).chain(&self.ignored).map(String::as_str).collect()
+        self.columns
+            .iter()
+            .chain(&self.optional)
+            .chain(measured)
+            .chain(&self.ignored)
+            .map(String::as_str)
+            .collect()
     }
 
     /// Parses the runs of each row.
@@ -219,11 +246,16 @@ impl DataSet {
             let Some(text) = row.text(column) else {
                 return Err(row.wrong(column, "it is missing"));
             };
-            apply(&mut spec, [(column.as_str(), text)]).map_err(|error| match error {
+            if self.serving && ServedRow::reads(column) {
+                continue;
+            }
+            let option = self.options.get(column).unwrap_or(column);
+            apply(&mut spec, [(option.as_str(), text)]).map_err(|error| match error {
                 Error::Input { message, help } => row.wrong(column, &help.unwrap_or(message)),
                 other => other,
             })?;
         }
+        let served = self.serving.then(|| ServedRow::read(row, &mut spec)).transpose()?;
         let shape = self.columns.iter().any(|column| column == "layers").then(|| shape(row));
         let shape = shape.transpose()?;
         let mut runs = Vec::new();
@@ -242,7 +274,8 @@ impl DataSet {
                 (true, steps) => f64::from(steps),
             };
             let (line, measured) = (row.line, value * measured.unit / steps);
-            runs.push(Run { line, column, spec, shape: shape.clone(), measured });
+            let (shape, served) = (shape.clone(), served.clone());
+            runs.push(Run { line, column, spec, shape, served, measured });
         }
         match (runs.is_empty(), self.measured.first()) {
             (true, Some(first)) => {

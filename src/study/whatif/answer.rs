@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::variant::{Variant, sms_of};
 use crate::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
-use base::error::Result;
+use base::error::{Error, Result};
 use machine::hardware::{Profile, Target};
 use plan::{Architecture, Lane, ModelShape, Operation, Precision};
 use run::feasibility;
@@ -326,6 +326,10 @@ impl<'a> Question<'a> {
         let shape = simulator.model(&spec.model)?.shape.clone();
         // not cached: every position of a slider is another target
         let target = Arc::new(Target::of(&spec)?);
+        if spec.concurrency > 0 && target.stack.serving.is_none() {
+            let problem = format!("stack {} decodes static batches only", target.stack.name);
+            return Err(Error::input_help(problem, "choose a serving stack, for example vllm-0.12"));
+        }
         Ok(Self { simulator, spec, shape, target })
     }
 
@@ -386,8 +390,11 @@ impl<'a> Question<'a> {
         let numbers = Numbers {
             prefill_ms: Some(prefill_ms),
             decode_ms: Some(decode_ms),
-            // steps grow with the context, so the middle one is the median
-            tpot_ms: step.length_ns as f64 / 1e6,
+            // steps grow with the context, so the middle one is the median; a request also waits for prefills
+            tpot_ms: match spec.concurrency {
+                0 => step.length_ns as f64 / 1e6,
+                _ => decode_ms / f64::from(spec.output_tokens - 1),
+            },
             completion_ms: Some(completion_ms),
             tokens_per_s_per_gpu: Some(throughput(spec, completion_ms)),
             comm_ms: step.overlap.comm_ms,
@@ -439,7 +446,8 @@ impl<'a> Question<'a> {
     }
 
     fn point(&self, architecture: &Architecture, batch: u32) -> Option<FrontierPoint> {
-        let spec = Spec { architecture: architecture.clone(), batch, ..self.spec.clone() };
+        let concurrency = if self.spec.concurrency > 0 { batch } else { 0 };
+        let spec = Spec { architecture: architecture.clone(), batch, concurrency, ..self.spec.clone() };
         let Prediction { prefill_ms, decode_ms } = self.cell(&spec).ok()?.predict();
         let completion_ms = prefill_ms + decode_ms;
         Some(FrontierPoint {

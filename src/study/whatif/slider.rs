@@ -62,6 +62,7 @@ sliders! {
     Architecture: "architecture", "", CHOICE, Value::Option("architecture"), "residual wiring: how stale, how often synchronised";
     Tp: "TP", "", [1.0, 64.0], Value::Option("tp"), "ranks; above a node's GPUs the network joins in";
     Batch: "batch", "", [1.0, 4096.0], Value::Option("batch"), "sequences decoded together";
+    Serving: "serving", "", CHOICE, Value::Option("concurrency"), "0: a static batch; else as many requests in flight as the batch, with prefills between decode steps";
     Alpha: "alpha", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node; the stack scales measured ones";
     Bandwidth: "bandwidth", "GB/s", [1.0, 2000.0], hardware!(gb_s, |p| Some(p.gb_s)), "message bandwidth of an all-reduce (bus bandwidth: x 2(TP-1)/TP)";
     Sms: "comm takes", "SMs", [0.0, 132.0], hardware!(sms, |p| p.sms), "SMs' worth of work that a large all-reduce takes from compute (contention)";
@@ -137,6 +138,10 @@ impl Slider {
 
     pub fn text(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> String {
         match self.option() {
+            // the switch follows the batch
+            Some(_) if self == Self::Serving && variant.cell.concurrency > 0 => {
+                variant.cell.batch.to_string()
+            }
             Some(option) => option.text(&variant.cell).into_owned(),
             None => self.number(variant, profile_values).map_or_else(|| "-".into(), shown),
         }
@@ -284,6 +289,7 @@ impl Slider {
         let mut choices = match self {
             Self::Architecture => names(&ARCHITECTURES),
             Self::P2p | Self::Collective => names(self.option()?.values()),
+            Self::Serving => return Some(vec!["0".into(), variant.cell.batch.to_string()]),
             Self::Hardware => Profile::built_in().into_iter().map(|profile| profile.name).collect(),
             Self::Stack => names(&STACKS),
             Self::Model => Model::built_in().into_iter().map(|model| model.name).collect(),

@@ -85,6 +85,9 @@ impl Variant {
     /// error if communication takes more SMs than the GPU has or the profile lacks the number of SMs.
     pub fn spec(&self) -> Result<Spec> {
         let mut spec = self.cell.clone();
+        if spec.concurrency > 0 {
+            spec.concurrency = spec.batch;
+        }
         if let Link::Emulated { alpha_us, gb_s } = spec.link {
             let (alpha_us, gb_s) = (self.alpha_us.unwrap_or(alpha_us), self.gb_s.unwrap_or(gb_s));
             spec.link = Link::Emulated { alpha_us, gb_s };

@@ -13,6 +13,7 @@ use ::table::P2p;
 use plan::Lane;
 use study::analysis::XAxis;
 use study::plot::look_numbers;
+use study::validate::nearest_error;
 use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider, Strip};
 
 #[derive(Clone, Copy, Debug)]
@@ -101,14 +102,15 @@ fn header(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf) {
     let cell = &whatif.base.cell;
     let from = format!("from {}: ", whatif.base_name);
     let what = format!(
-        "{} {} tp{} b{} {} {}",
+        "{} {} tp{} {} {} {}",
         cell.architecture_label(),
         cell.model,
         cell.tp,
-        cell.batch,
+        cell.load_label(),
         cell.hardware,
         cell.stack
     );
+    let error = format!(" · {}", nearest_error(cell));
     line(
         buf,
         area,
@@ -117,6 +119,7 @@ fn header(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf) {
             (" [simulated] ", theme.style(Role::Warn)),
             (&from, theme.style(Role::Text)),
             (&what, theme.style(Role::Dim)),
+            (&error, theme.style(Role::Dim)),
         ],
     );
 }

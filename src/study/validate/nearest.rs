@@ -1,0 +1,104 @@
+//! Error of the validated data nearest to a simulated cell.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use machine::hardware::{Profile, Stack};
+use plan::Architecture;
+use table::Spec;
+
+/// Mean error of a stack on a GPU; a test compares it with the data sets.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KnownError {
+    pub(super) set: String,
+    pub(super) stack: String,
+    pub(super) hardware: String,
+    pub(super) measure: super::Measure,
+    /// Mean absolute error (percent).
+    pub(super) pct: f64,
+    /// True if the data has no other architecture than standard.
+    #[serde(default)]
+    pub(super) standard_only: bool,
+}
+
+#[derive(Deserialize)]
+struct File {
+    errors: Vec<KnownError>,
+}
+
+pub(super) static KNOWN: LazyLock<Vec<KnownError>> = LazyLock::new(|| {
+    let file: Option<File> = toml::from_str(include_str!("sets/errors.toml")).ok();
+    file.map(|file| file.errors).unwrap_or_default()
+});
+
+/// Error of a simulated cell's engine and GPU in words: `±3 % TPOT: vLLM 0.12 on h100_sxm, validated (serving_dense)`,
+/// or that there is no data.
+pub fn nearest_error(spec: &Spec) -> String {
+    let is = |known: &&KnownError| {
+        known.stack == Stack::meant(&spec.stack) && known.hardware == Profile::meant(&spec.hardware)
+    };
+    let Some(known) = KNOWN.iter().find(is) else {
+        return "not validated for this GPU and engine".to_owned();
+    };
+    if !spec.set.is_empty() {
+        return "not validated: values of hardware or stack are overridden".to_owned();
+    }
+    let title = Stack::load(&known.stack).map_or_else(|_| known.stack.clone(), |stack| stack.title());
+    let other = known.standard_only && spec.architecture != Architecture::Standard;
+    let of = if other { "validated for standard" } else { "validated" };
+    let set = &known.set;
+    let measure = known.measure.title();
+    format!("±{:.0} % {measure}: {title} on {}, {of} ({set})", known.pct.ceil(), known.hardware)
+}
+
+/// Distinct errors of simulated cells: `vllm-0.12 on h100_sxm: ±3 % TPOT: ...`, a line each.
+pub fn nearest_errors<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<String> {
+    let simulated = specs.into_iter().filter(|spec| spec.backend.is_simulated());
+    let lines: BTreeSet<String> = simulated
+        .map(|spec| {
+            let error = nearest_error(spec);
+            match error.starts_with('±') {
+                true => error,
+                false => format!("{} on {}: {error}", spec.stack, spec.hardware),
+            }
+        })
+        .collect();
+    lines.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(stack: &str, hardware: &str, architecture: Architecture) -> String {
+        nearest_error(&Spec {
+            stack: stack.into(),
+            hardware: hardware.into(),
+            architecture,
+            ..Spec::default()
+        })
+    }
+
+    #[test]
+    fn a_number_says_the_error_of_its_engine_and_gpu_or_that_there_is_none() {
+        let standard = || Architecture::Standard;
+        let fitted = said("gpt-fast", "H100-SXM", Architecture::Ladder(plan::LayerSet::All));
+        assert!(
+            fitted.starts_with('±') && fitted.ends_with("gpt-fast on h100_sxm, validated (paper_70b)"),
+            "{fitted}"
+        );
+        for (stack, hardware) in [("native", "h100_sxm"), ("vllm-0.12", "l40s")] {
+            assert_eq!(said(stack, hardware, standard()), "not validated for this GPU and engine");
+        }
+        let set = [("hbm_gb_s".to_owned(), "1000".to_owned())].into();
+        let changed = Spec { stack: "gpt-fast".into(), set, ..Spec::default() };
+        assert!(
+            nearest_error(&changed).starts_with("not validated: values"),
+            "{}",
+            nearest_error(&changed)
+        );
+    }
+}

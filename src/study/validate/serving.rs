@@ -1,0 +1,150 @@
+//! Rows of serving benchmarks: an engine and its version instead of a stack, and errors by group of rows.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::score::{Residual, Score};
+use super::set::{Measure, Run};
+use crate::rows::Row;
+use base::error::Result;
+use base::statistics::mean;
+use base::text::same_name;
+use machine::hardware::Stack;
+use model::Model;
+use plan::{DType, KvDType};
+use table::Spec;
+
+/// Properties of a served row that are not options of a cell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServedRow {
+    pub engine: String,
+    /// Model and weights as the file has them.
+    pub model: String,
+    pub weights: String,
+    pub system: String,
+    /// Shortest length of prompts and outputs over the longest.
+    pub length_ratio: f64,
+    /// Reason why the simulator cannot predict the row.
+    pub problem: Option<String>,
+}
+
+impl ServedRow {
+    /// True for columns that no option takes as they are.
+    pub(super) fn reads(column: &str) -> bool {
+        matches!(column, "engine" | "version")
+    }
+
+    /// Completes a served cell: stack, all-reduce and KV cache of the engine, and the model's built-in name.
+    pub(super) fn read(row: &Row<'_>, spec: &mut Spec) -> Result<Self> {
+        let text = |column| row.text(column).unwrap_or_default().to_owned();
+        let mut problem = None;
+        let (engine, version) = (text("engine"), text("version"));
+        match Stack::of_engine(&engine, &version) {
+            Some((stack, _)) => spec.stack = stack.to_owned(),
+            None => problem = Some(format!("no stack for engine {engine} {version}")),
+        }
+        if let Some(serving) = Stack::load(&spec.stack).ok().and_then(|stack| stack.serving) {
+            spec.collective = serving.collective_on(&spec.hardware);
+        }
+        for column in ["dp", "pp"] {
+            let ranks = row.whole(column, Some(1))?;
+            if ranks > 1 {
+                problem = Some(format!("{column} {ranks}: only tensor parallelism is simulated"));
+            }
+        }
+        spec.batch = spec.concurrency;
+        let eight_bits = matches!(spec.dtype, DType::Fp8 | DType::Fp8Block);
+        spec.kv_dtype = match row.text("kv") {
+            Some("fp8") => KvDType::Fp8,
+            Some("?") | None if eight_bits => KvDType::Fp8,
+            _ => KvDType::Activations,
+        };
+        let length_ratio = row.positive("length_ratio")?.unwrap_or(1.0);
+        if length_ratio > 1.0 {
+            return Err(row.wrong("length_ratio", "it must be above 0 and at most 1"));
+        }
+        let model = std::mem::take(&mut spec.model);
+        spec.model = built_in_name(&model);
+        let (weights, system) = (text("weights"), text("system"));
+        Ok(Self { engine, model, weights, system, length_ratio, problem })
+    }
+}
+
+/// Built-in name of a model that is published without its suffix.
+fn built_in_name(model: &str) -> String {
+    let instruct = format!("{model}-instruct");
+    let is_known = |name: &str| Model::built_in().iter().any(|known| same_name(&known.name, name));
+    if !is_known(model) && is_known(&instruct) { instruct } else { model.to_owned() }
+}
+
+/// Errors of the rows of one model, GPU, engine and format.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Group {
+    pub model: String,
+    pub system: String,
+    pub engine: String,
+    /// Number format of the weights.
+    pub weights: String,
+    pub rows: usize,
+    /// Rows without a prediction.
+    pub not_run: usize,
+    /// Rows whose requests wait for KV cache; the errors below leave them out.
+    pub queued: usize,
+    /// Mean absolute error by measure (percent); null without rows.
+    pub mean_abs_pct: BTreeMap<&'static str, Option<f64>>,
+    /// Mean error by measure (percent).
+    pub bias_pct: BTreeMap<&'static str, Option<f64>>,
+}
+
+impl Group {
+    /// Groups of a scored serving set, in the order of the file.
+    pub(super) fn of(rows: &[Vec<Run>], score: &Score) -> Vec<Self> {
+        let mut groups: Vec<(Self, Vec<&Residual>)> = Vec::new();
+        for runs in rows {
+            let Some(Run { line, served: Some(row), .. }) = runs.first() else { continue };
+            let is = |group: &Self| {
+                (&group.model, &group.system, &group.engine, &group.weights)
+                    == (&row.model, &row.system, &row.engine, &row.weights)
+            };
+            let at = groups.iter().position(|(group, _)| is(group)).unwrap_or_else(|| {
+                groups.push((Self::empty(row), Vec::new()));
+                groups.len() - 1
+            });
+            let (group, residuals) = &mut groups[at];
+            group.rows += 1;
+            group.not_run += usize::from(score.not_run.iter().any(|not| not.line == *line));
+            group.queued += usize::from(score.queued.contains(line));
+            residuals.extend(score.residuals.iter().filter(|residual| residual.line == *line));
+        }
+        groups.into_iter().map(|(group, residuals)| group.with(&residuals, score)).collect()
+    }
+
+    fn empty(row: &ServedRow) -> Self {
+        Self {
+            model: row.model.clone(),
+            system: row.system.clone(),
+            engine: row.engine.clone(),
+            weights: row.weights.clone(),
+            rows: 0,
+            not_run: 0,
+            queued: 0,
+            mean_abs_pct: BTreeMap::new(),
+            bias_pct: BTreeMap::new(),
+        }
+    }
+
+    fn with(mut self, residuals: &[&Residual], score: &Score) -> Self {
+        for measure in [Measure::Tpot, Measure::Ttft] {
+            let counted = residuals.iter().filter(|residual| residual.measure == measure);
+            let errors: Vec<f64> = counted
+                .filter(|residual| !score.queued.contains(&residual.line))
+                .map(|residual| residual.error)
+                .collect();
+            let absolute: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
+            self.mean_abs_pct.insert(measure.as_str(), mean(&absolute));
+            self.bias_pct.insert(measure.as_str(), mean(&errors));
+        }
+        self
+    }
+}
