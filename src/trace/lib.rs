@@ -25,5 +25,5 @@ pub use contents::{
     Stream, Trace, TraceMeta,
 };
 pub use file::{TraceWriter, check, read, read_file, read_meta, write};
-pub use operations::{Copied, OperationInfo, operations};
+pub use operations::{Copied, OperationInfo, operations, stage_groups};
 pub use product::{CallArguments, Product, is_product};

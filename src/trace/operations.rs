@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::CollectiveInfo;
+use super::{CollectiveInfo, ProcessGroup};
 use plan::{Cost, Lane, Operation, Phase, Plan, Quantity};
 
 /// An operation of the plan, or of an imported trace.
@@ -86,7 +86,19 @@ pub fn operations<'a>(
     prefill: impl IntoIterator<Item = &'a Plan>,
     decode: impl IntoIterator<Item = &'a Plan>,
 ) -> Vec<OperationInfo> {
-    let of = |plan: &Plan, base: u32| -> Vec<OperationInfo> {
+    let stages: Vec<(&Plan, &Plan)> = prefill.into_iter().zip(decode).collect();
+    let of = |plan: &Plan, base: u32, stage: usize| -> Vec<OperationInfo> {
+        // group of the stage's collectives, and of its sends ([`stage_groups`])
+        let group = |operation: &Operation| match &operation.kind {
+            plan::Kind::Send => Some(stages.len()),
+            kind if kind.is_collective() => Some(stage),
+            _ => None,
+        };
+        let collective = |operation: &Operation| {
+            let group = group(operation).filter(|_| stages.len() > 1)? as u32;
+            let name = operation.kind.as_str().into();
+            Some(CollectiveInfo { name, group: Some(group), ..CollectiveInfo::default() })
+        };
         plan.operations
             .iter()
             .zip(plan.dependencies())
@@ -101,15 +113,31 @@ pub fn operations<'a>(
                 cost: operation.cost,
                 origins: operation.origins.clone(),
                 waits_for: waits.iter().map(|op| base + op.0).collect(),
-                collective: None,
+                collective: collective(operation),
             })
             .collect()
     };
     let mut table = Vec::new();
-    for plan in prefill.into_iter().zip(decode).flat_map(|(prefill, decode)| [prefill, decode]) {
-        table.extend(of(plan, table.len() as u32));
+    for (stage, (prefill, decode)) in stages.iter().enumerate() {
+        table.extend(of(prefill, table.len() as u32, stage));
+        table.extend(of(decode, table.len() as u32, stage));
     }
     table
+}
+
+/// Process groups of a run with pipeline stages: the ranks of each stage, then all ranks, which transfers between
+/// stages connect. Empty without stages.
+pub fn stage_groups(tp: u32, pp: u32) -> Vec<ProcessGroup> {
+    let group = |description: &str, name: String, ranks: std::ops::Range<u32>| ProcessGroup {
+        name,
+        description: description.into(),
+        size: ranks.len() as u32,
+        ranks: ranks.collect(),
+    };
+    let stages =
+        (0..pp).map(|stage| group("TP", format!("stage {stage}"), stage * tp..(stage + 1) * tp));
+    let all = group("PP", "stages".into(), 0..tp * pp);
+    stages.chain([all]).filter(|_| pp > 1).collect()
 }
 
 fn shape(plan: &Plan, operation: &Operation) -> String {

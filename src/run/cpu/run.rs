@@ -157,7 +157,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                 recorder: "cpu threads".into(),
                 streams: Vec::new(),
                 range_names: Vec::new(),
-                groups: Vec::new(),
+                groups: trace::stage_groups(spec.tp, spec.pp),
                 products: Default::default(),
                 import: None,
             },

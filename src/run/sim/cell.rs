@@ -13,7 +13,7 @@ use base::error::{Error, Result};
 use machine::hardware::{MemoryNeed, Target};
 use plan::{Lane, ModelShape, Phase, Plan, Step};
 use table::{Provenance, Sample, Spec};
-use trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
+use trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations, stage_groups};
 
 /// Cell with everything that its simulation needs.
 #[derive(Clone, Debug)]
@@ -352,7 +352,7 @@ impl SimulatedCell<'_> {
                 recorder: "sim".into(),
                 streams: Vec::new(),
                 range_names: Vec::new(),
-                groups: Vec::new(),
+                groups: stage_groups(self.spec.tp, self.spec.pp),
                 products: Default::default(),
                 import: None,
             },

@@ -286,16 +286,30 @@ mod tests {
             ] {
                 assert!((a - b).abs() < 1e-9, "{architecture}: {told:?} {counted:?}");
             }
+            // all-reduces are those of a stage's ranks, sends connect the stages
+            let kinds: Vec<String> = trace.meta.groups.iter().map(|group| group.kind()).collect();
+            assert_eq!(kinds, ["TP", "TP", "PP"]);
+            for span in &trace.spans {
+                let operation = &trace.operations[span.operation as usize];
+                let group = operation.collective.as_ref().and_then(|info| info.group);
+                let wanted = match operation.kind.as_str() {
+                    "send" => Some(2),
+                    "all_reduce" | "all_gather" => Some(span.rank / 2),
+                    _ => None,
+                };
+                assert_eq!(group, wanted, "{} on rank {}", operation.name, span.rank);
+            }
             let names = |rank: u32| -> Vec<&str> {
                 let own = trace.spans.iter().filter(|span| span.rank == rank);
                 own.map(|span| trace.operations[span.operation as usize].name.as_str()).collect()
             };
-            assert!(
-                names(0).contains(&"prefill/embed/tokens") && !names(0).contains(&"decode/head/sample")
-            );
-            assert!(
-                names(3).contains(&"decode/head/sample") && !names(3).contains(&"prefill/embed/tokens")
-            );
+            let has = |rank: u32, first: &str, last: &str| {
+                names(rank).iter().any(|name| name.starts_with(first) && name.ends_with(last))
+            };
+            for (rank, begins) in [(0, true), (1, true), (2, false), (3, false)] {
+                assert_eq!(has(rank, "prefill/embed/", "tokens"), begins, "{architecture}, rank {rank}");
+                assert_eq!(has(rank, "decode/head/", "sample"), !begins, "{architecture}, rank {rank}");
+            }
             // every span's work is in its own phase's plan
             let phases =
                 trace.spans.iter().all(|s| trace.operations[s.operation as usize].phase == s.phase);

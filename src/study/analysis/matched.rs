@@ -248,7 +248,8 @@ fn keys(trace: &Trace, members: &Members) -> Vec<Option<(u32, u32)>> {
         let communicator = group.map(|group| group + 1).filter(|c| (*c as usize) < members.of.len());
         // point-to-point in a larger group: the order does not tell the pair
         let is_pair = operation.kind == "send_recv"
-            && communicator.and_then(|c| members.of[c as usize].as_ref()).is_some_and(|of| of.len() > 2);
+            && communicator.and_then(|c| members.of[c as usize].as_ref()).is_some_and(|of| of.len() > 2)
+            || own && operation.kind == "send";
         let matches = Class::of(operation, Lane::Comm) == Class::Comm && !is_pair;
         keys.push(matches.then_some((communicator.unwrap_or(EVERYBODY), kind)));
     }

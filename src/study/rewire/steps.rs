@@ -196,10 +196,14 @@ fn leads(trace: &Trace, span: &Span) -> bool {
 
 fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
     let Some(spec) = &trace.meta.spec else { return Err(Error::failed("the trace has no spec")) };
-    if spec.architecture != Architecture::Standard || spec.micro_batches > 1 || spec.sequence_parallel {
+    if spec.architecture != Architecture::Standard
+        || spec.micro_batches > 1
+        || spec.sequence_parallel
+        || spec.pp > 1
+    {
         return Err(Error::input_help(
             format!("this run is {}, but rewire needs a run of standard", spec.label()),
-            "run the same cell with --architecture standard and record its trace",
+            "run the same cell with --architecture standard and --pp 1 and record its trace",
         ));
     }
     if spec.tp < 2 {
