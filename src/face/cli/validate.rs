@@ -164,13 +164,17 @@ impl<'a> PrintedSet<'a> {
     }
 }
 
-/// Mean absolute error of each measure in percent over all sets, and the reversed rankings.
+/// Mean absolute error of each measure in percent, as a range over the sets, and the reversed rankings.
 fn headline(scores: &[Score]) -> String {
     let mean = |measure: &Measure| {
-        let of = scores.iter().flat_map(|score| &score.residuals).filter(|r| r.measure == *measure);
-        let errors: Vec<f64> = of.map(|residual| residual.error.abs()).collect();
-        let mean = errors.iter().sum::<f64>() / errors.len() as f64;
-        (!errors.is_empty()).then(|| format!("{} {mean:.1} %", measure.title()))
+        let means = scores.iter().filter_map(|score| score.errors(*measure)).map(|(mean, _)| mean);
+        let (low, high) =
+            means.fold((f64::INFINITY, 0.0_f64), |(l, h), mean| (l.min(mean), h.max(mean)));
+        let range = match (format!("{low:.1}"), format!("{high:.1}")) {
+            (low, high) if low == high => low,
+            (low, high) => format!("{low} to {high}"),
+        };
+        low.is_finite().then(|| format!("{} {range} %", measure.title()))
     };
     let in_percent = Measure::ALL.iter().filter(|measure| measure.unit() == "%");
     let errors: Vec<String> = in_percent.filter_map(mean).collect();
@@ -188,7 +192,12 @@ fn headline(scores: &[Score]) -> String {
             pairs - reversed
         ),
     };
-    format!("Mean error over {rows}: {}.{ranking}", errors.join(", "))
+    let of = if scores.len() > 1 {
+        format!(" by set, {} with", counted(scores.len(), "set"))
+    } else {
+        " over".into()
+    };
+    format!("Mean error{of} {rows}: {}.{ranking}", errors.join(", "))
 }
 
 /// Scorecard with one line per set and measure, then the sources of the numbers.
