@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use base::error::{Error, Result};
 use base::statistics::{interval_of_few, mean};
-use plan::Architecture;
+use plan::{Architecture, CommDType};
 use table::{Curve, TrainingSpec};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,17 +56,31 @@ pub struct ComparedTrainings {
 
 const STRETCHES: u32 = 60;
 
-/// Groups training runs into comparable sets, the newest run's set first.
+/// Groups training runs into comparable sets, the newest run's set first. Runs whose result does not depend on TP
+/// are in the sets of every TP.
 pub fn training_sets(all: &[Curve]) -> Vec<TrainingSet> {
-    let mut sets: Vec<(TrainingSpec, Vec<&Curve>)> = Vec::new();
-    for one in all.iter().filter(|one| !one.curve.is_empty()) {
+    let of_any_tp = |one: &Curve| one.training.spec.architecture.is_of_any_tp(CommDType::Activations);
+    let started = all.iter().enumerate().filter(|(_, one)| !one.curve.is_empty());
+    let (free, bound): (Vec<_>, Vec<_>) = started.partition(|(_, one)| of_any_tp(one));
+    let mut sets: Vec<(TrainingSpec, Vec<(usize, &Curve)>)> = Vec::new();
+    for (at, one) in bound.into_iter().chain(free) {
         let spec = one.training.spec.set();
-        match sets.iter_mut().find(|(known, _)| *known == spec) {
-            Some((_, members)) => members.push(one),
-            None => sets.push((spec, vec![one])),
+        let mut is_new = true;
+        for (known, members) in &mut sets {
+            let tp = if of_any_tp(one) { known.tp } else { spec.tp };
+            if *known == (TrainingSpec { tp, ..spec.clone() }) {
+                members.push((at, one));
+                is_new = false;
+            }
+        }
+        if is_new {
+            sets.push((spec, vec![(at, one)]));
         }
     }
-    sets.into_iter().map(|(spec, members)| set(spec, members)).collect()
+    sets.sort_by_key(|(_, members)| members.iter().map(|(at, _)| *at).min());
+    sets.into_iter()
+        .map(|(spec, members)| set(spec, members.into_iter().map(|(_, one)| one).collect()))
+        .collect()
 }
 
 /// Set of these training runs.
@@ -219,6 +233,14 @@ mod tests {
             compared_trainings(&[all[1].clone(), all[0].clone(), all[3].clone(), all[2].clone()]);
         assert_eq!((compared[0].nll, compared[0].seeds), (1.5, 2));
         assert!(compared[0].told().contains("which holds 0"), "{}", compared[0].told());
+        // kraken depends on TP, standard and ladder do not
+        for (tp, sets) in [(2, 1), (4, 2)] {
+            let mut kraken = [trained("kraken", 0, 3.0), trained("kraken", 0, 3.0)];
+            (kraken[0].training.spec.tp, kraken[1].training.spec.tp) = (2, tp);
+            let sets_of = training_sets(&[&all[..], &kraken].concat());
+            assert_eq!(sets_of.len(), sets);
+            assert!(sets_of.iter().all(|set| set.curves.len() == 3), "{sets_of:?}");
+        }
         all[3].training.spec.lr = 0.5;
         let told = one_training_set(&all).unwrap_err().to_string();
         assert!(told.contains("2 sets") && told.contains("lr"), "{told}");
