@@ -282,19 +282,21 @@ const MEMORY: std::ops::RangeInclusive<f64> = 0.9..=1.15;
 
 /// Profile of a GPU with this name and memory in bytes, if known.
 pub fn profile_of(name: &str, memory_bytes: u64) -> Option<&'static str> {
-    let known = NAMES.iter().find(|(_, with, without)| {
-        with.iter().all(|part| name.contains(part)) && !without.iter().any(|part| name.contains(part))
-    });
-    let (profile, ..) = known?;
+    let profile = board(name)?;
     let expected = Profile::load(profile).ok()?.memory_bytes;
-    MEMORY.contains(&(memory_bytes as f64 / expected as f64)).then_some(*profile)
+    MEMORY.contains(&(memory_bytes as f64 / expected as f64)).then_some(profile)
 }
 
-/// Profile of a GPU known only by name.
+/// Profile of a GPU known only by name. Parses no profile unless the name states a memory size.
 pub fn profile_named(name: &str) -> Option<&'static str> {
-    let stated = memory_in_name(name);
-    let memory = |profile: &Profile| stated.unwrap_or(profile.memory_bytes);
-    Profile::built_in().iter().find_map(|profile| profile_of(name, memory(profile)))
+    memory_in_name(name).map_or_else(|| board(name), |memory| profile_of(name, memory))
+}
+
+fn board(name: &str) -> Option<&'static str> {
+    let is_it = |with: &[&str], without: &[&str]| {
+        with.iter().all(|part| name.contains(part)) && !without.iter().any(|part| name.contains(part))
+    };
+    NAMES.iter().find(|(_, with, without)| is_it(with, without)).map(|(profile, ..)| *profile)
 }
 
 /// Memory stated in a name, in bytes: `NVIDIA A100-SXM4-40GB` has 40 GB.
