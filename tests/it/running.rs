@@ -287,3 +287,36 @@ fn a_changed_profile_stack_or_model_is_another_cell() {
     let told = sweep();
     assert!(!told.contains("already stored"), "{told}");
 }
+
+/// A closed loop of requests: tokens wait for prefills, requests for cache, and a stack without a scheduler refuses.
+#[test]
+fn a_served_cell_is_slower_than_a_static_batch_and_says_what_waits() {
+    let place = Place::new();
+    let run = |line: &str| {
+        let line = format!("run --model qwen3-32b --hardware h100_sxm --prompt-tokens 4096 {line}");
+        place.run(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let tpot = |line: &str| {
+        let json = run(&format!("{line} --format json")).exits(0).json();
+        let [tpot, prefill] =
+            [&json["metrics"]["tpot_ms"]["p50"], &json["metrics"]["prefill_ms"]].map(|ms| ms.as_f64());
+        (tpot.unwrap_or_default(), prefill.unwrap_or_default(), json)
+    };
+    let engine = "--stack vllm-0.12 --collective one-shot --output-tokens 256";
+    let (still, _, _) = tpot(&format!("{engine} --tp 4 --batch 16"));
+    let (served, ttft, json) = tpot(&format!("{engine} --tp 4 --concurrency 16"));
+    let spec = &json["spec"];
+    assert_eq!((spec["concurrency"].as_u64(), spec["batch"].as_u64()), (Some(16), Some(16)));
+    assert!(served > 1.2 * still, "prefills delay tokens: {served} {still}");
+    assert!(ttft > 0.0 && json["warnings"].as_array().is_none_or(Vec::is_empty), "{json}");
+    let (_, queue, json) = tpot(&format!("{engine} --tp 2 --concurrency 128"));
+    let warnings = json["warnings"].to_string();
+    assert!(warnings.contains("requests wait for KV cache"), "{warnings}");
+    assert!(queue > 10.0 * ttft, "{queue} {ttft}");
+    let refused = run("--tp 4 --concurrency 16 --stack native").exits(2).stderr;
+    assert!(refused.contains("static batches only") && refused.contains("vllm-0.12"), "{refused}");
+    let refused = run(&format!("{engine} --tp 4 --concurrency 16 --batch 8")).exits(2).stderr;
+    assert!(refused.contains("batch 8 contradicts concurrency 16"), "{refused}");
+    let runs = place.run(&["runs", "--all"]).exits(0);
+    assert!(runs.stderr.contains("vLLM 0.12 on h100_sxm, validated"), "{}", runs.stderr);
+}
