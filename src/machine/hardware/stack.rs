@@ -494,4 +494,22 @@ mod tests {
         assert_eq!(contention.intensity(1.0, Some(23)), contention.small);
         assert_eq!(contention.intensity(1e12, Some(96)), 1.0);
     }
+
+    #[test]
+    fn engines_find_their_stack_by_version() {
+        for (engine, version, stack, is_exact) in [
+            ("vllm", "0.10.2", "vllm-0.10", true),
+            ("vLLM", "v0.12.0", "vllm-0.12", true),
+            ("vllm", "0.19.1", "vllm-0.12", false),
+            ("vllm", "0.6.3", "vllm-0.8", false),
+            ("vllm", "unknown", "vllm-0.12", false),
+            ("TensorRT-LLM", "1.1.0rc2.post2", "trtllm-1.1", true),
+            ("trtllm", "1.2.0rc6", "trtllm-1.1", false),
+            ("sglang", "0.5.9", "sglang-0.5", true),
+        ] {
+            assert_eq!(Stack::of_engine(engine, version), Some((stack, is_exact)), "{engine} {version}");
+        }
+        assert_eq!(Stack::of_engine("jax", "0.4"), None);
+        assert_eq!(Stack::load("trtllm-1.0").unwrap().title(), "TensorRT-LLM 1.0");
+    }
 }
