@@ -46,6 +46,19 @@ pub const TARGETS: &[Target] = &[
     },
     Target { name: "own", check: own, seeds: &[&[], &[0, 40, 200, 9], &[1, 0, 0, 255, 0, 0, 9, 1]] },
     Target {
+        name: "part",
+        check: part,
+        // a text, a range and a kernel
+        seeds: &[
+            &[0],
+            &[
+                0, 1, 1, 0, 0, 0, 4, 0, b'N', b'C', b'C', b'L', 23, 5, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0,
+                0, 0, 0, 0,
+            ],
+            &[1, 76, 83, 80, 65, 82, 84, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+        ],
+    },
+    Target {
         name: "rules",
         check: rules,
         seeds: &[include_bytes!("../../src/trace/rules/default.toml")],
@@ -307,5 +320,20 @@ pub fn filter(bytes: &[u8]) -> bool {
 #[cfg(fuzzing)]
 pub fn wire(bytes: &[u8]) -> bool {
     run::comm::read_any_message(bytes);
+    true
+}
+
+/// A part of a recording: after a 0, events in a chunk whose checksum is right; else the whole file.
+pub fn part(bytes: &[u8]) -> bool {
+    let Some((first, rest)) = bytes.split_first() else { return true };
+    if *first != 0 {
+        import::recording::fuzz(rest);
+        return true;
+    }
+    let mut file = inject::format::header().to_vec();
+    file.extend((rest.len() as u32).to_le_bytes());
+    file.extend(inject::format::checksum(rest).to_le_bytes());
+    file.extend(rest);
+    import::recording::fuzz(&file);
     true
 }

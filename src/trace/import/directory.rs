@@ -125,7 +125,7 @@ fn members(archive: &Input, reader: Reader, is_packed: bool) -> Result<Members> 
 }
 
 struct Survey {
-    readers: [(Reader, Vec<Seen>); 4],
+    readers: [(Reader, Vec<Seen>); 5],
     skipped: Vec<Skipped>,
     notes: Vec<String>,
     all: usize,
@@ -134,7 +134,7 @@ struct Survey {
 impl Default for Survey {
     fn default() -> Self {
         Self {
-            readers: [Reader::Events, Reader::Rocprof, Reader::Sqlite, Reader::Own]
+            readers: [Reader::Events, Reader::Rocprof, Reader::Sqlite, Reader::Own, Reader::Part]
                 .map(|reader| (reader, Vec::new())),
             skipped: Vec::new(),
             notes: Vec::new(),

@@ -22,6 +22,8 @@ pub(super) enum Reader {
     /// SQLite; only Nsight Systems exports are supported.
     Sqlite,
     Own,
+    /// Part of a recording of `ladderscope record`.
+    Part,
     Tar,
     Zip,
     /// JSON without a known key in its head; trace events may follow later.
@@ -96,6 +98,7 @@ pub(super) static FORMATS: &[Format] = {
             &[Table("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL")],
         ),
         read(Reader::Sqlite, "an SQLite export of Nsight Systems", &[Begins(b"SQLite format 3\0")]),
+        read(Reader::Part, "a part of a recording of Ladderscope", &[Begins(&inject::format::MAGIC)]),
         // Parquet and Arrow
         refused(
             "a table of Nsight Systems' parquetdir export",

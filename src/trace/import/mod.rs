@@ -12,6 +12,7 @@ mod left_out;
 mod misplaced;
 pub mod nsight;
 mod rank;
+pub mod recording;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -119,6 +120,14 @@ fn import(path: &Path, mut found: Found, recording: Option<&str>) -> Result<(Tra
                 "name one of them",
             )),
         };
+    }
+    if found.reader == Reader::Part {
+        let files: Vec<Input> = found.files.iter().map(|(input, _)| input.clone()).collect();
+        let mut trace = recording::import(&files)?;
+        if let Some(report) = &mut trace.meta.import {
+            report.warnings.splice(0..0, found.notes);
+        }
+        return Ok((trace, true));
     }
     let claims: Vec<Claim> = found.files.iter().map(|(_, claim)| claim.clone()).collect();
     let chosen = rank::choose(&claims, recording)?;

@@ -1,12 +1,14 @@
-//! CUPTI's functions, loaded once, and the parser of its activity records.
+//! CUPTI's functions, loaded once, and the parser of its activity records, whose layout is the recorder's
+//! (`inject::records`).
 
 use std::ffi::{CStr, c_char, c_void};
-use std::mem::offset_of;
 use std::sync::OnceLock;
 
 use cudarc::cupti::sys;
 
 use base::error::{Error, Result};
+pub(super) use inject::records::kind;
+use inject::records::{self, Layout, field};
 use machine::driver::functions::functions;
 use machine::driver::libraries::{self, Library};
 
@@ -100,54 +102,6 @@ impl Api {
     }
 }
 
-/// `CUpti_ActivityKind` values.
-pub(super) mod kind {
-    use cudarc::cupti::sys::CUpti_ActivityKind as Kind;
-
-    pub const MEMCPY: u32 = Kind::CUPTI_ACTIVITY_KIND_MEMCPY as u32;
-    pub const MEMSET: u32 = Kind::CUPTI_ACTIVITY_KIND_MEMSET as u32;
-    pub const DRIVER: u32 = Kind::CUPTI_ACTIVITY_KIND_DRIVER as u32;
-    pub const RUNTIME: u32 = Kind::CUPTI_ACTIVITY_KIND_RUNTIME as u32;
-    pub const CONCURRENT_KERNEL: u32 = Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL as u32;
-    pub const EXTERNAL_CORRELATION: u32 = Kind::CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION as u32;
-}
-
-/// Byte offsets of fields in a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    start: usize,
-    end: usize,
-    device: usize,
-    stream: usize,
-    correlation: usize,
-    graph_node: usize,
-}
-
-macro_rules! layout {
-    ($record:ty) => {
-        Layout {
-            start: offset_of!($record, start),
-            end: offset_of!($record, end),
-            device: offset_of!($record, deviceId),
-            stream: offset_of!($record, streamId),
-            correlation: offset_of!($record, correlationId),
-            graph_node: offset_of!($record, graphNodeId),
-        }
-    };
-}
-
-// Newer CUPTI versions append fields; these are unchanged since CUDA 11.8.
-#[cfg(test)]
-pub(super) const KERNEL_10: Layout = layout!(sys::CUpti_ActivityKernel10);
-#[cfg(test)]
-pub(super) const MEMCPY_6: Layout = layout!(sys::CUpti_ActivityMemcpy6);
-pub(super) const KERNEL: Layout = layout!(sys::CUpti_ActivityKernel9);
-const KERNEL_NAME: usize = offset_of!(sys::CUpti_ActivityKernel9, name);
-pub(super) const MEMCPY: Layout = layout!(sys::CUpti_ActivityMemcpy5);
-const MEMSET: Layout = layout!(sys::CUpti_ActivityMemset4);
-const EXTERNAL_ID: usize = offset_of!(sys::CUpti_ActivityExternalCorrelation, externalId);
-const EXTERNAL_CORRELATION: usize = offset_of!(sys::CUpti_ActivityExternalCorrelation, correlationId);
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActivityKind {
     Kernel,
@@ -193,19 +147,23 @@ pub(super) enum Record {
 pub(super) unsafe fn read(record: *const u8) -> Record {
     // SAFETY: every record begins with its kind; the offsets below are within a record of that kind.
     unsafe {
-        match number::<u32>(record, 0) {
+        match field::<u32>(record, 0) {
             kind::CONCURRENT_KERNEL => {
-                let name = number::<*const c_char>(record, KERNEL_NAME);
+                let name = field::<*const c_char>(record, records::KERNEL_NAME);
                 // SAFETY: CUPTI keeps names while the module is loaded.
                 let name =
                     (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned());
-                Record::Activity(activity(record, ActivityKind::Kernel, &KERNEL, name))
+                Record::Activity(activity(record, ActivityKind::Kernel, &records::KERNEL, name))
             }
-            kind::MEMCPY => Record::Activity(activity(record, ActivityKind::Copy, &MEMCPY, None)),
-            kind::MEMSET => Record::Activity(activity(record, ActivityKind::Set, &MEMSET, None)),
+            kind::MEMCPY => {
+                Record::Activity(activity(record, ActivityKind::Copy, &records::MEMCPY, None))
+            }
+            kind::MEMSET => {
+                Record::Activity(activity(record, ActivityKind::Set, &records::MEMSET, None))
+            }
             kind::EXTERNAL_CORRELATION => Record::External {
-                id: number(record, EXTERNAL_ID),
-                correlation: number(record, EXTERNAL_CORRELATION),
+                id: field(record, records::EXTERNAL_ID),
+                correlation: field(record, records::EXTERNAL_CORRELATION_ID),
             },
             _ => Record::Other,
         }
@@ -225,21 +183,13 @@ unsafe fn activity(
     unsafe {
         Activity {
             kind,
-            start_ns: number(record, at.start),
-            end_ns: number(record, at.end),
-            device: number(record, at.device),
-            stream: number(record, at.stream),
-            correlation: number(record, at.correlation),
-            graph_node: number(record, at.graph_node),
+            start_ns: field(record, at.start),
+            end_ns: field(record, at.end),
+            device: field(record, at.device),
+            stream: field(record, at.stream),
+            correlation: field(record, at.correlation),
+            graph_node: field(record, at.graph_node),
             name,
         }
     }
-}
-
-/// # Safety
-///
-/// A `T` must exist at `offset` bytes from `record`; it may be unaligned.
-unsafe fn number<T: Copy>(record: *const u8, offset: usize) -> T {
-    // SAFETY: guaranteed by the caller.
-    unsafe { record.add(offset).cast::<T>().read_unaligned() }
 }

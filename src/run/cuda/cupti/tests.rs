@@ -1,18 +1,57 @@
 //! Records as CUPTI lays them out, what they are put together to, and what happens without a driver.
 
 use std::collections::HashMap;
+use std::mem::offset_of;
 
 use cudarc::cupti::sys;
 
 use super::api::{Record, read};
 use super::*;
 use crate::cuda::timing::{Skeleton, Tie, Timeline};
+use inject::records::{self, Layout};
 use plan::Lane;
 
+macro_rules! layout {
+    ($record:ty) => {
+        Layout {
+            start: offset_of!($record, start),
+            end: offset_of!($record, end),
+            device: offset_of!($record, deviceId),
+            context: offset_of!($record, contextId),
+            stream: offset_of!($record, streamId),
+            correlation: offset_of!($record, correlationId),
+            graph_node: offset_of!($record, graphNodeId),
+            graph: offset_of!($record, graphId),
+        }
+    };
+}
+
+/// The recorder's offsets are NVIDIA's, and the same in all versions of a record.
 #[test]
 fn fields_stay_where_they_are_from_version_to_version() {
-    assert_eq!(api::KERNEL, api::KERNEL_10);
-    assert_eq!(api::MEMCPY, api::MEMCPY_6);
+    assert_eq!(records::KERNEL, layout!(sys::CUpti_ActivityKernel9));
+    assert_eq!(records::KERNEL, layout!(sys::CUpti_ActivityKernel10));
+    assert_eq!(records::KERNEL_NAME, offset_of!(sys::CUpti_ActivityKernel10, name));
+    assert_eq!(records::MEMCPY, layout!(sys::CUpti_ActivityMemcpy5));
+    assert_eq!(records::MEMCPY, layout!(sys::CUpti_ActivityMemcpy6));
+    assert_eq!(records::MEMSET, layout!(sys::CUpti_ActivityMemset4));
+    for (ours, theirs) in [
+        (records::COPY_KIND, offset_of!(sys::CUpti_ActivityMemcpy6, copyKind)),
+        (records::BYTES, offset_of!(sys::CUpti_ActivityMemcpy6, bytes)),
+        (records::BYTES, offset_of!(sys::CUpti_ActivityMemset4, bytes)),
+        (records::CALL_ID, offset_of!(sys::CUpti_ActivityAPI, cbid)),
+        (records::CALL_START, offset_of!(sys::CUpti_ActivityAPI, start)),
+        (records::CALL_END, offset_of!(sys::CUpti_ActivityAPI, end)),
+        (records::CALL_THREAD, offset_of!(sys::CUpti_ActivityAPI, threadId)),
+        (records::CALL_CORRELATION, offset_of!(sys::CUpti_ActivityAPI, correlationId)),
+        (records::EXTERNAL_ID, offset_of!(sys::CUpti_ActivityExternalCorrelation, externalId)),
+        (
+            records::EXTERNAL_CORRELATION_ID,
+            offset_of!(sys::CUpti_ActivityExternalCorrelation, correlationId),
+        ),
+    ] {
+        assert_eq!(ours, theirs);
+    }
 }
 
 #[test]

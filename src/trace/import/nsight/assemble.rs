@@ -25,7 +25,7 @@ use table::{Environment, Provenance};
 
 const MOST_RANKS: usize = 4096;
 
-pub(super) struct Parts {
+pub(in crate::import) struct Parts {
     pub gpu: Gpu,
     pub launches: Launches,
     /// Names of host calls, by string id.
@@ -35,7 +35,7 @@ pub(super) struct Parts {
 }
 
 /// Assembles the unclassified trace of a file. Returns an error message on failure.
-pub(super) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result<Trace, String> {
+pub(in crate::import) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result<Trace, String> {
     leave_out_far(&mut parts, notes);
     // Exports of old versions do not record the process of an event; usually there is only one.
     let only = parts.launches.only_process();

@@ -24,7 +24,7 @@ const NEEDED: [&str; 4] = ["start", "end", "deviceId", "streamId"];
 const NAMES: [&str; 3] = ["demangledName", "shortName", "mangledName"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(in crate::import) struct Place {
     /// `None` if the export does not record it.
     pub process: Option<Process>,
     pub device: i64,
@@ -33,7 +33,7 @@ pub(super) struct Place {
 
 /// A kernel, copy or fill on a GPU (times in ns).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Event {
+pub(in crate::import) struct Event {
     pub start: i64,
     pub end: i64,
     /// Correlation id; 0 if unknown.
@@ -46,7 +46,7 @@ pub(super) struct Event {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct GraphLaunch {
+pub(in crate::import) struct GraphLaunch {
     pub start: i64,
     pub end: i64,
     pub graph: i64,
@@ -54,7 +54,7 @@ pub(super) struct GraphLaunch {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Gpu {
+pub(in crate::import) struct Gpu {
     pub events: Vec<Event>,
     pub places: Vec<Place>,
     pub operations: Vec<(String, &'static str)>,
@@ -74,7 +74,7 @@ struct Tables {
 }
 
 impl Gpu {
-    pub fn read(db: &Database, notes: &mut Notes) -> Result<Self> {
+    pub(super) fn read(db: &Database, notes: &mut Notes) -> Result<Self> {
         let mut gpu = Self::default();
         let mut tables = Tables::default();
         db.other_names().for_each(|sentence| notes.warn(sentence));

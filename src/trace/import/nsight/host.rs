@@ -13,7 +13,7 @@ use crate::import::left_out::described;
 pub(super) const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
 /// Process: the upper bits of a serialized id, unique across hosts.
-pub(super) type Process = i64;
+pub(in crate::import) type Process = i64;
 
 pub(super) fn process(global: i64) -> Process {
     global >> 24
@@ -21,8 +21,8 @@ pub(super) fn process(global: i64) -> Process {
 
 /// A host call. Nested calls with the same correlation id count as one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Launch {
-    correlation: u32,
+pub(in crate::import) struct Launch {
+    pub correlation: u32,
     /// String id of the call's name; 0 if there is none.
     pub name: i64,
     /// Number of rows that were merged into this call.
@@ -35,7 +35,7 @@ pub(super) struct Launch {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Launches {
+pub(in crate::import) struct Launches {
     /// Sorted by process, correlation id and start.
     pub calls: Vec<Launch>,
     /// Index range in [`Self::calls`] for each process.
@@ -45,7 +45,7 @@ pub(super) struct Launches {
 }
 
 impl Launches {
-    pub fn read(db: &Database, notes: &mut Notes) -> Self {
+    pub(super) fn read(db: &Database, notes: &mut Notes) -> Self {
         let mut launches = Self::default();
         if !db.has(CALLS) {
             notes.warn(format!(
@@ -80,7 +80,7 @@ impl Launches {
     }
 
     /// Names of all calls, without the version suffix of the driver's tables (`_v7000`).
-    pub fn names(&self, db: &Database) -> HashMap<i64, String> {
+    pub(super) fn names(&self, db: &Database) -> HashMap<i64, String> {
         let mut names: HashMap<i64, Option<String>> = HashMap::new();
         for call in self.calls.iter().filter(|call| call.name != 0) {
             names.entry(call.name).or_insert_with(|| {
@@ -126,7 +126,7 @@ impl Launches {
         processes.next().copied().filter(|_| processes.next().is_none())
     }
 
-    pub fn of(&self, process: Process) -> Finder<'_> {
+    pub(super) fn of(&self, process: Process) -> Finder<'_> {
         let place = self.processes.get(&process).cloned().unwrap_or_default();
         Finder { calls: &self.calls[place.clone()], first: place.start, at: 0 }
     }
@@ -163,7 +163,7 @@ pub(super) const NVTX: &str = "NVTX_EVENTS";
 
 /// A range; `end` is `None` if it was never ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HostRange {
+pub(in crate::import) struct HostRange {
     pub start: i64,
     pub end: Option<i64>,
     /// Serialized id of the thread that started it.
@@ -173,7 +173,7 @@ pub(super) struct HostRange {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct HostRanges {
+pub(in crate::import) struct HostRanges {
     pub list: Vec<HostRange>,
     pub names: Vec<String>,
 }
@@ -184,7 +184,7 @@ pub(super) fn is_range(event_type: i64) -> bool {
 }
 
 impl HostRanges {
-    pub fn read(db: &Database, notes: &mut Notes) -> Self {
+    pub(super) fn read(db: &Database, notes: &mut Notes) -> Self {
         let mut ranges = Self::default();
         if !db.has(NVTX) {
             notes.warn(format!(

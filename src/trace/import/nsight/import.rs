@@ -123,7 +123,7 @@ fn one(input: &Input) -> Result<File> {
     let parts = Parts { gpu, launches, calls, ranges, environment };
     let mut trace = assemble(parts, &mut notes)
         .map_err(|what| Error::input(format!("{}: {what}", path.display())))?;
-    trace.meta.import = Some(notes.report(path));
+    trace.meta.import = Some(notes.report("Nsight Systems SQLite", &path.display().to_string()));
     // with `--ts-normalize` times are since 1970, not since the session's start
     let is_normalized = |began: i64| trace.spans.iter().all(|span| span.start_ns > began / 2);
     let began = began(&db).map(|began| if is_normalized(began) { 0 } else { began });
@@ -187,7 +187,7 @@ fn nothing(db: &Database, notes: &Notes) -> Error {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Notes {
+pub(in crate::import) struct Notes {
     events: u64,
     used: BTreeMap<String, u64>,
     ignored: BTreeMap<String, u64>,
@@ -196,7 +196,7 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    pub fn read(&mut self, rows: &Rows) {
+    pub(super) fn read(&mut self, rows: &Rows) {
         self.events += rows.count;
         if let Some(broken) = &rows.broken {
             self.warn(broken.clone());
@@ -232,20 +232,29 @@ impl Notes {
         self.left_out.absorb(other.left_out);
     }
 
-    fn report(mut self, path: &Path) -> ImportReport {
+    /// Counts events that were read elsewhere.
+    pub fn count(&mut self, events: u64) {
+        self.events += events;
+    }
+
+    pub fn first_warning(&self) -> Option<&str> {
+        self.warnings.first().map(String::as_str)
+    }
+
+    pub fn report(mut self, format: &str, file: &str) -> ImportReport {
         let left_out = std::mem::take(&mut self.left_out);
         left_out.counts().for_each(|(what, count)| self.ignore(&what, count));
         self.used.retain(|_, count| *count > 0);
         let mut warnings: Vec<String> = left_out.sentences().collect();
         warnings.append(&mut self.warnings);
         ImportReport {
-            format: "Nsight Systems SQLite".into(),
-            files: vec![path.display().to_string()],
+            format: format.into(),
+            files: vec![file.into()],
             events: self.events,
             used: self.used,
             ignored: self.ignored,
             warnings,
-            doubts: left_out.doubts(&path.display().to_string()).collect(),
+            doubts: left_out.doubts(file).collect(),
             ignored_kernels: left_out.kernels().collect(),
             ..ImportReport::default()
         }

@@ -16,4 +16,12 @@ mod kernel;
 mod tests;
 
 pub(super) use import::import;
+
+/// Parts of a recording in the tables' terms, for other importers of CUPTI's records.
+pub(super) mod parts {
+    pub(in crate::import) use super::assemble::{Parts, assemble};
+    pub(in crate::import) use super::gpu::{Event, Gpu, Place};
+    pub(in crate::import) use super::host::{HostRange, HostRanges, Launch, Launches};
+    pub(in crate::import) use super::import::Notes;
+}
 pub(super) use kernel::kernel;

@@ -1,0 +1,350 @@
+//! Makes the trace of all parts.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::calls;
+use super::join::{self, Collective, Joined, is_nccl};
+use super::part::{Part, What};
+use super::ranks;
+use crate::import::input::Input;
+use crate::import::nsight::parts::{
+    Event, Gpu, HostRange, HostRanges, Launch, Launches, Notes, Parts, Place, assemble,
+};
+use crate::{CollectiveInfo, Copied, ProcessGroup, Trace};
+use base::error::{Error, Result};
+use table::Environment;
+
+const MOST_PARTS: usize = 32_000;
+const RECORDER: &str = "cupti-injection";
+
+/// Imports the parts of a recording, unclassified. Returns an error for a file that is no part, and those of merging.
+pub(in crate::import) fn import(inputs: &[Input]) -> Result<Trace> {
+    if inputs.len() > MOST_PARTS {
+        return Err(Error::input(format!("{} parts; at most {MOST_PARTS} are read", inputs.len())));
+    }
+    let mut parts = Vec::new();
+    for input in inputs {
+        let name = input.shown();
+        parts.push(Part::read(&name, &mut *input.unpacked()?.bytes)?);
+    }
+    merged(parts)
+}
+
+/// The trace of all parts. Returns an error if none has GPU work or ranges.
+pub(super) fn merged(mut parts: Vec<Part>) -> Result<Trace> {
+    let processes = parts.len();
+    let mut notes = Notes::default();
+    for part in &mut parts {
+        let described = join::communicators(part);
+        part.communicators.extend(described);
+        remarks(part, &mut notes);
+    }
+    let has_gpu = parts.iter().any(|part| !part.work.is_empty());
+    parts.retain(|part| if has_gpu { !part.work.is_empty() } else { !part.ranges.is_empty() });
+    if parts.is_empty() {
+        let told = notes.first_warning().map(|sentence| format!(" ({sentence})")).unwrap_or_default();
+        return Err(Error::input_help(
+            format!(
+                "{} recorded, and none did anything on a GPU or has NVTX ranges{told}",
+                format_args!("{processes} process{}", if processes == 1 { "" } else { "es" })
+            ),
+            "the program must be started by `ladderscope record`, inside its container",
+        ));
+    }
+    let from = ranks::order(&mut parts);
+    let hosts: BTreeSet<String> = parts.iter().map(|part| part.host.clone()).collect();
+    let mut trace = joined(&parts, &mut notes)?;
+    trace.meta.recorder = RECORDER.into();
+    trace.meta.clock = match hosts.len() {
+        1 => "wall clock of the host, the same for all processes".into(),
+        hosts => format!("wall clocks of {hosts} hosts"),
+    };
+    trace.meta.import = Some(crate::ImportReport {
+        files: parts.iter().map(|part| part.name.clone()).collect(),
+        ranks_from: Some(from),
+        clocks: Some(hosts.len() as u32),
+        ..notes.report("recording of ladderscope", "the recording")
+    });
+    Ok(trace)
+}
+
+/// Losses and problems of a part.
+fn remarks(part: &Part, notes: &mut Notes) {
+    let who = format!("process {}", part.pid);
+    for note in part.notes.iter().filter(|note| !note.starts_with("CUPTI version")) {
+        notes.warn(format!("{who}: {note}"));
+    }
+    if let Some(cut) = &part.cut {
+        notes.warn(format!("{}: {cut}; everything before it was read", part.name));
+    }
+    if part.lost > 0 {
+        notes.warn(format!("{who}: {} events were dropped because they came too fast", part.lost));
+    }
+    if part.dropped > 0 {
+        notes.warn(format!("{who}: CUPTI dropped {} records", part.dropped));
+    }
+    let all = part.work.len() as u64 + part.untimed;
+    if part.untimed * 100 > all {
+        notes.warn(format!(
+            "{who}: CUPTI had no times for {} of {all} GPU records; record a shorter window",
+            part.untimed
+        ));
+    }
+    if part.clock_step > 1_000_000 {
+        notes.warn(format!(
+            "{who}: the host's clock was set by {:.1} ms during the recording",
+            part.clock_step as f64 / 1e6
+        ));
+    }
+    if !part.is_ended && !part.work.is_empty() {
+        notes.warn(format!("{who} was killed: its last 0.1 s may be missing"));
+    }
+}
+
+fn joined(parts: &[Part], notes: &mut Notes) -> Result<Trace> {
+    let starts = parts.iter().flat_map(|part| {
+        let work = part.work.iter().map(|work| work.start);
+        work.chain(part.ranges.iter().map(|range| range.start)).chain(part.calls.iter().map(|c| c.start))
+    });
+    // no event at 0: that is a missing time elsewhere
+    let base = starts.min().unwrap_or(0).saturating_sub(1000);
+    let (groups, number_of) = groups(parts);
+    let mut tables = Tables::default();
+    let mut launches = Launches::default();
+    let mut names: HashMap<i64, String> = HashMap::new();
+    let mut ranges = HostRanges::default();
+    let mut by_name: HashMap<String, u32> = HashMap::new();
+    let (mut unjoined, mut nccl_kernels) = (0u64, 0u64);
+    for (part, order) in parts.iter().zip(0i64..) {
+        let process = order << 24 | i64::from(part.pid & 0xFF_FFFF);
+        let thread_of = |thread: u32| process << 24 | i64::from(thread & 0xFF_FFFF);
+        notes.count(part.events);
+        let joined = join::join(part);
+        unjoined += joined.unjoined;
+        nccl_kernels += tables.add_work(part, process, base, &joined, &number_of, notes);
+        if part.work.is_empty() {
+            // a process with ranges alone is a rank without streams of its own
+            tables.place(Place { process: Some(process), device: 0, stream: 0 });
+        }
+        for call in &part.calls {
+            let name = i64::from(call.id) << 1 | i64::from(call.runtime) | 1 << 40;
+            if let Some(spelt) = calls::name(call.runtime, call.id) {
+                names.entry(name).or_insert_with(|| spelt.to_owned());
+            }
+            launches.rows += 1;
+            launches.calls.push(Launch {
+                correlation: call.correlation,
+                name: if names.contains_key(&name) { name } else { 0 },
+                rows: 1,
+                start: call.start - base,
+                end: call.end - base,
+                thread: thread_of(call.thread),
+            });
+        }
+        for range in &part.ranges {
+            let text = part.text(range.name);
+            if text.is_empty() {
+                continue;
+            }
+            let name = *by_name.entry(text.to_owned()).or_insert_with(|| {
+                ranges.names.push(text.to_owned());
+                ranges.names.len() as u32 - 1
+            });
+            ranges.list.push(HostRange {
+                start: range.start - base,
+                end: range.end.map(|end| end - base),
+                thread: thread_of(range.thread),
+                name,
+            });
+        }
+    }
+    if unjoined > 0 {
+        notes.warn(format!(
+            "{unjoined} of {nccl_kernels} NCCL kernels could not be joined with their call: no bytes and no group"
+        ));
+    }
+    let collectives = std::mem::take(&mut tables.collectives);
+    let gpu = tables.finish();
+    let environment = environment(parts);
+    let mut trace = assemble(Parts { gpu, launches, calls: names, ranges, environment }, notes)
+        .map_err(Error::input)?;
+    for (at, info) in collectives {
+        trace.operations[at as usize].collective = Some(info);
+    }
+    trace.meta.groups = groups;
+    Ok(trace)
+}
+
+fn environment(parts: &[Part]) -> Environment {
+    let mut environment = Environment::new();
+    let hosts: BTreeSet<&str> = parts.iter().map(|part| part.host.as_str()).collect();
+    environment.insert("host".into(), hosts.into_iter().collect::<Vec<_>>().join(", ").into());
+    let cupti = parts.iter().flat_map(|part| &part.notes);
+    if let Some(version) = cupti.filter_map(|note| note.strip_prefix("CUPTI version ")).next() {
+        environment.insert("cupti".into(), version.into());
+    }
+    environment
+}
+
+/// Communicators as process groups, with the number of each by NCCL's hash.
+fn groups(parts: &[Part]) -> (Vec<ProcessGroup>, HashMap<u64, (u32, u32)>) {
+    let mut found: BTreeMap<u64, (u32, String, BTreeSet<u32>)> = BTreeMap::new();
+    for (part, order) in parts.iter().zip(0..) {
+        for communicator in &part.communicators {
+            let (ranks, name, members) = found.entry(communicator.id).or_default();
+            *ranks = (*ranks).max(communicator.ranks);
+            if name.is_empty() {
+                name.clone_from(&communicator.name);
+            }
+            members.insert(order);
+        }
+    }
+    let numbers = found.iter().zip(0..).map(|((id, (size, ..)), at)| (*id, (at, *size))).collect();
+    let groups = found
+        .into_iter()
+        .map(|(id, (size, name, members))| ProcessGroup {
+            name: format!("{id:016x}"),
+            description: name,
+            size,
+            // a process that drives several GPUs is several ranks, of which NCCL tells no device here
+            ranks: match members.len() == size as usize {
+                true => members.into_iter().collect(),
+                false => Vec::new(),
+            },
+        })
+        .collect();
+    (groups, numbers)
+}
+
+/// Places and operations, numbered by first use.
+#[derive(Default)]
+struct Tables {
+    events: Vec<Event>,
+    places: Vec<Place>,
+    place_of: HashMap<Place, u32>,
+    operations: Vec<(String, &'static str)>,
+    operation_of: HashMap<(String, Option<CollectiveInfo>), u32>,
+    copied: HashMap<u32, Copied>,
+    collectives: Vec<(u32, CollectiveInfo)>,
+}
+
+impl Tables {
+    fn place(&mut self, place: Place) -> u32 {
+        *self.place_of.entry(place).or_insert_with(|| {
+            self.places.push(place);
+            self.places.len() as u32 - 1
+        })
+    }
+
+    fn operation(&mut self, name: String, kind: &'static str, info: Option<CollectiveInfo>) -> u32 {
+        *self.operation_of.entry((name, info)).or_insert_with_key(|(name, info)| {
+            let at = self.operations.len() as u32;
+            self.operations.push((name.clone(), kind));
+            self.collectives.extend(info.clone().map(|info| (at, info)));
+            at
+        })
+    }
+
+    /// Adds the GPU work of a part; returns the number of NCCL kernels.
+    fn add_work(
+        &mut self,
+        part: &Part,
+        process: i64,
+        base: i64,
+        joined: &Joined,
+        number_of: &HashMap<u64, (u32, u32)>,
+        notes: &mut Notes,
+    ) -> u64 {
+        let mut kernels: HashMap<(u32, Option<&Collective>), u32> = HashMap::new();
+        let mut nccl = 0;
+        for work in &part.work {
+            let operation = match work.what {
+                What::Kernel(name) => {
+                    notes.use_("kernel", 1);
+                    let found = match work.node {
+                        0 => joined.by_correlation.get(&work.correlation),
+                        node => joined.by_node.get(&node),
+                    };
+                    let text = part.text(name);
+                    nccl += u64::from(is_nccl(text));
+                    let found = found.filter(|_| is_nccl(text));
+                    match kernels.get(&(name, found)) {
+                        Some(known) => *known,
+                        None => {
+                            let info = found.map(|found| info(found, number_of));
+                            let at = self.operation(demangled(text), "kernel", info);
+                            kernels.insert((name, found), at);
+                            at
+                        }
+                    }
+                }
+                What::Copy { kind, bytes } => {
+                    notes.use_("memcpy", 1);
+                    let name = match kind {
+                        1 => "Memcpy HtoD",
+                        2 => "Memcpy DtoH",
+                        8 => "Memcpy DtoD",
+                        9 => "Memcpy HtoH",
+                        10 => "Memcpy PtoP",
+                        _ => "Memcpy",
+                    };
+                    self.copy(name, "memcpy", bytes)
+                }
+                What::Fill { bytes } => {
+                    notes.use_("memset", 1);
+                    self.copy("Memset", "memset", bytes)
+                }
+            };
+            let (device, stream) = (i64::from(work.device), i64::from(work.stream));
+            let place = self.place(Place { process: Some(process), device, stream });
+            self.events.push(Event {
+                start: work.start - base,
+                end: work.end - base,
+                correlation: work.correlation,
+                operation,
+                place,
+                is_node: work.node != 0,
+            });
+        }
+        nccl
+    }
+
+    fn copy(&mut self, name: &str, kind: &'static str, bytes: u64) -> u32 {
+        let operation = self.operation(name.to_owned(), kind, None);
+        self.copied.entry(operation).or_default().add(Some(bytes));
+        operation
+    }
+
+    fn finish(self) -> Gpu {
+        let Self { events, places, operations, copied, .. } = self;
+        Gpu { events, places, operations, copied, graphs: Vec::new() }
+    }
+}
+
+/// Arguments of a collective; the message is the larger of a rank's input and output.
+fn info(found: &Collective, number_of: &HashMap<u64, (u32, u32)>) -> CollectiveInfo {
+    let group = found.communicator.and_then(|id| number_of.get(&id));
+    let kind = crate::kind_of(&found.name).unwrap_or_default();
+    let bytes = match (kind, group) {
+        ("all_gather" | "reduce_scatter", Some((_, ranks))) => {
+            Some(found.bytes.saturating_mul(u64::from(*ranks)))
+        }
+        ("all_gather" | "reduce_scatter", None) => None,
+        _ => Some(found.bytes),
+    };
+    CollectiveInfo {
+        name: found.name.clone(),
+        group: group.map(|(at, _)| *at),
+        message_bytes: bytes.filter(|bytes| *bytes > 0),
+        ..CollectiveInfo::default()
+    }
+}
+
+/// Name of a kernel without C++'s mangling.
+fn demangled(name: &str) -> String {
+    if name.is_empty() {
+        return "kernel (its name is missing)".into();
+    }
+    let symbol = name.strip_prefix("_Z").and_then(|_| cpp_demangle::Symbol::new(name).ok());
+    symbol.and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| name.to_owned())
+}

@@ -1,0 +1,20 @@
+//! Recordings of `ladderscope record`: imports the parts that the processes wrote as one trace.
+//!
+//! `part` reads a part, `ranks` orders the processes, `join` finds the collective of each NCCL kernel. Placing spans,
+//! steps and ranges is shared with the import of Nsight Systems' exports, whose tables have the same contents.
+
+mod assemble;
+mod calls;
+mod join;
+mod part;
+mod ranks;
+#[cfg(test)]
+mod tests;
+
+pub(super) use assemble::import;
+
+/// Reads bytes as a part and merges it, for the fuzz target.
+#[doc(hidden)]
+pub fn fuzz(bytes: &[u8]) {
+    let _ = part::Part::read("part", &mut &bytes[..]).and_then(|part| assemble::merged(vec![part]));
+}

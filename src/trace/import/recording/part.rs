@@ -1,0 +1,305 @@
+//! Reader of one part. A part is untrusted: lengths are checked before anything is allocated, a chunk with a wrong
+//! checksum ends it, and a damaged event ends its chunk.
+
+use std::collections::HashMap;
+use std::io::Read;
+
+use base::error::{Error, Result};
+use base::text::without_controls;
+use inject::format::{self, Event};
+
+/// Limit on times (ns since 1970): the year 2043. Differences of smaller ones cannot overflow.
+const MOST_TIME: u64 = 1 << 61;
+const MOST_NOTES: usize = 50;
+/// Maximum nesting of ranges on one thread.
+const MOST_NESTED: usize = 4096;
+
+/// A kernel, copy or fill. `name` is a kernel's text; copies have their direction and size instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Work {
+    pub start: i64,
+    pub end: i64,
+    pub device: u32,
+    pub stream: u32,
+    pub correlation: u32,
+    pub node: u64,
+    pub what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Kernel(u32),
+    Copy { kind: u8, bytes: u64 },
+    Fill { bytes: u64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    pub start: i64,
+    pub end: i64,
+    pub thread: u32,
+    pub correlation: u32,
+    pub id: u32,
+    pub runtime: bool,
+}
+
+/// An NVTX range; `end` is `None` if it was still open when the recording ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NvtxRange {
+    pub start: i64,
+    pub end: Option<i64>,
+    pub thread: u32,
+    pub domain: u32,
+    pub name: u32,
+    pub schema: u64,
+    pub payload: [u64; 4],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NodeCreated {
+    pub time: i64,
+    pub thread: u32,
+    pub node: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Communicator {
+    pub id: u64,
+    pub ranks: u32,
+    pub rank: u32,
+    pub name: String,
+}
+
+/// A collective as NCCL's plugin reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PluginCall {
+    pub communicator: u64,
+    pub function: u32,
+    pub algorithm: u32,
+    pub protocol: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// File name, for messages.
+    pub name: String,
+    pub pid: u32,
+    pub host: String,
+    pub command: String,
+    pub start: i64,
+    pub variables: HashMap<String, String>,
+    pub texts: HashMap<u32, String>,
+    pub work: Vec<Work>,
+    pub calls: Vec<Call>,
+    pub ranges: Vec<NvtxRange>,
+    pub nodes: Vec<NodeCreated>,
+    /// Node that each node of an instantiated graph was cloned from.
+    pub clones: HashMap<u64, u64>,
+    pub communicators: Vec<Communicator>,
+    pub plugin: Vec<PluginCall>,
+    pub notes: Vec<String>,
+    pub events: u64,
+    pub lost: u64,
+    pub untimed: u64,
+    pub dropped: u64,
+    /// Largest step of the wall clock against the monotonic one (ns).
+    pub clock_step: u64,
+    pub is_ended: bool,
+    /// Where and why reading stopped before the end of the file.
+    pub cut: Option<String>,
+}
+
+/// Ranges under way.
+#[derive(Default)]
+struct Open {
+    pushed: HashMap<(u32, u32), Vec<usize>>,
+    started: HashMap<u64, usize>,
+    /// Difference of wall clock and monotonic clock (ns).
+    offset: Option<i128>,
+}
+
+impl Part {
+    /// Reads a part as far as it is sound.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for a file that is no part, or of a newer version, and for a failing disk.
+    pub fn read(name: &str, from: &mut dyn Read) -> Result<Self> {
+        let mut header = [0; format::HEADER];
+        from.read_exact(&mut header).map_err(|error| Error::input(format!("{name}: {error}")))?;
+        let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+        if header[..8] != format::MAGIC || version != format::VERSION {
+            return Err(Error::input_help(
+                format!(
+                    "{name}: version {version} of a recording's part; this program reads {}",
+                    format::VERSION
+                ),
+                "open it with the version of ladderscope that recorded it, or a newer one",
+            ));
+        }
+        let mut part = Self { name: name.to_owned(), ..Self::default() };
+        let mut open = Open::default();
+        let mut at = format::HEADER as u64;
+        let mut events = Vec::new();
+        loop {
+            let mut header = [0; format::CHUNK_HEADER];
+            let got = read_up_to(from, &mut header).map_err(|e| Error::input(format!("{name}: {e}")))?;
+            if got == 0 {
+                break;
+            }
+            let [a, b, c, d, sum @ ..] = header;
+            let length = u32::from_le_bytes([a, b, c, d]) as usize;
+            if got < header.len() || length > format::MOST_CHUNK {
+                part.cut = Some(format!("byte {at}: the last write is torn"));
+                break;
+            }
+            events.clear();
+            let read = from.take(length as u64).read_to_end(&mut events);
+            read.map_err(|error| Error::input(format!("{name}: {error}")))?;
+            if events.len() < length || format::checksum(&events) != u32::from_le_bytes(sum) {
+                part.cut = Some(format!("byte {at}: the last write is torn"));
+                break;
+            }
+            let mut rest = &events[..];
+            while !rest.is_empty() {
+                match Event::decode(&mut rest) {
+                    Ok(event) => part.add(event, &mut open),
+                    Err(broken) => {
+                        part.cut = Some(format!("byte {at}: {broken}"));
+                        break;
+                    }
+                }
+            }
+            at += (header.len() + length) as u64;
+        }
+        Ok(part)
+    }
+
+    pub fn text(&self, id: u32) -> &str {
+        self.texts.get(&id).map_or("", String::as_str)
+    }
+
+    fn add(&mut self, event: Event, open: &mut Open) {
+        self.events += 1;
+        let text = |bytes: &[u8]| without_controls(&String::from_utf8_lossy(bytes));
+        let time = |ns: u64| ns.min(MOST_TIME) as i64;
+        match event {
+            Event::Text { id, text: bytes } => {
+                self.texts.entry(id).or_insert_with(|| text(&bytes));
+            }
+            Event::Process { pid, start_ns, host, command, .. } => {
+                (self.pid, self.start) = (pid, time(start_ns));
+                (self.host, self.command) = (text(&host), text(&command));
+            }
+            Event::Variable { text: bytes } => {
+                if let Some((name, value)) = text(&bytes).split_once('=') {
+                    self.variables.insert(name.to_owned(), value.to_owned());
+                }
+            }
+            Event::Clock { realtime_ns, monotonic_ns } => {
+                let offset = i128::from(realtime_ns) - i128::from(monotonic_ns);
+                let step = open.offset.map_or(0, |last| last.abs_diff(offset));
+                self.clock_step = self.clock_step.max(u64::try_from(step).unwrap_or(u64::MAX));
+                open.offset = Some(offset);
+            }
+            Event::Note { text: bytes } => {
+                if self.notes.len() < MOST_NOTES {
+                    self.notes.push(text(&bytes));
+                }
+            }
+            Event::End { lost, .. } => {
+                self.lost = self.lost.max(lost);
+                self.is_ended = true;
+            }
+            Event::Device { .. } | Event::Mark { .. } | Event::ThreadName { .. } => {}
+            Event::Kernel { start_ns, end_ns, device, stream, correlation, name, node, .. } => {
+                let what = What::Kernel(name);
+                let (start, end) = (time(start_ns), time(end_ns));
+                self.work.push(Work { start, end, device, stream, correlation, node, what });
+            }
+            Event::Copy {
+                start_ns,
+                end_ns,
+                device,
+                stream,
+                correlation,
+                kind,
+                is_fill,
+                bytes,
+                node,
+            } => {
+                let what = if is_fill == 0 { What::Copy { kind, bytes } } else { What::Fill { bytes } };
+                let (start, end) = (time(start_ns), time(end_ns));
+                self.work.push(Work { start, end, device, stream, correlation, node, what });
+            }
+            Event::Call { start_ns, end_ns, thread, correlation, id, runtime } => {
+                let (start, end) = (time(start_ns), time(end_ns.max(start_ns)));
+                self.calls.push(Call { start, end, thread, correlation, id, runtime: runtime != 0 });
+            }
+            Event::Untimed { count, dropped } => {
+                self.untimed = self.untimed.saturating_add(count);
+                self.dropped = self.dropped.saturating_add(dropped);
+            }
+            Event::NodeCreated { time_ns, thread, node } => {
+                self.nodes.push(NodeCreated { time: time(time_ns), thread, node });
+            }
+            Event::NodeCloned { original, node } => {
+                self.clones.insert(node, original);
+            }
+            Event::Push { time_ns, thread, domain, name, schema, payload } => {
+                let stack = open.pushed.entry((thread, domain)).or_default();
+                if stack.len() < MOST_NESTED {
+                    stack.push(self.ranges.len());
+                    let start = time(time_ns);
+                    self.ranges.push(NvtxRange {
+                        start,
+                        end: None,
+                        thread,
+                        domain,
+                        name,
+                        schema,
+                        payload,
+                    });
+                }
+            }
+            Event::Pop { time_ns, thread, domain, schema, payload } => {
+                // a range that was pushed before the window has no beginning here
+                let Some(at) = open.pushed.get_mut(&(thread, domain)).and_then(Vec::pop) else { return };
+                let range = &mut self.ranges[at];
+                range.end = Some(time(time_ns).max(range.start));
+                if schema != 0 {
+                    (range.schema, range.payload) = (schema, payload);
+                }
+            }
+            Event::Start { time_ns, thread, domain, name, id, schema, payload } => {
+                open.started.insert(id, self.ranges.len());
+                let start = time(time_ns);
+                self.ranges.push(NvtxRange { start, end: None, thread, domain, name, schema, payload });
+            }
+            Event::Stop { time_ns, id } => {
+                if let Some(range) = open.started.remove(&id).and_then(|at| self.ranges.get_mut(at)) {
+                    range.end = Some(time(time_ns).max(range.start));
+                }
+            }
+            Event::Communicator { id, ranks, rank, name, .. } => {
+                self.communicators.push(Communicator { id, ranks, rank, name: text(&name) });
+            }
+            Event::Collective { communicator, function, algorithm, protocol, .. } => {
+                self.plugin.push(PluginCall { communicator, function, algorithm, protocol });
+            }
+        }
+    }
+}
+
+fn read_up_to(from: &mut dyn Read, to: &mut [u8]) -> std::io::Result<usize> {
+    let mut got = 0;
+    while got < to.len() {
+        match from.read(&mut to[got..]) {
+            Ok(0) => break,
+            Ok(more) => got += more,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}

@@ -1,0 +1,144 @@
+//! Parts as the recorder writes them, whole and damaged, and the join of grouped collectives.
+
+use inject::format::{self, Event};
+
+use super::join::join;
+use super::part::Part;
+
+/// A part with one chunk for each list of events.
+fn part(chunks: &[Vec<Event>]) -> Vec<u8> {
+    let mut bytes = format::header().to_vec();
+    for events in chunks {
+        let mut chunk = Vec::new();
+        events.iter().for_each(|event| event.encode(&mut chunk));
+        bytes.extend((chunk.len() as u32).to_le_bytes());
+        bytes.extend(format::checksum(&chunk).to_le_bytes());
+        bytes.extend(chunk);
+    }
+    bytes
+}
+
+fn read(bytes: &[u8]) -> Part {
+    Part::read("part", &mut &bytes[..]).expect("a part")
+}
+
+const KERNEL: u32 = 1;
+const DOMAIN: u32 = 2;
+const ALL_REDUCE: u32 = 3;
+const ALL_GATHER: u32 = 4;
+
+fn texts() -> Vec<Event> {
+    let names = ["ncclDevKernel_Generic", "NCCL", "ncclAllReduce", "ncclAllGather"];
+    (1..).zip(names).map(|(id, name)| Event::Text { id, text: name.into() }).collect()
+}
+
+/// A range of NCCL with its payload.
+fn nccl(time_ns: u64, name: u32, communicator: u64, bytes: u64) -> [Event; 2] {
+    let payload = [communicator, bytes, 0, 0];
+    let schema = (1 << 24) + 5;
+    [
+        Event::Push { time_ns, thread: 5, domain: DOMAIN, name, schema, payload },
+        Event::Pop { time_ns: time_ns + 5, thread: 5, domain: DOMAIN, schema: 0, payload: [0; 4] },
+    ]
+}
+
+/// A launch of an NCCL kernel, and the kernel.
+fn launch(time_ns: u64, correlation: u32) -> [Event; 2] {
+    let (start_ns, end_ns) = (time_ns + 100, time_ns + 200);
+    [
+        Event::Call {
+            start_ns: time_ns,
+            end_ns: time_ns + 1,
+            thread: 5,
+            correlation,
+            id: 307,
+            runtime: 0,
+        },
+        Event::Kernel {
+            start_ns,
+            end_ns,
+            device: 0,
+            context: 1,
+            stream: 7,
+            correlation,
+            name: KERNEL,
+            node: 0,
+            graph: 0,
+        },
+    ]
+}
+
+/// Name, bytes and number of calls of each launch, and the unjoined kernels.
+fn joined(events: Vec<Event>) -> (Vec<(u32, String, u64, u32)>, u64) {
+    let joined = join(&read(&part(&[texts(), events])));
+    let found = joined.by_correlation.into_iter();
+    let mut found: Vec<_> = found.map(|(id, call)| (id, call.name, call.bytes, call.calls)).collect();
+    found.sort();
+    (found, joined.unjoined)
+}
+
+#[test]
+fn grouped_calls_belong_to_the_launches_at_the_end_of_their_group() {
+    let a = || nccl(10, ALL_REDUCE, 1 << 50, 100);
+    let b = || nccl(20, ALL_REDUCE, 1 << 50, 11);
+    let c = || nccl(30, ALL_GATHER, 2 << 50, 7);
+    let reduce = |id, bytes, calls| (id, "ncclAllReduce".to_owned(), bytes, calls);
+    // one kernel runs both
+    let events = [a(), b(), launch(50, 1)].concat();
+    assert_eq!(joined(events), (vec![reduce(1, 111, 2)], 0));
+    // as many kernels as calls
+    let events = [a(), c(), launch(50, 1), launch(60, 2)].concat();
+    assert_eq!(joined(events).0[1], (2, "ncclAllGather".to_owned(), 7, 1));
+    // one kernel a communicator
+    let events = [a(), b(), c(), launch(50, 1), launch(60, 2)].concat();
+    assert_eq!(joined(events).0[0], reduce(1, 111, 2));
+    // two kernels of one communicator for three calls: nobody knows which
+    let events = [a(), b(), a(), launch(50, 1), launch(60, 2)].concat();
+    assert_eq!(joined(events), (Vec::new(), 2));
+    // a kernel without any call
+    assert_eq!(joined(launch(50, 1).to_vec()), (Vec::new(), 1));
+}
+
+#[test]
+fn a_part_that_is_cut_anywhere_is_read_up_to_its_last_whole_chunk() {
+    let chunks: Vec<Vec<Event>> = (0..4).map(|at| launch(1000 * at, at as u32 + 1).to_vec()).collect();
+    let whole = part(&chunks);
+    let mut lengths: Vec<usize> = (0..=chunks.len()).map(|n| part(&chunks[..n]).len()).collect();
+    for length in format::HEADER..=whole.len() {
+        let part = read(&whole[..length]);
+        let complete = lengths.iter().filter(|end| **end <= length).count() - 1;
+        assert_eq!(part.work.len(), complete, "{length} bytes");
+        assert_eq!(part.cut.is_some(), !lengths.contains(&length), "{length} bytes");
+    }
+    for length in 0..format::HEADER {
+        assert!(Part::read("part", &mut &whole[..length]).is_err());
+    }
+    // a flipped bit loses the chunk that it is in, and those after it
+    lengths.dedup();
+    let mut broken = whole;
+    broken[lengths[2] - 1] ^= 1;
+    assert_eq!(read(&broken).work.len(), 1);
+}
+
+#[test]
+fn absurd_lengths_and_events_allocate_nothing() {
+    for (length, sum) in [(u32::MAX, 0u32), (33 << 20, 0), (1 << 20, 5)] {
+        let mut bytes = format::header().to_vec();
+        bytes.extend(length.to_le_bytes());
+        bytes.extend(sum.to_le_bytes());
+        bytes.extend([1; 64]);
+        assert!(read(&bytes).cut.is_some());
+    }
+    // pops without pushes, stops without starts, and times at the end of the world
+    let odd = vec![
+        Event::Pop { time_ns: 5, thread: 1, domain: 0, schema: 0, payload: [0; 4] },
+        Event::Stop { time_ns: 1, id: 9 },
+        Event::Push { time_ns: u64::MAX, thread: 1, domain: 0, name: 77, schema: 0, payload: [9; 4] },
+        Event::Pop { time_ns: 0, thread: 1, domain: 0, schema: 3, payload: [1; 4] },
+        Event::NodeCloned { original: 4, node: 4 },
+    ];
+    let part = read(&part(&[odd]));
+    assert_eq!(part.ranges.len(), 1);
+    assert_eq!(part.ranges[0].end, Some(part.ranges[0].start));
+    assert_eq!(join(&part).unjoined, 0);
+}
