@@ -14,6 +14,7 @@
 //! | `convert` | search for layers to convert, and write the converted checkpoint |
 //! | `adapt` | training: repair a conversion, or train a small model from scratch |
 //! | `experiments` | available experiments: files and built-in ones |
+//! | `record` | record any program, and merge what its processes wrote |
 //! | `files` | trace file discovery |
 //! | `offers` | completions for an option, an axis or a name |
 //! | `figure` | publication figures of runs or traces |
@@ -35,6 +36,7 @@ pub mod files;
 pub mod offers;
 mod open;
 mod predict;
+pub mod record;
 mod select;
 mod start;
 

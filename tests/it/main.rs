@@ -19,6 +19,7 @@ mod many;
 mod nvtx;
 mod pipelines;
 mod pty;
+mod recording;
 mod running;
 mod schemas;
 mod slurm;

@@ -169,7 +169,7 @@ fn leave(code: u8) -> ExitCode {
 }
 
 /// Parses a size such as `8G`, `512M` or `1000000` into bytes.
-fn size(text: &str) -> std::result::Result<u64, String> {
+pub(super) fn size(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit: u64 = match &text[digits.len()..].to_ascii_lowercase()[..] {
         "" => 1,

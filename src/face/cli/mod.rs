@@ -40,6 +40,7 @@ mod overlap_text;
 mod page;
 mod pareto;
 mod progress;
+mod record;
 mod record_table;
 mod report;
 mod rewire;
@@ -65,6 +66,8 @@ app::verbs! {
         Sweep(sweep::Args): |args, dir| sweep::run(&args, dir);
         /// Run one cell and store its record
         Run(Box<run::Args>): |args, dir| run::run(&args, dir);
+        /// Record any CUDA program and explain its exposed communication
+        Record(Box<record::Args>): |args, dir| record::run(&args, &dir);
         /// Generate tokens from a checkpoint, with any architecture and TP
         Generate(Box<generate::Args>): |args, _| generate::run(&args);
     }
