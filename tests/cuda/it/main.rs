@@ -10,6 +10,7 @@
 //! | `generating`, `evaluating`, `running` | verbs against the cpu backend, and failures under way |
 //! | `order` | order of all memory accesses, rebuilt from the device's log |
 //! | `launched` | ranks as processes of a launcher |
+//! | `recording` | runs under `ladderscope record` |
 //! | `gpu` | whole models on a real GPU (ignored by default) |
 
 mod backend;
@@ -25,6 +26,7 @@ mod kernels;
 mod launched;
 mod one_shot;
 mod order;
+mod recording;
 mod rules;
 mod running;
 mod scripts;

@@ -1,6 +1,7 @@
 // What every call of the interface goes through: the lock, faults, the sticky error, host time.
 #include "state.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -17,8 +18,19 @@ uint64_t setting(const char *variable, uint64_t fallback) {
 // A call takes the host some time, so that work enqueued one by one is slower than a graph.
 static constexpr uint64_t CALL_NS = 300;
 
+static std::atomic<const FakeObserver *> observing{nullptr};
+const FakeObserver *observer() { return observing.load(); }
+EXPORT void fakeCudaObserve(const FakeObserver *observer) { observing = observer; }
+
+uint32_t &current_correlation() {
+    static thread_local uint32_t current = 0;
+    return current;
+}
+
 Call::Call(const char *function, Needs needs) : function(function), held(state().lock) {
-    host_clock(CALL_NS);
+    static uint32_t last = 0;
+    entered = host_clock(CALL_NS);
+    correlation = current_correlation() = ++last;
     if (CUresult code = injected_failure(function)) {
         refusal = answer(code);
     } else if (needs >= Init && !state().initialized) {
@@ -28,6 +40,10 @@ Call::Call(const char *function, Needs needs) : function(function), held(state()
         if (!device || device->retained == 0) refusal = answer(INVALID_CONTEXT);
         else if (device->broken) refusal = answer(device->broken);
     }
+}
+
+Call::~Call() {
+    if (observer() && held.owns_lock()) observer()->called(function, entered, host_clock(0), correlation);
 }
 
 CUresult Call::answer(CUresult code) const {

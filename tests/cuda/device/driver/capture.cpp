@@ -12,6 +12,7 @@ size_t capture_node(Stream &stream, OperationPtr operation) {
     state().graph_nodes[node.handle] = {stream.capture->graph, index};
     Line("node").number("graph", graph.id).number("node", index).number("stream", stream.id)
         .list("after", node.depends_on).operation(*node.operation);
+    if (observer()) observer()->node(0, reinterpret_cast<uint64_t>(node.handle));
     graph.nodes.push_back(std::move(node));
     stream.leaves = {index};
     return index;

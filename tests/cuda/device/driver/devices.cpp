@@ -4,6 +4,7 @@
 #include "state.h"
 
 #include <cstdlib>
+#include <dlfcn.h>
 #include <cstring>
 
 static thread_local Device *current = nullptr;
@@ -20,7 +21,7 @@ static Device *of_context(CUcontext context) {
     return nullptr;
 }
 
-EXPORT CUresult cuInit(unsigned flags) {
+static CUresult initialize(unsigned flags) {
     ENTER(cuInit, Nothing);
     if (flags) return call.answer(INVALID_VALUE);
     State &s = state();
@@ -39,6 +40,21 @@ EXPORT CUresult cuInit(unsigned flags) {
         s.devices.push_back(std::move(device));
     }
     return SUCCESS;
+}
+
+// As the driver: the library that the variable names is loaded once, and its answer changes nothing.
+static void inject() {
+    const char *path = getenv("CUDA_INJECTION64_PATH");
+    void *library = path ? dlopen(path, RTLD_NOW) : nullptr;
+    void *function = library ? dlsym(library, "InitializeInjection") : nullptr;
+    if (function) reinterpret_cast<int (*)()>(function)();
+}
+
+EXPORT CUresult cuInit(unsigned flags) {
+    CUresult code = initialize(flags);
+    static std::once_flag once;
+    if (code == SUCCESS) std::call_once(once, inject);
+    return code;
 }
 
 EXPORT CUresult cuDriverGetVersion(int *version) {

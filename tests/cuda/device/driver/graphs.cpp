@@ -120,6 +120,10 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long
     exec->id = state().next_id++;
     exec->device = graph->device;
     exec->nodes = graph->nodes;
+    for (auto &node : exec->nodes) {
+        exec->clones.push_back(state().next_id++);
+        if (observer()) observer()->node(reinterpret_cast<uint64_t>(node.handle), exec->clones.back());
+    }
     Line("instantiate").number("graph", graph->id).number("exec", exec->id).number("flags", flags);
     *out = state().execs.add(exec->id, exec);
     return SUCCESS;
@@ -167,6 +171,8 @@ NodePtr launch_graph(Stream &stream, GraphExec &exec) {
         for (size_t index : node.depends_on) depends_on.push_back(made[index]);
         if (depends_on.empty()) depends_on.push_back(begin);
         made.push_back(add_node(*stream.device, node.operation, depends_on));
+        made.back()->stream = stream.id;
+        made.back()->graph_node = exec.clones[made.size() - 1];
         if (node.operation->kind == Operation::Record) {
             node.operation->event->capture = nullptr;
             node.operation->event->recorded = made.back();

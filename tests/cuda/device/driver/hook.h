@@ -27,6 +27,21 @@ struct FakeWork {
     size_t write_count;
 };
 
+// What a profiler is told. Device times are ns of the virtual clock; `correlation` numbers the call that enqueued the work.
+struct FakeObserver {
+    // A kernel (0), copy (1) or fill (2) that ran; `node` is that of the executable graph, 0 outside graphs.
+    void (*ran)(int kind, const char *name, uint64_t start, uint64_t end, uint32_t device, uint32_t stream,
+                uint32_t correlation, uint64_t node, uint64_t bytes);
+    // A call returned on this thread.
+    void (*called)(const char *function, uint64_t start, uint64_t end, uint32_t correlation);
+    // A node was captured (`original` 0) or cloned into an executable graph.
+    void (*node)(uint64_t original, uint64_t node);
+};
+// Kept for the life of the process.
+extern "C" void fakeCudaObserve(const FakeObserver *observer);
+// The virtual clock of this thread; takes no lock.
+extern "C" uint64_t fakeCudaClock();
+
 // As a kernel launch; 0 or a driver error. On an error the work is released.
 extern "C" int fakeCudaEnqueue(void *stream, const FakeWork *work);
 // The device that is current on this thread, -1 without one.

@@ -24,6 +24,8 @@ uint64_t random_below(uint64_t bound) {
 static uint64_t latest_host = 1000000;
 static thread_local uint64_t host_now = 0;
 
+EXPORT uint64_t fakeCudaClock() { return host_now ? host_now : latest_host; }
+
 uint64_t host_clock(uint64_t advance) {
     if (host_now == 0) host_now = latest_host;
     host_now += advance;
@@ -45,6 +47,7 @@ NodePtr add_node(Device &device, OperationPtr operation, const std::vector<NodeP
     node->device = &device;
     node->operation = std::move(operation);
     node->start = host_clock(0);
+    node->correlation = current_correlation();
     for (auto &before : dependencies) {
         if (before->state == Node::Done) {
             node->start = std::max(node->start, before->end);
@@ -68,14 +71,24 @@ CUresult enqueue(Stream &stream, OperationPtr operation, const std::vector<NodeP
     std::vector<NodePtr> before = also;
     if (stream.tail) before.push_back(stream.tail);
     stream.tail = add_node(*stream.device, operation, before);
+    stream.tail->stream = stream.id;
     Line("enqueue").number("node", stream.tail->id).number("stream", stream.id)
         .number("device", uint64_t(stream.device->index)).operation(*operation);
     return SUCCESS;
 }
 
+static void observe(const Node &node) {
+    const Operation &op = *node.operation;
+    bool is_kernel = op.kind == Operation::Kernel || op.kind == Operation::Library;
+    if (!is_kernel && op.kind != Operation::Copy && op.kind != Operation::Fill) return;
+    observer()->ran(is_kernel ? 0 : op.kind == Operation::Copy ? 1 : 2, op.name.c_str(), node.start, node.end,
+                    uint32_t(node.device->index), uint32_t(node.stream), node.correlation, node.graph_node, op.bytes);
+}
+
 static void finish(const NodePtr &node) {
     node->state = Node::Done;
     node->device->pending--;
+    if (observer()) observe(*node);
     if (node->operation->kind != Operation::Mark)
         Line("ran").number("node", node->id).string("name", node->operation->name)
             .number("device", uint64_t(node->device->index)).number("start", node->start)

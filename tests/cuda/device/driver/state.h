@@ -71,6 +71,9 @@ struct Node {
     // Of a kernel that waits for kernels of other devices: the order of its threads, which blocks have ended, when it
     // arrived, and whom it has met.
     uint64_t order = 0, ended = 0, arrived = 0, met = 0;
+    // The call that enqueued it, its stream, and its node in an executable graph.
+    uint32_t correlation = 0;
+    uint64_t stream = 0, graph_node = 0;
     // What it touched, once it has run.
     std::vector<FakeRange> reads, writes;
 };
@@ -113,6 +116,8 @@ struct GraphExec {
     uint64_t id = 0;
     Device *device = nullptr;
     std::vector<GraphNode> nodes;
+    // Numbers of the nodes for a profiler.
+    std::vector<uint64_t> clones;
     // A graph never runs beside itself.
     NodePtr last;
 };
@@ -206,12 +211,15 @@ uint64_t setting(const char *variable, uint64_t fallback);
 // One call of the interface: lock, injected faults, initialisation and the sticky error.
 class Call {
     const char *function;
+    uint64_t entered = 0;
+    uint32_t correlation = 0;
     std::unique_lock<std::mutex> held;
     CUresult refusal = SUCCESS;
 
   public:
     enum Needs { Nothing, Init, Context };
     Call(const char *function, Needs needs);
+    ~Call();
     CUresult refused() const { return refusal; }
     // Notes an answer that is not success in the log and gives it back.
     CUresult answer(CUresult code) const;
@@ -250,6 +258,9 @@ NodePtr add_node(Device &device, OperationPtr operation, const std::vector<NodeP
 CUresult run_until(Call &call, Device &device, const std::function<bool()> &done);
 // Runs a random part of what can run now; for queries.
 void run_some();
+// Who is told of calls and work; null for nobody. The correlation is that of the call under way on this thread.
+const FakeObserver *observer();
+uint32_t &current_correlation();
 uint64_t random_below(uint64_t bound);
 uint64_t host_clock(uint64_t advance);
 void host_clock_reaches(uint64_t time);
