@@ -163,7 +163,9 @@ impl Store {
                     found.damaged(at, why.to_string());
                 }
             }
-            (documents::CONVERSIONS, "json", false) => found.parse::<serde_json::Value>(&path, at),
+            (documents::CONVERSIONS | documents::PREDICTIONS, "json", false) => {
+                found.parse::<serde_json::Value>(&path, at);
+            }
             (evaluations::FOLDER | trainings::FOLDER, "jsonl", false) => {
                 let lines = regular::read(&path).map_err(|e| e.to_string());
                 let checked = lines.and_then(|bytes| match folder {

@@ -46,11 +46,12 @@ const CHECKSUM: Checksum = Checksum { mark: "\"checksum\": \"sha256:", zeroed: f
 pub(super) const CHANGED: &str = "it was changed after it was written: its checksum does not match";
 
 /// Folders of a runs directory that are not runs.
-pub(super) const NO_RUNS: [&str; 5] = [
+pub(super) const NO_RUNS: [&str; 6] = [
     "batches",
     super::documents::CONVERSIONS,
     super::evaluations::FOLDER,
     super::documents::BASELINES,
+    super::documents::PREDICTIONS,
     super::trainings::FOLDER,
 ];
 

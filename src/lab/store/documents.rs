@@ -337,6 +337,24 @@ mod tests {
     }
 
     #[test]
+    fn a_prediction_is_read_by_its_name_and_is_no_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path());
+        let unknown = store.prediction::<Value>("p").unwrap_err();
+        assert!(unknown.to_string().contains("no prediction 'p'"), "{unknown}");
+        let path = store.set_prediction("p", &json!({"n": 1})).unwrap();
+        assert_eq!(store.prediction::<Value>("p").unwrap(), json!({"n": 1}));
+        assert_eq!(store.predictions::<Value>().unwrap().len(), 1);
+        assert!(format!("{:?}", store.prediction::<Value>("q").unwrap_err()).contains('p'));
+        assert!(store.set_prediction("../p", &json!({})).is_err());
+        assert!(store.list().unwrap().damaged.is_empty() && store.check().unwrap().foreign.is_empty());
+        std::fs::write(&path, "{").unwrap();
+        let damaged = store.prediction::<Value>("p").unwrap_err().to_string();
+        assert!(damaged.contains("p.json: not a prediction"), "{damaged}");
+        assert_eq!(store.check().unwrap().damaged.len(), 1);
+    }
+
+    #[test]
     fn what_is_stored_is_found_once_and_what_cannot_be_read_is_told() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("runs"));

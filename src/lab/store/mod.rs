@@ -6,7 +6,8 @@
 //!    A sweep replaces its last segment by longer ones; a damaged segment hides its own rows only.
 //! 3. Everything that is added to later is an append-only file of JSON lines: `annotations.jsonl` (tags, notes, deleted
 //!    rows), `evaluations/*.jsonl`, `trainings/finished.jsonl`.
-//! 4. Everything that is replaced as a whole is a JSON document: `baselines/NAME.json`, `conversions/KEY.json`.
+//! 4. Everything that is replaced as a whole is a JSON document: `baselines/NAME.json`,
+//!    `predictions/NAME.json`, `conversions/KEY.json`.
 //! 5. Files and directories get their name once they are complete and synced; a torn line at the end is ignored. What
 //!    was reported as done survives kill -9 and full disks at any moment.
 //! 6. There is one kind of lock, `flock` on a file: while a line is appended, a training runs, or a cell is claimed
