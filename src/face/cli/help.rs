@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 use super::uses_runs_dir;
 
 /// Examples and documentation pages by verb.
-const EXAMPLES: [(&str, &[&str], &str); 30] = [
+const EXAMPLES: [(&str, &[&str], &str); 31] = [
     (
         "sweep",
         &[
@@ -24,6 +24,16 @@ const EXAMPLES: [(&str, &[&str], &str); 30] = [
             "ladderscope run --model meta-llama/Llama-3.2-1B --backend cuda --trace ladder.json.gz",
         ],
         "architectures.md",
+    ),
+    (
+        "record",
+        &[
+            "ladderscope record -- vllm serve meta-llama/Llama-3.1-8B -tp 2",
+            "ladderscope record --delay 60 --duration 5 -- torchrun --nproc-per-node 8 train.py",
+            "ladderscope record --on-demand --name decode -- python3 serve.py",
+            "ladderscope record --start runs/recordings/decode",
+        ],
+        "trace-of-my-engine.md",
     ),
     (
         "generate",
@@ -297,8 +307,18 @@ const HEADINGS: [(&[&str], &str, &[&str]); 14] = [
 ];
 
 /// Verbs that read traces, and so have a memory limit.
-const TRACE_VERBS: [&str; 9] =
-    ["timeline", "diff", "overlap", "show", "figure", "report", "rewire", "calibrate", "trace"];
+const TRACE_VERBS: [&str; 10] = [
+    "record",
+    "timeline",
+    "diff",
+    "overlap",
+    "show",
+    "figure",
+    "report",
+    "rewire",
+    "calibrate",
+    "trace",
+];
 
 /// Adds examples and headings to all verbs, and hides global options without effect. Builds the command, since only
 /// then the verbs have the global options.
