@@ -123,11 +123,8 @@ fn import(path: &Path, mut found: Found, recording: Option<&str>) -> Result<(Tra
     }
     if found.reader == Reader::Part {
         let files: Vec<Input> = found.files.iter().map(|(input, _)| input.clone()).collect();
-        let mut trace = recording::import(&files)?;
-        if let Some(report) = &mut trace.meta.import {
-            report.warnings.splice(0..0, found.notes);
-        }
-        return Ok((trace, true));
+        // the notes are about the control file beside the parts
+        return Ok((recording::import(&files)?, true));
     }
     let claims: Vec<Claim> = found.files.iter().map(|(_, claim)| claim.clone()).collect();
     let chosen = rank::choose(&claims, recording)?;
