@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(long, requires = "names")]
     pub toml: bool,
     /// Print the latency of each all-reduce by TP and message size, and the fastest
-    #[arg(long, requires = "name", conflicts_with = "toml")]
+    #[arg(long, requires = "names", conflicts_with = "toml")]
     pub collectives: bool,
     #[command(flatten)]
     pub output: FormatArgs,
