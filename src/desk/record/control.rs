@@ -30,7 +30,7 @@ pub fn start(directory: &Path) -> Result<()> {
     let recording = Recording::open(directory)?;
     let control = recording.control()?;
     let now = now_ns();
-    if control.start_ns <= now && control.stop_ns > now {
+    if control.start_ns != u64::MAX && control.stop_ns > now {
         return Err(Error::input_help(
             format!("{}: is recording already", directory.display()),
             "end it with `ladderscope record --stop DIR`",
