@@ -62,7 +62,6 @@ sliders! {
     Architecture: "architecture", "", CHOICE, Value::Option("architecture"), "residual wiring: how stale, how often synchronised";
     Tp: "TP", "", [1.0, 64.0], Value::Option("tp"), "ranks; above a node's GPUs the network joins in";
     Batch: "batch", "", [1.0, 4096.0], Value::Option("batch"), "sequences decoded together";
-    Serving: "serving", "", CHOICE, Value::Option("concurrency"), "0: a static batch; else as many requests in flight as the batch, with prefills between decode steps";
     Alpha: "alpha", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node; the stack scales measured ones";
     Bandwidth: "bandwidth", "GB/s", [1.0, 2000.0], hardware!(gb_s, |p| Some(p.gb_s)), "message bandwidth of an all-reduce (bus bandwidth: x 2(TP-1)/TP)";
     Sms: "comm takes", "SMs", [0.0, 132.0], hardware!(sms, |p| p.sms), "SMs' worth of work that a large all-reduce takes from compute (contention)";
@@ -76,6 +75,7 @@ sliders! {
     Stack: "stack", "", CHOICE, Value::Option("stack"), "software stack: fusions, attention, overheads";
     Launch: "launch", "us", [0.1, 50.0], hardware!(launch_us, |p| Some(p.launch_us)), "fixed time of a kernel in the stack";
     Model: "model", "", CHOICE, Value::Option("model"), "model shape";
+    Serving: "serving", "", CHOICE, Value::Option("concurrency"), "0: a static batch; else as many requests in flight as the batch, with prefills between decode steps";
 }
 
 impl Slider {
