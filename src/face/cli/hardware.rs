@@ -49,9 +49,10 @@ pub fn run(args: &Args) -> Result<u8> {
         names => names.iter().map(|name| Profile::load(name)).collect::<Result<Vec<_>>>()?,
     };
     if args.collectives {
-        return profiles
-            .first()
-            .map_or(Ok(0), |profile| hardware_collectives::print(profile, args.output.format));
+        let [profile] = profiles.as_slice() else {
+            return Err(Error::input_help("--collectives shows one profile", "name one profile"));
+        };
+        return hardware_collectives::print(profile, args.output.format);
     }
     let printed: Vec<Printed<'_>> = profiles.iter().map(Printed::of).collect();
     let csv = || links(&profiles).csv(Sourced::NoRuns);
