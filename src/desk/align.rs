@@ -77,11 +77,10 @@ mod tests {
         assert_eq!(times(aligned(window(310, 330), &lower)), [(310, 330), (160, 180)]);
         // the lower has no step 1: aligned at step 2, which is its first
         assert_eq!(times(aligned(window(100, 150), &lower)), [(100, 150), (-100, -50)]);
-        let other = of(9, 10);
-        assert_eq!(
-            times(aligned(window(100, 150), &other)),
-            [(100, 150), (100, 150)],
-            "no step in common"
-        );
+        // no number in common: aligned in order, at the second step of each
+        let mut other = of(9, 10);
+        assert_eq!(times(aligned(window(100, 150), &other)), [(100, 150), (10, 60)]);
+        other.spans.iter_mut().for_each(|span| span.step = NO_STEP);
+        assert_eq!(times(aligned(window(100, 150), &other)), [(100, 150), (100, 150)], "no steps");
     }
 }
