@@ -253,8 +253,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
                 Some(Panel::Differences { list: Default::default(), by_exposed, open })
             };
             view.panel = match view.panel.take() {
-                Some(Panel::Differences { by_exposed: false, open, .. }) => shown(true, open),
-                Some(Panel::Differences { .. }) => None,
+                Some(Panel::Differences { by_exposed, open, .. }) => shown(!by_exposed, open),
                 // opens on what explains the difference
                 _ => {
                     let known = view.differences.as_deref().filter(|_| view.compares_now());

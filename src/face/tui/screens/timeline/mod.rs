@@ -74,7 +74,7 @@ acts! {
     TypeBeneath: "open-beneath", "b", "open another run or trace beneath this one", Some("beneath");
     Ghost: "predict", "P", "a ghost beneath: the trace rewired as another architecture, or what a run should have taken, simulated", Some("ghost");
     WhatIf: "what-if-traced", "w", "what if: sliders over the measured step under the cursor, predicted from this trace", Some("what if");
-    Compare: "compare-operations", "c", "list differences by operation, over layers: by time, then by what was exposed", None;
+    Compare: "compare-operations", "c", "list differences by operation, over layers; again: by time or by what was exposed", None;
     SwitchTrace: "switch-trace", "J", "go to the other trace", None;
     AlignHere: "align-here", "a", "align both traces at the step under the cursor", None;
     FollowSteps: "follow-steps", "A", "keep both traces aligned at the step under the cursor, or not", None;
