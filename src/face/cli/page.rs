@@ -118,7 +118,15 @@ fn of_trace(args: &Args, dir: PathBuf) -> Result<u8> {
 
 /// Arguments that open the same part of a trace.
 fn trace_arguments(args: &Args, source: &str, dir: &Path) -> Vec<String> {
-    let mut words = vec![source.to_owned()];
+    // a shared page does not show the folders of this machine
+    let path = Path::new(source);
+    let here = std::env::current_dir().ok();
+    let below = here.as_deref().and_then(|here| path.strip_prefix(here).ok());
+    let shown = match path.is_absolute() {
+        true => below.or(path.file_name().map(Path::new)).unwrap_or(path).display().to_string(),
+        false => source.to_owned(),
+    };
+    let mut words = vec![shown];
     let mut option = |name: &str, value: Option<String>| {
         words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
     };

@@ -296,7 +296,8 @@ fn parts(steps: &[[StepSummary; 2]], delta: f64) -> Vec<ChangedPart> {
         ChangedPart { part, a_us, b_us, delta_us: b_us - a_us, explains_pct }
     };
     let mut parts: Vec<ChangedPart> = PARTS.into_iter().map(part).collect();
-    parts.retain(|part| part.a_us != 0.0 || part.b_us != 0.0);
+    // differences of sums are never exactly 0
+    parts.retain(|part| part.a_us.abs() > 1e-6 || part.b_us.abs() > 1e-6);
     parts.sort_by(|x, y| y.delta_us.abs().total_cmp(&x.delta_us.abs()));
     parts
 }
@@ -405,13 +406,17 @@ impl TraceDiff {
 
     fn in_words(&self) -> String {
         let (a, b) = (&self.a, &self.b);
-        let interval =
-            self.change_pct_ci95.map_or(String::new(), |[low, high]| format!(" [{low:.1}, {high:.1}]"));
+        let shown = |[low, high]: [f64; 2]| format!(" [{low:.1}, {high:.1}]");
+        let interval = self.change_pct_ci95.map_or(String::new(), shown);
         let times = format!("{} to {} per step", latency(a.step_us), latency(b.step_us));
         if !self.is_changed() {
             return format!("No clear change: {:+.1} %{interval}, {times}", self.change_pct);
         }
-        let way = if b.step_us > a.step_us { "slower" } else { "faster" };
+        let is_slower = b.step_us > a.step_us;
+        let way = if is_slower { "slower" } else { "faster" };
+        // as the size of the change, which has no sign
+        let size = |[low, high]: [f64; 2]| if is_slower { [low, high] } else { [-high, -low] };
+        let interval = self.change_pct_ci95.map(size).map_or(String::new(), shown);
         let mut words = format!("Second is {:.1} %{interval} {way}: {times}", self.change_pct.abs());
         if let Some(part) = self.parts.first().filter(|part| part.explains_pct.is_some()) {
             let explains = part.explains_pct.unwrap_or(0.0);

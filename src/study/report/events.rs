@@ -345,7 +345,7 @@ impl Operations<'_> {
         };
         let name = readable(&info.name);
         // of own plans the end tells operations apart
-        let short = match info.name.rsplit('/').next().filter(|_| info.layer.is_some()) {
+        let short = match info.name.rsplit('/').next().filter(|_| self.trace.meta.spec.is_some()) {
             Some(last) => readable(last),
             None => fitting_name(&name, LABEL),
         };
