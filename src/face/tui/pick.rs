@@ -447,7 +447,11 @@ pub fn palette(state: &mut State, typed: &str) {
         let (name, about) = (format!("theme: {theme}"), "setting".to_owned());
         items.push(Find { name, about, go: Box::new(move |state| state.cx.take_theme(theme)) });
     }
-    let literal = |typed: &str, _| Some(format!("Enter opens {}", path(typed)?));
+    // names of operations contain slashes, too
+    let literal = |typed: &str, nothing_matches: bool| {
+        let is_meant = nothing_matches || typed.starts_with(['/', '~', '\'', '"']);
+        Some(format!("Enter opens {}", path(typed).filter(|_| is_meant)?))
+    };
     let pick = pick_of(PALETTE, items, literal, |state, typed| {
         if let Some(path) = path(&typed) {
             open_trace(state, path);
