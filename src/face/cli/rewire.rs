@@ -36,8 +36,8 @@ pub struct Args {
         default_value = "ladder,parallel,upper-bound"
     )]
     pub architecture: Vec<Architecture>,
-    /// Other all-reduces, predicted with the hardware profile: nccl, symmetric, one-shot, two-shot, multimem, fused
-    /// [default: as measured]
+    /// Other all-reduces, predicted with the hardware profile: nccl, symmetric, one-shot, two-shot, multimem, fused,
+    /// fastest [default: as measured]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub collective: Vec<Collective>,
     /// P2P setting, predicted with the hardware profile: on, off [default: as measured]
