@@ -233,12 +233,12 @@ int main(void) {
         uint64_t launch = now();
         call(307, launch, launch + 50, ++correlation);
         nccl_pop();
-        ran("_Z40ncclDevKernel_AllReduce_Sum_bf16_RING_LLP11ncclDevComm", t + 500000, t + 501007, 13, correlation, 0);
+        ran("_Z40ncclDevKernel_AllReduce_Sum_bf16_RING_LLP11ncclDevComm", launch + 500000, launch + 501007, 13, correlation, 0);
         launch = now();
         call(514, launch, launch + 50, ++correlation);
-        ran("_Z40ncclDevKernel_AllReduce_Sum_bf16_RING_LLP11ncclDevComm", t + 600000, t + 601009, 13, correlation, 600);
-        ran("_Z4gemmPfi", t + 602000, t + 603001, 7, correlation, 601);
-        copy(t + 700000, t + 700900, 2048, 0);
+        ran("_Z40ncclDevKernel_AllReduce_Sum_bf16_RING_LLP11ncclDevComm", launch + 600000, launch + 601009, 13, correlation, 600);
+        ran("_Z4gemmPfi", launch + 602000, launch + 603001, 7, correlation, 601);
+        copy(launch + 700000, launch + 700900, 2048, 0);
         pop();
         usleep(2000);
     }
