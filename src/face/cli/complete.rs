@@ -332,13 +332,13 @@ mod tests {
         assert_eq!(offered("ladderscope calib"), ["calibrate"]);
         assert!(!offered("ladderscope ").contains(&"__run".to_owned()), "hidden");
         assert_eq!(offered("ladderscope runs ta"), ["tag"]);
-        assert_eq!(offered("ladderscope run --p"), ["--prompt-tokens", "--p2p"]);
+        assert_eq!(offered("ladderscope run --p"), ["--prompt-tokens", "--p2p", "--pp"]);
         assert_eq!(offered("ladderscope run --architecture up"), ["upper-bound"]);
         let told = answer("ladderscope run --architecture up", None);
         assert!(told.contains("wrong on purpose"), "what it means stands beside it: {told}");
         assert_eq!(offered("ladderscope run --architecture=up"), ["--architecture=upper-bound"]);
         assert!(offered("ladderscope run --model llama").contains(&"llama-3-70b".to_owned()));
-        assert_eq!(offered("ladderscope run --tp 8 --hardware h100"), ["h100_sxm"]);
+        assert_eq!(offered("ladderscope run --tp 8 --hardware h100_s"), ["h100_sxm"]);
         assert_eq!(offered("ladderscope run --env NCCL_PROTO=LL1"), ["NCCL_PROTO=LL128"]);
         assert!(offered("ladderscope whatif --set link.al").contains(&"link.alpha_us=".to_owned()));
         assert_eq!(offered("ladderscope sweep paper").len(), 2);
