@@ -131,7 +131,7 @@ fn what_needs_no_runs() {
     holds("overlap", &json(&place, "overlap out.json"));
     holds("trace-convert", &json(&place, "trace convert out.json back.parquet"));
     // without a GPU it says what it would check, and exits with 2
-    std::fs::create_dir(place.path().join("runs")).unwrap();
+    std::fs::create_dir_all(place.path().join("runs")).unwrap();
     holds("doctor-store", &json(&place, "doctor --store runs"));
     holds("doctor-check", &place.run(&["doctor", "--check", "--format", "json"]).json());
     let refused = place.run(&["run", "--model", "nothing", "--format", "json"]).exits(2).stderr;
