@@ -320,6 +320,10 @@ impl Session {
                 self.describe(&mut command);
             }
             if self.has_cupti.load(Ordering::Acquire) {
+                if asked {
+                    // the last flush may hang
+                    self.write();
+                }
                 cupti::flush(self, asked);
             }
             self.write();
@@ -414,9 +418,11 @@ impl Session {
             return;
         }
         let mut ending = lock(&self.ending);
-        if *ending == Ending::Running {
-            *ending = Ending::Asked;
+        // registered twice, it waits once
+        if *ending != Ending::Running {
+            return;
         }
+        *ending = Ending::Asked;
         self.changed.notify_all();
         let waits = |ending: &mut Ending| *ending != Ending::Done;
         drop(self.changed.wait_timeout_while(ending, EXIT_PATIENCE, waits));

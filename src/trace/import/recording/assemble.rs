@@ -97,7 +97,7 @@ fn remarks(part: &Part, notes: &mut Notes) {
         ));
     }
     if !part.is_ended && !part.work.is_empty() {
-        notes.warn(format!("{who} was killed: its last 0.1 s may be missing"));
+        notes.warn(format!("{who} was killed, or ended by _exit: its last 0.1 s may be missing"));
     }
 }
 
