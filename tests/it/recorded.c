@@ -171,7 +171,8 @@ int main(void) {
     /* NVTX comes first, in a process that may still fork */
     int (*nvtx)(const void *(*)(uint32_t)) = symbol("NVTX_INJECTION64_PATH", "InitializeInjectionNvtx2");
     int (*extension)(void *) = symbol("NVTX_INJECTION64_PATH", "InitializeInjectionNvtxExtension");
-    if (nvtx && !nvtx(export_table)) return 98;
+    /* as NVTX: a library that refuses leaves the calls without effect */
+    if (nvtx && !nvtx(export_table)) nvtx = NULL, extension = NULL;
     struct { size_t id, count; function *slots; } segment = {0, 8, payloads};
     struct { uint16_t version, size, module, compatible; size_t segments; void *first; } module = {3, 32, 2, 0, 1, &segment};
     if (extension && !extension(&module)) return 97;
@@ -201,7 +202,7 @@ int main(void) {
     int mask = 0;
     if (plugin) {
         if (plugin->init(&context, COMMUNICATOR, &mask, "tp", 1, RANKS, rank, NULL)) return 95;
-        if (!(mask & 2) || mask & (1 << 6)) return 94;
+        if (mask && (!(mask & 2) || mask & (1 << 6))) return 94;
         uint64_t event[16] = {2, 0, 0, 1, (uint64_t)"AllReduce", 0, 0, 1024, 0, (uint64_t)"ncclBfloat16", 0, (uint64_t)"RING", (uint64_t)"LL"};
         if (plugin->start(context, &handle, event) || handle) return 93;
     }
