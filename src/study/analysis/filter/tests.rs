@@ -67,7 +67,7 @@ fn a_run_is_of_every_experiment_that_found_it_whatever_their_names() {
 fn a_filter_that_matches_nothing_says_why() {
     let why = |filter: &str| Filter::parse(filter).why_nothing(&table());
     assert_eq!(why("tp:8"), None);
-    let told = why("arch:ladder p2p:off tp:5").expect("nothing matches");
+    let told = why("p2p:off tp:5").expect("nothing matches");
     assert!(told.starts_with("'tp:5' matches none of 5 runs; values of tp: "), "{told}");
     assert!(told.contains("16"), "{told}");
     assert_eq!(why("qqqq").as_deref(), Some("'qqqq' matches none of 5 runs"));
