@@ -94,6 +94,7 @@ fn experiments_are_found_and_broken_ones_do_not_hide_the_others() {
         "gain-by-latency",
         "quality",
         "rivals",
+        "today",
         "from-scratch",
     ];
     let built_in = place.run(&["experiments", "--format", "json"]).exits(0).json();
