@@ -246,12 +246,13 @@ unsafe extern "C" fn start<const V: u8>(
     handle: *mut *mut c_void,
     event: *const u8,
 ) -> i32 {
+    // SAFETY: NCCL's address; without a handle it sends no end.
+    if let Some(handle) = unsafe { handle.as_mut() } {
+        *handle = std::ptr::null_mut();
+    }
     guarded(0, |session| {
-        // SAFETY: NCCL's addresses; without a handle it sends no end.
+        // SAFETY: NCCL's addresses.
         unsafe {
-            if let Some(handle) = handle.as_mut() {
-                *handle = std::ptr::null_mut();
-            }
             let time_ns = realtime_ns();
             if !event.is_null() && session.wants(time_ns) {
                 enqueued(session, V, context as u64, event, time_ns);
