@@ -27,7 +27,19 @@ fn quality_is_the_one_that_the_cpu_backend_finds() {
     let place = place();
     let ids: Vec<String> = (0..37).map(|at| ((at * at * 7 + 3 * at) % 256).to_string()).collect();
     place.write("ids.txt", &ids.join(" "));
-    let asked = ["standard", "ladder", "desync:2", "delayed:1", "sync-drop:2", "parallel", "kraken"];
+    let asked = [
+        "standard",
+        "ladder",
+        "desync:2",
+        "delayed:1",
+        "sync-drop:2",
+        "parallel",
+        "kraken",
+        "tracks:2",
+        "farskip",
+        "partial:0.5",
+        "partial:0.5+ladder",
+    ];
     let names = asked.join(",");
     for tp in ["1", "2"] {
         let arguments = |backend| {
