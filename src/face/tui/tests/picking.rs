@@ -157,7 +157,7 @@ fn a_value_is_typed_beside_what_it_means_and_what_it_is() {
     driver.enter();
     let told = driver.screen();
     assert!(told.contains("Now ladder") || told.contains("Now standard"), "{told}");
-    assert!(told.contains("upper-bound") && told.contains("wrong on purpose"), "{told}");
+    assert!(told.contains("read the residual without the newest output"), "{told}");
 }
 
 #[test]
