@@ -41,11 +41,10 @@ impl Stages {
     ) -> (i64, Vec<i64>) {
         let stages = self.lanes.len();
         let (mut tokens, mut both) = (0, Vec::with_capacity(stages));
-        for stage in 0..stages {
+        for (stage, durations) in durations.iter().enumerate() {
             let (clock, transfers) = (&mut self.clocks[stage], &mut self.transfers[stage]);
             let visit = |event| visit(stage, event);
-            let (busy, sampled) =
-                self.lanes[stage].stage_step(&durations[stage], clock, transfers, visit);
+            let (busy, sampled) = self.lanes[stage].stage_step(durations, clock, transfers, visit);
             both.push(busy);
             tokens = sampled.unwrap_or(tokens);
             let sent = std::mem::take(&mut transfers.outgoing);

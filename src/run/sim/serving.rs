@@ -313,7 +313,7 @@ impl<'a> CellTimes<'a> {
     fn prompts_us(&mut self, power: i32) -> f64 {
         let prompt = u64::from(self.cell.spec.prompt_tokens);
         let (lanes, durations) = &mut self.prefill;
-        let us = *self.prefilled.entry(power).or_insert_with(|| {
+        *self.prefilled.entry(power).or_insert_with(|| {
             let step = match u32::try_from(power) {
                 Ok(power) => Step::prefill(1 << power.min(20), prompt),
                 Err(_) => {
@@ -322,8 +322,7 @@ impl<'a> CellTimes<'a> {
                 }
             };
             step_us(lanes, durations, &step)
-        });
-        us
+        })
     }
 }
 
