@@ -281,7 +281,10 @@ pub(super) fn interval(
     resample_pools(&[&a, &b], statistic).and_then(interval95)
 }
 
-const PARTS: [(&str, fn(&StepSummary) -> f64); 4] = [
+/// Name of a number of a step, and its value (us, unless the list says otherwise).
+pub(super) type OfStep = (&'static str, fn(&StepSummary) -> f64);
+
+const PARTS: [OfStep; 4] = [
     ("compute", |s| s.compute_us),
     ("exposed communication", |s| s.exposed_us),
     ("copies and other", |s| s.duration_us - s.compute_us - s.exposed_us - s.idle_us),
@@ -290,7 +293,7 @@ const PARTS: [(&str, fn(&StepSummary) -> f64); 4] = [
 
 fn parts(steps: &[[StepSummary; 2]], delta: f64) -> Vec<ChangedPart> {
     let changed = delta.abs() * 100.0 > average(steps, 0, |s| s.duration_us) * 0.5;
-    let part = |(part, of): (&'static str, fn(&StepSummary) -> f64)| {
+    let part = |(part, of): OfStep| {
         let (a_us, b_us) = (average(steps, 0, of), average(steps, 1, of));
         let explains_pct = changed.then(|| 100.0 * (b_us - a_us) / delta);
         ChangedPart { part, a_us, b_us, delta_us: b_us - a_us, explains_pct }

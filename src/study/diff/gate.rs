@@ -1,7 +1,7 @@
 //! Limits on the change between two traces, in the form of the gates on runs.
 
-use super::compare::{TraceDiff, interval};
-use crate::analysis::{Gate, GateOutcome, GateReport, GateRow, StepSummary};
+use super::compare::{OfStep, TraceDiff, interval};
+use crate::analysis::{Gate, GateOutcome, GateReport, GateRow};
 use base::error::{Error, Result};
 use base::statistics::mean;
 use table::Provenance;
@@ -11,8 +11,8 @@ const STATISTICS: &str = "means over paired steps; 95 % percentile bootstrap of 
      interval is within its limit, is violated if it is beyond, and is undecided if the limit is inside or a trace is in doubt; \
      without an interval the change decides";
 
-/// Measures of a step, and their scale to the measure's unit.
-const MEASURES: [(&str, fn(&StepSummary) -> f64); 5] = [
+/// Measures of a step, in the measure's unit.
+const MEASURES: [OfStep; 5] = [
     ("tpot_p50_ms", |s| s.duration_us / 1e3),
     ("comm_ms", |s| s.comm_us / 1e3),
     ("exposed_comm_ms", |s| s.exposed_us / 1e3),

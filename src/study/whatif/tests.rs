@@ -393,7 +393,8 @@ fn a_slider_changes_a_traced_step_as_it_changes_the_cell() {
     let (traced, spec) = traced();
     let simulator = Simulator::default();
     let base = Variant::of(&spec).0;
-    let slid: [(&str, fn(&mut Variant), f64); 4] = [
+    type Slid = (&'static str, fn(&mut Variant), f64);
+    let slid: [Slid; 4] = [
         ("latency", |v| v.alpha_us = Some(60.0), 0.02),
         ("bandwidth", |v| v.gb_s = Some(2.0), 0.02),
         ("P2P", |v| v.cell.p2p = P2p::Off, 0.02),
