@@ -20,7 +20,7 @@ pub enum Error {
     /// Failure with valid input.
     #[error("{message}")]
     Failed { message: String },
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), in_words(source))]
     Io { path: PathBuf, source: std::io::Error },
     /// Invalid place in a file, rendered with the line and a marker.
     #[error("{message}")]
@@ -138,11 +138,28 @@ impl Error {
     }
 }
 
-/// Closest valid name, if close enough to be a typo.
+/// Reason of a failed file operation, without the number of the system's error.
+fn in_words(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "no such file or directory".into(),
+        std::io::ErrorKind::IsADirectory => "is a directory; a file is expected".into(),
+        std::io::ErrorKind::NotADirectory => "is not a directory".into(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".into(),
+        _ => {
+            let text = error.to_string();
+            text.split_once(" (os error").map_or(text.clone(), |(reason, _)| reason.to_owned())
+        }
+    }
+}
+
+/// Closest valid name, if it starts with the given one or is close enough to be a typo.
 pub fn nearest<'a>(given: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     valid
         .into_iter()
-        .map(|name| (strsim::damerau_levenshtein(given, name), name))
+        .map(|name| match given.len() >= 3 && name.starts_with(given) {
+            true => (0, name),
+            false => (strsim::damerau_levenshtein(given, name), name),
+        })
         .filter(|(distance, name)| *distance <= 1 + name.len().max(given.len()) / 3)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)

@@ -196,6 +196,22 @@ const BETWEEN: usize = 3;
 /// A single line under the header.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
+/// Joins items with commas after `head`, in lines of at most `width` columns if possible.
+fn listed(head: &str, items: &[String], width: usize) -> String {
+    let mut text = head.to_owned();
+    let mut column = head.width();
+    for (at, item) in items.iter().enumerate() {
+        let comma = if at + 1 < items.len() { "," } else { "" };
+        let wide = item.width() + comma.len();
+        let is_full = at > 0 && column + 1 + wide > width;
+        text += if is_full { "\n  " } else { " " };
+        column = if is_full { 2 + wide } else { column + 1 + wide };
+        text += item;
+        text += comma;
+    }
+    text + "\n"
+}
+
 impl Table {
     /// Creates an empty table. `name` serves as name in files and as title; `name|title` sets both,
     /// `|title` appears only on screen, `name|` only in files. Prefix `!`: never dropped; `~`: texts are
@@ -334,7 +350,7 @@ impl Table {
         }
         let common = match alike_words.is_empty() {
             true => String::new(),
-            false => format!("all {} rows: {}\n", self.rows.len(), alike_words.join(", ")),
+            false => listed(&format!("all {} rows:", self.rows.len()), &alike_words, width),
         };
         for column in shown.iter().copied().filter(|c| self.columns[*c].may_be_cut) {
             let excess = needed(&shown, &widths).saturating_sub(width);

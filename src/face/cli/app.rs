@@ -49,7 +49,7 @@ macro_rules! verbs {
         /// Headings of the help, each with its verbs.
         const HEADINGS: &[(&str, &[&str])] = &[$(($heading, &[$(stringify!($name)),*])),*];
 
-        /// Whether each verb uses the runs directory, by its lower-case name.
+        /// Verbs by lower-case name; true if the verb uses the runs directory.
         fn uses_runs_dir(verb: &str) -> bool {
             let verbs = [$($((stringify!($name), stringify!($dir) != "_")),*),*];
             verbs.iter().any(|(name, uses)| *uses && name.eq_ignore_ascii_case(verb))

@@ -23,7 +23,7 @@ pub struct Args {
 /// Actions on baselines.
 #[derive(Debug, Subcommand)]
 pub enum What {
-    /// Store complete runs as a baseline; an existing one of the same name moves to baselines/.replaced
+    /// Store finished runs as a baseline; a baseline of the same name moves to baselines/.replaced
     Set {
         /// Name of the baseline: letters, digits and -_.+@
         #[arg(value_name = "NAME")]

@@ -28,8 +28,8 @@ pub struct Args {
     /// P2P setting of the measured all-reduces (off: NCCL_P2P_DISABLE=1)
     #[arg(long, value_name = "on|off", default_value = "on", requires = "collectives")]
     pub p2p: P2p,
-    /// Message size in bytes (batch x hidden size x bytes per element), for traces that do not record it; in traces
-    /// that do, use only this size
+    /// Message size in bytes (batch x hidden size x bytes per element) for traces that do not record it; in other
+    /// traces, use only messages of this size
     #[arg(long, value_name = "BYTES", requires = "collectives", value_parser = clap::value_parser!(u64).range(1..))]
     pub message_bytes: Option<u64>,
     /// Use the latencies of a single measured TP for other TPs too; without it, cells at other TPs are skipped

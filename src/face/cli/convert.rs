@@ -25,14 +25,14 @@ use table::render::Sourced;
 pub struct Args {
     #[command(flatten)]
     pub on: TextArgs,
-    /// Machine of the speed prediction: a hardware profile, then options of `run`, such as h100_sxm,tp=8,p2p=off; with
-    /// model=NAME, for that model with layers at the same relative depth
+    /// Target of the speed prediction: a hardware profile and options of `run`, such as h100_sxm,tp=8,p2p=off; with
+    /// model=NAME, the speed of that model with layers at the same relative depth
     #[arg(long = "for", value_name = "HARDWARE,OPTION=VALUE,...", required_unless_present = "layers")]
     pub target: Option<String>,
-    /// Also search this conversion besides ladder: sync-drop
+    /// Search this conversion too: sync-drop
     #[arg(long, value_name = "CONVERSION", value_delimiter = ',', value_parser = conversion)]
     pub with: Vec<Conversion>,
-    /// Also search greedily, one layer at a time: measures L(L+1)/2 sets for L layers
+    /// Search greedily too, layer by layer; measures L(L+1)/2 sets for L layers
     #[arg(long)]
     pub greedy: bool,
     /// Number of random sets to measure per size, for comparison

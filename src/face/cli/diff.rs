@@ -43,7 +43,7 @@ pub struct Args {
     /// Exit with status 4 also if a gate is undecided
     #[arg(long, requires = "gate")]
     pub strict: bool,
-    /// Stored prediction of this change (`rewire --save`, `whatif --save`): shows how far off it was, and remembers it
+    /// Compare the change with a prediction stored by `rewire --save` or `whatif --save`, and store its error
     #[arg(long, value_name = "NAME")]
     pub check: Option<String>,
     #[command(flatten)]

@@ -18,14 +18,14 @@ use table::render::{Shown, Sourced, Table};
 /// Arguments of `ladderscope doctor`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Skip all measurements, to finish at once without disturbing other users
+    /// Skip all measurements: finishes at once and does not disturb other users
     #[arg(long)]
     pub quick: bool,
-    /// Instead, check results and speed of this program on each GPU (half a minute per GPU); without a GPU, list the
-    /// checks and exit with status 2
+    /// Verify results and speed on each GPU instead (half a minute per GPU); without a GPU, list the checks and exit
+    /// with status 2
     #[arg(long, conflicts_with = "quick")]
     pub check: bool,
-    /// Instead, verify the checksums of all records and traces of a runs directory; exit with status 1 if a file is
+    /// Verify the checksums of all records and traces in a runs directory instead; exit with status 1 if a file is
     /// damaged
     #[arg(long, value_name = "DIR", conflicts_with_all = ["quick", "check"])]
     pub store: Option<PathBuf>,

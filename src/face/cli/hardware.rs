@@ -12,14 +12,14 @@ use table::{Collective, P2p};
 /// Arguments of `ladderscope hardware`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Profiles to compare, or one to show, or with --toml a stack: built-in names or TOML files [default: all
-    /// built-in profiles]
+    /// Profiles to show and compare (with --toml also a stack): built-in names or TOML files [default: all built-in
+    /// profiles]
     #[arg(value_name = "NAME|FILE")]
     pub names: Vec<String>,
     /// Print the TOML of a built-in profile or stack, as a template for your own
     #[arg(long, requires = "names")]
     pub toml: bool,
-    /// Print the latency of each all-reduce by TP and message size, and the fastest
+    /// Print the latency of each all-reduce implementation by TP and message size, and the fastest one
     #[arg(long, requires = "names", conflicts_with = "toml")]
     pub collectives: bool,
     #[command(flatten)]

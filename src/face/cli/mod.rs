@@ -78,7 +78,7 @@ app::verbs! {
         Show(show::Args): |args, dir| show::run(&args, dir);
         /// Open a trace in the workbench, or export a figure of it
         Timeline(timeline::Args): |args, dir| timeline::run(&args, dir);
-        /// Explain where the time of a trace goes: exposed communication, idle, ...
+        /// Explain where a trace spends its time: exposed communication, idle, ...
         Overlap(overlap::Args): |args, dir| overlap::run(&args, dir);
         /// Draw a figure for a paper: pareto, throughput, overlap, ...
         Figure(figure::Args): |args, dir| figure::run(&args, dir);
@@ -90,7 +90,7 @@ app::verbs! {
         Compare(compare::Args): |args, dir| compare::run(&args, dir);
         /// Compare two traces of one engine: what became slower, and why
         Diff(diff::Args): |args, dir| diff::run(&args, dir);
-        /// Show the frontier of completion latency and per-GPU throughput
+        /// Show the Pareto frontier of completion latency and per-GPU throughput
         Pareto(pareto::Args): |args, dir| pareto::run(&args, dir);
         /// Set, list and delete baselines for later comparisons
         Baseline(baseline::Args): |args, dir| baseline::run(&args, dir);
@@ -100,7 +100,7 @@ app::verbs! {
         Whatif(Box<whatif::Args>): |args, dir| whatif::run(&args, dir);
         /// Predict the step time of a trace with another architecture or all-reduce
         Rewire(rewire::Args): |args, dir| rewire::run(&args, dir);
-        /// Fit the simulator to a machine: nccl-tests output or measured runs
+        /// Fit the simulator to a machine, from nccl-tests output, traces or measured runs
         Calibrate(calibrate::Args): |args, dir| calibrate::run(&args, dir);
         /// Compare the simulator with published measurements
         Validate(validate::Args): |args, _| validate::run(&args);
@@ -108,7 +108,7 @@ app::verbs! {
     "Model quality" {
         /// Measure quality on a text: likelihood, divergence, agreement
         Evaluate(evaluate::Args): |args, dir| evaluate::run(&args, dir);
-        /// Choose the layers to convert to ladder by quality and speedup
+        /// Choose which layers to convert to ladder, by quality and speedup
         Convert(Box<convert::Args>): |args, dir| convert::run(&args, dir);
         /// Retrain a converted model or train a small one from scratch (cpu)
         Adapt(Box<adapt::Args>): |args, dir| adapt::run(&args, dir);

@@ -58,7 +58,7 @@ pub fn aligned(table: &Table) -> String {
     let Fitted { text, left_out } = table.fitted(width);
     if !left_out.is_empty() {
         report::note(&format!(
-            "hidden to fit {width} columns: {}; --format csv has all",
+            "hidden to fit {width} columns: {}; --format json has all",
             left_out.join(", ")
         ));
     }

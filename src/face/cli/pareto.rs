@@ -42,11 +42,11 @@ pub struct Args {
     /// Logarithmic axes for --area: x, y or xy [without a value: xy]
     #[arg(long, value_name = "AXES", num_args = 0..=1, default_missing_value = "xy", require_equals = true, value_parser = log_axes)]
     pub log: Option<(bool, bool)>,
-    /// Best y of each architecture and P2P setting within these limits of x, for example 1000,2000 [without values:
-    /// round limits]
+    /// Print the best y of each architecture and P2P setting at or below these values of x, for example 1000,2000
+    /// [without values: round values]
     #[arg(long, value_name = "LIMITS", num_args = 0..=1, default_missing_value = "auto", value_parser = limits)]
     pub at: Option<Limits>,
-    /// Area that each architecture's frontier gains over standard's, with confidence interval
+    /// Print by how much each architecture enlarges the area under standard's frontier, with confidence interval
     #[arg(long)]
     pub area: bool,
     /// Reference point of --area [default: 10 % beyond the worst x; y = 0, or 10 % below the worst y if logarithmic]

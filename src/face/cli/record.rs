@@ -22,8 +22,8 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Time after the window's end until all processes have written.
 const SETTLE_NS: u64 = 1_000_000_000;
 const HELP: &str = "\
-Everything that CMD starts is recorded: kernels, copies, CUDA graphs, NVTX ranges and NCCL collectives. CMD's output, \
-signals and exit status are passed through, and CMD runs on where recording fails. Containers, Ray, Slurm and torchrun: \
+Records all processes that CMD starts: kernels, copies, CUDA graphs, NVTX ranges and NCCL collectives. Passes CMD's \
+output, signals and exit status through; if recording fails, CMD continues. Containers, Ray, Slurm and torchrun: \
 docs/trace-of-my-engine.md.";
 
 /// Arguments of `ladderscope record`.
@@ -33,32 +33,32 @@ pub struct Args {
     /// Program to record, with its arguments
     #[arg(last = true, value_name = "CMD", required_unless_present_any = ["merge", "start", "stop"])]
     pub command: Vec<OsString>,
-    /// Start recording this many seconds after CMD
+    /// Start recording this many seconds after the start of CMD
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "on_demand")]
     pub delay: Option<f64>,
-    /// Record for this many seconds, all processes at once; CMD runs on
+    /// Record for this many seconds, all processes in the same window; CMD continues
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "on_demand")]
     pub duration: Option<f64>,
-    /// Keep only work launched within NVTX ranges of this name; `*` stands for any text
+    /// Keep only work launched inside NVTX ranges of this name; `*` matches any text
     #[arg(long, value_name = "NAME")]
     pub range: Option<String>,
-    /// Record nothing until `ladderscope record --start DIR` in another terminal
+    /// Wait with recording until `ladderscope record --start DIR` runs in another terminal
     #[arg(long)]
     pub on_demand: bool,
-    /// Name of the recording in RUNS_DIR/recordings; several nodes that give the same one record into it [default: the
+    /// Name of the recording in RUNS_DIR/recordings; nodes that use the same name share the recording [default: the
     /// time]
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub name: Option<String>,
     /// Maximum size of each process's file
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = super::app::size)]
     pub limit: u64,
-    /// Start the window of a recording that was started with --on-demand
+    /// Begin the window of a recording that waits (--on-demand)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "stop", "merge"])]
     pub start: Option<PathBuf>,
-    /// End the window of a recording
+    /// End the window of a recording (--on-demand)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "merge"])]
     pub stop: Option<PathBuf>,
-    /// Merge what several nodes recorded, or an interrupted recording
+    /// Merge the recordings of several nodes, or finish an interrupted one
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     pub merge: Option<PathBuf>,
     /// Trace to write [default: trace.parquet in the recording's directory]
@@ -236,7 +236,7 @@ fn processes(count: usize) -> String {
     format!("{count} process{}", if count == 1 { "" } else { "es" })
 }
 
-/// As [`explain`]; a failure is a line on standard error, since the status is CMD's.
+/// Calls [`explain`]; prints a failure on standard error, since the status is CMD's.
 fn explain_or_say(args: &Args, recording: &Recording, dir: &Path) {
     if let Err(error) = explain(args, recording, dir) {
         report::print(&error);

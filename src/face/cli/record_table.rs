@@ -83,12 +83,12 @@ const NARROW: [&str; 21] = [
 const LEAST: [&str; 14] = [
     "TPOT ms",
     "tok/s",
-    "overlap %",
-    "status",
     "p2p",
+    "model",
+    "status",
+    "overlap %",
     "note",
     "why",
-    "model",
     "on",
     "completion ms",
     "tok/s/GPU",
@@ -186,11 +186,26 @@ pub struct RecordPrinter {
     piece: Vec<Record>,
     printed: bool,
     annotations: Arc<Annotations>,
+    /// Rows of a table that are still printed; later ones are counted.
+    room: usize,
+    beyond: usize,
 }
 
 impl RecordPrinter {
     pub fn new(format: Format) -> Self {
-        Self { format, piece: Vec::new(), printed: false, annotations: Arc::default() }
+        Self {
+            format,
+            piece: Vec::new(),
+            printed: false,
+            annotations: Arc::default(),
+            room: usize::MAX,
+            beyond: 0,
+        }
+    }
+
+    /// Printer whose table ends after `rows` rows.
+    pub fn first(format: Format, rows: usize) -> Self {
+        Self { room: if format == Format::Table { rows } else { usize::MAX }, ..Self::new(format) }
     }
 
     /// Printer of a table that also shows tags and notes.
@@ -202,16 +217,23 @@ impl RecordPrinter {
         if self.format == Format::Json {
             return output::json_line(&contract_object(&record));
         }
+        if self.room == 0 {
+            self.beyond += 1;
+            return Ok(());
+        }
+        self.room -= 1;
         // drops samples: they are large and appear in no table
         self.piece.push(Record { samples: Default::default(), ..record });
         if self.piece.len() < PIECE { Ok(()) } else { self.flush() }
     }
 
-    pub fn finish(mut self) -> Result<()> {
+    /// Prints the rest. Returns the number of rows beyond the limit.
+    pub fn finish(mut self) -> Result<usize> {
         if self.piece.is_empty() && (self.printed || self.format == Format::Json) {
-            return Ok(());
+            return Ok(self.beyond);
         }
-        self.flush()
+        self.flush()?;
+        Ok(self.beyond)
     }
 
     fn flush(&mut self) -> Result<()> {

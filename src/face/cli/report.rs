@@ -109,7 +109,7 @@ pub fn warn_all<'a>(messages: impl ExactSizeIterator<Item = &'a str>, all_are: &
     }
 }
 
-/// Notes the simulator's errors on the data nearest to these cells, beside tables for people.
+/// Notes the simulator's errors on the data nearest to these cells, for tables only.
 pub fn note_errors<'a>(specs: impl IntoIterator<Item = &'a table::Spec>) {
     if !JSON.load(Ordering::Relaxed) {
         study::validate::nearest_errors(specs)

@@ -88,7 +88,7 @@ pub struct Args {
     /// All-reduce message size in bytes [default: the run's; else inferred from the latency with the profile]
     #[arg(long, value_name = "N")]
     pub message_bytes: Option<u64>,
-    /// Store the prediction; `diff A B --check NAME` shows later how far off it was
+    /// Store the prediction; `diff A B --check NAME` later shows its error
     #[arg(long, value_name = "NAME")]
     pub save: Option<String>,
     #[command(flatten)]

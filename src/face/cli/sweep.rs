@@ -101,7 +101,7 @@ fn lead(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> {
         report::note(note);
     }
     let mut progress = Progress::new(&experiment.cells, experiment.rounds);
-    let mut printer = RecordPrinter::new(args.output.format);
+    let mut printer = RecordPrinter::first(args.output.format, ROWS);
     let mut printed = Ok(());
     // other formats are for programs, which read the records
     let mut gathered = (args.output.format == Format::Table).then(Gathered::default);
@@ -128,7 +128,13 @@ fn lead(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> {
     for answer in gathered.into_iter().flat_map(Gathered::answers) {
         output::emit(&answer_text(&answer, &experiment.name, start.store.dir()))?;
     }
-    printer.finish()?;
+    let beyond = printer.finish()?;
+    if beyond > 0 {
+        let filter = format!("experiment={}", experiment.name);
+        let dir = start.store.dir().to_string_lossy();
+        let words = ["ladderscope", "runs", "--all", "--filter", &filter, "--dir", &dir];
+        output::emit(&format!("... and {beyond} more rows; all: `{}`\n", shell_command(words)))?;
+    }
     let count = |status| outcome.cells.get(&status).copied().unwrap_or_default();
     report::line(&format!(
         "{}: {} ok, {} failed, {} skipped, {} oom, {} interrupted; {} {}",
@@ -159,6 +165,9 @@ fn lead(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> {
         0
     })
 }
+
+/// Rows of the table of runs; the result card above it answers the question.
+const ROWS: usize = 24;
 
 /// Command that resumes an interrupted sweep.
 fn again(args: &Args, start: &Start) -> String {

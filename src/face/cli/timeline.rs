@@ -24,7 +24,7 @@ pub struct Args {
     /// Second run or trace, drawn below the first and aligned at a common step
     #[arg(value_name = "SECOND")]
     pub beneath: Option<String>,
-    /// Write a figure (.svg or .png) instead of opening the workbench; of a stored run, by default its middle decode step
+    /// Write a figure (.svg or .png) instead of opening the workbench; for a stored run, by default of the middle decode step
     #[arg(short, long, alias = "export", value_name = "FILE")]
     pub output: Option<PathBuf>,
     #[command(flatten)]

@@ -21,7 +21,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Convert a trace; the formats follow from IN's content and OUT's extension
+    /// Convert a trace; IN's content and OUT's extension determine the formats
     Convert(ConvertArgs),
 }
 

@@ -22,8 +22,8 @@ pub struct Args {
     /// mi300x_static [default: all]
     #[arg(value_name = "SET")]
     pub sets: Vec<String>,
-    /// Measured runs as CSV with the columns of a set, instead of the set's own rows; without SET, the columns
-    /// choose it
+    /// Validate against your own measured runs instead: a CSV file with the columns of a set (without SET, the
+    /// columns determine it)
     #[arg(long, alias = "csv", value_name = "FILE.csv")]
     pub data: Option<PathBuf>,
     /// Hardware profile to use instead of the set's: a built-in name or a TOML file

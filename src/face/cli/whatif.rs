@@ -74,7 +74,7 @@ pub struct Args {
     /// Minimum overlap at which communication counts as hidden (%)
     #[arg(long, value_name = "PCT", default_value_t = HIDDEN_PCT)]
     pub hidden_pct: f64,
-    /// Store the prediction; `diff A B --check NAME` shows later how far off it was
+    /// Store the prediction; `diff A B --check NAME` later shows its error
     #[arg(long, value_name = "NAME", conflicts_with = "over")]
     pub save: Option<String>,
     #[command(flatten)]
