@@ -96,6 +96,6 @@ fn picture(workbench: &mut Workbench, path: &Path) -> Result<(), Box<dyn Error>>
     workbench.wait_for("picture of");
     workbench.press("\x15");
     workbench.press(&format!("{}\r", path.display()));
-    workbench.wait_for("written:");
+    workbench.wait_for("wrote");
     Ok(())
 }

@@ -271,7 +271,7 @@ fn without_arguments(name: &str) -> &str {
 
 /// Formats a percentage, or `-` for none.
 pub fn percent(value: Option<f64>) -> String {
-    value.map_or("-".into(), |v| format!("{v:.1}%"))
+    value.map_or("-".into(), |v| format!("{v:.1} %"))
 }
 
 /// Makes text safe for a terminal. Names, notes and messages come from files and other processes, and

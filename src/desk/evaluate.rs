@@ -304,7 +304,7 @@ fn notes(windows: usize) -> Vec<String> {
         1 => vec!["only one window, so no confidence interval; use a longer text".into()],
         2..FEW_WINDOWS => {
             vec![format!(
-                "{windows} windows: intervals from so few are too narrow; a longer text has more"
+                "{windows} windows: intervals from few windows are too narrow; use a longer text"
             )]
         }
         _ => Vec::new(),

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use lab::sweep::Experiment;
 
-    /// The evaluations of an experiment whose model has weights, as labels, and what is said of others.
+    /// Labels of the evaluations of an experiment whose model has weights, and the messages for others.
     fn planned(lines: &str) -> (Vec<String>, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
         let config = r#"{"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 8,

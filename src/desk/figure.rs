@@ -26,7 +26,7 @@ pub enum Kind {
     Gain,
     /// Lanes of one decode step, standard over ladder
     Overlap,
-    /// Tokens/s with P2P on beside off
+    /// Tokens/s with P2P on and off
     P2p,
     /// Loss of held-out text over steps of training, with intervals over seeds
     Training,

@@ -1,4 +1,4 @@
-//! What a user meets: the command line and the workbench.
+//! User interface: the command line and the workbench.
 
 pub mod cli;
 pub mod tui;

@@ -130,7 +130,7 @@ fn a_sweep_its_timeline_an_export_and_the_next_morning() {
     workbench.press(":picture\r");
     workbench.wait_for("timeline-screen.svg");
     workbench.press("\r");
-    workbench.wait_for("written:");
+    workbench.wait_for("wrote");
     let picture = place.path().join("runs/exports/timeline-screen.svg");
     let svg = std::fs::read_to_string(picture).expect("the picture was written");
     assert!(svg.starts_with("<svg") && svg.contains("simulated"));
@@ -139,7 +139,7 @@ fn a_sweep_its_timeline_an_export_and_the_next_morning() {
     workbench.press("x");
     workbench.wait_for("export pareto to");
     workbench.press("\r");
-    workbench.wait_for("written:");
+    workbench.wait_for("wrote");
     let figure = std::fs::read_to_string(place.path().join("runs/exports/pareto.svg"));
     let figure = figure.expect("the figure was written");
     for said in ["h100_sxm", "4 runs", env!("CARGO_PKG_VERSION")] {
@@ -288,7 +288,7 @@ fn broken_settings_and_an_unreadable_memory_are_told_and_work_goes_on() {
     };
     write("config/ladderscope/config.toml", "theme = \"drak\"\n[keys]\n\"everywhere.down\" = [\"n\"]\n");
     let mut workbench = open(place.path(), (100, 30));
-    workbench.wait_for("config.toml:1: there is no theme 'drak'");
+    workbench.wait_for("config.toml:1: unknown theme 'drak'");
     workbench.press("\x1b");
     workbench.wait("there is no theme", false);
     quit(workbench);

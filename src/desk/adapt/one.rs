@@ -116,7 +116,7 @@ impl One<'_> {
             return Ok(());
         }
         Err(Error::input_help(
-            format!("training {} is another one: {}", stored.id, differ.join("; ")),
+            format!("training {} differs: {}", stored.id, differ.join("; ")),
             "use the same options to resume it, or start over with --restart",
         ))
     }

@@ -30,7 +30,7 @@ const INJECTIONS: [&str; 3] = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH",
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Window {
     Always,
-    /// From this many seconds after the start, for this many seconds or until the end.
+    /// Seconds after the start, and duration in seconds or until the end.
     Timed {
         delay: f64,
         duration: Option<f64>,
@@ -48,7 +48,7 @@ pub struct Recording {
     directory: PathBuf,
 }
 
-/// What the processes have written so far.
+/// Parts that the processes have written so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     pub processes: usize,

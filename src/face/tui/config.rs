@@ -184,7 +184,7 @@ impl Reader<'_> {
         if !name.ends_with(".toml") {
             let names: Vec<_> = theme::names().collect();
             let known = names.join(", ");
-            self.say(start(item), &format!("there is no theme '{name}': {known}, or a .toml file"));
+            self.say(start(item), &format!("unknown theme '{name}'; use {known}, or a .toml file"));
             return None;
         }
         // relative to the settings file
@@ -227,7 +227,7 @@ impl Reader<'_> {
         for (role, item) in table.iter() {
             let done = match item.as_str() {
                 Some(style) => theme.set(role, style),
-                None => Err(format!("{role} wants a text such as \"bold red\"")),
+                None => Err(format!("{role} needs a text such as \"bold red\"")),
             };
             match (done, item.as_str()) {
                 (Ok(()), Some(style)) => right.push((role.to_owned(), style.to_owned())),
@@ -258,7 +258,7 @@ impl Reader<'_> {
                     (None, None) => None,
                 };
                 let Some(words) = words else {
-                    self.say(start(item), &format!("{id} wants a list of keys: [\"ctrl-f\", \"F5\"]"));
+                    self.say(start(item), &format!("{id} needs a list of keys: [\"ctrl-f\", \"F5\"]"));
                     continue;
                 };
                 // checked one at a time first, so that each problem gets its line number

@@ -46,6 +46,8 @@ pub struct Context {
     pub messages: VecDeque<(u64, Notice)>,
     pub mouse: bool,
     pub press: Option<Press>,
+    /// True if the last key was a first `g`.
+    pub after_g: bool,
     /// Set when the user quits during a sweep: leave once the cancelled sweep has ended.
     pub leaving: bool,
     pub theme: Theme,
@@ -135,6 +137,7 @@ impl Context {
             messages: VecDeque::new(),
             mouse: true,
             press: None,
+            after_g: false,
             leaving: false,
             theme,
             themes: Themes::default(),

@@ -70,7 +70,7 @@ impl Conversions {
         let (theme, report) = (cx.theme, self.report());
         let place = |point: &ConversionPoint| (point.speedup, point.quality.kl);
         let plot = Plot::new(area, report.points.iter().map(place));
-        plot.draw_axes(buf, theme, "speedup", "kl (nats a token)");
+        plot.draw_axes(buf, theme, "speedup", "KL (nats per token)");
         for conversion in Conversion::ALL {
             for series in [SetSeries::Ordered, SetSeries::Greedy, SetSeries::Last] {
                 let line: Vec<(f64, f64)> =

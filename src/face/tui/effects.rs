@@ -85,7 +85,7 @@ impl Performer {
             Effect::Sweep(SweepOrder::CancelAll) => self.cancel.all(),
             Effect::Export { export, path } => {
                 self.spawn(move || match desk::export::write_free(path, |path| export.write(path)) {
-                    Ok(path) => Message::Told(Ok(format!("written: {}", path.display()))),
+                    Ok(path) => Message::Told(Ok(format!("wrote {}", path.display()))),
                     Err(error) => Message::Told(Err(format::error(&error))),
                 })
             }
@@ -230,7 +230,7 @@ fn work_on(
         }
         (StoreTask::Restore, _) => {
             say(Ok(match store.restore_last()?.as_slice() {
-                [] => "nothing is deleted that could be brought back".to_owned(),
+                [] => "no deletion to undo".to_owned(),
                 [run] => format!("restored {run}"),
                 runs => format!("restored {} runs", runs.len()),
             }));

@@ -79,7 +79,7 @@ pub fn run(options: Options) -> Result<()> {
             .and_then(|()| memory::save_theme(&workbench.state.cx))
     {
         // a closed stderr is no reason to fail
-        let _ = writeln!(std::io::stderr(), "what was shown is not remembered: {error}");
+        let _ = writeln!(std::io::stderr(), "cannot save the session: {error}");
     }
     let patience = left.as_ref().map_or(true, |left| !left.at_once);
     workbench.performer.finish(patience);

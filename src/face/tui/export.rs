@@ -20,7 +20,7 @@ pub fn ask(state: &mut State, figure: bool) {
     let path = state.cx.dir.join("exports").join(format!("{screen}{name}.svg"));
     let prompt = Prompt::new(
         format!("{title} {screen} to"),
-        format!("the ending decides: {endings}; nothing is overwritten"),
+        format!("the extension chooses the format: {endings}; existing files are kept"),
         path.display().to_string(),
         Completing::Paths,
         Box::new(move |state, typed| to(state, figure, typed)),
@@ -31,9 +31,8 @@ pub fn ask(state: &mut State, figure: bool) {
 /// Writes the export to the typed path; returns the reason if it cannot.
 fn to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
     let path = desk::files::expanded(typed.trim());
-    let kind = FileKind::of(&path).ok_or_else(|| {
-        format!("'{typed}' does not say what to write: end it with .svg, .png or .csv")
-    })?;
+    let kind = FileKind::of(&path)
+        .ok_or_else(|| format!("'{typed}': unknown format; use .svg, .png or .csv"))?;
     let figure = match figure {
         false => None,
         true => state.screen(state.cx.tab).export(kind, &state.cx)?,
@@ -41,7 +40,7 @@ fn to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
     let export = match figure {
         Some(export) => export,
         None if kind == FileKind::Csv => {
-            return Err("this screen has no table: .svg or .png write a picture of it".into());
+            return Err("this screen has no table; use .svg or .png for a picture".into());
         }
         None => picture(state),
     };

@@ -182,7 +182,7 @@ impl FigureSource {
 
 pub fn ask(state: &mut State) {
     let Some(source) = FigureSource::of(state) else {
-        return state.cx.inform("the stored runs are not read yet");
+        return state.cx.inform("stored runs are still loading");
     };
     let kinds = source.kinds();
     let title = format!("figure of {}", source.words());
@@ -233,7 +233,7 @@ fn ask_size(state: &mut State, source: FigureSource, kind: Kind) {
 fn ask_file(cx: &mut Context, source: FigureSource, kind: Kind, size: Size) {
     let (name, _) = kind.words();
     let path = source.dir.join("exports").join(format!("{name}.svg"));
-    let hint = "the ending decides: .svg or .png; nothing is overwritten";
+    let hint = "the extension chooses the format: .svg or .png; existing files are kept";
     cx.ask_line(Prompt::new(
         format!("{name} figure to"),
         hint.into(),
@@ -261,7 +261,7 @@ fn write(cx: &mut Context, source: FigureSource, kind: Kind, size: Size, path: P
     let slot = usize::try_from(cx.now_ms).unwrap_or_default();
     cx.ask_own(("figure", slot), work, move |written, cx| {
         let Some((path, title, notes, picture)) = cx.told(written) else { return };
-        let told = [vec![format!("written: {}: {title}", path.display())], notes].concat();
+        let told = [vec![format!("wrote {}: {title}", path.display())], notes].concat();
         cx.inform(told.join("; "));
         // an overlay opened in the meantime is not interrupted
         if let Some(picture) = picture.filter(|_| cx.overlays.is_empty()) {

@@ -46,7 +46,7 @@ pub fn load(path: &Path) -> Result<Option<Memory>> {
     let memory: Memory = serde_json::from_slice(&bytes).map_err(|error| {
         Error::input_help(
             format!("{}: {error}", path.display()),
-            "the last session is not restored; on leaving the file is kept beside as .json.old",
+            "last session not restored; its file is kept as .json.old",
         )
     })?;
     if memory.version > VERSION {

@@ -22,6 +22,9 @@ use base::text::folded;
 use study::analysis::filter::{Filter, complete};
 use table::Record;
 
+/// Longest description that is aligned to the right edge.
+const SHORT: u16 = 12;
+
 pub struct Pick {
     pub title: String,
     pub field: Field,
@@ -314,6 +317,9 @@ impl Overlay for Pick {
             let taken = (about.width() as u16).min(area.width / 2);
             let room = area.width.saturating_sub(taken + if taken > 0 { 4 } else { 2 });
             let end = put(buf, area, area.x + 1, y, &cut(name, room), theme.style(Role::Text));
+            // beside long descriptions, short ones such as keys end at the right edge
+            let is_short = taken <= SHORT && words > SHORT;
+            let column = if is_short { area.right().saturating_sub(taken + 1) } else { column };
             let about = cut(about, area.right().saturating_sub(column.max(end + 2)));
             put(buf, area, column.max(end + 2), y, &about, theme.style(Role::Dim));
             if row == self.selected {

@@ -190,7 +190,7 @@ pub struct ScreenStatus {
 /// Item of a screen that can be searched and gone to.
 pub struct Find {
     pub name: String,
-    /// Kind of the item and what tells it from others: `experiment  How much ...`.
+    /// Kind and description of the item: `experiment  How much ...`.
     pub about: String,
     pub go: Box<dyn FnOnce(&mut State)>,
 }

@@ -162,7 +162,7 @@ mod tests {
         let mut patience = 2_000;
         let mut again = || {
             patience -= 1;
-            assert!(patience > 0, "nothing was told");
+            assert!(patience > 0, "no messages");
             std::thread::sleep(Duration::from_millis(5));
         };
         while let Err(error) = to_tmux(&program.to_string_lossy(), name) {

@@ -115,7 +115,7 @@ impl Trainings {
         };
         let all = lines.iter().flat_map(|(_, points)| points).chain(&own).copied();
         let plot = Plot::new(area, all.collect::<Vec<_>>().into_iter());
-        let name = if self.steps { "loss (nats a token)" } else { "held-out text (nats a token)" };
+        let name = if self.steps { "loss (nats per token)" } else { "held-out text (nats per token)" };
         plot.draw_axes(buf, theme, "steps", name);
         for (look, points) in &lines {
             plot.draw_series(buf, theme, *look, points);
@@ -141,7 +141,7 @@ impl Overlay for Trainings {
         let trained = if spec.from_scratch { "from scratch" } else { "retrained" };
         let miniature = if training.miniature { ", a miniature" } else { "" };
         let about = format!(
-            "{trained} on {}: {} windows of {} tokens a step, {:.1} M parameters{miniature}",
+            "{trained} on {}: {} windows of {} tokens per step, {:.1} M parameters{miniature}",
             file_name(&spec.text),
             spec.batch,
             spec.context,
@@ -219,11 +219,11 @@ fn told(one: &Curve) -> String {
     });
     match (training.status, training.before, training.after) {
         (Status::Ok, Some(before), Some(after)) => format!(
-            "NLL {:.4} -> {:.4}, KL {:.4} -> {:.4} nats a token of held-out text{speed}",
+            "NLL {:.4} -> {:.4}, KL {:.4} -> {:.4} nats per token of held-out text{speed}",
             before.nll, after.nll, before.kl, after.kl
         ),
         (Status::Ok, None, Some(after)) => {
-            format!("NLL {:.4} nats a token of held-out text{speed}", after.nll)
+            format!("NLL {:.4} nats per token of held-out text{speed}", after.nll)
         }
         (Status::Failed, ..) => training.reason.clone().unwrap_or_else(|| "failed".into()),
         (status, ..) => format!(

@@ -87,6 +87,9 @@ fn serve(state: &mut State) {
 /// Routes a key: to the top overlay, else to an active input, else to the bindings.
 fn press(state: &mut State, key: KeyEvent) {
     let ctrl_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+    let is_g = key.code == KeyCode::Char('g') && key.modifiers.is_empty();
+    let is_gg = is_g && state.cx.after_g;
+    state.cx.after_g = is_g && !is_gg;
     if state.cx.notice.as_ref().is_some_and(|n| !n.error) {
         state.cx.notice = None;
     }
@@ -114,6 +117,14 @@ fn press(state: &mut State, key: KeyEvent) {
         screen.input(Input::Narrow, cx);
     } else if let Some(action) = cx.keys.lookup(cx.tab, &key) {
         act(state, action);
+        if is_gg {
+            // on a screen with a `g` of its own, the second `g` takes it back
+            act(state, Action::First);
+        }
+    } else if is_gg {
+        act(state, Action::First);
+    } else if is_g {
+        cx.inform("g again: first row");
     } else {
         let (label, help) = (Key::of(&key).label(), cx.keys.label(Action::Help));
         cx.inform(format!("{label} does nothing on this screen; {help} lists the keys"));
@@ -220,7 +231,7 @@ fn show_messages(cx: &mut Context) {
         }
     }
     if lines.is_empty() {
-        lines.push("nothing was told yet".into());
+        lines.push("no messages yet".into());
     }
     cx.lay(TextView::plain("messages since the start", lines));
 }

@@ -16,7 +16,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// True if values from `low` to `high` use a logarithmic axis unless told otherwise.
+    /// True if values from `low` to `high` use a logarithmic axis by default.
     pub fn spans_much((low, high): (f64, f64)) -> bool {
         low > 0.0 && high / low > 10.0
     }

@@ -65,7 +65,7 @@ pub fn conversion_figure(report: &ConversionReport, options: &Options) -> Result
             report.target_label()
         ),
         remark:
-            "KL is measured, with 95% intervals (random sets: range of the draws); speedup is simulated"
+            "KL is measured, with 95 % intervals (random sets: range of the draws); speedup is simulated"
                 .into(),
         legend: drawn.iter().map(key).collect(),
     };

@@ -95,7 +95,7 @@ pub fn improvement_figure(
     };
     let mut remark = format!("{} ratios to standard; no bar: no run", by_run.len());
     if by_run.values().any(|pair| pair.speedup_ci95.is_some()) {
-        remark += "; whiskers: 95% intervals, paired by round";
+        remark += "; whiskers: 95 % intervals, paired by round";
     }
     let entry = |(architecture, look): (&Architecture, &super::style::Look)| {
         Entry::new(Key::Bar { color: look.color, hatch: look.hatch }, architecture.to_string())

@@ -126,7 +126,7 @@ pub fn overlap_figure(
         let mut right = format!("{:.1} {unit}", (end - start) as f64 / unit_ns);
         if index > 0 && reference > 0 && comparable {
             let change = 100.0 * ((end - start) as f64 / reference as f64 - 1.0);
-            right = format!("{right} ({}{:.1}%)", if change < 0.0 { "−" } else { "+" }, change.abs());
+            right = format!("{right} ({}{:.1} %)", if change < 0.0 { "−" } else { "+" }, change.abs());
         }
         let ends = (start, start + (length as f64 * 1.04) as i64);
         Window {
@@ -215,7 +215,7 @@ fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
             let (step, comm, exposed) =
                 (rank.span_us / 1e3, rank.comm_us / 1e3, rank.exposed_comm_us / 1e3);
             let pct = rank.overlap_pct;
-            let overlap = pct.map_or("no communication".into(), |pct| format!("overlap {pct:.1}%"));
+            let overlap = pct.map_or("no communication".into(), |pct| format!("overlap {pct:.1} %"));
             vec![
                 format!(
                     "whole step {step:.2} ms; communication {comm:.2} ms, exposed {exposed:.2} ms; {overlap}"

@@ -43,7 +43,7 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
     }
     let mut remark = String::from("Above each pair: change in tokens/s with P2P off. No bar: no run");
     if set.has_intervals() {
-        remark += ". Whiskers: 95% bootstrap intervals";
+        remark += ". Whiskers: 95 % bootstrap intervals";
     }
     let sheet = Sheet {
         options,
@@ -90,9 +90,9 @@ fn group(set: &CellSet, tp: u32, batch: u32, looks: &Looks) -> Group {
             let change = 100.0 * (off.value / on.value - 1.0);
             let at = group.bars.len();
             let text = match change.round() {
-                0.0 => "0%".into(),
-                less if less < 0.0 => format!("−{:.0}%", -less),
-                more => format!("+{more:.0}%"),
+                0.0 => "0 %".into(),
+                less if less < 0.0 => format!("−{:.0} %", -less),
+                more => format!("+{more:.0} %"),
             };
             group.words.push((at, at + 1, text));
         }

@@ -142,7 +142,7 @@ pub struct ParetoPanel<'a> {
     pub points: Vec<&'a ParetoPoint>,
     pub overlay: Vec<Overlaid>,
     pub looks: &'a Looks,
-    /// Texts beside the markers of series that share a look.
+    /// Labels of the markers of series that share a look.
     pub suffixes: BTreeMap<Series, &'static str>,
     pub axes: Axes,
     /// Divisor of x.
@@ -209,7 +209,7 @@ fn y_name(axes: Axes) -> String {
 fn remark(axes: Axes, points: &[&ParetoPoint]) -> String {
     let mut remark = String::from("Labels: TP×batch on the frontier; upper-bound is a limit");
     if points.iter().any(|point| axes.x.interval(point).or(axes.y.interval(point)).is_some()) {
-        remark += "; bars: 95% bootstrap intervals";
+        remark += "; bars: 95 % bootstrap intervals";
     }
     for basis in axes.quality_basis(points.iter().copied()) {
         remark += &format!("; {basis}");

@@ -40,7 +40,7 @@ pub fn throughput_figure(
         title: "Throughput by tensor-parallel size".into(),
         note: group_note(&set.name),
         remark: match set.has_intervals() {
-            true => "Bars: 95% bootstrap intervals. No marker: no run".into(),
+            true => "Bars: 95 % bootstrap intervals. No marker: no run".into(),
             false => "No marker: no run".into(),
         },
         legend: series_legend(&looks, settings.len() > 1),

@@ -93,7 +93,7 @@ fn window<'a>(stretch: &Stretch<'a>, most_ranks: usize) -> (Window<'a>, String) 
     let folded = ranks.len() < all.len();
     ranks.truncate(most_ranks);
     let mut note = match report.all.overlap_pct {
-        Some(pct) => format!("overlap {pct:.1}% in this window"),
+        Some(pct) => format!("overlap {pct:.1} % in this window"),
         None => "no communication in this window".into(),
     };
     let shown = ranks.iter().map(Vec::len).sum::<usize>();

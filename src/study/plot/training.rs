@@ -55,7 +55,7 @@ pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
             spec.batch, spec.context
         ),
         remark: if drawn.iter().any(|curve| curve.seeds > 1) {
-            format!("means over seeds with 95% intervals (Student's t), clipped at the frame; {LOOKS}")
+            format!("means over seeds with 95 % intervals (Student's t), clipped at the frame; {LOOKS}")
         } else {
             format!("one seed; {LOOKS}")
         },

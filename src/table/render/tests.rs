@@ -126,8 +126,8 @@ fn numbers_on_screens_are_written_as_their_unit_asks() {
         (1.0204, Unit::Factor, "1.020"),
         (0.9966, Unit::Factor, "0.997"),
         (4.0, Unit::Count, "4"),
-        (0.031, Unit::Share, "3.1%"),
-        (62.5, Unit::Percent, "62.5%"),
+        (0.031, Unit::Share, "3.1 %"),
+        (62.5, Unit::Percent, "62.5 %"),
         (12.345, Unit::Ms, "12.3"),
     ] {
         assert_eq!(unit.cell(value), shown, "{unit:?}");

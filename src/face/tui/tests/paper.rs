@@ -85,7 +85,7 @@ fn a_figure_is_written_where_it_is_asked_for_and_nothing_is_overwritten() {
     draw(&mut driver, &file);
     let svg = std::fs::read_to_string(&file).unwrap();
     assert!(svg.contains("emulated-link"), "where its numbers come from");
-    driver.shows("written: ");
+    driver.shows("wrote ");
     assert!(driver.state.cx.overlays.is_empty(), "a terminal without pictures shows none");
     draw(&mut driver, &file);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), svg);

@@ -541,3 +541,19 @@ fn runs_are_sorted_by_a_column_that_is_named_or_stands_next_and_never_by_one_tha
     }
     assert_eq!(met.len(), stops, "each of them once");
 }
+
+#[test]
+fn g_twice_goes_to_the_first_row_and_leaves_the_grouping() {
+    let mut driver = driver((120, 40));
+    let selected = |driver: &Driver| {
+        driver.state.runs.selected(driver.state.cx.stored.as_ref()).map(|record| record.run.clone())
+    };
+    let first = selected(&driver);
+    driver.keys("G");
+    assert_ne!(selected(&driver), first);
+    driver.keys("gg");
+    assert_eq!((selected(&driver), driver.state.runs.grouped), (first, false));
+    // a screen without a `g` of its own says what a second one does
+    driver.keys("1g");
+    driver.shows("g again: first row");
+}

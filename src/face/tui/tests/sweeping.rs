@@ -453,9 +453,9 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
     assert_eq!(driver.state.live.list.selected, 2);
     for said in [
         "sample 2/4 · decode step 20/32",
-        "29.8 ms a step",
+        "29.8 ms per step",
         "1.31 GB resident, plan 2 x 550 MB",
-        "decode step 20, emulated-link: 30.0 ms, overlap 57.1%, exposed 6.00 ms a rank",
+        "decode step 20, emulated-link: 30.0 ms, overlap 57.1 %, exposed 6.00 ms per rank",
         "1 failed",
         "reading 1.2 GB of weights",
         "following",
@@ -558,7 +558,7 @@ fn sweeps_wait_in_a_queue_that_can_be_reordered() {
     let queue = |driver: &Driver| -> Vec<String> {
         driver.state.live.queue.iter().map(|queued| queued.title()).collect()
     };
-    assert_eq!(queue(&driver), ["hide", "quickstart", "hide (what failed)"]);
+    assert_eq!(queue(&driver), ["hide", "quickstart", "hide (failed cells)"]);
     driver.shows("+3");
     keys(&mut driver, "D");
     assert_eq!(queue(&driver).len(), 3, "only in the queue");

@@ -61,7 +61,7 @@ fn steps_are_shown_on_demand_and_what_trains_is_read_again() {
     let (dir, mut driver) = on(&[running.clone()], (120, 40));
     driver.shows("running at step 2 of 4");
     driver.tap(KeyCode::Char('s'));
-    driver.shows("loss (nats a token)");
+    driver.shows("loss (nats per token)");
     let mut more = trained("ladder", 0, 2.0);
     more.training.status = Status::Running;
     more.curve.truncate(3);

@@ -1,7 +1,5 @@
 //! Clipped drawing of text and frames.
 
-use std::borrow::Cow;
-
 use crate::face::tui::prelude::*;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
@@ -103,7 +101,10 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let options = textwrap::Options::new(width.max(1))
         .word_separator(textwrap::WordSeparator::AsciiSpace)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    text.lines().flat_map(|line| textwrap::wrap(line, &options)).map(Cow::into_owned).collect()
+    // a number and its percent sign stay together
+    let text = text.replace(" %", "\u{a0}%");
+    let lines = text.lines().flat_map(|line| textwrap::wrap(line, &options));
+    lines.map(|line| line.replace('\u{a0}', " ")).collect()
 }
 
 pub fn empty(buf: &mut Buffer, area: Rect, text: &str, theme: Theme) {
@@ -176,5 +177,6 @@ mod tests {
     fn wrapping_loses_nothing_and_fits() {
         let lines = wrap("one two three\nfourteenletters", 7);
         assert_eq!(lines, ["one two", "three", "fourtee", "nletter", "s"]);
+        assert_eq!(wrap("hides 45 % here", 8), ["hides", "45 %", "here"]);
     }
 }

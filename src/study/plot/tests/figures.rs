@@ -82,7 +82,7 @@ fn measured_points_have_intervals() {
     };
     assert!(lines(&with) >= lines(&without) + 12, "two bars a cell");
     assert_legible(&with.scene);
-    assert_says(&with, &["95% bootstrap intervals", "Measured; "]);
+    assert_says(&with, &["95 % bootstrap intervals", "Measured; "]);
     assert!(!read(&without).iter().any(|text| text.contains("bootstrap")));
 }
 
@@ -253,7 +253,7 @@ fn p2p_says_what_switching_it_off_costs() {
     let per_s = |p2p| of(p2p).metrics.as_ref().unwrap().tokens_per_s;
     let change = 100.0 * (per_s(P2p::Off) / per_s(P2p::On) - 1.0);
     assert!(change < -1.0);
-    assert_says(&figure, &[&format!("−{:.0}%", -change), "0%", "P2P off", "batch 64"]);
+    assert_says(&figure, &[&format!("−{:.0} %", -change), "0 %", "P2P off", "batch 64"]);
 
     let on: Vec<Record> = cells().into_iter().filter(|r| r.spec.p2p == P2p::On).collect();
     let sets = analysis::comparable(&on);
@@ -276,8 +276,8 @@ fn overlap_shows_the_same_layers_and_what_they_gain() {
             "layers 4 to 5 of 8 of decode step 0",
             "140.0 µs",
             // 80 instead of 140 µs.
-            "80.0 µs (−42.9%)",
-            "overlap 0.0%",
+            "80.0 µs (−42.9 %)",
+            "overlap 0.0 %",
             "exposed communication",
         ],
     );
@@ -288,7 +288,7 @@ fn overlap_shows_the_same_layers_and_what_they_gain() {
     let figure = overlap_figure(&[&standard, &other], &part, &provenance, &Options::default()).unwrap();
     let drawn = texts(&figure.scene);
     assert!(drawn.iter().any(|text| text.text.ends_with(" tp8")), "each says its own TP");
-    assert!(!drawn.iter().any(|text| text.text.contains("TP 2") || text.text.contains("−42.9%")));
+    assert!(!drawn.iter().any(|text| text.text.contains("TP 2") || text.text.contains("−42.9 %")));
     // a longer run's middle step is another one: each says which, and again no percentage joins them
     let mut longer = step(true);
     let once = longer.spans.clone();
@@ -307,7 +307,7 @@ fn overlap_shows_the_same_layers_and_what_they_gain() {
     for step in ["decode step 0", "decode step 1"] {
         assert!(drawn.iter().any(|text| text.text.ends_with(&format!("of 8 of {step}"))), "{step}");
     }
-    assert!(!drawn.iter().any(|text| text.text.contains("−42.9%")));
+    assert!(!drawn.iter().any(|text| text.text.contains("−42.9 %")));
     for (wrong, says) in [
         (Part { step: Some(9), ..part }, "no decode step 9"),
         (Part { rank: 7, ..part }, "no decode step of rank 7"),
@@ -363,7 +363,7 @@ fn a_timeline_marks_waiting_and_exposure() {
             "waiting for a peer",
             "exposed communication",
             "Simulated (not a measurement)",
-            &format!("overlap {pct:.1}% in this window"),
+            &format!("overlap {pct:.1} % in this window"),
         ],
     );
     let exposed = (0..4)
@@ -393,7 +393,7 @@ fn two_timelines_stand_under_one_another_on_one_scale() {
         &figure,
         &[
             "time (µs) from the start of each window",
-            &format!("from 0 µs; overlap {:.1}% in this window", pct(60_000)),
+            &format!("from 0 µs; overlap {:.1} % in this window", pct(60_000)),
             "from -30 µs; no communication in this window",
             "upper-bound",
         ],

@@ -19,11 +19,11 @@ const COLUMNS: [Column; 12] = [
     Column::number("tok/s x", 8, 1),
     Column::text("verdict", 7, 1),
     Column::text("hidden share", 20, 1),
-    Column::text("95% interval", 14, 1),
+    Column::text("95 % interval", 14, 1),
     Column::number("adj. p", 7, 1),
     Column::text("TPOT ms", 15, 1),
-    Column::text("exposed", 15, 1),
-    Column::text("overlap", 15, 1),
+    Column::text("exposed", 17, 1),
+    Column::text("overlap", 17, 1),
     Column::text("provenance", 13, 0),
 ];
 
@@ -215,7 +215,7 @@ fn adjusted(compare: &Compare, report: &ComparisonReport, wide: bool) -> String 
         0 if wide => "no p-values (simulated, or too few samples)".to_owned(),
         0 => "no p-values".to_owned(),
         tested => format!(
-            "{} of {tested} after {} {}%",
+            "{} of {tested} after {} {} %",
             counts.adjusted,
             if wide { "Benjamini-Hochberg, false discovery rate" } else { "BH" },
             100.0 * report.adjusted.false_discovery_rate
@@ -232,9 +232,9 @@ fn nothing(cx: &Context, compared: &Compared) -> String {
     let others: Vec<String> = with.collect();
     let by = &compared.report.by;
     match others.is_empty() {
-        true => format!("no two runs differ in {by} alone, nor in anything else alone"),
+        true => "no two runs differ in exactly one option".into(),
         false => {
-            format!("no two runs differ in {by} alone: {key} chooses among {}", others.join(", "))
+            format!("no two runs differ only in {by}: {key} chooses another axis: {}", others.join(", "))
         }
     }
 }
@@ -323,7 +323,7 @@ pub fn p(value: Option<f64>) -> String {
 }
 
 fn flags(buf: &mut Buffer, area: Rect, theme: Theme, compare: &Compare, compared: &Compared) {
-    let inner = frame(buf, area, "what looks wrong", theme);
+    let inner = frame(buf, area, "suspicious results", theme);
     let flags = &compare.flagged;
     let rows = usize::from(inner.height);
     let (mut lines, mut whole) = (Vec::new(), 0);

@@ -72,7 +72,7 @@ fn number(cell: &HeatCell, value: HeatValue) -> String {
     let text = match (value.of(cell), value) {
         (None, _) => return "-".into(),
         (Some(v), HeatValue::Speedup) => format!("{v:.2}x"),
-        (Some(v), HeatValue::ExposedPct) => format!("{v:.1}%"),
+        (Some(v), HeatValue::ExposedPct) => format!("{v:.1} %"),
         (Some(v), HeatValue::HiddenShare) => format!("{v:.2}"),
     };
     if cell.differs || value != HeatValue::Speedup { text } else { format!("({text})") }
@@ -143,7 +143,7 @@ pub fn draw_map(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compa
 }
 
 fn legend(value: HeatValue, range: Option<[f64; 2]>, slice: usize, slices: usize) -> String {
-    let Some([low, high]) = range else { return " nothing is known of these cells".into() };
+    let Some([low, high]) = range else { return " no values for these cells".into() };
     let decimals = value.decimals();
     let mut words = format!(" {slice} of {slices} ");
     if is_one(value, [low, high]) {
@@ -197,12 +197,12 @@ fn parts(side: &Side) -> Option<([f64; 5], bool)> {
 /// Columns of the two sides. A narrow window drops the lanes' milliseconds, which are also in the bars.
 const SIDES: [Column; 8] = [
     Column::text("", 12, 0),
-    Column::number("TPOT ms [95%]", 20, 0),
+    Column::number("TPOT ms [95 %]", 20, 0),
     Column::number("comm ms", 8, 2),
     Column::number("exposed ms", 10, 2),
     Column::number("exposed", 8, 0),
     Column::number("overlap", 8, 0),
-    Column::number("hidden share [95%]", 20, 1),
+    Column::number("hidden share [95 %]", 20, 1),
     Column::text("", 12, 3),
 ];
 
@@ -220,10 +220,10 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
     let differs = match pair.verdict {
         Verdict::Faster => "▲ faster",
         Verdict::Slower => "▼ slower",
-        Verdict::Same => "= too little to matter",
+        Verdict::Same => "= negligible difference",
         Verdict::TooClose => "≈ too close to call: below the simulator's error",
-        Verdict::Chance => "· not shown to differ",
-        Verdict::Unknown => "? too few samples to say",
+        Verdict::Chance => "· no significant difference",
+        Verdict::Unknown => "? too few samples",
     };
     let adjusted = match pair.adjusted_p {
         Some(_) => format!(", p {} (adjusted {})", p(pair.p_value), p(pair.adjusted_p)),

@@ -36,20 +36,20 @@ use table::render::Sourced;
 acts! {
     Open: "open", "Enter b", "open both timelines: the pair's run over its baseline", Some("timelines");
     PickAxis: "axis", "a", "choose the axis to compare by", Some("axis");
-    PickBaseline: "baseline", "B", "choose what to compare with", Some("baseline");
+    PickBaseline: "baseline", "B", "choose the baseline", Some("baseline");
     Map: "map", "t", "pivot, list of pairs, or map over TP and batch", Some("view");
     Filter: "filter", "/", "filter: words, tp:4,8 arch:ladder, tpot<5, -word", Some("filter");
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort");
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
-    PickOrder: "sort-by", "O", "sort by a column, chosen by its name", None;
+    PickOrder: "sort-by", "O", "choose the column to sort by", None;
     SortReverse: "sort-reverse", "I", "reverse the order", None;
-    Mark: "mark", "Space", "mark the row: marked rows alone are exported", Some("mark");
-    PickSlice: "slice", "c", "map: choose what it holds fixed", None;
+    Mark: "mark", "Space", "mark the row; if any is marked, only marked rows are exported", Some("mark");
+    PickSlice: "slice", "c", "map: choose the fixed options", None;
     NextValue: "value", "v", "map: ratio, exposed communication, hidden share", None;
     Left: "left", "Left h", "select the value to the left; list: scroll; map: a batch to the left", None;
     Right: "right", "Right l", "select the value to the right; list: scroll; map: a batch to the right", None;
     Fold: "fold", "e", "list: open or fold a row of pairs with equal numbers", None;
-    Flags: "flags", "f", "show or hide what looks wrong", Some("flags");
+    Flags: "flags", "f", "show or hide suspicious results", Some("flags");
     NextAxis: "next-axis", "]", "compare by the next axis that varies", None;
     PreviousAxis: "previous-axis", "[", "compare by the previous axis that varies", None;
 }
@@ -78,7 +78,7 @@ impl Acts for Compare {
                 if let Some(axis) = axes.get(next % axes.len().max(1)).cloned() {
                     return self.compare_by(axis, None);
                 }
-                cx.inform("the stored runs differ in nothing: there is no other axis");
+                cx.inform("the stored runs do not differ in any option, so there is no other axis");
             }
             Act::Map => match (&self.map, self.view) {
                 (Some(_), _) => self.show(View::Pivot),
@@ -86,7 +86,7 @@ impl Acts for Compare {
                 (None, View::Pairs) => {
                     self.open_map_on_selected();
                     if self.map.is_none() {
-                        cx.inform("no pairs: there is no map of them");
+                        cx.inform("no pairs to draw a map of");
                         self.show(View::Pivot);
                     }
                 }

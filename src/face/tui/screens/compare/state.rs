@@ -135,7 +135,7 @@ pub struct Compare {
     pub pivot: Pivot,
     /// Selected value of the pivot; `None` selects the best of each row.
     pub column: Option<String>,
-    /// Who wins among the filtered pairs; `None` until computed.
+    /// Winners among the filtered pairs; `None` until computed.
     pub headline: Option<(PartOf<Arc<Vec<usize>>>, String)>,
     pub shown: Vec<Row>,
     /// Distinguishing settings of the filtered pairs; `None` without a filter.
@@ -556,7 +556,7 @@ impl Compared {
         }
     }
 
-    /// Who wins among these pairs, for each provenance, or counts for a large grid; too slow for the drawing thread.
+    /// Winners among these pairs, for each provenance, or counts for a large grid; too slow for the drawing thread.
     pub fn headline(&self, pairs: &[usize]) -> String {
         if pairs.len() > MOST_RUNS {
             return capitalized(&Pivot::new(&self.report, pairs).wins());

@@ -247,7 +247,7 @@ impl Draft {
         }
         rows.extend(settings(true).map(row(RowKind::Setting)));
         if outline.get("question").is_none() {
-            let values = vec!["(what this experiment asks)".to_owned()];
+            let values = vec!["(this experiment's question)".to_owned()];
             rows.push(Row { name: "question".to_owned(), kind: RowKind::Default, values });
         }
         self.rows = rows;

@@ -47,7 +47,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
         let inner = frame(buf, areas.editor, "", theme);
         if experiments.entries.is_none() {
             let text = match experiments.early {
-                Some(_) => "loading; the key pressed takes effect then…",
+                Some(_) => "loading… your key press is applied afterwards",
                 None => "loading the experiments…",
             };
             empty(buf, inner, text, theme);
@@ -64,12 +64,14 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     draw_editor(buf, inner, experiments, cx, entry);
 }
 
-/// What this program is and which keys to press, until runs are stored.
+/// Introduction and first keys to press, until runs are stored.
 fn welcome(buf: &mut Buffer, area: Rect, cx: &Context) {
     let theme = cx.theme;
     let (key, text) = (theme.style(Role::Key), theme.style(Role::Text));
-    let title =
-        "How much of LLM decoding is exposed communication, and which architecture hides it best?";
+    let title = match area.width {
+        ..100 => "How much of LLM decoding is exposed communication, and what hides it?",
+        _ => "How much of LLM decoding is exposed communication, and which architecture hides it best?",
+    };
     line(buf, area, 0, &[(" ", text), (title, theme.style(Role::Title))]);
     let act = |act| cx.key::<Experiments>(act);
     let keys = [

@@ -22,23 +22,23 @@ use table::render::csv;
 const NOTHING_SELECTED: &str = "no experiment is selected";
 
 acts! {
-    Run: "run", "r", "run the experiment; while a sweep runs, behind it", Some("run");
-    RunAll: "run-all", "R", "run all again, also what is stored", None;
+    Run: "run", "r", "run the experiment, or queue it while a sweep runs", Some("run");
+    RunAll: "run-all", "R", "run all cells again, stored ones too", None;
     Paper: "paper", "p", "run the paper's 70B sweep (simulated)", None;
-    Choose: "choose", "Enter", "run it; in the grid: type the value, or the list", None;
-    Right: "grid", "Right l", "into the grid; there: next value", Some("edit");
-    Left: "back", "Left h", "previous value; from a name: back to the list", None;
+    Choose: "choose", "Enter", "run the experiment; in the grid: edit the value or list", None;
+    Right: "grid", "Right l", "enter the grid; inside: next value", Some("edit");
+    Left: "back", "Left h", "previous value; on a name: back to the list", None;
     AddValue: "add-value", "a", "add values to the axis", Some("value");
     AddAxis: "add-axis", "A", "add an axis: any option, NCCL variable or profile value", Some("axis");
-    Remove: "remove", "D Delete", "remove the value; on a name: the axis or the setting", Some("remove");
+    Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove");
     MoveLeft: "move-left", "<", "move the value to the left", None;
     MoveRight: "move-right", ">", "move the value to the right", None;
     Undo: "undo", "u", "undo the last edit", Some("undo");
     Redo: "redo", "ctrl-r", "redo", None;
-    Save: "save", "w", "save the experiment's file, comments kept", Some("save");
+    Save: "save", "w", "save the experiment file (keeps comments)", Some("save");
     SaveAs: "save-as", "W", "save under another name", None;
     Duplicate: "duplicate", "c", "copy the experiment to a new file", None;
-    ShowFile: "show-file", "e", "show the experiment's file, as edited", Some("file");
+    ShowFile: "show-file", "e", "show the experiment file with your edits", Some("file");
 }
 
 impl Acts for Experiments {
@@ -64,7 +64,7 @@ impl Acts for Experiments {
             Act::Paper => self.run_paper(cx),
             Act::Choose if !editing => self.run(Choice::Missing, cx),
             Act::Right if !editing => match self.draft().and_then(|draft| draft.broken.clone()) {
-                Some(why) => cx.inform(format!("it cannot be edited here: {why}")),
+                Some(why) => cx.inform(format!("cannot edit here: {why}")),
                 None => self.editing = true,
             },
             Act::Left if !editing => {}
@@ -180,7 +180,7 @@ impl Screen for Experiments {
     }
 
     fn status(&self, _cx: &Context) -> ScreenStatus {
-        let text = "Experiments marked * were edited and not saved. Quit and lose the edits?";
+        let text = "Experiments marked * have unsaved edits. Quit and lose them?";
         ScreenStatus {
             unsaved: (!self.discard && !self.edited().is_empty()).then_some(text),
             experiment: self.looked_at().map(str::to_owned),
@@ -283,7 +283,7 @@ impl Experiments {
         let (add_axis, add_value) = (cx.key::<Self>(Act::AddAxis), cx.key::<Self>(Act::AddValue));
         let draft = self.draft_mut().ok_or(NOTHING_SELECTED)?;
         if let Some(broken) = &draft.broken {
-            return Err(format!("it cannot be edited here: {broken}"));
+            return Err(format!("cannot edit here: {broken}"));
         }
         match act {
             Act::Undo | Act::Redo => {
@@ -410,7 +410,7 @@ impl Experiments {
             return typing::ask_name(self, &entry.name, true, cx);
         };
         if !draft.revisions.is_edited() {
-            cx.inform("nothing to save: it is as its file has it");
+            cx.inform("nothing to save: no edits");
             return;
         }
         let save = Save {
@@ -429,7 +429,7 @@ impl Experiments {
     /// Writes a file. One at a time, because a newer question would drop the older one.
     fn write(save: Save, cx: &mut Context) -> Result<(), String> {
         if cx.is_under_way::<Self>("save") {
-            return Err("a file is still being written".into());
+            return Err("still writing a file".into());
         }
         let (dir, asked) = (cx.experiments.clone(), save.clone());
         cx.ask(
@@ -458,11 +458,11 @@ impl Experiments {
                     }
                 }
                 self.want(name);
-                cx.inform(format!("written: {}", path.display()));
+                cx.inform(format!("wrote {}", path.display()));
                 self.react(&News::Reload, cx);
             }
             None => {
-                let text = "The file is not as it was read: somebody changed it, or it is there already. Write over it?";
+                let text = "The file exists already, or was changed since it was read. Overwrite it?";
                 cx.confirm(text, move |_: &mut Self, cx| {
                     if let Err(why) = Self::write(Save { overwrite: true, ..save }, cx) {
                         cx.inform(why);

@@ -98,7 +98,7 @@ fn ask_values(experiments: &Experiments, axis: String, about: &str, cx: &mut Con
     let start = rows.filter(|row| row.name == axis).map(|row| row.values.join(" ") + " ").next();
     let known = experiments.spec().map(|spec| offers::about(&axis, Some(spec)));
     let about = known.unwrap_or_else(|| about.to_owned());
-    let hint = format!("{about}. Write values between blanks or commas");
+    let hint = format!("{about}. Separate values with spaces or commas");
     let title = format!("values of {axis}");
     let completing = Completing::Words(offers::axis_values(&axis));
     let start = start.unwrap_or_default();
@@ -125,7 +125,7 @@ fn take(experiments: &mut Experiments, name: &str, what: What, text: &str) -> Re
     let (edits, column) = match what {
         What::Setting => {
             if text.is_empty() {
-                return Err("nothing was typed; to go back to the default, remove the setting".into());
+                return Err("empty; to restore the default, remove the setting".into());
             }
             (vec![Edit::Set { name: name.to_owned(), value: text.to_owned() }], 1)
         }
@@ -160,7 +160,7 @@ fn save_as(experiments: &Experiments, typed: &str, moves: bool) -> Result<Save, 
     let name = typed.strip_suffix(".toml").unwrap_or(typed).trim();
     let fine = |c: char| !c.is_control() && c != '/' && c != '\\';
     if name.is_empty() || name.starts_with('.') || !name.chars().all(fine) {
-        return Err(format!("'{typed}' cannot name a file: letters, digits, '-', '_'"));
+        return Err(format!("'{typed}': use letters, digits, '-' and '_'"));
     }
     let entry = experiments.selected().ok_or("no experiment is selected")?;
     let draft = experiments.draft().ok_or("no experiment is selected")?;

@@ -150,7 +150,7 @@ fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
             label(Act::Later),
             label(Act::Remove)
         ),
-        false => format!("queue: {} goes there", label(Act::Queue)),
+        false => format!("queue: {} opens it", label(Act::Queue)),
     };
     let inner = frame(buf, area, &title, theme);
     for (row, y) in live.queue_list.rows(live.queue.len(), inner) {
@@ -235,7 +235,7 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
             first.push((format!(" {}", bar(cell.doing.fraction(), 10)), theme.style(Role::Active)));
         }
         if let Some(ms) = cell.doing.step_ms {
-            first.push((format!("  {} ms a step", digits(ms)), text));
+            first.push((format!("  {} ms per step", digits(ms)), text));
         }
     } else if let Some(tpot) = cell.tpot_ms {
         first.push((format!("TPOT {} ms", digits(tpot)), text));
@@ -288,7 +288,8 @@ fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
     let provenance = cell.spec.provenance();
     if !cell.doing.lanes.is_empty() {
         let step = cell.doing.lanes_of;
-        let of = if cell.state == CellState::Running { "decode step" } else { "last told decode step" };
+        let of =
+            if cell.state == CellState::Running { "decode step" } else { "last reported decode step" };
         return Some((&cell.doing.lanes, format!("{of} {step}, {provenance}")));
     }
     let looked = cell.looked.as_ref().filter(|_| cell.spec.backend.is_simulated())?;
@@ -310,7 +311,7 @@ fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, the
         if shown < lanes.len() { format!("; {shown} of {} ranks", lanes.len()) } else { String::new() };
     let exposed_text = ns(i64::try_from(exposed_ns / ranks).unwrap_or(i64::MAX));
     let head = format!(
-        " {what}: {}, overlap {}, exposed {exposed_text} a rank{more}",
+        " {what}: {}, overlap {}, exposed {exposed_text} per rank{more}",
         ns(i64::from(end)),
         percent(overlap)
     );

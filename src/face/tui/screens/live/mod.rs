@@ -25,17 +25,17 @@ const RECORDS_A_MS: usize = 20;
 
 acts! {
     OpenCell: "open-cell", "Enter", "open the timeline of the cell's last run", Some("timeline");
-    Pause: "pause", "p", "pause: end the run under way, start no other; resume", Some("pause");
+    Pause: "pause", "p", "pause (ends the current run), or resume", Some("pause");
     CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell");
     CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all");
-    RetryFailed: "retry-failed", "F", "run again what failed or was interrupted", Some("retry");
-    Follow: "follow", "f", "follow the cell under way, or stay on this one", Some("follow");
+    RetryFailed: "retry-failed", "F", "rerun failed and interrupted cells", Some("retry");
+    Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow");
     LogUp: "log-up", "[", "scroll the result or the log up", None;
     LogDown: "log-down", "]", "scroll the result or the log down", None;
-    Result: "result", "a", "what the sweep answers, or the selected cell", Some("result");
-    Queue: "queue", "Q", "into the queue of sweeps, and back", Some("queue");
-    Earlier: "earlier", "<", "queue: the sweep earlier", None;
-    Later: "later", ">", "queue: the sweep later", None;
+    Result: "result", "a", "show the result, or the selected cell", Some("result");
+    Queue: "queue", "Q", "go to the queue of sweeps, and back", Some("queue");
+    Earlier: "earlier", "<", "queue: move the sweep up", None;
+    Later: "later", ">", "queue: move the sweep down", None;
     Remove: "remove", "D Delete", "queue: remove the sweep", None;
 }
 
@@ -54,7 +54,7 @@ impl Acts for Live {
                 let at = self.list.selected;
                 if let Some(cell) = self.cells.get_mut(at) {
                     if matches!(cell.state, CellState::Done(Status::Skipped | Status::Oom)) {
-                        cx.inform("this cell will not run anyway");
+                        cx.inform("this cell will not run");
                         return;
                     }
                     cell.cancelled = true;
@@ -75,16 +75,16 @@ impl Acts for Live {
             Act::RetryFailed => self.retry(cx),
             Act::Follow => self.toggle_follow(cx),
             Act::Result if self.can(act) => self.show_cell = !self.show_cell,
-            Act::Result => cx.inform("a sweep answers when it has ended"),
+            Act::Result => cx.inform("no result before the sweep has ended"),
             Act::LogUp => self.scroll(1),
             Act::LogDown => self.scroll(-1),
             Act::Queue | Act::Earlier | Act::Later | Act::Remove if self.queue.is_empty() => {
-                cx.inform("no sweep waits: start one more on screen 1 while one runs");
+                cx.inform("the queue is empty: start another sweep on screen 1 while one runs");
             }
             Act::Queue => self.in_queue = !self.in_queue,
             Act::Earlier | Act::Later | Act::Remove if !self.in_queue => {
                 let queue = cx.key::<Self>(Act::Queue);
-                cx.inform(format!("that is for the queue: {queue} goes there"));
+                cx.inform(format!("only in the queue: {queue} opens it"));
             }
             Act::Earlier if at > 0 => {
                 self.queue.swap(at, at - 1);
@@ -326,9 +326,7 @@ impl Live {
             self.queue.push(queued);
             let screen = cx.keys.label(Action::Show(Tab::Live));
             let waiting = self.queue.len();
-            cx.inform(format!(
-                "{title} waits: number {waiting} in the queue behind the sweep that runs; {screen} shows it"
-            ));
+            cx.inform(format!("{title} is number {waiting} in the queue; {screen} shows it"));
             return;
         }
         self.begin(experiment, choice, cx);

@@ -137,7 +137,7 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     }
     let keys = if keys.is_empty() { String::new() } else { format!(" ({})", keys.join(", ")) };
     let name = live.experiment.as_ref().or(live.earlier.as_ref()).map_or("", String::as_str);
-    let inner = frame(buf, area, &format!("what the runs of {name} say{keys}"), cx.theme);
+    let inner = frame(buf, area, &format!("result of {name}{keys}"), cx.theme);
     let rows = usize::from(inner.height);
     let left = told.len().saturating_sub(live.result_scroll);
     // the last row says how many lines are below

@@ -85,12 +85,12 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Title in the queue: `quickstart`, or `quickstart (what failed)`.
+    /// Title in the queue: `quickstart`, or `quickstart (failed cells)`.
     pub fn title(&self) -> String {
         let which = match self.choice {
             Choice::Missing => "",
             Choice::All => " (all again)",
-            Choice::Failed => " (what failed)",
+            Choice::Failed => " (failed cells)",
         };
         format!("{}{which}", self.experiment.name)
     }

@@ -84,14 +84,14 @@ fn gained(pareto: &Pareto, a: &AreaGained) -> String {
     // the area of two cells is a single step, whose size depends on their arbitrary distance
     if a.cells < LEAST_CELLS {
         return format!(
-            "area of {} over {} (P2P {}): told from {LEAST_CELLS} matched cells on, here {}",
+            "area of {} over {} (P2P {}): needs {LEAST_CELLS} matched cells, have {}",
             a.architecture,
             a.baseline,
             a.p2p.as_str(),
             a.cells
         );
     }
-    let percent = a.gained_pct.map_or("-".into(), |v| format!("{v:+.1}%"));
+    let percent = a.gained_pct.map_or("-".into(), |v| format!("{v:+.1} %"));
     let interval = match a.gained_pct_ci95 {
         Some([low, high]) => format!(" [{low:+.1}, {high:+.1}]"),
         None => String::new(),

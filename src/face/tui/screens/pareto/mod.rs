@@ -47,8 +47,8 @@ acts! {
     Right: "right", "Right", "nearest point to the right", None;
     Up: "up", "Up", "nearest point above", None;
     Down: "down", "Down", "nearest point below", None;
-    Next: "next", "n", "next point in order of x, whichever is covered", None;
-    Previous: "previous", "N", "previous point in order of x", None;
+    Next: "next", "n", "next point by x, including covered ones", None;
+    Previous: "previous", "N", "previous point by x", None;
     Dominating: "dominating", "d", "go to the run that dominates this one", None;
     CycleX: "cycle-x", "a", "x axis: completion latency, TPOT, TTFT, tokens/s/user", Some("x axis");
     CycleY: "cycle-y", "A", "y axis: tokens/s/GPU, tokens/s, quality", None;
@@ -56,16 +56,16 @@ acts! {
     Group: "choose-group", "g", "choose a group: model, workload, hardware, provenance", Some("group");
     Filter: "filter", "/", "filter: words, tp:8, arch:ladder, batch>=16", Some("filter");
     Legend: "legend", "l", "legend: show or hide architectures and P2P settings", Some("legend");
-    Published: "published", "D", "published points (arXiv 2501.06589) on or off", Some("published");
-    OverlayFile: "overlay", "B", "points from a CSV file of yours beside the runs", None;
-    Table: "table", "t", "table of the frontiers at fixed latencies on or off", Some("table");
+    Published: "published", "D", "show or hide published points (arXiv 2501.06589)", Some("published");
+    OverlayFile: "overlay", "B", "overlay points from a CSV file", None;
+    Table: "table", "t", "show or hide the table of frontiers at fixed latencies", Some("table");
     ZoomIn: "zoom-in", "+ =", "zoom in at the point", None;
     ZoomOut: "zoom-out", "-", "zoom out at the point", None;
     FitAll: "fit-all", "f", "show all points", None;
-    Undo: "undo", "u", "undo zooming", Some("undo zoom");
+    Undo: "undo", "u", "undo zoom", Some("undo zoom");
     ScaleX: "scale-x", "e", "x axis: automatic, linear, logarithmic", None;
     ScaleY: "scale-y", "E", "y axis: automatic, linear, logarithmic", None;
-    Picture: "picture", "i", "plot as a picture, or in characters", None;
+    Picture: "picture", "i", "draw the plot as an image or as text", None;
 }
 
 impl Acts for Pareto {
@@ -402,7 +402,7 @@ impl Pareto {
         let file = self.overlay_file.as_ref().map(|file| file.display().to_string());
         let columns = analysis::OVERLAY_COLUMNS.join(", ");
         let hint = format!("nothing typed takes its points away; columns: {columns}");
-        let title = "points from a CSV file beside the runs";
+        let title = "overlay points from a CSV file";
         let text = file.unwrap_or_default();
         cx.prompt(Completing::Paths, title, hint, text, move |pareto: &mut Self, typed, cx| {
             let path = files::expanded(typed.trim());

@@ -131,7 +131,7 @@ fn every_key_is_told_and_none_is_fixed_elsewhere() {
     let mut driver = driver(200, 60);
     driver.keys("?");
     let help = driver.screen();
-    for words in ["x axis: completion", "published points", "undo zooming", "as a picture"] {
+    for words in ["x axis: completion", "published points", "undo zoom", "as a picture"] {
         assert!(help.contains(words), "{words}: {help}");
     }
 }
@@ -434,7 +434,7 @@ fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
     press(&mut driver, KeyCode::Enter);
     let text = driver.screen();
     assert!(
-        text.contains(" (P2P on) +14.8%, 12") && text.contains("matched cells, simulated"),
+        text.contains(" (P2P on) +14.8 %, 12") && text.contains("matched cells, simulated"),
         "no interval of a simulation: {text}"
     );
 }

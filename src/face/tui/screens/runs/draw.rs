@@ -419,8 +419,8 @@ fn speedup(both: &SideBySide) -> Vec<Pieces> {
     };
     let interval = match both.speedup_ci95 {
         Some([low, high]) => {
-            let verdict = if both.differs { "they differ" } else { "no difference shown" };
-            format!("95% [{low:.3}, {high:.3}]: {verdict}")
+            let verdict = if both.differs { "significant" } else { "not significant" };
+            format!("95 % [{low:.3}, {high:.3}]: {verdict}")
         }
         None if both.provenance.contains(&Provenance::Simulated) => "simulated: no interval".into(),
         None => "no interval: fewer than 6 samples".into(),

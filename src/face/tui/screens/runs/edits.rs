@@ -52,7 +52,7 @@ impl Runs {
             }
             Some(Done::Annotated(edits)) => {
                 let runs: usize = edits.iter().map(|(runs, _)| runs.len()).sum();
-                cx.inform(format!("tags and notes of {} are as they were", counted(runs, "run")));
+                cx.inform(format!("restored tags and notes of {}", counted(runs, "run")));
                 for (runs, edit) in edits {
                     cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
                 }

@@ -19,26 +19,26 @@ const MANY: usize = 3;
 acts! {
     Open: "open", "Enter", "open the run's timeline", Some("timeline");
     Filter: "filter", "/", "filter: words, arch:ladder, tpot<5, tag:good, -word", Some("filter");
-    Mark: "mark", "Space", "mark the run, or take its mark away", Some("mark");
+    Mark: "mark", "Space", "mark or unmark the run", Some("mark");
     SideBySide: "side-by-side", "c", "compare two marked runs side by side", Some("compare");
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort");
     Detail: "detail", "d", "show or hide the run's details", Some("details");
     Tag: "tag", "t", "tag the marked runs, or the selected one", Some("tag");
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
-    SortBy: "sort-by", "O", "sort by a column, chosen by its name", None;
+    SortBy: "sort-by", "O", "choose the column to sort by", None;
     SortReverse: "sort-reverse", "I", "reverse the order", Some("reverse");
-    Group: "group", "g", "group by the column that is sorted by, or no more", None;
+    Group: "group", "g", "group by the sort column (on or off)", None;
     Columns: "columns", "C", "choose and order columns", Some("columns");
     ScrollRight: "scroll-right", "Right l", "show columns further to the right", None;
     ScrollLeft: "scroll-left", "Left h", "show columns further to the left", None;
     Note: "note", "T", "write a note on the marked runs, or the selected one", None;
     Delete: "delete", "D", "delete the marked runs, or the selected one (to the trash)", None;
-    Undo: "undo", "u", "take back the last tag, note, deletion or unmarking", None;
-    MarkAll: "mark-all", "a", "mark all runs that are shown", None;
-    MarkNone: "mark-none", "A", "take all marks away", None;
-    OnlyMarked: "only-marked", "v", "show only marked runs, or all", None;
-    OpenBoth: "open-both", "B", "open the timelines of the marked runs under one another", None;
-    OpenBeneath: "open-beneath", "b", "open the run's timeline beneath the one shown", None;
+    Undo: "undo", "u", "undo the last tag, note, deletion or unmarking", None;
+    MarkAll: "mark-all", "a", "mark all runs shown", None;
+    MarkNone: "mark-none", "A", "unmark all", None;
+    OnlyMarked: "only-marked", "v", "show marked runs only, or all", None;
+    OpenBoth: "open-both", "B", "open the timelines of the marked runs, one above the other", None;
+    OpenBeneath: "open-beneath", "b", "open the run's timeline below the open one", None;
     CopyId: "copy-id", "y", "copy the ids of the marked runs, or of the selected one", None;
 }
 

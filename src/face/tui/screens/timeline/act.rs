@@ -10,7 +10,7 @@ use super::{Act, ask, files, info, lists};
 use crate::desk::offers;
 use crate::face::tui::prelude::*;
 
-const UNKNOWN: &str = "an imported trace does not tell what was run: nothing can be predicted; name an architecture to rewire it as";
+const UNKNOWN: &str = "an imported trace does not say what was run; name an architecture to predict it";
 
 pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
     if act == Act::TypeBeneath {
@@ -123,13 +123,13 @@ fn name(view: &View) -> Option<String> {
 /// Title, default and hint of the prompt for a prediction below a trace.
 fn proposed(view: &View) -> (&'static str, String, String) {
     let Some(spec) = view.panes[0].index.trace.meta.spec.as_ref() else {
-        let hint = "an architecture, and an all-reduce where it is another one: ladder fused";
+        let hint = "an architecture, then optionally an all-reduce: ladder fused";
         return ("rewire this trace as", "ladder".into(), hint.into());
     };
     let on = Prediction::proposed(spec);
     let why = match on.hardware == spec.hardware {
         true => "the run's own hardware".into(),
-        false => format!("'{}', on which it ran, has no profile: this one stands in", spec.hardware),
+        false => format!("no profile for '{}', on which it ran; using this one", spec.hardware),
     };
     let hint = format!(
         "an architecture to rewire it as, or a hardware profile and a stack, names or files. Proposed: {why}"
@@ -199,7 +199,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
             }
         }
         Act::LookUp if view.pane().index.trace.meta.spec.is_some() => {
-            return Err("only the file of an imported trace tells how a kernel was launched".into());
+            return Err("launch details exist only in the files of imported traces".into());
         }
         Act::LookUp if view.pane().index.files.is_none() => {
             return Err("this trace was not imported from a file that is still there".into());
@@ -222,7 +222,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
             view.lit = !view.lit;
             if view.lit && !study::analysis::knows_dependencies(&view.pane().index.trace) {
                 view.lit = false;
-                return Err("an imported trace does not tell what waited for what".into());
+                return Err("imported traces do not record dependencies".into());
             }
         }
         Act::PathNext | Act::PathPrevious => return view.walk_path(act == Act::PathNext),

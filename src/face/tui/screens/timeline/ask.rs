@@ -143,14 +143,14 @@ fn count(view: &View, cx: &mut Context) {
                 }
             });
         }
-        // room for a docked table
-        None if cx.body().height >= 30 => {
+        // for the docked table, and for the palette, which finds its operations
+        None => {
             count_part(view, cx, DOCKED, view.docked.scope, Part::operations, |view, counted| {
                 view.docked.set(counted);
                 view.docked.list.selected = usize::MAX;
             });
         }
-        _ => {}
+        Some(_) => {}
     }
     let hits = Scope::Hits.part(view);
     if let Part::Hits(query) = &hits {

@@ -127,7 +127,7 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     }
 }
 
-/// Text such as `overlap: step 0 68.9%, decode 71.2%`. Imported traces show all steps, because their
+/// Text such as `overlap: step 0 68.9 %, decode 71.2 %`. Imported traces show all steps, because their
 /// decode steps are unknown.
 fn overlap(pane: &Pane, time: i64, focus: bool) -> String {
     let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));

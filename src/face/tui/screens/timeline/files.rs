@@ -324,7 +324,7 @@ pub fn beyond_command(view: &View) -> Vec<String> {
             differ.into_iter().filter(|(so, _)| *so).map(|(_, what)| what.to_owned()).collect()
         }
         (_, [_, below]) if view.stretch().is_none() && below.ghost.is_some() => {
-            vec!["what is simulated below".into()]
+            vec!["the simulated trace below".into()]
         }
         _ => Vec::new(),
     }

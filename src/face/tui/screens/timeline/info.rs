@@ -100,7 +100,7 @@ fn path(view: &View) -> Option<String> {
     let pane = view.pane();
     let path = pane.path.as_ref().filter(|_| view.lit)?;
     let Some(summary) = &path.summary else {
-        return Some(format!("critical path of {}: none is known", path.key.label()));
+        return Some(format!("critical path of {}: unknown", path.key.label()));
     };
     let on = pane.span_index().is_some_and(|span| path.steps.iter().any(|step| step.span == span));
     let mut kinds: std::collections::BTreeMap<&str, f64> = std::collections::BTreeMap::new();
@@ -116,7 +116,7 @@ fn path(view: &View) -> Option<String> {
     kinds.retain(|(_, share)| *share > 0.0005);
     kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
     let kinds: Vec<String> =
-        kinds.iter().map(|(name, share)| format!("{name} {:.1}%", 100.0 * share)).collect();
+        kinds.iter().map(|(name, share)| format!("{name}\u{a0}{:.1} %", 100.0 * share)).collect();
     Some(format!(
         "critical path of {} ({} on it), {}: {}",
         path.key.label(),
@@ -126,7 +126,7 @@ fn path(view: &View) -> Option<String> {
     ))
 }
 
-/// Search status: ` /gemm 3 of 45 · 12.3 us a rank, 4.1% of compute `, empty without a search. Fits the
+/// Search status: ` /gemm 3 of 45 · 12.3 us per rank, 4.1 % of compute `, empty without a search. Fits the
 /// given columns after leaving room for a short title.
 fn search(view: &View, columns: u16) -> String {
     let query = view.search.line.value();
@@ -157,7 +157,7 @@ fn search(view: &View, columns: u16) -> String {
     text + " "
 }
 
-/// Total time of the matches per lane: `12.3 us a rank, 4.1% of compute`.
+/// Total time of the matches per lane: `12.3 us per rank, 4.1 % of compute`.
 fn totals(view: &View) -> Vec<String> {
     let query = view.search.line.value();
     let totals = view.pane().totals.as_ref().filter(|(of, _)| of == query);
@@ -167,7 +167,7 @@ fn totals(view: &View) -> Vec<String> {
             "comm" => format!(", exposed {}", us(lane.exposed_us)),
             _ => String::new(),
         };
-        format!("{} a rank, {:.1}% of {}{exposed}", us(lane.total_us), lane.share_pct, lane.lane)
+        format!("{} per rank, {:.1} % of {}{exposed}", us(lane.total_us), lane.share_pct, lane.lane)
     };
     totals.map_or(Vec::new(), |(_, lanes)| lanes.iter().map(told).collect())
 }
@@ -218,13 +218,13 @@ fn exposed(view: &View, pane: &Pane, at: usize) -> (String, Vec<String>) {
     let bounds = pane.index.bounds;
     let step = pane.step_key(view.time, true).map_or(String::new(), |key| format!(", {}", key.label()));
     let mut lines = vec![
-        format!("stretch {} of {}{step}", pane.place + 1, all.len()),
+        format!("interval {} of {}{step}", pane.place + 1, all.len()),
         interval(pane, interval_here),
     ];
     let name = |span: usize| pane.index.trace.spans.get(span).map_or("?", |span| pane.index.name(span));
     if let Some(collective) = pane.index.collective(at, interval_here) {
         let waited = pane.index.computes_after(at, interval_here.1).map_or("nothing", name);
-        lines.push(format!("exposed: {}; what waited: {waited}", name(collective)));
+        lines.push(format!("exposed: {}; waiting: {waited}", name(collective)));
     }
     lines.push(format!(
         "in this window {}, in the whole trace {}",
@@ -287,8 +287,8 @@ fn launch(view: &View, pane: &Pane) -> Option<String> {
     };
     let kernel = match found {
         Ok(Some(kernel)) => kernel,
-        Ok(None) => return Some("the file says no more of it".into()),
-        Err(why) => return Some(format!("the file says no more of it: {why}")),
+        Ok(None) => return Some("no more details in the file".into()),
+        Err(why) => return Some(format!("no more details: {why}")),
     };
     let three =
         |what: &str, size: &Option<[i64; 3]>| size.map(|[x, y, z]| format!("{what} {x} x {y} x {z}"));
@@ -300,7 +300,7 @@ fn launch(view: &View, pane: &Pane) -> Option<String> {
     };
     let correlation = kernel.correlation.map(|number| format!("correlation {number}"));
     let told: Vec<String> = sizes.into_iter().chain([by, correlation]).flatten().collect();
-    Some(if told.is_empty() { "the file says no more of it".into() } else { told.join(", ") })
+    Some(if told.is_empty() { "no more details in the file".into() } else { told.join(", ") })
 }
 
 fn timing(pane: &Pane, span: &Span) -> String {
@@ -372,7 +372,7 @@ pub fn draw_stretch(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let current = (0..view.panes.len()).all(|at| view.measured(at).is_some_and(|(_, now)| now));
     if !current {
         let note =
-            if lines.is_empty() { " counting… " } else { " of the stretch before; counting… " };
+            if lines.is_empty() { " counting… " } else { " of the previous interval; counting… " };
         let x = area.right().saturating_sub(note.width() as u16 + 2);
         put(buf, area, x, area.bottom().saturating_sub(1), note, theme.style(Role::Warn));
     }
@@ -409,7 +409,7 @@ fn one(measured: &Measured) -> Vec<String> {
             all.peer_wait_us.map_or_else(|| "-".to_owned(), us)
         ),
         format!(
-            "compute {}, {}idle {}   a rank, mean of {ranks}",
+            "compute {}, {}idle {}   per rank, mean of {ranks}",
             us(all.compute_us),
             if all.memory_us > 0.0 { format!("memory {}, ", us(all.memory_us)) } else { String::new() },
             us(all.idle_us)
@@ -499,7 +499,7 @@ fn of_pane(pane: &Pane, measured: &Measured, stretch: Window) -> String {
     let (all, ranks) = (&measured.report.all, measured.ranks());
     let us = |value: f64| format!("{:.3} us", value / ranks);
     format!(
-        "{} [{}] {} to {} s ({:.3} us), {}: overlap {}, comm {}, exposed {}, waits for peers {}, compute {}, idle {} (a rank, mean of {ranks}); {} operations",
+        "{} [{}] {} to {} s ({:.3} us), {}: overlap {}, comm {}, exposed {}, waits for peers {}, compute {}, idle {} (per rank, mean of {ranks}); {} operations",
         pane.index.title,
         pane.index.provenance(),
         at(own.from),

@@ -87,10 +87,14 @@ pub struct Shown {
     pub panel: Option<usize>,
 }
 
+fn is_roomy(body: Rect) -> bool {
+    body.height >= 30
+}
+
 /// Computes the layout. The bottom area gets the rows the lanes leave free, up to its own need; a list
 /// may also take some of the lanes' rows.
 pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
-    let roomy = body.height >= 30;
+    let roomy = is_roomy(body);
     let (header, rest) = cut_top(body, 2);
     let (overview, rest) = cut_top(rest, if roomy { 2 } else { 1 });
     let (ticks, rest) = cut_top(rest, 1);
@@ -144,7 +148,7 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
     TimelineAreas { header, overview, ticks, marks, panes, docked, info, stretch, panel }
 }
 
-/// Rows from which on the table of operations is docked, frame and header included.
+/// Minimum rows of a docked table of operations, frame and header included.
 const LEAST_DOCKED: usize = 6;
 
 /// Maximum operations in the docked table.
@@ -176,7 +180,7 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
         None => rows(&info::content(view, width).1, width),
     };
     let lanes = |pane: &Pane| pane.lines.iter().filter(|line| matches!(line, Line::Row(_))).count();
-    let operations = view.docked.order.len();
+    let operations = if is_roomy(body) { view.docked.order.len() } else { 0 };
     let shown = Shown {
         lines: view.panes.iter().map(|pane| pane.lines.len()).collect(),
         lanes_of: view.panes.iter().map(lanes).collect(),

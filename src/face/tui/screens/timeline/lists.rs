@@ -334,7 +334,7 @@ fn draw_operations(
     // counts cover all ranks, times are the mean over ranks
     let over = match view.pane().index.ranks.len() {
         0 | 1 => String::new(),
-        ranks => format!(" a rank, counts of all {ranks}"),
+        ranks => format!(" per rank, counts of all {ranks}"),
     };
     let title = format!("where the time went, in us{over}: {trace}{part} · {many}");
     let inner = frame(buf, area, &title, theme);
@@ -412,7 +412,7 @@ fn totals(table: &Operations) -> Option<String> {
             "comm" => format!(", exposed {}", digits(lane.exposed_us)),
             _ => String::new(),
         };
-        format!("{} {} ({:.0}%){exposed}", lane.lane, digits(lane.total_us), lane.share_pct)
+        format!("{} {} ({:.0} %){exposed}", lane.lane, digits(lane.total_us), lane.share_pct)
     };
     let lanes: Vec<String> =
         totals_of(table.order.iter().filter_map(|at| rows.get(*at))).into_iter().map(lane).collect();
@@ -461,15 +461,15 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
     let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
     let part = shown.scope.part(view).label();
     let told =
-        |table: &ExposedStretches| format!(", {} a rank", ns((table.total_us * 1e3).round() as i64));
+        |table: &ExposedStretches| format!(", {} per rank", ns((table.total_us * 1e3).round() as i64));
     let sum = counted
         .filter(|counted| counted.table.count > 0)
         .map_or(String::new(), |counted| told(&counted.table));
     let many = match counted.map(|counted| &counted.table) {
         None => "looking…".into(),
         Some(table) if table.count == 0 => "no communication is exposed".into(),
-        Some(table) if table.count == 1 => "1 stretch".into(),
-        Some(table) => format!("{} stretches", table.count),
+        Some(table) if table.count == 1 => "1 interval".into(),
+        Some(table) => format!("{} intervals", table.count),
     };
     let title = format!("exposed communication: {}{part} · {many}{sum}", which(view));
     let inner = frame(buf, area, &title, theme);
@@ -482,7 +482,7 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
         Line::from(match column {
             0 => family.count.to_string(),
             1 => time_of(family.total_us),
-            2 if total_us > 0.0 => format!("{:.1}%", 100.0 * family.total_us / total_us),
+            2 if total_us > 0.0 => format!("{:.1} %", 100.0 * family.total_us / total_us),
             2 => String::new(),
             3 => family.longest.first().map_or_else(String::new, |longest| time_of(longest.1)),
             4 => brief(&family.collective, width.into()),
@@ -503,7 +503,7 @@ const STRETCH_COLUMNS: [Column; 6] = [
     Column::number("share", 7, 0),
     Column::number("longest", 10, 0),
     Column::text("exposed", 0, 0),
-    Column::text("what waited", 8, 0),
+    Column::text("waiting", 8, 0),
 ];
 
 /// Total width of all columns except the two names.
@@ -521,7 +521,7 @@ fn draw_verdict(
     theme: Theme,
 ) {
     let provenance = view.panes[0].index.provenance();
-    frame(buf, area, &format!("verdict [{provenance}]; what remedies give is simulated"), theme);
+    frame(buf, area, &format!("verdict [{provenance}]; gains of remedies are simulated"), theme);
     if lines.is_empty() {
         put(buf, rows, rows.x + 1, rows.y, "looking…", theme.style(Role::Dim));
     }

@@ -214,7 +214,7 @@ fn a_typed_target_is_gone_to_and_undone() {
     for (text, why) in [
         ("step 99", "there is no step 99: the trace has 0 to 3"),
         ("9s..10s", "the trace lasts from"),
-        ("5us..1us", "its end is not behind its start"),
+        ("5us..1us", "the end is before the start"),
         ("A..B", "set both marks first"),
     ] {
         type_line(&mut driver, "t", text);
@@ -282,7 +282,7 @@ fn numbers_of_another_stretch_say_so() {
     driver.shows("counting…");
     assert!(driver.press(KeyCode::Right).is_empty(), "one at a time");
     let more = driver.send(Message::Answered(task.run()));
-    driver.shows("of the stretch before; counting…");
+    driver.shows("of the previous interval; counting…");
     assert_eq!(more.len(), 1, "the answer makes it ask for what is selected now");
     driver.answer(more);
     driver.hides("counting…");
@@ -389,7 +389,7 @@ fn the_critical_path_is_lit_and_walked() {
     driver.hides("critical path of step");
     let mut driver = with(vec![imported()], (120, 40));
     driver.taps("p");
-    driver.shows("does not tell what waited for what");
+    driver.shows("imported traces do not record dependencies");
 }
 
 #[test]
@@ -591,12 +591,12 @@ fn an_exposed_stretch_leads_to_its_own_step() {
         press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
     }
     let shown = driver.screen();
-    assert!(shown.contains("stretch 3 of 5, step 1"), "{shown}");
-    assert!(shown.contains("exposed: decode/L0/mlp/reduce; what waited: decode/L0/attn/qkv"), "{shown}");
+    assert!(shown.contains("interval 3 of 5, step 1"), "{shown}");
+    assert!(shown.contains("exposed: decode/L0/mlp/reduce; waiting: decode/L0/attn/qkv"), "{shown}");
     driver.taps("Z");
     let window = |driver: &Driver| view(driver).window.from - view(driver).pane().index.zero;
     assert_eq!((window(&driver), view(&driver).window.width()), (2 * 46_000, 45_000), "its own step");
-    driver.shows("stretch 3 of 5");
+    driver.shows("interval 3 of 5");
     driver.taps("Z");
     assert_eq!(window(&driver), 3 * 46_000, "again: the next one");
 }

@@ -175,13 +175,12 @@ fn step_ms(whatif: &WhatIf) -> &'static str {
     if whatif.traced.is_some() { "step ms" } else { "TPOT ms" }
 }
 
-/// Signed change against the base in percent, or a factor from 11x.
+/// Signed change against the base in percent, or a factor from 2x.
 fn delta(now: f64, base: Option<f64>) -> String {
     match base {
-        // percent would not fit
-        Some(base) if base > 0.0 && now / base >= 10.99 => format!("x{:.1}", now / base),
+        Some(base) if base > 0.0 && now / base >= 2.0 => format!("{:.1}x", now / base),
         Some(base) if base > 0.0 && (now / base - 1.0).abs() >= 0.0005 => {
-            format!("{:+.1}%", 100.0 * (now / base - 1.0))
+            format!("{:+.1} %", 100.0 * (now / base - 1.0))
         }
         Some(_) => "=".into(),
         None => String::new(),
@@ -467,7 +466,7 @@ fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
         }
     }
     let limit = found.iter().flatten().next().map_or(0.0, |found| found.hidden_pct);
-    format!("{} overlaps {limit}% of comm {}", answer.spec.architecture, words.join(", "))
+    format!("{} overlaps {limit} % of comm {}", answer.spec.architecture, words.join(", "))
 }
 
 const LABELS: u16 = 9;

@@ -39,14 +39,14 @@ acts! {
     MuchMore: "much-more", "shift-Right L", "move the slider up, coarsely", None;
     MuchLess: "much-less", "shift-Left H", "move the slider down, coarsely", None;
     Type: "type", "Enter", "type the slider's value", Some("type");
-    ResetOne: "reset", "0", "put the slider back", Some("reset");
-    ResetAll: "reset-all", "Delete", "put all sliders back", Some("all");
+    ResetOne: "reset", "0", "reset the slider", Some("reset");
+    ResetAll: "reset-all", "Delete", "reset all sliders", Some("all");
     Undo: "undo", "u", "undo the last change", Some("undo");
-    Pin: "pin", "p", "keep the variant beside others, across restarts too: A, B, C", Some("keep");
-    Unpin: "unpin", "P", "take away the variant kept last", None;
-    Recall: "recall", "n", "go through the variants kept", None;
-    Strip: "strip", "t", "strip: two layers, a whole step, or none", Some("step");
-    Frontier: "frontier", "f", "frontier: completion latency, or TPOT", None;
+    Pin: "pin", "p", "keep this variant (A, B, C), also across restarts", Some("keep");
+    Unpin: "unpin", "P", "drop the variant kept last", None;
+    Recall: "recall", "n", "go to the next kept variant", None;
+    Strip: "strip", "t", "timeline strip: two layers, a whole step, or none", Some("step");
+    Frontier: "frontier", "f", "frontier over completion latency, or over TPOT", None;
 }
 
 impl Acts for WhatIf {

@@ -182,7 +182,7 @@ impl View {
         let path = match &pane.path {
             Some(path) if Some(path.key) == key => path,
             _ if !analysis::knows_dependencies(&pane.index.trace) => {
-                return Err("an imported trace does not tell what waited for what".into());
+                return Err("imported traces do not record dependencies".into());
             }
             _ => {
                 self.lit = true;
@@ -355,7 +355,7 @@ impl Target {
         if let Some((from, to)) = lower.split_once("..") {
             return match (parse_time(from), parse_time(to)) {
                 (Some(from), Some(to)) if from < to => Ok(Self::Interval(from, to)),
-                (Some(_), Some(_)) => Err(format!("'{text}': its end is not behind its start")),
+                (Some(_), Some(_)) => Err(format!("'{text}': the end is before the start")),
                 (None, _) => Err(format!("'{text}': {}", wanted(from))),
                 _ => Err(format!("'{text}': {}", wanted(to))),
             };
@@ -430,7 +430,7 @@ mod tests {
     fn mistakes_are_told_with_what_would_be_right() {
         for (text, why) in [
             ("", "type 12.5ms..13ms"),
-            ("3ms..1ms", "its end is not behind its start"),
+            ("3ms..1ms", "the end is before the start"),
             ("3ms..soon", "'soon' is no time"),
             ("3..4", "'3' is no time; write a number with ns"),
             ("+-", "is no time"),

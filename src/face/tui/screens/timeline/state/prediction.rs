@@ -116,7 +116,7 @@ impl Rewired {
     ) -> Result<(Arc<TraceIndex>, String)> {
         let trace = &index.trace;
         let (target, on) = machine_of(trace, &Engine::default())?;
-        let with = if target.is_some() { on } else { "no contention: no profile is known".into() };
+        let with = if target.is_some() { on } else { "no contention: unknown profile".into() };
         let asked = Asked { phase: key.map(|key| key.phase), key, ..Asked::default() };
         let rewiring = Rewiring::of(trace, &asked, &Setting { target, ..Setting::default() })?;
         let number = rewiring.step_at(key, at);

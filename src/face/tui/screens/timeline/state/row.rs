@@ -497,7 +497,7 @@ mod tests {
 
     const CLASSES: [Class; 3] = [Class::Compute, Class::Comm, Class::Memory];
 
-    /// Of each kind, whether a nanosecond is covered.
+    /// True per kind if a nanosecond is covered.
     fn at(list: &[Span], kind: usize, time: i64) -> bool {
         list.iter().any(|s| match kind {
             WAITING => s.start_ns <= time && time < s.end_ns.min(s.last_arrival_ns),

@@ -10,7 +10,7 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     let shown = driver.screen();
     assert!(
         shown.contains(
-            "where the time went, in us a rank, counts of all 2: the whole trace · 3 operations"
+            "where the time went, in us per rank, counts of all 2: the whole trace · 3 operations"
         ),
         "{shown}"
     );
@@ -19,7 +19,7 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert!(shown.contains("total▾"), "{shown}");
     // five eighths of the all-reduces' time are exposed
     assert!(shown.contains("▜ ncclDevKernel_AllReduce"), "{shown}");
-    let all = "in all: compute 150 (100%)  comm 120 (100%), exposed 75.0  memory 18.0 (100%)";
+    let all = "in all: compute 150 (100 %)  comm 120 (100 %), exposed 75.0  memory 18.0 (100 %)";
     assert!(shown.contains(all), "{shown}");
     let rows = |driver: &Driver| {
         let Some(Panel::Operations(table)) = &view(driver).panel else { panic!("the table is open") };
@@ -37,13 +37,13 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert!(
         driver
             .screen()
-            .contains("where the time went, in us a rank, counts of all 2: step 0 · 3 operations"),
+            .contains("where the time went, in us per rank, counts of all 2: step 0 · 3 operations"),
         "{}",
         driver.screen()
     );
     assert!(rows(&driver).iter().zip(&whole).all(|(step, all)| step.count * 3 == all.count));
     driver.taps("]");
-    driver.shows("where the time went, in us a rank, counts of all 2: step 1 · ");
+    driver.shows("where the time went, in us per rank, counts of all 2: step 1 · ");
     driver.taps(">>I");
     driver.shows("max▴");
     let max: Vec<f64> = rows(&driver).iter().map(|row| row.max_us).collect();
@@ -81,7 +81,7 @@ fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
     ] {
         let shown = driver.screen();
         assert!(
-            shown.contains(&format!("where the time went, in us a rank, counts of all 2: {title}")),
+            shown.contains(&format!("where the time went, in us per rank, counts of all 2: {title}")),
             "{title}: {shown}"
         );
         driver.taps("O");
@@ -94,15 +94,15 @@ fn a_search_says_what_it_found_took_together() {
     driver.taps("/decode reduce");
     // of each decode step 15 us on rank 0 and 13 us on rank 1; the prefill's are the other fifth
     let shown = driver.screen();
-    assert!(shown.contains("8 matches · 56.0 us a rank, 80.0% of comm, exposed 56.0 us"), "{shown}");
+    assert!(shown.contains("8 matches · 56.0 us per rank, 80.0 % of comm, exposed 56.0 us"), "{shown}");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-    driver.shows("1 of 8 · 56.0 us a rank");
+    driver.shows("1 of 8 · 56.0 us per rank");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
-    driver.hides("a rank, 80.0%");
+    driver.hides("per rank, 80.0 %");
     let mut narrow = with(vec![trace()], (80, 24));
     narrow.taps("/decode reduce");
     let shown = narrow.screen();
-    assert!(shown.contains("found: 56.0 us a rank, 80.0% of comm, exposed 56.0 us"), "{shown}");
+    assert!(shown.contains("found: 56.0 us per rank, 80.0 % of comm, exposed 56.0 us"), "{shown}");
 }
 
 #[test]
@@ -133,16 +133,16 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     driver.taps("E");
     let shown = driver.screen();
     assert!(
-        shown.contains("exposed communication: decode · 8 stretches"),
+        shown.contains("exposed communication: decode · 8 intervals"),
         "who decodes is served first: {shown}"
     );
     driver.taps("E");
-    driver.shows("exposed communication: prefill · 2 stretches");
+    driver.shows("exposed communication: prefill · 2 intervals");
     driver.taps("E");
-    driver.shows("exposed communication: the whole trace · 10 stretches");
+    driver.shows("exposed communication: the whole trace · 10 intervals");
     let row = |driver: &Driver, at: usize| {
         let shown = driver.screen();
-        let head = shown.lines().position(|line| line.contains("what waited")).expect("a header");
+        let head = shown.lines().position(|line| line.contains("waiting")).expect("a header");
         shown.lines().nth(head + 1 + at).unwrap_or_default().to_owned()
     };
     let first = row(&driver, 0);
@@ -158,7 +158,7 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     assert!(next.operation == 5 && next.start_ns != longest.start_ns, "the next longest");
     driver.shows("at 2 of 8");
     driver.taps("E");
-    driver.shows("exposed communication: step 1 · 2 stretches");
+    driver.shows("exposed communication: step 1 · 2 intervals");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     assert!(view(&driver).panel.is_none());
 }
@@ -212,7 +212,7 @@ fn a_kernel_says_how_it_was_launched_where_its_file_has_it() {
     driver.shows(told);
     let mut driver = with(vec![super::trace()], (120, 40));
     driver.taps("i");
-    driver.shows("only the file of an imported trace");
+    driver.shows("launch details exist only in the files");
     let mut driver = with(vec![imported()], (120, 40));
     driver.taps("i");
     driver.shows("not imported from a file that is still there");
@@ -282,5 +282,5 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     assert_eq!(view(&driver).focus, 1);
     driver.taps("XO");
-    driver.shows("where the time went, in us a rank, counts of all 2: the whole trace");
+    driver.shows("where the time went, in us per rank, counts of all 2: the whole trace");
 }
