@@ -14,7 +14,7 @@ const MAGIC: [u8; 8] = *b"LSCTRL\x01\0";
 pub struct Control {
     /// Events before this time are dropped; [`u64::MAX`] until somebody starts the window.
     pub start_ns: u64,
-    /// Events from this time on are dropped; [`u64::MAX`] if the window stays open.
+    /// Events at or after this time are dropped; [`u64::MAX`] if the window stays open.
     pub stop_ns: u64,
     /// Maximum size of a process's file (bytes).
     pub limit: u64,

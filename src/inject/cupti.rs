@@ -120,7 +120,7 @@ pub fn set_up(session: &'static Session) {
     }
 }
 
-/// Opens CUPTI: the one that the process already has, one beside its CUDA libraries, or the fallback.
+/// Opens CUPTI: the one that the process already has, one next to its CUDA libraries, or the fallback.
 fn load() -> Result<Api, String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mapped = |stem: &str| {
@@ -482,7 +482,7 @@ pub(crate) fn flush(session: &'static Session, is_last: bool) {
         let code = unsafe { (api.cuptiActivityFlushAll)(u32::from(is_last)) };
         FLUSHING.store(false, Ordering::Release);
         if FLUSH_STATUS.swap(code as i32, Ordering::Relaxed) != code as i32 && code != 0 && !is_last {
-            session.note(format!("CUPTI {code} at flushing: GPU work may be missing from now on"));
+            session.note(format!("CUPTI {code} at flushing: later GPU work may be missing"));
         }
     }
     let (count, dropped) = (UNTIMED.swap(0, Ordering::Relaxed), DROPPED.swap(0, Ordering::Relaxed));

@@ -147,7 +147,7 @@ macro_rules! events {
 events! {
     /// Definition of a text.
     1 Text { id: u32, text: Vec<u8>, }
-    /// The process, first in its part; again after its end, with what is known only then.
+    /// The process, first in its part; again after its end, with the facts known only then.
     2 Process { pid: u32, parent: u32, start_ns: u64, host: Vec<u8>, command: Vec<u8>, }
     /// An environment variable of a launcher: `RANK=3`.
     3 Variable { text: Vec<u8>, }

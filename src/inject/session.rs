@@ -76,7 +76,7 @@ pub struct Session {
     written: AtomicU64,
     is_silent: AtomicBool,
     has_worker: AtomicBool,
-    /// Whether CUPTI was set up, and its records are to be flushed.
+    /// True if CUPTI was set up, so its records must be flushed.
     pub(crate) has_cupti: AtomicBool,
     ending: Mutex<Ending>,
     changed: Condvar,

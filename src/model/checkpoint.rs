@@ -154,7 +154,7 @@ fn common_prefix<'a>(
     let path = files.get(file).map(|f| f.path.display().to_string()).unwrap_or_default();
     Err(Error::input_help(
         format!(
-            "{path}: the language model's tensors have the prefix '{prefix}', and {} others have not, such as {other}",
+            "{path}: the language model's tensors have the prefix '{prefix}', but {} others lack it, such as {other}",
             others.count()
         ),
         "save only the language model, for example model.language_model.save_pretrained(DIR)",

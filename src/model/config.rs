@@ -140,7 +140,7 @@ impl Config {
                 return Err(self.wrong(
                     "num_attention_heads",
                     &heads.into(),
-                    format!("a divisor of hidden_size = {hidden}, or a \"head_dim\" beside it"),
+                    format!("a divisor of hidden_size = {hidden}, or also set \"head_dim\""),
                 ));
             }
         };

@@ -145,7 +145,7 @@ impl WeightSource {
             DType::F16 => bytes(self.rows::<half::f16>(weight, rank, tp, rows)?),
             other => {
                 return Err(Error::failed(format!(
-                    "weight {}: {other} has scales beside it",
+                    "weight {}: {other} has scales in the checkpoint",
                     weight.name
                 )));
             }

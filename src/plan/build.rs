@@ -12,7 +12,7 @@ use super::{
     Wiring,
 };
 
-/// A module's output that has not joined the residual: its sum, and this rank's own part where later
+/// A module's output outside the residual: its sum, and this rank's own part where later
 /// operations read it.
 struct Output {
     sum: ValueId,

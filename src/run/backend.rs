@@ -51,7 +51,7 @@ fn lacks_capability(backend: &dyn PlanBackend, what: &str, has: fn(&dyn PlanBack
     let others = BACKENDS.into_iter().filter(|other| has(*other)).map(|other| other.name().as_str());
     Error::input_help(
         format!("{} {what}", backend.title()),
-        format!("use another one: {}", others.collect::<Vec<_>>().join(", ")),
+        format!("choose another backend: {}", others.collect::<Vec<_>>().join(", ")),
     )
 }
 

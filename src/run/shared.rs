@@ -21,7 +21,7 @@ use table::Spec;
 /// Maximum cached entries.
 const MOST: usize = 1024;
 
-/// What the cells of a grid share: the simulator, hashes of files, and this machine's GPUs and memory.
+/// Shared state of a grid's cells: the simulator, hashes of files, and this machine's GPUs and memory.
 #[derive(Debug, Default)]
 pub struct Shared {
     pub simulator: Simulator,

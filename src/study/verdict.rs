@@ -84,7 +84,7 @@ impl Cause {
     }
 }
 
-/// Time of collectives by what it was spent on, summed over executions (us).
+/// Time of collectives by cause, summed over executions (us).
 #[derive(Clone, Copy, Debug, Default)]
 struct CauseTimes {
     transfer_us: f64,

@@ -254,7 +254,7 @@ fn into_shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Vec<Sample>>, D
 }
 
 impl Record {
-    /// Record without numbers, for a run that has not finished or never started.
+    /// Record without numbers, for an unfinished run.
     pub fn new(spec: Spec, status: Status, reason: Option<String>) -> Self {
         Self {
             schema: SCHEMA,

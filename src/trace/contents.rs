@@ -93,7 +93,7 @@ impl Span {
         returned_ns.min(start_ns.saturating_sub(1))
     }
 
-    /// True if the time of its launch is known; the launch site may be known without it.
+    /// True if the trace has the time of its launch; it may have the launch site only.
     pub fn is_launch_known(&self) -> bool {
         self.ready_ns < self.start_ns
     }
@@ -176,7 +176,7 @@ pub enum Doubted {
     Launches,
     /// Durations or streams of GPU work: overlap and exposed time are unknown.
     Durations,
-    /// Names of kernels: communication and computation are not told apart.
+    /// Names of kernels: communication and computation cannot be distinguished.
     Names,
 }
 

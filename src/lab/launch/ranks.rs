@@ -44,7 +44,7 @@ enum Decision {
     End(u8),
 }
 
-/// How a rank's child ended.
+/// Exit of a rank's child.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Report {
     /// Reason of a failure; `None` for success.

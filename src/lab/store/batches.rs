@@ -56,7 +56,7 @@ const PARTS: &str = ".parts";
 
 /// Maximum rows of a segment, and rows read at a time from larger files of earlier versions.
 const ROWS: usize = 4096;
-/// Rows from which on a segment is not replaced by a longer one. Bounds the rows that are written again every second.
+/// Rows above which a segment is not replaced by a longer one. Bounds the rows that are written again every second.
 const ENOUGH_ROWS: usize = ROWS / 4;
 /// Maximum rows of a file: ten rounds of the largest grid.
 const MOST_ROWS: usize = 1_000_000;

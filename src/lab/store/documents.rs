@@ -97,8 +97,8 @@ impl Store {
             records.iter().filter(|record| record.has_numbers()).map(own).collect();
         if records.is_empty() {
             return Err(Error::input_help(
-                format!("baseline '{name}': none of these runs ended well"),
-                "`ladderscope runs --status ok` lists those that did",
+                format!("baseline '{name}': no finished runs to store"),
+                "`ladderscope runs --status ok` lists finished runs",
             ));
         }
         let created = id::rfc3339(self.ids.now());
@@ -315,7 +315,7 @@ mod tests {
             assert!(store.set_baseline(name, &records()).is_err(), "{name:?}");
         }
         let error = store.set_baseline("x", &records()[1..]).unwrap_err().to_string();
-        assert!(error.contains("none of these runs ended well"), "{error}");
+        assert!(error.contains("no finished runs to store"), "{error}");
         store.set_baseline("main", &records()).unwrap();
         let error = store.baseline("mian").unwrap_err();
         assert!(format!("{error:?}").contains("main"), "{error:?}");

@@ -32,7 +32,7 @@ pub(super) enum Liveness {
     Alive,
     /// Ended; its id may have been reused.
     Gone,
-    /// On another host, so its state is unknown here.
+    /// Process of another host, whose state is unknown here.
     Elsewhere(String),
 }
 

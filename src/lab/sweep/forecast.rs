@@ -56,7 +56,7 @@ pub enum Basis {
 }
 
 impl Basis {
-    /// What a time is estimated from; `None` for cells timed just now.
+    /// Basis of an estimated time; `None` for cells timed just now.
     pub fn text(self) -> Option<&'static str> {
         match self {
             Self::SameCell => Some("stored runs of the same cells"),

@@ -252,7 +252,7 @@ impl Stream {
     /// something could not be captured; the driver's text names it.
     pub fn end_capture(&self) -> Result<Graph> {
         if !self.capturing.swap(false, Ordering::Relaxed) {
-            return Err(Error::failed("a capture is ended on a stream that has not begun one"));
+            return Err(Error::failed("cannot end a capture: the stream has not begun one"));
         }
         let mut graph = std::ptr::null_mut();
         let bound = self.gpu.bind();

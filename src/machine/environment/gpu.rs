@@ -115,7 +115,7 @@ pub(super) fn others(before: &Value, after: &Value, used: Range<usize>) -> Vec<S
             1 => "another process".to_owned(),
             several => format!("{several} other processes"),
         };
-        Some(format!("GPU {gpu}: {who} computed on it beside this run"))
+        Some(format!("GPU {gpu}: {who} used it during this run"))
     };
     used.filter_map(told).collect()
 }
@@ -132,8 +132,8 @@ mod tests {
         assert_eq!(
             others(&before, &after, 0..4),
             [
-                "GPU 1: 2 other processes computed on it beside this run",
-                "GPU 2: another process computed on it beside this run"
+                "GPU 1: 2 other processes used it during this run",
+                "GPU 2: another process used it during this run"
             ]
         );
     }

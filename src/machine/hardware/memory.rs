@@ -26,7 +26,7 @@ pub struct MemoryNeed {
     pub stage: Option<u32>,
 }
 
-/// Memory of a plan independent of the workload: values and buffers summed by what they scale with.
+/// Memory of a plan independent of the workload: values and buffers summed by scaling.
 /// Computed once for all cells that share the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanMemory {

@@ -421,7 +421,7 @@ impl Stack {
         } else {
             Err((
                 "contention.small".into(),
-                format!("is {}; it must lie in 0 to 1", self.contention.small),
+                format!("is {}; it must be between 0 and 1", self.contention.small),
             ))
         }
     }

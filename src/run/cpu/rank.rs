@@ -138,7 +138,7 @@ pub(super) struct Rank {
     pub clock: Clock,
     pub compute: SpanRecorder,
     pub comm: CommLane,
-    /// From the previous pipeline stage (on the first: from the last) and to the next; `None` without stages.
+    /// Channels from the previous pipeline stage (on the first: from the last) and to the next; `None` without stages.
     pub from_previous: Option<Arc<Pipe>>,
     pub to_next: Option<Arc<Pipe>>,
     pub not_finite: u64,

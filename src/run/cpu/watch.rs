@@ -82,7 +82,7 @@ impl Pace {
         Note { generation, done, steps, took_ns, spans: None }
     }
 
-    /// Next step to report: the first one that ends after the interval. The step time is known after the first
+    /// Next step to report: the first one that ends after the interval. The step time exists after the first
     /// report.
     fn next(&self, done: u32, now: i64) -> u32 {
         let wait = self.reported_ns.map_or(0, |reported| (reported + INTERVAL - now).max(0));

@@ -42,7 +42,7 @@ impl StepAlignment {
         Self { pairs: a.iter().enumerate().filter_map(next).collect(), by_order: true }
     }
 
-    /// Alignment of steps of which only the keys are known.
+    /// Alignment of steps by their keys alone.
     pub fn of_keys(a: impl Iterator<Item = StepKey>, b: impl Iterator<Item = StepKey>) -> Self {
         let kinds = |key: StepKey| (key, key.phase);
         Self::of(&a.map(kinds).collect::<Vec<_>>(), &b.map(kinds).collect::<Vec<(StepKey, Phase)>>())

@@ -96,7 +96,7 @@ pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
     .least(&["sample", "ranks"])
 }
 
-/// Stretch before its collective is known: index of the rank, start and end (ns).
+/// Interval without its collective: index of the rank, start and end (ns).
 #[derive(Clone, Copy)]
 struct Bare {
     rank: usize,

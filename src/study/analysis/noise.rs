@@ -25,7 +25,7 @@ const BUSY: f64 = 1.5;
 pub(super) struct Noise(HashMap<(String, Option<String>), String>);
 
 impl Noise {
-    /// Noisy cells of these runs, each with its most telling reason.
+    /// Noisy cells of these runs, each with its main reason.
     pub fn of(records: &[Record]) -> Self {
         let mut machines: BTreeMap<Option<String>, Vec<Record>> = BTreeMap::new();
         for record in records.iter().filter(|r| r.provenance != Provenance::Simulated) {

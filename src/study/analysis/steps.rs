@@ -31,7 +31,7 @@ pub struct StepSummary {
     pub start_ns: i64,
     /// Last end on any rank (ns since the trace's first start).
     pub end_ns: i64,
-    /// From a rank's first start to its last end (us, averaged over ranks).
+    /// Time between a rank's first start and its last end (us, averaged over ranks).
     pub duration_us: f64,
     /// Busy time of the comm lane (us, averaged over ranks).
     pub comm_us: f64,

@@ -174,7 +174,7 @@ impl Varied {
     }
 }
 
-/// Label that separates each run from others of its experiment, without the options in `but`, which have their own
+/// Label that distinguishes each run from the rest of its experiment, without the options in `but`, which have their own
 /// columns: `link.alpha_us=20`; empty if nothing differs.
 pub fn settings(records: &[Record], but: &[&str]) -> Vec<String> {
     let mut experiments: HashMap<Option<&str>, Vec<usize>> = HashMap::new();

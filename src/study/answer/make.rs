@@ -18,14 +18,14 @@ const MOST_BULLETS: usize = 3;
 /// Result of a set of runs: a card of a headline, a badge of trust and a few bullets; details and a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// Who wins, by how much and where.
+    /// Headline: the winner, its lead and the settings.
     pub headline: String,
     pub provenance: Option<Provenance>,
     /// Provenance with its error or number of samples, cells, and the settings that all cells share.
     pub basis: String,
     /// Why the numbers are not trustworthy, and what to do.
     pub noise: Option<String>,
-    /// What failed, where others win, hidden share and P2P: at most three.
+    /// Bullets on failures, other winners, hidden share and P2P: at most three.
     pub bullets: Vec<String>,
     pub details: Vec<String>,
     /// Cells with their ratios, in the order of the comparison; at most twelve rows.
@@ -239,7 +239,7 @@ fn alone(records: &[Record]) -> (String, Vec<String>) {
         let metrics = cell.metrics.as_ref()?;
         let (tpot, ci) = (metrics.tpot_ms.p50, metrics.tpot_ms_ci95);
         let ci = ci.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
-        Some(format!("{}: {tpot:.2} ms{ci} a token", cell.spec.label()))
+        Some(format!("{}: {tpot:.2} ms{ci} per token", cell.spec.label()))
     };
     let mut tpots: Vec<String> = cells.iter().filter_map(tpot).take(MOST_NAMED).collect();
     match tpots.len() {

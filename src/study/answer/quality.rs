@@ -18,9 +18,9 @@ pub(super) fn quality(records: &[Record], question: &Question) -> Option<String>
     };
     Some(match found.as_slice() {
         [] => format!("Quality of {value} was not evaluated (`ladderscope evaluate`)."),
-        [one] => format!("{value} is {} nats a token (KL) from standard: {}.", kl(one), one.told()),
+        [one] => format!("{value} is {} nats per token (KL) from standard: {}.", kl(one), one.told()),
         [least, .., most] => format!(
-            "{value} is {} to {} nats a token (KL) from standard: {}.",
+            "{value} is {} to {} nats per token (KL) from standard: {}.",
             kl(least),
             kl(most),
             most.basis()

@@ -77,7 +77,7 @@ impl Question<'_> {
         winners.into_iter().rev().max_by_key(|winner| (winner.pairs.len(), Reverse(winner.tied)))
     }
 
-    /// Who wins, by how much and where.
+    /// Headline: the winner, its lead and the settings.
     pub fn headline(&self) -> String {
         let choices = self.choices();
         let Some(baseline) = self.report.pairs.first().map(|pair| self.baseline(pair)) else {

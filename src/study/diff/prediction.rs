@@ -32,7 +32,7 @@ pub struct PredictedRow {
     pub architecture: String,
     /// Predicted step latency (us).
     pub step_us: f64,
-    /// Predicted speedup over the engine as it was.
+    /// Predicted speedup over the traced engine.
     pub speedup: f64,
 }
 

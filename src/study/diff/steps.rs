@@ -1,4 +1,4 @@
-//! Traces prepared for comparison: steps where a trace names none, and operations told apart by their place.
+//! Traces prepared for comparison: inferred steps, and operations distinguished by their place.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

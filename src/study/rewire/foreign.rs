@@ -55,7 +55,7 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     let extra = usual - 2 * layers as usize;
     if extra > 0 {
         notes.push(format!(
-            "{} before the first layer (an embedding that is sharded) stay as they were",
+            "{} before the first layer (sharded embedding) left unchanged",
             counted(extra, "all-reduce")
         ));
     }
@@ -116,7 +116,7 @@ fn group(trace: &Trace, notes: &mut Vec<String>) -> Option<u32> {
         let ranks =
             if ranks.is_empty() { String::new() } else { format!(", ranks {}", ranks.join(" ")) };
         notes.push(format!(
-            "the all-reduces of process group {} are rewired ({}{ranks}); those of {} stay as they were",
+            "the all-reduces of process group {} are rewired ({}{ranks}); those of {} are left unchanged",
             groups[chosen].name,
             groups[chosen].kind(),
             counted(others, "other group"),

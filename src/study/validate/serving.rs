@@ -30,7 +30,7 @@ pub struct ServedRow {
 }
 
 impl ServedRow {
-    /// True for columns that no option takes as they are.
+    /// True for columns without an option of the same form.
     pub(super) fn reads(column: &str) -> bool {
         matches!(column, "engine" | "version")
     }

@@ -77,10 +77,10 @@ fn judged(trace: &Trace) -> Verdict {
     verdict(trace, &trace_report(trace, &all), &all, &setting())
 }
 
-/// How a step's kernels are launched.
+/// Launch of a step's kernels.
 #[derive(Clone, Copy, PartialEq)]
 enum By {
-    /// One graph, whose launch returns so long before its first kernel starts (negative: after).
+    /// One graph, with the time from the return of its launch to the start of its first kernel.
     Graph(i64),
     /// A call each, 4 us before the kernel starts.
     Calls,
@@ -289,7 +289,7 @@ fn communication_with_impossible_times_is_missed_by_the_verdict() {
         none.headline
     );
     assert!(
-        said(&none).contains("No communication found, apart from what was ignored."),
+        said(&none).contains("No communication found, apart from ignored events."),
         "{}",
         said(&none)
     );
@@ -441,12 +441,12 @@ fn a_stream_is_communications_own_by_time_and_never_against_the_overlap() {
     let found = profile.judged();
     assert_eq!((found.own_stream, found.overlap_pct), (Some(false), Some(100.0)));
     assert!(said(&found).contains("kernels on other streams hide 100 % of it"), "{}", said(&found));
-    assert!(!said(&found).contains("none of it can overlap"), "{}", said(&found));
+    assert!(!said(&found).contains("it cannot overlap"), "{}", said(&found));
     // one stream for both
     let mut profile = Profiled::default();
     profile.kernel("gemm", 7, (1_000, 1_000), None);
     profile.kernel(dispatch, 7, (2_000, 900), None);
-    assert!(said(&profile.judged()).contains("none of it can overlap"));
+    assert!(said(&profile.judged()).contains("it cannot overlap"));
 }
 
 #[test]
@@ -519,7 +519,7 @@ fn kernels_that_look_like_communication_are_named_in_the_verdict() {
     assert!(profile.judged().sentences.iter().any(|said| said.contains("looks like communication")));
 }
 
-/// What operations expose adds up to what the verdict says, also where collectives run at once.
+/// Exposed time of the operations adds up to the verdict's, also if collectives run at once.
 #[test]
 fn operations_and_the_verdict_have_the_same_exposed_time() {
     let mut profile = Profiled::default();

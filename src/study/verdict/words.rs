@@ -127,7 +127,7 @@ impl Verdict {
                 "Communication shares a stream with compute; kernels on other streams hide {} of it.",
                 percent(hidden)
             ),
-            false => "Communication runs on the compute stream, so none of it can overlap. Move it to a separate stream first.".into(),
+            false => "Communication runs on the compute stream, so it cannot overlap. Move it to a separate stream first.".into(),
         })
     }
 
@@ -173,7 +173,7 @@ impl Verdict {
         self.first_doubt().map(|doubt| format!("Doubtful: {doubt}."))
     }
 
-    /// Sentences of an undecided verdict: reasons, and the numbers as they are in the file.
+    /// Sentences of an undecided verdict: reasons, and the file's numbers.
     fn as_recorded(&self) -> Vec<String> {
         let recorded = match self.collectives.is_empty() {
             true => "no communication".to_owned(),
@@ -200,7 +200,7 @@ impl Verdict {
         if self.collectives.is_empty() {
             let known = if self.doubtful.is_empty() { "" } else { " by the rules" };
             let left =
-                if self.ignored_communication.is_empty() { "" } else { ", apart from what was ignored" };
+                if self.ignored_communication.is_empty() { "" } else { ", apart from ignored events" };
             let none = format!("No communication{known} found{left}.");
             // gaps may hold the ignored communication
             let host = self.host().filter(|_| self.ignored_communication.is_empty());

@@ -59,7 +59,7 @@ const CHOICE: [f64; 2] = [0.0, 1.0];
 
 #[rustfmt::skip]
 sliders! {
-    Architecture: "architecture", "", CHOICE, Value::Option("architecture"), "residual wiring: how stale, how often synchronised";
+    Architecture: "architecture", "", CHOICE, Value::Option("architecture"), "residual wiring: staleness and synchronisation";
     Tp: "TP", "", [1.0, 64.0], Value::Option("tp"), "ranks; above a node's GPUs the network joins in";
     Batch: "batch", "", [1.0, 4096.0], Value::Option("batch"), "sequences decoded together";
     Alpha: "alpha", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node; the stack scales measured ones";
@@ -67,7 +67,7 @@ sliders! {
     Sms: "comm takes", "SMs", [0.0, 132.0], hardware!(sms, |p| p.sms), "SMs' worth of work that a large all-reduce takes from compute (contention)";
     CommLoss: "comm loss", "%", [0.0, 99.0], hardware!(comm_loss_pct, |p| Some(p.comm_loss_pct)), "part of its rate that an all-reduce loses while compute runs";
     P2p: "P2P", "", CHOICE, Value::Option("p2p"), "whether GPUs of a node talk directly";
-    Collective: "all-reduce", "", CHOICE, Value::Option("collective"), "which all-reduce: NCCL's, another one, or one that is fused with the norm";
+    Collective: "all-reduce", "", CHOICE, Value::Option("collective"), "all-reduce implementation: NCCL's, a custom one, or one fused with the norm";
     Prompt: "prompt", "tok", [1.0, 131_072.0], Value::Option("prompt_tokens"), "tokens of each prompt";
     Output: "output", "tok", [2.0, 32_768.0], Value::Option("output_tokens"), "new tokens of each sequence";
     Hardware: "hardware", "", CHOICE, Value::Option("hardware"), "profile of GPU and links";

@@ -231,7 +231,7 @@ fn without_perfetto(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
         return seen;
     }
     let (second, seen): (Vec<Seen>, Vec<Seen>) = seen.into_iter().partition(is_second);
-    let why = "the trace beside it, written again for Perfetto";
+    let why = "a second copy of the trace next to it, for Perfetto";
     skipped.extend(second.into_iter().map(|seen| Skipped::of(seen.input, why.into())));
     seen
 }

@@ -189,7 +189,7 @@ impl Rules {
                     return Err(wrong(
                         pattern.span(),
                         message,
-                        "write some of the kernel's name beside the stars",
+                        "add part of the kernel's name to the stars",
                     ));
                 }
             }

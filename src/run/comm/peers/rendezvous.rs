@@ -49,7 +49,7 @@ pub struct Late<'a> {
 /// Connections of one rank: rank 0 connects to all others, every other rank to rank 0.
 #[derive(Debug)]
 pub(super) struct Wires {
-    /// By rank; `None` if there is no connection.
+    /// Connections by rank; `None` if there is no connection.
     to: Arc<Vec<Option<Mutex<TcpStream>>>>,
 }
 

@@ -115,8 +115,11 @@ pub(super) fn warning(known: Option<&[Checked]>) -> Option<String> {
     let failed = all.iter().filter(|check| check.found == Found::Failed);
     let failed: Vec<String> = failed.map(|check| format!("{}: {}", check.name, check.said)).collect();
     Some(match failed.as_slice() {
-        [] => "unverified: this program has not checked itself on this GPU; ladderscope doctor --check does".into(),
-        failed => format!("unverified: this program's check of itself on this GPU failed ({})", failed.join("; ")),
+        [] => "unverified: no self-check on this GPU yet; run `ladderscope doctor --check`".into(),
+        failed => format!(
+            "unverified: this program's check of itself on this GPU failed ({})",
+            failed.join("; ")
+        ),
     })
 }
 

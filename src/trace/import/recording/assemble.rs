@@ -45,7 +45,7 @@ pub(super) fn merged(mut parts: Vec<Part>) -> Result<Trace> {
         let told = notes.first_warning().map(|sentence| format!(" ({sentence})")).unwrap_or_default();
         return Err(Error::input_help(
             format!(
-                "{} recorded, and none did anything on a GPU or has NVTX ranges{told}",
+                "{} recorded, none with GPU work or NVTX ranges{told}",
                 format_args!("{processes} process{}", if processes == 1 { "" } else { "es" })
             ),
             "the program must be started by `ladderscope record`, inside its container",

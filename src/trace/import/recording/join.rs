@@ -35,7 +35,7 @@ pub(super) struct Joined {
     pub by_correlation: HashMap<u32, Collective>,
     /// Collective of graph kernels, by node of the executable graph.
     pub by_node: HashMap<u64, Collective>,
-    /// NCCL kernels whose call could not be told.
+    /// NCCL kernels without a matching call.
     pub unjoined: u64,
 }
 

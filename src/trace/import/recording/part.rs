@@ -105,7 +105,7 @@ pub(super) struct Part {
     /// Largest step of the wall clock against the monotonic one (ns).
     pub clock_step: u64,
     pub is_ended: bool,
-    /// Where and why reading stopped before the end of the file.
+    /// Place and reason if reading stopped before the end of the file.
     pub cut: Option<String>,
 }
 
@@ -119,7 +119,7 @@ struct Open {
 }
 
 impl Part {
-    /// Reads a part as far as it is sound.
+    /// Reads a part up to its first damage.
     ///
     /// # Errors
     ///
