@@ -129,6 +129,13 @@ pub fn si(value: f64, unit: &str) -> String {
     }
 }
 
+/// Formats a message size with a binary prefix: `512 B`, `16 KiB`, `2.5 MiB`.
+pub fn binary_size(bytes: f64) -> String {
+    let steps = [(f64::from(1 << 30), "GiB"), (f64::from(1 << 20), "MiB"), (1024.0, "KiB")];
+    let (size, unit) = steps.into_iter().find(|(size, _)| bytes >= *size).unwrap_or((1.0, "B"));
+    format!("{} {unit}", (bytes / size * 10.0).round() / 10.0)
+}
+
 /// Kernel name with template arguments reduced to `<>`. Inside parentheses within a template, `>` is a
 /// comparison. A name with unbalanced brackets is kept.
 pub fn without_templates(name: &str) -> String {

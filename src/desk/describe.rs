@@ -1,7 +1,7 @@
 //! Labeled lines about one run: options, results, prediction sources, machine. Every interface shows the same lines
 //! in its own way.
 
-use base::text::counted;
+use base::text::{binary_size, counted, latency};
 use lab::store::Annotation;
 use machine::hardware::CostSource;
 use table::{MEASURES, Record, Scope, Status};
@@ -60,6 +60,9 @@ fn asked(record: &Record, annotation: Option<&Annotation>) -> Section {
     let (tp, p2p, link) = (spec.tp, spec.p2p.as_str(), spec.link);
     let stages = if spec.pp > 1 { format!(" x PP {}", spec.pp) } else { String::new() };
     line("runs on", format!("{}, TP {tp}{stages}, P2P {p2p}, link {link}", platform(record)));
+    if let Some(all_reduces) = all_reduces(record) {
+        line("all-reduces", all_reduces);
+    }
     line("samples", format!("{} after {} warm-up, seed {}", spec.samples, spec.warmup, spec.seed));
     for (about, pairs) in
         [("variables", &spec.env), ("overrides", &spec.set), ("file hashes", &spec.files)]
@@ -75,6 +78,22 @@ fn asked(record: &Record, annotation: Option<&Annotation>) -> Section {
         annotation.note.lines().for_each(|note| line("note", note.to_owned()));
     }
     section
+}
+
+/// All-reduces of a simulated run by phase: `prefill multimem (16 MiB, 78.3 us), decode one-shot (16 KiB, 6.62 us)`.
+fn all_reduces(record: &Record) -> Option<String> {
+    let all = record.environment.get("all_reduces")?.as_object()?;
+    let words = ["prefill", "decode"].into_iter().filter_map(|phase| {
+        let one = all.get(phase)?;
+        let (bytes, us) = (one.get("message_bytes")?.as_f64()?, one.get("us")?.as_f64()?);
+        let name = one.get("collective")?.as_str()?;
+        Some(format!("{phase} {name} ({}, {})", binary_size(bytes), latency(us)))
+    });
+    let mut words = words.collect::<Vec<_>>().join(", ");
+    if let Some(switches) = record.environment.get("collective_switches").and_then(|v| v.as_str()) {
+        words += &format!("; by message size: {switches}");
+    }
+    (!words.is_empty()).then_some(words)
 }
 
 fn stored(record: &Record) -> Section {

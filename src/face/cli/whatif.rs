@@ -272,7 +272,7 @@ fn link_in_words(slider: &str, value: Option<f64>, answer: &Answer) -> String {
     let taken = times
         .taken
         .as_ref()
-        .map(|(taken, switches)| format!(" by {taken} (fastest: {})", switches_in_words(switches)));
+        .map(|(taken, switches)| format!(" by {taken} (by size: {})", switches_in_words(switches)));
     let line = format!(
         "{at}all-reduce of {}{}: {:.1} us in nccl-tests, {:.1} us inside the model (stack {}){}",
         output::bytes(*message_bytes),
@@ -317,7 +317,7 @@ struct PrintedPoint {
     charged_us: Option<f64>,
     /// Profile rows that the link is based on, if it was not measured at this TP.
     link_basis: Option<String>,
-    /// All-reduce of this message, if the cell takes the fastest at each size; else null.
+    /// All-reduce of this message if the cell switches by message size; else null.
     #[schemars(with = "Option<String>")]
     collective: Option<table::Collective>,
     /// Source of the link's latencies, if not measured for this collective, TP and message size.

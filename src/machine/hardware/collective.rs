@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use base::text::binary_size;
 use serde::Deserialize;
 
 use super::link::{BasisRows, LinkBasis, LinkPoint, LinkTable, Links};
@@ -38,6 +39,7 @@ pub enum CollectiveCost<'a> {
         network: (f64, f64),
         /// Share of an all-reduce's transfer time taken by a reduce-scatter or all-gather.
         half: f64,
+        own: Collective,
         /// NCCL's table, which an engine uses for messages that it reduces faster.
         nccl: Option<&'a LinkTable>,
     },
@@ -63,13 +65,18 @@ impl CollectiveCost<'_> {
         fastest.map_or((self, None), |(collective, cost)| (cost, Some(*collective)))
     }
 
-    /// All-reduce that `fastest` takes at a message size; `None` for a fixed one.
+    /// All-reduce used at a message size by `fastest`, or by an engine that switches to NCCL; `None` for a fixed one.
     pub fn taken(&self, bytes: f64) -> Option<Collective> {
-        self.at(bytes).1
+        match self {
+            Self::Link { table, tp, scale, own, nccl: Some(nccl), .. } => {
+                let us = |table: &LinkTable| table.us(*tp, bytes, *scale).0;
+                Some(if us(nccl) < us(table) { Collective::Nccl } else { *own })
+            }
+            _ => self.at(bytes).1,
+        }
     }
 
-    /// Message sizes (bytes) at which `fastest` changes its all-reduce, ascending from 0, up to 1 GiB; empty for a
-    /// fixed one.
+    /// Message sizes (bytes) at which the all-reduce changes, ascending from 0, up to 1 GiB; empty for a fixed one.
     pub fn switches(&self) -> Vec<(u64, Collective)> {
         let mut found: Vec<(u64, Collective)> = Vec::new();
         let sizes = (80..=240).map(|eighth| 2_f64.powf(f64::from(eighth) / 8.0) as u64);
@@ -220,7 +227,7 @@ impl Profile {
             Collective::Multimem | Collective::Fused => 0.75,
             _ => 0.5,
         };
-        (CollectiveCost::Link { table, tp, scale, network, half, nccl: None }, used)
+        (CollectiveCost::Link { table, tp, scale, network, half, own: used, nccl: None }, used)
     }
 
     /// Like [`Profile::collective`], with the engine's own kernels for `one-shot` and TensorRT-LLM's for `fused`
@@ -381,11 +388,7 @@ impl Measured {
     /// Measured message range, in words.
     fn range(&self) -> String {
         let (low, high) = self.ends();
-        let words = |bytes: u64| match bytes >= 1 << 20 {
-            true => format!("{} MiB", bytes as f64 / f64::from(1 << 20)),
-            false => format!("{} KiB", bytes as f64 / 1024.0),
-        };
-        format!("{} to {}", words(low), words(high))
+        format!("{} to {}", binary_size(low as f64), binary_size(high as f64))
     }
 
     /// Ratio of the latency to the reference collective's, interpolated in logarithms and constant
@@ -715,6 +718,28 @@ mod tests {
             let (cost, used) = h100.collective(Collective::Fastest, p2p, tp, CollectiveScale::ALONE);
             assert_eq!((used, cost.switches()), (Collective::Nccl, vec![]));
         }
+    }
+
+    #[test]
+    fn an_engine_takes_nccl_from_the_size_at_which_its_own_kernels_are_slower() {
+        let h100 = Profile::load("h100_sxm").unwrap();
+        let of = |engine, bytes: f64| {
+            let scale = CollectiveScale::ALONE;
+            let (cost, _) = h100.collective_in(engine, Collective::OneShot, P2p::On, 8, scale);
+            (cost.us(bytes).0, cost.taken(bytes), cost.switches())
+        };
+        let (_, small, switches) = of(Some(Engine::Vllm), 16_384.0);
+        assert_eq!(small, Some(Collective::OneShot));
+        assert_eq!(
+            switches.iter().map(|s| s.1).collect::<Vec<_>>(),
+            [Collective::OneShot, Collective::Nccl]
+        );
+        let from = switches[1].0 as f64;
+        let nccl = |bytes| us(&h100, Collective::Nccl, 8, bytes as u64).0;
+        assert!(of(Some(Engine::Vllm), from - 1.0).0 <= nccl(from - 1.0));
+        assert_eq!(of(Some(Engine::Vllm), from).0, nccl(from));
+        // without an engine's tables one collective serves all sizes
+        assert_eq!((of(None, 16_384.0).1, of(None, 16_384.0).2), (None, vec![]));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Links of simulated cells: the collective that is charged and its latency, and the record's environment, which
 //! explains them.
 
+use base::text::binary_size;
 use serde_json::json;
 
 use super::cell::Sources;
@@ -69,8 +70,7 @@ pub struct LinkTimes {
     pub basis: Option<LinkBasis>,
     /// Source of the latencies, unless this collective, TP and message size were measured.
     pub note: Option<String>,
-    /// All-reduce of this message, if the cell takes the fastest of several, and the message sizes (bytes) from which
-    /// each is the fastest.
+    /// All-reduce of this message and the message sizes (bytes) from which each is used, if the cell switches by size.
     pub taken: Option<(Collective, Vec<(u64, Collective)>)>,
 }
 
@@ -90,15 +90,11 @@ pub fn link_times(spec: &Spec, target: &Target, bytes: f64) -> LinkTimes {
     }
 }
 
-/// Size ranges of the fastest all-reduces: `one-shot, multimem from 350 KiB`.
+/// Size ranges of the all-reduces in use: `one-shot, multimem from 350 KiB`.
 pub fn switches_in_words(switches: &[(u64, Collective)]) -> String {
-    let size = |bytes: u64| match bytes {
-        0..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),
-        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-    };
     let words = switches.iter().map(|(from, collective)| match from {
         0 => collective.to_string(),
-        _ => format!("{collective} from {}", size(*from)),
+        _ => format!("{collective} from {}", binary_size(*from as f64)),
     });
     words.collect::<Vec<_>>().join(", ")
 }
