@@ -2,7 +2,7 @@
 //! and small ones for tests and laptops.
 
 use super::Model;
-use plan::{HeadStep, ModelShape, Rope, RopeScaling};
+use plan::{AttentionShape, HeadStep, ModelShape, Rope, RopeScaling};
 
 const BLOOM_NOTE: &str =
     "with the paper's gated MLP, 216 B parameters (the released BLOOM has 176 B and an ungated MLP)";
@@ -125,6 +125,8 @@ impl Row {
                 rope: self.rope,
                 norm_eps: self.norm_eps,
                 tied_embeddings: self.tied,
+                attention: AttentionShape::default(),
+                experts: None,
             },
             dir: None,
             ladder_layers: None,

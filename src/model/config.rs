@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use base::error::{Error, Result};
 use base::input::InputKind;
-use plan::{DType, HeadStep, LayerSet, ModelShape, Rope, RopeScaling};
+use plan::{AttentionShape, DType, HeadStep, LayerSet, ModelShape, Rope, RopeScaling};
 
 /// Maximum plausible width, vocabulary or head count; keeps sizes far from overflow.
 pub const MAX_SIZE: u32 = 1 << 22;
@@ -181,6 +181,8 @@ impl Config {
             // HF's default
             norm_eps: self.positive("rms_norm_eps")?.unwrap_or(1e-6),
             tied_embeddings,
+            attention: AttentionShape::default(),
+            experts: None,
         })
     }
 

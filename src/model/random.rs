@@ -56,6 +56,25 @@ fn role(tensor: Tensor) -> u64 {
         Tensor::ValueBias(l) => (15, l),
         Tensor::QueryNorm(l) => (16, l),
         Tensor::KeyNorm(l) => (17, l),
+        Tensor::OutputBias(l) => (18, l),
+        Tensor::Sinks(l) => (19, l),
+        Tensor::QueryDown(l) => (20, l),
+        Tensor::QueryLatentNorm(l) => (21, l),
+        Tensor::KeyValueDown(l) => (22, l),
+        Tensor::LatentNorm(l) => (23, l),
+        Tensor::KeyValueUp(l) => (24, l),
+        Tensor::AttentionGate(l) => (25, l),
+        Tensor::Router(l) => (26, l),
+        Tensor::RouterBias(l) => (27, l),
+        Tensor::ExpertGate(l) => (28, l),
+        Tensor::ExpertUp(l) => (29, l),
+        Tensor::ExpertDown(l) => (30, l),
+        Tensor::ExpertGateBias(l) => (31, l),
+        Tensor::ExpertUpBias(l) => (32, l),
+        Tensor::ExpertDownBias(l) => (33, l),
+        Tensor::SharedGate(l) => (34, l),
+        Tensor::SharedUp(l) => (35, l),
+        Tensor::SharedDown(l) => (36, l),
     };
     kind << 32 | u64::from(layer)
 }
@@ -67,16 +86,39 @@ fn distribution(tensor: Tensor, shape: &ModelShape) -> (f64, f64) {
     let modules = 2.0 * f64::from(shape.layers);
     match tensor {
         Tensor::Embedding => (0.0, 1.0 / modules.sqrt()),
-        Tensor::Query(_) | Tensor::Key(_) | Tensor::Value(_) | Tensor::Gate(_) | Tensor::Up(_) => {
-            (0.0, 1.0 / columns.sqrt())
+        Tensor::Query(_)
+        | Tensor::Key(_)
+        | Tensor::Value(_)
+        | Tensor::QueryDown(_)
+        | Tensor::KeyValueDown(_)
+        | Tensor::KeyValueUp(_)
+        | Tensor::AttentionGate(_)
+        | Tensor::Gate(_)
+        | Tensor::Up(_)
+        | Tensor::Router(_)
+        | Tensor::ExpertGate(_)
+        | Tensor::ExpertUp(_)
+        | Tensor::SharedGate(_)
+        | Tensor::SharedUp(_) => (0.0, 1.0 / columns.sqrt()),
+        Tensor::Output(_) | Tensor::Down(_) | Tensor::ExpertDown(_) | Tensor::SharedDown(_) => {
+            (0.0, 1.0 / (columns * modules).sqrt())
         }
-        Tensor::Output(_) | Tensor::Down(_) => (0.0, 1.0 / (columns * modules).sqrt()),
         Tensor::Head => (0.0, LOGIT_SPREAD / columns.sqrt()),
-        Tensor::QueryBias(_) | Tensor::KeyBias(_) | Tensor::ValueBias(_) => (0.0, BIAS_SPREAD),
+        Tensor::QueryBias(_)
+        | Tensor::KeyBias(_)
+        | Tensor::ValueBias(_)
+        | Tensor::OutputBias(_)
+        | Tensor::Sinks(_)
+        | Tensor::RouterBias(_)
+        | Tensor::ExpertGateBias(_)
+        | Tensor::ExpertUpBias(_)
+        | Tensor::ExpertDownBias(_) => (0.0, BIAS_SPREAD),
         Tensor::InputNorm(_)
         | Tensor::PostAttentionNorm(_)
         | Tensor::QueryNorm(_)
         | Tensor::KeyNorm(_)
+        | Tensor::QueryLatentNorm(_)
+        | Tensor::LatentNorm(_)
         | Tensor::FinalNorm => (1.0, NORM_SPREAD),
     }
 }

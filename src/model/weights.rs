@@ -104,7 +104,7 @@ impl WeightSource {
     pub fn fp8(&self, weight: &Weight, rank: u32, tp: u32, rows: Range<usize>) -> Result<Fp8Rows> {
         let whole = |part: &WeightPart| match part.shard {
             Shard::Columns => WeightPart { shard: Shard::Whole, ..*part },
-            Shard::Whole | Shard::Rows => *part,
+            Shard::Whole | Shard::Rows | Shard::Experts => *part,
         };
         let width = weight.parts.first().map_or(0, |part| part.tensor.dimensions(&self.shape).1);
         let columns = weight.parts.first().map_or(0..0, |part| part.slice(&self.shape, rank, tp).1);

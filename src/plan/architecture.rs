@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CommDType, ModelShape};
+use super::{CommDType, ModelShape, Module};
 use base::error::Error;
 use base::text::same_name;
 
@@ -66,7 +66,9 @@ pub enum Architecture {
     Stale(u32),
     /// Attention and MLP of a layer read the same residual; one all-reduce for both.
     Parallel,
-    /// Dense layers of FarSkip-Collective (arXiv 2511.11505): `Parallel`, with the MLP's own norm.
+    /// FarSkip-Collective (arXiv 2511.11505). Attention sees everything but the routed experts' output of
+    /// the layer before, experts everything but attention of their own layer; attention and shared experts
+    /// share an all-reduce. In dense layers that is `Parallel`, with the MLP's own norm.
     FarSkip,
     /// `Parallel` with staleness 1: the layer's single all-reduce may overlap with the next layer.
     ParallelLadder,
@@ -122,8 +124,8 @@ pub enum Reduce {
 /// Architecture as the builder reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiring {
-    /// Staleness of each layer: the number of newest outputs its modules do not see yet.
-    pub staleness: Vec<u32>,
+    /// For each layer, the number of newest outputs that attention and the MLP do not see yet.
+    pub staleness: Vec<[u32; 2]>,
     pub reduce: Reduce,
     /// For each layer, true if attention's output is summed only together with the MLP's.
     pub dropped: Vec<bool>,
@@ -132,9 +134,18 @@ pub struct Wiring {
     pub own_part: bool,
     /// True if attention and MLP form one module with one fused input projection.
     pub fused_block: bool,
+    /// For each layer, true if routed experts' output is an output of its own, reduced after that of
+    /// attention and shared experts.
+    pub apart: Vec<bool>,
 }
 
 impl Wiring {
+    /// Number of newest outputs that a module does not see yet.
+    pub fn unseen(&self, module: Module, layer: u32) -> u32 {
+        let of_layer = self.staleness.get(layer as usize).copied().unwrap_or_default();
+        of_layer[usize::from(matches!(module, Module::Mlp | Module::Moe))]
+    }
+
     /// True if ranks may temporarily hold different residuals.
     pub fn may_diverge(&self) -> bool {
         self.reduce != Reduce::Each || (self.own_part && self.dropped.contains(&true))
@@ -163,7 +174,16 @@ impl Architecture {
                 format!("{self} divides the head, and TP {tp} does not divide the vocabulary of {vocab}")
             })
         };
-        self.layer_problem(shape.layers).or_else(of_wiring)
+        let of_experts = || {
+            let diverges = tp > 1 && !self.is_limit() && self.wiring(shape.layers).may_diverge();
+            shape.experts.as_ref().filter(|_| diverges).map(|_| {
+                format!(
+                    "{self} needs a dense model: its ranks have residuals of their own, so that their routers would \
+                     choose different experts"
+                )
+            })
+        };
+        self.layer_problem(shape.layers).or_else(of_wiring).or_else(of_experts)
     }
 
     /// Explains why the architecture does not fit a model with `layers` layers (it names layers that do
@@ -198,20 +218,39 @@ impl Architecture {
         comm_dtype == CommDType::Activations && !self.wiring(4096).may_diverge()
     }
 
+    /// Wiring in a model of this shape.
+    pub fn wiring_of(&self, shape: &ModelShape) -> Wiring {
+        let mut wiring = self.wiring(shape.layers);
+        let Some(experts) = shape.experts.as_ref().filter(|_| *self == Self::FarSkip) else {
+            return wiring;
+        };
+        // attention does not see the newest routed output, experts do not see attention of their layer
+        for layer in experts.dense_first..shape.layers {
+            let (at, has_shared) = (layer as usize, experts.shared_width > 0);
+            wiring.apart[at] = true;
+            wiring.dropped[at] = has_shared;
+            wiring.staleness[at] = [u32::from(layer > experts.dense_first), u32::from(!has_shared)];
+        }
+        wiring
+    }
+
+    /// Wiring of a dense model.
     pub fn wiring(&self, layers: u32) -> Wiring {
         let uniform = |staleness| Wiring {
-            staleness: vec![staleness; layers as usize],
+            staleness: vec![[staleness; 2]; layers as usize],
             reduce: Reduce::Each,
             dropped: vec![false; layers as usize],
             own_part: false,
             fused_block: false,
+            apart: vec![false; layers as usize],
         };
         let each = |which: &LayerSet| (0..layers).map(|l| which.contains(l, layers)).collect::<Vec<_>>();
         match self {
             Self::Standard | Self::Delayed(0) => uniform(0),
             Self::Stale(staleness) => uniform(*staleness),
             Self::Ladder(which) => {
-                Wiring { staleness: each(which).into_iter().map(u32::from).collect(), ..uniform(0) }
+                let staleness = each(which).into_iter().map(|is_ladder| [u32::from(is_ladder); 2]);
+                Wiring { staleness: staleness.collect(), ..uniform(0) }
             }
             Self::Parallel => Wiring { fused_block: true, ..uniform(0) },
             Self::FarSkip => Wiring { dropped: each(&LayerSet::All), ..uniform(0) },
@@ -302,7 +341,7 @@ impl Architecture {
         "one all-reduce per layer in the last K layers; sync-drop:[0+2]: in layers 0, 2",
         "one all-reduce per layer, behind the next attention, which reads only the rank's own part",
         "one residual per rank, averaged every D layers",
-        "parallel, with the MLP's own norm",
+        "experts skip attention, attention the routed experts before; in dense layers parallel with two norms",
         "only the share P of the channels is summed, partial:0.5; the others stay on their rank",
         "partial, without the newest output",
         "no all-reduce: wrong on purpose, the speed limit",

@@ -13,7 +13,7 @@
 //! Additions need no operation: the gradient of a sum is also the gradient of each summand.
 
 use super::{
-    Architecture, DType, Kind, Lane, Lowering, ModelShape, Module, OpId, Phase, Placement, Plan,
+    Architecture, AttentionShape, DType, Kind, Lane, Lowering, ModelShape, Module, OpId, Phase, Placement, Plan,
     PlanError, PlanSpec, Precision, Rows, Tensor, ValueId, Variant, WeightId,
 };
 
@@ -105,6 +105,19 @@ impl TrainingPlan {
                 "upper-bound cannot be trained: it has no all-reduces, so its output is wrong by design"
                     .into(),
             ));
+        }
+        if shape.experts.is_some() || shape.attention != AttentionShape::default() {
+            return Err(PlanError::Shape(
+                "training is for dense models with plain attention: experts, attention sinks, windows and latents have \
+                 no derivatives here"
+                    .into(),
+            ));
+        }
+        if tp > shape.kv_heads {
+            return Err(PlanError::Shape(format!(
+                "training needs a KV head on each rank: TP {tp} exceeds {} KV heads",
+                shape.kv_heads
+            )));
         }
         let plan = Plan::new(&PlanSpec {
             shape: shape.clone(),

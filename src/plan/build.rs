@@ -1,15 +1,16 @@
 //! Plan construction: one walk over the modules, shared by all architectures.
 //!
-//! [`build`] keeps a queue of in-flight outputs. Before each module it adds all but the newest
-//! `staleness` of them to the residual, oldest first. Groups of a batch alternate module by module.
+//! [`build`] keeps a queue of in-flight outputs. Before each module it adds all that the module sees to the
+//! residual, oldest first: all but the newest few. Groups of a batch alternate module by module.
 
 use std::collections::VecDeque;
 
 use super::builder::{Builder, PlanError};
+use super::modules::Parts;
 use super::pipeline::{self, Next};
 use super::{
     Element, Kind, Module, OpId, Phase, Placement, Plan, PlanSpec, Reduce, Shard, Tensor, ValueId,
-    Wiring,
+    Variant, Wiring,
 };
 
 /// A module's output outside the residual: its sum, and this rank's own part where later
@@ -17,6 +18,14 @@ use super::{
 struct Output {
     sum: ValueId,
     own: Option<ValueId>,
+    /// What joins together with the sum: the rank's own output of shared experts, beside a combined one.
+    also: Option<ValueId>,
+}
+
+impl Output {
+    fn of(sum: ValueId) -> Self {
+        Self { sum, own: None, also: None }
+    }
 }
 
 /// The residual stream and the outputs that have not joined it yet, oldest first.
@@ -39,15 +48,21 @@ impl Residual {
         let mut count = 0;
         while self.in_flight.len() > staleness as usize {
             let Some(output) = self.in_flight.pop_front() else { break };
-            count += 1;
             let hidden = builder.spec.shape.hidden;
             let (name, kind, reads) = match output.own.filter(|_| builder.columns(output.sum) != hidden)
             {
                 None => ("add", Kind::Add, vec![self.value, output.sum]),
                 Some(own) => ("join", Kind::Join { root: true }, vec![self.value, own, output.sum]),
             };
-            let name = if count == 1 { name.to_owned() } else { format!("{name}{count}") };
-            self.value = builder.emit(&name, kind, &reads, hidden)?;
+            let mut joins = |name: &str, kind: Kind, reads: &[ValueId]| {
+                count += 1;
+                let name = if count == 1 { name.to_owned() } else { format!("{name}{count}") };
+                builder.emit(&name, kind, reads, hidden)
+            };
+            self.value = joins(name, kind, &reads)?;
+            if let Some(also) = output.also {
+                self.value = joins("add", Kind::Add, &[self.value, also])?;
+            }
         }
         if let Some(delayed) = &mut self.delayed {
             self.value = delayed.join(builder, self.value)?;
@@ -60,7 +75,9 @@ impl Residual {
     pub(super) fn values(&self) -> Vec<ValueId> {
         let Self { value, in_flight, delayed, is_sent: _ } = self;
         let delayed = delayed.iter().flat_map(Delayed::values);
-        let in_flight = in_flight.iter().flat_map(|output| output.own.into_iter().chain([output.sum]));
+        let in_flight = in_flight
+            .iter()
+            .flat_map(|output| output.own.into_iter().chain([output.sum]).chain(output.also));
         std::iter::once(*value).chain(in_flight).chain(delayed).collect()
     }
 }
@@ -137,6 +154,8 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Vec<Plan>, PlanError> {
     let shape = &spec.shape;
     let problem = shape.tp_problem(spec.tp);
     let problem = problem.or_else(|| spec.architecture.model_problem(shape, spec.tp));
+    let Variant { ep, dp, .. } = spec.variant;
+    let problem = problem.or_else(|| shape.expert_problem(spec.tp, ep, dp));
     if let Some(problem) = problem.or_else(|| pipeline::stage_problem(shape.layers, spec.pp)) {
         return Err(PlanError::Shape(problem));
     }
@@ -152,19 +171,22 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Vec<Plan>, PlanError> {
         return Err(PlanError::Shape(problem));
     }
     let mut b = Builder::new(spec);
-    let mut wiring = spec.architecture.wiring(shape.layers);
+    let mut wiring = spec.architecture.wiring_of(shape);
     if spec.tp == 1 {
         // with one rank, partial sums are complete: nothing is reduced and nothing diverges
         wiring.reduce = Reduce::Never;
         if std::mem::take(&mut wiring.own_part) {
             wiring.dropped.fill(false);
-            wiring.staleness.fill(0);
+            wiring.staleness.fill([0; 2]);
         }
     }
     let modules: Vec<(Module, u32)> = (0..shape.layers)
         .flat_map(|layer| {
-            let kinds: &[Module] =
-                if wiring.fused_block { &[Module::Block] } else { &[Module::Attn, Module::Mlp] };
+            let kinds: &[Module] = match shape.experts_of(layer) {
+                _ if wiring.fused_block => &[Module::Block],
+                Some(_) => &[Module::Attn, Module::Moe],
+                None => &[Module::Attn, Module::Mlp],
+            };
             kinds.iter().map(move |&module| (module, layer))
         })
         .collect();
@@ -241,38 +263,75 @@ impl GroupState {
     ) -> Result<(), PlanError> {
         let hidden = b.spec.shape.hidden;
         let Self { residual, dropped } = self;
-        let (wiring, modules) = (&walk.wiring, walk.modules.len());
+        let wiring = &walk.wiring;
         let (module, layer) = walk.modules[index];
         b.scope(module, Some(layer));
         // attention's part that waits for the MLP's is the newest output
-        let unseen = wiring.staleness[layer as usize].saturating_sub(u32::from(dropped.is_some()));
+        let unseen = wiring.unseen(module, layer).saturating_sub(u32::from(dropped.is_some()));
         let mut x = residual.catch_up(b, unseen)?;
         if wiring.own_part {
             for own in residual.in_flight.iter().filter_map(|output| output.own).chain(*dropped) {
                 x = b.emit("add_part", Kind::Add, &[x, own], hidden)?;
             }
         }
-        let norm = if module == Module::Mlp {
-            Tensor::PostAttentionNorm(layer)
-        } else {
-            Tensor::InputNorm(layer)
+        let norm = match module {
+            Module::Mlp | Module::Moe => Tensor::PostAttentionNorm(layer),
+            _ => Tensor::InputNorm(layer),
         };
         let normed = b.norm(x, norm)?;
-        let mut partial = b.module(module, layer, normed)?;
+        let is_apart = module == Module::Moe && wiring.apart[layer as usize];
+        let is_split = is_apart && !b.dispatches();
+        let mut parts = match is_split {
+            true => Parts { own: b.shared_experts(layer, normed)?, routed: None },
+            false => b.module(module, layer, normed)?,
+        };
         if let Some(part) = dropped.take() {
-            partial = b.emit("sum", Kind::Add, &[part, partial], hidden)?;
+            let own = parts.own.map(|own| b.emit("sum", Kind::Add, &[part, own], hidden));
+            parts.own = Some(own.transpose()?.unwrap_or(part));
         } else if module == Module::Attn && wiring.dropped[layer as usize] {
-            *dropped = Some(partial);
+            *dropped = parts.own;
             return Ok(());
         }
+        if is_apart {
+            if let Some(own) = parts.own {
+                self.output(b, walk, index, (own, None), None)?;
+            }
+            let routed = if is_split { b.routed_experts(layer, normed)? } else { parts.routed };
+            return match routed {
+                Some(routed) => self.output(b, walk, index, (routed, None), None),
+                None => Ok(()),
+            };
+        }
+        let output = match (parts.own, parts.routed) {
+            (own, Some(routed)) if b.dispatches() => (routed, own),
+            (Some(own), Some(routed)) => (b.emit("experts_sum", Kind::Add, &[own, routed], hidden)?, None),
+            (Some(one), None) | (None, Some(one)) => (one, None),
+            (None, None) => return Ok(()),
+        };
+        self.output(b, walk, index, output, next)
+    }
+
+    /// Reduces an output of a module, which joins the residual later; `also` joins with it. `next` is the
+    /// next stage's first module if this output ends a stage and the residual may leave before its sum.
+    fn output(
+        &mut self,
+        b: &mut Builder<'_>,
+        walk: &Walk<'_>,
+        index: usize,
+        (partial, also): (ValueId, Option<ValueId>),
+        next: Option<Next>,
+    ) -> Result<(), PlanError> {
+        let hidden = b.spec.shape.hidden;
+        let (wiring, modules, residual) = (&walk.wiring, walk.modules.len(), &mut self.residual);
         match wiring.reduce {
-            Reduce::Never => residual.in_flight.push_back(Output { sum: partial, own: None }),
+            Reduce::Never => residual.in_flight.push_back(Output { also, ..Output::of(partial) }),
             Reduce::Each => {
                 if let Some(next) = next.filter(|next| next.staleness > 0) {
                     residual.leave(b, next, 1)?;
                 }
                 let (sum, _) = b.all_reduce(partial)?;
-                residual.in_flight.push_back(Output { sum, own: wiring.own_part.then_some(partial) });
+                let own = wiring.own_part.then_some(partial);
+                residual.in_flight.push_back(Output { own, ..Output::of(sum) });
             }
             Reduce::Channels(share) => {
                 if let Some(next) = next.filter(|next| next.staleness > 0) {
@@ -280,7 +339,7 @@ impl GroupState {
                 }
                 let sent = b.emit("narrow", Kind::Narrow, &[partial], share.of(hidden))?;
                 let (sum, _) = b.all_reduce(sent)?;
-                residual.in_flight.push_back(Output { sum, own: Some(partial) });
+                residual.in_flight.push_back(Output { own: Some(partial), ..Output::of(sum) });
             }
             Reduce::Every(n) if (index as u32 + 1).is_multiple_of(n) || index + 1 == modules => {
                 let reads = [residual.value, partial];
@@ -292,9 +351,7 @@ impl GroupState {
                 let share = b.emit("mean_share", Kind::MeanShare, &[whole], hidden)?;
                 (residual.value, _) = b.all_reduce(share)?;
             }
-            Reduce::Every(_) | Reduce::Mean(_) => {
-                residual.in_flight.push_back(Output { sum: partial, own: None })
-            }
+            Reduce::Every(_) | Reduce::Mean(_) => residual.in_flight.push_back(Output::of(partial)),
             Reduce::Delayed(_) => {
                 if let Some(delayed) = &mut residual.delayed {
                     delayed.own = Some((index, partial));

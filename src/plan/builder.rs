@@ -4,9 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::{
-    CommDType, Cost, Element, Groups, HeadStep, Kind, Lane, Module, OpId, Operation, Placement, Plan,
-    PlanSpec, Quantity, Rows, SCALED_TOGETHER, Shard, Tensor, Value, ValueId, Weight, WeightId,
-    WeightPart,
+    CommDType, Element, Groups, Kind, Lane, Module, OpId, Operation, Placement, Plan, PlanSpec,
+    Rows, Shard, Tensor, Value, ValueId, Weight, WeightId, WeightPart,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +36,7 @@ pub struct Builder<'a> {
     pub(super) may_diverge: bool,
     pub(super) operations: Vec<Operation>,
     pub(super) values: Vec<Value>,
-    weights: Vec<Weight>,
+    pub(super) weights: Vec<Weight>,
     /// Scope of the next operations: module, layer, and name prefix.
     pub(super) scope: (Module, Option<u32>, String),
     /// Group of the batch that the next operations process.
@@ -136,7 +135,7 @@ impl<'a> Builder<'a> {
         ValueId(self.values.len() as u32 - 1)
     }
 
-    fn weight(&mut self, name: &str, shard: Shard, tensors: &[Tensor]) -> WeightId {
+    pub(super) fn weight(&mut self, name: &str, shard: Shard, tensors: &[Tensor]) -> WeightId {
         let name = format!("{}{name}", self.scope.2);
         // all groups share the weights of the first
         if self.group > 0
@@ -144,19 +143,14 @@ impl<'a> Builder<'a> {
         {
             return WeightId(known as u32);
         }
-        let mut outputs = 0;
-        let mut inputs = 0;
-        for tensor in tensors {
-            let (rows, columns) = tensor.dimensions(&self.spec.shape);
-            outputs += if shard == Shard::Rows { rows / self.spec.tp } else { rows };
-            inputs = if shard == Shard::Columns { columns / self.spec.tp } else { columns };
+        let ranks = if shard == Shard::Experts { self.spec.variant.ep } else { self.spec.tp };
+        let parts: Vec<WeightPart> = tensors.iter().map(|&tensor| WeightPart { tensor, shard }).collect();
+        let (mut outputs, mut inputs) = (0, 0);
+        for part in &parts {
+            let extent = part.extent(&self.spec.shape, ranks);
+            (outputs, inputs) = (outputs + extent.0, extent.1);
         }
-        self.weights.push(Weight {
-            name,
-            parts: tensors.iter().map(|&tensor| WeightPart { tensor, shard }).collect(),
-            outputs,
-            inputs,
-        });
+        self.weights.push(Weight { name, parts, outputs, inputs });
         WeightId(self.weights.len() as u32 - 1)
     }
 
@@ -170,7 +164,7 @@ impl<'a> Builder<'a> {
         reads: &[ValueId],
         columns: u32,
     ) -> Result<ValueId, PlanError> {
-        self.emit_with(name, kind, reads, columns, None)
+        self.emit_with(name, kind, reads, columns, None, &[])
     }
 
     /// Emits a product with slices of `tensors`, stacked along the outputs. Returns
@@ -183,18 +177,34 @@ impl<'a> Builder<'a> {
         shard: Shard,
         tensors: &[Tensor],
     ) -> Result<ValueId, PlanError> {
-        let weight = self.weight(name, shard, tensors);
-        let columns = self.weights[weight.index()].outputs;
-        self.emit_with(name, Kind::MatMul, &[x], columns, Some((weight, shard)))
+        self.biased_matmul(name, x, shard, tensors, None)
     }
 
-    fn emit_with(
+    /// [`Self::matmul`] with a bias, which rank 0 alone adds to a partial result.
+    pub(super) fn biased_matmul(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        shard: Shard,
+        tensors: &[Tensor],
+        bias: Option<Tensor>,
+    ) -> Result<ValueId, PlanError> {
+        let weight = self.weight(name, shard, tensors);
+        let columns = self.weights[weight.index()].outputs;
+        let bias_shard = if shard == Shard::Columns { Shard::Whole } else { shard };
+        let bias: Vec<WeightId> =
+            bias.iter().map(|&bias| self.weight(&format!("{name}/bias"), bias_shard, &[bias])).collect();
+        self.emit_with(name, Kind::MatMul, &[x], columns, Some((weight, shard)), &bias)
+    }
+
+    pub(super) fn emit_with(
         &mut self,
         name: &str,
         kind: Kind,
         reads: &[ValueId],
         columns: u32,
         weight: Option<(WeightId, Shard)>,
+        more: &[WeightId],
     ) -> Result<ValueId, PlanError> {
         let reads: Vec<ValueId> = reads.iter().map(|&value| self.local(value)).collect();
         let reads = reads.as_slice();
@@ -214,9 +224,12 @@ impl<'a> Builder<'a> {
             Kind::MatMul if self.scope.0 == Module::Head => Element::Logit,
             Kind::Quantize { .. } => Element::Eight,
             Kind::AllReduce | Kind::ReduceScatter => Element::Activation,
+            Kind::Router => Element::Choice,
             _ => operand.element,
         };
-        let cost = self.cost(&kind, reads, rows, columns, element, weight.map(|w| w.0));
+        let weights: Vec<WeightId> =
+            weight.iter().map(|(id, _)| *id).chain(more.iter().copied()).collect();
+        let cost = self.cost(&kind, reads, (rows, columns, element), &weights);
         let lane = if kind.is_collective() { Lane::Comm } else { Lane::Compute };
         let written = self.value(full.clone(), placement, rows, columns, element);
         self.operations.push(Operation {
@@ -227,6 +240,7 @@ impl<'a> Builder<'a> {
             reads: reads.to_vec(),
             writes: vec![written],
             weight: weight.map(|w| w.0),
+            more: more.to_vec(),
             layer: self.scope.1,
             module: self.scope.0,
             group: self.group,
@@ -234,115 +248,6 @@ impl<'a> Builder<'a> {
             after: Vec::new(),
         });
         Ok(written)
-    }
-
-    /// Bytes of one row of a value.
-    pub(super) fn row_bytes(&self, columns: u32, element: Element) -> u64 {
-        match element {
-            Element::Activation => u64::from(columns) * self.spec.precision.activations.bytes(),
-            Element::Logit | Element::Token => u64::from(columns) * 4,
-            Element::Eight => u64::from(columns) + 4 * u64::from(columns.div_ceil(SCALED_TOGETHER)),
-        }
-    }
-
-    /// `n` for each row of a value.
-    pub(super) fn per_row(&self, rows: Rows, n: u64) -> Quantity {
-        match rows {
-            Rows::Tokens => Quantity { row: n, ..Quantity::ZERO },
-            Rows::Sequences => Quantity { sequence: n, ..Quantity::ZERO },
-            // mean share over ranks, so that costs stay affine
-            Rows::Share => Quantity { row: n.div_ceil(self.spec.tp.into()), ..Quantity::ZERO },
-        }
-    }
-
-    /// FLOPs and bytes on one rank; operands and weights are read once, results written once.
-    fn cost(
-        &self,
-        kind: &Kind,
-        reads: &[ValueId],
-        rows: Rows,
-        columns: u32,
-        element: Element,
-        weight: Option<WeightId>,
-    ) -> Cost {
-        let precision = self.spec.precision;
-        let bytes = |columns: u32, element: Element| self.row_bytes(columns, element);
-        let ranks = u64::from(self.spec.tp);
-        let per = |rows: Rows, n: u64| self.per_row(rows, n);
-        let fixed = |n: u64| Quantity { fixed: n, ..Quantity::ZERO };
-        let mut cost = Cost {
-            // a narrowed value is read as far as it is kept
-            bytes_read: reads.iter().fold(Quantity::ZERO, |sum, value| {
-                let value = &self.values[value.index()];
-                // a selection reads only the rows it keeps
-                let rows = if *kind == Kind::SelectLast { Rows::Sequences } else { value.rows };
-                let columns = if *kind == Kind::Narrow { columns } else { value.columns };
-                sum + per(rows, bytes(columns, value.element))
-            }),
-            bytes_written: per(rows, bytes(columns, element)),
-            ..Cost::default()
-        };
-        let columns = u64::from(columns);
-        if let Some(weight) = weight {
-            let weight = &self.weights[weight.index()];
-            let numbers = u64::from(weight.inputs) * u64::from(weight.outputs);
-            let shape = &self.spec.shape;
-            if *kind == Kind::Embed {
-                let row = u64::from(weight.inputs) * precision.of_weight(weight, shape).bytes();
-                cost.bytes_read = cost.bytes_read + per(rows, row);
-            } else {
-                cost.bytes_read = cost.bytes_read + fixed(precision.weight_bytes(weight, shape));
-            }
-            if *kind == Kind::MatMul {
-                cost.flops = per(rows, 2 * numbers);
-            }
-        }
-        let shape = &self.spec.shape;
-        let head_dim = u64::from(shape.head_dim);
-        let heads = u64::from(shape.heads / self.spec.tp);
-        let kv = u64::from(shape.kv_heads / self.spec.tp) * head_dim;
-        match kind {
-            Kind::Norm => cost.flops = per(rows, 4 * columns),
-            Kind::Add => cost.flops = per(rows, columns),
-            Kind::AddMean => cost.flops = per(rows, 2 * columns),
-            Kind::MeanShare => cost.flops = per(rows, columns),
-            Kind::Join { .. } => cost.flops = per(rows, reads.len() as u64 * columns),
-            Kind::SiluMul { .. } => cost.flops = per(rows, 5 * columns),
-            Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend => {
-                let before = match kind {
-                    Kind::BiasRopeAppend => heads * head_dim + 2 * kv,
-                    Kind::NormRopeAppend => 4 * (heads * head_dim + kv),
-                    _ => 0,
-                };
-                cost.flops = per(rows, before + 3 * (heads * head_dim + kv));
-                cost.bytes_written = cost.bytes_written + per(rows, 2 * kv * precision.kv.bytes());
-            }
-            Kind::Attend => {
-                // q k^T and p v: two multiply-adds a pair and column; softmax: about 5 a pair
-                let flops = heads * (4 * head_dim + 5);
-                cost.flops = Quantity { pair: flops, ..Quantity::ZERO };
-                let cache = Quantity { kv_token: 2 * kv * precision.kv.bytes(), ..Quantity::ZERO };
-                cost.bytes_read = cost.bytes_read + cache;
-            }
-            // per number: absolute value, maximum of its scale group, product, rounding
-            Kind::Quantize { .. } => cost.flops = per(rows, 4 * columns),
-            Kind::AllGather => cost.message_bytes = cost.bytes_written,
-            Kind::AllReduce | Kind::ReduceScatter => {
-                cost.message_bytes = cost.bytes_read;
-                if self.values[reads[0].index()].element == Element::Eight {
-                    // each rank reads its part of all ranks' messages, scales and adds
-                    let read = if rows == Rows::Share { 1 } else { ranks };
-                    cost.bytes_read = cost.message_bytes.times(read);
-                    cost.flops = per(rows, 2 * ranks * columns);
-                }
-            }
-            Kind::Sample => {
-                let logits = self.values[reads[0].index()].columns;
-                cost.flops = per(rows, u64::from(logits));
-            }
-            _ => {}
-        }
-        cost
     }
 
     /// Finishes the plan. For each group, `tokens` are the step's inputs, `logits` the values sampled
@@ -388,213 +293,20 @@ impl<'a> Builder<'a> {
         self.scope(Module::Embed, None);
         let weight = self.weight("tokens", Shard::Whole, &[Tensor::Embedding]);
         let hidden = self.spec.shape.hidden;
-        self.emit_with("tokens", Kind::Embed, &[tokens], hidden, Some((weight, Shard::Whole)))
+        self.emit_with("tokens", Kind::Embed, &[tokens], hidden, Some((weight, Shard::Whole)), &[])
     }
 
     /// Emits an RMSNorm; gathers the rows afterwards if the residual is scattered.
     pub(super) fn norm(&mut self, x: ValueId, tensor: Tensor) -> Result<ValueId, PlanError> {
         let weight = self.weight("norm", Shard::Whole, &[tensor]);
         let hidden = self.spec.shape.hidden;
-        let normed = self.emit_with("norm", Kind::Norm, &[x], hidden, Some((weight, Shard::Whole)))?;
+        let whole = Some((weight, Shard::Whole));
+        let normed = self.emit_with("norm", Kind::Norm, &[x], hidden, whole, &[])?;
         match self.placement(normed) {
             Placement::Scattered => {
                 self.emit(Kind::AllGather.as_str(), Kind::AllGather, &[normed], hidden)
             }
             _ => Ok(normed),
-        }
-    }
-
-    /// Emits biases or head norms if the model has them, then the rotation. Returns the rotated queries.
-    fn rotate(&mut self, projected: ValueId, layer: u32, columns: u32) -> Result<ValueId, PlanError> {
-        let (kind, shard, tensors) = match self.spec.shape.qkv {
-            HeadStep::Plain => return self.emit("rope", Kind::RopeAppend, &[projected], columns),
-            HeadStep::Biased => {
-                let biases =
-                    vec![Tensor::QueryBias(layer), Tensor::KeyBias(layer), Tensor::ValueBias(layer)];
-                (Kind::BiasRopeAppend, Shard::Rows, biases)
-            }
-            HeadStep::Normed => {
-                let norms = vec![Tensor::QueryNorm(layer), Tensor::KeyNorm(layer)];
-                (Kind::NormRopeAppend, Shard::Whole, norms)
-            }
-        };
-        let weight = self.weight("rope", shard, &tensors);
-        self.emit_with("rope", kind, &[projected], columns, Some((weight, shard)))
-    }
-
-    /// Emits RoPE, cache append and attention for a projection that starts with q, k, v, then the output
-    /// projection: sharded -> partial.
-    fn attend(&mut self, projected: ValueId, layer: u32) -> Result<ValueId, PlanError> {
-        let columns = self.spec.shape.heads / self.spec.tp * self.spec.shape.head_dim;
-        let queries = self.rotate(projected, layer, columns)?;
-        let attended = self.emit("attend", Kind::Attend, &[queries], columns)?;
-        self.matmul("out", attended, Shard::Columns, &[Tensor::Output(layer)])
-    }
-
-    /// Emits gated activation and down projection: sharded -> partial.
-    fn gated(&mut self, projected: ValueId, offset: u32, layer: u32) -> Result<ValueId, PlanError> {
-        let columns = self.spec.shape.intermediate / self.spec.tp;
-        let active = self.emit("act", Kind::SiluMul { offset }, &[projected], columns)?;
-        self.matmul("down", active, Shard::Columns, &[Tensor::Down(layer)])
-    }
-
-    /// Emits one module, from its (normed) input to its partial output.
-    pub(super) fn module(
-        &mut self,
-        module: Module,
-        layer: u32,
-        x: ValueId,
-    ) -> Result<ValueId, PlanError> {
-        let (q, k, v) = (Tensor::Query(layer), Tensor::Key(layer), Tensor::Value(layer));
-        let (gate, up) = (Tensor::Gate(layer), Tensor::Up(layer));
-        match module {
-            Module::Attn => {
-                let projected = self.matmul("qkv", x, Shard::Rows, &[q, k, v])?;
-                self.attend(projected, layer)
-            }
-            Module::Mlp => {
-                let projected = self.matmul("gate_up", x, Shard::Rows, &[gate, up])?;
-                self.gated(projected, 0, layer)
-            }
-            _ => {
-                let projected = self.matmul("in", x, Shard::Rows, &[q, k, v, gate, up])?;
-                let shape = &self.spec.shape;
-                let offset = (shape.heads + 2 * shape.kv_heads) / self.spec.tp * shape.head_dim;
-                let attention = self.attend(projected, layer)?;
-                let mlp = self.gated(projected, offset, layer)?;
-                let hidden = self.spec.shape.hidden;
-                self.emit("sum", Kind::Add, &[attention, mlp], hidden)
-            }
-        }
-    }
-}
-
-impl Builder<'_> {
-    /// Placement of the result of `kind` given its operands' placements.
-    pub(super) fn infer(
-        &self,
-        operation: &str,
-        kind: &Kind,
-        reads: &[ValueId],
-        shard: Option<Shard>,
-    ) -> Result<Placement, PlanError> {
-        use Placement::{Divergent, Partial, Replicated, Scattered, Sharded};
-        let wanted_operands = match kind {
-            Kind::Add | Kind::AddNorm | Kind::AddMean | Kind::AllReduceAddNorm => 2,
-            Kind::Join { .. } | Kind::JoinNorm { .. } if reads.len() > 2 => reads.len().min(4),
-            Kind::Join { .. } | Kind::JoinNorm { .. } => 2,
-            _ => 1,
-        };
-        if reads.len() != wanted_operands {
-            return Err(PlanError::Operands {
-                operation: operation.into(),
-                found: reads.len(),
-                wanted: wanted_operands,
-            });
-        }
-        let wrong = |operand: usize, wanted: &str| {
-            let value = &self.values[reads[operand].index()];
-            Err(PlanError::Placement {
-                operation: operation.into(),
-                value: value.name.clone(),
-                found: value.placement,
-                wanted: wanted.into(),
-            })
-        };
-        let first = self.placement(reads[0]);
-        let whole = matches!(first, Replicated | Divergent);
-        match kind {
-            // row selections keep the placement
-            Kind::SelectLast if first == Sharded => Ok(Sharded),
-            Kind::Embed if whole && self.scatters() => Ok(Scattered),
-            Kind::Norm if first == Scattered => Ok(Scattered),
-            Kind::Embed | Kind::Norm | Kind::SelectLast => {
-                if whole {
-                    Ok(first)
-                } else {
-                    wrong(0, "it must be replicated")
-                }
-            }
-            Kind::Sample => match first {
-                Replicated | Divergent => Ok(first),
-                Sharded if self.may_diverge => Ok(Divergent),
-                _ => wrong(0, "it must be replicated"),
-            },
-            Kind::Add | Kind::AddNorm => match (first, self.placement(reads[1])) {
-                (Replicated, Replicated) => Ok(Replicated),
-                (Partial, Partial) => Ok(Partial),
-                (Scattered, Scattered) => Ok(Scattered),
-                (Divergent, Replicated | Divergent) => Ok(Divergent),
-                (Replicated | Divergent, Partial) if self.may_diverge => Ok(Divergent),
-                (Replicated | Divergent, _) => wrong(
-                    1,
-                    "it must be replicated: reduce it first, or use an architecture that diverges",
-                ),
-                _ => wrong(0, "it must be replicated, or both partial"),
-            },
-            Kind::AddMean => match (first, self.placement(reads[1])) {
-                _ if !self.may_diverge => wrong(0, "averaging residuals is for desync alone"),
-                (Replicated | Divergent, Partial) => Ok(Partial),
-                (Replicated | Divergent, _) => wrong(1, "it must be partial"),
-                _ => wrong(0, "it must be a residual, replicated or divergent"),
-            },
-            Kind::Join { .. } | Kind::JoinNorm { .. } => {
-                let wanted = [Divergent, Partial, Replicated, Partial];
-                match reads.iter().zip(wanted).position(|(&value, wanted)| {
-                    let found = self.placement(value);
-                    found != wanted && !(wanted == Divergent && found == Replicated)
-                }) {
-                    _ if !self.may_diverge => {
-                        wrong(0, "joining by parts is for delayed and partial alone")
-                    }
-                    Some(0) => wrong(0, "it must be a residual, replicated or divergent"),
-                    Some(2) => wrong(2, "it must be the sum of an all-reduce"),
-                    Some(operand) => wrong(operand, "it must be partial"),
-                    None => Ok(Divergent),
-                }
-            }
-            Kind::Narrow if first == Partial && self.may_diverge => Ok(Partial),
-            Kind::Narrow => wrong(0, "it must be partial, and private channels are for partial alone"),
-            Kind::MeanShare if whole && self.may_diverge => Ok(Partial),
-            Kind::MeanShare => wrong(0, "it must be replicated or divergent"),
-            Kind::Send | Kind::Receive => Ok(first),
-            Kind::Quantize { .. } if first == Partial => Ok(Partial),
-            Kind::Quantize { .. } => wrong(0, "it must be partial"),
-            Kind::MatMul => match (shard, first) {
-                (Some(Shard::Rows), Replicated | Divergent) => Ok(Sharded),
-                (Some(Shard::Columns), Sharded) if self.spec.tp == 1 => Ok(Replicated),
-                (Some(Shard::Columns), Sharded) => Ok(Partial),
-                (Some(Shard::Whole), Replicated | Divergent) => Ok(first),
-                (Some(Shard::Columns), _) => wrong(0, "it must be sharded"),
-                _ => wrong(0, "it must be replicated"),
-            },
-            Kind::RopeAppend
-            | Kind::BiasRopeAppend
-            | Kind::NormRopeAppend
-            | Kind::Attend
-            | Kind::SiluMul { .. } => {
-                if first == Sharded {
-                    Ok(Sharded)
-                } else {
-                    wrong(0, "it must be sharded")
-                }
-            }
-            Kind::AllReduce | Kind::AllReduceAddNorm => {
-                if first == Partial {
-                    Ok(Replicated)
-                } else {
-                    wrong(0, "it must be partial")
-                }
-            }
-            Kind::AllGather => {
-                if matches!(first, Sharded | Scattered | Divergent) {
-                    Ok(Replicated)
-                } else {
-                    wrong(0, "it must be sharded, scattered or divergent")
-                }
-            }
-            Kind::ReduceScatter if first == Partial => Ok(Scattered),
-            Kind::ReduceScatter => wrong(0, "it must be partial"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Phase;
+use super::{ExpertLoad, Phase, RoutedWeights};
 
 /// Size of one step (a prefill or one decode step); every cost depends on these numbers only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +47,25 @@ impl Step {
     /// Tokens in the KV cache, over all sequences.
     pub fn kv_tokens(&self) -> u64 {
         self.sequences * self.context
+    }
+
+    /// The step with at most `window` tokens before and including each query's; 0 limits nothing.
+    fn within(&self, window: u32) -> Self {
+        let most = self.new_tokens.saturating_sub(1) + u64::from(window);
+        if window == 0 { *self } else { Self { context: self.context.min(most), ..*self } }
+    }
+
+    /// Query-key pairs in a window, over all sequences, for one head.
+    fn pairs_within(&self, window: u32) -> u64 {
+        let window = u64::from(window);
+        if window == 0 || self.context <= window {
+            return self.pairs();
+        }
+        // queries whose own position is within the first window see fewer
+        let before = self.context - self.new_tokens;
+        let early = window.saturating_sub(before).min(self.new_tokens);
+        let fewer = early * window.saturating_sub(before) - early * (early + 1) / 2;
+        self.sequences * (self.new_tokens * window - fewer)
     }
 
     /// Query-key pairs under the causal mask, over all sequences, for one head.
@@ -104,10 +123,18 @@ pub struct Quantity {
     pub kv_token: u64,
     /// Per query-key pair under the causal mask, of one head.
     pub pair: u64,
+    /// Tokens that a query sees at most, including its own; 0 if it sees all.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub window: u32,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 impl Quantity {
-    pub const ZERO: Self = Self { fixed: 0, row: 0, sequence: 0, kv_token: 0, pair: 0 };
+    pub const ZERO: Self =
+        Self { fixed: 0, row: 0, sequence: 0, kv_token: 0, pair: 0, window: 0 };
 
     pub fn times(&self, n: u64) -> Self {
         Self {
@@ -116,6 +143,7 @@ impl Quantity {
             sequence: n * self.sequence,
             kv_token: n * self.kv_token,
             pair: n * self.pair,
+            window: self.window,
         }
     }
 
@@ -123,8 +151,8 @@ impl Quantity {
         self.fixed
             + self.row * step.rows()
             + self.sequence * step.sequences
-            + self.kv_token * step.kv_tokens()
-            + self.pair * step.pairs()
+            + self.kv_token * step.within(self.window).kv_tokens()
+            + self.pair * step.pairs_within(self.window)
     }
 }
 
@@ -138,6 +166,7 @@ impl std::ops::Add for Quantity {
             sequence: self.sequence + other.sequence,
             kv_token: self.kv_token + other.kv_token,
             pair: self.pair + other.pair,
+            window: self.window.max(other.window),
         }
     }
 }
@@ -154,6 +183,17 @@ pub struct Cost {
     pub bytes_written: Quantity,
     /// Message size of a collective in bytes (not bus bytes); 0 for compute.
     pub message_bytes: Quantity,
+    /// Weights of routed experts, which [`Self::bytes_read`] leaves out: see [`Self::read`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routed: Option<RoutedWeights>,
+}
+
+impl Cost {
+    /// Bytes read in a step, with the weights of the experts that its rows are expected to touch.
+    pub fn read(&self, step: &Step, load: &ExpertLoad) -> f64 {
+        let routed = self.routed.map_or(0.0, |routed| routed.bytes(step.rows(), load));
+        self.bytes_read.at(step) as f64 + routed
+    }
 }
 
 impl std::ops::Add for Cost {
@@ -165,6 +205,7 @@ impl std::ops::Add for Cost {
             bytes_read: self.bytes_read + other.bytes_read,
             bytes_written: self.bytes_written + other.bytes_written,
             message_bytes: self.message_bytes + other.message_bytes,
+            routed: self.routed.or(other.routed),
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Architecture, Cost, DType, Groups, Kind, KvDType, Lowering, ModelShape, OpId, Operation, Phase,
-    PlanError, Quantity, Tensor, Value, ValueId, Weight, build, lower,
+    PlanError, Quantity, RoutedWeights, Tensor, Value, ValueId, Weight, WeightId, build, lower,
 };
 use base::hash::short_key;
 use base::words::words;
@@ -54,6 +54,13 @@ impl Precision {
         match () {
             () if !self.weights.is_quantized() => self.weights,
             () if !weight.is_quantized(shape) => self.activations,
+            // published checkpoints of mixtures of experts in this format quantize the experts alone
+            () if self.weights == DType::Mxfp4
+                && shape.experts.is_some()
+                && !weight.parts.iter().all(|part| part.tensor.is_expert_matrix()) =>
+            {
+                self.activations
+            }
             () if weight.parts.iter().any(|part| part.tensor == Tensor::Head) => self.head,
             () => self.weights,
         }
@@ -230,6 +237,21 @@ pub struct Variant {
     /// all-gather after instead of an all-reduce (Korthikanti et al., 2022).
     #[serde(default)]
     pub sequence_parallel: bool,
+    /// EP: ranks among which whole experts are divided; 1 if each rank has a slice of every expert.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub ep: u32,
+    /// DP: ranks with sequences and attention of their own, which send tokens to one another's experts. A
+    /// step's sequences are those of one rank.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub dp: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(n: &u32) -> bool {
+    *n == 1
 }
 
 impl Variant {
@@ -241,7 +263,13 @@ impl Variant {
 
 impl Default for Variant {
     fn default() -> Self {
-        Self { micro_batches: 1, comm_dtype: CommDType::Activations, sequence_parallel: false }
+        Self {
+            micro_batches: 1,
+            comm_dtype: CommDType::Activations,
+            sequence_parallel: false,
+            ep: 1,
+            dp: 1,
+        }
     }
 }
 
@@ -307,6 +335,7 @@ impl Bytes {
             reads,
             writes,
             weight,
+            more,
             layer,
             module,
             group,
@@ -320,6 +349,9 @@ impl Bytes {
         self.list(reads, |bytes, id: &ValueId| bytes.number(id.0.into()));
         self.list(writes, |bytes, id: &ValueId| bytes.number(id.0.into()));
         self.maybe(weight.map(|weight| weight.0));
+        if !more.is_empty() {
+            self.list(more, |bytes, id: &WeightId| bytes.number(id.0.into()));
+        }
         self.maybe(*layer);
         self.text(module.as_str());
         self.number((*group).into());
@@ -334,15 +366,26 @@ impl Bytes {
             Kind::Join { root } | Kind::JoinNorm { root } => self.number(u64::from(*root)),
             Kind::Quantize { to } => self.text(to.as_str()),
             Kind::SiluMul { offset } => self.number((*offset).into()),
+            Kind::WindowAttend { tokens, is_chunked } => {
+                self.number((*tokens).into());
+                self.number(u64::from(*is_chunked));
+            }
             _ => {}
         }
     }
 
     fn cost(&mut self, cost: &Cost) {
-        let Cost { flops, bytes_read, bytes_written, message_bytes } = cost;
+        let Cost { flops, bytes_read, bytes_written, message_bytes, routed } = cost;
         for quantity in [flops, bytes_read, bytes_written, message_bytes] {
-            let Quantity { fixed, row, sequence, kv_token, pair } = *quantity;
+            // the kind has the window
+            let Quantity { fixed, row, sequence, kv_token, pair, window: _ } = *quantity;
             [fixed, row, sequence, kv_token, pair].into_iter().for_each(|number| self.number(number));
+        }
+        // only kinds with experts have them
+        if let Some(routed) = routed {
+            let RoutedWeights { experts, top_k, ep, dp, expert_bytes } = *routed;
+            let numbers = [experts, top_k, ep, dp].map(u64::from);
+            numbers.into_iter().chain([expert_bytes]).for_each(|number| self.number(number));
         }
     }
 

@@ -12,12 +12,18 @@ mod buffers;
 mod build;
 mod builder;
 mod cost;
+mod costs;
+mod experts;
+#[cfg(test)]
+mod expert_tests;
 #[cfg(test)]
 mod fuse_tests;
 mod graph;
 mod lower;
+mod modules;
 mod operation;
 mod pipeline;
+mod placement;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -28,11 +34,16 @@ pub use backward::{BackwardOperation, Derivative, Gradient, GradientId, Training
 pub use buffers::{Buffer, BufferId, Buffers};
 pub use builder::{Builder, PlanError};
 pub use cost::{Cost, Groups, Quantity, Step};
+pub use experts::{
+    CLAMP, CLAMP_SLOPE, ExpertActivation, ExpertLoad, ExpertShape, RoutedWeights, RouterBias, RouterScore, Routing,
+};
 pub use graph::{CommDType, Plan, PlanSpec, Precision, SCALED_TOGETHER, Variant};
 pub use lower::Lowering;
 pub use operation::{
     Element, Kind, Lane, Module, OpId, Operation, Phase, Placement, Rows, Value, ValueId, WeightId,
 };
 pub use pipeline::{stage_layers, stage_problem};
-pub use shape::{DType, HeadStep, KvDType, ModelShape, Rope, RopeScaling};
+pub use shape::{
+    AttentionShape, DType, HeadStep, KvDType, Latent, ModelShape, Rope, RopeScaling, Window,
+};
 pub use weights::{QUANTIZED, Shard, Tensor, Weight, WeightPart};

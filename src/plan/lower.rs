@@ -192,6 +192,7 @@ fn merged([reduce, add, norm]: [&Operation; 3], residual: ValueId, lane: Lane) -
         bytes_read: less(all(|o| o.cost.bytes_read), passed_on),
         bytes_written: add.cost.bytes_written + norm.cost.bytes_written,
         message_bytes: reduce.cost.message_bytes,
+        routed: None,
     };
     Operation {
         name,
@@ -200,6 +201,7 @@ fn merged([reduce, add, norm]: [&Operation; 3], residual: ValueId, lane: Lane) -
         reads: vec![reduce.reads[0], residual],
         writes: vec![add.writes[0], norm.writes[0]],
         weight: norm.weight,
+        more: Vec::new(),
         layer: reduce.layer,
         module: reduce.module,
         group: reduce.group,

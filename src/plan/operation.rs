@@ -76,7 +76,8 @@ pub enum Kind {
     /// numbers of the same shape; every [`super::SCALED_TOGETHER`] columns of a row share one scale.
     Quantize { to: CommDType },
     /// Matrix product with a weight W `[outputs, inputs]`: reads x `[rows, inputs]`, writes x W^T
-    /// `[rows, outputs]`. The result is sharded if W is sharded by rows, partial if by columns. Lowering
+    /// `[rows, outputs]`. The result is sharded if W is sharded by rows, partial if by columns. A further
+    /// weight is a bias `[outputs, 1]`; of a partial result, rank 0 alone adds it. Lowering
     /// may add a second operand: the input from which [`Kind::SiluMul`] computed x.
     MatMul,
     /// Rotates queries and keys by position and appends keys and values to the layer's KV cache. Reads a
@@ -91,10 +92,39 @@ pub enum Kind {
     NormRopeAppend,
     /// Causal attention over the layer's KV cache, including the new tokens: reads rotated queries
     /// `[rows, heads x head_dim / tp]`, writes the same shape. Query heads share KV heads in equal
-    /// groups (GQA).
+    /// groups (GQA). The weight `[heads / tp, 1]`, if any, is a logit per head that joins the softmax's
+    /// denominator only (attention sink).
     Attend,
-    /// Gated activation: reads a projection with gate at column `offset` and up right behind it, each
-    /// `intermediate / tp` wide; writes silu(gate) x up `[rows, intermediate / tp]`.
+    /// [`Kind::Attend`] in which a query sees only the last `tokens` tokens, its own included; if chunked,
+    /// those of them in its own chunk of `tokens` tokens.
+    WindowAttend { tokens: u32, is_chunked: bool },
+    /// Norms the latent of keys and values, rotates the key that all heads share, and appends both to the
+    /// layer's cache (MLA). Reads a projection and writes the same shape, `[rows, kv_rank + rope_dim]`; the
+    /// weight is `[1, kv_rank]`.
+    LatentAppend,
+    /// Attention over the layer's cached latents, including the new tokens. Reads queries that are not
+    /// rotated yet, `[rows, heads x (nope_dim + rope_dim) / tp]`, and the new latents; the weight is
+    /// [`super::Tensor::KeyValueUp`]; writes `[rows, heads x value_dim / tp]`.
+    LatentAttend,
+    /// Reads attention's result and a gate of the same shape, writes result x sigmoid(gate).
+    SigmoidMul,
+    /// Chooses the experts of each token: reads x `[rows, hidden]`, the weight `[experts, hidden]` and
+    /// possibly a bias `[experts, 1]`, writes an expert and its weight for each choice, `[rows, top_k]`. See
+    /// [`super::Routing`].
+    Router,
+    /// MLPs of the chosen experts that the rank holds: reads x `[rows, hidden]` and the choices; writes the sum
+    /// of their outputs times the choices' weights, `[rows, hidden]`. The weight stacks gate and up of all
+    /// experts, the first further weight down; then, if biased, gate and up's biases and down's. With a slice of
+    /// every expert, rank 0 alone adds down's.
+    Experts,
+    /// Sends each row to the ranks that hold its experts, on the comm lane: reads x `[rows, hidden]` and the
+    /// choices; writes the copies that the rank receives, on the mean `[rows, top_k x hidden]`.
+    Dispatch,
+    /// Returns the experts' outputs to the ranks of their tokens and sums them, on the comm lane: reads the
+    /// outputs and the choices, writes `[rows, hidden]`.
+    Combine,
+    /// Gated activation: reads a projection with gate at column `offset` and up right behind it, each as
+    /// wide as the result, `intermediate / tp` or `shared_width / tp`; writes silu(gate) x up.
     SiluMul {
         /// First column of gate: 0 in an MLP, after q, k, v in a parallel block.
         offset: u32,
@@ -146,6 +176,14 @@ impl Kind {
             Self::BiasRopeAppend => "bias_rope_append",
             Self::NormRopeAppend => "norm_rope_append",
             Self::Attend => "attend",
+            Self::WindowAttend { .. } => "window_attend",
+            Self::LatentAppend => "latent_append",
+            Self::LatentAttend => "latent_attend",
+            Self::SigmoidMul => "sigmoid_mul",
+            Self::Router => "router",
+            Self::Experts => "experts",
+            Self::Dispatch => "dispatch",
+            Self::Combine => "combine",
             Self::SiluMul { .. } => "silu_mul",
             Self::AllReduce => "all_reduce",
             Self::AllReduceAddNorm => "all_reduce_add_norm",
@@ -161,6 +199,32 @@ impl Kind {
     /// True if ranks exchange messages: the operation starts once the last rank arrives and ends on all.
     pub fn is_collective(&self) -> bool {
         matches!(self, Self::AllReduce | Self::AllReduceAddNorm | Self::ReduceScatter | Self::AllGather)
+            || self.is_all_to_all()
+    }
+
+    /// True for collectives in which each rank sends different rows to each other rank.
+    pub fn is_all_to_all(&self) -> bool {
+        matches!(self, Self::Dispatch | Self::Combine)
+    }
+
+    /// True for attention, in any of its forms.
+    pub fn is_attention(&self) -> bool {
+        matches!(self, Self::Attend | Self::WindowAttend { .. } | Self::LatentAttend)
+    }
+
+    /// True for operations that only mixture-of-experts and latent-attention models have.
+    pub fn is_beyond_dense(&self) -> bool {
+        matches!(
+            self,
+            Self::WindowAttend { .. }
+                | Self::LatentAppend
+                | Self::LatentAttend
+                | Self::SigmoidMul
+                | Self::Router
+                | Self::Experts
+                | Self::Dispatch
+                | Self::Combine
+        )
     }
 
     /// True for either end of a transfer between two pipeline stages.
@@ -178,10 +242,19 @@ words! {
         Attn = "attn",
         /// MLP module, with the norm and residual addition before it.
         Mlp = "mlp",
+        /// Mixture of experts in place of an MLP, with the norm and residual addition before it.
+        Moe = "moe",
         /// Parallel block: attention and MLP as one module.
         Block = "block",
         /// Everything after the last layer: final additions, norm, head, sampling.
         Head = "head",
+    }
+}
+
+impl Operation {
+    /// All weights, in the kind's order.
+    pub fn weights(&self) -> impl Iterator<Item = WeightId> {
+        self.weight.into_iter().chain(self.more.iter().copied())
     }
 }
 
@@ -198,6 +271,9 @@ pub struct Operation {
     /// Results, in the kind's order.
     pub writes: Vec<ValueId>,
     pub weight: Option<WeightId>,
+    /// Further weights, in the kind's order; usually none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more: Vec<WeightId>,
     /// Layer of the operation, and of the KV cache it uses.
     pub layer: Option<u32>,
     pub module: Module,
@@ -293,6 +369,8 @@ pub enum Element {
     Eight,
     /// Token ids, u32.
     Token,
+    /// A chosen expert (u32) and its weight (f32).
+    Choice,
 }
 
 /// Data that one operation writes and others read.

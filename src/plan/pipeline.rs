@@ -63,7 +63,7 @@ pub(super) fn build(mut b: Builder<'_>, walk: &Walk<'_>) -> Result<Vec<Plan>, Pl
         let next = own.last().and_then(|last| walk.modules.get(last + 1)).map(|&(module, layer)| Next {
             module,
             layer,
-            staleness: walk.wiring.staleness[layer as usize],
+            staleness: walk.wiring.unseen(module, layer),
         });
         for group in 0..b.groups.count {
             b.group(group);
@@ -194,6 +194,7 @@ impl Builder<'_> {
             reads,
             writes,
             weight: None,
+            more: Vec::new(),
             layer: self.scope.1,
             module: self.scope.0,
             group: self.group,
@@ -217,7 +218,7 @@ fn part(whole: &Plan, range: Range<usize>) -> Plan {
                 ValueId(values.len() as u32 - 1)
             });
         }
-        if let Some(weight) = &mut operation.weight {
+        for weight in operation.weight.iter_mut().chain(&mut operation.more) {
             *weight = *weight_ids.entry(*weight).or_insert_with(|| {
                 weights.push(whole.weights[weight.index()].clone());
                 WeightId(weights.len() as u32 - 1)

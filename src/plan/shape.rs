@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{ExpertShape, Tensor};
 use base::words::words;
 
 /// Bytes of an f32 scale of quantized weights.
@@ -144,6 +145,67 @@ pub enum HeadStep {
     Normed,
 }
 
+/// Attention beyond plain GQA; the default is plain.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttentionShape {
+    /// True if the output projection has a bias; biases of q, k and v are [`HeadStep::Biased`].
+    pub output_bias: bool,
+    /// True if each head has a learned logit that joins the softmax's denominator without a value.
+    pub sinks: bool,
+    /// Layers that attend to recent tokens only.
+    pub window: Option<Window>,
+    /// Multi-head latent attention (MLA) instead of keys and values per head.
+    pub latent: Option<Latent>,
+}
+
+impl AttentionShape {
+    fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Local attention in all layers but every `full_every`-th: layer l is full if `full_every` divides l + 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// Tokens that a query sees, including its own.
+    pub tokens: u32,
+    pub full_every: u32,
+    /// True if windows are aligned chunks of the sequence, and full layers have no RoPE (Llama 4).
+    pub is_chunked: bool,
+}
+
+/// Dimensions of multi-head latent attention (DeepSeek-V2 and V3). Each token caches one normed latent and
+/// one rotated key that all heads share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latent {
+    /// Rank of the query's down projection; `None` if queries are projected directly.
+    pub q_rank: Option<u32>,
+    /// Width of the cached latent (`kv_lora_rank`).
+    pub kv_rank: u32,
+    /// Columns of a head's query and key without RoPE.
+    pub nope_dim: u32,
+    /// Columns with RoPE; the key's are shared by all heads.
+    pub rope_dim: u32,
+    /// Columns of a head's value.
+    pub value_dim: u32,
+    /// True if the heads' results are multiplied by sigmoid(gate) before the output projection, gate a
+    /// product with the module's input (Instella-MoE).
+    pub is_gated: bool,
+}
+
+impl Latent {
+    /// Columns that a token caches in each layer.
+    pub fn cached(&self) -> u32 {
+        self.kv_rank + self.rope_dim
+    }
+
+    /// Columns of a head's query.
+    pub fn query_dim(&self) -> u32 {
+        self.nope_dim + self.rope_dim
+    }
+}
+
 /// The shape of a Llama-family model (pre-norm, RMSNorm, RoPE, GQA, gated MLP).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelShape {
@@ -158,7 +220,7 @@ pub struct ModelShape {
     pub head_dim: u32,
     #[serde(default)]
     pub qkv: HeadStep,
-    /// Width of the MLP (of gate or up alone).
+    /// Width of dense MLPs (of gate or up alone).
     pub intermediate: u32,
     /// Vocabulary size: rows of the embedding and of the head.
     pub vocab: u32,
@@ -166,21 +228,57 @@ pub struct ModelShape {
     /// RMSNorm's epsilon, added to the mean square.
     pub norm_eps: f64,
     pub tied_embeddings: bool,
+    #[serde(default, skip_serializing_if = "AttentionShape::is_plain")]
+    pub attention: AttentionShape,
+    /// Routed experts in place of dense MLPs; `None` in a dense model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertShape>,
 }
 
 impl ModelShape {
+    /// Experts of a layer; `None` if its MLP is dense.
+    pub fn experts_of(&self, layer: u32) -> Option<&ExpertShape> {
+        self.experts.as_ref().filter(|experts| experts.is_routed(layer))
+    }
+
+    /// Number of layers with a dense MLP.
+    pub fn dense_layers(&self) -> u32 {
+        self.experts.as_ref().map_or(self.layers, |experts| experts.dense_first.min(self.layers))
+    }
+
+    /// Window of a layer's attention; `None` if it is full.
+    pub fn window_of(&self, layer: u32) -> Option<Window> {
+        let is_local = |window: &Window| !(layer + 1).is_multiple_of(window.full_every.max(1));
+        self.attention.window.filter(is_local)
+    }
+
+    /// KV heads of one rank. With more ranks than KV heads, consecutive ranks hold copies of one.
+    pub fn kv_heads_of(&self, tp: u32) -> u32 {
+        (self.kv_heads / tp.max(1)).max(1)
+    }
+
+    /// Columns that one rank caches for a token of a layer.
+    pub fn cached_columns(&self, tp: u32) -> u32 {
+        match &self.attention.latent {
+            Some(latent) => latent.cached(),
+            None => 2 * self.kv_heads_of(tp) * self.head_dim,
+        }
+    }
+
+    /// Columns of one rank's attention result.
+    pub fn attended_columns(&self, tp: u32) -> u32 {
+        let each = self.attention.latent.map_or(self.head_dim, |latent| latent.value_dim);
+        self.heads / tp.max(1) * each
+    }
+
     /// Parameter count: embedding, layers, norms, and an untied head.
     pub fn parameters(&self) -> u64 {
-        let (h, d) = (u64::from(self.hidden), u64::from(self.head_dim));
-        let attention = h * d * u64::from(2 * self.heads + 2 * self.kv_heads);
-        let of_heads = match self.qkv {
-            HeadStep::Plain => 0,
-            HeadStep::Biased => d * u64::from(self.heads + 2 * self.kv_heads),
-            HeadStep::Normed => 2 * d,
+        let of = |tensor: Tensor| {
+            let (rows, columns) = tensor.dimensions(self);
+            u64::from(rows) * u64::from(columns)
         };
-        let mlp = 3 * h * u64::from(self.intermediate);
-        let ends = h * u64::from(self.vocab) * if self.tied_embeddings { 1 } else { 2 };
-        u64::from(self.layers) * (attention + of_heads + mlp + 2 * h) + ends + h
+        let all: u64 = Tensor::all(self).into_iter().map(of).sum();
+        all - if self.tied_embeddings { of(Tensor::Head) } else { 0 }
     }
 
     /// Explains why this model cannot be sharded over `tp` ranks, with the arithmetic; `None` if it can.
@@ -192,9 +290,43 @@ impl ModelShape {
             (!n.is_multiple_of(tp))
                 .then(|| format!("TP {tp} does not divide {n} {what} ({n} mod {tp} = {})", n % tp))
         };
+        let copies = self.attention.latent.is_some() || tp.is_multiple_of(self.kv_heads.max(1));
         uneven("heads", self.heads)
-            .or_else(|| uneven("KV heads", self.kv_heads))
-            .or_else(|| uneven("MLP columns", self.intermediate))
+            .or_else(|| uneven("KV heads", self.kv_heads).filter(|_| !copies))
+            .or_else(|| uneven("MLP columns", self.intermediate).filter(|_| self.dense_layers() > 0))
+            .or_else(|| {
+                let shared = self.experts.as_ref().map_or(0, |experts| experts.shared_width);
+                uneven("columns of shared experts", shared)
+            })
+    }
+
+    /// Explains why experts cannot be divided like this over ranks; `None` if they can. `ep` is 1 (each
+    /// rank has a slice of every expert), `tp`, or with data-parallel attention `dp`.
+    pub fn expert_problem(&self, tp: u32, ep: u32, dp: u32) -> Option<String> {
+        let Some(experts) = &self.experts else {
+            return (ep != 1 || dp != 1)
+                .then(|| format!("EP {ep} x DP {dp} divides experts, and the model has none"));
+        };
+        let count = experts.count;
+        match () {
+            () if ep == 0 || dp == 0 => Some("ep and dp must be at least 1".into()),
+            () if dp > 1 && (tp, ep) != (1, dp) => Some(format!(
+                "DP {dp} needs TP 1 and EP {dp}, not TP {tp} and EP {ep}: data-parallel attention sends tokens to \
+                 whole experts on every rank"
+            )),
+            () if dp == 1 && ep != 1 && ep != tp => Some(format!(
+                "EP {ep} must be 1 (a slice of every expert on each rank) or TP ({tp}: whole experts)"
+            )),
+            () if !count.is_multiple_of(ep) => {
+                Some(format!("EP {ep} does not divide {count} experts ({count} mod {ep} = {})", count % ep))
+            }
+            () if ep == 1 && !experts.width.is_multiple_of(tp) => Some(format!(
+                "TP {tp} does not divide {width} columns of an expert ({width} mod {tp} = {}); use --ep {tp}",
+                experts.width % tp,
+                width = experts.width
+            )),
+            () => experts.routing_problem(),
+        }
     }
 }
 

@@ -20,6 +20,8 @@ fn shape(layers: u32, kv_heads: u32, group: u32, tied: bool) -> ModelShape {
         rope: Rope { theta: 1e4, scaling: None },
         norm_eps: 1e-5,
         tied_embeddings: tied,
+        attention: AttentionShape::default(),
+        experts: None,
     }
 }
 
@@ -84,8 +86,19 @@ fn lowerings() -> impl Strategy<Value = Lowering> {
 fn variants() -> impl Strategy<Value = Variant> {
     let formats = prop_oneof![Just(CommDType::Activations), Just(CommDType::F8), Just(CommDType::Int8)];
     (1u32..5, formats, any::<bool>()).prop_map(|(micro_batches, comm_dtype, sequence_parallel)| {
-        Variant { micro_batches, comm_dtype, sequence_parallel }
+        Variant { micro_batches, comm_dtype, sequence_parallel, ..Variant::default() }
     })
+}
+
+/// Experts of a model, and how they are divided: in slices, whole, or behind a dispatch.
+fn experts() -> impl Strategy<Value = Option<(ExpertShape, u32)>> {
+    let some = (any::<bool>(), 0u32..3, any::<bool>(), 0u32..3).prop_map(
+        |(has_shared, dense_first, biased, division)| {
+            let shared_width = if has_shared { 16 } else { 0 };
+            Some((ExpertShape { shared_width, dense_first, biased, ..expert_tests::experts() }, division))
+        },
+    );
+    prop_oneof![Just(None), some]
 }
 
 /// What is left of a lowering that fuses nothing.
@@ -105,17 +118,29 @@ pub(super) fn specs() -> impl Strategy<Value = PlanSpec> {
         variants(),
         1u32..6,
         prop_oneof![Just(HeadStep::Plain), Just(HeadStep::Biased), Just(HeadStep::Normed)],
+        experts(),
     )
-        .prop_map(|(architecture, layers, tp, phase, lowering, tied, variant, batch, qkv)| {
+        .prop_map(|(architecture, layers, tp, phase, lowering, tied, variant, batch, qkv, experts)| {
             // enough layers for those that the architecture names
             let layers = if architecture.layer_problem(layers).is_some() { 6 } else { layers };
+            let mut shape = ModelShape { qkv, ..shape(layers, 4, 2, tied) };
+            let (mut tp, mut ep, mut dp) = (tp, 1, 1);
+            if let Some((experts, division)) = experts {
+                shape.experts = Some(experts);
+                (tp, ep, dp) = [(tp, 1, 1), (tp, tp, 1), (1, tp, tp)][division as usize];
+                if architecture.model_problem(&shape, tp).is_some() {
+                    (shape.experts, ep, dp) = (None, 1, 1);
+                }
+            }
             PlanSpec {
                 variant: Variant {
+                    ep,
+                    dp,
                     sequence_parallel: variant.sequence_parallel
                         && architecture.scatter_problem(layers).is_none(),
                     ..variant
                 },
-                shape: ModelShape { qkv, ..shape(layers, 4, 2, tied) },
+                shape,
                 architecture,
                 tp,
                 phase,

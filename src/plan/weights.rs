@@ -1,8 +1,10 @@
 //! Weights of a plan: slices of the model's tensors, with Megatron-style sharding.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
-use super::{HeadStep, ModelShape};
+use super::{ExpertShape, HeadStep, Latent, ModelShape, RouterBias};
 
 /// A tensor of a Llama-family checkpoint, by role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,8 +30,26 @@ pub enum Tensor {
     QueryNorm(u32),
     /// RMSNorm of each key head, `[1, head_dim]`.
     KeyNorm(u32),
-    /// Output projection of attention, `[hidden, heads x head_dim]`.
+    /// Output projection of attention, `[hidden, heads x head_dim]` (MLA: `heads x value_dim`).
     Output(u32),
+    /// Bias of the output projection, `[hidden, 1]`.
+    OutputBias(u32),
+    /// Attention sink of each head, `[heads, 1]`.
+    Sinks(u32),
+    /// MLA: down projection of queries, `[q_rank, hidden]`. Without it, [`Tensor::Query`] reads the
+    /// module's input.
+    QueryDown(u32),
+    /// MLA: RMSNorm of the query latent, `[1, q_rank]`.
+    QueryLatentNorm(u32),
+    /// MLA: down projection of keys and values, `[kv_rank + rope_dim, hidden]`.
+    KeyValueDown(u32),
+    /// MLA: RMSNorm of the cached latent, `[1, kv_rank]`.
+    LatentNorm(u32),
+    /// MLA: up projection of the latent, `[heads x (nope_dim + value_dim), kv_rank]`: key, then value of
+    /// each head.
+    KeyValueUp(u32),
+    /// Gate of attention's result, `[heads x value_dim, hidden]`.
+    AttentionGate(u32),
     /// RMSNorm before the MLP, `[1, hidden]`.
     PostAttentionNorm(u32),
     /// Gate projection, `[intermediate, hidden]`; its SiLU multiplies [`Tensor::Up`].
@@ -38,6 +58,28 @@ pub enum Tensor {
     Up(u32),
     /// Down projection, `[hidden, intermediate]`.
     Down(u32),
+    /// Router, `[experts, hidden]`.
+    Router(u32),
+    /// Bias of the router, `[experts, 1]`.
+    RouterBias(u32),
+    /// Gate projections of the routed experts, one below the other: `[experts x width, hidden]`.
+    ExpertGate(u32),
+    /// Up projections of the routed experts, as [`Tensor::ExpertGate`].
+    ExpertUp(u32),
+    /// Down projections of the routed experts, `[experts x hidden, width]`.
+    ExpertDown(u32),
+    /// `[experts x width, 1]`.
+    ExpertGateBias(u32),
+    /// `[experts x width, 1]`.
+    ExpertUpBias(u32),
+    /// `[experts x hidden, 1]`.
+    ExpertDownBias(u32),
+    /// Gate projection of all shared experts, `[shared_width, hidden]`.
+    SharedGate(u32),
+    /// `[shared_width, hidden]`.
+    SharedUp(u32),
+    /// `[hidden, shared_width]`.
+    SharedDown(u32),
     /// RMSNorm after the last layer, `[1, hidden]`.
     FinalNorm,
     /// Head, `[vocab, hidden]`; the embedding itself if tied.
@@ -59,15 +101,57 @@ impl Tensor {
             | Self::QueryNorm(layer)
             | Self::KeyNorm(layer)
             | Self::Output(layer)
+            | Self::OutputBias(layer)
+            | Self::Sinks(layer)
+            | Self::QueryDown(layer)
+            | Self::QueryLatentNorm(layer)
+            | Self::KeyValueDown(layer)
+            | Self::LatentNorm(layer)
+            | Self::KeyValueUp(layer)
+            | Self::AttentionGate(layer)
             | Self::PostAttentionNorm(layer)
             | Self::Gate(layer)
             | Self::Up(layer)
-            | Self::Down(layer) => Some(layer),
+            | Self::Down(layer)
+            | Self::Router(layer)
+            | Self::RouterBias(layer)
+            | Self::ExpertGate(layer)
+            | Self::ExpertUp(layer)
+            | Self::ExpertDown(layer)
+            | Self::ExpertGateBias(layer)
+            | Self::ExpertUpBias(layer)
+            | Self::ExpertDownBias(layer)
+            | Self::SharedGate(layer)
+            | Self::SharedUp(layer)
+            | Self::SharedDown(layer) => Some(layer),
         }
     }
 
+    /// Name in checkpoints of Llama's family. Families name experts differently, and most store one tensor
+    /// per expert: those names are unique, but only the model layer knows a checkpoint's.
     pub fn hf_name(self) -> String {
+        let attention = |l: u32, name: &str| format!("model.layers.{l}.self_attn.{name}");
+        let mlp = |l: u32, name: &str| format!("model.layers.{l}.mlp.{name}");
         match self {
+            Self::OutputBias(l) => attention(l, "o_proj.bias"),
+            Self::Sinks(l) => attention(l, "sinks"),
+            Self::QueryDown(l) => attention(l, "q_a_proj.weight"),
+            Self::QueryLatentNorm(l) => attention(l, "q_a_layernorm.weight"),
+            Self::KeyValueDown(l) => attention(l, "kv_a_proj_with_mqa.weight"),
+            Self::LatentNorm(l) => attention(l, "kv_a_layernorm.weight"),
+            Self::KeyValueUp(l) => attention(l, "kv_b_proj.weight"),
+            Self::AttentionGate(l) => attention(l, "gate_proj.weight"),
+            Self::Router(l) => mlp(l, "gate.weight"),
+            Self::RouterBias(l) => mlp(l, "gate.bias"),
+            Self::ExpertGate(l) => mlp(l, "experts.gate_proj.weight"),
+            Self::ExpertUp(l) => mlp(l, "experts.up_proj.weight"),
+            Self::ExpertDown(l) => mlp(l, "experts.down_proj.weight"),
+            Self::ExpertGateBias(l) => mlp(l, "experts.gate_proj.bias"),
+            Self::ExpertUpBias(l) => mlp(l, "experts.up_proj.bias"),
+            Self::ExpertDownBias(l) => mlp(l, "experts.down_proj.bias"),
+            Self::SharedGate(l) => mlp(l, "shared_experts.gate_proj.weight"),
+            Self::SharedUp(l) => mlp(l, "shared_experts.up_proj.weight"),
+            Self::SharedDown(l) => mlp(l, "shared_experts.down_proj.weight"),
             Self::Embedding => "model.embed_tokens.weight".into(),
             Self::InputNorm(l) => format!("model.layers.{l}.input_layernorm.weight"),
             Self::Query(l) => format!("model.layers.{l}.self_attn.q_proj.weight"),
@@ -90,44 +174,135 @@ impl Tensor {
         }
     }
 
-    /// True for matrices of linear layers and the head; false for the embedding, norms and biases.
+    /// True for matrices of linear layers and the head; false for the embedding, routers, norms and biases.
     pub fn is_linear(self) -> bool {
-        use Tensor::{Down, Gate, Head, Key, Output, Query, Up, Value};
-        matches!(self, Query(_) | Key(_) | Value(_) | Output(_) | Gate(_) | Up(_) | Down(_) | Head)
+        use Tensor::{
+            AttentionGate, Down, Gate, Head, Key, KeyValueDown, KeyValueUp, Output, Query, QueryDown,
+            SharedDown, SharedGate, SharedUp, Up, Value,
+        };
+        let attention = matches!(
+            self,
+            Query(_) | Key(_) | Value(_) | Output(_) | QueryDown(_) | KeyValueDown(_) | KeyValueUp(_)
+        );
+        let mlp =
+            matches!(self, Gate(_) | Up(_) | Down(_) | SharedGate(_) | SharedUp(_) | SharedDown(_));
+        attention || mlp || self.is_expert_matrix() || matches!(self, AttentionGate(_) | Head)
+    }
+
+    /// True for matrices of routed experts.
+    pub fn is_expert_matrix(self) -> bool {
+        matches!(self, Self::ExpertGate(_) | Self::ExpertUp(_) | Self::ExpertDown(_))
+    }
+
+    /// True if the tensor stacks one matrix or vector per routed expert.
+    pub fn is_stacked(self) -> bool {
+        let biases =
+            matches!(self, Self::ExpertGateBias(_) | Self::ExpertUpBias(_) | Self::ExpertDownBias(_));
+        self.is_expert_matrix() || biases
     }
 
     /// All tensors of a model of this shape, including a tied head.
     pub fn all(shape: &ModelShape) -> Vec<Self> {
-        let of_layer = |l: u32| {
-            let heads = match shape.qkv {
-                HeadStep::Plain => vec![],
-                HeadStep::Biased => vec![Self::QueryBias(l), Self::KeyBias(l), Self::ValueBias(l)],
-                HeadStep::Normed => vec![Self::QueryNorm(l), Self::KeyNorm(l)],
-            };
-            let attention = [Self::InputNorm(l), Self::Query(l), Self::Key(l), Self::Value(l)];
-            let mlp = [Self::PostAttentionNorm(l), Self::Gate(l), Self::Up(l), Self::Down(l)];
-            attention.into_iter().chain(heads).chain([Self::Output(l)]).chain(mlp)
-        };
         let ends = [Self::Embedding, Self::FinalNorm, Self::Head];
-        (0..shape.layers).flat_map(of_layer).chain(ends).collect()
+        (0..shape.layers).flat_map(|l| Self::of_layer(shape, l)).chain(ends).collect()
+    }
+
+    fn of_layer(shape: &ModelShape, l: u32) -> Vec<Self> {
+        let attention = &shape.attention;
+        let mut all = vec![Self::InputNorm(l)];
+        match &attention.latent {
+            Some(latent) => {
+                if latent.q_rank.is_some() {
+                    all.extend([Self::QueryDown(l), Self::QueryLatentNorm(l)]);
+                }
+                let own = [Self::KeyValueDown(l), Self::LatentNorm(l), Self::KeyValueUp(l)];
+                all.extend([Self::Query(l)].into_iter().chain(own));
+                all.extend(latent.is_gated.then_some(Self::AttentionGate(l)));
+            }
+            None => all.extend([Self::Query(l), Self::Key(l), Self::Value(l)]),
+        }
+        match shape.qkv {
+            HeadStep::Plain => {}
+            HeadStep::Biased => all.extend([Self::QueryBias(l), Self::KeyBias(l), Self::ValueBias(l)]),
+            HeadStep::Normed => all.extend([Self::QueryNorm(l), Self::KeyNorm(l)]),
+        }
+        all.extend(attention.sinks.then_some(Self::Sinks(l)));
+        all.push(Self::Output(l));
+        all.extend(attention.output_bias.then_some(Self::OutputBias(l)));
+        all.push(Self::PostAttentionNorm(l));
+        let Some(experts) = shape.experts_of(l) else {
+            all.extend([Self::Gate(l), Self::Up(l), Self::Down(l)]);
+            return all;
+        };
+        all.push(Self::Router(l));
+        all.extend((experts.routing.bias != RouterBias::None).then_some(Self::RouterBias(l)));
+        all.extend([Self::ExpertGate(l), Self::ExpertUp(l), Self::ExpertDown(l)]);
+        if experts.biased {
+            all.extend([Self::ExpertGateBias(l), Self::ExpertUpBias(l), Self::ExpertDownBias(l)]);
+        }
+        if experts.shared_width > 0 {
+            all.extend([Self::SharedGate(l), Self::SharedUp(l), Self::SharedDown(l)]);
+        }
+        all
     }
 
     /// Rows (outputs) and columns (inputs) of the whole tensor, row-major. Norms have one row, biases
     /// one column.
     pub fn dimensions(self, shape: &ModelShape) -> (u32, u32) {
-        let (q, kv) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
+        let (rows, columns) = self.matrix(shape);
+        let count = shape.experts.as_ref().filter(|_| self.is_stacked()).map_or(1, |e| e.count);
+        (count * rows, columns)
+    }
+
+    /// Rows and columns of the whole tensor, or of one expert's part of a stacked tensor.
+    pub fn matrix(self, shape: &ModelShape) -> (u32, u32) {
+        let hidden = shape.hidden;
+        let latent = shape.attention.latent;
+        let of_latent = |of: fn(&Latent) -> u32| latent.as_ref().map_or(0, of);
+        let query = latent.map_or(shape.head_dim, |latent| latent.query_dim());
+        let (q, kv) = (shape.heads * query, shape.kv_heads * shape.head_dim);
+        let attended = shape.attended_columns(1);
+        let q_rank = of_latent(|latent| latent.q_rank.unwrap_or(0));
+        let kv_rank = of_latent(|latent| latent.kv_rank);
+        let of_experts = |of: fn(&ExpertShape) -> u32| shape.experts.as_ref().map_or(0, of);
+        let (width, shared) = (of_experts(|e| e.width), of_experts(|e| e.shared_width));
         match self {
-            Self::Embedding | Self::Head => (shape.vocab, shape.hidden),
-            Self::InputNorm(_) | Self::PostAttentionNorm(_) | Self::FinalNorm => (1, shape.hidden),
-            Self::Query(_) => (q, shape.hidden),
-            Self::Key(_) | Self::Value(_) => (kv, shape.hidden),
+            Self::Embedding | Self::Head => (shape.vocab, hidden),
+            Self::InputNorm(_) | Self::PostAttentionNorm(_) | Self::FinalNorm => (1, hidden),
+            Self::Query(_) if q_rank > 0 => (q, q_rank),
+            Self::Query(_) => (q, hidden),
+            Self::Key(_) | Self::Value(_) => (kv, hidden),
             Self::QueryBias(_) => (q, 1),
             Self::KeyBias(_) | Self::ValueBias(_) => (kv, 1),
             Self::QueryNorm(_) | Self::KeyNorm(_) => (1, shape.head_dim),
-            Self::Output(_) => (shape.hidden, q),
-            Self::Gate(_) | Self::Up(_) => (shape.intermediate, shape.hidden),
-            Self::Down(_) => (shape.hidden, shape.intermediate),
+            Self::Output(_) => (hidden, attended),
+            Self::OutputBias(_) => (hidden, 1),
+            Self::Sinks(_) => (shape.heads, 1),
+            Self::QueryDown(_) => (q_rank, hidden),
+            Self::QueryLatentNorm(_) => (1, q_rank),
+            Self::KeyValueDown(_) => (of_latent(Latent::cached), hidden),
+            Self::LatentNorm(_) => (1, kv_rank),
+            Self::KeyValueUp(_) => {
+                (shape.heads * of_latent(|latent| latent.nope_dim + latent.value_dim), kv_rank)
+            }
+            Self::AttentionGate(_) => (attended, hidden),
+            Self::Gate(_) | Self::Up(_) => (shape.intermediate, hidden),
+            Self::Down(_) => (hidden, shape.intermediate),
+            Self::Router(_) => (of_experts(|e| e.count), hidden),
+            Self::RouterBias(_) => (of_experts(|e| e.count), 1),
+            Self::ExpertGate(_) | Self::ExpertUp(_) => (width, hidden),
+            Self::ExpertDown(_) => (hidden, width),
+            Self::ExpertGateBias(_) | Self::ExpertUpBias(_) => (width, 1),
+            Self::ExpertDownBias(_) => (hidden, 1),
+            Self::SharedGate(_) | Self::SharedUp(_) => (shared, hidden),
+            Self::SharedDown(_) => (hidden, shared),
         }
+    }
+
+    /// Number of equal units that sharding by rows keeps whole: KV heads of keys and values, else rows.
+    fn heads(self, shape: &ModelShape) -> Option<u32> {
+        use Tensor::{Key, KeyBias, Value, ValueBias};
+        matches!(self, Key(_) | Value(_) | KeyBias(_) | ValueBias(_)).then_some(shape.kv_heads)
     }
 }
 
@@ -137,11 +312,15 @@ impl Tensor {
 pub enum Shard {
     /// The whole tensor on every rank: embedding, norms, an unsharded head.
     Whole,
-    /// Rows `[rank x rows / tp, (rank + 1) x rows / tp)`: Megatron's column parallel.
+    /// Rows `[rank x rows / tp, (rank + 1) x rows / tp)`: Megatron's column parallel. Of keys and values with
+    /// more ranks than KV heads, the rows of KV head rank x heads / tp. Of a stacked tensor, rows of each
+    /// expert.
     Rows,
     /// Columns `[rank x columns / tp, (rank + 1) x columns / tp)`: Megatron's row parallel; the product
     /// is a partial sum.
     Columns,
+    /// Experts `[rank x experts / ep, (rank + 1) x experts / ep)` of a stacked tensor, whole.
+    Experts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -181,22 +360,37 @@ impl Weight {
 }
 
 impl WeightPart {
-    /// Row range and column range of the tensor that `rank` of `tp` holds.
-    pub fn slice(
-        &self,
-        shape: &ModelShape,
-        rank: u32,
-        tp: u32,
-    ) -> (std::ops::Range<usize>, std::ops::Range<usize>) {
-        let (rows, columns) = self.tensor.dimensions(shape);
+    /// Row range and column range of the tensor that `rank` of `tp` holds; of a stacked tensor, the ranges
+    /// in each of the [`Self::experts`] that it holds.
+    pub fn slice(&self, shape: &ModelShape, rank: u32, tp: u32) -> (Range<usize>, Range<usize>) {
+        let (rows, columns) = self.tensor.matrix(shape);
         let part = |n: u32| {
             let each = n / tp;
             (rank * each) as usize..((rank + 1) * each) as usize
         };
-        match self.shard {
-            Shard::Whole => (0..rows as usize, 0..columns as usize),
-            Shard::Rows => (part(rows), 0..columns as usize),
-            Shard::Columns => (0..rows as usize, part(columns)),
+        match (self.shard, self.tensor.heads(shape)) {
+            (Shard::Rows, Some(heads)) if heads < tp => {
+                let (head, each) = (rank * heads / tp, rows / heads);
+                ((head * each) as usize..((head + 1) * each) as usize, 0..columns as usize)
+            }
+            (Shard::Rows, _) => (part(rows), 0..columns as usize),
+            (Shard::Columns, _) => (0..rows as usize, part(columns)),
+            (Shard::Whole | Shard::Experts, _) => (0..rows as usize, 0..columns as usize),
         }
+    }
+
+    /// Experts of which `rank` of `tp` holds a part; `0..1` if the tensor is not stacked.
+    pub fn experts(&self, shape: &ModelShape, rank: u32, tp: u32) -> Range<u32> {
+        let count = shape.experts.as_ref().filter(|_| self.tensor.is_stacked()).map_or(1, |e| e.count);
+        match self.shard {
+            Shard::Experts => rank * (count / tp)..(rank + 1) * (count / tp),
+            _ => 0..count,
+        }
+    }
+
+    /// Rows and columns on each rank, over all its experts.
+    pub fn extent(&self, shape: &ModelShape, tp: u32) -> (u32, u32) {
+        let (rows, columns) = self.slice(shape, 0, tp);
+        (self.experts(shape, 0, tp).len() as u32 * rows.len() as u32, columns.len() as u32)
     }
 }

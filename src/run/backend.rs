@@ -9,7 +9,7 @@ use super::{BACKENDS, Feasibility, GenerateRequest, Generated, Job, RunEvent, Ru
 use base::error::{Error, Result};
 use machine::hardware::MemoryNeed;
 use model::Model;
-use plan::{DType, KvDType, Lowering, ModelShape, Precision};
+use plan::{AttentionShape, DType, KvDType, Lowering, ModelShape, Precision};
 use table::{Backend, CellOptions, Collective, Environment, Spec};
 
 pub const HOST: &str = "host";
@@ -99,6 +99,18 @@ pub trait PlanBackend: Sync {
         }
         let lacks = kv != KvDType::Activations && !self.name().is_simulated();
         lacks.then(|| format!("the {name} backend has no {kv} KV cache; sim predicts this cell"))
+    }
+
+    /// Returns an explanation if the backend cannot compute a model of this shape.
+    fn lacks_shape(&self, shape: &ModelShape) -> Option<String> {
+        let what = if shape.experts.is_some() {
+            "mixture of experts"
+        } else if shape.attention != AttentionShape::default() {
+            "attention with sinks, windows or latents"
+        } else {
+            return None;
+        };
+        Some(format!("the {} backend has no {what} yet; sim predicts this model", self.name().as_str()))
     }
 
     /// Returns an input error for a weight format in which the backend cannot compute.

@@ -37,6 +37,7 @@ pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
     let backend = backend(spec.backend)?;
     let lacks =
         || backend.lacks(spec.collective).or_else(|| backend.lacks_format(spec.dtype, spec.kv_dtype));
+    let lacks = || lacks().or_else(|| backend.lacks_shape(&model.shape));
     match problem(spec, &model.shape).or_else(lacks) {
         Some(problem) => Ok(Feasibility::Skipped(problem)),
         None => backend.feasibility(spec, &model.shape, shared),
@@ -46,17 +47,27 @@ pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
 /// Explains why no backend can run the cell, if so: TP does not divide the model, layers do not exist, PP exceeds
 /// them, the batch
 /// cannot be divided into the micro-batches, the head cannot be sharded, rows cannot be scattered, 8-bit messages
-/// would need a fused all-reduce, or link and P2P contradict each other.
+/// would need a fused all-reduce, experts cannot be divided over the ranks, or link and P2P contradict each other.
 pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let layers = || spec.architecture.model_problem(shape, spec.tp);
     let stages = || stage_problem(shape.layers, spec.pp);
     let problem =
         shape.tp_problem(spec.tp).or_else(layers).or_else(stages).or_else(|| division_problem(spec));
     let problem = problem.or_else(|| head_problem(spec, shape));
+    let problem = problem.or_else(|| shape.expert_problem(spec.tp, spec.ep, spec.dp));
+    let problem = problem.or_else(|| idle_problem(spec));
     problem
         .or_else(|| scatter_problem(spec, shape))
         .or_else(|| fused_messages(spec))
         .or_else(|| link_problem(spec))
+}
+
+/// Rejects data parallelism with more ranks than sequences.
+fn idle_problem(spec: &Spec) -> Option<String> {
+    let sequences = if spec.concurrency > 0 { spec.concurrency } else { spec.batch };
+    (spec.dp > sequences).then(|| {
+        format!("DP {} gives each rank sequences of its own, and there are only {sequences}", spec.dp)
+    })
 }
 
 fn head_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {

@@ -70,8 +70,8 @@ impl Spec {
     }
 
     pub fn variant(&self) -> Variant {
-        let Self { micro_batches, comm_dtype, sequence_parallel, .. } = *self;
-        Variant { micro_batches, comm_dtype, sequence_parallel }
+        let Self { micro_batches, comm_dtype, sequence_parallel, ep, dp, .. } = *self;
+        Variant { micro_batches, comm_dtype, sequence_parallel, ep, dp }
     }
 
     /// Label of the differences from the plain cell: `micro2 comm-f8`; empty if none.
@@ -94,7 +94,7 @@ impl Spec {
 
     /// Same cell without plan variants.
     pub fn plain(&self) -> Self {
-        let Variant { micro_batches, comm_dtype, sequence_parallel } = Variant::default();
+        let Variant { micro_batches, comm_dtype, sequence_parallel, .. } = Variant::default();
         Self { micro_batches, comm_dtype, sequence_parallel, ..self.clone() }
     }
 
@@ -114,7 +114,7 @@ impl Spec {
             precision,
             lowering,
             variant: self.variant(),
-            batch: self.batch,
+            batch: self.sequences_of_rank(),
             pp: self.pp,
         }
     }
@@ -126,9 +126,14 @@ impl Spec {
         base::hash::short_key(text)
     }
 
-    /// Number of ranks, one GPU each: TP x PP. Rank r is rank r mod TP of stage r / TP.
+    /// Number of ranks, one GPU each: TP x PP x DP. Rank r is rank r mod TP of stage r / TP.
     pub fn ranks(&self) -> u32 {
-        self.tp.max(1).saturating_mul(self.pp.max(1))
+        self.tp.max(1).saturating_mul(self.pp.max(1)).saturating_mul(self.dp.max(1))
+    }
+
+    /// Sequences of a static batch that one rank decodes: all, or with data parallelism the largest share.
+    pub fn sequences_of_rank(&self) -> u32 {
+        self.batch.div_ceil(self.dp.max(1))
     }
 
     /// Short name for tables and logs: `ladder tp2 b1 p2p-on`, with pipeline stages `ladder tp2 pp2 ...`.
@@ -138,8 +143,9 @@ impl Spec {
 
     /// The label's part after the architecture.
     pub fn place_label(&self) -> String {
-        let pp = if self.pp > 1 { format!(" pp{}", self.pp) } else { String::new() };
-        format!("tp{}{pp} {} p2p-{}", self.tp, self.load_label(), self.p2p.as_str())
+        let more = |name: &str, n: u32| if n > 1 { format!(" {name}{n}") } else { String::new() };
+        let more = [("pp", self.pp), ("ep", self.ep), ("dp", self.dp)].map(|(name, n)| more(name, n));
+        format!("tp{}{} {} p2p-{}", self.tp, more.concat(), self.load_label(), self.p2p.as_str())
     }
 
     /// Static batch or requests in flight: `b4`, `c64`.

@@ -6,7 +6,7 @@ use crate::{
     Backend, Curve, HeldOut, Provenance, Record, RunQuality, SCHEMA, Sample, Spec, Status, TRAINING,
     Training, TrainingSpec, TrainingSpeed, TrainingStep, WindowQuality, quality,
 };
-use plan::{Architecture, DType, HeadStep, ModelShape, Rope};
+use plan::{AttentionShape, Architecture, DType, HeadStep, ModelShape, Rope};
 
 /// Simulated cell: standard, tiny, TP 2, batch 1, prompt 16, 5 output tokens.
 pub fn spec() -> Spec {
@@ -199,6 +199,8 @@ pub fn shape_70b() -> ModelShape {
         rope: Rope { theta: 500_000.0, scaling: None },
         norm_eps: 1e-5,
         tied_embeddings: false,
+        attention: AttentionShape::default(),
+        experts: None,
     }
 }
 

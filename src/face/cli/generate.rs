@@ -134,6 +134,7 @@ pub fn run(args: &Args) -> Result<u8> {
             micro_batches: args.micro_batches,
             comm_dtype: args.comm_dtype,
             sequence_parallel: args.sequence_parallel,
+            ..Variant::default()
         },
     };
     let bar = match report::stderr_draws() {

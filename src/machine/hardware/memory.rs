@@ -115,6 +115,7 @@ impl PlanMemory {
                 Element::Activation => sum.columns * precision.activations.bytes(),
                 Element::Logit => sum.columns * logit_bytes,
                 Element::Token => sum.columns * 4,
+                Element::Choice => sum.columns * 8,
                 Element::Eight => sum.columns + 4 * sum.scales,
             })
         });
@@ -166,11 +167,11 @@ impl MemoryNeed {
         };
         let (prefill, decode) = (&stage.prefill, &stage.decode);
         let (first, step) = (Step::prefill(batch, prompt), Step::decode(batch, prompt, 0));
-        let kv_columns = u64::from(shape.kv_heads / spec.tp.max(1)) * u64::from(shape.head_dim);
+        let kv_columns = u64::from(shape.cached_columns(spec.tp));
         let kv_tokens = batch.saturating_mul(prompt + u64::from(spec.output_tokens));
         Self {
             weights: stage.weights,
-            kv: kv_tokens.saturating_mul(2 * u64::from(layers) * kv_columns * precision.kv.bytes()),
+            kv: kv_tokens.saturating_mul(u64::from(layers) * kv_columns * precision.kv.bytes()),
             activations: bytes(&prefill.buffers, prefill, &first).max(bytes(
                 &decode.buffers,
                 decode,

@@ -88,7 +88,7 @@ impl Heads {
     pub fn of(shape: &ModelShape, tp: u32) -> Self {
         Self {
             query: (shape.heads / tp) as usize,
-            kv: (shape.kv_heads / tp) as usize,
+            kv: shape.kv_heads_of(tp) as usize,
             dim: shape.head_dim as usize,
         }
     }

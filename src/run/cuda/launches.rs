@@ -188,7 +188,7 @@ impl Binder<'_> {
                 // logits are always f32: copy them as `ratio` times more columns of the kernels' format
                 let ratio = match value.element {
                     Element::Activation => 1,
-                    Element::Logit | Element::Token | Element::Eight => {
+                    Element::Logit | Element::Token | Element::Eight | Element::Choice => {
                         4 / self.program.dtype.bytes() as u32
                     }
                 };
@@ -345,7 +345,7 @@ impl Binder<'_> {
     /// Query and KV heads per rank.
     fn heads(&self) -> (u32, u32) {
         let tp = self.program.plan.tp;
-        (self.shape.heads / tp, self.shape.kv_heads / tp)
+        (self.shape.heads / tp, self.shape.kv_heads_of(tp))
     }
 
     /// KV cache of a layer, offset to the step's first sequence.

@@ -36,7 +36,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     fn kv_heads(&self, shape: &ModelShape) -> u64 {
-        u64::from(shape.kv_heads / self.tp)
+        u64::from(shape.kv_heads_of(self.tp))
     }
 
     /// Size of one layer's keys, or of its values (bytes).
@@ -47,7 +47,7 @@ impl Sizes {
     }
 
     pub fn splits(&self, shape: &ModelShape) -> u32 {
-        let kv_heads = shape.kv_heads / self.tp;
+        let kv_heads = shape.kv_heads_of(self.tp);
         geometry::splits(self.batch, kv_heads, self.capacity, self.multiprocessors)
     }
 

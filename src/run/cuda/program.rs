@@ -124,6 +124,7 @@ impl Program {
                 Element::Eight => self.eight(buffer.columns).bytes(numbers),
                 // tokens are in the state
                 Element::Token => 0,
+                Element::Choice => numbers.saturating_mul(8),
             }
         };
         let parts = self.plan.operations.iter().filter_map(|operation| self.eight_of_join(operation));

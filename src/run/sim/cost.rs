@@ -81,7 +81,7 @@ impl<'a> Machine<'a> {
             precision: precision(spec, target),
             dtype: spec.dtype.activations(),
             head_dim: u64::from(shape.head_dim),
-            kv_heads: u64::from(shape.kv_heads / spec.tp.max(1)),
+            kv_heads: u64::from(shape.kv_heads_of(spec.tp)),
             slots: u64::from(spec.prompt_tokens) + u64::from(spec.output_tokens),
             groups: Groups::of(phase, spec.batch, spec.micro_batches),
         }

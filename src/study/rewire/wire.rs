@@ -11,7 +11,7 @@ use super::stretch::Stretch;
 use base::error::{Error, Result};
 use base::statistics::median;
 use plan::{
-    Architecture, DType, HeadStep, Kind, Lane, Lowering, ModelShape, Module, Operation, Phase, Plan,
+    Architecture, AttentionShape, DType, HeadStep, Kind, Lane, Lowering, ModelShape, Module, Operation, Phase, Plan,
     PlanSpec, Precision, Rope, Variant,
 };
 use run::sim::Measured;
@@ -63,6 +63,8 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
         rope: Rope { theta: 1e4, scaling: None },
         norm_eps: 1e-5,
         tied_embeddings: false,
+        attention: AttentionShape::default(),
+        experts: None,
     };
     let spec = PlanSpec {
         shape,
@@ -116,7 +118,7 @@ fn place(module: Module, layer: Option<u32>) -> Option<usize> {
     let first = 2 * layer? as usize;
     match module {
         Module::Attn => Some(first),
-        Module::Mlp | Module::Block => Some(first + 1),
+        Module::Mlp | Module::Moe | Module::Block => Some(first + 1),
         _ => None,
     }
 }

@@ -8,7 +8,7 @@ use base::error::{Error, Result};
 use base::text::same_name;
 use base::words::words;
 use model::{MAX_LAYERS, MAX_SIZE};
-use plan::{HeadStep, ModelShape, Rope};
+use plan::{AttentionShape, HeadStep, ModelShape, Rope};
 use table::options::option;
 use table::{Backend, CellOptions, Spec};
 
@@ -331,5 +331,7 @@ fn shape(row: &Row<'_>) -> Result<ModelShape> {
         rope: Rope { theta: 10_000.0, scaling: None },
         norm_eps: 1e-5,
         tied_embeddings: false,
+        attention: AttentionShape::default(),
+        experts: None,
     })
 }

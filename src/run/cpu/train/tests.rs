@@ -9,7 +9,7 @@ use super::adamw::Optimiser;
 use super::trainer::{Setup, Trainer, assemble};
 use base::error::Result;
 use model::{Model, WeightSource};
-use plan::{Architecture, DType, HeadStep, ModelShape, Rope, Tensor, Weight};
+use plan::{AttentionShape, Architecture, DType, HeadStep, ModelShape, Rope, Tensor, Weight};
 
 /// What the script wrote.
 #[derive(Deserialize)]
@@ -49,6 +49,8 @@ fn shape(qkv: HeadStep, tied: bool) -> ModelShape {
         rope: Rope { theta: 10000.0, scaling: None },
         norm_eps: 1e-5,
         tied_embeddings: tied,
+        attention: AttentionShape::default(),
+        experts: None,
     }
 }
 
