@@ -2,12 +2,22 @@
 //! and small ones for tests and laptops.
 
 use super::Model;
-use plan::{AttentionShape, HeadStep, ModelShape, Rope, RopeScaling};
+use plan::{
+    AttentionShape, ExpertActivation, ExpertShape, HeadStep, Latent, ModelShape, Rope, RopeScaling,
+    RouterBias, RouterScore, Routing, Window,
+};
 
 const BLOOM_NOTE: &str =
     "with the paper's gated MLP, 216 B parameters (the released BLOOM has 176 B and an ungated MLP)";
 const LLAMA_405B_NOTE: &str =
     "16 KV heads, as benchmarked in the paper for TP 16 (the released model has 8)";
+
+const YARN_NOTE: &str = "without its RoPE scaling (YaRN)";
+
+const SCOUT_NOTE: &str =
+    "without its norm of queries and keys; attention in 3 of 4 layers is in chunks of 8192";
+
+const INSTELLA_NOTE: &str = "from its published config; attention is gated";
 
 const MINI_NOTE: &str =
     "3.6 M parameters and a vocabulary of bytes, to be trained from scratch with `adapt`";
@@ -27,6 +37,8 @@ struct Row {
     rope: Rope,
     norm_eps: f64,
     tied: bool,
+    attention: AttentionShape,
+    experts: Option<ExpertShape>,
     note: Option<&'static str>,
 }
 
@@ -64,6 +76,8 @@ const fn row(name: &'static str, sizes: [u32; 6], rope: Rope) -> Row {
         rope,
         norm_eps,
         tied,
+        attention: AttentionShape::PLAIN,
+        experts: None,
         note,
     }
 }
@@ -72,8 +86,66 @@ const fn qwen(name: &'static str, sizes: [u32; 6], qkv: HeadStep) -> Row {
     Row { norm_eps: 1e-6, qkv, ..row(name, sizes, plain(1_000_000.0)) }
 }
 
+/// Experts of Mixtral and Qwen3: softmax over all, chosen weights divided by their sum.
+const fn softmax(count: u32, top_k: u32, width: u32) -> ExpertShape {
+    ExpertShape {
+        count,
+        top_k,
+        width,
+        shared_width: 0,
+        dense_first: 0,
+        routing: Routing { score: RouterScore::Softmax, bias: RouterBias::None, scale: 1.0, ..SIGMOID },
+        activation: ExpertActivation::Silu,
+        biased: false,
+    }
+}
+
+/// Routing of DeepSeek-V3 without its limit to groups.
+const SIGMOID: Routing = Routing {
+    score: RouterScore::Sigmoid,
+    bias: RouterBias::Choice,
+    renormalise: true,
+    scale: 2.5,
+    groups: 1,
+    kept_groups: 1,
+    weighs_input: false,
+};
+
+const fn latent(q_rank: Option<u32>, rope_dim: u32, is_gated: bool) -> AttentionShape {
+    // 128 columns of a value; those of a key without RoPE follow from the family
+    let nope_dim = if is_gated { 96 } else { 128 };
+    let latent = Latent { q_rank, kv_rank: 512, nope_dim, rope_dim, value_dim: 128, is_gated };
+    AttentionShape { latent: Some(latent), ..AttentionShape::PLAIN }
+}
+
+const fn gpt_oss(name: &'static str, layers: u32, count: u32) -> Row {
+    Row {
+        head_dim: Some(64),
+        qkv: HeadStep::Biased,
+        note: Some(YARN_NOTE),
+        attention: AttentionShape {
+            output_bias: true,
+            sinks: true,
+            window: Some(Window { tokens: 128, full_every: 2, is_chunked: false }),
+            latent: None,
+        },
+        experts: Some(ExpertShape {
+            routing: Routing {
+                score: RouterScore::SoftmaxChosen,
+                bias: RouterBias::Logits,
+                scale: 1.0,
+                ..SIGMOID
+            },
+            activation: ExpertActivation::Clamped,
+            biased: true,
+            ..softmax(count, 4, 2880)
+        }),
+        ..row(name, [layers, 2880, 64, 8, 2880, 201_088], plain(150_000.0))
+    }
+}
+
 /// Sizes: layers, hidden, heads, KV heads, MLP, vocabulary.
-const ROWS: [Row; 24] = [
+const ROWS: [Row; 32] = [
     row("1b", [40, 1536, 24, 24, 4096, 49152], plain(10_000.0)),
     row("3b", [40, 2304, 32, 32, 9216, 49152], plain(10_000.0)),
     row("llama-3-8b", [32, 4096, 32, 8, 14336, 128_256], plain(500_000.0)),
@@ -105,6 +177,66 @@ const ROWS: [Row; 24] = [
         ..qwen("qwen3-32b", [64, 5120, 64, 8, 25600, 151_936], HeadStep::Normed)
     },
     row("mistral-7b", [32, 4096, 32, 8, 14336, 32000], plain(10_000.0)),
+    Row {
+        experts: Some(softmax(8, 2, 14336)),
+        ..row("mixtral-8x7b", [32, 4096, 32, 8, 14336, 32000], plain(1_000_000.0))
+    },
+    Row {
+        head_dim: Some(128),
+        experts: Some(softmax(128, 8, 768)),
+        ..qwen("qwen3-30b-a3b", [48, 2048, 32, 4, 768, 151_936], HeadStep::Normed)
+    },
+    Row {
+        head_dim: Some(128),
+        experts: Some(softmax(128, 8, 1536)),
+        ..qwen("qwen3-235b-a22b", [94, 4096, 64, 4, 1536, 151_936], HeadStep::Normed)
+    },
+    gpt_oss("gpt-oss-20b", 24, 32),
+    gpt_oss("gpt-oss-120b", 36, 128),
+    Row {
+        norm_eps: 1e-6,
+        note: Some(YARN_NOTE),
+        attention: latent(Some(1536), 64, false),
+        experts: Some(ExpertShape {
+            shared_width: 2048,
+            dense_first: 3,
+            routing: Routing { groups: 8, kept_groups: 4, ..SIGMOID },
+            ..softmax(256, 8, 2048)
+        }),
+        head_dim: Some(128),
+        ..row("deepseek-v3", [61, 7168, 128, 128, 18432, 129_280], plain(10_000.0))
+    },
+    Row {
+        note: Some(SCOUT_NOTE),
+        attention: AttentionShape {
+            window: Some(Window { tokens: 8192, full_every: 4, is_chunked: true }),
+            ..AttentionShape::PLAIN
+        },
+        experts: Some(ExpertShape {
+            shared_width: 8192,
+            routing: Routing {
+                bias: RouterBias::None,
+                renormalise: false,
+                scale: 1.0,
+                weighs_input: true,
+                ..SIGMOID
+            },
+            ..softmax(16, 1, 8192)
+        }),
+        ..row("llama-4-scout", [48, 5120, 40, 8, 8192, 202_048], plain(500_000.0))
+    },
+    Row {
+        norm_eps: 1e-6,
+        note: Some(INSTELLA_NOTE),
+        attention: latent(None, 32, true),
+        experts: Some(ExpertShape {
+            shared_width: 2816,
+            dense_first: 1,
+            routing: SIGMOID,
+            ..softmax(64, 6, 1408)
+        }),
+        ..row("instella-moe-16b", [27, 2048, 16, 16, 10944, 128_896], plain(10_000.0))
+    },
     Row { note: Some(MINI_NOTE), ..row("mini", [8, 192, 6, 6, 512, 256], plain(10_000.0)) },
     row("tiny", [4, 64, 8, 4, 160, 256], plain(10_000.0)),
 ];
@@ -125,8 +257,8 @@ impl Row {
                 rope: self.rope,
                 norm_eps: self.norm_eps,
                 tied_embeddings: self.tied,
-                attention: AttentionShape::default(),
-                experts: None,
+                attention: self.attention,
+                experts: self.experts,
             },
             dir: None,
             ladder_layers: None,
@@ -187,6 +319,24 @@ mod tests {
         assert!((parameters("internlm-20b") as f64 / 1e9 - 20.1).abs() < 0.1);
     }
 
+    /// Published totals and active parameters are rounded; these are the shapes' own.
+    #[test]
+    fn mixtures_of_experts_have_the_parameters_of_their_names() {
+        for (name, billions) in [
+            ("mixtral-8x7b", 46.7),
+            ("qwen3-30b-a3b", 30.5),
+            ("qwen3-235b-a22b", 235.1),
+            ("gpt-oss-20b", 20.9),
+            ("gpt-oss-120b", 116.8),
+            ("deepseek-v3", 671.0),
+            ("llama-4-scout", 107.8),
+            ("instella-moe-16b", 15.8),
+        ] {
+            let counted = parameters(name) as f64 / 1e9;
+            assert!((counted / billions - 1.0).abs() < 0.01, "{name}: {counted}");
+        }
+    }
+
     #[test]
     fn the_papers_own_shapes_have_the_sizes_their_names_and_notes_say() {
         assert_eq!(parameters("bloom-176b") / 1_000_000_000, 215);
@@ -206,7 +356,16 @@ mod tests {
         for model in &models {
             let shape = &model.shape;
             let square = shape.head_dim * shape.heads == shape.hidden;
-            assert_eq!(square, model.name != "qwen3-32b", "{}", model.name);
+            let narrow = [
+                "qwen3-32b",
+                "qwen3-30b-a3b",
+                "qwen3-235b-a22b",
+                "gpt-oss-20b",
+                "gpt-oss-120b",
+                "deepseek-v3",
+            ];
+            assert_eq!(square, !narrow.contains(&model.name.as_str()), "{}", model.name);
+            assert_eq!(shape.expert_problem(1, 1, 1), None, "{}", model.name);
             assert!(Model::resolve(&model.name.to_uppercase()).is_ok_and(|m| m.shape == *shape));
             assert_eq!(shape.head_dim % 2, 0, "RoPE rotates pairs: {}", model.name);
             assert_eq!(shape.heads % shape.kv_heads, 0, "{}", model.name);

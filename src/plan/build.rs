@@ -297,14 +297,20 @@ impl GroupState {
                 self.output(b, walk, index, (own, None), None)?;
             }
             let routed = if is_split { b.routed_experts(layer, normed)? } else { parts.routed };
-            return match routed {
-                Some(routed) => self.output(b, walk, index, (routed, None), None),
-                None => Ok(()),
-            };
+            let Some(routed) = routed else { return Ok(()) };
+            if walk.wiring.reduce != Reduce::Each {
+                return self.output(b, walk, index, (routed, None), None);
+            }
+            let prefix = if parts.own.is_some() { "routed_" } else { "" };
+            let (sum, _) = b.all_reduce_of(prefix, routed)?;
+            self.residual.in_flight.push_back(Output::of(sum));
+            return Ok(());
         }
         let output = match (parts.own, parts.routed) {
             (own, Some(routed)) if b.dispatches() => (routed, own),
-            (Some(own), Some(routed)) => (b.emit("experts_sum", Kind::Add, &[own, routed], hidden)?, None),
+            (Some(own), Some(routed)) => {
+                (b.emit("experts_sum", Kind::Add, &[own, routed], hidden)?, None)
+            }
             (Some(one), None) | (None, Some(one)) => (one, None),
             (None, None) => return Ok(()),
         };

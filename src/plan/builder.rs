@@ -4,8 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::{
-    CommDType, Element, Groups, Kind, Lane, Module, OpId, Operation, Placement, Plan, PlanSpec,
-    Rows, Shard, Tensor, Value, ValueId, Weight, WeightId, WeightPart,
+    CommDType, Element, Groups, Kind, Lane, Module, OpId, Operation, Placement, Plan, PlanSpec, Rows,
+    Shard, Tensor, Value, ValueId, Weight, WeightId, WeightPart,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -144,7 +144,8 @@ impl<'a> Builder<'a> {
             return WeightId(known as u32);
         }
         let ranks = if shard == Shard::Experts { self.spec.variant.ep } else { self.spec.tp };
-        let parts: Vec<WeightPart> = tensors.iter().map(|&tensor| WeightPart { tensor, shard }).collect();
+        let parts: Vec<WeightPart> =
+            tensors.iter().map(|&tensor| WeightPart { tensor, shard }).collect();
         let (mut outputs, mut inputs) = (0, 0);
         for part in &parts {
             let extent = part.extent(&self.spec.shape, ranks);
@@ -267,10 +268,13 @@ impl<'a> Builder<'a> {
     }
 
     /// Message that a rank sends for a partial value: the value itself, or its 8-bit form.
-    fn message(&mut self, partial: ValueId) -> Result<ValueId, PlanError> {
+    fn message(&mut self, prefix: &str, partial: ValueId) -> Result<ValueId, PlanError> {
         match self.spec.variant.comm_dtype {
             CommDType::Activations => Ok(partial),
-            to => self.emit("quantize", Kind::Quantize { to }, &[partial], self.columns(partial)),
+            to => {
+                let name = format!("{prefix}quantize");
+                self.emit(&name, Kind::Quantize { to }, &[partial], self.columns(partial))
+            }
         }
     }
 
@@ -282,9 +286,19 @@ impl<'a> Builder<'a> {
     /// Sums a partial value over the ranks; each gets the whole sum or, with a scattered residual, its
     /// rows. Returns the sum and the message this rank sent.
     pub(super) fn all_reduce(&mut self, partial: ValueId) -> Result<(ValueId, ValueId), PlanError> {
-        let sent = self.message(partial)?;
+        self.all_reduce_of("", partial)
+    }
+
+    /// [`Self::all_reduce`] of one of a module's outputs; the prefix keeps names unique.
+    pub(super) fn all_reduce_of(
+        &mut self,
+        prefix: &str,
+        partial: ValueId,
+    ) -> Result<(ValueId, ValueId), PlanError> {
+        let sent = self.message(prefix, partial)?;
         let kind = if self.scatters() { Kind::ReduceScatter } else { Kind::AllReduce };
-        let sum = self.emit(kind.as_str(), kind.clone(), &[sent], self.columns(sent))?;
+        let name = format!("{prefix}{}", kind.as_str());
+        let sum = self.emit(&name, kind, &[sent], self.columns(sent))?;
         Ok((sum, sent))
     }
 

@@ -133,8 +133,7 @@ fn is_zero(n: &u32) -> bool {
 }
 
 impl Quantity {
-    pub const ZERO: Self =
-        Self { fixed: 0, row: 0, sequence: 0, kv_token: 0, pair: 0, window: 0 };
+    pub const ZERO: Self = Self { fixed: 0, row: 0, sequence: 0, kv_token: 0, pair: 0, window: 0 };
 
     pub fn times(&self, n: u64) -> Self {
         Self {

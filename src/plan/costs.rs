@@ -2,8 +2,8 @@
 
 use super::builder::Builder;
 use super::{
-    Cost, Element, Kind, Phase, Quantity, RoutedWeights, Rows, SCALED_TOGETHER, ValueId, Variant, Weight,
-    WeightId,
+    Cost, Element, Kind, Phase, Quantity, RoutedWeights, Rows, SCALED_TOGETHER, ValueId, Variant,
+    Weight, WeightId,
 };
 
 impl Builder<'_> {

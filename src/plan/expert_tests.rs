@@ -101,7 +101,7 @@ fn farskip_reduces_before_its_experts_and_behind_the_next_attention() {
     let plan = Plan::new(&moe("farskip", 2, shape)).unwrap();
     let at = |name: &str| plan.find(name).unwrap_or_else(|| panic!("no {name}"));
     let (first, experts, second) =
-        (at("L1/moe/all_reduce"), at("L1/moe/experts"), at("L1/moe/all_reduce2"));
+        (at("L1/moe/all_reduce"), at("L1/moe/experts"), at("L1/moe/routed_all_reduce"));
     assert!(first < experts && experts < second);
     assert!(!plan.happens_before(first, experts), "experts do not wait for the first sum");
     assert!(plan.happens_before(first, at("L2/attn/norm")), "the next attention reads the first sum");
@@ -219,7 +219,8 @@ fn experts_that_cannot_be_divided_and_routers_that_would_disagree_are_refused() 
 fn kv_heads_are_copied_to_more_ranks_than_there_are() {
     let mut spec = spec(&Architecture::Standard, 2, 8, Phase::Decode);
     let plan = Plan::new(&spec).unwrap();
-    let qkv = &plan.weights[plan.operations[plan.find("L0/attn/qkv").unwrap().index()].weight.unwrap().index()];
+    let qkv = &plan.weights
+        [plan.operations[plan.find("L0/attn/qkv").unwrap().index()].weight.unwrap().index()];
     // 1 query head, and the key and value head that it shares with another rank
     assert_eq!(qkv.outputs, 3 * 8);
     let rows = |rank: u32| qkv.parts[1].slice(&spec.shape, rank, 8).0;
@@ -241,9 +242,8 @@ fn a_window_limits_what_attention_reads() {
     spec.shape.attention.window = Some(Window { tokens: 16, full_every: 2, is_chunked: false });
     spec.shape.attention.sinks = true;
     let plan = Plan::new(&spec).unwrap();
-    let cost = |layer: u32| {
-        plan.operations[plan.find(&format!("L{layer}/attn/attend")).unwrap().index()].cost
-    };
+    let cost =
+        |layer: u32| plan.operations[plan.find(&format!("L{layer}/attn/attend")).unwrap().index()].cost;
     let bytes = |layer: u32, context: u64| {
         cost(layer).bytes_read.at(&Step { sequences: 1, new_tokens: 1, context }) - 2 * 64 - 2 * 8
     };
@@ -270,18 +270,32 @@ fn latent_attention_caches_one_latent_for_all_heads() {
         is_gated: false,
     };
     for (latent, kinds) in [
-        (latent, ["norm", "matmul", "norm", "matmul", "matmul", "latent_append", "latent_attend", "matmul"].as_slice()),
+        (
+            latent,
+            ["norm", "matmul", "norm", "matmul", "matmul", "latent_append", "latent_attend", "matmul"]
+                .as_slice(),
+        ),
         (
             Latent { q_rank: None, is_gated: true, ..latent },
-            &["norm", "matmul", "matmul", "latent_append", "latent_attend", "matmul", "sigmoid_mul", "matmul"],
+            &[
+                "norm",
+                "matmul",
+                "matmul",
+                "latent_append",
+                "latent_attend",
+                "matmul",
+                "sigmoid_mul",
+                "matmul",
+            ],
         ),
     ] {
         let mut spec = spec(&Architecture::Standard, 2, 4, Phase::Decode);
         spec.shape.attention.latent = Some(latent);
         let plan = Plan::new(&spec).unwrap();
-        let own = plan.operations.iter().filter(|o| {
-            (o.module, o.layer, o.lane) == (Module::Attn, Some(0), Lane::Compute)
-        });
+        let own = plan
+            .operations
+            .iter()
+            .filter(|o| (o.module, o.layer, o.lane) == (Module::Attn, Some(0), Lane::Compute));
         assert_eq!(own.map(|o| o.kind.as_str()).collect::<Vec<_>>(), kinds);
         let attend = plan.operations[plan.find("L0/attn/attend").unwrap().index()].clone();
         let step = Step::decode(1, 10, 0);

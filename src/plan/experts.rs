@@ -1,6 +1,11 @@
 //! Mixture of experts: shape of a model's routed layers, and how many experts a step touches.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
+
+use base::error::Error;
 
 /// Clamp of gate and up in [`ExpertActivation::Clamped`].
 pub const CLAMP: f32 = 7.0;
@@ -9,7 +14,7 @@ pub const CLAMP: f32 = 7.0;
 pub const CLAMP_SLOPE: f32 = 1.702;
 
 /// Routed layers of a model: each has a router, routed experts, and optionally shared experts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExpertShape {
     /// Routed experts per layer, over all ranks.
     pub count: u32,
@@ -30,7 +35,7 @@ pub struct ExpertShape {
 }
 
 /// From a token's router logits z (one per expert) to its experts and their weights.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Routing {
     pub score: RouterScore,
     #[serde(default)]
@@ -155,6 +160,17 @@ pub enum ExpertLoad {
 }
 
 impl ExpertLoad {
+    /// Forms that a user can write.
+    pub const FORMS: [&'static str; 4] = ["uniform", "balanced", "power:S", "counts:N+N+..."];
+
+    /// Short description of each of [`Self::FORMS`], in the same order.
+    pub const MEANINGS: [&'static str; Self::FORMS.len()] = [
+        "tokens choose independently, all experts alike",
+        "choices are spread evenly, as in many benchmarks",
+        "popularities follow a power law of exponent S (0 to 4)",
+        "measured: tokens of each expert, in order",
+    ];
+
     /// Probability with which a token chooses each expert, at most 1; they sum to `top_k`. Experts are in
     /// falling order of popularity, or in the order of measured counts.
     pub fn probabilities(&self, experts: u32, top_k: u32, tokens: f64) -> Vec<f64> {
@@ -189,6 +205,60 @@ impl ExpertLoad {
         let mean = of.iter().sum::<f64>() / f64::from(ep.max(1));
         let each = (experts / ep.max(1)).max(1) as usize;
         of.chunks(each).map(|rank| rank.iter().sum::<f64>() / mean.max(f64::MIN_POSITIVE)).collect()
+    }
+}
+
+impl fmt::Display for ExpertLoad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Balanced => f.write_str("balanced"),
+            Self::PowerLaw(exponent) => write!(f, "power:{exponent}"),
+            Self::Counts(counts) => {
+                let counts: Vec<String> = counts.iter().map(u64::to_string).collect();
+                write!(f, "counts:{}", counts.join("+"))
+            }
+        }
+    }
+}
+
+impl FromStr for ExpertLoad {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = |why: &str| {
+            let forms = Self::FORMS.join(", ");
+            Error::input_help(format!("expert load '{text}': {why}"), format!("write {forms}"))
+        };
+        match text.split_once(':') {
+            None if text == "uniform" => Ok(Self::Uniform),
+            None if text == "balanced" => Ok(Self::Balanced),
+            Some(("power", exponent)) => match exponent.parse::<f64>() {
+                Ok(exponent) if (0.0..=4.0).contains(&exponent) => Ok(Self::PowerLaw(exponent)),
+                _ => Err(wrong("the exponent must be a number from 0 to 4")),
+            },
+            Some(("counts", list)) => {
+                let counts: Result<Vec<u64>, _> = list.split('+').map(str::parse).collect();
+                let counts = counts.map_err(|_| wrong("counts must be whole numbers"))?;
+                match counts.iter().any(|count| *count > 0) {
+                    true => Ok(Self::Counts(counts)),
+                    false => Err(wrong("no expert has a token")),
+                }
+            }
+            _ => Err(Error::unknown("expert load", text, Self::FORMS)),
+        }
+    }
+}
+
+impl Serialize for ExpertLoad {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ExpertLoad {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -274,6 +344,24 @@ mod tests {
             panic!("8 ranks")
         };
         assert!(most > 2.0 && least < 1.0, "{most} {least}");
+    }
+
+    #[test]
+    fn loads_are_read_as_they_are_written() {
+        for text in ["uniform", "balanced", "power:1.2", "counts:3+0+5"] {
+            assert_eq!(text.parse::<ExpertLoad>().unwrap().to_string(), text);
+        }
+        for (text, part) in [
+            ("power:x", "exponent"),
+            ("power:-1", "exponent"),
+            ("counts:1+x", "whole numbers"),
+            ("counts:0+0", "no expert"),
+            ("unifrm", "unknown expert load"),
+        ] {
+            let error = text.parse::<ExpertLoad>().unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains(part), "{error}");
+        }
     }
 
     #[test]

@@ -13,9 +13,9 @@ mod build;
 mod builder;
 mod cost;
 mod costs;
-mod experts;
 #[cfg(test)]
 mod expert_tests;
+mod experts;
 #[cfg(test)]
 mod fuse_tests;
 mod graph;
@@ -35,7 +35,8 @@ pub use buffers::{Buffer, BufferId, Buffers};
 pub use builder::{Builder, PlanError};
 pub use cost::{Cost, Groups, Quantity, Step};
 pub use experts::{
-    CLAMP, CLAMP_SLOPE, ExpertActivation, ExpertLoad, ExpertShape, RoutedWeights, RouterBias, RouterScore, Routing,
+    CLAMP, CLAMP_SLOPE, ExpertActivation, ExpertLoad, ExpertShape, RoutedWeights, RouterBias,
+    RouterScore, Routing,
 };
 pub use graph::{CommDType, Plan, PlanSpec, Precision, SCALED_TOGETHER, Variant};
 pub use lower::Lowering;

@@ -36,9 +36,7 @@ impl Builder<'_> {
         let shape = &self.spec.shape;
         let columns = shape.attended_columns(self.spec.tp);
         let kind = match shape.window_of(layer) {
-            Some(window) => {
-                Kind::WindowAttend { tokens: window.tokens, is_chunked: window.is_chunked }
-            }
+            Some(window) => Kind::WindowAttend { tokens: window.tokens, is_chunked: window.is_chunked },
             None => Kind::Attend,
         };
         let sinks = shape.attention.sinks.then_some(Tensor::Sinks(layer));
@@ -160,7 +158,11 @@ impl Builder<'_> {
     }
 
     /// Emits the shared experts of a layer, if there are any.
-    pub(super) fn shared_experts(&mut self, layer: u32, x: ValueId) -> Result<Option<ValueId>, PlanError> {
+    pub(super) fn shared_experts(
+        &mut self,
+        layer: u32,
+        x: ValueId,
+    ) -> Result<Option<ValueId>, PlanError> {
         match self.spec.shape.experts_of(layer) {
             Some(experts) => self.shared(experts, layer, x),
             None => Ok(None),
@@ -168,7 +170,11 @@ impl Builder<'_> {
     }
 
     /// Emits router and routed experts of a layer whose ranks hold all tokens.
-    pub(super) fn routed_experts(&mut self, layer: u32, x: ValueId) -> Result<Option<ValueId>, PlanError> {
+    pub(super) fn routed_experts(
+        &mut self,
+        layer: u32,
+        x: ValueId,
+    ) -> Result<Option<ValueId>, PlanError> {
         let Some(experts) = self.spec.shape.experts_of(layer) else { return Ok(None) };
         let choices = self.route(experts, layer, x)?;
         self.routed(experts, layer, [x, choices], self.spec.shape.hidden).map(Some)
@@ -192,12 +198,7 @@ impl Builder<'_> {
     }
 
     /// Emits one module, from its (normed) input to its outputs.
-    pub(super) fn module(
-        &mut self,
-        module: Module,
-        layer: u32,
-        x: ValueId,
-    ) -> Result<Parts, PlanError> {
+    pub(super) fn module(&mut self, module: Module, layer: u32, x: ValueId) -> Result<Parts, PlanError> {
         let shape = &self.spec.shape;
         let hidden = shape.hidden;
         let whole = |own: ValueId| Parts { own: Some(own), routed: None };

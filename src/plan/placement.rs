@@ -142,7 +142,10 @@ impl Builder<'_> {
                 Replicated => Ok(Replicated),
                 // the numbers of a limit are wrong anyway
                 Divergent if self.spec.architecture.is_limit() => Ok(Divergent),
-                _ => wrong(0, "it must be replicated: routers of different ranks would choose other experts"),
+                _ => wrong(
+                    0,
+                    "it must be replicated: routers of different ranks would choose other experts",
+                ),
             },
             Kind::Experts => match first {
                 Sharded => Ok(Sharded),

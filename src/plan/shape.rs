@@ -146,7 +146,7 @@ pub enum HeadStep {
 }
 
 /// Attention beyond plain GQA; the default is plain.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AttentionShape {
     /// True if the output projection has a bias; biases of q, k and v are [`HeadStep::Biased`].
@@ -160,6 +160,8 @@ pub struct AttentionShape {
 }
 
 impl AttentionShape {
+    pub const PLAIN: Self = Self { output_bias: false, sinks: false, window: None, latent: None };
+
     fn is_plain(&self) -> bool {
         *self == Self::default()
     }
@@ -317,9 +319,10 @@ impl ModelShape {
             () if dp == 1 && ep != 1 && ep != tp => Some(format!(
                 "EP {ep} must be 1 (a slice of every expert on each rank) or TP ({tp}: whole experts)"
             )),
-            () if !count.is_multiple_of(ep) => {
-                Some(format!("EP {ep} does not divide {count} experts ({count} mod {ep} = {})", count % ep))
-            }
+            () if !count.is_multiple_of(ep) => Some(format!(
+                "EP {ep} does not divide {count} experts ({count} mod {ep} = {})",
+                count % ep
+            )),
             () if ep == 1 && !experts.width.is_multiple_of(tp) => Some(format!(
                 "TP {tp} does not divide {width} columns of an expert ({width} mod {tp} = {}); use --ep {tp}",
                 experts.width % tp,

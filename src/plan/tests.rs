@@ -95,7 +95,10 @@ fn experts() -> impl Strategy<Value = Option<(ExpertShape, u32)>> {
     let some = (any::<bool>(), 0u32..3, any::<bool>(), 0u32..3).prop_map(
         |(has_shared, dense_first, biased, division)| {
             let shared_width = if has_shared { 16 } else { 0 };
-            Some((ExpertShape { shared_width, dense_first, biased, ..expert_tests::experts() }, division))
+            Some((
+                ExpertShape { shared_width, dense_first, biased, ..expert_tests::experts() },
+                division,
+            ))
         },
     );
     prop_oneof![Just(None), some]
@@ -120,36 +123,38 @@ pub(super) fn specs() -> impl Strategy<Value = PlanSpec> {
         prop_oneof![Just(HeadStep::Plain), Just(HeadStep::Biased), Just(HeadStep::Normed)],
         experts(),
     )
-        .prop_map(|(architecture, layers, tp, phase, lowering, tied, variant, batch, qkv, experts)| {
-            // enough layers for those that the architecture names
-            let layers = if architecture.layer_problem(layers).is_some() { 6 } else { layers };
-            let mut shape = ModelShape { qkv, ..shape(layers, 4, 2, tied) };
-            let (mut tp, mut ep, mut dp) = (tp, 1, 1);
-            if let Some((experts, division)) = experts {
-                shape.experts = Some(experts);
-                (tp, ep, dp) = [(tp, 1, 1), (tp, tp, 1), (1, tp, tp)][division as usize];
-                if architecture.model_problem(&shape, tp).is_some() {
-                    (shape.experts, ep, dp) = (None, 1, 1);
+        .prop_map(
+            |(architecture, layers, tp, phase, lowering, tied, variant, batch, qkv, experts)| {
+                // enough layers for those that the architecture names
+                let layers = if architecture.layer_problem(layers).is_some() { 6 } else { layers };
+                let mut shape = ModelShape { qkv, ..shape(layers, 4, 2, tied) };
+                let (mut tp, mut ep, mut dp) = (tp, 1, 1);
+                if let Some((experts, division)) = experts {
+                    shape.experts = Some(experts);
+                    (tp, ep, dp) = [(tp, 1, 1), (tp, tp, 1), (1, tp, tp)][division as usize];
+                    if architecture.model_problem(&shape, tp).is_some() {
+                        (shape.experts, ep, dp) = (None, 1, 1);
+                    }
                 }
-            }
-            PlanSpec {
-                variant: Variant {
-                    ep,
-                    dp,
-                    sequence_parallel: variant.sequence_parallel
-                        && architecture.scatter_problem(layers).is_none(),
-                    ..variant
-                },
-                shape,
-                architecture,
-                tp,
-                phase,
-                precision: Precision::uniform(DType::Bf16),
-                lowering,
-                batch,
-                pp: 1,
-            }
-        })
+                PlanSpec {
+                    variant: Variant {
+                        ep,
+                        dp,
+                        sequence_parallel: variant.sequence_parallel
+                            && architecture.scatter_problem(layers).is_none(),
+                        ..variant
+                    },
+                    shape,
+                    architecture,
+                    tp,
+                    phase,
+                    precision: Precision::uniform(DType::Bf16),
+                    lowering,
+                    batch,
+                    pp: 1,
+                }
+            },
+        )
 }
 
 /// Everything an operation waits for, directly or transitively.
@@ -690,14 +695,9 @@ fn a_wrong_placement_is_a_build_error() {
 
 #[test]
 fn tp_that_does_not_divide_is_explained() {
-    let mut spec = spec(&Architecture::Standard, 2, 3, Phase::Decode);
+    let spec = spec(&Architecture::Standard, 2, 3, Phase::Decode);
     let error = Plan::new(&spec).unwrap_err().to_string();
     assert_eq!(error, "TP 3 does not divide 8 heads (8 mod 3 = 2)");
-    spec.tp = 8;
-    assert_eq!(
-        Plan::new(&spec).unwrap_err().to_string(),
-        "TP 8 does not divide 4 KV heads (4 mod 8 = 4)"
-    );
 }
 
 #[test]

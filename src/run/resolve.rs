@@ -100,7 +100,9 @@ fn choose(
         let kv = options.kv_dtype.unwrap_or_default();
         let lacks = options.collective.and_then(|collective| backend.lacks(collective));
         let dtype = options.dtype.unwrap_or(backend.defaults(model).dtype);
-        if let Some(why) = lacks.or_else(|| backend.lacks_format(dtype, kv)).or_else(|| backend.lacks_shape(&model.shape))
+        if let Some(why) = lacks
+            .or_else(|| backend.lacks_format(dtype, kv))
+            .or_else(|| backend.lacks_shape(&model.shape))
         {
             said.push(format!("not {}: {why}", backend.name().as_str()));
             continue;

@@ -6,7 +6,7 @@ use crate::{
     Backend, Curve, HeldOut, Provenance, Record, RunQuality, SCHEMA, Sample, Spec, Status, TRAINING,
     Training, TrainingSpec, TrainingSpeed, TrainingStep, WindowQuality, quality,
 };
-use plan::{AttentionShape, Architecture, DType, HeadStep, ModelShape, Rope};
+use plan::{Architecture, AttentionShape, DType, HeadStep, ModelShape, Rope};
 
 /// Simulated cell: standard, tiny, TP 2, batch 1, prompt 16, 5 output tokens.
 pub fn spec() -> Spec {

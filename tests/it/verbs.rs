@@ -95,6 +95,8 @@ fn experiments_are_found_and_broken_ones_do_not_hide_the_others() {
         "quality",
         "rivals",
         "today",
+        "moe",
+        "farskip",
         "from-scratch",
     ];
     let built_in = place.run(&["experiments", "--format", "json"]).exits(0).json();

@@ -25,7 +25,7 @@ macro_rules! built_in {
 }
 
 /// Names and texts of the built-in experiments, quickstart first.
-pub const BUILT_IN: [(&str, &str); 17] = built_in![
+pub const BUILT_IN: [(&str, &str); 19] = built_in![
     "quickstart",
     "p2p",
     "paper-70b",
@@ -42,6 +42,8 @@ pub const BUILT_IN: [(&str, &str); 17] = built_in![
     "quality",
     "rivals",
     "today",
+    "moe",
+    "farskip",
     "from-scratch",
 ];
 

@@ -148,6 +148,11 @@ impl CollectiveCost<'_> {
         (none + half * (whole - none).max(0.0), CostSource::Calibrated)
     }
 
+    /// True for the formula of an emulated link.
+    pub fn is_formula(&self) -> bool {
+        matches!(self, Self::Formula { .. })
+    }
+
     pub fn note(&self) -> Option<String> {
         match self {
             Self::Formula { .. } => None,

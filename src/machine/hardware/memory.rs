@@ -1,6 +1,7 @@
 //! Memory estimate for one rank of a cell, before launch.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::stack::{AttentionKind, Serving, Stack, lowering};
 use plan::{
@@ -37,7 +38,7 @@ pub struct PlanMemory {
 /// Memory of one pipeline stage's plans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StageMemory {
-    layers: u32,
+    layers: Range<u32>,
     weights: u64,
     prefill: Kept,
     decode: Kept,
@@ -93,7 +94,7 @@ impl PlanMemory {
         let layers = stage_layers(shape.layers, decode.len() as u32);
         let stages =
             layers.iter().zip(prefill).zip(decode).map(|((layers, prefill), decode)| StageMemory {
-                layers: layers.len() as u32,
+                layers: layers.clone(),
                 weights: weight_bytes(shape, decode, precision),
                 prefill: Kept::of(prefill),
                 decode: Kept::of(decode),
@@ -156,8 +157,8 @@ impl MemoryNeed {
         precision: Precision,
         (kept, stage): (&PlanMemory, &StageMemory),
     ) -> Self {
-        let layers = stage.layers;
-        let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));
+        let batch = u64::from(spec.sequences_of_rank());
+        let prompt = u64::from(spec.prompt_tokens);
         // real backends need exactly the plan's memory
         let stack = Stack::load(&spec.stack).ok().filter(|_| spec.backend.is_simulated());
         let f32_logits = stack.as_ref().is_none_or(|stack| stack.logits_f32);
@@ -168,10 +169,10 @@ impl MemoryNeed {
         let (prefill, decode) = (&stage.prefill, &stage.decode);
         let (first, step) = (Step::prefill(batch, prompt), Step::decode(batch, prompt, 0));
         let kv_columns = u64::from(shape.cached_columns(spec.tp));
-        let kv_tokens = batch.saturating_mul(prompt + u64::from(spec.output_tokens));
+        let kv_tokens = batch.saturating_mul(cached_tokens(shape, stage.layers.clone(), spec));
         Self {
             weights: stage.weights,
-            kv: kv_tokens.saturating_mul(u64::from(layers) * kv_columns * precision.kv.bytes()),
+            kv: kv_tokens.saturating_mul(kv_columns * precision.kv.bytes()),
             activations: bytes(&prefill.buffers, prefill, &first).max(bytes(
                 &decode.buffers,
                 decode,
@@ -197,13 +198,15 @@ impl MemoryNeed {
         serving: &Serving,
         capacity_bytes: u64,
     ) -> (Self, f64) {
-        let prompts = (serving.step_tokens / spec.prompt_tokens.max(1)).clamp(1, spec.batch.max(1));
-        let step = Spec { batch: prompts, ..spec.clone() };
+        let dp = spec.dp.max(1);
+        let most = spec.sequences_of_rank().max(1);
+        let prompts = (serving.step_tokens / spec.prompt_tokens.max(1)).clamp(1, most);
+        let step = Spec { batch: prompts.saturating_mul(dp), ..spec.clone() };
         let step = Self::of_plans(&step, shape, precision, kept);
         let request = step.kv / u64::from(prompts);
         let length = f64::from(spec.prompt_tokens) + f64::from(spec.output_tokens);
         let usable = capacity_bytes as f64 * serving.memory_share - (step.total() - step.kv) as f64;
-        let wanted = request.saturating_mul(spec.concurrency.into());
+        let wanted = request.saturating_mul(spec.concurrency.div_ceil(dp).into());
         let kv = wanted.min((usable.max(0.0) as u64).max(request));
         (Self { kv, ..step }, usable.max(0.0) / request.max(1) as f64 * length)
     }
@@ -238,13 +241,19 @@ impl MemoryNeed {
     }
 }
 
+/// Tokens that a sequence caches at full length, over some layers: with a window no more than it.
+fn cached_tokens(shape: &ModelShape, layers: Range<u32>, spec: &Spec) -> u64 {
+    let all = u64::from(spec.prompt_tokens) + u64::from(spec.output_tokens);
+    layers.map(|l| shape.window_of(l).map_or(all, |window| all.min(window.tokens.into()))).sum()
+}
+
 /// Scores of one layer in prefill (the largest step), before and after the softmax, plus expanded K and
 /// V.
 fn scores(spec: &Spec, shape: &ModelShape, precision: Precision, stack: &Stack) -> u64 {
     if stack.attention.kind != AttentionKind::Math {
         return 0;
     }
-    let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));
+    let (batch, prompt) = (u64::from(spec.sequences_of_rank()), u64::from(spec.prompt_tokens));
     let slots = prompt + if stack.static_kv { u64::from(spec.output_tokens) } else { 0 };
     let heads = batch.saturating_mul(u64::from(shape.heads / spec.tp.max(1)));
     let bytes = precision.activations.bytes();

@@ -4,6 +4,7 @@ mod collective;
 mod link;
 mod memory;
 mod profile;
+mod routed;
 mod stack;
 mod tables;
 mod target;
@@ -24,6 +25,7 @@ pub use collective::CollectiveCost;
 pub use link::{BasisRows, InterNode, LargeMessages, LinkBasis, LinkPoint, LinkTable, Links};
 pub use memory::{MemoryNeed, PlanMemory};
 pub use profile::{Profile, Skew, Tflops, profile_named, profile_of};
+pub use routed::{AllToAll, ExpertSizes};
 pub use stack::{
     ActivationScales, AttentionKind, CollectiveScale, Contention, Engine, STACKS, Schedule, Serving,
     Stack, lowering,

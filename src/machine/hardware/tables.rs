@@ -58,7 +58,7 @@ static BUILT_IN: [Tables; 7] = {
         };
     }
     [
-        device!("a100_sxm", ["a100_sxm"], []),
+        device!("a100_sxm", ["a100_sxm"], ["a100_sxm"]),
         device!("b200_sxm", ["b200_sxm"], ["b200_sxm"]),
         device!("gb200", [], ["gb200"]),
         device!("h100_sxm", ["h100_sxm"], ["h100_sxm"]),
@@ -121,7 +121,7 @@ impl Tables {
         Some(((us - spared).max(START_US), source))
     }
 
-    fn section(&self, what: &str, engine: &str) -> Option<&Section> {
+    pub(super) fn section(&self, what: &str, engine: &str) -> Option<&Section> {
         self.sections.iter().find(|section| section.is(what, engine))
     }
 
@@ -131,7 +131,7 @@ impl Tables {
         self.attention.as_ref()?.us([heads, batch, context])
     }
 
-    /// Latency of an attention of head_dim 128 in an engine (us): of one decode step, or causal over whole
+    /// Latency of an attention of head_dim 128 or 64 in an engine (us): of one decode step, or causal over whole
     /// prompts. Longer contexts and larger batches than were measured are in proportion. `None` for other
     /// ratios of heads to KV heads than were measured.
     pub fn attention_of_us(
@@ -140,9 +140,12 @@ impl Tables {
         phase: Phase,
         sizes: AttentionSizes,
     ) -> Option<(f64, CostSource)> {
-        let AttentionSizes { heads, kv_heads, kv, sequences, tokens } = sizes;
+        let AttentionSizes { heads, kv_heads, head_dim, window, kv, sequences, tokens } = sizes;
         let ratio = heads.checked_div(kv_heads)?;
-        let grid = self.section(&format!("{phase}-{kv}-{ratio}"), engine.as_str())?.kernel()?;
+        let head_dim = if head_dim == 128 { String::new() } else { head_dim.to_string() };
+        let window = window.map_or(String::new(), |tokens| format!("w{tokens}"));
+        let what = format!("{phase}{head_dim}{window}-{kv}-{ratio}");
+        let grid = self.section(&what, engine.as_str())?.kernel()?;
         let of_tokens = if phase == Phase::Prefill { 4.0 } else { 2.0 };
         grid.beyond_us([heads, sequences, tokens], of_tokens)
     }
@@ -153,6 +156,9 @@ impl Tables {
 pub struct AttentionSizes {
     pub heads: u64,
     pub kv_heads: u64,
+    pub head_dim: u64,
+    /// Tokens that a query sees, if attention is local.
+    pub window: Option<u32>,
     /// Format of the KV cache.
     pub kv: DType,
     pub sequences: u64,
@@ -162,7 +168,7 @@ pub struct AttentionSizes {
 
 /// Latencies of one kind in one engine: products with weights in a format, or another kernel.
 #[derive(Debug)]
-struct Section {
+pub(super) struct Section {
     /// `fp8`, `scale`.
     what: &'static str,
     /// Engine and version; `geomean` for the mean of all.
@@ -206,7 +212,7 @@ impl Section {
         self.products.get_or_init(parse).as_ref()
     }
 
-    fn kernel(&self) -> Option<&Grid> {
+    pub(super) fn kernel(&self) -> Option<&Grid> {
         self.kernel.get_or_init(|| Grid::parse(self.text)).as_ref()
     }
 }
@@ -369,7 +375,7 @@ impl MatMulTable {
 
 /// Latencies by three sizes, such as heads, batch and context.
 #[derive(Debug)]
-struct Grid {
+pub(super) struct Grid {
     axes: [Axis; 3],
     /// ln(latency); NaN if not measured.
     latencies: Vec<f64>,
@@ -396,7 +402,7 @@ impl Grid {
     }
 
     /// Latency between measured points; `None` outside them.
-    fn us(&self, sizes: [u64; 3]) -> Option<(f64, CostSource)> {
+    pub(super) fn us(&self, sizes: [u64; 3]) -> Option<(f64, CostSource)> {
         let [(hs, in_h), (bs, in_b), (cs, in_c)] = [0, 1, 2].map(|i| self.axes[i].bracket(sizes[i]));
         let source = in_h.max(in_b).max(in_c);
         if source == CostSource::Roofline {
@@ -420,7 +426,11 @@ impl Grid {
 
     /// Latency also above the measured values of the second size, in proportion, and of the third, by this
     /// factor for each doubling.
-    fn beyond_us(&self, [first, second, third]: [u64; 3], factor: f64) -> Option<(f64, CostSource)> {
+    pub(super) fn beyond_us(
+        &self,
+        [first, second, third]: [u64; 3],
+        factor: f64,
+    ) -> Option<(f64, CostSource)> {
         let [_, seconds, thirds] = &self.axes;
         if let Some(found) = self.us([first, second, third]) {
             return Some(found);
@@ -433,6 +443,43 @@ impl Grid {
             () => return None,
         };
         self.beyond_us(smaller, factor).map(|(us, _)| (us * times, CostSource::Roofline))
+    }
+
+    /// True if both sizes were measured together.
+    pub(super) fn has_row(&self, first: u64, second: u64) -> bool {
+        let [firsts, seconds, thirds] = &self.axes;
+        let (Some(i), Some(j)) = (firsts.index(first), seconds.index(second)) else { return false };
+        let at = (i * seconds.values.len() + j) * thirds.values.len();
+        self.latencies[at..at + thirds.values.len()].iter().any(|latency| !latency.is_nan())
+    }
+
+    /// Second sizes that were measured with a first one.
+    pub(super) fn seconds_of(&self, first: u64) -> Vec<u64> {
+        let all = self.axes[1].values.iter().copied();
+        all.filter(|second| self.has_row(first, *second)).collect()
+    }
+
+    /// Latency of a measured row at any third size: interpolated, at least that of the smallest, and above the
+    /// largest in proportion.
+    pub(super) fn along(&self, first: u64, second: u64, third: f64) -> Option<(f64, CostSource)> {
+        let [firsts, seconds, thirds] = &self.axes;
+        let row =
+            (firsts.index(first)? * seconds.values.len() + seconds.index(second)?) * thirds.values.len();
+        let known = |at: &usize| !self.latencies[row + at].is_nan();
+        let own: Vec<usize> = (0..thirds.values.len()).filter(known).collect();
+        let point = |at: usize| (thirds.values[at] as f64, self.latencies[row + at]);
+        let above = own.partition_point(|at| (thirds.values[*at] as f64) < third);
+        let Some(&next) = own.get(above) else {
+            let (most, latency) = point(*own.last()?);
+            return Some((latency.exp() * third / most, CostSource::Roofline));
+        };
+        let (high, high_log) = point(next);
+        let before = above.checked_sub(1).map(|before| point(own[before]));
+        let Some((low, low_log)) = before.filter(|_| third < high) else {
+            return Some((high_log.exp(), CostSource::Table));
+        };
+        let weight = (third.ln() - low.ln()) / (high.ln() - low.ln());
+        Some(((low_log + weight * (high_log - low_log)).exp(), CostSource::Interpolated))
     }
 
     /// Latency at the nearest sizes within the measured ones.
@@ -527,7 +574,9 @@ mod tests {
     fn attention_by_engine_and_cache_comes_back_and_grows_beyond_the_table() {
         let tables = Tables::of("h100_sxm").unwrap();
         let us = |phase, kv, sequences, tokens| {
-            let sizes = AttentionSizes { heads: 8, kv_heads: 1, kv, sequences, tokens };
+            let (head_dim, window) = (128, None);
+            let sizes =
+                AttentionSizes { heads: 8, kv_heads: 1, head_dim, window, kv, sequences, tokens };
             tables.attention_of_us(Engine::Vllm, phase, sizes).unwrap()
         };
         for (phase, kv, sequences, tokens, expected) in ATTENTION {
@@ -541,8 +590,15 @@ mod tests {
         let (one, two) =
             (us(Phase::Prefill, DType::Bf16, 1, 16384), us(Phase::Prefill, DType::Bf16, 1, 32768));
         assert_eq!(two, (4.0 * one.0, CostSource::Roofline));
-        let sizes =
-            AttentionSizes { heads: 8, kv_heads: 8, kv: DType::Bf16, sequences: 1, tokens: 1023 };
+        let sizes = AttentionSizes {
+            heads: 8,
+            kv_heads: 8,
+            head_dim: 128,
+            window: None,
+            kv: DType::Bf16,
+            sequences: 1,
+            tokens: 1023,
+        };
         assert_eq!(tables.attention_of_us(Engine::Vllm, Phase::Decode, sizes), None);
     }
 

@@ -206,6 +206,17 @@ impl Binder<'_> {
                     kind.as_str()
                 )));
             }
+            // the backend refuses models with experts, windows or latents
+            kind @ (Kind::WindowAttend { .. }
+            | Kind::LatentAppend
+            | Kind::LatentAttend
+            | Kind::SigmoidMul
+            | Kind::Router
+            | Kind::Experts
+            | Kind::Dispatch
+            | Kind::Combine) => {
+                return Err(Error::failed(format!("cuda has no kernel for {}", kind.as_str())));
+            }
             Kind::Sample => return self.sample(operation, size),
             Kind::Quantize { .. } => {
                 let mut arguments = arguments![read(0), write(0)];

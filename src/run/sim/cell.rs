@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::cost::{Durations, Machine};
 use super::lanes::{Clock, Event, LaneTimes, Lanes, mean_overlap};
 use super::link::{collective, environment};
+use super::routing::Routed;
 use super::serving::{CellTimes, Load, Served, serve};
 use super::simulator::{Plans, need, precision};
 use super::skew::Skewed;
@@ -78,7 +79,7 @@ impl SimulatedCell<'_> {
     pub fn serve(&self, length_ratio: f64) -> Option<Served> {
         let engine = self.target.stack.serving.as_ref().filter(|_| self.spec.concurrency > 0)?;
         let load = Load {
-            concurrency: self.spec.concurrency,
+            concurrency: self.spec.concurrency.div_ceil(self.spec.dp.max(1)),
             prompt_tokens: self.spec.prompt_tokens,
             output_tokens: self.spec.output_tokens,
             length_ratio,
@@ -123,10 +124,12 @@ impl SimulatedCell<'_> {
         if let Some(served) = self.serve(1.0) {
             return Ok((self.served(&served, &sources), None));
         }
-        let is_alike = self.target.profile.skew.is_none() || spec.tp == 1;
+        let is_uneven = Routed::of(spec, &self.shape).is_some_and(|routed| routed.is_uneven());
+        let is_skewed = is_uneven && spec.pp == 1 || !self.target.profile.skew.is_none();
+        let is_alike = self.ranks() == 1 || !is_skewed;
         let simulated = match is_alike {
             true => spec.pp.max(1),
-            false => spec.tp,
+            false => self.ranks(),
         };
         let mut recorder = Recorder::new(self, simulated as usize, record);
         let (prefill, decode) = (self.durations(Phase::Prefill, 0), self.durations(Phase::Decode, 0));
@@ -216,12 +219,18 @@ impl SimulatedCell<'_> {
         (phase.as_str(), first.map_or(0.0, |first| first.cost.message_bytes.at(&step) as f64))
     }
 
+    /// Ranks that exchange messages: of one pipeline stage.
+    fn ranks(&self) -> u32 {
+        self.spec.tp.max(self.spec.dp)
+    }
+
     pub(super) fn decode_steps(&self) -> u32 {
         self.spec.output_tokens.saturating_sub(1)
     }
 
     pub(super) fn step(&self, phase: Phase, step: u32) -> Step {
-        let (batch, prompt) = (u64::from(self.spec.batch), u64::from(self.spec.prompt_tokens));
+        let batch = u64::from(self.spec.sequences_of_rank());
+        let prompt = u64::from(self.spec.prompt_tokens);
         match phase {
             Phase::Prefill => Step::prefill(batch, prompt),
             Phase::Decode => Step::decode(batch, prompt, u64::from(step)),
@@ -299,13 +308,15 @@ impl SimulatedCell<'_> {
         recorder: &mut Recorder,
     ) -> (Vec<i64>, Option<table::Overlap>) {
         let (skew, seed) = (self.target.profile.skew, self.spec.seed);
-        let clocks = vec![Clock::default(); self.spec.tp as usize];
+        let clocks = vec![Clock::default(); self.ranks() as usize];
         let mut ranks = Skewed::new(&self.plans.prefill[0], skew, seed, 0, &clocks);
+        ranks.route(prefill.expert_shares(&self.step(Phase::Prefill, 0)));
         ranks.step(prefill, |rank, event| recorder.add(rank, &event));
         recorder.end_step(Phase::Prefill, 0);
         let mut tokens = vec![ranks.tokens()];
         let mut times = vec![LaneTimes::default(); clocks.len()];
         let mut ranks = Skewed::new(&self.plans.decode[0], skew, seed, 1, &ranks.clocks());
+        ranks.route(durations.expert_shares(&self.step(Phase::Decode, 0)));
         for step in 0..self.decode_steps() {
             durations.grow(&self.step(Phase::Decode, step));
             ranks.step(&durations, |rank, event| {
@@ -352,7 +363,7 @@ impl SimulatedCell<'_> {
                 recorder: "sim".into(),
                 streams: Vec::new(),
                 range_names: Vec::new(),
-                groups: stage_groups(self.spec.tp, self.spec.pp),
+                groups: stage_groups(self.ranks(), self.spec.pp),
                 products: Default::default(),
                 import: None,
             },

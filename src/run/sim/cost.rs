@@ -5,10 +5,11 @@
 //! nanoseconds, so sums are exact. Operations of the same kind and size are costed once (about twenty per plan), and
 //! between decode steps only those that depend on the context are costed again.
 
+use super::routing::{Routed, Work};
 use super::simulator::precision;
 use machine::hardware::{
-    ActivationScales, AttentionKind, AttentionSizes, CollectiveCost, CostSource, Peaks, Tables, Target,
-    TransferCost,
+    ActivationScales, AllToAll, AttentionKind, AttentionSizes, CollectiveCost, CostSource, ExpertSizes,
+    Peaks, Tables, Target, TransferCost,
 };
 use plan::{
     Cost, DType, Groups, Kind, Lane, ModelShape, Operation, Phase, Plan, Precision, Quantity, Rows, Step,
@@ -16,6 +17,15 @@ use plan::{
 use table::Spec;
 
 const NS_PER_US: f64 = 1e3;
+
+/// Kernels of routed experts: sorting the choices, two grouped products with the activation, the sum.
+const EXPERT_KERNELS: u32 = 4;
+
+/// Kernels of attention over latents: two products with the up projection around the attention itself.
+const LATENT_KERNELS: u32 = 3;
+
+/// Shortest time of a layer's routed experts, as the quickest engines were measured at one token (us).
+const EXPERTS_START_US: f64 = 15.0;
 
 #[derive(Clone, Debug)]
 pub(super) struct Machine<'a> {
@@ -31,6 +41,8 @@ pub(super) struct Machine<'a> {
     dtype: DType,
     head_dim: u64,
     kv_heads: u64,
+    /// Routing of tokens to experts, in a model with experts.
+    routed: Option<Routed>,
     /// Slots of a static KV cache per sequence.
     slots: u64,
     groups: Groups,
@@ -82,8 +94,9 @@ impl<'a> Machine<'a> {
             dtype: spec.dtype.activations(),
             head_dim: u64::from(shape.head_dim),
             kv_heads: u64::from(shape.kv_heads_of(spec.tp)),
+            routed: Routed::of(spec, shape),
             slots: u64::from(spec.prompt_tokens) + u64::from(spec.output_tokens),
-            groups: Groups::of(phase, spec.batch, spec.micro_batches),
+            groups: Groups::of(phase, spec.sequences_of_rank(), spec.micro_batches),
         }
     }
 
@@ -118,6 +131,9 @@ impl<'a> Machine<'a> {
             let us = sent.map_or(0.0, |sent| sent.us(numbers.of(&cost.message_bytes)));
             return Taken { us, source: CostSource::Calibrated, arithmetic: false };
         }
+        if class.kind.is_all_to_all() {
+            return self.all_to_all(class, step, &numbers);
+        }
         if class.kind.is_collective() {
             let message = numbers.of(&cost.message_bytes);
             let (mut us, source) = match class.kind {
@@ -133,11 +149,17 @@ impl<'a> Machine<'a> {
         }
         let stack = &self.target.stack;
         let (kernels, mut taken) = match (&class.kind, class.weight) {
-            (Kind::MatMul, Some((inputs, outputs, format))) => {
+            (Kind::MatMul | Kind::Router, Some((inputs, outputs, format))) => {
                 let shape = [class.rows.count(step, 1), outputs.into(), inputs.into()];
                 (1, self.matmul(shape, format, cost, &numbers))
             }
-            (Kind::Attend, _) => (stack.attention.kernels, self.attend(class, step, &numbers)),
+            (Kind::Attend | Kind::WindowAttend { .. }, _) => {
+                (stack.attention.kernels, self.attend(class, step, &numbers))
+            }
+            (Kind::LatentAttend, _) => (LATENT_KERNELS, self.latent_attend(class, step, &numbers)),
+            (Kind::Experts, Some((.., format))) => {
+                (EXPERT_KERNELS, self.experts(class, format, step, &numbers))
+            }
             (Kind::Sample, _) => {
                 (stack.sample_kernels, self.streamed(cost, &numbers, stack.sample_kernels))
             }
@@ -241,14 +263,16 @@ impl<'a> Machine<'a> {
     /// Attention in the stack's engine, if it was measured there.
     fn attend_in_engine(&self, class: &Class, step: &Step) -> Option<Taken> {
         let heads = u64::from(class.columns) / self.head_dim.max(1);
+        let window = window(&class.kind);
         // prompts in chunks attend to earlier tokens too
-        let is_measured = self.head_dim == 128
-            && self.target.stack.attention.kind == AttentionKind::Fused
+        let is_measured = self.target.stack.attention.kind == AttentionKind::Fused
             && (self.phase == Phase::Decode || step.new_tokens == step.context);
         let tables = self.tables.filter(|_| is_measured)?;
         let sizes = AttentionSizes {
             heads,
             kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            window,
             kv: self.precision.kv,
             sequences: step.sequences,
             // measured with the tokens before the step
@@ -290,7 +314,8 @@ impl<'a> Machine<'a> {
             AttentionKind::Fused if self.phase == Phase::Decode => {
                 let measured = self.tables.filter(|_| {
                     let is_plain = self.precision.kv == self.dtype;
-                    is_plain && self.head_dim == 128 && heads == 8 * self.kv_heads
+                    let is_full = window(&class.kind).is_none();
+                    is_plain && is_full && self.head_dim == 128 && heads == 8 * self.kv_heads
                 });
                 match measured.and_then(|t| t.attention_us(heads, step.sequences, step.context)) {
                     Some((us, source)) => Taken { us, source, arithmetic: false },
@@ -300,7 +325,9 @@ impl<'a> Machine<'a> {
             AttentionKind::Fused => {
                 let bytes = numbers.of(&class.cost.bytes_read) + numbers.of(&class.cost.bytes_written);
                 let memory = self.memory_us(bytes);
-                let arithmetic = flops_us(numbers.pairs * f64::from(class.columns));
+                let pairs =
+                    Quantity { pair: 1, window: window(&class.kind).unwrap_or(0), ..Quantity::ZERO };
+                let arithmetic = flops_us(numbers.of(&pairs) * f64::from(class.columns));
                 Taken {
                     us: launch + memory.max(arithmetic),
                     source: CostSource::Roofline,
@@ -308,6 +335,128 @@ impl<'a> Machine<'a> {
                 }
             }
         }
+    }
+
+    /// Attention over cached latents: measured, with the products before and after it at the roofline.
+    fn latent_attend(&self, class: &Class, step: &Step, numbers: &Numbers) -> Taken {
+        let stack = &self.target.stack;
+        let latent = self.shape.attention.latent;
+        let heads = latent.map_or(0, |latent| u64::from(class.columns / latent.value_dim.max(1)));
+        let is_measured = self.phase == Phase::Decode
+            && latent.is_some_and(|latent| (latent.kv_rank, latent.rope_dim) == (512, 64));
+        let tables = self.tables.filter(|_| is_measured);
+        let sizes = [heads, step.sequences, step.context - 1];
+        let Some((us, source)) =
+            tables.and_then(|t| t.latent_us(stack.engine, self.precision.kv, sizes))
+        else {
+            let profile = &self.target.profile;
+            let memory = self
+                .memory_us(numbers.of(&class.cost.bytes_read) + numbers.of(&class.cost.bytes_written));
+            let reached = profile.tflops.of(self.dtype) * stack.attention.prefill_efficiency;
+            let arithmetic = numbers.of(&class.cost.flops) / (reached * 1e6);
+            return Taken {
+                us: f64::from(LATENT_KERNELS) * stack.launch_us + memory.max(arithmetic),
+                source: CostSource::Roofline,
+                arithmetic: arithmetic > memory,
+            };
+        };
+        let products = Cost {
+            flops: Quantity { pair: 0, ..class.cost.flops },
+            bytes_read: Quantity { kv_token: 0, ..class.cost.bytes_read },
+            ..class.cost
+        };
+        let products = self.streamed(&products, numbers, LATENT_KERNELS - 1);
+        Taken { us: us + products.us, source, arithmetic: false }
+    }
+
+    /// Routed experts on the busiest rank.
+    fn experts(&self, class: &Class, format: DType, step: &Step, numbers: &Numbers) -> Taken {
+        let Some(routed) = &self.routed else {
+            return self.streamed(&class.cost, numbers, EXPERT_KERNELS);
+        };
+        let time = |tokens: f64| self.spread_experts(class, format, numbers, tokens);
+        let tokens = (step.rows() * routed.dp()) as f64;
+        let (_, source, arithmetic) = time(tokens);
+        let us = routed.busiest(tokens, &|work| self.expert_us(work, routed.full(), &time));
+        Taken { us, source, arithmetic }
+    }
+
+    /// Time of a rank that touches so many experts for so many tokens: as many as evenly spread ones would, and
+    /// from where those touch all, what more tokens cost.
+    fn expert_us(&self, work: Work, full: f64, time: &dyn Fn(f64) -> (f64, CostSource, bool)) -> f64 {
+        let us = |tokens: f64| time(tokens).0;
+        let beyond = if work.tokens > full { us(work.tokens) - us(full) } else { 0.0 };
+        us(work.seen.clamp(1.0, full)) + beyond.max(0.0)
+    }
+
+    /// For operations with experts, the time of each rank over the busiest's mean, in several draws of the
+    /// routing; empty if ranks do the same.
+    fn expert_shares(&self, class: &Class, step: &Step) -> Vec<Vec<f64>> {
+        let (Some(routed), Kind::Experts, Some((.., format))) =
+            (&self.routed, &class.kind, class.weight)
+        else {
+            return Vec::new();
+        };
+        let step = &step.of_group(self.groups, class.group);
+        let numbers = Numbers::new(step);
+        let time = |tokens: f64| self.spread_experts(class, format, &numbers, tokens);
+        let tokens = (step.rows() * routed.dp()) as f64;
+        routed.shares(tokens, &|work| self.expert_us(work, routed.full(), &time))
+    }
+
+    /// Routed experts for tokens of all ranks whose choices are spread evenly: latency (us), source, and if it is
+    /// compute-bound.
+    fn spread_experts(
+        &self,
+        class: &Class,
+        format: DType,
+        numbers: &Numbers,
+        tokens: f64,
+    ) -> (f64, CostSource, bool) {
+        let (profile, stack) = (&self.target.profile, &self.target.stack);
+        let (Some(shape), Some(weights)) = (&self.shape.experts, class.cost.routed) else {
+            return (0.0, CostSource::Roofline, false);
+        };
+        let share = tokens / (numbers.rows * f64::from(weights.dp)).max(1.0);
+        let touched = (tokens * f64::from(weights.top_k)).min(weights.experts.into());
+        let bytes = touched / f64::from(weights.ep) * weights.expert_bytes as f64;
+        let passing = numbers.of(&class.cost.bytes_read) + numbers.of(&class.cost.bytes_written);
+        let memory = self.memory_us(bytes + share * passing);
+        let peak = profile.tflops.quantized(format).unwrap_or_else(|| profile.tflops.of(self.dtype));
+        let flops = share * numbers.of(&class.cost.flops);
+        let arithmetic = flops / (peak * profile.compute_efficiency * 1e6);
+        let is_arithmetic = arithmetic > memory;
+        let sizes = ExpertSizes {
+            hidden: self.shape.hidden,
+            width: shape.width,
+            top_k: shape.top_k,
+            experts: shape.count,
+            tp: self.routed.as_ref().map_or(1, Routed::slices),
+            ep: weights.ep,
+        };
+        let table = self.tables.and_then(|t| t.experts_us(stack.engine, format, sizes, tokens));
+        match table {
+            // measured back to back, few experts stay in a cache that a model's do not
+            Some((us, source)) => (us.max(self.memory_us(bytes)), source, is_arithmetic),
+            None => (EXPERTS_START_US + memory.max(arithmetic), CostSource::Roofline, is_arithmetic),
+        }
+    }
+
+    /// Dispatch or combine: measured; on an emulated link, or where nothing was measured, half of an all-reduce.
+    fn all_to_all(&self, class: &Class, step: &Step, numbers: &Numbers) -> Taken {
+        let bytes = numbers.of(&class.cost.message_bytes);
+        let measured = self.routed.as_ref().zip(self.tables).filter(|_| !self.collective.is_formula());
+        let found = measured.and_then(|(routed, tables)| {
+            tables.all_to_all_us(AllToAll {
+                is_combine: class.kind == Kind::Combine,
+                ranks: routed.dp() as u32,
+                copies: routed.top_k() * self.shape.hidden,
+                rows: step.rows() as f64,
+                bytes,
+            })
+        });
+        let (us, source) = found.unwrap_or_else(|| self.collective.half_us(bytes));
+        Taken { us, source, arithmetic: false }
     }
 
     /// Contention of an operation: for compute, the share of its rate lost to a large collective; for a collective,
@@ -326,32 +475,53 @@ impl<'a> Machine<'a> {
     }
 }
 
+/// Window of a local attention.
+fn window(kind: &Kind) -> Option<u32> {
+    match kind {
+        Kind::WindowAttend { tokens, .. } => Some(*tokens),
+        _ => None,
+    }
+}
+
 /// Step quantities as floats: precise enough, and they cannot overflow.
 struct Numbers {
     rows: f64,
     sequences: f64,
-    kv_tokens: f64,
-    pairs: f64,
+    new: f64,
+    context: f64,
 }
 
 impl Numbers {
     fn new(step: &Step) -> Self {
         let (sequences, new, context) =
             (step.sequences as f64, step.new_tokens as f64, step.context as f64);
-        Self {
-            rows: sequences * new,
-            sequences,
-            kv_tokens: sequences * context,
-            pairs: sequences * (new * context - new * (new - 1.0) / 2.0),
+        Self { rows: sequences * new, sequences, new, context }
+    }
+
+    /// Cached tokens that the step's queries see; a window of 0 limits nothing.
+    fn kv_tokens_within(&self, window: u32) -> f64 {
+        let most = if window == 0 { f64::INFINITY } else { f64::from(window) + self.new - 1.0 };
+        self.sequences * self.context.min(most)
+    }
+
+    fn pairs_within(&self, window: u32) -> f64 {
+        let window = if window == 0 { f64::INFINITY } else { f64::from(window) };
+        if self.context <= window {
+            return self.sequences * (self.new * self.context - self.new * (self.new - 1.0) / 2.0);
         }
+        // the first queries of a sequence see fewer
+        let before = self.context - self.new;
+        let early = (window - before).clamp(0.0, self.new);
+        let fewer = early * (window - before) - early * (early + 1.0) / 2.0;
+        self.sequences * (self.new * window - fewer)
     }
 
     fn of(&self, quantity: &Quantity) -> f64 {
         quantity.fixed as f64
             + quantity.row as f64 * self.rows
             + quantity.sequence as f64 * self.sequences
-            + quantity.kv_token as f64 * self.kv_tokens
-            + quantity.pair as f64 * self.pairs
+            + quantity.kv_token as f64 * self.kv_tokens_within(quantity.window)
+            + quantity.pair as f64 * self.pairs_within(quantity.window)
     }
 }
 
@@ -452,6 +622,15 @@ impl<'a> Durations<'a> {
             self.ns[operation] = ns(&self.taken[class as usize]);
             self.contention[operation] = contention[class as usize];
         }
+    }
+
+    /// Operations with experts, with the shares of [`Machine::expert_shares`].
+    pub(super) fn expert_shares(&self, step: &Step) -> Vec<(usize, Vec<Vec<f64>>)> {
+        let of_class: Vec<Vec<Vec<f64>>> =
+            self.classes.iter().map(|class| self.machine.expert_shares(class, step)).collect();
+        let operations = self.class_of.iter().enumerate();
+        let own = operations.map(|(at, class)| (at, of_class[*class as usize].clone()));
+        own.filter(|(_, shares)| !shares.is_empty()).collect()
     }
 
     pub(super) fn is_growing(&self) -> bool {

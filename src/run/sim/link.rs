@@ -18,7 +18,8 @@ pub(super) fn collective<'a>(
     let of = |p2p| {
         let scale = target.stack.collective;
         let engine = target.stack.engine;
-        let (cost, used) = target.profile.collective_in(engine, spec.collective, p2p, spec.tp, scale);
+        let ranks = spec.tp.max(spec.dp);
+        let (cost, used) = target.profile.collective_in(engine, spec.collective, p2p, ranks, scale);
         (cost, Some(used))
     };
     match (spec.link, p2p_of(spec)) {
@@ -55,7 +56,7 @@ pub fn link_problem(spec: &Spec, target: &Target) -> Option<String> {
         return None;
     }
     let profile = &target.profile;
-    let problem = profile.link_problem(spec.collective, p2p_of(spec), spec.tp);
+    let problem = profile.link_problem(spec.collective, p2p_of(spec), spec.tp.max(spec.dp));
     let problem = problem.or_else(|| profile.transfer_problem(p2p_of(spec), (spec.tp, spec.pp)))?;
     Some(format!("{}: {problem}", profile.name))
 }

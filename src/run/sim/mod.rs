@@ -10,6 +10,7 @@ mod cost;
 mod lanes;
 mod link;
 mod pipeline;
+mod routing;
 mod serving;
 mod simulator;
 mod skew;

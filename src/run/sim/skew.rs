@@ -39,6 +39,8 @@ pub(super) struct Skewed {
     seed: u64,
     ranks: Vec<Rank>,
     steps: u64,
+    /// Operations with experts: the share of each rank, in several draws of the routing.
+    routed: Vec<(usize, Vec<Vec<f64>>)>,
 }
 
 struct Rank {
@@ -95,7 +97,12 @@ impl Skewed {
                 both: (0, 0),
             })
             .collect();
-        Self { wiring, skew, seed, ranks, steps: first }
+        Self { wiring, skew, seed, ranks, steps: first, routed: Vec::new() }
+    }
+
+    /// Gives operations with experts the work of their rank: one of the draws in each step and layer.
+    pub(super) fn route(&mut self, routed: Vec<(usize, Vec<Vec<f64>>)>) {
+        self.routed = routed;
     }
 
     pub(super) fn clocks(&self) -> Vec<Clock> {
@@ -203,6 +210,12 @@ impl Skewed {
             for (own, &ns) in rank.durations.iter_mut().zip(&durations.ns) {
                 let jitter = if share > 0.0 { (1.0 + share * normal.next()).max(LEAST) } else { 1.0 };
                 *own = (ns as f64 * rank.speed * jitter).round() as i64;
+            }
+            for (operation, draws) in &self.routed {
+                let draw = (self.steps as usize + operation * 7) % draws.len().max(1);
+                let share = draws.get(draw).and_then(|ranks| ranks.get(index as usize)).unwrap_or(&1.0);
+                let own = &mut rank.durations[*operation];
+                *own = (*own as f64 * share).round() as i64;
             }
             rank.ends.fill(i64::MAX);
             rank.head = [0; 2];

@@ -11,8 +11,8 @@ use super::stretch::Stretch;
 use base::error::{Error, Result};
 use base::statistics::median;
 use plan::{
-    Architecture, AttentionShape, DType, HeadStep, Kind, Lane, Lowering, ModelShape, Module, Operation, Phase, Plan,
-    PlanSpec, Precision, Rope, Variant,
+    Architecture, AttentionShape, DType, HeadStep, Kind, Lane, Lowering, ModelShape, Module, Operation,
+    Phase, Plan, PlanSpec, Precision, Rope, Variant,
 };
 use run::sim::Measured;
 

@@ -47,11 +47,11 @@ impl ServedRow {
         if let Some(serving) = Stack::load(&spec.stack).ok().and_then(|stack| stack.serving) {
             spec.collective = serving.collective_on(&spec.hardware);
         }
-        for column in ["dp", "pp"] {
-            let ranks = row.whole(column, Some(1))?;
-            if ranks > 1 {
-                problem = Some(format!("{column} {ranks}: only tensor parallelism is simulated"));
-            }
+        let ranks = |column: &str| row.whole(column, Some(1));
+        (spec.ep, spec.dp) = (ranks("ep")?, ranks("dp")?);
+        let pp = ranks("pp")?;
+        if pp > 1 {
+            problem = Some(format!("pp {pp}: pipelines decode static batches only"));
         }
         spec.batch = spec.concurrency;
         let eight_bits = matches!(spec.dtype, DType::Fp8 | DType::Fp8Block);

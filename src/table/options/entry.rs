@@ -7,7 +7,7 @@ use super::{Backend, CellOptions, Collective, Link, Nvls, P2p, Recorder, Spec};
 use crate::render::Shown;
 use base::error::{Error, Result};
 use base::words::Words;
-use plan::{Architecture, CommDType, DType, KvDType};
+use plan::{Architecture, CommDType, DType, ExpertLoad, KvDType};
 
 /// Type of an option's value in files and tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,4 +314,4 @@ macro_rules! parsed {
         }
     )*};
 }
-parsed!(Architecture, Link);
+parsed!(Architecture, ExpertLoad, Link);

@@ -10,7 +10,7 @@ use super::entry::{About, Access, OptionEntry, PLAIN, Value};
 use super::link::Link;
 use super::make::{dashed, entry, options};
 use base::words::words;
-use plan::{Architecture, CommDType, DType, KvDType};
+use plan::{Architecture, CommDType, DType, ExpertLoad, KvDType};
 
 words! {
     /// Backend that runs a plan.
@@ -208,6 +208,12 @@ options! {
         /// Ranks with attention and sequences of their own, which send tokens to one another's experts
         dp: u32 = 1, About {
             default: "1", value_name: "DP", least: 1, title: Some("dp"), label: "dp",
+            heeded_by: &[Backend::Sim], in_workload: true, ..PLAIN
+        };
+        /// Distribution of tokens over the experts of a mixture-of-experts model
+        expert_load: ExpertLoad = ExpertLoad::Uniform, About {
+            values: &ExpertLoad::FORMS, meanings: &ExpertLoad::MEANINGS,
+            default: "uniform", value_name: "LOAD", title: Some("experts"), label: "load-",
             heeded_by: &[Backend::Sim], in_workload: true, ..PLAIN
         };
         /// Split each batch into M micro-batches with interleaved operations (a prefill of fewer than M sequences by tokens)

@@ -231,6 +231,7 @@ pub fn trace() -> TraceIndex {
             bytes_read: Quantity { fixed: 20_480, row: 256, ..Quantity::ZERO },
             bytes_written: Quantity { row: 640, ..Quantity::ZERO },
             message_bytes: Quantity { row: if lane == Lane::Comm { 256 } else { 0 }, ..Quantity::ZERO },
+            routed: None,
         },
         origins: vec![name.into()],
         waits_for,

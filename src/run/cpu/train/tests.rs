@@ -9,7 +9,7 @@ use super::adamw::Optimiser;
 use super::trainer::{Setup, Trainer, assemble};
 use base::error::Result;
 use model::{Model, WeightSource};
-use plan::{AttentionShape, Architecture, DType, HeadStep, ModelShape, Rope, Tensor, Weight};
+use plan::{Architecture, AttentionShape, DType, HeadStep, ModelShape, Rope, Tensor, Weight};
 
 /// What the script wrote.
 #[derive(Deserialize)]

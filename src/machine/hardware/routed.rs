@@ -1,0 +1,151 @@
+//! Latencies of mixtures of experts: routed experts, latent attention, dispatch and combine.
+
+use super::stack::Engine;
+use super::tables::{CostSource, Grid, Tables};
+use plan::DType;
+
+/// Shape of a layer's routed experts, and how ranks divide them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertSizes {
+    pub hidden: u32,
+    pub width: u32,
+    pub top_k: u32,
+    pub experts: u32,
+    /// Ranks that share each expert.
+    pub tp: u32,
+    /// Ranks among which whole experts are divided.
+    pub ep: u32,
+}
+
+/// Sizes of an exchange of rows between all ranks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AllToAll {
+    /// True for the way back, from experts to tokens.
+    pub is_combine: bool,
+    pub ranks: u32,
+    /// Columns of a row's copies: hidden x top-k.
+    pub copies: u32,
+    /// Rows of each rank.
+    pub rows: f64,
+    /// Bytes of a rank's copies in the activations' format.
+    pub bytes: f64,
+}
+
+impl Tables {
+    /// Latency of a layer's routed experts on one rank, for tokens of all ranks whose choices are spread evenly
+    /// (us): the engine's, or another's if it was not measured at this TP and EP; without an engine, the
+    /// quickest. `None` for other shapes and formats than were measured.
+    pub fn experts_us(
+        &self,
+        engine: Option<Engine>,
+        format: DType,
+        sizes: ExpertSizes,
+        tokens: f64,
+    ) -> Option<(f64, CostSource)> {
+        let ExpertSizes { hidden, width, top_k, experts, tp, ep } = sizes;
+        let what = format!("experts-{hidden}x{width}x{top_k}x{experts}-{format}");
+        let of = |engine: Engine| {
+            self.section(&what, engine.as_str())?.kernel()?.along(tp.into(), ep.into(), tokens)
+        };
+        let others = || Engine::ALL.into_iter().filter_map(of);
+        match engine {
+            Some(engine) => of(engine).or_else(|| others().next()),
+            None => others().min_by(|a, b| a.0.total_cmp(&b.0)),
+        }
+    }
+
+    /// Latency of a decode step's attention over cached latents of DeepSeek-V3's width, without the products
+    /// before and after it (us).
+    pub fn latent_us(
+        &self,
+        engine: Option<Engine>,
+        kv: DType,
+        [heads, sequences, tokens]: [u64; 3],
+    ) -> Option<(f64, CostSource)> {
+        let what = format!("mla-{kv}");
+        let of = |engine: Engine| {
+            self.section(&what, engine.as_str())?.kernel()?.beyond_us([heads, sequences, tokens], 2.0)
+        };
+        let others = || Engine::ALL.into_iter().filter_map(of);
+        engine.and_then(of).or_else(|| others().min_by(|a, b| a.0.total_cmp(&b.0)))
+    }
+
+    /// Latency of a dispatch or a combine (us): the quickest library that was measured among so many ranks;
+    /// NCCL's all-to-all otherwise. DeepEP sends fp8 out and bf16 back.
+    pub fn all_to_all_us(&self, sizes: AllToAll) -> Option<(f64, CostSource)> {
+        let AllToAll { is_combine, ranks, copies, rows, bytes } = sizes;
+        let way = if is_combine { "combine" } else { "dispatch" };
+        let engines = ["sglang", "trtllm"];
+        let libraries = ["ll", "normal", "nvlink"].into_iter().flat_map(|library| {
+            let what = format!("{way}-{library}");
+            engines
+                .iter()
+                .filter_map(move |engine| self.section(&what, engine)?.kernel())
+                .collect::<Vec<_>>()
+        });
+        let quickest = libraries
+            .filter_map(|grid| nearest(grid, ranks, copies, rows))
+            .min_by(|a, b| a.0.total_cmp(&b.0));
+        quickest.or_else(|| self.section("all-to-all", "nccl")?.kernel()?.along(ranks.into(), 1, bytes))
+    }
+}
+
+/// Latency among measured ranks at the measured width nearest to `copies`, for as many columns in all.
+fn nearest(grid: &Grid, ranks: u32, copies: u32, rows: f64) -> Option<(f64, CostSource)> {
+    let far = |known: &u64| (*known as f64 / f64::from(copies)).ln().abs();
+    let known = grid.seconds_of(ranks.into()).into_iter().min_by(|a, b| far(a).total_cmp(&far(b)))?;
+    let (us, source) = grid.along(ranks.into(), known, rows * f64::from(copies) / known as f64)?;
+    Some((us, if known == u64::from(copies) { source } else { source.max(CostSource::Interpolated) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OSS: ExpertSizes =
+        ExpertSizes { hidden: 2880, width: 2880, top_k: 4, experts: 128, tp: 1, ep: 1 };
+
+    #[test]
+    fn measured_experts_come_back_from_their_engine_or_another() {
+        let us = |name: &str, engine, sizes, tokens| {
+            Tables::of(name).unwrap().experts_us(engine, DType::Mxfp4, sizes, tokens)
+        };
+        // moe_h100_sxm.csv, balanced
+        let vllm = Some(Engine::Vllm);
+        assert_eq!(us("h100_sxm", vllm, OSS, 32.0), Some((687.0, CostSource::Table)));
+        assert_eq!(us("h100_sxm", Some(Engine::TrtLlm), OSS, 32.0), us("h100_sxm", vllm, OSS, 32.0));
+        let ep8 = ExpertSizes { ep: 8, ..OSS };
+        assert_eq!(us("h100_sxm", Some(Engine::TrtLlm), ep8, 32.0), Some((164.0, CostSource::Table)));
+        let (between, source) = us("h100_sxm", vllm, OSS, 24.0).unwrap();
+        assert!((368.0..687.0).contains(&between) && source == CostSource::Interpolated);
+        let (beyond, source) = us("h100_sxm", vllm, OSS, 16384.0).unwrap();
+        assert!((beyond / (2.0 * 2930.0) - 1.0).abs() < 1e-9 && source == CostSource::Roofline);
+        assert_eq!(us("h100_sxm", vllm, ExpertSizes { width: 1000, ..OSS }, 1.0), None);
+        assert_eq!(us("h100_sxm", vllm, ExpertSizes { tp: 16, ..OSS }, 1.0), None);
+    }
+
+    #[test]
+    fn rows_travel_by_the_quickest_library_and_by_nccl_where_none_was_measured() {
+        let of = |name: &str, is_combine, ranks, rows| {
+            let (copies, bytes) = (7168 * 8, rows * 2.0 * 7168.0 * 8.0);
+            Tables::of(name).unwrap().all_to_all_us(AllToAll { is_combine, ranks, copies, rows, bytes })
+        };
+        // DeepEP's low-latency kernels
+        assert_eq!(of("h100_sxm", false, 8, 64.0), Some((24.6, CostSource::Table)));
+        assert_eq!(of("h100_sxm", true, 8, 64.0), Some((39.7, CostSource::Table)));
+        // many rows: its other kernels
+        assert_eq!(of("h100_sxm", false, 8, 1024.0), Some((154.0, CostSource::Table)));
+        assert_eq!(of("h100_sxm", false, 64, 128.0), Some((167.0, CostSource::Table)));
+        let (a100, source) = of("a100_sxm", false, 8, 64.0).unwrap();
+        assert!(a100 > 30.0 && source == CostSource::Interpolated, "{a100}");
+        assert_eq!(of("a100_sxm", false, 16, 64.0), None);
+    }
+
+    #[test]
+    fn latents_of_all_heads_come_back() {
+        let h100 = Tables::of("h100_sxm").unwrap();
+        let us = |engine, sizes| h100.latent_us(engine, DType::Bf16, sizes);
+        assert_eq!(us(Some(Engine::TrtLlm), [16, 64, 4095]), Some((119.0, CostSource::Table)));
+        assert!(us(None, [128, 1, 1023]).is_some());
+    }
+}
