@@ -172,6 +172,8 @@ pub struct Verdict {
     pub has_graphs: bool,
     /// Longest gap, if it is most of the idle time and much of the time.
     pub longest_gap: Option<LongestGap>,
+    /// Idle time between the work of pipeline stages; null without stages.
+    pub stages: Option<StageIdle>,
     /// Findings of the importer from which no cause is claimed, one sentence each; those that leave the verdict
     /// undecided first.
     pub doubts: Vec<String>,
@@ -198,6 +200,16 @@ pub struct Verdict {
     pub needs: Vec<String>,
     pub headline: String,
     pub sentences: Vec<String>,
+}
+
+/// Pipeline bubbles of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct StageIdle {
+    pub pp: u32,
+    /// Micro-batches in flight.
+    pub micro_batches: u32,
+    /// Idle share of the time, averaged over ranks (0 to 1).
+    pub idle_share: f64,
 }
 
 /// Verdict on the selected part of a trace, given its `report`. Remedies cover the steps of the whole trace.
@@ -239,6 +251,11 @@ pub fn verdict(
         },
         has_graphs: host_share >= HOST && replays_graphs(&runs),
         longest_gap: LongestGap::of(report).filter(|_| !undecided),
+        stages: trace.meta.spec.as_ref().filter(|spec| spec.pp > 1).map(|spec| StageIdle {
+            pp: spec.pp,
+            micro_batches: spec.micro_batches,
+            idle_share: idle(|rank| rank.idle_us - rank.outside_us),
+        }),
         doubts: import.map(sentences_of_doubts).unwrap_or_default(),
         undecided,
         time: time_parts(trace, report, selection),

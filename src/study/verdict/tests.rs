@@ -107,3 +107,22 @@ fn shares_are_neither_nothing_nor_all_where_they_are_not() {
     let told = |share: f64| percent(share);
     assert_eq!([0.0, 0.004, 0.05, 0.995, 1.0].map(told), ["0 %", "0.4 %", "5 %", "99.5 %", "100 %"]);
 }
+
+/// One stage computes while the other waits, and the reverse.
+#[test]
+fn bubbles_of_pipeline_stages_are_named_with_their_share() {
+    let stage = |rank, at| span(rank, Lane::Compute, at, at + 40_000);
+    let mut trace = trace(vec![stage(0, 0), stage(1, 40_000), stage(0, 80_000), stage(1, 120_000)]);
+    let of = |trace: &Trace| {
+        let all = Selection::default();
+        verdict(trace, &trace_report(trace, &all), &all, &Setting::default())
+    };
+    assert_eq!(of(&trace).stages, None);
+    trace.meta.spec = Some(table::Spec { pp: 2, ..Default::default() });
+    let found = of(&trace);
+    let stages = found.stages.unwrap();
+    assert_eq!((stages.pp, stages.micro_batches), (2, 1));
+    let idle = format!("The 2 pipeline stages are idle {} of the time", percent(stages.idle_share));
+    assert!(stages.idle_share > 0.3 && stages.idle_share <= 0.5, "{stages:?}");
+    assert!(found.sentences.iter().any(|said| said.starts_with(&idle)), "{:?}", found.sentences);
+}

@@ -1,6 +1,6 @@
 //! Words of a verdict: a headline, and sentences.
 
-use super::{CollectiveVerdict, HOST, NAMED, Remedy, Verdict};
+use super::{CollectiveVerdict, HOST, NAMED, Remedy, StageIdle, Verdict};
 use crate::analysis::TimePart;
 use base::text::{counted, fitting_name, latency};
 use trace::rules::function;
@@ -28,6 +28,22 @@ pub(super) fn percent(share: f64) -> String {
     // one decimal close to 0 % and 100 %
     let nearly = (pct > 0.0 && pct < 0.95) || (pct > 99.05 && pct < 99.95);
     if nearly { format!("{pct:.1} %") } else { format!("{pct:.0} %") }
+}
+
+impl StageIdle {
+    fn in_words(self) -> String {
+        let Self { pp, micro_batches, idle_share } = self;
+        format!(
+            "The {pp} pipeline stages are idle {} of the time, waiting for each other, with {micro_batches} micro-batch{} in \
+             flight{}.",
+            percent(idle_share),
+            if micro_batches == 1 { "" } else { "es" },
+            match micro_batches < pp {
+                true => format!("; --micro-batches {pp} gives each stage one"),
+                false => String::new(),
+            }
+        )
+    }
 }
 
 impl Verdict {
@@ -209,6 +225,7 @@ impl Verdict {
                 self.ignored(),
                 self.doubt(),
                 self.dominated(),
+                self.stages.map(StageIdle::in_words),
                 self.longest_gap.map(|gap| gap.in_words(*ranks)),
                 host,
                 self.unjudged(),
@@ -249,6 +266,7 @@ impl Verdict {
             sentences.extend(self.dominated());
         }
         sentences.extend(self.streams());
+        sentences.extend(self.stages.map(StageIdle::in_words));
         sentences.extend(self.longest_gap.map(|gap| gap.in_words(*ranks)));
         sentences.extend(self.host());
         sentences.extend(self.unjudged());
