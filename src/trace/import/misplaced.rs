@@ -143,7 +143,7 @@ pub(super) fn misplaced(
     }
     if !survey.is_in_order {
         let mut order: Vec<u32> = (0..count as u32).collect();
-        order.par_sort_unstable_by_key(|number| {
+        order.par_sort_by_key(|number| {
             let Placed { stream, start_ns, end_ns, identity, .. } = at(*number as usize);
             (stream, start_ns, Reverse(end_ns), identity, *number)
         });

@@ -210,9 +210,7 @@ pub(super) struct Enclosing {
 
 impl Enclosing {
     pub(super) fn new(mut list: Vec<Extent>) -> Self {
-        list.par_sort_unstable_by_key(|range| {
-            (range.thread, range.start_ns, Reverse(range.end_ns), range.value)
-        });
+        list.par_sort_by_key(|range| (range.thread, range.start_ns, Reverse(range.end_ns), range.value));
         let mut outer = Vec::with_capacity(list.len());
         let mut open: Vec<u32> = Vec::new();
         let mut thread = None;

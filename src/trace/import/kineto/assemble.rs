@@ -164,7 +164,8 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     if clipped > 0 {
         said.push(format!("{clipped} events ignored: their times do not fit on one clock of all files"));
     }
-    spans.par_sort_unstable_by_key(|span| {
+    // stable sorts of rayon merge ascending runs, and files consist of few
+    spans.par_sort_by_key(|span| {
         (span.step, span.rank, span.start_ns, span.end_ns, span.stream, span.operation, span.ready_ns)
     });
     let sorted = nest(&mut ranges);
@@ -240,7 +241,7 @@ fn nest(ranges: &mut [Range]) -> Vec<u32> {
         (range.rank, range.thread, range.start_ns, std::cmp::Reverse(range.end_ns), range.name)
     };
     let mut numbered: Vec<(u32, Range)> = (0..).zip(ranges.iter().copied()).collect();
-    numbered.par_sort_unstable_by_key(order);
+    numbered.par_sort_by_key(order);
     let mut sorted = vec![0; ranges.len()];
     for ((range, (before, moved)), at) in ranges.iter_mut().zip(numbered).zip(0..) {
         *range = moved;

@@ -32,7 +32,7 @@ pub(super) struct Linked {
 /// [`Table::names`]) of every span.
 pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
     let mut launches = std::mem::take(&mut table.launches);
-    launches.par_sort_unstable_by_key(|launch| (groups.of_process[launch.process as usize], *launch));
+    launches.par_sort_by_key(|launch| (groups.of_process[launch.process as usize], *launch));
     // before any span is dropped: kernels of collectives are stored by index
     arguments(table, groups, &launches);
     table.launches = launches;
