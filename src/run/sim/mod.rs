@@ -18,6 +18,8 @@ mod skew;
 #[cfg(test)]
 mod collective_tests;
 #[cfg(test)]
+mod expert_tests;
+#[cfg(test)]
 mod export_tests;
 #[cfg(test)]
 pub(crate) mod testing;

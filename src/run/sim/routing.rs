@@ -176,7 +176,8 @@ mod tests {
                 [ExpertLoad::Uniform, ExpertLoad::PowerLaw(1.2), ExpertLoad::Balanced]
                     .map(|load| routed(load, 8).busiest(tokens, &|work| work.tokens));
             assert!(balanced == tokens && uniform > balanced, "{tokens}: {uniform}");
-            assert!(skewed > uniform, "{tokens}: {skewed} {uniform}");
+            // a single token chooses as many experts either way
+            assert!(tokens == 1.0 || skewed > uniform, "{tokens}: {skewed} {uniform}");
         }
         // at one token, four of eight ranks have nothing to do at least
         let shares = routed(ExpertLoad::Uniform, 8).shares(1.0, &seen);
