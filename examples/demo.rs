@@ -42,7 +42,7 @@ const ACTS: &[Act] = &[
     // its last run: every lane, and the critical path
     Keys(&["G", "\r", "]", "]", "+", "+", "+", "+", "+", "p"], "critical"),
     Keys(&["5", "\x1b"], "tokens/s/GPU"),
-    Keys(&["6"], "comparisons"),
+    Keys(&["6"], "fastest"),
     Keys(&["7", "j", "j", "j", "l", "l", "l"], "break-even"),
     Keys(&["q"], "$ "),
 ];

@@ -92,7 +92,7 @@ fn picture(workbench: &mut Workbench, path: &Path) -> Result<(), Box<dyn Error>>
     }
     workbench.press(":");
     workbench.wait_for("╭ palette");
-    workbench.press("picture of the screen\r");
+    workbench.press("screenshot\r");
     workbench.wait_for("picture of");
     workbench.press("\x15");
     workbench.press(&format!("{}\r", path.display()));
