@@ -103,7 +103,9 @@ pub trait PlanBackend: Sync {
 
     /// Returns an explanation if the backend cannot compute a model of this shape.
     fn lacks_shape(&self, shape: &ModelShape) -> Option<String> {
-        let what = if shape.experts.is_some() {
+        let what = if self.name().is_simulated() {
+            return None;
+        } else if shape.experts.is_some() {
             "mixture of experts"
         } else if shape.attention != AttentionShape::default() {
             "attention with sinks, windows or latents"
