@@ -37,8 +37,10 @@ pub(super) fn merged(mut parts: Vec<Part>) -> Result<Trace> {
     for part in &mut parts {
         let described = join::communicators(part);
         part.communicators.extend(described);
-        remarks(part, &mut notes);
     }
+    let beside = ranks::take_beside(&mut parts);
+    parts.iter().for_each(|part| remarks(part, &mut notes));
+    left_out(&beside, &mut notes);
     let has_gpu = parts.iter().any(|part| !part.work.is_empty());
     parts.retain(|part| if has_gpu { !part.work.is_empty() } else { !part.ranges.is_empty() });
     if parts.is_empty() {
@@ -66,6 +68,30 @@ pub(super) fn merged(mut parts: Vec<Part>) -> Result<Trace> {
         ..notes.report("recording of ladderscope", "the recording")
     });
     Ok(trace)
+}
+
+/// Notes processes that are no ranks.
+fn left_out(beside: &[Part], notes: &mut Notes) {
+    const NAMED: usize = 4;
+    if beside.is_empty() {
+        return;
+    }
+    let mut named: Vec<String> = Vec::new();
+    for part in beside {
+        notes.count(part.events);
+        notes.ignore("GPU work of processes beside the ranks", part.work.len() as u64);
+        let command: String = part.command.chars().take(60).collect();
+        named.push(format!("{} ({command})", part.pid));
+    }
+    let more = named.len().saturating_sub(NAMED);
+    named.truncate(NAMED);
+    if more > 0 {
+        named.push(format!("{more} more"));
+    }
+    notes.warn(format!(
+        "left out as no ranks: {}: parents or children of a rank with far less GPU work and no communicator of the ranks",
+        named.join(", ")
+    ));
 }
 
 /// Losses and problems of a part.

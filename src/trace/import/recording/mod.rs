@@ -13,8 +13,10 @@ mod tests;
 
 pub(super) use assemble::import;
 
-/// Reads bytes as a part and merges it, for the fuzz target.
+/// Reads bytes as a part and merges it, alone and with a second one, for the fuzz target.
 #[doc(hidden)]
 pub fn fuzz(bytes: &[u8]) {
-    let _ = part::Part::read("part", &mut &bytes[..]).and_then(|part| assemble::merged(vec![part]));
+    let read = |name: &str| part::Part::read(name, &mut &bytes[..]);
+    let _ = read("part").and_then(|part| assemble::merged(vec![part]));
+    let _ = read("a").and_then(|a| assemble::merged(vec![a, read("b")?]));
 }

@@ -84,6 +84,7 @@ pub(super) struct Part {
     /// File name, for messages.
     pub name: String,
     pub pid: u32,
+    pub parent: u32,
     pub host: String,
     pub command: String,
     pub start: i64,
@@ -187,7 +188,11 @@ impl Part {
             Event::Text { id, text: bytes } => {
                 self.texts.entry(id).or_insert_with(|| text(&bytes));
             }
-            Event::Process { pid, start_ns, host, command, .. } => {
+            Event::Process { pid, parent, start_ns, host, command } => {
+                // the parent at the start: orphans get another one
+                if self.pid == 0 {
+                    self.parent = parent;
+                }
                 (self.pid, self.start) = (pid, time(start_ns));
                 (self.host, self.command) = (text(&host), text(&command));
             }

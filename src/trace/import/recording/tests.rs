@@ -2,6 +2,7 @@
 
 use inject::format::{self, Event};
 
+use super::assemble::merged;
 use super::join::join;
 use super::part::Part;
 
@@ -141,4 +142,72 @@ fn absurd_lengths_and_events_allocate_nothing() {
     assert_eq!(part.ranges.len(), 1);
     assert_eq!(part.ranges[0].end, Some(part.ranges[0].start));
     assert_eq!(join(&part).unjoined, 0);
+}
+
+/// A process with this many kernels of 1 us.
+fn process(pid: u32, parent: u32, kernels: u64, more: Vec<Event>) -> Part {
+    let command = format!("program {pid}").into_bytes();
+    let start_ns = u64::from(pid);
+    let described = Event::Process { pid, parent, start_ns, host: b"node".to_vec(), command };
+    let kernel = |at: u64| launch(1_000_000 + 1000 * at, at as u32 + 1);
+    let events = (0..kernels).flat_map(kernel).collect();
+    let mut read = read(&part(&[texts(), vec![described], more, events]));
+    read.name = format!("node-{pid}");
+    read
+}
+
+fn variable(text: &str) -> Event {
+    Event::Variable { text: text.into() }
+}
+
+fn communicator(id: u64, ranks: u32, rank: u32) -> Event {
+    Event::Communicator { time_ns: 1, id, plugin: 6, nodes: 1, ranks, rank, device: 0, name: Vec::new() }
+}
+
+/// Process ids of the ranks in order, and the sentence about those that are none.
+fn ranked(parts: Vec<Part>) -> (Vec<String>, Option<String>) {
+    let report = merged(parts).expect("a trace").meta.import.expect("a report");
+    let about = report.warnings.into_iter().find(|warning| warning.starts_with("left out"));
+    (report.files, about)
+}
+
+#[test]
+fn probes_and_front_ends_are_no_ranks_and_workers_are() {
+    let files = |pids: &[u32]| pids.iter().map(|pid| format!("node-{pid}")).collect::<Vec<_>>();
+    // probes that form a communicator of their own and inherit their parent's rank
+    let probe = |pid, rank| process(pid, 10, 3, vec![communicator(9, 2, rank), variable("RANK=0")]);
+    let (ranks, about) = ranked(vec![
+        process(10, 1, 100, vec![communicator(5, 2, 0), variable("RANK=0")]),
+        process(11, 1, 100, vec![communicator(5, 2, 1), variable("RANK=1")]),
+        probe(12, 0),
+        probe(13, 1),
+    ]);
+    assert_eq!(ranks, files(&[10, 11]));
+    let about = about.expect("a sentence");
+    assert!(about.contains("12 (program 12), 13 (program 13)"), "{about}");
+    // an engine's front end with some kernels, a core without any, and workers ranked by NCCL
+    let (ranks, about) = ranked(vec![
+        process(20, 1, 5, Vec::new()),
+        process(21, 20, 0, vec![variable("OTHER=1")]),
+        process(22, 21, 80, vec![communicator(5, 2, 1)]),
+        process(23, 21, 90, vec![communicator(5, 2, 0)]),
+    ]);
+    assert_eq!(ranks, files(&[23, 22]));
+    assert!(about.is_some_and(|about| about.contains("20 (program 20)")));
+    // a rank that does little: in the ranks' communicator, or numbered by the launcher
+    for (parent, child) in [
+        (
+            vec![communicator(5, 2, 0), variable("RANK=0")],
+            vec![communicator(5, 2, 1), variable("RANK=0")],
+        ),
+        (vec![variable("RANK=0")], vec![variable("RANK=1")]),
+    ] {
+        let (ranks, about) = ranked(vec![process(30, 1, 100, parent), process(31, 30, 2, child)]);
+        assert_eq!((ranks, about), (files(&[30, 31]), None));
+    }
+    // as much work as its parent, and work of strangers
+    let (ranks, about) = ranked(vec![process(40, 1, 50, Vec::new()), process(41, 40, 40, Vec::new())]);
+    assert_eq!((ranks.len(), about), (2, None));
+    let (ranks, about) = ranked(vec![process(40, 1, 50, Vec::new()), process(41, 1, 1, Vec::new())]);
+    assert_eq!((ranks.len(), about), (2, None));
 }
