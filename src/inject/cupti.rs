@@ -1,46 +1,52 @@
-//! CUPTI in the recorded process: finds the library, enables activity records and graph resource callbacks, and copies
-//! what the trace needs out of each buffer.
+//! CUPTI in the recorded process: finds the library, and enables activity records and graph resource callbacks.
 //!
 //! No callback is taken at launches: only records, whose cost is on CUPTI's side. Nothing synchronises a context, and
-//! only the writing thread flushes.
+//! only the writing thread flushes. CUPTI's first interface comes first, since most profilers use it and one process
+//! cannot mix both; the second is tried if the first refuses because another profiler is there.
 
-use std::alloc::{Layout as Allocation, alloc_zeroed};
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CString, c_char, c_void};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
+use crate::buffers::{self, CompleteBuffer, CompleteBuffer2, RequestBuffer, RequestBuffer2};
 use crate::format::Event;
-use crate::records::{self, Layout, field, kind};
+use crate::records::{self, GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN, kind};
 use crate::session::{self, Session, guarded};
 use crate::sys::{self, realtime_ns};
 
 /// Fallback library, found by `ladderscope record`.
 pub const LIBRARY_VARIABLE: &str = "LADDERSCOPE_CUPTI";
 
-const BUFFER: usize = 1 << 20;
-/// Maximum number of buffers.
-const BUFFERS: u32 = 256;
-const RESOURCE_DOMAIN: u32 = 3;
-const NODE_CREATED: u32 = 13;
-const NODE_CLONED: u32 = 20;
+/// Attributes: buffers come zeroed; type of thread ids.
 const ZEROED_OUT: u32 = 5;
+const THREAD_ID_TYPE: u32 = 21;
 const SYSTEM_THREAD_IDS: u32 = 1;
 /// First version whose calls can be enabled one by one (CUDA 12.5).
 const CALLS_BY_ID: u32 = 23;
-/// First version that may be refused a buffer (CUDA 12.9).
-const MAY_REFUSE: u32 = 27;
+const NOT_COMPATIBLE: u32 = 14;
+const OTHER_SUBSCRIBER: u32 = 39;
 const DRIVER_CALLS: [u32; 8] = [307, 442, 652, 653, 477, 514, 515, 478];
 const RUNTIME_CALLS: [u32; 12] = [211, 214, 430, 431, 269, 311, 312, 41, 51, 131, 137, 165];
 
-type RequestBuffer = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
-type CompleteBuffer = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 type Callback = unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void);
+
+/// `CUpti_SubscriberParams`.
+#[repr(C)]
+struct SubscriberParams {
+    size: usize,
+    name: *const c_char,
+    /// Gets the name of another subscriber.
+    old_name: *mut c_char,
+    old_size: usize,
+    allow_multiple: u8,
+    padding: [u8; 7],
+}
 
 macro_rules! api {
     ($(fn $name:ident($($type:ty),*);)* optional { $(fn $optional:ident($($optional_type:ty),*);)* }) => {
         #[allow(non_snake_case)]
-        struct Api {
+        pub(crate) struct Api {
             $($name: unsafe extern "C" fn($($type),*) -> u32,)*
             $($optional: Option<unsafe extern "C" fn($($optional_type),*) -> u32>,)*
         }
@@ -85,24 +91,57 @@ api! {
         fn cuptiActivitySetAttribute(u32, *mut usize, *mut c_void);
         fn cuptiActivityEnableDriverApi(u32, u8);
         fn cuptiActivityEnableRuntimeApi(u32, u8);
+        fn cuptiSubscribe_v2(*mut *mut c_void, Callback, *mut c_void, *mut SubscriberParams);
+        fn cuptiActivityRegisterCallbacks_v2(*mut c_void, RequestBuffer2, CompleteBuffer2);
+        fn cuptiActivityEnable_v2(*mut c_void, u32, *mut c_void);
+        fn cuptiActivityGetNextRecord_v2(*mut c_void, *mut u8, usize, *mut *mut u8);
+        fn cuptiActivityGetNumDroppedRecords_v2(*mut c_void, *mut c_void, u32, *mut usize);
+        fn cuptiActivitySetAttribute_v2(*mut c_void, u32, *mut usize, *mut c_void);
+        fn cuptiActivityEnableDriverApi_v2(*mut c_void, u32, u8);
+        fn cuptiActivityEnableRuntimeApi_v2(*mut c_void, u32, u8);
     }
 }
 
 static API: OnceLock<Result<Api, String>> = OnceLock::new();
-static VERSION: AtomicU32 = AtomicU32::new(0);
-static UNTIMED: AtomicU64 = AtomicU64::new(0);
-static DROPPED: AtomicU64 = AtomicU64::new(0);
-static REFUSED: AtomicU64 = AtomicU64::new(0);
-static MADE: AtomicU32 = AtomicU32::new(0);
+pub(crate) static VERSION: AtomicU32 = AtomicU32::new(0);
+/// Subscriber of CUPTI's second interface; null while the first is used.
+static SECOND: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static FLUSHING: AtomicBool = AtomicBool::new(false);
 static FLUSH_STATUS: AtomicI32 = AtomicI32::new(0);
 
-/// Zeroed buffers, by address.
-static READY: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-static USED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-
-fn api() -> Option<&'static Api> {
+pub(crate) fn api() -> Option<&'static Api> {
     API.get().and_then(|api| api.as_ref().ok())
+}
+
+impl Api {
+    /// Steps to the next record of a buffer.
+    ///
+    /// # Safety
+    ///
+    /// `buffer` must hold `valid` bytes of records.
+    pub(crate) unsafe fn next(&self, buffer: *mut u8, valid: usize, record: &mut *mut u8) -> u32 {
+        let second = SECOND.load(Ordering::Acquire);
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            match self.cuptiActivityGetNextRecord_v2.filter(|_| !second.is_null()) {
+                Some(next) => next(second, buffer, valid, record),
+                None => (self.cuptiActivityGetNextRecord)(buffer, valid, record),
+            }
+        }
+    }
+
+    /// Number of records that CUPTI dropped since the last call.
+    pub(crate) fn dropped(&self) -> u64 {
+        let (second, mut count) = (SECOND.load(Ordering::Acquire), 0);
+        // SAFETY: writes one number.
+        let code = unsafe {
+            match self.cuptiActivityGetNumDroppedRecords_v2.filter(|_| !second.is_null()) {
+                Some(dropped) => dropped(second, std::ptr::null_mut(), 0, &mut count),
+                None => (self.cuptiActivityGetNumDroppedRecords)(std::ptr::null_mut(), 0, &mut count),
+            }
+        };
+        if code == 0 { count as u64 } else { 0 }
+    }
 }
 
 /// Starts recording. Problems become notes of the part; the program runs on.
@@ -177,12 +216,65 @@ fn load() -> Result<Api, String> {
     })
 }
 
+/// A call that CUPTI refused.
+struct Refused {
+    code: u32,
+    doing: &'static str,
+    /// Name of the other profiler, if CUPTI knows it.
+    other: String,
+}
+
+impl Refused {
+    fn sentence(&self) -> String {
+        let Self { code, doing, other } = self;
+        let other = if other.is_empty() { "another profiler" } else { other };
+        match *code {
+            NOT_COMPATIBLE => format!(
+                "CUPTI 14 at {doing}: {other} uses CUPTI's other interface in this process; GPU work is not recorded"
+            ),
+            15 | 999 => format!("CUPTI {code} at {doing}: this CUPTI is newer than the driver allows"),
+            35 => format!(
+                "CUPTI 35 at {doing}: the driver keeps profiling to root (NVreg_RestrictProfilingToAdminUsers)"
+            ),
+            OTHER_SUBSCRIBER => format!(
+                "CUPTI 39 at {doing}: {other} is attached to this process (as nsys and ncu do); GPU work is not recorded"
+            ),
+            code => format!("CUPTI {code} at {doing}"),
+        }
+    }
+}
+
+fn check(code: u32, doing: &'static str) -> Result<(), Refused> {
+    if code == 0 { Ok(()) } else { Err(Refused { code, doing, other: String::new() }) }
+}
+
 fn enable(api: &'static Api, session: &'static Session) -> Result<(), String> {
     let mut version = 0;
+    // SAFETY: writes one number.
+    check(unsafe { (api.cuptiGetVersion)(&mut version) }, "its version").map_err(|r| r.sentence())?;
+    VERSION.store(version, Ordering::Relaxed);
+    buffers::refill();
+    match enable_first(api, session, version) {
+        Err(first) if matches!(first.code, NOT_COMPATIBLE | OTHER_SUBSCRIBER) => {
+            enable_second(api, version).map_err(|second| {
+                // the second interface knows the name
+                let other = if second.other.is_empty() { first.other.clone() } else { second.other };
+                Refused { other, ..first }.sentence()
+            })?;
+            session.note(
+                "another profiler is in this process: recording by CUPTI's second interface".into(),
+            );
+        }
+        result => result.map_err(|refused| refused.sentence())?,
+    }
+    session.note(format!("CUPTI version {version}"));
+    Ok(())
+}
+
+/// Records by the interface of CUDA 11 to 13.
+fn enable_first(api: &'static Api, session: &'static Session, version: u32) -> Result<(), Refused> {
     // SAFETY: all calls take plain numbers, functions of ours, or valid addresses.
     unsafe {
-        check((api.cuptiGetVersion)(&mut version), "its version")?;
-        VERSION.store(version, Ordering::Relaxed);
         if let Some(set) = api.cuptiSetThreadIdType {
             set(SYSTEM_THREAD_IDS);
         }
@@ -190,285 +282,147 @@ fn enable(api: &'static Api, session: &'static Session) -> Result<(), String> {
             let (mut size, mut on) = (1usize, 1u8);
             set(ZEROED_OUT, &mut size, (&raw mut on).cast());
         }
-        refill(4);
-        check(
-            (api.cuptiActivityRegisterCallbacks)(request_buffer, complete_buffer),
-            "registering buffers",
+        let register = api.cuptiActivityRegisterCallbacks;
+        check(register(buffers::request, buffers::complete), "registering buffers")?;
+        enable_kinds(
+            version,
+            |kind| (api.cuptiActivityEnable)(kind),
+            api.cuptiActivityEnableDriverApi.map(|enable| move |id| enable(id, 1)),
+            api.cuptiActivityEnableRuntimeApi.map(|enable| move |id| enable(id, 1)),
         )?;
-        for kind in [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET] {
-            check((api.cuptiActivityEnable)(kind), &format!("enabling records of kind {kind}"))?;
-        }
-        (api.cuptiActivityEnable)(kind::MEMCPY2);
-        let by_id = api.cuptiActivityEnableDriverApi.zip(api.cuptiActivityEnableRuntimeApi);
-        match by_id.filter(|_| version >= CALLS_BY_ID) {
-            Some((driver, runtime)) => {
-                for id in DRIVER_CALLS {
-                    driver(id, 1);
-                }
-                for id in RUNTIME_CALLS {
-                    runtime(id, 1);
-                }
-            }
-            None => {
-                (api.cuptiActivityEnable)(kind::DRIVER);
-                (api.cuptiActivityEnable)(kind::RUNTIME);
-            }
-        }
         // nodes of graphs; without them collectives in graphs keep no bytes
-        if let (Some(subscribe), Some(enable), Some(_)) =
-            (api.cuptiSubscribe, api.cuptiEnableCallback, api.cuptiGetGraphNodeId)
-        {
+        if let (Some(subscribe), Some(_)) = (api.cuptiSubscribe, api.cuptiGetGraphNodeId) {
             let mut subscriber = std::ptr::null_mut();
             let code = subscribe(&mut subscriber, resource, std::ptr::null_mut());
             if code == 0 {
-                for id in [NODE_CREATED, NODE_CLONED] {
-                    enable(1, subscriber, RESOURCE_DOMAIN, id);
-                }
+                enable_nodes(api, subscriber);
             } else {
+                let named = subscribe_second(api).err().map(|refused| refused.other);
+                let other = named.filter(|name| !name.is_empty());
                 session.note(format!(
-                    "CUPTI {code}: another profiler has the callbacks; collectives in CUDA graphs keep no bytes"
+                    "CUPTI {code}: {} has the callbacks; collectives in CUDA graphs keep no bytes",
+                    other.as_deref().unwrap_or("another profiler")
                 ));
             }
         }
     }
-    session.note(format!("CUPTI version {version}"));
     Ok(())
 }
 
-fn check(code: u32, doing: &str) -> Result<(), String> {
-    match code {
-        0 => Ok(()),
-        14 => Err(format!(
-            "CUPTI 14 at {doing}: another profiler uses CUPTI's newer interface in this process; GPU work is not recorded"
-        )),
-        15 | 999 => Err(format!("CUPTI {code} at {doing}: this CUPTI is newer than the driver allows")),
-        35 => Err(format!(
-            "CUPTI 35 at {doing}: the driver keeps profiling to root (NVreg_RestrictProfilingToAdminUsers)"
-        )),
-        39 => {
-            Err(format!("CUPTI 39 at {doing}: another profiler (nsys, ncu) is attached to this process"))
-        }
-        code => Err(format!("CUPTI {code} at {doing}")),
+/// Records by the interface of CUDA 13.3 and later, which allows several profilers in a process.
+fn enable_second(api: &'static Api, version: u32) -> Result<(), Refused> {
+    let subscriber = subscribe_second(api)?;
+    let missing =
+        || Refused { code: NOT_COMPATIBLE, doing: "its second interface", other: String::new() };
+    let register = api.cuptiActivityRegisterCallbacks_v2.ok_or_else(missing)?;
+    let enable = api.cuptiActivityEnable_v2.ok_or_else(missing)?;
+    if api.cuptiActivityGetNextRecord_v2.is_none() {
+        return Err(missing());
     }
-}
-
-/// Makes zeroed buffers ready, outside the program's threads where possible.
-fn refill(count: usize) {
-    loop {
-        // first what CUPTI returned
-        let used = USED.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let address = match used {
-            Some(address) => {
-                // SAFETY: a buffer of ours that nobody uses.
-                unsafe { std::ptr::write_bytes(address as *mut u8, 0, BUFFER) };
-                Some(address)
-            }
-            None if READY.lock().unwrap_or_else(PoisonError::into_inner).len() < count => new_buffer(),
-            None => None,
-        };
-        let Some(address) = address else { return };
-        READY.lock().unwrap_or_else(PoisonError::into_inner).push(address);
-    }
-}
-
-fn new_buffer() -> Option<usize> {
-    if MADE.fetch_add(1, Ordering::Relaxed) >= BUFFERS {
-        MADE.fetch_sub(1, Ordering::Relaxed);
-        return None;
-    }
-    let layout = Allocation::from_size_align(BUFFER, 64).ok()?;
-    // SAFETY: the size is not zero.
-    let address = unsafe { alloc_zeroed(layout) } as usize;
-    (address != 0).then_some(address)
-}
-
-unsafe extern "C" fn request_buffer(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
-    let ready = READY.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let address = ready.or_else(new_buffer).unwrap_or_else(|| {
-        REFUSED.fetch_add(1, Ordering::Relaxed);
-        // before CUDA 12.9 CUPTI crashes without a buffer
-        match VERSION.load(Ordering::Relaxed) < MAY_REFUSE {
-            true => Allocation::from_size_align(BUFFER, 64)
-                // SAFETY: the size is not zero.
-                .map_or(0, |layout| unsafe { alloc_zeroed(layout) } as usize),
-            false => 0,
-        }
-    });
-    // SAFETY: CUPTI's addresses.
+    SECOND.store(subscriber, Ordering::Release);
+    // SAFETY: the subscriber exists; the rest as above.
     unsafe {
-        *buffer = address as *mut u8;
-        *size = if address == 0 { 0 } else { BUFFER };
-        *most = 0;
+        if let Some(set) = api.cuptiActivitySetAttribute_v2 {
+            let (mut size, mut on) = (1usize, 1u8);
+            set(subscriber, ZEROED_OUT, &mut size, (&raw mut on).cast());
+            let (mut size, mut ids) = (4usize, SYSTEM_THREAD_IDS);
+            set(subscriber, THREAD_ID_TYPE, &mut size, (&raw mut ids).cast());
+        }
+        check(
+            register(subscriber, buffers::request_second, buffers::complete_second),
+            "registering buffers",
+        )?;
+        enable_kinds(
+            version,
+            |kind| enable(subscriber, kind, std::ptr::null_mut()),
+            api.cuptiActivityEnableDriverApi_v2.map(|enable| move |id| enable(subscriber, id, 1)),
+            api.cuptiActivityEnableRuntimeApi_v2.map(|enable| move |id| enable(subscriber, id, 1)),
+        )?;
+        enable_nodes(api, subscriber);
     }
+    Ok(())
 }
 
-unsafe extern "C" fn complete_buffer(
-    _context: *mut c_void,
-    _stream: u32,
-    buffer: *mut u8,
-    _size: usize,
-    valid: usize,
-) {
-    if buffer.is_null() {
-        return;
+/// Enables GPU work, and the calls that launch it: one by one, or all.
+fn enable_kinds(
+    version: u32,
+    kind: impl Fn(u32) -> u32,
+    driver: Option<impl Fn(u32) -> u32>,
+    runtime: Option<impl Fn(u32) -> u32>,
+) -> Result<(), Refused> {
+    check(kind(kind::CONCURRENT_KERNEL), "enabling records of kernels")?;
+    check(kind(kind::MEMCPY), "enabling records of copies")?;
+    check(kind(kind::MEMSET), "enabling records of fills")?;
+    kind(kind::MEMCPY2);
+    match driver.zip(runtime).filter(|_| version >= CALLS_BY_ID) {
+        Some((driver, runtime)) => {
+            for id in DRIVER_CALLS {
+                driver(id);
+            }
+            for id in RUNTIME_CALLS {
+                runtime(id);
+            }
+        }
+        None => {
+            kind(kind::DRIVER);
+            kind(kind::RUNTIME);
+        }
     }
-    if let (Some(session), Some(api)) = (Session::current(), api()) {
-        // not `guarded`: the writing thread is inside when it flushes
-        let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            // SAFETY: CUPTI returns a buffer with `valid` bytes of records.
-            unsafe { copy_records(session, api, buffer, valid) }
-        }));
-        drop(read);
-    }
-    USED.lock().unwrap_or_else(PoisonError::into_inner).push(buffer as usize);
+    Ok(())
+}
+
+/// Subscribes beside other profilers; the error names one that does not allow it.
+fn subscribe_second(api: &'static Api) -> Result<*mut c_void, Refused> {
+    let doing = "attaching beside it";
+    let Some(subscribe) = api.cuptiSubscribe_v2 else {
+        return Err(Refused { code: NOT_COMPATIBLE, doing, other: String::new() });
+    };
+    let mut old = [0 as c_char; 128];
+    let mut params = SubscriberParams {
+        size: 40,
+        name: c"ladderscope".as_ptr(),
+        old_name: old.as_mut_ptr(),
+        old_size: old.len(),
+        allow_multiple: 1,
+        padding: [0; 7],
+    };
+    let mut subscriber = std::ptr::null_mut();
+    // SAFETY: all addresses are valid; the callback is ours.
+    let code = unsafe { subscribe(&mut subscriber, resource, std::ptr::null_mut(), &mut params) };
+    check(code, doing).map_err(|refused| {
+        let bytes: Vec<u8> = old.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
+        Refused { other: String::from_utf8_lossy(&bytes).into_owned(), ..refused }
+    })?;
+    Ok(subscriber)
 }
 
 /// # Safety
 ///
-/// `buffer` must hold `valid` bytes of records.
-unsafe fn copy_records(session: &'static Session, api: &Api, buffer: *mut u8, valid: usize) {
-    let mut events: Vec<u8> = Vec::with_capacity(valid / 2);
-    let mut record = std::ptr::null_mut();
-    let mut untimed = 0u64;
-    // SAFETY: CUPTI steps through its own buffer.
-    while unsafe { (api.cuptiActivityGetNextRecord)(buffer, valid, &mut record) } == 0
-        && !record.is_null()
-    {
-        // SAFETY: the record is complete, and its kind has these fields.
-        match unsafe { convert(session, record) } {
-            Converted::Event(event, time) => {
-                if session.wants(time) {
-                    event.encode(&mut events);
-                }
-            }
-            Converted::Untimed => untimed += 1,
-            Converted::Other => {}
+/// The subscriber must exist.
+unsafe fn enable_nodes(api: &Api, subscriber: *mut c_void) {
+    for id in [NODE_CREATED, NODE_CLONED] {
+        if let Some(enable) = api.cuptiEnableCallback {
+            // SAFETY: guaranteed by the caller.
+            unsafe { enable(1, subscriber, RESOURCE_DOMAIN, id) };
         }
     }
-    if untimed > 0 {
-        UNTIMED.fetch_add(untimed, Ordering::Relaxed);
-    }
-    if !events.is_empty() {
-        session.add(sys::thread_id(), |to| to.extend_from_slice(&events));
-    }
-    let mut dropped = 0;
-    // SAFETY: writes one number.
-    if unsafe { (api.cuptiActivityGetNumDroppedRecords)(std::ptr::null_mut(), 0, &mut dropped) } == 0 {
-        DROPPED.fetch_add(dropped as u64, Ordering::Relaxed);
-    }
 }
 
-/// An activity record, as an event with its start.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Converted {
-    Event(Event, u64),
-    /// GPU work without usable times.
-    Untimed,
-    Other,
-}
-
-/// Converts the record at an address.
-///
-/// # Safety
-///
-/// `record` must point to a complete record written by CUPTI 11.8 or newer.
-pub unsafe fn convert(session: &Session, record: *const u8) -> Converted {
-    // SAFETY: every record begins with its kind; the offsets below are within a record of that kind.
-    unsafe {
-        let of: u32 = field(record, 0);
-        let at: &Layout = match of {
-            kind::CONCURRENT_KERNEL => &records::KERNEL,
-            kind::MEMCPY => &records::MEMCPY,
-            kind::MEMCPY2 => &records::MEMCPY2,
-            kind::MEMSET => &records::MEMSET,
-            kind::DRIVER | kind::RUNTIME => {
-                let start_ns: u64 = field(record, records::CALL_START);
-                let call = Event::Call {
-                    start_ns,
-                    end_ns: field(record, records::CALL_END),
-                    thread: field(record, records::CALL_THREAD),
-                    correlation: field(record, records::CALL_CORRELATION),
-                    id: field(record, records::CALL_ID),
-                    runtime: u8::from(of == kind::RUNTIME),
-                };
-                return Converted::Event(call, start_ns);
-            }
-            _ => return Converted::Other,
-        };
-        let (start_ns, end_ns): (u64, u64) = (field(record, at.start), field(record, at.end));
-        if start_ns == 0 || end_ns < start_ns {
-            return Converted::Untimed;
-        }
-        let (device, stream) = (field(record, at.device), field(record, at.stream));
-        let correlation = field(record, at.correlation);
-        let node = field(record, at.graph_node);
-        let event = match of {
-            kind::CONCURRENT_KERNEL => {
-                let name: *const c_char = field(record, records::KERNEL_NAME);
-                // names go with their module: copied now
-                let name =
-                    if name.is_null() { 0 } else { session.text(CStr::from_ptr(name).to_bytes()) };
-                let (context, graph) = (field(record, at.context), field(record, at.graph));
-                Event::Kernel {
-                    start_ns,
-                    end_ns,
-                    device,
-                    context,
-                    stream,
-                    correlation,
-                    name,
-                    node,
-                    graph,
-                }
-            }
-            _ => Event::Copy {
-                start_ns,
-                end_ns,
-                device,
-                stream,
-                correlation,
-                kind: if of == kind::MEMSET { 0 } else { field(record, records::COPY_KIND) },
-                is_fill: u8::from(of == kind::MEMSET),
-                bytes: field(record, records::BYTES),
-                node,
-            },
-        };
-        Converted::Event(event, start_ns)
-    }
-}
-
-/// Nodes of graphs, as they are created and cloned into an executable graph.
+/// Nodes of graphs, as they are created and cloned into an executable graph. Kept whatever the window: graphs are
+/// mostly captured before it.
 unsafe extern "C" fn resource(_user: *mut c_void, domain: u32, id: u32, data: *const c_void) {
     guarded((), |session| {
-        let Some(node_id) = api().and_then(|api| api.cuptiGetGraphNodeId) else { return };
-        if domain != RESOURCE_DOMAIN || data.is_null() {
-            return;
-        }
-        // SAFETY: CUpti_ResourceData with a CUpti_GraphData for these ids; a node lives during its callback.
-        unsafe {
-            let graph: *const u8 = field(data.cast(), 16);
-            if graph.is_null() {
-                return;
+        let Some(number) = api().and_then(|api| api.cuptiGetGraphNodeId) else { return };
+        // SAFETY: CUPTI's own argument.
+        match unsafe { records::graph_node((domain, id), data.cast(), number) } {
+            Some(GraphNode::Created { node }) => {
+                let (time_ns, thread) = (realtime_ns(), session.thread());
+                session.add_always(&Event::NodeCreated { time_ns, thread, node });
             }
-            let number = |at: usize| {
-                let node: *mut c_void = field(graph, at);
-                let mut number = 0;
-                (!node.is_null() && node_id(node, &mut number) == 0).then_some(number)
-            };
-            let Some(node) = number(16) else { return };
-            // kept whatever the window: graphs are mostly captured before it
-            match id {
-                NODE_CREATED => {
-                    let (time_ns, thread) = (realtime_ns(), session.thread());
-                    session.add_always(&Event::NodeCreated { time_ns, thread, node });
-                }
-                NODE_CLONED => {
-                    if let Some(original) = number(24) {
-                        session.add_always(&Event::NodeCloned { original, node });
-                    }
-                }
-                _ => {}
+            Some(GraphNode::Cloned { original, node }) if original != 0 => {
+                session.add_always(&Event::NodeCloned { original, node });
             }
+            Some(GraphNode::Cloned { .. }) | None => {}
         }
     });
 }
@@ -476,7 +430,7 @@ unsafe extern "C" fn resource(_user: *mut c_void, domain: u32, id: u32, data: *c
 /// Has CUPTI return its buffers; at the end also those with incomplete records. Called by the writing thread alone.
 pub(crate) fn flush(session: &'static Session, is_last: bool) {
     let Some(api) = api() else { return };
-    refill(4);
+    buffers::refill();
     if !FLUSHING.swap(true, Ordering::AcqRel) {
         // SAFETY: takes a number; buffers return through `complete_buffer`.
         let code = unsafe { (api.cuptiActivityFlushAll)(u32::from(is_last)) };
@@ -485,14 +439,7 @@ pub(crate) fn flush(session: &'static Session, is_last: bool) {
             session.note(format!("CUPTI {code} at flushing: later GPU work may be missing"));
         }
     }
-    let (count, dropped) = (UNTIMED.swap(0, Ordering::Relaxed), DROPPED.swap(0, Ordering::Relaxed));
-    if count > 0 || dropped > 0 {
-        session.add_always(&Event::Untimed { count, dropped });
-    }
-    let refused = REFUSED.swap(0, Ordering::Relaxed);
-    if refused > 0 {
-        session.note(format!("{refused} times no buffer was free for GPU records; some are lost"));
-    }
+    buffers::report_losses(session);
 }
 
 /// The CUDA device that is current on this thread.

@@ -1,5 +1,4 @@
-//! CUPTI's functions, loaded once, and the parser of its activity records, whose layout is the recorder's
-//! (`inject::records`).
+//! CUPTI's functions, loaded once. Its activity records are read by the recorder's reader (`inject::records`).
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
@@ -8,7 +7,7 @@ use cudarc::cupti::sys;
 
 use base::error::{Error, Result};
 pub(super) use inject::records::kind;
-use inject::records::{self, Layout, field};
+use inject::records::{self, What};
 use machine::driver::functions::functions;
 use machine::driver::libraries::{self, Library};
 
@@ -127,69 +126,22 @@ pub struct Activity {
     pub name: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Record {
-    Activity(Activity),
-    /// External id pushed during a call.
-    External {
-        id: u64,
-        correlation: u32,
-    },
-    /// Any other record; requested only because external ids depend on it.
-    Other,
-}
-
-/// Parses the record at an address.
-///
-/// # Safety
-///
-/// `record` must point to a complete record written by CUPTI 11.8 or newer.
-pub(super) unsafe fn read(record: *const u8) -> Record {
-    // SAFETY: every record begins with its kind; the offsets below are within a record of that kind.
-    unsafe {
-        match field::<u32>(record, 0) {
-            kind::CONCURRENT_KERNEL => {
-                let name = field::<*const c_char>(record, records::KERNEL_NAME);
-                // SAFETY: CUPTI keeps names while the module is loaded.
-                let name =
-                    (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned());
-                Record::Activity(activity(record, ActivityKind::Kernel, &records::KERNEL, name))
-            }
-            kind::MEMCPY => {
-                Record::Activity(activity(record, ActivityKind::Copy, &records::MEMCPY, None))
-            }
-            kind::MEMSET => {
-                Record::Activity(activity(record, ActivityKind::Set, &records::MEMSET, None))
-            }
-            kind::EXTERNAL_CORRELATION => Record::External {
-                id: field(record, records::EXTERNAL_ID),
-                correlation: field(record, records::EXTERNAL_CORRELATION_ID),
-            },
-            _ => Record::Other,
-        }
-    }
-}
-
-/// # Safety
-///
-/// Same as [`read`]; the layout must match the record's kind.
-unsafe fn activity(
-    record: *const u8,
-    kind: ActivityKind,
-    at: &Layout,
-    name: Option<String>,
-) -> Activity {
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        Activity {
+impl From<records::Work<'_>> for Activity {
+    fn from(work: records::Work<'_>) -> Self {
+        let (kind, name) = match work.what {
+            What::Kernel(name) => (ActivityKind::Kernel, name),
+            What::Copy { .. } => (ActivityKind::Copy, None),
+            What::Fill { .. } => (ActivityKind::Set, None),
+        };
+        Self {
             kind,
-            start_ns: field(record, at.start),
-            end_ns: field(record, at.end),
-            device: field(record, at.device),
-            stream: field(record, at.stream),
-            correlation: field(record, at.correlation),
-            graph_node: field(record, at.graph_node),
-            name,
+            start_ns: work.start_ns,
+            end_ns: work.end_ns,
+            device: work.device,
+            stream: work.stream,
+            correlation: work.correlation,
+            graph_node: work.node,
+            name: name.map(|name| name.to_string_lossy().into_owned()),
         }
     }
 }

@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::Mutex;
 
-use super::api::{Activity, Api, Record, api, kind, read};
+use super::api::{Activity, Api, api, kind};
 use crate::cuda::timing::{RoundTrip, Tie, Timeline};
 use base::error::{Error, Result};
+use inject::records::{self, GraphNode, NODE_CLONED, NODE_CREATED, RESOURCE_DOMAIN, Record};
 
 /// Size of one buffer (bytes), about ten thousand records.
 const BUFFER: usize = 4 << 20;
@@ -25,9 +26,6 @@ const ALIGNMENT: usize = 8;
 const ROUND_TRIPS: usize = 200;
 /// `CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0`, reserved for this program.
 const CUSTOM: u32 = 3;
-const RESOURCE_DOMAIN: u32 = 3;
-const NODE_CREATED: u32 = 13;
-const NODE_CLONED: u32 = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Label {
@@ -313,23 +311,17 @@ unsafe extern "C" fn complete_buffer(
         && let Some(state) = state.as_mut()
     {
         state.held = state.held.saturating_sub(1);
-        let mut record = std::ptr::null_mut();
-        // SAFETY: the buffer has `valid` bytes; CUPTI iterates over the records within them and returns
-        // non-zero after the last.
-        while valid > 0 && unsafe { (api.cuptiActivityGetNextRecord)(buffer, valid, &mut record) } == 0 {
-            if record.is_null() {
-                break;
+        let take = |record: Record<'_>| match record {
+            Record::Work(_) if state.activities.len() >= MOST => state.beyond += 1,
+            Record::Work(work) => state.activities.push(work.into()),
+            Record::External { id, correlation } => {
+                state.external.insert(correlation, id);
             }
-            // SAFETY: a complete record written by CUPTI.
-            match unsafe { read(record) } {
-                Record::Activity(_) if state.activities.len() >= MOST => state.beyond += 1,
-                Record::Activity(activity) => state.activities.push(activity),
-                Record::External { id, correlation } => {
-                    state.external.insert(correlation, id);
-                }
-                Record::Other => {}
-            }
-        }
+            // requested only because external ids depend on them
+            Record::Call { .. } | Record::Other => {}
+        };
+        // SAFETY: CUPTI steps through the records of its own buffer.
+        unsafe { records::each(|next| (api.cuptiActivityGetNextRecord)(buffer, valid, next), take) };
     }
     if let Some(allocation) = allocation() {
         // SAFETY: allocated by `request_buffer` with the same layout, freed once.
@@ -337,50 +329,19 @@ unsafe extern "C" fn complete_buffer(
     }
 }
 
-/// `CUpti_ResourceData`: argument of resource-domain callbacks.
-#[repr(C)]
-struct ResourceData {
-    context: *mut c_void,
-    resource: *mut c_void,
-    descriptor: *mut c_void,
-}
-
-/// `CUpti_GraphData`: descriptor in graph callbacks.
-#[repr(C)]
-struct GraphData {
-    graph: *mut c_void,
-    original_graph: *mut c_void,
-    node: *mut c_void,
-    original_node: *mut c_void,
-}
-
 /// Maps a graph node to its operation when it is captured or cloned into an executable graph.
 unsafe extern "C" fn node_callback(_user: *mut c_void, domain: u32, id: u32, data: *const c_void) {
-    if domain != RESOURCE_DOMAIN || data.is_null() {
-        return;
-    }
     let Ok(api) = api() else { return };
-    // SAFETY: callbacks of this domain and these ids pass this type.
-    let graph = unsafe { (*data.cast::<ResourceData>()).descriptor.cast::<GraphData>() };
-    if graph.is_null() {
-        return;
-    }
-    // SAFETY: as above.
-    let (node, original) = unsafe { ((*graph).node, (*graph).original_node) };
-    let number = |node: *mut c_void| {
-        let mut number = 0;
-        // SAFETY: the node exists while its callback runs; writes one number to a valid address.
-        (unsafe { (api.cuptiGetGraphNodeId)(node, &mut number) } == 0).then_some(number)
-    };
-    let Some(new) = number(node) else { return };
+    // SAFETY: CUPTI's own argument.
+    let found = unsafe { records::graph_node((domain, id), data.cast(), api.cuptiGetGraphNodeId) };
+    let Some(found) = found else { return };
     let Ok(mut state) = STATE.lock() else { return };
     let Some(state) = state.as_mut() else { return };
-    let label = match id {
-        NODE_CREATED => LABEL.try_with(Cell::get).ok().flatten(),
-        NODE_CLONED => number(original).and_then(|original| state.nodes.get(&original).copied()),
-        _ => None,
+    let (node, label) = match found {
+        GraphNode::Created { node } => (node, LABEL.try_with(Cell::get).ok().flatten()),
+        GraphNode::Cloned { original, node } => (node, state.nodes.get(&original).copied()),
     };
     if let Some(label) = label {
-        state.nodes.insert(new, label);
+        state.nodes.insert(node, label);
     }
 }

@@ -5,10 +5,9 @@ use std::mem::offset_of;
 
 use cudarc::cupti::sys;
 
-use super::api::{Record, read};
 use super::*;
 use crate::cuda::timing::{Skeleton, Tie, Timeline};
-use inject::records::{self, Layout};
+use inject::records::{self, Layout, Record, read};
 use plan::Lane;
 
 macro_rules! layout {
@@ -68,7 +67,7 @@ fn records_are_read_whatever_their_alignment() {
         std::ptr::copy_nonoverlapping((&raw const kernel).cast::<u8>(), bytes.as_mut_ptr().add(1), size);
     }
     // SAFETY: a whole record lies there.
-    let parsed = unsafe { read(bytes.as_ptr().add(1)) };
+    let Record::Work(parsed) = (unsafe { read(bytes.as_ptr().add(1)) }) else { panic!("no kernel") };
     let wanted = Activity {
         kind: ActivityKind::Kernel,
         start_ns: 1_000,
@@ -79,7 +78,7 @@ fn records_are_read_whatever_their_alignment() {
         graph_node: 99,
         name: Some("rms_norm".into()),
     };
-    assert_eq!(parsed, Record::Activity(wanted));
+    assert_eq!(Activity::from(parsed), wanted);
     let external = sys::CUpti_ActivityExternalCorrelation {
         kind: sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
         externalKind: sys::CUpti_ExternalCorrelationKind::CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0,
