@@ -13,10 +13,7 @@ fn main() {
     let object = PathBuf::from(variable("OUT_DIR")).join("inject.so");
     let mut arguments = vec!["--edition=2024", "--crate-name=ladderscope_inject", "--crate-type=cdylib"];
     arguments.extend(["--cfg=shared_object", "-Cpanic=unwind", "-Cstrip=symbols", "-Ccodegen-units=1"]);
-    arguments.extend(["-Copt-level=s", "-Clink-arg=-Wl,-z,nodelete", "--cap-lints=allow"]);
-    if variable("PROFILE") == "release" {
-        arguments.push("-Clto=fat");
-    }
+    arguments.extend(["-Copt-level=z", "-Clto=fat", "-Clink-arg=-Wl,-z,nodelete", "--cap-lints=allow"]);
     let linker = variable("RUSTC_LINKER");
     let linker = (!linker.is_empty()).then(|| format!("-Clinker={linker}"));
     let built = variable("CARGO_CFG_TARGET_OS") == "linux"

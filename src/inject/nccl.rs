@@ -41,7 +41,7 @@ pub const fn plugin<const V: u8>() -> Plugin {
 }
 
 pub const fn plugin_v4() -> Plugin {
-    with::<4>(init_v4 as InitV4 as Init)
+    with::<4>(init_v4::<4> as InitV4 as Init)
 }
 
 pub const fn plugin_v5<const V: u8>() -> Plugin {
@@ -60,107 +60,91 @@ unsafe extern "C" fn state(_handle: *mut c_void, _state: i32, _arguments: *const
     0
 }
 
+/// Arguments of a communicator's initialisation.
+struct Opening {
+    context: *mut *mut c_void,
+    mask: *mut i32,
+    id: u64,
+    name: *const c_char,
+    nodes: i32,
+    ranks: i32,
+    rank: i32,
+}
+
 /// Sets NCCL's mask and gives it the communicator's id as context.
-unsafe fn begin(context: *mut *mut c_void, mask: *mut i32, bits: u64, id: u64) {
-    // SAFETY: both are null or valid addresses of NCCL.
+///
+/// # Safety
+///
+/// The addresses must be NCCL's, or null.
+unsafe fn begin(opening: &Opening, bits: u64) {
+    // SAFETY: guaranteed by the caller.
     unsafe {
-        if let Some(context) = context.as_mut() {
-            *context = id as *mut c_void;
+        if let Some(context) = opening.context.as_mut() {
+            *context = opening.id as *mut c_void;
         }
-        if let Some(mask) = mask.as_mut() {
+        if let Some(mask) = opening.mask.as_mut() {
             *mask |= bits as i32;
         }
     }
 }
 
+/// Of versions 1 to 3, which give the communicator with each event.
 unsafe extern "C" fn init<const V: u8>(context: *mut *mut c_void, mask: *mut i32) -> i32 {
+    let name = std::ptr::null();
+    let opening = Opening { context, mask, id: 0, name, nodes: 0, ranks: 0, rank: 0 };
     // SAFETY: NCCL's addresses.
     guarded(0, |_| unsafe {
-        begin(context, mask, COLLECTIVE | POINT_TO_POINT, 0);
+        begin(&opening, COLLECTIVE | POINT_TO_POINT);
         0
     })
 }
 
-type InitV4 = unsafe extern "C" fn(
-    *mut *mut c_void,
-    *mut i32,
-    *const c_char,
-    u64,
-    i32,
-    i32,
-    i32,
-    *const c_void,
-) -> i32;
+macro_rules! inits {
+    ($($type:ident = fn $name:ident($($first:ident: $of:ty),*);)*) => {$(
+        type $type = unsafe extern "C" fn($($of,)* i32, i32, i32, *const c_void) -> i32;
 
-#[allow(clippy::too_many_arguments)]
-unsafe extern "C" fn init_v4(
-    context: *mut *mut c_void,
-    mask: *mut i32,
-    name: *const c_char,
-    id: u64,
-    nodes: i32,
-    ranks: i32,
-    rank: i32,
-    _log: *const c_void,
-) -> i32 {
-    // SAFETY: NCCL's addresses.
-    guarded(0, |session| unsafe {
-        begin(context, mask, COLLECTIVE | POINT_TO_POINT, id);
-        communicator(session, 4, id, name, (nodes, ranks, rank));
-        0
-    })
+        #[allow(clippy::too_many_arguments)]
+        unsafe extern "C" fn $name<const V: u8>(
+            $($first: $of,)*
+            nodes: i32,
+            ranks: i32,
+            rank: i32,
+            _log: *const c_void,
+        ) -> i32 {
+            let opening = Opening { $($first,)* nodes, ranks, rank };
+            // SAFETY: NCCL's addresses.
+            guarded(0, |session| unsafe { opened(session, V, &opening) })
+        }
+    )*};
 }
 
-type InitV5 = unsafe extern "C" fn(
-    *mut *mut c_void,
-    u64,
-    *mut i32,
-    *const c_char,
-    i32,
-    i32,
-    i32,
-    *const c_void,
-) -> i32;
-
-#[allow(clippy::too_many_arguments)]
-unsafe extern "C" fn init_v5<const V: u8>(
-    context: *mut *mut c_void,
-    id: u64,
-    mask: *mut i32,
-    name: *const c_char,
-    nodes: i32,
-    ranks: i32,
-    rank: i32,
-    _log: *const c_void,
-) -> i32 {
-    // SAFETY: NCCL's addresses.
-    guarded(0, |session| unsafe {
-        let calls = COLLECTIVE_CALL | POINT_TO_POINT_CALL | COPY_ENGINE;
-        begin(context, mask, COLLECTIVE | POINT_TO_POINT | calls, id);
-        communicator(session, V, id, name, (nodes, ranks, rank));
-        0
-    })
+inits! {
+    InitV4 = fn init_v4(context: *mut *mut c_void, mask: *mut i32, name: *const c_char, id: u64);
+    InitV5 = fn init_v5(context: *mut *mut c_void, id: u64, mask: *mut i32, name: *const c_char);
 }
 
-unsafe fn communicator(
-    session: &'static Session,
-    plugin: u8,
-    id: u64,
-    name: *const c_char,
-    (nodes, ranks, rank): (i32, i32, i32),
-) {
+/// # Safety
+///
+/// As for [`begin`].
+unsafe fn opened(session: &'static Session, plugin: u8, opening: &Opening) -> i32 {
+    let calls = COLLECTIVE_CALL | POINT_TO_POINT_CALL | COPY_ENGINE;
+    let bits = COLLECTIVE | POINT_TO_POINT | if plugin >= 5 { calls } else { 0 };
     // SAFETY: NCCL gives a zero-terminated name or null.
-    let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_bytes().to_vec());
+    let name = unsafe {
+        begin(opening, bits);
+        (!opening.name.is_null()).then(|| CStr::from_ptr(opening.name).to_bytes().to_vec())
+    };
     session.add_always(&Event::Communicator {
         time_ns: realtime_ns(),
-        id,
+        id: opening.id,
         plugin,
-        nodes: nodes.max(0) as u32,
-        ranks: ranks.max(0) as u32,
-        rank: rank.max(0) as u32,
+        nodes: opening.nodes.max(0) as u32,
+        ranks: opening.ranks.max(0) as u32,
+        rank: opening.rank.max(0) as u32,
         device: cupti::current_device().unwrap_or(-1),
         name: name.unwrap_or_default(),
     });
+    0
 }
 
 /// Offsets in an event descriptor.
@@ -299,6 +283,11 @@ unsafe fn enqueued(
                 "Int8", "Uint8", "Int32", "Uint32", "Int64", "Uint64", "Float16", "Float32", "Float64",
                 "Bfloat16",
             ];
+            let algorithms =
+                ["TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT"];
+            let named = |names: &[&str], at: usize| {
+                session.text(names.get(usize::from(byte(at))).unwrap_or(&"").as_bytes())
+            };
             let datatype = types.get(usize::from(byte(84))).unwrap_or(&"");
             Event::Collective {
                 time_ns,
@@ -310,8 +299,8 @@ unsafe fn enqueued(
                 count: word(72),
                 sequence: word(40),
                 captured: 0,
-                algorithm: 0,
-                protocol: 0,
+                algorithm: named(&algorithms, 106),
+                protocol: named(&["LL", "LL128", "SIMPLE"], 107),
                 channels: byte(104),
             }
         } else {

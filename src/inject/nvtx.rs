@@ -139,70 +139,53 @@ unsafe fn attributes(session: &Session, attributes: *const Attributes) -> (u32, 
     }
 }
 
-fn push(domain: *const c_void, name: impl FnOnce(&Session) -> (u32, Payload)) -> i32 {
-    guarded(NO_LEVEL, |session| {
-        let time_ns = realtime_ns();
-        if session.wants(time_ns) {
-            // SAFETY: a handle of ours or null.
-            let domain = domain_number(session, unsafe { named(domain) });
-            let (name, (schema, payload)) = name(session);
-            let thread = session.thread();
-            let event = Event::Push { time_ns, thread, domain, name, schema, payload };
-            session.add(thread, |to| event.encode(to));
-        }
-        NO_LEVEL
-    })
-}
+/// Number of a range's name, and its payload.
+type Message<'a> = &'a dyn Fn(&Session) -> (u32, Payload);
 
-fn pop(domain: *const c_void, (schema, payload): Payload) -> i32 {
-    guarded(NO_LEVEL, |session| {
-        let time_ns = realtime_ns();
-        if session.wants(time_ns) {
-            // SAFETY: a handle of ours or null.
-            let domain = domain_number(session, unsafe { named(domain) });
-            let thread = session.thread();
-            let event = Event::Pop { time_ns, thread, domain, schema, payload };
-            session.add(thread, |to| event.encode(to));
-        }
-        NO_LEVEL
-    })
-}
-
-fn start(domain: *const c_void, name: impl FnOnce(&Session) -> (u32, Payload)) -> u64 {
-    let id = next_number();
+/// Adds an event of this thread, made of its time, thread and domain. Not generic: it is inlined nowhere.
+fn add(domain: *const c_void, event: &dyn Fn(&Session, u64, u32, u32) -> Event) {
     guarded((), |session| {
         let time_ns = realtime_ns();
         if session.wants(time_ns) {
             // SAFETY: a handle of ours or null.
             let domain = domain_number(session, unsafe { named(domain) });
-            let (name, (schema, payload)) = name(session);
             let thread = session.thread();
-            let event = Event::Start { time_ns, thread, domain, name, id, schema, payload };
+            let event = event(session, time_ns, thread, domain);
             session.add(thread, |to| event.encode(to));
         }
+    });
+}
+
+fn push(domain: *const c_void, name: Message<'_>) -> i32 {
+    add(domain, &|session, time_ns, thread, domain| {
+        let (name, (schema, payload)) = name(session);
+        Event::Push { time_ns, thread, domain, name, schema, payload }
+    });
+    NO_LEVEL
+}
+
+fn pop(domain: *const c_void, (schema, payload): Payload) -> i32 {
+    add(domain, &|_, time_ns, thread, domain| Event::Pop { time_ns, thread, domain, schema, payload });
+    NO_LEVEL
+}
+
+fn start(domain: *const c_void, name: Message<'_>) -> u64 {
+    let id = next_number();
+    add(domain, &|session, time_ns, thread, domain| {
+        let (name, (schema, payload)) = name(session);
+        Event::Start { time_ns, thread, domain, name, id, schema, payload }
     });
     id
 }
 
 fn stop(id: u64) {
-    guarded((), |session| {
-        let time_ns = realtime_ns();
-        if session.wants(time_ns) {
-            session.add(session.thread(), |to| Event::Stop { time_ns, id }.encode(to));
-        }
-    });
+    add(DEFAULT, &|_, time_ns, _, _| Event::Stop { time_ns, id });
 }
 
-fn mark(domain: *const c_void, name: impl FnOnce(&Session) -> (u32, Payload)) {
-    guarded((), |session| {
-        let time_ns = realtime_ns();
-        if session.wants(time_ns) {
-            // SAFETY: a handle of ours or null.
-            let domain = domain_number(session, unsafe { named(domain) });
-            let (name, _) = name(session);
-            let thread = session.thread();
-            session.add(thread, |to| Event::Mark { time_ns, thread, domain, name }.encode(to));
-        }
+fn mark(domain: *const c_void, name: Message<'_>) {
+    add(domain, &|session, time_ns, thread, domain| {
+        let (name, _) = name(session);
+        Event::Mark { time_ns, thread, domain, name }
     });
 }
 
@@ -232,24 +215,24 @@ mod calls {
     type Data = *const PayloadData;
 
     calls! {
-        fn mark_ex(a: *const Attributes) { mark(DEFAULT, |s| attributes(s, a)) }
-        fn mark_a(t: Ascii) { mark(DEFAULT, |s| (s.text(&text(t)), NO_PAYLOAD)) }
-        fn mark_w(t: Wide) { mark(DEFAULT, |s| (s.text(&wide(t)), NO_PAYLOAD)) }
-        fn start_ex(a: *const Attributes) -> u64 { start(DEFAULT, |s| attributes(s, a)) }
-        fn start_a(t: Ascii) -> u64 { start(DEFAULT, |s| (s.text(&text(t)), NO_PAYLOAD)) }
-        fn start_w(t: Wide) -> u64 { start(DEFAULT, |s| (s.text(&wide(t)), NO_PAYLOAD)) }
+        fn mark_ex(a: *const Attributes) { mark(DEFAULT, &|s| attributes(s, a)) }
+        fn mark_a(t: Ascii) { mark(DEFAULT, &|s| (s.text(&text(t)), NO_PAYLOAD)) }
+        fn mark_w(t: Wide) { mark(DEFAULT, &|s| (s.text(&wide(t)), NO_PAYLOAD)) }
+        fn start_ex(a: *const Attributes) -> u64 { start(DEFAULT, &|s| attributes(s, a)) }
+        fn start_a(t: Ascii) -> u64 { start(DEFAULT, &|s| (s.text(&text(t)), NO_PAYLOAD)) }
+        fn start_w(t: Wide) -> u64 { start(DEFAULT, &|s| (s.text(&wide(t)), NO_PAYLOAD)) }
         fn end(id: u64) { stop(id) }
-        fn push_ex(a: *const Attributes) -> i32 { push(DEFAULT, |s| attributes(s, a)) }
-        fn push_a(t: Ascii) -> i32 { push(DEFAULT, |s| (s.text(&text(t)), NO_PAYLOAD)) }
-        fn push_w(t: Wide) -> i32 { push(DEFAULT, |s| (s.text(&wide(t)), NO_PAYLOAD)) }
+        fn push_ex(a: *const Attributes) -> i32 { push(DEFAULT, &|s| attributes(s, a)) }
+        fn push_a(t: Ascii) -> i32 { push(DEFAULT, &|s| (s.text(&text(t)), NO_PAYLOAD)) }
+        fn push_w(t: Wide) -> i32 { push(DEFAULT, &|s| (s.text(&wide(t)), NO_PAYLOAD)) }
         fn pop_any() -> i32 { pop(DEFAULT, NO_PAYLOAD) }
         fn thread_name_a(thread: u32, t: Ascii) {
             guarded((), |s| s.add_always(&Event::ThreadName { thread, name: s.text(&text(t)) }))
         }
-        fn domain_mark(d: Domain, a: *const Attributes) { mark(d, |s| attributes(s, a)) }
-        fn domain_start(d: Domain, a: *const Attributes) -> u64 { start(d, |s| attributes(s, a)) }
+        fn domain_mark(d: Domain, a: *const Attributes) { mark(d, &|s| attributes(s, a)) }
+        fn domain_start(d: Domain, a: *const Attributes) -> u64 { start(d, &|s| attributes(s, a)) }
         fn domain_end(_d: Domain, id: u64) { stop(id) }
-        fn domain_push(d: Domain, a: *const Attributes) -> i32 { push(d, |s| attributes(s, a)) }
+        fn domain_push(d: Domain, a: *const Attributes) -> i32 { push(d, &|s| attributes(s, a)) }
         fn domain_pop(d: Domain) -> i32 { pop(d, NO_PAYLOAD) }
         fn register_a(_d: Domain, t: Ascii) -> *const c_void {
             guarded(DEFAULT, |_| handle(text(t)))
@@ -263,17 +246,25 @@ mod calls {
         fn destroy(_d: Domain) {}
 
         fn schema(_d: Domain, _attributes: *const c_void) -> u64 { (1 << 32) + next_number() }
-        fn mark_payload(d: Domain, _data: Data, _count: usize) { mark(d, |s| (s.text(b""), NO_PAYLOAD)) }
+        fn mark_payload(d: Domain, _data: Data, _count: usize) { mark(d, &|s| (s.text(b""), NO_PAYLOAD)) }
         fn push_payload(d: Domain, data: Data, count: usize) -> i32 {
-            push(d, |s| (s.text(b""), payload(data, count)))
+            push(d, &|s| (s.text(b""), payload(data, count)))
         }
         fn pop_payload(d: Domain, data: Data, count: usize) -> i32 { pop(d, payload(data, count)) }
         fn start_payload(d: Domain, data: Data, count: usize) -> u64 {
-            start(d, |s| (s.text(b""), payload(data, count)))
+            start(d, &|s| (s.text(b""), payload(data, count)))
         }
         fn end_payload(_d: Domain, id: u64, _data: Data, _count: usize) { stop(id) }
         fn is_enabled(_d: Domain) -> u8 { 1 }
     }
+}
+
+/// Slots of a table with our functions.
+macro_rules! slots {
+    ($($at:literal $name:ident),*) => {{
+        const SLOTS: &[(usize, Function)] = &[$(($at, calls::$name as Function)),*];
+        SLOTS
+    }};
 }
 
 /// Writes our functions into the tables of a library that uses NVTX.
@@ -285,34 +276,16 @@ pub unsafe fn attach(export: GetExportTable) -> i32 {
     // SAFETY: NVTX gives the table, or null for an unknown one.
     let Some(table) = (unsafe { export(CALLBACKS).as_ref() }) else { return 0 };
     let Some(functions) = table.module_functions.filter(|_| table.size >= 16) else { return 0 };
-    let core: [(usize, Function); 12] = [
-        (1, calls::mark_ex as Function),
-        (2, calls::mark_a as Function),
-        (3, calls::mark_w as Function),
-        (4, calls::start_ex as Function),
-        (5, calls::start_a as Function),
-        (6, calls::start_w as Function),
-        (7, calls::end as Function),
-        (8, calls::push_ex as Function),
-        (9, calls::push_a as Function),
-        (10, calls::push_w as Function),
-        (11, calls::pop_any as Function),
-        (14, calls::thread_name_a as Function),
+    let core = slots![
+        1 mark_ex, 2 mark_a, 3 mark_w, 4 start_ex, 5 start_a, 6 start_w, 7 end, 8 push_ex, 9 push_a, 10 push_w,
+        11 pop_any, 14 thread_name_a
     ];
-    let domains: [(usize, Function); 10] = [
-        (1, calls::domain_mark as Function),
-        (2, calls::domain_start as Function),
-        (3, calls::domain_end as Function),
-        (4, calls::domain_push as Function),
-        (5, calls::domain_pop as Function),
-        (10, calls::register_a as Function),
-        (11, calls::register_w as Function),
-        (12, calls::create_a as Function),
-        (13, calls::create_w as Function),
-        (14, calls::destroy as Function),
+    let domains = slots![
+        1 domain_mark, 2 domain_start, 3 domain_end, 4 domain_push, 5 domain_pop, 10 register_a, 11 register_w,
+        12 create_a, 13 create_w, 14 destroy
     ];
     let mut attached = 0;
-    for (module, ours) in [(CORE, &core[..]), (DOMAINS, &domains[..])] {
+    for (module, ours) in [(CORE, core), (DOMAINS, domains)] {
         let (mut slots, mut count): (*mut *mut Function, u32) = (std::ptr::null_mut(), 0);
         // SAFETY: writes the table's address and length.
         if unsafe { functions(module, &mut slots, &mut count) } == 0 || slots.is_null() {
@@ -360,15 +333,8 @@ pub struct ModuleInfo {
 ///
 /// `info` must be NVTX's description of an extension module.
 pub unsafe fn attach_extension(info: *mut ModuleInfo) -> i32 {
-    let ours: [Function; 8] = [
-        calls::schema as Function,
-        calls::schema as Function,
-        calls::mark_payload as Function,
-        calls::push_payload as Function,
-        calls::pop_payload as Function,
-        calls::start_payload as Function,
-        calls::end_payload as Function,
-        calls::is_enabled as Function,
+    let ours = slots![
+        0 schema, 1 schema, 2 mark_payload, 3 push_payload, 4 pop_payload, 5 start_payload, 6 end_payload, 7 is_enabled
     ];
     // SAFETY: guaranteed by the caller.
     unsafe {
@@ -379,8 +345,8 @@ pub unsafe fn attach_extension(info: *mut ModuleInfo) -> i32 {
         let Some(segment) = info.segments.as_ref().filter(|segment| !segment.slots.is_null()) else {
             return 0;
         };
-        for (at, function) in ours.iter().enumerate().take(segment.count) {
-            segment.slots.add(at).write(*function);
+        for (at, function) in ours.iter().filter(|(at, _)| *at < segment.count) {
+            segment.slots.add(*at).write(*function);
         }
     }
     1
