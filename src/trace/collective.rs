@@ -17,6 +17,15 @@ pub struct CollectiveInfo {
     pub dtype: String,
     /// Message size as nccl-tests defines it: the larger of a rank's input and output.
     pub message_bytes: Option<u64>,
+    /// Algorithm that NCCL chose, in its spelling (`RING`); empty if unknown. Kernel names only hint at it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub algorithm: String,
+    /// Protocol that NCCL chose (`LL128`); empty if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub protocol: String,
+    /// Number of channels, at most one thread block each; `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channels: Option<u32>,
 }
 
 impl CollectiveInfo {

@@ -509,6 +509,7 @@ mod tests {
             dtype: None,
             algorithm: None,
             protocol: None,
+            channels: None,
             mean_us: 1.0,
             median_us: 1.0,
             transfer_us: None,

@@ -17,7 +17,7 @@ use table::overlap_pct;
 use table::render::{Shown, Table};
 use trace::overlap::intervals::{UnionBuilder, common_length, length};
 use trace::overlap::{Class, Lanes, Runs, Tally, us};
-use trace::{OperationInfo, ProcessGroup, algorithm, bus_factor};
+use trace::{CollectiveInfo, OperationInfo, ProcessGroup, algorithm, bus_factor};
 
 /// Executions of one collective kernel in one process group, with one message size and data type.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -42,10 +42,12 @@ pub struct CollectiveRow {
     /// Upper bound on the message size by the profile, if the time does not determine the size.
     pub message_bytes_at_most: Option<u64>,
     pub dtype: Option<String>,
-    /// NCCL algorithm in the kernel's name (`RING`); null if it has none.
-    pub algorithm: Option<&'static str>,
-    /// NCCL protocol in the kernel's name (`LL`); null if it has none.
-    pub protocol: Option<&'static str>,
+    /// NCCL algorithm (`RING`), as NCCL reports it to a recording, else from the kernel's name; null if unknown.
+    pub algorithm: Option<String>,
+    /// NCCL protocol (`LL`); null if unknown.
+    pub protocol: Option<String>,
+    /// NCCL's channels; null if unknown.
+    pub channels: Option<u32>,
     pub mean_us: f64,
     pub median_us: f64,
     /// Part of the mean that moves data, after the last rank's arrival (us); null if ranks are unmatched or were not
@@ -146,6 +148,9 @@ fn row(
     let meta = &runs.trace.meta;
     let (info, of) = (operation.collective.as_ref(), group_of(runs, operation));
     let named = algorithm(&operation.name).filter(|_| meta.import.is_some());
+    let reported = |text: fn(&CollectiveInfo) -> &String| {
+        info.map(|info| text(info).clone()).filter(|text| !text.is_empty())
+    };
     let group_size = match (of, &meta.spec) {
         (Some(group), _) => Some(group.size).filter(|size| *size > 0),
         (None, Some(spec)) => Some(spec.tp),
@@ -176,8 +181,10 @@ fn row(
             (Some(info), _) => Some(info.dtype.clone()).filter(|dtype| !dtype.is_empty()),
             (None, spec) => spec.as_ref().map(|spec| spec.dtype.to_string()),
         },
-        algorithm: named.map(|named| named.algorithm),
-        protocol: named.and_then(|named| named.protocol),
+        algorithm: reported(|info| &info.algorithm).or(named.map(|named| named.algorithm.to_owned())),
+        protocol: reported(|info| &info.protocol)
+            .or(named.and_then(|named| named.protocol).map(str::to_owned)),
+        channels: info.and_then(|info| info.channels),
         mean_us: durations.iter().sum::<f64>() / durations.len().max(1) as f64,
         median_us,
         transfer_us,
@@ -276,8 +283,9 @@ pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
             ("message_bytes_at_most|", &|r| r.message_bytes_at_most.into()),
             ("|bytes", &CollectiveRow::shown_bytes),
             ("dtype", &|r| text(r.dtype.as_deref())),
-            ("algorithm", &|r| text(r.algorithm)),
-            ("protocol|", &|r| text(r.protocol)),
+            ("algorithm", &|r| text(r.algorithm.as_deref())),
+            ("protocol|", &|r| text(r.protocol.as_deref())),
+            ("channels|", &|r| r.channels.into()),
             ("lane|", &|r| Shown::text(r.executed.lane)),
             ("count|count, all ranks", &|r| r.executed.count.into()),
             ("total_us|total", &|r| Shown::Time(r.executed.total_us)),

@@ -345,9 +345,14 @@ fn collective(info: &CollectiveInfo, group: Option<&ProcessGroup>) -> String {
     for (key, elements) in [("In msg nelems", info.in_elements), ("Out msg nelems", info.out_elements)] {
         args.extend(elements.map(|elements| format!(r#","{key}":{elements}"#)));
     }
-    if !info.dtype.is_empty() {
-        args += &format!(r#","dtype":{}"#, quoted(&info.dtype));
+    for (key, text) in
+        [("dtype", &info.dtype), ("Algorithm", &info.algorithm), ("Protocol", &info.protocol)]
+    {
+        if !text.is_empty() {
+            args += &format!(r#","{key}":{}"#, quoted(text));
+        }
     }
+    args.extend(info.channels.map(|channels| format!(r#","Channels":{channels}"#)));
     if let Some(group) = group {
         args += &format!(
             r#","Process Group Name":{},"Process Group Description":{},"Process Group Ranks":"{:?}","Group size":{}"#,

@@ -158,6 +158,8 @@ fn sequence_numbers_and_process_groups_come_back() {
         group: Some(1),
         in_elements: Some(8192),
         dtype: "BFloat16".into(),
+        algorithm: "RING".into(),
+        channels: Some(2),
         ..CollectiveInfo::default()
     });
     let back = read_bytes(&written(&trace)).unwrap();

@@ -104,7 +104,7 @@ fn collectives_meet_within_their_process_group() {
         (Some(40.0), Some(15.0), 55.0, 60.0)
     );
     assert_eq!(
-        (tp.algorithm, tp.protocol, tp.bandwidth_of),
+        (tp.algorithm.as_deref(), tp.protocol.as_deref(), tp.bandwidth_of),
         (Some("RING"), Some("LL"), Some("transfer"))
     );
     assert!((tp.algorithm_gb_s.unwrap() - 0.4096).abs() < 1e-9);

@@ -130,7 +130,7 @@ pub(super) fn collective(
         in_elements: number(entered),
         out_elements: number(left),
         dtype: dtype.to_owned(),
-        message_bytes: None,
+        ..CollectiveInfo::default()
     };
     let has_group = [group, ranks, size].iter().any(|text| !text.is_empty());
     let group = has_group.then(|| {

@@ -362,6 +362,9 @@ fn info(found: &Collective, number_of: &HashMap<u64, (u32, u32)>) -> CollectiveI
         name: found.name.clone(),
         group: group.map(|(at, _)| *at),
         message_bytes: bytes.filter(|bytes| *bytes > 0),
+        algorithm: found.chosen.algorithm.clone(),
+        protocol: found.chosen.protocol.clone(),
+        channels: Some(u32::from(found.chosen.channels)).filter(|channels| *channels > 0),
         ..CollectiveInfo::default()
     }
 }

@@ -1,14 +1,18 @@
 //! Finds the collective of each NCCL kernel: the NCCL call under which it was launched, or under which its graph node
 //! was captured.
 //!
-//! A call is an NVTX range of NCCL with its communicator and bytes. Kernels of grouped calls are launched when the
-//! group ends, so calls wait until a launch follows on their thread. As many launches as calls belong to them one by
-//! one; one launch runs all of them; otherwise one for each communicator. Anything else is left unjoined and counted.
+//! A call is an NVTX range of NCCL with its communicator and bytes, or an event of NCCL's plugin if there are no ranges.
+//! Kernels of grouped calls are launched when the group ends, so calls wait until a launch follows on their thread. As
+//! many launches as calls belong to them one by one; one launch runs all of them; otherwise one for each communicator.
+//! Anything else is left unjoined and counted. After the launch the plugin reports the algorithm of each call.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::part::{Communicator, NvtxRange, Part};
+use super::part::{Communicator, NvtxRange, Part, PluginCall};
 
+/// Event types of NCCL's plugin: a collective that was enqueued, and the call of one.
+const ENQUEUED: u32 = 1 << 1;
+const CALLED: u32 = 1 << 9;
 const DOMAIN: &str = "NCCL";
 /// Schema ids of NCCL's payloads.
 const SCHEMAS: u64 = 1 << 24;
@@ -27,6 +31,16 @@ pub(super) struct Collective {
     pub bytes: u64,
     /// Number of calls that the kernel runs.
     pub calls: u32,
+    /// NCCL's choices; empty if its plugin was not loaded, or calls of one kernel differ.
+    pub chosen: Chosen,
+}
+
+/// Algorithm, protocol and channels that NCCL chose.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Chosen {
+    pub algorithm: String,
+    pub protocol: String,
+    pub channels: u8,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -78,13 +92,28 @@ fn collective(part: &Part, range: &NvtxRange) -> Option<Collective> {
         Some(4..=18) => (None, first),
         _ => (None, 0),
     };
-    Some(Collective { name: name.to_owned(), communicator, bytes, calls: 1 })
+    Some(Collective { name: name.to_owned(), communicator, bytes, calls: 1, chosen: Chosen::default() })
+}
+
+/// The collective of a call that the plugin reports (NCCL 2.28 and later).
+fn called(part: &Part, call: &PluginCall) -> Option<Collective> {
+    let name = format!("nccl{}", part.text(call.function));
+    let size = crate::dtype_bytes(part.text(call.datatype).trim_start_matches("nccl"));
+    (call.kind == CALLED && crate::kind_of(&name).is_some()).then(|| Collective {
+        name,
+        communicator: Some(call.communicator),
+        bytes: size.map_or(0, |size| call.count.saturating_mul(size)),
+        calls: 1,
+        chosen: Chosen::default(),
+    })
 }
 
 /// A moment on a thread.
 enum Moment {
     Call(Collective),
     Launch(Key),
+    /// NCCL's choices for a call of this name and communicator, reported after its launch.
+    Chosen(String, u64, Chosen),
 }
 
 #[derive(Clone, Copy)]
@@ -121,6 +150,23 @@ pub(super) fn join(part: &Part) -> Joined {
             threads.entry(range.thread).or_default().push((range.start, 0, Moment::Call(found)));
         }
     }
+    let has_ranges = !threads.is_empty();
+    for call in &part.plugin {
+        let moment = match call.kind {
+            ENQUEUED => {
+                let text = |id| part.text(id).to_owned();
+                let (algorithm, protocol) = (text(call.algorithm), text(call.protocol));
+                let chosen = Chosen { algorithm, protocol, channels: call.channels };
+                (call.time, 2, Moment::Chosen(text(call.function), call.communicator, chosen))
+            }
+            _ if has_ranges => continue,
+            _ => match called(part, call) {
+                Some(found) => (call.time, 0, Moment::Call(found)),
+                None => continue,
+            },
+        };
+        threads.entry(call.thread).or_default().push(moment);
+    }
     let mut launched = HashSet::new();
     for call in part.calls.iter().filter(|call| eager.contains(&call.correlation)) {
         if launched.insert(call.correlation) {
@@ -145,6 +191,17 @@ pub(super) fn join(part: &Part) -> Joined {
                     calls.push(call);
                 }
                 Moment::Launch(key) => launches.push(key),
+                Moment::Chosen(function, communicator, chosen) => {
+                    let is_its = |call: &&mut Collective| {
+                        call.chosen == Chosen::default()
+                            && call.name.strip_prefix("nccl") == Some(&function)
+                            && call.communicator.is_none_or(|id| id == communicator)
+                    };
+                    if let Some(call) = calls.iter_mut().find(is_its) {
+                        call.communicator = Some(communicator);
+                        call.chosen = chosen;
+                    }
+                }
             }
         }
         settle(&mut calls, &mut launches, &executables, &mut joined);
@@ -188,11 +245,13 @@ fn settle(
     for (group, key) in groups.into_iter().zip(launches) {
         let Some(first) = group.first().cloned() else { continue };
         let is_same = group.iter().all(|call| call.name == first.name);
+        let is_chosen = group.iter().all(|call| call.chosen == first.chosen);
         let whole = Collective {
             name: if is_same { first.name } else { "coalesced".into() },
             communicator: first.communicator,
             bytes: group.iter().fold(0, |sum, call| sum.saturating_add(call.bytes)),
             calls: group.len() as u32,
+            chosen: if is_chosen { first.chosen } else { Chosen::default() },
         };
         match key {
             Key::Correlation(id) => {

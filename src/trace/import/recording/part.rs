@@ -73,10 +73,17 @@ pub(super) struct Communicator {
 /// A collective as NCCL's plugin reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PluginCall {
+    pub time: i64,
+    pub thread: u32,
     pub communicator: u64,
+    /// The plugin's event type.
+    pub kind: u32,
     pub function: u32,
+    pub datatype: u32,
+    pub count: u64,
     pub algorithm: u32,
     pub protocol: u32,
+    pub channels: u8,
 }
 
 #[derive(Debug, Default)]
@@ -289,9 +296,30 @@ impl Part {
             Event::Communicator { id, ranks, rank, name, .. } => {
                 self.communicators.push(Communicator { id, ranks, rank, name: text(&name) });
             }
-            Event::Collective { communicator, function, algorithm, protocol, .. } => {
-                self.plugin.push(PluginCall { communicator, function, algorithm, protocol });
-            }
+            Event::Collective {
+                time_ns,
+                thread,
+                communicator,
+                kind,
+                function,
+                datatype,
+                count,
+                algorithm,
+                protocol,
+                channels,
+                ..
+            } => self.plugin.push(PluginCall {
+                time: time(time_ns),
+                thread,
+                communicator,
+                kind,
+                function,
+                datatype,
+                count,
+                algorithm,
+                protocol,
+                channels,
+            }),
         }
     }
 }

@@ -100,6 +100,56 @@ fn grouped_calls_belong_to_the_launches_at_the_end_of_their_group() {
     assert_eq!(joined(launch(50, 1).to_vec()), (Vec::new(), 1));
 }
 
+/// NCCL's plugin: a call of this type, with its choices once it is enqueued.
+fn plugin(time_ns: u64, kind: u32, communicator: u64, algorithm: u32) -> Event {
+    Event::Collective {
+        time_ns,
+        thread: 5,
+        communicator,
+        kind,
+        function: 5,
+        datatype: 6,
+        count: 100,
+        sequence: 0,
+        captured: 0,
+        algorithm,
+        protocol: 8,
+        channels: 4,
+    }
+}
+
+#[test]
+fn the_plugin_gives_algorithms_and_stands_in_for_ranges() {
+    let names = ["AllReduce", "ncclBfloat16", "RING", "LL", "TREE"];
+    let told = || (5..).zip(names).map(|(id, name)| Event::Text { id, text: name.into() });
+    let chosen = |events: Vec<Event>| {
+        let events = told().chain(events).collect();
+        let mut found: Vec<_> =
+            join(&read(&part(&[texts(), events]))).by_correlation.into_iter().collect();
+        found.sort();
+        let shown = |call: super::join::Collective| {
+            (
+                call.bytes,
+                call.communicator,
+                call.chosen.algorithm,
+                call.chosen.protocol,
+                call.chosen.channels,
+            )
+        };
+        found.into_iter().map(|(_, call)| shown(call)).collect::<Vec<_>>()
+    };
+    let (id, other) = (1 << 50, 2 << 50);
+    let (a, b) = (nccl(10, ALL_REDUCE, id, 100), nccl(20, ALL_REDUCE, other, 11));
+    // the launches of a group, then its calls in any order
+    let after = [plugin(70, 2, other, 9), plugin(71, 2, id, 7)];
+    let events = [&a[..], &b, &launch(50, 1), &launch(60, 2), &after].concat();
+    let of = |bytes, id, name: &str| (bytes, Some(id), name.to_owned(), "LL".to_owned(), 4);
+    assert_eq!(chosen(events), [of(100, id, "RING"), of(11, other, "TREE")]);
+    // without NVTX: 100 numbers of 2 bytes
+    let events = [&[plugin(10, 1 << 9, id, 0)][..], &launch(50, 1), &[plugin(70, 2, id, 7)]].concat();
+    assert_eq!(chosen(events), [of(200, id, "RING")]);
+}
+
 #[test]
 fn a_part_that_is_cut_anywhere_is_read_up_to_its_last_whole_chunk() {
     let chunks: Vec<Vec<Event>> = (0..4).map(|at| launch(1000 * at, at as u32 + 1).to_vec()).collect();

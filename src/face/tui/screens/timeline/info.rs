@@ -11,7 +11,7 @@ use crate::face::tui::prelude::*;
 use base::text::{fitting_name, latency};
 use plan::{Lane, Quantity};
 use study::analysis::LaneTotal;
-use trace::Span;
+use trace::{CollectiveInfo, Span};
 
 /// Title and lines for a frame of this width; wrapping happens when drawing. A name too long for the
 /// title becomes the last line.
@@ -261,6 +261,7 @@ fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
     }
     let mut lines = vec![format!("{what}   {}", info.shape), timing(pane, span)];
     lines.extend(work(pane, span));
+    lines.extend(info.collective.as_ref().and_then(collective));
     lines.extend(launch(view, pane));
     let names: Vec<&str> = info
         .waits_for
@@ -272,6 +273,16 @@ fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
         lines.push(format!("waits for {}", names.join(", ")));
     }
     (info.name.clone(), lines)
+}
+
+/// NCCL's choices for a collective; `None` if the trace has none.
+fn collective(info: &CollectiveInfo) -> Option<String> {
+    let chosen = [&info.algorithm, &info.protocol].map(|text| text.as_str());
+    let chosen: Vec<&str> = chosen.into_iter().filter(|text| !text.is_empty()).collect();
+    let bytes = info.message_bytes.map(|bytes| format!("message {}", si(bytes as f64, "B")));
+    let channels = info.channels.map(|channels| counted(channels as usize, "channel"));
+    let first = (!chosen.is_empty()).then(|| format!("{}: {}", info.name, chosen.join(" ")))?;
+    Some([Some(first), channels, bytes].into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
 /// Launch configuration of the kernel under the cursor from the imported file, or the lookup status.
