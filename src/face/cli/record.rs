@@ -11,11 +11,13 @@ use clap::{Parser as _, ValueEnum as _};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use super::output::{self, FormatArgs};
-use super::{overlap, report};
+use super::output::{self, Format, FormatArgs};
+use super::{diff, overlap, report};
 use crate::desk::record::{self, RangePattern, Recording, Variables, Window};
 use base::error::{Error, Result};
 use base::text::counted;
+use lab::store::Store;
+use study::diff::Prediction;
 use trace::Trace;
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -52,6 +54,9 @@ pub struct Args {
     /// Maximum size of each process's file
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = super::app::size)]
     pub limit: u64,
+    /// Compare with the trace of a stored prediction (`rewire --save NAME`), and show how far off the prediction was
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["start", "stop"])]
+    pub check: Option<String>,
     /// Begin the window of a recording that waits (--on-demand)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "stop", "merge"])]
     pub start: Option<PathBuf>,
@@ -91,6 +96,9 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         record::stop(directory)?;
         report::note("recording ends in 0.3 s; `ladderscope record` then merges it");
         return Ok(0);
+    }
+    if let Some(name) = &args.check {
+        predicted_trace(name, dir)?;
     }
     if let Some(directory) = &args.merge {
         explain(args, &Recording::open(directory)?, dir)?;
@@ -261,21 +269,44 @@ fn explain(args: &Args, recording: &Recording, dir: &Path) -> Result<()> {
     } else {
         let format = args.format.format.to_possible_value();
         let format = format.map_or("table".into(), |format| format.get_name().to_owned());
-        let format = format!("--format={format}");
-        let words = [OsString::from("overlap"), path.clone().into(), format.into()];
-        let parsed =
-            OverlapCommand::try_parse_from(words).map_err(|error| Error::failed(error.to_string()))?;
-        overlap::run(&parsed.args, dir.to_owned())?;
+        let format = OsString::from(format!("--format={format}"));
+        // JSON and CSV have one document: that of `diff` has the check
+        if args.check.is_none() || args.format.format == Format::Table {
+            let words = ["overlap".into(), path.clone().into(), format.clone()];
+            overlap::run(&parsed::<overlap::Args>(words)?, dir.to_owned())?;
+        }
+        if let Some(name) = &args.check {
+            let before = predicted_trace(name, dir)?.into();
+            let check = format!("--check={name}").into();
+            let words = ["diff".into(), before, path.clone().into(), check, format];
+            diff::run(&parsed::<diff::Args>(words)?, dir.to_owned())?;
+        }
     }
     report::note(&format!("open it with `ladderscope timeline {}`", path.display()));
     Ok(())
 }
 
-/// `overlap` with its own defaults.
+/// The trace that a stored prediction starts from. Returns an error for an unknown name, and for one of `whatif`.
+fn predicted_trace(name: &str, dir: &Path) -> Result<String> {
+    let prediction: Prediction = Store::open(dir).prediction(name)?;
+    prediction.trace.ok_or_else(|| {
+        Error::input_help(
+            format!("prediction '{name}' does not say which trace it starts from"),
+            format!("record without --check, then `ladderscope diff BEFORE AFTER --check {name}`"),
+        )
+    })
+}
+
+/// Another verb with its own defaults.
 #[derive(Debug, clap::Parser)]
-struct OverlapCommand {
+struct Verb<A: clap::Args> {
     #[command(flatten)]
-    args: overlap::Args,
+    args: A,
+}
+
+fn parsed<A: clap::Args>(words: impl IntoIterator<Item = OsString>) -> Result<A> {
+    let parsed = Verb::<A>::try_parse_from(words).map_err(|error| Error::failed(error.to_string()))?;
+    Ok(parsed.args)
 }
 
 /// Ranges by total time, for a recording without GPU work.

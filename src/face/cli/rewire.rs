@@ -137,10 +137,14 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let answers = answers(&rewiring, &choices(args))?;
     let csv = || answers_table(&rewiring, &answers).csv(Sourced::ByRow);
     if let Some(name) = &args.save {
-        save_prediction(
-            &store,
-            Prediction::new(name, "rewire", opened.name(), machine.clone(), predicted(&answers)),
-        )?;
+        let trace = Some(match &opened.record {
+            Some(record) => record.run.clone(),
+            None => std::path::absolute(&source)
+                .map_or_else(|_| source.clone(), |path| path.to_string_lossy().into_owned()),
+        });
+        let predicted =
+            Prediction::new(name, "rewire", opened.name(), machine.clone(), predicted(&answers));
+        save_prediction(&store, Prediction { trace, ..predicted })?;
     }
     let shown = || text(&rewiring, &answers, &machine, args.no_launches) + &past_errors(&store);
     output::print(args.output.format, &printed(&rewiring, &answers, &machine), csv, shown)?;

@@ -17,6 +17,9 @@ pub struct Prediction {
     pub made_by: String,
     /// Trace or cell that it starts from.
     pub source: String,
+    /// Path or run to open the trace again; null for a cell.
+    #[serde(default)]
+    pub trace: Option<String>,
     /// Machine that the prediction assumes.
     pub machine: String,
     pub rows: Vec<PredictedRow>,
@@ -63,7 +66,8 @@ impl Prediction {
         rows: Vec<PredictedRow>,
     ) -> Self {
         let (name, made_by, created) = (name.to_owned(), made_by.to_owned(), String::new());
-        Self { version: VERSION, name, created, made_by, source, machine, rows, checks: Vec::new() }
+        let (trace, checks) = (None, Vec::new());
+        Self { version: VERSION, name, created, made_by, source, trace, machine, rows, checks }
     }
 }
 
