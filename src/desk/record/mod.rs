@@ -1,6 +1,7 @@
 //! Recording of any program: prepares the directory and the environment of the program, sets the window, and merges
 //! what its processes wrote.
 
+mod background;
 mod control;
 mod object;
 mod ranges;
@@ -9,6 +10,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub use background::{Recorded, record_shell};
 pub use control::{start, stop};
 pub use ranges::{RangePattern, keep_launched_in};
 

@@ -30,6 +30,7 @@ pub enum Action {
     WhatIfHere,
     Conversions,
     Trainings,
+    Record,
     Messages,
     Theme,
     /// Binding at this index of a screen's table.
@@ -116,6 +117,7 @@ pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("picture", "", Action::Picture, "take a screenshot: SVG, PNG", None),
     bind("conversions", "", Action::Conversions, "layers to convert: quality and speedup of each set", None),
     bind("trainings", "", Action::Trainings, "loss curves of trainings", None),
+    bind("record", "", Action::Record, "record a program: run a command and open its trace", None),
     bind("messages", "M", Action::Messages, "message history", None),
     bind("theme", "", Action::Theme, "choose a colour theme", None),
     bind("copy-command", "Y", Action::CopyCommand, "copy the equivalent command", None),

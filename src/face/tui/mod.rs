@@ -67,6 +67,7 @@ mod overlay;
 mod pick;
 mod pictures;
 mod preview;
+mod recordings;
 mod scope;
 mod screen;
 mod screens;

@@ -12,7 +12,9 @@ use super::prelude::*;
 use super::texts::{Help, TextView};
 use super::view::FooterClick;
 use super::widgets::field::first_line;
-use super::{conversions, export, figures, format, layout, overlay, pick, scope, trainings, view};
+use super::{
+    conversions, export, figures, format, layout, overlay, pick, recordings, scope, trainings, view,
+};
 
 /// Requests a read of everything shown, at startup or on reload.
 pub fn begin(state: &mut State) {
@@ -185,6 +187,7 @@ pub fn act(state: &mut State, action: Action) {
         Action::Picture => export::ask(state, false),
         Action::Conversions => conversions::open(cx),
         Action::Trainings => trainings::open(cx),
+        Action::Record => recordings::ask(cx),
         Action::Messages => show_messages(cx),
         Action::Theme => cx.pick_theme(),
         Action::CopyCommand => export::copy_command(state),
