@@ -1,7 +1,7 @@
 // CUPTI of the software device: grants everything. With FAKE_CUPTI_RECORDS=1 it fills buffers with the activity of the
 // device, else it records nothing, which shows what becomes of an empty recording.
 //   FAKE_CUPTI_VERSION   130000; sizes of records follow: 18 is CUDA 11.8, 28 is 12.9, 130400 is 13.4
-// Times are the device's virtual clock plus the wall clock at the first use of CUPTI. Layouts are those of NVIDIA's
+// Times are the device's virtual clock plus the wall clock at the first use of CUPTI, or the base of fake_clock.cpp. Layouts are those of NVIDIA's
 // cupti_activity.h.
 #include <cstddef>
 #include <cstdint>
@@ -56,7 +56,10 @@ uint64_t wall() {
 
 // From the virtual clock to the wall clock.
 uint64_t offset() {
-    static const uint64_t value = wall();
+    static const uint64_t value = [] {
+        auto base = reinterpret_cast<uint64_t (*)()>(dlsym(RTLD_DEFAULT, "fakeClockBase"));
+        return base ? base() : wall();
+    }();
     return value;
 }
 
@@ -93,7 +96,8 @@ void ran(int kind, const char *name, uint64_t start, uint64_t end, uint32_t devi
     std::lock_guard<std::mutex> held(lock);
     uint32_t activity = kind == 0 ? KERNEL : kind == 1 ? COPY : FILL;
     if (!request || !enabled.count(activity)) return;
-    static std::set<std::string> names;
+    // never destroyed: the last flush may come after static destructors
+    static auto &names = *new std::set<std::string>;
     Record record = add(activity);
     if (!record.at) return;
     record.set(16, start + offset()).set(24, end + offset());

@@ -191,6 +191,7 @@ fn build_all(folder: &Path) {
         ("fake_cublaslt.cpp", "lib", "libcublasLt.so.13"),
         ("nccl/fake_nccl.cpp", "lib", "libnccl.so.2"),
         ("fake_cupti.cpp", "lib", "libcupti.so.13"),
+        ("fake_clock.cpp", "lib", "libclock.so"),
         ("nvml/fake_nvml.cpp", "nvml", "libnvidia-ml.so.1"),
     ];
     for (source, place, library) in others {

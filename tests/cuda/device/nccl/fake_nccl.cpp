@@ -1,5 +1,5 @@
 // libnccl.so.2 for tests: all-reduces, reduce-scatters and all-gathers on streams of the software device, communicators that block or
-// do not, and what can go wrong with them. Names and numbers are those of NVIDIA's documentation of NCCL.
+// do not, and what can go wrong with them. Profilers are told as NCCL of this version tells them (profiled.h). Names and numbers are those of NVIDIA's documentation of NCCL.
 //   FAKE_NCCL_FOLDER        where ranks meet (/dev/shm)
 //   FAKE_NCCL_VERSION       22703
 //   FAKE_NCCL_ABSENT=r      rank r never joins
@@ -22,6 +22,7 @@
 #include "../floats.h"
 #include "debug.h"
 #include "group.h"
+#include "profiled.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -68,6 +69,8 @@ struct Communicator {
     bool blocking = true;
     std::string last;
     Debug debug;
+    uint64_t hash = 0, sequence = 0;
+    void *profiler = nullptr;
 };
 using Comm = std::shared_ptr<Communicator>;
 
@@ -94,6 +97,11 @@ bool all_joined(Communicator &comm) {
 int version_code() {
     const char *set = getenv("FAKE_NCCL_VERSION");
     return set ? atoi(set) : 22703;
+}
+
+Profilers &profilers() {
+    static Profilers *the = new Profilers(version_code());
+    return *the;
 }
 
 // Two ranks on one device are refused, from NCCL 2.30 on unless they are permitted.
@@ -307,6 +315,10 @@ EXPORT int ncclCommInitRankConfig(void **out, int ranks, UniqueId id, int rank, 
         live.insert({comm.get(), comm});
     }
     *out = comm.get();
+    // as NCCL's: equal on all ranks, any 64 bits
+    comm->hash = 0xcbf29ce484222325;
+    for (const char *at = id.bytes; *at; at++) comm->hash = (comm->hash ^ uint64_t(uint8_t(*at))) * 0x100000001b3;
+    comm->profiler = profilers().joined(comm->hash, ranks, rank, comm->device);
     bool blocking = comm->blocking = !config || config->blocking == 1 || config->blocking == UNDEFINED;
     if (blocking) comm->progress = 0;
     while (blocking && (comm->absent || !all_joined(*comm))) usleep(100);
@@ -353,8 +365,13 @@ static int enqueue(Kind kind, const void *send, void *receive, size_t count, int
         if (const char *lazy = getenv("FAKE_NCCL_LAZY"); lazy && driver.take(strtoull(lazy, nullptr, 10)) != 0)
             return fail(CUDA_ERROR, "Cuda failure 2 'out of memory'");
     FakeWork work = {};
-    static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather"};
-    work.name = names[kind];
+    static const struct {
+        const char *kernel, *function;
+        uint8_t number;
+    } kinds[] = {{"ncclDevKernel_AllReduce_Sum_f32_RING_LL", "AllReduce", 4},
+                 {"ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", "ReduceScatter", 3},
+                 {"ncclDevKernel_AllGather_RING_LL", "AllGather", 2}};
+    work.name = kinds[kind].kernel;
     work.user = new Sum(sum);
     work.start = begin;
     work.poll = [](void *given, uint64_t *end) {
@@ -369,7 +386,13 @@ static int enqueue(Kind kind, const void *send, void *receive, size_t count, int
     work.read_count = 1;
     work.writes = &written;
     work.write_count = 1;
+    const char *datatype = type == BYTE ? "ncclUint8" : type == F16 ? "ncclFloat16" : type == F32 ? "ncclFloat32" : "ncclBfloat16";
+    // a message is what one rank gives to a gather, or gets of a scattered sum
+    Told told{kinds[kind].function, datatype, count, count * width(type), kinds[kind].number, comm->hash, comm->sequence++,
+              comm->rank, comm->profiler};
+    profilers().calls(told);
     int code = driver.enqueue(stream, &work);
+    profilers().launched(told);
     if (code) return fail(CUDA_ERROR, "Cuda failure " + std::to_string(code));
     // The first of its kind connects ranks in the background.
     if (comm->first) comm->progress = 1;
@@ -411,6 +434,7 @@ EXPORT int ncclCommCuDevice(void *handle, int *out) {
 }
 
 static int forget(void *handle) {
+    if (Comm comm = get(handle)) profilers().left(std::exchange(comm->profiler, nullptr));
     std::lock_guard<std::mutex> held(lock);
     for (auto at = live.begin(); at != live.end(); ++at)
         if (at->first == handle) return live.erase(at), SUCCESS;
