@@ -3,8 +3,9 @@
  *
  *   FAKE_RECORD_SIZE   bytes of a kernel record: 200 (CUDA 11.8) to 248 (13.5)
  *   FAKE_BUSY          another profiler has CUPTI's subscription
+ *   FAKE_SECOND        another profiler uses CUPTI's second interface (1), and lets nobody in (2)
  *   FAKE_HANG          the last flush never returns
- *   FAKE_END           exit (default), kill, _exit, fork, close
+ *   FAKE_END           exit (default), kill, _exit, close; fork, exec and spawn before CUDA; late-fork after it
  *   FAKE_TIMES         file that gets `name start end` of each kernel, in ns
  *
  * Layouts and numbers are those of NVIDIA's cupti_activity.h, cupti_callbacks.h, nvtxTypes.h and NCCL's profiler_v5.h. */
@@ -12,6 +13,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +27,13 @@
 typedef void (*request_fn)(uint8_t **, size_t *, size_t *);
 typedef void (*complete_fn)(void *, uint32_t, uint8_t *, size_t, size_t);
 typedef void (*callback_fn)(void *, uint32_t, uint32_t, const void *);
+typedef void (*request2_fn)(uint8_t **, size_t *, size_t *, const void *);
+typedef void (*complete2_fn)(uint8_t *, size_t, size_t, const void *);
 static request_fn request;
 static complete_fn complete;
+/* of the second interface */
+static request2_fn request2;
+static complete2_fn complete2;
 static callback_fn callback;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint8_t *buffer;
@@ -37,7 +44,10 @@ static size_t size_of(uint32_t kind) { return kind == 10 ? kernel_size() : kind 
 uint32_t cuptiGetVersion(uint32_t *version) { return *version = 130000, 0; }
 uint32_t cuptiSetThreadIdType(uint32_t type) { return type != 1; }
 uint32_t cuptiActivitySetAttribute(uint32_t a, size_t *size, void *value) { return !(a == 5 && *size == 1 && *(uint8_t *)value == 1); }
-uint32_t cuptiActivityRegisterCallbacks(request_fn r, complete_fn c) { return request = r, complete = c, 0; }
+uint32_t cuptiActivityRegisterCallbacks(request_fn r, complete_fn c) {
+    if (getenv("FAKE_SECOND")) return 14;
+    return request = r, complete = c, 0;
+}
 uint32_t cuptiActivityEnable(uint32_t kind) { return kind == 12 || kind == 13 || kind == 51; }
 uint32_t cuptiActivityEnableDriverApi(uint32_t id, uint8_t on) { return !(id && on); }
 uint32_t cuptiActivityEnableRuntimeApi(uint32_t id, uint8_t on) { return !(id && on); }
@@ -46,16 +56,39 @@ uint32_t cuptiSubscribe(void **subscriber, callback_fn f, void *user) {
     if (getenv("FAKE_BUSY")) return 39;
     return callback = f, *subscriber = &callback, 0;
 }
+struct params { size_t size; const char *name; char *old; size_t old_size; uint8_t allow, padding[7]; };
+uint32_t cuptiSubscribe_v2(void **subscriber, callback_fn f, void *user, struct params *p) {
+    (void)user;
+    if (p->size != 40 || p->allow != 1 || strcmp(p->name, "ladderscope")) return 1;
+    const char *set = getenv("FAKE_SECOND");
+    if (getenv("FAKE_BUSY") || (set && *set == '2')) {
+        snprintf(p->old, p->old_size, "CUPTI for Kineto");
+        return 39;
+    }
+    return callback = f, *subscriber = &callback, 0;
+}
+uint32_t cuptiActivityRegisterCallbacks_v2(void *s, request2_fn r, complete2_fn c) { return request2 = r, complete2 = c, s != &callback; }
+uint32_t cuptiActivityEnable_v2(void *s, uint32_t kind, void *config) { return s != &callback || config || kind == 12 || kind == 13 || kind == 51; }
+uint32_t cuptiActivitySetAttribute_v2(void *s, uint32_t a, size_t *size, void *value) {
+    return !(s == &callback && ((a == 5 && *size == 1) || (a == 21 && *size == 4)) && *(uint8_t *)value == 1);
+}
+uint32_t cuptiActivityEnableDriverApi_v2(void *s, uint32_t id, uint8_t on) { return !(s == &callback && id && on); }
+uint32_t cuptiActivityEnableRuntimeApi_v2(void *s, uint32_t id, uint8_t on) { return !(s == &callback && id && on); }
 uint32_t cuptiEnableCallback(uint32_t on, void *subscriber, uint32_t domain, uint32_t id) {
     return !(on && subscriber == &callback && domain == 3 && (id == 13 || id == 20));
 }
 uint32_t cuptiGetGraphNodeId(void *node, uint64_t *id) { return *id = (uint64_t)node, 0; }
 uint32_t cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *n) { return (void)context, (void)stream, *n = 0, 0; }
-uint32_t cuptiActivityGetNextRecord(uint8_t *start, size_t valid, uint8_t **record) {
+uint32_t cuptiActivityGetNumDroppedRecords_v2(void *s, void *context, uint32_t stream, size_t *n) { return (void)s, cuptiActivityGetNumDroppedRecords(context, stream, n); }
+/* calls of the two interfaces cannot be mixed */
+static uint32_t step(int is_second, uint8_t *start, size_t valid, uint8_t **record) {
+    if (is_second != !!complete2) return 14;
     uint8_t *next = *record ? *record + size_of(*(uint32_t *)*record) : start;
     if (next >= start + valid) return 12;
     return *record = next, 0;
 }
+uint32_t cuptiActivityGetNextRecord(uint8_t *start, size_t valid, uint8_t **record) { return step(0, start, valid, record); }
+uint32_t cuptiActivityGetNextRecord_v2(void *s, uint8_t *start, size_t valid, uint8_t **record) { return (void)s, step(1, start, valid, record); }
 uint32_t cuptiActivityFlushAll(uint32_t flag) {
     while (flag && getenv("FAKE_HANG")) sleep(100);
     pthread_mutex_lock(&lock);
@@ -63,13 +96,16 @@ uint32_t cuptiActivityFlushAll(uint32_t flag) {
     size_t valid = used;
     buffer = NULL, used = 0;
     pthread_mutex_unlock(&lock);
-    if (full) complete(NULL, 0, full, room, valid);
+    size_t about[4] = {32, 0, 0, 0};
+    if (full && complete2) complete2(full, room, valid, about);
+    else if (full) complete(NULL, 0, full, room, valid);
     return 0;
 }
 static uint8_t *record(uint32_t kind) {
     size_t most;
     if (!buffer) {
-        request(&buffer, &room, &most);
+        size_t about = 8;
+        request2 ? request2(&buffer, &room, &most, &about) : request(&buffer, &room, &most);
         for (size_t i = 0; i < 4096; i++)
             if (buffer[i]) abort(); /* said to be zeroed */
     }
@@ -80,7 +116,7 @@ static uint8_t *record(uint32_t kind) {
 }
 #define SET(at, type, value) (*(type *)(r + (at)) = (value))
 void fake_kernel(const char *name, uint64_t start, uint64_t end, uint32_t stream, uint32_t correlation, uint64_t node) {
-    if (!request) return;
+    if (!request && !request2) return;
     pthread_mutex_lock(&lock);
     uint8_t *r = record(10);
     SET(16, uint64_t, start), SET(24, uint64_t, end), SET(48, uint32_t, stream), SET(92, uint32_t, correlation);
@@ -88,7 +124,7 @@ void fake_kernel(const char *name, uint64_t start, uint64_t end, uint32_t stream
     pthread_mutex_unlock(&lock);
 }
 void fake_copy(uint64_t start, uint64_t end, uint64_t bytes, uint32_t correlation) {
-    if (!request) return;
+    if (!request && !request2) return;
     pthread_mutex_lock(&lock);
     uint8_t *r = record(1);
     SET(4, uint8_t, 2), SET(8, uint64_t, bytes), SET(16, uint64_t, start), SET(24, uint64_t, end);
@@ -96,7 +132,7 @@ void fake_copy(uint64_t start, uint64_t end, uint64_t bytes, uint32_t correlatio
     pthread_mutex_unlock(&lock);
 }
 void fake_call(uint32_t id, uint64_t start, uint64_t end, uint32_t correlation) {
-    if (!request) return;
+    if (!request && !request2) return;
     pthread_mutex_lock(&lock);
     uint8_t *r = record(4);
     SET(4, uint32_t, id), SET(8, uint64_t, start), SET(16, uint64_t, end), SET(24, uint32_t, (uint32_t)getpid());
@@ -157,7 +193,17 @@ static void ran(const char *name, uint64_t start, uint64_t end, uint32_t stream,
     if (times) fprintf(times, "%s %llu %llu\n", name, (unsigned long long)start, (unsigned long long)end);
 }
 
-int main(void) {
+struct plugin { const char *name; int (*init)(void **, uint64_t, int *, const char *, int, int, int, void *);
+    int (*start)(void *, void **, void *), (*stop)(void *), (*state)(void *, int, void *), (*finalize)(void *); };
+/* an all-reduce with 2 channels, told after its launch */
+static int enqueued(struct plugin *plugin, void *context, const char *algorithm) {
+    uint64_t event[16] = {2, 0, 0, 1, (uint64_t)"AllReduce", 0, 0, 1024, 0, (uint64_t)"ncclBfloat16", 2, (uint64_t)algorithm, (uint64_t)"LL"};
+    void *handle = &handle;
+    return plugin && (plugin->start(context, &handle, event) || handle);
+}
+
+int main(int count, char **arguments) {
+    (void)count;
     int rank = getenv("RANK") ? atoi(getenv("RANK")) : 0;
     const char *ending = getenv("FAKE_END") ? getenv("FAKE_END") : "exit";
     times = getenv("FAKE_TIMES") ? fopen(getenv("FAKE_TIMES"), "w") : NULL;
@@ -181,6 +227,18 @@ int main(void) {
         all_reduce = ((void *(*)(void *, const char *))domains[10])(domain, "ncclAllReduce");
         init_name = ((void *(*)(void *, const char *))domains[10])(domain, "ncclCommInitRank");
     }
+    if (!strcmp(ending, "exec") || !strcmp(ending, "spawn")) {
+        push("before");
+        pop();
+        setenv("FAKE_END", "exit", 1);
+        char *again[] = {arguments[0], NULL};
+        if (!strcmp(ending, "exec")) return execv(again[0], again), 98;
+        pid_t child;
+        int status;
+        if (posix_spawn(&child, again[0], NULL, NULL, again, environ)) return 98;
+        waitpid(child, &status, 0);
+        return WEXITSTATUS(status);
+    }
     if (!strcmp(ending, "fork")) {
         push("before the fork");
         pid_t child = fork();
@@ -195,16 +253,13 @@ int main(void) {
     if (driver && !driver()) return 96;
 
     /* the communicator, told by the plugin and at the end of NVTX's range */
-    struct plugin { const char *name; int (*init)(void **, uint64_t, int *, const char *, int, int, int, void *);
-        int (*start)(void *, void **, void *), (*stop)(void *), (*state)(void *, int, void *), (*finalize)(void *); };
     struct plugin *plugin = symbol("NCCL_PROFILER_PLUGIN", "ncclProfiler_v5");
-    void *context = NULL, *handle = &context;
+    void *context = NULL;
     int mask = 0;
     if (plugin) {
         if (plugin->init(&context, COMMUNICATOR, &mask, "tp", 1, RANKS, rank, NULL)) return 95;
         if (mask && (!(mask & 2) || mask & (1 << 6))) return 94;
-        uint64_t event[16] = {2, 0, 0, 1, (uint64_t)"AllReduce", 0, 0, 1024, 0, (uint64_t)"ncclBfloat16", 0, (uint64_t)"RING", (uint64_t)"LL"};
-        if (plugin->start(context, &handle, event) || handle) return 93;
+        if (enqueued(plugin, context, "RING")) return 93;
     }
     if (nvtx) {
         nccl_push(init_name, 0);
@@ -217,6 +272,7 @@ int main(void) {
     /* a captured all-reduce of 4096 bytes, and its clone in the executable graph */
     nccl_push(all_reduce, 4096);
     node(13, 0, 500);
+    enqueued(plugin, context, "TREE");
     nccl_pop();
     node(13, 0, 501);
     node(20, 500, 600);
@@ -233,6 +289,7 @@ int main(void) {
         usleep(10);
         uint64_t launch = now();
         call(307, launch, launch + 50, ++correlation);
+        enqueued(plugin, context, "RING");
         nccl_pop();
         ran("_Z40ncclDevKernel_AllReduce_Sum_bf16_RING_LLP11ncclDevComm", launch + 500000, launch + 501007, 13, correlation, 0);
         launch = now();
@@ -244,6 +301,17 @@ int main(void) {
         usleep(2000);
     }
     if (times) fclose(times);
+    if (!strcmp(ending, "late-fork")) {
+        pid_t child = fork();
+        if (!child) {
+            push("in the late child");
+            usleep(50000);
+            pop();
+            exit(0);
+        }
+        int status;
+        if (waitpid(child, &status, 0) != child || status) return 92;
+    }
     if (!strcmp(ending, "kill")) usleep(400000), raise(SIGKILL);
     if (!strcmp(ending, "_exit")) usleep(400000), _exit(5);
     return 7;

@@ -9,7 +9,7 @@ use crate::support::{Done, Place, Started, finish, wait_for};
 use trace::Trace;
 
 /// The fake CUPTI and the program that drives it.
-fn built() -> &'static (PathBuf, PathBuf) {
+pub fn built() -> &'static (PathBuf, PathBuf) {
     static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     BUILT.get_or_init(|| {
         let folder =
@@ -135,12 +135,19 @@ fn collectives_have_bytes_and_group_also_in_graphs() {
         if is_nccl {
             let info = operation.collective.as_ref().expect("a joined collective");
             assert_eq!((info.name.as_str(), info.group), ("ncclAllReduce", Some(0)));
+            let chosen = (info.algorithm.as_str(), info.protocol.as_str(), info.channels);
+            let algorithm = if info.message_bytes == Some(4096) { "TREE" } else { "RING" };
+            assert_eq!(chosen, (algorithm, "LL", Some(2)));
             bytes.push(info.message_bytes);
         }
     }
     bytes.sort_unstable();
     // 3 steps of 2 ranks: eager with 16384 bytes, captured with 4096
     assert_eq!(bytes, [[Some(4096); 6], [Some(16_384); 6]].concat());
+    let path = "runs/recordings/r/trace.parquet";
+    let overlap = place.run(&["overlap", path, "--format", "json"]).exits(0).json();
+    let row = &overlap["collectives"][0];
+    assert_eq!((&row["protocol"], &row["channels"]), (&"LL".into(), &2.into()), "{row}");
     // the copy has no launch, and so no step
     let steps: std::collections::BTreeSet<u32> =
         trace.spans.iter().map(|span| span.step).filter(|step| *step != trace::NO_STEP).collect();
@@ -154,7 +161,11 @@ fn killed_hanging_and_closing_programs_keep_their_records_and_status() {
         (vec![("FAKE_END", "_exit")], 5, 12),
         (vec![("FAKE_END", "close")], 7, 12),
         (vec![("FAKE_END", "fork")], 7, 12),
+        (vec![("FAKE_END", "exec")], 7, 12),
+        (vec![("FAKE_END", "spawn")], 7, 12),
+        (vec![("FAKE_END", "late-fork")], 7, 12),
         (vec![("FAKE_BUSY", "1")], 7, 12),
+        (vec![("FAKE_SECOND", "1")], 7, 12),
         // the last flush hangs: its records are lost, the program ends
         (vec![("FAKE_HANG", "1")], 7, 0),
     ] {
@@ -168,13 +179,40 @@ fn killed_hanging_and_closing_programs_keep_their_records_and_status() {
         assert_eq!(kernels(&trace(&place), 0).len(), kernels_kept, "{variables:?} {}", done.stderr);
         let says = |text: &str| done.stderr.contains(text);
         assert_eq!(says("its last 0.1 s may be missing"), matches!(code, 137 | 5), "{}", done.stderr);
-        assert_eq!(
-            says("another profiler has the callbacks"),
-            variables[0].0 == "FAKE_BUSY",
-            "{}",
-            done.stderr
-        );
+        let busy = variables[0].0 == "FAKE_BUSY";
+        assert_eq!(says("CUPTI for Kineto has the callbacks"), busy, "{}", done.stderr);
+        let second = variables[0].0 == "FAKE_SECOND";
+        assert_eq!(says("recording by CUPTI's second interface"), second, "{}", done.stderr);
     }
+    let done = record(&Place::new(), "exec $PROGRAM", &[("FAKE_SECOND", "2")]).exits(7);
+    let told = "CUPTI 14 at registering buffers: CUPTI for Kineto uses CUPTI's other interface";
+    assert!(done.stderr.contains(told), "{}", done.stderr);
+}
+
+/// vLLM's way to end: one worker is killed, the others are asked. All are ranks of one trace.
+#[test]
+fn a_killed_worker_is_a_rank_beside_those_that_ended() {
+    let place = Place::new();
+    let workers = "RANK=1 FAKE_END=kill $PROGRAM & RANK=2 FAKE_END=_exit $PROGRAM & \
+                   RANK=0 $PROGRAM; code=$?; wait; exit $code";
+    let done = record(&place, workers, &[]).exits(7);
+    let trace = trace(&place);
+    assert_eq!(trace.meta.ranks, 3, "{}", done.stderr);
+    for rank in 0..3 {
+        assert_eq!(kernels(&trace, rank).len(), 12, "rank {rank}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn a_hundred_short_processes_have_a_part_each() {
+    let place = Place::new();
+    let many = "for i in 0 1 2 3 4 5 6 7 8 9; do for j in 0 1 2 3 4 5 6 7 8 9; do \
+                RANK=$i$j $PROGRAM & done; wait; done; exit 3";
+    let done = record(&place, many, &[]).exits(3);
+    assert_eq!(parts(&place).len(), 100);
+    let trace = trace(&place);
+    assert_eq!(trace.meta.ranks, 100, "{}", done.stderr);
+    assert!((0..100).all(|rank| kernels(&trace, rank).len() == 12), "{}", done.stderr);
 }
 
 #[test]
@@ -201,6 +239,81 @@ fn a_vanished_directory_and_a_size_limit_end_the_recording_alone() {
     let place = Place::new();
     let done = finish(command(&place, &["--limit", "1"], "FAKE_END=_exit exec $PROGRAM", &[])).exits(5);
     assert!(done.stderr.contains("stopped at the size limit"), "{}", done.stderr);
+    // the part may have 512 bytes: SIGXFSZ does not reach the program
+    let place = Place::new();
+    let done = record(&place, "ulimit -f 1; FAKE_END=_exit exec $PROGRAM", &[]).exits(5);
+    assert!(done.stderr.contains("could not write any more: File too large"), "{}", done.stderr);
+    // a rank that cannot write costs no other one
+    let place = Place::new();
+    let one = "(ulimit -f 0; RANK=1 exec $PROGRAM); RANK=0 exec $PROGRAM";
+    let done = record(&place, one, &[]).exits(7);
+    assert!(done.stderr.contains("could not write any more: File too large"), "{}", done.stderr);
+    assert_eq!(kernels(&trace(&place), 0).len(), 12);
+}
+
+/// `record` of the program, after mounts of a namespace of its own; `None` where those are forbidden.
+fn within(place: &Place, mounts: &str, variables: &[(&str, &Path)]) -> Option<Done> {
+    let of_its_own = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]);
+        command
+    };
+    let allowed = of_its_own("mount -t tmpfs none /mnt").output().is_ok_and(|out| out.status.success());
+    if !allowed {
+        eprintln!("skipped: mounts need user namespaces");
+        return None;
+    }
+    let inner = command(place, &[], "FAKE_END=_exit exec $PROGRAM", &[]);
+    let mut outer = of_its_own(&format!("{mounts} && exec \"$0\" \"$@\""));
+    outer.arg(inner.get_program()).args(inner.get_args()).current_dir(place.path());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer.envs(variables.iter().copied());
+    Some(finish(outer))
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_program() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path().join("runs/recordings")).unwrap();
+    // a page: the control file
+    let mounts = "mount -t tmpfs -o size=4k none runs/recordings";
+    let Some(done) = within(&place, mounts, &[]) else { return };
+    let done = done.exits(5);
+    assert!(done.stderr.contains("No space left on device"), "{}", done.stderr);
+}
+
+#[test]
+fn a_folder_from_which_nothing_may_be_run_is_passed_over() {
+    let place = Place::new();
+    let runtime = place.path().join("runtime");
+    std::fs::create_dir_all(&runtime).unwrap();
+    let mounts = format!("mount -t tmpfs -o noexec none {}", runtime.display());
+    let Some(done) = within(&place, &mounts, &[("XDG_RUNTIME_DIR", &runtime)]) else { return };
+    done.exits(5);
+    assert_eq!(kernels(&trace(&place), 0).len(), 12);
+    assert!(std::fs::read_dir(place.path().join("cache/ladderscope")).unwrap().count() == 1);
+}
+
+/// A process that may not read the control file records nothing and says nothing.
+#[test]
+fn another_users_process_is_left_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let shell = match rustix::process::getuid().is_root() {
+        true => "exec setpriv --reuid 65534 --regid 65534 --clear-groups $PROGRAM",
+        false => {
+            "chmod 0 runs/recordings/r/parts; $PROGRAM; code=$?; chmod 700 runs/recordings/r/parts; exit $code"
+        }
+    };
+    let done = record(&place, shell, &[]).exits(7);
+    assert_eq!(parts(&place), Vec::<PathBuf>::new(), "{}", done.stderr);
+    assert!(done.stderr.contains("no process of the program used CUDA"), "{}", done.stderr);
 }
 
 #[test]
@@ -295,5 +408,39 @@ fn the_object_exports_its_doors_alone() {
             .collect();
     wanted.sort();
     assert_eq!(names, wanted);
-    assert!(std::fs::metadata(&object).unwrap().len() <= 500_000);
+    assert!(std::fs::metadata(&object).unwrap().len() <= 400_000);
+    // glibc and the compiler's unwinder alone: nothing that the program's own libraries could clash with
+    let listed = Command::new("objdump").arg("-p").arg(&object).output().expect("objdump is beside nm");
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let known = ["libc.so.", "libgcc_s.so.", "ld-linux", "libpthread.so.", "libdl.so."];
+    let needed = text.lines().filter_map(|line| line.trim().strip_prefix("NEEDED"));
+    let unknown: Vec<&str> = needed
+        .map(str::trim)
+        .filter(|name| !known.iter().any(|known| name.starts_with(known)))
+        .collect();
+    assert_eq!(unknown, Vec::<&str>::new());
+}
+
+/// A prediction from one recording is compared with the next one.
+#[test]
+fn a_recording_is_compared_with_a_stored_prediction() {
+    let place = Place::new();
+    let standard = format!("{}/traces/cpu-standard-tp2-600us.parquet", env!("CARGO_MANIFEST_DIR"));
+    let unknown = finish(command(&place, &["--check", "faster"], "touch ran", &[])).exits(2);
+    assert!(unknown.stderr.contains("no prediction 'faster'"), "{}", unknown.stderr);
+    assert!(!place.path().join("ran").exists(), "refused before the program starts");
+    place.run(&["whatif", "--model", "tiny", "--tp", "2", "--save", "cell"]).exits(0);
+    let of_cell = finish(command(&place, &["--check", "cell"], "true", &[])).exits(2);
+    assert!(of_cell.stderr.contains("does not say which trace"), "{}", of_cell.stderr);
+    place.run(&["rewire", &standard, "--architecture", "ladder", "--save", "to-ladder"]).exits(0);
+    let options = ["--check", "to-ladder", "--format", "json"];
+    let done = finish(command(&place, &options, "exec $PROGRAM", &[])).exits(7);
+    let diff = done.json();
+    let check = &diff["checks"][0];
+    let number = |value: &serde_json::Value| value.as_f64().unwrap();
+    let measured = number(&diff["a"]["step_us"]) / number(&diff["b"]["step_us"]);
+    assert!((number(&check["measured_speedup"]) / measured - 1.0).abs() < 1e-9, "{diff}");
+    assert_eq!(check["after"], "trace.parquet");
+    let stored = std::fs::read_to_string(place.path().join("runs/predictions/to-ladder.json")).unwrap();
+    assert!(stored.contains("measured_speedup"), "remembered: {stored}");
 }

@@ -420,3 +420,27 @@ fn a_dumb_terminal_gets_no_escape_sequence_and_no_workbench() {
     assert!(!coloured(&[("TERM", "dumb"), ("CLICOLOR_FORCE", "0")]));
     assert!(!coloured(&[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]));
 }
+
+#[test]
+fn a_program_is_recorded_from_the_palette_and_its_trace_opens() {
+    let place = Place::new();
+    let mut workbench = open(place.path(), (160, 40));
+    let record = |workbench: &mut Workbench, line: &str| {
+        workbench.press(":");
+        workbench.wait_for("╭ palette");
+        workbench.press("record a program");
+        workbench.press("\r");
+        workbench.wait_for("a shell command, such as");
+        workbench.press(line);
+        workbench.press("\r");
+    };
+    record(&mut workbench, "echo nothing to see; exit 3");
+    workbench.wait_for("nothing was recorded");
+    workbench.press("\x1b");
+    workbench.wait("nothing was recorded", false);
+    let (cupti, program) = super::recording::built();
+    record(&mut workbench, &format!("FAKE_CUPTI={} {}", cupti.display(), program.display()));
+    workbench.wait_for("gemm");
+    assert!(workbench.contents().contains("the recorded program failed, exit status: 7"));
+    quit(workbench);
+}
