@@ -113,7 +113,7 @@ pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("open", "o", Action::TypeOpen, "open a trace file", None),
     bind("scope", "*", Action::Scope, "show runs of one experiment, or of all", None),
     bind("export", "x", Action::Export, "export the view: SVG, PNG, CSV", Some("export")),
-    bind("figure", "", Action::Figure, "export a figure for a paper", None),
+    bind("figure", "", Action::Figure, "draw a figure for a paper", None),
     bind("picture", "", Action::Picture, "take a screenshot: SVG, PNG", None),
     bind("conversions", "", Action::Conversions, "layers to convert: quality and speedup of each set", None),
     bind("trainings", "", Action::Trainings, "loss curves of trainings", None),

@@ -69,7 +69,8 @@ fn welcome(buf: &mut Buffer, area: Rect, cx: &Context) {
     let theme = cx.theme;
     let (key, text) = (theme.style(Role::Key), theme.style(Role::Text));
     let title = match area.width {
-        ..100 => "How much of LLM decoding is exposed communication, and what hides it?",
+        ..71 => "How much of LLM decoding is exposed communication?",
+        71..100 => "How much of LLM decoding is exposed communication, and what hides it?",
         _ => "How much of LLM decoding is exposed communication, and which architecture hides it best?",
     };
     line(buf, area, 0, &[(" ", text), (title, theme.style(Role::Title))]);

@@ -232,10 +232,11 @@ struct Areas {
 
 impl Experiments {
     fn areas(&self, body: Rect) -> Areas {
-        let welcome = match self.is_first_use && body.height >= 18 {
-            true if body.width < 120 => 3,
-            true => 2,
-            false => 0,
+        let welcome = match body.height {
+            _ if !self.is_first_use => 0,
+            18.. if body.width < 120 => 3,
+            13.. => 2,
+            _ => 0,
         };
         let (welcome, rest) = cut_top(body, welcome);
         let has_questions = rest.width >= 100 && usize::from(rest.height) >= 2 * self.len() + 2;

@@ -193,7 +193,11 @@ impl Screen for Runs {
         let held = self.selected(before.as_ref()).map(|record| record.run.clone());
         self.drop_marks_of_gone(runs);
         self.arrange(Some(runs));
-        if let Some(held) = held {
+        if place == 0 {
+            // nobody moved it, so it stays on the first run, which may be a new one
+            self.list.selected =
+                usize::from(matches!(self.lines.first(), Some(state::Line::Group { .. })));
+        } else if let Some(held) = held {
             // the selection stays on its run, or at its position if the run is gone
             self.select(&held, runs, place);
         }
