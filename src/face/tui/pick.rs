@@ -609,7 +609,7 @@ fn told(record: &Record) -> String {
 
 /// Describes what Enter does with the typed text when no entry matches.
 fn meant(text: &str, nothing_matches: bool, opening: Opening) -> Option<String> {
-    let below = if opening == Opening::Beneath { " beneath the trace shown" } else { "" };
+    let below = if opening == Opening::Beneath { " below the open trace" } else { "" };
     let text = clean(text);
     (nothing_matches && !text.is_empty()).then(|| format!("Enter opens {text}{below}"))
 }

@@ -60,22 +60,22 @@ const CHOICE: [f64; 2] = [0.0, 1.0];
 #[rustfmt::skip]
 sliders! {
     Architecture: "architecture", "", CHOICE, Value::Option("architecture"), "residual wiring: staleness and synchronisation";
-    Tp: "TP", "", [1.0, 64.0], Value::Option("tp"), "ranks; above a node's GPUs the network joins in";
+    Tp: "TP", "", [1.0, 64.0], Value::Option("tp"), "ranks; above the GPUs of a node, all-reduces cross the network";
     Batch: "batch", "", [1.0, 4096.0], Value::Option("batch"), "sequences decoded together";
-    Alpha: "alpha", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node; the stack scales measured ones";
+    Alpha: "alpha", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node, as in nccl-tests; the stack scales it";
     Bandwidth: "bandwidth", "GB/s", [1.0, 2000.0], hardware!(gb_s, |p| Some(p.gb_s)), "message bandwidth of an all-reduce (bus bandwidth: x 2(TP-1)/TP)";
-    Sms: "comm takes", "SMs", [0.0, 132.0], hardware!(sms, |p| p.sms), "SMs' worth of work that a large all-reduce takes from compute (contention)";
-    CommLoss: "comm loss", "%", [0.0, 99.0], hardware!(comm_loss_pct, |p| Some(p.comm_loss_pct)), "part of its rate that an all-reduce loses while compute runs";
-    P2p: "P2P", "", CHOICE, Value::Option("p2p"), "whether GPUs of a node talk directly";
+    Sms: "comm SMs", "SMs", [0.0, 132.0], hardware!(sms, |p| p.sms), "SMs that a large all-reduce takes from compute (contention)";
+    CommLoss: "comm loss", "%", [0.0, 99.0], hardware!(comm_loss_pct, |p| Some(p.comm_loss_pct)), "share of its bandwidth that an all-reduce loses while compute runs";
+    P2p: "P2P", "", CHOICE, Value::Option("p2p"), "direct access between the GPUs of a node";
     Collective: "all-reduce", "", CHOICE, Value::Option("collective"), "all-reduce implementation: NCCL's, a custom one, or one fused with the norm";
     Prompt: "prompt", "tok", [1.0, 131_072.0], Value::Option("prompt_tokens"), "tokens of each prompt";
     Output: "output", "tok", [2.0, 32_768.0], Value::Option("output_tokens"), "new tokens of each sequence";
     Hardware: "hardware", "", CHOICE, Value::Option("hardware"), "profile of GPU and links";
     Hbm: "memory bw", "GB/s", [100.0, 20_000.0], hardware!(hbm_gb_s, |p| Some(p.hbm_gb_s)), "peak memory bandwidth of a GPU";
     Stack: "stack", "", CHOICE, Value::Option("stack"), "software stack: fusions, attention, overheads";
-    Launch: "launch", "us", [0.1, 50.0], hardware!(launch_us, |p| Some(p.launch_us)), "fixed time of a kernel in the stack";
+    Launch: "launch", "us", [0.1, 50.0], hardware!(launch_us, |p| Some(p.launch_us)), "fixed time per kernel in the stack";
     Model: "model", "", CHOICE, Value::Option("model"), "model shape";
-    Serving: "serving", "", CHOICE, Value::Option("concurrency"), "0: a static batch; else as many requests in flight as the batch, with prefills between decode steps";
+    Serving: "serving", "", CHOICE, Value::Option("concurrency"), "0: static batch; else requests in flight, with prefills between decode steps";
 }
 
 impl Slider {

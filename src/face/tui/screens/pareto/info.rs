@@ -102,16 +102,16 @@ fn gained(pareto: &Pareto, a: &AreaGained) -> String {
         format!("{} x, {} y", a.x_scale, a.y_scale)
     };
     format!(
-        "area within {} {} and {} {} ({scale}; no speed-up): {} over {} (P2P {}) {percent}{interval}, {}, {}",
+        "frontier area vs {} (P2P {}): {} {percent}{interval}, {}, {} (up to {} {}, from {} {}, {scale}; not a speedup)",
+        a.baseline,
+        a.p2p.as_str(),
+        a.architecture,
+        counted(a.cells, "matched cell"),
+        a.provenance,
         digits(a.reference[0] / pareto.unit().1),
         pareto.unit().0,
         digits(a.reference[1]),
         pareto.axes.y.title(),
-        a.architecture,
-        a.baseline,
-        a.p2p.as_str(),
-        counted(a.cells, "matched cell"),
-        a.provenance
     )
 }
 

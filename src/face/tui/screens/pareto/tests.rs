@@ -426,7 +426,7 @@ fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
     let text = driver.screen();
     assert!(text.contains("area within") && text.contains("over standard (P2P "), "{text}");
     assert!(
-        text.contains("no speed-up") && text.contains("], 6 matched cells, emulated-link"),
+        text.contains("not a speedup") && text.contains("], 6 matched cells, emulated-link"),
         "{text}"
     );
     keys(&mut driver, "g");
@@ -434,7 +434,7 @@ fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
     press(&mut driver, KeyCode::Enter);
     let text = driver.screen();
     assert!(
-        text.contains(" (P2P on) +14.8 %, 12") && text.contains("matched cells, simulated"),
+        text.contains(" +14.8 %, 12 matched cells, simulated"),
         "no interval of a simulation: {text}"
     );
 }

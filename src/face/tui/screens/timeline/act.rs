@@ -237,7 +237,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
             return done(view.toggle_fold(), "no two ranks did the same at the same times");
         }
         _ if view.panes.len() < 2 => {
-            return Err("only one trace is open: open another beneath it first".into());
+            return Err("only one trace is open: open another one below it first".into());
         }
         Act::SwitchTrace => view.switch(),
         Act::AlignHere => return view.align_here(),

@@ -105,7 +105,8 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
         (above, beside) = (Rect { width: window.width() as u16 + 1, height: 1, ..area }, "");
         above.x = area.right() - above.width;
     }
-    title(buf, Rect { width: area.width - above.width, ..area }, view, 0, theme);
+    let gap = above.width + u16::from(above.width > 0);
+    title(buf, Rect { width: area.width.saturating_sub(gap), ..area }, view, 0, theme);
     put(buf, above, above.x, above.y, &window, dim);
     if let [first, second] = &view.panes[..] {
         let step = |pane: &Pane| {

@@ -190,7 +190,7 @@ fn exact(value: i64) -> String {
 /// Describes the item of the other trace at the same time.
 fn other(view: &View) -> Option<String> {
     let (at, pane) = view.panes.iter().enumerate().find(|(i, _)| *i != view.focus)?;
-    let where_ = if at == 0 { "above" } else { "beneath" };
+    let where_ = if at == 0 { "above" } else { "below" };
     let (start, end) = pane.interval()?;
     let time = view.time.saturating_add(pane.origin);
     let name = match (pane.current()?, pane.span()) {

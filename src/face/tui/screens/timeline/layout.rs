@@ -112,7 +112,10 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
     };
     let (rest, below) = cut_bottom(rest, shown.wanted.min(free).max(least) as u16);
     let spare = usize::from(rest.height).saturating_sub(needs.iter().sum());
-    let docked = if spare >= LEAST_DOCKED { shown.docked.min(spare) } else { 0 };
+    // the table may take what lanes of full height leave
+    let tallest = shown.lanes_of.iter().sum::<usize>() * (TALLEST - 1);
+    let most = spare.saturating_sub(tallest).max(MOST_DOCKED + 3).min(spare);
+    let docked = if spare >= LEAST_DOCKED { shown.docked.min(most) } else { 0 };
     let (rest, docked) = cut_bottom(rest, docked as u16);
     let spare = spare - usize::from(docked.height);
     let tall = 1 + spare.checked_div(shown.lanes_of.iter().sum()).unwrap_or(0).min(TALLEST - 1);
@@ -151,7 +154,7 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
 /// Minimum rows of a docked table of operations, frame and header included.
 const LEAST_DOCKED: usize = 6;
 
-/// Maximum operations in the docked table.
+/// Operations of the docked table for which lanes stay lower than they could be.
 const MOST_DOCKED: usize = 10;
 
 /// Maximum rows of a lane.
@@ -184,7 +187,7 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
     let shown = Shown {
         lines: view.panes.iter().map(|pane| pane.lines.len()).collect(),
         lanes_of: view.panes.iter().map(lanes).collect(),
-        docked: if operations > 0 && view.panel.is_none() { operations.min(MOST_DOCKED) + 3 } else { 0 },
+        docked: if operations > 0 && view.panel.is_none() { operations + 3 } else { 0 },
         path: view.lit,
         marks: view.marks.iter().any(Option::is_some),
         stretch,

@@ -491,10 +491,10 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
     });
     let place = shown.gone.and_then(|(row, at)| Some((at, shown.families().get(row)?)));
     let place = place.map_or_else(
-        || " Enter longest, again: next".to_owned(),
+        || " Enter longest; again: next one".to_owned(),
         |(at, family)| format!(" Enter next (at {} of {})", at + 1, family.count),
     );
-    note(buf, area, &format!("{place}  {} part ", cx.key::<Timeline>(Act::Stretches)), theme);
+    note(buf, area, &format!("{place}  {} other part ", cx.key::<Timeline>(Act::Stretches)), theme);
 }
 
 const STRETCH_COLUMNS: [Column; 6] = [

@@ -71,7 +71,7 @@ acts! {
     ToggleRank: "toggle-rank", "Enter", "go to the list's entry; without a list: zoom to the selection, or fold the rank", Some("rank");
     ToggleRanks: "toggle-ranks", "C", "fold or unfold all ranks", None;
     FoldRanks: "fold-ranks", "F", "fold or unfold ranks with the same timeline", None;
-    TypeBeneath: "open-beneath", "b", "open a second run or trace below", Some("beneath");
+    TypeBeneath: "open-beneath", "b", "open a second run or trace below", Some("second trace");
     Ghost: "predict", "P", "show a prediction below: another architecture, or the simulation of this run", Some("ghost");
     WhatIf: "what-if-traced", "w", "what-if: sliders, starting from the measured step under the cursor", Some("what if");
     Compare: "compare-operations", "c", "list differences by operation; again: sort by time or by exposure", None;

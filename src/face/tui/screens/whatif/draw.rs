@@ -399,7 +399,7 @@ fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &A
     match slider {
         Slider::Alpha if answer.profile_values.latency_scale != 1.0 => {
             about = format!(
-                "latency of a small all-reduce inside a node; stack {} takes {} x of a measured one",
+                "latency of a small all-reduce inside a node, as in nccl-tests; stack {} scales it by {}",
                 answer.spec.stack, answer.profile_values.latency_scale
             );
         }
