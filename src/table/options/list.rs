@@ -200,12 +200,12 @@ options! {
             default: "1", value_name: "PP", least: 1, title: Some("pp"), label: "pp",
             in_workload: true, ..PLAIN
         };
-        /// Ranks over which whole experts are divided; 1: each rank has a slice of every expert
+        /// Expert-parallel ranks, each with whole experts; 1: each rank has a slice of every expert
         ep: u32 = 1, About {
             default: "1", value_name: "EP", least: 1, title: Some("ep"), label: "ep",
             in_workload: true, ..PLAIN
         };
-        /// Ranks with attention and sequences of their own, which send tokens to one another's experts
+        /// Data-parallel ranks, each with its own attention and sequences; they share experts
         dp: u32 = 1, About {
             default: "1", value_name: "DP", least: 1, title: Some("dp"), label: "dp",
             heeded_by: &[Backend::Sim], in_workload: true, ..PLAIN
