@@ -2,6 +2,10 @@
 //! `asciinema play` and web players show (asciicast version 2). Everything in it is computed while it is recorded.
 //!
 //! `cargo build --release && cargo run --release --example demo [-- FILE.cast]`
+//!
+//! `demo -- FILE.cast record` goes from `pip install` to the verdict on a recorded program instead. It installs the wheel in
+//! `PIP_FIND_LINKS` (`.ci/release` makes one), and the software CUDA device, which the tests in `tests/cuda` have built,
+//! stands in for two GPUs.
 
 #[path = "../tests/it/pty.rs"]
 mod pty;
@@ -47,6 +51,48 @@ const ACTS: &[Act] = &[
     Keys(&["q"], "$ "),
 ];
 
+/// From `pip install` to the verdict.
+const RECORD: &[Act] = &[
+    Command("python3 -m venv env && . env/bin/activate"),
+    Command("pip install ladderscope"),
+    Command(
+        "# no GPU here: the software CUDA device of tests/cuda stands in for two, with times of its own",
+    ),
+    Command(
+        "run='ladderscope run --backend cuda --model tiny --dtype f32 --tp 2 --prompt-tokens 16 --output-tokens 8 --samples 1'",
+    ),
+    Command("ladderscope record --name mine -- sh -c \"$run --recorder off >run.txt\" | head -n 18"),
+    Command("ladderscope overlap runs/recordings/mine/trace.parquet --by collective | head -n 8"),
+    Start("ladderscope timeline runs/recordings/mine/trace.parquet", "zoom to it"),
+    Keys(&["E"], "nccl"),
+    Keys(&["\x1b", "q"], "$ "),
+];
+
+/// The software CUDA device as the tests last built it: variables under which the program finds it.
+fn software_device(target: &Path) -> Result<Vec<(&'static str, String)>, Box<dyn Error>> {
+    let built =
+        |path: &Path| std::fs::metadata(path.join("complete")).and_then(|found| found.modified());
+    let folders = std::fs::read_dir(target.join("tmp/cuda"))?.flatten().map(|entry| entry.path());
+    let device = folders.filter_map(|path| Some((built(&path).ok()?, path))).max();
+    let device = device.ok_or("run `cargo test --workspace --test cuda recording` first")?.1;
+    let file = |name: &str| device.join(name).display().to_string();
+    let shim = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/device/shim.h");
+    Ok(vec![
+        ("LD_LIBRARY_PATH", file("driver")),
+        ("LADDERSCOPE_NVRTC", file("lib/libnvrtc.so.13")),
+        ("LADDERSCOPE_CUBLASLT", file("lib/libcublasLt.so.13")),
+        ("LADDERSCOPE_NCCL", file("lib/libnccl.so.2")),
+        ("LADDERSCOPE_CUPTI", file("lib/libcupti.so.13")),
+        ("LD_PRELOAD", file("lib/libclock.so")),
+        ("FAKE_NVRTC_SHIM", shim.display().to_string()),
+        ("FAKE_NVRTC_CACHE", file("kernels")),
+        ("FAKE_CUDA_DEVICES", "2".into()),
+        ("FAKE_CUPTI_RECORDS", "1".into()),
+        ("LADDERSCOPE_CHECK", "0".into()),
+        ("LADDERSCOPE_PRODUCTS", "library".into()),
+    ])
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let into =
         std::env::args().nth(1).map_or_else(|| PathBuf::from("examples/demo.cast"), PathBuf::from);
@@ -56,11 +102,31 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = folder.ok_or("build the program first: cargo build --release")?;
     let place = tempfile::tempdir()?;
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
-    let environment = [("PATH", path.as_str()), ("PS1", "$ "), ("LC_ALL", "C.UTF-8")];
+    let is_record = std::env::args().nth(2).is_some_and(|which| which == "record");
+    let (acts, mut variables) = (if is_record { RECORD } else { ACTS }, Vec::new());
+    if is_record {
+        variables = software_device(folder.parent().ok_or("no target folder")?)?;
+        let wheels = std::env::var("PIP_FIND_LINKS")?;
+        std::fs::create_dir(place.path().join("packages"))?;
+        for wheel in std::fs::read_dir(wheels)?.flatten().map(|entry| entry.path()) {
+            if wheel.extension().is_some_and(|extension| extension == "whl") {
+                let name = wheel.file_name().ok_or("a wheel has a name")?;
+                std::fs::copy(&wheel, place.path().join("packages").join(name))?;
+            }
+        }
+        variables.extend([("PIP_FIND_LINKS", "packages".into()), ("PIP_NO_INDEX", "1".into())]);
+        variables.push(("PIP_DISABLE_PIP_VERSION_CHECK", "1".into()));
+        variables.push(("VIRTUAL_ENV_DISABLE_PROMPT", "1".into()));
+    } else {
+        variables.push(("PATH", path));
+    }
+    variables.extend([("PS1", "$ ".into()), ("LC_ALL", "C.UTF-8".into())]);
+    let environment: Vec<(&str, &str)> =
+        variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let shell = Workbench::open_with(Path::new("/bin/sh"), place.path(), &["-i"], &environment, WINDOW);
     let mut recorder = Recorder::new(shell);
     recorder.wait_for("$ ");
-    for act in ACTS {
+    for act in acts {
         match act {
             Command(command) => {
                 recorder.type_line(command);
