@@ -27,6 +27,7 @@ mod gemm;
 mod likelihood;
 mod loss;
 mod matrix;
+pub mod mxfp4;
 mod pages;
 pub mod product;
 mod queries;

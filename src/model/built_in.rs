@@ -4,15 +4,13 @@
 use super::Model;
 use plan::{
     AttentionShape, ExpertActivation, ExpertShape, HeadStep, Latent, ModelShape, Rope, RopeScaling,
-    RouterBias, RouterScore, Routing, Window,
+    RouterBias, RouterScore, Routing, Window, Yarn,
 };
 
 const BLOOM_NOTE: &str =
     "with the paper's gated MLP, 216 B parameters (the released BLOOM has 176 B and an ungated MLP)";
 const LLAMA_405B_NOTE: &str =
     "16 KV heads, as benchmarked in the paper for TP 16 (the released model has 8)";
-
-const YARN_NOTE: &str = "without its RoPE scaling (YaRN)";
 
 const SCOUT_NOTE: &str =
     "without its norm of queries and keys; attention in 3 of 4 layers is in chunks of 8192";
@@ -44,7 +42,7 @@ struct Row {
 
 /// Rotary embedding with base `theta` and no frequency scaling.
 const fn plain(theta: f64) -> Rope {
-    Rope { theta, scaling: None }
+    Rope::plain(theta)
 }
 
 /// RoPE of Llama 3.1 and 3.2.
@@ -57,6 +55,7 @@ const fn llama3(factor: f64) -> Rope {
             high_freq_factor: 4.0,
             original_context: 8192.0,
         }),
+        yarn: None,
     }
 }
 
@@ -122,7 +121,6 @@ const fn gpt_oss(name: &'static str, layers: u32, count: u32) -> Row {
     Row {
         head_dim: Some(64),
         qkv: HeadStep::Biased,
-        note: Some(YARN_NOTE),
         attention: AttentionShape {
             output_bias: true,
             sinks: true,
@@ -140,7 +138,32 @@ const fn gpt_oss(name: &'static str, layers: u32, count: u32) -> Row {
             biased: true,
             ..softmax(count, 4, 2880)
         }),
-        ..row(name, [layers, 2880, 64, 8, 2880, 201_088], plain(150_000.0))
+        ..row(name, [layers, 2880, 64, 8, 2880, 201_088], GPT_OSS_ROPE)
+    }
+}
+
+/// YaRN's magnitudes for contexts longer by 32 and by 40: 0.1 ln 32 + 1 and 0.1 ln 40 + 1.
+const MAGNITUDES: [f64; 2] = [1.346_573_590_279_972_7, 1.368_887_945_411_393_6];
+
+const GPT_OSS_ROPE: Rope = Rope {
+    yarn: Some(Yarn { truncate: false, rotated_scale: MAGNITUDES[0], ..yarn(32.0) }),
+    ..plain(150_000.0)
+};
+
+const DEEPSEEK_ROPE: Rope = Rope {
+    yarn: Some(Yarn { score_scale: MAGNITUDES[1] * MAGNITUDES[1], ..yarn(40.0) }),
+    ..plain(10_000.0)
+};
+
+const fn yarn(factor: f64) -> Yarn {
+    Yarn {
+        factor,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        original_context: 4096.0,
+        truncate: true,
+        rotated_scale: 1.0,
+        score_scale: 1.0,
     }
 }
 
@@ -195,7 +218,6 @@ const ROWS: [Row; 32] = [
     gpt_oss("gpt-oss-120b", 36, 128),
     Row {
         norm_eps: 1e-6,
-        note: Some(YARN_NOTE),
         attention: latent(Some(1536), 64, false),
         experts: Some(ExpertShape {
             shared_width: 2048,
@@ -204,7 +226,7 @@ const ROWS: [Row; 32] = [
             ..softmax(256, 8, 2048)
         }),
         head_dim: Some(128),
-        ..row("deepseek-v3", [61, 7168, 128, 128, 18432, 129_280], plain(10_000.0))
+        ..row("deepseek-v3", [61, 7168, 128, 128, 18432, 129_280], DEEPSEEK_ROPE)
     },
     Row {
         note: Some(SCOUT_NOTE),
@@ -334,6 +356,9 @@ mod tests {
         ] {
             let counted = parameters(name) as f64 / 1e9;
             assert!((counted / billions - 1.0).abs() < 0.01, "{name}: {counted}");
+        }
+        for (magnitude, factor) in MAGNITUDES.into_iter().zip([32.0, 40.0]) {
+            assert!((magnitude - Yarn::magnitude(factor, 1.0)).abs() < 1e-12);
         }
     }
 

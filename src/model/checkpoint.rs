@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use arithmetic::Number;
+use arithmetic::{Number, mxfp4};
 use memmap2::Mmap;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
+use super::layout::{self, Comb, Files, Fused, Layout, Place};
 use base::error::{Error, Result};
 use base::regular;
 use plan::Tensor;
@@ -19,27 +20,21 @@ const LENGTH_BYTES: usize = 8;
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// Prefix of tensor names in checkpoints of whole models, absent in those of bare models.
 const PREFIX: &str = "model.";
+/// Formats of unquantised tensors.
+const FORMATS: [Dtype; 3] = [Dtype::F32, Dtype::BF16, Dtype::F16];
 
 /// Opened files of a model and the positions of its tensors.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
+    shape: ModelShape,
     files: Vec<MappedFile>,
-    tensors: HashMap<Tensor, Place>,
+    tensors: HashMap<Tensor, Layout>,
 }
 
 #[derive(Debug)]
 struct MappedFile {
     path: PathBuf,
     map: Mmap,
-}
-
-/// Position of a tensor: file, format, and byte range.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    file: usize,
-    dtype: DType,
-    start: usize,
-    end: usize,
 }
 
 /// Tensors by name after [`PREFIX`], with their file and the start of its data.
@@ -49,33 +44,28 @@ impl Checkpoint {
     /// Maps the files and checks that together they contain exactly the tensors of `shape`.
     pub(super) fn open(paths: &[PathBuf], shape: &ModelShape) -> Result<Self> {
         let (files, mut found, _) = read(paths)?;
-        let tensors = locate(&files, &mut found, shape)?;
+        let is_mixtral = found.keys().any(|name| name.contains(".block_sparse_moe."));
+        let tensors = Stored { files: &files, found: &mut found, shape, is_mixtral }.all()?;
         refuse_unknown(&files, &found, shape)?;
-        Ok(Self { files, tensors })
+        Ok(Self { shape: shape.clone(), files, tensors })
     }
 
     /// Fills `out` with the tensor's numbers, starting at index `start` (row x columns + column).
     pub(super) fn fill<T: Number>(&self, tensor: Tensor, start: usize, out: &mut [T]) -> Result<()> {
-        let bytes = self.tensors.get(&tensor).and_then(|place| {
-            let each = place.dtype.bytes() as usize;
-            let bytes = self.files.get(place.file)?.map.get(place.start..place.end)?;
-            Some((bytes.get(start * each..(start + out.len()) * each)?, place.dtype))
-        });
-        let Some((bytes, dtype)) = bytes else {
-            let (from, count) = (start, out.len());
-            return Err(Error::failed(format!(
-                "the checkpoint has no numbers {from}..{} of {}",
-                from + count,
-                tensor.hf_name()
-            )));
-        };
-        match dtype {
-            DType::F32 => T::from_f32_bytes(bytes, out),
-            DType::Bf16 => T::from_bf16_bytes(bytes, out),
-            DType::F16 => T::from_f16_bytes(bytes, out),
-            other => return Err(Error::failed(format!("a checkpoint in {other}"))),
-        }
-        Ok(())
+        let columns = tensor.dimensions(&self.shape).1 as usize;
+        let layout = self.tensors.get(&tensor);
+        let filled = layout.and_then(|layout| layout.fill(&self.files[..], columns, start, out));
+        filled.ok_or_else(|| {
+            let (from, name) = (start, tensor.hf_name());
+            let to = from + out.len();
+            Error::failed(format!("the checkpoint has no numbers {from}..{to} of {name}"))
+        })
+    }
+}
+
+impl Files for [MappedFile] {
+    fn bytes(&self, place: Place) -> Option<&[u8]> {
+        self.get(place.file)?.map.get(place.start..place.end)
     }
 }
 
@@ -220,45 +210,84 @@ pub(super) fn header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata)> {
     Ok((LENGTH_BYTES + text.len(), metadata))
 }
 
-/// Moves the tensors of `shape` out of `found`, checking each.
-fn locate(
-    files: &[MappedFile],
-    found: &mut Found,
-    shape: &ModelShape,
-) -> Result<HashMap<Tensor, Place>> {
-    let mut tensors = HashMap::new();
-    for tensor in needed(shape) {
+/// Tensors of a checkpoint that have not been claimed.
+struct Stored<'a> {
+    files: &'a [MappedFile],
+    found: &'a mut Found,
+    shape: &'a ModelShape,
+    /// True if experts have Mixtral's names.
+    is_mixtral: bool,
+}
+
+impl Stored<'_> {
+    /// Claims all tensors of the shape.
+    fn all(&mut self) -> Result<HashMap<Tensor, Layout>> {
+        needed(self.shape).map(|tensor| Ok((tensor, self.layout(tensor)?))).collect()
+    }
+
+    /// Claims one tensor, in the layout and under the name that the checkpoint has.
+    fn layout(&mut self, tensor: Tensor) -> Result<Layout> {
+        let shape = self.shape;
+        let (rows, columns) = tensor.matrix(shape);
+        let (rows, columns) = (rows as usize, columns as usize);
+        let experts = shape.experts.as_ref().map_or(0, |experts| experts.count as usize);
         let name = tensor.hf_name();
-        let short = name.strip_prefix(PREFIX).unwrap_or(&name);
-        let Some((file, data, info)) = found.remove(short) else {
-            let help = match tensor {
-                Tensor::Head => {
-                    "a checkpoint without it needs \"tie_word_embeddings\": true in config.json".into()
-                }
-                _ => format!("config.json asks for {} layers of a Llama-family model", shape.layers),
-            };
-            let whose = match files {
-                [only] => only.path.display().to_string(),
-                [first, ..] => {
-                    let dir = first.path.parent().unwrap_or(&first.path).display();
-                    format!("{dir} ({} safetensors files)", files.len())
-                }
-                [] => "no safetensors file".into(),
-            };
-            return Err(Error::input_help(format!("{whose}: tensor {name} is missing"), help));
-        };
-        let path = files.get(file).map(|f| f.path.display().to_string()).unwrap_or_default();
-        let (rows, columns) = tensor.dimensions(shape);
-        let expected = [rows as usize, columns as usize];
+        let fused = layout::fused(tensor);
+        if let Some(Fused { name, first, step }) = fused.filter(|fused| self.has_fused(&fused.name)) {
+            let comb = Comb { rows, first, step };
+            let last = first + 1 == step;
+            let [blocks, scales] = ["blocks", "scales"].map(|part| format!("{name}_{part}"));
+            if self.found.contains_key(&blocks) {
+                let parts = columns / mxfp4::TOGETHER;
+                let sizes = [experts, rows * step, parts, mxfp4::TOGETHER / 2];
+                let blocks = self.claim(&blocks, &sizes, &[Dtype::U8], last)?;
+                let scales = self.claim(&scales, &sizes[..3], &[Dtype::U8], last)?;
+                return Ok(Layout::Mxfp4 { blocks, scales, comb });
+            }
+            let sizes = [experts, columns, rows * step];
+            let sizes = if columns == 1 { vec![experts, rows * step] } else { sizes.to_vec() };
+            let place = self.claim(&name, &sizes, &FORMATS, last)?;
+            return Ok(Layout::Transposed { place, comb });
+        }
+        if tensor.is_stacked() {
+            let each = (0..experts).map(|expert| {
+                let [ours, mixtral] = layout::of_expert(tensor, expert);
+                let name = if self.is_mixtral { mixtral } else { ours };
+                self.claim(&name, &[rows, columns], &FORMATS, true)
+            });
+            return Ok(Layout::PerExpert(each.collect::<Result<_>>()?));
+        }
+        let other = layout::other_names(tensor).into_iter().find(|name| self.found.contains_key(name));
+        let short = other.unwrap_or_else(|| name.strip_prefix(PREFIX).unwrap_or(&name).to_owned());
         // HF stores norms (one row) and biases (one column) as vectors
-        let expected = match expected {
-            [1, columns] if info.shape != expected => vec![columns],
-            [rows, 1] if info.shape != expected => vec![rows],
-            _ => expected.to_vec(),
+        let found = self.found.get(&short).map_or(&[][..], |(.., info)| &info.shape);
+        let sizes = match [rows, columns] {
+            [1, columns] if found != [rows, columns] => vec![columns],
+            [rows, 1] if found != [rows, columns] => vec![rows],
+            sizes => sizes.to_vec(),
         };
-        if info.shape != expected {
+        let place = self.claim(&short, &sizes, &FORMATS, true)?;
+        Ok(match layout::alternating(tensor, shape) {
+            Some((head, rope)) => Layout::Alternating { place, head, rope },
+            None => Layout::Rows(place),
+        })
+    }
+
+    /// True if a tensor of all experts has this name, quantised or not.
+    fn has_fused(&self, name: &str) -> bool {
+        self.found.contains_key(name) || self.found.contains_key(&format!("{name}_blocks"))
+    }
+
+    /// Checks a tensor's dimensions and format. `last` is false if another part of the model is in it too.
+    fn claim(&mut self, short: &str, sizes: &[usize], formats: &[Dtype], last: bool) -> Result<Place> {
+        let name = if short == "lm_head.weight" { short.to_owned() } else { format!("{PREFIX}{short}") };
+        let Some((file, data, info)) = self.found.get(short).cloned() else {
+            return Err(self.missing(&name));
+        };
+        let path = self.files.get(file).map(|f| f.path.display().to_string()).unwrap_or_default();
+        if info.shape != sizes {
             return Err(Error::input_help(
-                format!("{path}: tensor {name} is {:?}, expected {expected:?}", info.shape),
+                format!("{path}: tensor {name} is {:?}, expected {sizes:?}", info.shape),
                 "the expected shape follows from config.json: do the two belong together?",
             ));
         }
@@ -266,25 +295,57 @@ fn locate(
             Dtype::F32 => DType::F32,
             Dtype::BF16 => DType::Bf16,
             Dtype::F16 => DType::F16,
-            other => {
-                return Err(Error::input_help(
-                    format!("{path}: tensor {name} has format {other}"),
-                    "F32, BF16 or F16 are read; quantised checkpoints are not supported",
-                ));
-            }
+            _ => DType::Mxfp4,
         };
+        if !formats.contains(&info.dtype) {
+            return Err(Error::input_help(
+                format!("{path}: tensor {name} has format {}", info.dtype),
+                "F32, BF16 or F16 are read, and mxfp4 of gpt-oss; no other quantised checkpoints",
+            ));
+        }
+        if last {
+            self.found.remove(short);
+        }
         let (start, end) = (data + info.data_offsets.0, data + info.data_offsets.1);
-        tensors.insert(tensor, Place { file, dtype, start, end });
+        Ok(Place { file, dtype, start, end })
     }
-    Ok(tensors)
+
+    fn missing(&self, name: &str) -> Error {
+        let help = match name {
+            "lm_head.weight" => {
+                "a checkpoint without it needs \"tie_word_embeddings\": true in config.json".into()
+            }
+            _ => match &self.shape.experts {
+                Some(experts) if name.contains("experts.") => format!(
+                    "config.json asks for {} experts in each routed layer: is a shard missing?",
+                    experts.count
+                ),
+                _ => {
+                    format!("config.json asks for {} layers of a Llama-family model", self.shape.layers)
+                }
+            },
+        };
+        let whose = match self.files {
+            [only] => only.path.display().to_string(),
+            [first, ..] => {
+                let dir = first.path.parent().unwrap_or(&first.path).display();
+                format!("{dir} ({} safetensors files)", self.files.len())
+            }
+            [] => "no safetensors file".into(),
+        };
+        Error::input_help(format!("{whose}: tensor {name} is missing"), help)
+    }
 }
 
 /// Returns an error for tensors unknown in this shape: unexpected biases, additional layers. Ignoring
 /// them would compute a different model.
 fn refuse_unknown(files: &[MappedFile], found: &Found, shape: &ModelShape) -> Result<()> {
+    let extra = layout::prediction_layers(shape, found.keys().map(String::as_str));
     let harmless = |name: &str| {
-        // frequencies in old checkpoints, and a copy of a tied embedding
-        name.ends_with("rotary_emb.inv_freq") || (name == "lm_head.weight" && shape.tied_embeddings)
+        // frequencies in old checkpoints, a copy of a tied embedding, and layers that only predict ahead
+        name.ends_with("rotary_emb.inv_freq")
+            || (name == "lm_head.weight" && shape.tied_embeddings)
+            || extra.iter().any(|prefix| name.starts_with(prefix))
     };
     let unknown = found.iter().filter(|(name, _)| !harmless(name)).min_by_key(|(name, _)| *name);
     let Some((name, (file, _, info))) = unknown else { return Ok(()) };

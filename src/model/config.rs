@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use base::error::{Error, Result};
 use base::input::InputKind;
-use plan::{AttentionShape, DType, HeadStep, LayerSet, ModelShape, Rope, RopeScaling};
+use plan::{AttentionShape, DType, HeadStep, LayerSet, ModelShape, Rope, RopeScaling, Yarn};
 
 /// Maximum plausible width, vocabulary or head count; keeps sizes far from overflow.
 pub const MAX_SIZE: u32 = 1 << 22;
@@ -19,15 +19,41 @@ pub const MAX_LAYERS: u32 = 10_000;
 
 /// Supported families by `model_type`, with their step between q, k, v projection and rotation. A config
 /// without the key is Llama's, as old ones are.
-pub(super) const FAMILIES: [(&str, HeadStep); 5] = [
-    ("llama", HeadStep::Plain),
-    ("ladder_llama", HeadStep::Plain),
-    ("mistral", HeadStep::Plain),
-    ("qwen2", HeadStep::Biased),
-    ("qwen3", HeadStep::Normed),
+pub(super) const FAMILIES: [(&str, HeadStep, Mixture); 10] = [
+    ("llama", HeadStep::Plain, Mixture::None),
+    ("ladder_llama", HeadStep::Plain, Mixture::None),
+    ("mistral", HeadStep::Plain, Mixture::None),
+    ("qwen2", HeadStep::Biased, Mixture::None),
+    ("qwen3", HeadStep::Normed, Mixture::None),
+    ("mixtral", HeadStep::Plain, Mixture::Mixtral),
+    ("qwen3_moe", HeadStep::Normed, Mixture::Qwen3),
+    ("gpt_oss", HeadStep::Biased, Mixture::GptOss),
+    ("deepseek_v2", HeadStep::Plain, Mixture::DeepSeekV2),
+    ("deepseek_v3", HeadStep::Plain, Mixture::DeepSeekV3),
 ];
-/// Default head width of Qwen3, which does not follow from the hidden size.
+
+/// Family of a mixture of experts: what its config's keys mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mixture {
+    /// Dense.
+    None,
+    Mixtral,
+    Qwen3,
+    GptOss,
+    DeepSeekV2,
+    DeepSeekV3,
+}
+
+impl Mixture {
+    /// True for families with latent attention.
+    pub(super) fn is_latent(self) -> bool {
+        matches!(self, Self::DeepSeekV2 | Self::DeepSeekV3)
+    }
+}
+
+/// Default head widths of Qwen3 and gpt-oss, which do not follow from the hidden size.
 const QWEN3_HEAD_DIM: u32 = 128;
+const GPT_OSS_HEAD_DIM: u32 = 64;
 
 /// Parsed `config.json` with its text, so that errors can point at the line.
 #[derive(Debug)]
@@ -103,7 +129,7 @@ impl Config {
     }
 
     /// Integer in `1..=most`, if the key is present.
-    fn size_if_any(&self, key: &str, most: u32) -> Result<Option<u32>> {
+    pub(super) fn size_if_any(&self, key: &str, most: u32) -> Result<Option<u32>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=most).contains(n)) {
             Some(n) => Ok(Some(n)),
@@ -111,13 +137,13 @@ impl Config {
         }
     }
 
-    fn size(&self, key: &str, most: u32) -> Result<u32> {
+    pub(super) fn size(&self, key: &str, most: u32) -> Result<u32> {
         self.size_if_any(key, most)?
             .ok_or_else(|| self.missing(key, &format!("\"{key}\": a whole number from 1 to {most}")))
     }
 
     /// Finite number above 0, if the key is present.
-    fn positive(&self, key: &str) -> Result<Option<f64>> {
+    pub(super) fn positive(&self, key: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_f64().filter(|x| x.is_finite() && *x > 0.0) {
             Some(x) => Ok(Some(x)),
@@ -127,14 +153,18 @@ impl Config {
 
     /// Model shape, after checking that the model belongs to the Llama family.
     pub(super) fn shape(&self) -> Result<ModelShape> {
-        let qkv = self.family()?;
-        self.refuse_others()?;
+        let (qkv, mixture) = self.family()?;
+        self.refuse_others(mixture)?;
+        let latent = self.latent(mixture)?;
         let hidden = self.size("hidden_size", MAX_SIZE)?;
         let heads = self.size("num_attention_heads", MAX_SIZE)?;
         let kv_heads = self.size_if_any("num_key_value_heads", MAX_SIZE)?.unwrap_or(heads);
         let head_dim = match self.size_if_any("head_dim", MAX_SIZE)? {
+            // the key may hold the rotated part alone
+            _ if latent.is_some() => latent.map_or(0, |latent| latent.query_dim()),
             Some(head_dim) => head_dim,
-            None if qkv == HeadStep::Normed => QWEN3_HEAD_DIM,
+            None if mixture == Mixture::GptOss => GPT_OSS_HEAD_DIM,
+            None if qkv == HeadStep::Normed && mixture == Mixture::None => QWEN3_HEAD_DIM,
             None if hidden.is_multiple_of(heads) => hidden / heads,
             None => {
                 return Err(self.wrong(
@@ -181,25 +211,33 @@ impl Config {
             // HF's default
             norm_eps: self.positive("rms_norm_eps")?.unwrap_or(1e-6),
             tied_embeddings,
-            attention: AttentionShape::default(),
-            experts: None,
+            attention: AttentionShape {
+                output_bias: mixture == Mixture::GptOss,
+                sinks: mixture == Mixture::GptOss,
+                window: self.window(mixture)?,
+                latent,
+            },
+            experts: self.experts(mixture)?,
         })
     }
 
-    /// Step between q, k, v projection and rotation in the model's family.
-    fn family(&self) -> Result<HeadStep> {
-        let Some(value) = self.get("model_type") else { return Ok(HeadStep::Plain) };
-        let known = FAMILIES.iter().find(|(name, _)| value.as_str() == Some(name));
-        known.map(|(_, qkv)| *qkv).ok_or_else(|| {
-            let names = FAMILIES.map(|(name, _)| name).join(", ");
+    /// Family of the model: its step between q, k, v projection and rotation, and its experts.
+    fn family(&self) -> Result<(HeadStep, Mixture)> {
+        let Some(value) = self.get("model_type") else { return Ok((HeadStep::Plain, Mixture::None)) };
+        let known = FAMILIES.iter().find(|(name, ..)| value.as_str() == Some(name));
+        known.map(|(_, qkv, mixture)| (*qkv, *mixture)).ok_or_else(|| {
+            let names = FAMILIES.map(|(name, ..)| name).join(", ");
             self.wrong("model_type", value, format!("not supported: {names} are read"))
         })
     }
 
     /// Returns an error for every field that makes a model differ from Llama's arithmetic: a plan would
     /// silently compute something else.
-    fn refuse_others(&self) -> Result<()> {
+    fn refuse_others(&self, mixture: Mixture) -> Result<()> {
         for key in ["attention_bias", "mlp_bias", "bias", "use_bias", "qkv_bias", "use_qk_norm"] {
+            if key == "attention_bias" && mixture == Mixture::GptOss {
+                continue;
+            }
             if let Some(value) = self.get(key).filter(|v| **v != Value::Bool(false)) {
                 return Err(self.wrong(key, value, "not supported: only false, as in Llama"));
             }
@@ -222,23 +260,31 @@ impl Config {
             }
         }
         // the presence of any of these means a different architecture
-        for (key, what) in [
-            ("num_local_experts", "mixtures of experts"),
-            ("num_experts", "mixtures of experts"),
-            ("n_routed_experts", "mixtures of experts"),
-            ("kv_lora_rank", "latent attention"),
+        let experts = ["num_local_experts", "num_experts", "n_routed_experts", "kv_lora_rank"]
+            .map(|key| (key, "experts and latent attention in a dense family"));
+        let others = [
             ("final_logit_softcapping", "soft caps"),
             ("attn_logit_softcapping", "soft caps"),
             ("clip_qkv", "clipped projections"),
             ("attention_multiplier", "attention scales other than 1 / sqrt(head_dim)"),
-            ("quantization_config", "quantised checkpoints"),
-        ] {
+            ("quantization_config", "quantised checkpoints other than gpt-oss in mxfp4"),
+        ];
+        let is_mxfp4 = |value: &Value| value["quant_method"] == "mxfp4" && mixture == Mixture::GptOss;
+        for (key, what) in
+            others.into_iter().chain(experts.into_iter().filter(|_| mixture == Mixture::None))
+        {
+            if self.get(key).is_some_and(is_mxfp4) {
+                continue;
+            }
             if let Some(value) = self.get(key) {
                 let right = format!("not supported ({what}): only absent or null, as in Llama");
                 return Err(self.wrong(key, value, right));
             }
         }
-        self.refuse_windows()
+        match mixture {
+            Mixture::GptOss => Ok(()),
+            _ => self.refuse_windows(),
+        }
     }
 
     /// Returns an error for attention that does not cover the whole context.
@@ -246,7 +292,7 @@ impl Config {
         let off = match self.get("use_sliding_window") {
             Some(used) => *used == Value::Bool(false),
             // Qwen's windows are off unless enabled
-            None => self.family()? != HeadStep::Plain,
+            None => self.family()?.0 != HeadStep::Plain,
         };
         if let Some(value) = self.get("sliding_window").filter(|_| !off) {
             let context = self.get("max_position_embeddings").and_then(Value::as_u64);
@@ -351,11 +397,13 @@ impl Config {
                 None => return Err(self.wrong(&key, &value, "a number above 0")),
             },
         };
-        let scaling = match parameters.or(scaling) {
-            Some((name, object)) => self.scaling(name, object)?,
-            None => None,
-        };
-        Ok(Rope { theta, scaling })
+        let Some((name, object)) = parameters.or(scaling) else { return Ok(Rope::plain(theta)) };
+        let kind =
+            ["rope_type", "type"].iter().find_map(|key| object.get(*key).filter(|v| !v.is_null()));
+        match kind.and_then(Value::as_str) {
+            Some("yarn") => Ok(Rope { yarn: Some(self.yarn(name, object)?), ..Rope::plain(theta) }),
+            _ => Ok(Rope { scaling: self.scaling(name, object)?, ..Rope::plain(theta) }),
+        }
     }
 
     /// Top-level object, if present.
@@ -369,15 +417,50 @@ impl Config {
         }
     }
 
+    /// Number above 0 of the object `name`, if the key is present.
+    fn number_in(&self, (name, object): (&str, &Map<String, Value>), key: &str) -> Result<Option<f64>> {
+        let Some(value) = object.get(key).filter(|v| !v.is_null()) else { return Ok(None) };
+        let number = value.as_f64().filter(|x| x.is_finite() && *x > 0.0);
+        number.map(Some).ok_or_else(|| self.wrong(&format!("{name}.{key}"), value, "a number above 0"))
+    }
+
+    /// YaRN's scaling described by the object `name`, with the defaults of `transformers`.
+    fn yarn(&self, name: &str, object: &Map<String, Value>) -> Result<Yarn> {
+        let number = |key: &str| self.number_in((name, object), key);
+        let needed = |key: &str| {
+            number(key)?.ok_or_else(|| self.missing(&format!("{name}.{key}"), "a number above 0"))
+        };
+        let truncate = match object.get("truncate") {
+            None | Some(Value::Null) => true,
+            Some(Value::Bool(truncate)) => *truncate,
+            Some(other) => return Err(self.wrong(&format!("{name}.truncate"), other, "true or false")),
+        };
+        let factor = needed("factor")?;
+        let (of_rotated, of_all) = (number("mscale")?, number("mscale_all_dim")?);
+        let magnitude = |weight: f64| Yarn::magnitude(factor, weight);
+        let rotated_scale = match (number("attention_factor")?, of_rotated, of_all) {
+            (Some(factor), ..) => factor,
+            (None, Some(rotated), Some(all)) => magnitude(rotated) / magnitude(all),
+            (None, ..) => magnitude(1.0),
+        };
+        let is_latent = self.family()?.1.is_latent();
+        Ok(Yarn {
+            factor,
+            beta_fast: number("beta_fast")?.unwrap_or(32.0),
+            beta_slow: number("beta_slow")?.unwrap_or(1.0),
+            original_context: needed("original_max_position_embeddings")?,
+            truncate,
+            rotated_scale,
+            score_scale: of_all.filter(|_| is_latent).map_or(1.0, |all| magnitude(all).powi(2)),
+        })
+    }
+
     /// Scaling described by the object `name`.
     fn scaling(&self, name: &str, object: &Map<String, Value>) -> Result<Option<RopeScaling>> {
         let present = |key: &str| object.get(key).filter(|v| !v.is_null());
-        let number = |key: &str| -> Result<f64> {
+        let number = |key: &str| {
             let path = format!("{name}.{key}");
-            let right = "a number above 0";
-            let value = present(key).ok_or_else(|| self.missing(&path, right))?;
-            let number = value.as_f64().filter(|x| x.is_finite() && *x > 0.0);
-            number.ok_or_else(|| self.wrong(&path, value, right))
+            self.number_in((name, object), key)?.ok_or_else(|| self.missing(&path, "a number above 0"))
         };
         if let Some(value) = present("partial_rotary_factor").filter(|v| v.as_f64() != Some(1.0)) {
             let right = "not supported: only 1 or null, as in Llama";
@@ -419,7 +502,7 @@ impl Config {
             _ => Err(self.wrong(
                 &format!("{name}.{kind_key}"),
                 kind,
-                "not supported: only \"default\", \"llama3\" and \"linear\"",
+                "not supported: only \"default\", \"llama3\", \"linear\" and \"yarn\"",
             )),
         }
     }

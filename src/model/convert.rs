@@ -158,6 +158,12 @@ impl Model {
         (name, beside): (&str, &[u8]),
         out: &Path,
     ) -> Result<()> {
+        if self.shape.experts.is_some() {
+            return Err(Error::input_help(
+                format!("{}: mixtures of experts are not trained", self.name),
+                "train a dense model, or convert a checkpoint with `convert`",
+            ));
+        }
         check_place(out)?;
         let unfinished = UnfinishedDir::create(out)?;
         let config = match &self.dir {
@@ -209,9 +215,8 @@ impl Model {
 
     fn config(&self) -> serde_json::Map<String, Value> {
         let shape = &self.shape;
-        let family =
-            FAMILIES.iter().find(|(_, step)| *step == shape.qkv).map_or("llama", |(name, _)| name);
-        let Rope { theta, scaling } = shape.rope;
+        let family = FAMILIES.iter().find(|(_, step, _)| *step == shape.qkv).map_or("llama", |f| f.0);
+        let Rope { theta, scaling, yarn: _ } = shape.rope;
         let scaling = scaling.map(|s| {
             json!({
                 "rope_type": "llama3", "factor": s.factor, "low_freq_factor": s.low_freq_factor,
@@ -272,6 +277,7 @@ mod tests {
 
     use super::*;
     use crate::Tokenizer;
+    use crate::config::Mixture;
 
     /// A checkpoint of four layers, whose weights are no real ones.
     fn place() -> (tempfile::TempDir, Model) {
@@ -320,9 +326,10 @@ mod tests {
                 json!({ "AutoModelForCausalLM": "modeling_ladder.LadderLlamaForCausalLM" })
             );
             let modeling = fs::read_to_string(out.join("modeling_ladder.py")).unwrap();
-            for (family, class) in FAMILIES.iter().map(|(name, _)| (name, modeling_class(name))) {
+            for (family, _, mixture) in FAMILIES {
+                let class = modeling_class(family);
                 let is_there = class.is_some_and(|class| modeling.contains(&format!("class {class}(")));
-                assert_eq!(is_there, *family != "ladder_llama", "{family}");
+                assert_eq!(is_there, family != "ladder_llama" && mixture == Mixture::None, "{family}");
             }
             assert_eq!(written, config(&dir.path().join("model")));
             assert_eq!(Model::resolve(&out.to_string_lossy()).unwrap().ladder_layers, read);

@@ -10,6 +10,8 @@ mod checkpoint;
 mod config;
 mod convert;
 mod files;
+mod layout;
+mod mixture;
 mod numbers;
 mod prompts;
 mod random;

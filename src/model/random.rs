@@ -10,11 +10,12 @@
 //! | tensor | standard deviation |
 //! |---|---|
 //! | embedding | 1 / sqrt(2 layers), the same as one module's output |
-//! | query, key, value, gate, up | 1 / sqrt(inputs) |
+//! | query, key, value, gate, up, router | 1 / sqrt(inputs) |
 //! | output, down | 1 / sqrt(inputs x 2 layers) |
 //! | head, untied | 3 / sqrt(hidden) |
 //! | norms | 0.1 around 1 |
-//! | biases of queries, keys and values | 0.5 |
+//! | biases, attention sinks | 0.5 |
+//! | biases of routers | 0.1 |
 //!
 //! With a tied head, the final norm's weights have random signs. Otherwise a token's own embedding in
 //! the residual would make the model repeat its last token forever.
@@ -86,33 +87,10 @@ fn distribution(tensor: Tensor, shape: &ModelShape) -> (f64, f64) {
     let modules = 2.0 * f64::from(shape.layers);
     match tensor {
         Tensor::Embedding => (0.0, 1.0 / modules.sqrt()),
-        Tensor::Query(_)
-        | Tensor::Key(_)
-        | Tensor::Value(_)
-        | Tensor::QueryDown(_)
-        | Tensor::KeyValueDown(_)
-        | Tensor::KeyValueUp(_)
-        | Tensor::AttentionGate(_)
-        | Tensor::Gate(_)
-        | Tensor::Up(_)
-        | Tensor::Router(_)
-        | Tensor::ExpertGate(_)
-        | Tensor::ExpertUp(_)
-        | Tensor::SharedGate(_)
-        | Tensor::SharedUp(_) => (0.0, 1.0 / columns.sqrt()),
         Tensor::Output(_) | Tensor::Down(_) | Tensor::ExpertDown(_) | Tensor::SharedDown(_) => {
             (0.0, 1.0 / (columns * modules).sqrt())
         }
         Tensor::Head => (0.0, LOGIT_SPREAD / columns.sqrt()),
-        Tensor::QueryBias(_)
-        | Tensor::KeyBias(_)
-        | Tensor::ValueBias(_)
-        | Tensor::OutputBias(_)
-        | Tensor::Sinks(_)
-        | Tensor::RouterBias(_)
-        | Tensor::ExpertGateBias(_)
-        | Tensor::ExpertUpBias(_)
-        | Tensor::ExpertDownBias(_) => (0.0, BIAS_SPREAD),
         Tensor::InputNorm(_)
         | Tensor::PostAttentionNorm(_)
         | Tensor::QueryNorm(_)
@@ -120,6 +98,10 @@ fn distribution(tensor: Tensor, shape: &ModelShape) -> (f64, f64) {
         | Tensor::QueryLatentNorm(_)
         | Tensor::LatentNorm(_)
         | Tensor::FinalNorm => (1.0, NORM_SPREAD),
+        // added to sigmoids, which differ less than logits
+        Tensor::RouterBias(_) => (0.0, NORM_SPREAD),
+        _ if columns == 1.0 => (0.0, BIAS_SPREAD),
+        _ => (0.0, 1.0 / columns.sqrt()),
     }
 }
 

@@ -29,6 +29,13 @@ pub struct WeightSource {
     numbers: Numbers,
 }
 
+/// Rows and columns of a tensor.
+struct Slice {
+    tensor: Tensor,
+    rows: Range<usize>,
+    columns: Range<usize>,
+}
+
 #[derive(Debug)]
 enum Numbers {
     Random(RandomWeights),
@@ -74,17 +81,33 @@ impl WeightSource {
     /// Returns an input error for f16; a failure if `rank` is not below `tp` or `weight` does not belong
     /// to this model and TP.
     pub fn load(&self, weight: &Weight, rank: u32, tp: u32, dtype: DType) -> Result<Matrix> {
-        let all = 0..weight.outputs as usize;
+        self.load_rows(weight, rank, tp, dtype, 0..weight.outputs as usize)
+    }
+
+    /// [`Self::load`] of some rows (outputs), such as those of one expert: of a weight with the experts' gate and up
+    /// projections, an expert has consecutive rows.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::load`], and a failure for rows that do not exist.
+    pub fn load_rows(
+        &self,
+        weight: &Weight,
+        rank: u32,
+        tp: u32,
+        dtype: DType,
+        rows: Range<usize>,
+    ) -> Result<Matrix> {
+        let outputs = rows.len();
         let data = match dtype {
-            DType::F32 => MatrixData::F32(self.rows(weight, rank, tp, all)?),
-            DType::Bf16 => MatrixData::Bf16(self.rows(weight, rank, tp, all)?),
+            DType::F32 => MatrixData::F32(self.rows(weight, rank, tp, rows)?),
+            DType::Bf16 => MatrixData::Bf16(self.rows(weight, rank, tp, rows)?),
             DType::Fp8 if weight.is_quantized(&self.shape) => {
-                let Fp8Rows { bits, scales } = self.fp8(weight, rank, tp, all)?;
+                let Fp8Rows { bits, scales } = self.fp8(weight, rank, tp, rows)?;
                 let rows = bits.chunks_exact(weight.inputs as usize).zip(&scales);
                 let number = |scale: f32| move |bits: &u8| from_e4m3(*bits) * scale;
                 MatrixData::F32(rows.flat_map(|(row, scale)| row.iter().map(number(*scale))).collect())
             }
-            DType::Fp8 => MatrixData::F32(self.rows(weight, rank, tp, all)?),
+            DType::Fp8 => MatrixData::F32(self.rows(weight, rank, tp, rows)?),
             other => {
                 return Err(Error::input_help(
                     format!("weight {}: no matrix on a CPU holds {other}", weight.name),
@@ -92,7 +115,7 @@ impl WeightSource {
                 ));
             }
         };
-        Ok(Matrix { outputs: weight.outputs as usize, inputs: weight.inputs as usize, data })
+        Ok(Matrix { outputs, inputs: weight.inputs as usize, data })
     }
 
     /// Loads some rows (outputs) of one rank's slice of `weight` as e4m3 with one scale per row: the
@@ -173,10 +196,9 @@ impl WeightSource {
             return Err(Error::failed(format!("weight {}: rank {rank} of TP {tp}", weight.name)));
         }
         let inputs = weight.inputs as usize;
-        let slices: Vec<_> = weight.parts.iter().map(|part| part.slice(&self.shape, rank, tp)).collect();
-        let outputs: usize = slices.iter().map(|(rows, _)| rows.len()).sum();
-        if outputs != weight.outputs as usize
-            || slices.iter().any(|(_, columns)| columns.len() != inputs)
+        let slices = self.slices(weight, rank, tp);
+        let outputs: usize = slices.iter().map(|slice| slice.rows.len()).sum();
+        if outputs != weight.outputs as usize || slices.iter().any(|slice| slice.columns.len() != inputs)
         {
             return Err(Error::failed(format!(
                 "weight {} is {} x {inputs} in the plan, but its parts have {outputs} rows on rank {rank} of TP {tp}",
@@ -192,15 +214,15 @@ impl WeightSource {
         let mut numbers = vec![T::default(); wanted.len() * inputs];
         let mut rest = numbers.as_mut_slice();
         let mut above = 0;
-        for (part, (rows, columns)) in weight.parts.iter().zip(slices) {
-            // rows of this part that are wanted
+        for Slice { tensor, rows, columns } in slices {
+            // rows of this slice that are wanted
             let first = wanted.start.clamp(above, above + rows.len()) - above;
             let last = wanted.end.clamp(above, above + rows.len()) - above;
             above += rows.len();
             let rows = rows.start + first..rows.start + last;
             let (here, below) = rest.split_at_mut(rows.len() * inputs);
             rest = below;
-            let tensor = self.stored(part.tensor);
+            let tensor = self.stored(tensor);
             let width = tensor.dimensions(&self.shape).1 as usize;
             if inputs == width {
                 // whole rows are contiguous
@@ -212,6 +234,19 @@ impl WeightSource {
             }
         }
         Ok(numbers)
+    }
+
+    /// Slices of a rank, in the order of their rows: all parts of one expert, then of the next.
+    fn slices(&self, weight: &Weight, rank: u32, tp: u32) -> Vec<Slice> {
+        let experts = weight.parts.first().map_or(0..0, |part| part.experts(&self.shape, rank, tp));
+        let of_expert = |expert: u32| {
+            weight.parts.iter().map(move |part| {
+                let (rows, columns) = part.slice(&self.shape, rank, tp);
+                let first = (expert * part.tensor.matrix(&self.shape).0) as usize;
+                Slice { tensor: part.tensor, rows: first + rows.start..first + rows.end, columns }
+            })
+        };
+        experts.flat_map(of_expert).collect()
     }
 
     /// Stored tensor: the embedding for a tied head.

@@ -45,6 +45,6 @@ pub use operation::{
 };
 pub use pipeline::{stage_layers, stage_problem};
 pub use shape::{
-    AttentionShape, DType, HeadStep, KvDType, Latent, ModelShape, Rope, RopeScaling, Window,
+    AttentionShape, DType, HeadStep, KvDType, Latent, ModelShape, Rope, RopeScaling, Window, Yarn,
 };
 pub use weights::{QUANTIZED, Shard, Tensor, Weight, WeightPart};

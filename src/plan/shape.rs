@@ -86,6 +86,49 @@ pub struct Rope {
     pub theta: f64,
     /// Llama 3's scaling of low frequencies, if used.
     pub scaling: Option<RopeScaling>,
+    /// YaRN's scaling, if used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub yarn: Option<Yarn>,
+}
+
+/// YaRN (Peng et al., 2023; `rope_type = "yarn"`): divides the frequencies of pairs that turn seldom in the original
+/// context by `factor`, with a ramp over the pairs in between.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Yarn {
+    pub factor: f64,
+    /// Pairs with more turns in the original context keep their frequency.
+    pub beta_fast: f64,
+    /// Pairs with fewer turns are divided by `factor`.
+    pub beta_slow: f64,
+    /// Context length during pretraining.
+    pub original_context: f64,
+    /// True if the ramp starts and ends at whole pairs.
+    pub truncate: bool,
+    /// Factor of rotated queries and keys.
+    pub rotated_scale: f64,
+    /// Factor of all scores (DeepSeek).
+    pub score_scale: f64,
+}
+
+impl Yarn {
+    /// Magnitude that YaRN gives attention for a context longer by `factor`: `0.1 x weight x ln(factor) + 1`.
+    pub fn magnitude(factor: f64, weight: f64) -> f64 {
+        if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
+    }
+
+    /// Frequency of pair `pair` of `dim / 2`.
+    fn scaled(&self, frequency: f64, pair: u32, dim: f64, theta: f64) -> f64 {
+        let turns_at = |turns: f64| {
+            dim * (self.original_context / (turns * 2.0 * std::f64::consts::PI)).ln()
+                / (2.0 * theta.ln())
+        };
+        let (low, high) = (turns_at(self.beta_fast), turns_at(self.beta_slow));
+        let (low, high) = if self.truncate { (low.floor(), high.ceil()) } else { (low, high) };
+        let (low, high) = (low.max(0.0), high.min(dim - 1.0));
+        let high = if low == high { high + 0.001 } else { high };
+        let divided = ((f64::from(pair) - low) / (high - low)).clamp(0.0, 1.0);
+        frequency / self.factor * divided + frequency * (1.0 - divided)
+    }
 }
 
 /// Llama 3's frequency scaling (`rope_type = "llama3"` in HF configs); also covers linear scaling.
@@ -110,11 +153,20 @@ impl RopeScaling {
 }
 
 impl Rope {
+    /// RoPE without scaling.
+    pub const fn plain(theta: f64) -> Self {
+        Self { theta, scaling: None, yarn: None }
+    }
+
     /// Angular frequency of each of the `head_dim / 2` pairs, in radians per position.
     pub fn frequencies(&self, head_dim: u32) -> Vec<f64> {
         (0..head_dim / 2)
             .map(|i| {
-                let frequency = self.theta.powf(-2.0 * f64::from(i) / f64::from(head_dim));
+                let dim = f64::from(head_dim);
+                let frequency = self.theta.powf(-2.0 * f64::from(i) / dim);
+                if let Some(yarn) = &self.yarn {
+                    return yarn.scaled(frequency, i, dim, self.theta);
+                }
                 let Some(s) = self.scaling else { return frequency };
                 let wavelength = 2.0 * std::f64::consts::PI / frequency;
                 if wavelength < s.original_context / s.high_freq_factor {
@@ -338,7 +390,7 @@ mod tests {
     use super::*;
 
     fn scaled(scaling: Option<RopeScaling>) -> Vec<f64> {
-        Rope { theta: 500_000.0, scaling }.frequencies(128)
+        Rope { scaling, ..Rope::plain(500_000.0) }.frequencies(128)
     }
 
     #[test]

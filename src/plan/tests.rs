@@ -17,7 +17,7 @@ fn shape(layers: u32, kv_heads: u32, group: u32, tied: bool) -> ModelShape {
         qkv: HeadStep::Plain,
         intermediate: 48,
         vocab: 64,
-        rope: Rope { theta: 1e4, scaling: None },
+        rope: Rope::plain(1e4),
         norm_eps: 1e-5,
         tied_embeddings: tied,
         attention: AttentionShape::default(),

@@ -196,7 +196,7 @@ pub fn shape_70b() -> ModelShape {
         qkv: HeadStep::Plain,
         intermediate: 28672,
         vocab: 128_256,
-        rope: Rope { theta: 500_000.0, scaling: None },
+        rope: Rope::plain(500_000.0),
         norm_eps: 1e-5,
         tied_embeddings: false,
         attention: AttentionShape::default(),

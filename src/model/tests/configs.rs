@@ -22,7 +22,7 @@ fn a_llama_config_gives_its_shape() {
     let shape = &model.shape;
     assert_eq!((shape.layers, shape.hidden, shape.heads, shape.kv_heads), (2, 8, 4, 2));
     assert_eq!((shape.head_dim, shape.intermediate, shape.vocab), (2, 12, 10));
-    assert_eq!(shape.rope, Rope { theta: 10_000.0, scaling: None });
+    assert_eq!(shape.rope, Rope::plain(10_000.0));
     assert_eq!(shape.norm_eps, 1e-5);
     assert!(!shape.tied_embeddings && !model.has_weights);
     assert_eq!((model.dtype, model.eos.as_slice(), model.ladder_layers), (None, &[][..], None));
@@ -53,13 +53,13 @@ fn rotary_embeddings_are_found_in_old_and_new_places() {
     let rope = |key: &str, kind: &str, theta: &str| {
         accepted(key, &llama3.replace("TYPE", kind).replace("THETA", theta)).shape.rope
     };
-    let old = Rope { theta: 10_000.0, scaling: Some(scaling) };
+    let old = Rope { scaling: Some(scaling), ..Rope::plain(10_000.0) };
     assert_eq!(rope("rope_scaling", "rope_type", ""), old);
     assert_eq!(rope("rope_scaling", "type", ""), old);
-    let new = Rope { theta: 500_000.0, scaling: Some(scaling) };
+    let new = Rope { scaling: Some(scaling), ..Rope::plain(500_000.0) };
     assert_eq!(rope("rope_parameters", "rope_type", r#", "rope_theta": 5e5"#), new);
     let default = accepted("rope_parameters", r#"{"rope_type": "default", "rope_theta": 77}"#);
-    assert_eq!(default.shape.rope, Rope { theta: 77.0, scaling: None });
+    assert_eq!(default.shape.rope, Rope::plain(77.0));
     let linear = accepted("rope_scaling", r#"{"type": "linear", "factor": 2}"#).shape.rope;
     assert_eq!(linear.scaling, Some(RopeScaling::linear(2.0)));
     assert_eq!(accepted("rope_scaling", "null").shape.rope.scaling, None);
@@ -68,7 +68,8 @@ fn rotary_embeddings_are_found_in_old_and_new_places() {
 #[test]
 fn other_rotary_embeddings_are_refused_by_name() {
     for (value, names) in [
-        (r#"{"rope_type": "yarn", "factor": 4}"#, "rope_scaling.rope_type\" is \"yarn\""),
+        (r#"{"rope_type": "longrope", "factor": 4}"#, "rope_scaling.rope_type\" is \"longrope\""),
+        (r#"{"rope_type": "yarn", "factor": 4}"#, "original_max_position_embeddings\" is missing"),
         (r#"{"type": "dynamic", "factor": 4}"#, "rope_scaling.type\" is \"dynamic\""),
         (r#"{"factor": 4}"#, "rope_scaling.rope_type\" is missing"),
         (r#"{"type": "linear"}"#, "rope_scaling.factor\" is missing"),
@@ -190,7 +191,7 @@ fn families_are_told_apart_by_name_and_others_refused() {
     for name in ["\"gemma2\"", "\"qwen2_moe\"", "\"phi3\"", "3"] {
         let message = refusal(with("model_type", name));
         let says = format!("\"model_type\" is {name}; not supported: llama, ");
-        assert!(message.contains(&says) && message.contains("qwen3 are read"), "{message}");
+        assert!(message.contains(&says) && message.contains("deepseek_v3 are read"), "{message}");
     }
     let window = |family: &str, used: Option<bool>| {
         let mut config: serde_json::Value = serde_json::from_str(CONFIG).expect("valid");

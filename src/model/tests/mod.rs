@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod configs;
+mod mixtures;
 mod slices;
 
 use std::path::Path;

@@ -60,7 +60,7 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
         qkv: HeadStep::Plain,
         intermediate: 8 * tp,
         vocab: 8 * tp,
-        rope: Rope { theta: 1e4, scaling: None },
+        rope: Rope::plain(1e4),
         norm_eps: 1e-5,
         tied_embeddings: false,
         attention: AttentionShape::default(),

@@ -328,7 +328,7 @@ fn shape(row: &Row<'_>) -> Result<ModelShape> {
         qkv: HeadStep::Plain,
         intermediate: of(intermediate)?,
         vocab: of(vocab)?,
-        rope: Rope { theta: 10_000.0, scaling: None },
+        rope: Rope::plain(10_000.0),
         norm_eps: 1e-5,
         tied_embeddings: false,
         attention: AttentionShape::default(),

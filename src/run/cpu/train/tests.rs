@@ -46,7 +46,7 @@ fn shape(qkv: HeadStep, tied: bool) -> ModelShape {
         qkv,
         intermediate: 20,
         vocab: 30,
-        rope: Rope { theta: 10000.0, scaling: None },
+        rope: Rope::plain(10000.0),
         norm_eps: 1e-5,
         tied_embeddings: tied,
         attention: AttentionShape::default(),

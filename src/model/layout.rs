@@ -1,0 +1,218 @@
+//! Layouts of tensors in checkpoints: as they are, one per expert, or fused and quantised as in gpt-oss.
+
+use std::ops::Range;
+
+use arithmetic::{Number, mxfp4};
+use plan::{DType, ModelShape, Tensor};
+
+/// Position of a stored tensor: file, format, and byte range.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub file: usize,
+    pub dtype: DType,
+    pub start: usize,
+    pub end: usize,
+}
+
+/// Rows of a tensor in files. Experts' tensors have the rows of all experts, one expert after another.
+#[derive(Clone, Debug)]
+pub(super) enum Layout {
+    /// Row by row.
+    Rows(Place),
+    /// A tensor per expert, each row by row.
+    PerExpert(Vec<Place>),
+    /// `[experts, inputs, outputs]`, with another tensor's outputs in between.
+    Transposed { place: Place, comb: Comb },
+    /// mxfp4: `[experts, outputs, inputs / 32, 16]` and scales, with another tensor's outputs in between.
+    Mxfp4 { blocks: Place, scales: Place, comb: Comb },
+    /// Row by row, but the last `rope` rows of each `head` rows alternate between the halves that RoPE rotates.
+    Alternating { place: Place, head: usize, rope: usize },
+}
+
+/// Every `step`-th output of an expert from `first` on, `rows` in all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Comb {
+    pub rows: usize,
+    pub first: usize,
+    pub step: usize,
+}
+
+impl Comb {
+    /// Expert of a row of all experts, and its output in the stored tensor.
+    fn stored(self, row: usize) -> (usize, usize) {
+        (row / self.rows, self.first + row % self.rows * self.step)
+    }
+}
+
+/// Mapped files by number.
+pub(super) trait Files {
+    fn bytes(&self, place: Place) -> Option<&[u8]>;
+}
+
+impl Layout {
+    /// Fills `out` with numbers of a tensor `columns` wide, from index `start` (row x columns + column) on. `None` if
+    /// the files have none there.
+    pub(super) fn fill<T: Number>(
+        &self,
+        files: &(impl Files + ?Sized),
+        columns: usize,
+        start: usize,
+        out: &mut [T],
+    ) -> Option<()> {
+        match self {
+            Self::Rows(place) => convert(files, *place, start, out),
+            _ => {
+                let mut done = 0;
+                while done < out.len() {
+                    let (row, column) = ((start + done) / columns, (start + done) % columns);
+                    let count = (columns - column).min(out.len() - done);
+                    self.row(files, columns, row, column..column + count, &mut out[done..done + count])?;
+                    done += count;
+                }
+                Some(())
+            }
+        }
+    }
+
+    fn row<T: Number>(
+        &self,
+        files: &(impl Files + ?Sized),
+        columns: usize,
+        row: usize,
+        wanted: Range<usize>,
+        out: &mut [T],
+    ) -> Option<()> {
+        match self {
+            Self::Rows(place) => convert(files, *place, row * columns + wanted.start, out),
+            Self::PerExpert(places) => {
+                let each = places.first()?;
+                let rows = (each.end - each.start) / each.dtype.bytes() as usize / columns;
+                let place = *places.get(row / rows)?;
+                convert(files, place, row % rows * columns + wanted.start, out)
+            }
+            Self::Transposed { place, comb } => {
+                let (expert, output) = comb.stored(row);
+                let outputs = comb.rows * comb.step;
+                wanted.zip(out).try_for_each(|(input, out)| {
+                    let at = (expert * columns + input) * outputs + output;
+                    convert(files, *place, at, std::slice::from_mut(out))
+                })
+            }
+            Self::Mxfp4 { blocks, scales, comb } => {
+                let (expert, output) = comb.stored(row);
+                let row = expert * comb.rows * comb.step + output;
+                let of_row =
+                    |place, bytes: usize| files.bytes(place)?.get(row * bytes..(row + 1) * bytes);
+                let blocks = of_row(*blocks, columns / 2)?;
+                mxfp4::fill(blocks, of_row(*scales, columns / mxfp4::TOGETHER)?, wanted.start, out);
+                Some(())
+            }
+            Self::Alternating { place, head, rope } => {
+                let (start, at) = (row / head * head, row % head);
+                let at = match at.checked_sub(head - rope) {
+                    Some(at) => head - rope + at % (rope / 2) * 2 + at / (rope / 2),
+                    None => at,
+                };
+                convert(files, *place, (start + at) * columns + wanted.start, out)
+            }
+        }
+    }
+}
+
+/// Tensor of all experts with the outputs of one or two of ours: those from `first` on, `step` apart.
+pub(super) struct Fused {
+    pub name: String,
+    pub first: usize,
+    pub step: usize,
+}
+
+/// Tensor that gpt-oss has in a tensor's place.
+pub(super) fn fused(tensor: Tensor) -> Option<Fused> {
+    let (layer, name, first, step) = match tensor {
+        Tensor::ExpertGate(l) => (l, "gate_up_proj", 0, 2),
+        Tensor::ExpertUp(l) => (l, "gate_up_proj", 1, 2),
+        Tensor::ExpertDown(l) => (l, "down_proj", 0, 1),
+        Tensor::ExpertGateBias(l) => (l, "gate_up_proj_bias", 0, 2),
+        Tensor::ExpertUpBias(l) => (l, "gate_up_proj_bias", 1, 2),
+        Tensor::ExpertDownBias(l) => (l, "down_proj_bias", 0, 1),
+        _ => return None,
+    };
+    Some(Fused { name: format!("layers.{layer}.mlp.experts.{name}"), first, step })
+}
+
+/// Names of an expert's part of a stacked tensor: of Qwen3-MoE and DeepSeek, and of Mixtral.
+pub(super) fn of_expert(tensor: Tensor, expert: usize) -> [String; 2] {
+    let (layer, ours, mixtral) = match tensor {
+        Tensor::ExpertGate(l) => (l, "gate_proj.weight", "w1.weight"),
+        Tensor::ExpertUp(l) => (l, "up_proj.weight", "w3.weight"),
+        Tensor::ExpertDown(l) => (l, "down_proj.weight", "w2.weight"),
+        Tensor::ExpertGateBias(l) => (l, "gate_proj.bias", "w1.bias"),
+        Tensor::ExpertUpBias(l) => (l, "up_proj.bias", "w3.bias"),
+        Tensor::ExpertDownBias(l) => (l, "down_proj.bias", "w2.bias"),
+        other => (other.layer().unwrap_or(0), "weight", "weight"),
+    };
+    [
+        format!("layers.{layer}.mlp.experts.{expert}.{ours}"),
+        format!("layers.{layer}.block_sparse_moe.experts.{expert}.{mixtral}"),
+    ]
+}
+
+/// Names of unstacked tensors in families that name them differently, without the prefix.
+pub(super) fn other_names(tensor: Tensor) -> Vec<String> {
+    match tensor {
+        Tensor::Router(l) => {
+            vec![
+                format!("layers.{l}.mlp.router.weight"),
+                format!("layers.{l}.block_sparse_moe.gate.weight"),
+            ]
+        }
+        Tensor::RouterBias(l) => {
+            vec![
+                format!("layers.{l}.mlp.router.bias"),
+                format!("layers.{l}.mlp.gate.e_score_correction_bias"),
+            ]
+        }
+        // MLA with a query latent
+        Tensor::Query(l) => vec![format!("layers.{l}.self_attn.q_b_proj.weight")],
+        _ => Vec::new(),
+    }
+}
+
+/// Rows of a head, and those at its end that RoPE rotates, of tensors whose rotated rows alternate between the halves.
+pub(super) fn alternating(tensor: Tensor, shape: &ModelShape) -> Option<(usize, usize)> {
+    let latent = shape.attention.latent?;
+    let head = match tensor {
+        Tensor::Query(_) => latent.query_dim(),
+        Tensor::KeyValueDown(_) => latent.cached(),
+        _ => return None,
+    };
+    Some((head as usize, latent.rope_dim as usize))
+}
+
+/// Prefixes of layers after the model's that predict further tokens (DeepSeek-V3's MTP), which decoding leaves out.
+pub(super) fn prediction_layers<'a>(
+    shape: &ModelShape,
+    names: impl Iterator<Item = &'a str>,
+) -> Vec<String> {
+    let prefixes = names.filter_map(|name| name.strip_suffix("eh_proj.weight"));
+    let number = |prefix: &str| prefix.strip_prefix("layers.")?.strip_suffix('.')?.parse::<u32>().ok();
+    prefixes.filter(|p| number(p).is_some_and(|l| l >= shape.layers)).map(str::to_owned).collect()
+}
+
+/// Numbers of a place from index `start` on.
+fn convert<T: Number>(
+    files: &(impl Files + ?Sized),
+    place: Place,
+    start: usize,
+    out: &mut [T],
+) -> Option<()> {
+    let each = place.dtype.bytes() as usize;
+    let bytes = files.bytes(place)?.get(start * each..(start + out.len()) * each)?;
+    match place.dtype {
+        DType::F32 => T::from_f32_bytes(bytes, out),
+        DType::Bf16 => T::from_bf16_bytes(bytes, out),
+        DType::F16 => T::from_f16_bytes(bytes, out),
+        _ => return None,
+    }
+    Some(())
+}

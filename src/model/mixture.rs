@@ -1,0 +1,202 @@
+//! Keys of `config.json` in families with experts, latent attention and windows.
+
+use serde_json::Value;
+
+use super::config::{Config, MAX_LAYERS, MAX_SIZE, Mixture};
+use base::error::Result;
+use plan::{CLAMP, CLAMP_SLOPE};
+use plan::{ExpertActivation, ExpertShape, Latent, RouterBias, RouterScore, Routing, Window};
+
+/// Routing without groups: the chosen scores, divided by their sum if `renormalise`.
+fn routing(score: RouterScore, renormalise: bool) -> Routing {
+    Routing {
+        score,
+        bias: RouterBias::None,
+        renormalise,
+        scale: 1.0,
+        groups: 1,
+        kept_groups: 1,
+        weighs_input: false,
+    }
+}
+
+impl Config {
+    /// Routed experts of the family.
+    pub(super) fn experts(&self, mixture: Mixture) -> Result<Option<ExpertShape>> {
+        let plain = |routing: Routing, width: u32| -> Result<ExpertShape> {
+            Ok(ExpertShape {
+                count: self.expert_count()?,
+                top_k: self.size("num_experts_per_tok", MAX_SIZE)?,
+                width,
+                shared_width: 0,
+                dense_first: 0,
+                routing,
+                activation: ExpertActivation::Silu,
+                biased: false,
+            })
+        };
+        let dense_width = || self.size("intermediate_size", MAX_SIZE);
+        let expert_width = || self.size("moe_intermediate_size", MAX_SIZE);
+        let experts = match mixture {
+            Mixture::None => return Ok(None),
+            Mixture::Mixtral => plain(routing(RouterScore::Softmax, true), dense_width()?)?,
+            Mixture::Qwen3 => ExpertShape {
+                dense_first: self.dense_first_of_qwen3()?,
+                ..plain(
+                    routing(RouterScore::Softmax, self.flag("norm_topk_prob", false)?),
+                    expert_width()?,
+                )?
+            },
+            Mixture::GptOss => {
+                self.only_number("swiglu_limit", CLAMP)?;
+                self.only_number("swiglu_alpha", CLAMP_SLOPE)?;
+                let routing =
+                    Routing { bias: RouterBias::Logits, ..routing(RouterScore::SoftmaxChosen, true) };
+                ExpertShape {
+                    activation: ExpertActivation::Clamped,
+                    biased: true,
+                    ..plain(routing, dense_width()?)?
+                }
+            }
+            Mixture::DeepSeekV2 | Mixture::DeepSeekV3 => {
+                let width = expert_width()?;
+                let shared = self.count("n_shared_experts", MAX_SIZE, 0)?;
+                self.only_number("moe_layer_freq", 1.0)?;
+                ExpertShape {
+                    shared_width: width * shared,
+                    dense_first: self.count("first_k_dense_replace", MAX_LAYERS, 0)?,
+                    ..plain(self.routing_of_deepseek(mixture)?, width)?
+                }
+            }
+        };
+        match experts.routing_problem() {
+            Some(problem) => Err(self.wrong("num_experts_per_tok", &experts.top_k.into(), problem)),
+            None => Ok(Some(experts)),
+        }
+    }
+
+    /// Number of routed experts, under whichever name.
+    fn expert_count(&self) -> Result<u32> {
+        for key in ["num_local_experts", "num_experts", "n_routed_experts"] {
+            if let Some(count) = self.size_if_any(key, MAX_SIZE)? {
+                return Ok(count);
+            }
+        }
+        Err(self.missing("num_local_experts", "\"num_local_experts\": how many experts a layer has"))
+    }
+
+    fn routing_of_deepseek(&self, mixture: Mixture) -> Result<Routing> {
+        let is_v3 = mixture == Mixture::DeepSeekV3;
+        let wanted = if is_v3 { "sigmoid" } else { "softmax" };
+        if let Some(value) = self.get("scoring_func").filter(|v| v.as_str() != Some(wanted)) {
+            return Err(self.wrong("scoring_func", value, format!("not supported: only \"{wanted}\"")));
+        }
+        let method = self.get("topk_method").and_then(Value::as_str);
+        let method = method.unwrap_or(if is_v3 { "noaux_tc" } else { "greedy" });
+        let is_known = if is_v3 { method == "noaux_tc" } else { method == "greedy" };
+        if let Some(value) = self.get("topk_method").filter(|_| !is_known) {
+            let right = if is_v3 { "noaux_tc" } else { "greedy" };
+            return Err(self.wrong("topk_method", value, format!("not supported: only \"{right}\"")));
+        }
+        let renormalise = self.flag("norm_topk_prob", is_v3)?;
+        if let Some(value) = self.get("norm_topk_prob").filter(|_| renormalise && !is_v3) {
+            return Err(self.wrong("norm_topk_prob", value, "not supported: only false in DeepSeek-V2"));
+        }
+        let score = if is_v3 { RouterScore::Sigmoid } else { RouterScore::Softmax };
+        let groups = if is_v3 { self.count("n_group", MAX_SIZE, 1)? } else { 1 };
+        Ok(Routing {
+            bias: if is_v3 { RouterBias::Choice } else { RouterBias::None },
+            scale: self.positive("routed_scaling_factor")?.unwrap_or(1.0),
+            groups,
+            kept_groups: if is_v3 { self.count("topk_group", MAX_SIZE, groups)? } else { 1 },
+            ..routing(score, renormalise)
+        })
+    }
+
+    /// Leading dense layers of Qwen3-MoE. Dense layers elsewhere are not supported.
+    fn dense_first_of_qwen3(&self) -> Result<u32> {
+        self.only_number("decoder_sparse_step", 1.0)?;
+        let Some(value) = self.get("mlp_only_layers") else { return Ok(0) };
+        let dense = value.as_array().map_or(&[][..], Vec::as_slice);
+        let is_leading = dense.iter().enumerate().all(|(at, layer)| layer.as_u64() == Some(at as u64));
+        match is_leading && value.is_array() {
+            true => Ok(dense.len() as u32),
+            false => Err(self.wrong(
+                "mlp_only_layers",
+                value,
+                "not supported: only leading layers, such as [0, 1], or []",
+            )),
+        }
+    }
+
+    /// Latent attention of DeepSeek.
+    pub(super) fn latent(&self, mixture: Mixture) -> Result<Option<Latent>> {
+        if !mixture.is_latent() {
+            return Ok(None);
+        }
+        if let Some(value) = self.get("rope_interleave").filter(|v| **v != Value::Bool(true)) {
+            return Err(self.wrong("rope_interleave", value, "not supported: only true"));
+        }
+        let latent = Latent {
+            q_rank: self.size_if_any("q_lora_rank", MAX_SIZE)?,
+            kv_rank: self.size("kv_lora_rank", MAX_SIZE)?,
+            nope_dim: self.size("qk_nope_head_dim", MAX_SIZE)?,
+            rope_dim: self.size("qk_rope_head_dim", MAX_SIZE)?,
+            value_dim: self.size("v_head_dim", MAX_SIZE)?,
+            is_gated: false,
+        };
+        if !latent.rope_dim.is_multiple_of(2) {
+            return Err(self.wrong(
+                "qk_rope_head_dim",
+                &latent.rope_dim.into(),
+                "an even number: rotary embeddings turn pairs",
+            ));
+        }
+        Ok(Some(latent))
+    }
+
+    /// Window of gpt-oss: every second layer sees recent tokens only, from layer 0 on.
+    pub(super) fn window(&self, mixture: Mixture) -> Result<Option<Window>> {
+        let Some(tokens) =
+            self.size_if_any("sliding_window", MAX_SIZE)?.filter(|_| mixture == Mixture::GptOss)
+        else {
+            return Ok(None);
+        };
+        let kinds = self.get("layer_types").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let wanted = ["sliding_attention", "full_attention"];
+        if let Some((_, kind)) =
+            kinds.iter().enumerate().find(|(layer, kind)| kind.as_str() != Some(wanted[layer % 2]))
+        {
+            let right = "not supported: only \"sliding_attention\" and \"full_attention\" in turn";
+            return Err(self.wrong("layer_types", kind, right));
+        }
+        Ok(Some(Window { tokens, full_every: 2, is_chunked: false }))
+    }
+
+    fn flag(&self, key: &str, default: bool) -> Result<bool> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(other) => Err(self.wrong(key, other, "true or false")),
+        }
+    }
+
+    /// Whole number from 0, with a default.
+    fn count(&self, key: &str, most: u32, default: u32) -> Result<u32> {
+        match self.get(key) {
+            Some(value) if value.as_u64() == Some(0) => Ok(0),
+            _ => Ok(self.size_if_any(key, most)?.unwrap_or(default)),
+        }
+    }
+
+    /// Returns an error for any number but one.
+    fn only_number(&self, key: &str, only: impl Into<f64>) -> Result<()> {
+        let only = only.into();
+        // constants are f32, whose decimal form is not that of f64
+        let is_it = |value: &Value| value.as_f64().is_some_and(|x| (x - only).abs() < 1e-6);
+        match self.get(key).filter(|value| !is_it(value)) {
+            Some(value) => Err(self.wrong(key, value, format!("not supported: only {}", only as f32))),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Configs of mixtures of experts: what is read from each family's keys, and what is refused by name.
+
+use plan::{ExpertActivation, ModelShape, RouterBias, RouterScore, Window};
+use serde_json::{Value, json};
+
+use super::{model_dir, refusal, resolve};
+use base::error::Error;
+
+fn config(family: &str, more: Value) -> Value {
+    let mut config = json!({
+        "model_type": family, "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "intermediate_size": 96, "vocab_size": 100, "num_experts_per_tok": 2,
+        "rms_norm_eps": 1e-5
+    });
+    let members = config.as_object_mut().expect("an object");
+    members.extend(more.as_object().expect("an object").clone());
+    config
+}
+
+fn mixtral() -> Value {
+    config("mixtral", json!({"num_local_experts": 8, "sliding_window": null}))
+}
+
+fn qwen3() -> Value {
+    let more =
+        json!({"num_experts": 16, "moe_intermediate_size": 32, "head_dim": 16, "norm_topk_prob": true});
+    config("qwen3_moe", more)
+}
+
+fn gpt_oss() -> Value {
+    let rope = json!({"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+        "original_max_position_embeddings": 4096, "truncate": false});
+    let more = json!({"num_local_experts": 32, "sliding_window": 128, "rope_theta": 150_000, "rope_scaling": rope,
+        "attention_bias": true, "swiglu_limit": 7.0, "quantization_config": {"quant_method": "mxfp4"},
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]});
+    config("gpt_oss", more)
+}
+
+fn deepseek() -> Value {
+    let rope = json!({"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+        "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096});
+    let more = json!({"n_routed_experts": 16, "moe_intermediate_size": 32, "n_shared_experts": 1, "n_group": 4,
+        "topk_group": 2, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "norm_topk_prob": true,
+        "routed_scaling_factor": 2.5, "first_k_dense_replace": 1, "q_lora_rank": 24, "kv_lora_rank": 32,
+        "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12, "rope_scaling": rope,
+        "num_nextn_predict_layers": 1, "moe_layer_freq": 1});
+    config("deepseek_v3", more)
+}
+
+fn shape(config: &Value) -> Result<ModelShape, Error> {
+    resolve(model_dir(&config.to_string()).path()).map(|model| model.shape)
+}
+
+#[test]
+fn every_familys_keys_are_read() {
+    let of = |config: &Value| {
+        let shape = shape(config).expect("valid");
+        (shape.experts.expect("experts"), shape)
+    };
+    let (experts, _) = of(&mixtral());
+    assert_eq!((experts.count, experts.top_k, experts.width, experts.shared_width), (8, 2, 96, 0));
+    assert_eq!((experts.routing.score, experts.routing.renormalise), (RouterScore::Softmax, true));
+
+    let mut config = qwen3();
+    config["mlp_only_layers"] = json!([0, 1]);
+    let (experts, shape) = of(&config);
+    assert_eq!((experts.count, experts.width, experts.dense_first), (16, 32, 2));
+    assert_eq!((shape.head_dim, shape.experts_of(1), shape.dense_layers()), (16, None, 2));
+
+    let (experts, shape) = of(&gpt_oss());
+    assert_eq!((experts.activation, experts.biased), (ExpertActivation::Clamped, true));
+    assert_eq!(experts.routing.bias, RouterBias::Logits);
+    assert_eq!(shape.window_of(0), Some(Window { tokens: 128, full_every: 2, is_chunked: false }));
+    assert_eq!((shape.window_of(1), shape.head_dim), (None, 64));
+    assert!(shape.attention.sinks && shape.attention.output_bias);
+    let yarn = shape.rope.yarn.expect("YaRN");
+    assert!((yarn.rotated_scale - 1.3466).abs() < 1e-4 && yarn.score_scale == 1.0 && !yarn.truncate);
+
+    let (experts, shape) = of(&deepseek());
+    assert_eq!((experts.shared_width, experts.dense_first, experts.routing.groups), (32, 1, 4));
+    assert_eq!((experts.routing.kept_groups, experts.routing.scale), (2, 2.5));
+    let latent = shape.attention.latent.expect("latent attention");
+    assert_eq!((latent.cached(), latent.query_dim(), shape.head_dim), (40, 24, 24));
+    let yarn = shape.rope.yarn.expect("YaRN");
+    assert!(yarn.rotated_scale == 1.0 && (yarn.score_scale - 1.3689f64.powi(2)).abs() < 1e-3);
+}
+
+#[test]
+fn what_a_family_cannot_have_is_refused_by_key() {
+    for (config, key, value, says) in [
+        (mixtral(), "num_experts_per_tok", json!(9), "top-k 9 of 8 experts"),
+        (mixtral(), "num_experts_per_tok", json!(0), "a whole number from 1"),
+        (mixtral(), "sliding_window", json!(4096), "not supported"),
+        (mixtral(), "quantization_config", json!({"quant_method": "gptq"}), "quantised"),
+        (qwen3(), "mlp_only_layers", json!([2]), "only leading layers"),
+        (qwen3(), "decoder_sparse_step", json!(2), "only 1"),
+        (gpt_oss(), "swiglu_limit", json!(5.0), "only 7"),
+        (gpt_oss(), "quantization_config", json!({"quant_method": "fp8"}), "quantised"),
+        (deepseek(), "topk_method", json!("greedy"), "only \"noaux_tc\""),
+        (deepseek(), "scoring_func", json!("softmax"), "only \"sigmoid\""),
+        (deepseek(), "rope_interleave", json!(false), "only true"),
+        (deepseek(), "qk_rope_head_dim", json!(7), "an even number"),
+        (deepseek(), "num_experts_per_tok", json!(9), "exceeds the 8 experts"),
+        (deepseek(), "moe_layer_freq", json!(2), "only 1"),
+    ] {
+        let mut changed = config.clone();
+        changed[key] = value;
+        let message = refusal(shape(&changed));
+        assert!(message.contains(&format!("\"{key}\" is ")) && message.contains(says), "{message}");
+    }
+    let mut windows = gpt_oss();
+    windows["layer_types"] = json!(["full_attention", "sliding_attention"]);
+    assert!(refusal(shape(&windows)).contains("in turn"));
+    let mut bare = mixtral();
+    bare.as_object_mut().expect("an object").remove("num_local_experts");
+    assert!(refusal(shape(&bare)).contains("\"num_local_experts\" is missing"));
+}
