@@ -60,7 +60,10 @@ pub type Saying<'a> = dyn FnMut(Said<'_>) + 'a;
 pub fn choose_generator(model: &Model, dtype: Option<DType>) -> Result<(&'static dyn Generate, String)> {
     let mut said = Vec::new();
     for backend in BACKENDS.into_iter().rev().filter_map(|backend| backend.generator()) {
-        let suits = backend.suits_generation(model, dtype);
+        let suits = match backend.lacks_shape(&model.shape) {
+            Some(why) => Err(why),
+            None => backend.suits_generation(model, dtype),
+        };
         let is_chosen = suits.is_ok();
         said.extend(Some(suits.unwrap_or_else(|why| why)).filter(|why| !why.is_empty()));
         if is_chosen {

@@ -44,6 +44,9 @@ pub struct Args {
     /// Tensor-parallel size (ranks)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub tp: u32,
+    /// Ranks over which whole experts are divided; 1: each rank has a slice of every expert
+    #[arg(long, value_name = "EP", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub ep: u32,
     /// Backend: auto, cpu, cuda
     #[arg(long, default_value = "auto")]
     pub backend: Backend,
@@ -98,7 +101,8 @@ pub fn run(args: &Args) -> Result<u8> {
         model.ladder_layers.as_ref().map_or(Architecture::Standard, Architecture::from_ladder_layers)
     });
     let problem = model.shape.tp_problem(args.tp);
-    if let Some(problem) = problem.or_else(|| architecture.model_problem(&model.shape, args.tp)) {
+    let problem = problem.or_else(|| architecture.model_problem(&model.shape, args.tp));
+    if let Some(problem) = problem.or_else(|| model.shape.expert_problem(args.tp, args.ep, 1)) {
         return Err(Error::input(problem));
     }
     let tokenizer = directory.as_deref().map(open_tokenizer).transpose()?.flatten();
@@ -114,6 +118,9 @@ pub fn run(args: &Args) -> Result<u8> {
         }
         named => generator(named)?,
     };
+    if let Some(why) = backend.lacks_shape(&model.shape) {
+        return Err(Error::input(why));
+    }
     let dtype = args.dtype.unwrap_or_else(|| backend.generation_dtype(&model));
     let graphs = CellOptions { no_graph: Some(args.no_graph), ..CellOptions::default() };
     if args.no_graph && backend.asked_for(&graphs).is_empty() {
@@ -134,6 +141,7 @@ pub fn run(args: &Args) -> Result<u8> {
             micro_batches: args.micro_batches,
             comm_dtype: args.comm_dtype,
             sequence_parallel: args.sequence_parallel,
+            ep: args.ep,
             ..Variant::default()
         },
     };

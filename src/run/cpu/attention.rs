@@ -4,6 +4,7 @@
 //! blocks of [`BLOCK`] queries, so at most `BLOCK x context` scores exist at a time.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use arithmetic::{CausalScores, OneQuery, Real, View, gemm};
 
@@ -75,6 +76,14 @@ impl StepRows {
     pub fn rows(&self) -> usize {
         self.runs.iter().map(|run| run.count).sum()
     }
+
+    /// Sequence and position of each row.
+    pub fn positions(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.runs.iter().flat_map(|run| {
+            let RowRun { sequence, position, count } = *run;
+            (position..position + count).map(move |at| (sequence, at))
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -145,9 +154,12 @@ pub struct RopeTable<T = f32> {
 impl<T: Real> RopeTable<T> {
     /// For positions `0..positions`. Angles are f64 because position times frequency needs the precision.
     pub fn new(shape: &ModelShape, positions: usize) -> Self {
-        let frequencies = shape.rope.frequencies(shape.head_dim);
+        let dim = shape.attention.latent.map_or(shape.head_dim, |latent| latent.rope_dim);
+        let frequencies = shape.rope.frequencies(dim);
+        let scale = shape.rope.yarn.map_or(1.0, |yarn| yarn.rotated_scale);
         let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f64 * f));
-        let (cos, sin) = angles.map(|angle| (T::of(angle.cos()), T::of(angle.sin()))).unzip();
+        let rotation = |angle: f64| (T::of(angle.cos() * scale), T::of(angle.sin() * scale));
+        let (cos, sin) = angles.map(rotation).unzip();
         Self { half: frequencies.len(), cos, sin }
     }
 
@@ -178,10 +190,15 @@ impl<T: Real> RopeTable<T> {
     }
 }
 
-/// Keys and values of all layers on one rank: `[layer, sequence, kv head, position, dim]`.
+/// Keys and values of all layers on one rank: `[layer, sequence, kv head, position, dim]`. With latent attention (MLA)
+/// one head, whose keys are a normed latent and a rotated part, and whose values are the latent.
 #[derive(Debug)]
 pub struct KvCache {
     heads: Heads,
+    /// Columns of the latent; `None` if values are stored.
+    latent: Option<usize>,
+    /// Factor of query-key products.
+    scale: f32,
     sequences: usize,
     capacity: usize,
     keys: Vec<Vec<f32>>,
@@ -194,6 +211,8 @@ impl KvCache {
         let layer = || vec![0.0; sequences * heads.kv * capacity * heads.dim];
         Self {
             heads,
+            latent: None,
+            scale: 1.0 / (heads.dim as f32).sqrt(),
             sequences,
             capacity,
             keys: (0..layers).map(|_| layer()).collect(),
@@ -201,9 +220,29 @@ impl KvCache {
         }
     }
 
+    /// Cache of one rank's part of a model.
+    pub fn of(shape: &ModelShape, tp: u32, layers: usize, sequences: usize, capacity: usize) -> Self {
+        let heads = Heads::of(shape, tp);
+        let Some(latent) = shape.attention.latent else {
+            return Self::new(heads, layers, sequences, capacity);
+        };
+        let factor = shape.rope.yarn.map_or(1.0, |yarn| yarn.score_scale);
+        let heads = Heads { kv: 1, dim: latent.cached() as usize, ..heads };
+        let layer = || vec![0.0; sequences * capacity * heads.dim];
+        Self {
+            heads,
+            latent: Some(latent.kv_rank as usize),
+            scale: (factor / f64::from(latent.query_dim()).sqrt()) as f32,
+            sequences,
+            capacity,
+            keys: (0..layers).map(|_| layer()).collect(),
+            values: Vec::new(),
+        }
+    }
+
     pub fn bytes(&self) -> u64 {
         let layer = self.sequences * self.heads.kv * self.capacity * self.heads.dim;
-        (2 * self.keys.len() * layer * size_of::<f32>()) as u64
+        ((self.keys.len() + self.values.len()) * layer * size_of::<f32>()) as u64
     }
 
     /// Keys and values of a layer, for checks of other backends: `[sequence, kv head, position, dim]`.
@@ -221,6 +260,12 @@ impl KvCache {
     pub fn replace(&mut self, layer: usize, keys: Vec<f32>, values: Vec<f32>) {
         assert!(keys.len() == self.keys[layer].len() && values.len() == keys.len());
         (self.keys[layer], self.values[layer]) = (keys, values);
+    }
+
+    /// Stores a key of a cache with one head.
+    pub(super) fn put(&mut self, layer: usize, sequence: usize, position: usize, key: &[f32]) {
+        let at = self.start(sequence, 0) + position * self.heads.dim;
+        self.keys[layer][at..at + self.heads.dim].copy_from_slice(key);
     }
 
     /// Rotates queries and keys, appends keys and values to `layer`, and writes the queries.
@@ -261,6 +306,34 @@ impl KvCache {
     }
 }
 
+/// Limits of a layer's attention.
+#[derive(Clone, Copy, Debug)]
+pub struct Sight<'a> {
+    /// Last positions that a query sees, its own included.
+    pub window: usize,
+    /// Score of each query head that joins the softmax's denominator without a key; empty without sinks.
+    pub sinks: &'a [f32],
+}
+
+impl Sight<'_> {
+    /// Attention to the whole context.
+    pub const ALL: Self = Self { window: usize::MAX, sinks: &[] };
+}
+
+/// [`Sight`] of one query head.
+#[derive(Clone, Copy)]
+struct Seen {
+    window: usize,
+    sink: Option<f32>,
+}
+
+impl Seen {
+    /// Positions that the query at `position` sees.
+    fn of(self, position: usize) -> Range<usize> {
+        (position + 1).saturating_sub(self.window)..position + 1
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Attention {
     scores: Vec<f32>,
@@ -272,33 +345,34 @@ impl Attention {
     pub fn attend(
         &mut self,
         kernels: &Kernels,
-        cache: &KvCache,
-        layer: usize,
+        (cache, layer): (&KvCache, usize),
+        sight: Sight<'_>,
         rows: &StepRows,
         queries: &[f32],
         out: &mut [f32],
     ) {
         let Heads { query, kv, dim } = cache.heads;
-        let width = query * dim;
+        let value_dim = cache.latent.unwrap_or(dim);
         let mut row = 0;
         for run in &rows.runs {
             for head in 0..kv {
                 let start = cache.start(run.sequence, head);
                 let keys = &cache.keys[layer][start..][..(run.position + run.count) * dim];
-                let values = &cache.values[layer][start..][..(run.position + run.count) * dim];
+                let values = cache
+                    .values
+                    .get(layer)
+                    .map_or(keys, |values| &values[start..][..(run.position + run.count) * dim]);
+                let place = Place { query, dim, value_dim, scale: cache.scale };
                 let group = head * query / kv..(head + 1) * query / kv;
                 for q in group {
-                    let offset = row * width + q * dim;
+                    let sight = Seen { window: sight.window, sink: sight.sinks.get(q).copied() };
+                    let of_head = OfHead { place, head: q, row, keys, values, queries };
                     if run.count < MANY_QUERIES {
                         for i in 0..run.count {
-                            let context = (run.position + i + 1) * dim;
-                            let at = offset + i * width;
-                            let (keys, values) = (&keys[..context], &values[..context]);
-                            let out = &mut out[at..at + dim];
-                            self.one(kernels, &queries[at..at + dim], keys, values, out);
+                            self.one(kernels, sight, of_head, run.position + i, i, out);
                         }
                     } else {
-                        self.many(kernels, run, dim, width, offset, keys, values, queries, out);
+                        self.many(kernels, sight, of_head, run, out);
                     }
                 }
             }
@@ -306,40 +380,77 @@ impl Attention {
         }
     }
 
-    fn one(&mut self, kernels: &Kernels, query: &[f32], keys: &[f32], values: &[f32], out: &mut [f32]) {
-        let dim = query.len();
-        let scale = 1.0 / (dim as f32).sqrt();
-        let scores = &mut self.scores;
-        scores.resize((keys.len() / dim).max(scores.len()), 0.0);
-        let scores = &mut scores[..keys.len() / dim];
-        OneQuery { query, keys, values, scores, scale, out }.run(kernels.arch());
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "geometry of two strided operands and the result")]
-    fn many(
+    /// Attention of the `i`-th query of a run, at `position`.
+    fn one(
         &mut self,
         kernels: &Kernels,
-        run: &RowRun,
-        dim: usize,
-        width: usize,
-        offset: usize,
-        keys: &[f32],
-        values: &[f32],
-        queries: &[f32],
+        sight: Seen,
+        of: OfHead<'_>,
+        position: usize,
+        i: usize,
         out: &mut [f32],
     ) {
-        let scale = 1.0 / (dim as f32).sqrt();
+        let Place { dim, value_dim, scale, .. } = of.place;
+        let seen = sight.of(position);
+        let (keys, values) =
+            (&of.keys[seen.start * dim..seen.end * dim], &of.values[seen.start * dim..]);
+        self.scores.resize(seen.len().max(self.scores.len()), 0.0);
+        let scores = &mut self.scores[..seen.len()];
+        let query = &of.queries[of.query(i)..][..dim];
+        let out = &mut out[of.out(i)..][..value_dim];
+        let sink = sight.sink;
+        OneQuery { query, keys, values, stride: dim, scores, scale, sink, out }.run(kernels.arch());
+    }
+
+    fn many(&mut self, kernels: &Kernels, sight: Seen, of: OfHead<'_>, run: &RowRun, out: &mut [f32]) {
+        let Place { query: heads, dim, value_dim, scale } = of.place;
         for first in (0..run.count).step_by(BLOCK) {
             let count = BLOCK.min(run.count - first);
-            let context = run.position + first + count;
+            // keys before the first query's window are seen by none
+            let Range { start, end } = sight.of(run.position + first);
+            let (context, seen) = (end - start + count - 1, end - start);
             self.scores.resize((count * context).max(self.scores.len()), 0.0);
             let scores = &mut self.scores[..count * context];
-            let q = View::rows(queries, offset + first * width, width);
-            gemm(count, context, dim, q, View::rows(keys, 0, dim).transposed(), scores, 0, context);
-            let seen = run.position + first + 1;
-            CausalScores { scores, context, seen, scale }.run(kernels.arch());
+            let q = View::rows(of.queries, of.query(first), heads * dim);
+            let [keys, values] = [of.keys, of.values].map(|all| View::rows(all, start * dim, dim));
+            gemm(count, context, dim, q, keys.transposed(), scores, 0, context);
+            let Seen { window, sink } = sight;
+            CausalScores { scores, context, seen, window, scale, sink }.run(kernels.arch());
             let p = View::rows(scores, 0, context);
-            gemm(count, dim, context, p, View::rows(values, 0, dim), out, offset + first * width, width);
+            let stride = heads * value_dim;
+            gemm(count, value_dim, context, p, values, out, of.out(first), stride);
         }
+    }
+}
+
+/// Geometry of a rank's attention: query heads, columns of a key and of a value, factor of scores.
+#[derive(Clone, Copy)]
+struct Place {
+    query: usize,
+    dim: usize,
+    value_dim: usize,
+    scale: f32,
+}
+
+/// Operands of one query head in a run that starts at `row`. Positions of keys and values are `dim` apart.
+#[derive(Clone, Copy)]
+struct OfHead<'a> {
+    place: Place,
+    head: usize,
+    row: usize,
+    keys: &'a [f32],
+    values: &'a [f32],
+    queries: &'a [f32],
+}
+
+impl OfHead<'_> {
+    /// Start of the run's `i`-th query.
+    fn query(&self, i: usize) -> usize {
+        ((self.row + i) * self.place.query + self.head) * self.place.dim
+    }
+
+    /// Start of its result.
+    fn out(&self, i: usize) -> usize {
+        ((self.row + i) * self.place.query + self.head) * self.place.value_dim
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::unbounded;
 
-use super::attention::{Attention, Heads, KvCache, RopeTable};
+use super::attention::{Attention, KvCache, RopeTable};
 use super::kernels::Kernels;
 use super::program::{Program, Weights};
 use super::rank::{Bound, CommLane, Rank};
@@ -17,7 +17,8 @@ use base::error::{Error, Result};
 use base::panic::caught;
 use model::{Model, WeightSource};
 use plan::{
-    Architecture, DType, Lane, Lowering, Phase, Plan, PlanSpec, Precision, Variant, stage_layers,
+    Architecture, DType, Lane, Lowering, ModelShape, Phase, Plan, PlanSpec, Precision, Variant,
+    stage_layers,
 };
 
 #[derive(Debug)]
@@ -83,6 +84,7 @@ pub(super) struct Worker<'a> {
 #[derive(Debug)]
 pub(super) struct Loaded<'a> {
     source: WeightSource,
+    shape: ModelShape,
     plans: Vec<&'a Plan>,
     dtype: DType,
     whole: Weights,
@@ -97,6 +99,7 @@ impl<'a> Loaded<'a> {
             whole: Weights::shared(&source, setup.model, &plans, setup.dtype)?,
             of_rank: (0..setup.tp).map(|_| Mutex::default()).collect(),
             rope: Arc::new(RopeTable::new(&setup.model.shape, setup.capacity)),
+            shape: setup.model.shape.clone(),
             dtype: setup.dtype,
             plans,
             source,
@@ -109,7 +112,8 @@ impl<'a> Loaded<'a> {
         if let Some(weights) = &*there {
             return Ok(weights.clone());
         }
-        let weights = self.whole.clone().with_rank(&self.source, &self.plans, index, self.dtype)?;
+        let whole = self.whole.clone();
+        let weights = whole.with_rank(&self.source, &self.shape, &self.plans, index, self.dtype)?;
         *there = Some(weights.clone());
         Ok(weights)
     }
@@ -143,7 +147,22 @@ impl Shared {
     }
 }
 
+/// Explains what this backend cannot compute of a model; `None` if it can.
+pub(super) fn lacks(shape: &ModelShape) -> Option<String> {
+    let has_chunks = shape.attention.window.is_some_and(|window| window.is_chunked);
+    let weighs_input = shape.experts.as_ref().is_some_and(|experts| experts.routing.weighs_input);
+    let what = match (has_chunks, weighs_input) {
+        (true, _) => "attention in chunks",
+        (_, true) => "experts with weighted inputs",
+        _ => return None,
+    };
+    Some(format!("the cpu backend has no {what} yet; sim predicts this model"))
+}
+
 pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
+    if let Some(why) = lacks(&setup.model.shape) {
+        return Err(Error::input(format!("{}: {why}", setup.model.name)));
+    }
     let clock = Clock::start();
     let plans = |phase, all_logits| {
         let spec = PlanSpec {
@@ -224,7 +243,6 @@ pub(super) fn run_ranks_with<T: Send, E: Send>(
                     let team = Team::start(global, setup.threads, &shared.placement)?;
                     let weights = loaded[at].rank(index)?;
                     let shape = &setup.model.shape;
-                    let heads = Heads::of(shape, setup.tp);
                     let layers = stage.layers.len();
                     let mut worker = Worker {
                         rank: Rank {
@@ -235,7 +253,7 @@ pub(super) fn run_ranks_with<T: Send, E: Send>(
                             shape: shape.clone(),
                             kernels: Kernels::with(team),
                             attention: Attention::default(),
-                            cache: KvCache::new(heads, layers, setup.sequences, setup.capacity),
+                            cache: KvCache::of(shape, setup.tp, layers, setup.sequences, setup.capacity),
                             rope: Arc::clone(&loaded[at].rope),
                             sampling: setup.sampling,
                             clock: shared.clock,

@@ -18,7 +18,7 @@ fn windows(count: usize, wanted: usize) -> Vec<Window> {
     tokens.chunks(CONTEXT).map(window).collect()
 }
 
-fn asked(model: Model, architectures: &[&str], tp: u32, count: usize) -> EvaluateRequest {
+pub(super) fn asked(model: Model, architectures: &[&str], tp: u32, count: usize) -> EvaluateRequest {
     EvaluateRequest {
         model,
         architectures: architectures.iter().map(|a| a.parse().unwrap()).collect(),
@@ -31,7 +31,7 @@ fn asked(model: Model, architectures: &[&str], tp: u32, count: usize) -> Evaluat
     }
 }
 
-fn results(request: &EvaluateRequest) -> Vec<Evaluated> {
+pub(super) fn results(request: &EvaluateRequest) -> Vec<Evaluated> {
     let mut all = Vec::new();
     evaluate(request, &|| false, &mut |one| {
         all.push(one);
@@ -96,8 +96,13 @@ fn every_architecture_loses_what_an_independent_forward_pass_says() {
         assert_eq!(found.len(), 2 * architectures.len());
         let source = WeightSource::open(&model, SEED).unwrap();
         let logits = |architecture: &Architecture, tp: u32, tokens: &[u32]| -> Vec<Vec<f64>> {
-            let reference =
-                Reference { shape: &model.shape, source: &source, tp: tp as usize, dtype: DType::F32 };
+            let reference = Reference {
+                shape: &model.shape,
+                source: &source,
+                tp: tp as usize,
+                ep: 1,
+                dtype: DType::F32,
+            };
             reference.logits(architecture, tokens).iter().map(|l| log_softmax(l)).collect()
         };
         for (at, window) in request.windows.iter().enumerate() {

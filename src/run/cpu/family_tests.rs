@@ -12,7 +12,7 @@ use super::generate::generate;
 use super::tests::{Reference, request};
 use crate::GenerateRequest;
 use model::{Model, WeightSource};
-use plan::{Architecture, DType, ModelShape, Shard, Tensor, Weight, WeightPart};
+use plan::{Architecture, DType, ModelShape, Shard, Tensor, Variant, Weight, WeightPart};
 
 /// What the script wrote.
 #[derive(Deserialize)]
@@ -105,7 +105,8 @@ fn every_family_computes_what_transformers_does() {
         assert!(model.has_weights, "{what}");
         // another seed: it is the checkpoint that is read
         let source = WeightSource::open(&model, seed + 1).unwrap();
-        let reference = Reference { shape: &model.shape, source: &source, tp: 1, dtype: DType::F32 };
+        let reference =
+            Reference { shape: &model.shape, source: &source, tp: 1, ep: 1, dtype: DType::F32 };
         let logits = reference.logits(&Architecture::Standard, &tokens);
         for (position, (logits, golden)) in logits.iter().zip(&case.nll).enumerate() {
             let total = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
@@ -128,6 +129,163 @@ fn every_family_computes_what_transformers_does() {
                 assert!(off < 1e-4, "{what}, TP {tp}: logit {id} is {logit}, not {golden}");
             }
         }
+    }
+}
+
+/// What `tests/families/experts.py` wrote.
+#[derive(Deserialize)]
+struct Mixtures {
+    seed: u64,
+    tokens: Vec<u32>,
+    cases: Vec<Mixture>,
+}
+
+/// A mixture of experts: dimensions of its tensors by name, whose numbers follow from their names.
+#[derive(Deserialize)]
+struct Mixture {
+    config: serde_json::Value,
+    stored: DType,
+    files: usize,
+    tensors: std::collections::BTreeMap<String, Vec<usize>>,
+    nll: Vec<f64>,
+    last_logits: Vec<f64>,
+}
+
+/// splitmix64's finaliser.
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+impl Mixture {
+    fn label(&self) -> String {
+        format!("{}, {}, {} files", self.config["model_type"], self.stored, self.files)
+    }
+
+    /// Mean and standard deviation of a tensor's numbers, as in the script.
+    fn distribution(&self, name: &str, sizes: &[usize]) -> (f64, f64) {
+        let modules = 2.0 * self.config["num_hidden_layers"].as_f64().unwrap();
+        if sizes.len() == 1 || name.ends_with("_bias") {
+            return match name {
+                _ if name.contains("norm") => (1.0, 0.1),
+                _ if name.ends_with("gate_up_proj_bias") => (0.0, 4.0),
+                _ => (0.0, 0.5),
+            };
+        }
+        let inputs = *if sizes.len() == 3 { &sizes[1] } else { sizes.last().unwrap() } as f64;
+        let deviation = match name {
+            _ if name.contains("embed_tokens") => modules.powf(-0.5),
+            _ if name.contains("lm_head") => 3.0 / inputs.sqrt(),
+            _ if ["o_proj", "down_proj", ".w2."].iter().any(|role| name.contains(role)) => {
+                (modules * inputs).powf(-0.5)
+            }
+            _ => inputs.powf(-0.5),
+        };
+        (0.0, deviation)
+    }
+
+    /// Format and bytes of a tensor.
+    fn bytes(&self, name: &str, sizes: &[usize], seed: u64) -> (Dtype, Vec<u8>) {
+        let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
+        let hash = name.bytes().fold(0xCBF2_9CE4_8422_2325, hash);
+        let key = mix(mix(seed.wrapping_add(GOLDEN)) ^ hash);
+        let count: usize = sizes.iter().product();
+        let pairs =
+            (0..count.div_ceil(2) as u64).map(|at| mix(key.wrapping_add(at.wrapping_mul(GOLDEN))));
+        let bits = pairs.flat_map(|pair| [pair as u32, (pair >> 32) as u32]).take(count);
+        if name.ends_with("_blocks") {
+            return (Dtype::U8, bits.map(|bits| bits as u8).collect());
+        }
+        if name.ends_with("_scales") {
+            return (Dtype::U8, bits.map(|bits| 123 + ((bits & 0xFFFF) % 3) as u8).collect());
+        }
+        let (mean, deviation) = self.distribution(name, sizes);
+        let step = (deviation * 12f64.sqrt() / 2f64.powi(32)) as f32;
+        let numbers = bits.map(|bits| mean as f32 + bits.cast_signed() as f32 * step);
+        let is_wide = self.stored == DType::F32 || name.ends_with("e_score_correction_bias");
+        match is_wide {
+            true => (Dtype::F32, numbers.flat_map(f32::to_le_bytes).collect()),
+            false => {
+                let narrow = numbers.map(half::bf16::from_f32);
+                (Dtype::BF16, narrow.flat_map(half::bf16::to_le_bytes).collect())
+            }
+        }
+    }
+
+    /// Writes the checkpoint without the tensors of this name; tensors go to its files in turn.
+    fn write(&self, dir: &Path, seed: u64, without: &str) {
+        std::fs::write(dir.join("config.json"), self.config.to_string()).unwrap();
+        let kept = self.tensors.iter().filter(|(name, _)| name.as_str() != without);
+        let all: Vec<_> =
+            kept.map(|(name, sizes)| (name, sizes.clone(), self.bytes(name, sizes, seed))).collect();
+        for file in 0..self.files {
+            let name = match self.files {
+                1 => "model.safetensors".to_owned(),
+                files => format!("model-{:05}-of-{files:05}.safetensors", file + 1),
+            };
+            let views =
+                all.iter().skip(file).step_by(self.files).map(|(name, sizes, (dtype, bytes))| {
+                    (name.as_str(), TensorView::new(*dtype, sizes.clone(), bytes).unwrap())
+                });
+            std::fs::write(dir.join(&name), safetensors::serialize(views, None).unwrap()).unwrap();
+        }
+    }
+}
+
+/// Every family of experts: routing, layouts and formats of their tensors, windows, sinks and latent attention.
+#[test]
+fn every_mixture_computes_what_transformers_does() {
+    let golden = include_str!("../../../tests/families/experts.json");
+    let Mixtures { seed, tokens, cases } = serde_json::from_str(golden).unwrap();
+    assert!(cases.len() >= 7);
+    for case in &cases {
+        let what = case.label();
+        let dir = tempfile::tempdir().unwrap();
+        case.write(dir.path(), seed, "");
+        let model = Model::resolve(&dir.path().to_string_lossy()).unwrap();
+        let nll = case.nll.iter().sum::<f64>() / case.nll.len() as f64;
+        for (tp, ep) in [(1, 1), (2, 1), (4, 4)] {
+            let asked = request("standard", tp, vec![tokens.clone()]);
+            let variant = Variant { ep, ..asked.variant };
+            let asked = GenerateRequest { model: model.clone(), variant, output_tokens: 1, ..asked };
+            let found = generate(&asked, &mut |_| ()).unwrap();
+            let told = found.nll[0].unwrap();
+            assert!((told - nll).abs() < 1e-5, "{what}, TP {tp}: nll {told}, not {nll}");
+            for (id, logit) in &found.top_logits[0] {
+                let golden = case.last_logits[*id as usize];
+                let off = (f64::from(*logit) - golden).abs();
+                assert!(off < 1e-4, "{what}, TP {tp}: logit {id} is {logit}, not {golden}");
+            }
+        }
+        let source = WeightSource::open(&model, 0).unwrap();
+        let reference =
+            Reference { shape: &model.shape, source: &source, tp: 1, ep: 1, dtype: DType::F32 };
+        let logits = reference.logits(&Architecture::Standard, &tokens);
+        for (id, (logit, golden)) in logits[tokens.len() - 1].iter().zip(&case.last_logits).enumerate() {
+            assert!((logit - golden).abs() < 2e-5, "{what}: logit {id}: {logit}, not {golden}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_expert_is_named() {
+    let golden = include_str!("../../../tests/families/experts.json");
+    let Mixtures { seed, cases, .. } = serde_json::from_str(golden).unwrap();
+    for (family, tensor) in [
+        ("mixtral", "model.layers.1.block_sparse_moe.experts.5.w3.weight"),
+        ("qwen3_moe", "model.layers.2.mlp.experts.7.down_proj.weight"),
+        ("gpt_oss", "model.layers.0.self_attn.sinks"),
+        ("deepseek_v3", "model.layers.1.self_attn.kv_b_proj.weight"),
+    ] {
+        let case = cases.iter().find(|case| case.config["model_type"] == family).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        case.write(dir.path(), seed, tensor);
+        let model = Model::resolve(&dir.path().to_string_lossy()).unwrap();
+        let error = WeightSource::open(&model, 0).unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains(tensor), "{error}");
     }
 }
 

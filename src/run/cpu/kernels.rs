@@ -115,6 +115,13 @@ impl Kernels {
         f32::silu_mul(self.arch, SiluMul { of: Gated { x, columns, offset, width }, y });
     }
 
+    /// `y = x x sigmoid(gate)`.
+    pub fn sigmoid_mul(&self, x: &[f32], gate: &[f32], y: &mut [f32]) {
+        for ((y, x), gate) in y.iter_mut().zip(x).zip(gate) {
+            *y = x / (1.0 + (-gate).exp());
+        }
+    }
+
     pub(super) fn arch(&self) -> Arch {
         self.arch
     }

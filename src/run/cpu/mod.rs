@@ -8,6 +8,7 @@
 //! | `team` | other threads of a rank, and the core of each thread |
 //! | `program` | compiled plan: buffers, waits, weights |
 //! | `kernels`, `attention` | arithmetic; its loops are in the crate `arithmetic` |
+//! | `experts`, `latent` | mixtures of experts, latent attention |
 //! | `run` | timed samples for a record and a trace |
 //! | `generate` | tokens from a checkpoint |
 //! | `evaluate`, `evaluate_work` | quality of architectures on a text, and its work queue |
@@ -19,8 +20,10 @@ mod backend;
 mod engine;
 mod evaluate;
 mod evaluate_work;
+mod experts;
 mod generate;
 pub(super) mod kernels;
+mod latent;
 mod loss;
 mod program;
 mod rank;
@@ -39,6 +42,8 @@ pub use kernels::{Kernels, quantize};
 mod evaluate_tests;
 #[cfg(test)]
 mod family_tests;
+#[cfg(test)]
+mod mixture_tests;
 #[cfg(test)]
 mod pipeline_tests;
 #[cfg(test)]

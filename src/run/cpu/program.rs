@@ -1,12 +1,13 @@
 //! Compiled plan for the cpu backend: buffers assigned, names formatted, waits resolved, weights shared.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use arithmetic::product::{Format, Panels};
 use base::error::{Error, Result};
 use model::{Matrix, MatrixData, Model, WeightSource};
-use plan::{Buffer, BufferId, DType, Kind, Lane, Plan, Tensor, Weight};
+use plan::{Buffer, BufferId, DType, Kind, Lane, Latent, ModelShape, Plan, Tensor, Weight};
 
 #[derive(Debug)]
 pub struct Program {
@@ -61,26 +62,72 @@ impl Program {
     }
 }
 
-/// Weight in memory: panels for matrix products and the embedding (which the head may share), plain rows for norms
-/// and biases.
+/// Weight in memory.
 #[derive(Clone, Debug)]
 pub(super) enum StoredWeight {
+    /// Operand of products, and the embedding, which the head may share.
     Panels(Arc<Panels>),
+    /// Norms and biases.
     Rows(Arc<Matrix>),
+    /// Matrices of the rank's experts, or of its heads (MLA).
+    Each(Arc<[Arc<Panels>]>),
+}
+
+/// Form in which a weight's reader needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Panels,
+    Rows,
+    /// Rows widened to f32 once.
+    Wide,
+    /// A matrix for each of so many experts.
+    Experts(usize),
+    /// For each head the transposed up projection of keys, then that of values.
+    Heads(Latent),
+}
+
+impl Form {
+    /// Form of an operation's weight, or of one of its further weights, with `experts` per rank.
+    fn of(kind: &Kind, further: Option<usize>, shape: &ModelShape, experts: usize) -> Self {
+        match (kind, further) {
+            (Kind::MatMul | Kind::Embed | Kind::Router, None) => Self::Panels,
+            (Kind::Experts, None | Some(0)) => Self::Experts(experts),
+            (Kind::LatentAttend, None) => shape.attention.latent.map_or(Self::Rows, Self::Heads),
+            (kind, None) if kind.is_attention() => Self::Wide,
+            (_, None) => Self::Rows,
+            (_, Some(_)) => Self::Wide,
+        }
+    }
 }
 
 impl StoredWeight {
     pub fn panels(&self) -> Option<&Arc<Panels>> {
         match self {
             Self::Panels(panels) => Some(panels),
-            Self::Rows(_) => None,
+            _ => None,
         }
     }
 
     pub fn rows(&self) -> Option<&Matrix> {
         match self {
             Self::Rows(matrix) => Some(matrix),
-            Self::Panels(_) => None,
+            _ => None,
+        }
+    }
+
+    /// Numbers of a vector in f32; empty for other forms.
+    pub fn vector(&self) -> &[f32] {
+        match self.rows().map(|matrix| &matrix.data) {
+            Some(MatrixData::F32(numbers)) => numbers,
+            _ => &[],
+        }
+    }
+
+    /// Matrices of experts or heads; empty for other forms.
+    pub fn each(&self) -> &[Arc<Panels>] {
+        match self {
+            Self::Each(each) => each,
+            _ => &[],
         }
     }
 
@@ -91,6 +138,7 @@ impl StoredWeight {
                 MatrixData::F32(data) => size_of_val(data.as_slice()) as u64,
                 MatrixData::Bf16(data) => size_of_val(data.as_slice()) as u64,
             },
+            Self::Each(each) => each.iter().map(|panels| panels.bytes()).sum(),
         }
     }
 
@@ -98,6 +146,7 @@ impl StoredWeight {
         match self {
             Self::Panels(panels) => Arc::as_ptr(panels).cast(),
             Self::Rows(matrix) => Arc::as_ptr(matrix).cast(),
+            Self::Each(each) => Arc::as_ptr(each).cast(),
         }
     }
 }
@@ -108,30 +157,59 @@ pub struct Weights {
     by_name: HashMap<String, StoredWeight>,
 }
 
-/// A plan's weights, each with a flag that is true if it is read as panels.
-fn weights_of(plan: &Plan) -> impl Iterator<Item = (&Weight, bool)> {
-    let in_panels = move |at: usize| {
-        let mut readers =
-            plan.operations.iter().filter(move |o| o.weight.is_some_and(|w| w.index() == at));
-        readers.any(|operation| matches!(operation.kind, Kind::MatMul | Kind::Embed))
-    };
-    plan.weights.iter().enumerate().map(move |(at, weight)| (weight, in_panels(at)))
+/// A plan's weights, each in the form that its readers need.
+fn weights_of<'a>(plan: &'a Plan, shape: &ModelShape) -> Vec<(&'a Weight, Form)> {
+    let mut forms = vec![Form::Rows; plan.weights.len()];
+    for operation in &plan.operations {
+        for (number, weight) in operation.weights().enumerate() {
+            let parts = &plan.weights[weight.index()].parts;
+            let experts = parts.first().map_or(0, |part| part.experts(shape, 0, plan.tp).len());
+            let form = Form::of(&operation.kind, number.checked_sub(1), shape, experts);
+            if form != Form::Rows {
+                forms[weight.index()] = form;
+            }
+        }
+    }
+    plan.weights.iter().zip(forms).collect()
 }
+
+/// Panels of each head: keys' up projection, transposed (`[kv_rank, nope_dim]`), then values' (`[value_dim, kv_rank]`).
+fn of_heads(weight: &Weight, latent: Latent, read: &ReadRows<'_>) -> Result<Arc<[Arc<Panels>]>> {
+    let (nope, rank) = (latent.nope_dim as usize, latent.kv_rank as usize);
+    let each = nope + latent.value_dim as usize;
+    let mut panels = Vec::new();
+    for first in (0..weight.outputs as usize).step_by(each) {
+        let keys = read(weight, first..first + nope)?;
+        let transposed = |column: usize, row: usize| row * rank + column;
+        let places = (0..rank).flat_map(|column| (0..nope).map(move |row| transposed(column, row)));
+        let data = match keys.data {
+            MatrixData::F32(numbers) => MatrixData::F32(places.map(|at| numbers[at]).collect()),
+            MatrixData::Bf16(numbers) => MatrixData::Bf16(places.map(|at| numbers[at]).collect()),
+        };
+        panels.push(Arc::new(Panels::of(&Matrix { outputs: rank, inputs: nope, data })));
+        panels.push(Arc::new(Panels::of(&read(weight, first + nope..first + each)?)));
+    }
+    Ok(panels.into())
+}
+
+/// Reads rows of a weight.
+type ReadRows<'a> = dyn Fn(&Weight, Range<usize>) -> Result<Matrix> + 'a;
 
 impl Weights {
     pub fn shared(source: &WeightSource, model: &Model, plans: &[&Plan], dtype: DType) -> Result<Self> {
         let mut weights = Self::default();
         let tied = |tensor: Tensor| tensor == Tensor::Head && model.shape.tied_embeddings;
-        let whole = || plans.iter().flat_map(|plan| weights_of(plan)).filter(|(w, _)| w.is_whole());
-        let own = whole().filter(|(weight, _)| !tied(weight.parts[0].tensor));
-        weights.load(own.collect(), dtype, |weight| source.load(weight, 0, 1, dtype))?;
-        for (weight, in_panels) in whole().filter(|(weight, _)| tied(weight.parts[0].tensor)) {
-            let embedding = whole().find(|(other, _)| other.parts[0].tensor == Tensor::Embedding);
-            match embedding.and_then(|(embedding, _)| weights.by_name.get(&embedding.name)).cloned() {
+        let all = plans.iter().flat_map(|plan| weights_of(plan, &model.shape));
+        let (tied, own): (Vec<_>, Vec<_>) =
+            all.filter(|(w, _)| w.is_whole()).partition(|(weight, _)| tied(weight.parts[0].tensor));
+        let read: &ReadRows<'_> = &|weight, rows| source.load_rows(weight, 0, 1, dtype, rows);
+        let embedding = own.iter().find(|(other, _)| other.parts[0].tensor == Tensor::Embedding);
+        let embedding = embedding.map(|(embedding, _)| embedding.name.clone());
+        weights.load(own, dtype, read)?;
+        for (weight, form) in tied {
+            match embedding.as_ref().and_then(|name| weights.by_name.get(name)).cloned() {
                 Some(embedding) => drop(weights.by_name.insert(weight.name.clone(), embedding)),
-                None => {
-                    weights.load(vec![(weight, in_panels)], dtype, |w| source.load(w, 0, 1, dtype))?
-                }
+                None => weights.load(vec![(weight, form)], dtype, read)?,
             }
         }
         Ok(weights)
@@ -140,34 +218,67 @@ impl Weights {
     pub fn with_rank(
         mut self,
         source: &WeightSource,
+        shape: &ModelShape,
         plans: &[&Plan],
         rank: u32,
         dtype: DType,
     ) -> Result<Self> {
         for plan in plans {
-            let own = weights_of(plan).filter(|(weight, _)| !weight.is_whole());
-            self.load(own.collect(), dtype, |weight| source.load(weight, rank, plan.tp, dtype))?;
+            let own = weights_of(plan, shape).into_iter().filter(|(weight, _)| !weight.is_whole());
+            let read: &ReadRows<'_> =
+                &|weight, rows| source.load_rows(weight, rank, plan.tp, dtype, rows);
+            self.load(own.collect(), dtype, read)?;
         }
         Ok(self)
     }
 
     fn load(
         &mut self,
-        mut wanted: Vec<(&Weight, bool)>,
+        mut wanted: Vec<(&Weight, Form)>,
         dtype: DType,
-        load: impl Fn(&Weight) -> Result<Matrix>,
+        read: &ReadRows<'_>,
     ) -> Result<()> {
         let mut seen = HashSet::new();
         wanted.retain(|(w, _)| !self.by_name.contains_key(&w.name) && seen.insert(w.name.as_str()));
-        for (weight, _) in wanted.iter().filter(|(_, in_panels)| !in_panels) {
-            self.by_name.insert(weight.name.clone(), StoredWeight::Rows(Arc::new(load(weight)?)));
-        }
-        let in_panels = || wanted.iter().filter(|(_, in_panels)| *in_panels).map(|(weight, _)| *weight);
-        let sizes = in_panels().map(|weight| (weight.outputs as usize, weight.inputs as usize));
+        let all = |weight: &Weight| read(weight, 0..weight.outputs as usize);
         let format = if dtype == DType::Bf16 { Format::Bf16 } else { Format::F32 };
-        let all = Panels::of_all(sizes, format, in_panels().map(load))?;
-        for (weight, panels) in in_panels().zip(all) {
+        let (mut whole, mut each) = (Vec::new(), Vec::new());
+        for (weight, form) in wanted {
+            let stored = match form {
+                Form::Panels => {
+                    whole.push(weight);
+                    continue;
+                }
+                Form::Experts(count) => {
+                    each.push((weight, count));
+                    continue;
+                }
+                Form::Rows => StoredWeight::Rows(Arc::new(all(weight)?)),
+                Form::Wide => {
+                    let Matrix { outputs, inputs, data } = all(weight)?;
+                    let data = match data {
+                        MatrixData::Bf16(narrow) => narrow.iter().map(|x| x.to_f32()).collect(),
+                        MatrixData::F32(wide) => wide,
+                    };
+                    let data = MatrixData::F32(data);
+                    StoredWeight::Rows(Arc::new(Matrix { outputs, inputs, data }))
+                }
+                Form::Heads(latent) => StoredWeight::Each(of_heads(weight, latent, read)?),
+            };
+            self.by_name.insert(weight.name.clone(), stored);
+        }
+        let sizes = whole.iter().map(|weight| (weight.outputs as usize, weight.inputs as usize));
+        let panels = Panels::of_all(sizes, format, whole.iter().map(|weight| all(weight)))?;
+        for (weight, panels) in whole.iter().zip(panels) {
             self.by_name.insert(weight.name.clone(), StoredWeight::Panels(Arc::new(panels)));
+        }
+        for (weight, experts) in each {
+            let rows = weight.outputs as usize / experts;
+            let sizes = (0..experts).map(|_| (rows, weight.inputs as usize));
+            let matrices = (0..experts).map(|expert| read(weight, expert * rows..(expert + 1) * rows));
+            let panels = Panels::of_all(sizes, format, matrices)?;
+            let panels = panels.into_iter().map(Arc::new).collect();
+            self.by_name.insert(weight.name.clone(), StoredWeight::Each(panels));
         }
         Ok(())
     }

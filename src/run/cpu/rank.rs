@@ -8,15 +8,19 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::attention::{Attention, Before, KvCache, Projected, RopeTable, StepPart, StepRows};
+use super::attention::{Attention, Before, KvCache, Projected, RopeTable, Sight, StepPart, StepRows};
+use super::experts::{Experts, add_bias, choose};
 use super::kernels::{Kernels, quantize};
+use super::latent;
 use super::program::{Program, StoredWeight};
 use crate::comm::{Broken, Exchange, Group, Pipe};
 use crate::recorder::{Clock, SpanRecorder, Started, range, start};
 use crate::sample::Sampling;
 use arithmetic::product::Panels;
 use model::Matrix;
-use plan::{Kind, Lane, ModelShape, Operation, Rows, Tensor, ValueId};
+use plan::{
+    Element, Kind, Lane, ModelShape, Operation, Placement, Rows, Tensor, ValueId, Weight, WeightId,
+};
 use trace::Span;
 
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +117,9 @@ impl<'a> Bound<'a> {
                 Rows::Sequences => part.runs.len(),
                 Rows::Share => Rows::share(part.rows(), rank, tp).len(),
             };
-            *size = rows * buffer.columns as usize;
+            // a choice is an expert and its weight
+            let numbers = if buffer.element == Element::Choice { 2 } else { 1 };
+            *size = rows * buffer.columns as usize * numbers;
             slot.resize(*size, 0.0);
         }
     }
@@ -333,6 +339,9 @@ impl Rank {
         let mut out = std::mem::take(&mut bound.slots[to]);
         let read = |i: usize| bound.slots[bound.slot(operation.reads[i])].as_slice();
         let weight = operation.weight.map(|w| &bound.weights[w.index()]);
+        let further_weights: Vec<&StoredWeight> =
+            operation.more.iter().map(|w| &bound.weights[w.index()]).collect();
+        let further = |i: usize| further_weights.get(i).map_or(&[][..], |weight| weight.vector());
         let layer = (operation.layer.unwrap_or(0) as usize).saturating_sub(self.first_layer);
         match (&operation.kind, weight) {
             (Kind::Embed, Some(StoredWeight::Panels(table))) => {
@@ -353,7 +362,19 @@ impl Rank {
                 self.kernels.norm(read(0), weight, self.shape.norm_eps as f32, &mut out);
             }
             (Kind::MatMul, Some(StoredWeight::Panels(weight))) => {
-                self.kernels.matmul(read(0), weight, &mut out)
+                self.kernels.matmul(read(0), weight, &mut out);
+                let value = &bound.program.plan.values[operation.writes[0].index()];
+                // one rank adds the bias of a sum
+                if value.placement != Placement::Partial || self.index == 0 {
+                    add_bias(&mut out, Some(further(0)));
+                }
+            }
+            (Kind::Router, Some(StoredWeight::Panels(weight))) => {
+                self.route(read(0), weight, further(0), &mut out);
+            }
+            (Kind::Experts, Some(gate_up)) => {
+                let of = &bound.program.plan.weights[operation.weight.map_or(0, WeightId::index)];
+                self.experts((of, gate_up), &further_weights, [read(0), read(1)], &mut out);
             }
             (Kind::Add, _) => self.kernels.add(read(0), read(1), &mut out),
             (Kind::AddMean, _) => {
@@ -392,9 +413,26 @@ impl Rank {
                 let projected = Projected { x: read(0), columns, before };
                 self.cache.append(layer, rows, &self.rope, projected, &mut out);
             }
-            (Kind::Attend, _) => {
-                self.attention.attend(&self.kernels, &self.cache, layer, rows, read(0), &mut out);
+            (kind @ (Kind::Attend | Kind::WindowAttend { .. }), sinks) => {
+                let window = match kind {
+                    Kind::WindowAttend { tokens, .. } => *tokens as usize,
+                    _ => usize::MAX,
+                };
+                let sight = Sight { window, sinks: sinks.map_or(&[], StoredWeight::vector) };
+                let cached = (&self.cache, layer);
+                self.attention.attend(&self.kernels, cached, sight, rows, read(0), &mut out);
             }
+            (Kind::LatentAppend, Some(StoredWeight::Rows(norm))) => {
+                let norm = (&self.shape, &**norm);
+                let cached = (&mut self.cache, layer);
+                latent::append(&self.kernels, cached, &self.rope, rows, norm, read(0), &mut out);
+            }
+            (Kind::LatentAttend, Some(StoredWeight::Each(each))) => {
+                let units = (&mut self.kernels, &mut self.attention);
+                let (cached, up) = ((&self.cache, layer), (&self.shape, &**each));
+                latent::attend(units, cached, &self.rope, rows, up, read(0), &mut out);
+            }
+            (Kind::SigmoidMul, _) => self.kernels.sigmoid_mul(read(0), read(1), &mut out),
             (Kind::SiluMul { offset }, _) => {
                 let (columns, width) =
                     (bound.columns(operation.reads[0]), bound.columns(operation.writes[0]));
@@ -407,6 +445,43 @@ impl Rank {
             (kind, _) => unreachable!("{} is not a compute operation of the cpu backend", kind.as_str()),
         }
         bound.slots[to] = out;
+    }
+
+    /// Chooses each row's experts.
+    fn route(&mut self, x: &[f32], weight: &Arc<Panels>, bias: &[f32], choices: &mut [f32]) {
+        let Some(of) = &self.shape.experts else { return };
+        let (experts, top_k) = (of.count as usize, of.top_k as usize);
+        let mut logits = vec![0.0; x.len() / weight.inputs * experts];
+        self.kernels.matmul(x, weight, &mut logits);
+        let rows = logits.chunks_exact_mut(experts).zip(choices.chunks_exact_mut(2 * top_k));
+        rows.for_each(|(logits, choice)| choose(&of.routing, bias, logits, choice));
+    }
+
+    /// MLPs of the experts of a weight `gate_up` and its `further` ones: down, and biases if the model has them.
+    fn experts(
+        &mut self,
+        gate_up: (&Weight, &StoredWeight),
+        further: &[&StoredWeight],
+        [x, choices]: [&[f32]; 2],
+        out: &mut [f32],
+    ) {
+        let Some(of) = &self.shape.experts else { return };
+        let (weight, gate_up) = gate_up;
+        let part = weight.parts.first();
+        let own = part.map_or(0..0, |part| part.experts(&self.shape, self.index, self.tp));
+        // with a slice of every expert, one rank adds the bias of the sum
+        let is_alone = own.len() < of.count as usize || self.index == 0;
+        let vector = |i: usize| further.get(i).map_or(&[][..], |weight| weight.vector());
+        let experts = Experts {
+            own: own.start as usize..own.end as usize,
+            top_k: of.top_k as usize,
+            gate_up: gate_up.each(),
+            down: further.first().map_or(&[][..], |down| down.each()),
+            gate_up_bias: vector(1),
+            down_bias: if is_alone { vector(2) } else { &[] },
+            activation: of.activation,
+        };
+        self.kernels.experts(&experts, choices, x, out);
     }
 }
 

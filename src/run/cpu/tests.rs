@@ -13,21 +13,23 @@ use table::{Backend, Link, Spec};
 pub(super) const SEED: u64 = 11;
 
 /// A whole tensor in f64, rows by columns.
-struct Whole {
-    columns: usize,
-    data: Vec<f64>,
+pub(super) struct Whole {
+    pub columns: usize,
+    pub data: Vec<f64>,
 }
 
 pub(super) struct Reference<'a> {
     pub shape: &'a ModelShape,
     pub source: &'a WeightSource,
     pub tp: usize,
+    /// Ranks among which whole experts are divided, or 1.
+    pub ep: usize,
     /// The format of the weights: f32, or fp8 as the numbers that it stands for.
     pub dtype: DType,
 }
 
 impl Reference<'_> {
-    fn tensor(&self, tensor: Tensor) -> Whole {
+    pub(super) fn tensor(&self, tensor: Tensor) -> Whole {
         let (outputs, inputs) = tensor.dimensions(self.shape);
         let parts = vec![WeightPart { tensor, shard: Shard::Whole }];
         let weight = Weight { name: tensor.hf_name(), parts, outputs, inputs };
@@ -36,7 +38,7 @@ impl Reference<'_> {
         Whole { columns: inputs as usize, data: data.into_iter().map(f64::from).collect() }
     }
 
-    fn norm(&self, x: &[f64], tensor: Tensor) -> Vec<f64> {
+    pub(super) fn norm(&self, x: &[f64], tensor: Tensor) -> Vec<f64> {
         let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
         let scale = 1.0 / (mean + self.shape.norm_eps).sqrt();
         x.iter().zip(&self.tensor(tensor).data).map(|(x, w)| x * scale * w).collect()
@@ -45,11 +47,18 @@ impl Reference<'_> {
     /// Attention of all positions; `ranks` heads' worth of output, one partial output a rank.
     fn attention(&self, layer: u32, inputs: &[Vec<Vec<f64>>]) -> Vec<Vec<Vec<f64>>> {
         let s = self.shape;
+        if let Some(latent) = s.attention.latent {
+            return self.latent_attention(layer, latent, inputs);
+        }
         let (dim, heads, kv_heads) = (s.head_dim as usize, s.heads as usize, s.kv_heads as usize);
         let [q, k, v, o] =
             [Tensor::Query(layer), Tensor::Key(layer), Tensor::Value(layer), Tensor::Output(layer)]
                 .map(|t| self.tensor(t));
         let frequencies = s.rope.frequencies(s.head_dim);
+        let scale = s.rope.yarn.map_or(1.0, |yarn| yarn.rotated_scale);
+        let window = s.window_of(layer).map_or(usize::MAX, |window| window.tokens as usize);
+        let sinks = s.attention.sinks.then(|| self.tensor(Tensor::Sinks(layer)).data);
+        let output_bias = s.attention.output_bias.then(|| self.tensor(Tensor::OutputBias(layer)).data);
         // biases of queries, keys and values, or norms of queries and keys
         let own: Vec<Vec<f64>> = match s.qkv {
             HeadStep::Plain => vec![],
@@ -85,8 +94,8 @@ impl Reference<'_> {
                     for (i, f) in frequencies.iter().enumerate() {
                         let (sin, cos) = (position as f64 * f).sin_cos();
                         let (a, b) = (y[i], y[i + dim / 2]);
-                        y[i] = a * cos - b * sin;
-                        y[i + dim / 2] = b * cos + a * sin;
+                        y[i] = scale * (a * cos - b * sin);
+                        y[i + dim / 2] = scale * (b * cos + a * sin);
                     }
                 }
                 y
@@ -94,22 +103,27 @@ impl Reference<'_> {
         (0..self.tp)
             .map(|rank| {
                 let x = &inputs[rank];
-                let mut out = vec![vec![0.0; s.hidden as usize]; x.len()];
+                let bias = output_bias.as_ref().filter(|_| rank == 0);
+                let empty = bias.cloned().unwrap_or_else(|| vec![0.0; s.hidden as usize]);
+                let mut out = vec![empty; x.len()];
                 for head in rank * heads / self.tp..(rank + 1) * heads / self.tp {
                     let kv = head * kv_heads / heads;
                     for position in 0..x.len() {
                         let query = project(0, &q, head, &x[position], Some(position));
-                        let scores: Vec<f64> = (0..=position)
+                        let first = (position + 1).saturating_sub(window);
+                        let scores: Vec<f64> = (first..=position)
                             .map(|p| {
                                 let key = project(1, &k, kv, &x[p], Some(p));
                                 query.iter().zip(key).map(|(a, b)| a * b).sum::<f64>()
                                     / (dim as f64).sqrt()
                             })
                             .collect();
-                        let max = scores.iter().copied().fold(f64::MIN, f64::max);
-                        let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+                        let sink = sinks.as_ref().map(|sinks| sinks[head]);
+                        let all = || scores.iter().copied().chain(sink);
+                        let max = all().fold(f64::MIN, f64::max);
+                        let total: f64 = all().map(|s| (s - max).exp()).sum();
                         let mut mixed = vec![0.0; dim];
-                        for (p, score) in scores.iter().enumerate() {
+                        for (p, score) in (first..).zip(&scores) {
                             let value = project(2, &v, kv, &x[p], None);
                             for (m, value) in mixed.iter_mut().zip(value) {
                                 *m += (score - max).exp() / total * value;
@@ -127,10 +141,20 @@ impl Reference<'_> {
             .collect()
     }
 
+    /// A dense MLP, or all experts of a mixture.
     fn mlp(&self, layer: u32, inputs: &[Vec<Vec<f64>>]) -> Vec<Vec<Vec<f64>>> {
-        let [gate, up, down] =
-            [Tensor::Gate(layer), Tensor::Up(layer), Tensor::Down(layer)].map(|t| self.tensor(t));
-        let width = self.shape.intermediate as usize / self.tp;
+        if self.shape.experts_of(layer).is_none() {
+            return self.gated([Tensor::Gate(layer), Tensor::Up(layer), Tensor::Down(layer)], inputs);
+        }
+        let (routed, shared) = (self.routed(layer, inputs), self.shared(layer, inputs));
+        let rows = |(a, b): (&Vec<f64>, &Vec<f64>)| a.iter().zip(b).map(|(a, b)| a + b).collect();
+        routed.iter().zip(&shared).map(|(a, b)| a.iter().zip(b).map(rows).collect()).collect()
+    }
+
+    /// A gated MLP, each rank with its columns.
+    pub(super) fn gated(&self, tensors: [Tensor; 3], inputs: &[Vec<Vec<f64>>]) -> Vec<Vec<Vec<f64>>> {
+        let [gate, up, down] = tensors.map(|t| self.tensor(t));
+        let width = down.columns / self.tp;
         (0..self.tp)
             .map(|rank| {
                 inputs[rank]
@@ -336,15 +360,22 @@ impl Reference<'_> {
                     })
                     .collect();
             }
+            // attention reads all but the newest routed output, the MLP all but attention of its layer
             Architecture::FarSkip => {
-                let mut x = x0;
+                let (mut x, mut routed) = (x0, None);
                 for layer in 0..layers {
-                    let [a, f] = [Tensor::InputNorm(layer), Tensor::PostAttentionNorm(layer)]
-                        .map(|tensor| norm(&same(&x), tensor));
-                    let sums = [self.attention(layer, &a), self.mlp(layer, &f)];
-                    x = sums.iter().fold(x, |x, parts| plus(&x, &total(parts)));
+                    let a = self.attention(layer, &norm(&same(&x), Tensor::InputNorm(layer)));
+                    x = routed.take().map_or(x.clone(), |routed| plus(&x, &routed));
+                    let f = norm(&same(&x), Tensor::PostAttentionNorm(layer));
+                    let own = if self.shape.experts_of(layer).is_some() {
+                        routed = Some(total(&self.routed(layer, &f)));
+                        self.shared(layer, &f)
+                    } else {
+                        self.mlp(layer, &f)
+                    };
+                    x = plus(&plus(&x, &total(&a)), &total(&own));
                 }
-                x
+                routed.map_or(x.clone(), |routed| plus(&x, &routed))
             }
             Architecture::Parallel | Architecture::ParallelLadder => {
                 let lag = usize::from(*architecture == Architecture::ParallelLadder);
@@ -408,7 +439,7 @@ pub(super) fn tiny() -> Model {
     Model::resolve("tiny").unwrap()
 }
 
-const PROMPT: [u32; 11] = [3, 141, 59, 26, 53, 58, 97, 93, 238, 46, 26];
+pub(super) const PROMPT: [u32; 11] = [3, 141, 59, 26, 53, 58, 97, 93, 238, 46, 26];
 
 pub(super) fn request(architecture: &str, tp: u32, prompts: Vec<Vec<u32>>) -> GenerateRequest {
     GenerateRequest {
@@ -485,45 +516,47 @@ fn agree_with_an_independent_forward_pass(architectures: &[&str], dtype: DType) 
                     model.shape.vocab = 252;
                 }
             }
-            let source = WeightSource::open(&model, SEED).unwrap();
-            let asked = GenerateRequest {
-                model: model.clone(),
+            agrees(&GenerateRequest {
+                model,
                 dtype,
                 ..request(architecture, tp, vec![PROMPT.to_vec()])
-            };
-            let generated = generate(&asked, &mut |_| ()).unwrap();
-            let reference = Reference { shape: &model.shape, source: &source, tp: tp as usize, dtype };
-            let architecture: Architecture = architecture.parse().unwrap();
-            let mut tokens = PROMPT.to_vec();
-            tokens.extend(&generated.tokens[0]);
-            let logits = reference.logits(&architecture, &tokens);
-            let largest = logits.iter().flatten().fold(0.0f64, |m, l| m.max(l.abs()));
-            for (token, logit) in &generated.top_logits[0] {
-                let wanted = logits[PROMPT.len() - 1][*token as usize];
-                assert!(
-                    (f64::from(*logit) - wanted).abs() < 1e-5 * largest,
-                    "{architecture} tp {tp}: logit of {token} is {logit}, not {wanted}"
-                );
-            }
-            let mut nll = 0.0;
-            for (position, next) in PROMPT[1..].iter().enumerate() {
-                let total: f64 = logits[position].iter().map(|l| l.exp()).sum();
-                nll -= logits[position][*next as usize] - total.ln();
-            }
-            let nll = nll / (PROMPT.len() - 1) as f64;
-            assert!((generated.nll[0].unwrap() - nll).abs() < 1e-4, "{architecture} tp {tp}");
-            // upper-bound's ranks sample different tokens, so rank 0's sequence is not one that the
-            // reference can follow beyond the prompt
-            let checked = if architecture == Architecture::UpperBound && tp > 1 { 1 } else { 6 };
-            for (i, token) in generated.tokens[0].iter().take(checked).enumerate() {
-                let at = &logits[PROMPT.len() - 1 + i];
-                let best = at.iter().copied().fold(f64::MIN, f64::max);
-                assert!(
-                    best - at[*token as usize] < 1e-5 * largest,
-                    "{architecture} tp {tp}: token {i}"
-                );
-            }
+            });
         }
+    }
+}
+
+/// One generation of a prompt agrees with the independent forward pass.
+pub(super) fn agrees(asked: &GenerateRequest) {
+    let GenerateRequest { model, architecture, dtype, tp, variant, .. } = asked;
+    let what = format!("{} {architecture} tp {tp} ep {}", model.name, variant.ep);
+    let prompt = &asked.prompts[0];
+    let source = WeightSource::open(model, SEED).unwrap();
+    let generated = generate(asked, &mut |_| ()).unwrap();
+    let (tp, ep) = (*tp as usize, variant.ep as usize);
+    let reference = Reference { shape: &model.shape, source: &source, tp, ep, dtype: *dtype };
+    let mut tokens = prompt.clone();
+    tokens.extend(&generated.tokens[0]);
+    let logits = reference.logits(architecture, &tokens);
+    let largest = logits.iter().flatten().fold(0.0f64, |m, l| m.max(l.abs()));
+    for (token, logit) in &generated.top_logits[0] {
+        let wanted = logits[prompt.len() - 1][*token as usize];
+        let error = (f64::from(*logit) - wanted).abs();
+        assert!(error < 1e-5 * largest, "{what}: logit of {token} is {logit}, not {wanted}");
+    }
+    let mut nll = 0.0;
+    for (position, next) in prompt[1..].iter().enumerate() {
+        let total: f64 = logits[position].iter().map(|l| l.exp()).sum();
+        nll -= logits[position][*next as usize] - total.ln();
+    }
+    let nll = nll / (prompt.len() - 1) as f64;
+    assert!((generated.nll[0].unwrap() - nll).abs() < 1e-4, "{what}");
+    // upper-bound's ranks sample different tokens, so rank 0's sequence is not one that the
+    // reference can follow beyond the prompt
+    let checked = if *architecture == Architecture::UpperBound && tp > 1 { 1 } else { 6 };
+    for (i, token) in generated.tokens[0].iter().take(checked).enumerate() {
+        let at = &logits[prompt.len() - 1 + i];
+        let best = at.iter().copied().fold(f64::MIN, f64::max);
+        assert!(best - at[*token as usize] < 1e-5 * largest, "{what}: token {i}");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Bench, DTYPES, Handle, assert_close, checks, random};
 use plan::DType;
 use run::testing::cpu::Kernels;
-use run::testing::cpu::{Attention, Heads, KvCache, RowRun, StepRows};
+use run::testing::cpu::{Attention, Heads, KvCache, RowRun, Sight, StepRows};
 use run::testing::cuda::geometry;
 
 checks!(
@@ -73,7 +73,14 @@ impl Case {
         cache.replace(0, bench.read_numbers(keys), bench.read_numbers(values));
         let mut wanted = vec![0.0; step.rows() * heads.query * dim];
         let asked = bench.read_numbers(queries);
-        Attention::default().attend(&Kernels::default(), &cache, 0, &step, &asked, &mut wanted);
+        Attention::default().attend(
+            &Kernels::default(),
+            (&cache, 0),
+            Sight::ALL,
+            &step,
+            &asked,
+            &mut wanted,
+        );
         let positions = bench.input(positions);
         let scale = 1.0 / (dim as f32).sqrt();
         Self { heads, capacity, step, queries, keys, values, positions, scale, wanted }

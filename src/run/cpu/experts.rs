@@ -1,0 +1,223 @@
+//! Mixtures of experts: which experts a row goes to, and their MLPs.
+//!
+//! A choice is `[rows, top_k]` pairs: an expert's number and its weight, best first. Rows are grouped by expert, so that
+//! the weights of each touched expert are read once, and those of the others not at all.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::kernels::Kernels;
+use arithmetic::product::Panels;
+use plan::{CLAMP, CLAMP_SLOPE, ExpertActivation, RouterBias, RouterScore, Routing};
+
+/// Avoids a division by 0 where all chosen scores are 0.
+const LEAST_SUM: f32 = 1e-20;
+
+/// Chooses a row's experts, as many as `choice` has pairs, from its logits, which become scores. `bias` has one number
+/// per expert, or is empty.
+pub(super) fn choose(routing: &Routing, bias: &[f32], logits: &mut [f32], choice: &mut [f32]) {
+    if routing.bias == RouterBias::Logits {
+        logits.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += bias);
+    }
+    match routing.score {
+        RouterScore::Softmax => softmax(logits),
+        RouterScore::Sigmoid => {
+            logits.iter_mut().for_each(|logit| *logit = 1.0 / (1.0 + (-*logit).exp()));
+        }
+        RouterScore::SoftmaxChosen => {}
+    }
+    let scores = &*logits;
+    let of_choice: Vec<f32> = match routing.bias {
+        RouterBias::Choice => scores.iter().zip(bias).map(|(score, bias)| score + bias).collect(),
+        RouterBias::None | RouterBias::Logits => scores.to_vec(),
+    };
+    let (groups, kept) = (routing.groups as usize, routing.kept_groups as usize);
+    let mut allowed: Vec<usize> = (0..scores.len()).collect();
+    if kept < groups {
+        let each = scores.len() / groups;
+        let score = |group: usize| {
+            let mut of_group = of_choice[group * each..][..each].to_vec();
+            of_group.sort_unstable_by(|a, b| b.total_cmp(a));
+            of_group.iter().take(2).sum::<f32>()
+        };
+        let best: Vec<f32> = (0..groups).map(score).collect();
+        let kept = largest(&best, (0..groups).collect(), kept);
+        allowed.retain(|expert| kept.contains(&(expert / each)));
+    }
+    let pairs = choice.as_chunks_mut::<2>().0;
+    let chosen = largest(&of_choice, allowed, pairs.len());
+    let mut weights: Vec<f32> = chosen.iter().map(|expert| scores[*expert]).collect();
+    if routing.score == RouterScore::SoftmaxChosen {
+        softmax(&mut weights);
+    } else if routing.renormalise {
+        let sum = weights.iter().sum::<f32>() + LEAST_SUM;
+        weights.iter_mut().for_each(|weight| *weight /= sum);
+    }
+    for ((pair, expert), weight) in pairs.iter_mut().zip(chosen).zip(weights) {
+        // expert numbers are exact up to 2^24
+        *pair = [expert as f32, weight * routing.scale as f32];
+    }
+}
+
+/// The `count` indices of `among` with the largest scores, best first; the lower index wins a tie.
+fn largest(scores: &[f32], mut among: Vec<usize>, count: usize) -> Vec<usize> {
+    among.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+    among.truncate(count);
+    among
+}
+
+fn softmax(numbers: &mut [f32]) {
+    let greatest = numbers.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    numbers.iter_mut().for_each(|x| *x = (*x - greatest).exp());
+    let sum: f32 = numbers.iter().sum();
+    numbers.iter_mut().for_each(|x| *x /= sum);
+}
+
+/// Rows of each expert that a rank holds, with the experts' weights in them.
+fn by_expert(choices: &[f32], top_k: usize, own: Range<usize>) -> Vec<Vec<(usize, f32)>> {
+    let mut rows = vec![Vec::new(); own.len()];
+    for (row, choice) in choices.chunks_exact(2 * top_k).enumerate() {
+        for [expert, weight] in choice.as_chunks::<2>().0 {
+            let own = (*expert as usize).checked_sub(own.start).and_then(|at| rows.get_mut(at));
+            own.into_iter().for_each(|rows| rows.push((row, *weight)));
+        }
+    }
+    rows
+}
+
+/// Weights of a rank's experts, and the choices.
+pub(super) struct Experts<'a> {
+    /// Numbers of the rank's experts.
+    pub own: Range<usize>,
+    pub top_k: usize,
+    /// Each expert's gate and up projection, one below the other.
+    pub gate_up: &'a [Arc<Panels>],
+    pub down: &'a [Arc<Panels>],
+    /// Biases of all own experts; empty without.
+    pub gate_up_bias: &'a [f32],
+    pub down_bias: &'a [f32],
+    pub activation: ExpertActivation,
+}
+
+impl Kernels {
+    /// For each row the sum of its experts' outputs times their weights, over the experts that the rank holds.
+    pub(super) fn experts(&mut self, of: &Experts<'_>, choices: &[f32], x: &[f32], out: &mut [f32]) {
+        out.fill(0.0);
+        let [mut gathered, mut projected, mut active, mut outputs] = [const { Vec::new() }; 4];
+        for (expert, rows) in by_expert(choices, of.top_k, of.own.clone()).into_iter().enumerate() {
+            if rows.is_empty() {
+                continue;
+            }
+            let (gate_up, down) = (&of.gate_up[expert], &of.down[expert]);
+            let (hidden, width) = (gate_up.inputs, down.inputs);
+            gathered.clear();
+            rows.iter().for_each(|(row, _)| gathered.extend_from_slice(&x[row * hidden..][..hidden]));
+            projected.resize(rows.len() * gate_up.outputs, 0.0);
+            self.matmul(&gathered, gate_up, &mut projected);
+            add_bias(&mut projected, of.gate_up_bias.get(expert * 2 * width..(expert + 1) * 2 * width));
+            active.resize(rows.len() * width, 0.0);
+            match of.activation {
+                ExpertActivation::Silu => self.silu_mul(&projected, 2 * width, 0, width, &mut active),
+                ExpertActivation::Clamped => clamped(&projected, width, &mut active),
+            }
+            outputs.resize(rows.len() * hidden, 0.0);
+            self.matmul(&active, down, &mut outputs);
+            add_bias(&mut outputs, of.down_bias.get(expert * hidden..(expert + 1) * hidden));
+            for ((row, weight), output) in rows.iter().zip(outputs.chunks_exact(hidden)) {
+                let out = &mut out[row * hidden..][..hidden];
+                out.iter_mut().zip(output).for_each(|(out, output)| *out += weight * output);
+            }
+        }
+    }
+}
+
+/// Adds a bias as wide as a row to each row.
+pub(super) fn add_bias(rows: &mut [f32], bias: Option<&[f32]>) {
+    let Some(bias) = bias.filter(|bias| !bias.is_empty()) else { return };
+    for row in rows.chunks_exact_mut(bias.len()) {
+        row.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);
+    }
+}
+
+/// gpt-oss' activation of rows with gate and up side by side, each `width` wide.
+fn clamped(x: &[f32], width: usize, y: &mut [f32]) {
+    for (x, y) in x.chunks_exact(2 * width).zip(y.chunks_exact_mut(width)) {
+        for ((gate, up), y) in x[..width].iter().zip(&x[width..]).zip(y) {
+            // comparisons instead of min and max, which would drop NaN
+            let gate = if *gate > CLAMP { CLAMP } else { *gate };
+            *y = (up.clamp(-CLAMP, CLAMP) + 1.0) * gate / (1.0 + (-CLAMP_SLOPE * gate).exp());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routing(score: RouterScore, renormalise: bool) -> Routing {
+        Routing {
+            score,
+            bias: RouterBias::None,
+            renormalise,
+            scale: 1.0,
+            groups: 1,
+            kept_groups: 1,
+            weighs_input: false,
+        }
+    }
+
+    fn chosen(routing: &Routing, bias: &[f32], logits: &[f32], k: usize) -> (Vec<usize>, Vec<f32>) {
+        let mut choice = vec![f32::NAN; 2 * k];
+        choose(routing, bias, &mut logits.to_vec(), &mut choice);
+        choice.as_chunks::<2>().0.iter().map(|[expert, weight]| (*expert as usize, *weight)).unzip()
+    }
+
+    #[test]
+    fn a_softmax_over_all_renormalised_is_one_over_the_chosen() {
+        let logits = [0.3, 2.0, -1.0, 1.5];
+        let (experts, of_all) = chosen(&routing(RouterScore::Softmax, true), &[], &logits, 2);
+        assert_eq!(experts, [1, 3]);
+        let (experts, of_chosen) = chosen(&routing(RouterScore::SoftmaxChosen, false), &[], &logits, 2);
+        assert_eq!(experts, [1, 3]);
+        for (a, b) in of_all.iter().zip(&of_chosen) {
+            assert!((a - b).abs() < 1e-6, "{a} {b}");
+        }
+        assert!((of_all[0] - 1.0 / (1.0 + (-0.5f32).exp())).abs() < 1e-6);
+        let (_, raw) = chosen(&routing(RouterScore::Softmax, false), &[], &logits, 2);
+        assert!(raw.iter().sum::<f32>() < 0.95);
+    }
+
+    #[test]
+    fn groups_and_a_bias_decide_the_choice_and_not_the_weights() {
+        let grouped = Routing {
+            bias: RouterBias::Choice,
+            groups: 3,
+            kept_groups: 1,
+            scale: 2.5,
+            ..routing(RouterScore::Sigmoid, true)
+        };
+        // sigmoids 0.5 but for the last, the largest, whose group has the smaller sum
+        let logits = [0.0, 0.0, 0.0, 0.0, -9.0, 3.0];
+        let (experts, weights) = chosen(&grouped, &[0.0, 0.1, 0.3, 0.2, 0.0, 0.0], &logits, 2);
+        assert_eq!(experts, [2, 3]);
+        assert_eq!(weights, [1.25, 1.25]);
+        let free = Routing { groups: 1, ..grouped };
+        assert_eq!(chosen(&free, &[0.0; 6], &logits, 1), (vec![5], vec![2.5]));
+    }
+
+    #[test]
+    fn a_rank_has_rows_of_its_own_experts_only() {
+        let choices = [3.0, 0.5, 0.0, 0.5, 2.0, 0.75, 3.0, 0.25];
+        assert_eq!(by_expert(&choices, 2, 2..4), [vec![(1, 0.75)], vec![(0, 0.5), (1, 0.25)]]);
+    }
+
+    #[test]
+    fn the_clamped_activation_is_linear_in_up_and_bounded() {
+        let mut y = [0.0; 3];
+        clamped(&[1.0, 20.0, -8.0, 0.5, 9.0, -9.0], 3, &mut y);
+        let swish = |x: f32| x / (1.0 + (-1.702 * x).exp());
+        for (y, wanted) in y.iter().zip([1.5 * swish(1.0), 8.0 * swish(7.0), -6.0 * swish(-8.0)]) {
+            assert!((y - wanted).abs() < 1e-5, "{y} {wanted}");
+        }
+    }
+}
