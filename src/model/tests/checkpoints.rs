@@ -95,7 +95,7 @@ fn a_prefix_of_all_names_is_left_out_and_named() {
     let message = refusal(open(single(CONFIG, &tensors).path()));
     assert!(
         message
-            .contains("have the prefix 'language_model.', and 1 others have not, such as vision_tower"),
+            .contains("have the prefix 'language_model.', but 1 others lack it, such as vision_tower"),
         "{message}"
     );
     assert!(resolve(single(CONFIG, &stored(&shape(), Dtype::F32)).path()).unwrap().warnings.is_empty());
