@@ -74,7 +74,7 @@ fn names(list: &[&str]) -> HashSet<String> {
 fn farskip_reads_two_streams() {
     let shape = ExpertShape { shared_width: 16, dense_first: 1, ..experts() };
     for (tp, ep, dp) in [(1, 1, 1), (2, 1, 1), (2, 2, 1), (1, 2, 2)] {
-        let mut spec = moe("farskip", tp, shape.clone());
+        let mut spec = moe("farskip", tp, shape);
         (spec.variant.ep, spec.variant.dp) = (ep, dp);
         let plan = Plan::new(&spec).unwrap();
         let seen = seen(&plan);
@@ -124,7 +124,7 @@ fn farskip_without_shared_experts_is_ladder() {
 fn experts_are_slices_whole_or_behind_a_dispatch() {
     let shape = ExpertShape { shared_width: 16, biased: true, ..experts() };
     let plan = |tp: u32, ep: u32, dp: u32| {
-        let mut spec = moe("standard", tp, shape.clone());
+        let mut spec = moe("standard", tp, shape);
         (spec.variant.ep, spec.variant.dp) = (ep, dp);
         (Plan::new(&spec).unwrap(), spec)
     };
