@@ -232,6 +232,10 @@ impl RecordPrinter {
         if self.piece.is_empty() && (self.printed || self.format == Format::Json) {
             return Ok(self.beyond);
         }
+        if self.beyond > 0 {
+            let shown = self.piece.len();
+            output::emit(&format!("First {shown} of {} runs\n", shown + self.beyond))?;
+        }
         self.flush()?;
         Ok(self.beyond)
     }
