@@ -105,9 +105,12 @@ fn recorded(device: &Device, version: &str, nccl: &str, more: &[&str]) -> Record
 /// processes of their own, and no ranks.
 #[test]
 fn a_recorded_run_has_the_devices_own_times_and_messages() {
-    for (version, nccl, more) in
-        [("130000", "22703", &[][..]), ("18", "22304", &["--no-graph"]), ("130400", "22907", &[])]
-    {
+    for (version, nccl, more) in [
+        ("130000", "22703", &[][..]),
+        ("18", "22304", &["--no-graph"]),
+        ("130400", "22907", &[]),
+        ("28", "22504", &["--sequence-parallel", "--batch", "2"]),
+    ] {
         let Recorded { logged, found, messages, trace } = recorded(device!(), version, nccl, more);
         assert!(logged.len() > 100, "{}", logged.len());
         assert_eq!(logged.len(), found.len(), "CUPTI {version}");
