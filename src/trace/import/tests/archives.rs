@@ -308,7 +308,7 @@ fn profiles_of_jax_are_recordings_in_folders_with_stamps() {
     }
     let (kernels, notes) = opened(directory.path());
     assert_eq!(kernels, [(0, "newer".to_owned())]);
-    for words in ["2 recordings of the same ranks", "written again for Perfetto"] {
+    for words in ["2 recordings of the same ranks", "a second copy of the trace"] {
         assert!(notes.iter().any(|note| note.contains(words)), "{words}: {notes:?}");
     }
     let recording = Some("2024_05_01_12_00_00");
@@ -399,7 +399,7 @@ fn what_jax_writes_twice_is_read_once() {
     let (kernels, notes) = opened(directory.path());
     assert_eq!(kernels, [(0, "gemm".to_owned())]);
     assert!(
-        notes.iter().any(|note| note.contains("perfetto_trace.json.gz: the trace beside it")),
+        notes.iter().any(|note| note.contains("perfetto_trace.json.gz: a second copy of the trace")),
         "{notes:?}"
     );
 }
