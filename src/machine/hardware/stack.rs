@@ -270,25 +270,27 @@ impl Contention {
     }
 }
 
-const BUILT_IN: [(&str, &str); 9] = [
+const BUILT_IN: [(&str, &str); 10] = [
     ("native", include_str!("stacks/native.toml")),
     ("gpt-fast", include_str!("stacks/gpt-fast.toml")),
     ("lmdeploy", include_str!("stacks/lmdeploy.toml")),
     ("vllm-0.8", include_str!("stacks/vllm-0.8.toml")),
     ("vllm-0.10", include_str!("stacks/vllm-0.10.toml")),
     ("vllm-0.12", include_str!("stacks/vllm-0.12.toml")),
+    ("vllm-0.15", include_str!("stacks/vllm-0.15.toml")),
     ("trtllm-1.0", include_str!("stacks/trtllm-1.0.toml")),
     ("trtllm-1.1", include_str!("stacks/trtllm-1.1.toml")),
     ("sglang-0.5", include_str!("stacks/sglang-0.5.toml")),
 ];
 
-pub const STACKS: [&str; 9] = [
+pub const STACKS: [&str; 10] = [
     "native",
     "gpt-fast",
     "lmdeploy",
     "vllm-0.8",
     "vllm-0.10",
     "vllm-0.12",
+    "vllm-0.15",
     "trtllm-1.0",
     "trtllm-1.1",
     "sglang-0.5",
@@ -500,9 +502,9 @@ mod tests {
         for (engine, version, stack, is_exact) in [
             ("vllm", "0.10.2", "vllm-0.10", true),
             ("vLLM", "v0.12.0", "vllm-0.12", true),
-            ("vllm", "0.19.1", "vllm-0.12", false),
+            ("vllm", "0.19.1", "vllm-0.15", false),
             ("vllm", "0.6.3", "vllm-0.8", false),
-            ("vllm", "unknown", "vllm-0.12", false),
+            ("vllm", "unknown", "vllm-0.15", false),
             ("TensorRT-LLM", "1.1.0rc2.post2", "trtllm-1.1", true),
             ("trtllm", "1.2.0rc6", "trtllm-1.1", false),
             ("sglang", "0.5.9", "sglang-0.5", true),

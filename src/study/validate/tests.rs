@@ -92,12 +92,12 @@ fn served_rows_are_grouped_and_those_that_wait_for_cache_are_scored_apart() {
     assert!(set.has_columns_of(text));
     let rows = parsed("serving_dense", text).unwrap();
     let stack = |row: usize| rows[row][0].spec.stack.as_str();
-    assert_eq!((stack(0), stack(1)), ("vllm-0.12", "vllm-0.12"), "the newest that is not newer");
+    assert_eq!((stack(0), stack(1)), ("vllm-0.12", "vllm-0.15"), "the newest that is not newer");
     let score = Score::of(&set, &rows).unwrap();
     assert_eq!(score.queued, [5]);
     let reasons: Vec<&str> = score.not_run.iter().map(|not| not.reason.as_str()).collect();
     assert_eq!(reasons.len(), 3, "{reasons:?}");
-    assert!(reasons[0].contains("engine mystery") && reasons[2].contains("dp 8"), "{reasons:?}");
+    assert!(reasons[0].contains("engine mystery") && reasons[2].contains("DP 8"), "{reasons:?}");
     let group = &score.groups[0];
     assert_eq!((group.rows, group.not_run, group.queued, score.groups.len()), (4, 1, 1, 3));
     let errors = |line: usize| {

@@ -159,8 +159,8 @@ options! {
         /// Software stack to simulate, by name or TOML file
         stack: String = "native".into(), About {
             values: &[
-                "native", "gpt-fast", "lmdeploy", "vllm-0.8", "vllm-0.10", "vllm-0.12", "trtllm-1.0", "trtllm-1.1",
-                "sglang-0.5",
+                "native", "gpt-fast", "lmdeploy", "vllm-0.8", "vllm-0.10", "vllm-0.12", "vllm-0.15", "trtllm-1.0",
+                "trtllm-1.1", "sglang-0.5",
             ],
             meanings: &[
                 "Ladderscope's own kernels and CUDA graphs", "gpt-fast with torch.compile, as in the paper",
