@@ -84,8 +84,32 @@ pub struct Engine {
     pub set: Vec<String>,
 }
 
+/// Engines by the names that their kernels and ranges contain, most telling first: SGLang and vLLM also run kernels of
+/// the engines after them.
+const MARKS: [(&str, &[&str]); 3] =
+    [("sglang", &["sglang", "sgl_"]), ("vllm", &["vllm"]), ("tensorrt_llm", &["tensorrt_llm"])];
+
+/// Stack of the engine that an imported trace shows, by its kernels and ranges, and the reason.
+fn stack_shown(trace: &Trace) -> Option<(&'static str, String)> {
+    let text = |key: &str| trace.meta.environment.get(key).and_then(serde_json::Value::as_str);
+    let operations = trace.operations.iter().map(|operation| operation.name.as_str());
+    let names: Vec<&str> = operations.chain(trace.meta.range_names.iter().map(String::as_str)).collect();
+    let is_shown =
+        |marks: &[&str]| names.iter().any(|name| marks.iter().any(|mark| name.contains(mark)));
+    let engine = text("engine").or_else(|| Some(MARKS.iter().find(|(_, marks)| is_shown(marks))?.0))?;
+    let version =
+        text(&format!("{engine}_version")).or_else(|| text("engine_version")).unwrap_or_default();
+    let (stack, is_exact) = Stack::of_engine(engine, version)?;
+    let why = match version {
+        "" => format!("the trace shows {engine} of unknown version"),
+        version if is_exact => format!("the trace is of {engine} {version}"),
+        version => format!("nearest to {engine} {version} of the trace"),
+    };
+    Some((stack, why))
+}
+
 /// Machine and engine of a trace, in order of preference: the user's choice; the run's own; the profile of the
-/// trace's GPU with our stack. `None` if all are unknown. The text explains the choice. Returns an input error if a
+/// trace's GPU with the stack of the trace's engine. `None` if all are unknown. The text explains the choice. Returns an input error if a
 /// profile, stack or override is invalid.
 pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, String)> {
     let spec = trace.meta.spec.as_ref();
@@ -110,10 +134,13 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
         }
     };
     let of_run = own.filter(|own| own.hardware == hardware);
-    let stack = match (&engine.stack, of_run) {
-        (Some(stack), _) => stack.clone(),
-        (None, Some(spec)) => spec.stack.clone(),
-        (None, None) => STACKS[0].to_owned(),
+    let (stack, why_stack) = match (&engine.stack, of_run) {
+        (Some(stack), _) => (stack.clone(), String::new()),
+        (None, Some(spec)) => (spec.stack.clone(), String::new()),
+        (None, None) => match stack_shown(trace) {
+            Some((stack, why)) => (stack.to_owned(), format!(" ({why})")),
+            None => (STACKS[0].to_owned(), " (default: the trace names no known engine)".to_owned()),
+        },
     };
     let mut set = of_run.map(|spec| spec.set.clone()).unwrap_or_default();
     for pair in &engine.set {
@@ -124,7 +151,7 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
     }
     let target =
         Target { profile: Profile::load(&hardware)?, stack: Stack::load(&stack)? }.with(&set)?;
-    let why = format!("{} ({why}), stack {}", target.profile.name, target.stack.name);
+    let why = format!("{} ({why}), stack {}{why_stack}", target.profile.name, target.stack.name);
     Ok((Some(target), why))
 }
 
