@@ -36,6 +36,16 @@ pub struct Profile {
     pub matvec_scale: f64,
     /// Share of the peak arithmetic that large matrix products reach, 0 to 1.
     pub compute_efficiency: f64,
+    /// Share of the peak bandwidth that decode attention without a latency table reaches, 0 to 1; that of other
+    /// kernels by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention_efficiency: Option<f64>,
+    /// Fixed time of a kernel without a latency table beyond the stack's `launch_us` (us).
+    #[serde(default)]
+    pub kernel_us: f64,
+    /// Host time per sequence relative to the stacks' constants, which are for machines of `h100_sxm`.
+    #[serde(default = "one")]
+    pub host_scale: f64,
     /// GPUs per node; a larger TP spans nodes.
     pub gpus_per_node: u32,
     /// Streaming multiprocessors of one GPU; only what-ifs of contention need it.
@@ -210,6 +220,9 @@ impl Profile {
         share("hbm_efficiency", self.hbm_efficiency)?;
         above("matvec_scale", self.matvec_scale, 0.0)?;
         share("compute_efficiency", self.compute_efficiency)?;
+        share("attention_efficiency", self.attention_efficiency.unwrap_or(1.0))?;
+        at_least("kernel_us", self.kernel_us, 0.0)?;
+        above("host_scale", self.host_scale, 0.0)?;
         above("gpus_per_node", f64::from(self.gpus_per_node), 0.0)?;
         if let Some(sms) = self.sms {
             above("sms", f64::from(sms), 0.0)?;

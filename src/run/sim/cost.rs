@@ -170,11 +170,17 @@ impl<'a> Machine<'a> {
         }
         // micro-batches of a pipeline are steps of their own
         let is_step = class.group == 0 || self.transfer.is_some();
-        let host_us = stack.step_us + stack.sequence_us * step.sequences as f64;
+        let sequences = self.target.profile.host_scale * step.sequences as f64;
+        let host_us = stack.step_us + stack.sequence_us * sequences;
         if class.kind == Kind::Embed && is_step && host_us > 0.0 {
             taken = Taken { us: taken.us + host_us, source: CostSource::Calibrated, ..taken };
         }
         taken
+    }
+
+    /// Fixed time of a kernel without a latency table (us).
+    fn launch_us(&self) -> f64 {
+        self.target.stack.launch_us + self.target.profile.kernel_us
     }
 
     /// Time to move bytes at the bandwidth that kernels reach (us).
@@ -189,7 +195,7 @@ impl<'a> Machine<'a> {
         let reached = profile.tflops.of(self.dtype) * profile.compute_efficiency;
         let arithmetic = step.of(&cost.flops) / (reached * 1e6);
         Taken {
-            us: f64::from(kernels) * self.target.stack.launch_us + memory.max(arithmetic),
+            us: f64::from(kernels) * self.launch_us() + memory.max(arithmetic),
             source: CostSource::Roofline,
             arithmetic: arithmetic > memory,
         }
@@ -201,7 +207,7 @@ impl<'a> Machine<'a> {
         if self.phase == Phase::Decode && shape[0] <= u64::from(stack.matvec.rows) {
             let bytes = step.of(&cost.bytes_read) + step.of(&cost.bytes_written);
             let reached = profile.hbm_gb_s * stack.matvec.efficiency * profile.matvec_scale;
-            let us = stack.launch_us + bytes / (reached * 1e3);
+            let us = self.launch_us() + bytes / (reached * 1e3);
             let source =
                 if format.is_quantized() { CostSource::Roofline } else { CostSource::Calibrated };
             return Taken { us, source, arithmetic: false };
@@ -231,11 +237,6 @@ impl<'a> Machine<'a> {
             // measured back to back, small weights stay in a cache that a model's do not
             Some((us, source)) if format.is_quantized() => {
                 let us = us.max(self.memory_us(format.matrix_bytes(shape[1], shape[2]) as f64));
-                let quantize_us = match format {
-                    DType::Fp8 | DType::Fp8Block => stack.matmul.fp8_us,
-                    _ => stack.matmul.fp4_us,
-                };
-                let us = us + quantize_us / scale;
                 Taken { us: us * scale, source, arithmetic: roofline.arithmetic }
             }
             Some((us, source)) => Taken { us: us * scale, source, arithmetic: roofline.arithmetic },
@@ -243,18 +244,18 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Roofline of a product whose activations an engine quantizes, in a kernel of its own unless fused.
+    /// Roofline of a product whose activations an engine quantizes, in a kernel of its own unless fused. Measured
+    /// products of few hundred rows are nearer to the sum of memory and arithmetic than to the larger of the two.
     fn quantized(&self, [m, _, k]: [u64; 3], tflops: f64, cost: &Cost, step: &Numbers) -> Taken {
-        let (profile, stack) = (&self.target.profile, &self.target.stack);
-        let is_fused = stack.activation_scales == ActivationScales::Fused;
+        let is_fused = self.target.stack.activation_scales == ActivationScales::Fused;
         // 2 bytes read and 1 written; the product reads 1 instead of 2
         let converted = if is_fused { 0.0 } else { 2.0 * m as f64 * k as f64 };
         let bytes = step.of(&cost.bytes_read) + step.of(&cost.bytes_written) + converted;
         let memory = self.memory_us(bytes);
-        let arithmetic = step.of(&cost.flops) / (tflops * profile.compute_efficiency * 1e6);
+        let arithmetic = step.of(&cost.flops) / (tflops * self.target.profile.compute_efficiency * 1e6);
         let kernels = if is_fused { 1.0 } else { 2.0 };
         Taken {
-            us: kernels * stack.launch_us + memory.max(arithmetic),
+            us: kernels * self.launch_us() + memory + arithmetic,
             source: CostSource::Roofline,
             arithmetic: arithmetic > memory,
         }
@@ -289,7 +290,7 @@ impl<'a> Machine<'a> {
         if let Some(taken) = self.attend_in_engine(class, step) {
             return taken;
         }
-        let launch = f64::from(attention.kernels) * stack.launch_us;
+        let launch = f64::from(attention.kernels) * self.launch_us();
         let heads = u64::from(class.columns) / self.head_dim.max(1);
         let flops_us = |pairs_x_columns: f64| {
             let reached = profile.tflops.of(self.dtype) * attention.prefill_efficiency;
@@ -319,7 +320,12 @@ impl<'a> Machine<'a> {
                 });
                 match measured.and_then(|t| t.attention_us(heads, step.sequences, step.context)) {
                     Some((us, source)) => Taken { us, source, arithmetic: false },
-                    None => self.streamed(&class.cost, numbers, attention.kernels),
+                    None => {
+                        let taken = self.streamed(&class.cost, numbers, attention.kernels);
+                        let reached = profile.attention_efficiency.unwrap_or(profile.hbm_efficiency);
+                        let us = launch + (taken.us - launch) * profile.hbm_efficiency / reached;
+                        Taken { us, ..taken }
+                    }
                 }
             }
             AttentionKind::Fused => {

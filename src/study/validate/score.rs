@@ -254,12 +254,17 @@ fn predicted(set: &DataSet, runs: &[Run], simulator: &Simulator) -> Result<Predi
         known.push((spec, prediction));
         let Prediction { prefill_ms, decode_ms } = prediction;
         let tokens = f64::from(spec.batch) * f64::from(spec.output_tokens);
-        values.push(match set.measured()[run.column].measure {
+        let column = &set.measured()[run.column];
+        values.push(match column.measure {
             Measure::Tpot if spec.output_tokens < 2 => {
                 return Err(Error::input("output_tokens is 1, so there is no decode step"));
             }
             Measure::Tpot => decode_ms / f64::from(spec.output_tokens - 1),
             Measure::Prefill | Measure::Ttft => prefill_ms,
+            Measure::Completion if column.cached_prompts => {
+                let steps = f64::from(spec.output_tokens.saturating_sub(1).max(1));
+                decode_ms * f64::from(spec.output_tokens) / steps
+            }
             Measure::Completion => prefill_ms + decode_ms,
             _ => 1e3 * tokens / (prefill_ms + decode_ms),
         });

@@ -109,6 +109,9 @@ pub struct Measured {
     /// True if the column holds the sum over all decode steps (output tokens - 1).
     #[serde(default)]
     of_all_steps: bool,
+    /// True if the runs of this column found their prompts in the KV cache: each token takes a decode step.
+    #[serde(default)]
+    pub cached_prompts: bool,
     /// Options of this column's run that differ from the row's, by name.
     #[serde(default)]
     cell: BTreeMap<String, String>,

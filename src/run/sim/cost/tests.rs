@@ -96,6 +96,38 @@ fn an_engines_quantized_products_come_from_its_table_or_the_roofline() {
     assert!((four.us / scale - us).abs() < 1e-6 && four.source == CostSource::Roofline, "{four:?}");
 }
 
+/// Without tables: two kernels a product, whose arithmetic does not hide behind its bytes; attention and the host have
+/// shares of their own.
+#[test]
+fn a_gpu_without_tables_adds_its_own_constants_to_the_stack() {
+    let shape = shape_70b();
+    let mut target =
+        Target { profile: Profile::load("mi300x").unwrap(), stack: Stack::load("vllm-0.10").unwrap() };
+    let spec = Spec { dtype: DType::Fp8, tp: 8, ..spec("standard", "llama-3-70b") };
+    let taken = |target: &Target, name: &str| {
+        let machine = Machine::new(target, formula(1.0, 1.0), &spec, &shape, Phase::Decode);
+        let plan = spec.plan(&shape, Phase::Decode, precision(&spec, target), Lowering::default());
+        let plan = Plan::new(&plan).unwrap();
+        let operation = plan.operations.iter().find(|operation| operation.name == name).unwrap();
+        machine.taken(&machine.class(&plan, operation), &Step::decode(64, 1024, 0)).us
+    };
+    let names = ["L0/mlp/down", "L0/attn/attend", "embed/tokens"];
+    let [down, attend, embed] = names.map(|name| taken(&target, name));
+    target.profile.kernel_us += 1.0;
+    assert!((taken(&target, "L0/mlp/down") - down - 2.0).abs() < 1e-9);
+    target.profile.kernel_us -= 1.0;
+    target.profile.compute_efficiency /= 2.0;
+    let arithmetic = 2.0 * 64.0 * 3584.0 * 8192.0 / (2614.9 * 0.25 * 1e6);
+    assert!((taken(&target, "L0/mlp/down") - down - arithmetic).abs() < 1e-6);
+    let fixed = target.stack.launch_us + target.profile.kernel_us;
+    target.profile.attention_efficiency = Some(0.35 / 2.0);
+    let slower = taken(&target, "L0/attn/attend");
+    assert!(((slower - fixed) / (attend - fixed) - 2.0).abs() < 1e-6, "{attend} {slower}");
+    target.profile.host_scale = 0.5;
+    let spared = embed - taken(&target, "embed/tokens");
+    assert!((spared - 32.0 * target.stack.sequence_us).abs() < 1e-6, "{spared}");
+}
+
 /// [64, 8192] x [8192, 7168] in fp8 (us).
 const GATE_UP_US: f64 = 28.0;
 
