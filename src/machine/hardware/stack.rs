@@ -101,8 +101,17 @@ pub struct Serving {
     pub memory_share: f64,
     /// Minimum latency of a step with prompts per layer (us): the host launches its kernels one by one.
     pub prefill_layer_us: f64,
-    /// Time of a request outside the engine (us): tokenization, queues between processes.
+    /// Time of a request until the engine has it (us): tokenization, queues between processes.
     pub request_us: f64,
+    /// Time between two requests that reach the engine (us): the front end takes them one by one.
+    #[serde(default)]
+    pub intake_us: f64,
+    /// True if the engine prepares each step while the one before runs: new requests wait a step longer.
+    #[serde(default)]
+    pub overlaps: bool,
+    /// Steps that prompts wait for more prompts while others decode.
+    #[serde(default)]
+    pub wait_steps: u32,
     /// All-reduce that the engine uses inside a node.
     pub collective: Collective,
     /// Hardware profiles on which the engine fuses the all-reduce with the norm.
@@ -130,6 +139,9 @@ impl Default for Serving {
             memory_share: 0.9,
             prefill_layer_us: 0.0,
             request_us: 0.0,
+            intake_us: 0.0,
+            overlaps: false,
+            wait_steps: 0,
             collective: Collective::OneShot,
             fused_on: Vec::new(),
         }
@@ -180,12 +192,6 @@ pub struct MatMulScale {
     pub decode_scale: f64,
     /// Factor for prefill, whose matrices have many rows.
     pub prefill_scale: f64,
-    /// Time of a product with 8-bit weights beyond the table's (us): a kernel that quantizes its input.
-    #[serde(default)]
-    pub fp8_us: f64,
-    /// Time of a product with 4-bit weights beyond the table's (us).
-    #[serde(default)]
-    pub fp4_us: f64,
 }
 
 /// Attention algorithm.
@@ -401,13 +407,12 @@ impl Stack {
             at_least("serving.step_tokens", serving.step_tokens.into(), 1.0)?;
             at_least("serving.prefill_layer_us", serving.prefill_layer_us, 0.0)?;
             at_least("serving.request_us", serving.request_us, 0.0)?;
+            at_least("serving.intake_us", serving.intake_us, 0.0)?;
             share("serving.memory_share", serving.memory_share)?;
             share("serving.reserve", serving.reserve)?;
         }
         share("matvec.efficiency", self.matvec.efficiency)?;
         above("matmul.decode_scale", self.matmul.decode_scale, 0.0)?;
-        at_least("matmul.fp8_us", self.matmul.fp8_us, 0.0)?;
-        at_least("matmul.fp4_us", self.matmul.fp4_us, 0.0)?;
         above("matmul.prefill_scale", self.matmul.prefill_scale, 0.0)?;
         above("attention.expanded_kv_gb_s", self.attention.expanded_kv_gb_s, 0.0)?;
         share("attention.prefill_efficiency", self.attention.prefill_efficiency)?;

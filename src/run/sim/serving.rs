@@ -2,8 +2,9 @@
 //!
 //! The engine's steps are the events. A step decodes all running requests and, where the engine mixes them, processes
 //! prompt tokens up to the engine's limit; requests whose KV cache does not fit wait in order of arrival. Steps between
-//! two events differ only in their context, so they are taken together at their mean context. Everything is
-//! deterministic: requests of unequal length follow a low-discrepancy sequence.
+//! two events differ only in their context, so they are taken together at their mean context. Requests reach the engine
+//! one by one, so those that are sent together do not stay together. Everything is deterministic: requests of unequal
+//! length follow a low-discrepancy sequence.
 //!
 //! Latencies of steps are those of the cell's plans, from the simulation of both lanes at a few batches, contexts and
 //! prompt lengths, interpolated between them.
@@ -16,10 +17,8 @@ use super::lanes::{Clock, Lanes};
 use machine::hardware::{Schedule, Serving};
 use plan::{Phase, Step};
 
-/// Simulated requests per request in flight; the first wave finds an idle engine.
-const WAVES: usize = 3;
-/// Requests of a benchmark per request in flight: the first wave counts once, the others for the rest.
-const BENCHMARK_WAVES: f64 = 10.0;
+/// Requests of a benchmark per request in flight; the first wave finds an idle engine.
+const WAVES: usize = 10;
 /// Nodes of the context between the shortest prompt and the longest sequence.
 const CONTEXTS: usize = 3;
 
@@ -60,6 +59,8 @@ pub(super) trait StepTimes {
 struct Request {
     prompt: u32,
     output: u32,
+    sent: f64,
+    /// Time at which the engine has the request.
     arrived: f64,
     first: f64,
     ended: f64,
@@ -76,7 +77,8 @@ impl Request {
         Self {
             prompt: of(load.prompt_tokens, 0.618_033_988_75),
             output: of(load.output_tokens, 0.414_213_562_37),
-            arrived: f64::INFINITY,
+            sent: 0.0,
+            arrived: 0.0,
             first: 0.0,
             ended: 0.0,
         }
@@ -99,6 +101,10 @@ struct Loop<'a> {
     /// Running requests with their remaining tokens.
     running: Vec<(usize, u32)>,
     now: f64,
+    /// Start of the step before.
+    before: f64,
+    /// Steps that prompts have waited for others.
+    waited: u32,
     reserved: f64,
     /// Sum of the running requests' contexts.
     context: f64,
@@ -107,6 +113,36 @@ struct Loop<'a> {
 }
 
 impl Loop<'_> {
+    /// Sends the next request.
+    fn send(&mut self) {
+        let earlier = self.requests.last().map_or(f64::NEG_INFINITY, |request| request.arrived);
+        let mut request = Request::new(self.requests.len(), self.load);
+        request.sent = self.now;
+        request.arrived = (self.now + self.engine.request_us).max(earlier + self.engine.intake_us);
+        self.requests.push(request);
+    }
+
+    /// First request that has not started, if the engine knows of it when it prepares the next step.
+    fn waiting(&self) -> Option<&Request> {
+        let known =
+            if self.engine.overlaps && !self.running.is_empty() { self.before } else { self.now };
+        self.requests.get(self.next).filter(|request| request.arrived <= known)
+    }
+
+    /// True if the KV cache has no room for the next request.
+    fn is_full(&self) -> bool {
+        let need = self.requests.get(self.next).map_or(0.0, |next| next.cached(self.engine.reserve));
+        self.reserved + need > self.load.cache_tokens
+    }
+
+    /// True if prompts wait for more prompts: the engine decodes a few steps meanwhile.
+    fn is_gathering(&mut self) -> bool {
+        let waits = self.waited < self.engine.wait_steps && !self.running.is_empty();
+        let is_gathering = waits && self.partial.is_none() && self.waiting().is_some();
+        self.waited = if is_gathering { self.waited + 1 } else { 0 };
+        is_gathering
+    }
+
     /// Chooses the prompts of the next step: their tokens, and the requests whose prompts end in it.
     fn admit(&mut self) -> (u32, Vec<usize>) {
         let decoded = if self.engine.schedule == Schedule::Separate { 0 } else { self.running.len() };
@@ -121,22 +157,18 @@ impl Loop<'_> {
                     break;
                 }
                 None => {
-                    let Some(waiting) = self.requests.get(self.next) else { break };
-                    if waiting.arrived > self.now {
-                        break;
-                    }
-                    let need = waiting.cached(self.engine.reserve);
-                    let is_alone = self.running.is_empty() && complete.is_empty();
-                    if self.reserved + need > self.load.cache_tokens && !is_alone {
+                    let Some(waiting) = self.waiting() else { break };
+                    let prompt = waiting.prompt;
+                    if self.is_full() && !(self.running.is_empty() && complete.is_empty()) {
                         self.is_queued = true;
                         break;
                     }
-                    if self.engine.schedule == Schedule::Whole && waiting.prompt > room && tokens > 0 {
+                    if self.engine.schedule == Schedule::Whole && prompt > room && tokens > 0 {
                         break;
                     }
-                    self.reserved += need;
+                    self.reserved += self.requests[self.next].cached(self.engine.reserve);
                     self.next += 1;
-                    (self.next - 1, waiting.prompt)
+                    (self.next - 1, prompt)
                 }
             };
             let part = if self.engine.schedule == Schedule::Whole { left } else { left.min(room) };
@@ -152,6 +184,7 @@ impl Loop<'_> {
 
     /// Runs `count` steps of `us` each, which decode all running requests unless prompts are processed separately.
     fn advance(&mut self, count: u32, us: f64, is_decoding: bool) {
+        self.before = self.now + f64::from(count - 1) * us;
         self.now += f64::from(count) * us;
         if !is_decoding {
             return;
@@ -175,9 +208,7 @@ impl Loop<'_> {
         ended.ended = now;
         self.context -= f64::from(ended.prompt + ended.output);
         self.reserved -= ended.cached(self.engine.reserve);
-        let mut next = Request::new(self.requests.len(), self.load);
-        next.arrived = now;
-        self.requests.push(next);
+        self.send();
     }
 
     /// Starts decoding a request whose prompt has been processed.
@@ -192,7 +223,7 @@ impl Loop<'_> {
     }
 
     fn step(&mut self, times: &mut impl StepTimes) {
-        let (tokens, complete) = self.admit();
+        let (tokens, complete) = if self.is_gathering() { Default::default() } else { self.admit() };
         let batch = self.running.len() as u32;
         let context = self.context / f64::from(batch.max(1));
         if tokens > 0 {
@@ -202,9 +233,15 @@ impl Loop<'_> {
                 us += times.decode_us(batch, context) - times.shared_us();
             }
             self.advance(1, us, is_decoding);
+        } else if batch == 0 {
+            // until the next request arrives
+            let arrival = self.requests.get(self.next).map_or(self.now, |request| request.arrived);
+            self.now = self.now.max(arrival);
         } else {
             // until the next request ends; its successor arrives then
-            let count = self.running.iter().map(|(_, left)| *left).min().unwrap_or(1);
+            let is_due = self.next < self.requests.len();
+            let until_end = self.running.iter().map(|(_, left)| *left).min().unwrap_or(1);
+            let count = if is_due && !self.is_full() { 1 } else { until_end };
             let us = times.decode_us(batch, context + f64::from(count) / 2.0);
             self.advance(count, us, true);
         }
@@ -218,21 +255,22 @@ impl Loop<'_> {
 /// Simulates a closed loop.
 pub(super) fn serve(engine: &Serving, load: &Load, times: &mut impl StepTimes) -> Served {
     let concurrency = load.concurrency.max(1) as usize;
-    let mut requests: Vec<Request> = (0..concurrency).map(|index| Request::new(index, load)).collect();
-    requests.iter_mut().for_each(|request| request.arrived = 0.0);
     let mut state = Loop {
         engine,
         load,
-        requests,
+        requests: Vec::with_capacity((WAVES + 1) * concurrency),
         next: 0,
         partial: None,
         running: Vec::with_capacity(concurrency),
         now: 0.0,
+        before: 0.0,
+        waited: 0,
         reserved: 0.0,
         context: 0.0,
         most: 0,
         is_queued: false,
     };
+    (0..concurrency).for_each(|_| state.send());
     let counted = WAVES * concurrency;
     let mut first = 0;
     while first < counted {
@@ -241,17 +279,14 @@ pub(super) fn serve(engine: &Serving, load: &Load, times: &mut impl StepTimes) -
             first += 1;
         }
     }
-    let later = (BENCHMARK_WAVES - 1.0) / (WAVES - 1) as f64;
-    let (mut weights, mut ttft, mut tpot) = (0.0, 0.0, 0.0);
-    for (index, request) in state.requests[..counted].iter().enumerate() {
-        let weight = if index < concurrency { 1.0 } else { later };
-        weights += weight;
-        ttft += weight * (request.first - request.arrived);
-        tpot += weight * tpot_us(request);
+    let (mut ttft, mut tpot) = (0.0, 0.0);
+    for request in &state.requests[..counted] {
+        ttft += request.first - request.sent;
+        tpot += tpot_us(request);
     }
-    let (ttft, tpot) = (ttft / weights, tpot / weights);
+    let (ttft, tpot) = (ttft / counted as f64, tpot / counted as f64);
     Served {
-        ttft_ms: (ttft + engine.request_us) / 1e3,
+        ttft_ms: ttft / 1e3,
         tpot_ms: tpot / 1e3,
         running: state.most as u32,
         is_queued: state.is_queued,
@@ -431,6 +466,45 @@ mod tests {
         assert!((separate.ttft_ms - 4.5 * 40.0).abs() < 1e-6, "{}", separate.ttft_ms);
         let mixed = serve(&engine(Schedule::Whole, 1008), &load(8), &mut Flat);
         assert!(mixed.ttft_ms < separate.ttft_ms);
+    }
+
+    /// The engine has one request when it prepares its first step, so the others take another; in a single step all
+    /// would wait for all.
+    #[test]
+    fn requests_that_reach_the_engine_one_by_one_do_not_stay_together() {
+        let together = serve(&engine(Schedule::Chunked, 8192), &load(8), &mut Flat);
+        let one_by_one = Serving { intake_us: 1000.0, ..engine(Schedule::Chunked, 8192) };
+        let apart = serve(&one_by_one, &load(8), &mut Flat);
+        assert!((together.ttft_ms - 8.0 * 40.0).abs() < 1e-6, "{}", together.ttft_ms);
+        assert!(apart.ttft_ms < 0.6 * together.ttft_ms, "{}", apart.ttft_ms);
+        assert!(apart.tpot_ms > together.tpot_ms);
+    }
+
+    /// A request that comes back while a step runs waits for its end, and for another step where the engine has
+    /// prepared that already.
+    #[test]
+    fn a_request_waits_for_the_steps_that_the_engine_has_prepared() {
+        let one_prompt = |overlaps| {
+            let engine = Serving { step_prompts: 1, overlaps, request_us: 1000.0, ..Serving::default() };
+            // of unequal length: ends are far apart
+            serve(&engine, &Load { length_ratio: 0.5, ..load(4) }, &mut Flat).ttft_ms
+        };
+        let waits = one_prompt(true) - one_prompt(false);
+        assert!((9.0..30.0).contains(&waits), "about a step of 10 ms, some with a prompt: {waits}");
+    }
+
+    #[test]
+    fn prompts_that_wait_for_others_are_processed_together() {
+        let waiting = Serving { wait_steps: 20, ..engine(Schedule::Whole, 8192) };
+        let uneven = Load { length_ratio: 0.5, ..load(8) };
+        let [waits, at_once] =
+            [&waiting, &engine(Schedule::Whole, 8192)].map(|engine| serve(engine, &uneven, &mut Flat));
+        let later = waits.ttft_ms - at_once.ttft_ms;
+        assert!(
+            (100.0..260.0).contains(&later),
+            "20 steps of 10 ms, fewer for those that join: {later}"
+        );
+        assert!(waits.tpot_ms <= at_once.tpot_ms, "{waits:?} {at_once:?}");
     }
 
     #[test]

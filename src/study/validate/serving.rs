@@ -54,6 +54,10 @@ impl ServedRow {
             problem = Some(format!("pp {pp}: pipelines decode static batches only"));
         }
         spec.batch = spec.concurrency;
+        let model = std::mem::take(&mut spec.model);
+        if spec.dtype == DType::Fp8 && has_block_scales(&model) {
+            spec.dtype = DType::Fp8Block;
+        }
         let eight_bits = matches!(spec.dtype, DType::Fp8 | DType::Fp8Block);
         spec.kv_dtype = match row.text("kv") {
             Some("fp8") => KvDType::Fp8,
@@ -64,10 +68,35 @@ impl ServedRow {
         if length_ratio > 1.0 {
             return Err(row.wrong("length_ratio", "it must be above 0 and at most 1"));
         }
-        let model = std::mem::take(&mut spec.model);
         spec.model = built_in_name(&model);
+        let settings = launch_settings(&engine, spec, length_ratio);
+        spec.set.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
         let (weights, system) = (text("weights"), text("system"));
         Ok(Self { engine, model, weights, system, length_ratio, problem })
+    }
+}
+
+/// True if the publisher's fp8 checkpoints of a model have a scale for each block of 128 x 128 weights.
+fn has_block_scales(model: &str) -> bool {
+    let model = model.to_ascii_lowercase();
+    ["qwen3", "deepseek"].iter().any(|family| model.starts_with(family))
+}
+
+/// Settings of the scheduler with which the published rows were measured, beside the stack's.
+///
+/// - InferenceX, whose lengths vary, starts TensorRT-LLM so that prompts wait for others at 1024 + 1024 tokens below TP
+///   8: first tokens come 17 to 20 steps later than without, at every TP, concurrency and format.
+/// - NVIDIA's rows, of exact lengths, limit the tokens of a step to about one prompt.
+fn launch_settings(
+    engine: &str,
+    spec: &Spec,
+    length_ratio: f64,
+) -> &'static [(&'static str, &'static str)] {
+    let is_short = (spec.prompt_tokens, spec.output_tokens) == (1024, 1024);
+    match engine {
+        "trtllm" if length_ratio < 1.0 && is_short && spec.tp < 8 => &[("serving.wait_steps", "20")],
+        "trtllm" | "vllm" if length_ratio == 1.0 => &[("serving.step_prompts", "1")],
+        _ => &[],
     }
 }
 
