@@ -63,6 +63,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         run(&["figure", kind, "-o", &path.display().to_string(), "--size", "page"])?;
         println!("{}", path.display());
     }
+    run(&["sweep", "today", "--dir", "today"])?;
+    let path = into.join("figure-today.svg");
+    let shown = "hardware:h100_sxm,b200_sxm concurrency:4,64";
+    run(&["figure", "gain", "--dir", "today", "--filter", shown, "-o", &path.display().to_string()])?;
+    println!("{}", path.display());
     let mut workbench = Workbench::open(&program, place.path(), &[], (120, 36));
     // keys before the experiments are read would select nothing
     workbench.wait_for("paper-405b");
