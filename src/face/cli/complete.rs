@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn filters_are_completed_within_their_quotes() {
-        assert_eq!(offered("ladderscope pareto --filter 'tp:4 experi"), ["tp:4 exp:"]);
+        assert_eq!(offered("ladderscope pareto --filter 'tp:4 experim"), ["tp:4 exp:"]);
         assert_eq!(offered("ladderscope runs --filter arch:lad")[..2], ["arch:ladder", "arch:ladder:K"]);
         assert_eq!(offered("ladderscope runs --filter p2p:on,of"), ["p2p:on,off"]);
     }

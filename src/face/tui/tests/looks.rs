@@ -170,7 +170,7 @@ fn experiments_are_listed_by_name_before_they_are_planned() {
     let screen = driver.screen();
     assert!(screen.contains("… quickstart") && screen.contains("… paper-70b"), "{screen}");
     driver.enter();
-    driver.shows("the key pressed takes effect then");
+    driver.shows("your key press is applied afterwards");
 }
 
 #[test]

@@ -548,7 +548,10 @@ fn g_twice_goes_to_the_first_row_and_leaves_the_grouping() {
     let selected = |driver: &Driver| {
         driver.state.runs.selected(driver.state.cx.stored.as_ref()).map(|record| record.run.clone())
     };
+    driver.keys("gg");
     let first = selected(&driver);
+    driver.keys("k");
+    assert_eq!(selected(&driver), first, "nothing is above it");
     driver.keys("G");
     assert_ne!(selected(&driver), first);
     driver.keys("gg");

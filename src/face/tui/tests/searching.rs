@@ -96,7 +96,7 @@ fn a_key_pressed_while_experiments_load_takes_effect_then() {
     let mut driver = Driver::empty(100, 24);
     driver.state.experiments.list_names(vec!["quickstart".into(), "broken".into()]);
     driver.enter();
-    driver.shows("the key pressed takes effect then");
+    driver.shows("your key press is applied afterwards");
     let experiments = &mut driver.state.experiments;
     assert!(experiments.early.is_some());
     experiments.set(entries(), None);

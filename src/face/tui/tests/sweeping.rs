@@ -298,7 +298,7 @@ fn a_built_in_experiment_is_saved_under_a_name() {
     driver.shows("experiments/NAME.toml");
     keys(&mut driver, "/");
     press(&mut driver, KeyCode::Enter);
-    driver.shows("cannot name a file");
+    driver.shows("use letters, digits");
     press(&mut driver, KeyCode::Backspace);
     keys(&mut driver, "quickstart-4");
     press(&mut driver, KeyCode::Enter);

@@ -131,7 +131,7 @@ fn every_key_is_told_and_none_is_fixed_elsewhere() {
     let mut driver = driver(200, 60);
     driver.keys("?");
     let help = driver.screen();
-    for words in ["x axis: completion", "published points", "undo zoom", "as a picture"] {
+    for words in ["x axis: completion", "published points", "undo zoom", "as an image"] {
         assert!(help.contains(words), "{words}: {help}");
     }
 }
@@ -424,7 +424,7 @@ fn a_dragged_rectangle_is_zoomed_to_and_undone() {
 fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
     let mut driver = driver(120, 40);
     let text = driver.screen();
-    assert!(text.contains("area within") && text.contains("over standard (P2P "), "{text}");
+    assert!(text.contains("frontier area vs standard (P2P "), "{text}");
     assert!(
         text.contains("not a speedup") && text.contains("], 6 matched cells, emulated-link"),
         "{text}"

@@ -104,7 +104,7 @@ fn the_prediction_is_a_ghost_that_says_what_it_is() {
     driver.shows("rewire this trace as");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     type_line(&mut driver, "P", "h100_sxm native");
-    driver.shows("nothing can be predicted");
+    driver.shows("name an architecture to");
 }
 
 #[test]
