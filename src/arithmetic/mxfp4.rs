@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn numbers_are_pairs_times_a_power_of_two() {
         // 64 numbers: 0, 1, ... 15 in turn, first with a scale of 2, then of 1/4
-        let blocks: Vec<u8> = (0..32u8).map(|at| (at * 2 % 16) | (at * 2 + 1) % 16 << 4).collect();
+        let blocks: Vec<u8> = (0..32u8).map(|at| (at * 2 % 16) | (((at * 2 + 1) % 16) << 4)).collect();
         let scales = [128, 125];
         let mut all = vec![f32::NAN; 64];
         fill(&blocks, &scales, 0, &mut all);

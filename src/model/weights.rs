@@ -39,7 +39,7 @@ struct Slice {
 #[derive(Debug)]
 enum Numbers {
     Random(RandomWeights),
-    Checkpoint(Checkpoint),
+    Checkpoint(Box<Checkpoint>),
 }
 
 impl WeightSource {
@@ -51,9 +51,10 @@ impl WeightSource {
     /// tensor, or one with a wrong shape or format; or weights in an unsupported format.
     pub fn open(model: &Model, seed: u64) -> Result<Self> {
         let numbers = match &model.dir {
-            Some(dir) if model.has_weights => {
-                Numbers::Checkpoint(Checkpoint::open(&files::weight_files(dir)?, &model.shape)?)
-            }
+            Some(dir) if model.has_weights => Numbers::Checkpoint(Box::new(Checkpoint::open(
+                &files::weight_files(dir)?,
+                &model.shape,
+            )?)),
             dir => {
                 // silently replacing existing weights with random ones would be a surprise
                 let pickle = dir.as_deref().map(files::pickles).transpose()?.unwrap_or_default();

@@ -306,7 +306,11 @@ fn another_users_process_is_left_alone() {
     let place = Place::new();
     std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let shell = match rustix::process::getuid().is_root() {
-        true => "exec setpriv --reuid 65534 --regid 65534 --clear-groups $PROGRAM",
+        // the other user may not reach the build directory
+        true => {
+            "cp $PROGRAM program; cp $FAKE_CUPTI cupti.so; export FAKE_CUPTI=$PWD/cupti.so; \
+             exec setpriv --reuid 65534 --regid 65534 --clear-groups ./program"
+        }
         false => {
             "chmod 0 runs/recordings/r/parts; $PROGRAM; code=$?; chmod 700 runs/recordings/r/parts; exit $code"
         }

@@ -127,7 +127,7 @@ fn a_sweep_its_timeline_an_export_and_the_next_morning() {
     workbench.press("\r");
     workbench.wait_for("simulated");
     workbench.wait_for("decode");
-    workbench.press(":picture\r");
+    workbench.press(":screenshot\r");
     workbench.wait_for("timeline-screen.svg");
     workbench.press("\r");
     workbench.wait_for("wrote");
@@ -290,7 +290,7 @@ fn broken_settings_and_an_unreadable_memory_are_told_and_work_goes_on() {
     let mut workbench = open(place.path(), (100, 30));
     workbench.wait_for("config.toml:1: unknown theme 'drak'");
     workbench.press("\x1b");
-    workbench.wait("there is no theme", false);
+    workbench.wait("unknown theme", false);
     quit(workbench);
 
     write("config/ladderscope/config.toml", "theme = \"dark\"\n");
@@ -310,7 +310,7 @@ fn a_place_that_takes_no_file_and_a_run_deleted_underneath_are_told_and_work_goe
     let (place, mut workbench) = swept((100, 30));
     workbench.press("3");
     workbench.wait_for("4 of 4 runs");
-    workbench.press(":picture\r");
+    workbench.press(":screenshot\r");
     workbench.wait_for("runs-screen.svg");
     // clears the line
     workbench.press("\x15/dev/null/x.svg\r");
@@ -366,7 +366,7 @@ fn tables_are_no_wider_than_the_terminal_or_100_columns_in_a_pipe() {
     for (columns, left_out) in [(80, "note, parameters, vocabulary"), (110, "note")] {
         let shown = Workbench::open(Path::new(PROGRAM), place.path(), &["models"], (columns, 60));
         shown.wait_for(" tiny ");
-        let told = format!("hidden to fit {columns} columns: {left_out}; --format csv");
+        let told = format!("hidden to fit {columns} columns: {left_out}; --format json");
         let text = shown.contents();
         assert!(text.contains(&told), "{text}");
         // nothing is wrapped: below each model stands the next one
