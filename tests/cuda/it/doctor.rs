@@ -290,7 +290,7 @@ fn a_check_that_passed_makes_runs_verified_and_one_that_failed_does_not() {
     // nothing is known yet, and nothing is to be checked by itself here
     let record = run(&place, &cache);
     assert_eq!(record["verified"], false, "{record}");
-    assert!(record["warnings"].to_string().contains("ladderscope doctor --check does"), "{record}");
+    assert!(record["warnings"].to_string().contains("run `ladderscope doctor --check`"), "{record}");
 
     let report = check(&place, &cache, &[]).exits(0).json();
     for name in ["products", "graph", "overlap", "link", "stamps"] {
