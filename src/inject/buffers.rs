@@ -13,7 +13,7 @@ use crate::sys;
 
 pub(crate) type RequestBuffer = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 pub(crate) type CompleteBuffer = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
-/// Of CUPTI's second interface, whose last argument describes the buffer.
+/// Callback of CUPTI's second interface; the last argument describes the buffer.
 pub(crate) type RequestBuffer2 =
     unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize, *const c_void);
 pub(crate) type CompleteBuffer2 = unsafe extern "C" fn(*mut u8, usize, usize, *const c_void);

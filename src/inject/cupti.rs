@@ -371,7 +371,7 @@ fn enable_kinds(
     Ok(())
 }
 
-/// Subscribes beside other profilers; the error names one that does not allow it.
+/// Subscribes while other profilers may be active; the error names one that forbids it.
 fn subscribe_second(api: &'static Api) -> Result<*mut c_void, Refused> {
     let doing = "attaching beside it";
     let Some(subscribe) = api.cuptiSubscribe_v2 else {

@@ -88,7 +88,7 @@ unsafe fn begin(opening: &Opening, bits: u64) {
     }
 }
 
-/// Of versions 1 to 3, which give the communicator with each event.
+/// Initializer of versions 1 to 3, which pass the communicator with each event.
 unsafe extern "C" fn init<const V: u8>(context: *mut *mut c_void, mask: *mut i32) -> i32 {
     let name = std::ptr::null();
     let opening = Opening { context, mask, id: 0, name, nodes: 0, ranks: 0, rank: 0 };

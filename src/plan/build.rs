@@ -18,7 +18,7 @@ use super::{
 struct Output {
     sum: ValueId,
     own: Option<ValueId>,
-    /// What joins together with the sum: the rank's own output of shared experts, beside a combined one.
+    /// Value that joins the residual together with the sum: the rank's own output of shared experts.
     also: Option<ValueId>,
 }
 

@@ -71,7 +71,7 @@ impl Tables {
         engine.and_then(of).or_else(|| others().min_by(|a, b| a.0.total_cmp(&b.0)))
     }
 
-    /// Latency of a dispatch or a combine (us): the quickest library that was measured among so many ranks;
+    /// Latency of a dispatch or a combine (us): the fastest library measured at this number of ranks;
     /// NCCL's all-to-all otherwise. DeepEP sends fp8 out and bf16 back.
     pub fn all_to_all_us(&self, sizes: AllToAll) -> Option<(f64, CostSource)> {
         let AllToAll { is_combine, ranks, copies, rows, bytes } = sizes;
