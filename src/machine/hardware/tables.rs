@@ -439,7 +439,7 @@ impl Grid {
         }
         let (smaller, times) = match () {
             () if second > *seconds.values.last()? => ([first, second.div_ceil(2), third], 2.0),
-            () if third.div_ceil(2) >= *thirds.values.first()? => {
+            () if third > 1 && third.div_ceil(2) >= *thirds.values.first()? => {
                 ([first, second, third.div_ceil(2)], factor)
             }
             () => return None,
@@ -604,6 +604,9 @@ mod tests {
             tokens: 1023,
         };
         assert_eq!(tables.attention_of_us(Engine::Vllm, Phase::Decode, sizes), None);
+        // a micro-batch without sequences
+        let none = AttentionSizes { heads: 8, kv_heads: 1, sequences: 0, ..sizes };
+        assert_eq!(tables.attention_of_us(Engine::Vllm, Phase::Decode, none), None);
     }
 
     #[test]
