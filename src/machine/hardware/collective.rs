@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use super::link::{BasisRows, LinkBasis, LinkPoint, LinkTable, Links};
 use super::profile::Profile;
-use super::stack::{CollectiveScale, Engine};
+use super::stack::{CollectiveScale, Engine, EngineVersion, major_minor};
 use super::tables::CostSource;
 use table::{Collective, P2p};
 
@@ -239,7 +239,7 @@ impl Profile {
     /// (FlashInfer uses the same) if they were measured on the GPU. Engines take NCCL where it is faster.
     pub fn collective_in(
         &self,
-        engine: Option<Engine>,
+        engine: Option<EngineVersion>,
         collective: Collective,
         p2p: P2p,
         tp: u32,
@@ -248,7 +248,9 @@ impl Profile {
         let (mut cost, used) = self.collective(collective, p2p, tp, scale);
         let engine = match (engine, used) {
             (Some(engine), Collective::OneShot) => Some(engine),
-            (Some(_), Collective::Fused) => Some(Engine::TrtLlm),
+            (Some((Engine::TrtLlm, version)), Collective::Fused) => Some((Engine::TrtLlm, version)),
+            // FlashInfer's version is not the engine's
+            (Some(_), Collective::Fused) => Some((Engine::TrtLlm, None)),
             _ => None,
         };
         let kernels = engine.and_then(|engine| kernels(&self.name, engine));
@@ -295,37 +297,44 @@ impl Profile {
     }
 }
 
-/// All-reduce kernels of an engine on a GPU, in CUDA graphs, if measured.
-fn kernels(gpu: &str, engine: Engine) -> Option<&'static LinkTable> {
-    type Kernels = BTreeMap<&'static str, BTreeMap<Engine, LinkTable>>;
-    static KERNELS: LazyLock<Kernels> = LazyLock::new(|| {
+/// All-reduce kernels of an engine on a GPU, in CUDA graphs, if measured: of the oldest measured version that is not
+/// older than the engine's, else of the newest.
+fn kernels(gpu: &str, (engine, version): EngineVersion) -> Option<&'static LinkTable> {
+    type Versions = Vec<([u32; 2], LinkTable)>;
+    static KERNELS: LazyLock<BTreeMap<(&'static str, Engine), Versions>> = LazyLock::new(|| {
         let text = include_str!("tables/all_reduce.tsv");
         let mut lines = text.lines().filter(|line| !line.starts_with('#'));
         let head = lines.next().unwrap_or_default();
-        let bytes: Vec<u64> = head.split('\t').skip(3).filter_map(|v| v.parse().ok()).collect();
-        let mut kernels = Kernels::new();
+        let bytes: Vec<u64> = head.split('\t').skip(4).filter_map(|v| v.parse().ok()).collect();
+        let mut kernels = BTreeMap::<_, Versions>::new();
+        let mut before = "";
+        // rows of a version follow each other, versions ascend
         for line in lines {
             let fields: Vec<&'static str> = line.split('\t').collect();
-            let [gpu, engine, tp, us @ ..] = fields.as_slice() else { continue };
-            let (Ok(engine), Ok(tp)) = (engine.parse::<Engine>(), tp.parse()) else { continue };
+            let [gpu, name, full, tp, us @ ..] = fields.as_slice() else { continue };
+            let (Ok(engine), Ok(tp)) = (name.parse::<Engine>(), tp.parse()) else { continue };
             // disturbed measurements are empty
             let points = bytes.iter().zip(us).filter_map(|(bytes, us)| Some((*bytes, us.parse().ok()?)));
             let points: Vec<(u64, f64)> = points.collect();
             let Some(&(most, us)) = points.last() else { continue };
             let range = (points[0].0, most);
-            let of_gpu = kernels.entry(*gpu).or_default();
-            let table = of_gpu.entry(engine).or_insert_with(|| LinkTable {
-                note: None,
-                extrapolate: false,
-                tp: BTreeMap::new(),
-                scaled: None,
-            });
-            let note = format!("kernel of {engine} in CUDA graphs (aiconfigurator @095f58a)");
-            table.tp.insert(tp, point(points, most as f64 / us / 1e3, None, range, note));
+            let versions = kernels.entry((*gpu, engine)).or_default();
+            if versions.is_empty() || before != *full {
+                let empty =
+                    LinkTable { note: None, extrapolate: false, tp: BTreeMap::new(), scaled: None };
+                versions.push((major_minor(full).unwrap_or_default(), empty));
+            }
+            before = full;
+            let note = format!("kernel of {engine} {full} in CUDA graphs (aiconfigurator @095f58a)");
+            if let Some((_, table)) = versions.last_mut() {
+                table.tp.insert(tp, point(points, most as f64 / us / 1e3, None, range, note));
+            }
         }
         kernels
     });
-    KERNELS.get(gpu)?.get(&engine)
+    let versions = KERNELS.iter().find(|((of, by), _)| *of == gpu && *by == engine)?.1;
+    let fits = version.and_then(|wanted| versions.iter().find(|(version, _)| *version >= wanted));
+    fits.or(versions.last()).map(|(_, table)| table)
 }
 
 /// GPU with the most rows; others are scaled from it.
@@ -335,8 +344,8 @@ pub(super) const REFERENCE: &str = "h100_sxm";
 const WITHOUT_SWITCH: &str = "mi300x";
 
 /// GPUs whose links are PCIe alone: nothing of an NVLink machine is scaled to them.
-const OVER_PCIE: [&str; 6] =
-    ["l40s_p2p", "rtx_pro_6000", "rtx_4090", "rtx_5090", "a100_pcie", "h100_pcie"];
+const OVER_PCIE: [&str; 7] =
+    ["l40s", "l40s_p2p", "rtx_pro_6000", "rtx_4090", "rtx_5090", "a100_pcie", "h100_pcie"];
 
 /// Collectives that need NVLink's switch or NCCL's symmetric memory.
 const OF_A_SWITCH: [Collective; 2] = [Collective::Multimem, Collective::Symmetric];
@@ -586,7 +595,7 @@ mod tests {
 
     #[test]
     fn an_engines_kernels_come_back_and_nccl_takes_what_it_reduces_faster() {
-        let us = |gpu: &str, engine, collective, tp, bytes: u64| {
+        let of = |gpu: &str, engine: EngineVersion, collective, tp, bytes: u64| {
             let profile = Profile::load(gpu).unwrap();
             let (cost, used) =
                 profile.collective_in(Some(engine), collective, P2p::On, tp, CollectiveScale::ALONE);
@@ -595,6 +604,7 @@ mod tests {
             assert!((cost.alone_us(bytes as f64) / us - 1.0).abs() < 1e-12);
             (us, source)
         };
+        let us = |gpu, engine, collective, tp, bytes| of(gpu, (engine, None), collective, tp, bytes);
         let one_shot = Collective::OneShot;
         let near = |(us, source): (f64, CostSource), wanted: f64| {
             assert!(
@@ -604,7 +614,12 @@ mod tests {
         };
         near(us("h100_sxm", Engine::Vllm, one_shot, 8, 16_384), 5.31);
         near(us("h100_sxm", Engine::TrtLlm, one_shot, 8, 16_384), 3.56);
-        near(us("b200_sxm", Engine::Sglang, one_shot, 4, 65_536), 8.19);
+        near(us("b200_sxm", Engine::Sglang, one_shot, 4, 65_536), 5.53);
+        // the oldest version that is not older: 0.5.9 for 0.5, 1.2 for 1.1, 0.19 for 0.15
+        near(of("b200_sxm", (Engine::Sglang, Some([0, 5])), one_shot, 4, 65_536), 7.96);
+        near(of("h100_sxm", (Engine::TrtLlm, Some([1, 1])), one_shot, 8, 16_384), 3.98);
+        near(of("h100_sxm", (Engine::Vllm, Some([0, 15])), one_shot, 8, 262_144), 10.7);
+        near(of("h100_sxm", (Engine::Vllm, Some([0, 12])), one_shot, 8, 262_144), 14.7);
         // a fused all-reduce is FlashInfer's, whatever the engine
         near(us("b200_sxm", Engine::Vllm, Collective::Fused, 8, 16_384), 5.93);
         // behind PCIe switches NCCL is faster for 1 MiB
@@ -728,8 +743,9 @@ mod tests {
     #[test]
     fn an_engine_takes_nccl_from_the_size_at_which_its_own_kernels_are_slower() {
         let h100 = Profile::load("h100_sxm").unwrap();
-        let of = |engine, bytes: f64| {
+        let of = |engine: Option<Engine>, bytes: f64| {
             let scale = CollectiveScale::ALONE;
+            let engine = engine.map(|engine| (engine, None));
             let (cost, _) = h100.collective_in(engine, Collective::OneShot, P2p::On, 8, scale);
             (cost.us(bytes).0, cost.taken(bytes), cost.switches())
         };

@@ -27,8 +27,8 @@ pub use memory::{MemoryNeed, PlanMemory};
 pub use profile::{Profile, Skew, Tflops, profile_named, profile_of};
 pub use routed::{AllToAll, ExpertSizes};
 pub use stack::{
-    ActivationScales, AttentionKind, CollectiveScale, Contention, Engine, STACKS, Schedule, Serving,
-    Stack, lowering,
+    ActivationScales, AttentionKind, CollectiveScale, Contention, Engine, EngineVersion, STACKS,
+    Schedule, Serving, Stack, lowering,
 };
 pub use tables::{AttentionSizes, CostSource, Peaks, Tables};
 pub use target::{Described, Target};

@@ -54,6 +54,9 @@ pub struct Stack {
     /// expanded beside 16-bit activations, at the roofline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,
+    /// Version of the engine whose all-reduce kernels are used, if not the stack's own: `1.3`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<String>,
     /// Scales of fp8 activations in an engine.
     #[serde(default)]
     pub activation_scales: ActivationScales,
@@ -159,6 +162,9 @@ words! {
         Sglang = "sglang",
     }
 }
+
+/// Engine with the first two numbers of its version; `None` for an unknown one, which is taken as the newest.
+pub type EngineVersion = (Engine, Option<[u32; 2]>);
 
 words! {
     /// Origin of the scales of fp8 activations.
@@ -378,6 +384,13 @@ impl Stack {
         known.get(at).map(|(version, name)| (*name, Some(*version) == wanted))
     }
 
+    /// Engine with measured kernels and the version of its all-reduces, by default from the stack's name.
+    pub fn engine_version(&self) -> Option<EngineVersion> {
+        let own = || Some(self.name.split_once('-')?.1);
+        let version = self.kernels.as_deref().or_else(own).and_then(major_minor);
+        self.engine.map(|engine| (engine, version))
+    }
+
     /// Engine of a stack as people write it, with its version: `vLLM 0.12`. Other stacks keep their name.
     pub fn title(&self) -> String {
         let titles = [("vllm-", "vLLM"), ("trtllm-", "TensorRT-LLM"), ("sglang-", "SGLang")];
@@ -411,6 +424,9 @@ impl Stack {
             share("serving.memory_share", serving.memory_share)?;
             share("serving.reserve", serving.reserve)?;
         }
+        if let Some(version) = self.kernels.as_ref().filter(|version| major_minor(version).is_none()) {
+            return Err(("kernels".into(), format!("is '{version}'; write a version such as 1.3")));
+        }
         share("matvec.efficiency", self.matvec.efficiency)?;
         above("matmul.decode_scale", self.matmul.decode_scale, 0.0)?;
         above("matmul.prefill_scale", self.matmul.prefill_scale, 0.0)?;
@@ -435,7 +451,7 @@ impl Stack {
 }
 
 /// First two numbers of a version: `0.10.2` is 0 and 10, `1.1.0rc2` is 1 and 1.
-fn major_minor(version: &str) -> Option<[u32; 2]> {
+pub(super) fn major_minor(version: &str) -> Option<[u32; 2]> {
     let mut parts = version.trim_start_matches('v').split('.').map(|part| {
         let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
         part[..digits].parse().ok()
@@ -482,6 +498,7 @@ mod tests {
             ("rows = 1", "rowz = 1", "rowz"),
             ("memory = 0.", "memory = 1.", "contention.memory is 1."),
             ("launch_us = ", "launch_us = -", "launch_us is -"),
+            ("launch_us = ", "kernels = 'new'\nlaunch_us = ", "kernels is 'new'"),
         ] {
             let wrong = text.replacen(from, to, 1);
             assert_ne!(wrong, text);
@@ -511,7 +528,6 @@ mod tests {
             ("vllm", "0.6.3", "vllm-0.8", false),
             ("vllm", "unknown", "vllm-0.15", false),
             ("TensorRT-LLM", "1.1.0rc2.post2", "trtllm-1.1", true),
-            ("trtllm", "1.2.0rc6", "trtllm-1.1", false),
             ("sglang", "0.5.9", "sglang-0.5", true),
         ] {
             assert_eq!(Stack::of_engine(engine, version), Some((stack, is_exact)), "{engine} {version}");

@@ -17,7 +17,7 @@ pub(super) fn collective<'a>(
 ) -> (CollectiveCost<'a>, Option<Collective>) {
     let of = |p2p| {
         let scale = target.stack.collective;
-        let engine = target.stack.engine;
+        let engine = target.stack.engine_version();
         let ranks = spec.tp.max(spec.dp);
         let (cost, used) = target.profile.collective_in(engine, spec.collective, p2p, ranks, scale);
         (cost, Some(used))

@@ -48,8 +48,9 @@ pub(super) fn cost(
     p2p: P2p,
     tp: u32,
 ) -> Result<CollectiveCost<'_>> {
+    let engine = target.stack.engine_version();
     let (cost, used) =
-        target.profile.collective_in(target.stack.engine, collective, p2p, tp, target.stack.collective);
+        target.profile.collective_in(engine, collective, p2p, tp, target.stack.collective);
     if let Some(problem) = target.profile.link_problem(collective, p2p, tp) {
         return Err(Error::input(format!("{}: {problem}", target.profile.name)));
     }
