@@ -282,7 +282,7 @@ impl Contention {
     }
 }
 
-const BUILT_IN: [(&str, &str); 10] = [
+const BUILT_IN: [(&str, &str); 11] = [
     ("native", include_str!("stacks/native.toml")),
     ("gpt-fast", include_str!("stacks/gpt-fast.toml")),
     ("lmdeploy", include_str!("stacks/lmdeploy.toml")),
@@ -292,10 +292,11 @@ const BUILT_IN: [(&str, &str); 10] = [
     ("vllm-0.15", include_str!("stacks/vllm-0.15.toml")),
     ("trtllm-1.0", include_str!("stacks/trtllm-1.0.toml")),
     ("trtllm-1.1", include_str!("stacks/trtllm-1.1.toml")),
+    ("trtllm-1.2", include_str!("stacks/trtllm-1.2.toml")),
     ("sglang-0.5", include_str!("stacks/sglang-0.5.toml")),
 ];
 
-pub const STACKS: [&str; 10] = [
+pub const STACKS: [&str; 11] = [
     "native",
     "gpt-fast",
     "lmdeploy",
@@ -305,6 +306,7 @@ pub const STACKS: [&str; 10] = [
     "vllm-0.15",
     "trtllm-1.0",
     "trtllm-1.1",
+    "trtllm-1.2",
     "sglang-0.5",
 ];
 
@@ -528,6 +530,7 @@ mod tests {
             ("vllm", "0.6.3", "vllm-0.8", false),
             ("vllm", "unknown", "vllm-0.15", false),
             ("TensorRT-LLM", "1.1.0rc2.post2", "trtllm-1.1", true),
+            ("trtllm", "1.2.0rc6", "trtllm-1.2", true),
             ("sglang", "0.5.9", "sglang-0.5", true),
         ] {
             assert_eq!(Stack::of_engine(engine, version), Some((stack, is_exact)), "{engine} {version}");

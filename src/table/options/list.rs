@@ -160,7 +160,7 @@ options! {
         stack: String = "native".into(), About {
             values: &[
                 "native", "gpt-fast", "lmdeploy", "vllm-0.8", "vllm-0.10", "vllm-0.12", "vllm-0.15", "trtllm-1.0",
-                "trtllm-1.1", "sglang-0.5",
+                "trtllm-1.1", "trtllm-1.2", "sglang-0.5",
             ],
             meanings: &[
                 "Ladderscope's own kernels and CUDA graphs", "gpt-fast with torch.compile, as in the paper",
