@@ -173,6 +173,9 @@ fn predicted_from(record: &Record) -> Section {
         section
             .line(phase, CostSource::ALL.into_iter().filter_map(share).collect::<Vec<_>>().join(", "));
     }
+    if !section.lines.is_empty() {
+        section.line("error", study::validate::nearest_error(&record.spec));
+    }
     section
 }
 

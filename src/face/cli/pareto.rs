@@ -181,6 +181,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         Format::Csv => output::emit(&csv(axes, &points, at.as_deref(), area.as_deref()))?,
         Format::Table => {
             output::emit(&text(axes, &points, at.as_deref(), area.as_deref(), overlay.as_deref()))?;
+            report::note_errors(records.iter().map(|record| &record.spec));
         }
     }
     Ok(0)

@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+use base::text::same_name;
 use machine::hardware::{Profile, Stack};
+use model::Model;
 use plan::Architecture;
 use table::Spec;
 
@@ -22,6 +24,9 @@ pub(super) struct KnownError {
     /// True if the data has no other architecture than standard.
     #[serde(default)]
     pub(super) standard_only: bool,
+    /// True if the data is of mixtures of experts.
+    #[serde(default)]
+    pub(super) experts: bool,
 }
 
 #[derive(Deserialize)]
@@ -35,12 +40,14 @@ pub(super) static KNOWN: LazyLock<Vec<KnownError>> = LazyLock::new(|| {
 });
 
 /// Error of a simulated cell's engine and GPU in words: `±3 % TPOT: vLLM 0.12 on h100_sxm, validated (serving_dense)`,
-/// or that there is no data.
+/// or that there is no data. Errors of dense models are not shown for mixtures of experts.
 pub fn nearest_error(spec: &Spec) -> String {
     let is = |known: &&KnownError| {
         known.stack == Stack::meant(&spec.stack) && known.hardware == Profile::meant(&spec.hardware)
     };
-    let Some(known) = KNOWN.iter().find(is) else {
+    let has_experts = has_experts(&spec.model);
+    let alike = KNOWN.iter().filter(is).find(|known| known.experts == has_experts);
+    let Some(known) = alike.or_else(|| KNOWN.iter().find(is).filter(|_| !has_experts)) else {
         return "not validated for this GPU and engine".to_owned();
     };
     if !spec.set.is_empty() {
@@ -52,6 +59,12 @@ pub fn nearest_error(spec: &Spec) -> String {
     let set = &known.set;
     let measure = known.measure.title();
     format!("±{:.0} % {measure}: {title} on {}, {of} ({set})", known.pct.ceil(), known.hardware)
+}
+
+/// True for a built-in mixture of experts.
+pub(super) fn has_experts(model: &str) -> bool {
+    let known = Model::built_in();
+    known.iter().any(|known| same_name(&known.name, model) && known.shape.experts.is_some())
 }
 
 /// Distinct errors of simulated cells: `vllm-0.12 on h100_sxm: ±3 % TPOT: ...`, a line each.
@@ -93,6 +106,18 @@ mod tests {
         for (stack, hardware) in [("native", "h100_sxm"), ("vllm-0.12", "l40s")] {
             assert_eq!(said(stack, hardware, standard()), "not validated for this GPU and engine");
         }
+        let of = |model: &str, stack: &str| {
+            nearest_error(&Spec {
+                model: model.into(),
+                stack: stack.into(),
+                hardware: "h100_sxm".into(),
+                ..Spec::default()
+            })
+        };
+        assert!(of("gpt-oss-120b", "vllm-0.15").ends_with("validated (serving_moe)"));
+        assert_eq!(of("gpt-oss-120b", "vllm-0.12"), "not validated for this GPU and engine");
+        assert!(of("qwen3-235b-a22b", "trtllm-1.0").ends_with("validated (serving_moe)"));
+        assert!(of("qwen3-32b", "trtllm-1.0").ends_with("validated (serving_dense)"));
         let set = [("hbm_gb_s".to_owned(), "1000".to_owned())].into();
         let changed = Spec { stack: "gpt-fast".into(), set, ..Spec::default() };
         assert!(
