@@ -79,6 +79,8 @@ fn rows_of_a_file_are_scored_as_the_set_and_what_cannot_run_is_told() {
     place.write("other.csv", "a,b\n1,2\n");
     let refused = place.run(&["validate", "--csv", "other.csv"]).exits(2).stderr;
     assert!(refused.contains("other.csv") && refused.contains("no data set"), "{refused}");
+    let refused = place.run(&["validate", "paper_70b", "--left-out"]).exits(2).stderr;
+    assert!(refused.contains("--left-out is for serving_dense"), "{refused}");
     let refused = place.run(&["validate", "paper_70"]).exits(2).stderr;
     assert!(refused.contains("did you mean 'paper_70b'"), "{refused}");
 }

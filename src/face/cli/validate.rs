@@ -10,7 +10,8 @@ use base::error::Result;
 use base::text::counted;
 use study::plot::{check_format, validation_figure};
 use study::validate::{
-    DataSet, Group, Measure, NotRun, Overrides, RankOrder, Residual, Score, card, orders_table,
+    DataSet, Group, LeftOut, Measure, NotRun, Overrides, RankOrder, Residual, Score, Slice, card,
+    left_out, orders_table,
 };
 use table::Provenance;
 use table::render::{Shown, Sourced, Table};
@@ -35,6 +36,10 @@ pub struct Args {
     /// Override a value of the hardware or the stack (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Also fit each engine without a third of its settings in turn, without each GPU and without each model, and
+    /// print the errors on the rows left out (serving_dense, serving_moe; takes a minute)
+    #[arg(long, conflicts_with_all = ["data", "hardware", "stack", "set"])]
+    pub left_out: bool,
     /// Also write a figure of the errors
     #[arg(short, long, alias = "export", value_name = "FILE.svg|FILE.png")]
     pub output: Option<PathBuf>,
@@ -56,9 +61,14 @@ pub fn run(args: &Args) -> Result<u8> {
             DataSet::named(&args.sets)?.iter().map(score).collect::<Result<_>>()?
         }
     };
-    let printed = Printed { sets: scores.iter().map(PrintedSet::of).collect() };
+    let is_asked = |score: &Score| args.left_out && (score.set.serving || !args.sets.is_empty());
+    let of = |score: &Score| if is_asked(score) { left_out(&score.set) } else { Ok(Vec::new()) };
+    let kept: Vec<Vec<LeftOut>> = scores.iter().map(of).collect::<Result<_>>()?;
+    let printed = Printed {
+        sets: scores.iter().zip(&kept).map(|(score, kept)| PrintedSet::of(score, kept)).collect(),
+    };
     let csv = || residuals(&scores).csv(Sourced::ByRow);
-    output::print(args.format.format, &printed, csv, || text(&scores))?;
+    output::print(args.format.format, &printed, csv, || text(&scores, &kept.concat()))?;
     if let Some(path) = &args.output {
         let figure = validation_figure(&scores, &look)?;
         figure.save(path)?;
@@ -100,6 +110,10 @@ struct PrintedSet<'a> {
     max_abs_pct: BTreeMap<&'static str, Option<f64>>,
     /// Errors of served rows by model, GPU, engine and format; empty for other sets.
     groups: &'a [Group],
+    /// Errors of served rows by TP and by concurrency; empty for other sets.
+    slices: &'a [Slice],
+    /// Errors on served rows left out of a fit; empty without `--left-out`.
+    left_out: &'a [LeftOut],
     /// Lines of served rows whose requests wait for KV cache.
     queued_lines: &'a [usize],
     /// Errors of the gain over standard (speedup minus 1), in points.
@@ -132,7 +146,7 @@ struct MeanAndMax {
 }
 
 impl<'a> PrintedSet<'a> {
-    fn of(score: &'a Score) -> Self {
+    fn of(score: &'a Score, left_out: &'a [LeftOut]) -> Self {
         let of = |which: fn((f64, f64)) -> f64| {
             let in_percent = Measure::ALL.iter().filter(|measure| measure.unit() == "%");
             in_percent.map(|measure| (measure.as_str(), score.errors(*measure).map(which))).collect()
@@ -146,6 +160,8 @@ impl<'a> PrintedSet<'a> {
             mean_abs_pct: of(|(mean, _)| mean),
             max_abs_pct: of(|(_, max)| max),
             groups: &score.groups,
+            slices: &score.slices,
+            left_out,
             queued_lines: &score.queued,
             gain_points: points(Measure::Gain),
             communication_share_points: points(Measure::CommunicationShare),
@@ -201,7 +217,7 @@ fn headline(scores: &[Score]) -> String {
 }
 
 /// Scorecard with one line per set and measure, then the sources of the numbers.
-fn text(scores: &[Score]) -> String {
+fn text(scores: &[Score], left_out: &[LeftOut]) -> String {
     let mut text = output::wrapped("", &headline(scores), 0) + &output::aligned(&card(scores));
     let orders = scores.iter().flat_map(|score| score.orders.iter().map(|o| (&*score.set.name, o)));
     let orders = orders_table(orders);
@@ -216,6 +232,13 @@ fn text(scores: &[Score]) -> String {
         text += &format!(
             "\nServed rows (queued: requests wait for KV cache, left out of the errors)\n{}",
             output::aligned(&groups_table(&groups))
+        );
+        text += &format!("\nThe same by TP and concurrency\n{}", output::aligned(&slices_table(scores)));
+    }
+    if !left_out.is_empty() {
+        text += &format!(
+            "\nRows left out of the fit of their engine's constants\n{}",
+            output::aligned(&left_out_table(left_out))
         );
     }
     for score in scores {
@@ -241,10 +264,43 @@ fn text(scores: &[Score]) -> String {
     text + "\nPredictions are simulated. Error = predicted / measured - 1; for measures in points, predicted - measured.\n"
 }
 
+/// Error of a measure in percent, as a cell of a table.
+fn error(of: &BTreeMap<&'static str, Option<f64>>, measure: Measure) -> Shown {
+    Shown::number(of.get(measure.as_str()).copied().flatten(), 1)
+}
+
+fn slices_table(scores: &[Score]) -> Table {
+    let lines: Vec<(&Score, &Slice)> =
+        scores.iter().flat_map(|score| score.slices.iter().map(move |slice| (score, slice))).collect();
+    Table::of(
+        &lines,
+        &[
+            ("set", &|(score, _): &(&Score, &Slice)| Shown::text(&score.set.name)),
+            ("by|of", &|(_, slice)| Shown::some(format!("{} {}", slice.by, slice.value))),
+            ("rows", &|(_, slice)| slice.rows.into()),
+            ("tpot_%|TPOT %", &|(_, slice)| error(&slice.mean_abs_pct, Measure::Tpot)),
+            ("tpot_bias_%|bias %", &|(_, slice)| error(&slice.bias_pct, Measure::Tpot)),
+            ("ttft_%|TTFT %", &|(_, slice)| error(&slice.mean_abs_pct, Measure::Ttft)),
+            ("ttft_bias_%|TTFT bias %", &|(_, slice)| error(&slice.bias_pct, Measure::Ttft)),
+        ],
+    )
+}
+
+fn left_out_table(left_out: &[LeftOut]) -> Table {
+    Table::of(
+        left_out,
+        &[
+            ("engine", &|part: &LeftOut| Shown::text(&part.engine)),
+            ("left_out|left out", &|part| Shown::text(&part.left_out)),
+            ("rows", &|part| part.rows.into()),
+            ("tpot_%|TPOT %", &|part| error(&part.mean_abs_pct, Measure::Tpot)),
+            ("tpot_bias_%|bias %", &|part| error(&part.bias_pct, Measure::Tpot)),
+            ("ttft_%|TTFT %", &|part| error(&part.mean_abs_pct, Measure::Ttft)),
+        ],
+    )
+}
+
 fn groups_table(groups: &[&Group]) -> Table {
-    let error = |of: &BTreeMap<&'static str, Option<f64>>, measure: Measure| {
-        Shown::number(of.get(measure.as_str()).copied().flatten(), 1)
-    };
     Table::of(
         groups,
         &[
@@ -289,19 +345,21 @@ mod tests {
         let set = DataSet::named(&["decode_a100_gptfast".into()]).unwrap().remove(0);
         let of = |overrides: &Overrides| Score::of(&set, &set.runs(overrides).unwrap()).unwrap();
         let fitted = of(&Overrides::default());
-        assert!(text(std::slice::from_ref(&fitted)).contains("\n  fitted    a100_mesh: matvec_scale"));
-        assert_eq!(PrintedSet::of(&fitted).fitted.unwrap()[0], set.fitted[0]);
+        assert!(
+            text(std::slice::from_ref(&fitted), &[]).contains("\n  fitted    a100_mesh: matvec_scale")
+        );
+        assert_eq!(PrintedSet::of(&fitted, &[]).fitted.unwrap()[0], set.fitted[0]);
         let nothing = Score { fitted: Some(Vec::new()), ..fitted };
-        assert!(text(&[nothing]).contains("\n  fitted    nothing\n"));
+        assert!(text(&[nothing], &[]).contains("\n  fitted    nothing\n"));
         for overrides in [
             Overrides { set: vec!["hbm_gb_s=1000".into()], ..Overrides::default() },
             Overrides { stack: Some("native".into()), ..Overrides::default() },
             Overrides { hardware: Some("a100_sxm".into()), ..Overrides::default() },
         ] {
             let other = of(&overrides);
-            let shown = text(std::slice::from_ref(&other));
+            let shown = text(std::slice::from_ref(&other), &[]);
             assert!(shown.contains("\n  fitted    not known for"), "{shown}");
-            assert!(PrintedSet::of(&other).fitted.is_none() && other.is_published);
+            assert!(PrintedSet::of(&other, &[]).fitted.is_none() && other.is_published);
             assert_eq!(other.values, overrides.set);
             assert!(overrides.set.iter().all(|pair| shown.contains(pair)), "{shown}");
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::serving::{Group, ServedRow};
+use super::serving::{Group, ServedRow, Slice};
 use super::set::{DataSet, Measure, Overrides, Run};
 use base::error::{Error, Result};
 use base::input::InputKind;
@@ -61,6 +61,8 @@ pub struct Score {
     pub queued: Vec<usize>,
     /// Errors of served rows by model, GPU, engine and format.
     pub groups: Vec<Group>,
+    /// Errors of served rows by TP and by concurrency.
+    pub slices: Vec<Slice>,
     pub hardware: String,
     pub stack: String,
     /// Overridden values of profile and stack, as `KEY=VALUE`.
@@ -134,6 +136,7 @@ impl Score {
             orders: Vec::new(),
             queued: Vec::new(),
             groups: Vec::new(),
+            slices: Vec::new(),
             hardware,
             stack,
             values,
@@ -179,7 +182,7 @@ impl Score {
             }
         }
         score.orders = rank_orders(set, &done);
-        score.groups = Group::of(rows, &score);
+        (score.groups, score.slices) = (Group::of(rows, &score), Slice::of(rows, &score));
         Ok(score)
     }
 
@@ -232,13 +235,13 @@ fn residual(run: &Run, measure: Measure, measured: f64, predicted: f64) -> Resid
 }
 
 /// Predictions for the runs of one row, in the unit of each measure.
-struct Predicted {
-    values: Vec<f64>,
+pub(super) struct Predicted {
+    pub(super) values: Vec<f64>,
     /// True if requests wait for KV cache.
-    is_queued: bool,
+    pub(super) is_queued: bool,
 }
 
-fn predicted(set: &DataSet, runs: &[Run], simulator: &Simulator) -> Result<Predicted> {
+pub(super) fn predicted(set: &DataSet, runs: &[Run], simulator: &Simulator) -> Result<Predicted> {
     let mut known: Vec<(&Spec, Prediction)> = Vec::new();
     let (mut values, mut is_queued) = (Vec::with_capacity(runs.len()), false);
     for run in runs {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::nearest::has_experts;
 use super::score::{Residual, Score};
 use super::set::{Measure, Run};
 use crate::rows::Row;
@@ -84,9 +85,9 @@ fn has_block_scales(model: &str) -> bool {
 
 /// Settings of the scheduler with which the published rows were measured, beside the stack's.
 ///
-/// - InferenceX, whose lengths vary, starts TensorRT-LLM so that prompts wait for others at 1024 + 1024 tokens below TP
-///   8: first tokens come 17 to 20 steps later than without, at every TP, concurrency and format.
-/// - NVIDIA's rows, of exact lengths, limit the tokens of a step to about one prompt.
+/// - InferenceX, whose lengths vary, starts TensorRT-LLM so that prompts of dense models wait for others at 1024 + 1024
+///   tokens below TP 8: first tokens come 17 to 20 steps later than without, at every TP, concurrency and format.
+/// - NVIDIA's rows, of exact lengths, limit the tokens of a step: one prompt from 1024 tokens on, several shorter ones.
 fn launch_settings(
     engine: &str,
     spec: &Spec,
@@ -94,8 +95,11 @@ fn launch_settings(
 ) -> &'static [(&'static str, &'static str)] {
     let is_short = (spec.prompt_tokens, spec.output_tokens) == (1024, 1024);
     match engine {
-        "trtllm" if length_ratio < 1.0 && is_short && spec.tp < 8 => &[("serving.wait_steps", "20")],
-        "trtllm" | "vllm" if length_ratio == 1.0 => &[("serving.step_prompts", "1")],
+        "trtllm" if length_ratio == 1.0 => &[("serving.step_tokens", "2048")],
+        "vllm" if length_ratio == 1.0 => &[("serving.step_prompts", "1")],
+        "trtllm" if is_short && spec.tp < 8 && !has_experts(&spec.model) => {
+            &[("serving.wait_steps", "20")]
+        }
         _ => &[],
     }
 }
@@ -163,17 +167,61 @@ impl Group {
         }
     }
 
-    fn with(mut self, residuals: &[&Residual], score: &Score) -> Self {
-        for measure in [Measure::Tpot, Measure::Ttft] {
-            let counted = residuals.iter().filter(|residual| residual.measure == measure);
-            let errors: Vec<f64> = counted
-                .filter(|residual| !score.queued.contains(&residual.line))
-                .map(|residual| residual.error)
-                .collect();
-            let absolute: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
-            self.mean_abs_pct.insert(measure.as_str(), mean(&absolute));
-            self.bias_pct.insert(measure.as_str(), mean(&errors));
+    fn with(self, residuals: &[&Residual], score: &Score) -> Self {
+        let (mean_abs_pct, bias_pct) = means(residuals, score);
+        Self { mean_abs_pct, bias_pct, ..self }
+    }
+}
+
+/// Mean absolute error and mean error of a measure, by measure (percent).
+type Means = BTreeMap<&'static str, Option<f64>>;
+
+/// Mean absolute errors and mean errors of residuals, without the rows that wait for KV cache.
+fn means(residuals: &[&Residual], score: &Score) -> (Means, Means) {
+    let (mut absolute, mut bias) = (Means::new(), Means::new());
+    for measure in [Measure::Tpot, Measure::Ttft] {
+        let counted = residuals.iter().filter(|residual| residual.measure == measure);
+        let errors: Vec<f64> = counted
+            .filter(|residual| !score.queued.contains(&residual.line))
+            .map(|residual| residual.error)
+            .collect();
+        absolute.insert(measure.as_str(), mean(&errors.iter().map(|e| e.abs()).collect::<Vec<_>>()));
+        bias.insert(measure.as_str(), mean(&errors));
+    }
+    (absolute, bias)
+}
+
+/// Errors of the rows with one TP, or one concurrency.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Slice {
+    /// `tp` or `concurrency`.
+    pub by: &'static str,
+    pub value: u32,
+    /// Rows predicted, without those that wait for KV cache.
+    pub rows: usize,
+    /// Mean absolute error by measure (percent).
+    pub mean_abs_pct: BTreeMap<&'static str, Option<f64>>,
+    /// Mean error by measure (percent).
+    pub bias_pct: BTreeMap<&'static str, Option<f64>>,
+}
+
+impl Slice {
+    /// Slices of a scored serving set by TP, then by concurrency; none of other sets.
+    pub(super) fn of(rows: &[Vec<Run>], score: &Score) -> Vec<Self> {
+        let mut slices: BTreeMap<(bool, u32), Vec<&Residual>> = BTreeMap::new();
+        for run in rows.iter().filter_map(|runs| runs.first()).filter(|run| run.served.is_some()) {
+            let own = || score.residuals.iter().filter(|residual| residual.line == run.line);
+            slices.entry((false, run.spec.tp)).or_default().extend(own());
+            slices.entry((true, run.spec.concurrency)).or_default().extend(own());
         }
-        self
+        let slice = |((is_concurrency, value), residuals): ((bool, u32), Vec<&Residual>)| {
+            let is_counted =
+                |r: &&&Residual| r.measure == Measure::Tpot && !score.queued.contains(&r.line);
+            let rows = residuals.iter().filter(is_counted).count();
+            let (mean_abs_pct, bias_pct) = means(&residuals, score);
+            let by = if is_concurrency { "concurrency" } else { "tp" };
+            Self { by, value, rows, mean_abs_pct, bias_pct }
+        };
+        slices.into_iter().map(slice).filter(|slice| slice.rows > 0).collect()
     }
 }

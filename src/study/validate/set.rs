@@ -95,7 +95,7 @@ pub struct DataSet {
     cell: BTreeMap<String, String>,
     measured: Vec<Measured>,
     #[serde(skip)]
-    rows: &'static str,
+    pub(super) rows: &'static str,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -108,6 +108,43 @@ fn served_rows_are_grouped_and_those_that_wait_for_cache_are_scored_apart() {
     assert!((mean - (errors(3) + errors(4)) / 2.0).abs() < 1e-9);
 }
 
+/// Rows that a fit has not seen are predicted nearly as well as the others, with constants near the stack's.
+#[test]
+fn rows_left_out_of_a_fit_are_predicted_nearly_as_well() {
+    let mut set = set("serving_dense");
+    let is_kept = |line: &&str| line.starts_with("system") || line.contains("qwen3-32b,bf16,vllm");
+    let rows: Vec<&str> = set.rows.lines().filter(is_kept).collect();
+    assert_eq!(rows.len(), 61);
+    set.rows = Box::leak(rows.join("\n").into_boxed_str());
+    let parts = left_out(&set).unwrap();
+    let names: Vec<&str> = parts.iter().map(|part| part.left_out.as_str()).collect();
+    assert_eq!(names, ["nothing", "a third of the settings in turn"], "one model on one GPU");
+    assert!(parts.iter().all(|part| part.engine == "vllm-0.12" && part.rows == 57), "{parts:?}");
+    let tpot = |part: &LeftOut| part.mean_abs_pct["tpot"].unwrap();
+    let (fitted, out) = (tpot(&parts[0]), tpot(&parts[1]));
+    assert!(fitted < 3.2 && fitted < out + 0.1 && out < 1.5 * fitted, "{fitted} {out}");
+    let [low, high] = parts[1].constants["step_us"];
+    assert!(low > 500.0 && high < 2500.0 && low < high, "{low} {high}");
+    let refused = left_out(&DataSet::named(&["paper_70b".into()]).unwrap()[0]).unwrap_err();
+    assert!(refused.to_string().contains("no rows of serving engines"), "{refused}");
+}
+
+/// Every served row without a queue belongs to one TP and one concurrency.
+#[test]
+fn errors_by_tp_and_concurrency_count_every_row_once() {
+    let set = set("serving_dense");
+    let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
+    for by in ["tp", "concurrency"] {
+        let slices: Vec<&Slice> = score.slices.iter().filter(|slice| slice.by == by).collect();
+        assert_eq!(slices.iter().map(|s| s.rows).sum::<usize>(), score.rows - score.queued.len());
+        let sum: f64 = slices.iter().map(|s| s.rows as f64 * s.mean_abs_pct["tpot"].unwrap()).sum();
+        let rows = (score.rows - score.queued.len()) as f64;
+        assert!((sum / rows - score.errors(Measure::Tpot).unwrap().0).abs() < 1e-9);
+        // no bias by either that is far beyond the mean error
+        assert!(slices.iter().all(|s| s.bias_pct["tpot"].unwrap().abs() < 5.0), "{slices:?}");
+    }
+}
+
 #[test]
 fn every_set_says_what_it_rests_on() {
     for set in DataSet::built_in().unwrap() {

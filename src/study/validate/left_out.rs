@@ -1,0 +1,315 @@
+//! Errors on served rows that a fit has not seen: the constants of each engine are fitted again without them.
+//!
+//! Stacks with equal constants are one engine. Left out are a third of the settings (rows that differ in more than their
+//! concurrency) in turn, and each GPU, model and format of an engine with several. Without a GPU's rows its own constant
+//! is unknown, so `host_scale` is 1 then.
+//!
+//! Least absolute logarithms of predicted over measured, by reweighted least squares. Latencies are nearly linear in the
+//! constants, so all fits of an engine share one matrix of derivatives.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nalgebra::{DMatrix, DVector};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::score::predicted;
+use super::set::{DataSet, Measure, Overrides, Run};
+use base::error::{Error, Result};
+use base::statistics::mean;
+use machine::hardware::Stack;
+use run::sim::Simulator;
+
+/// Constant of a stack that serving rows determine.
+struct Constant {
+    key: &'static str,
+    of: fn(&Stack) -> f64,
+    most: f64,
+    /// Change that alters latencies by a few percent.
+    unit: f64,
+}
+
+const CONSTANTS: [Constant; 6] = [
+    Constant { key: "launch_us", of: |stack| stack.launch_us, most: 6.0, unit: 0.5 },
+    Constant { key: "step_us", of: |stack| stack.step_us, most: 10_000.0, unit: 300.0 },
+    Constant { key: "sequence_us", of: |stack| stack.sequence_us, most: 200.0, unit: 10.0 },
+    Constant {
+        key: "matmul.prefill_scale",
+        of: |stack| stack.matmul.prefill_scale,
+        most: 2.0,
+        unit: 0.1,
+    },
+    Constant {
+        key: "serving.prefill_layer_us",
+        of: |stack| stack.serving.as_ref().map_or(0.0, |serving| serving.prefill_layer_us),
+        most: 1_000.0,
+        unit: 100.0,
+    },
+    Constant {
+        key: "serving.request_us",
+        of: |stack| stack.serving.as_ref().map_or(0.0, |serving| serving.request_us),
+        most: 50_000.0,
+        unit: 3_000.0,
+    },
+];
+
+/// Weight of a row's TTFT, whose queues are less exact than its TPOT.
+const TTFT_WEIGHT: f64 = 0.1;
+/// Residual below which errors count quadratically, in logarithms.
+const SMOOTH: f64 = 0.02;
+const ITERATIONS: usize = 6;
+/// Values of a GPU's own constants that were fitted to its rows.
+const UNKNOWN_GPU: (&str, &str) = ("host_scale", "1");
+
+/// Errors on rows that were left out of an engine's fit, predicted with the constants of the others.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct LeftOut {
+    /// Stacks that share constants: `trtllm-1.0, trtllm-1.1`.
+    pub engine: String,
+    /// Rows left out: `h100_sxm`, `a third of the settings in turn`; `nothing` for the errors of the fit itself.
+    pub left_out: String,
+    /// Rows predicted, without those that wait for KV cache.
+    pub rows: usize,
+    /// Mean absolute error by measure (percent).
+    pub mean_abs_pct: BTreeMap<&'static str, Option<f64>>,
+    /// Mean error by measure (percent).
+    pub bias_pct: BTreeMap<&'static str, Option<f64>>,
+    /// Range of each constant over the fits.
+    pub constants: BTreeMap<&'static str, [f64; 2]>,
+}
+
+/// Rows left out together, and the name of each such part.
+type Fold = (String, Vec<Vec<usize>>);
+
+/// Fits the engines of a serving set without parts of its rows.
+///
+/// # Errors
+///
+/// Returns an error for a set without served rows, and those of [`DataSet::runs`].
+pub fn left_out(set: &DataSet) -> Result<Vec<LeftOut>> {
+    if !set.serving {
+        return Err(Error::input_help(
+            format!("{} has no rows of serving engines", set.name),
+            "--left-out is for serving_dense and serving_moe",
+        ));
+    }
+    let mut engines: Vec<(Vec<f64>, BTreeSet<String>, Vec<Vec<Run>>)> = Vec::new();
+    for row in set.runs(&Overrides::default())? {
+        let Some(first) = row.first() else { continue };
+        let stack = Stack::load(&first.spec.stack)?;
+        let constants: Vec<f64> = CONSTANTS.iter().map(|constant| (constant.of)(&stack)).collect();
+        let at = engines.iter().position(|(known, ..)| *known == constants).unwrap_or_else(|| {
+            engines.push((constants, BTreeSet::new(), Vec::new()));
+            engines.len() - 1
+        });
+        engines[at].1.insert(stack.name);
+        engines[at].2.push(row);
+    }
+    let mut found = Vec::new();
+    for (constants, stacks, rows) in engines {
+        let name = stacks.into_iter().collect::<Vec<_>>().join(", ");
+        found.extend(Engine::new(set, rows, constants).left_out(&name));
+    }
+    Ok(found)
+}
+
+/// Rows of one engine with predictions at the constants of its stack.
+struct Engine<'a> {
+    set: &'a DataSet,
+    rows: Vec<Vec<Run>>,
+    constants: Vec<f64>,
+    simulator: Simulator,
+    /// Derivatives of each run's logarithm by the units of the constants.
+    slopes: Vec<Vec<Vec<f64>>>,
+}
+
+impl<'a> Engine<'a> {
+    /// Keeps the rows that run without waiting for KV cache.
+    fn new(set: &'a DataSet, rows: Vec<Vec<Run>>, constants: Vec<f64>) -> Self {
+        let mut engine =
+            Self { set, rows, constants, simulator: Simulator::default(), slopes: Vec::new() };
+        let simulator = &engine.simulator;
+        let is_free = |runs: &Vec<Run>| predicted(set, runs, simulator).is_ok_and(|row| !row.is_queued);
+        let free: Vec<bool> = engine.rows.par_iter().map(is_free).collect();
+        let mut free = free.into_iter();
+        engine.rows.retain(|_| free.next().unwrap_or(false));
+        engine
+    }
+
+    fn folds(&self) -> Vec<Fold> {
+        let all: Vec<usize> = (0..self.rows.len()).collect();
+        let by = |of: &dyn Fn(&Run) -> String| {
+            let mut parts: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+            for at in &all {
+                parts.entry(of(&self.rows[*at][0])).or_default().push(*at);
+            }
+            parts
+        };
+        let setting = |run: &Run| {
+            let mut spec = run.spec.clone();
+            (spec.concurrency, spec.batch) = (0, 0);
+            format!("{spec:?}")
+        };
+        let mut thirds = vec![Vec::new(); 3];
+        for (at, rows) in by(&setting).into_values().enumerate() {
+            thirds[at % 3].extend(rows);
+        }
+        let mut folds = vec![
+            ("nothing".to_owned(), vec![Vec::new()]),
+            ("a third of the settings in turn".to_owned(), thirds),
+        ];
+        let gpu = |run: &Run| run.spec.hardware.clone();
+        let model = |run: &Run| format!("{} {}", run.spec.model, run.spec.dtype);
+        for parts in [by(&gpu), by(&model)].into_iter().filter(|parts| parts.len() > 1) {
+            folds.extend(parts.into_iter().map(|(name, rows)| (name, vec![rows])));
+        }
+        folds
+    }
+
+    fn left_out(mut self, name: &str) -> Vec<LeftOut> {
+        if self.rows.is_empty() {
+            return Vec::new();
+        }
+        self.slopes = self.slopes_at_start();
+        let folds = self.folds();
+        folds.into_iter().map(|(left_out, parts)| self.fold(name, left_out, &parts)).collect()
+    }
+
+    fn fold(&self, name: &str, left_out: String, parts: &[Vec<usize>]) -> LeftOut {
+        let gpus = |rows: &[usize]| -> BTreeSet<&str> {
+            rows.iter().map(|at| self.rows[*at][0].spec.hardware.as_str()).collect()
+        };
+        let all: Vec<usize> = (0..self.rows.len()).collect();
+        let mut errors: BTreeMap<Measure, Vec<f64>> = BTreeMap::new();
+        let mut constants: BTreeMap<&'static str, [f64; 2]> = BTreeMap::new();
+        let mut rows = 0;
+        for part in parts {
+            let rest: Vec<usize> = all.iter().copied().filter(|at| !part.contains(at)).collect();
+            let out = if part.is_empty() { &all } else { part };
+            let is_known = gpus(out).is_subset(&gpus(&rest));
+            let values = self.fit(&rest, is_known);
+            for (constant, value) in CONSTANTS.iter().zip(&values) {
+                let range = constants.entry(constant.key).or_insert([*value; 2]);
+                *range = [range[0].min(*value), range[1].max(*value)];
+            }
+            for (at, logs) in out.iter().zip(self.logs(out, &values, is_known)) {
+                for (run, log) in self.rows[*at].iter().zip(logs) {
+                    let measure = self.set.measured()[run.column].measure;
+                    errors.entry(measure).or_default().push(100.0 * (log.exp() - 1.0));
+                }
+            }
+            rows += out.len();
+        }
+        let of = |each: fn(&f64) -> f64| {
+            let mean = |errors: &Vec<f64>| mean(&errors.iter().map(each).collect::<Vec<_>>());
+            errors.iter().map(|(measure, errors)| (measure.as_str(), mean(errors))).collect()
+        };
+        let (mean_abs_pct, bias_pct) = (of(|error| error.abs()), of(|error| *error));
+        LeftOut { engine: name.to_owned(), left_out, rows, mean_abs_pct, bias_pct, constants }
+    }
+
+    /// Logarithms of predicted over measured for the runs of some rows.
+    fn logs(&self, rows: &[usize], values: &[f64], is_known_gpu: bool) -> Vec<Vec<f64>> {
+        let one = |at: &usize| {
+            let mut runs = self.rows[*at].clone();
+            for run in &mut runs {
+                let set = CONSTANTS.iter().zip(values);
+                run.spec.set.extend(set.map(|(c, value)| (c.key.to_owned(), value.to_string())));
+                if !is_known_gpu {
+                    run.spec.set.insert(UNKNOWN_GPU.0.to_owned(), UNKNOWN_GPU.1.to_owned());
+                }
+            }
+            let row = predicted(self.set, &runs, &self.simulator);
+            let values = row.map(|row| row.values).unwrap_or_default();
+            runs.iter().zip(values).map(|(run, value)| (value / run.measured).max(1e-9).ln()).collect()
+        };
+        rows.par_iter().map(one).collect()
+    }
+
+    fn slopes_at_start(&self) -> Vec<Vec<Vec<f64>>> {
+        let all: Vec<usize> = (0..self.rows.len()).collect();
+        let start = self.logs(&all, &self.constants, true);
+        let mut slopes: Vec<Vec<Vec<f64>>> =
+            start.iter().map(|logs| vec![Vec::new(); logs.len()]).collect();
+        for (at, constant) in CONSTANTS.iter().enumerate() {
+            let mut values = self.constants.clone();
+            values[at] += constant.unit;
+            for (row, logs) in self.logs(&all, &values, true).into_iter().enumerate() {
+                for (run, log) in logs.into_iter().enumerate() {
+                    slopes[row][run].push(log - start[row][run]);
+                }
+            }
+        }
+        slopes
+    }
+
+    /// Constants fitted to some rows.
+    fn fit(&self, rows: &[usize], is_known_gpu: bool) -> Vec<f64> {
+        let runs: Vec<(usize, usize)> =
+            rows.iter().flat_map(|at| (0..self.slopes[*at].len()).map(move |run| (*at, run))).collect();
+        let slopes = DMatrix::from_fn(runs.len(), CONSTANTS.len(), |row, column| {
+            self.slopes[runs[row].0][runs[row].1][column]
+        });
+        let weights: Vec<f64> = runs
+            .iter()
+            .map(|(at, run)| match self.set.measured()[self.rows[*at][*run].column].measure {
+                Measure::Tpot => 1.0,
+                _ => TTFT_WEIGHT,
+            })
+            .collect();
+        let mut values = self.constants.clone();
+        let mut best = (f64::INFINITY, values.clone());
+        for _ in 0..ITERATIONS {
+            let logs = self.logs(rows, &values, is_known_gpu).concat();
+            let loss: f64 = logs.iter().zip(&weights).map(|(log, weight)| weight * log.abs()).sum();
+            if loss >= best.0 {
+                break;
+            }
+            best = (loss, values.clone());
+            let weighted: Vec<f64> = logs
+                .iter()
+                .zip(&weights)
+                .map(|(log, weight)| (weight / log.abs().max(SMOOTH)).sqrt())
+                .collect();
+            values = stepped(&values, &slopes, &logs, &weighted);
+        }
+        best.1
+    }
+}
+
+/// Constants after a weighted Gauss-Newton step within their bounds: those at a bound stay there, the others follow.
+fn stepped(values: &[f64], slopes: &DMatrix<f64>, logs: &[f64], weights: &[f64]) -> Vec<f64> {
+    let mut bounded: Vec<Option<f64>> = vec![None; values.len()];
+    loop {
+        let free: Vec<usize> = (0..values.len()).filter(|at| bounded[*at].is_none()).collect();
+        let matrix = DMatrix::from_fn(logs.len(), free.len(), |row, column| {
+            weights[row] * slopes[(row, free[column])]
+        });
+        let rest = DVector::from_fn(logs.len(), |row, _| {
+            let moved = (0..values.len()).filter_map(|at| Some(bounded[at]? * slopes[(row, at)]));
+            -weights[row] * (logs[row] + moved.sum::<f64>())
+        });
+        let mut normal = matrix.transpose() * &matrix;
+        let damping = 1e-4 * normal.trace() / free.len().max(1) as f64;
+        (0..free.len()).for_each(|at| normal[(at, at)] += damping);
+        let Some(steps) = normal.lu().solve(&(matrix.transpose() * rest)) else {
+            return values.to_vec();
+        };
+        let mut is_inside = true;
+        for (at, step) in free.iter().zip(steps.iter()) {
+            let constant = &CONSTANTS[*at];
+            let to = values[*at] + step * constant.unit;
+            if !(0.0..=constant.most).contains(&to) {
+                bounded[*at] = Some((to.clamp(0.0, constant.most) - values[*at]) / constant.unit);
+                is_inside = false;
+            }
+        }
+        if is_inside {
+            let mut steps = steps.iter();
+            let step = |at: usize| bounded[at].or_else(|| steps.next().copied()).unwrap_or(0.0);
+            let steps: Vec<f64> = (0..values.len()).map(step).collect();
+            let to = values.iter().zip(steps).zip(&CONSTANTS);
+            return to.map(|((value, step), constant)| value + step * constant.unit).collect();
+        }
+    }
+}
