@@ -175,6 +175,53 @@ pub fn verdict_on(
 mod tests {
     use super::*;
 
+    use serde_json::json;
+
+    /// An imported trace on an H100 with a kernel of this name and these entries of metadata.
+    fn shown(kernel: &str, metadata: &[(&str, &str)]) -> (String, String) {
+        let mut trace = trace::testing::trace(Vec::new());
+        trace.meta.spec = None;
+        trace.operations[0].name = kernel.to_owned();
+        let environment = &mut trace.meta.environment;
+        environment.insert("gpus".to_owned(), json!([{ "name": "NVIDIA H100 80GB HBM3" }]));
+        environment.extend(metadata.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
+        let (target, why) = machine_of(&trace, &Engine::default()).unwrap();
+        let target = target.unwrap();
+        assert_eq!(target.profile.name, "h100_sxm", "{why}");
+        (target.stack.name, why)
+    }
+
+    #[test]
+    fn an_imported_trace_takes_the_stack_of_its_engine_and_version() {
+        let vllm = "void vllm::rms_norm_kernel<c10::BFloat16>";
+        let mla = "sgl_kernel::rotary_embedding";
+        let trtllm = "tensorrt_llm::kernels::allreduce_fusion::oneshot_kernel";
+        for (kernel, metadata, stack, reason) in [
+            (vllm, &[("vllm_version", "0.12.1")][..], "vllm-0.12", "the trace is of vllm 0.12.1"),
+            (vllm, &[("vllm_version", "0.10.2")], "vllm-0.10", "the trace is of vllm 0.10.2"),
+            (vllm, &[("vllm_version", "0.19.0")], "vllm-0.15", "nearest to vllm 0.19.0 of the trace"),
+            (vllm, &[], "vllm-0.15", "the trace shows vllm of unknown version"),
+            (mla, &[("sglang_version", "0.5.9")], "sglang-0.5", "the trace is of sglang 0.5.9"),
+            (trtllm, &[("tensorrt_llm_version", "1.1.0rc2")], "trtllm-1.1", "tensorrt_llm 1.1.0rc2"),
+            ("gemm", &[("engine", "TensorRT-LLM"), ("engine_version", "1.0.0")], "trtllm-1.0", "1.0.0"),
+            ("ampere_bf16_gemm", &[], "native", "names no known engine"),
+        ] {
+            let (found, why) = shown(kernel, metadata);
+            assert!(found == stack && why.contains(reason), "{kernel} {metadata:?}: {why}");
+        }
+        // SGLang and vLLM call kernels of the engines after them
+        let mut both = trace::testing::trace(Vec::new());
+        both.operations[0].name = trtllm.to_owned();
+        both.meta.range_names = vec!["sglang.srt.model_executor".to_owned()];
+        assert_eq!(stack_shown(&both).map(|(stack, _)| stack), Some("sglang-0.5"));
+        // a run's own stack and the user's choice come first
+        let own = trace::testing::trace(Vec::new());
+        let stack = |engine: &Engine| machine_of(&own, engine).unwrap().0.unwrap().stack.name;
+        assert_eq!(stack(&Engine::default()), own.meta.spec.as_ref().unwrap().stack);
+        let asked = Engine { stack: Some("sglang-0.5".to_owned()), ..Engine::default() };
+        assert_eq!(stack(&asked), "sglang-0.5");
+    }
+
     #[test]
     fn a_run_is_a_part_only_beyond_the_bound_and_reaches_the_step_that_is_asked_for() {
         let fitting = (MOST_SPANS / 4000) as u32;
