@@ -68,6 +68,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let shown = "hardware:h100_sxm,b200_sxm concurrency:4,64";
     run(&["figure", "gain", "--dir", "today", "--filter", shown, "-o", &path.display().to_string()])?;
     println!("{}", path.display());
+    run(&["sweep", "moe", "--dir", "moe"])?;
+    let path = into.join("figure-moe.svg");
+    // farskip is ladder without shared experts
+    let shown = "arch:standard,farskip,upper-bound";
+    run(&["figure", "pareto", "--dir", "moe", "--filter", shown, "-o", &path.display().to_string()])?;
+    println!("{}", path.display());
     let mut workbench = Workbench::open(&program, place.path(), &[], (120, 36));
     // keys before the experiments are read would select nothing
     workbench.wait_for("paper-405b");
