@@ -238,9 +238,12 @@ impl Question<'_> {
         let nothing = match (nothing, with.is_empty()) {
             (0, _) => String::new(),
             (_, true) => {
-                return Some(
-                    "The hidden share of communication is unknown: upper-bound is no faster than standard.".into(),
-                );
+                let has_steps = pairs.iter().any(|pair| pair.side.spec.output_tokens > 1);
+                let why = match has_steps {
+                    true => "upper-bound is no faster than standard",
+                    false => "one output token has no decode steps",
+                };
+                return Some(format!("The hidden share of communication is unknown: {why}."));
             }
             (count, false) => {
                 format!(

@@ -288,6 +288,18 @@ fn winners_of_a_few_settings_and_what_wins_elsewhere_are_told_apart() {
     assert!(text.contains("1 of 6 comparisons differ by less than 0.5 %: ladder at TP 8."), "{text}");
     assert!(!answer.basis.contains("samples"), "a prediction has none worth telling: {}", answer.basis);
 
+    // prefills alone have no TPOT to compare with the limit's
+    let prefills = [(Architecture::Standard, 10.0), (LADDER, 8.0), (Architecture::UpperBound, 7.0)].map(
+        |(architecture, ms)| {
+            let change = |spec: &mut Spec| {
+                (spec.architecture, spec.tp, spec.output_tokens) = (architecture.clone(), 2, 1);
+            };
+            sim_record(&architecture.to_string(), change, ms, 0.0)
+        },
+    );
+    let text = said(&one(&prefills)).join("\n");
+    assert!(text.contains("is unknown: one output token has no decode steps."), "{text}");
+
     // what did not run is counted with its reason
     let oom =
         Record::new(Spec { tp: 1, ..records[0].spec.clone() }, Status::Oom, Some("140 GB of 80".into()));
