@@ -292,9 +292,11 @@ fn stepped(values: &[f64], slopes: &DMatrix<f64>, logs: &[f64], weights: &[f64])
         let mut normal = matrix.transpose() * &matrix;
         let damping = 1e-4 * normal.trace() / free.len().max(1) as f64;
         (0..free.len()).for_each(|at| normal[(at, at)] += damping);
-        let Some(steps) = normal.lu().solve(&(matrix.transpose() * rest)) else {
-            return values.to_vec();
+        let solved = match free.is_empty() {
+            true => Some(rest.rows(0, 0).into_owned()),
+            false => normal.lu().solve(&(matrix.transpose() * rest)),
         };
+        let Some(steps) = solved else { return values.to_vec() };
         let mut is_inside = true;
         for (at, step) in free.iter().zip(steps.iter()) {
             let constant = &CONSTANTS[*at];
@@ -311,5 +313,24 @@ fn stepped(values: &[f64], slopes: &DMatrix<f64>, logs: &[f64], weights: &[f64])
             let to = values.iter().zip(steps).zip(&CONSTANTS);
             return to.map(|((value, step), constant)| value + step * constant.unit).collect();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_keeps_constants_within_their_bounds_and_moves_the_others() {
+        let values: Vec<f64> = CONSTANTS.iter().map(|constant| constant.most / 2.0).collect();
+        // each constant has a row of its own, whose latency it halves or doubles
+        let own = DMatrix::from_fn(CONSTANTS.len(), CONSTANTS.len(), |row, at| f64::from(row == at));
+        let step = |logs: &[f64]| stepped(&values, &own, logs, &[1.0; CONSTANTS.len()]);
+        let near = |found: f64, wanted: f64| (found - wanted).abs() < 1e-3 * CONSTANTS[0].unit;
+        let one = step(&[-1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        assert!(near(one[0], values[0] + CONSTANTS[0].unit) && one[1..] == values[1..], "{one:?}");
+        assert_eq!(step(&[1e6; CONSTANTS.len()]), [0.0; CONSTANTS.len()]);
+        let most: Vec<f64> = CONSTANTS.iter().map(|constant| constant.most).collect();
+        assert_eq!(step(&[-1e6; CONSTANTS.len()]), most);
     }
 }
