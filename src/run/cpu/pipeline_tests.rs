@@ -1,7 +1,10 @@
 //! Pipeline stages on the cpu backend: real transfers between ranks, and the numbers of a run without stages.
 
 use super::run::run;
+use super::tests::{Reference, tiny};
+use crate::computed::Computed;
 use crate::{Job, Outcome};
+use model::WeightSource;
 use plan::{DType, Lane};
 use table::{Backend, Link, Spec};
 use trace::Trace;
@@ -38,24 +41,31 @@ fn tokens(spec: &Spec) -> String {
     computed["tokens"].as_str().unwrap().to_owned()
 }
 
+const ARCHITECTURES: [&str; 18] = [
+    "standard",
+    "ladder",
+    "ladder:[1+2]",
+    "stale:3",
+    "parallel",
+    "parallel+ladder",
+    "desync:2",
+    "desync:3",
+    "delayed:1",
+    "delayed:3",
+    "sync-drop:3",
+    "farskip",
+    "kraken",
+    "tracks:1",
+    "tracks:3",
+    "partial:0.5",
+    "partial:0.5+ladder",
+    "upper-bound",
+];
+
 /// A stage does the same arithmetic in the same order as a run without stages, so tokens are equal.
 #[test]
 fn stages_compute_the_tokens_of_one() {
-    let architectures = [
-        "standard",
-        "ladder",
-        "ladder:[1+2]",
-        "stale:3",
-        "parallel",
-        "parallel+ladder",
-        "desync:2",
-        "desync:3",
-        "delayed:1",
-        "delayed:3",
-        "sync-drop:3",
-        "upper-bound",
-    ];
-    for architecture in architectures {
+    for architecture in ARCHITECTURES {
         for tp in [1, 2] {
             let whole = tokens(&cell(architecture, tp, 1));
             for pp in [2, 4] {
@@ -64,6 +74,34 @@ fn stages_compute_the_tokens_of_one() {
         }
     }
     assert_ne!(tokens(&cell("standard", 2, 2)), tokens(&cell("ladder", 2, 2)));
+}
+
+/// Stages sample what an independent forward pass in f64 finds likeliest.
+#[test]
+fn stages_agree_with_an_independent_forward_pass() {
+    let model = tiny();
+    let source = WeightSource::open(&model, cell("standard", 1, 2).seed).unwrap();
+    // each rank of upper-bound samples its own tokens
+    for architecture in ARCHITECTURES.into_iter().filter(|name| *name != "upper-bound") {
+        for tp in [1, 2] {
+            let cell = Spec { batch: 1, output_tokens: 4, ..cell(architecture, tp, 2) };
+            let reference = Reference {
+                shape: &model.shape,
+                source: &source,
+                tp: tp as usize,
+                ep: 1,
+                dtype: DType::F32,
+            };
+            let mut sequence = crate::measure::prompts(&cell, model.shape.vocab);
+            for _ in 0..cell.output_tokens {
+                let logits = reference.logits(&cell.architecture, &sequence).pop().unwrap();
+                let likeliest = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
+                sequence.push(likeliest.unwrap() as u32);
+            }
+            let sampled = &sequence[cell.prompt_tokens as usize..];
+            assert_eq!(tokens(&cell), Computed::of(sampled, 0).tokens, "{architecture} TP {tp}");
+        }
+    }
 }
 
 #[test]
