@@ -251,9 +251,9 @@ pub fn verdict(
         },
         has_graphs: host_share >= HOST && replays_graphs(&runs),
         longest_gap: LongestGap::of(report).filter(|_| !undecided),
-        stages: trace.meta.spec.as_ref().filter(|spec| spec.pp > 1).map(|spec| StageIdle {
-            pp: spec.pp,
-            micro_batches: spec.micro_batches,
+        stages: stages(trace).map(|[pp, micro_batches]| StageIdle {
+            pp,
+            micro_batches,
             idle_share: idle(|rank| rank.idle_us - rank.outside_us),
         }),
         doubts: import.map(sentences_of_doubts).unwrap_or_default(),
@@ -298,6 +298,16 @@ pub fn verdict(
     verdict.headline = verdict.in_a_few_words();
     verdict.sentences = verdict.in_sentences(&report.overlap.ranks.len());
     verdict
+}
+
+/// Pipeline stages of a run, or of the run of an export, and its micro-batches; `None` without stages.
+fn stages(trace: &Trace) -> Option<[u32; 2]> {
+    let of_export = |key: &str| u32::try_from(trace.meta.environment.get(key)?.as_u64()?).ok();
+    let counts = match &trace.meta.spec {
+        Some(spec) => [spec.pp, spec.micro_batches],
+        None => [of_export("pp")?, of_export("micro_batches").unwrap_or(1)],
+    };
+    Some(counts).filter(|[pp, _]| *pp > 1)
 }
 
 /// Data needed to separate transfer from waiting if ranks were not recorded.

@@ -141,3 +141,49 @@ fn nothing_is_replaced_unless_asked_and_nothing_is_started_that_must_fail() {
         .collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+/// A run with pipeline stages and its export: the same idle time, spent on waiting for the other stage.
+#[test]
+fn stages_wait_for_each_other_in_an_export_too() {
+    let place = Place::new();
+    for (backend, tp) in [("sim", 2), ("sim", 1), ("cpu --link emulated:alpha_us=2000,gb_s=1", 1)] {
+        let run = format!(
+            "run --model tiny --architecture ladder --tp {tp} --pp 2 --batch 2 --prompt-tokens 8 --output-tokens 6 \
+             --samples 1 --trace t.parquet --backend {backend}"
+        );
+        place.run(&run.split(' ').collect::<Vec<_>>()).exits(0);
+        convert(&place, &["t.parquet", "t.json", "--force"]).exits(0);
+        let ranks = format!("ranks-{}-{tp}/", &backend[..3]);
+        convert(&place, &["t.parquet", &ranks]).exits(0);
+        let overlap =
+            |file| place.run(&["overlap", file, "--phase", "all", "--format", "json"]).exits(0).json();
+        let own = overlap("t.parquet");
+        for file in ["t.json", &ranks] {
+            let export = overlap(file);
+            let idle = |report: &Value, key: &str| -> Vec<i64> {
+                let ranks = report["idle"].as_array().unwrap().iter();
+                ranks.map(|rank| rank[key].as_i64().unwrap()).collect()
+            };
+            let what = format!("{backend}, TP {tp}, {file}");
+            assert_eq!(idle(&export, "idle_ns"), idle(&own, "idle_ns"), "{what}");
+            assert_eq!(export["verdict"]["stages"], own["verdict"]["stages"], "{what}");
+            assert_eq!(own["verdict"]["stages"]["pp"], 2);
+            for report in [&own, &export] {
+                let sentences = report["verdict"]["sentences"].to_string();
+                assert!(sentences.contains("The 2 pipeline stages are idle"), "{what}: {sentences}");
+                assert!(
+                    !sentences.contains("launch") && !sentences.contains("host"),
+                    "{what}: {sentences}"
+                );
+                let shares =
+                    ["host_ns", "communication_ns"].map(|key| idle(report, key).iter().sum::<i64>());
+                assert!(shares[0] * 10 < shares[1], "{what}: {shares:?}");
+            }
+            if backend == "sim" {
+                for key in ["host_ns", "communication_ns"] {
+                    assert_eq!(idle(&export, key), idle(&own, key), "{what}");
+                }
+            }
+        }
+    }
+}

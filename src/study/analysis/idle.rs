@@ -5,7 +5,8 @@
 //! all dependencies done):
 //!
 //! 1. from the gap's start to *r*: **host** - the device had no work. In own traces this only counts if the gap does
-//!    not follow a collective: a span that is not ready after a collective waits for its result. In imported traces it
+//!    not follow a collective: a span that is not ready after a collective waits for its result. A receive from
+//!    another pipeline stage, which has no length, ends such a wait as well. In imported traces it
 //!    needs a recorded launch; otherwise the gap is between kernels. If the next span is the replay of a CUDA graph,
 //!    the host's part is **between graphs**;
 //! 2. the rest, if the next span is a collective or a collective ended at the gap's start: **communication** - starting
@@ -118,12 +119,15 @@ fn edges(runs: &Runs, rank: usize, gaps: &[Interval], sample: u32) -> Vec<Edge> 
     runs.each(&runs.by_rank[rank], |span, (start, end)| {
         let comm = runs.class(span) == Class::Comm;
         begins = seek(gaps, begins, |gap| gap.1 < start);
-        if gaps.get(begins).is_some_and(|gap| gap.1 == start) {
+        let is_known = own || span.is_launch_known();
+        let is_receive = start == end && is_known && if own { runs.is_receive(span) } else { comm };
+        let ends_in = |gap: &Interval| gap.1 == start || is_receive && gap.0 <= start && start < gap.1;
+        if gaps.get(begins).is_some_and(ends_in) {
             let edge = &mut edges[begins];
-            let is_known = own || span.is_launch_known();
             edge.ready = edge.ready.min(if is_known { span.ready_ns } else { i64::MIN });
             edge.sample = span.sample;
             edge.to_comm |= comm;
+            edge.from_comm |= own && is_receive;
         }
         if comm && start < end {
             ends = seek(gaps, ends, |gap| gap.0 < end);

@@ -25,14 +25,17 @@ pub struct LongestGap {
 }
 
 impl LongestGap {
-    /// The longest gap of any rank, if it is most of that rank's idle time and much of its time.
+    /// The longest gap of any rank, if it is most of that rank's idle time and much of its time, and no wait for
+    /// communication.
     pub(super) fn of(report: &TraceReport) -> Option<Self> {
         let idle = report.idle.iter().filter(|rank| rank.gaps > 1);
         let longest: &IdleSplit = idle.max_by_key(|rank| rank.longest_ns)?;
         let lanes = report.overlap.ranks.iter().find(|rank| rank.rank == Some(longest.rank))?;
         let gap_us = longest.longest_ns as f64 / 1e3;
         let others_us = lanes.span_us - gap_us;
-        let is_most = gap_us >= MOST * longest.idle_us && gap_us >= MUCH * lanes.span_us;
+        let is_communication = longest.longest_ns > longest.host_ns + longest.between_ns;
+        let is_most =
+            !is_communication && gap_us >= MOST * longest.idle_us && gap_us >= MUCH * lanes.span_us;
         (is_most && others_us > 0.0).then(|| Self {
             rank: longest.rank,
             gap_us,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{CollectiveInfo, OperationInfo, ProcessGroup, Span, Trace};
 use base::text::escaped_json;
-use plan::{Lane, Phase};
+use plan::{Kind, Lane, Phase};
 use table::Provenance;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,14 +200,20 @@ impl<W: Write> ChromeFile<'_, W> {
         let steps = own && !has_steps(self.trace);
         let key = |span: &Span| (span.sample, span.phase, span.step);
         let (mut correlation, mut arrow, mut number) = (0, 0, 0_u64);
+        // sample of each rank's latest step, and the end of its work
+        let mut idle_from: HashMap<u32, (u32, i64)> = HashMap::new();
         for step in self.trace.spans.chunk_by(|a, b| key(a) == key(b)) {
             for spans in step.chunk_by(|a, b| a.rank == b.rank) {
                 let rank = spans.first().map_or(0, |span| span.rank);
                 if !self.ranks.has(rank) {
                     continue;
                 }
+                let sample = spans.first().map_or(0, |span| span.sample);
+                let free_ns =
+                    idle_from.get(&rank).filter(|before| before.0 == sample).map(|before| before.1);
+                let launches = launches(spans, &events, free_ns);
                 if steps {
-                    self.step(spans, number)?;
+                    self.step(spans, &launches, number)?;
                 }
                 if own {
                     let row = Row { pid: rank.into(), tid: MODULES };
@@ -218,11 +224,14 @@ impl<W: Write> ChromeFile<'_, W> {
                         self.events.complete(cat_name, row, times, format_args!(""))?;
                     }
                 }
-                for span in spans {
+                for (span, launched_ns) in spans.iter().zip(launches) {
                     correlation += 1;
                     if let Some(event) = events.get(span.operation as usize) {
-                        self.span(span, event, correlation)?;
+                        self.span(span, launched_ns, event, correlation)?;
                     }
+                }
+                if let Some((_, end_ns)) = extent(spans) {
+                    idle_from.insert(rank, (sample, end_ns));
                 }
                 for (producer, consumer) in flows.of(spans) {
                     arrow += 1;
@@ -236,10 +245,11 @@ impl<W: Write> ChromeFile<'_, W> {
         Ok(())
     }
 
-    fn step(&mut self, spans: &[Span], number: u64) -> io::Result<()> {
-        let (Some(first), Some(times)) = (spans.first(), extent(spans)) else {
+    fn step(&mut self, spans: &[Span], launches: &[i64], number: u64) -> io::Result<()> {
+        let (Some(first), Some((start_ns, end_ns))) = (spans.first(), extent(spans)) else {
             return Ok(());
         };
+        let times = (launches.iter().fold(start_ns, |first, launch| first.min(*launch)), end_ns);
         let name = quoted(&format!("ProfilerStep#{number}"));
         let row = Row { pid: host(first.rank), tid: STEPS };
         let what = quoted(&step_name(first));
@@ -247,9 +257,15 @@ impl<W: Write> ChromeFile<'_, W> {
         self.events.complete(("user_annotation", &name), row, times, args)
     }
 
-    /// Writes a span: the execution on the device, and the launch on the host, which ends at the ready
-    /// time. Skips the launch if an imported trace did not record it.
-    fn span(&mut self, span: &Span, event: &OperationEvent, correlation: u64) -> io::Result<()> {
+    /// Writes a span: the execution on the device, and the launch on the host, which ends at `launched_ns`.
+    /// Skips the launch if an imported trace did not record it.
+    fn span(
+        &mut self,
+        span: &Span,
+        launched_ns: i64,
+        event: &OperationEvent,
+        correlation: u64,
+    ) -> io::Result<()> {
         let row = self.row(span);
         let stream = self.trace.meta.streams.get(usize::from(span.stream));
         let device = stream.and_then(|stream| stream.device).unwrap_or_else(|| span.rank.into());
@@ -272,9 +288,9 @@ impl<W: Write> ChromeFile<'_, W> {
         }
         // clamp the launch to its range, on whose row readers look for it
         let range = self.trace.ranges.get(span.launched.range as usize);
-        let (tid, launched_ns) = range.map_or((LAUNCHES, span.ready_ns), |range| {
+        let (tid, launched_ns) = range.map_or((LAUNCHES, launched_ns), |range| {
             let last = range.end_ns.saturating_sub(1).max(range.start_ns);
-            (RANGES + i64::from(range.thread), span.ready_ns.clamp(range.start_ns, last))
+            (RANGES + i64::from(range.thread), launched_ns.clamp(range.start_ns, last))
         });
         self.events.complete(
             ("cuda_runtime", event.launch),
@@ -303,6 +319,8 @@ struct OperationEvent {
     /// Operation name as a JSON string, with quotes.
     name: String,
     launch: &'static str,
+    /// True for a receive of an own trace, which has no length: the rank waits for another stage until it ends.
+    is_receive: bool,
     /// Further arguments, each with a leading comma.
     args: String,
 }
@@ -320,9 +338,11 @@ impl OperationEvent {
                 collective(info, group)
             };
             let args = operation.collective.as_ref().map_or(String::new(), of);
-            return Self { cat, launch, name: quoted(&operation.name), args };
+            return Self { cat, launch, name: quoted(&operation.name), is_receive: false, args };
         }
+        let is_receive = operation.kind == Kind::Receive.as_str();
         let name = match operation.lane {
+            _ if is_receive => format!("ncclDevKernel_Recv({})", operation.name),
             Lane::Comm => format!("ncclDevKernel_{}({})", camel(&operation.kind), operation.name),
             Lane::Compute => operation.name.clone(),
         };
@@ -335,8 +355,24 @@ impl OperationEvent {
         if !operation.origins.is_empty() {
             args += &format!(r#","origins":{}"#, quoted(&operation.origins.join(" ")));
         }
-        Self { cat, launch, name: quoted(&name), args }
+        Self { cat, launch, name: quoted(&name), is_receive, args }
     }
+}
+
+/// Launch times of a rank's spans of one step: when they were ready. A receive is launched when the rank has nothing
+/// else to do, so that readers see a wait for communication, not for the host; `free_ns` is the end of the
+/// generation's earlier steps.
+fn launches(spans: &[Span], events: &[OperationEvent], free_ns: Option<i64>) -> Vec<i64> {
+    let mut free_ns = free_ns;
+    let launches = spans.iter().map(|span| {
+        let is_receive = events.get(span.operation as usize).is_some_and(|event| event.is_receive);
+        let posted_ns = free_ns.filter(|_| is_receive).map(|free| free.min(span.ready_ns));
+        if span.lane == Lane::Compute {
+            free_ns = Some(free_ns.map_or(span.end_ns, |free| free.max(span.end_ns)));
+        }
+        posted_ns.unwrap_or(span.ready_ns)
+    });
+    launches.collect()
 }
 
 /// Collective arguments in the format of PyTorch's profiler, each with a leading comma.

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use super::intervals::{Interval, clip};
 use crate::rules::OTHER;
 use crate::{NO_STEP, OperationInfo, Span, Trace};
-use plan::{Lane, Phase};
+use plan::{Kind, Lane, Phase};
 
 /// Spans per unit of work for a thread; also the maximum length of a run.
 const PIECE: usize = 1 << 16;
@@ -189,6 +189,12 @@ impl<'a> Runs<'a> {
             None if span.lane == Lane::Comm => Class::Comm,
             None => Class::Compute,
         }
+    }
+
+    /// True for a receive from another pipeline stage.
+    pub fn is_receive(&self, span: &Span) -> bool {
+        let operation = self.trace.operations.get(span.operation as usize);
+        operation.is_some_and(|operation| operation.kind == Kind::Receive.as_str())
     }
 
     pub fn selects(&self, span: &Span) -> bool {

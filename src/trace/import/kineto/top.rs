@@ -68,6 +68,12 @@ impl Metadata {
                 for (key, value) in value["environment"].as_object().into_iter().flatten() {
                     put(key, value.clone());
                 }
+                // a verdict needs them to tell a pipeline's bubbles
+                if value["spec"]["pp"].as_u64().is_some_and(|pp| pp > 1) {
+                    for key in ["pp", "micro_batches"] {
+                        put(key, value["spec"][key].clone());
+                    }
+                }
                 let import = &value["import"];
                 let files = import["files"].as_array().map_or(1, Vec::len);
                 let clocks = import["clocks"].as_u64().unwrap_or(files as u64);
