@@ -11,6 +11,7 @@ use super::style::{Looks, Sizes, looks};
 use crate::analysis::{ArchitectureCurve, CurvePoint, TrainingSet};
 use base::error::{Error, Result};
 use base::text::counted;
+use plan::Architecture;
 use table::Provenance;
 
 /// Scope of the points; tables report the final loss on all of the held-out text.
@@ -27,6 +28,9 @@ pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
     if drawn.is_empty() {
         return Err(Error::input("nothing to plot: held-out loss was never measured after a step"));
     }
+    // from scratch, the fall of the first steps would hide the differences of the others
+    let steps = drawn.iter().flat_map(|curve| &curve.held_out).map(|point| point.step).max();
+    let from = if set.spec.from_scratch { steps.unwrap_or(0) / 4 } else { 0 };
     let looks = looks(drawn.iter().map(|curve| &curve.architecture));
     let provenance = ProvenanceSummary {
         kinds: [Provenance::Measured].into(),
@@ -51,8 +55,10 @@ pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
             false => "Architectures trained on the same text".into(),
         },
         note: format!(
-            "{name} {begun} on {text}; {} windows of {} tokens per step",
-            spec.batch, spec.context
+            "{name} {begun} on {text}; {} windows of {} tokens per step{}",
+            spec.batch,
+            spec.context,
+            if from > 0 { format!("; from step {from} on") } else { String::new() }
         ),
         remark: if drawn.iter().any(|curve| curve.seeds > 1) {
             format!("means over seeds with 95 % intervals (Student's t), clipped at the frame; {LOOKS}")
@@ -63,12 +69,24 @@ pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
     };
     let names = ("steps", "held-out loss (nats per token)");
     let (mut scene, cells, sizes) = sheet.charts((1, 1), (0.6, 120.0..=260.0), (100.0, 90.0), names)?;
-    draw(&mut scene, cells[0], &drawn, &looks, &sizes);
+    draw(&mut scene, cells[0], &drawn, from, &looks, &sizes);
     Ok(Figure::new(scene, &provenance, options))
 }
 
-fn draw(scene: &mut Scene, cell: Area, drawn: &[&ArchitectureCurve], looks: &Looks, sizes: &Sizes) {
-    let points = || drawn.iter().flat_map(|curve| &curve.held_out);
+fn draw(
+    scene: &mut Scene,
+    cell: Area,
+    drawn: &[&ArchitectureCurve],
+    from: u32,
+    looks: &Looks,
+    sizes: &Sizes,
+) {
+    let of = |curve: &&ArchitectureCurve| -> Vec<CurvePoint> {
+        curve.held_out.iter().filter(|point| point.step >= from).copied().collect()
+    };
+    let drawn: Vec<(&Architecture, Vec<CurvePoint>)> =
+        drawn.iter().map(|curve| (&curve.architecture, of(curve))).collect();
+    let points = || drawn.iter().flat_map(|(_, points)| points);
     // clip wide intervals of few seeds, which would squeeze the curves
     let (low, high) =
         points().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), p| (l.min(p.nll), h.max(p.nll)));
@@ -78,13 +96,13 @@ fn draw(scene: &mut Scene, cell: Area, drawn: &[&ArchitectureCurve], looks: &Loo
     let y = Axis::fit(points().map(|point| point.nll).chain(ends));
     let x = Axis::fit(points().map(|point| f64::from(point.step)));
     let mut chart = Chart::new(scene, cell, None, (x, y), sizes).numbered();
-    for curve in drawn {
-        let look = looks[&curve.architecture];
+    for (architecture, points) in &drawn {
+        let look = looks[*architecture];
         let at = |point: &CurvePoint| (f64::from(point.step), point.nll);
-        chart.line(curve.held_out.iter().map(at), look.color, false);
-        for point in &curve.held_out {
+        chart.line(points.iter().map(at), look.color, false);
+        for point in points {
             chart.intervals(at(point), [None, point.nll_ci95], look.color);
-            let text = format!("{}, step {}: {:.4}", curve.architecture, point.step, point.nll);
+            let text = format!("{architecture}, step {}: {:.4}", point.step, point.nll);
             chart.mark(at(point), look, (true, 1.0), text);
         }
     }
