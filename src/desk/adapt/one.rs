@@ -9,6 +9,7 @@ use super::data::Data;
 use super::{Asked, MINIATURE, Progress, id, written_by};
 use crate::desk::evaluate::{self, Subject, Text, evaluate};
 use base::error::{Error, Result};
+use base::text::counted;
 use lab::launch::Cancel;
 use lab::store::{Store, TrainingFolder};
 use machine::environment::cpu_name;
@@ -156,7 +157,7 @@ impl One<'_> {
             before: None,
             after: None,
             output: self.output.clone(),
-            machine: format!("{} ({cores} cores)", cpu_name()),
+            machine: format!("{} ({})", cpu_name(), counted(cores, "core")),
             miniature: self.spec.from_scratch && self.asked.model.shape.parameters() < MINIATURE,
         }
     }
