@@ -24,31 +24,32 @@ use run::sim::Simulator;
 struct Constant {
     key: &'static str,
     of: fn(&Stack) -> f64,
-    most: f64,
+    /// Smallest and largest value.
+    bounds: (f64, f64),
     /// Change that alters latencies by a few percent.
     unit: f64,
 }
 
 const CONSTANTS: [Constant; 6] = [
-    Constant { key: "launch_us", of: |stack| stack.launch_us, most: 6.0, unit: 0.5 },
-    Constant { key: "step_us", of: |stack| stack.step_us, most: 10_000.0, unit: 300.0 },
-    Constant { key: "sequence_us", of: |stack| stack.sequence_us, most: 200.0, unit: 10.0 },
+    Constant { key: "launch_us", of: |stack| stack.launch_us, bounds: (0.0, 6.0), unit: 0.5 },
+    Constant { key: "step_us", of: |stack| stack.step_us, bounds: (0.0, 10_000.0), unit: 300.0 },
+    Constant { key: "sequence_us", of: |stack| stack.sequence_us, bounds: (0.0, 200.0), unit: 10.0 },
     Constant {
         key: "matmul.prefill_scale",
         of: |stack| stack.matmul.prefill_scale,
-        most: 2.0,
+        bounds: (0.8, 2.0),
         unit: 0.1,
     },
     Constant {
         key: "serving.prefill_layer_us",
         of: |stack| stack.serving.as_ref().map_or(0.0, |serving| serving.prefill_layer_us),
-        most: 1_000.0,
+        bounds: (0.0, 1_000.0),
         unit: 100.0,
     },
     Constant {
         key: "serving.request_us",
         of: |stack| stack.serving.as_ref().map_or(0.0, |serving| serving.request_us),
-        most: 50_000.0,
+        bounds: (0.0, 50_000.0),
         unit: 3_000.0,
     },
 ];
@@ -154,10 +155,10 @@ impl<'a> Engine<'a> {
         for (at, rows) in by(&setting).into_values().enumerate() {
             thirds[at % 3].extend(rows);
         }
-        let mut folds = vec![
-            ("nothing".to_owned(), vec![Vec::new()]),
-            ("a third of the settings in turn".to_owned(), thirds),
-        ];
+        let mut folds = vec![("nothing".to_owned(), vec![Vec::new()])];
+        if thirds.iter().all(|rows| !rows.is_empty()) {
+            folds.push(("a third of the settings in turn".to_owned(), thirds));
+        }
         let gpu = |run: &Run| run.spec.hardware.clone();
         let model = |run: &Run| format!("{} {}", run.spec.model, run.spec.dtype);
         for parts in [by(&gpu), by(&model)].into_iter().filter(|parts| parts.len() > 1) {
@@ -301,8 +302,9 @@ fn stepped(values: &[f64], slopes: &DMatrix<f64>, logs: &[f64], weights: &[f64])
         for (at, step) in free.iter().zip(steps.iter()) {
             let constant = &CONSTANTS[*at];
             let to = values[*at] + step * constant.unit;
-            if !(0.0..=constant.most).contains(&to) {
-                bounded[*at] = Some((to.clamp(0.0, constant.most) - values[*at]) / constant.unit);
+            let (least, most) = constant.bounds;
+            if !(least..=most).contains(&to) {
+                bounded[*at] = Some((to.clamp(least, most) - values[*at]) / constant.unit);
                 is_inside = false;
             }
         }
@@ -311,7 +313,11 @@ fn stepped(values: &[f64], slopes: &DMatrix<f64>, logs: &[f64], weights: &[f64])
             let step = |at: usize| bounded[at].or_else(|| steps.next().copied()).unwrap_or(0.0);
             let steps: Vec<f64> = (0..values.len()).map(step).collect();
             let to = values.iter().zip(steps).zip(&CONSTANTS);
-            return to.map(|((value, step), constant)| value + step * constant.unit).collect();
+            // rounding must not leave the bounds
+            let moved = to.map(|((value, step), constant)| {
+                (value + step * constant.unit).clamp(constant.bounds.0, constant.bounds.1)
+            });
+            return moved.collect();
         }
     }
 }
@@ -322,15 +328,18 @@ mod tests {
 
     #[test]
     fn a_step_keeps_constants_within_their_bounds_and_moves_the_others() {
-        let values: Vec<f64> = CONSTANTS.iter().map(|constant| constant.most / 2.0).collect();
+        let of = |each: fn(&Constant) -> f64| CONSTANTS.iter().map(each).collect::<Vec<f64>>();
+        let values = of(|constant| constant.bounds.1 / 2.0);
         // each constant has a row of its own, whose latency it halves or doubles
         let own = DMatrix::from_fn(CONSTANTS.len(), CONSTANTS.len(), |row, at| f64::from(row == at));
         let step = |logs: &[f64]| stepped(&values, &own, logs, &[1.0; CONSTANTS.len()]);
         let near = |found: f64, wanted: f64| (found - wanted).abs() < 1e-3 * CONSTANTS[0].unit;
         let one = step(&[-1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
         assert!(near(one[0], values[0] + CONSTANTS[0].unit) && one[1..] == values[1..], "{one:?}");
-        assert_eq!(step(&[1e6; CONSTANTS.len()]), [0.0; CONSTANTS.len()]);
-        let most: Vec<f64> = CONSTANTS.iter().map(|constant| constant.most).collect();
-        assert_eq!(step(&[-1e6; CONSTANTS.len()]), most);
+        let is_near = |found: Vec<f64>, wanted: Vec<f64>| {
+            found.iter().zip(&wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-9)
+        };
+        assert!(is_near(step(&[1e6; CONSTANTS.len()]), of(|constant| constant.bounds.0)));
+        assert!(is_near(step(&[-1e6; CONSTANTS.len()]), of(|constant| constant.bounds.1)));
     }
 }
