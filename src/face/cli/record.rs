@@ -1,7 +1,7 @@
 //! `ladderscope record -- CMD`: runs a program, records all its processes, and explains the trace.
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -152,7 +152,27 @@ fn start(args: &Args, variables: Variables) -> Result<Child> {
     };
     let mut command = Command::new(program);
     command.args(arguments).envs(variables);
-    command.spawn().map_err(|error| Error::input(format!("{}: {error}", program.to_string_lossy())))
+    command.spawn().map_err(|error| Error::input(not_started(&program.to_string_lossy(), &error)))
+}
+
+/// Reason and remedy if the program does not start.
+fn not_started(program: &str, error: &std::io::Error) -> String {
+    let is_path = program.contains('/');
+    match error.kind() {
+        ErrorKind::NotFound if is_path && Path::new(program).exists() => {
+            format!("{program}: its interpreter, named in the first line, does not exist")
+        }
+        ErrorKind::NotFound if is_path => {
+            format!("{program}: no such program; check the path, which is relative to this folder")
+        }
+        ErrorKind::NotFound => format!(
+            "no program '{program}' in PATH: check the spelling, activate its environment, or give a path (./{program})"
+        ),
+        ErrorKind::PermissionDenied => format!(
+            "{program} is not executable: chmod +x {program}, or name its interpreter (python {program})"
+        ),
+        _ => format!("{program}: {error}"),
+    }
 }
 
 fn exit_code(status: ExitStatus) -> u8 {
