@@ -104,6 +104,45 @@ pub const MOVING: &[Binding<Action>] = &[
     bind("last", "End G", Action::Last, "last row", None),
 ];
 
+/// Other words that find actions in the palette, by id.
+pub const SYNONYMS: [(&str, &str); 30] = [
+    ("run", "start launch sweep"),
+    ("run-all", "rerun restart repeat"),
+    ("retry-failed", "rerun repeat"),
+    ("cancel-all", "stop abort kill"),
+    ("cancel-cell", "stop abort kill"),
+    ("pause", "resume stop"),
+    ("save", "write"),
+    ("delete", "remove rm trash"),
+    ("remove", "delete rm"),
+    ("undo", "revert back"),
+    ("filter", "search narrow query"),
+    ("search", "find"),
+    ("sort-next", "order"),
+    ("side-by-side", "diff compare"),
+    ("open", "load import profile trace"),
+    ("record", "profile capture nsys"),
+    ("what-if", "predict simulate slider link"),
+    ("what-if-traced", "predict simulate slider link"),
+    ("predict", "simulate ghost"),
+    ("exposed", "communication collectives"),
+    ("operations", "kernels"),
+    ("verdict", "summary diagnosis why"),
+    ("critical-path", "bottleneck"),
+    ("export", "save csv svg png"),
+    ("figure", "plot chart paper pdf"),
+    ("picture", "screenshot image capture print"),
+    ("messages", "log errors history"),
+    ("copy-command", "clipboard yank shell cli"),
+    ("help", "keys shortcuts manual"),
+    ("quit", "exit close leave"),
+];
+
+/// Other words for an action; empty if it has none.
+pub fn synonyms(id: &str) -> &'static str {
+    SYNONYMS.iter().find(|(of, _)| *of == id).map_or("", |(_, words)| words)
+}
+
 pub const DIGITS: [&str; 9] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
 /// Bindings on every screen apart from movement and screen switching, in help order.

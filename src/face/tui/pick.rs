@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
 
-use super::action::Action;
+use super::action::{Action, synonyms};
 use super::context::{Context, Opening, Request};
 use super::keymap::{Bound, Keymap, Scope};
 use super::overlay::{Folder, Overlay, whole_body};
@@ -33,6 +33,8 @@ pub struct Pick {
     /// Entries: the searched name and a description.
     lines: Vec<(String, String)>,
     pub search: Search,
+    /// Other words that find the first lines.
+    also: Vec<String>,
     /// Number of lines that are chosen by index; later ones by name.
     fixed: usize,
     /// Indices of the matching lines, best first.
@@ -89,6 +91,7 @@ impl Pick {
             title: title.into(),
             field: Field::default(),
             selected: 0,
+            also: Vec::new(),
             fixed: lines.len(),
             lines,
             search: Search::Letters,
@@ -110,6 +113,13 @@ impl Pick {
 
     pub fn searched_by(mut self, search: Search) -> Self {
         (self.search, self.searched) = (search, None);
+        self.refresh();
+        self
+    }
+
+    /// Sets other words that find the first lines.
+    fn found_by(mut self, also: Vec<String>) -> Self {
+        (self.also, self.searched) = (also, None);
         self.refresh();
         self
     }
@@ -167,7 +177,7 @@ impl Pick {
                 let (bound, _) = Filter::parse(self.field.value()).bind(&stored.table);
                 bound.rows(&stored.table).into_iter().rev().map(|row| row as usize).collect()
             }
-            _ => by_letters(&self.lines, self.field.value()),
+            _ => by_letters(&self.lines, &self.also, self.field.value()),
         };
         self.searched = Some(self.field.value().to_owned());
         self.selected = self.selected.min(self.found.len().saturating_sub(1));
@@ -389,8 +399,10 @@ impl Overlay for Pick {
 }
 
 /// Matches names that contain the typed letters in order. If any name contains every typed word, only
-/// those are returned, prefix matches first: part of a name is meant literally.
-fn by_letters(lines: &[(String, String)], typed: &str) -> Vec<usize> {
+/// those are returned, prefix matches first: part of a name is meant literally. Lines found by other words follow.
+fn by_letters(lines: &[(String, String)], also: &[String], typed: &str) -> Vec<usize> {
+    /// Least letters to search other words.
+    const LEAST: usize = 3;
     let typed = typed.trim_end_matches([' ', '=']);
     let pattern = Pattern::parse(typed, CaseMatching::Ignore, Normalization::Smart);
     let names = lines.iter().enumerate().map(|(at, line)| Named(at, &line.0));
@@ -400,7 +412,13 @@ fn by_letters(lines: &[(String, String)], typed: &str) -> Vec<usize> {
     let holds = |at: &usize| typed.split_whitespace().all(|word| name(at).contains(word));
     let mut whole: Vec<usize> = (0..lines.len()).filter(holds).collect();
     let found: Vec<usize> = found.into_iter().map(|(named, _)| named.0).collect();
-    if whole.is_empty() {
+    let by_other = |(at, also): (usize, &String)| {
+        let has = |word: &str| also.split([' ', '-']).any(|other| other.starts_with(word));
+        let holds_all = typed.split_whitespace().all(|word| has(word) || name(&at).contains(word));
+        (typed.len() >= LEAST && holds_all && !whole.contains(&at)).then_some(at)
+    };
+    let others: Vec<usize> = also.iter().enumerate().filter_map(by_other).collect();
+    if whole.is_empty() && others.is_empty() {
         return found;
     }
     let mut rank = vec![usize::MAX; lines.len()];
@@ -409,6 +427,7 @@ fn by_letters(lines: &[(String, String)], typed: &str) -> Vec<usize> {
         let name = name(at);
         (!name.starts_with(&typed), !name.contains(&typed), rank[*at])
     });
+    whole.extend(others);
     whole
 }
 
@@ -439,7 +458,9 @@ const PALETTE: &str = "palette: an action, experiment, run, trace, operation or 
 pub fn palette(state: &mut State, typed: &str) {
     let cx = &state.cx;
     let mut items: Vec<Find> = Vec::new();
+    let mut also = Vec::new();
     for bound in usable(&cx.keys, cx.tab) {
+        also.push(format!("{} {}", bound.row.id, synonyms(bound.row.id)));
         let action = bound.action;
         let go = Box::new(move |state: &mut State| act(state, action));
         items.push(Find { name: bound.row.name.to_owned(), about: bound.label(), go });
@@ -464,7 +485,7 @@ pub fn palette(state: &mut State, typed: &str) {
         }
     });
     let cx = &mut state.cx;
-    cx.lay(pick.typed(typed));
+    cx.lay(pick.found_by(also).typed(typed));
     let runs = cx.dir.clone();
     cx.ask_own(
         "near",
@@ -636,6 +657,7 @@ pub fn clean(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::face::tui::action::SYNONYMS;
     use crate::face::tui::screens::{experiments, runs, timeline};
     use crate::face::tui::theme::Theme;
 
@@ -643,9 +665,9 @@ mod tests {
     fn what_begins_as_typed_comes_first() {
         let lines = ["only these runs", "open a trace", "runs: sort", "rewire"];
         let lines: Vec<_> = lines.map(|name| (name.to_owned(), String::new())).into();
-        assert_eq!(by_letters(&lines, "runs"), [2, 0]);
-        assert_eq!(by_letters(&lines, "r"), [2, 3, 0, 1], "then by how well letters fit");
-        assert_eq!(by_letters(&lines, "rwr"), [3], "no name holds these together");
+        assert_eq!(by_letters(&lines, &[], "runs"), [2, 0]);
+        assert_eq!(by_letters(&lines, &[], "r"), [2, 3, 0, 1], "then by how well letters fit");
+        assert_eq!(by_letters(&lines, &[], "rwr"), [3], "no name holds these together");
     }
 
     fn first(tab: Tab, typed: &str) -> Option<Action> {
@@ -666,6 +688,25 @@ mod tests {
         assert_eq!(first(Tab::Runs, "rvrs"), Some(Action::of::<runs::Runs>(runs::Act::SortReverse)));
         assert_eq!(first(Tab::Runs, "undo zoom"), None, "not on this screen");
         assert_eq!(first(Tab::Runs, "qqqq"), None);
+        for (typed, action) in [
+            ("picture", Action::Picture),
+            ("screenshot", Action::Picture),
+            ("plot", Action::Figure),
+            ("exit", Action::Quit),
+            ("clipboard", Action::CopyCommand),
+            ("shortcuts", Action::Help),
+        ] {
+            assert_eq!(first(Tab::Runs, typed), Some(action), "{typed}");
+        }
+    }
+
+    #[test]
+    fn every_synonym_is_of_an_action() {
+        let map = Keymap::default();
+        for (id, words) in SYNONYMS {
+            assert!(map.all().iter().any(|bound| bound.row.id == id), "{id}");
+            assert_eq!(words, words.to_lowercase());
+        }
     }
 
     #[test]
