@@ -116,7 +116,7 @@ fn header(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf) {
         area,
         0,
         &[
-            (" [simulated] ", theme.style(Role::Warn)),
+            (" [simulated] ", theme.style(Role::Simulated)),
             (&from, theme.style(Role::Text)),
             (&what, theme.style(Role::Dim)),
             (&error, theme.style(Role::Dim)),
