@@ -2,8 +2,18 @@
 //!
 //! An architecture defines five things: how stale the residual is when a module reads it, when partial
 //! outputs are reduced, which layers drop attention's reduction, if a rank reads its own part of missing
-//! outputs, and whether attention and MLP form one module. [`super::build`] turns the resulting [`Wiring`] into a plan; a new architecture needs one
-//! variant and one arm of [`Architecture::wiring`].
+//! outputs, and whether attention and MLP form one module. [`super::build`] turns the resulting [`Wiring`] into
+//! a plan; a new architecture needs one variant and one arm of [`Architecture::wiring`].
+//!
+//! Published wirings that are not here need weights of their own, so that no arm can express them and no
+//! checkpoint that we read has them:
+//!
+//! - FAL (arXiv 2510.14614): from layer 1 on, MLPs read the first layer's attention instead of their own, through a
+//!   norm that its abstract does not describe.
+//! - ScMoE (arXiv 2404.05019) and LongCat-Flash: routed experts read an earlier residual, through a norm of their
+//!   own; LongCat-Flash has two attentions and two dense MLPs a layer.
+//! - Arctic: a dense MLP with a norm of its own beside experts that read the layer's input.
+//! - Hyper-connections: a residual of several rows per token, mixed by learned matrices.
 
 use std::fmt;
 use std::str::FromStr;
