@@ -25,6 +25,15 @@
 #ifndef GROUP
 #define GROUP 4
 #endif
+// WINDOW: a query sees the last so many tokens only. SINKS: heads have a logit in the softmax's denominator.
+#ifndef WINDOW
+#define WINDOW 0
+#endif
+#ifdef SINKS
+#define SINK_PARAMETER , const T *sinks
+#else
+#define SINK_PARAMETER
+#endif
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= 256, "HEAD_DIM is a multiple of 8 up to 256");
 static_assert(GROUP >= 1, "heads share a KV head by GROUP");
 
@@ -322,7 +331,11 @@ BOUNDED_KERNEL(attend_decode, THREADS, HEAD_DIM <= 128 && GROUP <= 8 ? 3 : 2, co
     u64 cache = pair * capacity * HEAD_DIM, stride = u64(splits) * RESULT;
     // Positions are those of the step, and all of the cache but its newest row is older: the first round of keys and values
     // is on its way while the kernel before this one still turns that row.
-    const Keys split = keys_of_split(min(positions[blockIdx.z] + 1, capacity), splits);
+    const u32 context = min(positions[blockIdx.z] + 1, capacity);
+    const u32 skipped = WINDOW > 0 && context > WINDOW ? context - WINDOW : 0;
+    Keys split = keys_of_split(context - skipped, splits);
+    split.first += skipped;
+    split.end += skipped;
     if (lane_index() == 0 && warp_index() < 2) {
         const T* rows = (warp_index() == 0 ? k_cache : v_cache) + cache + u64(split.first) * HEAD_DIM;
         prefetch_to_l2(rows, min(split.end - split.first, WARPS * TILE) * HEAD_DIM * sizeof(T));
@@ -340,7 +353,7 @@ BOUNDED_KERNEL(attend_decode, THREADS, HEAD_DIM <= 128 && GROUP <= 8 ? 3 : 2, co
 
 // Grid (heads, sequences), 256 threads: adds up the splits of each head, in their order within a warp, then the
 // warps. out [sequence][head][HEAD_DIM].
-BOUNDED_KERNEL(attend_combine, COMBINE_WARPS* WARP, 1, const float* partial, T* out, u32 splits) {
+BOUNDED_KERNEL(attend_combine, COMBINE_WARPS* WARP, 1, const float* partial, T* out, u32 splits SINK_PARAMETER) {
     SAY_WHEN();
     SHARED(float, found, COMBINE_WARPS * (HEAD_DIM + 1));
     SHARED(float, maxima, COMBINE_WARPS);
@@ -351,6 +364,10 @@ BOUNDED_KERNEL(attend_combine, COMBINE_WARPS* WARP, 1, const float* partial, T* 
     partial += head * splits * RESULT;
 
     float largest = unseen();
+#ifdef SINKS
+    const float sink = to_float(sinks[blockIdx.x]) * LOG2_E;
+    largest = sink;
+#endif
     u32 used = 0; // splits with keys are the first ones
     for (u32 split = threadIdx.x; split < splits; split += COMBINE_WARPS * WARP) {
         float maximum = partial[split * u64(RESULT) + HEAD_DIM];
@@ -397,6 +414,9 @@ BOUNDED_KERNEL(attend_combine, COMBINE_WARPS* WARP, 1, const float* partial, T* 
             sum += found[warp * (HEAD_DIM + 1) + at];
             total += found[warp * (HEAD_DIM + 1) + HEAD_DIM];
         }
+#ifdef SINKS
+        total += weight_of(sink, largest);
+#endif
         out[head * HEAD_DIM + at] = to_number(sum / total);
     }
 }

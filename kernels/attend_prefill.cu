@@ -20,6 +20,15 @@
 #ifndef HEAD_DIM
 #define HEAD_DIM 128
 #endif
+// WINDOW and SINKS: as in attend_decode.cu.
+#ifndef WINDOW
+#define WINDOW 0
+#endif
+#ifdef SINKS
+#define SINK_PARAMETER , const T *sinks
+#else
+#define SINK_PARAMETER
+#endif
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= 256, "HEAD_DIM is a multiple of 8 up to 256");
 
 constexpr u32 WARPS = 8;
@@ -36,6 +45,13 @@ struct Part {
     u32 first;    // first query of the block, by its number among the new tokens
     u32 end;      // keys that the block's queries see: 0 .. end
     float scale;  // of scores, to units of log 2
+    float sink;   // in units of log 2; -infinity without
+
+    // The first key that a query sees.
+    DEVICE u32 first_key(u32 query) const {
+        u32 context = position + query + 1;
+        return WINDOW > 0 && context > WINDOW ? context - WINDOW : 0;
+    }
 };
 
 #if defined(NUMBER_F32)
@@ -62,7 +78,7 @@ DEVICE void attend(const Part& part, Pack* shared) {
 #pragma unroll
     for (u32 row = 0; row < WARP_ROWS; row++) maximum[row] = unseen();
 
-    for (u32 tile = 0; tile < part.end; tile += BLOCK_K) {
+    for (u32 tile = part.first_key(part.first) / BLOCK_K * BLOCK_K; tile < part.end; tile += BLOCK_K) {
         for (u32 i = threadIdx.x; i < BLOCK_K * PACKS; i += THREADS) {
             u32 key = i / PACKS, at = i % PACKS;
             bool valid = tile + key < part.end;
@@ -89,7 +105,8 @@ DEVICE void attend(const Part& part, Pack* shared) {
             }
 #pragma unroll
             for (u32 row = 0; row < WARP_ROWS; row++) {
-                bool seen = tile + lane_index() <= part.position + own + row;
+                const u32 key = tile + lane_index();
+                bool seen = key <= part.position + own + row && key >= part.first_key(own + row);
                 score[row] = seen ? score[row] * part.scale : unseen();
                 float largest = fmaxf(maximum[row], warp_max(score[row]));
                 float shrink = weight_of(maximum[row], largest);
@@ -121,7 +138,7 @@ DEVICE void attend(const Part& part, Pack* shared) {
     }
 #pragma unroll
     for (u32 row = 0; row < WARP_ROWS; row++) {
-        float total = warp_sum(denominator[row]);
+        float total = warp_sum(denominator[row]) + weight_of(part.sink, maximum[row]);
         if (own + row >= part.tokens) continue;
 #pragma unroll
         for (u32 i = 0; i < LANE_PACKS; i++) {
@@ -173,7 +190,8 @@ DEVICE void attend(const Part& part, Pack* shared) {
     const u32 g = lane_index() / 4, t = lane_index() % 4;
     auto keys_of = [&](u32 stage) { return shared + stage * STAGE; };
     auto values_of = [&](u32 stage) { return shared + stage * STAGE + BLOCK_K * KEY_STRIDE; };
-    copy_tile(part, 0, keys_of(0), values_of(0));
+    const u32 first_tile = part.first_key(part.first) / BLOCK_K * BLOCK_K;
+    copy_tile(part, first_tile, keys_of(0), values_of(0));
     clear_padding<STEPS * 4 - PACKS>(keys_of(0), keys_of(1));
 
     const u32 own = part.first + warp_index() * 16; // this warp's first query
@@ -196,11 +214,11 @@ DEVICE void attend(const Part& part, Pack* shared) {
 
     u32 stage = 0;
 #pragma unroll 1
-    for (u32 tile = 0; tile < part.end; tile += BLOCK_K, stage ^= 1) {
+    for (u32 tile = first_tile; tile < part.end; tile += BLOCK_K, stage ^= 1) {
         wait_for_copies<0>();
         __syncthreads(); // the tile is there for all, and all are done with the one before
         if (tile + BLOCK_K < part.end) copy_tile(part, tile + BLOCK_K, keys_of(stage ^ 1), values_of(stage ^ 1));
-        if (tile > last_seen) continue;
+        if (tile > last_seen || tile + BLOCK_K <= part.first_key(own)) continue;
 
         const Pack* const keys = keys_of(stage) + g * KEY_STRIDE + t;
         float score[BLOCK_K / 8][4] = {}; // rows g (first two) and g + 8, keys 8n + 2t and + 1
@@ -213,29 +231,32 @@ DEVICE void attend(const Part& part, Pack* shared) {
                 mma_packs(score[n], rows[0], rows[1], load_pack(&keys[n * 8 * KEY_STRIDE + step * 4]));
             }
         }
-        if (tile + BLOCK_K - 1 > part.position + own) { // some key is ahead of some query
+        // some key is ahead of some query, or behind its window
+        if (tile + BLOCK_K - 1 > part.position + own || (WINDOW > 0 && tile < part.first_key(own + 15))) {
 #pragma unroll
             for (u32 n = 0; n < BLOCK_K / 8; n++) {
 #pragma unroll
                 for (u32 i = 0; i < 4; i++) {
                     u32 key = tile + n * 8 + 2 * t + i % 2;
-                    if (key > part.position + own + g + i / 2 * 8) score[n][i] = unseen();
+                    const u32 query = own + g + i / 2 * 8;
+                    if (key > part.position + query || key < part.first_key(query)) score[n][i] = unseen();
                 }
             }
         }
 #pragma unroll
-        for (u32 i = 0; i < 2; i++) { // key 0 is seen by all, so the largest is finite
+        for (u32 i = 0; i < 2; i++) { // without a window, key 0 is seen by all, so the largest is finite
             float largest = score[0][2 * i];
 #pragma unroll
             for (u32 n = 0; n < BLOCK_K / 8; n++) largest = fmaxf(largest, fmaxf(score[n][2 * i], score[n][2 * i + 1]));
             largest = fmaxf(maximum[i], warp_max<4>(largest) * part.scale);
-            float shrink = power_of_2(maximum[i] - largest), total = 0.0f;
+            const float base = WINDOW > 0 && largest == unseen() ? 0.0f : largest;
+            float shrink = power_of_2(maximum[i] - base), total = 0.0f;
             maximum[i] = largest;
 #pragma unroll
             for (u32 n = 0; n < BLOCK_K / 8; n++) {
 #pragma unroll
                 for (u32 j = 2 * i; j < 2 * i + 2; j++) {
-                    score[n][j] = power_of_2(fmaf(score[n][j], part.scale, -largest));
+                    score[n][j] = power_of_2(fmaf(score[n][j], part.scale, -base));
                     total += score[n][j];
                 }
             }
@@ -265,7 +286,7 @@ DEVICE void attend(const Part& part, Pack* shared) {
     }
 #pragma unroll
     for (u32 i = 0; i < 2; i++) {
-        float total = warp_sum<4>(denominator[i]);
+        float total = warp_sum<4>(denominator[i]) + weight_of(part.sink, maximum[i]);
         u32 row = own + g + 8 * i;
         if (row >= part.tokens) continue;
 #pragma unroll
@@ -282,7 +303,7 @@ DEVICE void attend(const Part& part, Pack* shared) {
 // q, out [sequence * tokens][heads * HEAD_DIM]; caches [sequence][kv_head][capacity][HEAD_DIM], the new tokens'
 // keys and values already in them at positions[sequence] + first and after.
 BOUNDED_KERNEL(attend_prefill, THREADS, 1, const T* q, const T* k_cache, const T* v_cache, T* out,
-               const u32* positions, u32 tokens, u32 first, u32 heads, u32 kv_heads, u32 capacity, float scale) {
+               const u32* positions, u32 tokens, u32 first, u32 heads, u32 kv_heads, u32 capacity, float scale SINK_PARAMETER) {
     SAY_WHEN();
     DYNAMIC_SHARED(Pack, shared);
     wait_for_previous();
@@ -301,5 +322,10 @@ BOUNDED_KERNEL(attend_prefill, THREADS, 1, const T* q, const T* k_cache, const T
     part.first = block * BLOCK_Q;
     part.end = min(part.position + min(part.first + BLOCK_Q, tokens), capacity);
     part.scale = scale * LOG2_E;
+#ifdef SINKS
+    part.sink = to_float(sinks[head]) * LOG2_E;
+#else
+    part.sink = unseen();
+#endif
     attend(part, shared);
 }

@@ -1,5 +1,6 @@
 // Element by element: sums of residuals, and the activation of an MLP.
 
+#include "activation.cuh"
 #include "block.cuh"
 #include "join.cuh"
 
@@ -56,15 +57,6 @@ KERNEL(mean_share, const T* x, T* out, float scale, u64 n) {
     let_next_start();
     u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
     for (u64 i = first; i < n; i += step) out[i] = to_number(to_float(x[i]) * scale);
-}
-
-DEVICE float silu_times(float gate, float up) {
-#if defined(NUMBER_F32)
-    return gate / (1.0f + expf(-gate)) * up;
-#else
-    // the fast exponential is off by 2^-21 for the gates that matter; 16 bits keep 2^-9 or 2^-12
-    return gate / (1.0f + __expf(-gate)) * up;
-#endif
 }
 
 DEVICE Pack silu_times(const Pack& gates, const Pack& ups) {

@@ -87,28 +87,12 @@ const fn qwen(name: &'static str, sizes: [u32; 6], qkv: HeadStep) -> Row {
 
 /// Experts of Mixtral and Qwen3: softmax over all, chosen weights divided by their sum.
 const fn softmax(count: u32, top_k: u32, width: u32) -> ExpertShape {
-    ExpertShape {
-        count,
-        top_k,
-        width,
-        shared_width: 0,
-        dense_first: 0,
-        routing: Routing { score: RouterScore::Softmax, bias: RouterBias::None, scale: 1.0, ..SIGMOID },
-        activation: ExpertActivation::Silu,
-        biased: false,
-    }
+    ExpertShape::plain(count, top_k, width, Routing::plain(RouterScore::Softmax, true))
 }
 
 /// Routing of DeepSeek-V3 without its limit to groups.
-const SIGMOID: Routing = Routing {
-    score: RouterScore::Sigmoid,
-    bias: RouterBias::Choice,
-    renormalise: true,
-    scale: 2.5,
-    groups: 1,
-    kept_groups: 1,
-    weighs_input: false,
-};
+const SIGMOID: Routing =
+    Routing { bias: RouterBias::Choice, scale: 2.5, ..Routing::plain(RouterScore::Sigmoid, true) };
 
 const fn latent(q_rank: Option<u32>, rope_dim: u32, is_gated: bool) -> AttentionShape {
     // 128 columns of a value; those of a key without RoPE follow from the family

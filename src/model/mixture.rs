@@ -7,51 +7,32 @@ use base::error::Result;
 use plan::{CLAMP, CLAMP_SLOPE};
 use plan::{ExpertActivation, ExpertShape, Latent, RouterBias, RouterScore, Routing, Window};
 
-/// Routing without groups: the chosen scores, divided by their sum if `renormalise`.
-fn routing(score: RouterScore, renormalise: bool) -> Routing {
-    Routing {
-        score,
-        bias: RouterBias::None,
-        renormalise,
-        scale: 1.0,
-        groups: 1,
-        kept_groups: 1,
-        weighs_input: false,
-    }
-}
-
 impl Config {
     /// Routed experts of the family.
     pub(super) fn experts(&self, mixture: Mixture) -> Result<Option<ExpertShape>> {
         let plain = |routing: Routing, width: u32| -> Result<ExpertShape> {
-            Ok(ExpertShape {
-                count: self.expert_count()?,
-                top_k: self.size("num_experts_per_tok", MAX_SIZE)?,
-                width,
-                shared_width: 0,
-                dense_first: 0,
-                routing,
-                activation: ExpertActivation::Silu,
-                biased: false,
-            })
+            let top_k = self.size("num_experts_per_tok", MAX_SIZE)?;
+            Ok(ExpertShape::plain(self.expert_count()?, top_k, width, routing))
         };
         let dense_width = || self.size("intermediate_size", MAX_SIZE);
         let expert_width = || self.size("moe_intermediate_size", MAX_SIZE);
         let experts = match mixture {
             Mixture::None => return Ok(None),
-            Mixture::Mixtral => plain(routing(RouterScore::Softmax, true), dense_width()?)?,
+            Mixture::Mixtral => plain(Routing::plain(RouterScore::Softmax, true), dense_width()?)?,
             Mixture::Qwen3 => ExpertShape {
                 dense_first: self.dense_first_of_qwen3()?,
                 ..plain(
-                    routing(RouterScore::Softmax, self.flag("norm_topk_prob", false)?),
+                    Routing::plain(RouterScore::Softmax, self.flag("norm_topk_prob", false)?),
                     expert_width()?,
                 )?
             },
             Mixture::GptOss => {
                 self.only_number("swiglu_limit", CLAMP)?;
                 self.only_number("swiglu_alpha", CLAMP_SLOPE)?;
-                let routing =
-                    Routing { bias: RouterBias::Logits, ..routing(RouterScore::SoftmaxChosen, true) };
+                let routing = Routing {
+                    bias: RouterBias::Logits,
+                    ..Routing::plain(RouterScore::SoftmaxChosen, true)
+                };
                 ExpertShape {
                     activation: ExpertActivation::Clamped,
                     biased: true,
@@ -93,9 +74,9 @@ impl Config {
         }
         let method = self.get("topk_method").and_then(Value::as_str);
         let method = method.unwrap_or(if is_v3 { "noaux_tc" } else { "greedy" });
-        let is_known = if is_v3 { method == "noaux_tc" } else { method == "greedy" };
-        if let Some(value) = self.get("topk_method").filter(|_| !is_known) {
-            let right = if is_v3 { "noaux_tc" } else { "greedy" };
+        let known: &[&str] = if is_v3 { &["noaux_tc"] } else { &["greedy", "group_limited_greedy"] };
+        if let Some(value) = self.get("topk_method").filter(|_| !known.contains(&method)) {
+            let right = known.join("\" or \"");
             return Err(self.wrong("topk_method", value, format!("not supported: only \"{right}\"")));
         }
         let renormalise = self.flag("norm_topk_prob", is_v3)?;
@@ -103,13 +84,14 @@ impl Config {
             return Err(self.wrong("norm_topk_prob", value, "not supported: only false in DeepSeek-V2"));
         }
         let score = if is_v3 { RouterScore::Sigmoid } else { RouterScore::Softmax };
-        let groups = if is_v3 { self.count("n_group", MAX_SIZE, 1)? } else { 1 };
+        let has_groups = is_v3 || method == "group_limited_greedy";
+        let groups = if has_groups { self.count("n_group", MAX_SIZE, 1)? } else { 1 };
         Ok(Routing {
             bias: if is_v3 { RouterBias::Choice } else { RouterBias::None },
             scale: self.positive("routed_scaling_factor")?.unwrap_or(1.0),
             groups,
-            kept_groups: if is_v3 { self.count("topk_group", MAX_SIZE, groups)? } else { 1 },
-            ..routing(score, renormalise)
+            kept_groups: if has_groups { self.count("topk_group", MAX_SIZE, groups)? } else { 1 },
+            ..Routing::plain(score, renormalise)
         })
     }
 

@@ -6,24 +6,7 @@ use super::*;
 use crate::tests::spec;
 
 pub(super) fn experts() -> ExpertShape {
-    ExpertShape {
-        count: 8,
-        top_k: 2,
-        width: 24,
-        shared_width: 0,
-        dense_first: 0,
-        routing: Routing {
-            score: RouterScore::Softmax,
-            bias: RouterBias::None,
-            renormalise: true,
-            scale: 1.0,
-            groups: 1,
-            kept_groups: 1,
-            weighs_input: false,
-        },
-        activation: ExpertActivation::Silu,
-        biased: false,
-    }
+    ExpertShape::plain(8, 2, 24, Routing::plain(RouterScore::Softmax, true))
 }
 
 fn moe(architecture: &str, tp: u32, experts: ExpertShape) -> PlanSpec {

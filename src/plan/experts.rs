@@ -44,13 +44,29 @@ pub struct Routing {
     pub renormalise: bool,
     /// Factor of the weights (`routed_scaling_factor`).
     pub scale: f64,
-    /// Groups of consecutive experts; 1 without a limit. A group's score is the sum of its two largest.
+    /// Groups of consecutive experts; 1 without a limit. A group's score is the sum of its two largest, with a
+    /// softmax over all experts (DeepSeek-V2) its largest.
     pub groups: u32,
     /// Groups in which a token may choose experts.
     pub kept_groups: u32,
     /// True if the weight multiplies the expert's input instead of its output (Llama 4).
     #[serde(default)]
     pub weighs_input: bool,
+}
+
+impl Routing {
+    /// Routing without bias, factor or groups; the chosen scores are divided by their sum if `renormalise`.
+    pub const fn plain(score: RouterScore, renormalise: bool) -> Self {
+        Self {
+            score,
+            bias: RouterBias::None,
+            renormalise,
+            scale: 1.0,
+            groups: 1,
+            kept_groups: 1,
+            weighs_input: false,
+        }
+    }
 }
 
 /// Function from logits to scores.
@@ -89,6 +105,20 @@ pub enum ExpertActivation {
 }
 
 impl ExpertShape {
+    /// Experts without shared ones, biases or dense layers.
+    pub const fn plain(count: u32, top_k: u32, width: u32, routing: Routing) -> Self {
+        Self {
+            count,
+            top_k,
+            width,
+            shared_width: 0,
+            dense_first: 0,
+            routing,
+            activation: ExpertActivation::Silu,
+            biased: false,
+        }
+    }
+
     /// True if layer `layer` has routed experts.
     pub fn is_routed(&self, layer: u32) -> bool {
         layer >= self.dense_first
@@ -366,23 +396,9 @@ mod tests {
 
     #[test]
     fn impossible_routing_is_explained() {
-        let shape = |count, top_k, groups, kept_groups| ExpertShape {
-            count,
-            top_k,
-            width: 8,
-            shared_width: 0,
-            dense_first: 0,
-            routing: Routing {
-                score: RouterScore::Sigmoid,
-                bias: RouterBias::None,
-                renormalise: true,
-                scale: 1.0,
-                groups,
-                kept_groups,
-                weighs_input: false,
-            },
-            activation: ExpertActivation::Silu,
-            biased: false,
+        let shape = |count, top_k, groups, kept_groups| {
+            let routing = Routing { groups, kept_groups, ..Routing::plain(RouterScore::Sigmoid, true) };
+            ExpertShape::plain(count, top_k, 8, routing)
         };
         assert_eq!(shape(256, 8, 8, 4).routing_problem(), None);
         for (shape, part) in [

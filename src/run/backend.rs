@@ -9,7 +9,7 @@ use super::{BACKENDS, Feasibility, GenerateRequest, Generated, Job, RunEvent, Ru
 use base::error::{Error, Result};
 use machine::hardware::MemoryNeed;
 use model::Model;
-use plan::{AttentionShape, DType, KvDType, Lowering, ModelShape, Precision};
+use plan::{DType, KvDType, Lowering, ModelShape, Precision};
 use table::{Backend, CellOptions, Collective, Environment, Spec};
 
 pub const HOST: &str = "host";
@@ -102,17 +102,8 @@ pub trait PlanBackend: Sync {
     }
 
     /// Returns an explanation if the backend cannot compute a model of this shape.
-    fn lacks_shape(&self, shape: &ModelShape) -> Option<String> {
-        let what = if self.name().is_simulated() {
-            return None;
-        } else if shape.experts.is_some() {
-            "mixture of experts"
-        } else if shape.attention != AttentionShape::default() {
-            "attention with sinks, windows or latents"
-        } else {
-            return None;
-        };
-        Some(format!("the {} backend has no {what} yet; sim predicts this model", self.name().as_str()))
+    fn lacks_shape(&self, _: &ModelShape) -> Option<String> {
+        None
     }
 
     /// Returns an input error for a weight format in which the backend cannot compute.

@@ -29,6 +29,7 @@ pub mod cpu {
     pub use crate::cpu::attention::{
         Attention, Before, Heads, KvCache, Projected, RopeTable, RowRun, Sight, StepRows,
     };
+    pub use crate::cpu::experts::choose;
     pub use crate::cpu::{Kernels, Panels, quantize};
 }
 
@@ -38,7 +39,7 @@ pub mod cuda {
     pub use crate::cuda::fp8;
     pub use crate::cuda::kernels::compile::{Defines, cache_key, cubin, defines, options_for};
     pub use crate::cuda::kernels::sources::{Constant, HEADERS, UNITS, Unit, unit_of};
-    pub use crate::cuda::kernels::{KernelOptions, Kernels, Nvrtc, geometry, matvec};
+    pub use crate::cuda::kernels::{KernelOptions, Kernels, Nvrtc, experts, geometry, matvec};
     pub use crate::cuda::one_shot::HEAD_BYTES;
 }
 

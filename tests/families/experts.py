@@ -113,6 +113,20 @@ CASES = [
         },
     ),
     (
+        "deepseek_v2",
+        "f32",
+        1,
+        {
+            **DEEPSEEK,
+            "q_lora_rank": 24,
+            "n_shared_experts": 1,
+            "topk_method": "group_limited_greedy",
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 2.0,
+        },
+    ),
+    (
         "deepseek_v3",
         "bf16",
         2,

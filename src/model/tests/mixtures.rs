@@ -85,6 +85,35 @@ fn every_familys_keys_are_read() {
     assert!(yarn.rotated_scale == 1.0 && (yarn.score_scale - 1.3689f64.powi(2)).abs() < 1e-3);
 }
 
+/// DeepSeek-V2 limits the choice to groups only if its method says so.
+#[test]
+fn groups_of_deepseek_v2_follow_from_its_method() {
+    let mut config = deepseek();
+    let keys = config.as_object_mut().expect("an object");
+    for key in ["scoring_func", "norm_topk_prob"] {
+        keys.remove(key);
+    }
+    keys.insert("model_type".into(), json!("deepseek_v2"));
+    for (method, groups) in [("greedy", (1, 1)), ("group_limited_greedy", (4, 2))] {
+        config["topk_method"] = json!(method);
+        let routing = shape(&config).expect("valid").experts.expect("experts").routing;
+        assert_eq!((routing.groups, routing.kept_groups), groups, "{method}");
+        assert_eq!((routing.score, routing.renormalise), (RouterScore::Softmax, false));
+    }
+    config["topk_method"] = json!("noaux_tc");
+    let message = refusal(shape(&config));
+    assert!(message.contains("only \"greedy\" or \"group_limited_greedy\""), "{message}");
+}
+
+/// Their tensors' names are not public in a form that could be tested, or their layers differ.
+#[test]
+fn families_whose_checkpoints_are_not_read_are_refused_by_name() {
+    for family in ["instella_moe", "llama4", "llama4_text"] {
+        let message = refusal(shape(&config(family, json!({"num_local_experts": 8}))));
+        assert!(message.contains(family) && message.contains("not supported: llama, "), "{message}");
+    }
+}
+
 #[test]
 fn what_a_family_cannot_have_is_refused_by_key() {
     for (config, key, value, says) in [

@@ -15,7 +15,7 @@ const LEAST_SUM: f32 = 1e-20;
 
 /// Chooses a row's experts, as many as `choice` has pairs, from its logits, which become scores. `bias` has one number
 /// per expert, or is empty.
-pub(super) fn choose(routing: &Routing, bias: &[f32], logits: &mut [f32], choice: &mut [f32]) {
+pub fn choose(routing: &Routing, bias: &[f32], logits: &mut [f32], choice: &mut [f32]) {
     if routing.bias == RouterBias::Logits {
         logits.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += bias);
     }
@@ -38,7 +38,7 @@ pub(super) fn choose(routing: &Routing, bias: &[f32], logits: &mut [f32], choice
         let score = |group: usize| {
             let mut of_group = of_choice[group * each..][..each].to_vec();
             of_group.sort_unstable_by(|a, b| b.total_cmp(a));
-            of_group.iter().take(2).sum::<f32>()
+            of_group.iter().take(if routing.score == RouterScore::Softmax { 1 } else { 2 }).sum::<f32>()
         };
         let best: Vec<f32> = (0..groups).map(score).collect();
         let kept = largest(&best, (0..groups).collect(), kept);
@@ -154,18 +154,6 @@ fn clamped(x: &[f32], width: usize, y: &mut [f32]) {
 mod tests {
     use super::*;
 
-    fn routing(score: RouterScore, renormalise: bool) -> Routing {
-        Routing {
-            score,
-            bias: RouterBias::None,
-            renormalise,
-            scale: 1.0,
-            groups: 1,
-            kept_groups: 1,
-            weighs_input: false,
-        }
-    }
-
     fn chosen(routing: &Routing, bias: &[f32], logits: &[f32], k: usize) -> (Vec<usize>, Vec<f32>) {
         let mut choice = vec![f32::NAN; 2 * k];
         choose(routing, bias, &mut logits.to_vec(), &mut choice);
@@ -175,15 +163,16 @@ mod tests {
     #[test]
     fn a_softmax_over_all_renormalised_is_one_over_the_chosen() {
         let logits = [0.3, 2.0, -1.0, 1.5];
-        let (experts, of_all) = chosen(&routing(RouterScore::Softmax, true), &[], &logits, 2);
+        let (experts, of_all) = chosen(&Routing::plain(RouterScore::Softmax, true), &[], &logits, 2);
         assert_eq!(experts, [1, 3]);
-        let (experts, of_chosen) = chosen(&routing(RouterScore::SoftmaxChosen, false), &[], &logits, 2);
+        let (experts, of_chosen) =
+            chosen(&Routing::plain(RouterScore::SoftmaxChosen, false), &[], &logits, 2);
         assert_eq!(experts, [1, 3]);
         for (a, b) in of_all.iter().zip(&of_chosen) {
             assert!((a - b).abs() < 1e-6, "{a} {b}");
         }
         assert!((of_all[0] - 1.0 / (1.0 + (-0.5f32).exp())).abs() < 1e-6);
-        let (_, raw) = chosen(&routing(RouterScore::Softmax, false), &[], &logits, 2);
+        let (_, raw) = chosen(&Routing::plain(RouterScore::Softmax, false), &[], &logits, 2);
         assert!(raw.iter().sum::<f32>() < 0.95);
     }
 
@@ -194,13 +183,17 @@ mod tests {
             groups: 3,
             kept_groups: 1,
             scale: 2.5,
-            ..routing(RouterScore::Sigmoid, true)
+            ..Routing::plain(RouterScore::Sigmoid, true)
         };
         // sigmoids 0.5 but for the last, the largest, whose group has the smaller sum
         let logits = [0.0, 0.0, 0.0, 0.0, -9.0, 3.0];
         let (experts, weights) = chosen(&grouped, &[0.0, 0.1, 0.3, 0.2, 0.0, 0.0], &logits, 2);
         assert_eq!(experts, [2, 3]);
         assert_eq!(weights, [1.25, 1.25]);
+        // with a softmax, a group counts as much as its largest
+        let by_largest = Routing { score: RouterScore::Softmax, bias: RouterBias::None, ..grouped };
+        let (experts, _) = chosen(&by_largest, &[], &[1.0, 1.0, 0.9, 1.2, 0.0, 1.1], 2);
+        assert_eq!(experts, [3, 2]);
         let free = Routing { groups: 1, ..grouped };
         assert_eq!(chosen(&free, &[0.0; 6], &logits, 1), (vec![5], vec![2.5]));
     }

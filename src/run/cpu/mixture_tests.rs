@@ -54,10 +54,22 @@ impl Reference<'_> {
             let sum = if rule.renormalise { chosen.iter().map(|e| of[*e]).sum() } else { 1.0 };
             chosen.into_iter().map(|expert| (expert, rule.scale * of[expert] / sum)).collect()
         };
+        // scores with those outside the kept groups at the bottom; a group counts as its `most` largest together
+        let masked = |scores: &[f64], most: usize| -> Vec<f64> {
+            let each = of.count as usize / rule.groups as usize;
+            let of_groups: Vec<f64> = scores
+                .chunks(each)
+                .map(|group| best(group, most).into_iter().map(|at| group[at]).sum())
+                .collect();
+            let kept = best(&of_groups, rule.kept_groups as usize);
+            let mask =
+                |(expert, s): (usize, &f64)| if kept.contains(&(expert / each)) { *s } else { f64::MIN };
+            scores.iter().enumerate().map(mask).collect()
+        };
         match rule.score {
             RouterScore::Softmax => {
                 let p = softmax(&z);
-                weighed(&p, best(&p, k))
+                weighed(&p, best(&masked(&p, 1), k))
             }
             RouterScore::SoftmaxChosen => {
                 let z: Vec<f64> = z.iter().zip(bias()).map(|(z, b)| z + b).collect();
@@ -68,18 +80,7 @@ impl Reference<'_> {
             RouterScore::Sigmoid => {
                 let s: Vec<f64> = z.iter().map(|z| 1.0 / (1.0 + (-z).exp())).collect();
                 let corrected: Vec<f64> = s.iter().zip(bias()).map(|(s, b)| s + b).collect();
-                let each = of.count as usize / rule.groups as usize;
-                let of_groups: Vec<f64> = corrected
-                    .chunks(each)
-                    .map(|group| best(group, 2).into_iter().map(|at| group[at]).sum())
-                    .collect();
-                let kept = best(&of_groups, rule.kept_groups as usize);
-                let masked: Vec<f64> = corrected
-                    .iter()
-                    .enumerate()
-                    .map(|(expert, s)| if kept.contains(&(expert / each)) { *s } else { f64::MIN })
-                    .collect();
-                weighed(&s, best(&masked, k))
+                weighed(&s, best(&masked(&corrected, 2), k))
             }
         }
     }
@@ -219,24 +220,7 @@ impl Reference<'_> {
 }
 
 fn experts(score: RouterScore, change: impl FnOnce(&mut ExpertShape)) -> Option<ExpertShape> {
-    let mut experts = ExpertShape {
-        count: 8,
-        top_k: 2,
-        width: 32,
-        shared_width: 0,
-        dense_first: 0,
-        routing: Routing {
-            score,
-            bias: RouterBias::None,
-            renormalise: true,
-            scale: 1.0,
-            groups: 1,
-            kept_groups: 1,
-            weighs_input: false,
-        },
-        activation: ExpertActivation::Silu,
-        biased: false,
-    };
+    let mut experts = ExpertShape::plain(8, 2, 32, Routing::plain(score, true));
     change(&mut experts);
     Some(experts)
 }

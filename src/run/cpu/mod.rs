@@ -20,7 +20,7 @@ mod backend;
 mod engine;
 mod evaluate;
 mod evaluate_work;
-mod experts;
+pub(super) mod experts;
 mod generate;
 pub(super) mod kernels;
 mod latent;

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::experts;
 use super::gpus::{self, Gpus};
 use super::one_shot;
 use super::program::Program;
@@ -19,7 +20,7 @@ use machine::driver::Gpu;
 use machine::environment::after_gpus;
 use machine::hardware::{MemoryNeed, profile_of};
 use model::Model;
-use plan::{DType, Lowering, ModelShape};
+use plan::{AttentionShape, DType, Lowering, ModelShape};
 use table::shared_gpu;
 use table::{Backend, CellOptions, Collective, Environment, Link, Nvls, P2p, Provenance, Spec};
 
@@ -107,6 +108,16 @@ impl PlanBackend for CudaBackend {
             return Ok(Feasibility::Runs);
         }
         Ok(on_gpus(spec, shape, shared.gpus(), shared))
+    }
+
+    fn lacks_shape(&self, shape: &ModelShape) -> Option<String> {
+        let AttentionShape { latent, window, .. } = shape.attention;
+        let what = match (latent, window) {
+            (Some(_), _) => Some("latent attention (MLA)".to_owned()),
+            (_, Some(window)) if window.is_chunked => Some("attention in chunks".to_owned()),
+            _ => shape.experts.as_ref().and_then(experts::lacks),
+        };
+        what.map(|what| format!("the cuda backend has no {what}; sim predicts this model"))
     }
 
     fn memory(&self, spec: &Spec, shape: &ModelShape, _: &Shared) -> MemoryNeed {

@@ -15,7 +15,7 @@ use crate::comm::Exchange;
 use crate::sample::Sampling;
 use base::error::{Error, Result};
 use machine::driver::{Arguments, DevicePtr, Launch, arguments};
-use plan::{DType, Element, Kind, ModelShape, Operation, Phase, Rows, ValueId};
+use plan::{DType, Element, Kind, ModelShape, Operation, Phase, Placement, Rows, ValueId};
 
 /// One call of an operation; calls are enqueued in order on its stream.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Binder<'_> {
     }
 
     /// Lets a kernel start before its predecessor ends, if the step's kernels may.
-    fn early(&self, mut call: KernelCall) -> Call {
+    pub(super) fn early(&self, mut call: KernelCall) -> Call {
         call.launch.programmatic = self.programmatic;
         Call::Kernel(call)
     }
@@ -171,13 +171,30 @@ impl Binder<'_> {
             Kind::MeanShare => {
                 self.kernel("mean_share", by_element, arguments![read(0), write(0), mean, elements])
             }
-            Kind::MatMul => return self.matmul(at, operation, size, weight()?),
+            Kind::MatMul => {
+                let mut calls = self.matmul(at, operation, size, weight()?)?;
+                // one rank adds the bias of a sum
+                if !operation.more.is_empty()
+                    && (written.placement != Placement::Partial || self.rank.index == 0)
+                {
+                    let bias = self.further(operation, 0)?;
+                    let arguments = arguments![write(0), bias, columns, columns];
+                    calls.push(self.kernel(
+                        "bias_heads",
+                        geometry::bias_heads(rows, columns),
+                        arguments,
+                    )?);
+                }
+                return Ok(calls);
+            }
+            Kind::Router => return self.router(operation, size, weight()?),
+            Kind::Experts => return self.experts(at, operation, size, weight()?),
             Kind::RopeAppend => self.rope_append(operation, size),
             Kind::BiasRopeAppend | Kind::NormRopeAppend => {
                 let first = self.before_rope(operation, size, weight()?)?;
                 return Ok(vec![first, self.rope_append(operation, size)?]);
             }
-            Kind::Attend => return self.attend(at, operation, size),
+            Kind::Attend | Kind::WindowAttend { .. } => return self.attend(at, operation, size),
             Kind::SiluMul { offset } => {
                 let stride = self.columns(operation.reads[0]);
                 let launch = geometry::silu_mul(size.rows(), columns);
@@ -206,13 +223,10 @@ impl Binder<'_> {
                     kind.as_str()
                 )));
             }
-            // the backend refuses models with experts, windows or latents
-            kind @ (Kind::WindowAttend { .. }
-            | Kind::LatentAppend
+            // the backend refuses models with latents, and sends no tokens between ranks
+            kind @ (Kind::LatentAppend
             | Kind::LatentAttend
             | Kind::SigmoidMul
-            | Kind::Router
-            | Kind::Experts
             | Kind::Dispatch
             | Kind::Combine) => {
                 return Err(Error::failed(format!("cuda has no kernel for {}", kind.as_str())));
@@ -264,7 +278,7 @@ impl Binder<'_> {
     }
 
     /// SMs available to operation `at`.
-    fn free_multiprocessors(&self, at: usize) -> u32 {
+    pub(super) fn free_multiprocessors(&self, at: usize) -> u32 {
         let (taken, beside) = self.collective;
         let taken = if beside.get(at).copied().unwrap_or(false) { taken } else { 0 };
         self.multiprocessors.saturating_sub(taken).max(1)
@@ -325,7 +339,7 @@ impl Binder<'_> {
         let plan = &self.program.plan;
         let ahead = self.kernels.options().ahead;
         let kb = match plan.operations[at].kind {
-            Kind::Attend => ahead.attention_kb,
+            Kind::Attend | Kind::WindowAttend { .. } => ahead.attention_kb,
             _ => ahead.product_kb,
         };
         if kb == 0 || plan.phase != Phase::Decode {
@@ -333,8 +347,10 @@ impl Binder<'_> {
         }
         // wraps around: the next step begins with the same products
         let after = (at + 1..plan.operations.len()).chain(0..at);
-        let asks =
-            |kind: &Kind| *kind == Kind::MatMul || (*kind == Kind::Attend && ahead.attention_kb > 0);
+        let asks = |kind: &Kind| {
+            matches!(kind, Kind::MatMul | Kind::Router | Kind::Experts)
+                || (kind.is_attention() && ahead.attention_kb > 0)
+        };
         let next =
             after.map(|at| (at, &plan.operations[at])).find(|(_, operation)| asks(&operation.kind));
         let Some((at, operation)) = next else { return Ok(None) };
@@ -407,29 +423,44 @@ impl Binder<'_> {
         let (queries, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
         let (positions, capacity) = (self.positions(size), self.capacity);
         let scale = (1.0 / f64::from(self.shape.head_dim).sqrt()) as f32;
+        let mut constants = Vec::new();
+        if let Kind::WindowAttend { tokens, .. } = operation.kind {
+            constants.push(("WINDOW", tokens));
+        }
+        let sinks = operation.weight.map(|w| &self.program.plan.weights[w.index()].name);
+        let sinks = sinks.map(|name| self.rank.weight(name)).transpose()?;
+        constants.extend(sinks.map(|_| ("SINKS", 1)));
         if self.program.plan.phase == Phase::Prefill {
             let &StepSize { sequences, tokens, first_token, .. } = size;
             let mut arguments = arguments![queries, keys, values, out, positions, tokens, first_token];
             arguments.push(heads).push(kv_heads).push(capacity).push(scale);
             let dtype = self.program.dtype;
             let launch = geometry::attend_prefill(dtype, self.shape.head_dim, tokens, heads, sequences);
-            let call = self.kernels.call("attend_prefill", launch, arguments)?;
-            call.function.set_shared(launch.shared_bytes)?;
-            return Ok(vec![self.early(call)]);
+            if let Some(sinks) = sinks {
+                arguments.push(sinks);
+            }
+            let function = self.kernels.get_with("attend_prefill", &constants)?;
+            function.set_shared(launch.shared_bytes)?;
+            return Ok(vec![self.early(KernelCall { function, launch, arguments })]);
         }
         let (splits, partial) = (self.rank.splits, self.rank.partial.ptr());
         let mut arguments =
             arguments![queries, keys, values, partial, positions, kv_heads, capacity, splits, scale];
-        let mut constants = Vec::new();
+        let mut of_decode = constants.clone();
         if self.kernels.options().ahead.attention_kb > 0 {
             NextProduct::append(self.next_product(at, size)?, &mut arguments);
-            constants.push(("AHEAD", 1));
+            of_decode.push(("AHEAD", 1));
         }
-        let function = self.kernels.get_with("attend_decode", &constants)?;
+        let function = self.kernels.get_with("attend_decode", &of_decode)?;
         let launch = geometry::attend_decode(splits, kv_heads, size.sequences);
         let decode = self.early(KernelCall { function, launch, arguments });
         let launch = geometry::attend_combine(heads, size.sequences);
-        Ok(vec![decode, self.kernel("attend_combine", launch, arguments![partial, out, splits])?])
+        let mut arguments = arguments![partial, out, splits];
+        if let Some(sinks) = sinks {
+            arguments.push(sinks);
+        }
+        let function = self.kernels.get_with("attend_combine", &constants)?;
+        Ok(vec![decode, self.early(KernelCall { function, launch, arguments })])
     }
 
     fn sample(&self, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {

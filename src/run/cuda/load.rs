@@ -117,12 +117,15 @@ impl Loader<'_> {
         let multiprocessors = self.gpu.info().multiprocessors;
         let numbers = u64::from(weight.inputs) * u64::from(weight.outputs);
         let (mut out, mut scales) = (memory.ptr(), memory.ptr().offset(fp8::scales_at(numbers)));
-        for part in &weight.parts {
+        let experts = weight.parts.first().map_or(0..0, |part| part.experts(self.shape, rank, self.tp));
+        let parts = experts.flat_map(|expert| weight.parts.iter().map(move |part| (expert, part)));
+        for (expert, part) in parts {
             let Some(random) = self.source.random_stream(part.tensor) else { continue };
             let (rows, columns) = part.slice(self.shape, rank, self.tp);
-            let width = u64::from(part.tensor.dimensions(self.shape).1);
+            let (height, width) = part.tensor.matrix(self.shape);
+            let (above, width) = (u64::from(expert) * u64::from(height), u64::from(width));
             let (count, numbers) = (rows.len() as u64, rows.len() as u64 * columns.len() as u64);
-            let (first_row, first) = (rows.start as u64 * width, columns.start as u64);
+            let (first_row, first) = ((above + rows.start as u64) * width, columns.start as u64);
             let (each, signs) = (columns.len() as u32, u32::from(random.signs));
             let (name, launch, mut arguments) = match format {
                 DType::Fp8 => (

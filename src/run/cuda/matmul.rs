@@ -97,7 +97,7 @@ impl Product {
         (self.rows, self.inputs, self.outputs)
     }
 
-    fn fits_own_kernel(&self) -> bool {
+    pub fn fits_own_kernel(&self) -> bool {
         self.rows <= matvec::most_rows(self.weights, self.inputs)
     }
 

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::cuda::blas::WORKSPACE_BYTES;
+use crate::cuda::experts;
 use crate::cuda::fp8;
 use crate::cuda::kernels::geometry;
 use crate::cuda::program::{Program, StepSize};
@@ -91,6 +92,12 @@ impl Sizes {
         of(prefill).max(of(decode))
     }
 
+    /// Scratch of a rank's experts (bytes).
+    pub fn expert_bytes(&self, shape: &ModelShape, prefill: &Program, decode: &Program) -> u64 {
+        let of = |program: &Program| experts::scratch_bytes(shape, program, &self.step(program));
+        of(prefill).max(of(decode))
+    }
+
     /// Memory of all local ranks; `workspace` is the memory of libraries.
     pub fn need(
         &self,
@@ -123,6 +130,7 @@ impl Sizes {
             workspace: workspace
                 .saturating_add(scratch.saturating_mul(ranks))
                 .saturating_add(self.expanded_bytes(shape, prefill, decode).saturating_mul(ranks))
+                .saturating_add(self.expert_bytes(shape, prefill, decode).saturating_mul(ranks))
                 .saturating_add(self.rope_bytes(shape))
                 .saturating_add(self.gathered_bytes(prefill, decode, local_ranks)),
             stage: None,
@@ -232,6 +240,8 @@ pub(super) struct RankMemory {
     pub splits: u32,
     /// Scratch for an fp8 weight expanded to the format of activations.
     pub expanded: Memory,
+    /// Scratch of the experts.
+    pub experts: Memory,
 }
 
 impl RankMemory {
@@ -242,7 +252,7 @@ impl RankMemory {
         index: u32,
         weights: Weights,
         rope: Arc<Memory>,
-        expanded_bytes: u64,
+        [expanded_bytes, expert_bytes]: [u64; 2],
     ) -> Result<Self> {
         let bytes = sizes.cache_bytes(shape);
         let cache = |what: &str| -> Result<Vec<Memory>> {
@@ -258,6 +268,7 @@ impl RankMemory {
             partial: gpu.allocate(sizes.partial_bytes(shape), "partial sums of attention")?,
             splits: sizes.splits(shape),
             expanded: gpu.allocate(expanded_bytes, "an expanded weight")?,
+            experts: gpu.allocate(expert_bytes, "the experts")?,
         })
     }
 

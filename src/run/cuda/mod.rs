@@ -12,7 +12,7 @@
 //! | `engine` | steps bound to memory, captured and replayed, or enqueued |
 //! | `program`, `schedule` | lowered plan with buffers assigned; launches, records and waits on streams |
 //! | `memory`, `load`, `fp8` | memory of a rank; loading of weights; fp8 weights |
-//! | `launches`, `matmul` | operations to kernel launches; our kernel or cuBLASLt for products |
+//! | `launches`, `matmul`, `experts` | operations to kernel launches; our kernel or cuBLASLt for products; mixtures of experts |
 //! | `kernels`, `blas` | our own kernels: compilation, cache, launch geometry; cuBLASLt |
 //! | `collective`, `one_shot` | loopback, emulated and NCCL collectives; all-reduces that read other ranks' memory |
 //! | `instrumented`, `timing`, `cupti` | the instrumented pass; clocks, events and stamps; CUPTI records |
@@ -26,6 +26,7 @@ mod collective;
 pub mod cupti;
 pub mod engine;
 mod evaluate;
+mod experts;
 #[doc(hidden)]
 pub mod fp8;
 mod generate;

@@ -154,6 +154,69 @@ fn what_families_do_to_heads_is_done_as_on_the_cpu() {
     }
 }
 
+/// Experts in slices and whole, routing of three families, windows, sinks, biases, and copies of KV heads.
+#[test]
+fn mixtures_of_experts_yield_what_the_cpu_backend_yields() {
+    let device = device!();
+    let place = place();
+    // prompts longer than a window and than the rows that are multiplied at a time
+    let long: Vec<String> = (0..70).map(|at| (at * 7 % 250).to_string()).collect();
+    place.write("prompts.txt", &format!("{}\n200 100 50\n7\n", long.join(" ")));
+    let with = |more: Value| {
+        let mut config = serde_json::json!({
+            "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "head_dim": 16, "intermediate_size": 48, "vocab_size": 256, "num_experts_per_tok": 2,
+            "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": false,
+        });
+        let more = more.as_object().expect("an object").clone();
+        config.as_object_mut().expect("an object").extend(more);
+        config.to_string()
+    };
+    let mixtral = serde_json::json!({ "model_type": "mixtral", "num_local_experts": 8 });
+    let qwen3 = serde_json::json!({
+        "model_type": "qwen3_moe", "num_experts": 16, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+        "norm_topk_prob": true,
+    });
+    let gpt_oss = serde_json::json!({
+        "model_type": "gpt_oss", "num_local_experts": 8, "sliding_window": 16, "attention_bias": true,
+    });
+    for (family, config) in [("mixtral", mixtral), ("qwen3", qwen3), ("gpt-oss", gpt_oss)] {
+        place.write(&format!("{family}/config.json"), &with(config));
+        let own = |options: &[&'static str]| [&["--model", family], options].concat();
+        for (tp, ep, architecture) in
+            [("1", "1", "standard"), ("2", "1", "ladder"), ("2", "2", "farskip"), ("4", "4", "standard")]
+        {
+            let parallel = ["--dtype", "f32", "--tp", tp, "--ep", ep];
+            let options = own(&[&parallel[..], &["--architecture", architecture]].concat());
+            let what = format!("{family}, {architecture} at TP {tp}, EP {ep}");
+            let found = cuda(device, &place, &options, &[]).exits(0).json();
+            let expected = cpu(&place, &options);
+            assert_eq!(found["tokens"], expected["tokens"], "{what}");
+            close(&expected, &found, 1e-5, &what);
+        }
+        // tensor cores; fp8 rounds alike
+        for (dtype, tp, ep) in [("bf16", "1", "1"), ("bf16", "2", "2"), ("fp8", "2", "1")] {
+            let options = own(&["--dtype", dtype, "--tp", tp, "--ep", ep]);
+            let found = cuda(device, &place, &options, &[]).exits(0).json();
+            let apart = distances(&cpu(&place, &options), &found, family);
+            // a row whose experts are almost as likely may choose another one
+            let far = apart.iter().filter(|apart| **apart > 0.05).count();
+            assert!(far <= 1, "{family} in {dtype} at TP {tp}, EP {ep}: {apart:?}");
+        }
+    }
+}
+
+#[test]
+fn mixtures_that_the_kernels_lack_are_refused_by_name() {
+    let device = device!();
+    let place = place();
+    for (model, what) in [("deepseek-v3", "latent attention"), ("llama-4-scout", "attention in chunks")]
+    {
+        let told = cuda(device, &place, &["--model", model], &[]).exits(2).stderr;
+        assert!(told.contains("the cuda backend has no") && told.contains(what), "{told}");
+    }
+}
+
 /// What options change in the plan, on ranks that share a device and on ranks over NCCL: the cpu backend's numbers,
 /// and where they are to change nothing the plain tokens.
 fn every_variant(architectures: &[&str], devices: &str, variants: &[&[&str]]) {

@@ -185,9 +185,10 @@ impl Engine {
         let weights = loader.weights_of(local.ranks.clone(), &decode.plan, &*alive, on_phase)?;
         on_phase("allocating the KV cache");
         let rope = Arc::new(rope_table(gpu, main, shape, setup.capacity)?);
-        let expanded_bytes = sizes.expanded_bytes(shape, prefill, decode);
+        let scratch =
+            [sizes.expanded_bytes(shape, prefill, decode), sizes.expert_bytes(shape, prefill, decode)];
         let memory = |(rank, weights)| {
-            RankMemory::new(gpu, shape, &sizes, rank, weights, Arc::clone(&rope), expanded_bytes)
+            RankMemory::new(gpu, shape, &sizes, rank, weights, Arc::clone(&rope), scratch)
         };
         let memories = local.ranks.clone().zip(weights).map(memory).collect::<Result<Vec<_>>>()?;
         let phase = |program: &Program, schedule: Schedule| {
@@ -456,7 +457,8 @@ fn kernel_options(gpu: &Gpu, setup: &Setup) -> KernelOptions {
     KernelOptions {
         dtype: setup.dtype,
         head_dim: shape.head_dim,
-        group: shape.heads / shape.kv_heads,
+        // with more ranks than KV heads, each has a copy of one
+        group: shape.heads / setup.tp / shape.kv_heads_of(setup.tp),
         programmatic: tuning.programmatic && can_overlap(gpu),
         prefetch: tuning.prefetch,
         // fp8 weights are read in other steps, for which the prefetch was not designed

@@ -18,7 +18,7 @@ use crate::sample::Sampling;
 use base::error::{Error, Result};
 use machine::driver::{Gpu, Priority};
 use model::Model;
-use plan::{Architecture, CommDType, DType, Kind, Lowering, Phase, PlanSpec, Precision, Variant};
+use plan::{Architecture, CommDType, DType, Lowering, Phase, PlanSpec, Precision, Variant};
 use table::Collective as Asked;
 
 /// Maximum memory left free for graphs, modules and lazily loaded library code (bytes).
@@ -217,7 +217,7 @@ pub(super) fn sizes(
     let decode = &programs.decode;
     let mut operations = decode.plan.operations.iter().zip(decode.beside_collectives());
     // attention that overlaps a collective leaves it SMs, too
-    let beside = operations.any(|(operation, beside)| operation.kind == Kind::Attend && beside);
+    let beside = operations.any(|(operation, beside)| operation.kind.is_attention() && beside);
     let taken = if beside { taken(setup, collective, setup.sequences) } else { 0 };
     Sizes {
         dtype: setup.dtype,

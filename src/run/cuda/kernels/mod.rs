@@ -5,9 +5,11 @@
 //! | `sources` | units and the constants each needs |
 //! | `compile` | unit to cubin: NVRTC, options, errors, cache keys |
 //! | `geometry` | launch geometry of the kernels |
+//! | `experts` | constants and launch geometry of the products of experts |
 //! | `matvec` | constants and launch geometry of the matrix-vector product |
 
 pub mod compile;
+pub mod experts;
 pub mod geometry;
 pub mod matvec;
 pub mod sources;

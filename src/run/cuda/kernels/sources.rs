@@ -40,6 +40,11 @@ pub const UNITS: &[Unit] = &[
     unit!("attend_decode.cu", ["attend_decode", "attend_combine"], [HeadDim, Group]),
     unit!("attend_prefill.cu", ["attend_prefill"], [HeadDim]),
     unit!("matvec.cu", ["matvec", "matvec_logits"], []),
+    unit!(
+        "experts.cu",
+        ["choose_experts", "group_choices", "experts_up", "experts_down", "sum_experts"],
+        []
+    ),
     unit!("sample.cu", ["sample_part", "sample_greedy", "sample_random"], []),
     unit!(
         "collective.cu",
@@ -72,6 +77,8 @@ pub const HEADERS: &[(&str, &str)] = &[
     ("softmax.cuh", include_str!("../../../../kernels/softmax.cuh")),
     ("stream.cuh", include_str!("../../../../kernels/stream.cuh")),
     ("weight.cuh", include_str!("../../../../kernels/weight.cuh")),
+    ("ring.cuh", include_str!("../../../../kernels/ring.cuh")),
+    ("activation.cuh", include_str!("../../../../kernels/activation.cuh")),
 ];
 
 pub fn unit_of(kernel: &str) -> Result<&'static Unit> {

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::{DTYPES, skip, toolchain_is_required};
 use machine::driver::libraries::{self, Library};
 use plan::DType;
+use run::testing::cuda::experts::grouped;
 use run::testing::cuda::matvec::matvec_geometry;
 use run::testing::cuda::{Constant, HEADERS, UNITS, Unit};
 use run::testing::cuda::{KernelOptions, Nvrtc};
@@ -68,8 +69,21 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
                         let constants = matvec_geometry(weights, rows, inputs, outputs, 132).defines;
                         Variant { unit, options, constants }
                     }));
+                } else if unit.name == "experts.cu" {
+                    // gpt-oss' width with few and many rows; rows without whole packs
+                    let products = [(dtype, 8, 2880), (dtype, 16, 2880), (dtype, 16, 37)].into_iter();
+                    let fp8 = [(DType::Fp8, 8, 2880), (DType::Fp8, 16, 2880)].into_iter();
+                    let products = products.chain(fp8.filter(|_| dtype == DType::Bf16));
+                    all.extend(products.map(|(weights, rows, inputs)| {
+                        let constants = grouped(weights, rows, inputs, 132).defines;
+                        Variant { unit, options, constants }
+                    }));
                 } else {
                     all.push(Variant { unit, options, constants: Vec::new() });
+                    if unit.name.starts_with("attend") && head_dim <= 128 {
+                        let constants = vec![("WINDOW", 128), ("SINKS", 1)];
+                        all.push(Variant { unit, options, constants });
+                    }
                 }
             }
         }

@@ -16,6 +16,7 @@ mod compile;
 mod convert;
 mod eight;
 mod elementwise;
+mod experts;
 mod fill;
 mod fp8;
 mod gpu;
