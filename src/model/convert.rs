@@ -136,6 +136,11 @@ fn modeling_class(model_type: &str) -> Option<&'static str> {
         "mistral" => Some("LadderMistralForCausalLM"),
         "qwen2" => Some("LadderQwen2ForCausalLM"),
         "qwen3" => Some("LadderQwen3ForCausalLM"),
+        "mixtral" => Some("LadderMixtralForCausalLM"),
+        "qwen3_moe" => Some("LadderQwen3MoeForCausalLM"),
+        "gpt_oss" => Some("LadderGptOssForCausalLM"),
+        "deepseek_v2" => Some("LadderDeepseekV2ForCausalLM"),
+        "deepseek_v3" => Some("LadderDeepseekV3ForCausalLM"),
         _ => None,
     }
 }
@@ -277,7 +282,6 @@ mod tests {
 
     use super::*;
     use crate::Tokenizer;
-    use crate::config::Mixture;
 
     /// A checkpoint of four layers, whose weights are no real ones.
     fn place() -> (tempfile::TempDir, Model) {
@@ -326,10 +330,10 @@ mod tests {
                 json!({ "AutoModelForCausalLM": "modeling_ladder.LadderLlamaForCausalLM" })
             );
             let modeling = fs::read_to_string(out.join("modeling_ladder.py")).unwrap();
-            for (family, _, mixture) in FAMILIES {
+            for (family, ..) in FAMILIES {
                 let class = modeling_class(family);
                 let is_there = class.is_some_and(|class| modeling.contains(&format!("class {class}(")));
-                assert_eq!(is_there, family != "ladder_llama" && mixture == Mixture::None, "{family}");
+                assert_eq!(is_there, family != "ladder_llama", "{family}");
             }
             assert_eq!(written, config(&dir.path().join("model")));
             assert_eq!(Model::resolve(&out.to_string_lossy()).unwrap().ladder_layers, read);

@@ -5,7 +5,17 @@ Load with AutoModelForCausalLM.from_pretrained(directory, trust_remote_code=True
 names the layers whose modules read the residual without the newest output: a number of last layers, or a list.
 """
 
-from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
+from transformers import (
+    DeepseekV2ForCausalLM,
+    DeepseekV3ForCausalLM,
+    GptOssForCausalLM,
+    LlamaForCausalLM,
+    MistralForCausalLM,
+    MixtralForCausalLM,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+    Qwen3MoeForCausalLM,
+)
 
 
 class LadderLayer:
@@ -15,9 +25,11 @@ class LadderLayer:
         x, late = hidden_states, self.late
         if self.index == 0:
             late.clear()
+        # experts have another name in Mixtral of transformers 4
+        mlp = self.mlp if hasattr(self, "mlp") else self.block_sparse_moe
         for norm, module, arguments in (
             (self.input_layernorm, self.self_attn, kwargs),
-            (self.post_attention_layernorm, self.mlp, {}),
+            (self.post_attention_layernorm, mlp, {}),
         ):
             while len(late) > self.stale:
                 x = x + late.pop(0).to(x.device)
@@ -55,4 +67,24 @@ class LadderQwen2ForCausalLM(Ladder, Qwen2ForCausalLM):
 
 
 class LadderQwen3ForCausalLM(Ladder, Qwen3ForCausalLM):
+    pass
+
+
+class LadderMixtralForCausalLM(Ladder, MixtralForCausalLM):
+    pass
+
+
+class LadderQwen3MoeForCausalLM(Ladder, Qwen3MoeForCausalLM):
+    pass
+
+
+class LadderGptOssForCausalLM(Ladder, GptOssForCausalLM):
+    pass
+
+
+class LadderDeepseekV2ForCausalLM(Ladder, DeepseekV2ForCausalLM):
+    pass
+
+
+class LadderDeepseekV3ForCausalLM(Ladder, DeepseekV3ForCausalLM):
     pass

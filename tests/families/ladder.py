@@ -9,6 +9,7 @@ import json
 import sys
 
 import torch
+from experts import DEEPSEEK, GPT_OSS
 from make import LLAMA3, SIZES
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -17,6 +18,10 @@ FAMILIES = {
     "mistral": {"sliding_window": None, "head_dim": 12},
     "qwen2": {"tie_word_embeddings": True},
     "qwen3": {"head_dim": 8},
+    "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None},
+    "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "head_dim": 8},
+    "gpt_oss": GPT_OSS,
+    "deepseek_v3": {**DEEPSEEK, "q_lora_rank": 24, "n_shared_experts": 1, "n_group": 4, "topk_group": 2, "num_key_value_heads": 6},
 }
 
 verb, directory = sys.argv[1:3]
@@ -24,7 +29,7 @@ if verb == "make":
     for family, more in FAMILIES.items():
         torch.manual_seed(0)
         sizes = SIZES | {"num_hidden_layers": 4}
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes, **more))
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **(sizes | more)))
         for weight in model.parameters():
             torch.nn.init.normal_(weight, 0.0, 0.2)
         model.save_pretrained(f"{directory}/{family}")

@@ -255,7 +255,9 @@ fn transformers_computes_the_logits_of_generate() {
     run(&["make", "."]);
     let prompt = "3 41 7 90 12 55 2 77";
     place.write("prompt.txt", prompt);
-    for family in ["llama", "mistral", "qwen2", "qwen3"] {
+    for family in
+        ["llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3"]
+    {
         for (at, layers) in ["[1+2]", "4", "1"].into_iter().enumerate() {
             let out = format!("{family}-{at}");
             place.run(&["convert", "--weights", family, "--layers", layers, "--write", &out]).exits(0);
