@@ -10,7 +10,9 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::steps::{Asked, Spans, Step, Steps, assembled, follow, is_all_reduce, ranks, step, unlike};
+use super::steps::{
+    Asked, Spans, Step, Steps, all_to_alls, assembled, follow, is_all_reduce, ranks, step, unlike,
+};
 use crate::analysis::clocks;
 use base::error::{Error, Result};
 use base::text::counted;
@@ -28,6 +30,9 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     let mut ranks = ranks(trace, &trace.spans, &offsets, group);
     ranks.retain(|rank| !rank.reduces.is_empty());
     let Some(first) = ranks.first() else {
+        if let Some(problem) = all_to_alls(trace) {
+            return Err(problem);
+        }
         return Err(Error::input_help(
             "no all-reduce in this trace, so nothing to rewire",
             "`ladderscope overlap TRACE` lists its kernels; define all-reduces with --rules",

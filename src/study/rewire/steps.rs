@@ -179,6 +179,29 @@ pub(super) fn is_all_reduce(trace: &Trace, span: &Span, group: Option<u32>) -> b
         })
 }
 
+/// Error for a trace whose experts exchange tokens instead of sums; `None` without all-to-alls.
+pub(super) fn all_to_alls(trace: &Trace) -> Option<Error> {
+    let is_exchange = |kind: &str| matches!(kind, "all_to_all" | "dispatch" | "combine");
+    let of = |span: &&Span| {
+        let operation = trace.operations.get(span.operation as usize);
+        operation.is_some_and(|operation| is_exchange(&operation.kind))
+    };
+    let exchanges = trace.spans.iter().filter(|span| span.lane == Lane::Comm).filter(of);
+    let count = exchanges.filter(|span| span.rank == trace.spans[0].rank).count();
+    (count > 0).then(|| {
+        Error::input_help(
+            format!(
+                "the experts of this trace exchange tokens: rank {} has {} (dispatch and combine) and no all-reduce; \
+                 rewire needs layers that end in all-reduces",
+                trace.spans[0].rank,
+                counted(count, "all-to-all"),
+            ),
+            "record the engine with tensor-parallel attention instead of data-parallel, or simulate this one: \
+             `ladderscope whatif --dp N --ep N`",
+        )
+    })
+}
+
 /// True for an operation that adds a sum to the residual or normalizes it.
 fn leads(trace: &Trace, span: &Span) -> bool {
     let Some(operation) = trace.operations.get(span.operation as usize) else { return false };
@@ -205,6 +228,9 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
             format!("this run is {}, but rewire needs a run of standard", spec.label()),
             "run the same cell with --architecture standard and --pp 1 and record its trace",
         ));
+    }
+    if let Some(problem) = all_to_alls(trace).filter(|_| spec.dp > 1) {
+        return Err(problem);
     }
     if spec.tp < 2 {
         return Err(Error::input("the run has one rank, so no communication to rewire"));

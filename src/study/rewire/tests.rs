@@ -51,10 +51,17 @@ fn disguised(trace: &Trace) -> Trace {
         .map(|operation| {
             let name = match operation.kind.as_str() {
                 "all_reduce" => "ncclDevKernel_AllReduce_Sum_f16_RING_LL(x)".to_owned(),
+                "dispatch" => "void deep_ep::internode_ll::dispatch<true, 7168>(x)".to_owned(),
+                "combine" => "void deep_ep::internode_ll::combine<true, 7168, 9>(x)".to_owned(),
+                "router" => "void vllm::moe::topkGatingSoftmax<8, 128, 4>(x)".to_owned(),
+                "experts" => "fused_moe_kernel".to_owned(),
                 kind => format!("void engine::{}_{kind}_kernel<8>(x)", operation.module),
             };
             let at = names.iter().position(|known| *known == name).unwrap_or_else(|| {
-                let kind = operation.kind.as_str();
+                let kind = match operation.kind.as_str() {
+                    "dispatch" | "combine" => "all_to_all",
+                    kind => kind,
+                };
                 let info = OperationInfo::imported(name.clone(), kind);
                 operations.push(OperationInfo { lane: operation.lane, ..info });
                 names.push(name);
@@ -120,6 +127,39 @@ fn a_standard_run_rewired_takes_what_the_other_architecture_takes() {
                 assert!(answer.alone.step_us <= found * 1.0001, "contention makes nothing faster");
             }
         }
+    }
+}
+
+/// Mixtures with tensor-parallel attention: experts in slices, and whole ones, of which some ranks wait for others.
+#[test]
+fn a_mixture_of_experts_rewired_takes_what_the_other_architecture_takes() {
+    for (ep, within) in [(1, 0.03), (4, 0.06)] {
+        let of = |architecture: &str| Spec { ep, ..cell(architecture, "mixtral-8x7b", 4, "gpt-fast") };
+        let standard = of("standard");
+        let trace = simulated(&standard);
+        for (which, trace) in [("own", &trace), ("foreign", &disguised(&trace))] {
+            let rewiring = rewiring(trace, &standard);
+            assert_eq!((rewiring.steps.layers, rewiring.steps.ranks), (32, 4), "{which}");
+            for architecture in ["ladder", "upper-bound"] {
+                let wanted = step_us(&of(architecture));
+                let found = rewiring.answer(&choice(architecture)).unwrap().contended.unwrap().step_us;
+                assert!(
+                    (found / wanted - 1.0).abs() < within,
+                    "{which} EP {ep} {architecture}: {found:.1} us rewired, {wanted:.1} us itself"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn experts_that_exchange_tokens_are_named() {
+    let cell = Spec { ep: 4, dp: 4, batch: 8, ..cell("standard", "mixtral-8x7b", 1, "native") };
+    let trace = simulated(&cell);
+    for trace in [&trace, &disguised(&trace)] {
+        let asked = Asked::default();
+        let told = Rewiring::of(trace, &asked, &Setting::default()).unwrap_err().to_string();
+        assert!(told.contains("exchange tokens") && told.contains("all-to-alls"), "{told}");
     }
 }
 
