@@ -133,18 +133,19 @@ fn a_standard_run_rewired_takes_what_the_other_architecture_takes() {
 /// Mixtures with tensor-parallel attention: experts in slices, and whole ones, of which some ranks wait for others.
 #[test]
 fn a_mixture_of_experts_rewired_takes_what_the_other_architecture_takes() {
-    for (ep, within) in [(1, 0.03), (4, 0.06)] {
+    // peers of whole experts wait for the busiest rank, which no rewired upper bound knows of
+    for (ep, architectures) in [(1, &["ladder", "upper-bound"][..]), (4, &["ladder"])] {
         let of = |architecture: &str| Spec { ep, ..cell(architecture, "mixtral-8x7b", 4, "gpt-fast") };
         let standard = of("standard");
         let trace = simulated(&standard);
         for (which, trace) in [("own", &trace), ("foreign", &disguised(&trace))] {
             let rewiring = rewiring(trace, &standard);
             assert_eq!((rewiring.steps.layers, rewiring.steps.ranks), (32, 4), "{which}");
-            for architecture in ["ladder", "upper-bound"] {
+            for &architecture in architectures {
                 let wanted = step_us(&of(architecture));
                 let found = rewiring.answer(&choice(architecture)).unwrap().contended.unwrap().step_us;
                 assert!(
-                    (found / wanted - 1.0).abs() < within,
+                    (found / wanted - 1.0).abs() < 0.05,
                     "{which} EP {ep} {architecture}: {found:.1} us rewired, {wanted:.1} us itself"
                 );
             }
