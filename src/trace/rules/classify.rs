@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use rayon::slice::ParallelSliceMut;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::file::{Rule, Rules, What, function};
@@ -67,8 +67,8 @@ impl Rules {
         let (mut category, mut arguments, mut nothing) = (Vec::new(), Vec::new(), Vec::new());
         let mut unsure = Vec::new();
         let everything = totals.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
-        for (operation, (count, total_ns)) in trace.operations.iter_mut().zip(totals) {
-            let by = self.of(operation);
+        let classes: Vec<By> = trace.operations.par_iter().map(|operation| self.of(operation)).collect();
+        for ((operation, by), (count, total_ns)) in trace.operations.iter_mut().zip(classes).zip(totals) {
             let entry = Matched { name: operation.name.clone(), count, total_ns };
             if let Some((taken_for, why)) = doubt(operation, &by)
                 && total_ns > 0

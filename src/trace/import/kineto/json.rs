@@ -124,17 +124,50 @@ impl<'a> Cursor<'a> {
             Some(b',' | b'}' | b']' | b':') | None => Err(self.broken("a value")),
             Some(_) => {
                 let start = self.at;
-                let rest = &self.bytes[start..];
-                let length = rest.iter().take_while(|byte| !ENDS_SCALAR[usize::from(**byte)]).count();
+                let end = scalar_end(self.bytes, start);
                 // invalid outside strings, and scanners would disagree about the quote after it
-                if rest.get(length) == Some(&b'\\') {
+                if self.bytes.get(end) == Some(&b'\\') {
                     return Err(self.broken("a value"));
                 }
-                self.at += length;
-                Ok(Value::Scalar(&rest[..length]))
+                self.at = end;
+                Ok(Value::Scalar(&self.bytes[start..end]))
             }
         }
     }
+}
+
+/// One and the highest bit of each byte, for arithmetic on eight bytes at a time.
+const LOW: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+#[inline]
+fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk::<8>().map(|word| u64::from_le_bytes(*word))
+}
+
+/// Marks the bytes of a word outside `first..=last`. The lowest mark is exact; a borrow may set higher ones.
+#[inline]
+fn outside(word: u64, first: u8, last: u8) -> u64 {
+    let below = word.wrapping_sub(LOW * u64::from(first)) & !word;
+    let above = ((word & !HIGH) + LOW * u64::from(0x7f - last)) | word;
+    (below | above) & HIGH
+}
+
+/// Position after the scalar at `from`. Numbers without an exponent are skipped by words.
+#[inline]
+fn scalar_end(bytes: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while let Some(word) = word_at(bytes, at) {
+        // `-`, `.`, `/` and the digits: none of them ends a scalar
+        let other = outside(word, b'-', b'9');
+        if other != 0 {
+            at += other.trailing_zeros() as usize / 8;
+            break;
+        }
+        at += 8;
+    }
+    let rest = bytes[at..].iter();
+    at + rest.take_while(|byte| !ENDS_SCALAR[usize::from(**byte)]).count()
 }
 
 /// Bytes that end a scalar. One load a byte instead of nine comparisons.
@@ -165,13 +198,10 @@ pub(super) fn closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
 /// Word-at-a-time search for short strings, for which a call of memchr costs more than it saves.
 #[inline]
 fn quote_or_backslash(bytes: &[u8], from: usize) -> Option<usize> {
-    const LOW: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
     let zeros = |word: u64| word.wrapping_sub(LOW) & !word & HIGH;
     let mut at = from;
     for _ in 0..3 {
-        let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) else { break };
-        let word = u64::from_le_bytes(*word);
+        let Some(word) = word_at(bytes, at) else { break };
         // the lowest set bit is exact; only higher ones may be false positives
         let hits = zeros(word ^ (LOW * u64::from(b'"'))) | zeros(word ^ (LOW * u64::from(b'\\')));
         if hits != 0 {
@@ -263,19 +293,38 @@ pub(super) fn nanoseconds(text: &[u8]) -> Result<i64, NotATime> {
 /// Fast path: up to 15 digits with an optional fraction.
 #[inline]
 fn short(text: &[u8]) -> Option<i64> {
-    let whole = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if whole == 0 || whole > 15 {
+    let (whole, length) = leading_digits(text);
+    if length == 0 || length > 15 {
         return None;
     }
-    let mut value = digits(0, &text[..whole]);
-    let rest = &text[whole..];
-    let Some((point, fraction)) = rest.split_first() else { return Some(value * 1000) };
+    let Some((point, fraction)) = text[length..].split_first() else { return Some(whole * 1000) };
     if *point != b'.' || fraction.is_empty() || !fraction.iter().all(u8::is_ascii_digit) {
         return None;
     }
     let kept = fraction.len().min(3);
-    value = digits(value, &fraction[..kept]);
-    Some(value * [1000, 100, 10, 1][kept])
+    Some(digits(whole, &fraction[..kept]) * [1000, 100, 10, 1][kept])
+}
+
+/// Value and number of the digits at the beginning. The value is meaningless beyond 18 of them.
+#[inline]
+fn leading_digits(text: &[u8]) -> (i64, usize) {
+    let (mut value, mut at) = (0i64, 0);
+    while let Some(word) = word_at(text, at).filter(|word| outside(*word, b'0', b'9') == 0) {
+        value = value.wrapping_mul(100_000_000).wrapping_add(eight_digits(word));
+        at += 8;
+    }
+    let rest = text[at..].iter().take_while(|byte| byte.is_ascii_digit());
+    rest.fold((value, at), |(value, at), byte| {
+        (value.wrapping_mul(10).wrapping_add(i64::from(byte - b'0')), at + 1)
+    })
+}
+
+/// Value of eight digits, the first one in the lowest byte: pairs, then fours, then all.
+#[inline]
+fn eight_digits(word: u64) -> i64 {
+    let pairs = (word & 0x0f0f_0f0f_0f0f_0f0f).wrapping_mul(10 << 8 | 1) >> 8;
+    let fours = (pairs & 0x00ff_00ff_00ff_00ff).wrapping_mul(100 << 16 | 1) >> 16;
+    ((fours & 0x0000_ffff_0000_ffff).wrapping_mul(10_000 << 32 | 1) >> 32) as i64
 }
 
 #[inline]
@@ -415,6 +464,14 @@ mod tests {
             let bytes = text.as_bytes();
             let plain = (from..bytes.len()).find(|at| matches!(bytes[*at], b'"' | b'\\'));
             prop_assert_eq!(quote_or_backslash(bytes, from), plain);
+        }
+
+        #[test]
+        fn scalars_end_where_a_search_byte_by_byte_ends_them(text in r"[-+./0-9eE :,}\\\u{ff}]{0,40}", from in 0..5usize) {
+            let bytes = text.as_bytes();
+            let from = from.min(bytes.len());
+            let plain = bytes[from..].iter().take_while(|byte| !ENDS_SCALAR[usize::from(**byte)]).count();
+            prop_assert_eq!(scalar_end(bytes, from), from + plain);
         }
     }
 }

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use rayon::prelude::*;
+
 use super::event::{Class, Event, Gpu};
 use super::jax::{self, Uncategorised};
 use super::json::{Broken, Cursor, NotATime, last_integer, nanoseconds, unescape};
@@ -511,7 +513,7 @@ impl Table {
             return tables.pop().unwrap_or_default();
         }
         let mut all = Self::default();
-        let mut stretches: Vec<Stretch> = Vec::new();
+        let (mut stretches, mut numbers): (Vec<Stretch>, Vec<Numbers>) = Default::default();
         for (at, table) in tables.iter_mut().enumerate() {
             let ends = table.pieces.iter().skip(1).map(|piece| piece.from);
             let ends = ends.chain(std::iter::once(table.lengths()));
@@ -521,15 +523,20 @@ impl Table {
                 from: piece.from,
                 to,
             }));
-            all.absorb(table);
+            numbers.push(all.absorb(table));
         }
+        tables.par_iter_mut().zip(&numbers).for_each(|(table, numbers)| table.renumber(numbers));
         stretches.sort_unstable_by_key(|stretch| stretch.offset);
-        all.spans = gather(&stretches, &tables, 0, |table| &table.spans);
-        all.launches = gather(&stretches, &tables, 1, |table| &table.launches);
-        all.comms = gather(&stretches, &tables, 2, |table| &table.comms);
-        all.host_ranges = gather(&stretches, &tables, 4, |table| &table.host_ranges);
-        all.device_ranges = gather(&stretches, &tables, 5, |table| &table.device_ranges);
-        all.operators = gather(&stretches, &tables, 6, |table| &table.operators);
+        rayon::scope(|scope| {
+            let (stretches, tables) = (&stretches, &tables);
+            let Self { spans, launches, comms, host_ranges, device_ranges, operators, .. } = &mut all;
+            scope.spawn(|_| *spans = gather(stretches, tables, 0, |table| &table.spans));
+            scope.spawn(|_| *launches = gather(stretches, tables, 1, |table| &table.launches));
+            scope.spawn(|_| *operators = gather(stretches, tables, 6, |table| &table.operators));
+            *comms = gather(stretches, tables, 2, |table| &table.comms);
+            *host_ranges = gather(stretches, tables, 4, |table| &table.host_ranges);
+            *device_ranges = gather(stretches, tables, 5, |table| &table.device_ranges);
+        });
         let mut first = 0;
         for Stretch { table, from, to, .. } in &stretches {
             let moved =
@@ -540,41 +547,45 @@ impl Table {
         all
     }
 
-    /// Merges everything but the rows of another table, and renumbers those rows.
-    fn absorb(&mut self, other: &mut Self) {
-        let names = self.names.absorb(&other.names);
-        let streams = self.streams.absorb(&other.streams);
-        let threads = self.threads.absorb(&other.threads);
-        let processes = self.processes.absorb(&other.processes);
-        self.labels.append(&mut other.labels);
-        // numbers beyond 16 bits collapse into the last one
-        let row = |rows: &[u32], row: u16| rows[row as usize].min(MOST_ROWS - 1) as u16;
-        for (stream, rank) in &other.ranks {
-            self.ranks.entry(row(&streams, *stream)).or_insert(*rank);
-        }
-        for one in &mut other.comms {
+    /// Gives the rows of this table their numbers in the merged one.
+    fn renumber(&mut self, numbers: &Numbers) {
+        let Numbers { names, streams, threads, processes } = numbers;
+        for one in &mut self.comms {
             one.arguments = names[one.arguments as usize];
-            one.process = row(&processes, one.process);
+            one.process = row(processes, one.process);
         }
-        let named_here = |operation: u32| names[operation as usize / 3] * 3 + operation % 3;
-        for (operation, copied) in &other.copied {
-            self.copied.entry(named_here(*operation)).or_default().absorb(copied);
-        }
-        for span in &mut other.spans {
-            (span.operation, span.stream) = (named_here(span.operation), row(&streams, span.stream));
+        for span in &mut self.spans {
+            (span.operation, span.stream) = (renamed(names, span.operation), row(streams, span.stream));
         }
         let named = |ranges: &mut [Range], rows: &[u32]| {
             for range in ranges {
                 (range.name, range.thread) = (names[range.name as usize], row(rows, range.thread));
             }
         };
-        named(&mut other.host_ranges, &threads);
-        named(&mut other.device_ranges, &streams);
-        named(&mut other.operators, &threads);
-        for launch in &mut other.launches {
-            launch.process = row(&processes, launch.process);
-            launch.thread = row(&threads, launch.thread);
+        named(&mut self.host_ranges, threads);
+        named(&mut self.device_ranges, streams);
+        named(&mut self.operators, threads);
+        for launch in &mut self.launches {
+            launch.process = row(processes, launch.process);
+            launch.thread = row(threads, launch.thread);
             launch.name = names[launch.name as usize];
+        }
+    }
+
+    /// Merges everything but the rows of another table. Returns the numbers that they have here.
+    fn absorb(&mut self, other: &mut Self) -> Numbers {
+        let numbers = Numbers {
+            names: self.names.absorb(&other.names),
+            streams: self.streams.absorb(&other.streams),
+            threads: self.threads.absorb(&other.threads),
+            processes: self.processes.absorb(&other.processes),
+        };
+        self.labels.append(&mut other.labels);
+        for (stream, rank) in &other.ranks {
+            self.ranks.entry(row(&numbers.streams, *stream)).or_insert(*rank);
+        }
+        for (operation, copied) in &other.copied {
+            self.copied.entry(renamed(&numbers.names, *operation)).or_default().absorb(copied);
         }
         self.extremes.absorb(other.extremes);
         self.has_shapes |= other.has_shapes;
@@ -597,7 +608,25 @@ impl Table {
         for (mine, theirs) in self.used.iter_mut().zip(other.used) {
             *mine += theirs;
         }
+        numbers
     }
+}
+
+/// Numbers in a merged table, indexed by those in one of its parts.
+struct Numbers {
+    names: Vec<u32>,
+    streams: Vec<u32>,
+    threads: Vec<u32>,
+    processes: Vec<u32>,
+}
+
+/// Numbers beyond 16 bits collapse into the last one.
+fn row(rows: &[u32], row: u16) -> u16 {
+    rows[row as usize].min(MOST_ROWS - 1) as u16
+}
+
+fn renamed(names: &[u32], operation: u32) -> u32 {
+    names[operation as usize / 3] * 3 + operation % 3
 }
 
 fn gather<T: Copy>(
