@@ -82,6 +82,13 @@ pub struct LeftOut {
 /// Rows left out together, and the name of each such part.
 type Fold = (String, Vec<Vec<usize>>);
 
+/// Stacks with the same constants, and their rows.
+struct Fitted {
+    constants: Vec<f64>,
+    stacks: BTreeSet<String>,
+    rows: Vec<Vec<Run>>,
+}
+
 /// Fits the engines of a serving set without parts of its rows.
 ///
 /// # Errors
@@ -94,20 +101,20 @@ pub fn left_out(set: &DataSet) -> Result<Vec<LeftOut>> {
             "--left-out is for serving_dense and serving_moe",
         ));
     }
-    let mut engines: Vec<(Vec<f64>, BTreeSet<String>, Vec<Vec<Run>>)> = Vec::new();
+    let mut engines: Vec<Fitted> = Vec::new();
     for row in set.runs(&Overrides::default())? {
         let Some(first) = row.first() else { continue };
         let stack = Stack::load(&first.spec.stack)?;
         let constants: Vec<f64> = CONSTANTS.iter().map(|constant| (constant.of)(&stack)).collect();
-        let at = engines.iter().position(|(known, ..)| *known == constants).unwrap_or_else(|| {
-            engines.push((constants, BTreeSet::new(), Vec::new()));
+        let at = engines.iter().position(|known| known.constants == constants).unwrap_or_else(|| {
+            engines.push(Fitted { constants, stacks: BTreeSet::new(), rows: Vec::new() });
             engines.len() - 1
         });
-        engines[at].1.insert(stack.name);
-        engines[at].2.push(row);
+        engines[at].stacks.insert(stack.name);
+        engines[at].rows.push(row);
     }
     let mut found = Vec::new();
-    for (constants, stacks, rows) in engines {
+    for Fitted { constants, stacks, rows } in engines {
         let name = stacks.into_iter().collect::<Vec<_>>().join(", ");
         found.extend(Engine::new(set, rows, constants).left_out(&name));
     }
