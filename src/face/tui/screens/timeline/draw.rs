@@ -114,7 +114,8 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
             step.map_or("their starts".into(), |s| s.key.label())
         };
         let follows = if view.follows { " (follows)" } else { "" };
-        let aligned = format!(" aligned: {} over {}{follows}", step(first), step(second));
+        let middle = if view.on_layers { "middle of " } else { "" };
+        let aligned = format!(" aligned: {middle}{} over {}{follows}", step(first), step(second));
         let (title, key) = (theme.style(Role::Title), theme.style(Role::Key));
         line(buf, area, 1, &[(&aligned, title), ("   ", text), (&back, key), (&window, dim)]);
     } else {

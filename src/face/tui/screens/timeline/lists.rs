@@ -530,7 +530,7 @@ fn draw_verdict(
     }
 }
 
-pub const LEGEND: &str = " █ compute ▓▒ hidden comm ▖▚▜╱ exposed: ¼ to all ░╲ waits ▬ memory ";
+pub const LEGEND: &str = " █ compute ▓▒ hidden comm ▚╱ exposed ░╲ waiting ▬ copies ";
 
 pub const LEGEND_MARKS: [(&str, Role, &str); 22] = [
     ("▂▅█", Role::Series(0), "compute, attention; height: a cell's share, of many operations"),

@@ -221,6 +221,8 @@ impl View {
         let both = key.and_then(|key| Some((self.panes[0].step_like(key)?, self.partner(0, key)?)));
         if let Some((above, below)) = both {
             (self.panes[0].aligned, self.panes[1].aligned) = (Some(above), Some(below));
+            let step = self.panes[0].index.steps[above].window;
+            self.on_layers &= window.width() < step.width() / 2;
             self.align();
         }
         self.window = window.shifted(self.panes[0].origin.saturating_neg());

@@ -114,6 +114,8 @@ pub struct View {
     pub docked: Operations,
     /// Comparison of the wanted steps, or of the previous ones while a new one is computed.
     pub differences: Option<Arc<OperationDifferences>>,
+    /// True if two traces are aligned at the middle layers of their steps, false at the steps' starts.
+    pub on_layers: bool,
 }
 
 impl View {
@@ -137,8 +139,9 @@ impl View {
             alignment: StepAlignment::default(),
             docked: Operations { scope: Scope::Step, ..Operations::default() },
             differences: None,
+            on_layers: false,
         };
-        if let Some(step) = view.steady_decode() {
+        if let Some(step) = view.steady_decode(0) {
             view.fit_step(step);
             view.history.clear();
             view.zoom_to_layers(step);
@@ -332,19 +335,20 @@ impl View {
 
     /// Zooms to a step and moves the cursor to its first operation in the row.
     pub(super) fn fit_step(&mut self, step: usize) {
+        self.align_at_start();
         let pane = self.pane_mut();
         let Some(range) = pane.index.steps.get(step).copied() else { return };
-        let origin = pane.origin;
-        let from = range.window.from.saturating_sub(origin);
+        let from = range.window.from.saturating_sub(pane.origin);
         pane.point_in_step(step);
+        let origin = pane.origin;
         self.set(Window::new(from, range.window.to.saturating_sub(origin)));
         self.time = from;
         self.follow();
     }
 
-    /// Decode step in the middle of the trace, past warm-up.
-    fn steady_decode(&self) -> Option<usize> {
-        let steps = self.panes.first()?.index.steps.iter().enumerate();
+    /// Decode step in the middle of a pane's trace, past warm-up.
+    fn steady_decode(&self, pane: usize) -> Option<usize> {
+        let steps = self.panes.get(pane)?.index.steps.iter().enumerate();
         let decode: Vec<usize> =
             steps.filter(|(_, step)| step.key.phase == Phase::Decode).map(|(at, _)| at).collect();
         decode.get(decode.len() / 2).copied()
@@ -352,9 +356,24 @@ impl View {
 
     #[cfg(test)]
     pub fn reopen_at_first_step(&mut self) {
-        if let (Some(first), 1) = (self.first_decode(0), self.panes.len()) {
-            self.fit_step(first);
-            self.history.clear();
+        let first = |pane: &Pane| {
+            let mut steps = pane.index.steps.iter();
+            steps.position(|step| step.key.phase == Phase::Decode)
+        };
+        match &mut self.panes[..] {
+            [pane] => {
+                if let Some(first) = first(pane) {
+                    self.fit_step(first);
+                    self.history.clear();
+                }
+            }
+            panes => {
+                panes.iter_mut().for_each(|pane| pane.aligned = first(pane));
+                self.on_layers = false;
+                let widths = self.panes.iter();
+                let widths = widths.filter_map(|p| Some(p.index.steps.get(p.aligned?)?.window.width()));
+                self.show_aligned(widths.max());
+            }
         }
     }
 
@@ -368,18 +387,13 @@ impl View {
         self.follow();
     }
 
-    fn first_decode(&self, pane: usize) -> Option<usize> {
-        let steps = &self.panes.get(pane)?.index.steps;
-        steps.iter().position(|step| step.key.phase == Phase::Decode)
-    }
-
     /// Step of the other trace that is aligned with this step of a pane.
     pub(super) fn partner(&self, pane: usize, key: StepKey) -> Option<usize> {
         self.alignment.partner(pane == 0, self.panes.get(pane)?.step_like(key)?)
     }
 
-    /// Adds a trace below, replacing a second one, aligned at the first decode step that has a partner, else
-    /// at the first of each.
+    /// Adds a trace below, replacing a second one. Both open on the same two layers in the middle of a steady decode
+    /// step, or on the whole step if one has no layers.
     pub fn add(&mut self, index: Arc<TraceIndex>) {
         self.remove();
         self.panes.push(Pane::new(index));
@@ -387,24 +401,31 @@ impl View {
         let [above, below] = [&self.panes[0], &self.panes[1]].map(keys);
         self.alignment = StepAlignment::of_keys(above.iter().copied(), below.into_iter());
         let decode = |pair: &&(usize, usize)| above[pair.0].phase == Phase::Decode;
-        let both = self.alignment.pairs.iter().find(decode).copied();
-        let (first, second) = match both {
-            Some((first, second)) => (Some(first), Some(second)),
-            None => (self.first_decode(0), self.first_decode(1)),
+        let both: Vec<_> = self.alignment.pairs.iter().filter(decode).copied().collect();
+        let (first, second) = match both.get(both.len() / 2) {
+            Some((first, second)) => (Some(*first), Some(*second)),
+            None => (self.steady_decode(0), self.steady_decode(1)),
         };
         self.marks = [None; 2];
         self.selected = None;
         self.panes[0].aligned = first;
         self.panes[1].aligned = second;
+        let of_layers = self.panes.iter().map(|p| p.index.two_layers(p.aligned?));
+        let layers: Option<Vec<Window>> = of_layers.collect();
+        self.on_layers = layers.is_some();
+        let of_step = |p: &Pane| Some(p.index.steps.get(p.aligned?)?.window);
+        let shown = layers.unwrap_or_else(|| self.panes.iter().filter_map(of_step).collect());
+        self.show_aligned(shown.iter().map(Window::width).max());
+    }
+
+    /// Zooms to this much time from where the traces are aligned.
+    fn show_aligned(&mut self, width: Option<i64>) {
         self.align();
         self.history.clear();
-        // zoom to the aligned step in both
-        let widths =
-            self.panes.iter().filter_map(|p| Some(p.index.steps.get(p.aligned?)?.window.width()));
-        let width = widths.max().unwrap_or_else(|| self.bounds().width());
+        let width = width.unwrap_or_else(|| self.bounds().width());
         self.window = Window::new(0, width).within(self.bounds());
         for pane in &mut self.panes {
-            match pane.aligned {
+            match pane.aligned.filter(|_| !self.on_layers) {
                 Some(step) => pane.point_in_step(step),
                 None => pane.point_from(0),
             }
@@ -413,11 +434,22 @@ impl View {
         self.follow();
     }
 
-    /// Puts each trace's aligned step at time 0.
+    /// Puts each trace's aligned step at time 0, or the two layers in its middle.
     pub(super) fn align(&mut self) {
         for pane in &mut self.panes {
             let step = pane.aligned.and_then(|i| pane.index.steps.get(i));
-            pane.origin = step.map_or(pane.index.bounds.from, |s| s.window.from);
+            let start = step.map_or(pane.index.bounds.from, |s| s.window.from);
+            let step = pane.aligned.filter(|_| self.on_layers);
+            pane.origin = step.and_then(|i| pane.index.two_layers(i)).map_or(start, |w| w.from);
+        }
+    }
+
+    /// Aligns two traces at the start of their step instead of at its middle layers.
+    fn align_at_start(&mut self) {
+        if std::mem::take(&mut self.on_layers) {
+            let before = self.pane().origin;
+            self.align();
+            self.rebase(before.saturating_sub(self.pane().origin));
         }
     }
 
@@ -439,6 +471,7 @@ impl View {
         self.focus = 0;
         self.differences = None;
         self.follows = false;
+        self.on_layers = false;
         self.trail.retain(|(pane, ..)| *pane == 0);
         if !matches!(self.panel, Some(Panel::Dependencies { .. })) {
             self.panel = None;

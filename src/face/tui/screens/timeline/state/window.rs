@@ -87,7 +87,7 @@ impl Window {
         if !self.contains(time) || columns == 0 {
             return None;
         }
-        let column = scaled(time - self.from, columns as i64, self.width());
+        let column = scaled(time.saturating_sub(self.from), columns as i64, self.width());
         Some((column as usize).min(columns - 1))
     }
 }
