@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use ratatui::style::Color;
 use ratatui::widgets::{Block, Widget};
 
 use super::labels;
@@ -26,8 +27,11 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
         }
         Some(_) => {}
     }
-    let Areas { header, table, info, .. } = areas(body, pareto);
-    draw_header(buf, header, pareto, cx);
+    let Areas { headline, group, legend, table, info, .. } = areas(body, pareto);
+    let best = info::headline(pareto).unwrap_or_default();
+    put(buf, headline, headline.x + 1, headline.y, &best, theme.style(Role::Title));
+    draw_group(buf, group, pareto, cx);
+    draw_legend(buf, legend, pareto, cx);
     let plot = plot(pareto, body);
     let y_title = pareto.axes.y.title();
     plot.draw_axes(buf, theme, &pareto.axes.x.title_in(pareto.unit().0), &y_title);
@@ -56,7 +60,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     }
     info::draw_table(buf, table, pareto, cx);
     info::draw(buf, info, pareto, cx);
-    pareto.filter.draw_offers(buf, header, body, theme);
+    pareto.filter.draw_offers(buf, group, body, theme);
 }
 
 fn nothing(pareto: &Pareto, cx: &Context) -> String {
@@ -70,7 +74,7 @@ fn nothing(pareto: &Pareto, cx: &Context) -> String {
     }
 }
 
-fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
+fn draw_group(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
     let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
     if pareto.filter.typing || !pareto.filter.text().is_empty() {
@@ -96,17 +100,24 @@ fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
         }
     } else {
         let group = pareto.titles.get(pareto.group).map_or("", String::as_str);
-        let place = format!(" group {} of {}: ", pareto.group + 1, pareto.groups.len());
+        let place = match pareto.groups.len() {
+            0 | 1 => " ".to_owned(),
+            groups => format!(" group {} of {groups}: ", pareto.group + 1),
+        };
         line(buf, header, 0, &[(&place, dim), (group, title)]);
     }
-    for (row, pieces) in legend(pareto, header.width).iter().enumerate() {
-        let mut x = header.x;
+}
+
+fn draw_legend(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
+    let theme = cx.theme;
+    for (row, pieces) in legend(pareto, area.width).iter().enumerate() {
+        let mut x = area.x;
         for piece in pieces {
             let style = match piece.look {
                 Some(look) if !piece.hidden => theme.style(Role::Architecture(look)),
-                _ => dim,
+                _ => theme.style(Role::Dim),
             };
-            x = put(buf, header, x, header.y + 1 + row as u16, &piece.text, style);
+            x = put(buf, area, x, area.y + row as u16, &piece.text, style);
         }
     }
 }
@@ -147,6 +158,8 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     }
     let points: HashSet<(u16, u16)> = drawn.iter().map(|point| point.cell).collect();
     for (label, style) in labelled(pareto, cx, plot, &drawn) {
+        // the colours of lines under it do not show through
+        let style = Style::new().fg(Color::Reset).patch(style);
         // a blank on either side separates the text from lines
         let end = put(buf, plot.area, label.x, label.y, &label.text, style);
         for x in [label.x.saturating_sub(1), end] {

@@ -1,8 +1,13 @@
 //! Text around the plot: selected point, area gained, frontiers at fixed x.
 
 use super::state::Pareto;
+use super::state::series::Entry;
 use crate::face::tui::prelude::*;
-use study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint, TOO_CLOSE};
+use plan::Architecture;
+use study::analysis::{
+    AreaGained, AtLimit, BestAtLimit, LEAST_CELLS, ParetoPoint, TOO_CLOSE, is_too_close,
+};
+use table::Provenance;
 
 pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
@@ -24,6 +29,64 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     {
         line(buf, area, 2 + row as u16, &[(" ", dim), (text, dim)]);
     }
+}
+
+/// Best choices at the tightest limit that most architectures meet, with the selected point's P2P setting:
+/// `Most tokens/s/GPU within 10.0 s, P2P on: parallel 124 (TP 8, batch 16), ladder 122`.
+pub fn headline(pareto: &Pareto) -> Option<String> {
+    /// Architectures named, best first.
+    const NAMED: usize = 4;
+    let of = pareto.current()?.series();
+    if pareto.axes.quality().is_some() {
+        return None;
+    }
+    let shown: Vec<_> = pareto.lines.iter().filter(|line| !line.places.is_empty()).collect();
+    let shown: Vec<_> = shown.iter().filter_map(|line| pareto.entries.get(line.entry)).collect();
+    let is_choice = |at: &&AtLimit| {
+        let series = |entry: &&&Entry| {
+            let series = &entry.series;
+            series.architecture == at.architecture
+                && (series.p2p, &series.setting) == (at.p2p, &at.setting)
+        };
+        (at.p2p, &at.setting) == (of.p2p, &of.setting)
+            && !at.architecture.is_limit()
+            && shown.iter().any(|entry| series(&entry))
+    };
+    let choices: Vec<&AtLimit> = pareto.limits.iter().filter(is_choice).collect();
+    let met = |limit: f64| choices.iter().filter(move |at| at.limit == limit && at.best.is_some());
+    let mut limits: Vec<f64> = choices.iter().map(|at| at.limit).collect();
+    limits.sort_by(f64::total_cmp);
+    let more = pareto.axes.x.is_more_better();
+    if !more {
+        limits.reverse();
+    }
+    // of equal ones the last, which is the tightest
+    let limit = limits.into_iter().max_by_key(|limit| met(*limit).count())?;
+    let with_best = met(limit).filter_map(|at| Some((&at.architecture, at.best.as_ref()?)));
+    let mut best: Vec<(_, &BestAtLimit)> = with_best.collect();
+    best.sort_by(|a, b| b.1.y.total_cmp(&a.1.y));
+    let named = best.iter().take(NAMED).enumerate().map(|(place, (architecture, best))| {
+        let (value, place) = (digits(best.y), place == 0);
+        let setting =
+            if place { format!(" (TP {}, batch {})", best.tp, best.batch) } else { String::new() };
+        format!("{architecture} {value}{setting}")
+    });
+    let named: Vec<String> = named.collect();
+    let (unit, by) = pareto.unit();
+    let bound = if more { "at least" } else { "within" };
+    let both = pareto.entries.iter().any(|entry| entry.series.p2p != of.p2p);
+    let p2p = if both { format!(", P2P {}", of.p2p.as_str()) } else { String::new() };
+    let close = match &best[..] {
+        [first, second, ..] => {
+            let is_simulated = |point: &ParetoPoint| point.provenance == Provenance::Simulated;
+            pareto.point(&first.1.run).is_some_and(is_simulated) && is_too_close(first.1.y / second.1.y)
+        }
+        _ => false,
+    };
+    let close = if close { format!("; {TOO_CLOSE}") } else { String::new() };
+    let (y, limit) = (pareto.axes.y.title(), digits(limit / by));
+    (!named.is_empty())
+        .then(|| format!("Most {y} {bound} {limit} {unit}{p2p}: {}{close}", named.join(", ")))
 }
 
 /// Describes the frontier the point is on, or what dominates it.
@@ -166,7 +229,8 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
             let value = format!("{:>5} {:<6}", digits(best.y), format!("{}x{}", best.tp, best.batch));
             // across batch sizes a ratio is no speedup
             let same = best.standard_batch.is_none_or(|batch| batch == best.batch);
-            let over = best.over_standard.filter(|_| same);
+            let of_itself = entry.series.architecture == Architecture::Standard;
+            let over = best.over_standard.filter(|_| same && !of_itself);
             ratios |= over.is_some();
             let over = over.map(|over| format!("{over:.2}×")).unwrap_or_default();
             let end = put(buf, area, x, y, &value, text);

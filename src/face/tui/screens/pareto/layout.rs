@@ -1,7 +1,8 @@
 //! Layout of the Pareto screen.
 //!
 //! ```text
-//! | group 1 of 2: llama-3-70b f16, prompt 1024, ...     |   header: group, filter
+//! | Most tokens/s/GPU within 10 s: parallel 124 ...     |   header: best choices,
+//! | group 1 of 2: llama-3-70b f16, prompt 1024, ...     |   group, filter
 //! | P2P on, off: ●○ standard  ◆◇ ladder  ...            |   legend, as many rows as needed
 //! | tokens/s/GPU                                        |
 //! | 200 ┤            ⡠⠔⠊●8x16                           |   plot
@@ -11,6 +12,7 @@
 //! | [simulated] ladder tp8 b16 ...                      |   selected point, area gained
 //! ```
 
+use super::info::headline;
 use super::state::series::Entry;
 use super::state::{Extent, Pareto, series};
 use crate::face::tui::prelude::*;
@@ -27,9 +29,15 @@ const PLOT: u16 = 9;
 /// Minimum window height to show the table by default.
 const ROOM: u16 = 34;
 
+/// Height below which the plot gets the rows of the only group and of the area gained.
+const LOW: u16 = 18;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Areas {
-    pub header: Rect,
+    pub headline: Rect,
+    /// Group and filter; may be empty.
+    pub group: Rect,
+    pub legend: Rect,
     pub plot: Rect,
     /// Frontiers at fixed x; may be empty.
     pub table: Rect,
@@ -37,14 +45,25 @@ pub struct Areas {
 }
 
 pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
-    let legend = legend(pareto, body.width).len() as u16;
-    let (header, rest) = cut_top(body, (1 + legend).min(body.height / 3));
-    let (rest, info) = cut_bottom(rest, if body.width < WIDE { 4 } else { 3 });
+    let low = body.height < LOW;
+    let filtered = pareto.filter.typing || !pareto.filter.text().is_empty();
+    let headline = u16::from(headline(pareto).is_some());
+    let only = low && pareto.groups.len() < 2 && !filtered && headline > 0;
+    let (headline, rest) = cut_top(body, headline);
+    let (group, rest) = cut_top(rest, u16::from(!only));
+    let rows = legend(pareto, body.width).len() as u16;
+    let (legend, rest) = cut_top(rest, rows.min((body.height / 3).saturating_sub(1)));
+    let info = match body.width {
+        _ if low => 2,
+        ..WIDE => 4,
+        WIDE.. => 3,
+    };
+    let (rest, info) = cut_bottom(rest, info);
     let rows = table_rows(pareto);
     let wanted = pareto.table.unwrap_or(body.height >= ROOM) && rows > 0;
     let height = if wanted { (rows + 1).min(rest.height.saturating_sub(PLOT)) } else { 0 };
     let (plot, table) = cut_bottom(rest, height);
-    Areas { header, plot, table, info }
+    Areas { headline, group, legend, plot, table, info }
 }
 
 /// Table rows below the header: visible series with points, and the note on ratios.
@@ -70,6 +89,7 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
     let entries: Vec<&Entry> = pareto.entries.iter().filter(shown).collect();
     let both = [P2p::On, P2p::Off].map(|p2p| entries.iter().any(|e| e.series.p2p == p2p));
     let p2p = match both {
+        [true, true] if width < 80 => " on/off ",
         [true, true] => " P2P on, off: ",
         [true, false] => " P2P on: ",
         [false, false] => " ",
@@ -105,7 +125,7 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
     let mut used = 0;
     for piece in pieces {
         let wide = piece.text.width() as u16;
-        if used + wide > width && used > 0 {
+        if used + piece.text.trim_end().width() as u16 > width && used > 0 {
             rows.push(vec![Piece { text: " ".into(), look: None, hidden: false }]);
             used = 1;
         }

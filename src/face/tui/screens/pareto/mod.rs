@@ -43,10 +43,10 @@ use table::render::Sourced;
 
 acts! {
     Open: "open", "Enter", "open the point's timeline", Some("timeline");
-    Left: "left", "Left", "nearest point to the left", Some("point");
-    Right: "right", "Right", "nearest point to the right", None;
-    Up: "up", "Up", "nearest point above", None;
-    Down: "down", "Down", "nearest point below", None;
+    Left: "left", "Left h", "nearest point to the left", Some("point");
+    Right: "right", "Right l", "nearest point to the right", None;
+    Up: "up", "Up k", "nearest point above", None;
+    Down: "down", "Down j", "nearest point below", None;
     Next: "next", "n", "next point by x, including covered ones", None;
     Previous: "previous", "N", "previous point by x", None;
     Dominating: "dominating", "d", "go to the run that dominates this one", None;
@@ -55,7 +55,7 @@ acts! {
     CycleP2p: "cycle-p2p", "p", "show P2P on, off, or both", Some("P2P");
     Group: "choose-group", "g", "choose a group: model, workload, hardware, provenance", Some("group");
     Filter: "filter", "/", "filter: words, tp:8, arch:ladder, batch>=16", Some("filter");
-    Legend: "legend", "l", "legend: show or hide architectures and P2P settings", Some("legend");
+    Legend: "legend", "L", "legend: show or hide architectures and P2P settings", Some("legend");
     Published: "published", "D", "show or hide published points (arXiv 2501.06589)", Some("published");
     OverlayFile: "overlay", "B", "overlay points from a CSV file", None;
     Table: "table", "t", "show or hide the table of frontiers at fixed latencies", Some("table");
@@ -300,7 +300,7 @@ impl Pareto {
                     pareto.hidden.clear();
                     pareto.arrange();
                 }
-                KeyCode::Char('l') => return Changed::Closed,
+                KeyCode::Char('L') => return Changed::Closed,
                 _ => return Changed::Nothing,
             }
             Changed::Items(pareto.legend(), at)
