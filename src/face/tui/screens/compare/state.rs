@@ -172,7 +172,21 @@ impl Compare {
         let slices = self.compared().map_or(0, |compared| compared.slices.len());
         self.slice = self.slice.min(slices.saturating_sub(1));
         self.arrange();
+        let is_new = !self.pairs().iter().any(|pair| Some(runs_of(pair)) == selected);
         self.select(selected);
+        if is_new && self.shows_pivot() {
+            self.list.selected = self.best_row().unwrap_or(self.list.selected);
+        }
+    }
+
+    /// Row of the pivot with the largest lead.
+    fn best_row(&self) -> Option<usize> {
+        let lead = |row: &PivotRow| {
+            let at = row.fastest.first().and_then(|column| row.pairs[*column])?;
+            Some(self.pairs()[at].speedup)
+        };
+        let leads = self.pivot.rows.iter().enumerate().filter_map(|(at, row)| Some((at, lead(row)?)));
+        leads.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
     }
 
     /// Selects the row of a pair, if it is shown.

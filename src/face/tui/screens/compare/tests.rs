@@ -93,6 +93,7 @@ fn a_cell_of_the_pivot_is_selected_explained_and_opened() {
     driver.enter();
     driver.shows("architecture: 4 of 24 settings");
     driver.shows("architecture: ladder against standard");
+    driver.taps("gg");
     driver.tap(KeyCode::Right);
     driver.shows("[upper-bound]");
     driver.shows("architecture: upper-bound against standard");
@@ -131,7 +132,7 @@ fn a_click_selects_a_cell_of_the_pivot() {
 #[test]
 fn the_pivot_changes_to_pairs_and_map_and_keeps_its_row() {
     let mut driver = on(grid().to_vec(), (120, 40));
-    driver.taps("jjjl");
+    driver.taps("ggjjjl");
     let pair = driver.state.compare.selected().unwrap().clone();
     driver.taps("t");
     let same = |driver: &Driver| {
@@ -346,7 +347,7 @@ fn equal_rows_fold_into_one_that_opens() {
     assert!(shown.contains("6 of 6 pairs, 4 rows: e opens ▸"), "{shown}");
     assert!(shown.contains("▸ ladder"), "{shown}");
     assert!(shown.contains("3 equal: tp1 link.alpha_us=5,20,50"), "{shown}");
-    driver.taps(" ");
+    driver.taps("gg ");
     assert_eq!(driver.state.compare.marked.len(), 3, "a row marks all its pairs");
     driver.taps(" e");
     let shown = driver.screen();
@@ -380,7 +381,7 @@ fn the_copied_command_says_what_it_leaves_out() {
     let (command, told) = copied(&mut driver);
     assert_eq!(command, format!("{plain} --filter 'ladder tp8'"));
     assert!(told.contains("copied: ladderscope"), "{told}");
-    driver.taps(" j ");
+    driver.taps("gg j ");
     let (_, told) = copied(&mut driver);
     assert!(told.contains("but for the 2 marks: "), "{told}");
     driver.taps("t");
