@@ -7,8 +7,8 @@ use base::error::{Error, Result};
 /// Arguments of `ladderscope config`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Theme to start from: terminal, dark, light, high-contrast
-    #[arg(long, value_name = "THEME", default_value = "terminal")]
+    /// Theme to start from: neutral, terminal, dark, light, high-contrast
+    #[arg(long, value_name = "THEME", default_value = "neutral")]
     pub theme: String,
     /// Print the path of the settings file instead
     #[arg(long, conflicts_with = "check")]

@@ -70,17 +70,28 @@ pub struct Surroundings {
     pub no_color: bool,
     /// 24-bit colour support (`COLORTERM`).
     pub true_color: bool,
+    /// At most 16 colours (`TERM`).
+    pub few_colors: bool,
     /// SSH session; mouse capture would get in the way of selecting text.
     pub ssh: bool,
 }
 
 impl Surroundings {
+    /// Theme if the settings name none.
+    pub fn theme(&self) -> &'static str {
+        if self.no_color || self.few_colors { theme::TERMINAL } else { theme::NEUTRAL }
+    }
+
     pub fn of_process() -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let depth = std::env::var("COLORTERM").unwrap_or_default();
+        let term = std::env::var("TERM").unwrap_or_default();
+        // terminals with 256 colours whose `TERM` does not say so
+        let with_256 = ["256color", "kitty", "alacritty", "ghostty", "wezterm", "foot", "direct"];
         Self {
             no_color: set("NO_COLOR"),
             true_color: depth == "truecolor" || depth == "24bit",
+            few_colors: depth.is_empty() && !with_256.iter().any(|name| term.contains(name)),
             ssh: set("SSH_CONNECTION") || set("SSH_TTY"),
         }
     }
@@ -118,8 +129,10 @@ impl Config {
             let at = error.span().map_or(0, |span| span.start);
             reader.say(at, error.message());
         });
-        let (mut theme, mut changes) = (Theme::new(true), Vec::new());
-        let mut themes = Themes { setting: "terminal".into(), around: *around, ..Themes::default() };
+        let mut theme = Theme::built_in(around.theme()).unwrap_or(Theme::new(true));
+        let mut changes = Vec::new();
+        let setting = around.theme().to_owned();
+        let mut themes = Themes { setting, around: *around, ..Themes::default() };
         let mut mouse = !around.ssh;
         for (key, item) in document.iter().flat_map(|d| d.iter()) {
             match key {
@@ -358,11 +371,15 @@ mod tests {
 
     #[test]
     fn the_environment_decides_where_nothing_is_said() {
-        let around = Surroundings { ssh: true, no_color: true, true_color: false };
+        let around = Surroundings { ssh: true, no_color: true, ..Default::default() };
         let config = Config::parse("theme = \"light\"", Path::new(""), &around);
         assert!(!config.mouse);
         assert_eq!(config.theme, Theme::built_in("light").unwrap().without_color());
         assert!(Config::parse("mouse = true", Path::new(""), &around).mouse);
+        let few = Surroundings { few_colors: true, ..Default::default() };
+        let of = |around| Config::parse("", Path::new(""), around).theme;
+        assert_eq!(of(&few), Theme::built_in("terminal").unwrap());
+        assert_eq!(of(&Surroundings::default()), Theme::built_in("neutral").unwrap());
     }
 
     #[test]

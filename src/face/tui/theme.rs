@@ -1,6 +1,6 @@
-//! Colours by role, grouped in themes. The default, `terminal`, uses the terminal's own 16 colours and
-//! never a background, so it works on light and dark terminals; `dark`, `light` and `high-contrast`
-//! define their own. Without colour (`NO_COLOR`) only modifiers remain. Colour is never the only cue:
+//! Colours by role, grouped in themes. The default, `neutral`, has medium colours and no background: they
+//! can be read on black, white and Solarized. `terminal` uses the terminal's own 16 colours; `dark`, `light` and
+//! `high-contrast` have a background. Without colour (`NO_COLOR`) only modifiers remain. Colour is never the only cue:
 //! glyphs and words carry the same information.
 
 use std::str::FromStr;
@@ -57,44 +57,54 @@ impl Role {
 }
 
 /// Built-in themes, and true for those with dark text on a light background.
-const BUILT_IN: [(&str, bool); 4] =
-    [("terminal", false), ("dark", false), ("light", true), ("high-contrast", false)];
+const BUILT_IN: [(&str, bool); 5] =
+    [(NEUTRAL, false), (TERMINAL, false), ("dark", false), ("light", true), ("high-contrast", false)];
+
+/// Default theme of terminals with 256 colours.
+pub const NEUTRAL: &str = "neutral";
+
+/// Default theme of other terminals; its modifiers suit terminals without colours.
+pub const TERMINAL: &str = "terminal";
 
 /// Roles in the order of [`Theme::styles`]: the name in theme files, and the style in each theme of
 /// [`BUILT_IN`], as words and 256-colour palette indices.
 const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 14 + SERIES + ARCHITECTURES] = [
-    (Role::Text, "text", ["", "252 on 234", "236 on 255", "15 on 16"]),
-    (Role::Dim, "dim", ["dim", "245", "242", "15"]),
-    (Role::Title, "title", ["bold", "bold 255", "bold 232", "bold underlined 15"]),
-    (Role::Border, "border", ["dim", "240", "248", "15"]),
-    (Role::Selected, "selected", ["reversed", "bold 255 on 24", "bold 232 on 153", "bold 16 on 15"]),
-    (Role::Key, "key", ["bold cyan", "bold 80", "bold 25", "bold 14"]),
-    (Role::Good, "good", ["green", "114", "22", "bold 10"]),
-    (Role::Bad, "bad", ["bold red", "bold 210", "bold 124", "bold 16 on 9"]),
-    (Role::Warn, "warn", ["bold magenta", "bold 176", "bold 90", "bold 13"]),
-    (Role::Simulated, "simulated", ["cyan", "80", "23", "bold 14"]),
-    (Role::Active, "active", ["bold blue", "bold 75", "bold 25", "bold 14"]),
-    (Role::Comm, "comm", ["yellow", "221", "94", "bold 11"]),
-    (Role::Waiting, "waiting", ["dim yellow", "179", "58", "11"]),
-    (Role::Exposed, "exposed", ["bold red", "bold 209", "bold 160", "bold 16 on 11"]),
-    (Role::Series(0), "series-1", ["blue", "75", "25", "bold 12"]),
-    (Role::Series(1), "series-2", ["green", "114", "22", "bold 10"]),
-    (Role::Series(2), "series-3", ["magenta", "176", "90", "bold 13"]),
-    (Role::Series(3), "series-4", ["cyan", "80", "23", "bold 14"]),
-    (Role::Series(4), "series-5", ["red", "210", "124", "bold 9"]),
-    (Role::Series(5), "series-6", ["yellow", "221", "94", "bold 11"]),
-    (Role::Architecture(0), "architecture-1", ["blue", "69", "25", "bold 12"]),
-    (Role::Architecture(1), "architecture-2", ["red", "209", "160", "bold 9"]),
-    (Role::Architecture(2), "architecture-3", ["green", "78", "22", "bold 10"]),
-    (Role::Architecture(3), "architecture-4", ["magenta", "176", "126", "bold 13"]),
-    (Role::Architecture(4), "architecture-5", ["", "255", "232", "bold 15"]),
-    (Role::Architecture(5), "architecture-6", ["yellow", "214", "94", "bold 11"]),
-    (Role::Architecture(6), "architecture-7", ["cyan", "117", "23", "bold 14"]),
-    (Role::Architecture(7), "architecture-8", ["dim", "245", "242", "7"]),
-    (Role::Architecture(8), "architecture-9", ["bold magenta", "169", "89", "13"]),
-    (Role::Architecture(9), "architecture-10", ["bold yellow", "186", "58", "11"]),
-    (Role::Architecture(10), "architecture-11", ["bold blue", "105", "54", "12"]),
-    (Role::Architecture(11), "architecture-12", ["bold red", "173", "52", "9"]),
+    (Role::Text, "text", ["", "", "252 on 234", "236 on 255", "15 on 16"]),
+    (Role::Dim, "dim", ["244", "dim", "245", "242", "15"]),
+    (Role::Title, "title", ["bold", "bold", "bold 255", "bold 232", "bold underlined 15"]),
+    (Role::Border, "border", ["244", "dim", "240", "248", "15"]),
+    (
+        Role::Selected,
+        "selected",
+        ["reversed", "reversed", "bold 255 on 24", "bold 232 on 153", "bold 16 on 15"],
+    ),
+    (Role::Key, "key", ["bold 32", "bold cyan", "bold 80", "bold 25", "bold 14"]),
+    (Role::Good, "good", ["28", "green", "114", "22", "bold 10"]),
+    (Role::Bad, "bad", ["bold 196", "bold red", "bold 210", "bold 124", "bold 16 on 9"]),
+    (Role::Warn, "warn", ["bold 163", "bold magenta", "bold 176", "bold 90", "bold 13"]),
+    (Role::Simulated, "simulated", ["31", "cyan", "80", "23", "bold 14"]),
+    (Role::Active, "active", ["bold 33", "bold blue", "bold 75", "bold 25", "bold 14"]),
+    (Role::Comm, "comm", ["100", "yellow", "221", "94", "bold 11"]),
+    (Role::Waiting, "waiting", ["101", "dim yellow", "179", "58", "11"]),
+    (Role::Exposed, "exposed", ["bold 196", "bold red", "bold 209", "bold 160", "bold 16 on 11"]),
+    (Role::Series(0), "series-1", ["32", "blue", "75", "25", "bold 12"]),
+    (Role::Series(1), "series-2", ["28", "green", "114", "22", "bold 10"]),
+    (Role::Series(2), "series-3", ["133", "magenta", "176", "90", "bold 13"]),
+    (Role::Series(3), "series-4", ["30", "cyan", "80", "23", "bold 14"]),
+    (Role::Series(4), "series-5", ["167", "red", "210", "124", "bold 9"]),
+    (Role::Series(5), "series-6", ["100", "yellow", "221", "94", "bold 11"]),
+    (Role::Architecture(0), "architecture-1", ["33", "blue", "69", "25", "bold 12"]),
+    (Role::Architecture(1), "architecture-2", ["166", "red", "209", "160", "bold 9"]),
+    (Role::Architecture(2), "architecture-3", ["28", "green", "78", "22", "bold 10"]),
+    (Role::Architecture(3), "architecture-4", ["164", "magenta", "176", "126", "bold 13"]),
+    (Role::Architecture(4), "architecture-5", ["", "", "255", "232", "bold 15"]),
+    (Role::Architecture(5), "architecture-6", ["100", "yellow", "214", "94", "bold 11"]),
+    (Role::Architecture(6), "architecture-7", ["31", "cyan", "117", "23", "bold 14"]),
+    (Role::Architecture(7), "architecture-8", ["244", "dim", "245", "242", "7"]),
+    (Role::Architecture(8), "architecture-9", ["bold 168", "bold magenta", "169", "89", "13"]),
+    (Role::Architecture(9), "architecture-10", ["bold 130", "bold yellow", "186", "58", "11"]),
+    (Role::Architecture(10), "architecture-11", ["bold 99", "bold blue", "105", "54", "12"]),
+    (Role::Architecture(11), "architecture-12", ["bold 167", "bold red", "173", "52", "9"]),
 ];
 
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -116,7 +126,7 @@ pub struct Theme {
 impl Theme {
     /// Default theme, with or without colours.
     pub fn new(color: bool) -> Self {
-        let theme = Self::built_in("terminal")
+        let theme = Self::built_in(if color { NEUTRAL } else { TERMINAL })
             .unwrap_or(Self { styles: [Style::new(); ROLES.len()], light: false });
         if color { theme } else { theme.without_color() }
     }
@@ -263,7 +273,7 @@ mod tests {
     fn text_of_every_role_can_be_read_on_its_ground() {
         assert!((contrast([0; 3], [255; 3]) - 21.0).abs() < 1e-9);
         // the terminal's own theme has the terminal's own colours
-        for name in names().filter(|name| *name != "terminal") {
+        for name in names().filter(|name| ![NEUTRAL, TERMINAL].contains(name)) {
             let theme = Theme::built_in(name).unwrap();
             let ground = theme.style(Role::Text);
             for (role, of, _) in ROLES.iter().filter(|(role, ..)| *role != Role::Border) {
@@ -272,6 +282,21 @@ mod tests {
                     [style.fg, style.bg].map(|color| rgb(color.unwrap(), false).unwrap());
                 let contrast = contrast(letters, paper);
                 assert!(contrast >= 4.5, "{name}: {of} has {contrast:.2}:1");
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_theme_can_be_read_on_dark_light_and_solarized_grounds() {
+        let grounds = [[0; 3], [255; 3], [0, 0x2b, 0x36], [0xfd, 0xf6, 0xe3]];
+        let theme = Theme::built_in(NEUTRAL).unwrap();
+        for (role, of, _) in ROLES {
+            assert_eq!(theme.style(role).bg, None, "{of}");
+            // large text of WCAG 2 needs 3:1
+            for (letters, ground) in theme.style(role).fg.iter().flat_map(|fg| grounds.map(|g| (fg, g)))
+            {
+                let contrast = contrast(rgb(*letters, false).unwrap(), ground);
+                assert!(contrast >= 3.0, "{of} on {ground:?} has {contrast:.2}:1");
             }
         }
     }

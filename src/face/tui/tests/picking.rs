@@ -184,13 +184,14 @@ fn the_theme_is_chosen_from_the_palette() {
     let text = "[colors]\nexposed = \"bold #ff0000\"\n";
     driver.state.cx.themes = Config::parse(text, std::path::Path::new("c.toml"), &around).themes;
     driver.keys("3:theme");
-    let all = ["terminal", "dark", "light", "high-contrast"].map(|name| format!("theme: {name}"));
+    let all =
+        ["neutral", "terminal", "dark", "light", "high-contrast"].map(|name| format!("theme: {name}"));
     let choose = ["choose a colour theme".to_owned()];
     assert_eq!(offered(&driver), [&all[..], &choose].concat(), "and not tagging");
     driver.press(KeyCode::Esc);
     driver.keys(":choose a colour");
     driver.enter();
-    assert_eq!(offered(&driver), ["terminal", "dark", "light", "high-contrast"]);
+    assert_eq!(offered(&driver), ["neutral", "terminal", "dark", "light", "high-contrast"]);
     driver.keys("light");
     driver.enter();
     let mut light = Theme::built_in("light").expect("a theme");
@@ -200,7 +201,7 @@ fn the_theme_is_chosen_from_the_palette() {
     driver.keys(":choose a colour");
     driver.enter();
     driver.shows("shown now");
-    driver.keys("terminal");
+    driver.keys("neutral");
     driver.enter();
     assert_eq!(driver.state.cx.chosen_theme, None, "the settings hold again");
 }

@@ -1,6 +1,7 @@
 //! Clipped drawing of text and frames.
 
 use crate::face::tui::prelude::*;
+use ratatui::style::Color;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
 /// Writes text, cut at the area's right edge with an ellipsis; returns the next column. Cut blanks and
@@ -65,7 +66,15 @@ pub fn line(buf: &mut Buffer, area: Rect, row: u16, pieces: &[(&str, Style)]) {
 
 pub fn select(buf: &mut Buffer, area: Rect, y: u16, theme: Theme) {
     let row = Rect { y, height: 1, ..area }.intersection(buf.area);
-    buf.set_style(row, theme.style(Role::Selected));
+    let selected = theme.style(Role::Selected);
+    buf.set_style(row, selected);
+    // blank cells do not show the colours of a glyph that is not there
+    let text = Style::new().fg(Color::Reset).patch(theme.style(Role::Text)).patch(selected);
+    for position in row.positions() {
+        if buf[position].symbol() == " " {
+            buf[position].set_style(text);
+        }
+    }
 }
 
 /// Draws a frame with a title; returns its interior.

@@ -86,7 +86,7 @@ impl Plot {
         put(
             buf,
             whole,
-            left.saturating_sub(LABELS),
+            left.saturating_sub(LABELS - 1),
             area.y.saturating_sub(1),
             &titled(&self.y, y_name),
             title,
