@@ -15,6 +15,7 @@ mod fuzz;
 mod help;
 mod hostile;
 mod interruption;
+mod keystrokes;
 mod many;
 mod nvtx;
 mod pipelines;

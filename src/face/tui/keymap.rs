@@ -347,7 +347,7 @@ mod tests {
     }
 
     /// Keys that mean one thing on every screen, with the bindings that may have them.
-    const GRAMMAR: [(&str, &[&str]); 16] = [
+    const GRAMMAR: [(&str, &[&str]); 34] = [
         ("r", &["run"]),
         ("R", &["run-all"]),
         ("/", &["filter", "search", "find"]),
@@ -364,12 +364,32 @@ mod tests {
         ("o", &["open"]),
         ("y", &["copy-id", "copy-numbers"]),
         ("Space", &["mark"]),
+        ("Enter", &["open", "choose", "open-cell", "toggle-rank", "type"]),
+        ("Tab", &["next-screen"]),
+        ("*", &["scope"]),
+        ("?", &["help"]),
+        (":", &["palette"]),
+        ("Y", &["copy-command"]),
+        ("M", &["messages"]),
+        ("m", &["toggle-mouse"]),
+        ("q", &["quit"]),
+        ("w", &["what-if", "what-if-traced"]),
+        ("j", &["down"]),
+        ("k", &["up"]),
+        ("h", &["left", "back", "scroll-left", "pan-left", "less"]),
+        ("l", &["right", "grid", "scroll-right", "pan-right", "more"]),
+        ("+", &["zoom-in", "more"]),
+        ("-", &["zoom-out", "less"]),
+        ("[", &["previous-axis", "previous-step", "log-up"]),
+        ("]", &["next-axis", "next-step", "log-down"]),
     ];
 
     #[test]
     fn a_letter_of_the_grammar_means_the_same_on_every_screen() {
         for (key, ids) in GRAMMAR {
             let key: Key = key.parse().unwrap();
+            let bound = Keymap::default();
+            assert!(bound.all().iter().any(|b| b.keys.contains(&key)), "{key} does nothing");
             for binding in Keymap::default().all().iter().filter(|b| b.keys.contains(&key)) {
                 assert!(
                     ids.contains(&binding.row.id),

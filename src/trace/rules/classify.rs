@@ -68,7 +68,8 @@ impl Rules {
         let mut unsure = Vec::new();
         let everything = totals.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
         let classes: Vec<By> = trace.operations.par_iter().map(|operation| self.of(operation)).collect();
-        for ((operation, by), (count, total_ns)) in trace.operations.iter_mut().zip(classes).zip(totals) {
+        for ((operation, by), (count, total_ns)) in trace.operations.iter_mut().zip(classes).zip(totals)
+        {
             let entry = Matched { name: operation.name.clone(), count, total_ns };
             if let Some((taken_for, why)) = doubt(operation, &by)
                 && total_ns > 0

@@ -229,6 +229,10 @@ fn what_was_asked_about_a_cell_of_an_older_sweep_is_not_shown_of_a_newer_one() {
     assert!(driver.state.live.cells[0].looked.is_some());
 }
 
+fn save(driver: &mut Driver) {
+    send(driver, Message::Key(KeyEvent::new(KeyCode::Char('s'), KeyModifiers::CONTROL)));
+}
+
 #[test]
 fn saving_asks_before_it_overwrites_what_changed_on_disk() {
     let dir = tempfile::tempdir().unwrap();
@@ -248,12 +252,12 @@ fn saving_asks_before_it_overwrites_what_changed_on_disk() {
     let edited = text(&driver);
     // somebody else writes the file, and it is read again
     std::fs::write(&path, &theirs).unwrap();
-    keys(&mut driver, "w");
+    save(&mut driver);
     assert!(asked(&driver));
     keys(&mut driver, "n");
     read(&mut driver, entries(&theirs));
     assert_eq!(text(&driver), edited, "the edit stays what it was");
-    keys(&mut driver, "w");
+    save(&mut driver);
     assert!(asked(&driver) && there() == theirs, "theirs is still there");
     let effects = keys(&mut driver, "y");
     assert_eq!(there(), edited);
@@ -263,7 +267,7 @@ fn saving_asks_before_it_overwrites_what_changed_on_disk() {
     keys(&mut driver, "D");
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
-    keys(&mut driver, "w");
+    save(&mut driver);
     driver.shows("it failed");
     assert_eq!(driver.state.experiments.edited(), ["hide"]);
 }
@@ -294,7 +298,7 @@ fn a_built_in_experiment_is_saved_under_a_name() {
     keys(&mut driver, "a4");
     press(&mut driver, KeyCode::Enter);
     let edited = text(&driver);
-    keys(&mut driver, "w");
+    save(&mut driver);
     driver.shows("experiments/NAME.toml");
     keys(&mut driver, "/");
     press(&mut driver, KeyCode::Enter);

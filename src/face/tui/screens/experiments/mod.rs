@@ -35,7 +35,7 @@ acts! {
     MoveRight: "move-right", ">", "move the value to the right", None;
     Undo: "undo", "u", "undo the last edit", Some("undo");
     Redo: "redo", "ctrl-r", "redo", None;
-    Save: "save", "w", "save the experiment file (keeps comments)", Some("save");
+    Save: "save", "ctrl-s", "save the experiment file (keeps comments)", Some("save");
     SaveAs: "save-as", "W", "save under another name", None;
     Duplicate: "duplicate", "c", "copy the experiment to a new file", None;
     ShowFile: "show-file", "e", "show the experiment file with your edits", Some("file");

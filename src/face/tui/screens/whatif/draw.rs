@@ -96,7 +96,7 @@ fn header(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf) {
             traced.base.cell.tp,
             traced.base.cell.hardware
         );
-        let styles = (theme.style(Role::Warn), theme.style(Role::Dim));
+        let styles = (theme.style(Role::Simulated), theme.style(Role::Dim));
         return line(buf, area, 0, &[(&label, styles.0), (&what, styles.1)]);
     }
     let cell = &whatif.base.cell;
