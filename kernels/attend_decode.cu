@@ -25,15 +25,6 @@
 #ifndef GROUP
 #define GROUP 4
 #endif
-// WINDOW: a query sees the last so many tokens only. SINKS: heads have a logit in the softmax's denominator.
-#ifndef WINDOW
-#define WINDOW 0
-#endif
-#ifdef SINKS
-#define SINK_PARAMETER , const T *sinks
-#else
-#define SINK_PARAMETER
-#endif
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= 256, "HEAD_DIM is a multiple of 8 up to 256");
 static_assert(GROUP >= 1, "heads share a KV head by GROUP");
 

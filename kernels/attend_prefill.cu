@@ -20,15 +20,6 @@
 #ifndef HEAD_DIM
 #define HEAD_DIM 128
 #endif
-// WINDOW and SINKS: as in attend_decode.cu.
-#ifndef WINDOW
-#define WINDOW 0
-#endif
-#ifdef SINKS
-#define SINK_PARAMETER , const T *sinks
-#else
-#define SINK_PARAMETER
-#endif
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= 256, "HEAD_DIM is a multiple of 8 up to 256");
 
 constexpr u32 WARPS = 8;

@@ -4,6 +4,16 @@
 
 #include "block.cuh"
 
+// WINDOW: a query sees only the last WINDOW tokens; 0 for all. SINKS: each head has a logit in the denominator.
+#ifndef WINDOW
+#define WINDOW 0
+#endif
+#ifdef SINKS
+#define SINK_PARAMETER , const T *sinks
+#else
+#define SINK_PARAMETER
+#endif
+
 constexpr float LOG2_E = 1.4426950408889634f;
 
 // The score of what is not seen: its weight is 0.
