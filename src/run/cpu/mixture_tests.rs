@@ -380,8 +380,8 @@ fn evaluations_give_what_generations_give() {
             let mut alone = asked(&model, wiring, 2, 2);
             alone.prompts = vec![evaluation.windows[0].tokens.clone()];
             let nll = generate(&alone, &mut |_| ()).unwrap().nll[0].unwrap();
-            let told = one.quality.nll / f64::from(one.quality.predicted);
-            assert!((told - nll).abs() < 1e-4, "{} {wiring}: {told}, not {nll}", model.name);
+            let mean = one.quality.nll / f64::from(one.quality.predicted);
+            assert!((mean - nll).abs() < 1e-4, "{} {wiring}: {mean}, not {nll}", model.name);
         }
     }
 }

@@ -159,8 +159,8 @@ fn experts_that_exchange_tokens_are_named() {
     let trace = simulated(&cell);
     for trace in [&trace, &disguised(&trace)] {
         let asked = Asked::default();
-        let told = Rewiring::of(trace, &asked, &Setting::default()).unwrap_err().to_string();
-        assert!(told.contains("exchange tokens") && told.contains("all-to-alls"), "{told}");
+        let message = Rewiring::of(trace, &asked, &Setting::default()).unwrap_err().to_string();
+        assert!(message.contains("exchange tokens") && message.contains("all-to-alls"), "{message}");
     }
 }
 

@@ -212,8 +212,8 @@ fn mixtures_that_the_kernels_lack_are_refused_by_name() {
     let place = place();
     for (model, what) in [("deepseek-v3", "latent attention"), ("llama-4-scout", "attention in chunks")]
     {
-        let told = cuda(device, &place, &["--model", model], &[]).exits(2).stderr;
-        assert!(told.contains("the cuda backend has no") && told.contains(what), "{told}");
+        let message = cuda(device, &place, &["--model", model], &[]).exits(2).stderr;
+        assert!(message.contains("the cuda backend has no") && message.contains(what), "{message}");
     }
 }
 

@@ -28,8 +28,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
         Some(_) => {}
     }
     let Areas { headline, group, legend, table, info, .. } = areas(body, pareto);
-    let best = info::headline(pareto).unwrap_or_default();
-    put(buf, headline, headline.x + 1, headline.y, &best, theme.style(Role::Title));
+    info::draw_headline(buf, headline, pareto, cx);
     draw_group(buf, group, pareto, cx);
     draw_legend(buf, legend, pareto, cx);
     let plot = plot(pareto, body);

@@ -31,15 +31,31 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     }
 }
 
+/// True if [`draw_headline`] has a row: not for quality, and not without points.
+pub fn has_headline(pareto: &Pareto) -> bool {
+    pareto.axes.quality().is_none() && !pareto.limits.is_empty() && pareto.current().is_some()
+}
+
+/// Draws the headline, after its provenance where both fit; the selected point below always shows it.
+pub fn draw_headline(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
+    let (Some(best), Some(point)) = (headline(pareto), pareto.current()) else { return };
+    let label = format!(" [{}]", point.provenance);
+    let best = format!(" {best}");
+    let has_room = label.width() + best.width() <= usize::from(area.width);
+    let label = if has_room { label } else { String::new() };
+    let (title, provenance) = (cx.theme.style(Role::Title), cx.theme.provenance(point.provenance));
+    line(buf, area, 0, &[(&label, provenance), (&best, title)]);
+}
+
 /// Best choices at the tightest limit that most architectures meet, with the selected point's P2P setting:
 /// `Most tokens/s/GPU within 10.0 s, P2P on: parallel 124 (TP 8, batch 16), ladder 122`.
-pub fn headline(pareto: &Pareto) -> Option<String> {
+fn headline(pareto: &Pareto) -> Option<String> {
     /// Architectures named, best first.
     const NAMED: usize = 4;
-    let of = pareto.current()?.series();
-    if pareto.axes.quality().is_some() {
+    if !has_headline(pareto) {
         return None;
     }
+    let of = pareto.current()?.series();
     let shown: Vec<_> = pareto.lines.iter().filter(|line| !line.places.is_empty()).collect();
     let shown: Vec<_> = shown.iter().filter_map(|line| pareto.entries.get(line.entry)).collect();
     let is_choice = |at: &&AtLimit| {

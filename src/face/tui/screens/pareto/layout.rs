@@ -12,7 +12,7 @@
 //! | [simulated] ladder tp8 b16 ...                      |   selected point, area gained
 //! ```
 
-use super::info::headline;
+use super::info::has_headline;
 use super::state::series::Entry;
 use super::state::{Extent, Pareto, series};
 use crate::face::tui::prelude::*;
@@ -47,7 +47,7 @@ pub struct Areas {
 pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
     let low = body.height < LOW;
     let filtered = pareto.filter.typing || !pareto.filter.text().is_empty();
-    let headline = u16::from(headline(pareto).is_some());
+    let headline = u16::from(has_headline(pareto));
     let only = low && pareto.groups.len() < 2 && !filtered && headline > 0;
     let (headline, rest) = cut_top(body, headline);
     let (group, rest) = cut_top(rest, u16::from(!only));
