@@ -111,16 +111,11 @@ pub trait PlanBackend: Sync {
         self.lacks_format(dtype, KvDType::Activations).map_or(Ok(()), |why| Err(Error::input(why)))
     }
 
-    /// Supported all-reduces. Cells that ask for another are skipped; `nccl` means the backend's own.
-    fn collectives(&self) -> &'static [Collective] {
-        &[Collective::Nccl]
-    }
-
-    /// Returns an explanation if the backend does not support this all-reduce.
+    /// Returns an explanation if the backend does not support this all-reduce. Cells that ask for it are skipped.
     fn lacks(&self, collective: Collective) -> Option<String> {
-        let has = self.collectives();
-        (!has.contains(&collective)).then(|| {
-            let has: Vec<&str> = has.iter().map(|collective| collective.as_str()).collect();
+        let has = |one: &Collective| one.about().backends.contains(&self.name());
+        (!has(&collective)).then(|| {
+            let has: Vec<&str> = Collective::ALL.iter().filter(|one| has(one)).map(|one| one.as_str()).collect();
             let name = self.name().as_str();
             let has = has.join(", ");
             format!("the {name} backend has no {collective} all-reduce, only its own ({has}); sim predicts this cell")

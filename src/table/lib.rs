@@ -27,7 +27,8 @@ pub use metrics::{
     CellRuns, aggregate, completion_ms, host, metrics, recorder, stalls, steps_ms, tokens_per_s,
 };
 pub use options::{
-    BANDWIDTHS_GB_S, Backend, CellOptions, Collective, LATENCIES_US, Link, Nvls, P2p, Recorder, Spec,
+    AboutCollective, BANDWIDTHS_GB_S, Backend, CellOptions, Collective, LATENCIES_US, Link, Nvls, P2p,
+    Recorder, Spec,
 };
 pub use quality::{FEW_WINDOWS, Quality, RunQuality, WindowQuality, quality};
 pub use record::{

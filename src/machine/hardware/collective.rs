@@ -47,15 +47,6 @@ pub enum CollectiveCost<'a> {
     Fastest(Vec<(Collective, Self)>),
 }
 
-/// Collectives among which `fastest` chooses. A fused all-reduce is another plan.
-const UNFUSED: [Collective; 5] = [
-    Collective::Nccl,
-    Collective::OneShot,
-    Collective::TwoShot,
-    Collective::Symmetric,
-    Collective::Multimem,
-];
-
 impl CollectiveCost<'_> {
     /// The cost at a message size, and the all-reduce that `fastest` takes there.
     fn at(&self, bytes: f64) -> (&Self, Option<Collective>) {
@@ -134,10 +125,7 @@ impl CollectiveCost<'_> {
     }
 
     /// Latency of a reduce-scatter of a message, or of an all-gather with that result (us): the latency
-    /// of an empty all-reduce plus a share of its transfer time. The share is 1/2 in a ring, where an
-    /// all-reduce consists of both. In-switch all-reduces move fewer bytes than both together, and the
-    /// share is 3/4 (measured with multimem on 8 H100s: 0.74 for all-gather, 0.76 for reduce-scatter of
-    /// 16 MB to 512 MB; TokenWeave, figure 4).
+    /// of an empty all-reduce plus [a share](table::AboutCollective::half) of its transfer time.
     pub fn half_us(&self, bytes: f64) -> (f64, CostSource) {
         let cost = self.at(bytes).0;
         let half = match cost {
@@ -219,7 +207,10 @@ impl Profile {
             self.table_of(*one, p2p, tp).1 == *one && self.link_problem(*one, p2p, tp).is_none()
         };
         let all: Vec<Collective> = match collective {
-            Collective::Fastest => UNFUSED.into_iter().filter(is_known).collect(),
+            Collective::Fastest => Collective::ALL
+                .into_iter()
+                .filter(|one| one.about().is_choice && is_known(one))
+                .collect(),
             _ => Vec::new(),
         };
         if all.len() > 1 {
@@ -228,10 +219,7 @@ impl Profile {
         }
         let (table, used) = self.table_of(collective, p2p, tp);
         let (tp, network) = (tp.min(self.gpus_per_node), self.network(tp));
-        let half = match used {
-            Collective::Multimem | Collective::Fused => 0.75,
-            _ => 0.5,
-        };
+        let half = used.about().half;
         (CollectiveCost::Link { table, tp, scale, network, half, own: used, nccl: None }, used)
     }
 
@@ -340,16 +328,6 @@ fn kernels(gpu: &str, (engine, version): EngineVersion) -> Option<&'static LinkT
 /// GPU with the most rows; others are scaled from it.
 pub(super) const REFERENCE: &str = "h100_sxm";
 
-/// GPU without an NVLink switch or symmetric NCCL memory: its links are point to point.
-const WITHOUT_SWITCH: &str = "mi300x";
-
-/// GPUs whose links are PCIe alone: nothing of an NVLink machine is scaled to them.
-const OVER_PCIE: [&str; 7] =
-    ["l40s", "l40s_p2p", "rtx_pro_6000", "rtx_4090", "rtx_5090", "a100_pcie", "h100_pcie"];
-
-/// Collectives that need NVLink's switch or NCCL's symmetric memory.
-const OF_A_SWITCH: [Collective; 2] = [Collective::Multimem, Collective::Symmetric];
-
 /// Measurements of one collective at one TP by one source.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -433,11 +411,9 @@ impl Measured {
 /// Adds a table for each collective missing in a GPU's links.
 pub(super) fn complete(links: &mut Links, gpu: &str) {
     let Some(reference) = OF_REFERENCE.as_ref() else { return };
-    let lacks = |collective: Collective| {
-        OVER_PCIE.contains(&gpu) || gpu == WITHOUT_SWITCH && OF_A_SWITCH.contains(&collective)
-    };
-    for collective in Collective::ALL.into_iter().filter(|collective| !lacks(*collective)) {
-        if links.table(collective).is_none()
+    for collective in Collective::ALL {
+        if !links.lacks(collective)
+            && links.table(collective).is_none()
             && let Some(known) = reference.table(collective)
         {
             let is_reference = gpu == REFERENCE && links.p2p_on == reference.p2p_on;
@@ -642,12 +618,7 @@ mod tests {
         let family =
             [Collective::Symmetric, Collective::TwoShot, Collective::Multimem, Collective::Fused];
         for profile in Profile::built_in() {
-            let has = |collective: &Collective| {
-                let of_switch = OF_A_SWITCH.contains(collective);
-                let name = profile.name.as_str();
-                !OVER_PCIE.contains(&name) && (name != WITHOUT_SWITCH || !of_switch)
-            };
-            for collective in family.into_iter().filter(has) {
+            for collective in family.into_iter().filter(|one| !profile.link.lacks(*one)) {
                 for tp in [2, 4, 8] {
                     let times: Vec<f64> = (16..124)
                         .map(|quarter| {
@@ -674,12 +645,12 @@ mod tests {
 
     #[test]
     fn a_gpu_without_the_switch_has_nothing_of_it() {
-        let profile = Profile::load(WITHOUT_SWITCH).unwrap();
-        for collective in OF_A_SWITCH {
+        let profile = Profile::load("mi300x").unwrap();
+        for collective in [Collective::Multimem, Collective::Symmetric] {
             let (_, used) = profile.collective(collective, P2p::On, 8, CollectiveScale::ALONE);
             assert_eq!(used, Collective::Nccl, "{collective}");
         }
-        for gpu in OVER_PCIE {
+        for gpu in ["l40s", "rtx_pro_6000", "h100_pcie"] {
             let profile = Profile::load(gpu).unwrap();
             let (_, used) = profile.collective(Collective::Fused, P2p::On, 4, CollectiveScale::ALONE);
             assert_eq!(used, Collective::Nccl, "{gpu}");
@@ -719,7 +690,8 @@ mod tests {
             assert_eq!(used, Collective::Fastest);
             let least = |bytes: u64| {
                 let of = |one| us(&h100, one, tp, bytes).0;
-                UNFUSED.into_iter().map(of).fold(f64::INFINITY, f64::min)
+                let all = Collective::ALL.into_iter().filter(|one| one.about().is_choice);
+                all.map(of).fold(f64::INFINITY, f64::min)
             };
             let switches = cost.switches();
             assert!(switches.len() > 1 && switches[0].0 == 0, "{tp}: {switches:?}");

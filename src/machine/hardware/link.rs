@@ -13,51 +13,86 @@ use super::stack::CollectiveScale;
 use super::tables::CostSource;
 use table::Collective;
 
-/// The links of a profile.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Links {
-    /// GPUs of a node communicate directly (NVLink if present).
-    pub p2p_on: LinkTable,
-    /// GPUs of a node communicate through host memory.
-    pub p2p_off: LinkTable,
+/// Connection of the GPUs of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Fabric {
+    /// NVLink through a switch.
+    #[default]
+    Switch,
+    /// Point to point, without a switch or symmetric NCCL memory.
+    Mesh,
+    /// PCIe alone: no collective of an NVLink machine is scaled to it.
+    Pcie,
+}
+
+/// Defines the links, with a table for each collective other than NCCL's: its name in files, and its variant.
+macro_rules! links {
+    ($($(#[$about:meta])* $table:ident: $collective:ident,)*) => {
+        /// The links of a profile.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct Links {
+            /// Connection of the GPUs of a node: `switch`, `mesh` or `pcie`.
+            #[serde(default)]
+            pub fabric: Fabric,
+            /// GPUs of a node communicate directly (NVLink if present).
+            pub p2p_on: LinkTable,
+            /// GPUs of a node communicate through host memory.
+            pub p2p_off: LinkTable,
+            $($(#[$about])* pub $table: Option<LinkTable>,)*
+            /// Additional cost of an all-reduce across nodes.
+            pub inter_node: InterNode,
+        }
+
+        impl Links {
+            /// Latency table of a collective within a node with P2P, if known.
+            pub fn table(&self, collective: Collective) -> Option<&LinkTable> {
+                match collective {
+                    Collective::Nccl => Some(&self.p2p_on),
+                    $(Collective::$collective => self.$table.as_ref(),)*
+                    Collective::Fastest => None,
+                }
+            }
+
+            /// Sets the table of a collective other than NCCL's.
+            pub(super) fn put(&mut self, collective: Collective, table: Option<LinkTable>) {
+                match collective {
+                    Collective::Nccl | Collective::Fastest => {}
+                    $(Collective::$collective => self.$table = table,)*
+                }
+            }
+
+            /// All intra-node tables, with their names in files.
+            pub fn tables(&self) -> impl Iterator<Item = (&'static str, &LinkTable)> {
+                let others = [$((stringify!($table), &self.$table)),*];
+                let others = others.into_iter().filter_map(|(name, table)| Some((name, table.as_ref()?)));
+                [("p2p_on", &self.p2p_on), ("p2p_off", &self.p2p_off)].into_iter().chain(others)
+            }
+        }
+    };
+}
+
+links! {
     /// Custom one-shot all-reduce over P2P, if measured.
-    pub one_shot: Option<LinkTable>,
+    one_shot: OneShot,
     /// NCCL's all-reduce over symmetric memory; if omitted, from the built-in rows.
-    pub symmetric: Option<LinkTable>,
+    symmetric: Symmetric,
     /// Custom two-shot all-reduce over P2P; if omitted, from the built-in rows.
-    pub two_shot: Option<LinkTable>,
+    two_shot: TwoShot,
     /// All-reduce within NVLink's switch; if omitted, from the built-in rows.
-    pub multimem: Option<LinkTable>,
+    multimem: Multimem,
     /// All-reduce fused with the residual addition and norm; if omitted, from the built-in rows.
-    pub fused: Option<LinkTable>,
-    /// Additional cost of an all-reduce across nodes.
-    pub inter_node: InterNode,
+    fused: Fused,
 }
 
 impl Links {
-    /// Latency table of a collective within a node with P2P, if known.
-    pub fn table(&self, collective: Collective) -> Option<&LinkTable> {
-        match collective {
-            Collective::Nccl => Some(&self.p2p_on),
-            Collective::Symmetric => self.symmetric.as_ref(),
-            Collective::OneShot => self.one_shot.as_ref(),
-            Collective::TwoShot => self.two_shot.as_ref(),
-            Collective::Multimem => self.multimem.as_ref(),
-            Collective::Fused => self.fused.as_ref(),
-            Collective::Fastest => None,
-        }
-    }
-
-    /// Sets the table of a collective other than NCCL's.
-    pub(super) fn put(&mut self, collective: Collective, table: Option<LinkTable>) {
-        match collective {
-            Collective::Nccl | Collective::Fastest => {}
-            Collective::Symmetric => self.symmetric = table,
-            Collective::OneShot => self.one_shot = table,
-            Collective::TwoShot => self.two_shot = table,
-            Collective::Multimem => self.multimem = table,
-            Collective::Fused => self.fused = table,
+    /// True if the built-in rows of a collective do not apply.
+    pub(super) fn lacks(&self, collective: Collective) -> bool {
+        match self.fabric {
+            Fabric::Switch => false,
+            Fabric::Mesh => collective.about().needs_switch,
+            Fabric::Pcie => true,
         }
     }
 
@@ -69,19 +104,6 @@ impl Links {
                 self.put(collective, Some(LinkTable { scaled: known.scaled.clone(), ..table }));
             }
         }
-    }
-
-    /// All intra-node tables, with their names in files.
-    pub fn tables(&self) -> impl Iterator<Item = (&'static str, &LinkTable)> {
-        let others = [
-            ("one_shot", &self.one_shot),
-            ("symmetric", &self.symmetric),
-            ("two_shot", &self.two_shot),
-            ("multimem", &self.multimem),
-            ("fused", &self.fused),
-        ];
-        let others = others.into_iter().filter_map(|(name, table)| Some((name, table.as_ref()?)));
-        [("p2p_on", &self.p2p_on), ("p2p_off", &self.p2p_off)].into_iter().chain(others)
     }
 }
 

@@ -1,5 +1,8 @@
 //! Hardware: profiles of GPUs and links, measured latency tables, software stacks, and memory estimates.
 
+mod built_in {
+    include!(concat!(env!("OUT_DIR"), "/built_in.rs"));
+}
 mod collective;
 mod link;
 mod memory;
@@ -22,9 +25,9 @@ use base::text::same_name;
 use table::{BANDWIDTHS_GB_S, LATENCIES_US};
 
 pub use collective::CollectiveCost;
-pub use link::{BasisRows, InterNode, LargeMessages, LinkBasis, LinkPoint, LinkTable, Links};
+pub use link::{BasisRows, Fabric, InterNode, LargeMessages, LinkBasis, LinkPoint, LinkTable, Links};
 pub use memory::{MemoryNeed, PlanMemory};
-pub use profile::{Profile, Skew, Tflops, profile_named, profile_of};
+pub use profile::{GpuName, Profile, Skew, Tflops, profile_named, profile_of};
 pub use routed::{AllToAll, ExpertSizes};
 pub use stack::{
     ActivationScales, AttentionKind, CollectiveScale, Contention, Engine, EngineVersion, STACKS,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::link::Links;
 use super::tables::Tables;
-use super::{Checked, Library, above, at_least, bandwidth, collective, latency, share};
+use super::{Checked, Library, above, at_least, bandwidth, built_in, collective, latency, share};
 use base::error::Result;
 use base::input::InputKind;
 use plan::DType;
@@ -54,6 +54,9 @@ pub struct Profile {
     /// Built-in latency tables of matrix products and decode attention to use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables: Option<String>,
+    /// Name by which the driver knows the GPU; without it, no GPU is taken for this profile.
+    #[serde(default, skip_serializing_if = "GpuName::is_none")]
+    pub gpu: GpuName,
     /// Source of each number.
     pub sources: Vec<String>,
     /// Peak arithmetic by number format.
@@ -67,6 +70,27 @@ pub struct Profile {
 
 fn one() -> f64 {
     1.0
+}
+
+/// GPU name as the driver reports it: `NVIDIA H100 80GB HBM3` is the SXM board, `NVIDIA H100 PCIe` is not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GpuName {
+    /// Texts that the name contains.
+    pub with: Vec<String>,
+    /// Texts that it does not contain.
+    pub without: Vec<String>,
+}
+
+impl GpuName {
+    fn is_none(&self) -> bool {
+        self.with.is_empty()
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        let has = |part: &String| name.contains(part.as_str());
+        !self.is_none() && self.with.iter().all(has) && !self.without.iter().any(has)
+    }
 }
 
 /// Variation between ranks: standard deviations of normal distributions, drawn with the run's seed.
@@ -144,31 +168,13 @@ mod gigabytes {
     }
 }
 
-const BUILT_IN: [(&str, &str); 15] = [
-    ("h100_sxm", include_str!("profiles/h100_sxm.toml")),
-    ("h200_sxm", include_str!("profiles/h200_sxm.toml")),
-    ("a100_sxm", include_str!("profiles/a100_sxm.toml")),
-    ("b200_sxm", include_str!("profiles/b200_sxm.toml")),
-    ("l40s", include_str!("profiles/l40s.toml")),
-    ("a100_mesh", include_str!("profiles/a100_mesh.toml")),
-    ("mi300x", include_str!("profiles/mi300x.toml")),
-    ("b300_sxm", include_str!("profiles/b300_sxm.toml")),
-    ("gb200", include_str!("profiles/gb200.toml")),
-    ("h100_pcie", include_str!("profiles/h100_pcie.toml")),
-    ("a100_pcie", include_str!("profiles/a100_pcie.toml")),
-    ("l40s_p2p", include_str!("profiles/l40s_p2p.toml")),
-    ("rtx_pro_6000", include_str!("profiles/rtx_pro_6000.toml")),
-    ("rtx_4090", include_str!("profiles/rtx_4090.toml")),
-    ("rtx_5090", include_str!("profiles/rtx_5090.toml")),
-];
-
 static PROFILES: Library<Profile> = Library {
     what: "hardware profile",
     word: "profile",
     input: InputKind::HARDWARE,
-    texts: &BUILT_IN,
+    texts: &built_in::PROFILES,
     read: Profile::parse,
-    parsed: LazyLock::new(|| BUILT_IN.iter().map(|_| OnceLock::new()).collect()),
+    parsed: LazyLock::new(|| built_in::PROFILES.iter().map(|_| OnceLock::new()).collect()),
 };
 
 impl Profile {
@@ -187,8 +193,8 @@ impl Profile {
         PROFILES.file(name_or_file)
     }
 
-    pub fn names() -> [&'static str; BUILT_IN.len()] {
-        BUILT_IN.map(|(name, _)| name)
+    pub fn names() -> [&'static str; built_in::PROFILES.len()] {
+        built_in::PROFILES_NAMES
     }
 
     /// All built-in profiles, in the order of [`Profile::names`].
@@ -272,24 +278,6 @@ impl Profile {
     }
 }
 
-/// Required and excluded parts of a GPU's name per profile. `NVIDIA H100 80GB HBM3` is the SXM board;
-/// `NVIDIA H100 PCIe` and `NVIDIA H100 NVL` are not.
-const NAMES: [(&str, &[&str], &[&str]); 13] = [
-    ("h100_sxm", &["H100", "HBM3"], &["PCIe", "NVL", "GH", "HBM3e", "MIG"]),
-    ("h200_sxm", &["H200"], &["NVL", "GH", "MIG"]),
-    ("a100_sxm", &["A100", "SXM"], &["MIG"]),
-    ("b200_sxm", &["B200"], &["GB200", "MIG"]),
-    ("l40s", &["L40S"], &["MIG"]),
-    ("mi300x", &["MI300X"], &[]),
-    ("b300_sxm", &["B300"], &["GB300", "MIG"]),
-    ("gb200", &["GB200"], &["MIG"]),
-    ("h100_pcie", &["H100 PCIe"], &["MIG"]),
-    ("a100_pcie", &["A100", "PCI"], &["MIG"]),
-    ("rtx_pro_6000", &["RTX PRO 6000", "Server"], &["MIG"]),
-    ("rtx_4090", &["RTX 4090"], &["Laptop", "4090 D"]),
-    ("rtx_5090", &["RTX 5090"], &["Laptop", "5090 D"]),
-];
-
 /// Accepted ratio of a GPU's memory to the profile's; drivers count differently.
 const MEMORY: std::ops::RangeInclusive<f64> = 0.9..=1.15;
 
@@ -306,10 +294,17 @@ pub fn profile_named(name: &str) -> Option<&'static str> {
 }
 
 fn board(name: &str) -> Option<&'static str> {
-    let is_it = |with: &[&str], without: &[&str]| {
-        with.iter().all(|part| name.contains(part)) && !without.iter().any(|part| name.contains(part))
-    };
-    NAMES.iter().find(|(_, with, without)| is_it(with, without)).map(|(profile, ..)| *profile)
+    #[derive(Deserialize)]
+    struct File {
+        #[serde(default)]
+        gpu: GpuName,
+    }
+    static NAMES: LazyLock<Vec<(&str, GpuName)>> = LazyLock::new(|| {
+        let read =
+            |text| toml::from_str(text).map_or_else(|_| GpuName::default(), |file: File| file.gpu);
+        built_in::PROFILES.iter().map(|(profile, text)| (*profile, read(text))).collect()
+    });
+    NAMES.iter().find(|(_, gpu)| gpu.matches(name)).map(|(profile, _)| *profile)
 }
 
 /// Memory stated in a name, in bytes: `NVIDIA A100-SXM4-40GB` has 40 GB.
@@ -325,13 +320,13 @@ mod tests {
     use table::P2p;
 
     fn text() -> &'static str {
-        BUILT_IN[0].1
+        built_in::PROFILES[0].1
     }
 
     #[test]
     fn every_built_in_profile_loads_by_its_own_name_and_says_where_its_numbers_come_from() {
-        assert_eq!(Profile::built_in().len(), BUILT_IN.len());
-        for (name, _) in BUILT_IN {
+        assert_eq!(Profile::built_in().len(), built_in::PROFILES.len());
+        for (name, _) in built_in::PROFILES {
             let profile = Profile::load(name).unwrap();
             assert_eq!(profile.name, name);
             assert!(profile.sources.len() >= 4, "{name} lacks sources");

@@ -6,7 +6,8 @@ use std::sync::{LazyLock, OnceLock};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Checked, Library, above, at_least, loss, share};
+pub use super::built_in::STACKS_NAMES as STACKS;
+use super::{Checked, Library, above, at_least, built_in, loss, share};
 use base::error::Result;
 use base::input::InputKind;
 use base::words::words;
@@ -282,34 +283,6 @@ impl Contention {
     }
 }
 
-const BUILT_IN: [(&str, &str); 11] = [
-    ("native", include_str!("stacks/native.toml")),
-    ("gpt-fast", include_str!("stacks/gpt-fast.toml")),
-    ("lmdeploy", include_str!("stacks/lmdeploy.toml")),
-    ("vllm-0.8", include_str!("stacks/vllm-0.8.toml")),
-    ("vllm-0.10", include_str!("stacks/vllm-0.10.toml")),
-    ("vllm-0.12", include_str!("stacks/vllm-0.12.toml")),
-    ("vllm-0.15", include_str!("stacks/vllm-0.15.toml")),
-    ("trtllm-1.0", include_str!("stacks/trtllm-1.0.toml")),
-    ("trtllm-1.1", include_str!("stacks/trtllm-1.1.toml")),
-    ("trtllm-1.2", include_str!("stacks/trtllm-1.2.toml")),
-    ("sglang-0.5", include_str!("stacks/sglang-0.5.toml")),
-];
-
-pub const STACKS: [&str; 11] = [
-    "native",
-    "gpt-fast",
-    "lmdeploy",
-    "vllm-0.8",
-    "vllm-0.10",
-    "vllm-0.12",
-    "vllm-0.15",
-    "trtllm-1.0",
-    "trtllm-1.1",
-    "trtllm-1.2",
-    "sglang-0.5",
-];
-
 /// Spellings of engines, each with the prefix of its stacks' names.
 const ENGINES: [(&str, &str); 6] = [
     ("vllm", "vllm"),
@@ -324,9 +297,9 @@ static BUILT_IN_STACKS: Library<Stack> = Library {
     what: "stack",
     word: "stack",
     input: InputKind::STACK,
-    texts: &BUILT_IN,
+    texts: &built_in::STACKS,
     read: Stack::parse,
-    parsed: LazyLock::new(|| BUILT_IN.iter().map(|_| OnceLock::new()).collect()),
+    parsed: LazyLock::new(|| built_in::STACKS.iter().map(|_| OnceLock::new()).collect()),
 };
 
 impl Stack {
@@ -483,7 +456,7 @@ mod tests {
 
     #[test]
     fn every_built_in_stack_loads_by_its_own_name_and_survives_toml() {
-        assert_eq!(Stack::built_in().len(), BUILT_IN.len());
+        assert_eq!(Stack::built_in().len(), STACKS.len());
         for name in STACKS {
             let stack = Stack::load(name).unwrap();
             assert_eq!(stack.name, name);
@@ -495,7 +468,7 @@ mod tests {
 
     #[test]
     fn values_that_make_no_sense_are_refused_by_name() {
-        let text = BUILT_IN[1].1;
+        let text = built_in::STACKS[1].1;
         for (from, to, key) in [
             ("rows = 1", "rowz = 1", "rowz"),
             ("memory = 0.", "memory = 1.", "contention.memory is 1."),

@@ -60,10 +60,6 @@ impl PlanBackend for CudaBackend {
         Ok(())
     }
 
-    fn collectives(&self) -> &'static [Collective] {
-        &[Collective::Nccl, Collective::OneShot, Collective::Fused]
-    }
-
     fn suits(&self, options: &CellOptions, model: &Model, shared: &Shared) -> Result<Suits> {
         let gpus = shared.gpus();
         let Some(gpu) = gpus.smallest() else { return Ok(Err("no GPU found".into())) };

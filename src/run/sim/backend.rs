@@ -8,7 +8,7 @@ use machine::hardware::{MemoryNeed, STACKS, Stack, Target};
 use model::Model;
 use plan::{DType, ModelShape};
 use table::options::{OptionEntry, PAIRS};
-use table::{Backend, CellOptions, Collective, Link, Spec};
+use table::{Backend, CellOptions, Link, Spec};
 
 /// Discrete-event simulation on a hardware profile and a software stack.
 #[derive(Debug)]
@@ -33,10 +33,6 @@ impl PlanBackend for SimBackend {
 
     fn formats(&self) -> &'static [DType] {
         &DType::ALL
-    }
-
-    fn collectives(&self) -> &'static [Collective] {
-        &Collective::ALL
     }
 
     fn asked_for(&self, options: &CellOptions) -> Vec<&'static str> {

@@ -22,24 +22,9 @@ pub(super) struct Known {
     pub is_estimate: bool,
 }
 
-/// Collectives that a kernel's name matches, the one that determines its latency first: a fused one-shot
-/// kernel is both. Empty if unknown.
+/// All-reduces that a kernel's name matches, the one that determines its latency first.
 pub(super) fn by_name(name: &str) -> Vec<Collective> {
-    let function = function(name).to_ascii_lowercase();
-    let name = name.to_ascii_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
-    // pattern 0 of TensorRT-LLM's fusion kernels is a plain all-reduce
-    let is_alone = has(&["allreducefusionpattern)0,", "allreducefusionpattern)0>"]);
-    let norms = ["fusion", "fused", "norm", "residual"].iter().any(|word| function.contains(word));
-    let is = [
-        (Collective::Fused, norms && !is_alone),
-        (Collective::Multimem, has(&["multimem"])),
-        (Collective::Symmetric, has(&["ncclsym"])),
-        (Collective::Nccl, has(&["nccl", "rccl"]) && !has(&["ncclsym"])),
-        (Collective::OneShot, has(&["1stage", "one_shot", "oneshot"])),
-        (Collective::TwoShot, has(&["2stage", "two_shot", "twoshot"])),
-    ];
-    is.into_iter().filter(|(_, is_it)| *is_it).map(|(collective, _)| collective).collect()
+    Collective::of_kernel(&function(name), name)
 }
 
 pub(super) fn cost(

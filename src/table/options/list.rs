@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::collective::Collective;
 use super::entry::{About, Access, OptionEntry, PLAIN, Value};
 use super::link::Link;
 use super::make::{dashed, entry, options};
@@ -57,28 +58,6 @@ words! {
         On = "on",
         /// Disabled (`NCCL_NVLS_ENABLE=0`).
         Off = "off",
-    }
-}
-
-words! {
-    /// All-reduce implementation.
-    #[derive(Default)]
-    Collective, "collective" {
-        /// NCCL ring or tree.
-        #[default]
-        Nccl = "nccl",
-        /// NCCL over symmetric memory.
-        Symmetric = "symmetric",
-        /// Custom one-shot all-reduce in a CUDA graph: each rank reads all messages.
-        OneShot = "one-shot",
-        /// Custom two-shot all-reduce: each rank reduces its part, then all-gather.
-        TwoShot = "two-shot",
-        /// In-switch reduction (NVLink SHARP) through symmetric memory.
-        Multimem = "multimem",
-        /// All-reduce fused with the residual add and the norm.
-        Fused = "fused",
-        /// At each message size the fastest of the others except fused (simulated).
-        Fastest = "fastest",
     }
 }
 

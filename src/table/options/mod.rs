@@ -3,6 +3,7 @@
 //! filter condition. Apart from the table, only the backend that uses an option needs to know it.
 
 mod asked;
+mod collective;
 mod entry;
 mod link;
 mod list;
@@ -11,7 +12,8 @@ mod schema;
 pub mod variables;
 
 pub use asked::{PAIRS, Pairs, pair};
+pub use collective::{AboutCollective, Collective};
 pub use entry::{About, Kind, OptionEntry, Value};
 pub use link::{BANDWIDTHS_GB_S, LATENCIES_US, Link};
-pub use list::{Backend, CellOptions, Collective, Nvls, OPTIONS, P2p, Recorder, Spec};
+pub use list::{Backend, CellOptions, Nvls, OPTIONS, P2p, Recorder, Spec};
 pub use make::{option, value};
