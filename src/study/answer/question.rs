@@ -124,14 +124,20 @@ impl Question<'_> {
         let rivals = choices.iter().flat_map(|(_, pairs)| pairs).map(|pair| self.value(pair));
         let several = rivals.collect::<BTreeSet<String>>().len() > 1;
         let adjective = if several { "fastest".to_owned() } else { format!("faster than {baseline}") };
-        let settings = match (winner.pairs.len(), choices.len()) {
+        let settings = |wins: usize| match (wins, choices.len()) {
             (2, 2) => "both settings".to_owned(),
             (wins, total) if wins == total => format!("all {total} settings"),
             (wins, total) => format!("{wins} of {total} settings"),
         };
-        let tied = match winner.tied {
-            0 => String::new(),
-            tied => format!(" ({} within {:.0} %)", counted(tied, "tie"), 100.0 * SPEEDUP_ERROR),
+        let alone = winner.pairs.len() - winner.tied;
+        let within = format!("within {:.0} %", 100.0 * SPEEDUP_ERROR);
+        let ahead = self.ahead(winner, choices);
+        let wins = match (alone, winner.tied) {
+            (alone, 0) => format!("is {adjective} in {}", settings(alone)),
+            (0, tied) => format!("ties for {adjective} {within} in {}{ahead}", settings(tied)),
+            (alone, tied) => {
+                format!("is {adjective} in {}, tied {within} in {tied}{ahead}", settings(alone))
+            }
         };
         let of = if several { format!(" {baseline}'s tokens/s") } else { String::new() };
         let speedups = match &winner.pairs[..] {
@@ -153,7 +159,27 @@ impl Question<'_> {
                 format!("{least:.2}x to {most:.2}x{of} (median {median:.2}x; best at {at})")
             }
         };
-        format!("{} is {adjective} in {settings}{tied}: {speedups}", winner.value)
+        format!("{} {wins}: {speedups}", winner.value)
+    }
+
+    /// Values with more tokens/s than the winner where it ties, with their numbers of settings: ` (parallel ahead
+    /// in 4)`.
+    fn ahead(&self, winner: &Winner<'_>, choices: &[(String, Vec<&Comparison>)]) -> String {
+        let mut ahead: Vec<(String, usize)> = Vec::new();
+        for (_, pairs) in choices {
+            let fastest: Vec<String> = fastest(pairs).iter().map(|pair| self.value(pair)).collect();
+            let Some(value) = fastest.first().filter(|first| **first != winner.value) else { continue };
+            if !fastest.contains(&winner.value) {
+                continue;
+            }
+            match ahead.iter_mut().find(|(known, _)| known == value) {
+                Some((_, settings)) => *settings += 1,
+                None => ahead.push((value.clone(), 1)),
+            }
+        }
+        ahead.sort_by_key(|(_, settings)| Reverse(*settings));
+        let named = ahead.iter().map(|(value, settings)| format!("{value} ahead in {settings}"));
+        listed(named.collect()).map_or(String::new(), |list| format!(" ({list})"))
     }
 
     fn headline_without_winner(&self, choices: &[(String, Vec<&Comparison>)], baseline: &str) -> String {
