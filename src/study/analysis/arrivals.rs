@@ -5,13 +5,19 @@
 //! collectives ranks compute at different speeds: each rank has its own speed, and each operation varies. The simulator
 //! draws both from normal distributions ([`machine::hardware::Skew`]); this module estimates their standard deviations
 //! from the trace.
+//!
+//! Stragglers: the rank that arrived last at each collective, and the waiting it caused.
+//!
+//! A rank arrives when its span of the collective starts. [`super::matched`] finds the spans of a collective,
+//! [`super::clocks`] aligns the clocks of several files. If two ranks arrive last at the same time, neither counts as
+//! last.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
 use super::clocks::Clocks;
-use super::matched::Matching;
+use super::matched::{Arrived, MatchedCollective, Matching};
 use base::statistics::median;
 use trace::overlap::{Class, Runs, Selection, us};
 use trace::{Span, Trace};
@@ -241,51 +247,173 @@ fn skew<'a>(groups: impl Iterator<Item = &'a Stretches>) -> (f64, f64) {
     (rank, operation)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use machine::hardware::Skew;
-    use plan::{DType, Lane};
-    use run::testing::simulated;
-    use table::Spec;
-    use table::testing::spec;
-    use trace::testing::{span, trace};
+/// Collective at which one rank arrived after all others.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Arrival {
+    /// Timed generation of the run, from 0.
+    pub sample: u32,
+    pub step: u32,
+    /// Operation, as named on the last rank.
+    pub name: String,
+    /// Number of earlier collectives of its kind in the step.
+    pub nth: u32,
+    pub last: u32,
+    /// Last arrival (ns since the trace's first start).
+    pub at_ns: i64,
+    /// Delay after the previous arrival (ns).
+    pub late_ns: i64,
+    /// Waiting time of all other ranks, summed (ns).
+    pub waited_ns: i64,
+}
 
-    /// Ranks of a simulated run differ as much as was asked for.
-    #[test]
-    fn the_skew_of_a_simulated_run_is_found_again() {
-        let (none, some) = (Skew::default(), Skew { rank_pct: 4.0, operation_pct: 6.0 });
-        // the longest has so many spans that they are gone through in several pieces
-        for (skew, output_tokens) in [(none, 6), (none, 60), (some, 6), (some, 60)] {
-            let (model, dtype) = ("llama-3-8b".into(), DType::F16);
-            let mut spec = Spec { model, dtype, tp: 8, prompt_tokens: 1024, output_tokens, ..spec() };
-            spec.set.insert("skew.rank_pct".into(), skew.rank_pct.to_string());
-            spec.set.insert("skew.operation_pct".into(), skew.operation_pct.to_string());
-            let of_spec = simulated(&spec);
-            let found = arrivals(&of_spec, &Selection::default()).unwrap();
-            // eight ranks tell a deviation of their speeds to a quarter of it, thousands of operations theirs better
-            assert!((found.rank_pct - skew.rank_pct).abs() <= 0.6 * skew.rank_pct + 0.01, "{found:?}");
-            assert!(
-                (found.operation_pct - skew.operation_pct).abs() <= 0.15 * skew.operation_pct + 0.01,
-                "{found:?}"
-            );
-            let waited: f64 = found.collectives.iter().map(|row| row.waited_us).sum();
-            assert_eq!(waited > 1.0, skew.rank_pct > 0.0, "{waited}");
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct RankArrivals {
+    pub rank: u32,
+    /// Collectives at which the rank alone arrived last.
+    pub times_last: u64,
+    /// Share of all matched collectives, 0 to 1.
+    pub share: f64,
+    /// Median delay after the previous arrival when the rank was last (us).
+    pub late_median_us: f64,
+    /// Longest delay after the previous arrival when the rank was last (us).
+    pub late_max_us: f64,
+    /// Waiting time caused in other ranks, summed over ranks and collectives (us).
+    pub caused_us: f64,
+    /// Time that the rank waited for the last arrival, summed (us).
+    pub waited_us: f64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Stragglers {
+    /// Collectives found on all recorded ranks of their process group.
+    pub matched: u64,
+    /// Spans of collectives that could not be matched across ranks.
+    pub unmatched: u64,
+    pub ranks: Vec<RankArrivals>,
+    pub worst: Vec<Arrival>,
+    /// 90th percentile of the distance between the ends of a collective after clock alignment (us); null if one clock
+    /// timed all ranks.
+    pub clocks_apart_us: Option<f64>,
+    pub note: Option<String>,
+}
+
+const CLOCKS: &str = "ranks were recorded by separate profilers, whose clocks are tied together by the ends of the \
+                      collectives";
+
+const PARTIAL: &str = "some ranks were not recorded and may have been even later";
+
+const WORST: usize = 10;
+
+#[derive(Default)]
+struct Sums {
+    matched: u64,
+    unmatched: u64,
+    is_partial: bool,
+    /// Delays of each rank when it was last (ns).
+    late: Vec<Vec<i64>>,
+    caused: Vec<i64>,
+    waited: Vec<i64>,
+    worst: Vec<(i64, Arrival)>,
+}
+
+/// Stragglers of all collectives; `None` with one rank or without matched collectives.
+pub(super) fn stragglers(runs: &Runs, matching: &Matching, clocks: &Clocks) -> Option<Stragglers> {
+    if runs.ranks.len() < 2 {
+        return None;
+    }
+    let mut sums = Sums::new(runs.ranks.len());
+    for collective in matching.selected(runs) {
+        sums.add(runs, &collective, &matching.arrived(runs.trace, clocks, &collective));
+    }
+    let trace = runs.trace;
+    let alone = matching.unmatched.iter().filter(|place| runs.selects(&trace.spans[**place]));
+    sums.unmatched = alone.count() as u64;
+    (sums.matched > 0).then(|| sums.describe(runs, clocks))
+}
+
+impl Sums {
+    fn new(ranks: usize) -> Self {
+        Self {
+            late: vec![Vec::new(); ranks],
+            caused: vec![0; ranks],
+            waited: vec![0; ranks],
+            ..Self::default()
         }
     }
 
-    #[test]
-    fn waiting_is_told_from_transfer() {
-        let mut spans = Vec::new();
-        for (rank, late) in [(0, 0), (1, 4_000)] {
-            spans.push(span(rank, Lane::Compute, 0, 10_000 + late));
-            spans.push(span(rank, Lane::Comm, 10_000 + late, 20_000));
+    fn add(&mut self, runs: &Runs, collective: &MatchedCollective<'_>, arrived: &Arrived) {
+        let spans: Vec<&Span> =
+            collective.places.iter().map(|place| &runs.trace.spans[*place]).collect();
+        let index = |span: &Span| runs.ranks.binary_search(&span.rank).unwrap_or(0);
+        self.matched += 1;
+        self.is_partial |= collective.is_partial;
+        let mut waited_ns = 0i64;
+        for (span, waited) in spans.iter().zip(&arrived.waited) {
+            let sum = &mut self.waited[index(span)];
+            *sum = sum.saturating_add(*waited);
+            waited_ns = waited_ns.saturating_add(*waited);
         }
-        let found = arrivals(&trace(spans), &Selection::default()).unwrap();
-        let row = &found.collectives[0];
-        assert_eq!((row.count, row.transfer_us, row.waited_us, row.spread_us), (1, 6.0, 2.0, 4.0));
-        assert_eq!(row.name, "decode/L*/mlp/reduce");
-        let one = vec![span(0, Lane::Comm, 0, 5)];
-        assert_eq!(arrivals(&trace(one), &Selection::default()), None);
+        let mut order: Vec<usize> = (0..spans.len()).collect();
+        order.sort_by_key(|at| arrived.starts[*at]);
+        let [.., second, last] = order[..] else { return };
+        let late_ns = arrived.starts[last].saturating_sub(arrived.starts[second]);
+        if late_ns == 0 {
+            return;
+        }
+        let span = spans[last];
+        self.late[index(span)].push(late_ns);
+        let caused = &mut self.caused[index(span)];
+        *caused = caused.saturating_add(waited_ns);
+        if self.worst.len() < WORST || self.worst.last().is_some_and(|(least, _)| waited_ns > *least) {
+            let info = runs.trace.operations.get(span.operation as usize);
+            let arrival = Arrival {
+                sample: span.sample,
+                step: span.step,
+                name: info.map(|o| o.name.clone()).unwrap_or_default(),
+                nth: collective.nth,
+                last: span.rank,
+                at_ns: arrived.starts[last].saturating_sub(runs.origin),
+                late_ns,
+                waited_ns,
+            };
+            self.worst.push((waited_ns, arrival));
+            self.worst.sort_by_key(|(waited, arrival)| (std::cmp::Reverse(*waited), arrival.at_ns));
+            self.worst.truncate(WORST);
+        }
+    }
+
+    fn describe(self, runs: &Runs, clocks: &Clocks) -> Stragglers {
+        let ranks = runs
+            .ranks
+            .iter()
+            .zip(&self.late)
+            .enumerate()
+            .map(|(at, (rank, late))| {
+                let late_us: Vec<f64> = late.iter().copied().map(us).collect();
+                RankArrivals {
+                    rank: *rank,
+                    times_last: late.len() as u64,
+                    share: late.len() as f64 / self.matched as f64,
+                    late_median_us: median(&late_us).unwrap_or(0.0),
+                    late_max_us: us(late.iter().copied().max().unwrap_or(0)),
+                    caused_us: us(self.caused[at]),
+                    waited_us: us(self.waited[at]),
+                }
+            })
+            .collect();
+        let is_tied = !clocks.offsets.is_empty();
+        let notes = [is_tied.then_some(CLOCKS), self.is_partial.then_some(PARTIAL)];
+        let notes: Vec<&str> = notes.into_iter().flatten().collect();
+        Stragglers {
+            matched: self.matched,
+            unmatched: self.unmatched,
+            ranks,
+            worst: self.worst.into_iter().map(|(_, arrival)| arrival).collect(),
+            clocks_apart_us: (!clocks.offsets.is_empty()).then(|| us(clocks.apart_ns)),
+            note: (!notes.is_empty()).then(|| notes.join("; ")),
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

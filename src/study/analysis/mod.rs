@@ -5,7 +5,6 @@
 //! [`trace::overlap`]. For records, [`pareto()`] finds frontiers and [`compare()`] matched pairs with intervals
 //! ([`base::statistics`]); a [`RunTable`] arranges records for sorting, filtering ([`filter`]) and export.
 
-mod align;
 mod arrivals;
 mod clocks;
 mod collectives;
@@ -13,20 +12,14 @@ mod compare;
 mod conversion;
 mod critical;
 mod dependencies;
-mod difference;
-mod dominant;
-mod error;
 mod exposed;
 pub mod filter;
-mod flags;
 mod gain;
 mod gate;
-mod idle;
 mod matched;
 mod names;
 mod noise;
 mod operations;
-mod operators;
 #[cfg(test)]
 mod overlap_tests;
 mod pareto;
@@ -37,13 +30,10 @@ mod run_table;
 mod sets;
 mod side_by_side;
 mod steps;
-mod stragglers;
 mod trainings;
-mod varied;
 
-pub use align::StepAlignment;
-pub use arrivals::{ArrivalReport, CollectiveSplit, arrivals};
-pub use clocks::{Clocks, clocks, tie_clocks, untied_clocks};
+pub use arrivals::{Arrival, ArrivalReport, CollectiveSplit, RankArrivals, Stragglers, arrivals};
+pub use clocks::{Clocks, StepAlignment, clocks, tie_clocks, untied_clocks};
 pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};
 pub(crate) use compare::fastest;
 pub use compare::{
@@ -60,20 +50,21 @@ pub use critical::{
     PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,
 };
 pub use dependencies::{Dependencies, Dependency, dependencies};
-pub use difference::Difference;
-pub use dominant::{TimePart, time_parts};
-pub use error::{SPEEDUP_ERROR, TOO_CLOSE, is_too_close};
-pub use exposed::{ExposedStretch, ExposedStretches, StretchFamily, exposed_stretches, stretches_table};
+pub use exposed::{
+    ExposedStretch, ExposedStretches, IdleSplit, StretchFamily, exposed_stretches, stretches_table,
+};
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub use gate::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
-pub use idle::IdleSplit;
 pub use matched::{Arrived, MatchedCollective, Matching};
 pub use names::{
-    LaneTotal, NameRow, OperationTable, lane_totals, names_table, operation_table, totals_of,
+    LaneTotal, NameRow, OperationTable, OperatorRow, TimePart, lane_totals, names_table,
+    operation_table, time_parts, totals_of,
 };
-pub use noise::{WideRounds, noise_forecast, overload, slow_limits, wide_rounds};
+pub use noise::{
+    SPEEDUP_ERROR, TOO_CLOSE, WideRounds, is_too_close, noise_forecast, overload, slow_limits,
+    wide_rounds,
+};
 pub use operations::{Family, OperationDifference, OperationDifferences, Share, operation_differences};
-pub use operators::OperatorRow;
 pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, LEAST_CELLS, OVERLAY_COLUMNS, OverlayPoint,
     PUBLISHED, ParetoLayout, ParetoPoint, Series, XAxis, YAxis, area_gained, areas_table, at_limits,
@@ -84,12 +75,10 @@ pub use products::{Mfu, ProductRow, Products, products_table};
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, ranks_table, trace_report};
 pub use run_table::{Cell as RunCell, Column, RunTable, SortKeys};
-pub use sets::{CellSet, comparable, differ_in_model};
-pub use side_by_side::{Both, SideBySide, side_by_side};
+pub use sets::{CellSet, Varied, comparable, differ_in_model, settings};
+pub use side_by_side::{Both, Difference, SideBySide, side_by_side};
 pub use steps::{StepSummary, steps, steps_table};
-pub use stragglers::{Arrival, RankArrivals, Stragglers};
 pub use trainings::{
     ArchitectureCurve, ComparedTrainings, CurvePoint, TrainingSet, compared_trainings, one_training_set,
     training_sets,
 };
-pub use varied::{Varied, settings};

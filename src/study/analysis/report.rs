@@ -2,18 +2,18 @@
 
 use serde::Serialize;
 
+use super::arrivals::{Stragglers, stragglers};
 use super::clocks::Clocks;
 use super::collectives::{self, CollectiveRow, GroupOverlap};
 use super::critical::{self, PathSummary};
 use super::exposed::{ExposedStretches, exposed};
-use super::idle::{IdleSplit, idle};
+use super::exposed::{IdleSplit, idle};
 use super::matched::Matching;
 use super::names::{NameRow, names};
-use super::operators::{OperatorRow, operators};
+use super::names::{OperatorRow, operators};
 use super::products::Products;
 use super::ranges::{self, RangeRow};
 use super::steps::{self, StepSummary};
-use super::stragglers::{Stragglers, stragglers};
 use table::render::{Shown, Table};
 use trace::overlap::{Cell, Lanes, OverlapReport, RankOverlap, Runs, Selection, Tally, summarise, us};
 use trace::{ImportReport, Trace};

@@ -1,9 +1,14 @@
 //! Sets of cells that differ only in architecture, TP, batch and P2P, for one figure or table.
+//!
+//! Settings in which cells differ, and those they share, as text: tables show differences per row and shared settings
+//! once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::compare::Axis;
 use plan::Architecture;
-use table::{Collective, P2p, Record, Spec, aggregate};
+use table::options::{self, OPTIONS, OptionEntry};
+use table::{Collective, P2p, Record, Spec, VARIANTS, aggregate};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellSet {
@@ -99,11 +104,225 @@ fn name(record: &Record, with_link: bool) -> String {
     name
 }
 
+/// Options named for all cells; others only if they are not at their defaults.
+const ALWAYS: [&str; 6] = ["model", "dtype", "tp", "batch", "prompt_tokens", "output_tokens"];
+
+/// Options that count repetitions and do not change the workload.
+const COUNTS: [&str; 2] = ["samples", "warmup"];
+
+/// Options that an experiment sets once per model.
+const WORKLOAD: [&str; 3] = ["dtype", "prompt_tokens", "output_tokens"];
+
+fn joined(words: impl Iterator<Item = String>) -> String {
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// True if each P2P setting has a single link.
+fn link_follows<'a>(specs: impl Iterator<Item = &'a Spec> + Clone) -> bool {
+    let link_of = |p2p| specs.clone().find(|spec| spec.p2p == p2p).map(|spec| spec.link);
+    let [on, off] = [P2p::On, P2p::Off].map(link_of);
+    let own = |spec: &Spec| Some(spec.link) == if spec.p2p == P2p::On { on } else { off };
+    on.is_some() && off.is_some() && specs.clone().all(own)
+}
+
+/// Axes in which cells differ: options in table order, then variables and profile values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Varied {
+    axes: Vec<Axis>,
+    /// True if P2P determines the link, which then need not be named.
+    link_follows: bool,
+}
+
+impl Varied {
+    /// Axes in which these cells differ. Checks every option of every cell.
+    pub fn of<'a>(specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
+        Self::in_options(specs, OPTIONS)
+    }
+
+    /// Axes in which these cells differ, among these options plus all variables and profile values.
+    fn in_options<'a>(
+        specs: impl Iterator<Item = &'a Spec> + Clone,
+        among: impl IntoIterator<Item = &'static OptionEntry>,
+    ) -> Self {
+        let Some(first) = specs.clone().next() else { return Self::default() };
+        let differs = |option: &&OptionEntry| specs.clone().any(|spec| !option.same(spec, first));
+        let options = among.into_iter().filter(differs).map(|option| Axis::Option(option.name));
+        let mut axes: Vec<Axis> = options.collect();
+        let mut keys: BTreeSet<Axis> = BTreeSet::new();
+        for spec in specs.clone() {
+            let env = spec.env.keys().filter(|key| !key.starts_with("NCCL_P2P_"));
+            keys.extend(env.cloned().map(Axis::Env));
+            keys.extend(spec.set.keys().cloned().map(Axis::Set));
+        }
+        axes.extend(keys.into_iter().filter(|axis| {
+            let value = axis.value(first);
+            specs.clone().any(|spec| axis.value(spec) != value)
+        }));
+        let link_follows = axes.contains(&Axis::Option("link")) && link_follows(specs);
+        Self { axes, link_follows }
+    }
+
+    /// Axes that vary among some of these cells. Only checks axes that vary among all.
+    pub fn among<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
+        let Some(first) = specs.clone().next() else { return Self::default() };
+        let varies = |axis: &&Axis| match axis {
+            Axis::Option(name) => options::option(name)
+                .is_some_and(|option| specs.clone().any(|spec| !option.same(spec, first))),
+            axis => {
+                let value = axis.value(first);
+                specs.clone().any(|spec| axis.value(spec) != value)
+            }
+        };
+        let axes: Vec<Axis> = self.axes.iter().filter(varies).cloned().collect();
+        let link_follows = axes.contains(&Axis::Option("link")) && link_follows(specs.clone());
+        Self { axes, link_follows }
+    }
+
+    /// Axes without one that is shown elsewhere (as a column, say). Without P2P, links that follow from it go too.
+    pub fn without(&self, axis: &Axis) -> Self {
+        let mut other = self.clone();
+        other.axes.retain(|varied| varied != axis);
+        if *axis == Axis::ARCHITECTURE {
+            // the architecture's values name them
+            other.axes.retain(|varied| !VARIANTS.iter().any(|name| *varied == Axis::Option(name)));
+        }
+        if *axis == Axis::P2P && self.link_follows {
+            other.axes.retain(|varied| *varied != Axis::Option("link"));
+        }
+        other
+    }
+
+    /// Axes for a narrow column: the model last, since many rows share it, and without workload options that the model
+    /// determines among these cells.
+    pub fn model_last<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
+        const MODEL: Axis = Axis::Option("model");
+        let mut other = self.clone();
+        if !other.axes.contains(&MODEL) {
+            return other;
+        }
+        let follows = |axis: &Axis| {
+            let mut of_model: HashMap<&str, String> = HashMap::new();
+            specs.clone().all(|spec| {
+                let value = axis.value(spec);
+                *of_model.entry(&spec.model).or_insert_with(|| value.clone()) == value
+            })
+        };
+        let workload = |axis: &Axis| WORKLOAD.iter().any(|name| *axis == Axis::Option(name));
+        other.axes.retain(|axis| *axis != MODEL && !(workload(axis) && follows(axis)));
+        other.axes.push(MODEL);
+        other
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.axes.is_empty()
+    }
+
+    /// Axes, without those that follow from others.
+    pub fn axes(&self) -> impl Iterator<Item = &Axis> {
+        let named = self.axes.contains(&Axis::ARCHITECTURE);
+        let of_variant = |axis: &Axis| VARIANTS.iter().any(|name| *axis == Axis::Option(name));
+        self.axes.iter().filter(move |axis| {
+            // the architecture's label includes the variant
+            !(self.link_follows && **axis == Axis::Option("link") || named && of_variant(axis))
+        })
+    }
+
+    /// Label of a cell: `tp8 p2p-off link.alpha_us=20`; empty if nothing varies.
+    pub fn words(&self, spec: &Spec) -> String {
+        joined(self.axes().map(|axis| axis.label(spec)))
+    }
+
+    /// Words of a cell for a sentence: `TP 8, batch 1, P2P off`; empty if nothing varies.
+    pub fn phrase(&self, spec: &Spec) -> String {
+        let phrases = self.axes().map(|axis| axis.phrase(spec)).filter(|phrase| !phrase.is_empty());
+        phrases.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Label of several cells, with all values: `tp8 link.alpha_us=5,20,50`.
+    pub fn words_of<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> String {
+        joined(self.axes().map(|axis| {
+            let mut labels: Vec<String> = Vec::new();
+            for label in specs.clone().map(|spec| axis.label(spec)).filter(|label| !label.is_empty()) {
+                // name a variable only before its first value
+                let name = labels.first().and_then(|first| Some(first.split_once('=')?.0.to_owned()));
+                let value = name.and_then(|name| label.strip_prefix(&name)?.strip_prefix('='));
+                let label = value.filter(|_| labels.first() != Some(&label)).unwrap_or(&label);
+                if !labels.iter().any(|known| known == label) {
+                    labels.push(label.to_owned());
+                }
+            }
+            labels.join(",")
+        }))
+    }
+
+    /// Settings that this cell shares with all others: `tiny f32 tp2 b1 ...`.
+    pub fn common(&self, spec: &Spec) -> String {
+        let telling = OPTIONS.iter().filter(|option| {
+            let heeded_by = option.about.heeded_by;
+            let heeded = heeded_by.is_empty() || heeded_by.contains(&spec.backend);
+            let told = heeded && !option.is_default(spec) && !COUNTS.contains(&option.name);
+            ALWAYS.contains(&option.name) || told
+        });
+        let options = telling.map(|option| Axis::Option(option.name));
+        let keys = spec.env.keys().cloned().map(Axis::Env);
+        let keys = keys.chain(spec.set.keys().cloned().map(Axis::Set));
+        let same = options.chain(keys).filter(|axis| !self.axes.contains(axis));
+        joined(same.map(|axis| axis.label(spec)))
+    }
+}
+
+/// Label that distinguishes each run from the rest of its experiment, without the options in `but`, which have their own
+/// columns: `link.alpha_us=20`; empty if nothing differs.
+pub fn settings(records: &[Record], but: &[&str]) -> Vec<String> {
+    let mut experiments: HashMap<Option<&str>, Vec<usize>> = HashMap::new();
+    for (at, record) in records.iter().enumerate() {
+        experiments.entry(record.experiment.as_deref()).or_default().push(at);
+    }
+    let mut settings = vec![String::new(); records.len()];
+    for (experiment, runs) in experiments {
+        // runs without an experiment are unrelated, so they only show settings that change what an architecture's name
+        // means, such as another all-reduce
+        let changes = |name: &str| name == "collective" || VARIANTS.contains(&name);
+        let asked = OPTIONS.iter().filter(|option| {
+            (experiment.is_some() || changes(option.name)) && !but.contains(&option.name)
+        });
+        let varied = Varied::in_options(runs.iter().map(|at| &records[*at].spec), asked);
+        if !varied.is_empty() {
+            runs.into_iter().for_each(|at| settings[at] = varied.words(&records[at].spec));
+        }
+    }
+    settings
+}
+
+impl Axis {
+    /// Value of a cell on the axis as in labels: `tp8`, `p2p-off`, `link.alpha_us=20`.
+    pub fn label(&self, spec: &Spec) -> String {
+        match self {
+            Self::Option("architecture") => spec.architecture_label(),
+            Self::Option(name) => {
+                options::option(name).map(|option| option.label(spec)).unwrap_or_default()
+            }
+            Self::Env(key) | Self::Set(key) => format!("{key}={}", self.value(spec)),
+        }
+    }
+
+    /// Value of a cell on the axis as in sentences: `TP 8`, `P2P off`, `link.alpha_us=20`.
+    pub fn phrase(&self, spec: &Spec) -> String {
+        match self {
+            Self::Option("tp") => format!("TP {}", spec.tp),
+            Self::Option("pp") => format!("PP {}", spec.pp),
+            Self::Option("batch") => format!("batch {}", spec.batch),
+            Self::Option("p2p") => format!("P2P {}", spec.p2p.as_str()),
+            _ => self.label(spec),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use table::Link;
     use table::testing::{record, sim_record};
+    use table::{Collective, Link};
 
     #[test]
     fn cells_of_one_grid_are_one_set_and_other_models_another() {
@@ -143,5 +362,55 @@ mod tests {
         let sets = comparable(&[on, off, other]);
         assert_eq!(sets.len(), 3, "which of the links is P2P's cannot be known");
         assert!(sets.iter().all(|set| set.name.contains("link emulated")));
+    }
+
+    #[test]
+    fn a_narrow_column_says_first_what_rows_differ_in() {
+        let spec = |model: &str, output_tokens, alpha: &str| {
+            let mut spec = Spec { model: model.into(), output_tokens, ..Spec::default() };
+            spec.set.insert("link.alpha_us".into(), alpha.into());
+            spec
+        };
+        let specs = [spec("1b", 64, "5"), spec("1b", 64, "20"), spec("3b", 512, "5")];
+        let varied = Varied::of(specs.iter()).model_last(specs.iter());
+        assert_eq!(varied.words(&specs[0]), "link.alpha_us=5 1b");
+        assert_eq!(varied.words_of(specs[..2].iter()), "link.alpha_us=5,20 1b");
+        // what one model was run with in two ways is said
+        let more = [&specs[..], &[spec("1b", 128, "5")]].concat();
+        let varied = Varied::of(more.iter()).model_last(more.iter());
+        assert_eq!(varied.words(&more[0]), "output64 link.alpha_us=5 1b");
+    }
+
+    #[test]
+    fn runs_are_set_apart_within_their_experiment_by_what_has_no_column() {
+        let of = |experiment: Option<&str>, tp, p2p, alpha_us, key: &str| {
+            let link = Link::Emulated { alpha_us, gb_s: 5.0 };
+            let change = move |spec: &mut Spec| (spec.tp, spec.p2p, spec.link) = (tp, p2p, link);
+            let mut record = sim_record("run", change, 0.0, 1.0);
+            record.spec.set.insert("link.alpha_us".into(), key.into());
+            record.experiment = experiment.map(str::to_owned);
+            record
+        };
+        let [on, off] = [P2p::On, P2p::Off];
+        let mut records = vec![
+            of(Some("a"), 2, on, 1.0, "5"),
+            of(Some("a"), 4, off, 9.0, "5"),
+            of(Some("b"), 2, on, 1.0, "5"),
+            of(Some("b"), 2, on, 1.0, "20"),
+            of(None, 2, on, 1.0, "5"),
+            of(None, 8, off, 9.0, "5"),
+        ];
+        let but = ["tp", "p2p"];
+        let shown = settings(&records, &but);
+        // the link follows P2P, and runs of no experiment are not compared in their options
+        assert_eq!(shown, ["", "", "link.alpha_us=5", "link.alpha_us=20", "", ""]);
+        // what its name does not say of a plain cell is told of any
+        records[5].spec.collective = Collective::OneShot;
+        assert_eq!(settings(&records, &but)[4..], ["nccl", "one-shot"]);
+        // another link at the same P2P does not
+        records.push(of(Some("a"), 2, on, 3.0, "5"));
+        let shown = settings(&records, &but);
+        assert_eq!(shown[0], "emulated:alpha_us=1,gb_s=5");
+        assert_eq!(shown[6], "emulated:alpha_us=3,gb_s=5");
     }
 }

@@ -1,13 +1,15 @@
+//! Answer to each question, the warning that the machine was too busy for trustworthy numbers, from the signs of [noise](crate::analysis)
+//! in the runs of one provenance and machine. Simulations have no noise;
+//! and the quality cost of the fastest architecture, which is a different network than `standard`.
+
 use std::collections::BTreeMap;
 
-use super::noise::noise;
-use super::quality::quality;
 use super::question::{MOST_NAMED, Question};
-use crate::analysis::{Axis, Cells, Flag, SPEEDUP_ERROR, Varied};
+use crate::analysis::{Axis, Cells, Flag, SPEEDUP_ERROR, Varied, overload, slow_limits, wide_rounds};
 use crate::validate::nearest_errors;
 use base::text::counted;
 use table::render::Table;
-use table::{Link, P2p, Provenance, Record, Status, aggregate, host};
+use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Status, aggregate, host};
 
 /// Maximum number of runs for an answer in sentences; larger grids need comparisons and the report.
 pub const MOST_RUNS: usize = 10_000;
@@ -316,4 +318,64 @@ fn warnings(flags: &[Flag]) -> Vec<String> {
     );
     let wrong = sentence(&wrong, "Suspicious result", "suspicious results");
     [extrapolated, wrong].into_iter().flatten().collect()
+}
+
+/// Signs of noise in the runs of one provenance and machine, as one sentence; `None` without any.
+pub(super) fn noise(records: &[Record], varied: &Varied, question: Option<&Question>) -> Option<String> {
+    if records.iter().all(|record| record.provenance == Provenance::Simulated) {
+        return None;
+    }
+    let (limit, wide, busy) =
+        (question.and_then(slow_limit), widest(records, varied), overload(records));
+    let reasons: Vec<String> = [limit, wide, busy].into_iter().flatten().collect();
+    (!reasons.is_empty())
+        .then(|| format!("Noisy: {}. Run everything again on an idle machine.", reasons.join("; ")))
+}
+
+/// Pair in which `upper-bound` falls furthest behind `standard`.
+fn slow_limit(question: &Question) -> Option<String> {
+    let worst = slow_limits(question.report).min_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
+    Some(format!(
+        "{} has {:.2}x the tokens/s of {}, although it does not communicate",
+        question.named(worst),
+        worst.speedup,
+        question.baseline(worst)
+    ))
+}
+
+fn widest(records: &[Record], varied: &Varied) -> Option<String> {
+    let wide = wide_rounds(records);
+    let widest = wide.first()?;
+    let spec = &widest.spec;
+    let cell = Some(varied.phrase(spec)).filter(|words| !words.is_empty()).unwrap_or(spec.label());
+    let among = match CellRuns::group(records).len() {
+        1 => String::new(),
+        count => format!(" ({} of {count} cells vary that much)", wide.len()),
+    };
+    Some(format!("rounds of {cell} took {}{among}", widest.words()))
+}
+
+/// KL of the fastest architecture against `standard`, or a note that nobody evaluated it. `None` if nothing
+/// is faster than `standard`.
+pub(super) fn quality(records: &[Record], question: &Question) -> Option<String> {
+    let value = question.winner()?.value;
+    let of = records.iter().filter(|record| question.axis.phrase(&record.spec) == value);
+    let mut found: Vec<&RunQuality> = of.filter_map(|record| record.quality.as_deref()).collect();
+    found.sort_by(|a, b| a.quality.kl.total_cmp(&b.quality.kl));
+    found.dedup_by(|a, b| a.quality.kl == b.quality.kl);
+    let kl = |quality: &RunQuality| {
+        let ci = quality.quality.kl_ci95;
+        let ci = ci.map_or(String::new(), |[low, high]| format!(" [{low:.3}, {high:.3}]"));
+        format!("{:.3}{ci}", quality.quality.kl)
+    };
+    Some(match found.as_slice() {
+        [] => format!("Quality of {value} was not evaluated (`ladderscope evaluate`)."),
+        [one] => format!("{value} is {} nats per token (KL) from standard: {}.", kl(one), one.told()),
+        [least, .., most] => format!(
+            "{value} is {} to {} nats per token (KL) from standard: {}.",
+            kl(least),
+            kl(most),
+            most.basis()
+        ),
+    })
 }

@@ -5,8 +5,6 @@
 //! `upper-bound` is a limit and never wins.
 
 mod make;
-mod noise;
-mod quality;
 mod question;
 #[cfg(test)]
 mod tests;

@@ -2,15 +2,11 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `steps` | steps of a trace, also of one without markers, and operations by name and place |
-//! | `compare` | paired steps: what became slower, and the parts that explain it |
-//! | `gate` | limits on the change |
-//! | `prediction` | stored predictions, and their error once the change was measured |
+//! | `compare` | steps of a trace, also of one without markers, in pairs: what became slower, and the parts that explain it |
+//! | `gate` | limits on the change; stored predictions, and their error once the change was measured |
 
 mod compare;
 mod gate;
-mod prediction;
-mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -18,5 +14,4 @@ pub use compare::{
     ChangedLayer, ChangedOperation, ChangedPart, PerStep, SideSummary, TraceDiff, operations_table,
     parts_table, trace_diff,
 };
-pub use gate::judge_diff;
-pub use prediction::{PredictedRow, Prediction, PredictionCheck, checked, checks_table};
+pub use gate::{PredictedRow, Prediction, PredictionCheck, checked, checks_table, judge_diff};

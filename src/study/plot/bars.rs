@@ -1,10 +1,29 @@
 //! Grouped bars with intervals and labels, for the improvement and P2P figures.
+//!
+//! P2P figure: tokens/s with P2P on and off by architecture and TP, one chart per batch size, and the cost of
+//! switching it off, for one set of comparable cells ([`crate::analysis::comparable`]).
+//!
+//! Improvement figure: throughput gain over standard in percent, with the intervals of the paired ratios
+//! ([`crate::analysis::compare()`]). Bars over batch sizes, or over models if the sets differ only in the
+//! model; one column of charts per TP, one row per P2P setting.
+//!
+//! Comparison figure: speedup of each matched pair from [`crate::analysis::compare()`] with its interval, and
+//! a line at 1.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::axis::{self, Axis};
-use super::font;
-use super::layout::{self, bar};
+use super::figure::{Figure, Options, POINTS};
+use super::layout::{self, Entry, Key, Sheet, bar};
+use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Scene, Text};
-use super::style::{GREY, INK, Sizes};
+use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes, look, looks};
+use super::{MOST_CHARTS, group_note, scene, too_many, too_narrow};
+use crate::analysis::{CellSet, Comparison, ComparisonReport};
+use base::error::{Error, Result};
+use base::text::counted;
+use plan::Architecture;
+use table::{P2p, Record};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
@@ -32,7 +51,7 @@ pub fn values(groups: &[Group]) -> Vec<f64> {
 /// True if the group names fit horizontally below bars of this total width.
 fn names_lie(groups: &[Group], width: f64, sizes: &Sizes) -> bool {
     let room = width / groups.len().max(1) as f64;
-    let widest = groups.iter().map(|g| font::width(&g.name, sizes.tick, false)).fold(0.0, f64::max);
+    let widest = groups.iter().map(|g| scene::width(&g.name, sizes.tick, false)).fold(0.0, f64::max);
     widest + 0.5 * sizes.tick <= room
 }
 
@@ -40,7 +59,7 @@ pub fn under(groups: &[Group], width: f64, sizes: &Sizes) -> f64 {
     if names_lie(groups, width, sizes) {
         return axis::under(sizes);
     }
-    let widest = groups.iter().map(|g| font::width(&g.name, sizes.tick, false)).fold(0.0, f64::max);
+    let widest = groups.iter().map(|g| scene::width(&g.name, sizes.tick, false)).fold(0.0, f64::max);
     widest.min(9.0 * sizes.tick) + 0.7 * sizes.tick
 }
 
@@ -56,7 +75,7 @@ enum How {
 impl How {
     fn of(groups: &[Group], slot: f64, height: f64, sizes: &Sizes) -> Self {
         let words = || groups.iter().flat_map(|group| &group.words);
-        let width = |text: &str| font::width(text, sizes.note, false);
+        let width = |text: &str| scene::width(text, sizes.note, false);
         let across = |from: usize, to: usize| (to - from + 1) as f64 * slot;
         let lie = words().all(|(from, to, text)| width(text) + 0.2 * sizes.note <= across(*from, *to));
         let stand = words().all(|(from, to, _)| across(*from, *to) >= 1.02 * sizes.note);
@@ -80,7 +99,7 @@ impl How {
 
 fn upright(groups: &[Group], sizes: &Sizes) -> f64 {
     let words = groups.iter().flat_map(|group| &group.words);
-    let widest = words.map(|(_, _, text)| font::width(text, sizes.note, false)).fold(0.0, f64::max);
+    let widest = words.map(|(_, _, text)| scene::width(text, sizes.note, false)).fold(0.0, f64::max);
     widest + 0.6 * sizes.note
 }
 
@@ -162,7 +181,7 @@ fn chart(
                     .align(Align::Middle)
             }
             false if room >= 1.05 * sizes.tick => {
-                let text = font::fit(&group.name, sizes.tick, 9.0 * sizes.tick);
+                let text = scene::fit(&group.name, sizes.tick, 9.0 * sizes.tick);
                 Text::new((middle, area.bottom + 0.4 * sizes.tick), text, sizes.tick)
                     .align(Align::Right)
                     .upwards()
@@ -174,4 +193,380 @@ fn chart(
     let zero = y.place(0.0);
     scene.line(vec![(area.left, zero), (area.right, zero)], GREY, sizes.thin * 1.5);
     layout::frame(scene, area, sizes);
+}
+
+const OFF: usize = 1;
+
+/// Draws the P2P figure of a set of comparable cells.
+///
+/// # Errors
+///
+/// Returns an error if the set has only one P2P setting, or there are too many charts.
+pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Options) -> Result<Figure> {
+    if set.values(|spec| spec.p2p).len() < 2 {
+        return Err(Error::input_help(
+            "nothing to plot: all runs have the same P2P setting",
+            "run the same cells with --p2p on and --p2p off",
+        ));
+    }
+    let batches = set.values(|spec| spec.batch);
+    if batches.len() > MOST_CHARTS {
+        return Err(too_many(batches.len(), "batch"));
+    }
+    let looks = looks(&set.values(|spec| spec.architecture.clone()));
+    let mut legend: Vec<Entry> = looks
+        .iter()
+        .map(|(architecture, look)| {
+            Entry::new(Key::Bar { color: look.color, hatch: 0 }, architecture.to_string())
+        })
+        .collect();
+    for (hatch, name) in [(0, "P2P on"), (OFF, "P2P off")] {
+        legend.push(Entry::new(Key::Bar { color: GREY, hatch }, name));
+    }
+    let mut remark = String::from("Above each pair: change in tokens/s with P2P off. No bar: no run");
+    if set.has_intervals() {
+        remark += ". Whiskers: 95 % bootstrap intervals";
+    }
+    let sheet = Sheet {
+        options,
+        provenance,
+        title: "Throughput with P2P on and off".into(),
+        note: group_note(&set.name),
+        remark,
+        legend,
+    };
+    let width = options.size.width * POINTS;
+    let bars_in_all = looks.len() * 2 * set.values(|spec| spec.tp).len();
+    // a bar of less than four points looks like a line
+    let columns = ((width - 60.0) / (bars_in_all as f64 * 5.0).max(60.0)).floor();
+    let columns = (columns.max(1.0) as usize).min(4);
+    let (mut scene, cells, sizes) = sheet.charts(
+        (batches.len(), columns),
+        (0.5, 95.0..=180.0),
+        (50.0, 46.0),
+        ("TP (GPUs)", "tokens/s"),
+    )?;
+    let tps = set.values(|spec| spec.tp);
+    let charts = batches.into_iter().map(|batch| {
+        let groups: Vec<Group> = tps.iter().map(|tp| p2p_group(set, *tp, batch, &looks)).collect();
+        let y = Axis::from_zero(values(&groups).into_iter());
+        (format!("batch {batch}"), groups, y)
+    });
+    draw(&mut scene, &cells, &charts.collect::<Vec<_>>(), &sizes);
+    Ok(Figure::new(scene, provenance, options))
+}
+
+fn p2p_group(set: &CellSet, tp: u32, batch: u32, looks: &Looks) -> Group {
+    let mut p2p_group = Group { name: tp.to_string(), ..Group::default() };
+    for (architecture, look) in looks {
+        let of = |p2p| set.get(architecture, tp, batch, p2p);
+        let bar = |record: Option<&Record>, hatch| {
+            let metrics = record?.metrics.as_ref()?;
+            let interval = metrics.tokens_per_s_ci95;
+            Some(Bar { value: metrics.tokens_per_s, interval, color: look.color, hatch })
+        };
+        let (on, off) = (bar(of(P2p::On), 0), bar(of(P2p::Off), OFF));
+        if let (Some(on), Some(off)) = (&on, &off)
+            && on.value > 0.0
+        {
+            let change = 100.0 * (off.value / on.value - 1.0);
+            let at = p2p_group.bars.len();
+            let text = match change.round() {
+                0.0 => "0 %".into(),
+                less if less < 0.0 => format!("−{:.0} %", -less),
+                more => format!("+{more:.0} %"),
+            };
+            p2p_group.words.push((at, at + 1, text));
+        }
+        p2p_group.bars.extend([on, off]);
+    }
+    p2p_group
+}
+
+/// One chart; `batch` is set if the bars are models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chart {
+    tp: u32,
+    p2p: P2p,
+    batch: Option<u32>,
+}
+
+/// Draws the figure of comparable cells. Several sets must differ only in the model. `report` is the
+/// comparison of the same runs by architecture.
+///
+/// # Errors
+///
+/// Returns an error if nothing can be compared with standard, or there are too many charts.
+pub fn improvement_figure(
+    sets: &[CellSet],
+    report: &ComparisonReport,
+    provenance: &ProvenanceSummary,
+    options: &Options,
+) -> Result<Figure> {
+    let by_run: BTreeMap<&str, &Comparison> = report
+        .pairs
+        .iter()
+        .filter(|pair| pair.baseline == "standard")
+        .map(|pair| (pair.run.as_str(), pair))
+        .collect();
+    let compared = |record: &&Record| by_run.contains_key(record.run.as_str());
+    let cells = || sets.iter().flat_map(|set| &set.cells).filter(compared);
+    let architectures: BTreeSet<Architecture> = cells().map(|c| c.spec.architecture.clone()).collect();
+    if architectures.is_empty() {
+        return Err(Error::input_help(
+            "nothing to plot: no run has a matching standard run",
+            "run the same cells with --architecture standard",
+        ));
+    }
+    // use the same colours as figures that show standard
+    let looks = looks(architectures.iter().chain([&Architecture::Standard]));
+    let over_models = sets.len() > 1;
+    let batches: BTreeSet<u32> = cells().map(|c| c.spec.batch).collect();
+    let tps: BTreeSet<u32> = cells().map(|c| c.spec.tp).collect();
+    let settings: BTreeSet<P2p> = cells().map(|c| c.spec.p2p).collect();
+    let rows: Vec<(P2p, Option<u32>)> = match over_models {
+        true => settings.iter().flat_map(|p| batches.iter().map(|b| (*p, Some(*b)))).collect(),
+        false => settings.iter().map(|p| (*p, None)).collect(),
+    };
+    if rows.len() * tps.len() > MOST_CHARTS {
+        return Err(too_many(rows.len() * tps.len(), "tp"));
+    }
+    let charts: Vec<(Chart, Vec<Group>)> = rows
+        .iter()
+        .flat_map(|(p2p, batch)| tps.iter().map(|tp| Chart { tp: *tp, p2p: *p2p, batch: *batch }))
+        .map(|chart| {
+            let groups = match over_models {
+                true => sets
+                    .iter()
+                    .map(|set| {
+                        let model = set.cells.first().map_or(String::new(), |c| c.spec.model.clone());
+                        improvement_group(set, model, chart, chart.batch.unwrap_or(1), &by_run, &looks)
+                    })
+                    .collect(),
+                false => batches
+                    .iter()
+                    .map(|batch| {
+                        improvement_group(&sets[0], batch.to_string(), chart, *batch, &by_run, &looks)
+                    })
+                    .collect(),
+            };
+            (chart, groups)
+        })
+        .collect();
+
+    let note = match (over_models, sets.first()) {
+        (true, Some(set)) => {
+            let model = set.cells.first().map_or("", |c| c.spec.model.as_str());
+            group_note(set.name.strip_prefix(model).unwrap_or(&set.name).trim_start())
+        }
+        (_, set) => set.map(|set| group_note(&set.name)).unwrap_or_default(),
+    };
+    let mut remark = format!("{} ratios to standard; no bar: no run", by_run.len());
+    if by_run.values().any(|pair| pair.speedup_ci95.is_some()) {
+        remark += "; whiskers: 95 % intervals, paired by round";
+    }
+    let entry = |(architecture, look): (&Architecture, &super::style::Look)| {
+        Entry::new(Key::Bar { color: look.color, hatch: look.hatch }, architecture.to_string())
+    };
+    let sheet = Sheet {
+        options,
+        provenance,
+        title: "Throughput gain over standard".into(),
+        note,
+        remark,
+        legend: looks.iter().filter(|(a, _)| **a != Architecture::Standard).map(entry).collect(),
+    };
+    let width = options.size.width * POINTS;
+    let columns = tps.len();
+    let names = charts
+        .iter()
+        .map(|(_, groups)| under(groups, width / columns as f64 - 40.0, &Sizes::new(options.font)));
+    let names = names.fold(0.0, f64::max);
+    let (mut scene, cells, sizes) = sheet.charts(
+        (charts.len(), columns),
+        (0.6, 75.0 + names..=150.0 + names),
+        (50.0, 34.0 + names),
+        (if over_models { "model" } else { "batch" }, "gain in tokens/s (%)"),
+    )?;
+    let all: Vec<f64> = charts.iter().flat_map(|(_, groups)| values(groups)).collect();
+    let y = Axis::from_zero(all.into_iter());
+    let charts = charts.into_iter().map(|(chart, groups)| {
+        let mut words = vec![format!("TP {}", chart.tp)];
+        if settings.len() > 1 {
+            words.push(format!("P2P {}", chart.p2p.as_str()));
+        }
+        words.extend(chart.batch.filter(|_| batches.len() > 1).map(|batch| format!("batch {batch}")));
+        (words.join(", "), groups, y)
+    });
+    draw(&mut scene, &cells, &charts.collect::<Vec<_>>(), &sizes);
+    Ok(Figure::new(scene, provenance, options))
+}
+
+fn improvement_group(
+    set: &CellSet,
+    name: String,
+    chart: Chart,
+    batch: u32,
+    by_run: &BTreeMap<&str, &Comparison>,
+    looks: &Looks,
+) -> Group {
+    let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+    let bar = |(architecture, look): (&Architecture, &super::style::Look)| {
+        let record = set.get(architecture, chart.tp, batch, chart.p2p)?;
+        let pair = by_run.get(record.run.as_str())?;
+        Some(Bar {
+            value: percent(pair.speedup),
+            interval: pair.speedup_ci95.map(|ends| ends.map(percent)),
+            color: look.color,
+            hatch: look.hatch,
+        })
+    };
+    let others = looks.iter().filter(|(architecture, _)| **architecture != Architecture::Standard);
+    let bars: Vec<Option<Bar>> = others.map(bar).collect();
+    let word = |(at, bar): (usize, &Option<Bar>)| {
+        bar.as_ref().map(|bar| (at, at, format!("{:.0}", bar.value).replace('-', "−")))
+    };
+    let words = bars.iter().enumerate().filter_map(word).collect();
+    Group { name, bars, words }
+}
+
+/// Maximum pairs in one figure; the caption says if there are more.
+const MOST_PAIRS: usize = 60;
+
+/// Draws speedups of matched pairs with their intervals, up to the maximum number of pairs. Returns an error
+/// if there are no pairs or the page is too small for them.
+pub fn comparison_figure(
+    report: &ComparisonReport,
+    provenance: &ProvenanceSummary,
+    options: &Options,
+) -> Result<Figure> {
+    let pairs = &report.pairs[..report.pairs.len().min(MOST_PAIRS)];
+    if pairs.is_empty() {
+        return Err(Error::input_help(
+            format!("nothing to plot: no two runs differ only by {}", report.by),
+            "run cells that differ along this axis, or choose another with --by",
+        ));
+    }
+    let only = |of: fn(&Comparison) -> &str| -> Option<&str> {
+        let all: BTreeSet<&str> = pairs.iter().map(of).collect();
+        all.first().copied().filter(|_| all.len() == 1)
+    };
+    let (matched, baseline, value) = (only(|p| &p.matched), only(|p| &p.baseline), only(|p| &p.value));
+    // words that all rows share move to the title, but no row stays without a name
+    let value = value.filter(|_| matched.is_none());
+    let names: Vec<String> = pairs.iter().map(|pair| row_name(pair, matched, baseline, value)).collect();
+    let ratios: Vec<String> = pairs.iter().map(ratio).collect();
+
+    let mut remark = counted(report.comparisons, "comparison");
+    if pairs.len() < report.pairs.len() {
+        remark.push_str(&format!(", first {} shown", pairs.len()));
+    }
+    let key = |filled| Key::Marker { look: PLAIN, filled };
+    let sheet = Sheet {
+        options,
+        provenance,
+        title: title(&report.by, value, baseline),
+        note: matched.map(str::to_owned).unwrap_or_default(),
+        remark,
+        legend: vec![
+            Entry::new(key(true), "differs from 1"),
+            Entry::new(key(false), "no difference, or too few samples"),
+        ],
+    };
+    let sizes = Sizes::new(options.font);
+    let count = pairs.len() as f64;
+    let under = axis::under(&sizes) + 1.4 * sizes.label;
+    let (mut scene, all, sizes) = sheet.lay(
+        count * 1.55 * sizes.tick + under + 0.5 * sizes.tick,
+        (150.0, count * 1.2 * sizes.note + under),
+    )?;
+    let widest =
+        |texts: &[String]| texts.iter().map(|t| scene::width(t, sizes.note, false)).fold(0.0, f64::max);
+    let names_width = widest(&names).min(0.5 * all.width());
+    let area = Area {
+        left: all.left + names_width + 0.9 * sizes.tick,
+        right: all.right - widest(&ratios) - 0.9 * sizes.tick,
+        top: all.top + 0.3 * sizes.tick,
+        bottom: all.bottom - under,
+    };
+    if area.width() < 40.0 {
+        return Err(too_narrow(options));
+    }
+    let values = pairs
+        .iter()
+        .flat_map(|p| p.speedup_ci95.unwrap_or([p.speedup; 2]).into_iter().chain([p.speedup]));
+    let x = Axis::fit(values.chain([1.0])).over(area.left, area.right);
+    axis::horizontal(&mut scene, &x, &area, &sizes);
+    let named = ["speedup in tokens/s (above 1: faster)", "speedup in tokens/s"];
+    layout::name_below(&mut scene, all, area.center().0, &named, &sizes);
+    scene.line(vec![(x.place(1.0), area.top), (x.place(1.0), area.bottom)], INK, sizes.line * 0.7);
+    layout::frame(&mut scene, area, &sizes);
+
+    let looks = looks_of(report);
+    let row = area.height() / count;
+    for (index, pair) in pairs.iter().enumerate() {
+        let look = looks.get(pair.value.as_str()).copied().unwrap_or_else(|| look(1));
+        let y = area.top + row * (index as f64 + 0.5);
+        let name = scene::fit(&names[index], sizes.note, names_width);
+        let at = (area.left - 0.6 * sizes.tick, y);
+        scene.text(Text::new(at, name, sizes.note).align(Align::Right));
+        let at = (area.right + 0.6 * sizes.tick, y);
+        scene.text(Text::new(at, ratios[index].as_str(), sizes.note));
+        if let Some([low, high]) = pair.speedup_ci95 {
+            scene.interval((x.place(low), y), (x.place(high), y), look.color, sizes.line * 0.8);
+        }
+        scene.marker((x.place(pair.speedup), y), look, sizes.marker, pair.differs);
+    }
+    Ok(Figure::new(scene, provenance, options))
+}
+
+fn title(by: &str, value: Option<&str>, baseline: Option<&str>) -> String {
+    // an architecture's name explains itself; `on` or `8` does not
+    let axis = if by == "architecture" { String::new() } else { format!("{by} ") };
+    let of = value.map(|value| format!(" of {axis}{value}")).unwrap_or_default();
+    match baseline {
+        Some(baseline) => format!("Speedup{of} over {axis}{baseline}"),
+        None => format!("Speedup{of} over the baseline, by {by}"),
+    }
+}
+
+fn row_name(
+    pair: &Comparison,
+    matched: Option<&str>,
+    baseline: Option<&str>,
+    value: Option<&str>,
+) -> String {
+    let mut words = Vec::new();
+    if value.is_none() {
+        words.push(pair.value.clone());
+    }
+    if baseline.is_none() {
+        words.push(format!("/ {}", pair.baseline));
+    }
+    if matched.is_none() {
+        words.push(format!(" {}", pair.matched));
+    }
+    words.join(" ").trim_start().to_owned()
+}
+
+/// Look of each value, with the usual looks for architectures. The first look is reserved for the baseline.
+fn looks_of(report: &ComparisonReport) -> BTreeMap<&str, Look> {
+    let values: BTreeSet<&str> = report.pairs.iter().map(|pair| pair.value.as_str()).collect();
+    let architectures: Vec<Architecture> = match report.by.as_str() {
+        "architecture" => values.iter().filter_map(|value| value.parse().ok()).collect(),
+        _ => Vec::new(),
+    };
+    let known = looks(architectures.iter().chain([&Architecture::Standard]));
+    let look_of = |index: usize, value: &str| {
+        let architecture = value.parse::<Architecture>().ok();
+        architecture.and_then(|a| known.get(&a).copied()).unwrap_or_else(|| look(index + 1))
+    };
+    values.into_iter().enumerate().map(|(index, value)| (value, look_of(index, value))).collect()
+}
+
+fn ratio(pair: &Comparison) -> String {
+    match pair.speedup_ci95 {
+        Some([low, high]) => format!("{:.3}  [{low:.3}, {high:.3}]", pair.speedup),
+        None => format!("{:.3}", pair.speedup),
+    }
 }

@@ -2,10 +2,10 @@
 //! or marker per selection method.
 
 use super::axis::Axis;
-use super::chart::Chart;
+use super::axis::Chart;
 use super::figure::Figure;
+use super::figure::Options;
 use super::layout::{Entry, Key, Sheet};
-use super::options::Options;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Scene};
 use super::style::{Look, Sizes, look};

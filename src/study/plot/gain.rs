@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use super::axis::Axis;
-use super::chart::Chart;
+use super::axis::Chart;
 use super::figure::Figure;
-use super::font;
+use super::figure::Options;
 use super::layout::{Entry, Key, Sheet};
-use super::options::Options;
 use super::provenance::ProvenanceSummary;
+use super::scene;
 use super::scene::{Area, Point, Scene, Text, Tip};
 use super::style::{GREY, Looks, Sizes, looks};
 use super::{MOST_CHARTS, series_legend, too_many};
@@ -168,7 +168,7 @@ fn marks(
         scene.dashed(vec![(at, area.bottom), (at, area.top)], GREY, 0.4 * sizes.line);
         let text = format!("{}: {:.1} us", mark.name, mark.us);
         scene.tips.push(Tip { at: (at, area.bottom), radius: 0.5 * sizes.tick, text });
-        let long = font::width(&mark.name, sizes.tick, false);
+        let long = scene::width(&mark.name, sizes.tick, false);
         if long < 0.8 * area.height() && at - 1.1 * sizes.tick > taken {
             let air = 0.4 * sizes.tick;
             let across = (at - 1.1 * sizes.tick, at);

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 
 use super::axis::{self, Axis};
-use super::font;
-use super::options::{Options, POINTS};
+use super::figure::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
+use super::scene;
 use super::scene::{Align, Area, Color, Scene, Text};
 use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes};
 use base::error::{Error, Result};
@@ -68,11 +68,11 @@ impl Sheet<'_> {
         let edge = 0.5 * sizes.label;
         let page = self.options.size.width * POINTS;
         let width = page - 2.0 * edge;
-        let title = font::wrap(&self.title, sizes.label, true, width);
-        let note = font::wrap(&self.note, sizes.note, false, width);
+        let title = scene::wrap(&self.title, sizes.label, true, width);
+        let note = scene::wrap(&self.note, sizes.note, false, width);
         let caption = [self.provenance.caption().as_str(), &self.remark].map(sentence);
         let caption = caption.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
-        let caption = font::wrap(&caption, sizes.note, false, width);
+        let caption = scene::wrap(&caption, sizes.note, false, width);
         let rows = self.rows(width, &sizes);
         let widest = self.legend.iter().map(|entry| entry_width(entry, &sizes)).fold(0.0, f64::max);
         let least = (least.0.max(widest), least.1);
@@ -191,7 +191,7 @@ fn key_width(key: Key, sizes: &Sizes) -> f64 {
 }
 
 fn entry_width(entry: &Entry, sizes: &Sizes) -> f64 {
-    key_width(entry.key, sizes) + 0.5 * sizes.tick + font::width(&entry.name, sizes.tick, false)
+    key_width(entry.key, sizes) + 0.5 * sizes.tick + scene::width(&entry.name, sizes.tick, false)
 }
 
 fn draw_entry(scene: &mut Scene, entry: &Entry, (x, y): (f64, f64), sizes: &Sizes) {
@@ -244,7 +244,7 @@ pub fn name_axes(scene: &mut Scene, area: Area, x: &str, y: &str, sizes: &Sizes)
     let rest = Area { bottom: left.bottom - 1.3 * sizes.label, ..left };
     let text = Text::new((rest.center().0, area.bottom - 0.6 * sizes.label), x, sizes.label);
     scene.text(text.align(Align::Middle));
-    let y = font::fit(y, sizes.label, rest.height() + 1.0 * sizes.label);
+    let y = scene::fit(y, sizes.label, rest.height() + 1.0 * sizes.label);
     let text = Text::new((area.left + 0.5 * sizes.label, rest.center().1), y, sizes.label);
     scene.text(text.align(Align::Middle).upwards());
     rest
@@ -252,9 +252,9 @@ pub fn name_axes(scene: &mut Scene, area: Area, x: &str, y: &str, sizes: &Sizes)
 
 /// Draws the name of a horizontal axis below a chart, within `all`: the first of `names` that fits.
 pub fn name_below(scene: &mut Scene, all: Area, center: f64, names: &[&str], sizes: &Sizes) {
-    let wide = |name: &str| font::width(name, sizes.label, false);
+    let wide = |name: &str| scene::width(name, sizes.label, false);
     let name = names.iter().find(|name| wide(name) <= all.width()).or(names.last());
-    let name = font::fit(name.copied().unwrap_or_default(), sizes.label, all.width());
+    let name = scene::fit(name.copied().unwrap_or_default(), sizes.label, all.width());
     let half = wide(&name) / 2.0;
     // the name may be wider than a narrow chart
     let middle = center.max(all.left + half).min(all.right - half);
@@ -271,7 +271,7 @@ pub fn data_area(cell: Area, header: bool, y: &Axis, right: f64, sizes: &Sizes) 
 }
 
 pub fn header(scene: &mut Scene, area: &Area, text: &str, sizes: &Sizes) {
-    let text = font::fit(text, sizes.tick, area.width());
+    let text = scene::fit(text, sizes.tick, area.width());
     let at = (area.center().0, area.top - 0.65 * sizes.tick);
     scene.text(Text::new(at, text, sizes.tick).align(Align::Middle));
 }

@@ -1,25 +1,18 @@
 //! Publication-quality figures as SVG and PNG, drawn through plotters with a bundled open font.
 //!
 //! A figure is first laid out as a scene: shapes and texts at positions in points, pure and testable
-//! (`layout` and `chart` have the common parts). Plotters then paints it with its own SVG or bitmap
+//! (`layout` and `axis` have the common parts). Plotters then paints it with its own SVG or bitmap
 //! backend (`paint`). Page sizes are in inches and text sizes in points, independent of the page. The same
 //! data give the same bytes. Every figure states its provenance in the caption and in its file
 //! ([`ProvenanceSummary`]).
 
 mod axis;
 mod bars;
-mod chart;
-mod comparison;
 mod conversion;
 mod figure;
-mod font;
 mod gain;
-mod improvement;
-mod lanes;
 mod layout;
-mod options;
 mod overlap;
-mod p2p;
 mod paint;
 mod pareto;
 mod provenance;
@@ -30,19 +23,14 @@ mod tests;
 mod throughput;
 mod timeline;
 mod training;
-mod validation;
 
-pub use axis::{Axis, number};
-pub use chart::Chart;
-pub use comparison::comparison_figure;
+pub use axis::{Axis, Chart, number};
+pub use bars::{comparison_figure, improvement_figure, p2p_figure};
 pub use conversion::{conversion_figure, series_look};
-pub use figure::{Figure, check_format, png_file, write};
+pub use figure::{Figure, Options, POINTS, Size, check_format, png_file, write};
 pub use gain::gain_figure;
-pub use improvement::improvement_figure;
 use layout::{MOST_CHARTS, group_note, series_legend, too_many, too_narrow};
-pub use options::{Options, POINTS, Size};
 pub use overlap::{Part, overlap_figure};
-pub use p2p::p2p_figure;
 pub use paint::{Pixels, pixels};
 pub use pareto::{Overlaid, ParetoData, ParetoPanel, overlay, pareto_figure};
 pub use provenance::ProvenanceSummary;
@@ -50,5 +38,4 @@ pub use scene::{Area, Color, Scene};
 pub use style::{Look, Looks, Marker, Sizes, look, numbers as look_numbers};
 pub use throughput::throughput_figure;
 pub use timeline::{Stretch, timeline, timeline_figure};
-pub use training::training_figure;
-pub use validation::validation_figure;
+pub use training::{training_figure, validation_figure};

@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 
 use super::figure::Figure;
-use super::lanes::{self, Window};
+use super::figure::Options;
 use super::layout::Sheet;
-use super::options::Options;
 use super::provenance::ProvenanceSummary;
+use super::timeline::{self, Window};
 use crate::analysis::{self, Varied};
 use base::error::{Error, Result};
 use base::text::rank_label;
@@ -105,9 +105,9 @@ pub fn overlap_figure(
         title,
         note: format!("{}; dashed line: end of the same layers", rank_drawn(part.rank, &common_ranks)),
         remark: String::new(),
-        legend: lanes::legend(),
+        legend: timeline::legend(),
     };
-    let (unit_ns, unit) = lanes::unit(length);
+    let (unit_ns, unit) = timeline::unit(length);
     let reference = first.layers.1 - first.layers.0;
     let window = |index: usize| {
         let excerpt = &excerpts[index];
@@ -132,8 +132,8 @@ pub fn overlap_figure(
         Window {
             trace: excerpt.trace,
             ends,
-            rows: lanes::rows(excerpt.trace, ends),
-            ranks: vec![(part.rank, lanes::names(&[]))],
+            rows: timeline::rows(excerpt.trace, ends),
+            ranks: vec![(part.rank, timeline::names(&[]))],
             title,
             right,
             notes: excerpt.says.clone(),
@@ -142,13 +142,13 @@ pub fn overlap_figure(
     };
     let windows: Vec<Window<'_>> = (0..excerpts.len()).map(window).collect();
     let names = [format!("time since the start of these layers ({unit})"), format!("time ({unit})")];
-    lanes::figure(&sheet, &windows, names)
+    timeline::figure(&sheet, &windows, names)
 }
 
 fn same_as(excerpt: &Excerpt<'_>, rank: u32) -> BTreeSet<u32> {
-    let rows = lanes::rows(excerpt.trace, excerpt.layers);
+    let rows = timeline::rows(excerpt.trace, excerpt.layers);
     let ranks: BTreeSet<u32> = rows.keys().map(|(rank, _)| *rank).collect();
-    let classes = lanes::classes(&rows, &ranks.into_iter().collect::<Vec<_>>());
+    let classes = timeline::classes(&rows, &ranks.into_iter().collect::<Vec<_>>());
     let own = classes.into_iter().find(|class| class.contains(&rank));
     own.into_iter().flatten().filter(|other| *other != rank).collect()
 }

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::axis::Axis;
-use super::chart::Chart;
+use super::axis::Chart;
 use super::figure::Figure;
+use super::figure::Options;
 use super::layout::{Entry, Key, Sheet};
-use super::options::Options;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Point, Text};
 use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, WHITE, faded, looks};

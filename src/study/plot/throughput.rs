@@ -2,10 +2,10 @@
 //! size, for one set of comparable cells ([`crate::analysis::comparable`]).
 
 use super::axis::Axis;
-use super::chart::Chart;
+use super::axis::Chart;
 use super::figure::Figure;
+use super::figure::Options;
 use super::layout::Sheet;
-use super::options::Options;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Scene, Text};
 use super::style::{Looks, Sizes, looks};

@@ -1,17 +1,25 @@
 //! Timeline figure: lanes of each rank in a window of one or several traces, with exposed communication
 //! marked below the comm lane ([`trace::overlap::overlap()`]).
+//!
+//! Lanes of ranks in a window of a trace: operations as blocks, and exposed communication. Used by the
+//! timeline and overlap figures.
 
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use super::axis::number;
-use super::figure::{Figure, check_format};
-use super::lanes::{self, Window};
-use super::layout::Sheet;
-use super::options::Options;
+use super::axis::{self, Axis, number};
+use super::figure::{Figure, Options, check_format};
+use super::layout::{self, Entry, Key, Sheet, bar};
 use super::provenance::ProvenanceSummary;
+use super::scene::{Align, Area, Color, Scene, Text};
+use super::style::{GREY, INK, Sizes, VERMILION, WHITE};
+use super::{scene, too_narrow};
 use base::error::{Error, Result};
-use trace::Trace;
-use trace::overlap::{Selection, origin_ns, overlap};
+use base::text::rank_label;
+use plan::Lane;
+use trace::overlap::intervals::clip;
+use trace::overlap::{Selection, exposed_intervals, origin_ns, overlap};
+use trace::{Span, Trace};
 
 /// Maximum ranks in one figure, counting identical ones once; the note says if there are more.
 const MOST_RANKS: usize = 16;
@@ -42,7 +50,7 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
     traces().try_for_each(|trace| trace.meta.provenance.require_evidence("a trace"))?;
     let most = (MOST_RANKS / stretches.len().max(1)).max(1);
     let length = stretches.iter().map(|s| s.to_ns.saturating_sub(s.from_ns)).max().unwrap_or(1);
-    let (unit_ns, unit) = lanes::unit(length);
+    let (unit_ns, unit) = unit(length);
     let start = |stretch: &Stretch| format!("{} {unit}", number(stretch.from_ns as f64 / unit_ns));
     let mixed = traces().any(|trace| trace.meta.provenance != stretches[0].trace.meta.provenance);
     let mut windows = Vec::new();
@@ -68,7 +76,7 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
             _ => "same time scale; each window has its own start".into(),
         },
         remark: String::new(),
-        legend: lanes::legend(),
+        legend: legend(),
     };
     let name = match &mut windows[..] {
         [window] => {
@@ -77,7 +85,7 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
         }
         _ => format!("time ({unit}) from the start of each window"),
     };
-    lanes::figure(&sheet, &windows, [name, format!("time ({unit})")])
+    figure(&sheet, &windows, [name, format!("time ({unit})")])
 }
 
 /// Window without a title, with identical ranks drawn once, and a note on its overlap and ranks.
@@ -88,8 +96,8 @@ fn window<'a>(stretch: &Stretch<'a>, most_ranks: usize) -> (Window<'a>, String) 
     let origin = origin_ns(trace);
     let ends = (origin.saturating_add(from_ns), origin.saturating_add(to_ns));
     let all: Vec<u32> = report.ranks.iter().filter_map(|rank| rank.rank).collect();
-    let rows = lanes::rows(trace, ends);
-    let mut ranks = lanes::classes(&rows, &all);
+    let rows = rows(trace, ends);
+    let mut ranks = classes(&rows, &all);
     let folded = ranks.len() < all.len();
     ranks.truncate(most_ranks);
     let mut note = match report.all.overlap_pct {
@@ -103,7 +111,7 @@ fn window<'a>(stretch: &Stretch<'a>, most_ranks: usize) -> (Window<'a>, String) 
     if shown < all.len() {
         note.push_str(&format!("; {shown} of {} ranks", all.len()));
     }
-    let ranks = ranks.iter().map(|ranks| (ranks[0], lanes::names(ranks))).collect();
+    let ranks = ranks.iter().map(|ranks| (ranks[0], names(ranks))).collect();
     let (title, right, notes) = (String::new(), String::new(), Vec::new());
     (Window { trace, ends, rows, ranks, title, right, notes, mark_ns: None }, note)
 }
@@ -129,5 +137,268 @@ pub(super) fn title(trace: &Trace) -> String {
         (Some(spec), _) => format!("{}: {}", spec.model, spec.label()),
         (None, Some(run)) => run.clone(),
         (None, None) => "imported trace".into(),
+    }
+}
+
+/// Class of operations with one colour and hatch; all pairs also differ in greyscale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Class {
+    name: &'static str,
+    color: Color,
+    hatch: usize,
+}
+
+const MATMUL: Class = Class { name: "matmul", color: (0, 114, 178), hatch: 0 };
+const ATTEND: Class = Class { name: "attention", color: (230, 159, 0), hatch: 0 };
+const NORM: Class = Class { name: "norm, add", color: (0, 158, 115), hatch: 2 };
+const OTHER: Class = Class { name: "other compute", color: (150, 150, 150), hatch: 0 };
+const WAITING: Class = Class { name: "waiting for a peer", color: (232, 200, 218), hatch: 0 };
+const TRANSFER: Class = Class { name: "communication", color: (204, 121, 167), hatch: 1 };
+
+fn class_of(kind: &str) -> Class {
+    match kind {
+        "matmul" => MATMUL,
+        "attend" => ATTEND,
+        "norm"
+        | "add"
+        | "add_norm"
+        | "add_mean"
+        | "join"
+        | "join_norm"
+        | "mean_share"
+        | "all_reduce_add_norm" => NORM,
+        _ => OTHER,
+    }
+}
+
+const EXPOSED: usize = 3;
+
+pub fn legend() -> Vec<Entry> {
+    let classes = [MATMUL, ATTEND, NORM, OTHER, WAITING, TRANSFER]
+        .map(|Class { name, color, hatch }| Entry::new(Key::Bar { color, hatch }, name));
+    let exposed = Key::Strip { color: VERMILION, hatch: EXPOSED };
+    classes.into_iter().chain([Entry::new(exposed, "exposed communication")]).collect()
+}
+
+/// Heights of a rank's rows (points): two lanes, and the strip of exposed communication.
+#[derive(Clone, Copy, Debug)]
+struct Heights {
+    lane: f64,
+    strip: f64,
+}
+
+/// Window of a trace: lanes of some ranks below a heading.
+pub struct Window<'a> {
+    pub trace: &'a Trace,
+    /// Start and end (absolute ns).
+    pub ends: (i64, i64),
+    pub rows: Rows<'a>,
+    /// Ranks with the names of their two lanes.
+    pub ranks: Vec<(u32, [String; 2])>,
+    /// Heading on the left and right; none if empty.
+    pub title: String,
+    pub right: String,
+    /// Second line of the heading, in versions of decreasing length.
+    pub notes: Vec<String>,
+    /// Time of a dashed line (absolute ns).
+    pub mark_ns: Option<i64>,
+}
+
+/// Names of the lanes of identical ranks; without ranks, only of the lanes.
+pub fn names(ranks: &[u32]) -> [String; 2] {
+    [Lane::Compute, Lane::Comm].map(|lane| match ranks {
+        [] => lane.as_str().to_owned(),
+        [rank] => format!("rank {rank} {}", lane.as_str()),
+        ranks => format!("{} {}", rank_label(ranks), lane.as_str()),
+    })
+}
+
+/// Draws windows one below the other on one scale. `axis_names` are in decreasing length. Returns an error if
+/// the page is too small.
+pub fn figure(sheet: &Sheet<'_>, windows: &[Window<'_>], axis_names: [String; 2]) -> Result<Figure> {
+    let sizes = Sizes::new(sheet.options.font);
+    let line = Sizes::line_of(sizes.tick);
+    let (under, gap) = (axis::under(&sizes) + 1.4 * sizes.label, 0.9 * sizes.tick);
+    let head = if windows.iter().all(|window| window.title.is_empty()) { 0.0 } else { 2.2 * line };
+    let heads = head * windows.len() as f64;
+    let count = windows.iter().map(|window| window.ranks.len()).sum::<usize>().max(1) as f64;
+    // at less than 2.6 lines of text per rank, names overlap
+    let [height, least] = [4.0, 2.6].map(|rank| count * (rank * sizes.tick + gap) + heads + under);
+    let (mut scene, all, sizes) = sheet.lay(height, (120.0, least))?;
+    let names = windows.iter().flat_map(|window| &window.ranks).flat_map(|(_, names)| names);
+    let widest = names.map(|name| scene::width(name, sizes.tick, false)).fold(0.0, f64::max);
+    let area = Area {
+        left: all.left + widest + 0.9 * sizes.tick,
+        right: all.right - 1.2 * sizes.tick,
+        top: all.top,
+        bottom: all.bottom - under,
+    };
+    if area.width() < 60.0 {
+        return Err(too_narrow(sheet.options));
+    }
+    let length = windows.iter().map(|window| window.ends.1.saturating_sub(window.ends.0)).max();
+    let length = length.unwrap_or(1).max(1);
+    let unit_ns = unit(length).0;
+    let time = Axis::exact((0.0, length as f64 / unit_ns), false).over(area.left, area.right);
+    let axis_names = axis_names.each_ref().map(String::as_str);
+    layout::name_below(&mut scene, all, area.center().0, &axis_names, &sizes);
+    let block = (area.height() - heads) / count;
+    let heights = Heights { lane: 0.4 * (block - gap), strip: 0.13 * (block - gap) };
+    let mut top = area.top;
+    for window in windows {
+        let at = |x: f64, above: f64| (x, top + head - above * line);
+        scene.text(Text::new(at(area.left, 1.6), &window.title, sizes.tick).bold());
+        scene.text(Text::new(at(area.right, 1.6), &window.right, sizes.tick).align(Align::Right));
+        let fits = |note: &&String| scene::width(note, sizes.note, false) <= area.width();
+        if let Some(note) = window.notes.iter().find(fits) {
+            scene.text(Text::new(at(area.left, 0.6), note, sizes.note).color(GREY));
+        }
+        let bottom = top + head + block * window.ranks.len().max(1) as f64;
+        let own = Area { top: top + head, bottom, ..area };
+        axis::grid(&mut scene, &time, &own, &sizes);
+        let x = |ns: i64| time.place((ns - window.ends.0) as f64 / unit_ns);
+        for (index, (rank, names)) in window.ranks.iter().enumerate() {
+            let at = (area.left, own.top + index as f64 * block + gap / 2.0);
+            window.draw_rank(&mut scene, (*rank, names), at, &heights, (&x, &sizes));
+        }
+        if let Some(mark) = window.mark_ns.map(x) {
+            scene.dashed(vec![(mark, own.top), (mark, own.bottom)], INK, sizes.line * 0.7);
+        }
+        layout::frame(&mut scene, own, &sizes);
+        top = own.bottom;
+    }
+    axis::numbers(&mut scene, &time, &area, &sizes);
+    Ok(Figure::new(scene, sheet.provenance, sheet.options))
+}
+
+/// Spans by rank and lane, sorted by start.
+pub type Rows<'a> = BTreeMap<(u32, Lane), Vec<&'a Span>>;
+
+/// Spans within the window (absolute ns).
+pub fn rows(trace: &Trace, window: (i64, i64)) -> Rows<'_> {
+    let mut rows = Rows::new();
+    for span in &trace.spans {
+        if clip((span.start_ns, span.end_ns), window).is_some() {
+            rows.entry((span.rank, span.lane)).or_default().push(span);
+        }
+    }
+    for row in rows.values_mut() {
+        row.sort_by_key(|span| span.start_ns);
+    }
+    rows
+}
+
+/// Groups ranks with identical spans, in order of first appearance.
+pub fn classes(rows: &Rows<'_>, ranks: &[u32]) -> Vec<Vec<u32>> {
+    let bare = |span: &&Span| Span { rank: 0, stream: 0, ..**span };
+    let did = |rank: u32, lane| -> Vec<Span> {
+        rows.get(&(rank, lane)).map_or(&[][..], Vec::as_slice).iter().map(bare).collect()
+    };
+    let mut classes: Vec<Vec<u32>> = Vec::new();
+    let mut known: HashMap<[Vec<Span>; 2], usize> = HashMap::new();
+    for rank in ranks {
+        let next = classes.len();
+        let class =
+            *known.entry([Lane::Compute, Lane::Comm].map(|lane| did(*rank, lane))).or_insert(next);
+        if class == next {
+            classes.push(Vec::new());
+        }
+        classes[class].push(*rank);
+    }
+    classes
+}
+
+impl Window<'_> {
+    /// Draws the rows of a rank with its upper edge at `top`; the row names end left of `left`.
+    fn draw_rank(
+        &self,
+        scene: &mut Scene,
+        (rank, names): (u32, &[String; 2]),
+        (left, top): (f64, f64),
+        heights: &Heights,
+        (x, sizes): (&impl Fn(i64) -> f64, &Sizes),
+    ) {
+        for (index, lane) in [Lane::Compute, Lane::Comm].into_iter().enumerate() {
+            let top = top + index as f64 * heights.lane * 1.05;
+            let middle = (left - 0.6 * sizes.tick, top + heights.lane / 2.0);
+            scene.text(Text::new(middle, names[index].as_str(), sizes.tick).align(Align::Right));
+            let spans = self.rows.get(&(rank, lane)).map_or(&[][..], Vec::as_slice);
+            self.draw_row(scene, spans, (top, top + heights.lane * 0.94), (x, sizes));
+        }
+        let under = top + heights.lane * 2.05;
+        let origin = origin_ns(self.trace);
+        let (from, to) = (self.ends.0 - origin, self.ends.1 - origin);
+        for (start, end) in exposed_intervals(self.trace, rank, from, to) {
+            let (left, right) = (x(start + origin), x(end + origin));
+            let right = right.max(left + 0.25);
+            let strip = Area { left, right, top: under, bottom: under + heights.strip };
+            bar(scene, strip, VERMILION, EXPOSED, sizes);
+        }
+    }
+
+    /// Draws the blocks of one row. Blocks narrower than a quarter point are widened to it unless they
+    /// overlap the previous one: the smallest operation stays visible, and the number of blocks stays
+    /// bounded.
+    fn draw_row(
+        &self,
+        scene: &mut Scene,
+        spans: &[&Span],
+        (top, bottom): (f64, f64),
+        (x, sizes): (&impl Fn(i64) -> f64, &Sizes),
+    ) {
+        const LEAST: f64 = 0.25;
+        let mut taken = f64::NEG_INFINITY;
+        let mut block = |from: i64, to: i64, class: Class, name: &str| {
+            let Some((from, to)) = clip((from, to), self.ends) else { return };
+            let left = x(from);
+            let right = x(to).max(left + LEAST);
+            if right - LEAST / 2.0 <= taken {
+                return;
+            }
+            let left = left.max(taken.min(right - LEAST));
+            taken = right;
+            let seam = if right - left > 1.5 { 0.3 } else { 0.0 };
+            let area = Area { left, right: right - seam, top, bottom };
+            let Class { color, hatch, .. } = class;
+            // no text over a hatch, which would be hard to read
+            let fits = hatch == 0
+                && scene::width(name, sizes.note, false) + 0.6 * sizes.note < area.width()
+                && bottom - top > 1.2 * sizes.note;
+            bar(scene, area, color, if area.width() < 1.0 { 0 } else { hatch }, sizes);
+            if fits {
+                let dark = class == MATMUL;
+                let text = Text::new(area.center(), name, sizes.note).align(Align::Middle);
+                scene.text(text.color(if dark { WHITE } else { INK }).inside());
+            }
+        };
+        for span in spans {
+            let operation = self.trace.operations.get(span.operation as usize);
+            let name = operation.and_then(|o| o.name.rsplit('/').next()).unwrap_or_default();
+            match span.lane {
+                Lane::Compute => {
+                    let kind = operation.map_or("", |o| &o.kind);
+                    block(span.start_ns, span.end_ns, class_of(kind), name);
+                }
+                Lane::Comm => {
+                    let arrived =
+                        span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns));
+                    if arrived > span.start_ns {
+                        block(span.start_ns, arrived, WAITING, "wait");
+                    }
+                    if arrived < span.end_ns || span.start_ns == span.end_ns {
+                        block(arrived, span.end_ns, TRANSFER, "");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Time unit with readable numbers for a window of this length: ns per unit, and its name.
+pub fn unit(length_ns: i64) -> (f64, &'static str) {
+    match length_ns {
+        ..2_000 => (1.0, "ns"),
+        2_000..5_000_000 => (1e3, "µs"),
+        _ => (1e6, "ms"),
     }
 }

@@ -5,9 +5,7 @@
 //! reader's light or dark theme; only the timeline needs scripts. Each set of comparable cells ([`crate::analysis::comparable`])
 //! has a section; truncated lists say how much they omit.
 
-mod commands;
 mod events;
-mod html;
 mod page;
 mod sections;
 mod set;
@@ -18,4 +16,5 @@ mod trace;
 mod trace_tests;
 
 pub use page::{Report, page};
+
 pub use trace::{TracePage, WrittenTrace, trace_page};

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::commands::Commands;
-use super::html::Html;
+use super::page::Commands;
+use super::page::Html;
 use super::page::{Compared, Report};
 use super::set;
 use crate::analysis::CellSet;

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
-use super::commands::Commands;
-use super::html::Html;
+use super::page::Commands;
+use super::page::Html;
 use super::page::{Compared, Report, badge};
 use crate::analysis::{
     self, CellSet, Comparison, ComparisonReport, ParetoPoint, TOO_CLOSE, Verdict, differences_table,

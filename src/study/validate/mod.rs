@@ -4,14 +4,14 @@
 //! measurements, and their rows as CSV. A score holds the errors of all rows and their means.
 
 mod left_out;
-mod nearest;
 mod score;
 mod serving;
 mod set;
 
 pub use left_out::{LeftOut, left_out};
-pub use nearest::{nearest_error, nearest_errors};
-pub use score::{NotRun, RankOrder, Residual, ReversedPair, Score, card, orders_table};
+pub use score::{
+    NotRun, RankOrder, Residual, ReversedPair, Score, card, nearest_error, nearest_errors, orders_table,
+};
 pub use serving::{Group, ServedRow, Slice};
 pub use set::{DataSet, Measure, Measured, Overrides, Run};
 

@@ -1,17 +1,23 @@
 //! Score of a data set: every prediction, its error, the mean and largest error of each measure, and, for each
 //! pair of architectures in a published cell, whether the simulator has the same one ahead.
+//!
+//! Error of the validated data nearest to a simulated cell.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::LazyLock;
 
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::serving::{Group, ServedRow, Slice};
 use super::set::{DataSet, Measure, Overrides, Run};
 use base::error::{Error, Result};
 use base::input::InputKind;
 use base::statistics::mean;
+use base::text::same_name;
+use machine::hardware::{Profile, Stack};
+use model::Model;
 use plan::Architecture;
 use run::sim::{Prediction, Simulator};
 use table::Spec;
@@ -446,4 +452,121 @@ pub fn card(scores: &[Score]) -> Table {
             }),
         ],
     )
+}
+
+/// Mean error of a stack on a GPU; a test compares it with the data sets.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KnownError {
+    pub(super) set: String,
+    pub(super) stack: String,
+    pub(super) hardware: String,
+    pub(super) measure: super::Measure,
+    /// Mean absolute error (percent).
+    pub(super) pct: f64,
+    /// True if the data has no other architecture than standard.
+    #[serde(default)]
+    pub(super) standard_only: bool,
+    /// True if the data is of mixtures of experts.
+    #[serde(default)]
+    pub(super) experts: bool,
+}
+
+#[derive(Deserialize)]
+struct File {
+    errors: Vec<KnownError>,
+}
+
+pub(super) static KNOWN: LazyLock<Vec<KnownError>> = LazyLock::new(|| {
+    let file: Option<File> = toml::from_str(include_str!("sets/errors.toml")).ok();
+    file.map(|file| file.errors).unwrap_or_default()
+});
+
+/// Error of a simulated cell's engine and GPU in words: `±3 % TPOT: vLLM 0.12 on h100_sxm, validated (serving_dense)`,
+/// or that there is no data. Errors of dense models are not shown for mixtures of experts.
+pub fn nearest_error(spec: &Spec) -> String {
+    let is = |known: &&KnownError| {
+        known.stack == Stack::meant(&spec.stack) && known.hardware == Profile::meant(&spec.hardware)
+    };
+    let has_experts = has_experts(&spec.model);
+    let alike = KNOWN.iter().filter(is).find(|known| known.experts == has_experts);
+    let Some(known) = alike.or_else(|| KNOWN.iter().find(is).filter(|_| !has_experts)) else {
+        return "not validated for this GPU and engine".to_owned();
+    };
+    if !spec.set.is_empty() {
+        return "not validated: values of hardware or stack are overridden".to_owned();
+    }
+    let title = Stack::load(&known.stack).map_or_else(|_| known.stack.clone(), |stack| stack.title());
+    let other = known.standard_only && spec.architecture != Architecture::Standard;
+    let of = if other { "validated for standard" } else { "validated" };
+    let set = &known.set;
+    let measure = known.measure.title();
+    format!("±{:.0} % {measure}: {title} on {}, {of} ({set})", known.pct.ceil(), known.hardware)
+}
+
+/// True for a built-in mixture of experts.
+pub(super) fn has_experts(model: &str) -> bool {
+    let known = Model::built_in();
+    known.iter().any(|known| same_name(&known.name, model) && known.shape.experts.is_some())
+}
+
+/// Distinct errors of simulated cells: `vllm-0.12 on h100_sxm: ±3 % TPOT: ...`, a line each.
+pub fn nearest_errors<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<String> {
+    let simulated = specs.into_iter().filter(|spec| spec.backend.is_simulated());
+    let lines: BTreeSet<String> = simulated
+        .map(|spec| {
+            let error = nearest_error(spec);
+            match error.starts_with('±') {
+                true => error,
+                false => format!("{} on {}: {error}", spec.stack, spec.hardware),
+            }
+        })
+        .collect();
+    lines.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(stack: &str, hardware: &str, architecture: Architecture) -> String {
+        nearest_error(&Spec {
+            stack: stack.into(),
+            hardware: hardware.into(),
+            architecture,
+            ..Spec::default()
+        })
+    }
+
+    #[test]
+    fn a_number_says_the_error_of_its_engine_and_gpu_or_that_there_is_none() {
+        let standard = || Architecture::Standard;
+        let fitted = said("gpt-fast", "H100-SXM", Architecture::Ladder(plan::LayerSet::All));
+        assert!(
+            fitted.starts_with('±') && fitted.ends_with("gpt-fast on h100_sxm, validated (paper_70b)"),
+            "{fitted}"
+        );
+        for (stack, hardware) in [("native", "h100_sxm"), ("vllm-0.12", "l40s")] {
+            assert_eq!(said(stack, hardware, standard()), "not validated for this GPU and engine");
+        }
+        let of = |model: &str, stack: &str| {
+            nearest_error(&Spec {
+                model: model.into(),
+                stack: stack.into(),
+                hardware: "h100_sxm".into(),
+                ..Spec::default()
+            })
+        };
+        assert!(of("gpt-oss-120b", "vllm-0.15").ends_with("validated (serving_moe)"));
+        assert_eq!(of("gpt-oss-120b", "vllm-0.12"), "not validated for this GPU and engine");
+        assert!(of("qwen3-235b-a22b", "trtllm-1.0").ends_with("validated (serving_moe)"));
+        assert!(of("qwen3-32b", "trtllm-1.0").ends_with("validated (serving_dense)"));
+        let set = [("hbm_gb_s".to_owned(), "1000".to_owned())].into();
+        let changed = Spec { stack: "gpt-fast".into(), set, ..Spec::default() };
+        assert!(
+            nearest_error(&changed).starts_with("not validated: values"),
+            "{}",
+            nearest_error(&changed)
+        );
+    }
 }

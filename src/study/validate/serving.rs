@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::nearest::has_experts;
+use super::score::has_experts;
 use super::score::{Residual, Score};
 use super::set::{Measure, Run};
 use crate::rows::Row;

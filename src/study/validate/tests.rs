@@ -55,7 +55,7 @@ fn errors_are_those_that_the_documentation_has() {
 /// Errors shown beside simulated numbers are those of the data, within a tenth and rounding.
 #[test]
 fn errors_shown_beside_numbers_are_those_of_the_data() {
-    for known in nearest::KNOWN.iter() {
+    for known in score::KNOWN.iter() {
         let set = set(&known.set);
         let runs = set.runs(&Overrides::default()).unwrap();
         let score = Score::of(&set, &runs).unwrap();

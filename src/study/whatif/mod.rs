@@ -9,7 +9,6 @@
 mod answer;
 mod break_even;
 mod slider;
-mod traced;
 mod variant;
 
 #[cfg(test)]
@@ -20,6 +19,5 @@ pub use answer::{
 };
 pub use break_even::{BreakEven, CrossedLink, Crossing, HIDDEN_PCT, Over};
 pub use slider::{ARCHITECTURES, Slider};
-pub use traced::TracedStep;
-pub use variant::Variant;
 pub(crate) use variant::set_link;
+pub use variant::{TracedStep, Variant};

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 
-use super::adjust::{Adjusted, LEVEL, benjamini_hochberg};
-use super::axis::Axis;
+use super::comparison::{Adjusted, LEVEL, benjamini_hochberg};
 use super::comparison::{AxisCount, Comparison, ComparisonReport, Flag, Measured, Side, Verdict};
-use super::label::Label;
+use super::matching::Label;
 use super::matching::{Matching, PooledCell, cells};
-use super::pair::{Pair, Ratio};
-use crate::analysis::difference::Difference;
-use crate::analysis::flags::flags;
+use super::matching::{Pair, Ratio};
+use super::pivot::Axis;
+use crate::analysis::noise::flags;
+use crate::analysis::side_by_side::Difference;
 use base::error::{Error, Result};
 use table::options::OPTIONS;
 use table::{Measure, Record, Scope, Spec, recorder};

@@ -1,14 +1,29 @@
 //! Result of a comparison: pairs with both sides, and totals.
+//!
+//! Benjamini-Hochberg adjustment for many comparisons.
+//!
+//! Of a hundred ratios that are all 1, about five have a 95% interval that excludes 1. The adjustment bounds the share
+//! of false positives among the reported differences (the false discovery rate). It holds for comparisons that are
+//! independent or positively dependent, as with a shared baseline. Holm's method, which bounds the chance of a single
+//! false positive, needs p-values of 0.05 / comparisons: finer than a bootstrap of 2,000 resamples can give for 50 or
+//! more comparisons.
+//!
+//! Selection of runs for a comparison: those that match a filter, plus their baselines.
+//!
+//! Architectures that beat `upper-bound`. It drops only the communication of `standard`, so architectures that compute
+//! less than `standard` can be faster.
 
 use serde::{Serialize, Serializer};
 
-use super::adjust::Adjusted;
-use super::axis::Axis;
 use super::matching::PooledCell;
-use crate::analysis::difference::Difference;
-use crate::analysis::is_too_close;
+use super::pivot::Axis;
+use crate::analysis::filter::{Filter, Term, Test, has_word};
+use crate::analysis::side_by_side::Difference;
+use crate::analysis::{RunTable, is_too_close};
+use base::error::Error;
+use plan::Architecture;
 use table::render::Shown;
-use table::{Measure, Overlap, Provenance, Spec, Split};
+use table::{Collective, Measure, Overlap, Provenance, Record, Spec, Split};
 
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Comparison {
@@ -237,4 +252,221 @@ pub struct AxisCount {
     pub axis: Axis,
     pub values: Vec<String>,
     pub pairs: usize,
+}
+
+/// Significance level: a difference is reported if its adjusted p-value is at most this.
+pub const LEVEL: f64 = 0.05;
+
+/// Number of significant differences after adjustment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Adjusted {
+    pub method: &'static str,
+    /// Bound on the expected share of false positives among the reported differences.
+    pub false_discovery_rate: f64,
+    /// Ratios with a p-value: measured, with enough samples.
+    pub tested: usize,
+    /// Adjusted p-values at or below the rate.
+    pub differ: usize,
+}
+
+/// Adjusted p-values in the order of `p`: the smallest false discovery rate at which each difference would still be
+/// reported.
+pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|a, b| p[*b].total_cmp(&p[*a]));
+    let mut adjusted = vec![1.0; p.len()];
+    let mut least = 1.0f64;
+    // from the largest down; rank counts in ascending order
+    for (above, index) in order.into_iter().enumerate() {
+        let rank = p.len() - above;
+        least = least.min(p[index] * p.len() as f64 / rank as f64);
+        adjusted[index] = least;
+    }
+    adjusted
+}
+
+/// Rows that match a filter, plus rows at the axis' baseline (the default if none is given) that match the filter's
+/// other terms. Terms on the axis and on measures do not apply to baselines: `arch:ladder` keeps the baseline of
+/// ladder, and `tpot<12` keeps a slower one. Rows are in table order without duplicates; errors in the filter come
+/// second.
+pub fn compared_rows(
+    filter: &Filter,
+    table: &RunTable,
+    records: &[Record],
+    axis: &Axis,
+    baseline: Option<&str>,
+) -> (Vec<u32>, Vec<Error>) {
+    let (bound, wrong) = filter.bind(table);
+    let mut rows = bound.rows(table);
+    if let Some(baseline) = baseline.or(axis.natural_baseline()) {
+        let others = filter.terms.iter().filter(|term| !is_of_side(term, table, axis));
+        let others = Filter { terms: others.cloned().collect() };
+        let is_baseline = |row: &u32| {
+            records.get(*row as usize).is_some_and(|record| axis.value(&record.spec) == baseline)
+        };
+        rows.extend(others.bind(table).0.rows(table).into_iter().filter(is_baseline));
+        rows.sort_unstable();
+        rows.dedup();
+    }
+    (rows, wrong)
+}
+
+/// True if a term tests the axis or a measure, in which the sides of a pair differ. A word tests the axis if a value of
+/// the axis contains it.
+fn is_of_side(term: &Term, table: &RunTable, axis: &Axis) -> bool {
+    let name = match axis {
+        Axis::Option(name) => (*name).to_owned(),
+        Axis::Env(key) => format!("env.{key}"),
+        Axis::Set(key) => format!("set.{key}"),
+    };
+    let own = table.find(&name);
+    match &term.test {
+        Test::Field { name, .. } => {
+            let column = table.find(name);
+            let measures = |at: usize| table.columns().get(at).is_some_and(|c| c.field.is_measure());
+            column.is_some() && (column == own || column.is_some_and(measures))
+        }
+        Test::Word { text, exact } => {
+            let column = own.and_then(|at| table.columns().get(at));
+            column.is_some_and(|column| has_word(column, text, *exact))
+        }
+    }
+}
+
+/// Description of the work that a cell saves relative to `upper-bound`; `None` if it saves none.
+pub fn less_work(spec: &Spec) -> Option<&'static str> {
+    if spec.architecture.wiring(1).fused_block {
+        Some("one norm and one input projection a layer instead of two")
+    } else if spec.collective == Collective::Fused || spec.sequence_parallel {
+        Some("collectives take over norms, which upper-bound has to compute")
+    } else {
+        None
+    }
+}
+
+struct Beaten<'a> {
+    pair: &'a Comparison,
+    limit: &'a Comparison,
+    less: &'static str,
+}
+
+impl Beaten<'_> {
+    fn lead(&self) -> f64 {
+        self.limit.tpot_ms / self.pair.tpot_ms
+    }
+}
+
+/// Remark on cells that beat `upper-bound` in the same setting because they do less work; `setting` names the setting
+/// of a pair.
+pub fn beaten_limit(
+    report: &ComparisonReport,
+    setting: impl Fn(&Comparison) -> String,
+) -> Option<String> {
+    let (limits, choices): (Vec<&Comparison>, Vec<&Comparison>) =
+        report.pairs.iter().partition(|pair| pair.side.spec.architecture.is_limit());
+    let mut beaten: Vec<Beaten<'_>> = Vec::new();
+    // skip large grids without upper-bound
+    for pair in choices.into_iter().filter(|_| !limits.is_empty()) {
+        let Some(less) = less_work(&pair.side.spec) else { continue };
+        let spec = Spec { architecture: Architecture::UpperBound, ..pair.side.spec.clone() };
+        let of_pair = |limit: &&&Comparison| {
+            limit.side.spec == spec && limit.side.provenance == pair.side.provenance
+        };
+        let limit = limits.iter().find(of_pair).copied();
+        let beats = limit.map(|limit| Beaten { pair, limit, less });
+        beaten.extend(beats.filter(|beaten| beaten.lead() > 1.0 + LEAST_DIFFERENCE));
+    }
+    let most = beaten.iter().max_by(|a, b| a.lead().total_cmp(&b.lead()))?;
+    let at = match setting(most.pair) {
+        at if at.is_empty() => String::new(),
+        at if beaten.len() == 1 => format!(" at {at}"),
+        at => format!(", most of {} cases at {at}", beaten.len()),
+    };
+    let tpot_ms = [most.pair.tpot_ms, most.limit.tpot_ms];
+    Some(no_limit(&most.pair.side.spec.architecture_label(), most.less, tpot_ms, &at))
+}
+
+/// Sentence on an architecture that beats `upper-bound`, with both TPOTs (ms).
+pub fn no_limit(label: &str, less: &str, [tpot_ms, limit_ms]: [f64; 2], at: &str) -> String {
+    format!(
+        "upper-bound is not a limit for {label}, which does less work ({less}): TPOT {tpot_ms:.2} ms against {limit_ms:.2} ms{at}."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use table::testing::sim_record;
+
+    #[test]
+    fn as_in_the_paper() {
+        // Benjamini and Hochberg (1995), 15 p-values: 4 are significant at 0.05
+        let p = [
+            0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262,
+            0.5719, 0.6528, 0.7590, 1.0000,
+        ];
+        let adjusted = benjamini_hochberg(&p);
+        assert_eq!(adjusted.iter().filter(|q| **q <= 0.05).count(), 4);
+        assert!((adjusted[0] - 0.0015).abs() < 1e-12 && (adjusted[3] - 0.035_625).abs() < 1e-12);
+    }
+
+    proptest! {
+        #[test]
+        fn never_below_p_never_above_one_and_in_the_same_order(
+            p in prop::collection::vec(0.0f64..=1.0, 1..40), turn in 0usize..40,
+        ) {
+            let adjusted = benjamini_hochberg(&p);
+            let most = p.len() as f64;
+            for (p, q) in p.iter().zip(&adjusted) {
+                prop_assert!(*q >= *p - 1e-12 && *q <= 1.0 && *q <= p * most + 1e-12);
+            }
+            for i in 0..p.len() {
+                for j in 0..p.len() {
+                    prop_assert!(p[i] > p[j] || adjusted[i] <= adjusted[j]);
+                }
+            }
+            // the order in which they come does not matter
+            let turn = turn % p.len();
+            let mut turned = p.clone();
+            turned.rotate_left(turn);
+            let mut back = benjamini_hochberg(&turned);
+            back.rotate_right(turn);
+            prop_assert_eq!(back, adjusted);
+        }
+    }
+
+    fn kept(axis: &Axis, filter: &str, baseline: Option<&str>) -> String {
+        let of = |run: &str, architecture: &str, tp: u32, step_ms: f64| {
+            let change = |spec: &mut table::Spec| {
+                (spec.architecture, spec.tp) = (architecture.parse().unwrap(), tp);
+            };
+            sim_record(run, change, 1.0, step_ms)
+        };
+        let records = [
+            of("a", "standard", 4, 14.0),
+            of("b", "ladder", 4, 11.0),
+            of("c", "upper-bound", 4, 9.0),
+            of("d", "standard", 8, 10.0),
+            of("e", "ladder", 8, 7.0),
+        ];
+        let table = RunTable::new(&records, &Default::default());
+        let (rows, wrong) = compared_rows(&Filter::parse(filter), &table, &records, axis, baseline);
+        assert!(wrong.is_empty(), "{wrong:?}");
+        rows.iter().map(|row| records[*row as usize].run.as_str()).collect()
+    }
+
+    #[test]
+    fn what_is_compared_with_stays() {
+        let by_architecture = |filter| kept(&Axis::ARCHITECTURE, filter, None);
+        assert_eq!(by_architecture("arch:ladder"), "abde");
+        assert_eq!(by_architecture("ladder"), "abde", "a word that the axis has");
+        assert_eq!(by_architecture("upb"), "acd", "letters in order find upper-bound");
+        assert_eq!(by_architecture("-arch:ladder"), "acd");
+        assert_eq!(by_architecture("arch:ladder tp:8"), "de", "what is not of the axis holds for both");
+        assert_eq!(by_architecture("tpot<12 tp:4"), "abc", "a slower baseline");
+        assert_eq!(kept(&Axis::TP, "tp:8", None), "de", "no value of TP is a natural baseline");
+        assert_eq!(kept(&Axis::TP, "tp:8 arch:ladder", Some("4")), "be");
+    }
 }

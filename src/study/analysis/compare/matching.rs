@@ -1,16 +1,24 @@
 //! Matching of cells that differ only along the axis, and choice of their baseline.
+//!
+//! Pairs with equal numbers, which a table merges into one row.
+//!
+//! Pair of a baseline and a compared cell: ratio, interval, p-value, hidden share.
+//!
+//! Labels of matched cells: the main options always, other options only if cells differ in them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rayon::prelude::*;
 
-use super::axis::Axis;
 use super::comparison::Flag;
-use super::label::Label;
-use super::pair::{Pair, hidden_share_interval};
-use table::options::option;
-
-use table::{CellRuns, Metrics, Provenance, Record, Sample, VARIANTS, hidden_shares, host};
+use super::pivot::Axis;
+use super::{Comparison, ComparisonReport};
+use base::statistics::{interval95, median, p_value, resample};
+use table::options::{OPTIONS, PAIRS, option};
+use table::{
+    CellRuns, Metrics, Provenance, Record, Sample, Spec, VARIANTS, completion_ms, hidden_share,
+    hidden_shares, host, steps_ms, tokens_per_s,
+};
 
 const PROVENANCE: &str = "provenance";
 
@@ -242,4 +250,209 @@ fn baselines_of<'a: 'b, 'b>(
         (false, true) => experiment(cell),
         (false, false) => true,
     })
+}
+
+/// Everything a table shows of a pair except its cell. Numbers are compared as `f32` (seven digits), so that the
+/// summation order does not matter.
+type Numbers<'a> = (&'a str, &'a str, &'static str, [Option<u32>; 12]);
+
+fn numbers(pair: &Comparison) -> Numbers<'_> {
+    let digits = |number: Option<f64>| number.map(|number| (number as f32).to_bits());
+    let (a, b) = (&pair.baseline_side, &pair.side);
+    let shown = [
+        Some(pair.speedup),
+        Some(pair.baseline_tpot_ms),
+        Some(pair.tpot_ms),
+        Some(a.completion_ms),
+        Some(b.completion_ms),
+        a.exposed_pct,
+        b.exposed_pct,
+        pair.baseline_overlap_pct,
+        pair.overlap_pct,
+        a.hidden_share,
+        b.hidden_share,
+        pair.adjusted_p,
+    ];
+    (&pair.baseline, &pair.value, pair.provenance.as_str(), shown.map(digits))
+}
+
+/// Index of the first pair with the same numbers and axis values, for each pair of a report; a pair without an earlier
+/// match gets its own index. One pass over the pairs.
+pub fn first_equal(report: &ComparisonReport) -> Vec<usize> {
+    let mut first: HashMap<Numbers<'_>, usize> = HashMap::new();
+    let pairs = report.pairs.iter().enumerate();
+    pairs.map(|(at, pair)| *first.entry(numbers(pair)).or_insert(at)).collect()
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::analysis) struct Pair<'a> {
+    pub baseline: &'a PooledCell,
+    pub other: &'a PooledCell,
+    /// `upper-bound` that matches both; only when architectures are compared.
+    pub upper_bound: Option<&'a PooledCell>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::analysis) struct Ratio {
+    pub speedup: f64,
+    pub ci95: Option<[f64; 2]>,
+    /// Bootstrap p-value of "the ratio is 1".
+    pub p: Option<f64>,
+    /// True if the interval excludes 1; between simulations: if the ratio is not 1.
+    pub differs: bool,
+    /// True if both are simulations, which have no noise.
+    pub exact: bool,
+}
+
+impl<'a> Pair<'a> {
+    pub fn new(baseline: &'a PooledCell, other: &'a PooledCell) -> Self {
+        Self { baseline, other, upper_bound: None }
+    }
+
+    /// Ratio of tokens/s to the baseline's, from the rounds that both cells share, if any.
+    pub fn ratio(&self) -> Ratio {
+        let cells = [self.other, self.baseline];
+        let throughput = |cell: &PooledCell, ms| tokens_per_s(&cell.record.spec, ms);
+        let [other, baseline] = shared_rounds(cells, |_, sample| Some(completion_ms(sample)));
+        let pooled = |rounds: &[Vec<f64>]| median(&rounds.concat());
+        let speedup = match (pooled(&other), pooled(&baseline)) {
+            (Some(a), Some(b)) => throughput(cells[0], a) / throughput(cells[1], b),
+            _ => cells[0].metrics.tokens_per_s / cells[1].metrics.tokens_per_s,
+        };
+        let simulated = cells.map(|cell| cell.record.provenance == Provenance::Simulated);
+        let exact = simulated == [true, true];
+        let resampled = if simulated == [false, false] {
+            resample([&other, &baseline], |[a, b]| throughput(cells[0], a) / throughput(cells[1], b))
+        } else {
+            None
+        };
+        let p = resampled.as_deref().and_then(|ratios| p_value(ratios, 1.0));
+        let ci95 = resampled.and_then(interval95);
+        let differs = match ci95 {
+            Some([low, high]) => low > 1.0 || high < 1.0,
+            // Simulations repeat to the last bit except for the order of sums.
+            None => exact && (speedup - 1.0).abs() > 1e-9,
+        };
+        Ratio { speedup, ci95, p, differs, exact }
+    }
+}
+
+/// Interval of a cell's hidden share, from `standard`, the cell and `upper-bound` resampled in the same rounds; `None`
+/// with few samples or if the gap between the limits may be 0.
+pub(super) fn hidden_share_interval(cells: [&PooledCell; 3]) -> Option<[f64; 2]> {
+    let [a, b, c] = shared_rounds(cells, |spec, sample| median(&steps_ms(spec, sample)));
+    let share = |medians| hidden_share(medians).unwrap_or(f64::NAN);
+    resample([&a, &b, &c], share).and_then(interval95)
+}
+
+/// One number per sample, by cell and round, for rounds that all cells have. Skips rounds with a sample that has no
+/// number.
+fn shared_rounds<const SIDES: usize>(
+    cells: [&PooledCell; SIDES],
+    of: impl Fn(&Spec, &Sample) -> Option<f64>,
+) -> [Vec<Vec<f64>>; SIDES] {
+    let mut by_side = [(); SIDES].map(|()| Vec::new());
+    let Some(first) = cells.first() else { return by_side };
+    for round in first.rounds.keys() {
+        let numbers = cells.map(|cell| -> Option<Vec<f64>> {
+            cell.rounds.get(round)?.iter().map(|sample| of(&cell.record.spec, sample)).collect()
+        });
+        if numbers.iter().all(Option::is_some) {
+            for (cell, numbers) in by_side.iter_mut().zip(numbers) {
+                cell.extend(numbers);
+            }
+        }
+    }
+    by_side
+}
+
+/// Builds labels from the settings that cells share.
+#[derive(Debug)]
+pub(in crate::analysis) struct Label {
+    axis: Option<Axis>,
+    varying: Vec<&'static str>,
+}
+
+/// Options that every label names; others appear only if cells differ in them.
+const ALWAYS: [&str; 6] = ["architecture", "model", "tp", "batch", "p2p", "backend"];
+
+impl Label {
+    /// Takes all cells of a comparison along `axis`; `None` if there is no axis.
+    pub fn new(cells: &[PooledCell], axis: Option<&Axis>) -> Self {
+        let mut varying = Vec::new();
+        if let Some((first, rest)) = cells.split_first() {
+            let of = |cell: &PooledCell| parts(&cell.record.spec, cell.host.as_deref());
+            let first = of(first);
+            for cell in rest {
+                for (a, b) in first.iter().zip(of(cell)) {
+                    if a.1 != b.1 && !varying.contains(&a.0) {
+                        varying.push(a.0);
+                    }
+                }
+            }
+        }
+        Self { axis: axis.cloned(), varying }
+    }
+
+    /// Label of two matched cells without the axis; if their links differ, it shows both.
+    pub fn pair(&self, a: &PooledCell, b: &PooledCell) -> String {
+        self.words(a, b, &[])
+    }
+
+    /// Label without the axis, TP and batch: the fixed part of a map.
+    pub fn rest(&self, a: &PooledCell, b: &PooledCell) -> String {
+        self.words(a, b, &["tp", "batch"])
+    }
+
+    fn words(&self, a: &PooledCell, b: &PooledCell, without: &[&str]) -> String {
+        let p2p = self.axis == Some(Axis::P2P);
+        let is_axis = |name: &str| matches!(self.axis, Some(Axis::Option(axis)) if axis == name);
+        // Variables set because of P2P repeat what P2P says.
+        let brought = p2p && a.record.spec.env != b.record.spec.env;
+        let left_out =
+            |name: &str| is_axis(name) || without.contains(&name) || (brought && name == "env");
+        let shown = |name: &str, text: &str| {
+            !left_out(name)
+                && !text.is_empty()
+                && (ALWAYS.contains(&name)
+                    || self.varying.contains(&name)
+                    || (name == "link" && text != "native"))
+        };
+        let both = self.parts(a).into_iter().zip(self.parts(b));
+        let words = both
+            .filter(|(a, b)| shown(a.0, &a.1) || shown(b.0, &b.1))
+            .map(|(a, b)| if a.1 == b.1 { a.1 } else { format!("{}|{}", a.1, b.1) });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// [`parts`] without the variable, profile value or file of the axis.
+    fn parts(&self, cell: &PooledCell) -> Vec<(&'static str, String)> {
+        let mut parts = parts(&cell.record.spec, cell.host.as_deref());
+        let spec = &cell.record.spec;
+        let (name, left) = match &self.axis {
+            Some(Axis::Option(option)) => ("files", list(&spec.files, Some(&(*option).to_owned()))),
+            Some(Axis::Env(key)) => ("env", list(&spec.env, Some(key))),
+            Some(Axis::Set(key)) => ("set", list(&spec.set, Some(key))),
+            _ => return parts,
+        };
+        parts.iter_mut().filter(|part| part.0 == name).for_each(|part| part.1.clone_from(&left));
+        parts
+    }
+}
+
+/// Entries of a map as `KEY=VALUE`, without one key.
+fn list(map: &BTreeMap<String, String>, but: Option<&String>) -> String {
+    let kept = map.iter().filter(|(key, _)| Some(*key) != but);
+    kept.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Settings of a cell and its host, as name and text, in label order: options, host, variables, profile values, file
+/// hashes.
+pub(in crate::analysis) fn parts(spec: &Spec, host: Option<&str>) -> Vec<(&'static str, String)> {
+    let mut parts: Vec<(&str, String)> =
+        OPTIONS.iter().map(|option| (option.name, option.label(spec))).collect();
+    parts.push(("host", host.unwrap_or_default().to_owned()));
+    parts.extend(PAIRS.iter().map(|pairs| (pairs.name, list((pairs.of)(spec), None))));
+    parts.push(("files", list(&spec.files, None)));
+    parts
 }

@@ -1,7 +1,7 @@
 //! Comparisons of made-up cells whose ratios are known.
 
 use super::*;
-use crate::analysis::compare::adjust::LEVEL;
+use crate::analysis::compare::comparison::LEVEL;
 use ::table::options::OPTIONS;
 use ::table::testing::{record, sim_record};
 use ::table::{Backend, Link, P2p, Provenance, Record, Spec, VARIANTS};

@@ -10,17 +10,14 @@
 //! tag:good -tag:*         a tag; * is any value, so -tag:* finds runs without tags
 //! ```
 //!
-//! `syntax` parses and prints filters ([`Filter`]), `bind` applies them to a
-//! [`crate::analysis::RunTable`], `complete` offers completions.
+//! `syntax` parses, prints and completes filters ([`Filter`]), `bind` applies them to a
+//! [`crate::analysis::RunTable`].
 
 mod bind;
-mod complete;
-mod nothing;
 mod syntax;
 #[cfg(test)]
 mod tests;
 
 pub(super) use bind::has_word;
 pub use bind::{Bound, Match};
-pub use complete::complete;
-pub use syntax::{Filter, Operator, Term, Test};
+pub use syntax::{Filter, Operator, Term, Test, complete};

@@ -1,4 +1,8 @@
 //! Pareto points: one per cell, in groups of comparable cells.
+//!
+//! Tables of points, limits and areas: one list of columns each, for terminal, files and pages.
+//!
+//! Names of groups of points: the parts that differ, and the common parts once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,10 +10,12 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::area::AreaGained;
 use super::axes::{Axes, XAxis, YAxis};
-use super::frontier::mark;
+use super::frontier::{AtLimit, mark};
 use base::statistics::bootstrap;
 use plan::Architecture;
+use table::render::{Shown, Table};
 use table::{
     CellRuns, Collective, Measure, P2p, Provenance, Record, RunQuality, Spec, aggregate, host, shared,
 };
@@ -269,4 +275,181 @@ pub(in crate::analysis) fn group(record: &Record) -> String {
         named("stack", &spec.stack),
         record.provenance
     )
+}
+
+/// Table with one row per point. Files have all digits and columns that an overlay can read; `low` and `high` are the
+/// ends of 95 % intervals.
+pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes: Axes) -> Table {
+    let end = |ci: Option<[f64; 2]>, at: usize| Shown::number(ci.map(|ci| ci[at]), 3);
+    let (ttft, user) = match axes.x {
+        XAxis::Ttft => ("ttft_ms|TTFT ms", "tokens_per_s_per_user|"),
+        XAxis::User => ("ttft_ms|", "tokens_per_s_per_user|tok/s/user"),
+        _ => ("ttft_ms|", "tokens_per_s_per_user|"),
+    };
+    // extra column for an axis without its own, readable by an overlay
+    let other = |column: &str, measure: Option<&Measure>| match measure {
+        Some(measure) => [format!("{column}|{}", measure.title), format!("{column}_measure|")],
+        None => Default::default(),
+    };
+    let [x, x_measure] = other("x", if let XAxis::Of(measure) = axes.x { Some(measure) } else { None });
+    let [y, y_measure] = other("y", if let YAxis::Of(measure) = axes.y { Some(measure) } else { None });
+    let decimals = [axes.x.measure().decimals, axes.y.measure().decimals];
+    Table::of(
+        points,
+        &[
+            ("group|", &|p| Shown::text(&p.group)),
+            ("on_frontier|", &|p| Shown::text(p.on_frontier)),
+            ("|frontier", &|p| {
+                let place = match (p.on_frontier, p.on_series_frontier) {
+                    (true, _) => "●",
+                    (false, true) => "○",
+                    (false, false) => "",
+                };
+                Shown::some(format!("{place}{}", if p.too_close { "≈" } else { "" }))
+            }),
+            ("architecture", &|p| Shown::text(&p.spec.architecture)),
+            ("model|", &|p| Shown::text(&p.spec.model)),
+            ("dtype|", &|p| Shown::text(p.spec.dtype)),
+            ("tp", &|p| p.spec.tp.into()),
+            ("batch", &|p| p.spec.batch.into()),
+            ("prompt_tokens|", &|p| p.spec.prompt_tokens.into()),
+            ("output_tokens|", &|p| p.spec.output_tokens.into()),
+            ("p2p", &|p| Shown::text(p.spec.p2p.as_str())),
+            ("backend|", &|p| Shown::text(p.spec.backend.as_str())),
+            ("link", &|p| Shown::text(p.spec.link)),
+            ("|setting", &|p| Shown::some(&p.setting)),
+            ("hardware|", &|p| Shown::text(&p.spec.hardware)),
+            ("stack|", &|p| Shown::text(&p.spec.stack)),
+            (&x, &|p| Shown::interval(p.x, p.x_ci95, decimals[0])),
+            (&x_measure, &|_| Shown::text(axes.x.measure().name)),
+            (&y, &|p| Shown::interval(p.y, p.y_ci95, decimals[1])),
+            (&y_measure, &|_| Shown::text(axes.y.measure().name)),
+            ("completion_ms|completion ms", &|p| Shown::Number(p.completion_ms, 2)),
+            ("tokens_per_s_per_gpu|tok/s/GPU", &|p| Shown::Number(p.tokens_per_s_per_gpu, 2)),
+            // no TPOT if no token was decoded
+            ("tpot_ms|TPOT ms", &|p| Shown::number(Some(p.tpot_ms).filter(|ms| *ms > 0.0), 3)),
+            (ttft, &|p| Shown::number(p.ttft_ms, 2)),
+            (user, &|p| Shown::number(p.tokens_per_s_per_user, 2)),
+            ("tokens_per_s|tok/s", &|p| Shown::Interval(p.tokens_per_s, p.tokens_per_s_ci95, 2)),
+            ("completion_ms_low|", &|p| end(p.completion_ms_ci95, 0)),
+            ("completion_ms_high|", &|p| end(p.completion_ms_ci95, 1)),
+            ("tpot_ms_low|", &|p| end(p.tpot_ms_ci95, 0)),
+            ("tpot_ms_high|", &|p| end(p.tpot_ms_ci95, 1)),
+            ("tokens_per_s_low|", &|p| end(p.tokens_per_s_ci95, 0)),
+            ("tokens_per_s_high|", &|p| end(p.tokens_per_s_ci95, 1)),
+            ("!provenance", &|p| Shown::text(p.provenance)),
+            ("run", &|p| Shown::text(&p.run)),
+            ("setting|", &|p| Shown::text(&p.setting)),
+            ("on_series_frontier|", &|p| Shown::text(p.on_series_frontier)),
+            ("too_close|", &|p| Shown::text(p.too_close)),
+            ("dominated_by|dominated by", &|p| p.dominated_by.as_deref().into()),
+        ],
+    )
+    .least(&["tok/s", "link", "run", "dominated by"])
+}
+
+/// True if point tables have this column; overlays ignore it.
+pub(super) fn is_own(column: &str) -> bool {
+    points_table([], Axes::default()).has(column)
+}
+
+pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
+    Table::of(
+        rows,
+        &[
+            ("group|", &|r| Shown::text(&r.group)),
+            ("limit", &|r| Shown::Number(r.limit, 3)),
+            ("architecture", &|r| Shown::text(&r.architecture)),
+            ("p2p", &|r| Shown::text(r.p2p.as_str())),
+            ("setting", &|r| Shown::some(&r.setting)),
+            ("y|best", &|r| r.best.as_ref().map_or(Shown::None, |b| Shown::Interval(b.y, b.y_ci95, 2))),
+            ("tp", &|r| r.best.as_ref().map(|b| b.tp).into()),
+            ("batch", &|r| r.best.as_ref().map(|b| b.batch).into()),
+            ("x|at", &|r| Shown::number(r.best.as_ref().map(|b| b.x), 2)),
+            ("over_standard|x standard", &|r| {
+                Shown::number(r.best.as_ref().and_then(|b| b.over_standard), 3)
+            }),
+            ("standard_batch|", &|r| r.best.as_ref().and_then(|b| b.standard_batch).into()),
+            ("provenance|", &|r| Shown::text(r.provenance)),
+            ("run|", &|r| r.best.as_ref().map(|b| b.run.as_str()).into()),
+        ],
+    )
+}
+
+pub fn areas_table<'a>(rows: impl IntoIterator<Item = &'a AreaGained>) -> Table {
+    let end = |ci: Option<[f64; 2]>, at: usize| Shown::number(ci.map(|ci| ci[at]), 2);
+    Table::of(
+        rows,
+        &[
+            ("group|", &|r| Shown::text(&r.group)),
+            ("architecture", &|r| Shown::text(&r.architecture)),
+            ("baseline|", &|r| Shown::text(&r.baseline)),
+            ("p2p", &|r| Shown::text(r.p2p.as_str())),
+            ("setting", &|r| Shown::some(&r.setting)),
+            ("gained_pct|area gained %", &|r| Shown::interval(r.gained_pct, r.gained_pct_ci95, 2)),
+            ("gained_pct_low|", &|r| end(r.gained_pct_ci95, 0)),
+            ("gained_pct_high|", &|r| end(r.gained_pct_ci95, 1)),
+            ("area|", &|r| Shown::Number(r.area, 3)),
+            ("baseline_area|", &|r| Shown::Number(r.baseline_area, 3)),
+            ("x_scale|", &|r| Shown::text(r.x_scale)),
+            ("y_scale|", &|r| Shown::text(r.y_scale)),
+            ("reference_x|", &|r| Shown::Number(r.reference[0], 3)),
+            ("reference_y|", &|r| Shown::Number(r.reference[1], 3)),
+            ("cells", &|r| r.cells.into()),
+            ("left_out|cells left out", &|r| r.left_out.into()),
+            ("|reference", &|r| Shown::text(format!("{:.2}, {:.2}", r.reference[0], r.reference[1]))),
+            ("provenance|", &|r| Shown::text(r.provenance)),
+            ("no_interval|", &|r| r.no_interval.as_deref().into()),
+        ],
+    )
+}
+
+/// Splits group names into the parts that differ, per group, and the common parts. A single group has no
+/// differing part.
+pub fn told_apart(names: &[&str]) -> (Vec<String>, String) {
+    let parts: Vec<Vec<&str>> = names.iter().map(|name| name.split(", ").collect()).collect();
+    let Some((first, others)) = parts.split_first().filter(|(_, others)| !others.is_empty()) else {
+        return (vec![String::new(); names.len()], names.concat());
+    };
+    let same = |part: &&str| others.iter().all(|other| other.contains(part));
+    let common: Vec<&str> = first.iter().copied().filter(same).collect();
+    // in a part such as `h100_sxm link.alpha_us=5`, keep only the words that differ
+    let words = |part: &str| part.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let apart = |part: &str, at: usize| -> String {
+        let of = |other: &Vec<&str>| other.get(at).map(|part| words(part)).unwrap_or_default();
+        let all: Vec<Vec<String>> = parts.iter().map(of).collect();
+        let own: Vec<String> = words(part);
+        let telling: Vec<String> =
+            own.iter().filter(|word| !all.iter().all(|words| words.contains(word))).cloned().collect();
+        match part.starts_with("prompt ") || part.starts_with("output ") || telling.is_empty() {
+            true => part.to_owned(),
+            false => telling.join(" "),
+        }
+    };
+    let names = parts.iter().map(|parts| {
+        let own = parts.iter().enumerate().filter(|(_, part)| !common.contains(part));
+        own.map(|(at, part)| apart(part, at)).collect::<Vec<_>>().join(", ")
+    });
+    (names.collect(), common.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_varies_is_said_of_each_group_and_the_rest_once() {
+        let name =
+            |prompt: u32, set: &str| format!("8b bf16, prompt {prompt}, h100_sxm{set}, sim native");
+        let names = [name(64, " link.alpha_us=5"), name(64, " link.alpha_us=20")];
+        let (apart, common) = told_apart(&[&names[0], &names[1]]);
+        assert_eq!(apart, ["link.alpha_us=5", "link.alpha_us=20"]);
+        assert_eq!(common, "8b bf16, prompt 64, sim native");
+        let names = [name(64, ""), name(128, "")];
+        let (apart, common) = told_apart(&[&names[0], &names[1]]);
+        assert_eq!(apart, ["prompt 64", "prompt 128"]);
+        assert_eq!(common, "8b bf16, h100_sxm, sim native");
+        assert_eq!(told_apart(&[&names[0]]), (vec![String::new()], names[0].clone()));
+        assert_eq!(told_apart(&[]), (Vec::new(), String::new()));
+    }
 }

@@ -9,15 +9,470 @@
 //! 0.12 and 0.13 ms (medians of 21). Computing the ranks, once per column, takes about as long as each
 //! Polars sort.
 
-mod build;
-mod column;
-mod lower;
-mod table;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
 
-pub use column::{Cell, Column};
-pub(super) use column::{NOTHING, Values};
-pub(super) use lower::Lower;
-pub use table::{RunTable, SortKeys};
+use foldhash::fast::FixedState;
+use memchr::memmem::Finder;
+use rayon::prelude::*;
+
+use crate::analysis::settings;
+use base::error::{Error, Result, nearest};
+use base::natural::natural_order;
+use base::text::{folded, same_name};
+use lab::store::Annotations;
+use table::render::{Shown, csv};
+use table::{Field, Record, Scope, Source};
+
+/// Options with their own column in every list of runs.
+const TOLD: [&str; 5] = ["architecture", "model", "tp", "batch", "p2p"];
+
+/// Built-in fields, plus one for each variable and override in the runs.
+fn fields(records: &[Record]) -> Vec<Field> {
+    let (mut env, mut set): (BTreeSet<&str>, BTreeSet<&str>) = Default::default();
+    for record in records {
+        for (names, map) in [(&mut env, &record.spec.env), (&mut set, &record.spec.set)] {
+            for name in map.keys().filter(|name| !names.contains(name.as_str())).collect::<Vec<_>>() {
+                names.insert(name);
+            }
+        }
+    }
+    let mut fields = table::fields();
+    fields.extend(env.into_iter().map(Field::variable));
+    fields.extend(set.into_iter().map(Field::setting));
+    fields
+}
+
+impl Column {
+    fn new(field: Field, records: &[Record], annotations: &Annotations) -> Self {
+        let of = |record: &Record| annotations.of(&record.run);
+        fn some(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+            (!text.is_empty()).then_some(text)
+        }
+        let values = match field.source {
+            Source::Measure(measure) if measure.scope == Scope::Runs => {
+                let values = measure.of_all(&records.iter().collect::<Vec<_>>());
+                Values::Number(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
+            }
+            Source::Experiments => texts(records, |r| {
+                let separator = field.unit.separator().unwrap_or_default();
+                let own = r.experiment.as_deref();
+                let found = of(r).into_iter().flat_map(|a| a.experiments.iter().map(String::as_str));
+                let mut all: Vec<&str> =
+                    own.into_iter().chain(found.filter(|name| Some(*name) != own)).collect();
+                match all.len() {
+                    0 | 1 => all.pop().map(Cow::from),
+                    _ => Some(all.join(separator).into()),
+                }
+            }),
+            Source::Tags => texts(records, |r| some(of(r)?.tags_in_a_line().into())),
+            Source::Setting => {
+                let settings = settings(records, &TOLD);
+                let mut settings = settings.into_iter();
+                texts(records, |_| some(settings.next()?.into()))
+            }
+            Source::Note => texts(records, |r| some(of(r)?.note.as_str().into())),
+            _ if field.unit.is_number() => {
+                Values::Number(records.iter().map(|r| field.number(r).unwrap_or(f64::NAN)).collect())
+            }
+            _ => texts(records, |record| field.text(record)),
+        };
+        let longest = match &values {
+            Values::Text { texts, .. } => texts.iter().map(|text| text.chars().count()).max(),
+            Values::Number(_) => None,
+        };
+        Self {
+            field,
+            values,
+            ranks: OnceLock::new(),
+            blank: OnceLock::new(),
+            longest: longest.unwrap_or(0),
+        }
+    }
+}
+
+/// Dictionary-encodes texts: most columns have few distinct ones.
+fn texts<'a>(records: &'a [Record], mut get: impl FnMut(&'a Record) -> Option<Cow<'a, str>>) -> Values {
+    let mut known: HashMap<Cow<'a, str>, u32, FixedState> = HashMap::default();
+    let mut texts: Vec<String> = Vec::new();
+    let code = |record: &'a Record| {
+        let Some(text) = get(record) else { return NOTHING };
+        if let Some(code) = known.get(&text) {
+            return *code;
+        }
+        let code = texts.len() as u32;
+        texts.push(text.as_ref().to_owned());
+        known.insert(text, code);
+        code
+    };
+    let codes = records.iter().map(code).collect();
+    let lower = Lower::new(&texts);
+    Values::Text { codes, texts, lower }
+}
+
+/// Rank of each row's value among the distinct values.
+fn ranks(values: &Values) -> Vec<u32> {
+    match values {
+        Values::Text { codes, texts, lower } => {
+            let mut order: Vec<u32> = (0..texts.len() as u32).collect();
+            let text = |code: &u32| (lower.get(*code as usize), &texts[*code as usize]);
+            // ids are already in order, which a stable sort detects at once
+            order.sort_by(|a, b| {
+                natural_order(text(a).0, text(b).0).then_with(|| text(a).1.cmp(text(b).1))
+            });
+            let mut places = vec![0; texts.len()];
+            for (place, code) in (0..).zip(order) {
+                places[code as usize] = place;
+            }
+            codes.iter().map(|code| places.get(*code as usize).copied().unwrap_or(NOTHING)).collect()
+        }
+        Values::Number(values) => {
+            let mut order: Vec<(f64, u32)> = values.iter().copied().zip(0..).collect();
+            order.retain(|(value, _)| !value.is_nan());
+            order.par_sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+            let mut ranks = vec![NOTHING; values.len()];
+            for (rank, equal) in (0..).zip(order.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq())) {
+                equal.iter().for_each(|(_, row)| ranks[*row as usize] = rank);
+            }
+            ranks
+        }
+    }
+}
+
+/// Rank or code of a missing value.
+pub(in crate::analysis) const NOTHING: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+pub struct Column {
+    pub field: Field,
+    pub(in crate::analysis) values: Values,
+    /// Rank of each row's value among the distinct values, or [`NOTHING`]. Computed on first use: most columns are
+    /// never sorted.
+    ranks: OnceLock<Vec<u32>>,
+    blank: OnceLock<bool>,
+    pub longest: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(in crate::analysis) enum Values {
+    /// Code of each row's text, or [`NOTHING`].
+    Text { codes: Vec<u32>, texts: Vec<String>, lower: Lower },
+    /// Number of each row, NaN if missing.
+    Number(Vec<f64>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cell<'a> {
+    Nothing,
+    Text(&'a str),
+    /// Number in the column's unit.
+    Number(f64),
+}
+
+impl Column {
+    fn ranks(&self) -> &[u32] {
+        self.ranks.get_or_init(|| ranks(&self.values))
+    }
+
+    /// True if no row has a value. Scans the rows once: for a hundred thousand rows that takes longer than a frame.
+    pub fn is_blank(&self) -> bool {
+        *self.blank.get_or_init(|| match &self.values {
+            Values::Text { codes, .. } => codes.iter().all(|code| *code == NOTHING),
+            Values::Number(values) => values.iter().all(|value| value.is_nan()),
+        })
+    }
+
+    pub fn cell(&self, row: usize) -> Cell<'_> {
+        match &self.values {
+            Values::Text { codes, texts, .. } => {
+                let text = codes.get(row).and_then(|code| texts.get(*code as usize));
+                text.map_or(Cell::Nothing, |text| Cell::Text(text))
+            }
+            Values::Number(values) => {
+                let value = values.get(row).copied().filter(|value| !value.is_nan());
+                value.map_or(Cell::Nothing, Cell::Number)
+            }
+        }
+    }
+
+    /// Value of a row for display: the first line of a text.
+    pub fn shown(&self, row: usize) -> Shown {
+        match (self.cell(row), self.field.unit) {
+            (Cell::Nothing, _) => Shown::None,
+            (Cell::Text(text), _) => Shown::text(text.lines().next().unwrap_or_default()),
+            (Cell::Number(value), unit) if unit.is_whole() => Shown::Whole(value as u64),
+            (Cell::Number(value), unit) => Shown::Number(value, unit.decimals()),
+        }
+    }
+
+    fn full(&self, row: usize) -> Cow<'_, str> {
+        match self.cell(row) {
+            Cell::Nothing => "".into(),
+            Cell::Text(text) => text.into(),
+            Cell::Number(value) => value.to_string().into(),
+        }
+    }
+
+    /// Distinct values as users type them, in the column's order, with their number of `rows`; `None` if there are more
+    /// than `most`.
+    pub fn distinct(
+        &self,
+        rows: impl Iterator<Item = usize>,
+        most: usize,
+    ) -> Option<Vec<(String, usize)>> {
+        let mut counts: HashMap<u32, (usize, usize)> = HashMap::new();
+        let ranks = self.ranks();
+        for row in rows {
+            let Some(rank) = ranks.get(row).filter(|rank| **rank != NOTHING) else { continue };
+            counts.entry(*rank).or_insert((row, 0)).1 += 1;
+            if counts.len() > most {
+                return None;
+            }
+        }
+        let mut values: Vec<_> = counts.into_iter().collect();
+        values.sort_unstable();
+        let typed = |row| match self.cell(row) {
+            Cell::Text(text) => text.to_owned(),
+            Cell::Number(value) => value.to_string(),
+            Cell::Nothing => String::new(),
+        };
+        Some(values.into_iter().map(|(_, (row, count))| (typed(row), count)).collect())
+    }
+
+    /// True if a text contains a word ([`base::text::folded`]).
+    pub fn has_text(&self, word: &str) -> bool {
+        matches!(&self.values, Values::Text { lower, .. } if lower.holds(word))
+    }
+
+    pub fn same(&self, a: usize, b: usize) -> bool {
+        self.ranks().get(a) == self.ranks().get(b)
+    }
+
+    /// Counting sort: one stable pass with one bucket per distinct value.
+    fn sort(&self, rows: &mut Vec<u32>, descending: bool) {
+        let ranks = self.ranks();
+        // one lookup per row: after another sort key, rows are in random order
+        let mut heaps: Vec<u32> =
+            rows.iter().map(|row| ranks.get(*row as usize).copied().unwrap_or(NOTHING)).collect();
+        let highest = heaps.iter().copied().filter(|rank| *rank != NOTHING).max();
+        let Some(highest) = highest else { return };
+        for heap in &mut heaps {
+            *heap = match *heap {
+                NOTHING => highest + 1,
+                rank if descending => highest - rank,
+                rank => rank,
+            };
+        }
+        // few rows in a column with many values: comparing is cheaper
+        if highest as usize > 4 * rows.len() {
+            let mut pairs: Vec<(u32, u32)> = heaps.into_iter().zip(rows.iter().copied()).collect();
+            pairs.sort_by_key(|(heap, _)| *heap);
+            *rows = pairs.into_iter().map(|(_, row)| row).collect();
+            return;
+        }
+        let mut starts = vec![0_u32; highest as usize + 3];
+        heaps.iter().for_each(|heap| starts[*heap as usize + 1] += 1);
+        for at in 1..starts.len() {
+            starts[at] += starts[at - 1];
+        }
+        let mut sorted = vec![0; rows.len()];
+        for (row, heap) in rows.iter().zip(heaps) {
+            let place = &mut starts[heap as usize];
+            sorted[*place as usize] = *row;
+            *place += 1;
+        }
+        *rows = sorted;
+    }
+}
+
+/// Folded texts ([`folded`]) in one string, so that one search covers all.
+#[derive(Clone, Debug, Default)]
+pub(in crate::analysis) struct Lower {
+    all: String,
+    /// Start of each text, plus the end of the last.
+    begins: Vec<usize>,
+}
+
+impl Lower {
+    /// Separator of texts: a character that no text of a run contains.
+    const BORDER: char = '\0';
+
+    pub fn new(texts: &[String]) -> Self {
+        let mut lower = Self { all: String::new(), begins: Vec::with_capacity(texts.len() + 1) };
+        for text in texts {
+            lower.begins.push(lower.all.len());
+            lower.all.push_str(&folded(text));
+            lower.all.push(Self::BORDER);
+        }
+        lower.begins.push(lower.all.len());
+        lower
+    }
+
+    pub fn len(&self) -> usize {
+        self.begins.len().saturating_sub(1)
+    }
+
+    pub fn get(&self, code: usize) -> &str {
+        let end = self.begins.get(code + 1).map_or(0, |end| end.saturating_sub(1));
+        self.begins.get(code).and_then(|begin| self.all.get(*begin..end)).unwrap_or_default()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        (0..self.len()).map(|code| self.get(code))
+    }
+
+    pub fn holds(&self, word: &str) -> bool {
+        Finder::new(word.as_bytes()).find(self.all.as_bytes()).is_some()
+    }
+
+    /// Calls `found` with the code of each text that contains the word.
+    pub fn holding(&self, word: &str, mut found: impl FnMut(usize)) {
+        let bytes = self.all.as_bytes();
+        let finder = Finder::new(word.as_bytes());
+        let (mut from, mut code) = (0, 0);
+        while let Some(at) = bytes.get(from..).and_then(|rest| finder.find(rest)) {
+            // usually one of the next few
+            let place = from + at;
+            code += self.begins.get(code + 1..).map_or(0, |ends| {
+                let near = ends.iter().take(8).take_while(|end| **end <= place).count();
+                if near < 8 { near } else { ends.partition_point(|end| *end <= place) }
+            });
+            found(code);
+            match self.begins.get(code + 1) {
+                Some(next) => (from, code) = (*next, code + 1),
+                None => return,
+            }
+        }
+    }
+}
+
+/// Runs under columns. Row numbers are the indices of the records.
+#[derive(Clone, Debug, Default)]
+pub struct RunTable {
+    rows: usize,
+    columns: Vec<Arc<Column>>,
+}
+
+/// Sort columns by priority, each with a flag for descending order.
+pub type SortKeys = Vec<(usize, bool)>;
+
+impl RunTable {
+    pub fn new(records: &[Record], annotations: &Annotations) -> Self {
+        let fields = fields(records);
+        let column = |field: Field| Arc::new(Column::new(field, records, annotations));
+        Self { rows: records.len(), columns: fields.into_par_iter().map(column).collect() }
+    }
+
+    /// Rebuilds only the columns of tags and notes.
+    pub fn annotated(&self, records: &[Record], annotations: &Annotations) -> Self {
+        let column = |column: &Arc<Column>| match column.field.is_added() {
+            true => Arc::new(Column::new(column.field.clone(), records, annotations)),
+            false => column.clone(),
+        };
+        Self { rows: self.rows, columns: self.columns.iter().map(column).collect() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// All columns; the built-in ones come first, in a fixed order.
+    pub fn columns(&self) -> &[Arc<Column>] {
+        &self.columns
+    }
+
+    /// Column with this name: a built-in's name or alias, `env.NAME`, `set.NAME`, or the bare name of a variable or
+    /// override.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        let by_name = self.columns.iter().position(|column| column.field.is(name));
+        by_name.or_else(|| {
+            let bare = |column: &Arc<Column>| same_name(&column.field.title, name);
+            self.columns.iter().position(|c| c.field.is_dynamic() && bare(c))
+        })
+    }
+
+    /// Column found by [`Self::find`]. Returns an error with the nearest name if there is none.
+    pub fn column(&self, name: &str) -> Result<usize> {
+        self.find(name).ok_or_else(|| self.unknown(name))
+    }
+
+    pub fn unknown(&self, name: &str) -> Error {
+        let names = || {
+            self.columns.iter().flat_map(|c| {
+                std::iter::once(c.field.name.as_ref()).chain(c.field.aliases.iter().copied())
+            })
+        };
+        let shown: Vec<&str> = self.shown().map(|c| c.field.short()).collect();
+        let longer = || names().find(|known| name.len() > 2 && known.starts_with(name));
+        let help = match longer().or_else(|| nearest(name, names()).filter(|_| name.len() > 1)) {
+            Some(meant) => format!("did you mean '{meant}'? columns: {}", shown.join(", ")),
+            None => format!("columns: {}", shown.join(", ")),
+        };
+        Error::input_help(format!("unknown column '{name}'"), help)
+    }
+
+    /// Visible columns: all but the one that is only searched.
+    pub fn shown(&self) -> impl Iterator<Item = &Column> {
+        self.columns.iter().map(Arc::as_ref).filter(|column| column.field.name != "cell")
+    }
+
+    pub fn cell(&self, row: usize, column: usize) -> Cell<'_> {
+        self.columns.get(column).map_or(Cell::Nothing, |column| column.cell(row))
+    }
+
+    /// Parses sort keys, the most important first: `tpot:desc,arch`, with `-tpot` short for `tpot:desc`. Returns an
+    /// error with the nearest name for an unknown column.
+    pub fn sort_keys(&self, text: &str) -> Result<SortKeys> {
+        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+        words
+            .map(|word| {
+                let (name, descending) = match (word.strip_prefix('-'), word.rsplit_once(':')) {
+                    (Some(name), _) => (name, true),
+                    (None, Some((name, "desc"))) => (name, true),
+                    (None, Some((name, "asc"))) => (name, false),
+                    (None, _) => (word, false),
+                };
+                Ok((self.column(name)?, descending))
+            })
+            .collect()
+    }
+
+    /// Sorts rows by the first key, ties by the next, and full ties stably. Rows without a value come last in either
+    /// direction.
+    pub fn sort(&self, rows: &mut Vec<u32>, keys: &[(usize, bool)]) {
+        // one stable pass per key, the least important first
+        for (column, descending) in keys.iter().rev() {
+            let Some(column) = self.columns.get(*column) else { continue };
+            column.sort(rows, *descending);
+        }
+    }
+
+    /// CSV (RFC 4180, with plain line feeds) of these rows and columns with a header; numbers round-trip exactly.
+    pub fn csv(&self, rows: &[u32], columns: &[usize]) -> String {
+        let columns: Vec<&Arc<Column>> = columns.iter().filter_map(|at| self.columns.get(*at)).collect();
+        csv(
+            columns.iter().map(|column| column.field.name.as_ref()),
+            rows.iter().map(|row| columns.iter().map(|column| column.full(*row as usize))),
+        )
+    }
+
+    /// Columns determined by a record alone: no tags, notes or measures that depend on other runs.
+    pub fn columns_of_records(&self) -> Vec<usize> {
+        let own = |at: &usize| self.columns.get(*at).is_some_and(|column| column.field.is_of_record());
+        self.csv_columns().into_iter().filter(own).collect()
+    }
+
+    /// Default columns of a CSV file: all except those that are part of another.
+    pub fn csv_columns(&self) -> Vec<usize> {
+        let all = self.columns.iter().enumerate();
+        all.filter(|(_, c)| !c.field.is_dynamic() && c.field.name != "cell").map(|(at, _)| at).collect()
+    }
+}
 
 #[cfg(test)]
 mod tests;

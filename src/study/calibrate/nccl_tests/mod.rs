@@ -5,7 +5,6 @@
 //! on one node, and times that match their bandwidths. In-place times are preferred, because decoders sum in
 //! place.
 
-mod json;
 mod rows;
 mod text;
 
@@ -133,7 +132,7 @@ impl AllReduces {
     pub fn parse(file: &str, text: &str) -> Result<Self> {
         let text = text::without_escapes(text);
         let job = match text.trim_start().starts_with('{') {
-            true => json::read(file, &text)?,
+            true => rows::read(file, &text)?,
             false => text::read(file, &text::with_single_blanks(&text))?,
         };
         job.all_reduces(file)

@@ -1,7 +1,12 @@
-//! Stragglers of traces made by hand.
+//! Arrivals and stragglers in traces made by hand.
 
+use super::*;
 use crate::analysis::{Stragglers, trace_report};
-use plan::Lane;
+use machine::hardware::Skew;
+use plan::{DType, Lane};
+use run::testing::simulated;
+use table::Spec;
+use table::testing::spec;
 use trace::overlap::Selection;
 use trace::testing::{span, trace};
 use trace::{ImportReport, Span, Trace};
@@ -87,4 +92,42 @@ fn own_traces_match_operations_not_kinds() {
     let found = stragglers(&trace);
     assert_eq!(found.matched, 2);
     assert_eq!((found.ranks[0].late_max_us, found.ranks[1].late_max_us), (5.0, 6.0));
+}
+
+/// Ranks of a simulated run differ as much as was asked for.
+#[test]
+fn the_skew_of_a_simulated_run_is_found_again() {
+    let (none, some) = (Skew::default(), Skew { rank_pct: 4.0, operation_pct: 6.0 });
+    // the longest has so many spans that they are gone through in several pieces
+    for (skew, output_tokens) in [(none, 6), (none, 60), (some, 6), (some, 60)] {
+        let (model, dtype) = ("llama-3-8b".into(), DType::F16);
+        let mut spec = Spec { model, dtype, tp: 8, prompt_tokens: 1024, output_tokens, ..spec() };
+        spec.set.insert("skew.rank_pct".into(), skew.rank_pct.to_string());
+        spec.set.insert("skew.operation_pct".into(), skew.operation_pct.to_string());
+        let of_spec = simulated(&spec);
+        let found = arrivals(&of_spec, &Selection::default()).unwrap();
+        // eight ranks tell a deviation of their speeds to a quarter of it, thousands of operations theirs better
+        assert!((found.rank_pct - skew.rank_pct).abs() <= 0.6 * skew.rank_pct + 0.01, "{found:?}");
+        assert!(
+            (found.operation_pct - skew.operation_pct).abs() <= 0.15 * skew.operation_pct + 0.01,
+            "{found:?}"
+        );
+        let waited: f64 = found.collectives.iter().map(|row| row.waited_us).sum();
+        assert_eq!(waited > 1.0, skew.rank_pct > 0.0, "{waited}");
+    }
+}
+
+#[test]
+fn waiting_is_told_from_transfer() {
+    let mut spans = Vec::new();
+    for (rank, late) in [(0, 0), (1, 4_000)] {
+        spans.push(span(rank, Lane::Compute, 0, 10_000 + late));
+        spans.push(span(rank, Lane::Comm, 10_000 + late, 20_000));
+    }
+    let found = arrivals(&trace(spans), &Selection::default()).unwrap();
+    let row = &found.collectives[0];
+    assert_eq!((row.count, row.transfer_us, row.waited_us, row.spread_us), (1, 6.0, 2.0, 4.0));
+    assert_eq!(row.name, "decode/L*/mlp/reduce");
+    let one = vec![span(0, Lane::Comm, 0, 5)];
+    assert_eq!(arrivals(&trace(one), &Selection::default()), None);
 }
