@@ -69,21 +69,11 @@ impl Case {
             DType::F16 => Dtype::F16,
             _ => unreachable!("no checkpoint is stored so"),
         };
-        let tensors: Vec<_> =
-            self.tensors.iter().map(|name| (name, self.bytes(&source, &model.shape, name))).collect();
-        let mut map = serde_json::Map::new();
-        for file in 0..self.files {
-            let name = match self.files {
-                1 => "model.safetensors".to_owned(),
-                files => format!("model-{:05}-of-{files:05}.safetensors", file + 1),
-            };
-            let own: Vec<_> = tensors.iter().skip(file).step_by(self.files).collect();
-            let views = own.iter().map(|(tensor, (dimensions, bytes))| {
-                (tensor.as_str(), TensorView::new(dtype, dimensions.clone(), bytes).unwrap())
-            });
-            std::fs::write(dir.join(&name), safetensors::serialize(views, None).unwrap()).unwrap();
-            map.extend(own.iter().map(|(tensor, _)| ((*tensor).clone(), name.clone().into())));
-        }
+        let tensor = |name: &String| {
+            let (dimensions, bytes) = self.bytes(&source, &model.shape, name);
+            (name.clone(), dimensions, dtype, bytes)
+        };
+        let map = store(dir, self.files, &self.tensors.iter().map(tensor).collect::<Vec<_>>());
         if self.files > 1 {
             let index = serde_json::json!({ "metadata": {}, "weight_map": map });
             std::fs::write(dir.join("model.safetensors.index.json"), index.to_string()).unwrap();
@@ -91,44 +81,76 @@ impl Case {
     }
 }
 
-/// The independent forward pass in f64 and the cpu backend on one rank and on three compute what `transformers` does.
+/// Writes tensors (name, dimensions, format, bytes) to the files of a checkpoint in turn. Returns the file of each.
+fn store(
+    dir: &Path,
+    files: usize,
+    tensors: &[(String, Vec<usize>, Dtype, Vec<u8>)],
+) -> serde_json::Map<String, serde_json::Value> {
+    let mut map = serde_json::Map::new();
+    for file in 0..files {
+        let name = match files {
+            1 => "model.safetensors".to_owned(),
+            files => format!("model-{:05}-of-{files:05}.safetensors", file + 1),
+        };
+        let own = tensors.iter().skip(file).step_by(files);
+        map.extend(own.clone().map(|(tensor, ..)| (tensor.clone(), name.clone().into())));
+        let views = own.map(|(tensor, dimensions, dtype, bytes)| {
+            (tensor.as_str(), TensorView::new(*dtype, dimensions.clone(), bytes).unwrap())
+        });
+        std::fs::write(dir.join(&name), safetensors::serialize(views, None).unwrap()).unwrap();
+    }
+    map
+}
+
+/// The independent forward pass in f64 and the cpu backend on these ranks (TP and EP) compute what `transformers` does.
+fn computes(
+    what: &str,
+    dir: &Path,
+    seed: u64,
+    (tokens, nll, last_logits): (&[u32], &[f64], &[f64]),
+    ranks: &[(u32, u32)],
+) {
+    let model = Model::resolve(&dir.to_string_lossy()).unwrap();
+    assert!(model.has_weights, "{what}");
+    // another seed: it is the checkpoint that is read
+    let source = WeightSource::open(&model, seed + 1).unwrap();
+    let reference = Reference { shape: &model.shape, source: &source, tp: 1, ep: 1, dtype: DType::F32 };
+    let logits = reference.logits(&Architecture::Standard, tokens);
+    for (position, (logits, golden)) in logits.iter().zip(nll).enumerate() {
+        let total = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
+        let nll = total - logits[tokens[position + 1] as usize];
+        assert!((nll - golden).abs() < 2e-5, "{what}: token {position}: {nll}, not {golden}");
+    }
+    for (id, (logit, golden)) in logits[tokens.len() - 1].iter().zip(last_logits).enumerate() {
+        assert!((logit - golden).abs() < 2e-5, "{what}: logit {id}: {logit}, not {golden}");
+    }
+    let nll = nll.iter().sum::<f64>() / nll.len() as f64;
+    for &(tp, ep) in ranks {
+        let asked = request("standard", tp, vec![tokens.to_vec()]);
+        let variant = Variant { ep, ..asked.variant };
+        let asked = GenerateRequest { model: model.clone(), variant, output_tokens: 1, ..asked };
+        let found = generate(&asked, &mut |_| ()).unwrap();
+        let told = found.nll[0].unwrap();
+        assert!((told - nll).abs() < 1e-5, "{what}, TP {tp}: nll {told}, not {nll}");
+        for (id, logit) in &found.top_logits[0] {
+            let golden = last_logits[*id as usize];
+            let off = (f64::from(*logit) - golden).abs();
+            assert!(off < 1e-4, "{what}, TP {tp}: logit {id} is {logit}, not {golden}");
+        }
+    }
+}
+
 #[test]
 fn every_family_computes_what_transformers_does() {
     let golden = include_str!("../../../tests/families/golden.json");
     let Golden { seed, tokens, cases } = serde_json::from_str(golden).unwrap();
     assert!(cases.len() >= 7);
     for case in &cases {
-        let what = case.label();
         let dir = tempfile::tempdir().unwrap();
         case.write(dir.path(), seed);
-        let model = Model::resolve(&dir.path().to_string_lossy()).unwrap();
-        assert!(model.has_weights, "{what}");
-        // another seed: it is the checkpoint that is read
-        let source = WeightSource::open(&model, seed + 1).unwrap();
-        let reference =
-            Reference { shape: &model.shape, source: &source, tp: 1, ep: 1, dtype: DType::F32 };
-        let logits = reference.logits(&Architecture::Standard, &tokens);
-        for (position, (logits, golden)) in logits.iter().zip(&case.nll).enumerate() {
-            let total = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
-            let nll = total - logits[tokens[position + 1] as usize];
-            assert!((nll - golden).abs() < 2e-5, "{what}: token {position}: {nll}, not {golden}");
-        }
-        for (id, (logit, golden)) in logits[tokens.len() - 1].iter().zip(&case.last_logits).enumerate() {
-            assert!((logit - golden).abs() < 2e-5, "{what}: logit {id}: {logit}, not {golden}");
-        }
-        let nll = case.nll.iter().sum::<f64>() / case.nll.len() as f64;
-        for tp in [1, 3] {
-            let asked = request("standard", tp, vec![tokens.clone()]);
-            let asked = GenerateRequest { model: model.clone(), output_tokens: 1, ..asked };
-            let found = generate(&asked, &mut |_| ()).unwrap();
-            let told = found.nll[0].unwrap();
-            assert!((told - nll).abs() < 1e-5, "{what}, TP {tp}: nll {told}, not {nll}");
-            for (id, logit) in &found.top_logits[0] {
-                let golden = case.last_logits[*id as usize];
-                let off = (f64::from(*logit) - golden).abs();
-                assert!(off < 1e-4, "{what}, TP {tp}: logit {id} is {logit}, not {golden}");
-            }
-        }
+        let golden = (&tokens[..], &case.nll[..], &case.last_logits[..]);
+        computes(&case.label(), dir.path(), seed, golden, &[(1, 1), (3, 1)]);
     }
 }
 
@@ -219,19 +241,11 @@ impl Mixture {
     fn write(&self, dir: &Path, seed: u64, without: &str) {
         std::fs::write(dir.join("config.json"), self.config.to_string()).unwrap();
         let kept = self.tensors.iter().filter(|(name, _)| name.as_str() != without);
-        let all: Vec<_> =
-            kept.map(|(name, sizes)| (name, sizes.clone(), self.bytes(name, sizes, seed))).collect();
-        for file in 0..self.files {
-            let name = match self.files {
-                1 => "model.safetensors".to_owned(),
-                files => format!("model-{:05}-of-{files:05}.safetensors", file + 1),
-            };
-            let views =
-                all.iter().skip(file).step_by(self.files).map(|(name, sizes, (dtype, bytes))| {
-                    (name.as_str(), TensorView::new(*dtype, sizes.clone(), bytes).unwrap())
-                });
-            std::fs::write(dir.join(&name), safetensors::serialize(views, None).unwrap()).unwrap();
-        }
+        let tensor = |(name, sizes): (&String, &Vec<usize>)| {
+            let (dtype, bytes) = self.bytes(name, sizes, seed);
+            (name.clone(), sizes.clone(), dtype, bytes)
+        };
+        store(dir, self.files, &kept.map(tensor).collect::<Vec<_>>());
     }
 }
 
@@ -242,31 +256,10 @@ fn every_mixture_computes_what_transformers_does() {
     let Mixtures { seed, tokens, cases } = serde_json::from_str(golden).unwrap();
     assert!(cases.len() >= 7);
     for case in &cases {
-        let what = case.label();
         let dir = tempfile::tempdir().unwrap();
         case.write(dir.path(), seed, "");
-        let model = Model::resolve(&dir.path().to_string_lossy()).unwrap();
-        let nll = case.nll.iter().sum::<f64>() / case.nll.len() as f64;
-        for (tp, ep) in [(1, 1), (2, 1), (4, 4)] {
-            let asked = request("standard", tp, vec![tokens.clone()]);
-            let variant = Variant { ep, ..asked.variant };
-            let asked = GenerateRequest { model: model.clone(), variant, output_tokens: 1, ..asked };
-            let found = generate(&asked, &mut |_| ()).unwrap();
-            let told = found.nll[0].unwrap();
-            assert!((told - nll).abs() < 1e-5, "{what}, TP {tp}: nll {told}, not {nll}");
-            for (id, logit) in &found.top_logits[0] {
-                let golden = case.last_logits[*id as usize];
-                let off = (f64::from(*logit) - golden).abs();
-                assert!(off < 1e-4, "{what}, TP {tp}: logit {id} is {logit}, not {golden}");
-            }
-        }
-        let source = WeightSource::open(&model, 0).unwrap();
-        let reference =
-            Reference { shape: &model.shape, source: &source, tp: 1, ep: 1, dtype: DType::F32 };
-        let logits = reference.logits(&Architecture::Standard, &tokens);
-        for (id, (logit, golden)) in logits[tokens.len() - 1].iter().zip(&case.last_logits).enumerate() {
-            assert!((logit - golden).abs() < 2e-5, "{what}: logit {id}: {logit}, not {golden}");
-        }
+        let golden = (&tokens[..], &case.nll[..], &case.last_logits[..]);
+        computes(&case.label(), dir.path(), seed, golden, &[(1, 1), (2, 1), (4, 4)]);
     }
 }
 
