@@ -137,7 +137,7 @@ pub fn clip(interval: Interval, bounds: Interval) -> Option<Interval> {
 const BLOCK: usize = 16;
 
 /// Index for the covered length of any interval: O(log n) per lookup, O(1) for ordered lookups.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Coverage {
     union: Vec<Interval>,
     /// Length of the union before every [`BLOCK`]-th of its intervals.
@@ -145,7 +145,8 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    pub fn new(union: Vec<Interval>) -> Self {
+    pub fn new(mut union: Vec<Interval>) -> Self {
+        union.shrink_to_fit();
         let mut sum = 0i64;
         let before = union
             .chunks(BLOCK)
@@ -160,6 +161,22 @@ impl Coverage {
 
     pub fn union(&self) -> &[Interval] {
         &self.union
+    }
+
+    /// Memory of the index (bytes).
+    pub fn bytes(&self) -> usize {
+        self.union.capacity() * size_of::<Interval>() + self.before.capacity() * size_of::<i64>()
+    }
+
+    /// Covered lengths between consecutive ascending times.
+    pub fn between(&self, mut times: impl Iterator<Item = i64>) -> Vec<i64> {
+        let (mut from, mut near) = (times.next().unwrap_or(0), 0);
+        times.map(|to| self.near((std::mem::replace(&mut from, to), to), &mut near)).collect()
+    }
+
+    /// Covered length of an interval.
+    pub fn within(&self, interval: Interval) -> i64 {
+        self.near(interval, &mut 0)
     }
 
     /// Length of the union before `time` (ns); `near` is the position of the last search.

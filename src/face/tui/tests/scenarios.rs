@@ -373,7 +373,7 @@ fn exposed_communication_and_waiting_for_peers_are_told_apart() {
     let index = trace();
     // a step's comm is 15 us on rank 0 and none of it is hidden; rank 1 starts 2 us later
     let step = index.steps[1].window;
-    let exposed = |rank: usize| index.ranks[rank].exposed.between(step.from, step.to);
+    let exposed = |rank: usize| index.ranks[rank].exposed.within((step.from, step.to));
     assert_eq!((exposed(0), exposed(1)), (15_000, 13_000));
     let waiting = |row: usize| index.rows[row].columns(index.spans(), step, 1, 0)[0].covered[WAITING];
     assert_eq!((waiting(1), waiting(3)), (2_000, 0));

@@ -55,7 +55,7 @@ fn rows_follow_process_device_and_stream_with_ranges_above() {
     assert_eq!(index.ranks[1].label, "r1 p4701 gpu1");
     assert_eq!((index.rows[0].label.as_str(), index.rows[1].label.as_str()), ("stream 7", "stream 13"));
     // 25 us of each step's second all-reduce, less the 6 us copy, which computes nothing
-    assert_eq!(index.ranks[0].exposed.between(1_000_000, 1_100_000), 25_000);
+    assert_eq!(index.ranks[0].exposed.within((1_000_000, 1_100_000)), 25_000);
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub fn strips(
 ) -> Vec<Strip> {
     // lines of one rank share its exposed communication, so compute it once
     let ranks: BTreeSet<usize> = lines.iter().map(|line| index.rank_of(*line)).collect();
-    let of = |rank: usize| index.ranks.get(rank).map(|r| r.exposed.columns(window, columns));
+    let of = |rank: usize| index.ranks.get(rank).map(|r| r.exposed.between(window.edges(columns)));
     let exposed: BTreeMap<usize, Arc<Vec<i64>>> =
         ranks.into_par_iter().map(|rank| (rank, Arc::new(of(rank).unwrap_or_default()))).collect();
     let exposed = |rank: usize| exposed.get(&rank).cloned().unwrap_or_default();

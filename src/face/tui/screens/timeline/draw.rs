@@ -349,7 +349,7 @@ fn draw_path(
         let Some(step) = steps.iter().max_by_key(share) else { continue };
         let Some(span) = pane.index.trace.spans.get(step.span) else { continue };
         let exposed = pane.index.ranks.iter().find(|rank| rank.rank == span.rank);
-        let exposed = exposed.map_or(0, |rank| rank.exposed.between(from, to));
+        let exposed = exposed.map_or(0, |rank| rank.exposed.within((from, to)));
         let waits = step.from_ns.saturating_add(step.peer_ns).min(to) - step.from_ns.max(from);
         let most = |ns: i64| ns > share(&step) / 2;
         let (symbol, role) = match span.lane {

@@ -209,12 +209,12 @@ fn other(view: &View) -> Option<String> {
 fn exposed(view: &View, pane: &Pane, at: usize) -> (String, Vec<String>) {
     let rank = &pane.index.ranks[at];
     let title = format!("exposed communication of rank {}", rank.rank);
-    let all = rank.exposed.intervals();
+    let all = rank.exposed.union();
     let Some(interval_here) = all.get(pane.place).copied() else {
         return (title, vec!["none: its communication was hidden, or it had none".into()]);
     };
     let window = pane.window(view.window);
-    let shown = rank.exposed.between(window.from, window.to);
+    let shown = rank.exposed.within((window.from, window.to));
     let bounds = pane.index.bounds;
     let step = pane.step_key(view.time, true).map_or(String::new(), |key| format!(", {}", key.label()));
     let mut lines = vec![
@@ -229,7 +229,7 @@ fn exposed(view: &View, pane: &Pane, at: usize) -> (String, Vec<String>) {
     lines.push(format!(
         "in this window {}, in the whole trace {}",
         ns(shown),
-        ns(rank.exposed.between(bounds.from, bounds.to))
+        ns(rank.exposed.within((bounds.from, bounds.to)))
     ));
     (title, lines)
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::state::{StripView, WhatIf, letter};
 use crate::face::tui::prelude::*;
-use crate::face::tui::screens::timeline::state::row::Cover;
 use crate::face::tui::screens::whatif::Act;
 use crate::face::tui::widgets::scatter::{Plot, mark};
 use crate::face::tui::widgets::shade::{self, Shares};
@@ -15,6 +14,7 @@ use study::analysis::XAxis;
 use study::plot::look_numbers;
 use study::validate::nearest_error;
 use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider, Strip};
+use trace::overlap::intervals::{Coverage, union};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Areas {
@@ -509,10 +509,7 @@ fn draw_strip(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whol
             let edge = |c: u16| from + (i128::from(length) * i128::from(c) / i128::from(columns)) as i64;
             (edge(column), edge(column + 1).max(edge(column) + 1))
         };
-        let cover = |mut intervals: Vec<(i64, i64)>| {
-            intervals.sort_unstable();
-            Cover::of(intervals.into_iter())
-        };
+        let cover = |intervals: Vec<(i64, i64)>| Coverage::new(union(intervals));
         let spans = |lane: Lane| {
             let of_lane = strip.spans.iter().filter(|span| span.lane == lane);
             cover(of_lane.map(|span| (span.start_ns, span.end_ns)).collect())
@@ -526,7 +523,7 @@ fn draw_strip(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whol
                 break;
             }
             let x = area.x + LABELS + column;
-            let share = |cover: &Cover| cover.between(from, to) as f64 / (to - from) as f64;
+            let share = |cover: &Coverage| cover.within((from, to)) as f64 / (to - from) as f64;
             let shares = Shares {
                 compute: share(&compute),
                 comm: share(&comm),

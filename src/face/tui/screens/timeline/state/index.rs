@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::row::{Class, Cover, RangeRow, Row, Spans, Unions};
+use super::row::{Class, RangeRow, Row, Spans, Unions, nearer};
 use super::window::Window;
 use plan::Lane;
 use table::Provenance;
 pub use trace::overlap::StepKey;
-use trace::overlap::intervals;
+use trace::overlap::intervals::{self, Coverage};
 use trace::{NO_STEP, Range, Span, Stream, Trace};
 
 /// Spans of two ranks to compare before using other cores for the rest.
@@ -36,7 +36,7 @@ pub struct RankRows {
     /// Its named ranges, as a range of [`TraceIndex::range_rows`].
     pub ranges: std::ops::Range<usize>,
     /// Time of exposed communication.
-    pub exposed: Cover,
+    pub exposed: Coverage,
     /// Index of the first other rank with identical spans, if any.
     pub same_as: Option<usize>,
 }
@@ -218,7 +218,7 @@ impl TraceIndex {
     /// Number of items (spans, ranges, exposed stretches) on a line.
     pub fn len(&self, line: Line) -> usize {
         match line {
-            Line::Rank(rank) => self.ranks.get(rank).map_or(0, |r| r.exposed.intervals().len()),
+            Line::Rank(rank) => self.ranks.get(rank).map_or(0, |r| r.exposed.union().len()),
             Line::Ranges(row) => self.range_rows.get(row).map_or(0, RangeRow::len),
             Line::Row(row) => self.rows.get(row).map_or(0, Row::len),
         }
@@ -232,7 +232,7 @@ impl TraceIndex {
         let middle = self.two_layers(step);
         let usual = middle.map(|window| (window, window.from));
         let whole = self.steps.get(step)?.window;
-        let exposed = self.ranks.first().map_or(&[][..], |rank| rank.exposed.intervals());
+        let exposed = self.ranks.first().map_or(&[][..], |rank| rank.exposed.union());
         let first = exposed.partition_point(|(_, to)| *to <= whole.from);
         let of_step = || exposed[first..].iter().take_while(|(from, _)| *from < whole.to);
         let within = |window: Window| -> i64 {
@@ -300,7 +300,7 @@ impl TraceIndex {
     /// Start and end (ns) of the item at a position of a line.
     pub fn interval(&self, line: Line, place: usize) -> Option<(i64, i64)> {
         match line {
-            Line::Rank(rank) => self.ranks.get(rank)?.exposed.intervals().get(place).copied(),
+            Line::Rank(rank) => self.ranks.get(rank)?.exposed.union().get(place).copied(),
             Line::Ranges(row) => self.range(row, place).map(|r| (r.start_ns, r.end_ns)),
             Line::Row(row) => self.span(row, place).map(|s| (s.start_ns, s.end_ns)),
         }
@@ -308,7 +308,11 @@ impl TraceIndex {
 
     pub fn nearest(&self, line: Line, time: i64) -> usize {
         match line {
-            Line::Rank(rank) => self.ranks.get(rank).map_or(0, |r| r.exposed.nearest(time)),
+            Line::Rank(rank) => self.ranks.get(rank).map_or(0, |rank| {
+                let exposed = rank.exposed.union();
+                let next = exposed.partition_point(|(start, _)| *start <= time);
+                nearer(next, time, |place| exposed.get(place).copied())
+            }),
             Line::Ranges(row) => {
                 self.range_rows.get(row).map_or(0, |r| r.nearest(&self.trace.ranges, time))
             }
@@ -479,7 +483,7 @@ fn gather(trace: &Trace) -> (BTreeMap<u32, RankParts>, BTreeMap<StepKey, (i64, i
     (ranks, steps)
 }
 
-fn rank_rows(parts: RankParts, streams: &[Stream], spans: Spans) -> (Vec<Row>, Cover) {
+fn rank_rows(parts: RankParts, streams: &[Stream], spans: Spans) -> (Vec<Row>, Coverage) {
     let (rows, unions): (Vec<Row>, Vec<Unions>) = parts
         .into_par_iter()
         .map(|(sub, parts)| {
@@ -492,7 +496,7 @@ fn rank_rows(parts: RankParts, streams: &[Stream], spans: Spans) -> (Vec<Row>, C
         .unzip();
     let comm = union(unions.iter().map(|u| u.comm.as_slice()));
     let compute = union(unions.iter().map(|u| u.compute.as_slice()));
-    (rows, Cover::disjoint(intervals::difference(&comm, &compute)))
+    (rows, Coverage::new(intervals::difference(&comm, &compute)))
 }
 
 impl TraceIndex {
@@ -503,7 +507,7 @@ impl TraceIndex {
         let spans = Spans { all: &trace.spans, classes: &classes };
         let streams = &trace.meta.streams;
         // rank by rank, so that one rank's unions are freed before the next rank's are built
-        let built: Vec<(u32, (Vec<Row>, Cover))> = parts
+        let built: Vec<(u32, (Vec<Row>, Coverage))> = parts
             .into_par_iter()
             .map(|(rank, parts)| (rank, rank_rows(parts, streams, spans)))
             .collect();

@@ -145,7 +145,7 @@ impl Overview {
                     *sum = [sum[0].max(of(Class::Compute)), sum[1].max(of(Class::Comm)), sum[2]];
                 }
             }
-            for (sum, exposed) in sums.iter_mut().zip(rank.exposed.columns(window, columns)) {
+            for (sum, exposed) in sums.iter_mut().zip(rank.exposed.between(window.edges(columns))) {
                 sum[2] = exposed;
             }
             sums

@@ -82,6 +82,11 @@ impl Window {
         self.from + scaled(self.width(), column as i64, columns.max(1) as i64)
     }
 
+    /// First and last times of all columns, ascending.
+    pub fn edges(self, columns: usize) -> impl Iterator<Item = i64> {
+        (0..=columns).map(move |column| self.time(column, columns))
+    }
+
     /// Column of `columns` that shows a time, if any.
     pub fn column(&self, time: i64, columns: usize) -> Option<usize> {
         if !self.contains(time) || columns == 0 {
