@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use zip::CompressionMethod;
 
-use super::formats::{Format, HEAD, Reader, UNKNOWN, recognise, refusal};
+use super::formats::{Format, HEAD, Importer, Reader, UNKNOWN, importers, recognise, refusal};
 use super::input::{Coding, Input, Member, Place, Section};
 use super::kineto;
 use super::rank::{Claim, Name};
@@ -30,9 +30,8 @@ const DEPTH: usize = 2;
 /// Second copy of its trace that JAX writes for Perfetto.
 const FOR_PERFETTO: &str = "perfetto_trace.json.gz";
 
-#[derive(Debug)]
 pub(super) struct Found {
-    pub reader: Reader,
+    pub importer: &'static Importer,
     pub files: Vec<(Input, Claim)>,
     /// Skipped files (not a trace, another kind of trace, or a duplicate) and damaged archives, one
     /// sentence each.
@@ -58,21 +57,20 @@ struct Skipped {
 pub(super) fn of_file(path: &Path) -> Result<Found> {
     let input = Input::of(path);
     let found = recognise(&input)?;
-    let reader = match found.reader() {
+    let importer = match found.reader() {
         Reader::None => return Err(refusal(path, found.format, &found.head)),
-        reader @ (Reader::Tar | Reader::Zip) => {
+        Reader::Archive(members) => {
             let archive = Input { name: String::new(), ..input };
             let mut survey = Survey::default();
-            let members = members(&archive, reader, found.packed.is_some())?;
-            survey.add_members(members, 1);
+            survey.add_members(members(&archive, found.packed.is_some())?, 1);
             return survey.finish(path);
         }
         // events may start after the inspected bytes
-        Reader::Json => Reader::Events,
-        reader => reader,
+        Reader::Json => &kineto::TRACE_EVENTS,
+        Reader::Importer(importer) => importer,
     };
     let claim = Claim { name: Name::parse(&input.name), ..Claim::default() };
-    Ok(Found { reader, files: vec![(input, claim)], notes: Vec::new() })
+    Ok(Found { importer, files: vec![(input, claim)], notes: Vec::new() })
 }
 
 /// Searches a directory; descends only if it contains no trace itself. Returns an input error, with a
@@ -82,7 +80,7 @@ pub(super) fn look(directory: &Path) -> Result<Found> {
     let (files, mut below) = list(directory, "")?;
     survey.add(files, 0);
     for _ in 0..LEVELS {
-        if below.is_empty() || survey.all > MOST_FILES || survey.has_traces() {
+        if below.is_empty() || survey.all > MOST_FILES || !survey.traces.is_empty() {
             break;
         }
         let mut further = Vec::new();
@@ -117,30 +115,12 @@ fn list(directory: &Path, name: &str) -> Result<(Vec<Input>, Vec<Input>)> {
     Ok((files, directories))
 }
 
-fn members(archive: &Input, reader: Reader, is_packed: bool) -> Result<Members> {
-    match reader {
-        Reader::Tar => tar(archive, is_packed),
-        _ => zip(archive, is_packed),
-    }
-}
-
+#[derive(Default)]
 struct Survey {
-    readers: [(Reader, Vec<Seen>); 5],
+    traces: Vec<(&'static Importer, Seen)>,
     skipped: Vec<Skipped>,
     notes: Vec<String>,
     all: usize,
-}
-
-impl Default for Survey {
-    fn default() -> Self {
-        Self {
-            readers: [Reader::Events, Reader::Rocprof, Reader::Sqlite, Reader::Own, Reader::Part]
-                .map(|reader| (reader, Vec::new())),
-            skipped: Vec::new(),
-            notes: Vec::new(),
-            all: 0,
-        }
-    }
 }
 
 impl Survey {
@@ -155,23 +135,24 @@ impl Survey {
                     continue;
                 }
             };
-            let reader = found.reader();
-            if matches!(reader, Reader::Tar | Reader::Zip) && depth < DEPTH {
-                match members(&input, reader, found.packed.is_some()) {
+            if let Reader::Archive(members) = found.reader()
+                && depth < DEPTH
+            {
+                match members(&input, found.packed.is_some()) {
                     Ok(members) => self.add_members(members, depth + 1),
                     Err(error) => self.skip_broken(&input, &error),
                 }
                 continue;
             }
             self.all += 1;
-            match self.readers.iter_mut().find(|(known, _)| *known == reader) {
-                Some((_, files)) => files.push(Seen {
-                    claim: claim(reader, &input.name, &found.head),
-                    head: foldhash::fast::FixedState::default().hash_one(&found.head),
-                    packed: found.packed,
-                    input,
-                }),
-                None => {
+            match found.reader() {
+                Reader::Importer(importer) => {
+                    let claim =
+                        Claim { name: Name::parse(&input.name), ..(importer.glance)(&found.head) };
+                    let head = foldhash::fast::FixedState::default().hash_one(&found.head);
+                    self.traces.push((importer, Seen { claim, head, packed: found.packed, input }));
+                }
+                _ => {
                     let why = found.format.map_or(UNKNOWN, |format| format.name).to_owned();
                     self.skipped.push(Skipped { name: input.name, why, format: found.format });
                 }
@@ -195,27 +176,28 @@ impl Survey {
         self.skipped.push(Skipped { name: input.name.clone(), why, format: None });
     }
 
-    fn has_traces(&self) -> bool {
-        self.readers.iter().any(|(_, files)| !files.is_empty())
-    }
-
-    /// Keeps the traces of the reader with the most files; on a tie, of the first in order.
+    /// Keeps the traces of the importer with the most files; on a tie, of the first in order.
     fn finish(mut self, place: &Path) -> Result<Found> {
-        if !self.has_traces() {
+        if self.traces.is_empty() {
             return Err(nothing(place, self.all, &self.skipped));
         }
-        let most = self.readers.iter().map(|(_, files)| files.len()).max().unwrap_or(0);
-        let index = self.readers.iter().position(|(_, files)| files.len() == most).unwrap_or(0);
-        let (reader, seen) = std::mem::replace(&mut self.readers[index], (Reader::None, Vec::new()));
-        for (other, others) in self.readers {
-            let why = format!("{}, while most traces here are {}", word(other), word(reader));
-            self.skipped.extend(others.into_iter().map(|seen| Skipped::of(seen.input, why.clone())));
-        }
+        let is_of = |importer: &Importer, other: &Importer| importer.name == other.name;
+        let count = |one: &Importer| self.traces.iter().filter(|(of, _)| is_of(of, one)).count();
+        // of equals, the last has the maximum
+        let importer = importers().into_iter().rev().max_by_key(|one| count(one));
+        let Some(importer) = importer else { return Err(nothing(place, self.all, &self.skipped)) };
+        let (seen, others): (Vec<_>, Vec<_>) =
+            self.traces.into_iter().partition(|(of, _)| is_of(of, importer));
+        self.skipped.extend(others.into_iter().map(|(other, seen)| {
+            let why = format!("{}, while most traces here are {}", other.word, importer.word);
+            Skipped::of(seen.input, why)
+        }));
+        let seen = seen.into_iter().map(|(_, seen)| seen).collect();
         let seen = without_perfetto(seen, &mut self.skipped);
         let seen = once(seen, &mut self.skipped);
         self.notes.extend(sentences(&self.skipped));
         let files = seen.into_iter().map(|seen| (seen.input, seen.claim)).collect();
-        Ok(Found { reader, files, notes: self.notes })
+        Ok(Found { importer, files, notes: self.notes })
     }
 }
 
@@ -263,21 +245,6 @@ fn once(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
     seen.into_iter().enumerate().filter(|(at, _)| kept.contains(at)).map(|(_, seen)| seen).collect()
 }
 
-fn claim(reader: Reader, name: &str, head: &[u8]) -> Claim {
-    let name = Name::parse(name);
-    if reader != Reader::Events {
-        return Claim { name, ..Claim::default() };
-    }
-    let glance = kineto::glance(head);
-    Claim {
-        name,
-        own: glance.rank,
-        world_size: glance.world_size,
-        time_ns: glance.time_ns,
-        parts: Vec::new(),
-    }
-}
-
 /// True if two files hold the same trace, compressed or not, and their names do not claim different
 /// ranks.
 fn is_copy(a: &Seen, b: &Seen) -> bool {
@@ -315,15 +282,6 @@ fn nothing(place: &Path, all: usize, skipped: &[Skipped]) -> Error {
         "pass a directory or archive with one PyTorch trace or Nsight Systems export per rank",
     );
     Error::input_help(format!("{}: no trace among its {all} files{example}", place.display()), help)
-}
-
-fn word(reader: Reader) -> &'static str {
-    match reader {
-        Reader::Events => "trace events (JSON)",
-        Reader::Rocprof => "rocprofv3's",
-        Reader::Sqlite => "SQLite",
-        _ => "ladderscope's own",
-    }
 }
 
 fn sentences(skipped: &[Skipped]) -> Vec<String> {

@@ -4,34 +4,62 @@
 //! these names.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use memchr::memmem::find;
 
+use super::directory::{self, Members};
 use super::input::{self, Input};
+use super::kernel::{Kernel, Wanted};
+use super::rank::{self, Claim};
+use super::{kineto, nsight, recording};
+use crate::Trace;
 use base::error::{Error, Result};
 
 /// Number of unpacked bytes inspected for detection: enough for the device descriptions that profilers
 /// write first.
 pub(super) const HEAD: usize = 256 << 10;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Importer of a profiler's files. A new one is a file with a static of this type, its `mod` line, and its line in
+/// [`FORMATS`].
+pub(super) struct Importer {
+    /// Name of its files with an article: "an SQLite export of Nsight Systems".
+    pub name: &'static str,
+    /// Short form of the name, for directories with files of several profilers.
+    pub word: &'static str,
+    pub marks: &'static [Mark],
+    /// Rank and time in the first bytes of a file, to tell recordings apart without reading them.
+    pub glance: fn(&[u8]) -> Claim,
+    pub import: fn(Selection<'_>) -> Result<Trace>,
+    /// Launch details of one kernel of imported files.
+    pub kernel: fn(&[PathBuf], &Wanted) -> Result<Option<Kernel>>,
+    /// True if operations are classified by rules: they do not come from a plan.
+    pub is_foreign: bool,
+}
+
+impl Importer {
+    /// Neither ranks in the first bytes nor details of kernels.
+    pub const PLAIN: Self = Self {
+        name: "",
+        word: "",
+        marks: &[],
+        glance: |_| Claim::default(),
+        import: |selection| Err(refusal(selection.path, None, &[])),
+        kernel: |_, _| Ok(None),
+        is_foreign: true,
+    };
+}
+
+#[derive(Clone, Copy)]
 pub(super) enum Reader {
-    Events,
-    Rocprof,
-    /// SQLite; only Nsight Systems exports are supported.
-    Sqlite,
-    Own,
-    /// Part of a recording of `ladderscope record`.
-    Part,
-    Tar,
-    Zip,
+    Importer(&'static Importer),
+    /// Lists the members; the flag is true if the archive itself is compressed.
+    Archive(fn(&Input, bool) -> Result<Members>),
     /// JSON without a known key in its head; trace events may follow later.
     Json,
     None,
 }
 
-#[derive(Debug)]
 pub(super) struct Format {
     pub reader: Reader,
     /// Name with an article: "a report of Nsight Systems".
@@ -40,9 +68,36 @@ pub(super) struct Format {
     marks: &'static [Mark],
 }
 
+/// Files to import, and which of their recordings.
+pub(super) struct Selection<'a> {
+    pub path: &'a Path,
+    pub files: Vec<(Input, Claim)>,
+    pub recording: Option<&'a str>,
+    /// Sentences for the import's report.
+    pub notes: Vec<String>,
+}
+
+impl Selection<'_> {
+    /// Files of the wanted recording, or of the newest complete one, as far as their beginnings tell, and whether that
+    /// is certain. Adds notes on the choice.
+    pub(super) fn choose(&mut self) -> Result<(Vec<Input>, rank::Chosen)> {
+        let claims: Vec<Claim> = self.files.iter().map(|(_, claim)| claim.clone()).collect();
+        let mut chosen = rank::choose(&claims, self.recording)?;
+        self.notes.append(&mut chosen.notes);
+        Ok((chosen.files.iter().map(|at| self.files[*at].0.clone()).collect(), chosen))
+    }
+
+    /// The trace with the notes before its own.
+    pub(super) fn noted(self, mut trace: Trace) -> Trace {
+        if let Some(report) = &mut trace.meta.import {
+            report.warnings.splice(0..0, self.notes);
+        }
+        trace
+    }
+}
+
 /// A detection rule. A format matches if any of its rules does.
-#[derive(Debug)]
-enum Mark {
+pub(super) enum Mark {
     /// First bytes, after a byte order mark and whitespace.
     Begins(&'static [u8]),
     /// JSON with all of these texts in the head.
@@ -69,7 +124,12 @@ const fn read(reader: Reader, name: &'static str, marks: &'static [Mark]) -> For
     Format { reader, name, help: "", marks }
 }
 
-/// All formats, the most specific rules first.
+const fn import(importer: &'static Importer, marks: &'static [Mark]) -> Format {
+    read(Reader::Importer(importer), importer.name, marks)
+}
+
+/// All formats, the most specific rules first. Of a directory with as many files of several importers, the first one
+/// reads its own.
 pub(super) static FORMATS: &[Format] = {
     use Mark::{Begins, Json, Name, Table, Test, Within};
     &[
@@ -86,6 +146,19 @@ pub(super) static FORMATS: &[Format] = {
             "convert it: `iconv -f UTF-16 -t UTF-8 FILE > NEW`",
             &[Test(is_utf16)],
         ),
+        // JSON with GPU work
+        refused(
+            "a trace of rocprof v1 or v2",
+            ROCPROF_JSON,
+            &[Json(&[b"\"traceEvents\"", b"\"BeginNs\"", b"\"DurationNs\""])],
+        ),
+        refused(
+            "a trace of Intel's unitrace",
+            "record with PyTorch's profiler",
+            &[Json(&[b"\"traceEvents\"", b"\"gpu_op\""])],
+        ),
+        import(&kineto::TRACE_EVENTS, kineto::TRACE_EVENTS.marks),
+        import(&kineto::ROCPROF, kineto::ROCPROF.marks),
         // SQLite, distinguished by table names
         refused(
             "a database of ROCm's profiler (rocpd, rocprof)",
@@ -97,15 +170,15 @@ pub(super) static FORMATS: &[Format] = {
             "record with Nsight Systems: `nsys profile -t cuda,nvtx`",
             &[Table("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL")],
         ),
-        read(Reader::Sqlite, "an SQLite export of Nsight Systems", &[Begins(b"SQLite format 3\0")]),
-        read(Reader::Part, "a part of a recording of Ladderscope", &[Begins(&inject::format::MAGIC)]),
+        import(&nsight::SQLITE, nsight::SQLITE.marks),
+        import(&recording::PARTS, recording::PARTS.marks),
         // Parquet and Arrow
         refused(
             "a table of Nsight Systems' parquetdir export",
             EXPORT_SQLITE,
             &[Test(is_nsight_parquet)],
         ),
-        read(Reader::Own, "a trace of Ladderscope (Parquet)", &[Test(is_own)]),
+        import(&OWN, OWN.marks),
         refused(
             "a Parquet file of another program",
             "of Parquet, only traces of Ladderscope can be read",
@@ -117,23 +190,7 @@ pub(super) static FORMATS: &[Format] = {
             &[Begins(b"ARROW1\0\0"), Test(is_arrow_stream), Name(".arrow")],
         ),
         refused("an HDF5 export of Nsight Systems", EXPORT_SQLITE, &[Begins(b"\x89HDF\r\n\x1a\n")]),
-        // JSON
-        refused(
-            "a trace of rocprof v1 or v2",
-            ROCPROF_JSON,
-            &[Json(&[b"\"traceEvents\"", b"\"BeginNs\"", b"\"DurationNs\""])],
-        ),
-        refused(
-            "a trace of Intel's unitrace",
-            "record with PyTorch's profiler",
-            &[Json(&[b"\"traceEvents\"", b"\"gpu_op\""])],
-        ),
-        read(
-            Reader::Events,
-            "trace events (JSON) of PyTorch's profiler or JAX",
-            &[Json(&[b"\"traceEvents\""])],
-        ),
-        read(Reader::Rocprof, "a rocprofv3 trace (JSON)", &[Json(&[b"\"rocprofiler-sdk-tool\""])]),
+        // other JSON
         refused(
             "a PyTorch execution trace",
             "it contains operators but no GPU times: open the profiler trace that was recorded with it",
@@ -185,15 +242,15 @@ pub(super) static FORMATS: &[Format] = {
             &[Json(&[b"speedscope.app/file-format-schema"])],
         ),
         refused("an index of safetensors", "open the profiler's trace", &[Json(&[b"\"weight_map\""])]),
-        read(Reader::Events, "trace events (JSON) of PyTorch's profiler or JAX", &[Json(&[b"\"ph\""])]),
+        import(&kineto::TRACE_EVENTS, &[Json(&[b"\"ph\""])]),
         read(Reader::Json, "JSON, but without trace events", &[Json(&[])]),
         // archives
         read(
-            Reader::Zip,
+            Reader::Archive(directory::zip),
             "a zip archive",
             &[Begins(b"PK\x03\x04"), Begins(b"PK\x05\x06"), Begins(b"PK\x07\x08")],
         ),
-        read(Reader::Tar, "a tar archive", &[Test(is_tar)]),
+        read(Reader::Archive(directory::tar), "a tar archive", &[Test(is_tar)]),
         refused("a 7-Zip archive", UNPACK, &[Begins(b"7z\xbc\xaf\x27\x1c")]),
         refused("a RAR archive", UNPACK, &[Begins(b"Rar!\x1a\x07")]),
         refused(
@@ -331,13 +388,22 @@ pub(super) fn refusal(path: &Path, format: Option<&Format>, head: &[u8]) -> Erro
 pub(super) const UNKNOWN: &str = "a file of unknown format";
 
 fn readable() -> String {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names: Vec<&str> = importers().into_iter().map(|importer| importer.name).collect();
+    names.extend(["a zip archive", "a tar archive"]);
+    format!("supported formats: {}; plain or compressed (gzip, zstd, xz, bzip2)", names.join(", "))
+}
+
+/// All importers, in order of [`FORMATS`].
+pub(super) fn importers() -> Vec<&'static Importer> {
+    let mut all: Vec<&'static Importer> = Vec::new();
     for format in FORMATS {
-        if !matches!(format.reader, Reader::None | Reader::Json) && !names.contains(&format.name) {
-            names.push(format.name);
+        if let Reader::Importer(importer) = format.reader
+            && all.iter().all(|known| known.name != importer.name)
+        {
+            all.push(importer);
         }
     }
-    format!("supported formats: {}; plain or compressed (gzip, zstd, xz, bzip2)", names.join(", "))
+    all
 }
 
 fn beginning(head: &[u8]) -> String {
@@ -375,6 +441,28 @@ fn is_nsight_parquet(head: &[u8]) -> bool {
         && !has(b"ladderscope.")
         && (has(b"globalPid") || has(b"globalTid") || has(b"correlationId"))
 }
+
+/// Traces that Ladderscope wrote.
+static OWN: Importer = Importer {
+    name: "a trace of Ladderscope (Parquet)",
+    word: "ladderscope's own",
+    marks: &[Mark::Test(is_own)],
+    import: |selection| match selection.files.as_slice() {
+        // a compressed file or archive member is unpacked into an anonymous temporary file
+        [(file, _)] if file.begins_plain(b"PAR1")? => crate::read(&file.path),
+        [(file, _)] => crate::read_file(file.to_whole_file()?, &file.path),
+        files => Err(Error::input_help(
+            format!(
+                "{}: {} traces of ladderscope, each with all its ranks",
+                selection.path.display(),
+                files.len()
+            ),
+            "name one of them",
+        )),
+    },
+    is_foreign: false,
+    ..Importer::PLAIN
+};
 
 /// True for Parquet with a Ladderscope footer entry, or without any footer (a truncated trace).
 fn is_own(head: &[u8]) -> bool {
@@ -483,7 +571,6 @@ fn is_perfetto(head: &[u8]) -> bool {
 /// Bytes at the end of a Parquet file that contain its column names.
 const TAIL: u64 = 64 << 10;
 
-#[derive(Debug)]
 pub(super) struct Recognised {
     pub format: Option<&'static Format>,
     pub packed: Option<&'static str>,
@@ -533,5 +620,6 @@ fn empty(name: &str) -> Error {
 
 /// True if the first bytes are those of a supported trace format or an archive.
 pub fn is_trace(path: &Path) -> bool {
-    recognise(&Input::of(path)).is_ok_and(|found| !matches!(found.reader(), Reader::None | Reader::Json))
+    recognise(&Input::of(path))
+        .is_ok_and(|found| matches!(found.reader(), Reader::Importer(_) | Reader::Archive(_)))
 }

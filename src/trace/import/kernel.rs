@@ -1,11 +1,9 @@
 //! Launch details of one kernel, read from the profiler's file on demand: traces do not store them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::formats::Reader;
-use super::formats::recognise;
+use super::formats::{Reader, recognise};
 use super::input::Input;
-use super::{kineto, nsight};
 use crate::Trace;
 use base::error::Result;
 
@@ -50,11 +48,7 @@ pub fn kernel(trace: &Trace, span: usize) -> Result<Option<Kernel>> {
     let files = files(trace);
     let Some(first) = files.first() else { return Ok(None) };
     match recognise(&Input::of(first))?.reader() {
-        Reader::Events => kineto::kernel(&files, &wanted),
-        Reader::Sqlite => {
-            let each = files.iter().map(|path: &PathBuf| nsight::kernel(Path::new(path), &wanted));
-            each.collect::<Result<Vec<_>>>().map(|found| found.into_iter().flatten().next())
-        }
+        Reader::Importer(importer) => (importer.kernel)(&files, &wanted),
         _ => Ok(None),
     }
 }

@@ -24,9 +24,7 @@ pub use kernel::{Kernel, files, kernel};
 pub use steps::{StepName, step_name};
 
 use self::directory::Found;
-use self::formats::Reader;
-use self::input::Input;
-use self::rank::Claim;
+use self::formats::Selection;
 use crate::Trace;
 use crate::rules::{RuleReport, Rules};
 use base::error::{Error, Result};
@@ -85,7 +83,8 @@ pub fn open_recording(
             "leave out --recording, or name the directory or archive",
         ));
     }
-    let (mut trace, fresh) = import(path, found, recording)?;
+    let Found { importer, files, notes } = found;
+    let mut trace = (importer.import)(Selection { path, files, recording, notes })?;
     if trace.operations.len() > MOST_OPERATIONS {
         return Err(Error::input_help(
             format!(
@@ -98,56 +97,10 @@ pub fn open_recording(
             ),
         ));
     }
-    if fresh && trace.operations.iter().any(|operation| operation.name == EMULATED) {
+    if importer.is_foreign && trace.operations.iter().any(|operation| operation.name == EMULATED) {
         trace.meta.provenance = trace.meta.provenance.max(Provenance::EmulatedLink);
     }
-    let classify = trace.meta.import.is_some() && (fresh || !rules.is_default());
+    let classify = trace.meta.import.is_some() && (importer.is_foreign || !rules.is_default());
     let report = if classify { rules.classify(&mut trace) } else { RuleReport::default() };
     Ok((trace, report))
-}
-
-/// Reads or imports the trace; the flag is true if it was imported now.
-fn import(path: &Path, mut found: Found, recording: Option<&str>) -> Result<(Trace, bool)> {
-    if found.reader == Reader::Own {
-        return match found.files.as_slice() {
-            [(file, _)] => Ok((own(file)?, false)),
-            files => Err(Error::input_help(
-                format!(
-                    "{}: {} traces of ladderscope, each with all its ranks",
-                    path.display(),
-                    files.len()
-                ),
-                "name one of them",
-            )),
-        };
-    }
-    if found.reader == Reader::Part {
-        let files: Vec<Input> = found.files.iter().map(|(input, _)| input.clone()).collect();
-        // the notes are about the control file beside the parts
-        return Ok((recording::import(&files)?, true));
-    }
-    let claims: Vec<Claim> = found.files.iter().map(|(_, claim)| claim.clone()).collect();
-    let chosen = rank::choose(&claims, recording)?;
-    let files: Vec<Input> = chosen.files.iter().map(|at| found.files[*at].0.clone()).collect();
-    found.notes.extend(chosen.notes.iter().cloned());
-    let mut trace = if found.reader == Reader::Sqlite {
-        chosen.found(recording)?;
-        nsight::import(&files)?
-    } else {
-        // if the beginnings of the files do not identify the recordings, check the whole files
-        let wanted = recording.filter(|_| !chosen.is_one_of_several());
-        kineto::import_files(&files, wanted, found.reader)?
-    };
-    if let Some(report) = &mut trace.meta.import {
-        report.warnings.splice(0..0, found.notes);
-    }
-    Ok((trace, true))
-}
-
-/// Reads a native trace. Unpacks a compressed file or archive member into an anonymous temporary file.
-fn own(input: &Input) -> Result<Trace> {
-    if input.begins_plain(b"PAR1")? {
-        return crate::read(&input.path);
-    }
-    crate::read_file(input.to_whole_file()?, &input.path)
 }

@@ -16,29 +16,11 @@ use crate::{FORMAT_VERSION, ImportReport, LaunchSite, Range, Stream, Trace, Trac
 use base::text::counted;
 use table::Provenance;
 
+/// Source of a file's events, as traces name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Profiler {
-    PyTorch,
-    Jax,
-    Rocprof,
-}
-
-impl Profiler {
-    pub(super) fn format(self) -> &'static str {
-        match self {
-            Self::PyTorch => "Kineto JSON",
-            Self::Jax => "JAX trace (JSON)",
-            Self::Rocprof => "rocprofv3 JSON",
-        }
-    }
-
-    fn recorder(self) -> &'static str {
-        match self {
-            Self::PyTorch => "kineto",
-            Self::Jax => "xla",
-            Self::Rocprof => "rocprofv3",
-        }
-    }
+pub(super) struct Profiler {
+    pub(super) format: &'static str,
+    pub(super) recorder: &'static str,
 }
 
 pub(super) struct ReadFile {
@@ -73,7 +55,6 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     said.extend(decision.warnings);
     let shifts = shifts(&files, &mut said);
     let report = report(&files);
-    let profiler = files.first().map_or(Profiler::PyTorch, |file| file.profiler);
 
     let operations = Operations::of(&files);
     let used_by_ranges: Vec<Vec<bool>> = files
@@ -189,7 +170,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         plan_hashes: Vec::new(),
         environment: files.first().map(|file| file.metadata.environment.clone()).unwrap_or_default(),
         clock: clock(&files, &shifts),
-        recorder: profiler.recorder().into(),
+        recorder: files.first().map_or("", |file| file.profiler.recorder).into(),
         streams,
         range_names,
         groups,
@@ -264,7 +245,7 @@ fn nest(ranges: &mut [Range]) -> Vec<u32> {
 
 pub(super) fn report(files: &[ReadFile]) -> ImportReport {
     let mut report = ImportReport {
-        format: files.first().map_or("", |file| file.profiler.format()).into(),
+        format: files.first().map_or("", |file| file.profiler.format).into(),
         files: files.iter().map(|file| file.name.clone()).collect(),
         ..ImportReport::default()
     };

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::assemble::Profiler;
 use super::event::{Class, Event, Gpu};
 use super::json::{Broken, last_integer, unescape};
 use super::names::Interner;
@@ -175,6 +176,8 @@ fn host(process: &str) -> Option<&str> {
     let (host, _) = process.split_once("/device:").or_else(|| process.split_once("/host:"))?;
     Some(host.trim())
 }
+
+pub(super) const JAX: Profiler = Profiler { format: "JAX trace (JSON)", recorder: "xla" };
 
 /// Adds JAX's GPU work and launches to the table. Returns true if the file is from JAX, and an input
 /// error for a JAX trace without GPU work or a file in which no event has a category.

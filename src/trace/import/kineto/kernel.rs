@@ -48,7 +48,7 @@ struct Found {
 
 /// Reads the launch details of a kernel; `None` if no file contains it. Returns an error if a file
 /// cannot be read.
-pub(in super::super) fn kernel(files: &[PathBuf], wanted: &Wanted) -> Result<Option<Kernel>> {
+pub(super) fn kernel(files: &[PathBuf], wanted: &Wanted) -> Result<Option<Kernel>> {
     let read: Vec<(Vec<Found>, Option<i64>)> =
         files.par_iter().map(|path| candidates(path, wanted)).collect::<Result<_>>()?;
     // files with a base time are relative to it; the trace is relative to the earliest base

@@ -29,7 +29,35 @@ mod table;
 mod tests;
 mod top;
 
-pub(super) use kernel::kernel;
-pub(super) use open::import_files;
 pub use open::{Options, import_bytes};
-pub(super) use top::glance;
+
+use super::formats::{Importer, Mark, Selection};
+use crate::Trace;
+use base::error::Result;
+
+pub(super) static TRACE_EVENTS: Importer = Importer {
+    name: "trace events (JSON) of PyTorch's profiler or JAX",
+    word: "trace events (JSON)",
+    marks: &[Mark::Json(&[b"\"traceEvents\""])],
+    glance: top::glance,
+    import: |selection| import(selection, open::read_events),
+    kernel: kernel::kernel,
+    ..Importer::PLAIN
+};
+
+pub(super) static ROCPROF: Importer = Importer {
+    name: "a rocprofv3 trace (JSON)",
+    word: "rocprofv3's",
+    marks: &[Mark::Json(&[b"\"rocprofiler-sdk-tool\""])],
+    import: |selection| import(selection, rocprof::read),
+    ..Importer::PLAIN
+};
+
+/// Imports files whose events `read` makes those of PyTorch's profiler.
+fn import(mut selection: Selection<'_>, read: open::Read) -> Result<Trace> {
+    let (files, chosen) = selection.choose()?;
+    // if the beginnings of the files do not identify the recordings, check the whole files
+    let wanted = selection.recording.filter(|_| !chosen.is_one_of_several());
+    let trace = open::import_files(&files, wanted, read)?;
+    Ok(selection.noted(trace))
+}

@@ -7,17 +7,18 @@ use crossbeam_channel::{bounded, unbounded};
 use rayon::prelude::*;
 
 use super::assemble::{Profiler, ReadFile, assemble};
+use super::jax;
 use super::link::link;
 use super::parts::Parts;
 use super::split::{PIECE, Piece, Top, split, walk};
 use super::table::Table;
 use super::top::{Metadata, metadata};
-use super::{jax, rocprof};
 use crate::Trace;
-use crate::import::formats::Reader;
 use crate::import::input::{Input, Source, unpack};
 use crate::import::rank::{self, Claim, Name};
 use base::error::{Error, Result};
+
+const PYTORCH: Profiler = Profiler { format: "Kineto JSON", recorder: "kineto" };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -37,20 +38,16 @@ impl Default for Options {
 /// Imports several files as one trace, with the ranks from [`rank::decide`]. Skips and reports files
 /// without GPU work if others have some, and merged files next to their parts. `wanted` selects a
 /// recording if the files belong to several. Returns an input error, with the byte offset, for a file
-/// that is not the JSON of the reader's profilers.
-pub(in crate::import) fn import_files(
-    inputs: &[Input],
-    wanted: Option<&str>,
-    reader: Reader,
-) -> Result<Trace> {
+/// that `read` refuses.
+pub(super) fn import_files(inputs: &[Input], wanted: Option<&str>, read: Read) -> Result<Trace> {
     if inputs.is_empty() {
         return Err(Error::input("no trace files were given"));
     }
     let mut files: Vec<ReadFile> = inputs
         .par_iter()
         .map(|input| {
-            let read = read_source(&input.shown(), &|| input.unpacked(), reader, Options::default())?;
-            Ok(ReadFile { claim: Claim { name: Name::parse(&input.name), ..read.claim }, ..read })
+            let file = read_source(&input.shown(), &|| input.unpacked(), read, Options::default())?;
+            Ok(ReadFile { claim: Claim { name: Name::parse(&input.name), ..file.claim }, ..file })
         })
         .collect::<Result<_>>()?;
     let mut notes = leave_out(&mut files, |file| {
@@ -110,26 +107,19 @@ fn trace(files: Vec<ReadFile>) -> Result<Trace> {
 /// Returns an input error if the text is not a profiler's JSON (with the byte offset), or has no trace
 /// events.
 pub fn import_bytes(name: &str, bytes: &[u8], options: Options) -> Result<Trace> {
-    trace(vec![read_source(name, &|| unpack(name, bytes), Reader::Events, options)?])
+    trace(vec![read_source(name, &|| unpack(name, bytes), read_events, options)?])
 }
 
 #[cfg(test)]
-pub(super) fn import_as<R: std::io::Read>(
-    name: &str,
-    raw: impl Fn() -> R,
-    reader: Reader,
-) -> Result<Trace> {
-    trace(vec![read_source(name, &|| unpack(name, raw()), reader, Options::default())?])
+pub(super) fn import_as<R: std::io::Read>(name: &str, raw: impl Fn() -> R, read: Read) -> Result<Trace> {
+    trace(vec![read_source(name, &|| unpack(name, raw()), read, Options::default())?])
 }
 
-fn read_source(name: &str, open: &Open<'_>, reader: Reader, options: Options) -> Result<ReadFile> {
-    let (profiler, mut table, metadata, mut warnings) = match reader {
-        Reader::Rocprof => {
-            let (table, metadata) = rocprof::read(name, open()?)?;
-            (Profiler::Rocprof, table, metadata, Vec::new())
-        }
-        _ => read_events(name, open, options)?,
-    };
+/// Reader of a file's events: its profiler, events, metadata and warnings.
+pub(super) type Read = fn(&str, &Open<'_>, Options) -> Result<(Profiler, Table, Metadata, Vec<String>)>;
+
+fn read_source(name: &str, open: &Open<'_>, read: Read, options: Options) -> Result<ReadFile> {
+    let (profiler, mut table, metadata, mut warnings) = read(name, open, options)?;
     let parts = Parts::of(name, &table, &metadata)?;
     let linked = link(&mut table, &parts.groups);
     warnings.extend(linked.warnings);
@@ -157,7 +147,8 @@ fn read_source(name: &str, open: &Open<'_>, reader: Reader, options: Options) ->
     })
 }
 
-fn read_events(
+/// Reads trace events of PyTorch's profiler or JAX.
+pub(super) fn read_events(
     name: &str,
     open: &Open<'_>,
     options: Options,
@@ -179,7 +170,7 @@ fn read_events(
             "expected a PyTorch profiler trace: an object with traceEvents, or an array of events",
         ));
     }
-    let profiler = if jax::adopt(name, &mut table)? { Profiler::Jax } else { Profiler::PyTorch };
+    let profiler = if jax::adopt(name, &mut table)? { jax::JAX } else { PYTORCH };
     Ok((profiler, table, metadata(&top), top.warnings))
 }
 

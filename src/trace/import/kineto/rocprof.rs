@@ -10,10 +10,11 @@ use std::io::BufReader;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::assemble::Profiler;
 use super::jax::microseconds;
+use super::open::{Open, Options};
 use super::table::Table;
 use super::top::Metadata;
-use crate::import::input::Source;
 use base::error::{Error, Result};
 
 const AT_ONCE: usize = 4096;
@@ -170,10 +171,16 @@ struct Call {
     end_timestamp: i64,
 }
 
+const PROFILER: Profiler = Profiler { format: "rocprofv3 JSON", recorder: "rocprofv3" };
+
 /// Parses a file into an unlinked table. Returns an input error if the JSON is truncated or not from
 /// rocprofv3, or has no kernels.
-pub(super) fn read(name: &str, source: Source<'_>) -> Result<(Table, Metadata)> {
-    let reader = BufReader::with_capacity(1 << 20, source.bytes);
+pub(super) fn read(
+    name: &str,
+    open: &Open<'_>,
+    _: Options,
+) -> Result<(Profiler, Table, Metadata, Vec<String>)> {
+    let reader = BufReader::with_capacity(1 << 20, open()?.bytes);
     let file: File = serde_json::from_reader(reader).map_err(|error| {
         let help = "record it again, or copy it again if it was cut off; expected the JSON of `rocprofv3 --output-format json`";
         Error::input_help(format!("{name}: not a readable rocprofv3 trace: {error}"), help)
@@ -201,8 +208,8 @@ pub(super) fn read(name: &str, source: Source<'_>) -> Result<(Table, Metadata)> 
         events.process(at, process, &used);
     }
     metadata.environment.insert("gpus".into(), gpus.into());
-    metadata.warnings.append(&mut events.warnings);
-    Ok((events.finish(), metadata))
+    let warnings = std::mem::take(&mut events.warnings);
+    Ok((PROFILER, events.finish(), metadata, warnings))
 }
 
 fn agents_with_kernels(process: &Process) -> BTreeSet<Id> {
@@ -347,7 +354,6 @@ mod tests {
 
     use super::super::open::import_as;
     use crate::Trace;
-    use crate::import::formats::Reader;
     use base::error::Result;
 
     fn kernel(agent: u64, stream: u64, id: u64, correlation: i64, start: i64, end: i64) -> Value {
@@ -377,7 +383,7 @@ mod tests {
 
     fn read(processes: &[Value]) -> Result<Trace> {
         let text = json!({ "rocprofiler-sdk-tool": processes }).to_string();
-        import_as("r.json", || text.as_bytes(), Reader::Rocprof)
+        import_as("r.json", || text.as_bytes(), super::read)
     }
 
     #[test]
@@ -462,7 +468,7 @@ mod tests {
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("without kernel dispatches"), "{error}");
         let cut = br#"{"rocprofiler-sdk-tool":[{"agents":["#;
-        let error = import_as("r.json", || &cut[..], Reader::Rocprof).unwrap_err();
+        let error = import_as("r.json", || &cut[..], super::read).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("not a readable rocprofv3 trace"), "{error}");
     }

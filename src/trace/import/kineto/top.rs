@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::json::nanoseconds;
 use super::split::Top;
-use crate::import::rank::MOST_RANK;
+use crate::import::rank::{Claim, MOST_RANK};
 use table::{Environment, Provenance};
 
 const OWN: &str = "ladderscope";
@@ -129,14 +129,7 @@ fn gpus(devices: &Value) -> Value {
 }
 
 /// Rank and time from the beginning of a file, without reading all of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::import) struct Glance {
-    pub(in crate::import) rank: Option<u32>,
-    pub(in crate::import) world_size: Option<u64>,
-    pub(in crate::import) time_ns: Option<i64>,
-}
-
-pub(in crate::import) fn glance(head: &[u8]) -> Glance {
+pub(super) fn glance(head: &[u8]) -> Claim {
     let value = |key: &str| {
         let key = format!("\"{key}\"");
         let after = memchr::memmem::find(head, key.as_bytes())? + key.len();
@@ -159,10 +152,11 @@ pub(in crate::import) fn glance(head: &[u8]) -> Glance {
         .collect();
     let middle = times.len() / 2;
     let time = (!times.is_empty()).then(|| *times.select_nth_unstable(middle).1);
-    Glance {
-        rank: metadata.rank,
+    Claim {
+        own: metadata.rank,
         world_size: metadata.world_size,
         time_ns: time.map(|time| time.saturating_add(metadata.base_ns.unwrap_or(0))),
+        ..Claim::default()
     }
 }
 
@@ -174,9 +168,10 @@ mod tests {
     fn a_glance_finds_rank_and_time_in_what_is_there() {
         let head = br#"{"distributedInfo": {"rank": 3, "world_size": 8}, "baseTimeNanoseconds": 1000, "traceEvents":
             [{"ph": "M", "ts": 0}, {"ts": 5.5, "ph": "X"}, {"ts":6.25}, {"ts": 9e30}, {"ts": 7, "args": {"a"#;
-        let expected = Glance { rank: Some(3), world_size: Some(8), time_ns: Some(7250) };
+        let expected =
+            Claim { own: Some(3), world_size: Some(8), time_ns: Some(7250), ..Claim::default() };
         assert_eq!(glance(head), expected);
-        assert_eq!(glance(br#"{"distributedInfo": {"rank": 3, "wor"#), Glance::default());
+        assert_eq!(glance(br#"{"distributedInfo": {"rank": 3, "wor"#), Claim::default());
     }
 
     #[test]

@@ -15,7 +15,24 @@ mod kernel;
 #[cfg(test)]
 mod tests;
 
-pub(super) use import::import;
+use super::formats::{Importer, Mark};
+use base::error::Result;
+
+pub(super) static SQLITE: Importer = Importer {
+    name: "an SQLite export of Nsight Systems",
+    word: "SQLite",
+    marks: &[Mark::Begins(b"SQLite format 3\0")],
+    import: |mut selection| {
+        let (files, chosen) = selection.choose()?;
+        chosen.found(selection.recording)?;
+        Ok(selection.noted(import::import(&files)?))
+    },
+    kernel: |files, wanted| {
+        let each = files.iter().map(|path| kernel::kernel(path, wanted));
+        each.collect::<Result<Vec<_>>>().map(|found| found.into_iter().flatten().next())
+    },
+    ..Importer::PLAIN
+};
 
 /// Parts of a recording in the tables' terms, for other importers of CUPTI's records.
 pub(super) mod parts {
@@ -24,4 +41,3 @@ pub(super) mod parts {
     pub(in crate::import) use super::host::{HostRange, HostRanges, Launch, Launches};
     pub(in crate::import) use super::import::Notes;
 }
-pub(super) use kernel::kernel;

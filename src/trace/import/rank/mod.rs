@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::error::{Error, Result};
 
 pub(super) use name::{Name, label};
-pub(super) use recording::choose;
+pub(super) use recording::{Chosen, choose};
 
 const MOST_NAMED: usize = 3;
 
@@ -22,7 +22,7 @@ const MOST_NAMED: usize = 3;
 /// than minutes, and clocks that count from different zeros by years.
 const FAR_APART: std::ops::Range<i64> = 600_000_000_000..365 * 24 * 3_600_000_000_000;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Claim {
     pub name: Name,
     pub own: Option<u32>,

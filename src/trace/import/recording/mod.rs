@@ -11,7 +11,20 @@ mod ranks;
 #[cfg(test)]
 mod tests;
 
-pub(super) use assemble::import;
+use super::formats::{Importer, Mark};
+use super::input::Input;
+
+pub(super) static PARTS: Importer = Importer {
+    name: "a part of a recording of Ladderscope",
+    word: "ladderscope's own",
+    marks: &[Mark::Begins(&inject::format::MAGIC)],
+    // the selection's notes are about the control file beside the parts
+    import: |selection| {
+        let files: Vec<Input> = selection.files.into_iter().map(|(input, _)| input).collect();
+        assemble::import(&files)
+    },
+    ..Importer::PLAIN
+};
 
 /// Reads bytes as a part and merges it, alone and with a second one, for the fuzz target.
 #[doc(hidden)]

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::NO_STEP;
-use crate::import::formats::Reader;
 
 /// Start and end of the only span.
 fn only(json: &str) -> (i64, i64) {
@@ -208,7 +207,7 @@ fn a_line_without_end_is_given_up_within_bounded_memory() {
     }
     for start in ["{\"", "{\"x\": \"", "[{\"name\": \""] {
         let raw = || std::io::Read::chain(start.as_bytes(), Endless(0));
-        let said = match super::super::open::import_as("t.json", raw, Reader::Events) {
+        let said = match super::super::open::import_as("t.json", raw, super::super::open::read_events) {
             Ok(trace) => import_report(&trace).warnings.join(" "),
             Err(error) => error.to_string(),
         };

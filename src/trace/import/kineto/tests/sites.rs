@@ -155,8 +155,7 @@ fn ranges_keep_their_work_however_files_are_put_together() {
         std::fs::write(&path, events(&list.each_ref().map(String::as_str))).unwrap();
         paths.push(Input::of(&path));
     }
-    let trace =
-        super::super::import_files(&paths, None, crate::import::formats::Reader::Events).unwrap();
+    let trace = super::super::open::import_files(&paths, None, super::super::open::read_events).unwrap();
     let range = |at: u32| trace.meta.range_names[trace.ranges[at as usize].name as usize].clone();
     let found: Vec<_> = (trace.spans.iter())
         .map(|span| (span.rank, span.start_ns / 1000, range(span.launched.range)))

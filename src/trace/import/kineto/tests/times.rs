@@ -267,8 +267,7 @@ fn one_ranks_file_may_have_a_clock_of_its_own() {
         std::fs::write(&path, format!("[{}]", good(base).join(","))).unwrap();
         paths.push(Input::of(&path));
     }
-    let trace =
-        super::super::import_files(&paths, None, crate::import::formats::Reader::Events).unwrap();
+    let trace = super::super::open::import_files(&paths, None, super::super::open::read_events).unwrap();
     assert_eq!(trace.spans.len(), 20);
 }
 
