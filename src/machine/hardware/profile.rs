@@ -332,7 +332,10 @@ mod tests {
             assert!(profile.sources.len() >= 4, "{name} lacks sources");
             let off = profile.link.p2p_off.note.as_deref().unwrap();
             let marks = ["stand-in", "calibrated", "posted"];
-            assert!(marks.iter().any(|mark| off.starts_with(mark)), "{name}");
+            assert!(
+                marks.iter().any(|mark| off.starts_with(mark)),
+                "{name}: its note opens with none of {marks:?}"
+            );
             for word in
                 ["memory, bandwidth", "efficienc", "link.p2p_on", "link.p2p_off", "link.inter_node"]
             {
