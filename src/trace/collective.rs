@@ -101,7 +101,8 @@ pub fn bus_factor(kind: &str, ranks: u32) -> Option<f64> {
     match kind {
         _ if ranks < 2 => None,
         "all_reduce" => Some(2.0 * (n - 1.0) / n),
-        "all_gather" | "reduce_scatter" | "all_to_all" | "gather" | "scatter" => Some((n - 1.0) / n),
+        "all_gather" | "reduce_scatter" | "all_to_all" | "dispatch" | "combine" | "gather"
+        | "scatter" => Some((n - 1.0) / n),
         "broadcast" | "reduce" | "send_recv" => Some(1.0),
         _ => None,
     }

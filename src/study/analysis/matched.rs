@@ -175,7 +175,9 @@ fn same_size(trace: &Trace, parts: &[Part]) -> bool {
     let sizes = parts.iter().filter_map(|part| {
         let operation = trace.operations.get(trace.spans[part.place].operation as usize)?;
         // message sizes differ by rank for these kinds
-        let varies = ["all_to_all", "gather", "scatter", "send_recv"].contains(&operation.kind.as_str());
+        const VARIES: [&str; 6] =
+            ["all_to_all", "dispatch", "combine", "gather", "scatter", "send_recv"];
+        let varies = VARIES.contains(&operation.kind.as_str());
         operation.collective.as_ref().filter(|_| !varies)?.message_bytes
     });
     sizes.collect::<BTreeSet<u64>>().len() < 2

@@ -6,6 +6,7 @@ use std::collections::hash_map::Entry;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::exchange::name_exchanges;
 use super::file::{Rule, Rules, What, function};
 use crate::{CollectiveInfo, OperationInfo, Span, Trace};
 use plan::Lane;
@@ -89,6 +90,7 @@ impl Rules {
         for span in &mut trace.spans {
             span.lane = lanes.get(span.operation as usize).copied().unwrap_or(span.lane);
         }
+        name_exchanges(trace);
         sort(&mut trace.spans);
 
         unsure.sort_by(|a, b| longest_first(&a.operation, &b.operation));

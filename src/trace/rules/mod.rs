@@ -4,11 +4,13 @@
 //! traces need no rules, because their plan defines every operation.
 
 mod classify;
+mod exchange;
 mod file;
 #[cfg(test)]
 mod tests;
 
 pub use classify::{Matched, RuleMatches, RuleReport, Unsure};
 pub use classify::{OTHER, sort};
+pub use exchange::{COMBINE, DISPATCH, EXPERTS, ROUTER};
 pub use file::function;
 pub use file::{BUILT_IN, Rule, Rules, What};

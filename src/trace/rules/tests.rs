@@ -109,11 +109,11 @@ fn default_rules_know_the_collectives_of_the_field() {
         ),
         ("void userbuffers_fp16_sum_inplace_gpu_rw<8>(int, int, int)", "collective"),
         ("kuserbuffers_pushsend(int*, int*, int4*, int4*, int)", "collective"),
-        ("void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*, int*)", "all_to_all"),
-        ("void deep_ep::internode_ll::combine<true, 7168, 9>(void*, void*)", "all_to_all"),
-        ("void deep_ep::intranode::notify_dispatch<8>(int const*, int*)", "all_to_all"),
-        ("void dpsk::ep::internode::combine<__nv_bfloat16, 8>(int4*, float*)", "all_to_all"),
-        ("void dpsk::ep::internode_ll::dispatch<true, 7168>(void*)", "all_to_all"),
+        ("void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*, int*)", "dispatch"),
+        ("void deep_ep::internode_ll::combine<true, 7168, 9>(void*, void*)", "combine"),
+        ("void deep_ep::intranode::notify_dispatch<8>(int const*, int*)", "dispatch"),
+        ("void dpsk::ep::internode::combine<__nv_bfloat16, 8>(int4*, float*)", "combine"),
+        ("void dpsk::ep::internode_ll::dispatch<true, 7168>(void*)", "dispatch"),
         ("nvshmemi_transfer_rma_kernel(void*)", "collective"),
         ("void nvshmem_barrier_all_kernel()", "collective"),
         ("void mscclpp::executionKernel<float>(int)", "collective"),
@@ -121,18 +121,18 @@ fn default_rules_know_the_collectives_of_the_field() {
         ("void multimem_one_shot_reduce<float>()", "collective"),
         (
             "void tensorrt_llm::kernels::moe_comm::moeA2ADispatchKernel<tensorrt_llm::kernels::moe_comm::WarpPolicy, 8>(x)",
-            "all_to_all",
+            "dispatch",
         ),
-        ("void tensorrt_llm::kernels::moe_comm::moeA2ACombineKernel<__nv_bfloat16, 8>(x)", "all_to_all"),
-        ("void hybrid_ep::dispatch_kernel<hybrid_ep::config, 8>(x)", "all_to_all"),
-        ("void hybrid_ep::combine_kernel<8>(x)", "all_to_all"),
-        ("_ZN9hybrid_ep14combine_kernelILi8EEEvPv", "all_to_all"),
-        ("_ZN7deep_ep9internode8dispatchILb0ELi8EEEvP4int4", "all_to_all"),
+        ("void tensorrt_llm::kernels::moe_comm::moeA2ACombineKernel<__nv_bfloat16, 8>(x)", "combine"),
+        ("void hybrid_ep::dispatch_kernel<hybrid_ep::config, 8>(x)", "dispatch"),
+        ("void hybrid_ep::combine_kernel<8>(x)", "combine"),
+        ("_ZN9hybrid_ep14combine_kernelILi8EEEvPv", "combine"),
+        ("_ZN7deep_ep9internode8dispatchILb0ELi8EEEvP4int4", "dispatch"),
         ("void barrier_on_stream_kernel_threadgroup<(threadgroup_t)2>(int)", "collective"),
         ("void fcollect_on_stream_kernel<int>(int)", "collective"),
         ("exchangeSplitAndOffset(long*, long*)", "all_to_all"),
         ("allToAllV(void*, void*, long*)", "all_to_all"),
-        ("a2a_dispatch_send_kernel", "all_to_all"),
+        ("a2a_dispatch_send_kernel", "dispatch"),
         (
             "void flashinfer::trtllm_mnnvl_allreduce::oneshotAllreduceFusionKernel<8, float>(x)",
             "all_reduce",
@@ -142,7 +142,7 @@ fn default_rules_know_the_collectives_of_the_field() {
             "all_reduce",
         ),
         ("void aiter::reduce_scatter_cross_device_store<half, 8>(x)", "reduce_scatter"),
-        ("void mori::moe::EpDispatchIntraNodeKernel<__hip_bfloat16>(x)", "all_to_all"),
+        ("void mori::moe::EpDispatchIntraNodeKernel<__hip_bfloat16>(x)", "dispatch"),
         (
             "void c10d::symmetric_memory::(anonymous namespace)::barrier_kernel(unsigned int**)",
             "collective",
@@ -187,6 +187,90 @@ fn default_rules_leave_computation_alone() {
         let (lane, kind) = class("default", name);
         assert_eq!((lane, kind.as_str()), (Lane::Compute, "kernel"), "{name}");
     }
+}
+
+/// Names as in the public sources of vLLM, SGLang, TensorRT-LLM, FlashInfer, DeepGEMM, AITER and triton_kernels.
+#[test]
+fn default_rules_know_the_kernels_of_experts() {
+    for (name, kind) in [
+        ("fused_moe_kernel", "experts"),
+        ("fused_moe_kernel_gptq_awq", "experts"),
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1_swiglu", "experts"),
+        ("_p_matmul_ogs_NNT_fp8e4nvxfp8e4nvxmxfp4_64x256x128x1", "experts"),
+        (
+            "void marlin_moe_wna16::Marlin<__nv_bfloat16, 1125899906909960l, 256, 1, 8, 8>(int4 const*)",
+            "experts",
+        ),
+        (
+            "void deep_gemm::fp8_gemm_kernel<4096u, 7168u, 128u, 128u, 8u, (deep_gemm::GemmType)2>(__nv_bfloat16*)",
+            "experts",
+        ),
+        (
+            "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cutlass::gemm::GroupProblemShape<cute::tuple\
+             <int, int, int> > > >(x)",
+            "experts",
+        ),
+        (
+            "bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x8x256_s4_et128x8_m128x8x32_cga1x1x1_dynB_sm100f",
+            "experts",
+        ),
+        ("grouped_gemm_triton_kernel", "experts"),
+        ("void vllm::moe::topkGatingSoftmax<8, 128, 4, 16, int>(float const*)", "router"),
+        ("void moe_fused_gate_kernel<float, 32, 256, 8>(void*)", "router"),
+        ("void moe::dev::routing::routingDeepSeek::routingMainKernel<float>(x)", "router"),
+        ("_topk_forward", "router"),
+    ] {
+        assert_eq!(class("default", name), (Lane::Compute, kind.into()), "{name}");
+    }
+    // ordinary products of the same libraries
+    for name in [
+        "void deep_gemm::fp8_gemm_kernel<4096u, 7168u, 128u, (deep_gemm::GemmType)0>(__nv_bfloat16*)",
+        "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int, int, int, int> > >(x)",
+    ] {
+        assert_eq!(class("default", name), (Lane::Compute, "kernel".into()), "{name}");
+    }
+}
+
+/// Exchanges of NCCL around experts: an all-gather and a reduce-scatter, or sends. Those of attention keep their kinds.
+#[test]
+fn exchanges_around_experts_are_dispatch_and_combine() {
+    let names = [
+        "ncclDevKernel_AllGather_RING_LL(x)",
+        "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)",
+        "ncclDevKernel_SendRecv(x)",
+        "fused_moe_kernel",
+        "flash_fwd_splitkv_kernel",
+        "void vllm::moe::topkGatingSoftmax<8, 128, 4, 16, int>(x)",
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)",
+    ];
+    let [gather, scatter, send, experts, attention, router, reduce] = [0u32, 1, 2, 3, 4, 5, 6];
+    let kinds = |order: &[u32]| {
+        let mut trace = trace(&names.map(|name| (name, "kernel")), 10);
+        let span = trace.spans[0];
+        trace.spans = (0..)
+            .zip(order)
+            .map(|(at, operation)| Span {
+                operation: *operation,
+                start_ns: 10 * at,
+                end_ns: 10 * at + 8,
+                ..span
+            })
+            .collect();
+        Rules::default().classify(&mut trace);
+        trace.spans.sort_by_key(|span| span.start_ns);
+        let kind = |span: &Span| trace.operations[span.operation as usize].kind.clone();
+        trace.spans.iter().map(kind).collect::<Vec<_>>()
+    };
+    let layer = [attention, scatter, gather, router, experts, experts, scatter];
+    let found = kinds(&[layer, layer].concat());
+    let one = ["kernel", "reduce_scatter", "dispatch", "router", "experts", "experts", "combine"];
+    assert_eq!(found, [one, one].concat());
+    let found = kinds(&[attention, send, experts, send, send, experts, send]);
+    assert_eq!(found, ["kernel", "dispatch", "experts", "combine", "dispatch", "experts", "combine"]);
+    // slices of every expert: nothing is exchanged, and the head's all-gather stays one
+    let found =
+        kinds(&[attention, reduce, router, experts, reduce, gather, attention, reduce, experts, reduce]);
+    assert!(!found.iter().any(|kind| kind == "dispatch" || kind == "combine"), "{found:?}");
 }
 
 #[test]

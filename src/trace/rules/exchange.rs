@@ -1,0 +1,115 @@
+//! Dispatch and combine of experts that exchange tokens with ordinary collectives, such as NCCL's: the kernels'
+//! names do not tell them from other collectives, but the kernels of experts between them do.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use crate::{OperationInfo, Trace};
+use plan::Lane;
+
+pub const DISPATCH: &str = "dispatch";
+pub const COMBINE: &str = "combine";
+/// Kind of the routed experts' products.
+pub const EXPERTS: &str = "experts";
+/// Kind of the kernels that choose experts.
+pub const ROUTER: &str = "router";
+
+/// Words in the names of attention kernels, which separate the exchanges of two layers.
+const ATTENTION: [&str; 5] = ["attention", "attn", "flash_fwd", "fmha", "mla"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Experts,
+    /// Collective that may bring tokens to their experts, may bring outputs back, or both.
+    Exchange {
+        to: bool,
+        back: bool,
+    },
+    /// End of an exchange's surroundings.
+    Other,
+}
+
+fn part(trace: &Trace, operation: &OperationInfo) -> Option<Part> {
+    let group = || operation.collective.as_ref().and_then(|info| info.group);
+    let is_pipeline = || {
+        let group = group().and_then(|group| trace.meta.groups.get(group as usize));
+        group.is_some_and(|group| group.kind() == "PP")
+    };
+    match (operation.lane, operation.kind.as_str()) {
+        (_, EXPERTS) => Some(Part::Experts),
+        (Lane::Comm, _) if is_pipeline() => None,
+        (Lane::Comm, "all_to_all" | "send_recv") => Some(Part::Exchange { to: true, back: true }),
+        (Lane::Comm, "all_gather") => Some(Part::Exchange { to: true, back: false }),
+        (Lane::Comm, "reduce_scatter") => Some(Part::Exchange { to: false, back: true }),
+        (Lane::Comm, _) => Some(Part::Other),
+        _ => {
+            let name = operation.name.to_ascii_lowercase();
+            ATTENTION.iter().any(|word| name.contains(word)).then_some(Part::Other)
+        }
+    }
+}
+
+/// Changes the kind of exchanges directly before and after experts to `dispatch` and `combine`. Leaves traces
+/// without kernels of experts as they are.
+pub(super) fn name_exchanges(trace: &mut Trace) {
+    if !trace.operations.iter().any(|operation| operation.kind == EXPERTS) {
+        return;
+    }
+    let parts: Vec<Option<Part>> = trace.operations.iter().map(|info| part(trace, info)).collect();
+    let mut by_rank: BTreeMap<u32, Vec<(usize, Part)>> = BTreeMap::new();
+    for (place, span) in trace.spans.iter().enumerate() {
+        if let Some(part) = parts.get(span.operation as usize).copied().flatten() {
+            by_rank.entry(span.rank).or_default().push((place, part));
+        }
+    }
+    let mut found: Vec<(usize, &'static str)> = Vec::new();
+    for of_rank in by_rank.values_mut() {
+        of_rank.sort_by_key(|(place, _)| trace.spans[*place].start_ns);
+        let of_rank: &[(usize, Part)] = of_rank;
+        for (range, kind) in exchanges(of_rank) {
+            found.extend(of_rank[range].iter().map(|(place, _)| (*place, kind)));
+        }
+    }
+    let mut renamed: HashMap<(u32, &'static str), u32> = HashMap::new();
+    for (place, kind) in found {
+        let span = &mut trace.spans[place];
+        span.operation = *renamed.entry((span.operation, kind)).or_insert_with(|| {
+            let info = trace.operations[span.operation as usize].clone();
+            trace.operations.push(OperationInfo { kind: kind.into(), ..info });
+            (trace.operations.len() - 1) as u32
+        });
+    }
+}
+
+/// Exchanges of one rank, whose parts are sorted by time. Outputs only return if tokens were sent: without a
+/// dispatch, a collective after experts is a sum over ranks.
+fn exchanges(parts: &[(usize, Part)]) -> Vec<(Range<usize>, &'static str)> {
+    let mut found = Vec::new();
+    let is_to = |at: &usize| matches!(parts[*at].1, Part::Exchange { to: true, .. });
+    let is_back = |at: &usize| matches!(parts[*at].1, Part::Exchange { back: true, .. });
+    // end of the previous experts' exchanges
+    let (mut taken, mut at) = (0, 0);
+    while at < parts.len() {
+        if parts[at].1 != Part::Experts {
+            at += 1;
+            continue;
+        }
+        let end = (at..parts.len()).find(|next| parts[*next].1 != Part::Experts).unwrap_or(parts.len());
+        let before = at - (taken..at).rev().take_while(is_to).count();
+        let mut after = end + (end..parts.len()).take_while(is_back).count();
+        if parts.get(after).is_some_and(|(_, part)| *part == Part::Experts) {
+            // nothing separates them from the next experts' dispatch
+            after = end + (after - end) / 2;
+        }
+        taken = end;
+        if before < at {
+            found.push((before..at, DISPATCH));
+            if end < after {
+                found.push((end..after, COMBINE));
+                taken = after;
+            }
+        }
+        at = end;
+    }
+    found
+}
