@@ -3,14 +3,12 @@
 //!
 //! | file | use case |
 //! |---|---|
-//! | `open` | open a trace: a file, a directory of files, or a stored run |
-//! | `align` | align two traces |
+//! | `open` | open a trace: a file, a directory of files, or a stored run; align two traces |
 //! | `predict` | regenerate the trace of a simulated run; machine and engine for rewiring a trace, and the verdict on it |
 //! | `select` | select stored runs by id, prefix, batch, directory or filter; their provenance and traces from several stores |
 //! | `describe` | labeled lines about one run |
 //! | `start` | run an experiment or a cell, each executed run in its own process; the answer of a sweep |
-//! | `evaluate` | quality of architectures on a text, stored window by window |
-//! | `evaluate_cells` | quality of an experiment's cells |
+//! | `evaluate` | quality of architectures on a text, stored window by window; quality of an experiment's cells |
 //! | `convert` | search for layers to convert, and write the converted checkpoint |
 //! | `adapt` | training: repair a conversion, or train a small model from scratch |
 //! | `experiments` | available experiments: files and built-in ones |
@@ -18,19 +16,16 @@
 //! | `files` | trace file discovery |
 //! | `offers` | completions for an option, an axis or a name |
 //! | `figure` | publication figures of runs or traces |
-//! | `export` | export as a figure or a table, by the file's extension |
+//! | `export` | export as a figure, a table or Parquet, by the file's extension |
 //!
 //! Nothing here prints: messages for the user are part of the return values.
 
 pub mod adapt;
-mod align;
 pub mod convert;
 mod describe;
 pub mod evaluate;
-mod evaluate_cells;
 pub mod experiments;
 pub mod export;
-pub mod export_runs;
 pub mod figure;
 pub mod files;
 pub mod offers;
@@ -40,9 +35,8 @@ pub mod record;
 mod select;
 mod start;
 
-pub use align::aligned;
 pub use describe::{Section, describe, platform};
-pub use open::{Named, OpenOptions, Opened, is_trace, open, open_run, trace_of};
+pub use open::{Named, OpenOptions, Opened, aligned, is_trace, open, open_run, trace_of};
 pub use predict::{Engine, Part, machine_of, resimulate, verdict_of, verdict_on};
 pub use select::{Selection, Stores, filtered, overlap_pair, picked, stored};
 pub use start::{Gathered, Start};

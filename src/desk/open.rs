@@ -1,4 +1,6 @@
 //! Opens a trace by file, by directory with one file per rank, or by stored run (id, prefix, or `last`).
+//!
+//! Alignment of two traces shown one above the other.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,10 +10,13 @@ use super::predict::{Part, resimulate, unchanged};
 use base::error::{Error, Result};
 use base::regular;
 use lab::store::Store;
-use study::analysis::tie_clocks;
+use plan::Phase;
+use study::analysis::{StepAlignment, tie_clocks};
+use study::plot::Stretch;
 use table::{Record, Status};
+use trace::overlap::{StepKey, origin_ns};
 use trace::rules::{RuleReport, Rules};
-use trace::{Trace, import};
+use trace::{NO_STEP, Trace, import};
 
 #[derive(Debug)]
 pub enum Named {
@@ -241,10 +246,52 @@ impl Opened {
     }
 }
 
+/// Start and end of each step over all ranks (ns since the trace's first start).
+fn steps(trace: &Trace) -> BTreeMap<StepKey, (i64, i64)> {
+    let origin = origin_ns(trace);
+    let mut steps: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
+    for span in trace.spans.iter().filter(|span| span.step != NO_STEP) {
+        let own = (span.start_ns - origin, span.end_ns - origin);
+        let step = steps.entry(StepKey::of(span)).or_insert(own);
+        *step = (step.0.min(own.0), step.1.max(own.1));
+    }
+    steps
+}
+
+/// Aligns a stretch of `lower` with a stretch of another trace: at the step in which `upper` starts if the other trace
+/// has its partner ([`StepAlignment`]), else at the first decode step with one, else at their first starts. If the stretch is a whole step, its
+/// length becomes that of the longer step.
+pub fn aligned<'a>(upper: Stretch<'a>, lower: &'a Trace) -> [Stretch<'a>; 2] {
+    let (above, below) = (steps(upper.trace), steps(lower));
+    let aligned = StepAlignment::of_keys(above.keys().copied(), below.keys().copied());
+    let like = |key: &StepKey| {
+        let at = aligned.partner(true, above.keys().position(|own| own == key)?)?;
+        below.iter().nth(at)
+    };
+    let begun = above.iter().filter(|(_, (start, _))| *start <= upper.from_ns);
+    let here = begun.max_by_key(|(_, (start, _))| *start).filter(|(key, _)| like(key).is_some());
+    let decode = || above.iter().filter(|(key, _)| key.phase == Phase::Decode);
+    let step = here.or_else(|| decode().find(|(key, _)| like(key).is_some()));
+    let both = step.and_then(|(key, own)| Some((*own, *like(key)?.1)));
+    let (own, other) = both.unwrap_or_default();
+    let mut length = upper.to_ns.saturating_sub(upper.from_ns);
+    if own == (upper.from_ns, upper.to_ns) {
+        length = length.max(other.1 - other.0);
+    }
+    let from_ns = upper.from_ns - own.0 + other.0;
+    [
+        Stretch { to_ns: upper.from_ns.saturating_add(length), ..upper },
+        Stretch { trace: lower, from_ns, to_ns: from_ns.saturating_add(length) },
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plan::Lane;
+    use trace::Span;
     use trace::overlap::{Selection, exposed_intervals, overlap};
+    use trace::testing::{span, trace};
 
     #[test]
     fn a_file_is_classified_by_the_rules_that_it_was_opened_with() {
@@ -336,5 +383,35 @@ mod tests {
         }
         let there = dir.path().display().to_string();
         assert!(matches!(Named::find(&there, &store), Ok(Named::File(_))));
+    }
+
+    #[test]
+    fn steps_of_one_number_stand_under_one_another() {
+        let of = |first: u32, length: i64| {
+            let step = |at: u32| Span {
+                step: at,
+                ..span(
+                    0,
+                    Lane::Compute,
+                    1_000 + i64::from(at - first) * length,
+                    1_000 + i64::from(at - first + 1) * length,
+                )
+            };
+            trace((first..first + 4).map(step).collect())
+        };
+        let (upper, lower) = (of(0, 100), of(2, 150));
+        let window = |from_ns, to_ns| Stretch { trace: &upper, from_ns, to_ns };
+        let times = |both: [Stretch; 2]| both.map(|stretch| (stretch.from_ns, stretch.to_ns));
+        // step 3 of both: the fourth of the upper, the second of the lower, which is longer
+        assert_eq!(times(aligned(window(300, 400), &lower)), [(300, 450), (150, 300)]);
+        // a part of it stays as long as it is
+        assert_eq!(times(aligned(window(310, 330), &lower)), [(310, 330), (160, 180)]);
+        // the lower has no step 1: aligned at step 2, which is its first
+        assert_eq!(times(aligned(window(100, 150), &lower)), [(100, 150), (-100, -50)]);
+        // no number in common: aligned in order, at the second step of each
+        let mut other = of(9, 10);
+        assert_eq!(times(aligned(window(100, 150), &other)), [(100, 150), (10, 60)]);
+        other.spans.iter_mut().for_each(|span| span.step = NO_STEP);
+        assert_eq!(times(aligned(window(100, 150), &other)), [(100, 150), (100, 150)], "no steps");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::adapt::train_cells;
-use super::evaluate_cells::evaluate_cells;
+use super::evaluate::evaluate_cells;
 use base::error::{Error, Result};
 use lab::launch::{Cancel, LaunchedRanks, ProcessExecutor};
 use lab::store::Store;

@@ -1,31 +1,27 @@
 //! Training: repairs a conversion with a little retraining, or trains a small model from random weights.
 //!
-//! | file | purpose |
-//! |---|---|
-//! | `data` | training text: held-out split and windows |
-//! | `one` | one training: start or resume, checkpoints, final model |
-//! | `cells` | trainings of an experiment |
+//! `one` runs one training: start or resume, checkpoints, final model.
 //!
 //! A training's id is a hash of its options, so the same command resumes it. Other inputs (the text's tokens, the
 //! weights) are compared with those it started from.
+//!
+//! Trainings of an experiment (`[adapt]`): one per model, architecture and seed of its cells, from random weights if
+//! the model has no checkpoint. The results become metrics of the cells' runs.
 
-mod cells;
-mod data;
 mod one;
 
 use std::path::{Path, PathBuf};
 
 use super::evaluate;
 pub use super::evaluate::Text;
-pub use cells::train_cells;
-use data::Data;
-
 use base::error::{Error, Result};
 use base::hash;
 use lab::launch::Cancel;
 use lab::store::Store;
+use lab::sweep::{Adapt, Experiment, SweepEvent};
 use model::{Model, check_place};
-use plan::{Architecture, LayerSet};
+use plan::{Architecture, CommDType, LayerSet};
+use run::Feasibility;
 use table::{Curve, Status, TrainingSpec};
 
 /// Maximum parameters for which a training from scratch counts as a miniature.
@@ -300,6 +296,200 @@ fn written_by(output: &Path) -> Option<String> {
     let bytes = std::fs::read(output.join("training.json")).ok()?;
     let json: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
     Some(json["id"].as_str()?.to_owned())
+}
+
+/// Maximum parameters for training from random weights in an experiment; larger models would take days.
+const MOST: u64 = 50_000_000;
+
+/// Trains the models of the feasible cells; returns the number of failed trainings, each reported in a note. Returns
+/// [`Error::Interrupted`] on cancellation; completed work is stored.
+pub fn train_cells(
+    experiment: &Experiment,
+    store: &Store,
+    cancel: &Cancel,
+    emit: &mut dyn FnMut(SweepEvent),
+) -> Result<usize> {
+    let Some(wanted) = &experiment.adapt else { return Ok(0) };
+    let mut failed = 0;
+    for (model, tp, architectures) in parts(experiment) {
+        match asked(wanted, &model, tp, architectures).and_then(|asked| one(&asked, store, cancel, emit))
+        {
+            Ok(()) => {}
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) => {
+                failed += 1;
+                emit(SweepEvent::Note(format!("no training of {model}: {error}")));
+            }
+        }
+    }
+    Ok(failed)
+}
+
+fn parts(experiment: &Experiment) -> Vec<(String, u32, Vec<Architecture>)> {
+    let mut parts: Vec<(String, u32, Vec<Architecture>)> = Vec::new();
+    for cell in experiment.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs) {
+        let spec = &cell.spec;
+        if spec.architecture.is_limit() {
+            continue;
+        }
+        // ranks that never diverge compute the same at every TP, and one rank is fastest
+        let tp = if spec.architecture.is_of_any_tp(CommDType::Activations) { 1 } else { spec.tp };
+        let at = parts.iter().position(|(model, of, _)| *model == spec.model && *of == tp);
+        let at = at.unwrap_or_else(|| {
+            parts.push((spec.model.clone(), tp, Vec::new()));
+            parts.len() - 1
+        });
+        if !parts[at].2.contains(&spec.architecture) {
+            parts[at].2.push(spec.architecture.clone());
+        }
+    }
+    parts
+}
+
+fn asked(wanted: &Adapt, model: &str, tp: u32, architectures: Vec<Architecture>) -> Result<Asked> {
+    let model = Model::resolve(model)?;
+    let from_scratch = !model.has_weights;
+    if from_scratch && model.shape.parameters() > MOST {
+        return Err(Error::input_help(
+            format!(
+                "it has {:.0} M parameters and no weights, and from random ones at most {:.0} M are trained",
+                model.shape.parameters() as f64 / 1e6,
+                MOST as f64 / 1e6
+            ),
+            "pass a small shape such as mini, or a checkpoint",
+        ));
+    }
+    Ok(Asked {
+        from_scratch,
+        text: wanted.text.clone(),
+        limit: wanted.limit,
+        held_out_pct: 10.0,
+        architectures,
+        seeds: wanted.seeds.clone(),
+        layers: if from_scratch || wanted.all_layers { Layers::All } else { Layers::Converted },
+        steps: wanted.steps,
+        batch: wanted.batch,
+        context: wanted.context,
+        lr: wanted.lr.unwrap_or(if from_scratch { 1e-3 } else { 1e-4 }),
+        warmup: None,
+        weight_decay: 0.1,
+        clip: 1.0,
+        distil: wanted.distil.filter(|_| !from_scratch),
+        tp,
+        replicas: None,
+        checkpoint_every: None,
+        output: None,
+        restart: false,
+        model,
+    })
+}
+
+fn one(asked: &Asked, store: &Store, cancel: &Cancel, emit: &mut dyn FnMut(SweepEvent)) -> Result<()> {
+    let model = asked.model.name.clone();
+    emit(SweepEvent::Note(format!("training {model} on {}", asked.text.name())));
+    let trainings = adapt(asked, store, cancel, &mut |progress| match progress {
+        Progress::Step { what, done, found, of, loss, tokens_per_s } => {
+            let what = format!("{what} of {model}");
+            emit(SweepEvent::Training { what, done, found, of, loss, tokens_per_s });
+        }
+        Progress::Note(note) => emit(SweepEvent::Note(note.to_owned())),
+        Progress::Doing(_) | Progress::Evaluating(_) => {}
+    })?;
+    for one in trainings {
+        let training = one.training;
+        let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.4}"));
+        emit(SweepEvent::Note(format!(
+            "training of {} ({} steps): loss {}, NLL of held-out text {} nats/token (measured on cpu{})",
+            training.spec.label(),
+            training.spec.steps,
+            number(training.loss),
+            number(training.after.map(|after| after.nll)),
+            if training.miniature { ", a miniature" } else { "" }
+        )));
+    }
+    Ok(())
+}
+
+/// Training tokens and, from the end of the text, held-out tokens.
+#[derive(Clone, Debug)]
+struct Data {
+    pub train: Vec<u32>,
+    pub held_out: Vec<u32>,
+    context: usize,
+}
+
+impl Data {
+    /// Holds out `held_out_pct` percent of the tokens, at least one window. Returns an input error, with the text's
+    /// `name`, if less than a window is left for training.
+    pub fn split(mut tokens: Vec<u32>, context: usize, held_out_pct: f64, name: &str) -> Result<Self> {
+        let all = tokens.len();
+        let share = (all as f64 * held_out_pct / 100.0).round() as usize;
+        // a window has one token more than it predicts
+        let least = context + 1;
+        let held_out = share.max(least);
+        if all < held_out + least {
+            return Err(Error::input_help(
+                format!(
+                    "{name}: the text has {all} tokens, {held_out} of them held out: fewer than a window of {context} \
+                     and the token after it are left to train on"
+                ),
+                format!("use a text of at least {} tokens, or a smaller --context", held_out + least),
+            ));
+        }
+        let held_out = tokens.split_off(all - held_out);
+        Ok(Self { train: tokens, held_out, context })
+    }
+
+    pub fn key(&self) -> String {
+        let words = [&self.train, &self.held_out].into_iter().flat_map(|part| {
+            let tokens = part.iter().flat_map(|token| token.to_le_bytes());
+            tokens.chain((part.len() as u64).to_le_bytes()).collect::<Vec<u8>>()
+        });
+        hash::short_key(words.collect::<Vec<u8>>())
+    }
+
+    fn count(&self) -> usize {
+        // this many windows fit after every shift, unless the text is hardly longer than one
+        ((self.train.len() - self.context) / self.context).max(1)
+    }
+
+    /// Windows of step `step`, from 0. Each pass over the text starts at a random shift within its first window and
+    /// shuffles its windows; both depend only on the seed and the number of the pass.
+    pub fn windows(&self, seed: u64, step: u32, batch: u32) -> Vec<&[u32]> {
+        let count = self.count();
+        let first = step as usize * batch as usize;
+        let mut pass: Option<(usize, usize, Vec<usize>)> = None;
+        (first..first + batch as usize)
+            .map(|window| {
+                let number = window / count;
+                if pass.as_ref().is_none_or(|(known, ..)| *known != number) {
+                    pass = Some(self.pass(seed, number));
+                }
+                let at = pass
+                    .as_ref()
+                    .map_or(0, |(_, shift, order)| shift + order[window % count] * self.context);
+                &self.train[at..=at + self.context]
+            })
+            .collect()
+    }
+
+    fn pass(&self, seed: u64, number: usize) -> (usize, usize, Vec<usize>) {
+        let mut random = fastrand::Rng::with_seed(
+            seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                ^ (number as u64).wrapping_mul(0xd1b5_4a32_d192_ed03),
+        );
+        let count = self.count();
+        let most = (self.train.len() - 1 - count * self.context).min(self.context - 1);
+        let shift = random.usize(0..=most);
+        let mut order: Vec<usize> = (0..count).collect();
+        random.shuffle(&mut order);
+        (number, shift, order)
+    }
+
+    pub fn held_out(&self, most: usize) -> Vec<&[u32]> {
+        let starts = (0..).step_by(self.context).take(most);
+        starts.map_while(|at| self.held_out.get(at..=at + self.context)).collect()
+    }
 }
 
 #[cfg(test)]

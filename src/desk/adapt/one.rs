@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::data::Data;
+use super::Data;
 use super::{Asked, MINIATURE, Progress, id, written_by};
 use crate::desk::evaluate::{self, Subject, Text, evaluate};
 use base::error::{Error, Result};

@@ -1,5 +1,7 @@
 //! Trainings on small models: gone on with exactly, refused with reasons, repaired.
 
+use proptest::prelude::*;
+
 use super::*;
 use plan::DType;
 use table::Backend;
@@ -223,4 +225,51 @@ fn a_conversion_is_repaired_and_only_its_layers_change() {
     assert_eq!(quality.quality.kl, after.kl);
     assert!(quality.told().contains("KL from standard of"), "{}", quality.told());
     assert_eq!(record.training.unwrap().kl, Some(after.kl));
+}
+
+proptest! {
+    /// Every token but those at the ends is predicted once a pass, windows never reach what is held out, and the
+    /// same step has the same windows whoever asks.
+    #[test]
+    fn windows_follow_from_seed_and_step(
+        length in 20usize..400, context in 2usize..9, batch in 1u32..5, seed: u64, pct in 0f64..40.0,
+    ) {
+        let tokens: Vec<u32> = (0..length as u32).collect();
+        let data = Data::split(tokens, context, pct, "t");
+        prop_assume!(data.is_ok());
+        let data = data.unwrap();
+        prop_assert_eq!(data.train.len() + data.held_out.len(), length);
+        let count = data.count();
+        let mut seen = std::collections::HashSet::new();
+        for step in 0..(2 * count as u32).div_ceil(batch) {
+            let windows = data.windows(seed, step, batch);
+            prop_assert_eq!(&windows, &data.windows(seed, step, batch));
+            for (at, window) in windows.iter().enumerate() {
+                prop_assert_eq!(window.len(), context + 1);
+                prop_assert!(window[context] < data.train.len() as u32);
+                if step as usize * batch as usize + at < count {
+                    prop_assert!(seen.insert(window[0]), "a window twice in a pass");
+                }
+            }
+        }
+        prop_assert!((count * context) as f64 > data.train.len() as f64 - 2.0 * context as f64 - 1.0);
+        prop_assert!(!data.held_out(usize::MAX).is_empty());
+        prop_assert!(data.held_out(1)[0][0] >= data.train.len() as u32);
+    }
+}
+
+#[test]
+fn seeds_and_passes_differ_and_a_short_text_is_told() {
+    let data = Data::split((0..500).collect(), 8, 10.0, "t").unwrap();
+    assert_ne!(data.windows(0, 0, 8), data.windows(1, 0, 8));
+    let count = data.count() as u32;
+    assert_ne!(data.windows(0, 0, count), data.windows(0, 1, count), "another pass");
+    let other = Data::split((0..500).collect(), 8, 20.0, "t").unwrap();
+    assert_ne!(data.key(), other.key());
+    let error = Data::split((0..17).collect(), 8, 10.0, "text.txt").unwrap_err();
+    assert!(
+        error.to_string().starts_with("text.txt: the text has 17 tokens, 9 of them held out"),
+        "{error}"
+    );
+    assert!(Data::split((0..18).collect(), 8, 10.0, "text.txt").is_ok());
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::{interrupt, report};
+use super::{progress, report};
 use crate::desk::adapt::{Asked, Layers, Text, adapt};
 use base::error::{Error, Result};
 use lab::launch::Cancel;
@@ -123,7 +123,7 @@ fn percent(text: &str) -> Result<f64> {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let asked = asked(args)?;
     let cancel = Cancel::default();
-    interrupt::cancel_on_signals(&cancel, true)?;
+    progress::cancel_on_signals(&cancel, true)?;
     let mut shown = StepProgress::new();
     let found = adapt(&asked, &Store::open(&dir), &cancel, &mut |progress| shown.training(&progress));
     shown.finish();
@@ -150,7 +150,7 @@ fn asked(args: &Args) -> Result<Asked> {
             // ignores the weights of a directory
             Model { has_weights: false, dir: model.dir.filter(|_| !model.has_weights), ..model }
         }
-        (_, Some(dir)) => super::on_text::model_of(dir, args.seed[0])?,
+        (_, Some(dir)) => super::evaluate::model_of(dir, args.seed[0])?,
         _ => return Err(Error::input("no model: pass --model DIR or --from-scratch SHAPE")),
     };
     let architectures = match (&args.architecture[..], &model.ladder_layers) {

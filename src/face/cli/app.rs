@@ -40,20 +40,36 @@ glossary in docs/faq.md.
 Exit status: 0 success, 1 failure, 2 invalid input or a cell that cannot run, 3 some cells of a sweep failed or none \
 could run, 4 a gate failed, 130 interrupted (finished work is stored).";
 
-/// Defines the verbs under the headings of the help. Each has its help line, name, arguments, and the expression that
-/// runs it with its arguments and the runs directory.
+/// Verb in the help.
+pub(super) struct VerbEntry {
+    pub name: &'static str,
+    pub uses_runs_dir: bool,
+    /// Page of `docs/` about it.
+    pub page: &'static str,
+    pub examples: &'static [&'static str],
+}
+
+impl VerbEntry {
+    pub fn is(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
+}
+
+/// Defines the verbs under the headings of the help. Each has its help line, name, arguments, the expression that
+/// runs it with its arguments and the runs directory (`_` if it uses none), its page in `docs/`, and examples.
 macro_rules! verbs {
     ($($heading:literal {
-        $($(#[$help:meta])* $name:ident($arguments:ty): |$given:ident, $dir:pat_param| $run:expr;)*
+        $($(#[$help:meta])* $name:ident($arguments:ty): |$given:ident, $dir:pat_param| $run:expr, $page:literal, $examples:expr;)*
     })*) => {
         /// Headings of the help, each with its verbs.
         const HEADINGS: &[(&str, &[&str])] = &[$(($heading, &[$(stringify!($name)),*])),*];
 
-        /// Verbs by lower-case name; true if the verb uses the runs directory.
-        fn uses_runs_dir(verb: &str) -> bool {
-            let verbs = [$($((stringify!($name), stringify!($dir) != "_")),*),*];
-            verbs.iter().any(|(name, uses)| *uses && name.eq_ignore_ascii_case(verb))
-        }
+        const VERBS: &[$crate::face::cli::app::VerbEntry] = &[$($($crate::face::cli::app::VerbEntry {
+            name: stringify!($name),
+            uses_runs_dir: !matches!(stringify!($dir).as_bytes(), b"_"),
+            page: $page,
+            examples: &$examples,
+        }),*),*];
 
         /// Verb of the command line.
         #[derive(Debug, clap::Subcommand)]
@@ -64,7 +80,7 @@ macro_rules! verbs {
             Child,
             /// Run the cells submitted to Slurm for the current task (internal)
             #[command(name = "__task", hide = true)]
-            Task(crate::face::cli::task::Args),
+            Task(crate::face::cli::sweep::TaskArgs),
         }
 
         impl Verb {
@@ -75,7 +91,7 @@ macro_rules! verbs {
                         $run
                     })*)*
                     Self::Child => Ok(0),
-                    Self::Task(arguments) => crate::face::cli::task::run(&arguments, dir),
+                    Self::Task(arguments) => crate::face::cli::sweep::run_task(&arguments, dir),
                 }
             }
         }
@@ -206,7 +222,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         ));
     }
     match cli.verb {
-        None => super::summary::workbench_or_summary(dir),
+        None => super::run::workbench_or_summary(dir),
         Some(verb) => verb.run(dir),
     }
 }

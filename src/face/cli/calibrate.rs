@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item, Value};
 
-use super::filter::FilterArgs;
 use super::output::{self, FormatArgs};
 use super::report;
+use super::select::FilterArgs;
 use super::select::OpenArgs;
 use crate::desk::OpenOptions;
 use base::atomic;

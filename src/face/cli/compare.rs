@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::filter::FilterArgs;
-use super::gate;
+use super::baseline;
 use super::output::{self, Format, FormatArgs};
 use super::report;
+use super::select::FilterArgs;
 use crate::desk::export::{self, FileKind};
 use crate::desk::{self, Selection, Stores};
 use base::error::{Error, Result};
@@ -130,8 +130,8 @@ fn judged(args: &Args, dir: &Path) -> Result<u8> {
             .records
             .retain(|record| chosen.contains(&record.run) || partners.contains(&record.spec.key()));
     }
-    let held = gate::held(&baseline, records, !args.runs.is_empty(), &args.gate);
-    gate::print(&held, args.strict, args.format.format)
+    let held = baseline::held(&baseline, records, !args.runs.is_empty(), &args.gate);
+    baseline::print_gates(&held, args.strict, args.format.format)
 }
 
 /// Prints maps over TP and batch, one per slice. JSON and CSV contain every number of the cells; the text shows the

@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+use super::evaluate::TextArgs;
 use super::figure::LookArgs;
-use super::on_text::TextArgs;
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::{interrupt, report};
+use super::{progress, report};
 use crate::desk::convert::{self, Wanted, convert};
 use crate::desk::export::{self, FileKind};
 use base::error::{Error, Result};
@@ -147,7 +147,7 @@ fn search(args: &Args, model: &Model, target: Spec, dir: PathBuf) -> Result<Conv
         draws: args.random,
     };
     let cancel = Cancel::default();
-    interrupt::cancel_on_signals(&cancel, true)?;
+    progress::cancel_on_signals(&cancel, true)?;
     let mut shown = StepProgress::new();
     let found = convert(&wanted, backend, &Store::open(dir), &cancel, &mut |p| shown.evaluation(p));
     shown.finish();

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use super::output::{self, Format, FormatArgs};
 use super::select::OpenArgs;
-use super::{gate, report};
+use super::{baseline, report};
 use crate::desk::{self, OpenOptions, Opened};
 use base::error::Result;
 use base::text::{counted, fitting_name, latency};
@@ -109,7 +109,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if args.output.format == Format::Table && gates.is_none() {
         diff.warnings.iter().for_each(|warning| report::warn(warning));
     }
-    Ok(gates.map_or(0, |gates| gate::summarize(&gates, args.strict)))
+    Ok(gates.map_or(0, |gates| baseline::summarize_gates(&gates, args.strict)))
 }
 
 /// Errors of a stored prediction. A single one is remembered with it.

@@ -1,17 +1,24 @@
 //! `ladderscope doctor`: capabilities of this machine. Never fails for lack of a GPU.
+//!
+//! `ladderscope doctor --check`: checks the program's results on the GPUs of this machine.
+//!
+//! `ladderscope doctor --store DIR`: every record, segment and trace of a store against its checksum.
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::doctor_check;
 use super::doctor_gpu::{self, Gpus};
 use super::doctor_machine::{self, Bandwidth, Cpu, Disk, Memory, Terminal, Timer};
-use super::doctor_store;
 use super::output::{self, Format, FormatArgs, bytes};
+use super::report;
 use base::error::{Error, Result};
 use base::text::counted;
+use lab::store::{Store, StoreCheck};
+use machine::driver::Gpu;
 use run::comm::nccl::{self, Probe as Nccl};
+use run::cuda::check::{self, CHECKS, Checked, Found};
+use run::cuda::gpus;
 use run::{BACKENDS, PlanBackend};
 use table::render::{Shown, Sourced, Table};
 
@@ -69,10 +76,10 @@ struct BackendState {
 
 pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     if let Some(store) = &args.store {
-        return doctor_store::run(store, args.output.format);
+        return check_store(store, args.output.format);
     }
     if args.check {
-        return doctor_check::run(args.output.format);
+        return check(args.output.format);
     }
     let report = probe(dir, !args.quick);
     match args.output.format {
@@ -240,6 +247,124 @@ fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Table) {
         serde_json::Value::String(text) => rows.push(vec![Shown::text(prefix), Shown::text(text)]),
         other => rows.push(vec![Shown::text(prefix), Shown::text(other)]),
     }
+}
+
+/// Checks every GPU, stores the results for later runs and prints them. Returns exit status 0 if nothing failed, 1 if
+/// something did, 2 without a GPU.
+pub(super) fn check(format: Format) -> Result<u8> {
+    let gpus = match gpus::usable() {
+        Ok(gpus) if !gpus.is_empty() => gpus,
+        Ok(_) => return nothing_to_check("no GPU", format),
+        Err(why) => return nothing_to_check(&why.to_string(), format),
+    };
+    let mut all = Vec::new();
+    for info in &gpus {
+        let gpu = Gpu::open(info.index)?;
+        let checked =
+            check::check(&gpu, &mut |what| report::note(&format!("GPU {}: {what}", info.index)));
+        check::keep(&gpu, &checked);
+        all.push((format!("{} ({})", info.index, info.name), checked));
+    }
+    let is_good = all.iter().all(|(_, checked)| check::passed(checked));
+    print(&all, format)?;
+    Ok(u8::from(!is_good))
+}
+
+/// Lists the checks as not done, if there is no GPU.
+fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
+    let all: Vec<Checked> = CHECKS
+        .iter()
+        .map(|(name, asks)| Checked {
+            name: (*name).into(),
+            found: Found::NotDone,
+            said: format!("not run; checks that {asks}"),
+        })
+        .collect();
+    print(&[("none".into(), all)], format)?;
+    report::warn(&format!("nothing was checked: {why}"));
+    Ok(2)
+}
+
+/// Output of the checks in JSON.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct PrintedChecks<'a> {
+    gpus: Vec<PrintedGpu<'a>>,
+}
+
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct PrintedGpu<'a> {
+    /// Number and name of the GPU; `none` without a GPU.
+    gpu: &'a str,
+    /// True if checks ran and none failed.
+    passed: bool,
+    checks: &'a [Checked],
+}
+
+fn print(all: &[(String, Vec<Checked>)], format: Format) -> Result<()> {
+    if format == Format::Json {
+        let gpus = all.iter().map(|(gpu, checks)| {
+            let is_any = checks.iter().any(|check| check.found == Found::Passed);
+            PrintedGpu { gpu, passed: is_any && check::passed(checks), checks }
+        });
+        return output::json(&PrintedChecks { gpus: gpus.collect() });
+    }
+    let mut table = Table::new(["gpu", "check", "found", "result"]);
+    for (gpu, checks) in all {
+        for check in checks {
+            let row = [gpu.as_str(), &check.name, check.found.as_str(), &check.said];
+            table.push(row.into_iter().map(Shown::text).collect());
+        }
+    }
+    output::emit(&if format == Format::Csv {
+        table.csv(Sourced::NoRuns)
+    } else {
+        output::aligned(&table)
+    })
+}
+
+/// Checks the store and prints what is damaged or foreign. Returns exit status 0 if nothing is damaged, otherwise 1.
+pub(super) fn check_store(dir: &Path, format: Format) -> Result<u8> {
+    if !dir.is_dir() {
+        return Err(Error::input(format!("{}: no such directory", dir.display())));
+    }
+    let check = Store::open(dir).check()?;
+    match format {
+        Format::Json => output::json(&check)?,
+        Format::Csv => output::emit(&table(&check).csv(Sourced::NoRuns))?,
+        Format::Table => {
+            let found = match check.damaged.len() {
+                0 => "✔ no damage found".into(),
+                files => format!("✘ {} damaged", counted(files, "file")),
+            };
+            let StoreCheck { runs, segments, traces, .. } = check;
+            output::emit(&format!(
+                "{found}: checked {}, {} of simulated runs and {} in {}\n",
+                counted(runs, "measured run"),
+                counted(segments, "file"),
+                counted(traces, "trace"),
+                dir.display()
+            ))?;
+            if !check.damaged.is_empty() || !check.foreign.is_empty() {
+                output::emit(&output::aligned(&table(&check)))?;
+            }
+            if check.without_checksum > 0 {
+                let files = counted(check.without_checksum, "file");
+                report::note(&format!("{files} without a checksum were only parsed"));
+            }
+        }
+    }
+    Ok(u8::from(!check.damaged.is_empty()))
+}
+
+fn table(check: &StoreCheck) -> Table {
+    let mut table = Table::new(["path", "state", "problem"]);
+    for file in &check.damaged {
+        table.push(vec![Shown::text(&file.path), Shown::text("damaged"), Shown::text(&file.problem)]);
+    }
+    for path in &check.foreign {
+        table.push(vec![Shown::text(path), Shown::text("foreign"), Shown::None]);
+    }
+    table
 }
 
 #[cfg(test)]

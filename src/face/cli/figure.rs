@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::filter::FilterArgs;
 use super::report;
+use super::select::FilterArgs;
 use crate::desk::figure::{Kind, Wanted};
 use crate::desk::{self, OpenOptions, Stores, adapt};
 use base::error::{Error, Result};

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
 
-use super::interrupt::Patience;
-use super::on_text::model_of;
+use super::evaluate::model_of;
 use super::output::{self, Format, FormatArgs};
+use super::progress::Patience;
 use super::report;
 use base::error::{Error, Result};
 use model::{ChatTemplate, Message, Model, Tokenizer, read_prompts};

@@ -11,29 +11,20 @@ mod calibrate;
 mod calibrate_collectives;
 mod compare;
 mod complete;
-mod completions;
 mod config;
 mod convert;
 mod diff;
 mod doctor;
-mod doctor_check;
 mod doctor_gpu;
 mod doctor_machine;
-mod doctor_store;
 mod evaluate;
 mod experiments;
-mod export;
 mod figure;
-mod filter;
-mod gate;
 mod generate;
 mod hardware;
-mod hardware_collectives;
 mod help;
-mod interrupt;
 mod man;
 mod models;
-mod on_text;
 mod output;
 mod overlap;
 mod overlap_text;
@@ -49,9 +40,7 @@ mod runs;
 mod schema;
 mod select;
 mod show;
-mod summary;
 mod sweep;
-mod task;
 mod timeline;
 mod trace;
 mod validate;
@@ -63,80 +52,194 @@ pub use doctor_machine::read_bandwidth;
 app::verbs! {
     "Run" {
         /// Run an experiment, or resume an interrupted one
-        Sweep(sweep::Args): |args, dir| sweep::run(&args, dir);
+        Sweep(sweep::Args): |args, dir| sweep::run(&args, dir), "experiment-files.md", [
+            "ladderscope sweep quickstart",
+            "ladderscope sweep paper-70b --dir paper",
+            "ladderscope sweep mine.toml --baseline main --gate 'tpot<+3%'",
+        ];
         /// Run one cell and store its record
-        Run(Box<run::Args>): |args, dir| run::run(&args, dir);
+        Run(Box<run::Args>): |args, dir| run::run(&args, dir), "architectures.md", [
+            "ladderscope run --model llama-3-70b --architecture ladder --tp 8 --stack gpt-fast",
+            "ladderscope run --model stories-110m --backend cpu --tp 2 --link emulated:alpha_us=200,gb_s=5",
+            "ladderscope run --model meta-llama/Llama-3.2-1B --backend cuda --trace ladder.json.gz",
+        ];
         /// Record any CUDA program and explain its exposed communication
-        Record(Box<record::Args>): |args, dir| record::run(&args, &dir);
+        Record(Box<record::Args>): |args, dir| record::run(&args, &dir), "trace-of-my-engine.md", [
+            "ladderscope record -- vllm serve meta-llama/Llama-3.1-8B -tp 2",
+            "ladderscope record --delay 60 --duration 5 -- torchrun --nproc-per-node 8 train.py",
+            "ladderscope record --on-demand --name decode -- python3 serve.py",
+            "ladderscope record --start runs/recordings/decode",
+        ];
         /// Generate tokens from a checkpoint, with any architecture and TP
-        Generate(Box<generate::Args>): |args, _| generate::run(&args);
+        Generate(Box<generate::Args>): |args, _| generate::run(&args), "quality.md", [
+            "ladderscope generate --model smollm --prompt 'The capital of France is'",
+            "ladderscope generate --model smollm --architecture ladder:10 --tp 2 --prompt 'Once upon'",
+        ];
     }
     "Look" {
         /// List, tag and delete stored runs
-        Runs(runs::Args): |args, dir| runs::run(&args, dir);
+        Runs(runs::Args): |args, dir| runs::run(&args, dir), "files-and-formats.md", [
+            "ladderscope runs --filter 'arch:ladder tp:8 tpot<12' --sort tpot",
+            "ladderscope runs --columns run,arch,tp,tpot,hidden --format csv",
+            "ladderscope runs tag paper last",
+            "ladderscope runs delete --filter failed",
+        ];
         /// Show one run: settings, metrics with intervals, time breakdown
-        Show(show::Args): |args, dir| show::run(&args, dir);
+        Show(show::Args): |args, dir| show::run(&args, dir), "statistics.md", [
+            "ladderscope show last",
+            "ladderscope show last --format json",
+        ];
         /// Open a trace in the workbench, or export a figure of it
-        Timeline(timeline::Args): |args, dir| timeline::run(&args, dir);
+        Timeline(timeline::Args): |args, dir| timeline::run(&args, dir), "workbench.md", [
+            "ladderscope timeline profile.json.gz",
+            "ladderscope timeline last --step 8 -o step.svg",
+            "ladderscope timeline standard.parquet ladder.parquet",
+        ];
         /// Explain where a trace spends its time: exposed communication, idle, ...
-        Overlap(overlap::Args): |args, dir| overlap::run(&args, dir);
+        Overlap(overlap::Args): |args, dir| overlap::run(&args, dir), "trace-of-my-engine.md", [
+            "ladderscope overlap profile.json.gz",
+            "ladderscope overlap traces/ --step 12 --by collective",
+            "ladderscope overlap profile.json.gz --by product --hardware h100_sxm",
+        ];
         /// Draw a figure for a paper: pareto, throughput, overlap, ...
-        Figure(figure::Args): |args, dir| figure::run(&args, dir);
+        Figure(figure::Args): |args, dir| figure::run(&args, dir), "paper.md", [
+            "ladderscope figure throughput --dir paper -o throughput.svg",
+            "ladderscope figure pareto --dir paper --overlay published -o pareto.svg",
+            "ladderscope figure overlap standard.parquet ladder.parquet -o overlap.png --size column",
+        ];
         /// Write a self-contained HTML page about runs, or about a trace with a timeline
-        Report(page::Args): |args, dir| page::run(&args, dir);
+        Report(page::Args): |args, dir| page::run(&args, dir), "tutorial.md", [
+            "ladderscope report --dir paper -o paper.html",
+            "ladderscope report --filter experiment:quickstart",
+            "ladderscope report profile.json.gz --step 12 -o step.html",
+        ];
     }
     "Compare" {
         /// Compare matched pairs of runs: ratios with confidence intervals
-        Compare(compare::Args): |args, dir| compare::run(&args, dir);
+        Compare(compare::Args): |args, dir| compare::run(&args, dir), "statistics.md", [
+            "ladderscope compare --by architecture --filter 'tp:8 batch:1'",
+            "ladderscope compare --by p2p --heatmap",
+            "ladderscope compare --baseline main --gate 'tpot<+3%' --gate 'tok/s>-2%'",
+        ];
         /// Compare two traces of one engine: what became slower, and why
-        Diff(diff::Args): |args, dir| diff::run(&args, dir);
+        Diff(diff::Args): |args, dir| diff::run(&args, dir), "trace-of-my-engine.md", [
+            "ladderscope diff p2p-on/ p2p-off/",
+            "ladderscope diff before.json.gz after.json.gz --gate 'tpot<+3%'",
+            "ladderscope diff before/ after/ --check to-ladder",
+        ];
         /// Show the Pareto frontier of completion latency and per-GPU throughput
-        Pareto(pareto::Args): |args, dir| pareto::run(&args, dir);
+        Pareto(pareto::Args): |args, dir| pareto::run(&args, dir), "paper.md", [
+            "ladderscope pareto --dir paper --frontier",
+            "ladderscope pareto --x tpot --y total --at 10,20,50",
+            "ladderscope pareto --area --overlay published -o pareto.svg",
+        ];
         /// Set, list and delete baselines for later comparisons
-        Baseline(baseline::Args): |args, dir| baseline::run(&args, dir);
+        Baseline(baseline::Args): |args, dir| baseline::run(&args, dir), "pipelines.md", [
+            "ladderscope baseline set main --filter experiment:nightly",
+            "ladderscope compare --baseline main --gate 'tpot<+3%'",
+        ];
     }
     "Predict" {
         /// Simulate a cell over a range of links and find its break-even link
-        Whatif(Box<whatif::Args>): |args, dir| whatif::run(&args, dir);
+        Whatif(Box<whatif::Args>): |args, dir| whatif::run(&args, dir), "my-cluster.md", [
+            "ladderscope whatif --model llama-3-70b --tp 8 --alpha-us 5,10,20,40",
+            "ladderscope whatif --hardware mine.toml --architecture ladder",
+            "ladderscope whatif --set link.alpha_us=19 --set link.gb_s=60",
+        ];
         /// Predict the step time of a trace with another architecture or all-reduce
-        Rewire(rewire::Args): |args, dir| rewire::run(&args, dir);
+        Rewire(rewire::Args): |args, dir| rewire::run(&args, dir), "trace-of-my-engine.md", [
+            "ladderscope rewire profile.json.gz",
+            "ladderscope rewire traces/ --architecture ladder,desync:2 --no-launches",
+            "ladderscope rewire traces/ --collective fused,multimem --hardware h100_sxm",
+            "ladderscope rewire traces/ --architecture ladder --save to-ladder",
+        ];
         /// Fit the simulator to a machine, from nccl-tests output, traces or measured runs
-        Calibrate(calibrate::Args): |args, dir| calibrate::run(&args, dir);
+        Calibrate(calibrate::Args): |args, dir| calibrate::run(&args, dir), "my-cluster.md", [
+            "ladderscope calibrate --collectives tp2.txt,tp4.txt,tp8.txt -o mine",
+            "ladderscope calibrate --collectives p2p-off.txt --p2p off --hardware mine/h100_sxm.toml -o mine",
+            "ladderscope calibrate --data runs.csv --hardware h100_sxm --stack gpt-fast -o mine",
+        ];
         /// Compare the simulator with published measurements
-        Validate(validate::Args): |args, _| validate::run(&args);
+        Validate(validate::Args): |args, _| validate::run(&args), "simulator.md", [
+            "ladderscope validate",
+            "ladderscope validate paper_70b --set link.alpha_us=8 -o errors.svg",
+        ];
     }
     "Model quality" {
         /// Measure quality on a text: likelihood, divergence, agreement
-        Evaluate(evaluate::Args): |args, dir| evaluate::run(&args, dir);
+        Evaluate(evaluate::Args): |args, dir| evaluate::run(&args, dir), "quality.md", [
+            "ladderscope evaluate --model smollm --text book.txt --architecture standard,ladder:10,ladder",
+            "ladderscope evaluate --model adapted --reference smollm --text book.txt",
+        ];
         /// Choose which layers to convert to ladder, by quality and speedup
-        Convert(Box<convert::Args>): |args, dir| convert::run(&args, dir);
+        Convert(Box<convert::Args>): |args, dir| convert::run(&args, dir), "quality.md", [
+            "ladderscope convert --model smollm --text book.txt --for h100_sxm,tp=8",
+            "ladderscope convert --model smollm --text b.txt --for h100_sxm --budget 'kl<=0.05' --write out",
+            "ladderscope convert --model smollm --layers 10 --write out",
+        ];
         /// Retrain a converted model or train a small one from scratch (cpu)
-        Adapt(Box<adapt::Args>): |args, dir| adapt::run(&args, dir);
+        Adapt(Box<adapt::Args>): |args, dir| adapt::run(&args, dir), "quality.md", [
+            "ladderscope adapt --model smollm --text book.txt --architecture ladder:10 --steps 200",
+            "ladderscope adapt --from-scratch mini --text book.txt --steps 2000 --seed 0,1,2",
+        ];
     }
     "Machine" {
         /// Check this machine: memory, timers, driver, GPUs, NCCL, terminal
-        Doctor(doctor::Args): |args, dir| doctor::run(&args, &dir);
+        Doctor(doctor::Args): |args, dir| doctor::run(&args, &dir), "gpus-and-clusters.md", [
+            "ladderscope doctor --quick",
+            "ladderscope doctor --check",
+            "ladderscope doctor --store runs",
+        ];
         /// List built-in model shapes and their sizes
-        Models(output::FormatArgs): |args, _| models::run(&args);
+        Models(output::FormatArgs): |args, _| models::run(&args), "architectures.md", [
+            "ladderscope models",
+            "ladderscope models --format csv",
+        ];
         /// List built-in hardware profiles and their links
-        Hardware(hardware::Args): |args, _| hardware::run(&args);
+        Hardware(hardware::Args): |args, _| hardware::run(&args), "hardware-profiles.md", [
+            "ladderscope hardware h100_sxm",
+            "ladderscope hardware h100_sxm b200_sxm l40s",
+            "ladderscope hardware h100_sxm --toml > mine.toml",
+        ];
         /// List available experiment files
-        Experiments(output::FormatArgs): |args, _| experiments::run(&args);
+        Experiments(output::FormatArgs): |args, _| experiments::run(&args), "experiment-files.md", [
+            "ladderscope experiments",
+            "ladderscope sweep quickstart",
+        ];
     }
     "Files" {
         /// Convert traces between formats: Chrome JSON, Parquet, CSV
-        Trace(trace::Args): |args, dir| trace::run(&args, dir);
+        Trace(trace::Args): |args, dir| trace::run(&args, dir), "files-and-formats.md", [
+            "ladderscope trace convert profile.nsys-rep.sqlite trace.parquet",
+            "ladderscope trace convert traces/ merged.json.gz",
+            "ladderscope trace convert last ranks/ --per-rank",
+        ];
         /// Export stored runs to a Parquet file, one row per run
-        Export(export::Args): |args, dir| export::run(&args, dir);
+        Export(runs::ExportArgs): |args, dir| runs::export_parquet(&args, dir), "files-and-formats.md", [
+            "ladderscope export runs.parquet",
+            "ladderscope export ladder.parquet --filter arch:ladder --sort tpot",
+        ];
     }
     "Utilities" {
         /// Print workbench settings to edit: theme, colours, keys, mouse
-        Config(config::Args): |args, _| config::run(&args);
+        Config(config::Args): |args, _| config::run(&args), "workbench.md", [
+            "ladderscope config --path",
+            "ladderscope config --theme dark > settings.toml",
+        ];
         /// Print the JSON schema of a kind of file or output
-        Schema(schema::Args): |args, _| schema::run(&args);
+        Schema(schema::Args): |args, _| schema::run(&args), "files-and-formats.md", [
+            "ladderscope schema experiment > experiment.schema.json",
+            "ladderscope schema overlap",
+        ];
         /// Print or install the manual pages
-        Man(man::Args): |args, _| man::run(&args, app::command());
+        Man(man::Args): |args, _| man::run(&args, app::command()), "command-line.md", [
+            "ladderscope man | man -l -",
+            "ladderscope man ~/.local/share/man/man1",
+        ];
         /// Print a completion script for a shell
-        Completions(completions::Args): |args, _| completions::run(&args, &mut app::command());
+        Completions(complete::Args): |args, _| complete::run(&args, &mut app::command()), "command-line.md", [
+            "ladderscope completions bash > ladderscope.bash",
+            "ladderscope completions zsh",
+        ];
     }
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
+use super::select::FilterArgs;
 use super::select::OpenArgs;
 use super::select::SelectArgs;
 use super::{overlap_text as text, report};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::filter::FilterArgs;
+use super::select::FilterArgs;
 use super::select::{OpenArgs, SelectArgs};
 use super::{overlap, report};
 use crate::desk::{self, Stores, overlap_pair};

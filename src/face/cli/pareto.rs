@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
+use super::select::FilterArgs;
 use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
 use base::error::{Error, Result};

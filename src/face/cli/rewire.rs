@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use super::filter::FilterArgs;
 use super::output::{self, FormatArgs};
 use super::report;
+use super::select::FilterArgs;
 use super::select::OpenArgs;
 use crate::desk::{self, Engine};
 use base::error::{Error, Result};

@@ -1,19 +1,21 @@
 //! `ladderscope run`: runs one cell through the same path as a sweep.
+//!
+//! `ladderscope` without a verb: the workbench, or a short summary if there is no terminal.
 
-use std::path::PathBuf;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 
-use super::interrupt::{INTERRUPTED, Patience};
 use super::output::{self, Format, FormatArgs};
-use super::progress::Progress;
-use super::{record_table, report, show};
+use super::progress::{INTERRUPTED, Patience, Progress};
+use super::{record_table, report, select, show};
 use crate::desk::Start;
+use crate::face::tui;
 use base::error::{Error, Result};
+use base::text::counted;
 use lab::store::Store;
 use lab::sweep::Cell;
-use run::Feasibility;
-use run::Resolve;
-use table::CellOptions;
-use table::{Record, Spec, Status};
+use run::{Feasibility, Resolve};
+use table::{CellOptions, Record, Spec, Status};
 
 /// Arguments of `ladderscope run`.
 #[derive(Debug, clap::Args)]
@@ -76,4 +78,42 @@ fn lead(args: &Args, start: &Start, spec: &Spec, note: Option<String>) -> Result
 fn print(record: &Record, store: &Store, format: Format) -> Result<()> {
     let csv = || record_table::csv(std::slice::from_ref(record));
     output::print(format, &record_table::contract_object(record), csv, || show::text(record, store))
+}
+
+/// Opens the workbench on a terminal, else prints a short introduction.
+pub fn workbench_or_summary(dir: PathBuf) -> Result<u8> {
+    if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        tui::run(tui::Options { dir, ..tui::Options::default() })?;
+    } else {
+        output::emit(&text(&dir)?)?;
+    }
+    Ok(0)
+}
+
+fn text(dir: &Path) -> Result<String> {
+    let records = select::select_runs(&[], dir)?.records;
+    let count = |status| records.iter().filter(|record| record.status == status).count();
+    let running = match count(Status::Running) {
+        0 => String::new(),
+        running => format!(", {running} running now"),
+    };
+    Ok(format!(
+        "\
+Ladderscope {}: how much of tensor-parallel decoding time is exposed communication,
+and which model architecture hides it best, on which hardware?
+
+{} in {} ({} ok{running}). Not a terminal, so the workbench was not opened. Try:
+
+  ladderscope run --model tiny --backend cpu --tp 2 --architecture ladder   run one cell
+  ladderscope experiments                                                   experiment files at hand
+  ladderscope sweep FILE.toml                                               run an experiment
+  ladderscope runs                                                          list stored runs
+  ladderscope doctor                                                        what this machine can do
+  ladderscope --help                                                        everything else
+",
+        env!("CARGO_PKG_VERSION"),
+        counted(records.len(), "stored run"),
+        dir.display(),
+        count(Status::Ok),
+    ))
 }

@@ -1,17 +1,18 @@
 //! `ladderscope runs`: lists stored runs, filtered and sorted; `runs tag|note|delete|restore|trash|empty-trash` edits them.
 //! Records themselves never change.
+//!
+//! `ladderscope export FILE.parquet`: stored runs for notebooks, one row per run.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
-use super::filter::{self, FilterArgs};
 use super::output::{self, Format, FormatArgs};
-use super::record_table::Annotated;
-use super::record_table::RecordPrinter;
+use super::record_table::{Annotated, RecordPrinter};
 use super::report;
-use crate::desk::{self, Selection};
+use super::select::{self, FilterArgs};
+use crate::desk::{self, Selection, export};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::{self, BatchSummary, Store};
@@ -22,7 +23,7 @@ use table::{Record, Status};
 
 /// Arguments of `ladderscope runs`.
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = filter::LANGUAGE)]
+#[command(args_conflicts_with_subcommands = true, after_help = select::LANGUAGE)]
 pub struct Args {
     #[command(flatten)]
     pub filter: FilterArgs,
@@ -66,7 +67,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if args.output.format == Format::Table && !chosen {
         return in_short(&dir);
     }
-    let Selection { records, annotations, .. } = filter::select(&[], &dir)?;
+    let Selection { records, annotations, .. } = select::select_runs(&[], &dir)?;
     let stored = records.len();
     let table = RunTable::new(&records, &annotations);
     let rows = rows(args, &table, &records)?;
@@ -239,7 +240,7 @@ impl Which {
     /// Selected ids, at least one. Names refer only to runs in this directory, because others have their own
     /// annotations and trash.
     fn ids(&self, store: &Store) -> Result<Vec<String>> {
-        let mut chosen = filter::select(&[], store.dir())?;
+        let mut chosen = select::select_runs(&[], store.dir())?;
         if !self.runs.is_empty() {
             if let Some(name) = self.runs.iter().find(|name| name.contains(std::path::MAIN_SEPARATOR)) {
                 return Err(Error::input_help(
@@ -357,4 +358,38 @@ fn list_trash(store: &Store, format: Format) -> Result<()> {
         return Ok(());
     }
     output::table(format, &trash, &rows, Sourced::NoRuns)
+}
+
+/// Arguments of `ladderscope export`.
+#[derive(Debug, clap::Args)]
+pub struct ExportArgs {
+    /// File to write: all options and metrics of each run, with units in the file's metadata
+    #[arg(value_name = "FILE.parquet")]
+    pub file: PathBuf,
+    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all runs in --dir]
+    #[arg(value_name = "RUNS|DIR")]
+    pub runs: Vec<String>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
+    /// Sort by these columns, the first one first, for example tpot, tok/s:desc,arch [default: oldest first]
+    #[arg(long, value_name = "COLUMN[:desc],...", allow_hyphen_values = true)]
+    pub sort: Option<String>,
+}
+
+pub fn export_parquet(args: &ExportArgs, dir: PathBuf) -> Result<u8> {
+    let Selection { records, annotations, .. } = select::select_runs(&args.runs, &dir)?;
+    let table = RunTable::new(&records, &annotations);
+    let mut rows = Filter::parse(args.filter.typed().unwrap_or_default()).rows(&table)?;
+    if let Some(keys) = &args.sort {
+        table.sort(&mut rows, &table.sort_keys(keys)?);
+    }
+    let columns = export::runs(&args.file, &records, &table, &rows)?;
+    report::note(&format!(
+        "wrote {}: {} of {}, {}",
+        args.file.display(),
+        rows.len(),
+        counted(records.len(), "run"),
+        counted(columns, "column")
+    ));
+    Ok(0)
 }

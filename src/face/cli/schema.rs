@@ -2,18 +2,17 @@
 //! are generated from the printed types.
 
 use clap::ValueEnum;
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, Schema};
 use serde_json::Value;
 
 use super::output;
 use super::record_table::Annotated;
 use super::{
-    adapt, baseline, calibrate, calibrate_collectives, diff, doctor, doctor_check, evaluate,
-    experiments, generate, hardware, hardware_collectives, models, overlap, pareto, report, rewire,
-    show, trace, validate, whatif,
+    adapt, baseline, calibrate, calibrate_collectives, diff, doctor, evaluate, experiments, generate,
+    hardware, models, overlap, pareto, report, rewire, show, trace, validate, whatif,
 };
-use base::error::{Error, Result};
+use base::error::Result;
 use lab::store::Trash;
 use study::analysis::{ComparisonReport, ConversionReport, GateReport, HeatMap, ParetoPoint};
 use table::Record;
@@ -26,129 +25,109 @@ pub struct Args {
     pub kind: Kind,
 }
 
-/// Kinds of files and outputs that have a schema.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
+/// Defines the kinds of files and outputs that have a schema: description, name, and schema.
+macro_rules! kinds {
+    ($($(#[$help:meta])* $name:ident = $schema:expr;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+        pub enum Kind {
+            $($(#[$help])* $name,)*
+        }
+
+        impl Kind {
+            fn schema(self) -> Value {
+                match self {
+                    $(Self::$name => $schema,)*
+                }
+            }
+        }
+    };
+}
+kinds! {
     /// Record of a run: its file, the output of `run`, and a line of the output of `sweep`
-    Record,
+    // schema for reading: fields missing in older files are not required
+    Record = schemars::schema_for!(Record).to_value();
     /// Experiment file for `sweep`
-    Experiment,
+    Experiment = lab::sweep::experiment_schema();
     /// Hardware profile file
-    Hardware,
+    Hardware = schemars::schema_for!(machine::hardware::Profile).to_value();
     /// Output of `runs`: records with tags and notes
-    Runs,
+    Runs = of::<Vec<Annotated<'_>>>();
     /// Output of `runs trash`
-    Trash,
+    Trash = of::<Trash>();
     /// Output of `show --format json`
-    Show,
+    Show = of::<show::Printed<'_>>();
     /// Output of `overlap --format json`
-    Overlap,
+    Overlap = of::<overlap::Printed<'_>>();
     /// Output of `pareto`: points
-    Pareto,
+    Pareto = of::<Vec<ParetoPoint>>();
     /// Output of `pareto` with --at, --area or --overlay
-    ParetoMore,
+    ParetoMore = of::<pareto::Answer<'_>>();
     /// Output of `compare --format json`
-    Compare,
+    Compare = of::<ComparisonReport>();
     /// Output of `compare --heatmap`
-    CompareHeatmap,
+    CompareHeatmap = of::<Vec<HeatMap>>();
     /// Output of `compare --baseline`; a sweep reports the number of failed gates and the first one
-    Gate,
+    Gate = of::<GateReport>();
     /// Output of `diff --format json`
-    Diff,
+    Diff = of::<diff::Printed<'_>>();
     /// Output of `baseline list`
-    Baselines,
+    Baselines = of::<Vec<baseline::Listed>>();
     /// Output of `whatif --format json`
-    Whatif,
+    Whatif = of::<whatif::Printed<'_>>();
     /// Output of `rewire --format json`
-    Rewire,
+    Rewire = of::<rewire::Printed<'_>>();
     /// Output of `validate --format json`
-    Validate,
+    Validate = of::<validate::Printed<'_>>();
     /// Output of `calibrate --format json`
-    Calibrate,
+    Calibrate = of::<calibrate::Printed<'_>>();
     /// Output of `calibrate --collectives`
-    CalibrateCollectives,
+    CalibrateCollectives = of::<calibrate_collectives::Printed<'_>>();
     /// Output of `generate --format json`
-    Generate,
+    Generate = of::<generate::Printed<'_>>();
     /// Output of `evaluate --format json`
-    Evaluate,
+    Evaluate = of::<evaluate::Printed<'_>>();
     /// Output of `convert --format json`
-    Convert,
+    Convert = of::<ConversionReport>();
     /// Output of `adapt --format json`
-    Adapt,
+    Adapt = of::<adapt::Printed<'_>>();
     /// Output of `trace convert`
-    TraceConvert,
+    TraceConvert = of::<trace::Converted>();
     /// Output of `models --format json`
-    Models,
+    Models = of::<Vec<models::Printed<'_>>>();
     /// Output of `hardware`: profiles with their links
-    HardwareList,
+    HardwareList = of::<Vec<hardware::Printed<'_>>>();
     /// Output of `hardware NAME --collectives`
-    HardwareCollectives,
+    HardwareCollectives = of::<Vec<hardware::PrintedCollective>>();
     /// Output of `experiments --format json`
-    Experiments,
+    Experiments = of::<Vec<experiments::Printed<'_>>>();
     /// Output of `doctor --format json`
-    Doctor,
+    Doctor = of::<doctor::Report>();
     /// Output of `doctor --check --format json`
-    DoctorCheck,
+    DoctorCheck = of::<doctor::PrintedChecks<'_>>();
     /// Output of `doctor --store DIR --format json`
-    DoctorStore,
+    DoctorStore = of::<lab::store::StoreCheck>();
     /// Error: the last line on standard error
-    Error,
+    Error = of::<report::Printed>();
 }
 
 pub fn run(args: &Args) -> Result<u8> {
-    output::json(&schema(args.kind)?)?;
-    Ok(0)
-}
-
-fn schema(kind: Kind) -> Result<Value> {
-    let schema = match kind {
-        // schema for reading: fields missing in older files are not required
-        Kind::Record => schemars::schema_for!(Record),
-        Kind::Experiment => return Ok(lab::sweep::experiment_schema()),
-        Kind::Hardware => schemars::schema_for!(machine::hardware::Profile),
-        Kind::Runs => of::<Vec<Annotated<'_>>>(),
-        Kind::Trash => of::<Trash>(),
-        Kind::Show => of::<show::Printed<'_>>(),
-        Kind::Overlap => of::<overlap::Printed<'_>>(),
-        Kind::Pareto => of::<Vec<ParetoPoint>>(),
-        Kind::ParetoMore => of::<pareto::Answer<'_>>(),
-        Kind::Compare => of::<ComparisonReport>(),
-        Kind::CompareHeatmap => of::<Vec<HeatMap>>(),
-        Kind::Gate => of::<GateReport>(),
-        Kind::Diff => of::<diff::Printed<'_>>(),
-        Kind::Baselines => of::<Vec<baseline::Listed>>(),
-        Kind::Whatif => of::<whatif::Printed<'_>>(),
-        Kind::Rewire => of::<rewire::Printed<'_>>(),
-        Kind::Validate => of::<validate::Printed<'_>>(),
-        Kind::Calibrate => of::<calibrate::Printed<'_>>(),
-        Kind::CalibrateCollectives => of::<calibrate_collectives::Printed<'_>>(),
-        Kind::Generate => of::<generate::Printed<'_>>(),
-        Kind::Evaluate => of::<evaluate::Printed<'_>>(),
-        Kind::Convert => of::<ConversionReport>(),
-        Kind::Adapt => of::<adapt::Printed<'_>>(),
-        Kind::TraceConvert => of::<trace::Converted>(),
-        Kind::Models => of::<Vec<models::Printed<'_>>>(),
-        Kind::HardwareList => of::<Vec<hardware::Printed<'_>>>(),
-        Kind::HardwareCollectives => of::<Vec<hardware_collectives::Printed>>(),
-        Kind::Experiments => of::<Vec<experiments::Printed<'_>>>(),
-        Kind::Doctor => of::<doctor::Report>(),
-        Kind::DoctorCheck => of::<doctor_check::Printed<'_>>(),
-        Kind::DoctorStore => of::<lab::store::StoreCheck>(),
-        Kind::Error => of::<report::Printed>(),
-    };
-    let mut schema =
-        serde_json::to_value(schema).map_err(|e| Error::failed(format!("a schema: {e}")))?;
-    if matches!(kind, Kind::Runs) {
+    let mut schema = args.kind.schema();
+    if args.kind == Kind::Runs {
         // single timings are not printed
         may_lack(&mut schema, "Annotated", "samples");
         may_lack(&mut schema, "Instrumented", "steps_ms");
     }
-    Ok(schema)
+    output::json(&schema)?;
+    Ok(0)
 }
 
 /// Schema of a type's serialized form.
-fn of<T: JsonSchema>() -> Schema {
-    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
+fn of<T: JsonSchema>() -> Value {
+    SchemaSettings::draft2020_12()
+        .for_serialize()
+        .into_generator()
+        .into_root_schema_for::<T>()
+        .to_value()
 }
 
 /// Marks a member that the output may omit as optional.

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
 use super::record_table::{self, Annotated};
 use super::report;
+use super::select::FilterArgs;
 use crate::desk::{self, Named, Part};
 use base::error::{Error, Result};
 use lab::store::Store;

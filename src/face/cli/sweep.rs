@@ -1,19 +1,20 @@
 //! `ladderscope sweep FILE.toml`: runs an experiment's cells and resumes interrupted sweeps.
+//!
+//! Hidden verb `__task`: runs a Slurm task's cells from `sweep --slurm` into the shared store.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::gate;
-use super::interrupt::{INTERRUPTED, Patience};
 use super::output::{self, Format, FormatArgs};
-use super::progress::Progress;
+use super::progress::{self, INTERRUPTED, Patience, Progress};
 use super::record_table::RecordPrinter;
-use super::report;
+use super::{baseline, report};
 use crate::desk::{Gathered, Selection, Start};
 use base::error::{Error, Result};
 use base::text::{counted, shell_command};
-use lab::store::Baseline;
-use lab::sweep::{Choice, Experiment, SlurmOptions, SweepEvent};
+use lab::launch::{self, Cancel};
+use lab::store::{Baseline, Store};
+use lab::sweep::{Choice, Experiment, SlurmOptions, SweepEvent, TaskCells};
 use study::analysis::Gate;
 use study::analysis::filter::Filter;
 use study::answer::{Answer, CardLine};
@@ -206,10 +207,10 @@ fn judged(args: &Args, start: &Start, experiment: &Experiment, baseline: &Baseli
     let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
     let mut records = Selection::all(start.store.dir())?.records;
     records.retain(|record| keys.contains(&record.spec.key()));
-    let held = gate::held(baseline, records, false, &args.gate);
+    let held = baseline::held(baseline, records, false, &args.gate);
     match args.output.format {
-        Format::Table => gate::print(&held, args.strict, Format::Table),
-        _ => Ok(gate::summarize(&held, args.strict)),
+        Format::Table => baseline::print_gates(&held, args.strict, Format::Table),
+        _ => Ok(baseline::summarize_gates(&held, args.strict)),
     }
 }
 
@@ -238,4 +239,46 @@ fn answer_text(answer: &Answer, experiment: &str, dir: &Path) -> String {
         }
     };
     format!("{card}{table}{rows}{details}\n")
+}
+
+/// Variable with the task's number, set by Slurm.
+const TASK: &str = "SLURM_ARRAY_TASK_ID";
+
+/// Arguments that the batch script passes.
+#[derive(Debug, clap::Args)]
+pub struct TaskArgs {
+    /// File with all submitted cells
+    file: PathBuf,
+    /// Number of this task's array
+    array: usize,
+}
+
+/// Runs the cells and writes their progress to standard error, which Slurm keeps. Failed runs are stored and do not
+/// fail the task.
+pub fn run_task(args: &TaskArgs, dir: PathBuf) -> Result<u8> {
+    let number = std::env::var(TASK).ok().and_then(|number| number.parse().ok());
+    let number = number.ok_or_else(|| {
+        Error::input_help(
+            format!("{TASK} is not set: not a task of a job array"),
+            "`ladderscope sweep FILE --slurm OPTIONS` submits job arrays",
+        )
+    })?;
+    let opened = TaskCells::open(&args.file, args.array, number);
+    let timeout = opened.as_ref().map_or(run::TIMEOUT, |task| task.timeout);
+    let cancel = Cancel::default();
+    progress::cancel_on_signals(&cancel, true)?;
+    let resolve = || {
+        opened.map(|task| (task.experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), task))
+    };
+    launch::on_all_ranks(timeout, &cancel, resolve, |ranks, TaskCells { experiment, choice, .. }| {
+        let start = Start { timeout, ranks, ..Start::new(Store::open(dir), cancel.clone()) };
+        let mut progress = Progress::new(&experiment.cells, experiment.rounds);
+        let outcome = start.experiment(&experiment, choice, &mut |event| progress.event(&event));
+        progress.finish();
+        if outcome?.interrupted || cancel.is_all() {
+            report::print(&Error::Interrupted);
+            return Ok(INTERRUPTED);
+        }
+        Ok(0)
+    })
 }

@@ -4,7 +4,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use super::filter::FilterArgs;
+use super::select::FilterArgs;
 use super::select::OpenArgs;
 use super::select::SelectArgs;
 use super::{output, report};

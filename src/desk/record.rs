@@ -1,0 +1,492 @@
+//! Recording of any program: prepares the directory and the environment of the program, sets the window, and merges
+//! what its processes wrote.
+//!
+//! The control file is replaced as a whole so that processes never read half of it. The recorder's shared object is part
+//! of this program and written to a folder from which programs can load it. For the workbench, a recording is a child
+//! process whose output goes to a file.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base::atomic;
+use base::error::{Error, Result};
+use base::hash::short_key;
+use inject::control::{self, Control, DIRECTORY_VARIABLE};
+use inject::cupti::LIBRARY_VARIABLE;
+use machine::driver::libraries::{self, Library};
+use trace::rules::Rules;
+use trace::{Span, Trace, import};
+
+/// Subdirectory with one file per process.
+const PARTS: &str = "parts";
+pub const TRACE: &str = "trace.parquet";
+/// Variables that name the library which the driver, NVTX and NCCL load.
+const INJECTIONS: [&str; 3] = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NCCL_PROFILER_PLUGIN"];
+
+/// Part of the run that is recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Window {
+    Always,
+    /// Seconds after the start, and duration in seconds or until the end.
+    Timed {
+        delay: f64,
+        duration: Option<f64>,
+    },
+    /// Between `record --start` and `record --stop`.
+    OnDemand,
+}
+
+/// Environment variables of the recorded program.
+pub type Variables = Vec<(&'static str, OsString)>;
+
+/// A directory of one recording.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    directory: PathBuf,
+}
+
+/// Parts that the processes have written so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    pub processes: usize,
+    pub bytes: u64,
+    /// Processes that could not write, or reached their limit.
+    pub silent: usize,
+}
+
+pub fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Recording {
+    /// Creates the directory, readable by this user alone, with the window's control file. An existing recording is
+    /// joined: several nodes record into one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the directory cannot be written.
+    pub fn create(directory: PathBuf, window: Window, limit: u64) -> Result<Self> {
+        let parts = directory.join(PARTS);
+        std::fs::create_dir_all(&parts).map_err(Error::io(&parts))?;
+        let own = rustix::fs::Mode::RWXU;
+        rustix::fs::chmod(&parts, own).map_err(|error| Error::io(&parts)(error.into()))?;
+        let directory = directory.canonicalize().map_err(Error::io(&directory))?;
+        let recording = Self { directory };
+        if read_control(&recording.parts()).is_err() {
+            let start_ns = match window {
+                Window::Always => 0,
+                Window::Timed { delay, .. } => now_ns().saturating_add(nanoseconds(delay)),
+                Window::OnDemand => u64::MAX,
+            };
+            let stop_ns = match window {
+                Window::Timed { duration: Some(duration), .. } => {
+                    start_ns.max(now_ns()).saturating_add(nanoseconds(duration))
+                }
+                _ => u64::MAX,
+            };
+            write_control(&recording.parts(), Control { start_ns, stop_ns, limit })?;
+        }
+        Ok(recording)
+    }
+
+    /// Opens an existing recording. Returns an input error for another directory.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let directory =
+            if directory.ends_with(PARTS) { directory.parent().unwrap_or(directory) } else { directory };
+        let recording = Self { directory: directory.to_owned() };
+        if !recording.parts().is_dir() {
+            return Err(Error::input_help(
+                format!("{}: no recording of `ladderscope record`", directory.display()),
+                "pass the directory that `ladderscope record` named when it started",
+            ));
+        }
+        Ok(recording)
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn parts(&self) -> PathBuf {
+        self.directory.join(PARTS)
+    }
+
+    /// The window, for progress.
+    pub fn control(&self) -> Result<Control> {
+        read_control(&self.parts())
+    }
+
+    /// Variables for the program, and warnings about doors that are taken.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if another tool records the program, or the recorder cannot be written anywhere.
+    pub fn environment(&self) -> Result<(Variables, Vec<String>)> {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        if let Some(other) = set(INJECTIONS[0]) {
+            return Err(Error::input_help(
+                format!("{} is set already: {}", INJECTIONS[0], other.to_string_lossy()),
+                "CUDA loads one such library; unset the variable, or record with the tool that set it",
+            ));
+        }
+        let object = unpacked(&self.directory)?;
+        let mut warnings = Vec::new();
+        let mut variables = vec![(DIRECTORY_VARIABLE, self.parts().into_os_string())];
+        for (name, loses) in INJECTIONS.into_iter().zip(["", "NVTX ranges", "NCCL's algorithms"]) {
+            match set(name) {
+                None => variables.push((name, object.clone().into_os_string())),
+                Some(other) => warnings.push(format!(
+                    "{name} is set to {}: recording without {loses}",
+                    other.to_string_lossy()
+                )),
+            }
+        }
+        // the process's own CUPTI comes first; searching loads nothing into the program
+        if set(LIBRARY_VARIABLE).is_none()
+            && let Ok(found) = libraries::found(Library::Cupti)
+        {
+            variables.push((LIBRARY_VARIABLE, found.path.clone().into_os_string()));
+        }
+        Ok((variables, warnings))
+    }
+
+    pub fn written(&self) -> Written {
+        let mut written = Written::default();
+        for entry in std::fs::read_dir(self.parts()).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.ends_with(inject::format::SUFFIX) {
+                written.processes += 1;
+                written.bytes += entry.metadata().map_or(0, |found| found.len());
+            } else if name.contains(".errno-") || name.ends_with(".limit") {
+                written.silent += 1;
+            }
+        }
+        written
+    }
+
+    /// Sentences about processes whose recording ended early.
+    pub fn problems(&self) -> Vec<String> {
+        let names = std::fs::read_dir(self.parts()).into_iter().flatten().flatten();
+        let mut found: Vec<String> = names
+            .filter_map(|entry| {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let (process, why) = name.rsplit_once('.')?;
+                if why == "limit" {
+                    return Some(format!(
+                        "{process}: stopped at the size limit; raise --limit or record a window"
+                    ));
+                }
+                let code: i32 = why.strip_prefix("errno-")?.parse().ok()?;
+                let error = std::io::Error::from_raw_os_error(code);
+                Some(format!("{process}: could not write any more: {error}"))
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// Merges the parts into one trace, classified by the default rules.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if nothing was recorded.
+    pub fn merge(&self, pattern: Option<&RangePattern>) -> Result<Trace> {
+        if self.written().processes == 0 {
+            return Err(Error::input_help(
+                "no process of the program used CUDA, NVTX or NCCL while it was recorded",
+                "inside a container, run `ladderscope record` there; Ray workers and ssh do not pass the environment on",
+            ));
+        }
+        let (mut trace, _) = import::open_with(&self.parts(), &Rules::default())?;
+        if let Some(pattern) = pattern {
+            keep_launched_in(&mut trace, pattern)?;
+        }
+        Ok(trace)
+    }
+}
+
+fn nanoseconds(seconds: f64) -> u64 {
+    u64::try_from(Duration::try_from_secs_f64(seconds).unwrap_or_default().as_nanos())
+        .unwrap_or(u64::MAX)
+}
+
+/// Time between the request and the window, in which all processes see it: they look every 100 ms.
+const AHEAD_NS: u64 = 300_000_000;
+
+fn read_control(parts: &Path) -> Result<Control> {
+    let path = parts.join(control::FILE);
+    let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+    Control::decode(&bytes)
+        .ok_or_else(|| Error::input(format!("{}: not a recording's control file", path.display())))
+}
+
+fn write_control(parts: &Path, control: Control) -> Result<()> {
+    atomic::write(&parts.join(control::FILE), &control.encode())
+}
+
+/// Opens the window of a recording that waits for it, for all its processes at once.
+///
+/// # Errors
+///
+/// Returns an error if there is no such recording, or its window is open.
+pub fn start(directory: &Path) -> Result<()> {
+    let recording = Recording::open(directory)?;
+    let control = recording.control()?;
+    let now = now_ns();
+    if control.start_ns != u64::MAX && control.stop_ns > now {
+        return Err(Error::input_help(
+            format!("{}: is recording already", directory.display()),
+            "end it with `ladderscope record --stop DIR`",
+        ));
+    }
+    let start_ns = now + AHEAD_NS;
+    write_control(&recording.parts(), Control { start_ns, stop_ns: u64::MAX, ..control })
+}
+
+/// Closes the window.
+///
+/// # Errors
+///
+/// Returns an error if there is no such recording, or its window is not open.
+pub fn stop(directory: &Path) -> Result<()> {
+    let recording = Recording::open(directory)?;
+    let control = recording.control()?;
+    if control.start_ns == u64::MAX || control.stop_ns <= now_ns() {
+        return Err(Error::input_help(
+            format!("{}: is not recording", directory.display()),
+            "begin with `ladderscope record --start DIR`",
+        ));
+    }
+    let stop_ns = (now_ns() + AHEAD_NS).max(control.start_ns);
+    write_control(&recording.parts(), Control { stop_ns, ..control })
+}
+
+/// Output of the program and of `record`, in the recording's directory.
+pub const OUTPUT: &str = "output.txt";
+
+/// A finished recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    pub trace: PathBuf,
+    /// Exit status of the program if it failed, with its output.
+    pub failure: Option<String>,
+}
+
+/// Records a shell command to its end, into `recordings/NAME` of the runs directory.
+///
+/// # Errors
+///
+/// Returns an error if nothing was recorded, with the last line of output.
+pub fn record_shell(runs: &Path, name: &str, line: &str) -> Result<Recorded> {
+    let directory = runs.join("recordings").join(name);
+    std::fs::create_dir_all(&directory).map_err(Error::io(&directory))?;
+    let output = directory.join(OUTPUT);
+    let file = std::fs::File::create(&output).map_err(Error::io(&output))?;
+    let binary = std::env::current_exe()
+        .map_err(|error| Error::failed(format!("the running binary cannot be found: {error}")))?;
+    let mut command = Command::new(&binary);
+    command.arg("record").arg("--dir").arg(runs).args(["--name", name, "--", "sh", "-c", line]);
+    command.stdin(Stdio::null()).stderr(file.try_clone().map_err(Error::io(&output))?).stdout(file);
+    let status = command.status().map_err(Error::io(&binary))?;
+    let trace = directory.join(TRACE);
+    if trace.is_file() {
+        let failure = (!status.success()).then(|| format!("{status}: {}", output.display()));
+        return Ok(Recorded { trace, failure });
+    }
+    let said = std::fs::read(&output).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let lines = || said.lines().rev().filter(|line| !line.trim().is_empty());
+    let error = lines().find_map(|line| line.strip_prefix("error: "));
+    let last = error.or(lines().next()).unwrap_or("no output");
+    let last = base::text::without_controls(last);
+    Err(Error::failed(format!(
+        "nothing was recorded ({status}): {last}; all output: {}",
+        output.display()
+    )))
+}
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inject.so"));
+/// Longest path that NCCL takes (bytes).
+const MOST_PATH: usize = 254;
+
+/// Path of the object, written unless it is there; `directory` is the last choice.
+///
+/// # Errors
+///
+/// Returns an error if this program was built without it, or no folder can be written and executed from.
+fn unpacked(directory: &Path) -> Result<PathBuf> {
+    if OBJECT.is_empty() {
+        return Err(Error::input("this program was built without its recorder, which needs Linux"));
+    }
+    let name = format!("ladderscope-{}.so", short_key(OBJECT));
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
+    let folders = [
+        set("XDG_RUNTIME_DIR"),
+        cache.map(|cache| cache.join("ladderscope")),
+        Some(directory.to_owned()),
+    ];
+    let mut last = Error::failed("no folder for the recorder");
+    for folder in folders.into_iter().flatten().filter(|folder| folder.is_absolute()) {
+        let path = folder.join(&name);
+        if path.as_os_str().len() > MOST_PATH {
+            last = Error::input(format!("{}: longer than {MOST_PATH} bytes", path.display()));
+            continue;
+        }
+        match write(&path).and_then(|()| is_loadable(&path)) {
+            Ok(()) => return Ok(path),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn write(path: &Path) -> Result<()> {
+    if std::fs::read(path).is_ok_and(|bytes| bytes == OBJECT) {
+        return Ok(());
+    }
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    }
+    base::atomic::write(path, OBJECT)
+}
+
+/// Maps the file as code, which fails where a file system is mounted `noexec`.
+fn is_loadable(path: &Path) -> Result<()> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    let file = std::fs::File::open(path).map_err(Error::io(path))?;
+    let protection = ProtFlags::READ | ProtFlags::EXEC;
+    // SAFETY: a private mapping at an address of the kernel's choice, which is never read.
+    unsafe {
+        let mapped = mmap(std::ptr::null_mut(), 4096, protection, MapFlags::PRIVATE, &file, 0)
+            .map_err(|error| Error::io(path)(error.into()))?;
+        let _ = munmap(mapped, 4096);
+    }
+    Ok(())
+}
+
+/// Name of ranges, in which `*` stands for any text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangePattern {
+    given: String,
+    /// Text between the stars.
+    pieces: Vec<String>,
+}
+
+impl RangePattern {
+    pub fn new(given: &str) -> Self {
+        Self { given: given.to_owned(), pieces: given.split('*').map(str::to_owned).collect() }
+    }
+
+    pub fn matches(&self, name: &str) -> bool {
+        let [first, middle @ .., last] = self.pieces.as_slice() else {
+            return self.given == name;
+        };
+        let Some(mut rest) = name.strip_prefix(first.as_str()) else { return false };
+        for piece in middle {
+            let Some(at) = rest.find(piece.as_str()) else { return false };
+            rest = &rest[at + piece.len()..];
+        }
+        rest.ends_with(last.as_str())
+    }
+}
+
+/// Drops work that was launched outside the ranges, and ranges outside of them.
+///
+/// # Errors
+///
+/// Returns an error if no range has the name, or nothing was launched in them.
+pub fn keep_launched_in(trace: &mut Trace, pattern: &RangePattern) -> Result<()> {
+    let is_named: Vec<bool> = trace.meta.range_names.iter().map(|name| pattern.matches(name)).collect();
+    // outermost ranges of the name, by rank and thread, in order
+    let mut within: HashMap<(u32, u16), Vec<(i64, i64)>> = HashMap::new();
+    for range in trace.ranges.iter().filter(|range| !range.on_device) {
+        if is_named.get(range.name as usize).copied().unwrap_or(false) {
+            let list = within.entry((range.rank, range.thread)).or_default();
+            if list.last().is_none_or(|last| range.end_ns > last.1) {
+                list.push((range.start_ns, range.end_ns));
+            }
+        }
+    }
+    if within.is_empty() {
+        let mut names: Vec<&str> = trace.meta.range_names.iter().map(String::as_str).collect();
+        names.truncate(8);
+        return Err(Error::input_help(
+            format!("no recorded range is named '{}'", pattern.given),
+            format!("recorded names: {}", names.join(", ")),
+        ));
+    }
+    let holds = |rank: u32, thread: u16, start: i64, end: i64| {
+        within.get(&(rank, thread)).is_some_and(|list| {
+            let after = list.partition_point(|range| range.0 <= start);
+            after.checked_sub(1).is_some_and(|at| end <= list[at].1)
+        })
+    };
+    let ranges = std::mem::take(&mut trace.ranges);
+    let kept: Vec<bool> = ranges
+        .iter()
+        .map(|range| holds(range.rank, range.thread, range.start_ns, range.end_ns))
+        .collect();
+    let mut numbers = vec![None; ranges.len()];
+    let mut next = 0;
+    for (number, kept) in numbers.iter_mut().zip(&kept) {
+        if *kept {
+            *number = Some(next);
+            next += 1;
+        }
+    }
+    let number = |span: &Span| numbers.get(span.launched.range as usize).copied().flatten();
+    let had_work = !trace.spans.is_empty();
+    trace.spans.retain(|span| number(span).is_some());
+    for span in &mut trace.spans {
+        if let Some(at) = numbers.get(span.launched.range as usize).copied().flatten() {
+            span.launched.range = at;
+        }
+    }
+    trace.ranges = ranges.into_iter().zip(&kept).filter(|(_, kept)| **kept).map(|(r, _)| r).collect();
+    if had_work && trace.spans.is_empty() {
+        return Err(Error::input(format!(
+            "nothing was launched on a GPU within ranges named '{}'",
+            pattern.given
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_object_is_written_once_and_repaired() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/object.so");
+        write(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), OBJECT);
+        std::fs::write(&path, b"\x7fELF broken").unwrap();
+        write(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), OBJECT);
+        is_loadable(&path).unwrap();
+    }
+
+    #[test]
+    fn stars_stand_for_any_text() {
+        for (pattern, name, matches) in [
+            ("decode", "decode", true),
+            ("decode", "decode 1", false),
+            ("decode*", "decode 1", true),
+            ("*step", "decode step", true),
+            ("*step", "decode step 2", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c-b", false),
+            ("a*a", "a", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(RangePattern::new(pattern).matches(name), matches, "{pattern} {name}");
+        }
+    }
+}
