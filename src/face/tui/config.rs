@@ -321,7 +321,7 @@ pub fn template(theme: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::face::tui::action::Action;
+    use crate::face::tui::keymap::Action;
     use crate::face::tui::theme::Role;
 
     fn parse(text: &str) -> Config {

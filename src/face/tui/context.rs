@@ -1,23 +1,30 @@
 //! State shared by all screens (window, clock, colours, keys, stored runs, messages), and the ways a screen
 //! reaches outside itself: background questions ([`super::task`]), requests to the workbench, effects.
+//!
+//! Filter text shared by the screens, and the experiment that result screens open on (the most recently viewed). The
+//! experiment is a chip of the screen's filter box, so it is always visible that runs are filtered out.
+//!
+//! Immutable snapshot of the runs directory.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::action::Action;
+use rayon::prelude::*;
+
 use super::config::Themes;
-use super::keymap::Keymap;
-use super::layout;
-use super::message::Ended;
+use super::keymap::{Action, Keymap};
 use super::overlay::{Folder, Overlay};
 use super::prelude::*;
-use super::scope::Scope;
 use super::task::Tasks;
-use super::update::Press;
+use super::update::{Ended, Press};
+use super::view;
+use lab::store::Annotations;
 use lab::sweep::{Choice, Experiment, SweepEvent};
+use study::analysis::RunTable;
+use study::analysis::filter::Filter;
 use study::whatif::TracedStep;
-use table::{Record, Spec};
+use table::{Record, Spec, Status};
 
 /// Length of the message history.
 const MESSAGES: usize = 200;
@@ -157,7 +164,7 @@ impl Context {
 
     /// Body of the window; empty if the window is too small.
     pub fn body(&self) -> Rect {
-        layout::regions(self).map_or(Rect::ZERO, |regions| regions.body)
+        view::regions(self).map_or(Rect::ZERO, |regions| regions.body)
     }
 
     pub fn key<S: Acts>(&self, act: S::Act) -> String {
@@ -213,4 +220,175 @@ pub struct Notice {
     pub text: String,
     /// True for errors, which stay until closed.
     pub error: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Scope {
+    pub typed: String,
+    /// Screen, filter text and experiment at the previous message.
+    shown: Option<Shown>,
+    looked_at: Option<String>,
+    /// Experiment whose chip the user removed; screens no longer open on it.
+    dismissed: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shown {
+    tab: Tab,
+    typed: String,
+    experiment: Option<String>,
+}
+
+/// Called after every message: applies the shared filter to a newly shown screen, and stores what is typed
+/// there for the others. Cheap: compares short strings, and scans the runs only on a screen change.
+pub fn settle_scope(state: &mut State) {
+    let tab = state.cx.tab;
+    let (screen, cx) = state.split(tab);
+    let status = screen.status(cx);
+    if status.experiment.is_some() {
+        cx.scope.looked_at = status.experiment;
+    }
+    let opens = status.opens_on_experiment;
+    let Some(filter) = screen.filter() else {
+        cx.scope.shown = None;
+        return;
+    };
+    match cx.scope.shown.as_ref().filter(|shown| shown.tab == tab) {
+        Some(before) => {
+            if before.experiment.is_some() && filter.experiment.is_none() {
+                cx.scope.dismissed.clone_from(&before.experiment);
+            }
+            if before.typed != filter.value() {
+                cx.scope.typed = filter.value().to_owned();
+            }
+        }
+        // the experiments are not known yet
+        None if opens && cx.stored.is_none() => return,
+        None => {
+            let experiment = cx.scope.opening(cx.stored.as_deref()).filter(|_| opens);
+            if filter.value() != cx.scope.typed || filter.experiment != experiment {
+                filter.field.replace(0..filter.value().len(), &cx.scope.typed);
+                filter.experiment = experiment;
+                screen.input(Input::Narrow, cx);
+            }
+        }
+    }
+    if let Some(filter) = screen.filter() {
+        if filter.typing
+            && let Some(stored) = &cx.stored
+        {
+            filter.suggest(&stored.table);
+        }
+        let is_same = |shown: &Shown| {
+            shown.tab == tab && shown.typed == filter.value() && shown.experiment == filter.experiment
+        };
+        if !cx.scope.shown.as_ref().is_some_and(is_same) {
+            let (typed, experiment) = (filter.value().to_owned(), filter.experiment.clone());
+            cx.scope.shown = Some(Shown { tab, typed, experiment });
+        }
+    }
+}
+
+/// Shows all runs instead of those of the experiment, or the reverse.
+pub fn toggle_scope(state: &mut State) {
+    let (screen, cx) = state.split(state.cx.tab);
+    if !screen.status(cx).opens_on_experiment {
+        return cx.inform("this screen does not show the runs of one experiment");
+    }
+    let name = cx.scope.name(cx.stored.as_deref());
+    cx.scope.dismissed = if cx.scope.dismissed == name { None } else { name };
+    // as if the screen were newly shown
+    cx.scope.shown = None;
+}
+
+impl Scope {
+    /// Most recently viewed experiment, else the newest.
+    fn name(&self, stored: Option<&Snapshot>) -> Option<String> {
+        let newest = || stored?.records.last()?.experiment.clone();
+        self.looked_at.clone().or_else(newest)
+    }
+
+    /// Experiment to open on; `None` if its runs are all or none, or if the user dismissed it.
+    fn opening(&self, stored: Option<&Snapshot>) -> Option<String> {
+        let (name, table) = (self.name(stored)?, &stored?.table);
+        if self.dismissed.as_ref() == Some(&name) {
+            return None;
+        }
+        let filter = Filter { terms: vec![Filter::is("experiment", &name)] };
+        let rows = filter.rows(table).ok()?.len();
+        (rows > 0 && rows < table.len()).then_some(name)
+    }
+}
+
+/// Contents of the runs directory at one moment; shared by all screens.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// All stored runs, oldest first.
+    pub records: Arc<Vec<Record>>,
+    pub table: RunTable,
+    pub annotations: Arc<Annotations>,
+    /// Unreadable files, with the reason.
+    pub damaged: Vec<String>,
+    /// Number of running runs; cached because every frame needs it.
+    pub running: usize,
+    /// Stored results by cell key ([`table::Spec::key`]).
+    pub known: HashMap<String, Known>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    pub rounds: BTreeSet<u32>,
+    /// Completion latency of the newest run (ms).
+    pub completion_ms: f64,
+    /// Record indices of its runs.
+    pub runs: Vec<usize>,
+}
+
+impl Snapshot {
+    pub fn new(records: Vec<Record>, damaged: Vec<String>) -> Self {
+        Self::annotated(records, damaged, Arc::default())
+    }
+
+    pub fn annotated(records: Vec<Record>, damaged: Vec<String>, annotations: Arc<Annotations>) -> Self {
+        let key = |record: &Record| record.metrics.is_some().then(|| record.spec.key());
+        let keys: Vec<Option<String>> = records.par_iter().map(key).collect();
+        let mut known: HashMap<String, Known> = HashMap::new();
+        for (place, (record, key)) in records.iter().zip(keys).enumerate() {
+            if let (Some(metrics), Some(key)) = (&record.metrics, key) {
+                let cell = known.entry(key).or_default();
+                cell.rounds.insert(record.round);
+                cell.completion_ms = metrics.completion_ms;
+                cell.runs.push(place);
+            }
+        }
+        let table = RunTable::new(&records, &annotations);
+        let running = records.iter().filter(|record| record.status == Status::Running).count();
+        Self { records: Arc::new(records), table, annotations, damaged, running, known }
+    }
+
+    pub fn with(&self, annotations: Arc<Annotations>) -> Self {
+        let table = self.table.annotated(&self.records, &annotations);
+        Self { table, annotations, ..self.clone() }
+    }
+
+    /// Appends the runs that are not present yet.
+    pub fn and(&self, records: Vec<Record>) -> Self {
+        let there: HashSet<&str> = self.records.iter().map(|r| r.run.as_str()).collect();
+        let new = records.into_iter().filter(|r| !there.contains(r.run.as_str()));
+        let all = self.records.iter().cloned().chain(new).collect();
+        Self::annotated(all, self.damaged.clone(), self.annotations.clone())
+    }
+
+    /// True if both snapshots share the same runs; tags and notes may differ.
+    pub fn has_runs_of(&self, other: Option<&Arc<Self>>) -> bool {
+        other.is_some_and(|other| Arc::ptr_eq(&self.records, &other.records))
+    }
+
+    pub fn has_quality(&self) -> bool {
+        self.records.iter().any(|record| record.quality.is_some())
+    }
+
+    pub fn find(&self, run: &str) -> Option<&Record> {
+        self.records.iter().rev().find(|r| r.run == run)
+    }
 }

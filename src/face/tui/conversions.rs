@@ -2,9 +2,9 @@
 //! and writing a checkpoint with the selected set.
 
 use super::format;
-use super::message::Deed;
 use super::overlay::{Overlay, PlotAreas};
 use super::prelude::*;
+use super::update::Deed;
 use super::widgets::scatter::{Plot, mark};
 use super::widgets::table::{self, Column, Rows};
 use crate::desk::{convert, files};

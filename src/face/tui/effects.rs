@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Sender, unbounded};
 
-use super::message::{Deed, Ended, Message, SweepOrder};
 use super::prelude::*;
 use super::task::{Questions, guarded};
+use super::update::{Deed, Ended, Message, SweepOrder};
 use super::{format, terminal};
 use crate::desk::{self, Start};
 use base::error::Result;

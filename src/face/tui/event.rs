@@ -14,10 +14,9 @@ use signal_hook::iterator::Signals;
 
 use super::config::{Config, Surroundings};
 use super::effects::Performer;
-use super::message::Message;
 use super::pictures::Pictures;
 use super::prelude::*;
-use super::update::{begin, update};
+use super::update::{Message, begin, update};
 use super::{Options, format, memory, terminal, view};
 use base::error::{Error, Result};
 

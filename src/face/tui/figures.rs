@@ -1,6 +1,9 @@
 //! Figures, the same as from the command line, including provenance: those that screens export, and figures for papers,
 //! requested from the palette (kind, size, file; the kind that suits the screen and its selection first). They are drawn
 //! and written in the background, and displayed if the terminal supports pictures.
+//!
+//! Exports the current view and copies the equivalent command. Every screen can be saved as a picture;
+//! screens with a figure or table export that instead.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -12,9 +15,12 @@ use super::pictures::{Picture, Pictures, Way};
 use super::prelude::*;
 use super::screens::timeline::state::TraceIndex;
 use super::texts::PictureView;
+use super::{screenshot, view};
+use crate::desk;
 use crate::desk::figure::{Kind, Wanted};
 use crate::desk::{Stores, export, files};
 use base::error::{Error, Result};
+use base::text::shell_command;
 use study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
 use study::plot::{self, Figure, Options, Part, ProvenanceSummary, Size};
 use table::Record;
@@ -271,4 +277,67 @@ fn write(cx: &mut Context, source: FigureSource, kind: Kind, size: Size, path: P
             cx.lay(PictureView { title, picture });
         }
     });
+}
+
+/// Prompts for an export path. `figure`: export the screen's own figure or table if it has one,
+/// otherwise a picture of the screen.
+pub fn ask_export(state: &mut State, figure: bool) {
+    let screen = state.cx.tab.title();
+    let (title, name, endings) = match figure {
+        false => ("picture of", "-screen", ".svg or .png"),
+        true => ("export", "", ".svg, .png or .csv"),
+    };
+    let path = state.cx.dir.join("exports").join(format!("{screen}{name}.svg"));
+    let prompt = Prompt::new(
+        format!("{title} {screen} to"),
+        format!("the extension chooses the format: {endings}; existing files are kept"),
+        path.display().to_string(),
+        Completing::Paths,
+        Box::new(move |state, typed| to(state, figure, typed)),
+    );
+    state.cx.ask_line(prompt);
+}
+
+/// Writes the export to the typed path; returns the reason if it cannot.
+fn to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
+    let path = desk::files::expanded(typed.trim());
+    let kind = FileKind::of(&path)
+        .ok_or_else(|| format!("'{typed}': unknown format; use .svg, .png or .csv"))?;
+    let figure = match figure {
+        false => None,
+        true => state.screen(state.cx.tab).export(kind, &state.cx)?,
+    };
+    let export = match figure {
+        Some(export) => export,
+        None if kind == FileKind::Csv => {
+            return Err("this screen has no table; use .svg or .png for a picture".into());
+        }
+        None => picture(state),
+    };
+    state.cx.perform(Effect::Export { export, path });
+    Ok(())
+}
+
+fn picture(state: &State) -> Export {
+    let mut buffer = Buffer::empty(Rect::new(0, 0, state.cx.size.0, state.cx.size.1));
+    view::draw_without_overlays(&mut buffer, state);
+    let light = state.cx.theme.is_light();
+    Export::new(move |path| screenshot::write(&buffer, light, path))
+}
+
+pub fn copy_command(state: &mut State) {
+    let Command { mut words, beyond } = match state.screen(state.cx.tab).command() {
+        Ok(command) => command,
+        Err(why) => return state.cx.inform(why),
+    };
+    let cx = &mut state.cx;
+    if cx.dir != Path::new("runs") {
+        words.extend(["--dir".into(), cx.dir.display().to_string()]);
+    }
+    let command = shell_command(std::iter::once("ladderscope".to_owned()).chain(words));
+    cx.inform(match beyond.as_slice() {
+        [] => format!("copied: {command}"),
+        beyond => format!("copied, but for {}: {command}", beyond.join(" and ")),
+    });
+    cx.perform(Effect::Copy(command));
 }

@@ -4,9 +4,8 @@
 //! event     event loop: waits for keys, answers and the sweep, updates the state, performs effects, draws
 //! update    state changes; pure: no clock, files or threads
 //! screen    trait of screens ([`screen::Screen`]); screens/ has one folder each
-//! context   state shared by all screens, and their ways to reach outside
+//! context   state shared by all screens (filter, runs), and their ways to reach outside
 //! task      background questions and stale answers
-//! scope     filter shared by the screens, and the experiment that results open on
 //! overlay   trait of overlays ([`overlay::Overlay`]); text input, yes or no
 //! pick      searchable picker, also of actions (the palette), runs and files
 //! checklist items to show or hide; texts: help, texts, pictures
@@ -49,30 +48,24 @@
 //! on `tui-input`; filters of a screen use `FilterBox`. Lists with columns use `widgets::table`, drawn
 //! by ratatui's `Table`.
 
-mod action;
 mod checklist;
 pub mod config;
 mod context;
 mod conversions;
 mod effects;
 mod event;
-mod export;
 mod figures;
 mod format;
 mod keymap;
-mod layout;
 mod memory;
-mod message;
 mod overlay;
 mod pick;
 mod pictures;
 mod preview;
 mod recordings;
-mod scope;
 mod screen;
 mod screens;
 mod screenshot;
-mod snapshot;
 mod task;
 mod terminal;
 mod texts;
@@ -90,12 +83,11 @@ mod prelude {
     pub use ratatui::style::{Modifier, Style};
     pub use unicode_width::UnicodeWidthStr;
 
-    pub(super) use super::action::acts;
+    pub use super::context::Snapshot;
     pub use super::context::{Context, Opening, Request, SelectedRun};
     pub use super::figures::Subject;
     pub use super::format::{cut, digits, ns, percent};
-    pub use super::layout::{centered, cut_bottom, cut_left, cut_top, inside};
-    pub use super::message::{Effect, StoreTask};
+    pub(super) use super::keymap::acts;
     pub use super::overlay::{Completing, Prompt};
     pub use super::pick::{Chosen, Pick};
     pub use super::screen::{
@@ -103,8 +95,9 @@ mod prelude {
         PointerKind, Screen, ScreenList, ScreenStatus, Selection,
     };
     pub use super::screen::{State, Tab};
-    pub use super::snapshot::Snapshot;
     pub use super::theme::{Role, Theme};
+    pub use super::update::{Effect, StoreTask};
+    pub use super::view::{centered, cut_bottom, cut_left, cut_top, inside};
     pub use super::widgets::field::FilterBox;
     pub use super::widgets::list::{List, next_of};
     pub use super::widgets::paint::{empty, frame, line, popup, put, select, wrap};
@@ -114,10 +107,10 @@ mod prelude {
 #[cfg(test)]
 mod tests;
 
-pub use preview::Preview;
-
 use std::io::IsTerminal;
 use std::path::PathBuf;
+
+pub use preview::Preview;
 
 use crate::desk::Opened;
 use base::error::{Error, Result};

@@ -5,9 +5,9 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use super::layout::regions_of;
 use super::prelude::*;
 use super::screen::Placed;
+use super::view::regions_of;
 use super::widgets::field::Field;
 use crate::desk::files::{FileEntry, folder_of, within};
 use base::offer::{Completion, Offer, complete_word};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
 
-use super::action::{Action, synonyms};
 use super::context::{Context, Opening, Request};
+use super::keymap::{Action, synonyms};
 use super::keymap::{Bound, Keymap, Scope};
 use super::overlay::{Folder, Overlay, whole_body};
 use super::prelude::*;
@@ -657,7 +657,7 @@ pub fn clean(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::face::tui::action::SYNONYMS;
+    use crate::face::tui::keymap::SYNONYMS;
     use crate::face::tui::screens::{experiments, runs, timeline};
     use crate::face::tui::theme::Theme;
 

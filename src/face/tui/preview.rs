@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crossterm::event::KeyModifiers;
 
-use super::message::Message;
 use super::prelude::*;
 use super::screens::timeline::state::TraceIndex;
 use super::screens::timeline::state::measure::Overview;
+use super::update::Message;
 use super::{update, view};
 use table::Record;
 use trace::Trace;

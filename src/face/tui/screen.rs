@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::action::Listed;
 use super::context::Context;
+use super::keymap::Listed;
 use super::prelude::*;
 pub use super::screens::{State, Tab};
 pub use crate::desk::export::FileKind;
@@ -316,9 +316,9 @@ macro_rules! screens {
                 Self::ALL[(self as usize + by) % Self::ALL.len()]
             }
 
-            pub fn bindings(self) -> Vec<$crate::face::tui::action::Row> {
+            pub fn bindings(self) -> Vec<$crate::face::tui::keymap::Row> {
                 match self {
-                    $(Self::$type => <<$module::$type as $crate::face::tui::screen::Acts>::Act as $crate::face::tui::action::Listed>::BINDINGS.iter().map(|b| b.row).collect(),)*
+                    $(Self::$type => <<$module::$type as $crate::face::tui::screen::Acts>::Act as $crate::face::tui::keymap::Listed>::BINDINGS.iter().map(|b| b.row).collect(),)*
                 }
             }
         }

@@ -1,20 +1,24 @@
 //! `update(state, message) -> effects`: all state changes. Pure: no clock, files or threads; side effects are returned.
+//!
+//! Inputs of the workbench ([`Message`]) and the side effects it requests ([`Effect`]).
 
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossterm::event::{KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
-use super::action::Action;
-use super::keymap::Key;
-use super::message::Message;
+use super::keymap::{Action, Key};
 use super::pick::looks_like_path;
 use super::prelude::*;
+use super::task::{Answer, Task};
 use super::texts::{Help, TextView};
 use super::view::FooterClick;
 use super::widgets::field::first_line;
-use super::{
-    conversions, export, figures, format, layout, overlay, pick, recordings, scope, trainings, view,
-};
+use super::{context, conversions, figures, format, overlay, pick, recordings, trainings, view};
+use lab::store;
+use lab::sweep::{Choice, Experiment};
+use table::Record;
 
 /// Requests a read of everything shown, at startup or on reload.
 pub fn begin(state: &mut State) {
@@ -41,7 +45,7 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Key(key) if key.kind == KeyEventKind::Release => return Vec::new(),
         Message::Key(key) => press(state, key),
         // the window is too small to show a target
-        Message::Mouse(_) | Message::Paste(_) if layout::regions_of(state.cx.size).is_none() => {}
+        Message::Mouse(_) | Message::Paste(_) if view::regions_of(state.cx.size).is_none() => {}
         Message::Mouse(event) => handle_mouse(state, event),
         Message::Paste(text) => paste(state, &text),
         Message::Terminate => leave(state),
@@ -98,7 +102,7 @@ fn press(state: &mut State, key: KeyEvent) {
     if ctrl_c {
         return act(state, Action::Quit);
     }
-    if layout::regions_of(state.cx.size).is_none() {
+    if view::regions_of(state.cx.size).is_none() {
         // nothing is visible, so no other key is handled
         if state.cx.keys.lookup(state.cx.tab, &key) == Some(Action::Quit) {
             act(state, Action::Quit);
@@ -181,16 +185,16 @@ pub fn act(state: &mut State, action: Action) {
         Action::First => step(state, isize::MIN / 2),
         Action::Last => step(state, isize::MAX / 2),
         Action::Reload => begin(state),
-        Action::Scope => scope::toggle(state),
-        Action::Export => export::ask(state, true),
+        Action::Scope => context::toggle_scope(state),
+        Action::Export => figures::ask_export(state, true),
         Action::Figure => figures::ask(state),
-        Action::Picture => export::ask(state, false),
+        Action::Picture => figures::ask_export(state, false),
         Action::Conversions => conversions::open(cx),
         Action::Trainings => trainings::open(cx),
         Action::Record => recordings::ask(cx),
         Action::Messages => show_messages(cx),
         Action::Theme => cx.pick_theme(),
-        Action::CopyCommand => export::copy_command(state),
+        Action::CopyCommand => figures::copy_command(state),
         Action::On(tab, at) => {
             let (screen, cx) = state.split(tab);
             screen.perform(at, cx);
@@ -273,7 +277,7 @@ fn leave(state: &mut State) {
 
 /// Called after every message: clamps the current screen's selection and requests missing answers.
 fn settle(state: &mut State) {
-    scope::settle(state);
+    context::settle_scope(state);
     overlay::settle(&mut state.cx);
     let body = state.cx.body();
     let (screen, cx) = state.split(state.cx.tab);
@@ -328,7 +332,7 @@ fn handle_mouse(state: &mut State, event: MouseEvent) {
 }
 
 fn point(state: &mut State, event: Pointer) {
-    let footer = layout::regions(&state.cx).map(|regions| regions.footer);
+    let footer = view::regions(&state.cx).map(|regions| regions.footer);
     if let Some(footer) = footer.filter(|footer| footer.contains(event.at)) {
         let clicked = event.kind == PointerKind::Click;
         let hint = view::footer_hint(footer, state, event.at.x).filter(|_| clicked);
@@ -352,11 +356,11 @@ fn point(state: &mut State, event: Pointer) {
         }
         return;
     }
-    let Some(regions) = layout::regions(&state.cx) else { return };
+    let Some(regions) = view::regions(&state.cx) else { return };
     let clicked = matches!(event.kind, PointerKind::Click | PointerKind::DoubleClick);
     if clicked && regions.tabs.contains(event.at) {
         let on = |(_, label, x): &(_, String, u16)| (*x..*x + label.len() as u16).contains(&event.at.x);
-        if let Some((tab, ..)) = layout::tabs(&state.cx).find(on) {
+        if let Some((tab, ..)) = view::tabs(&state.cx).find(on) {
             state.cx.tab = tab;
         }
         return;
@@ -393,4 +397,88 @@ fn point(state: &mut State, event: Pointer) {
         }
         _ => {}
     }
+}
+
+/// Input event: a key, a result from a worker, a sweep event.
+#[derive(Debug)]
+pub enum Message {
+    /// Time in milliseconds since the workbench was opened; sent before other messages.
+    Clock(u64),
+    Key(KeyEvent),
+    /// Mouse event (only while captured).
+    Mouse(MouseEvent),
+    Paste(String),
+    Resize(u16, u16),
+    /// Termination signal, or the terminal is gone.
+    Terminate,
+    /// Suspend signal (Ctrl-Z, SIGTSTP).
+    Stop,
+    /// Resume after a suspend (`fg`, SIGCONT).
+    Resume,
+    Runs(Result<Arc<Snapshot>, String>),
+    Told(Result<String, String>),
+    Answered(Answer),
+    Request(Request),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    pub failed: usize,
+    pub interrupted: bool,
+}
+
+#[derive(Debug)]
+pub enum Effect {
+    Quit {
+        /// True if a sweep was cut short; reflected in the exit status.
+        interrupted: bool,
+    },
+    Ask(Task),
+    Store(StoreTask),
+    Sweep(SweepOrder),
+    /// Writes an export; never overwrites an existing file.
+    Export {
+        export: Export,
+        path: PathBuf,
+    },
+    /// Runs a job in the background to completion and reports its result.
+    Do(Deed),
+    Copy(String),
+    CaptureMouse(bool),
+}
+
+pub struct Deed(pub Box<dyn FnOnce() -> Result<String, String> + Send>);
+
+impl fmt::Debug for Deed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Deed")
+    }
+}
+
+/// Job on the stored runs; executed in order, each returns the new run list.
+#[derive(Clone, Debug)]
+pub enum StoreTask {
+    Read,
+    Append(Vec<Record>),
+    Annotate {
+        /// Full run ids.
+        runs: Vec<String>,
+        edit: store::Edit,
+    },
+    Delete(Vec<String>),
+    Restore,
+}
+
+#[derive(Clone, Debug)]
+pub enum SweepOrder {
+    Start {
+        experiment: Arc<Experiment>,
+        /// Runs to start: missing, failed, or all.
+        choice: Choice,
+    },
+    /// Pauses (starts no more runs) or resumes.
+    Pause(bool),
+    CancelCell(usize),
+    /// Cancels the whole sweep, including the current run.
+    CancelAll,
 }

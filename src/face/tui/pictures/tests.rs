@@ -90,7 +90,7 @@ proptest! {
         is_clear: bool,
     ) {
         let clear = is_clear.then_some(rgb[0]);
-        let (found_width, found) = painted(&sixel::encode(&Pixels { width, height, rgb: rgb.concat() }, clear));
+        let (found_width, found) = painted(&encode_sixel(&Pixels { width, height, rgb: rgb.concat() }, clear));
         prop_assert_eq!(found_width, width as usize);
         let different: std::collections::HashSet<_> = rgb.iter().collect();
         let near = if different.len() <= 256 { 2 } else { 64 };
@@ -105,7 +105,7 @@ proptest! {
 #[test]
 fn a_sixel_is_what_the_manual_says() {
     let red = |x: u32, y: u32| if x < 5 && y < 2 { [255, 0, 0] } else { [0, 0, 0] };
-    let sequence = sixel::encode(&pixels(7, 7, red), Some([0, 0, 0]));
+    let sequence = encode_sixel(&pixels(7, 7, red), Some([0, 0, 0]));
     // five columns of the upper two bits, and a band with nothing in it
     assert_eq!(sequence, "\x1bP0;1;0q\"1;1;7;7#0;2;100;0;0#0!5B$--\x1b\\");
 }
@@ -208,4 +208,22 @@ fn half_blocks_show_pictures_of_any_size() {
         let found = halves(&pixels, (7, 5));
         assert_eq!(found, vec![[Color::Rgb(10, 20, 30); 2]; 35]);
     }
+}
+
+#[test]
+fn rows_and_columns_have_the_numbers_of_the_protocol() {
+    // the first three of the protocol's own example
+    assert_eq!(
+        placeholders((3, 2))[..3],
+        ["\u{10eeee}\u{305}\u{305}", "\u{10eeee}\u{305}\u{30d}", "\u{10eeee}\u{305}\u{30e}"]
+    );
+    let cells = placeholders((298, 298));
+    let cell = |column: usize, row: usize| cells[row * 298 + column].as_str();
+    assert_eq!(cells.len(), 298 * 298);
+    assert_eq!(cell(1, 2), "\u{10eeee}\u{30e}\u{30d}");
+    assert_eq!(cell(296, 0), "\u{10eeee}\u{305}\u{1d244}");
+    assert_eq!(cell(297, 2), "\u{10eeee}\u{30e}");
+    assert_eq!(cell(0, 297), "\u{10eeee}");
+    let different: std::collections::HashSet<_> = cells.iter().collect();
+    assert_eq!(different.len(), 297 * 298 + 1);
 }

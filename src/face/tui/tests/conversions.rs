@@ -3,7 +3,7 @@
 use crossterm::event::KeyCode;
 
 use super::fixtures::Driver;
-use crate::face::tui::message::Effect;
+use crate::face::tui::update::Effect;
 use lab::store::Store;
 use study::analysis::{Conversion, ConversionReport};
 use study::testing::conversion_report;

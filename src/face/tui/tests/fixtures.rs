@@ -8,15 +8,15 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::context::{Context, Opening, Request};
-use crate::face::tui::message::{Deed, Effect, Ended, Message};
 use crate::face::tui::screen::{State, Tab};
 use crate::face::tui::screens::compare::state::{Asked, Compared, KeptCells};
 use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::screens::timeline::state::TraceIndex;
-use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::Theme;
 use crate::face::tui::update::update;
+use crate::face::tui::update::{Deed, Effect, Ended, Message};
 use crate::face::tui::view;
 use lab::sweep::{Cell, Experiment, SweepEvent};
 use plan::{Architecture, Cost, DType, Lane, Phase, Quantity};

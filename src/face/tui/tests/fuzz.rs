@@ -4,8 +4,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent,
 use proptest::prelude::*;
 
 use super::fixtures::{Driver, imported, trace};
-use crate::face::tui::message::Message;
 use crate::face::tui::screen::Tab;
+use crate::face::tui::update::Message;
 
 fn keys() -> impl Strategy<Value = Message> {
     let code = prop_oneof![

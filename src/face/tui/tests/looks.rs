@@ -4,10 +4,10 @@ use ratatui::style::Color;
 
 use super::fixtures::Driver;
 use crate::face::tui::keymap::Keymap;
-use crate::face::tui::message::Message;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{News, Screen};
 use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::update::Message;
 use crate::face::tui::widgets::shade::{MODULES, module};
 
 const SIZES: [(u16, u16); 3] = [(60, 16), (80, 24), (120, 40)];

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::fixtures::{Driver, compared};
-use crate::face::tui::message::Message;
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::pictures::{Kind, Pictures};
 use crate::face::tui::screen::Tab;
-use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::update::Message;
 use table::Record;
 
 /// A workbench at a screen, with these runs stored.

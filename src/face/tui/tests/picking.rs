@@ -6,13 +6,13 @@ use crossterm::event::KeyCode;
 
 use super::fixtures::{Driver, records};
 use crate::face::tui::config::{Config, Surroundings};
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::memory;
-use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::pick::Pick;
 use crate::face::tui::screen::AnyScreen as _;
 use crate::face::tui::screen::Tab;
-use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::Theme;
+use crate::face::tui::update::{Effect, Message};
 
 /// The names that the list on top offers.
 fn offered(driver: &Driver) -> Vec<String> {

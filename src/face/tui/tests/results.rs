@@ -7,11 +7,11 @@ use crossterm::event::KeyCode;
 
 use super::fixtures::{Driver, ended, news, records, rounds, spec};
 use super::sweeping::{keys, press, read, send};
-use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::experiments::state::Entry;
-use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::Theme;
+use crate::face::tui::update::{Effect, Message};
 use lab::sweep::{Experiment, SweepEvent};
 use table::{Backend, P2p, Status};
 

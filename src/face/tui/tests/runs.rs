@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
 
 use super::fixtures::{Driver, record, records, spec};
-use crate::face::tui::message::{Effect, Message, StoreTask};
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::overlay::Prompt;
 use crate::face::tui::screen::{AnyScreen as _, FileKind};
-use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::update::{Effect, Message, StoreTask};
 use lab::store::{Annotations, Edit};
 use table::{Backend, P2p, Record, Status};
 

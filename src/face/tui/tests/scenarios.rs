@@ -7,15 +7,15 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
 
 use super::fixtures::{Driver, ended, record, spec, trace};
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::keymap::Keymap;
-use crate::face::tui::message::{Effect, Message, StoreTask, SweepOrder};
 use crate::face::tui::pick;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::live::state::CellState;
 use crate::face::tui::screens::timeline::state::pane::OverlapOf;
 use crate::face::tui::screens::timeline::state::row::WAITING;
-use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::texts::{Help, help_lines};
+use crate::face::tui::update::{Effect, Message, StoreTask, SweepOrder};
 use plan::Phase;
 use table::{Backend, P2p, Provenance, Status};
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use crossterm::event::KeyCode;
 
 use super::fixtures::{Driver, experiment, record, spec};
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::memory;
-use crate::face::tui::message::Message;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::experiments::state::Entry;
-use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::update::Message;
 use lab::store::{Annotations, Edit};
 use lab::sweep::Experiment;
 use table::{Backend, P2p, Record};

@@ -5,9 +5,9 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent,
 use super::fixtures::{Driver, entries, trace};
 use crate::desk::Opened;
 use crate::face::tui::context::{Opening, Request};
-use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::pick::Pick;
 use crate::face::tui::screen::{Acts, Tab};
+use crate::face::tui::update::{Effect, Message};
 
 fn click(driver: &mut Driver, text: &str) -> Vec<Effect> {
     let screen = driver.screen();

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::fixtures::{Driver, ended, news, record, records, spec};
-use crate::face::tui::message::{Effect, Message, StoreTask, SweepOrder};
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::overlay::Question;
 use crate::face::tui::screen::AnyScreen as _;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::screens::live::state::{CellState, Looked, Pause};
-use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::task::Task;
+use crate::face::tui::update::{Effect, Message, StoreTask, SweepOrder};
 use lab::sweep::{Choice, Experiment, SweepEvent};
 use run::{RunEvent, StepLanes};
 use table::{Backend, P2p, Record, Sample, Status};

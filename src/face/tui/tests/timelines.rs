@@ -3,10 +3,10 @@
 use crossterm::event::KeyCode;
 
 use super::fixtures::{Driver, compared, imported, trace};
-use crate::face::tui::message::Message;
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::timeline::state::{Line, View};
-use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::update::Message;
 
 fn with(
     traces: Vec<crate::face::tui::screens::timeline::state::TraceIndex>,

@@ -3,7 +3,7 @@
 use crossterm::event::KeyCode;
 
 use super::fixtures::Driver;
-use crate::face::tui::message::Message;
+use crate::face::tui::update::Message;
 use lab::store::Store;
 use table::testing::trained;
 use table::{Curve, Status};

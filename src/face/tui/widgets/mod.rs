@@ -1,6 +1,5 @@
 //! Shared drawing components. All of them clip to their area.
 
-pub mod card;
 pub mod field;
 pub mod lanes;
 pub mod list;

@@ -1,8 +1,12 @@
 //! Clipped drawing of text and frames.
+//!
+//! Result card: headline, badge of trust and bullets of an answer, wrapped to a width.
 
-use crate::face::tui::prelude::*;
 use ratatui::style::Color;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
+
+use crate::face::tui::prelude::*;
+use study::answer::{Answer, CardLine};
 
 /// Writes text, cut at the area's right edge with an ellipsis; returns the next column. Cut blanks and
 /// rules need no ellipsis.
@@ -134,6 +138,24 @@ pub fn bar(fraction: f64, columns: usize) -> String {
     let used = eighths.div_ceil(8);
     text.push_str(&"·".repeat(columns.saturating_sub(used)));
     text
+}
+
+/// Lines of a card with their roles.
+pub fn card_lines(answer: &Answer, width: usize) -> Vec<(String, Role)> {
+    let mut lines = Vec::new();
+    for (line, text) in answer.card() {
+        let (head, role) = match line {
+            CardLine::Headline => ("", Role::Title),
+            CardLine::Basis(provenance) => ("", provenance.map_or(Role::Dim, Role::of_provenance)),
+            CardLine::Noise => ("! ", Role::Warn),
+            CardLine::Bullet => ("• ", Role::Text),
+        };
+        let blanks = " ".repeat(head.width());
+        for (at, words) in wrap(text, width.saturating_sub(head.width())).into_iter().enumerate() {
+            lines.push((format!("{}{words}", if at == 0 { head } else { &blanks }), role));
+        }
+    }
+    lines
 }
 
 #[cfg(test)]

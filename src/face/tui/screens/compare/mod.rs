@@ -17,16 +17,16 @@ pub use self::state::Compare;
 use self::state::Compared;
 use self::state::{Order, View};
 use crate::desk::figure::Kind;
-use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::figures::Subject;
-use crate::face::tui::layout::{cut_bottom, cut_top};
+use crate::face::tui::keymap::acts;
 use crate::face::tui::pick::Chosen;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Input, Kept, NO_COMMAND, News, PointerKind, Screen, ScreenList,
     ScreenStatus, Selection,
 };
+use crate::face::tui::view::{cut_bottom, cut_top};
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
 use base::text::counted;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::draw::Told;
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::prelude::*;
-use crate::face::tui::snapshot::Snapshot;
 use ::table::Provenance;
 use base::error::Result;
 use base::text::capitalized;

@@ -5,12 +5,12 @@ use std::sync::{Arc, LazyLock};
 
 use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
-use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
 use crate::face::tui::screens::compare::state::View;
-use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::tests::fixtures::{Driver, compared, spec};
+use crate::face::tui::update::{Effect, Message};
 use lab::sweep::simulate_cells;
 use plan::Architecture;
 use table::{Backend, P2p, Provenance, Record, Spec, Status};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::state::Stored;
-use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::widgets::list::List;
 use base::error::Error;
 use base::hash;

@@ -13,10 +13,10 @@ use super::draft::{Draft, Row, RowKind, name_before_edits};
 use super::state::Entry;
 use super::typing::{Typing, What};
 use super::{Act, Experiments};
-use crate::face::tui::action::Action;
 use crate::face::tui::format::clock;
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::card;
+use crate::face::tui::widgets::paint::card_lines;
 use lab::sweep::forecast::Forecast;
 use table::Provenance;
 
@@ -172,7 +172,7 @@ fn head(draft: &Draft, width: usize) -> Vec<(String, Role)> {
     let mut lines: Vec<(String, Role)> = question.into_iter().map(|text| (text, role)).collect();
     for answer in answers {
         lines.push((String::new(), Role::Text));
-        lines.extend(card::lines(answer, width));
+        lines.extend(card_lines(answer, width));
     }
     lines
 }

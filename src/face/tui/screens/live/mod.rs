@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 pub use self::state::Live;
 use self::state::{CellState, LiveCell, Pause, Queued};
-use crate::face::tui::action::Action;
 use crate::face::tui::context::Sweeps;
-use crate::face::tui::message::{Ended, SweepOrder};
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
+use crate::face::tui::update::{Ended, SweepOrder};
 use lab::sweep::{Choice, Experiment, SweepEvent};
 use table::render::{Shown, Sourced, Table};
 use table::{Record, Status, aggregate};

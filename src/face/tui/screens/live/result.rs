@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::state::{CellState, Live};
 use super::{Act, Areas};
-use crate::face::tui::action::Action;
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments;
-use crate::face::tui::widgets::card;
+use crate::face::tui::widgets::paint::card_lines;
 use study::answer::{Answer, MOST_RUNS};
 use table::Record;
 
@@ -111,7 +111,7 @@ fn concluded(runs: &[&Record]) -> Vec<Record> {
 fn lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
     for answer in answers {
-        lines.extend(card::lines(answer, width));
+        lines.extend(card_lines(answer, width));
         let table = answer.table.fitted(width).text;
         lines.extend(table.lines().map(|line| (line.to_owned(), Role::Text)));
         if answer.left_out > 0 {

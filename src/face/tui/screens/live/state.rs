@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::progress::Doing;
-use crate::face::tui::message::Ended;
 use crate::face::tui::prelude::*;
+use crate::face::tui::update::Ended;
 use lab::sweep::{Choice, Experiment, SweepEvent};
 use run::Feasibility;
 use run::{RunEvent, StepLanes};

@@ -17,11 +17,11 @@ use ratatui::layout::{Position, Rect};
 
 use crate::desk::figure::Kind;
 use crate::desk::files;
-use crate::face::tui::action::acts;
 use crate::face::tui::checklist::{Changed, CheckItem, Checklist};
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::figures::Subject;
+use crate::face::tui::keymap::acts;
 use crate::face::tui::overlay::Completing;
 use crate::face::tui::pick::{Chosen, Pick};
 use crate::face::tui::pictures;

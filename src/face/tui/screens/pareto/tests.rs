@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use super::{draw, layout, state::Scale};
-use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{AnyScreen as _, FileKind};
-use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::tests::fixtures::{Driver, record, spec};
 use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::update::{Effect, Message};
 use study::analysis::{XAxis, YAxis};
 use table::{Backend, P2p, Provenance, Record, Sample, Spec};
 

@@ -7,7 +7,7 @@ use super::state::select::MARKS;
 use super::state::window::Window;
 use super::state::{Line, Pane, View};
 use super::{Timeline, ask, info, lists};
-use crate::face::tui::action::Action;
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::runs;
 use crate::face::tui::widgets::lanes::{self, Canvas, ticks};

@@ -8,7 +8,7 @@ use super::state::window::Window;
 use super::state::{KeptTimeline, Pane, Timeline, TraceIndex, View, measure};
 use super::{ask, lists};
 use crate::desk::{self, OpenOptions, Opened};
-use crate::face::tui::action::Action;
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screen::{Export, FileKind};
 use base::error::Result;

@@ -15,12 +15,12 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::face::tui::action::{Action, acts};
 use crate::face::tui::context::{Context, Opening, Request};
-use crate::face::tui::layout::cut_left;
+use crate::face::tui::keymap::{Action, acts};
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Find, Input, NO_COMMAND, Screen};
 use crate::face::tui::update::page_rows;
+use crate::face::tui::view::cut_left;
 use crate::face::tui::widgets::field::Typed;
 pub use state::Timeline;
 use state::View;

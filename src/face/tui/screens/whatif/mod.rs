@@ -15,9 +15,9 @@ use ratatui::layout::{Position, Rect};
 pub use self::state::WhatIf;
 use self::state::{Pin, StripView, letter};
 use crate::desk::offers;
-use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
+use crate::face::tui::keymap::acts;
 use crate::face::tui::overlay::Completing;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{

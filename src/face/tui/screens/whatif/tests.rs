@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
-use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::screen::State;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
 use crate::face::tui::tests::fixtures::{Driver, spec};
+use crate::face::tui::update::{Effect, Message};
 use run::sim::Simulator;
 use study::whatif::Slider;
 use table::{Backend, P2p};

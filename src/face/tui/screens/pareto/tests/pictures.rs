@@ -4,9 +4,9 @@ use crossterm::event::KeyCode;
 
 use super::super::layout;
 use super::{asks, driver, keys, lay_over, name_overlay, press};
-use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::pictures::{self, Kind, Pictures};
 use crate::face::tui::tests::fixtures::Driver;
+use crate::face::tui::update::{Effect, Message};
 
 fn terminal(name: &'static str, value: &'static str) -> impl Fn(&str) -> Option<String> {
     move |asked| (asked == name).then(|| value.to_string())
