@@ -6,6 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use base::error::{Error, Result};
 use base::hash::sha256;
 use base::input::InputKind;
@@ -19,7 +22,7 @@ use plan::{Architecture, CommDType, DType};
 use run::{
     Evaluate, EvaluateRequest, Evaluated, Feasibility, Window, WindowQuality, evaluation_plan, evaluator,
 };
-use table::{Backend, FEW_WINDOWS, Quality, Spec, quality};
+use table::{Backend, FEW_WINDOWS, Provenance, Quality, Spec, quality};
 
 #[derive(Clone, Debug)]
 pub struct Asked {
@@ -40,30 +43,47 @@ pub struct Asked {
     pub counts: bool,
 }
 
-#[derive(Clone, Debug)]
+/// Quality of a model's architectures on a text, as `evaluate --format json` prints it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TextQuality {
+    /// Built-in name or directory of the model, as given.
+    pub model: String,
+    /// Fingerprint of the weights.
+    pub weights: String,
+    /// Reference model whose `standard` is compared with, if it is a different model.
+    pub reference: Option<String>,
+    pub text: TextFile,
     /// Backend that computed it; cpu has f32 activations, cuda the format of the weights.
     pub backend: Backend,
     pub context: usize,
     /// Tokens of the text, after the limit.
     pub tokens: usize,
-    pub all_tokens: usize,
-    pub text_sha256: String,
-    pub weights: String,
     /// Number of windows; a short last window is dropped.
     pub windows: usize,
     /// Predicted tokens: all except the first of each window.
     pub predicted: u32,
+    pub provenance: Provenance,
     /// One per requested architecture, in that order.
     pub cases: Vec<Case>,
+    #[serde(skip)]
     pub notes: Vec<String>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct TextFile {
+    pub file: String,
+    pub sha256: String,
+    /// Total tokens, of which a limit may leave fewer.
+    pub tokens: usize,
+}
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Case {
+    #[schemars(with = "String")]
     pub architecture: Architecture,
     /// TP; some architectures compute different values at different TP.
     pub tp: u32,
+    #[serde(flatten)]
     pub quality: Quality,
 }
 
@@ -208,14 +228,16 @@ pub fn evaluate(
         store.evaluated(of, (&text, *context), backend.name(), keys.clone(), &files)?;
     }
     Ok(TextQuality {
+        model: model.name.clone(),
+        weights: weights.clone(),
+        reference: asked.reference.as_ref().map(|model| model.name.clone()),
+        text: TextFile { file: asked.text.name(), sha256: sha256.clone(), tokens: *all },
         backend: backend.name(),
         context: *context,
         tokens: tokens.len(),
-        all_tokens: *all,
-        text_sha256: sha256.clone(),
-        weights: weights.clone(),
         windows: windows.len(),
         predicted: (windows.len() * (context - 1)) as u32,
+        provenance: Provenance::Measured,
         cases,
         notes: notes(windows.len()),
     })

@@ -5,8 +5,6 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
 use super::{progress, report};
@@ -61,74 +59,13 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     for note in &evaluated.notes {
         report::note(note);
     }
-    print(&asked, &evaluated, args.output.format)?;
+    print(&evaluated, args.output.format)?;
     Ok(0)
 }
 
-/// Output of `--format json`.
-#[derive(Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
-    /// Built-in name or directory of the model, as given.
-    model: &'a str,
-    /// Fingerprint of the weights.
-    weights: &'a str,
-    /// Reference model whose `standard` is compared with, if it is a different model.
-    reference: Option<&'a str>,
-    text: PrintedText<'a>,
-    backend: Backend,
-    context: usize,
-    tokens: usize,
-    windows: usize,
-    predicted: u32,
-    /// Provenance of the numbers.
-    provenance: Provenance,
-    cases: Vec<PrintedCase<'a>>,
-}
-
-#[derive(Serialize, schemars::JsonSchema)]
-struct PrintedText<'a> {
-    /// File name.
-    file: String,
-    /// SHA-256 of the file.
-    sha256: &'a str,
-    /// Total tokens, of which `--tokens` may use fewer.
-    tokens: usize,
-}
-
-#[derive(Serialize, schemars::JsonSchema)]
-struct PrintedCase<'a> {
-    #[schemars(with = "String")]
-    architecture: &'a Architecture,
-    tp: u32,
-    #[serde(flatten)]
-    quality: &'a Quality,
-}
-
-fn print(asked: &Asked, evaluated: &TextQuality, format: Format) -> Result<()> {
+fn print(evaluated: &TextQuality, format: Format) -> Result<()> {
     if format == Format::Json {
-        let cases = evaluated.cases.iter();
-        let cases = cases.map(|case| PrintedCase {
-            architecture: &case.architecture,
-            tp: case.tp,
-            quality: &case.quality,
-        });
-        return output::json_line(&Printed {
-            model: &asked.model.name,
-            weights: &evaluated.weights,
-            reference: asked.reference.as_ref().map(|model| model.name.as_str()),
-            text: PrintedText {
-                file: asked.text.name(),
-                sha256: &evaluated.text_sha256,
-                tokens: evaluated.all_tokens,
-            },
-            backend: evaluated.backend,
-            context: evaluated.context,
-            tokens: evaluated.tokens,
-            windows: evaluated.windows,
-            predicted: evaluated.predicted,
-            provenance: Provenance::Measured,
-            cases: cases.collect(),
-        });
+        return output::json_line(evaluated);
     }
     let low = |ci: Option<[f64; 2]>| Shown::number(ci.map(|ci| ci[0]), 4);
     let high = |ci: Option<[f64; 2]>| Shown::number(ci.map(|ci| ci[1]), 4);
@@ -166,14 +103,14 @@ fn print(asked: &Asked, evaluated: &TextQuality, format: Format) -> Result<()> {
         "measured on {}: {} of {} tokens, {} predicted; NLL and KL (against standard) in nats/token",
         evaluated.backend, windows, evaluated.context, evaluated.predicted
     );
-    let answer = output::wrapped("", &headline(asked, evaluated), 0);
+    let answer = output::wrapped("", &headline(evaluated), 0);
     output::emit(&(answer + &output::wrapped("", &heading, 2) + &output::aligned(&table)))
 }
 
 /// Case closest to `standard` and the farthest one, or the likelihood of a `standard` alone.
-fn headline(asked: &Asked, evaluated: &TextQuality) -> String {
+fn headline(evaluated: &TextQuality) -> String {
     let is_reference =
-        |case: &&Case| asked.reference.is_none() && case.architecture == Architecture::Standard;
+        |case: &&Case| evaluated.reference.is_none() && case.architecture == Architecture::Standard;
     let distance = |case: &Case| {
         let Quality { kl, agreement, .. } = case.quality;
         format!(
@@ -182,7 +119,7 @@ fn headline(asked: &Asked, evaluated: &TextQuality) -> String {
             100.0 * agreement
         )
     };
-    let reference = asked.reference.as_ref().map_or("standard", |model| model.name.as_str());
+    let reference = evaluated.reference.as_deref().unwrap_or("standard");
     let mut others: Vec<&Case> = evaluated.cases.iter().filter(|case| !is_reference(case)).collect();
     others.sort_by(|a, b| a.quality.kl.total_cmp(&b.quality.kl));
     match (&others[..], evaluated.cases.first()) {

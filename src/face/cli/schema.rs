@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::output;
 use super::record_table::Annotated;
 use super::{
-    adapt, baseline, calibrate, calibrate_collectives, diff, doctor, evaluate, experiments, generate,
-    hardware, models, overlap, pareto, report, rewire, show, trace, validate, whatif,
+    adapt, baseline, calibrate, calibrate_collectives, diff, doctor, experiments, generate, hardware,
+    models, overlap, pareto, report, rewire, show, trace, validate, whatif,
 };
 use base::error::Result;
 use lab::store::Trash;
@@ -85,7 +85,7 @@ kinds! {
     /// Output of `generate --format json`
     Generate = of::<generate::Printed<'_>>();
     /// Output of `evaluate --format json`
-    Evaluate = of::<evaluate::Printed<'_>>();
+    Evaluate = of::<crate::desk::evaluate::TextQuality>();
     /// Output of `convert --format json`
     Convert = of::<ConversionReport>();
     /// Output of `adapt --format json`
