@@ -2,6 +2,9 @@
 //! in an argument's help. Shell scripts call the hidden verb `__complete`. It reads only file names, so an answer takes a
 //! few milliseconds for any number of runs.
 //!
+//! `clap_complete::engine` does not serve: a completer of its sees only its value, so not the `--dir` whose runs it should
+//! offer; it offers only texts that begin with the typed word (`upb` finds `upper-bound` here); and it is unstable.
+//!
 //! `ladderscope completions SHELL`: prints a completion script. In bash, zsh and fish it calls the program
 //! (`complete`) to offer models, stored runs and filter fields. If that returns nothing, and in other shells, a
 //! static list of verbs and options is used.
@@ -17,7 +20,7 @@ use crate::face::tui;
 use base::error::{Error, Result};
 use base::offer::{Completion, Offer, complete_word, fitting};
 use lab::store::{Annotations, Store};
-use study::analysis::RunTable;
+use study::analysis::{RunTable, XAxis, YAxis};
 use study::analysis::filter::complete as complete_filter;
 use study::calibrate::PARAMETERS;
 use table::options::OPTIONS;
@@ -275,8 +278,8 @@ fn measures() -> Vec<Offer> {
 }
 
 fn axes() -> Vec<Offer> {
-    let named = ["completion", "tpot", "ttft", "user", "per-gpu", "total"];
-    named.map(|name| Offer::new(name, "")).into_iter().chain(measures()).collect()
+    let named = XAxis::ALL.map(XAxis::as_str).into_iter().chain(YAxis::ALL.map(YAxis::as_str));
+    named.map(|name| Offer::new(name, "")).chain(measures()).collect()
 }
 
 fn columns() -> Vec<Offer> {
