@@ -8,7 +8,7 @@
 //! task      background questions and stale answers
 //! overlay   trait of overlays ([`overlay::Overlay`]); text input, yes or no
 //! pick      searchable picker, also of actions (the palette), runs and files
-//! checklist items to show or hide; texts: help, texts, pictures
+//! texts     overlays: help, texts, pictures, items to show or hide
 //! effects   executes effects: question threads, the store's worker, the sweep, the terminal
 //! view      draws the tabs, the screen, the footer, the overlays
 //! ```
@@ -48,7 +48,6 @@
 //! on `tui-input`; filters of a screen use `FilterBox`. Lists with columns use `widgets::table`, drawn
 //! by ratatui's `Table`.
 
-mod checklist;
 pub mod config;
 mod context;
 mod conversions;

@@ -1,9 +1,13 @@
 //! Read-only overlays: text such as an experiment file, a picture, and help with all bindings.
+//!
+//! Overlay to show or hide items: table columns, plot series.
 
 use super::keymap::{Keymap, Scope};
 use super::overlay::{Overlay, text_area, whole_body};
 use super::pictures::Picture;
 use super::prelude::*;
+use super::screen::Placed;
+use super::widgets::field::Typed;
 use super::widgets::list::scroll_key;
 use base::text::folded;
 
@@ -225,5 +229,137 @@ impl Overlay for Help {
     fn settle(&mut self, cx: &Context) {
         let height = usize::from(inside(text_area(cx.size)).height.saturating_sub(self.search_rows()));
         self.scroll = self.scroll.min(self.rows(cx).len().saturating_sub(height));
+    }
+}
+
+pub struct Checklist {
+    title: String,
+    hints: Hints,
+    items: Vec<CheckItem>,
+    list: List,
+    search: FilterBox,
+    change: Box<Change>,
+}
+
+type Change = dyn FnMut(&mut State, KeyCode, usize) -> Changed;
+
+#[derive(Clone, Debug)]
+pub struct CheckItem {
+    pub mark: String,
+    pub name: String,
+    pub about: String,
+    pub role: Role,
+}
+
+#[derive(Debug)]
+pub enum Changed {
+    Nothing,
+    /// New items and the index of the selected one.
+    Items(Vec<CheckItem>, usize),
+    Closed,
+}
+
+impl Checklist {
+    pub fn new<S: Placed>(
+        title: impl Into<String>,
+        hints: Hints,
+        items: Vec<CheckItem>,
+        mut change: impl FnMut(&mut S, KeyCode, usize, &mut Context) -> Changed + 'static,
+    ) -> Self {
+        let change = move |state: &mut State, key, at| {
+            let (screen, cx) = S::of(state);
+            change(screen, key, at, cx)
+        };
+        let (list, search) = (List::default(), FilterBox::default());
+        Self { title: title.into(), hints, items, list, search, change: Box::new(change) }
+    }
+
+    /// Returns the first item at or after `from` that contains the search text, wrapping to the top.
+    fn find(&self, from: usize) -> Option<usize> {
+        let typed = folded(self.search.value());
+        let holds = |at: &usize| {
+            let item = &self.items[*at];
+            folded(&item.name).contains(&typed) || folded(&item.about).contains(&typed)
+        };
+        let from = from.min(self.items.len());
+        (from..self.items.len()).chain(0..from).find(holds).filter(|_| !typed.is_empty())
+    }
+
+    fn area(&self, cx: &Context) -> Rect {
+        let about = self.items.iter().map(|item| item.about.width()).max().unwrap_or(0);
+        let width = (self.about_column() + about).max(self.title.width() + 2) + 3;
+        centered(whole_body(cx), width as u16, self.items.len() as u16 + 3)
+    }
+
+    fn name_column(&self) -> usize {
+        self.items.iter().map(|item| item.mark.width()).max().unwrap_or(0) + 2
+    }
+
+    fn about_column(&self) -> usize {
+        self.name_column() + self.items.iter().map(|item| item.name.width()).max().unwrap_or(0) + 2
+    }
+}
+
+impl Overlay for Checklist {
+    fn draw(&self, buf: &mut Buffer, cx: &Context) {
+        let theme = cx.theme;
+        let area = popup(buf, self.area(cx), &self.title, theme);
+        let (top, rows) = cut_top(area, u16::from(self.search.typing));
+        let row = Rect { x: top.x + 1, width: top.width.saturating_sub(1), ..top };
+        self.search.draw_named(buf, row, theme, "search: ", "");
+        let mut list = self.list;
+        list.fit(self.items.len(), rows.height.into());
+        for (at, y) in list.rows(self.items.len(), rows) {
+            let CheckItem { mark, name, about, role } = &self.items[at];
+            let pieces = [(1, mark, *role), (self.name_column(), name, *role)];
+            for (x, text, role) in pieces.into_iter().chain([(self.about_column(), about, Role::Dim)]) {
+                put(buf, area, area.x + x as u16, y, text, theme.style(role));
+            }
+            if at == list.selected {
+                select(buf, area, y, theme);
+            }
+        }
+    }
+
+    fn hints(&self) -> Hints {
+        match self.search.typing {
+            true => &[("Enter", "next match"), ("↓", "stop here"), ("Esc", "end search")],
+            false => self.hints,
+        }
+    }
+
+    fn key(mut self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
+        if let Some(typed) = self.search.key(key) {
+            // the selection jumps to the match; Enter goes to the next one
+            let from = self.list.selected + usize::from(typed == Typed::Kept);
+            let found = self.find(from).filter(|_| typed != Typed::Moved);
+            self.list.selected = found.unwrap_or(self.list.selected);
+            self.search.typing |= typed == Typed::Kept && key.code == KeyCode::Enter && found.is_some();
+            return Some(self);
+        }
+        match key.code {
+            KeyCode::Esc | KeyCode::Char('q') => return None,
+            KeyCode::Char('/') => self.search = FilterBox { typing: true, ..FilterBox::default() },
+            code if self.list.key(code, self.items.len()) => {}
+            code => match (self.change)(state, code, self.list.selected) {
+                Changed::Nothing => {}
+                Changed::Items(items, selected) => (self.items, self.list.selected) = (items, selected),
+                Changed::Closed => return None,
+            },
+        }
+        Some(self)
+    }
+
+    fn paste(&mut self, text: &str) {
+        self.search.paste(text);
+    }
+
+    fn scroll(&mut self, rows: isize) {
+        self.list.move_by(rows, self.items.len());
+    }
+
+    fn settle(&mut self, cx: &Context) {
+        let rows = self.area(cx).height.saturating_sub(2 + u16::from(self.search.typing));
+        self.list.fit(self.items.len(), rows.into());
     }
 }

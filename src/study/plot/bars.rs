@@ -257,7 +257,7 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
 }
 
 fn p2p_group(set: &CellSet, tp: u32, batch: u32, looks: &Looks) -> Group {
-    let mut p2p_group = Group { name: tp.to_string(), ..Group::default() };
+    let mut group = Group { name: tp.to_string(), ..Group::default() };
     for (architecture, look) in looks {
         let of = |p2p| set.get(architecture, tp, batch, p2p);
         let bar = |record: Option<&Record>, hatch| {
@@ -270,17 +270,17 @@ fn p2p_group(set: &CellSet, tp: u32, batch: u32, looks: &Looks) -> Group {
             && on.value > 0.0
         {
             let change = 100.0 * (off.value / on.value - 1.0);
-            let at = p2p_group.bars.len();
+            let at = group.bars.len();
             let text = match change.round() {
                 0.0 => "0 %".into(),
                 less if less < 0.0 => format!("−{:.0} %", -less),
                 more => format!("+{more:.0} %"),
             };
-            p2p_group.words.push((at, at + 1, text));
+            group.words.push((at, at + 1, text));
         }
-        p2p_group.bars.extend([on, off]);
+        group.bars.extend([on, off]);
     }
-    p2p_group
+    group
 }
 
 /// One chart; `batch` is set if the bars are models.

@@ -5,15 +5,13 @@
 
 mod left_out;
 mod score;
-mod serving;
 mod set;
 
 pub use left_out::{LeftOut, left_out};
 pub use score::{
     NotRun, RankOrder, Residual, ReversedPair, Score, card, nearest_error, nearest_errors, orders_table,
 };
-pub use serving::{Group, ServedRow, Slice};
-pub use set::{DataSet, Measure, Measured, Overrides, Run};
+pub use set::{DataSet, Group, Measure, Measured, Overrides, Run, ServedRow, Slice};
 
 #[cfg(test)]
 mod tests;

@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::serving::{Group, ServedRow, Slice};
 use super::set::{DataSet, Measure, Overrides, Run};
+use super::set::{Group, ServedRow, Slice};
 use base::error::{Error, Result};
 use base::input::InputKind;
 use base::statistics::mean;

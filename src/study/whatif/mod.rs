@@ -7,7 +7,6 @@
 //! [`crate::rewire`].
 
 mod answer;
-mod break_even;
 mod slider;
 mod variant;
 
@@ -17,7 +16,6 @@ mod tests;
 pub use answer::{
     Answer, CellLink, Exposure, Frontier, FrontierPoint, Numbers, ProfileValues, Row, Strip, StripSpan,
 };
-pub use break_even::{BreakEven, CrossedLink, Crossing, HIDDEN_PCT, Over};
 pub use slider::{ARCHITECTURES, Slider};
 pub(crate) use variant::set_link;
-pub use variant::{TracedStep, Variant};
+pub use variant::{BreakEven, CrossedLink, Crossing, HIDDEN_PCT, Over, TracedStep, Variant};

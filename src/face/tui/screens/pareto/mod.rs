@@ -17,7 +17,6 @@ use ratatui::layout::{Position, Rect};
 
 use crate::desk::figure::Kind;
 use crate::desk::files;
-use crate::face::tui::checklist::{Changed, CheckItem, Checklist};
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::figures::Subject;
@@ -29,6 +28,7 @@ use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Input, NO_COMMAND, News, Pointer, PointerKind, Screen,
     ScreenStatus, Selection,
 };
+use crate::face::tui::texts::{Changed, CheckItem, Checklist};
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::next_of;
