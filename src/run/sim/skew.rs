@@ -211,8 +211,9 @@ impl Skewed {
                 let jitter = if share > 0.0 { (1.0 + share * normal.next()).max(LEAST) } else { 1.0 };
                 *own = (ns as f64 * rank.speed * jitter).round() as i64;
             }
-            for (operation, draws) in &self.routed {
-                let draw = (self.steps as usize + operation * 7) % draws.len().max(1);
+            // by layer, so that every wiring meets the same loads; an odd stride meets all of them
+            for (layer, (operation, draws)) in self.routed.iter().enumerate() {
+                let draw = (self.steps as usize + layer * 3) % draws.len().max(1);
                 let share = draws.get(draw).and_then(|ranks| ranks.get(index as usize)).unwrap_or(&1.0);
                 let own = &mut rank.durations[*operation];
                 *own = (*own as f64 * share).round() as i64;
