@@ -24,8 +24,8 @@ use super::{CommDType, ModelShape, Module};
 use base::error::Error;
 use base::text::same_name;
 
-/// Layers wired by an architecture; all others are wired as standard (`ladder_layers` in HF configs of
-/// Ladder Residual models).
+/// Layers wired by an architecture; all others are wired as standard (`ladder_layers` and `farskip_layers`
+/// in HF configs).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LayerSet {
     All,
@@ -78,8 +78,9 @@ pub enum Architecture {
     Parallel,
     /// FarSkip-Collective (arXiv 2511.11505). Attention sees everything but the routed experts' output of
     /// the layer before, experts everything but attention of their own layer; attention and shared experts
-    /// share an all-reduce. In dense layers that is `Parallel`, with the MLP's own norm.
-    FarSkip,
+    /// share an all-reduce. In dense layers that is `Parallel`, with the MLP's own norm. Attention of a
+    /// layer in the set skips the routed output only of a layer in the set, as in the authors' code.
+    FarSkip(LayerSet),
     /// `Parallel` with staleness 1: the layer's single all-reduce may overlap with the next layer.
     ParallelLadder,
     /// Every rank keeps its own residual; ranks synchronize after every N-th module and after the last.
@@ -199,7 +200,7 @@ impl Architecture {
     /// Explains why the architecture does not fit a model with `layers` layers (it names layers that do
     /// not exist); `None` if it fits.
     pub fn layer_problem(&self, layers: u32) -> Option<String> {
-        let (Self::Ladder(set) | Self::SyncDrop(set)) = self else { return None };
+        let (Self::Ladder(set) | Self::SyncDrop(set) | Self::FarSkip(set)) = self else { return None };
         let problem = set.beyond(layers)?;
         Some(format!(
             "{self} refers to {problem}, but the model has only {layers} (0 to {})",
@@ -231,15 +232,16 @@ impl Architecture {
     /// Wiring in a model of this shape.
     pub fn wiring_of(&self, shape: &ModelShape) -> Wiring {
         let mut wiring = self.wiring(shape.layers);
-        let Some(experts) = shape.experts.as_ref().filter(|_| *self == Self::FarSkip) else {
-            return wiring;
-        };
-        // attention does not see the newest routed output, experts do not see attention of their layer
-        for layer in experts.dense_first..shape.layers {
-            let (at, has_shared) = (layer as usize, experts.shared_width > 0);
+        let (Self::FarSkip(set), Some(experts)) = (self, &shape.experts) else { return wiring };
+        // experts do not see attention of their layer, nor attention the routed output of the layer before
+        let has_shared = experts.shared_width > 0;
+        let chosen = experts.dense_first..shape.layers;
+        for layer in chosen.filter(|layer| set.contains(*layer, shape.layers)) {
+            let at = layer as usize;
             wiring.apart[at] = true;
             wiring.dropped[at] = has_shared;
-            wiring.staleness[at] = [u32::from(layer > experts.dense_first), u32::from(!has_shared)];
+            let skips = layer > experts.dense_first && set.contains(layer - 1, shape.layers);
+            wiring.staleness[at] = [u32::from(skips), u32::from(!has_shared)];
         }
         wiring
     }
@@ -263,7 +265,7 @@ impl Architecture {
                 Wiring { staleness: staleness.collect(), ..uniform(0) }
             }
             Self::Parallel => Wiring { fused_block: true, ..uniform(0) },
-            Self::FarSkip => Wiring { dropped: each(&LayerSet::All), ..uniform(0) },
+            Self::FarSkip(which) => Wiring { dropped: each(which), ..uniform(0) },
             Self::ParallelLadder => Wiring { fused_block: true, ..uniform(1) },
             Self::Desync(every) => Wiring { reduce: Reduce::Every(*every), ..uniform(0) },
             Self::Delayed(delay) => Wiring { reduce: Reduce::Delayed(*delay), ..uniform(0) },
@@ -286,8 +288,12 @@ impl Architecture {
         matches!(self, Self::UpperBound)
     }
 
-    pub fn from_ladder_layers(value: &LayerSet) -> Self {
-        Self::Ladder(value.clone())
+    /// Layers that a checkpoint's config records: of `ladder` and `farskip`.
+    pub fn recorded_layers(&self) -> Option<&LayerSet> {
+        match self {
+            Self::Ladder(layers) | Self::FarSkip(layers) => Some(layers),
+            _ => None,
+        }
     }
 
     /// Syntax forms users can type.
@@ -301,7 +307,7 @@ impl Architecture {
         "sync-drop:K",
         "kraken",
         "tracks:D",
-        "farskip",
+        "farskip:K",
         "partial:P",
         "partial:P+ladder",
         "upper-bound",
@@ -326,7 +332,7 @@ impl Architecture {
             (Self::Delayed(_), Self::Ladder(_)) => "delayed:D delays sums already; choose another D",
             (Self::Kraken, Self::Ladder(_)) => "kraken's sum is behind the next attention already",
             (Self::SyncDrop(_), Self::Ladder(_)) => "kraken is sync-drop with a delayed sum",
-            (Self::FarSkip, Self::Ladder(_)) => "parallel+ladder delays the same sum, with one norm",
+            (Self::FarSkip(_), Self::Ladder(_)) => "parallel+ladder delays the same sum, with one norm",
             (Self::Desync(_) | Self::Tracks(_), Self::Ladder(_)) => {
                 "its ranks exchange residuals, and ladder delays the output of a module"
             }
@@ -351,7 +357,7 @@ impl Architecture {
         "one all-reduce per layer in the last K layers; sync-drop:[0+2]: in layers 0, 2",
         "one all-reduce per layer, behind the next attention, which reads only the rank's own part",
         "one residual per rank, averaged every D layers",
-        "experts skip attention, attention the routed experts before; in dense layers parallel with two norms",
+        "experts skip attention, the next attention the routed experts, in the last K layers; farskip: in all",
         "only the share P of the channels is summed, partial:0.5; the others stay on their rank",
         "partial, without the newest output",
         "no all-reduce: wrong on purpose, the speed limit",
@@ -434,7 +440,7 @@ impl fmt::Display for Architecture {
             Self::Delayed(d) => write!(f, "delayed:{d}"),
             Self::SyncDrop(which) => write!(f, "sync-drop{which}"),
             Self::Kraken => f.write_str("kraken"),
-            Self::FarSkip => f.write_str("farskip"),
+            Self::FarSkip(which) => write!(f, "farskip{which}"),
             Self::Tracks(d) => write!(f, "tracks:{d}"),
             Self::Partial(share) => write!(f, "partial:{share}"),
             Self::PartialLadder(share) => write!(f, "partial:{share}+ladder"),
@@ -510,7 +516,7 @@ impl Architecture {
             ("parallel", None) => Ok(Self::Parallel),
             ("parallel+ladder", None) => Ok(Self::ParallelLadder),
             ("tracks", _) => Ok(Self::Tracks(number("D", 1)?)),
-            ("farskip", None) => Ok(Self::FarSkip),
+            ("farskip", _) => Ok(Self::FarSkip(layers()?)),
             ("kraken", None) => Ok(Self::Kraken),
             ("partial", _) if stale.is_some() => Ok(Self::PartialLadder(share()?)),
             ("partial", _) => Ok(Self::Partial(share()?)),

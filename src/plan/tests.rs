@@ -60,7 +60,9 @@ fn architectures() -> impl Strategy<Value = Architecture> {
         proptest::collection::btree_set(0u32..6, 0..4)
             .prop_map(|set| Architecture::SyncDrop(LayerSet::Only(set.into_iter().collect()))),
         Just(Architecture::Kraken),
-        Just(Architecture::FarSkip),
+        (0u32..7).prop_map(|k| Architecture::FarSkip(LayerSet::Last(k))),
+        proptest::collection::btree_set(0u32..6, 0..4)
+            .prop_map(|set| Architecture::FarSkip(LayerSet::Only(set.into_iter().collect()))),
         // of 32 channels at least one
         (32u32..=1000, any::<bool>()).prop_map(|(share, stale)| {
             let ladder = if stale { "+ladder" } else { "" };

@@ -301,7 +301,7 @@ fn models() -> [Model; 5] {
 }
 
 /// Wirings whose ranks hold the same residual, and the limit.
-const WIRINGS: [&str; 9] = [
+const WIRINGS: [&str; 11] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -310,6 +310,8 @@ const WIRINGS: [&str; 9] = [
     "parallel",
     "parallel+ladder",
     "farskip",
+    "farskip:1",
+    "farskip:[0+2]",
     "upper-bound",
 ];
 

@@ -361,13 +361,18 @@ impl Reference<'_> {
                     .collect();
             }
             // attention reads all but the newest routed output, the MLP all but attention of its layer
-            Architecture::FarSkip => {
+            Architecture::FarSkip(which) => {
                 let (mut x, mut routed) = (x0, None);
                 for layer in 0..layers {
+                    let skips = which.contains(layer, layers);
+                    if !skips {
+                        x = routed.take().map_or(x.clone(), |routed| plus(&x, &routed));
+                    }
                     let a = self.attention(layer, &norm(&same(&x), Tensor::InputNorm(layer)));
                     x = routed.take().map_or(x.clone(), |routed| plus(&x, &routed));
-                    let f = norm(&same(&x), Tensor::PostAttentionNorm(layer));
-                    let own = if self.shape.experts_of(layer).is_some() {
+                    let seen = if skips { x.clone() } else { plus(&x, &total(&a)) };
+                    let f = norm(&same(&seen), Tensor::PostAttentionNorm(layer));
+                    let own = if self.shape.experts_of(layer).is_some() && skips {
                         routed = Some(total(&self.routed(layer, &f)));
                         self.shared(layer, &f)
                     } else {

@@ -218,7 +218,7 @@ fn number(architecture: &Architecture) -> usize {
         Architecture::Partial(share) => (8, share.thousandths() + 700),
         Architecture::PartialLadder(share) => (9, share.thousandths() + 700),
         Architecture::Kraken => (10, 0),
-        Architecture::FarSkip => (2, 1),
+        Architecture::FarSkip(which) => (2, 1 + layers(which) % 11),
         Architecture::Tracks(every) => (11, every.wrapping_add(8)),
         Architecture::Delayed(delay) => match delay.wrapping_add(10) % 12 {
             2 => (7, 11),
