@@ -13,8 +13,9 @@
 //! Additions need no operation: the gradient of a sum is also the gradient of each summand.
 
 use super::{
-    Architecture, AttentionShape, DType, Kind, Lane, Lowering, ModelShape, Module, OpId, Phase,
-    Placement, Plan, PlanError, PlanSpec, Precision, Rows, Tensor, ValueId, Variant, WeightId,
+    Architecture, AttentionShape, DType, ExpertActivation, ExpertShape, Kind, Lane, Lowering, ModelShape, Module, OpId, Phase,
+    Placement, Plan, PlanError, PlanSpec, Precision, RouterBias, Routing, Rows, Tensor, ValueId, Variant,
+    WeightId,
 };
 
 /// Index of a gradient in [`TrainingPlan::gradients`].
@@ -41,10 +42,11 @@ pub struct Gradient {
 pub enum Derivative {
     /// Gradient of an operation's operand from the gradient of its result. [`Kind::Attend`] writes two:
     /// one for the queries, and one for the layer's keys and values, side by side. The rotation reads
-    /// both and writes the gradient of the q, k and v columns. Columns that rotation and
+    /// both and writes the gradient of the q, k and v columns. [`Kind::Experts`] writes that of its rows, and
+    /// one for the weights in the choices, which [`Kind::Router`] reads. Columns that rotation and
     /// [`Kind::SiluMul`] do not read get 0.
     Operand(OpId),
-    /// Adds to the gradient of a forward operation's weight.
+    /// Adds to the gradient of a forward operation's weights.
     Weight(OpId),
     /// A multiple of a gradient in some columns, the same ones in both; 0 in the others.
     Scale(f64, std::ops::Range<u32>),
@@ -106,10 +108,15 @@ impl TrainingPlan {
                     .into(),
             ));
         }
-        if shape.experts.is_some() || shape.attention != AttentionShape::default() {
+        let is_trainable = |experts: &ExpertShape| {
+            let Routing { bias, weighs_input, .. } = experts.routing;
+            let is_plain = experts.activation == ExpertActivation::Silu && !experts.biased;
+            is_plain && bias != RouterBias::Logits && !weighs_input
+        };
+        if shape.attention != AttentionShape::default() || !shape.experts.iter().all(is_trainable) {
             return Err(PlanError::Shape(
-                "training is for dense models with plain attention: experts, attention sinks, windows and latents have \
-                 no derivatives here"
+                "training is for models with plain attention: attention sinks, windows, latents, and experts with \
+                 biases or weighted inputs have no derivatives here"
                     .into(),
             ));
         }
@@ -175,7 +182,7 @@ impl TrainingPlan {
 fn needed(plan: &Plan, forward: usize, trained: &[bool]) -> Vec<bool> {
     let mut needed = vec![false; plan.values.len()];
     for operation in &plan.operations[..forward] {
-        let weight = operation.weight.is_some_and(|weight| trained[weight.index()]);
+        let weight = operation.weights().any(|weight| trained[weight.index()]);
         let is_needed = weight || operation.reads.iter().any(|value| needed[value.index()]);
         for value in &operation.writes {
             needed[value.index()] = is_needed;
@@ -257,12 +264,26 @@ impl Pass<'_> {
                     self.found[reads[0].index()].push(queries);
                 }
             }
+            Kind::Experts => {
+                let [rows, choices] = [reads[0], reads[1]];
+                if self.needed[rows.index()] || self.needed[choices.index()] {
+                    let names = [format!("{name}'"), format!("{name}/choices'")];
+                    let [of_rows, of_choices] = [(0, rows), (1, choices)]
+                        .map(|(at, value)| self.gradient(names[at].clone(), value));
+                    let does = Derivative::Operand(id);
+                    self.emit(names[0].clone(), does, behind, vec![of_rows, of_choices]);
+                    self.give(rows, of_rows, written);
+                    self.give(choices, of_choices, written);
+                }
+            }
             Kind::Embed => {}
             _ => self.operand(id, behind, written),
         }
-        if let Some(weight) = operation.weight.filter(|weight| trained[weight.index()]) {
-            let name = format!("{name}/weight'");
-            self.emit(name, Derivative::Weight(id), of_weight, Vec::new());
+        let mut of_weights = operation.weights().filter(|weight| trained[weight.index()]).peekable();
+        if of_weights.peek().is_some() {
+            self.emit(format!("{name}/weight'"), Derivative::Weight(id), of_weight, Vec::new());
+        }
+        for weight in of_weights {
             let is_whole = self.plan.weights[weight.index()].is_whole();
             let one = self.plan.values[written.index()].placement == Placement::Replicated;
             if self.tp > 1 && is_whole && !one && !self.summed.contains(&weight) {

@@ -1,4 +1,4 @@
-//! Mixtures of experts: which experts a row goes to, and their MLPs.
+//! Mixtures of experts: which experts a row goes to, and their MLPs; for training also the choice's gradient.
 //!
 //! A choice is `[rows, top_k]` pairs: an expert's number and its weight, best first. Rows are grouped by expert, so that
 //! the weights of each touched expert are read once, and those of the others not at all.
@@ -7,28 +7,29 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::kernels::Kernels;
+use arithmetic::Real;
 use arithmetic::product::Panels;
 use plan::{CLAMP, CLAMP_SLOPE, ExpertActivation, RouterBias, RouterScore, Routing};
 
 /// Avoids a division by 0 where all chosen scores are 0.
-const LEAST_SUM: f32 = 1e-20;
+const LEAST_SUM: f64 = 1e-20;
 
 /// Chooses a row's experts, as many as `choice` has pairs, from its logits, which become scores. `bias` has one number
 /// per expert, or is empty.
-pub fn choose(routing: &Routing, bias: &[f32], logits: &mut [f32], choice: &mut [f32]) {
+pub fn choose<T: Real>(routing: &Routing, bias: &[T], logits: &mut [T], choice: &mut [T]) {
     if routing.bias == RouterBias::Logits {
-        logits.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += bias);
+        logits.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += *bias);
     }
     match routing.score {
         RouterScore::Softmax => softmax(logits),
         RouterScore::Sigmoid => {
-            logits.iter_mut().for_each(|logit| *logit = 1.0 / (1.0 + (-*logit).exp()));
+            logits.iter_mut().for_each(|logit| *logit = T::ONE / (T::ONE + (-*logit).exp()));
         }
         RouterScore::SoftmaxChosen => {}
     }
     let scores = &*logits;
-    let of_choice: Vec<f32> = match routing.bias {
-        RouterBias::Choice => scores.iter().zip(bias).map(|(score, bias)| score + bias).collect(),
+    let of_choice: Vec<T> = match routing.bias {
+        RouterBias::Choice => scores.iter().zip(bias).map(|(score, bias)| *score + *bias).collect(),
         RouterBias::None | RouterBias::Logits => scores.to_vec(),
     };
     let (groups, kept) = (routing.groups as usize, routing.kept_groups as usize);
@@ -37,50 +38,86 @@ pub fn choose(routing: &Routing, bias: &[f32], logits: &mut [f32], choice: &mut 
         let each = scores.len() / groups;
         let score = |group: usize| {
             let mut of_group = of_choice[group * each..][..each].to_vec();
-            of_group.sort_unstable_by(|a, b| b.total_cmp(a));
-            of_group.iter().take(if routing.score == RouterScore::Softmax { 1 } else { 2 }).sum::<f32>()
+            of_group.sort_unstable_by(|a, b| b.wide().total_cmp(&a.wide()));
+            let most = if routing.score == RouterScore::Softmax { 1 } else { 2 };
+            of_group.into_iter().take(most).sum::<T>()
         };
-        let best: Vec<f32> = (0..groups).map(score).collect();
+        let best: Vec<T> = (0..groups).map(score).collect();
         let kept = largest(&best, (0..groups).collect(), kept);
         allowed.retain(|expert| kept.contains(&(expert / each)));
     }
     let pairs = choice.as_chunks_mut::<2>().0;
     let chosen = largest(&of_choice, allowed, pairs.len());
-    let mut weights: Vec<f32> = chosen.iter().map(|expert| scores[*expert]).collect();
+    let mut weights: Vec<T> = chosen.iter().map(|expert| scores[*expert]).collect();
     if routing.score == RouterScore::SoftmaxChosen {
         softmax(&mut weights);
     } else if routing.renormalise {
-        let sum = weights.iter().sum::<f32>() + LEAST_SUM;
-        weights.iter_mut().for_each(|weight| *weight /= sum);
+        let sum = weights.iter().copied().sum::<T>() + T::of(LEAST_SUM);
+        weights.iter_mut().for_each(|weight| *weight = *weight / sum);
     }
     for ((pair, expert), weight) in pairs.iter_mut().zip(chosen).zip(weights) {
         // expert numbers are exact up to 2^24
-        *pair = [expert as f32, weight * routing.scale as f32];
+        *pair = [T::of(expert as f64), weight * T::of(routing.scale)];
     }
 }
 
 /// The `count` indices of `among` with the largest scores, best first; the lower index wins a tie.
-fn largest(scores: &[f32], mut among: Vec<usize>, count: usize) -> Vec<usize> {
-    among.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+fn largest<T: Real>(scores: &[T], mut among: Vec<usize>, count: usize) -> Vec<usize> {
+    among.sort_by(|a, b| scores[*b].wide().total_cmp(&scores[*a].wide()));
     among.truncate(count);
     among
 }
 
-fn softmax(numbers: &mut [f32]) {
-    let greatest = numbers.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+fn softmax<T: Real>(numbers: &mut [T]) {
+    let greatest = numbers.iter().copied().reduce(|a, b| if b > a { b } else { a }).unwrap_or(T::ZERO);
     numbers.iter_mut().for_each(|x| *x = (*x - greatest).exp());
-    let sum: f32 = numbers.iter().sum();
-    numbers.iter_mut().for_each(|x| *x /= sum);
+    let sum: T = numbers.iter().copied().sum();
+    numbers.iter_mut().for_each(|x| *x = *x / sum);
 }
 
-/// Rows of each expert that a rank holds, with the experts' weights in them.
-fn by_expert(choices: &[f32], top_k: usize, own: Range<usize>) -> Vec<Vec<(usize, f32)>> {
-    let mut rows = vec![Vec::new(); own.len()];
-    for (row, choice) in choices.chunks_exact(2 * top_k).enumerate() {
-        for [expert, weight] in choice.as_chunks::<2>().0 {
-            let own = (*expert as usize).checked_sub(own.start).and_then(|at| rows.get_mut(at));
-            own.into_iter().for_each(|rows| rows.push((row, *weight)));
+/// Gradient of a row's logits, in their place, from its choice and the gradients of the chosen weights. The set of
+/// chosen experts counts as constant.
+pub fn choose_back<T: Real>(routing: &Routing, logits: &mut [T], choice: &[T], weights: &[T]) {
+    let scale = T::of(routing.scale);
+    let chosen: Vec<usize> =
+        choice.as_chunks::<2>().0.iter().map(|[expert, _]| expert.wide() as usize).collect();
+    match routing.score {
+        RouterScore::Softmax => softmax(logits),
+        RouterScore::Sigmoid => {
+            logits.iter_mut().for_each(|logit| *logit = T::ONE / (T::ONE + (-*logit).exp()));
         }
+        RouterScore::SoftmaxChosen => {
+            let mut of_chosen: Vec<T> = chosen.iter().map(|expert| logits[*expert]).collect();
+            softmax(&mut of_chosen);
+            logits.fill(T::ZERO);
+            chosen.iter().zip(of_chosen).for_each(|(expert, weight)| logits[*expert] = weight);
+        }
+    }
+    // gradients of the scores
+    let mut of_scores = vec![T::ZERO; logits.len()];
+    let is_divided = routing.renormalise && routing.score != RouterScore::SoftmaxChosen;
+    let sum: T = chosen.iter().map(|expert| logits[*expert]).sum();
+    let sum = if is_divided { sum + T::of(LEAST_SUM) } else { T::ONE };
+    let mean: T = chosen.iter().zip(weights).map(|(expert, g)| *g * logits[*expert] / sum).sum();
+    let mean = if is_divided { mean } else { T::ZERO };
+    for (expert, gradient) in chosen.iter().zip(weights) {
+        of_scores[*expert] = scale * (*gradient - mean) / sum;
+    }
+    let spread: T = logits.iter().zip(&of_scores).map(|(score, gradient)| *score * *gradient).sum();
+    for (score, gradient) in logits.iter_mut().zip(of_scores) {
+        *score = match routing.score {
+            RouterScore::Sigmoid => gradient * *score * (T::ONE - *score),
+            RouterScore::Softmax | RouterScore::SoftmaxChosen => *score * (gradient - spread),
+        };
+    }
+}
+
+/// Choices of each expert that a rank holds, by their number (row x top-k + rank of the choice), with their weights.
+pub(super) fn by_expert<T: Real>(choices: &[T], own: Range<usize>) -> Vec<Vec<(usize, T)>> {
+    let mut rows = vec![Vec::new(); own.len()];
+    for (at, [expert, weight]) in choices.as_chunks::<2>().0.iter().enumerate() {
+        let own = (expert.wide() as usize).checked_sub(own.start).and_then(|at| rows.get_mut(at));
+        own.into_iter().for_each(|rows| rows.push((at, *weight)));
     }
     rows
 }
@@ -104,14 +141,15 @@ impl Kernels {
     pub(super) fn experts(&mut self, of: &Experts<'_>, choices: &[f32], x: &[f32], out: &mut [f32]) {
         out.fill(0.0);
         let [mut gathered, mut projected, mut active, mut outputs] = [const { Vec::new() }; 4];
-        for (expert, rows) in by_expert(choices, of.top_k, of.own.clone()).into_iter().enumerate() {
+        for (expert, rows) in by_expert(choices, of.own.clone()).into_iter().enumerate() {
             if rows.is_empty() {
                 continue;
             }
             let (gate_up, down) = (&of.gate_up[expert], &of.down[expert]);
             let (hidden, width) = (gate_up.inputs, down.inputs);
             gathered.clear();
-            rows.iter().for_each(|(row, _)| gathered.extend_from_slice(&x[row * hidden..][..hidden]));
+            let row = |at: usize| at / of.top_k * hidden;
+            rows.iter().for_each(|(at, _)| gathered.extend_from_slice(&x[row(*at)..][..hidden]));
             projected.resize(rows.len() * gate_up.outputs, 0.0);
             self.matmul(&gathered, gate_up, &mut projected);
             add_bias(&mut projected, of.gate_up_bias.get(expert * 2 * width..(expert + 1) * 2 * width));
@@ -123,8 +161,8 @@ impl Kernels {
             outputs.resize(rows.len() * hidden, 0.0);
             self.matmul(&active, down, &mut outputs);
             add_bias(&mut outputs, of.down_bias.get(expert * hidden..(expert + 1) * hidden));
-            for ((row, weight), output) in rows.iter().zip(outputs.chunks_exact(hidden)) {
-                let out = &mut out[row * hidden..][..hidden];
+            for ((at, weight), output) in rows.iter().zip(outputs.chunks_exact(hidden)) {
+                let out = &mut out[row(*at)..][..hidden];
                 out.iter_mut().zip(output).for_each(|(out, output)| *out += weight * output);
             }
         }
@@ -201,7 +239,7 @@ mod tests {
     #[test]
     fn a_rank_has_rows_of_its_own_experts_only() {
         let choices = [3.0, 0.5, 0.0, 0.5, 2.0, 0.75, 3.0, 0.25];
-        assert_eq!(by_expert(&choices, 2, 2..4), [vec![(1, 0.75)], vec![(0, 0.5), (1, 0.25)]]);
+        assert_eq!(by_expert(&choices, 2..4), [vec![(2, 0.75)], vec![(0, 0.5), (3, 0.25)]]);
     }
 
     #[test]

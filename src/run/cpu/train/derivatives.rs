@@ -3,7 +3,8 @@
 use arithmetic::{Gated, NormOperand, NormWeight, Real, SiluMulOperand, View, gemm, gemm_onto};
 
 use super::attention::Windows;
-use super::pass::{Batch, Given, Pass, Stopped, combine};
+use super::experts::Wanted;
+use super::pass::{Batch, Given, Pass, Stopped, combine, experts, router};
 use super::program::{Program, Slot};
 use crate::comm::Broken;
 use crate::cpu::attention::Heads;
@@ -86,6 +87,7 @@ impl<T: Real> Pass<T> {
         let mut beside =
             if operation.writes.len() > 1 { self.fresh(rows * width(1)) } else { Vec::new() };
         let operand = Slot::Value(of.reads[0].index());
+        let written = Slot::Value(of.writes[0].index());
         let eps = T::of(shape.norm_eps);
         let windows = Self::windows(given, batch);
         let dy = self.there[&slot(0)].as_slice();
@@ -114,6 +116,20 @@ impl<T: Real> Pass<T> {
                 let keys = self.there[&Slot::Keys(of.layer.unwrap_or_default())].as_slice();
                 let of = [self.there[&operand].as_slice(), keys, dy];
                 windows.attend_back(self.arch, &mut self.scratch, of, [&mut dx, &mut beside]);
+            }
+            Kind::Router => {
+                let [x, choices] = [operand, written].map(|slot| self.there[&slot].as_slice());
+                let Some(router) = router(given, of, inputs) else { return Ok(()) };
+                let logits = router.back(x, choices, dy);
+                let experts = logits.len() / rows;
+                let (logits, w) = (View::rows(&logits, 0, experts), View::rows(weight, 0, inputs));
+                gemm(rows, inputs, experts, logits, w, &mut dx, 0, inputs);
+            }
+            Kind::Experts => {
+                let choices = Slot::Value(of.reads[1].index());
+                let [x, choices] = [operand, choices].map(|slot| self.there[&slot].as_slice());
+                let wanted = Wanted::Operands { rows: &mut dx, weights: &mut beside };
+                experts(given, of, inputs).back(self.arch, [x, choices, dy], wanted);
             }
             Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend => {
                 let dim = windows.heads.dim;
@@ -150,8 +166,6 @@ impl<T: Real> Pass<T> {
         gradients: &mut [Vec<T>],
     ) -> Result<(), Stopped> {
         let Program { plan, parameter, shape, .. } = given.program;
-        let Some(weight) = of.weight.map(|weight| parameter[weight.index()]) else { return Ok(()) };
-        let dw = &mut gradients[weight];
         let rows = batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
         let (inputs, outputs) = (columns(of.reads[0]), columns(of.writes[0]));
@@ -159,7 +173,28 @@ impl<T: Real> Pass<T> {
         let operand = Slot::Value(of.reads[0].index());
         let windows = Self::windows(given, batch);
         let eps = T::of(shape.norm_eps);
+        let mut weights = of.weights().map(|weight| parameter[weight.index()]);
+        let Some(weight) = weights.next() else { return Ok(()) };
+        if let (Kind::Experts, Some(down)) = (&of.kind, weights.next()) {
+            let choices = Slot::Value(of.reads[1].index());
+            let [x, choices] = [operand, choices].map(|slot| self.there[&slot].as_slice());
+            let mut of_down = std::mem::take(&mut gradients[down]);
+            let wanted = Wanted::Experts { gate_up: &mut gradients[weight], down: &mut of_down };
+            experts(given, of, inputs).back(self.arch, [x, choices, dy], wanted);
+            gradients[down] = of_down;
+            return Ok(());
+        }
+        let dw = &mut gradients[weight];
         match of.kind {
+            Kind::Router => {
+                let written = Slot::Value(of.writes[0].index());
+                let [x, choices] = [operand, written].map(|slot| self.there[&slot].as_slice());
+                let Some(router) = router(given, of, inputs) else { return Ok(()) };
+                let logits = router.back(x, choices, dy);
+                let experts = logits.len() / rows;
+                let (dy, x) = (View::rows(&logits, 0, experts).transposed(), View::rows(x, 0, inputs));
+                gemm_onto([experts, inputs, rows], [dy, x], dw, (0, inputs));
+            }
             Kind::Embed => {
                 for (dy, token) in dy.chunks_exact(outputs).zip(&batch.tokens) {
                     for (dw, dy) in dw[*token as usize * outputs..][..outputs].iter_mut().zip(dy) {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `program` | compiled training plan: parameters, buffer lifetimes |
 //! | `pass`, `derivatives` | one rank's forward pass over windows, loss, and backward pass |
+//! | `experts` | routers and experts |
 //! | `attention` | arithmetic in f32, and in f64 for finite-difference checks |
 //! | `adamw` | optimizer |
 //! | `trainer` | steps: replicas of ranks, gradient sums, parameters |
@@ -11,6 +12,7 @@
 mod adamw;
 mod attention;
 mod derivatives;
+mod experts;
 mod pass;
 mod program;
 #[cfg(test)]

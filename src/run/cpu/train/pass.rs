@@ -7,6 +7,7 @@ use arithmetic::{Gated, LossRows, Lost, Norm, Real, SiluMul, View, all_finite, g
 use pulp::Arch;
 
 use super::attention::Windows;
+use super::experts::{Experts, Router};
 use super::program::{Program, Slot};
 use crate::comm::{Broken, Exchange, Group};
 use crate::cpu::attention::{Before, Heads, RopeTable};
@@ -253,7 +254,7 @@ impl<T: Real> Pass<T> {
         }
         let rows = batch.tokens.len();
         let columns = |at: usize| plan.plan.values[operation.reads[at].index()].columns as usize;
-        let width = plan.plan.values[operation.writes[0].index()].columns as usize;
+        let width = given.program.numbers_per_row(operation.writes[0]);
         if operation.kind == Kind::AllGather {
             let gathers = Some([columns(0), width]);
             return self.exchange(given, Exchange::AllGather, value(0), (to, gathers));
@@ -336,6 +337,13 @@ impl<T: Real> Pass<T> {
                 let of = Gated { x: read(0), columns: columns(0), offset: offset as usize, width };
                 T::silu_mul(self.arch, SiluMul { of, y: &mut y });
             }
+            Kind::Router => {
+                let Some(router) = router(given, operation, columns(0)) else { return Ok(()) };
+                router.choices(read(0), &mut y);
+            }
+            Kind::Experts => {
+                experts(given, operation, columns(0)).forward(self.arch, read(0), read(1), &mut y);
+            }
             _ => return Err(Broken(format!("{} is in no training plan", operation.name)).into()),
         }
         if !keys.is_empty() {
@@ -344,6 +352,36 @@ impl<T: Real> Pass<T> {
         self.there.insert(to, y);
         Ok(())
     }
+}
+
+/// Router of an operation whose rows are `hidden` wide; `None` in a dense model.
+pub(super) fn router<'a, T: Real>(
+    given: &Given<'a, T>,
+    of: &Operation,
+    hidden: usize,
+) -> Option<Router<'a, T>> {
+    let experts = given.program.shape.experts.as_ref()?;
+    let [weight, bias] = weights(given, of);
+    let (routing, top_k) = (&experts.routing, experts.top_k as usize);
+    Some(Router { routing, weight, bias, hidden, top_k })
+}
+
+/// Experts of an operation whose rows are `hidden` wide.
+pub(super) fn experts<'a, T: Real>(
+    given: &Given<'a, T>,
+    of: &Operation,
+    hidden: usize,
+) -> Experts<'a, T> {
+    let [gate_up, down] = weights(given, of);
+    let sizes = given.program.shape.experts.as_ref().map(|of| (of.count as usize, of.top_k as usize));
+    let (count, top_k) = sizes.unwrap_or((1, 1));
+    Experts { gate_up, down, count, hidden, top_k }
+}
+
+/// First two weights of an operation; empty if it has fewer.
+fn weights<'a, T: Real>(given: &Given<'a, T>, of: &Operation) -> [&'a [T]; 2] {
+    let mut all = of.weights().map(|weight| given.weights[given.program.parameter[weight.index()]].as_slice());
+    [all.next().unwrap_or_default(), all.next().unwrap_or_default()]
 }
 
 pub(super) fn combine<T: Real>(y: &mut [T], [a, b]: [&[T]; 2], of: impl Fn(T, T) -> T) {

@@ -1,6 +1,8 @@
 //! Compiled training plan: shared parameters, and the last read of each buffer.
 
-use plan::{Derivative, GradientId, Kind, ModelShape, Tensor, TrainingPlan, Weight, WeightId};
+use plan::{
+    Derivative, Element, GradientId, Kind, ModelShape, Tensor, TrainingPlan, ValueId, Weight, WeightId,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Slot {
@@ -45,6 +47,13 @@ impl Program {
         &self.plan.plan.weights[self.parameters[parameter].index()]
     }
 
+    /// Numbers in a row of a value; a choice has two, the expert's number and its weight.
+    pub fn numbers_per_row(&self, value: ValueId) -> usize {
+        let value = &self.plan.plan.values[value.index()];
+        let each = if value.element == Element::Choice { 2 } else { 1 };
+        each * value.columns as usize
+    }
+
     pub fn is_trained(&self, parameter: usize) -> bool {
         self.plan.trained[self.parameters[parameter].index()]
     }
@@ -72,12 +81,19 @@ impl Program {
     pub fn flop_per_token(&self, length: usize, learns: bool) -> f64 {
         let TrainingPlan { plan, forward, backward, head, seed, trained, .. } = &self.plan;
         let operation = |id: plan::OpId| &plan.operations[id.index()];
-        let product = |o: &plan::Operation| match (&o.kind, o.weight) {
-            (Kind::MatMul, Some(weight)) => {
+        // share of the experts that a token chooses
+        let chosen = self.shape.experts.map_or(0.0, |of| f64::from(of.top_k) / f64::from(of.count));
+        let product = |o: &plan::Operation| {
+            let share = match o.kind {
+                Kind::MatMul | Kind::Router => 1.0,
+                Kind::Experts => chosen,
+                _ => return 0.0,
+            };
+            let numbers = |weight: WeightId| {
                 let weight = &plan.weights[weight.index()];
-                2.0 * f64::from(weight.outputs) * f64::from(weight.inputs)
-            }
-            _ => 0.0,
+                f64::from(weight.outputs) * f64::from(weight.inputs)
+            };
+            2.0 * share * o.weights().map(numbers).sum::<f64>()
         };
         // one product of attention: a rank's query heads with half of the positions
         let attended = |o: &plan::Operation| match o.kind {
@@ -117,6 +133,8 @@ fn again(plan: &TrainingPlan, does: &Derivative) -> Vec<Slot> {
     let operand = Slot::Value(operation.reads[0].index());
     match operation.kind {
         Kind::MatMul if is_weight => vec![operand],
+        Kind::Experts => operation.reads.iter().map(|value| Slot::Value(value.index())).collect(),
+        Kind::Router => vec![operand, Slot::Value(operation.writes[0].index())],
         Kind::Norm | Kind::SiluMul { .. } | Kind::NormRopeAppend => vec![operand],
         Kind::Attend => vec![operand, Slot::Keys(operation.layer.unwrap_or_default())],
         _ => Vec::new(),

@@ -9,7 +9,10 @@ use super::adamw::Optimiser;
 use super::trainer::{Setup, Trainer, assemble};
 use base::error::Result;
 use model::{Model, WeightSource};
-use plan::{Architecture, AttentionShape, DType, HeadStep, ModelShape, Rope, Tensor, Weight};
+use plan::{
+    Architecture, AttentionShape, DType, ExpertShape, HeadStep, ModelShape, Rope, RouterScore, Routing,
+    Tensor, Weight,
+};
 
 /// What the script wrote.
 #[derive(Deserialize)]
@@ -145,35 +148,75 @@ proptest! {
         tp in 1u32..3, qkv in prop::sample::select(vec![HeadStep::Plain, HeadStep::Biased, HeadStep::Normed]),
         tied: bool, distil in prop::option::of(0.2f64..2.0), length in 2usize..9, seed: u64,
     ) {
-        let shape = shape(qkv, tied);
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let all: Vec<Vec<u32>> = (0..2).map(|_| (0..=length).map(|_| rng.u32(0..30)).collect()).collect();
-        let windows = windows(&all);
-        let mut trainer = trainer::<f64>(architecture, tp, &shape, distil, (1, length));
-        trainer.gradients(&windows).unwrap();
-        for at in 0..trainer.program.parameters.len() {
-            let ranks = 0..trainer.weights.len();
-            let is_whole = trainer.program.weight(at).is_whole();
-            let direction: Vec<f64> = (0..trainer.program.numbers(at)).map(|_| rng.f64() - 0.5).collect();
-            // a parameter that ranks share moves on all of them, and has one gradient
-            let moved: Vec<usize> = if is_whole { ranks.collect() } else { vec![rng.usize(ranks)] };
-            let expected: f64 =
-                trainer.gradient(moved[0], at).iter().zip(&direction).map(|(g, d)| g * d).sum();
-            let mut at_distance = |distance: f64| {
-                for rank in &moved {
-                    let numbers = trainer.weights[*rank][at].iter_mut().zip(&direction);
-                    numbers.for_each(|(weight, d)| *weight += distance * d);
-                }
-                loss(&mut trainer, &windows, distil)
-            };
-            let h = 1e-5;
-            let (up, down) = (at_distance(h), at_distance(-2.0 * h));
-            at_distance(h);
-            let found = (up - down) / (2.0 * h);
-            prop_assert!(
-                (found - expected).abs() < 1e-6 * (1.0 + expected.abs()),
-                "{architecture} tp {tp} {qkv:?}: {}: {found} {expected}", trainer.program.weight(at).name
-            );
+        changes_as_its_gradients_say(architecture, tp, &shape(qkv, tied), distil, (length, seed));
+    }
+}
+
+/// Moves each parameter along a random direction, and compares the loss's change with its gradient.
+fn changes_as_its_gradients_say(
+    architecture: &str,
+    tp: u32,
+    shape: &ModelShape,
+    distil: Option<f64>,
+    (length, seed): (usize, u64),
+) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let all: Vec<Vec<u32>> =
+        (0..2).map(|_| (0..=length).map(|_| rng.u32(0..30)).collect()).collect();
+    let windows = windows(&all);
+    let mut trainer = trainer::<f64>(architecture, tp, shape, distil, (1, length));
+    trainer.gradients(&windows).unwrap();
+    for at in 0..trainer.program.parameters.len() {
+        let ranks = 0..trainer.weights.len();
+        let is_whole = trainer.program.weight(at).is_whole();
+        let direction: Vec<f64> =
+            (0..trainer.program.numbers(at)).map(|_| rng.f64() - 0.5).collect();
+        // a parameter that ranks share moves on all of them, and has one gradient
+        let moved: Vec<usize> = if is_whole { ranks.collect() } else { vec![rng.usize(ranks)] };
+        let expected: f64 =
+            trainer.gradient(moved[0], at).iter().zip(&direction).map(|(g, d)| g * d).sum();
+        let mut at_distance = |distance: f64| {
+            for rank in &moved {
+                let numbers = trainer.weights[*rank][at].iter_mut().zip(&direction);
+                numbers.for_each(|(weight, d)| *weight += distance * d);
+            }
+            loss(&mut trainer, &windows, distil)
+        };
+        let h = 1e-5;
+        let (up, down) = (at_distance(h), at_distance(-2.0 * h));
+        at_distance(h);
+        let found = (up - down) / (2.0 * h);
+        assert!(
+            (found - expected).abs() < 1e-6 * (1.0 + expected.abs()),
+            "{architecture} tp {tp} {:?}: {}: {found} {expected}",
+            shape.qkv,
+            trainer.program.weight(at).name
+        );
+    }
+}
+
+fn mixture(score: RouterScore, renormalise: bool, shared_width: u32) -> ModelShape {
+    let routing = Routing { scale: 1.5, ..Routing::plain(score, renormalise) };
+    let experts =
+        ExpertShape { shared_width, dense_first: 1, ..ExpertShape::plain(4, 2, 12, routing) };
+    ModelShape { experts: Some(experts), ..shape(HeadStep::Normed, false) }
+}
+
+/// Seeds are fixed: a step that changes a choice has no gradient.
+#[test]
+fn gradients_of_mixtures_are_what_the_loss_changes_by() {
+    let shapes = [
+        mixture(RouterScore::Softmax, true, 0),
+        mixture(RouterScore::Softmax, false, 8),
+        mixture(RouterScore::Sigmoid, true, 8),
+        mixture(RouterScore::SoftmaxChosen, true, 8),
+    ];
+    for (seed, shape) in shapes.iter().enumerate() {
+        for architecture in ["standard", "ladder", "farskip", "farskip:1", "parallel", "stale:2"] {
+            for tp in [1, 2] {
+                let distil = (tp == 2).then_some(0.5);
+                changes_as_its_gradients_say(architecture, tp, shape, distil, (6, seed as u64));
+            }
         }
     }
 }
@@ -181,14 +224,16 @@ proptest! {
 /// One rank and two, one replica and three: the same gradients up to rounding, and the same bits each time.
 #[test]
 fn gradients_do_not_depend_on_ranks_or_replicas() {
-    let shape = shape(HeadStep::Normed, false);
+    let dense = shape(HeadStep::Normed, false);
+    let mixture = mixture(RouterScore::Sigmoid, true, 8);
     let mut rng = fastrand::Rng::with_seed(5);
     let all: Vec<Vec<u32>> = (0..5).map(|_| (0..9).map(|_| rng.u32(0..30)).collect()).collect();
-    for architecture in ["standard", "ladder", "parallel", "parallel+ladder", "stale:2", "farskip"] {
+    let wirings = ["standard", "ladder", "parallel", "parallel+ladder", "stale:2", "farskip"];
+    for (architecture, shape) in wirings.into_iter().flat_map(|w| [(w, &dense), (w, &mixture)]) {
         let of = |tp, replicas| {
-            let mut trainer = trainer::<f32>(architecture, tp, &shape, Some(0.5), (replicas, 8));
+            let mut trainer = trainer::<f32>(architecture, tp, shape, Some(0.5), (replicas, 8));
             trainer.gradients(&windows(&all)).unwrap();
-            let all = Tensor::all(&shape).into_iter();
+            let all = Tensor::all(shape).into_iter();
             all.filter_map(|tensor| gradient(&trainer, tensor)).flatten().collect::<Vec<f32>>()
         };
         let one = of(1, 1);

@@ -399,14 +399,16 @@ pub(super) fn assemble<T: Real>(
     let (rows, columns) = (rows as usize, columns as usize);
     let mut whole = vec![T::ZERO; rows * columns];
     for (rank, numbers) in numbers.iter().enumerate() {
-        let mut above = 0;
-        for part in &weight.parts {
-            let (of_rows, of_columns) = part.slice(shape, rank as u32, program.tp);
+        let (mut above, rank) = (0, rank as u32);
+        let experts = weight.parts.first().map_or(0..0, |part| part.experts(shape, rank, program.tp));
+        for (expert, part) in experts.flat_map(|e| weight.parts.iter().map(move |part| (e, part))) {
+            let (of_rows, of_columns) = part.slice(shape, rank, program.tp);
             let width = of_columns.len();
             if part.tensor == tensor {
+                let first = (expert * tensor.matrix(shape).0) as usize;
                 for (from, row) in of_rows.clone().enumerate() {
                     let from = &numbers[at][(above + from) * width..][..width];
-                    whole[row * columns + of_columns.start..][..width].copy_from_slice(from);
+                    whole[(first + row) * columns + of_columns.start..][..width].copy_from_slice(from);
                 }
             }
             above += of_rows.len();
