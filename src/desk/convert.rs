@@ -15,7 +15,7 @@ use lab::launch::Cancel;
 use lab::store::Store;
 use lab::sweep::simulate_cells;
 use model::Model;
-use plan::{Architecture, LayerSet};
+use plan::Architecture;
 use run::Resolve;
 use run::{Evaluate, Feasibility, feasibility};
 use study::analysis::{
@@ -132,11 +132,11 @@ pub fn convert(
 }
 
 /// Ladder layers of a point. Returns an input error for sync-drop, which `config.json` cannot express.
-pub fn written(point: &ConversionPoint) -> Result<&LayerSet> {
+pub fn written(point: &ConversionPoint) -> Result<&Architecture> {
     match &point.architecture {
-        Architecture::Ladder(layers) => Ok(layers),
+        one if one.recorded_layers().is_some() => Ok(one),
         other => Err(Error::input(format!(
-            "point {} is {other}, but config.json can only record ladder layers",
+            "point {} is {other}, but config.json can only record layers of ladder and farskip",
             point.number
         ))),
     }
@@ -160,7 +160,7 @@ pub fn stored(store: &Store) -> Result<(Vec<ConversionReport>, Vec<String>)> {
 
 /// Writes a checkpoint with the layers of a stored point of `model`, which had `layers` layers; returns a summary.
 pub fn write_stored(model: &str, layers: u32, point: &ConversionPoint, out: &Path) -> Result<String> {
-    let set = written(point)?;
+    let wiring = written(point)?;
     let model = Model::resolve(model)?;
     if model.shape.layers != layers {
         return Err(Error::input(format!(
@@ -168,21 +168,22 @@ pub fn write_stored(model: &str, layers: u32, point: &ConversionPoint, out: &Pat
             model.name, model.shape.layers
         )));
     }
-    model.write_converted(set, out)?;
-    Ok(told(&model, set, out))
+    model.write_converted(wiring, out)?;
+    Ok(told(&model, wiring, out))
 }
 
 /// Summary of a written checkpoint.
-pub fn told(model: &Model, layers: &LayerSet, out: &Path) -> String {
-    let list = layers.layers(model.shape.layers).map(|list| layer_list(&list)).unwrap_or_default();
-    format!("wrote {}: ladder in layers {list}", out.display())
+pub fn told(model: &Model, wiring: &Architecture, out: &Path) -> String {
+    let name = if matches!(wiring, Architecture::FarSkip(_)) { "farskip" } else { "ladder" };
+    let list = wiring.recorded_layers().and_then(|set| set.layers(model.shape.layers).ok());
+    format!("wrote {}: {name} in layers {}", out.display(), layer_list(&list.unwrap_or_default()))
 }
 
 fn check(wanted: &Wanted) -> Result<()> {
     let model = &wanted.asked.model;
-    if model.ladder_layers.is_some() {
+    if let Some(wiring) = &model.wiring {
         return Err(Error::input_help(
-            format!("{} is a ladder already: its config.json has ladder_layers", model.name),
+            format!("{} is converted already: its config.json says {wiring}", model.name),
             "pass the original checkpoint",
         ));
     }

@@ -20,6 +20,9 @@ const INSTELLA_NOTE: &str = "from its published config; attention is gated";
 const MINI_NOTE: &str =
     "3.6 M parameters and a vocabulary of bytes, to be trained from scratch with `adapt`";
 
+const MINI_MOE_NOTE: &str =
+    "mini with 8 experts, of which a token passes 2 and a shared one, as in dots.llm1: 5.0 M parameters";
+
 /// Table row; the rest of a shape is derived from it.
 struct Row {
     name: &'static str,
@@ -152,7 +155,7 @@ const fn yarn(factor: f64) -> Yarn {
 }
 
 /// Sizes: layers, hidden, heads, KV heads, MLP, vocabulary.
-const ROWS: [Row; 32] = [
+const ROWS: [Row; 33] = [
     row("1b", [40, 1536, 24, 24, 4096, 49152], plain(10_000.0)),
     row("3b", [40, 2304, 32, 32, 9216, 49152], plain(10_000.0)),
     row("llama-3-8b", [32, 4096, 32, 8, 14336, 128_256], plain(500_000.0)),
@@ -244,6 +247,17 @@ const ROWS: [Row; 32] = [
         ..row("instella-moe-16b", [27, 2048, 16, 16, 10944, 128_896], plain(10_000.0))
     },
     Row { note: Some(MINI_NOTE), ..row("mini", [8, 192, 6, 6, 512, 256], plain(10_000.0)) },
+    Row {
+        note: Some(MINI_MOE_NOTE),
+        qkv: HeadStep::Normed,
+        experts: Some(ExpertShape {
+            shared_width: 256,
+            dense_first: 1,
+            routing: Routing { scale: 1.0, ..SIGMOID },
+            ..softmax(8, 2, 128)
+        }),
+        ..row("mini-moe", [6, 192, 6, 6, 512, 256], plain(10_000.0))
+    },
     row("tiny", [4, 64, 8, 4, 160, 256], plain(10_000.0)),
 ];
 
@@ -267,7 +281,7 @@ impl Row {
                 experts: self.experts,
             },
             dir: None,
-            ladder_layers: None,
+            wiring: None,
             dtype: None,
             eos: Vec::new(),
             warnings: Vec::new(),

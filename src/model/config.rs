@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use base::error::{Error, Result};
 use base::input::InputKind;
-use plan::{AttentionShape, DType, HeadStep, LayerSet, ModelShape, Rope, RopeScaling, Yarn};
+use plan::{Architecture, AttentionShape, DType, HeadStep, LayerSet, ModelShape, Rope, RopeScaling, Yarn};
 
 /// Maximum plausible width, vocabulary or head count; keeps sizes far from overflow.
 pub const MAX_SIZE: u32 = 1 << 22;
@@ -19,7 +19,7 @@ pub const MAX_LAYERS: u32 = 10_000;
 
 /// Supported families by `model_type`, with their step between q, k, v projection and rotation. A config
 /// without the key is Llama's, as old ones are.
-pub(super) const FAMILIES: [(&str, HeadStep, Mixture); 10] = [
+pub(super) const FAMILIES: [(&str, HeadStep, Mixture); 11] = [
     ("llama", HeadStep::Plain, Mixture::None),
     ("ladder_llama", HeadStep::Plain, Mixture::None),
     ("mistral", HeadStep::Plain, Mixture::None),
@@ -27,6 +27,7 @@ pub(super) const FAMILIES: [(&str, HeadStep, Mixture); 10] = [
     ("qwen3", HeadStep::Normed, Mixture::None),
     ("mixtral", HeadStep::Plain, Mixture::Mixtral),
     ("qwen3_moe", HeadStep::Normed, Mixture::Qwen3),
+    ("dots1", HeadStep::Normed, Mixture::Dots1),
     ("gpt_oss", HeadStep::Biased, Mixture::GptOss),
     ("deepseek_v2", HeadStep::Plain, Mixture::DeepSeekV2),
     ("deepseek_v3", HeadStep::Plain, Mixture::DeepSeekV3),
@@ -39,6 +40,8 @@ pub(super) enum Mixture {
     None,
     Mixtral,
     Qwen3,
+    /// dots.llm1: attention of Qwen3, experts of DeepSeek-V3.
+    Dots1,
     GptOss,
     DeepSeekV2,
     DeepSeekV3,
@@ -50,6 +53,10 @@ impl Mixture {
         matches!(self, Self::DeepSeekV2 | Self::DeepSeekV3)
     }
 }
+
+/// Keys of a wiring's layers.
+pub(super) const LADDER_LAYERS: &str = "ladder_layers";
+pub(super) const FARSKIP_LAYERS: &str = "farskip_layers";
 
 /// Default head widths of Qwen3 and gpt-oss, which do not follow from the hidden size.
 const QWEN3_HEAD_DIM: u32 = 128;
@@ -340,9 +347,20 @@ impl Config {
             .ok_or_else(|| self.wrong(key, value, "a token id, a list of them, or null"))
     }
 
-    /// `ladder_layers`: the last K layers, a list of layers, all (`true`), or none.
-    pub(super) fn ladder_layers(&self) -> Result<Option<LayerSet>> {
-        let key = "ladder_layers";
+    /// Wiring of the checkpoint, if it is not standard.
+    pub(super) fn wiring(&self) -> Result<Option<Architecture>> {
+        let ladder = self.layers(LADDER_LAYERS)?.map(Architecture::Ladder);
+        let farskip = self.layers(FARSKIP_LAYERS)?.map(Architecture::FarSkip);
+        match (ladder, farskip, self.get(FARSKIP_LAYERS)) {
+            (Some(_), Some(_), Some(value)) => {
+                Err(self.wrong(FARSKIP_LAYERS, value, "absent beside \"ladder_layers\", or alone"))
+            }
+            (ladder, farskip, _) => Ok(ladder.or(farskip)),
+        }
+    }
+
+    /// Layers of a wiring: the last K layers, a list of layers, all (`true`), or none.
+    fn layers(&self, key: &str) -> Result<Option<LayerSet>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let layers = self.size("num_hidden_layers", MAX_LAYERS)?;
         let in_range =
@@ -352,7 +370,7 @@ impl Config {
             Value::Number(_) => match in_range(value, layers + 1) {
                 Some(last) => Ok(Some(LayerSet::Last(last))),
                 None => {
-                    let right = format!("how many of the last layers are ladder: 0 to {layers}");
+                    let right = format!("a number of last layers from 0 to {layers}");
                     Err(self.wrong(key, value, right))
                 }
             },

@@ -1,6 +1,6 @@
-//! HF directories that this program writes: linked weights with another set of ladder layers, or trained
-//! f32 weights with a config and the tokenizer. Ladders come with a Python file with which `transformers`
-//! loads them.
+//! HF directories that this program writes: linked weights with another set of ladder or farskip layers, or
+//! trained f32 weights with a config and the tokenizer. Wired ones come with a Python file with which
+//! `transformers` loads them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,24 +8,26 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::config::FAMILIES;
+use super::config::{FAMILIES, FARSKIP_LAYERS, LADDER_LAYERS, Mixture};
 use super::numbers::write_numbers;
-use super::{Model, WeightSource, tokenizer};
+use super::{Model, WeightSource, layout, tokenizer};
 use base::atomic::{self, UnfinishedDir};
 use base::error::{Error, Result};
 use base::input::InputKind;
-use plan::{DType, LayerSet, Rope, Shard, Tensor, Weight, WeightPart};
+use plan::{
+    Architecture, DType, LayerSet, Rope, RouterBias, RouterScore, Routing, Shard, Tensor, Weight, WeightPart,
+};
 
 /// Extensions of weight files, which are linked; other files are small, may be edited by hand, and are
 /// copied.
 pub(super) const WEIGHTS: [&str; 4] = ["safetensors", "bin", "pth", "pt"];
 
-/// Module with the classes of [`modeling_class`], added to a ladder's directory.
+/// Module with the classes of [`modeling_class`], added to the directory of a wired checkpoint.
 const MODELING: (&str, &str) = ("modeling_ladder.py", include_str!("modeling_ladder.py"));
 
 impl Model {
-    /// Writes an HF directory `out` of the model's checkpoint with these ladder layers: `ladder_layers`
-    /// in `config.json` is a count for the last layers, else a list. Weight files are hard links, or
+    /// Writes an HF directory `out` of the model's checkpoint with layers of ladder or farskip: `ladder_layers`
+    /// or `farskip_layers` in `config.json` is a count for the last layers, else a list. Weight files are hard links, or
     /// symbolic links where the file system allows no others; subdirectories are omitted. `auto_map` names
     /// the modelling code for `transformers`, which is added. The directory appears complete or not at all.
     ///
@@ -33,8 +35,8 @@ impl Model {
     ///
     /// Returns an input error if the model is not a directory, lacks the layers, or if `out` is not an
     /// empty or new place in an existing directory; a failure if a file cannot be written.
-    pub fn write_converted(&self, layers: &LayerSet, out: &Path) -> Result<()> {
-        let list = layers.layers(self.shape.layers)?;
+    pub fn write_converted(&self, wiring: &Architecture, out: &Path) -> Result<()> {
+        let layers = wiring.recorded_layers().unwrap_or(&LayerSet::All).layers(self.shape.layers)?;
         let dir = self.dir.as_deref().ok_or_else(|| {
             Error::input(format!("{} is a built-in shape without weights to link", self.name))
         })?;
@@ -48,7 +50,7 @@ impl Model {
                 false => fs::copy(&from, &to).map(drop).map_err(Error::io(&from))?,
             }
         }
-        let config = config(&dir.join("config.json"), &list, self.shape.layers)?;
+        let config = config(&dir.join("config.json"), wiring, &layers, self.shape.layers)?;
         atomic::write(&unfinished.path().join("config.json"), config.as_bytes())?;
         atomic::write(&unfinished.path().join(MODELING.0), MODELING.1.as_bytes())?;
         unfinished.finish().map_err(Error::io(out))
@@ -99,9 +101,9 @@ fn link(from: &Path, to: &Path) -> Result<()> {
     fs::hard_link(&whole, to).or_else(|_| std::os::unix::fs::symlink(&whole, to)).map_err(Error::io(to))
 }
 
-fn config(path: &Path, list: &[u32], layers: u32) -> Result<String> {
+fn config(path: &Path, wiring: &Architecture, list: &[u32], layers: u32) -> Result<String> {
     let mut members = members(path)?;
-    set_layers(&mut members, list, layers);
+    set_layers(&mut members, wiring, list, layers);
     let text = serde_json::to_string_pretty(&members);
     text.map(|text| text + "\n").map_err(|e| Error::failed(format!("{}: {e}", path.display())))
 }
@@ -115,12 +117,16 @@ pub(super) fn members(path: &Path) -> Result<Map<String, Value>> {
     }
 }
 
-pub(super) fn set_layers(members: &mut Map<String, Value>, list: &[u32], layers: u32) {
+/// Records the layers of a wiring, and the modelling code.
+fn set_layers(members: &mut Map<String, Value>, wiring: &Architecture, list: &[u32], layers: u32) {
     let value = match LayerSet::of(list, layers) {
         LayerSet::Only(list) if !list.is_empty() => Value::from(list),
         _ => Value::from(list.len()),
     };
-    members.insert("ladder_layers".into(), value);
+    let is_farskip = matches!(wiring, Architecture::FarSkip(_));
+    let key = if is_farskip { FARSKIP_LAYERS } else { LADDER_LAYERS };
+    members.retain(|key, _| ![LADDER_LAYERS, FARSKIP_LAYERS].contains(&key.as_str()));
+    members.insert(key.into(), value);
     if let Some(class) = members.get("model_type").and_then(Value::as_str).and_then(modeling_class) {
         let known = members.get("auto_map").and_then(Value::as_object);
         let mut auto_map = known.cloned().unwrap_or_default();
@@ -138,6 +144,7 @@ fn modeling_class(model_type: &str) -> Option<&'static str> {
         "qwen3" => Some("LadderQwen3ForCausalLM"),
         "mixtral" => Some("LadderMixtralForCausalLM"),
         "qwen3_moe" => Some("LadderQwen3MoeForCausalLM"),
+        "dots1" => Some("LadderDots1ForCausalLM"),
         "gpt_oss" => Some("LadderGptOssForCausalLM"),
         "deepseek_v2" => Some("LadderDeepseekV2ForCausalLM"),
         "deepseek_v3" => Some("LadderDeepseekV3ForCausalLM"),
@@ -147,8 +154,8 @@ fn modeling_class(model_type: &str) -> Option<&'static str> {
 
 impl Model {
     /// Writes an HF directory `out` of this model with trained numbers: `numbers` returns a tensor's
-    /// data row by row, or `None` if unchanged (from the checkpoint, or random from `seed`). `layers`
-    /// become `ladder_layers` in `config.json`, which is omitted without them. Adds one file with the
+    /// data row by row, or `None` if unchanged (from the checkpoint, or random from `seed`). The layers of
+    /// `wiring` (ladder or farskip) are recorded in `config.json`. Adds one file with the
     /// given name and contents. The directory appears complete or not at all.
     ///
     /// # Errors
@@ -158,17 +165,11 @@ impl Model {
     pub fn write_trained(
         &self,
         seed: u64,
-        layers: Option<&LayerSet>,
+        wiring: Option<&Architecture>,
         numbers: &dyn Fn(Tensor) -> Option<Vec<f32>>,
         (name, beside): (&str, &[u8]),
         out: &Path,
     ) -> Result<()> {
-        if self.shape.experts.is_some() {
-            return Err(Error::input_help(
-                format!("{}: mixtures of experts are not trained", self.name),
-                "train a dense model, or convert a checkpoint with `convert`",
-            ));
-        }
         check_place(out)?;
         let unfinished = UnfinishedDir::create(out)?;
         let config = match &self.dir {
@@ -189,38 +190,61 @@ impl Model {
                     let path = unfinished.path().join("tokenizer.json");
                     atomic::write(&path, tokenizer::bytes_json().as_bytes())?;
                 }
-                self.config()
+                self.config()?
             }
         };
-        let config = self.with_layers(config, layers)?;
+        let is_mixtral = config.get("model_type").is_some_and(|family| family == "mixtral");
+        let config = self.with_wiring(config, wiring)?;
         atomic::write(&unfinished.path().join("config.json"), config.as_bytes())?;
         atomic::write(&unfinished.path().join(name), beside)?;
-        if layers.is_some() {
+        if wiring.is_some() {
             atomic::write(&unfinished.path().join(MODELING.0), MODELING.1.as_bytes())?;
         }
-        self.write_weights(seed, numbers, &unfinished.path().join("model.safetensors"))?;
+        let path = unfinished.path().join("model.safetensors");
+        self.write_weights(seed, numbers, is_mixtral, &path)?;
         unfinished.finish().map_err(Error::io(out))
     }
 
-    fn with_layers(
+    fn with_wiring(
         &self,
         mut config: serde_json::Map<String, Value>,
-        layers: Option<&LayerSet>,
+        wiring: Option<&Architecture>,
     ) -> Result<String> {
-        config.remove("ladder_layers");
+        config.retain(|key, _| ![LADDER_LAYERS, FARSKIP_LAYERS].contains(&key.as_str()));
         config.insert("torch_dtype".into(), "float32".into());
         config.insert("tie_word_embeddings".into(), self.shape.tied_embeddings.into());
-        if let Some(layers) = layers {
+        if let Some((wiring, layers)) = wiring.and_then(|one| Some((one, one.recorded_layers()?))) {
             let list = layers.layers(self.shape.layers)?;
-            set_layers(&mut config, &list, self.shape.layers);
+            set_layers(&mut config, wiring, &list, self.shape.layers);
         }
         let text = serde_json::to_string_pretty(&config);
         text.map(|text| text + "\n").map_err(|e| Error::failed(format!("writing a config: {e}")))
     }
 
-    fn config(&self) -> serde_json::Map<String, Value> {
+    /// Family whose config and names of tensors the shape has.
+    ///
+    /// # Errors
+    ///
+    /// Returns an input error for mixtures of experts that differ from dots.llm1's, as `mini-moe` is.
+    pub fn written_family(&self) -> Result<&'static str> {
         let shape = &self.shape;
-        let family = FAMILIES.iter().find(|(_, step, _)| *step == shape.qkv).map_or("llama", |f| f.0);
+        let mixture = shape.experts.map_or(Mixture::None, |_| Mixture::Dots1);
+        let has_its_experts = shape.experts.is_none_or(|of| {
+            let Routing { score, bias, weighs_input, .. } = of.routing;
+            let shared = of.shared_width.is_multiple_of(of.width);
+            (score, bias) == (RouterScore::Sigmoid, RouterBias::Choice) && shared && !weighs_input
+        });
+        let found = FAMILIES.iter().find(|(_, step, of)| (*step, *of) == (shape.qkv, mixture));
+        found.filter(|_| has_its_experts).map(|(name, ..)| *name).ok_or_else(|| {
+            Error::input_help(
+                format!("{}: no checkpoint of its family is written from scratch", self.name),
+                "take the shape of a dense model or mini-moe, or train a checkpoint",
+            )
+        })
+    }
+
+    fn config(&self) -> Result<serde_json::Map<String, Value>> {
+        let (shape, family) = (&self.shape, self.written_family()?);
         let Rope { theta, scaling, yarn: _ } = shape.rope;
         let scaling = scaling.map(|s| {
             json!({
@@ -236,42 +260,64 @@ impl Model {
             "vocab_size": shape.vocab, "rms_norm_eps": shape.norm_eps, "rope_theta": theta,
             "rope_scaling": scaling, "tie_word_embeddings": shape.tied_embeddings, "hidden_act": "silu",
         });
-        match config {
-            Value::Object(members) => members,
-            _ => serde_json::Map::new(),
-        }
+        let experts = shape.experts.map(|of| {
+            json!({
+                "n_routed_experts": of.count, "num_experts_per_tok": of.top_k,
+                "moe_intermediate_size": of.width, "n_shared_experts": of.shared_width / of.width,
+                "first_k_dense_replace": of.dense_first, "norm_topk_prob": of.routing.renormalise,
+                "routed_scaling_factor": of.routing.scale, "n_group": of.routing.groups,
+                "topk_group": of.routing.kept_groups,
+            })
+        });
+        let parts = std::iter::once(config).chain(experts).filter_map(|part| match part {
+            Value::Object(members) => Some(members),
+            _ => None,
+        });
+        Ok(parts.flatten().collect())
     }
 
     fn write_weights(
         &self,
         seed: u64,
         numbers: &dyn Fn(Tensor) -> Option<Vec<f32>>,
+        is_mixtral: bool,
         path: &Path,
     ) -> Result<()> {
         let shape = &self.shape;
         let is_stored = |tensor: &Tensor| *tensor != Tensor::Head || !shape.tied_embeddings;
-        let all: Vec<Tensor> = Tensor::all(shape).into_iter().filter(is_stored).collect();
-        let named = |tensor: &Tensor| {
-            let (rows, columns) = tensor.dimensions(shape);
+        let count = shape.experts.map_or(0, |of| of.count);
+        // a stacked tensor becomes one per expert
+        let parts = |tensor: Tensor| {
+            let experts = if tensor.is_stacked() { count } else { 1 };
+            (0..experts).map(move |expert| (tensor, expert))
+        };
+        let all: Vec<(Tensor, u32)> =
+            Tensor::all(shape).into_iter().filter(is_stored).flat_map(parts).collect();
+        let named = |(tensor, expert): &(Tensor, u32)| {
+            let (rows, columns) = tensor.matrix(shape);
             // norms and biases are one-dimensional in checkpoints
             let sizes = match rows == 1 || columns == 1 {
                 true => vec![(rows * columns) as usize],
                 false => vec![rows as usize, columns as usize],
             };
-            (tensor.hf_name(), sizes)
+            (layout::written_name(*tensor, *expert, is_mixtral), sizes)
         };
         let names: Vec<_> = all.iter().map(named).collect();
         let source = WeightSource::open(self, seed)?;
         let about: HashMap<_, _> = [("format".to_owned(), "pt".to_owned())].into();
         write_numbers(path, about, &names, |at| {
-            let tensor = all[at];
+            let (tensor, expert) = all[at];
+            let (rows, columns) = tensor.matrix(shape);
+            let (rows, first) = (rows as usize, (expert * rows) as usize);
             if let Some(numbers) = numbers(tensor) {
-                return Ok(numbers.into());
+                let width = columns as usize;
+                return Ok(numbers[first * width..][..rows * width].to_vec().into());
             }
             let (outputs, inputs) = tensor.dimensions(shape);
             let parts = vec![WeightPart { tensor, shard: Shard::Whole }];
             let whole = Weight { name: tensor.hf_name(), parts, outputs, inputs };
-            Ok(source.load(&whole, 0, 1, DType::F32)?.numbers().into_owned().into())
+            let part = source.load_rows(&whole, 0, 1, DType::F32, first..first + rows)?;
+            Ok(part.numbers().into_owned().into())
         })
     }
 }
@@ -310,7 +356,7 @@ mod tests {
         ];
         for (at, (set, said, read)) in sets.into_iter().enumerate() {
             let out = dir.path().join(format!("out{at}"));
-            model.write_converted(&set, &out).unwrap();
+            model.write_converted(&Architecture::Ladder(set), &out).unwrap();
             let inode = |path: PathBuf| fs::metadata(path).unwrap().ino();
             assert_eq!(inode(out.join("model.safetensors")), inode(dir.path().join("model/weights")));
             assert_ne!(
@@ -336,7 +382,7 @@ mod tests {
                 assert_eq!(is_there, family != "ladder_llama", "{family}");
             }
             assert_eq!(written, config(&dir.path().join("model")));
-            assert_eq!(Model::resolve(&out.to_string_lossy()).unwrap().ladder_layers, read);
+            assert_eq!(Model::resolve(&out.to_string_lossy()).unwrap().wiring, read.map(Architecture::Ladder));
         }
         let left = fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(left, 5, "nothing unfinished is left");
@@ -346,7 +392,8 @@ mod tests {
     fn nothing_is_overwritten_and_what_cannot_be_is_told() {
         let (dir, model) = place();
         let told = |layers: LayerSet, out: &str| {
-            let error = model.write_converted(&layers, &dir.path().join(out)).unwrap_err();
+            let wiring = Architecture::Ladder(layers);
+            let error = model.write_converted(&wiring, &dir.path().join(out)).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{error}");
             error.to_string()
         };
@@ -356,7 +403,10 @@ mod tests {
         fs::write(dir.path().join("file"), "").unwrap();
         assert!(told(LayerSet::All, "file").contains("in its place"));
         fs::create_dir(dir.path().join("empty")).unwrap();
-        model.write_converted(&LayerSet::All, &dir.path().join("empty")).unwrap();
+        let all = Architecture::FarSkip(LayerSet::All);
+        model.write_converted(&all, &dir.path().join("empty")).unwrap();
+        let read = Model::resolve(&dir.path().join("empty").to_string_lossy()).unwrap();
+        assert_eq!(read.wiring, Some(Architecture::FarSkip(LayerSet::Last(4))));
         fs::write(dir.path().join("model/config.json"), "[]").unwrap();
         assert!(told(LayerSet::All, "out").contains("config.json: not a JSON object"));
         assert!(!dir.path().join("out").exists());
@@ -373,9 +423,10 @@ mod tests {
             (tensor.layer() == Some(1)).then(|| vec![1.0; (rows * columns) as usize])
         };
         let out = dir.path().join("out");
-        tiny.write_trained(7, Some(&LayerSet::Last(2)), &ones, ABOUT, &out).unwrap();
+        let wiring = Architecture::Ladder(LayerSet::Last(2));
+        tiny.write_trained(7, Some(&wiring), &ones, ABOUT, &out).unwrap();
         let read = Model::resolve(&out.to_string_lossy()).unwrap();
-        assert_eq!((&read.shape, &read.ladder_layers), (&tiny.shape, &Some(LayerSet::Last(2))));
+        assert_eq!((&read.shape, &read.wiring), (&tiny.shape, &Some(wiring)));
         assert!(read.has_weights);
         let load = |model: &Model, tensor: Tensor| {
             let (outputs, inputs) = tensor.dimensions(&model.shape);
@@ -397,7 +448,7 @@ mod tests {
         let again = dir.path().join("again");
         read.write_trained(0, None, &|_| None, ABOUT, &again).unwrap();
         let again = Model::resolve(&again.to_string_lossy()).unwrap();
-        assert_eq!(again.ladder_layers, None);
+        assert_eq!(again.wiring, None);
         assert_eq!(load(&again, Tensor::Query(1)), load(&read, Tensor::Query(1)));
         assert!(
             read.write_trained(0, None, &|_| None, ABOUT, &out)
@@ -405,5 +456,34 @@ mod tests {
                 .to_string()
                 .contains("not empty")
         );
+    }
+    /// Experts become a tensor each, read as one again.
+    #[test]
+    fn a_mixture_becomes_a_checkpoint_that_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mini = Model::resolve("mini-moe").unwrap();
+        let counted = |tensor: Tensor| {
+            let (rows, columns) = tensor.dimensions(&mini.shape);
+            let numbers = || (0..rows * columns).map(|n| n as f32).collect::<Vec<f32>>();
+            (tensor == Tensor::ExpertUp(2)).then(numbers)
+        };
+        let wiring = Architecture::FarSkip(LayerSet::Last(6));
+        let out = dir.path().join("out");
+        mini.write_trained(7, Some(&wiring), &counted, ABOUT, &out).unwrap();
+        let read = Model::resolve(&out.to_string_lossy()).unwrap();
+        assert_eq!((&read.shape, read.wiring.as_ref()), (&mini.shape, Some(&wiring)));
+        let load = |model: &Model, tensor: Tensor| {
+            let (outputs, inputs) = tensor.dimensions(&model.shape);
+            let parts = vec![WeightPart { tensor, shard: Shard::Whole }];
+            let weight = Weight { name: "w".into(), parts, outputs, inputs };
+            let source = WeightSource::open(model, 7).unwrap();
+            source.load(&weight, 0, 1, DType::F32).unwrap().numbers().into_owned()
+        };
+        assert_eq!(load(&read, Tensor::ExpertUp(2)), counted(Tensor::ExpertUp(2)).unwrap());
+        for tensor in [Tensor::Router(1), Tensor::RouterBias(3), Tensor::ExpertDown(5), Tensor::SharedUp(4)] {
+            assert_eq!(load(&read, tensor), load(&mini, tensor), "{tensor:?}");
+        }
+        let mixtral = Model::resolve("mixtral-8x7b").unwrap();
+        assert!(mixtral.written_family().unwrap_err().to_string().contains("no checkpoint"));
     }
 }

@@ -157,6 +157,19 @@ pub(super) fn of_expert(tensor: Tensor, expert: usize) -> [String; 2] {
     ]
 }
 
+/// Name of a tensor, or of an expert's part of a stacked one, in a written checkpoint.
+pub(super) fn written_name(tensor: Tensor, expert: u32, is_mixtral: bool) -> String {
+    match tensor {
+        Tensor::RouterBias(l) => format!("model.layers.{l}.mlp.gate.e_score_correction_bias"),
+        Tensor::Router(l) if is_mixtral => format!("model.layers.{l}.block_sparse_moe.gate.weight"),
+        _ if tensor.is_stacked() => {
+            let names = of_expert(tensor, expert as usize);
+            format!("model.{}", names[usize::from(is_mixtral)])
+        }
+        _ => tensor.hf_name(),
+    }
+}
+
 /// Names of unstacked tensors in families that name them differently, without the prefix.
 pub(super) fn other_names(tensor: Tensor) -> Vec<String> {
     match tensor {

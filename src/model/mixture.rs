@@ -39,7 +39,7 @@ impl Config {
                     ..plain(routing, dense_width()?)?
                 }
             }
-            Mixture::DeepSeekV2 | Mixture::DeepSeekV3 => {
+            Mixture::DeepSeekV2 | Mixture::DeepSeekV3 | Mixture::Dots1 => {
                 let width = expert_width()?;
                 let shared = self.count("n_shared_experts", MAX_SIZE, 0)?;
                 self.only_number("moe_layer_freq", 1.0)?;
@@ -67,7 +67,7 @@ impl Config {
     }
 
     fn routing_of_deepseek(&self, mixture: Mixture) -> Result<Routing> {
-        let is_v3 = mixture == Mixture::DeepSeekV3;
+        let is_v3 = mixture != Mixture::DeepSeekV2;
         let wanted = if is_v3 { "sigmoid" } else { "softmax" };
         if let Some(value) = self.get("scoring_func").filter(|v| v.as_str() != Some(wanted)) {
             return Err(self.wrong("scoring_func", value, format!("not supported: only \"{wanted}\"")));
@@ -79,7 +79,7 @@ impl Config {
             let right = known.join("\" or \"");
             return Err(self.wrong("topk_method", value, format!("not supported: only \"{right}\"")));
         }
-        let renormalise = self.flag("norm_topk_prob", is_v3)?;
+        let renormalise = self.flag("norm_topk_prob", mixture == Mixture::DeepSeekV3)?;
         if let Some(value) = self.get("norm_topk_prob").filter(|_| renormalise && !is_v3) {
             return Err(self.wrong("norm_topk_prob", value, "not supported: only false in DeepSeek-V2"));
         }

@@ -8,7 +8,7 @@ use super::files;
 use base::error::{Error, Result, nearest};
 use base::regular;
 use base::text::same_name;
-use plan::{DType, LayerSet, ModelShape};
+use plan::{Architecture, DType, ModelShape};
 
 /// Model with its shape, and its checkpoint if it has one.
 #[derive(Clone, Debug)]
@@ -18,8 +18,8 @@ pub struct Model {
     pub shape: ModelShape,
     /// HF directory; `None` for a built-in shape.
     pub dir: Option<PathBuf>,
-    /// `ladder_layers` of the checkpoint's config, if trained with Ladder Residual.
-    pub ladder_layers: Option<LayerSet>,
+    /// Wiring in the checkpoint's config: ladder of `ladder_layers`, or farskip of `farskip_layers`.
+    pub wiring: Option<Architecture>,
     /// Number format of the checkpoint (`torch_dtype`), if stated.
     pub dtype: Option<DType>,
     /// End-of-text token ids from `generation_config.json`, else from `config.json`.
@@ -93,7 +93,7 @@ impl Model {
             name: name.into(),
             shape,
             dir: Some(dir.to_path_buf()),
-            ladder_layers: config.ladder_layers()?,
+            wiring: config.wiring()?,
             dtype: config.dtype()?,
             eos: if eos.is_empty() { config.eos()? } else { eos },
             has_weights: files::has_safetensors(dir)?,

@@ -8,7 +8,6 @@ use super::shared::Shared;
 use base::error::{Error, Result};
 use machine::hardware::{Profile, Stack};
 use model::Model;
-use plan::Architecture;
 use table::options::{OPTIONS, PAIRS};
 use table::{Backend, CellOptions, Link, P2p, Spec};
 
@@ -146,8 +145,8 @@ pub(super) fn fill(
         shared.target(&hardware, "native", &BTreeMap::new())?;
     }
     let mut spec = defaults;
-    if let Some(layers) = &model.ladder_layers {
-        spec.architecture = Architecture::from_ladder_layers(layers);
+    if let Some(wiring) = &model.wiring {
+        spec.architecture.clone_from(wiring);
     }
     // a profile's link is one with P2P or without
     spec.p2p = if link == Link::P2pOff { P2p::Off } else { P2p::On };
@@ -168,6 +167,7 @@ pub(super) fn fill(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plan::Architecture;
     use crate::cuda::gpus::{Gpus, made_up};
 
     fn chosen(options: &CellOptions, gpus: &Gpus) -> (Backend, String) {

@@ -85,6 +85,22 @@ CASES = [
             "tie_word_embeddings": True,
         },
     ),
+    (
+        "dots1",
+        "f32",
+        1,
+        {
+            "intermediate_size": 96,
+            "moe_intermediate_size": 32,
+            "head_dim": 8,
+            "n_routed_experts": 8,
+            "n_shared_experts": 2,
+            "first_k_dense_replace": 1,
+            "num_experts_per_tok": 3,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.5,
+        },
+    ),
     ("gpt_oss", "bf16", 1, {**GPT_OSS, "sliding_window": 7}),
     ("gpt_oss", "mxfp4", 2, {**GPT_OSS, "sliding_window": 3}),
     (

@@ -20,6 +20,14 @@ FAMILIES = {
     "qwen3": {"head_dim": 8},
     "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None},
     "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "head_dim": 8},
+    "dots1": {
+        "n_routed_experts": 8,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 3,
+        "first_k_dense_replace": 1,
+        "moe_intermediate_size": 32,
+        "head_dim": 8,
+    },
     "gpt_oss": GPT_OSS,
     "deepseek_v3": {**DEEPSEEK, "q_lora_rank": 24, "n_shared_experts": 1, "n_group": 4, "topk_group": 2, "num_key_value_heads": 6},
 }
@@ -28,7 +36,8 @@ verb, directory = sys.argv[1:3]
 if verb == "make":
     for family, more in FAMILIES.items():
         torch.manual_seed(0)
-        sizes = SIZES | {"num_hidden_layers": 4}
+        # KV heads that two ranks divide
+        sizes = SIZES | {"num_hidden_layers": 4, "num_key_value_heads": 2}
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **(sizes | more)))
         for weight in model.parameters():
             torch.nn.init.normal_(weight, 0.0, 0.2)

@@ -233,7 +233,7 @@ fn wrong_input_is_told_before_anything_is_measured() {
     let again =
         ["convert", "--weights", "out", "--text", "text.txt", "--for", TARGET, "--context", "16"];
     let done = place.run(&again).exits(2);
-    assert!(done.stderr.contains("ladder_layers"), "{done:?}");
+    assert!(done.stderr.contains("config.json says ladder:2"), "{done:?}");
 }
 
 /// `transformers` with the modelling code that `convert --write` adds, against `generate`: for every family that is
@@ -256,29 +256,35 @@ fn transformers_computes_the_logits_of_generate() {
     let prompt = "3 41 7 90 12 55 2 77";
     place.write("prompt.txt", prompt);
     for family in
-        ["llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3"]
+        ["llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "dots1", "gpt_oss", "deepseek_v3"]
     {
-        for (at, layers) in ["[1+2]", "4", "1"].into_iter().enumerate() {
+        let is_mixture = ["mixtral", "qwen3_moe", "dots1", "gpt_oss", "deepseek_v3"].contains(&family);
+        let sets = ["[1+2]", "4", "1", "farskip:[0+2]", "farskip:4", "farskip:1"];
+        for (at, layers) in sets.into_iter().enumerate() {
             let out = format!("{family}-{at}");
             place.run(&["convert", "--weights", family, "--layers", layers, "--write", &out]).exits(0);
             let generate = ["generate", "--model", &out, "--prompt-tokens-file", "prompt.txt"];
             let how = ["--output-tokens", "6", "--dtype", "f32", "--format", "json"];
-            let expected = place.run(&[&generate[..], &how].concat()).exits(0).json();
             let found: Value = serde_json::from_str(&run(&["logits", &out, prompt])).expect("JSON");
-            let what = format!("{family} with ladder in {layers}");
-            assert!(
-                found["class"].as_str().unwrap().starts_with("Ladder"),
-                "{what}: {}",
-                found["class"]
-            );
-            let likeliest = expected["top_logits"][0].as_array().unwrap();
-            assert!(!likeliest.is_empty(), "{what}");
-            for pair in likeliest {
-                let token = pair[0].as_u64().unwrap() as usize;
-                let off = found["logits"][token].as_f64().unwrap() - pair[1].as_f64().unwrap();
-                assert!(off.abs() < 1e-4, "{what}: token {token} is {off} off");
+            let class = found["class"].as_str().unwrap();
+            assert!(class.starts_with("Ladder"), "{family} in {layers}: {class}");
+            let divisions: &[&[&str]] = match is_mixture {
+                true => &[&[], &["--tp", "2"], &["--tp", "2", "--ep", "2"]],
+                false => &[&[], &["--tp", "2"]],
+            };
+            for division in divisions {
+                let arguments = [&generate[..], &how, division].concat();
+                let expected = place.run(&arguments).exits(0).json();
+                let what = format!("{family} with {layers} {division:?}");
+                let likeliest = expected["top_logits"][0].as_array().unwrap();
+                assert!(!likeliest.is_empty(), "{what}");
+                for pair in likeliest {
+                    let token = pair[0].as_u64().unwrap() as usize;
+                    let off = found["logits"][token].as_f64().unwrap() - pair[1].as_f64().unwrap();
+                    assert!(off.abs() < 1e-4, "{what}: token {token} is {off} off");
+                }
+                assert_eq!(found["tokens"], expected["tokens"][0], "{what}");
             }
-            assert_eq!(found["tokens"], expected["tokens"][0], "{what}");
         }
     }
 }

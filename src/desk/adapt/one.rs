@@ -14,7 +14,7 @@ use lab::launch::Cancel;
 use lab::store::{Store, TrainingFolder};
 use machine::environment::cpu_name;
 use model::{Model, NumbersFile, WeightSource, write_numbers};
-use plan::{Architecture, CommDType, DType, Tensor, Weight};
+use plan::{CommDType, DType, Tensor, Weight};
 use run::cpu::train::{Lost, Optimiser, Setup, Trainer, gemm_peak};
 use run::evaluator;
 use table::{
@@ -218,6 +218,10 @@ impl One<'_> {
         let load = |weight: &Weight, rank: u32| -> Result<Vec<f32>> {
             let mut numbers = source.load(weight, rank, spec.tp, DType::F32)?.numbers().into_owned();
             let is_head = weight.parts.iter().any(|part| part.tensor == Tensor::Head);
+            // no expert is favoured before training
+            if spec.from_scratch && weight.parts.iter().any(|p| matches!(p.tensor, Tensor::RouterBias(_))) {
+                numbers.fill(0.0);
+            }
             if spec.from_scratch && is_head && !model.shape.tied_embeddings {
                 numbers.iter_mut().for_each(|number| *number *= HEAD);
             }
@@ -360,14 +364,11 @@ impl UnderWay<'_> {
         let One { asked, spec, output, store, .. } = one;
         if written_by(output).as_deref() != Some(training.id.as_str()) {
             progress(Progress::Doing("writing the model"));
-            let layers = match &spec.architecture {
-                Architecture::Ladder(layers) => Some(layers),
-                _ => None,
-            };
+            let wiring = Some(&spec.architecture).filter(|one| one.recorded_layers().is_some());
             let about = serde_json::json!({ "id": training.id, "spec": spec });
             let about = serde_json::to_vec_pretty(&about).unwrap_or_default();
             let numbers = |tensor: Tensor| trainer.tensor(tensor);
-            asked.model.write_trained(spec.seed, layers, &numbers, ("training.json", &about), output)?;
+            asked.model.write_trained(spec.seed, wiring, &numbers, ("training.json", &about), output)?;
         }
         // its weights are no longer needed, and the evaluation loads its own
         drop(trainer);

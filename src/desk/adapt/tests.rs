@@ -82,7 +82,7 @@ fn a_training_that_was_interrupted_goes_on_to_the_same_last_digit() {
     let share = speed.tokens_per_s * speed.flop_per_token / speed.gemm_flop_per_s;
     assert!(share > 0.0 && speed.gemm_share == Some(share).filter(|share| *share <= 1.0), "{speed:?}");
     let output = Model::resolve(&training.output.to_string_lossy()).unwrap();
-    assert_eq!(output.ladder_layers, Some(LayerSet::Last(4)));
+    assert_eq!(output.wiring, Some(Architecture::Ladder(LayerSet::Last(4))));
 
     let other = Place::new();
     let asked = other.asked(&["ladder"]);

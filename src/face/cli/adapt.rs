@@ -28,7 +28,7 @@ pub struct Args {
     /// directory
     #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
     pub from_scratch: Option<String>,
-    /// Architectures to train (as in `run`), one training each: A,B,... [default: the checkpoint's ladder_layers;
+    /// Architectures to train (as in `run`), one training each: A,B,... [default: the checkpoint's wiring;
     /// from scratch standard,ladder,parallel]
     #[arg(long, value_delimiter = ',')]
     pub architecture: Vec<Architecture>,
@@ -148,16 +148,20 @@ fn asked(args: &Args) -> Result<Asked> {
         (Some(shape), _) => {
             let model = Model::resolve(shape)?;
             // ignores the weights of a directory
-            Model { has_weights: false, dir: model.dir.filter(|_| !model.has_weights), ..model }
+            let model = Model { has_weights: false, dir: model.dir.filter(|_| !model.has_weights), ..model };
+            if model.dir.is_none() {
+                model.written_family()?;
+            }
+            model
         }
         (_, Some(dir)) => super::evaluate::model_of(dir, args.seed[0])?,
         _ => return Err(Error::input("no model: pass --model DIR or --from-scratch SHAPE")),
     };
-    let architectures = match (&args.architecture[..], &model.ladder_layers) {
+    let architectures = match (&args.architecture[..], &model.wiring) {
         ([], _) if from_scratch => {
             ["standard", "ladder", "parallel"].map(str::parse).into_iter().collect::<Result<_>>()?
         }
-        ([], Some(layers)) => vec![Architecture::from_ladder_layers(layers)],
+        ([], Some(wiring)) => vec![wiring.clone()],
         ([], None) => {
             return Err(Error::input_help(
                 format!("{} is wired as standard", model.name),

@@ -1,4 +1,4 @@
-//! `ladderscope convert`: chooses layers of a checkpoint to convert to ladder. Prints sets of layers with quality
+//! `ladderscope convert`: chooses layers of a checkpoint to convert to ladder or farskip. Prints sets of layers with quality
 //! cost and speedup, draws the figure, and writes a checkpoint with the chosen layers.
 
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct Args {
     /// model=NAME, the speed of that model with layers at the same relative depth
     #[arg(long = "for", value_name = "HARDWARE,OPTION=VALUE,...", required_unless_present = "layers")]
     pub target: Option<String>,
-    /// Search this conversion too: sync-drop
+    /// Search these conversions too: sync-drop, farskip
     #[arg(long, value_name = "CONVERSION", value_delimiter = ',', value_parser = conversion)]
     pub with: Vec<Conversion>,
     /// Search greedily too, layer by layer; measures L(L+1)/2 sets for L layers
@@ -38,13 +38,13 @@ pub struct Args {
     /// Number of random sets to measure per size, for comparison
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub random: u32,
-    /// HF directory to write: ladder_layers in config.json, and links to the weights; needs --layers, --budget or
-    /// --point
+    /// HF directory to write: the layers in config.json, and links to the weights; needs --layers, --budget or --point
     #[arg(long, value_name = "OUT", requires = "chosen")]
     pub write: Option<PathBuf>,
-    /// Layers to convert and write: K (the last K) or a set such as [0+2+5]; without --for, nothing is measured
-    #[arg(long, value_name = "LAYERS", value_parser = layers, group = "chosen", requires = "write")]
-    pub layers: Option<LayerSet>,
+    /// Layers to convert to ladder and write: K (the last K) or a set such as [0+2+5]; farskip:K or farskip:[0+2] to
+    /// farskip. Without --for, nothing is measured
+    #[arg(long, value_name = "LAYERS", value_parser = wiring, group = "chosen", requires = "write")]
+    pub layers: Option<Architecture>,
     /// Write the fastest set with a KL divergence of at most X: 'kl<=0.05'
     #[arg(long, value_name = "kl<=X", value_parser = budget, group = "chosen", requires = "write")]
     pub budget: Option<f64>,
@@ -73,12 +73,21 @@ pub(super) fn layers(text: &str) -> Result<LayerSet> {
     }
 }
 
+/// Parses a set of layers, or a wiring that a config records.
+fn wiring(text: &str) -> Result<Architecture> {
+    let named = text.contains(char::is_alphabetic).then(|| text.parse::<Architecture>().ok()).flatten();
+    match named.filter(|one| one.recorded_layers().is_some()) {
+        Some(wiring) => Ok(wiring),
+        None => layers(text).map(Architecture::Ladder),
+    }
+}
+
 /// Parses a conversion; explains why other architectures are none.
 fn conversion(text: &str) -> Result<Conversion> {
     text.parse().map_err(|unknown| match text.parse::<Architecture>() {
         Ok(other) if other != Architecture::Standard && !other.is_limit() => Error::input_help(
             format!("{other} is no conversion of single layers: its weights must be trained with it"),
-            format!("train it with adapt --architecture {other}, or convert with ladder or sync-drop"),
+            format!("train it with adapt --architecture {other}, or convert with ladder, sync-drop or farskip"),
         ),
         _ => unknown,
     })
@@ -103,12 +112,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     args.output.as_deref().map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
     let look = args.look.options()?;
     let model = args.on.model()?;
-    if let Some(layers) = &args.layers {
-        layers.layers(model.shape.layers)?;
+    if let Some(problem) = args.layers.as_ref().and_then(|one| one.layer_problem(model.shape.layers)) {
+        return Err(Error::input(problem));
     }
     let Some(target) = &args.target else {
         return match (&args.write, &args.layers) {
-            (Some(out), Some(layers)) => write(&model, layers, out, "").map(|()| 0),
+            (Some(out), Some(wiring)) => write(&model, wiring, out, "").map(|()| 0),
             _ => Err(Error::input("pass a machine with --for HARDWARE,...")),
         };
     };
@@ -122,8 +131,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         (Some(kl), _) => report.within(kl)?,
         (_, Some(number)) => report.point(number)?,
         _ => {
-            let layers = args.layers.as_ref().unwrap_or(&LayerSet::All);
-            return write(&model, layers, out, "").map(|()| 0);
+            let all = Architecture::Ladder(LayerSet::All);
+            return write(&model, args.layers.as_ref().unwrap_or(&all), out, "").map(|()| 0);
         }
     };
     let about = format!(
@@ -156,9 +165,9 @@ fn search(args: &Args, model: &Model, target: Spec, dir: PathBuf) -> Result<Conv
     Ok(found)
 }
 
-fn write(model: &Model, layers: &LayerSet, out: &Path, about: &str) -> Result<()> {
-    model.write_converted(layers, out)?;
-    report::note(&format!("{}{about}", convert::told(model, layers, out)));
+fn write(model: &Model, wiring: &Architecture, out: &Path, about: &str) -> Result<()> {
+    model.write_converted(wiring, out)?;
+    report::note(&format!("{}{about}", convert::told(model, wiring, out)));
     Ok(())
 }
 
@@ -243,6 +252,9 @@ mod tests {
     fn sets_and_budgets_are_read_and_mistakes_told() {
         assert_eq!(layers("3").unwrap(), LayerSet::Last(3));
         assert_eq!(layers("2+0").unwrap(), LayerSet::Only(vec![0, 2]));
+        assert_eq!(wiring("2+0").unwrap(), Architecture::Ladder(LayerSet::Only(vec![0, 2])));
+        assert_eq!(wiring("farskip:2").unwrap(), Architecture::FarSkip(LayerSet::Last(2)));
+        assert!(wiring("parallel").unwrap_err().to_string().contains("'parallel'"));
         assert_eq!(layers("[7]").unwrap(), LayerSet::Only(vec![7]));
         assert!(layers("0-3").unwrap_err().to_string().contains("'0-3'"));
         assert_eq!(conversion("sync-drop").unwrap(), Conversion::SyncDrop);

@@ -42,8 +42,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let model = args.on.model()?;
     let mut architectures = args.architecture.clone();
     if architectures.is_empty() {
-        let own = model.ladder_layers.as_ref().map(Architecture::from_ladder_layers);
-        architectures.push(own.unwrap_or(Architecture::Standard));
+        architectures.push(model.wiring.clone().unwrap_or(Architecture::Standard));
     }
     let mut asked = args.on.asked(model, backend, architectures, args.comm_dtype)?;
     asked.reference = args.reference.as_deref().map(Model::resolve).transpose()?;

@@ -97,9 +97,8 @@ fn temperature(text: &str) -> Result<f32> {
 pub fn run(args: &Args) -> Result<u8> {
     let model = model(args)?;
     let directory = model.dir.clone();
-    let architecture = args.architecture.clone().unwrap_or_else(|| {
-        model.ladder_layers.as_ref().map_or(Architecture::Standard, Architecture::from_ladder_layers)
-    });
+    let own = args.architecture.as_ref().or(model.wiring.as_ref());
+    let architecture = own.cloned().unwrap_or(Architecture::Standard);
     let problem = model.shape.tp_problem(args.tp);
     let problem = problem.or_else(|| architecture.model_problem(&model.shape, args.tp));
     if let Some(problem) = problem.or_else(|| model.shape.expert_problem(args.tp, args.ep, 1)) {

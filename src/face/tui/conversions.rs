@@ -179,7 +179,7 @@ fn ask(cx: &mut Context, (model, layers): (String, u32), point: ConversionPoint)
     }
     let title = format!("write {} to", cut(&point.architecture.to_string(), 40));
     let hint = format!(
-        "a directory that is not there yet: the files of {model}, weights linked, ladder_layers in config.json"
+        "a directory that is not there yet: the files of {model}, weights linked, the layers in config.json"
     );
     let take = move |state: &mut State, typed: &str| {
         if typed.trim().is_empty() {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{CONFIG, config_with, model_dir, refusal, resolve};
 use crate::Model;
 use base::error::Error;
-use plan::{DType, HeadStep, LayerSet, Rope, RopeScaling};
+use plan::{Architecture, DType, HeadStep, LayerSet, Rope, RopeScaling};
 
 fn with(key: &str, value: &str) -> Result<Model, Error> {
     resolve(model_dir(&config_with(key, value)).path())
@@ -25,7 +25,7 @@ fn a_llama_config_gives_its_shape() {
     assert_eq!(shape.rope, Rope::plain(10_000.0));
     assert_eq!(shape.norm_eps, 1e-5);
     assert!(!shape.tied_embeddings && !model.has_weights);
-    assert_eq!((model.dtype, model.eos.as_slice(), model.ladder_layers), (None, &[][..], None));
+    assert_eq!((model.dtype, model.eos.as_slice(), model.wiring), (None, &[][..], None));
     assert_eq!(model.name, dir.path().to_string_lossy());
     assert_eq!(model.dir.as_deref(), Some(dir.path()));
 }
@@ -119,15 +119,15 @@ fn number_formats_and_end_of_text_ids_are_read() {
 
 #[test]
 fn every_form_of_ladder_layers_is_read() {
-    assert_eq!(accepted("ladder_layers", "1").ladder_layers, Some(LayerSet::Last(1)));
-    assert_eq!(accepted("ladder_layers", "2").ladder_layers, Some(LayerSet::Last(2)));
-    assert_eq!(accepted("ladder_layers", "[1, 0, 1]").ladder_layers, Some(LayerSet::Only(vec![0, 1])));
-    assert_eq!(accepted("ladder_layers", "true").ladder_layers, Some(LayerSet::All));
-    assert_eq!(accepted("ladder_layers", "false").ladder_layers, None);
-    assert_eq!(accepted("ladder_layers", "null").ladder_layers, None);
-    assert_eq!(accepted("model_type", "\"ladder_llama\"").ladder_layers, None);
+    assert_eq!(accepted("ladder_layers", "1").wiring, Some(Architecture::Ladder(LayerSet::Last(1))));
+    assert_eq!(accepted("ladder_layers", "2").wiring, Some(Architecture::Ladder(LayerSet::Last(2))));
+    assert_eq!(accepted("ladder_layers", "[1, 0, 1]").wiring, Some(Architecture::Ladder(LayerSet::Only(vec![0, 1]))));
+    assert_eq!(accepted("ladder_layers", "true").wiring, Some(Architecture::Ladder(LayerSet::All)));
+    assert_eq!(accepted("ladder_layers", "false").wiring, None);
+    assert_eq!(accepted("ladder_layers", "null").wiring, None);
+    assert_eq!(accepted("model_type", "\"ladder_llama\"").wiring, None);
     for (value, right) in [
-        ("3", "\"ladder_layers\" is 3; how many of the last layers are ladder: 0 to 2"),
+        ("3", "\"ladder_layers\" is 3; a number of last layers from 0 to 2"),
         ("-1", "\"ladder_layers\" is -1"),
         ("1.5", "\"ladder_layers\" is 1.5"),
         ("[0, 2]", "\"ladder_layers[1]\" is 2; a list of layers from 0 to 1"),
@@ -136,6 +136,13 @@ fn every_form_of_ladder_layers_is_read() {
         let message = refusal(with("ladder_layers", value));
         assert!(message.contains(right), "{message}");
     }
+    let farskip = accepted("farskip_layers", "[1]").wiring;
+    assert_eq!(farskip, Some(Architecture::FarSkip(LayerSet::Only(vec![1]))));
+    let message = refusal(with("farskip_layers", "[2]"));
+    assert!(message.contains("\"farskip_layers[0]\" is 2"), "{message}");
+    let both = config_with("farskip_layers", "1").replacen('{', "{\"ladder_layers\": 1,", 1);
+    let message = refusal(resolve(model_dir(&both).path()));
+    assert!(message.contains("absent beside"), "{message}");
 }
 
 #[test]

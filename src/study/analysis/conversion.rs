@@ -24,6 +24,8 @@ words! {
         Ladder = "ladder",
         /// Attention's all-reduce is dropped.
         SyncDrop = "sync-drop",
+        /// Experts do not see attention, and the next attention not the routed experts.
+        FarSkip = "farskip",
     }
 }
 
@@ -144,6 +146,7 @@ impl Conversion {
         match self {
             Self::Ladder => Architecture::Ladder(set),
             Self::SyncDrop => Architecture::SyncDrop(set),
+            Self::FarSkip => Architecture::FarSkip(set),
         }
     }
 }

@@ -27,7 +27,8 @@ struct Drawn {
 /// Index of a series's look, in figures and on the screen.
 pub fn series_look(conversion: Conversion, series: SetSeries) -> usize {
     let at = SERIES.iter().position(|one| *one == series).unwrap_or(SERIES.len());
-    at + (SERIES.len() + 1) * usize::from(conversion == Conversion::SyncDrop)
+    let of = Conversion::ALL.iter().position(|one| *one == conversion).unwrap_or_default();
+    at + (SERIES.len() + 1) * of
 }
 
 /// Draws the figure of a report. For random sets it shows the mean of each size and the range of the draws.

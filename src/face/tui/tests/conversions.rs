@@ -56,7 +56,7 @@ fn a_set_that_no_checkpoint_can_have_is_told_before_a_place_is_asked_for() {
     let (_dir, mut driver) = on(&[report], (120, 40));
     driver.tap(KeyCode::Enter);
     let screen = driver.screen();
-    assert!(screen.contains("config.json can only record ladder layers"), "{screen}");
+    assert!(screen.contains("config.json can only record layers of ladder"), "{screen}");
     assert!(!screen.contains("a directory that is not there yet"), "{screen}");
     assert!(screen.lines().last().unwrap_or_default().contains("write a checkpoint"), "{screen}");
 }
