@@ -91,6 +91,11 @@ fn name(record: &Record, with_link: bool) -> String {
     if spec.collective != Collective::Nccl {
         name.push_str(&format!(", {} all-reduce", spec.collective));
     }
+    for (division, ranks) in
+        [("EP", spec.ep), ("DP", spec.dp)].into_iter().filter(|(_, ranks)| *ranks > 1)
+    {
+        name.push_str(&format!(", {division} {ranks}"));
+    }
     let variant = spec.variant_label();
     if !variant.is_empty() {
         name.push_str(&format!(", {variant}"));
