@@ -8,9 +8,9 @@ use base::error::{Error, Result};
 use base::statistics::median;
 use base::text::{counted, fitting_name, latency, rank_label};
 use study::analysis::{
-    CollectiveRow, ExposedStretch, GroupRow, NameRow, OperatorRow, PathSummary, Products, StepSummary,
-    Stragglers, TraceReport, collectives_table, group_overlap_table, names_table, ranks_table,
-    stretches_table,
+    CollectiveRow, ExpertTimes, ExposedStretch, GroupRow, NameRow, OperatorRow, PathSummary, Products,
+    StepSummary, Stragglers, TraceReport, collectives_table, experts_table, group_overlap_table,
+    names_table, ranks_table, stretches_table,
 };
 use study::verdict::Verdict;
 use trace::ImportReport;
@@ -50,6 +50,7 @@ pub fn report(
         steps(report),
         report.critical_path.as_ref().map(critical_path),
         report.stragglers.as_ref().and_then(stragglers),
+        report.experts.as_ref().map(experts),
         breakdown(report),
         Some(
             "More tables: --by step|layer|collective|range|operator|product|kind|name|exposed\n".into(),
@@ -450,6 +451,30 @@ fn stragglers(stragglers: &Stragglers) -> Option<String> {
         text += &output::wrapped("  note: ", note, 4);
     }
     Some(text)
+}
+
+/// Section on the experts of a mixture.
+fn experts(experts: &ExpertTimes) -> String {
+    let parts = [
+        ("experts", experts.experts_us),
+        ("router", experts.router_us),
+        ("dispatch", experts.dispatch_us),
+        ("combine", experts.combine_us),
+    ];
+    let some = parts.iter().filter(|(_, us)| *us > 0.0);
+    let parts: Vec<String> = some.map(|(name, us)| format!("{name} {}", latency(*us))).collect();
+    let mut text = output::wrapped("", &format!("Experts per rank (mean): {}", parts.join(", ")), 2);
+    let waited = experts.waited_us.filter(|us| *us > 0.0);
+    let waited =
+        waited.map_or(String::new(), |us| format!("; a rank waited {} for the last", latency(us)));
+    if let Some(imbalance) = experts.imbalance {
+        let line = format!(
+            "the rank with the longest experts of a layer took {imbalance:.2}x the mean{waited}"
+        );
+        text += &output::wrapped("  ", &line, 2);
+        text += &output::aligned(&experts_table(experts));
+    }
+    text
 }
 
 fn breakdown(report: &TraceReport) -> Option<String> {

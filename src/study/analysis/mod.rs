@@ -12,6 +12,7 @@ mod compare;
 mod conversion;
 mod critical;
 mod dependencies;
+mod experts;
 mod exposed;
 pub mod filter;
 mod gain;
@@ -50,6 +51,7 @@ pub use critical::{
     PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,
 };
 pub use dependencies::{Dependencies, Dependency, dependencies};
+pub use experts::{ExpertTimes, RankExperts, experts_table};
 pub use exposed::{
     ExposedStretch, ExposedStretches, IdleSplit, StretchFamily, exposed_stretches, stretches_table,
 };

@@ -6,6 +6,7 @@ use super::arrivals::{Stragglers, stragglers};
 use super::clocks::Clocks;
 use super::collectives::{self, CollectiveRow, GroupOverlap};
 use super::critical::{self, PathSummary};
+use super::experts::{ExpertTimes, experts};
 use super::exposed::{ExposedStretches, exposed};
 use super::exposed::{IdleSplit, idle};
 use super::matched::Matching;
@@ -44,6 +45,9 @@ pub struct TraceReport {
     pub critical_path: Option<PathSummary>,
     /// Last arrivals at collectives; needs more than one rank.
     pub stragglers: Option<Stragglers>,
+    /// Experts of a mixture; absent without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertTimes>,
     /// Import report of an imported trace: what was read and what was skipped.
     pub import: Option<ImportReport>,
 }
@@ -105,6 +109,7 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
         steps: steps::of_runs(&runs, &clocks),
         critical_path: critical::summary(&runs),
         stragglers: stragglers(&runs, &matching, &clocks),
+        experts: experts(&runs, &matching, &clocks),
         import: trace.meta.import.clone(),
     }
 }
