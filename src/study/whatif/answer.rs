@@ -43,6 +43,7 @@ pub struct ProfileValues {
     pub launch_us: f64,
     /// TP sizes that divide the model, ascending.
     pub tps: Vec<u32>,
+    pub is_mixture: bool,
     /// Factor of the stack for the latency of measured all-reduces.
     pub latency_scale: f64,
     pub link_note: Option<String>,
@@ -357,6 +358,7 @@ impl<'a> Question<'a> {
                 .into_iter()
                 .filter(|tp| self.shape.tp_problem(*tp).is_none())
                 .collect(),
+            is_mixture: self.shape.experts.is_some(),
             latency_scale: stack.collective.latency_scale,
             link_note,
         })

@@ -76,9 +76,17 @@ sliders! {
     Launch: "launch", "us", [0.1, 50.0], hardware!(launch_us, |p| Some(p.launch_us)), "fixed time per kernel in the stack";
     Model: "model", "", CHOICE, Value::Option("model"), "model shape";
     Serving: "serving", "", CHOICE, Value::Option("concurrency"), "0: static batch; else requests in flight, with prefills between decode steps";
+    Ep: "EP", "", [1.0, 64.0], Value::Option("ep"), "1: every rank holds a slice of each expert; else ranks hold whole experts";
+    Load: "expert load", "", CHOICE, Value::Option("expert_load"), "skew of the tokens over experts";
 }
 
 impl Slider {
+    /// Sliders of a simulated cell: the last two only for mixtures of experts.
+    pub fn of_cell(is_mixture: bool) -> &'static [Self] {
+        let all: &'static [Self] = &Self::ALL;
+        if is_mixture { all } else { &all[..all.len() - 2] }
+    }
+
     /// Sliders that change a measured step.
     pub const OF_TRACE: [Self; 6] =
         [Self::Architecture, Self::Tp, Self::Alpha, Self::Bandwidth, Self::P2p, Self::Collective];
@@ -293,6 +301,11 @@ impl Slider {
             Self::Hardware => Profile::built_in().into_iter().map(|profile| profile.name).collect(),
             Self::Stack => names(&STACKS),
             Self::Model => Model::built_in().into_iter().map(|model| model.name).collect(),
+            Self::Ep if variant.cell.tp > 1 => vec!["1".into(), variant.cell.tp.to_string()],
+            Self::Ep => vec!["1".into()],
+            Self::Load => {
+                names(&["balanced", "uniform", "power:0.5", "power:1", "power:1.5", "power:2"])
+            }
             Self::Tp => profile_values?.tps.iter().map(ToString::to_string).collect(),
             _ => return None,
         };

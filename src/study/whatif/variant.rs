@@ -349,6 +349,7 @@ impl TracedStep {
             comm_loss_pct: 100.0 * stack.contention.comm,
             hbm_gb_s: profile.hbm_gb_s,
             launch_us: stack.launch_us,
+            is_mixture: false,
             // one rank has no all-reduces to measure
             tps: vec![2, 4, 8, 16, 32, 64],
             latency_scale: stack.collective.latency_scale,

@@ -35,7 +35,8 @@ const NOTES: u16 = 6;
 pub fn areas(body: Rect, strip: bool, architectures: usize, kept: usize) -> Areas {
     let (header, rest) = cut_top(body, 1);
     let large = body.height >= 34;
-    let all = Slider::ALL.len() as u16;
+    // the sliders of a mixture scroll
+    let all = Slider::of_cell(false).len() as u16;
     // a large window has room for kept variants; a small one shows them instead of the frontier
     let pins = match (large, kept) {
         (true, 0) => 1,

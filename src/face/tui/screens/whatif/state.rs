@@ -173,7 +173,7 @@ impl WhatIf {
     pub fn sliders(&self) -> &'static [Slider] {
         match self.traced {
             Some(_) => &Slider::OF_TRACE,
-            None => &Slider::ALL,
+            None => Slider::of_cell(self.profile_values().is_some_and(|values| values.is_mixture)),
         }
     }
 
