@@ -17,8 +17,10 @@ fn main() {
         let _ = writeln!(code, "pub const {list}_NAMES: [&str; {count}] = {names:?};");
         let _ = writeln!(code, "pub(super) const {list}: [(&str, &str); {count}] = [");
         for file in files {
-            let path = std::path::absolute(&file).expect("a path");
-            let _ = writeln!(code, "    ({:?}, include_str!({path:?})),", name(&file));
+            let path = format!("/{}", file.display());
+            // relative to the crate, so that a moved checkout still builds
+            let text = format!("include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), {path:?}))");
+            let _ = writeln!(code, "    ({:?}, {text}),", name(&file));
         }
         code += "];\n";
     }
