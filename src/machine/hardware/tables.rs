@@ -79,23 +79,22 @@ impl Tables {
         BUILT_IN.iter().find(|tables| tables.name == name)
     }
 
-    /// Latency of a matrix product [m, k] x [k, n] of 16-bit numbers on a device with these peaks (us). `None`
-    /// for shapes the table does not cover.
-    pub fn matmul_us(&self, shape: [u64; 3], peaks: Peaks) -> Option<(f64, CostSource)> {
-        let table = self.matmul.as_ref();
-        table.or_else(|| self.section("bf16", "geomean")?.products())?.us(shape, peaks)
-    }
-
-    /// Latency of a matrix product of 16-bit activations [m, k] with quantized weights in an engine (us),
-    /// including the quantization of the activations as far as the engine still has to do it. `None` for a
-    /// format that was not measured in the engine.
-    pub fn quantized_us(
+    /// Latency of a matrix product of 16-bit activations [m, k] with weights in a format on a device with these peaks
+    /// (us). Quantized weights are multiplied by the engine's kernels, with the quantization of the activations as far
+    /// as the engine still has to do it; 16-bit ones by libraries that the engines share (their mean). `None` for
+    /// shapes, formats and engines that were not measured.
+    pub fn product_us(
         &self,
-        (format, engine): (DType, Engine),
+        (format, engine): (DType, Option<Engine>),
         scales: ActivationScales,
         shape: [u64; 3],
         peaks: Peaks,
     ) -> Option<(f64, CostSource)> {
+        if !format.is_quantized() {
+            let table = self.matmul.as_ref();
+            return table.or_else(|| self.section("bf16", "geomean")?.products())?.us(shape, peaks);
+        }
+        let engine = engine?;
         let measured = |engine: Engine| {
             self.section(format.as_str(), engine.as_str())?.products()?.us(shape, peaks)
         };
@@ -127,16 +126,29 @@ impl Tables {
         self.sections.iter().find(|section| section.is(what, engine))
     }
 
-    /// Latency of one decode step's attention over `context` tokens of each of `batch` sequences, with
-    /// `heads` query heads on the rank, 8 per KV head (us). `None` outside the table.
-    pub fn attention_us(&self, heads: u64, batch: u64, context: u64) -> Option<(f64, CostSource)> {
-        self.attention.as_ref()?.us([heads, batch, context])
+    /// Latency of an attention of head_dim 128 or 64 (us): of one decode step, or causal over whole prompts. The
+    /// engine's; without one, or where it was not measured, the engines' median, of decode steps with a 16-bit cache.
+    /// Longer contexts and larger batches than the engine was measured with are in proportion. `None` for other ratios of
+    /// heads to KV heads than were measured.
+    pub fn attention_us(
+        &self,
+        engine: Option<Engine>,
+        phase: Phase,
+        sizes: AttentionSizes,
+    ) -> Option<(f64, CostSource)> {
+        let own = engine.and_then(|engine| self.attention_of_us(engine, phase, sizes));
+        own.or_else(|| {
+            let AttentionSizes { heads, kv_heads, head_dim, window, kv, sequences, tokens } = sizes;
+            let is_measured = phase == Phase::Decode
+                && (head_dim, window, kv.is_quantized()) == (128, None, false)
+                && heads == 8 * kv_heads;
+            let grid = self.attention.as_ref().filter(|_| is_measured)?;
+            // its contexts include the step's token
+            grid.us([heads, sequences, tokens + 1])
+        })
     }
 
-    /// Latency of an attention of head_dim 128 or 64 in an engine (us): of one decode step, or causal over whole
-    /// prompts. Longer contexts and larger batches than were measured are in proportion. `None` for other
-    /// ratios of heads to KV heads than were measured.
-    pub fn attention_of_us(
+    fn attention_of_us(
         &self,
         engine: Engine,
         phase: Phase,
@@ -517,11 +529,32 @@ mod tests {
         (Phase::Prefill, DType::Fp8, 4, 1024, 53.0),
     ];
 
+    fn product_at(tables: &Tables, shape: [u64; 3], peaks: Peaks) -> Option<(f64, CostSource)> {
+        tables.product_us((DType::Bf16, None), ActivationScales::Static, shape, peaks)
+    }
+
+    fn product(tables: &Tables, shape: [u64; 3]) -> Option<(f64, CostSource)> {
+        product_at(tables, shape, H100)
+    }
+
+    /// Median of the engines' decode attention with 8 query heads a KV head.
+    fn median_attention(
+        tables: &Tables,
+        heads: u64,
+        sequences: u64,
+        context: u64,
+    ) -> Option<(f64, CostSource)> {
+        let (kv_heads, kv, tokens) = (heads / 8, DType::Bf16, context - 1);
+        let sizes =
+            AttentionSizes { heads, kv_heads, head_dim: 128, window: None, kv, sequences, tokens };
+        tables.attention_us(None, Phase::Decode, sizes)
+    }
+
     #[test]
     fn all_built_in_tables_parse() {
         for name in Tables::NAMES {
             let tables = Tables::of(name).unwrap();
-            assert!(tables.matmul_us([1, 4096, 4096], H100).is_some(), "{name}");
+            assert!(product(tables, [1, 4096, 4096]).is_some(), "{name}");
             for section in tables.sections.iter() {
                 let is_product = section.what.parse::<DType>().is_ok();
                 let parses =
@@ -536,11 +569,11 @@ mod tests {
     fn points_of_the_table_come_back() {
         let tables = Tables::of("h100_sxm").unwrap();
         // the geometric mean of 49.18 and 51.64 us, and of 2817.62 and 3108.46 us
-        let (us, source) = tables.matmul_us([1, 8192, 8192], H100).unwrap();
+        let (us, source) = product(tables, [1, 8192, 8192]).unwrap();
         assert!((us - 50.39).abs() < 0.02 && source == CostSource::Table, "{us} {source:?}");
-        let (us, source) = tables.matmul_us([16384, 8192, 8192], H100).unwrap();
+        let (us, source) = product(tables, [16384, 8192, 8192]).unwrap();
         assert!((us - 2959.5).abs() < 1.0 && source == CostSource::Table, "{us} {source:?}");
-        let (us, source) = tables.attention_us(8, 1, 1023).unwrap();
+        let (us, source) = median_attention(tables, 8, 1, 1023).unwrap();
         assert!((us - 12.43).abs() < 0.01 && source == CostSource::Table, "{us} {source:?}");
     }
 
@@ -548,7 +581,9 @@ mod tests {
     fn products_by_format_and_engine_come_back_without_what_the_checkpoint_spares() {
         let us = |name: &str, key, scales, shape, tflops, gb_s| {
             let tables = Tables::of(name).unwrap();
-            tables.quantized_us(key, scales, shape, Peaks { tflops, gb_s }).unwrap()
+            let (format, engine) = key;
+            let peaks = Peaks { tflops, gb_s };
+            tables.product_us((format, Some(engine)), scales, shape, peaks).unwrap()
         };
         let (dynamic, fixed) = (ActivationScales::Dynamic, ActivationScales::Static);
         for (key, [m, n, k], expected) in ROWS {
@@ -568,10 +603,13 @@ mod tests {
         assert!((four - NVFP4 - cast).abs() < 1e-9, "{four}");
         // no table of the engine, none of the format
         let h100 = Tables::of("h100_sxm").unwrap();
-        assert_eq!(h100.quantized_us((DType::Nvfp4, Engine::Vllm), fixed, [1, 8192, 8192], H100), None);
+        assert_eq!(
+            h100.product_us((DType::Nvfp4, Some(Engine::Vllm)), fixed, [1, 8192, 8192], H100),
+            None
+        );
         let l40s = Tables::of("l40s").unwrap();
-        let block = (DType::Fp8Block, Engine::Vllm);
-        assert_eq!(l40s.quantized_us(block, fixed, [1, 8192, 8192], H100), None);
+        let block = (DType::Fp8Block, Some(Engine::Vllm));
+        assert_eq!(l40s.product_us(block, fixed, [1, 8192, 8192], H100), None);
     }
 
     #[test]
@@ -581,7 +619,7 @@ mod tests {
             let (head_dim, window) = (128, None);
             let sizes =
                 AttentionSizes { heads: 8, kv_heads: 1, head_dim, window, kv, sequences, tokens };
-            tables.attention_of_us(Engine::Vllm, phase, sizes).unwrap()
+            tables.attention_us(Some(Engine::Vllm), phase, sizes).unwrap()
         };
         for (phase, kv, sequences, tokens, expected) in ATTENTION {
             let (us, source) = us(phase, kv, sequences, tokens);
@@ -603,23 +641,23 @@ mod tests {
             sequences: 1,
             tokens: 1023,
         };
-        assert_eq!(tables.attention_of_us(Engine::Vllm, Phase::Decode, sizes), None);
+        assert_eq!(tables.attention_us(Some(Engine::Vllm), Phase::Decode, sizes), None);
         // a micro-batch without sequences
-        let none = AttentionSizes { heads: 8, kv_heads: 1, sequences: 0, ..sizes };
-        assert_eq!(tables.attention_of_us(Engine::Vllm, Phase::Decode, none), None);
+        let none = AttentionSizes { kv_heads: 1, kv: DType::Fp8, sequences: 0, ..sizes };
+        assert_eq!(tables.attention_us(Some(Engine::Vllm), Phase::Decode, none), None);
     }
 
     #[test]
     fn between_points_it_lies_between_them_and_says_so() {
         let tables = Tables::of("h100_sxm").unwrap();
-        let us = |shape| tables.matmul_us(shape, H100).unwrap();
+        let us = |shape| product(tables, shape).unwrap();
         let (low, mid, high) = (us([1, 7168, 8192]), us([1, 7680, 8192]), us([1, 8192, 8192]));
         assert!(low.0 < mid.0 && mid.0 < high.0, "{low:?} {mid:?} {high:?}");
         assert_eq!(mid.1, CostSource::Interpolated);
         let (low, mid, high) = (
-            tables.attention_us(8, 16, 1023).unwrap(),
-            tables.attention_us(8, 16, 1500).unwrap(),
-            tables.attention_us(8, 16, 2047).unwrap(),
+            median_attention(tables, 8, 16, 1023).unwrap(),
+            median_attention(tables, 8, 16, 1500).unwrap(),
+            median_attention(tables, 8, 16, 2047).unwrap(),
         );
         assert!(low.0 <= mid.0 && mid.0 <= high.0 && mid.1 == CostSource::Interpolated);
     }
@@ -627,12 +665,12 @@ mod tests {
     #[test]
     fn beyond_the_table_it_follows_the_roofline_or_is_silent() {
         let tables = Tables::of("h100_sxm").unwrap();
-        let (one, _) = tables.matmul_us([16384, 4096, 4096], H100).unwrap();
-        let (two, source) = tables.matmul_us([32768, 4096, 4096], H100).unwrap();
+        let (one, _) = product(tables, [16384, 4096, 4096]).unwrap();
+        let (two, source) = product(tables, [32768, 4096, 4096]).unwrap();
         assert_eq!(source, CostSource::Roofline);
         assert!((two / one - 2.0).abs() < 0.01, "{one} {two}");
-        assert_eq!(tables.matmul_us([1, 65536, 65536], H100), None);
-        assert_eq!(tables.attention_us(4, 1, 100), None);
+        assert_eq!(product(tables, [1, 65536, 65536]), None);
+        assert_eq!(median_attention(tables, 4, 1, 100), None);
     }
 
     #[test]
@@ -641,7 +679,7 @@ mod tests {
         let twice = Peaks { tflops: 2.0 * H100.tflops, gb_s: 2.0 * H100.gb_s };
         for shape in [[1, 8192, 1024], [4096, 3584, 8192]] {
             let (one, two) =
-                (tables.matmul_us(shape, H100).unwrap().0, tables.matmul_us(shape, twice).unwrap().0);
+                (product(tables, shape).unwrap().0, product_at(tables, shape, twice).unwrap().0);
             assert!((one / two - 2.0).abs() < 1e-9);
         }
     }

@@ -1,9 +1,9 @@
 //! Latency of an operation on simulated hardware, alone on its lane.
 //!
-//! Matrix products and decode attention come from measured latency tables if the profile has them for the format and
-//! the stack's engine, scaled to the stack; everything else from rooflines plus a fixed time per kernel; collectives from the link. Times are whole
-//! nanoseconds, so sums are exact. Operations of the same kind and size are costed once (about twenty per plan), and
-//! between decode steps only those that depend on the context are costed again.
+//! Matrix products and attention come from measured latency tables by GPU, format and engine, scaled to the stack;
+//! everything else from rooflines plus a fixed time per kernel; collectives from the link. Times are whole nanoseconds, so
+//! sums are exact. Operations of the same kind and size are costed once (about twenty per plan), and between decode steps
+//! only those that depend on the context are costed again.
 
 use super::routing::{Routed, Work};
 use super::simulator::precision;
@@ -216,23 +216,18 @@ impl<'a> Machine<'a> {
             Phase::Prefill => stack.matmul.prefill_scale,
             Phase::Decode => stack.matmul.decode_scale,
         };
-        let peaks = |tflops: f64| Peaks { tflops, gb_s: profile.hbm_gb_s };
-        let engine = stack.engine.zip(profile.tflops.quantized(format));
-        let (roofline, table) = match engine {
-            Some((engine, tflops)) => (
-                self.quantized(shape, tflops, cost, step),
-                self.tables.and_then(|tables| {
-                    let scales = stack.activation_scales;
-                    tables.quantized_us((format, engine), scales, shape, peaks(tflops))
-                }),
-            ),
-            None if format.is_quantized() => (self.streamed(cost, step, 1), None),
+        let quantized = stack.engine.and_then(|_| profile.tflops.quantized(format));
+        let (roofline, tflops) = match quantized {
+            Some(tflops) => (self.quantized(shape, tflops, cost, step), Some(tflops)),
             None => (
                 self.streamed(cost, step, 1),
-                self.tables
-                    .and_then(|tables| tables.matmul_us(shape, peaks(profile.tflops.of(self.dtype)))),
+                Some(profile.tflops.of(self.dtype)).filter(|_| !format.is_quantized()),
             ),
         };
+        let table = self.tables.zip(tflops).and_then(|(tables, tflops)| {
+            let peaks = Peaks { tflops, gb_s: profile.hbm_gb_s };
+            tables.product_us((format, stack.engine), stack.activation_scales, shape, peaks)
+        });
         match table {
             // measured back to back, small weights stay in a cache that a model's do not
             Some((us, source)) if format.is_quantized() => {
@@ -261,8 +256,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Attention in the stack's engine, if it was measured there.
-    fn attend_in_engine(&self, class: &Class, step: &Step) -> Option<Taken> {
+    /// Attention in tables.
+    fn measured_attention(&self, class: &Class, step: &Step) -> Option<Taken> {
         let heads = u64::from(class.columns) / self.head_dim.max(1);
         let window = window(&class.kind);
         // prompts in chunks attend to earlier tokens too
@@ -279,15 +274,14 @@ impl<'a> Machine<'a> {
             // measured with the tokens before the step
             tokens: if self.phase == Phase::Decode { step.context - 1 } else { step.context },
         };
-        let engine = self.target.stack.engine?;
-        let (us, source) = tables.attention_of_us(engine, self.phase, sizes)?;
+        let (us, source) = tables.attention_us(self.target.stack.engine, self.phase, sizes)?;
         Some(Taken { us, source, arithmetic: self.phase == Phase::Prefill })
     }
 
     fn attend(&self, class: &Class, step: &Step, numbers: &Numbers) -> Taken {
         let (profile, stack) = (&self.target.profile, &self.target.stack);
         let attention = &stack.attention;
-        if let Some(taken) = self.attend_in_engine(class, step) {
+        if let Some(taken) = self.measured_attention(class, step) {
             return taken;
         }
         let launch = f64::from(attention.kernels) * self.launch_us();
@@ -313,20 +307,10 @@ impl<'a> Machine<'a> {
                 Taken { us, source: CostSource::Roofline, arithmetic: false }
             }
             AttentionKind::Fused if self.phase == Phase::Decode => {
-                let measured = self.tables.filter(|_| {
-                    let is_plain = self.precision.kv == self.dtype;
-                    let is_full = window(&class.kind).is_none();
-                    is_plain && is_full && self.head_dim == 128 && heads == 8 * self.kv_heads
-                });
-                match measured.and_then(|t| t.attention_us(heads, step.sequences, step.context)) {
-                    Some((us, source)) => Taken { us, source, arithmetic: false },
-                    None => {
-                        let taken = self.streamed(&class.cost, numbers, attention.kernels);
-                        let reached = profile.attention_efficiency.unwrap_or(profile.hbm_efficiency);
-                        let us = launch + (taken.us - launch) * profile.hbm_efficiency / reached;
-                        Taken { us, ..taken }
-                    }
-                }
+                let taken = self.streamed(&class.cost, numbers, attention.kernels);
+                let reached = profile.attention_efficiency.unwrap_or(profile.hbm_efficiency);
+                let us = launch + (taken.us - launch) * profile.hbm_efficiency / reached;
+                Taken { us, ..taken }
             }
             AttentionKind::Fused => {
                 let bytes = numbers.of(&class.cost.bytes_read) + numbers.of(&class.cost.bytes_written);
