@@ -155,6 +155,8 @@ pub struct Remedy {
     pub without_contention: Option<f64>,
     /// Speedup in the best case, if kernel time scales with the share of the batch; `speedup` assumes that it does not.
     pub at_best: Option<f64>,
+    /// Error of the nearest validated traces, in words.
+    pub error: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -491,6 +493,7 @@ fn remedies(
             speedup_95: told.speedup_95,
             without_contention: answer.contended.map(|_| answer.alone.speedup),
             at_best: half.map(|half| half.contended.unwrap_or(half.alone).speedup),
+            error: rewiring.error(choice),
         });
     }
     Ok((remedies, needs))

@@ -1,6 +1,7 @@
 //! `ladderscope rewire RUN|TRACE`: predicts the step latency of a traced engine on its machine with another
 //! architecture, a faster all-reduce, or another P2P setting.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -316,6 +317,8 @@ struct PrintedAnswer<'a> {
     alone: Times,
     /// Latency with the profile's contention; null without a profile.
     contended: Option<Times>,
+    /// Error of the nearest validated traces, in words.
+    error: String,
 }
 
 fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) -> Printed<'a> {
@@ -340,12 +343,12 @@ fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) 
         notes: &steps.notes,
         measured: rewiring.measured(),
         all_reduce_us: rewiring.all_reduce_us(),
-        answers: answers.iter().map(PrintedAnswer::of).collect(),
+        answers: answers.iter().map(|answer| PrintedAnswer::of(rewiring, answer)).collect(),
     }
 }
 
 impl<'a> PrintedAnswer<'a> {
-    fn of(answer: &'a Answer) -> Self {
+    fn of(rewiring: &Rewiring, answer: &'a Answer) -> Self {
         let choice = &answer.choice;
         Self {
             provenance: Provenance::Simulated,
@@ -360,6 +363,7 @@ impl<'a> PrintedAnswer<'a> {
             launches: choice.host,
             alone: answer.alone,
             contended: answer.contended,
+            error: rewiring.error(choice),
         }
     }
 }
@@ -463,5 +467,9 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
         ),
         0,
     );
+    let errors: BTreeSet<String> = answers.iter().map(|answer| rewiring.error(&answer.choice)).collect();
+    for error in errors {
+        text += &output::wrapped("Error: ", &format!("{error}."), 7);
+    }
     text
 }

@@ -10,7 +10,7 @@ use base::error::Result;
 use base::text::counted;
 use study::plot::{check_format, validation_figure};
 use study::validate::{
-    DataSet, Group, LeftOut, Measure, NotRun, Overrides, RankOrder, Residual, Score, Slice, card,
+    DataSet, Group, LeftOut, Measure, NotRun, Overrides, RankOrder, Residual, Score, Slice, Worst, card,
     left_out, orders_table,
 };
 use table::Provenance;
@@ -136,6 +136,8 @@ struct PrintedSet<'a> {
     unknown: &'a [String],
     /// Rows without a prediction, with reasons.
     reasons: &'a [NotRun],
+    /// Three largest residuals of decoding and of first tokens, with their causes.
+    largest: Vec<Worst<'a>>,
     residuals: &'a [Residual],
 }
 
@@ -175,6 +177,7 @@ impl<'a> PrintedSet<'a> {
             fitted: score.fitted.as_deref(),
             unknown: &set.unknown,
             reasons: &score.not_run,
+            largest: score.worst(),
             residuals: &score.residuals,
         }
     }
@@ -259,6 +262,13 @@ fn text(scores: &[Score], left_out: &[LeftOut]) -> String {
         for (index, unknown) in set.unknown.iter().enumerate() {
             let head = if index == 0 { "  unknown   " } else { "            " };
             text += &output::wrapped(head, unknown, 12);
+        }
+        for (index, Worst { residual, cause }) in score.worst().iter().enumerate() {
+            let head = if index == 0 { "  largest   " } else { "            " };
+            let Residual { line, cell, measure, error, .. } = residual;
+            let cause = cause.unwrap_or("cause unknown");
+            let worst = format!("{} {error:+.1} %, line {line} ({cell}): {cause}", measure.title());
+            text += &output::wrapped(head, &worst, 12);
         }
     }
     text + "\nPredictions are simulated. Error = predicted / measured - 1; for measures in points, predicted - measured.\n"

@@ -294,6 +294,8 @@ pub struct Printed<'a> {
     over: &'a str,
     /// Provenance of all numbers.
     provenance: Provenance,
+    /// Error of the nearest validated data, in words.
+    error: String,
     points: Vec<PrintedPoint>,
     break_even: Vec<PrintedBreakEven<'a>>,
 }
@@ -377,6 +379,7 @@ fn object<'a>(
         cell,
         over: slider,
         provenance: Provenance::Simulated,
+        error: nearest_error(cell),
         points: points.collect(),
         break_even: break_even.collect(),
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::style;
+use crate::rewire::PREDICTION_ERROR;
 use crate::validate::nearest_errors;
 use base::text::{counted, shell_command};
 use machine::environment::binary_hash;
@@ -113,6 +114,7 @@ impl ProvenanceSummary {
                 Some(spec) => provenance.add(spec, meta.provenance, &meta.environment),
                 None => provenance.add_machine(&meta.environment),
             }
+            provenance.errors.extend(text(&meta.environment, &format!("/{PREDICTION_ERROR}")));
             provenance.runs += usize::from(meta.run.is_some());
             provenance
                 .software

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use super::collective::{After, Instead, Known, by_name, instead, known};
 use super::steps::{Asked, Step, Steps, spread};
 use super::wire::{Assigned, Losses, Wired, middle};
+use crate::validate::{Changes, rewired_error};
 use crate::whatif::set_link;
 use base::error::{Error, Result};
 use base::statistics::{interval95, median};
@@ -14,12 +15,15 @@ use machine::hardware::{CollectiveScale, Target};
 use plan::{Architecture, Kind, Lane, Phase, Plan};
 use run::sim::{Executed, replay};
 use table::render::{Shown, Table};
-use table::{Collective, Link, P2p, Provenance};
+use table::{Backend, Collective, Link, P2p, Provenance};
 use trace::overlap::StepKey;
 use trace::overlap::intervals::{difference, length, union};
 use trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
 
 const LEAST_STEPS: usize = 6;
+
+/// Key of a rewired trace's environment: the error of the validated traces nearest to it.
+pub const PREDICTION_ERROR: &str = "prediction_error";
 
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
@@ -69,6 +73,17 @@ impl Choice {
     /// True if the all-reduces stay as measured.
     fn keeps_reduces(&self) -> bool {
         self.collective.is_none() && self.p2p.is_none() && self.keeps_link()
+    }
+
+    fn changes(&self) -> Changes {
+        let uncovered = match () {
+            () if self.tp.is_some() => Some("another TP"),
+            () if self.collective.is_some() => Some("another all-reduce"),
+            () if self.micro_batches > 1 => Some("micro-batches"),
+            () if !self.host => Some("steps without launch gaps"),
+            () => None,
+        };
+        Changes { other_reduces: !self.keeps_reduces(), uncovered }
     }
 
     fn keeps_link(&self) -> bool {
@@ -133,6 +148,8 @@ pub struct Rewiring {
     own: Vec<Collective>,
     p2p: P2p,
     chosen: Vec<usize>,
+    /// Name of the traced hardware among validated traces; `None` if unknown.
+    hardware: Option<String>,
 }
 
 impl Rewiring {
@@ -171,7 +188,11 @@ impl Rewiring {
         let chosen = spread(&(0..steps.steps.len()).collect::<Vec<_>>());
         let p2p = spec.map_or(P2p::On, |spec| spec.p2p);
         let (provenance, target) = (trace.meta.provenance, setting.target.clone());
-        Ok(Self { steps, provenance, target, tp, known, own, p2p, chosen })
+        let hardware = match (spec.map(|spec| spec.backend), &target) {
+            (Some(Backend::Cpu), _) => Some("cpu".to_owned()),
+            (_, target) => target.as_ref().map(|target| target.profile.name.clone()),
+        };
+        Ok(Self { steps, provenance, target, tp, known, own, p2p, chosen, hardware })
     }
 
     /// Predicts from one step of the trace instead of all.
@@ -184,6 +205,14 @@ impl Rewiring {
         self.chosen =
             self.steps.steps.iter().position(|step| step.number == number).into_iter().collect();
         Ok(self)
+    }
+
+    /// Error of the validated traces nearest to a choice, in words; see [`crate::validate::nearest_error`].
+    pub fn error(&self, choice: &Choice) -> String {
+        if self.provenance == Provenance::Simulated {
+            return "not validated: the trace is simulated".to_owned();
+        }
+        rewired_error(self.hardware.as_deref(), &self.changed(choice).changes())
     }
 
     /// P2P setting of the traced run.
@@ -435,6 +464,7 @@ struct Row<'a> {
     collective: String,
     alone: &'a Times,
     contended: Option<&'a Times>,
+    error: String,
 }
 
 /// Measured steps, then every answer.
@@ -449,6 +479,7 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
         collective: String::new(),
         alone: &measured,
         contended: rewiring.target.is_some().then_some(&measured),
+        error: String::new(),
     };
     let rest = answers.iter().map(|answer| Row {
         name: answer.choice.label(),
@@ -456,6 +487,7 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
         collective: answer.choice.collective.map(|c| c.to_string()).unwrap_or_default(),
         alone: &answer.alone,
         contended: answer.contended.as_ref(),
+        error: rewiring.error(&answer.choice),
     });
     let rows: Vec<Row<'_>> = std::iter::once(first).chain(rest).collect();
     let end = |pair: Option<[f64; 2]>, at: usize| Shown::number(pair.map(|pair| pair[at]), 3);
@@ -478,6 +510,7 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
             ("speedup_high|", &|row| end(best(row).speedup_95, 1)),
             ("step_low_us|", &|row| end(best(row).step_us_95, 0)),
             ("step_high_us|", &|row| end(best(row).step_us_95, 1)),
+            ("error|", &|row| Shown::text(&row.error)),
         ],
     )
     .least(&["speedup", "step_us", "exposed_us"])
@@ -531,6 +564,8 @@ pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u
         })
         .collect();
     spans.sort_by_key(|span| (span.rank, span.lane, span.start_ns));
+    let mut environment = original.meta.environment.clone();
+    environment.insert(PREDICTION_ERROR.to_owned(), rewiring.error(choice).into());
     Ok(Trace {
         meta: TraceMeta {
             version: FORMAT_VERSION,
@@ -540,7 +575,7 @@ pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u
             spec: None,
             ranks: rewiring.steps.ranks,
             plan_hashes: Vec::new(),
-            environment: original.meta.environment.clone(),
+            environment,
             clock: original.meta.clock.clone(),
             recorder: format!("rewired: {}", choice.label()),
             streams: Vec::new(),

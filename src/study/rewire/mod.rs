@@ -18,6 +18,6 @@ mod stretch;
 mod tests;
 mod wire;
 
-pub use answer::{Answer, Choice, Rewiring, Setting, Times, answers_table, beneath};
+pub use answer::{Answer, Choice, PREDICTION_ERROR, Rewiring, Setting, Times, answers_table, beneath};
 pub use collective::estimate_messages;
 pub use steps::{Asked, Reduced, Steps};

@@ -4,13 +4,14 @@
 //! measurements, and their rows as CSV. A score holds the errors of all rows and their means.
 
 mod left_out;
+mod nearest;
 mod score;
 mod set;
 
 pub use left_out::{LeftOut, left_out};
-pub use score::{
-    NotRun, RankOrder, Residual, ReversedPair, Score, card, nearest_error, nearest_errors, orders_table,
-};
+pub(crate) use nearest::{Changes, rewired_error};
+pub use nearest::{nearest_error, nearest_errors};
+pub use score::{NotRun, RankOrder, Residual, ReversedPair, Score, Worst, card, orders_table};
 pub use set::{DataSet, Group, Measure, Measured, Overrides, Run, ServedRow, Slice};
 
 #[cfg(test)]

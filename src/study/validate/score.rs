@@ -1,23 +1,17 @@
 //! Score of a data set: every prediction, its error, the mean and largest error of each measure, and, for each
 //! pair of architectures in a published cell, whether the simulator has the same one ahead.
-//!
-//! Error of the validated data nearest to a simulated cell.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::LazyLock;
 
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::set::{DataSet, Measure, Overrides, Run};
 use super::set::{Group, ServedRow, Slice};
 use base::error::{Error, Result};
 use base::input::InputKind;
 use base::statistics::mean;
-use base::text::same_name;
-use machine::hardware::{Profile, Stack};
-use model::Model;
 use plan::Architecture;
 use run::sim::{Prediction, Simulator};
 use table::Spec;
@@ -39,6 +33,18 @@ pub struct Residual {
     pub predicted: f64,
     /// Predicted / measured - 1 (percent); for gains and communication shares, the difference in points.
     pub error: f64,
+}
+
+/// Residuals of a measure that are shown with their causes.
+const WORST: usize = 3;
+
+/// One of the largest residuals of a set.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Worst<'a> {
+    #[serde(flatten)]
+    pub residual: &'a Residual,
+    /// Cause; null if unknown.
+    pub cause: Option<&'a str>,
 }
 
 /// Row without a prediction.
@@ -206,10 +212,36 @@ impl Score {
         Some((mean(&errors)?, errors.iter().copied().fold(0.0, f64::max)))
     }
 
-    pub fn largest(&self, measure: Measure) -> Option<&Residual> {
+    /// Residuals of a measure by size, the largest first.
+    fn by_size(&self, measure: Measure) -> Vec<&Residual> {
         let of =
             |residual: &&Residual| residual.measure == measure && !self.queued.contains(&residual.line);
-        self.residuals.iter().filter(of).max_by(|a, b| a.error.abs().total_cmp(&b.error.abs()))
+        let mut residuals: Vec<&Residual> = self.residuals.iter().filter(of).collect();
+        residuals.sort_by(|a, b| b.error.abs().total_cmp(&a.error.abs()));
+        residuals
+    }
+
+    pub fn largest(&self, measure: Measure) -> Option<&Residual> {
+        self.by_size(measure).first().copied()
+    }
+
+    /// Three largest residuals of decoding and of first tokens, or else of the set's first measure, with their causes.
+    pub fn worst(&self) -> Vec<Worst<'_>> {
+        let has = |measure: &Measure| self.residuals.iter().any(|one| one.measure == *measure);
+        let first = [Measure::Tpot, Measure::Completion, Measure::Prefill, Measure::TokensPerS];
+        let measures = first.into_iter().find(has).into_iter().chain(Some(Measure::Ttft).filter(has));
+        let worst = measures.flat_map(|measure| self.by_size(measure).into_iter().take(WORST));
+        worst.map(|residual| Worst { residual, cause: self.cause(residual) }).collect()
+    }
+
+    fn cause(&self, residual: &Residual) -> Option<&str> {
+        let is = |cause: &&super::set::Cause| {
+            let [first, last] = cause.lines;
+            self.is_published
+                && cause.measure == residual.measure
+                && (first..=last).contains(&residual.line)
+        };
+        self.set.causes.iter().find(is).map(|known| known.cause.as_str())
     }
 }
 
@@ -452,121 +484,4 @@ pub fn card(scores: &[Score]) -> Table {
             }),
         ],
     )
-}
-
-/// Mean error of a stack on a GPU; a test compares it with the data sets.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct KnownError {
-    pub(super) set: String,
-    pub(super) stack: String,
-    pub(super) hardware: String,
-    pub(super) measure: super::Measure,
-    /// Mean absolute error (percent).
-    pub(super) pct: f64,
-    /// True if the data has no other architecture than standard.
-    #[serde(default)]
-    pub(super) standard_only: bool,
-    /// True if the data is of mixtures of experts.
-    #[serde(default)]
-    pub(super) experts: bool,
-}
-
-#[derive(Deserialize)]
-struct File {
-    errors: Vec<KnownError>,
-}
-
-pub(super) static KNOWN: LazyLock<Vec<KnownError>> = LazyLock::new(|| {
-    let file: Option<File> = toml::from_str(include_str!("sets/errors.toml")).ok();
-    file.map(|file| file.errors).unwrap_or_default()
-});
-
-/// Error of a simulated cell's engine and GPU in words: `±3 % TPOT: vLLM 0.12 on h100_sxm, validated (serving_dense)`,
-/// or that there is no data. Errors of dense models are not shown for mixtures of experts.
-pub fn nearest_error(spec: &Spec) -> String {
-    let is = |known: &&KnownError| {
-        known.stack == Stack::meant(&spec.stack) && known.hardware == Profile::meant(&spec.hardware)
-    };
-    let has_experts = has_experts(&spec.model);
-    let alike = KNOWN.iter().filter(is).find(|known| known.experts == has_experts);
-    let Some(known) = alike.or_else(|| KNOWN.iter().find(is).filter(|_| !has_experts)) else {
-        return "not validated for this GPU and engine".to_owned();
-    };
-    if !spec.set.is_empty() {
-        return "not validated: values of hardware or stack are overridden".to_owned();
-    }
-    let title = Stack::load(&known.stack).map_or_else(|_| known.stack.clone(), |stack| stack.title());
-    let other = known.standard_only && spec.architecture != Architecture::Standard;
-    let of = if other { "validated for standard" } else { "validated" };
-    let set = &known.set;
-    let measure = known.measure.title();
-    format!("±{:.0} % {measure}: {title} on {}, {of} ({set})", known.pct.ceil(), known.hardware)
-}
-
-/// True for a built-in mixture of experts.
-pub(super) fn has_experts(model: &str) -> bool {
-    let known = Model::built_in();
-    known.iter().any(|known| same_name(&known.name, model) && known.shape.experts.is_some())
-}
-
-/// Distinct errors of simulated cells: `vllm-0.12 on h100_sxm: ±3 % TPOT: ...`, a line each.
-pub fn nearest_errors<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<String> {
-    let simulated = specs.into_iter().filter(|spec| spec.backend.is_simulated());
-    let lines: BTreeSet<String> = simulated
-        .map(|spec| {
-            let error = nearest_error(spec);
-            match error.starts_with('±') {
-                true => error,
-                false => format!("{} on {}: {error}", spec.stack, spec.hardware),
-            }
-        })
-        .collect();
-    lines.into_iter().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn said(stack: &str, hardware: &str, architecture: Architecture) -> String {
-        nearest_error(&Spec {
-            stack: stack.into(),
-            hardware: hardware.into(),
-            architecture,
-            ..Spec::default()
-        })
-    }
-
-    #[test]
-    fn a_number_says_the_error_of_its_engine_and_gpu_or_that_there_is_none() {
-        let standard = || Architecture::Standard;
-        let fitted = said("gpt-fast", "H100-SXM", Architecture::Ladder(plan::LayerSet::All));
-        assert!(
-            fitted.starts_with('±') && fitted.ends_with("gpt-fast on h100_sxm, validated (paper_70b)"),
-            "{fitted}"
-        );
-        for (stack, hardware) in [("native", "h100_sxm"), ("vllm-0.12", "l40s")] {
-            assert_eq!(said(stack, hardware, standard()), "not validated for this GPU and engine");
-        }
-        let of = |model: &str, stack: &str| {
-            nearest_error(&Spec {
-                model: model.into(),
-                stack: stack.into(),
-                hardware: "h100_sxm".into(),
-                ..Spec::default()
-            })
-        };
-        assert!(of("gpt-oss-120b", "vllm-0.15").ends_with("validated (serving_moe)"));
-        assert_eq!(of("gpt-oss-120b", "vllm-0.12"), "not validated for this GPU and engine");
-        assert!(of("qwen3-235b-a22b", "trtllm-1.0").ends_with("validated (serving_moe)"));
-        assert!(of("qwen3-32b", "trtllm-1.0").ends_with("validated (serving_dense)"));
-        let set = [("hbm_gb_s".to_owned(), "1000".to_owned())].into();
-        let changed = Spec { stack: "gpt-fast".into(), set, ..Spec::default() };
-        assert!(
-            nearest_error(&changed).starts_with("not validated: values"),
-            "{}",
-            nearest_error(&changed)
-        );
-    }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::score::{Residual, Score, has_experts};
+use super::nearest::has_experts;
+use super::score::{Residual, Score};
 use crate::rows::{Row, Sheet, delimiter};
 use base::error::{Error, Result};
 use base::statistics::mean;
@@ -83,6 +84,9 @@ pub struct DataSet {
     pub fitted: Vec<String>,
     /// Unknowns of the measurement setup.
     pub unknown: Vec<String>,
+    /// Causes of the largest residuals.
+    #[serde(default)]
+    pub(super) causes: Vec<Cause>,
     /// Columns that describe the run: options, and the six of a model's shape.
     columns: Vec<String>,
     #[serde(default)]
@@ -101,6 +105,16 @@ pub struct DataSet {
     measured: Vec<Measured>,
     #[serde(skip)]
     pub(super) rows: &'static str,
+}
+
+/// Cause of the residuals of some published rows.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cause {
+    pub(super) measure: Measure,
+    /// First and last line of the rows in the file.
+    pub(super) lines: [usize; 2],
+    pub(super) cause: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::analysis::{SPEEDUP_ERROR, TOO_CLOSE, is_too_close};
+use crate::rewire::{Asked, Choice, Rewiring, Setting};
 use base::error::Error;
 
 fn set(name: &str) -> DataSet {
@@ -55,7 +56,7 @@ fn errors_are_those_that_the_documentation_has() {
 /// Errors shown beside simulated numbers are those of the data, within a tenth and rounding.
 #[test]
 fn errors_shown_beside_numbers_are_those_of_the_data() {
-    for known in score::KNOWN.iter() {
+    for known in nearest::KNOWN.iter().filter(|known| known.set != nearest::REWIRE) {
         let set = set(&known.set);
         let runs = set.runs(&Overrides::default()).unwrap();
         let score = Score::of(&set, &runs).unwrap();
@@ -75,6 +76,83 @@ fn errors_shown_beside_numbers_are_those_of_the_data() {
         let differs = has_grown(error, known.pct) || has_grown(known.pct, error);
         assert!(!differs, "{} on {}: {error:.1} is not {}", known.stack, known.hardware, known.pct);
     }
+}
+
+/// Traces of standard in the repository, rewired, against measured runs of the other wirings and of another link. The links
+/// are emulated, so the lanes do not contend.
+#[test]
+fn errors_of_rewired_traces_are_those_of_measured_runs() {
+    let traces = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
+    let text = |path: &str| std::fs::read_to_string(traces.join(path)).unwrap();
+    let of_trace = |file: &str| {
+        let manifest: toml::Table = toml::from_str(&text("MANIFEST.toml")).unwrap();
+        let all = manifest["trace"].as_array().unwrap();
+        let entry = all.iter().find(|entry| entry["file"].as_str() == Some(file)).unwrap();
+        entry["tpot_ms"].as_float().unwrap()
+    };
+    let of_run = |run: &str| {
+        let record: serde_json::Value =
+            serde_json::from_str(&text(&format!("h100/runs/20261127-{run}/record.json"))).unwrap();
+        record["metrics"]["tpot_ms"]["p50"].as_f64().unwrap()
+    };
+    let on = Some(table::P2p::On);
+    let cases = [
+        ("cpu-standard-tp2-600us", "ladder", None, of_trace("cpu-ladder-tp2-600us.parquet")),
+        ("h100-standard-tp8-p2p-off", "ladder", None, of_trace("h100-ladder-tp8-p2p-off.parquet")),
+        ("h100-standard-tp8-p2p-off", "parallel", None, of_run("033252-parallel-3f4211")),
+        ("h100-standard-tp8-p2p-off", "upper-bound", None, of_run("033244-upper-bound-cb95ad")),
+        ("h100-standard-tp8-p2p-off", "standard", on, of_run("033139-standard-39442a")),
+        ("h100-standard-tp8-p2p-off", "ladder", on, of_run("033152-ladder-f104b0")),
+        ("h100-standard-tp8-p2p-off", "parallel", on, of_run("033208-parallel-f04ed2")),
+        ("h100-standard-tp8-p2p-off", "upper-bound", on, of_run("033200-upper-bound-979546")),
+    ];
+    let mut errors: std::collections::BTreeMap<String, Vec<f64>> = Default::default();
+    for (file, architecture, p2p, measured_ms) in cases {
+        let trace = trace::read(&traces.join(format!("{file}.parquet"))).unwrap();
+        let is_gpu = file.starts_with("h100");
+        let target = is_gpu.then(|| machine::hardware::Target::of(trace.meta.spec.as_ref().unwrap()));
+        let setting = Setting { target: target.map(Result::unwrap), ..Setting::default() };
+        let rewiring = Rewiring::of(&trace, &Asked::default(), &setting).unwrap();
+        let choice = Choice { p2p, ..Choice::of(architecture.parse().unwrap()) };
+        let ms = rewiring.answer(&choice).unwrap().alone.step_us / 1e3;
+        let error = 100.0 * (ms / measured_ms - 1.0);
+        println!("{file} {architecture} {p2p:?}: {ms:.3} for {measured_ms:.3} ms, {error:+.1} %");
+        errors.entry(rewiring.error(&choice)).or_default().push(error.abs());
+    }
+    for known in nearest::KNOWN.iter().filter(|known| known.set == nearest::REWIRE) {
+        let changes = Changes { other_reduces: known.other_reduces, uncovered: None };
+        let errors = &errors[&rewired_error(Some(&known.hardware), &changes)];
+        let error = base::statistics::mean(errors).unwrap();
+        let differs = has_grown(error, known.pct) || has_grown(known.pct, error);
+        assert!(!differs, "{} {changes:?}: {error:.2} is not {}", known.hardware, known.pct);
+    }
+}
+
+#[test]
+fn the_largest_residuals_of_published_rows_have_causes() {
+    for set in DataSet::built_in().unwrap() {
+        let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
+        let worst = score.worst();
+        assert!(worst.len() >= 3, "{}", set.name);
+        let unknown: Vec<&Worst<'_>> = worst.iter().filter(|worst| worst.cause.is_none()).collect();
+        assert!(unknown.is_empty(), "{}: {unknown:?}", set.name);
+        let mine = Score { is_published: false, ..score };
+        assert!(mine.worst().iter().all(|worst| worst.cause.is_none()), "a file's rows have none");
+    }
+}
+
+#[test]
+fn a_rewired_trace_says_the_error_of_its_hardware_or_that_there_is_none() {
+    let of = |hardware, other_reduces, uncovered| {
+        rewired_error(hardware, &Changes { other_reduces, uncovered })
+    };
+    let known = of(Some("H100-SXM"), false, None);
+    assert!(known.starts_with('±') && known.contains("on h100_sxm, validated"), "{known}");
+    let other = of(Some("h100_sxm"), true, None);
+    assert!(other.starts_with('±') && other != known, "{other}");
+    assert_eq!(of(Some("b200_sxm"), false, None), "not validated for this GPU and engine");
+    assert_eq!(of(None, false, None), "not validated for this GPU and engine");
+    assert_eq!(of(Some("h100_sxm"), true, Some("another TP")), "not validated for another TP");
 }
 
 /// Rows of a file in the columns of the published ones: groups, engines by version, and rows that cannot run.

@@ -280,6 +280,9 @@ impl Verdict {
         if !self.remedies.is_empty() {
             let told: Vec<String> = self.remedies.iter().map(Remedy::told).collect();
             sentences.push(format!("Predicted speedup of a step: {}.", told.join("; ")));
+            let ladder = self.remedies.iter().find(|remedy| remedy.name.ends_with("ladder"));
+            let error = ladder.or(self.remedies.first()).map_or("", |remedy| &remedy.error);
+            sentences.push(format!("Error of these predictions: {error}."));
         }
         if let Some(why) = &self.not_rewired {
             sentences.push(format!("No remedies predicted: {why}."));

@@ -129,6 +129,7 @@ impl Rewired {
             let ms = left_out.abs() as f64 / 1e6;
             title += &format!(", replayed {ms:.3} ms {than} than measured");
         }
-        Ok((Arc::new(TraceIndex::new(title, rewired)), format!("the measured times, {with}")))
+        let error = rewiring.error(&self.0);
+        Ok((Arc::new(TraceIndex::new(title, rewired)), format!("the measured times, {with}; {error}")))
     }
 }
