@@ -183,6 +183,9 @@ pub struct Verdict {
     pub doubts: Vec<String>,
     /// True if they leave the whole verdict undecided.
     pub undecided: bool,
+    /// True if the job has one rank, and so no communication.
+    #[serde(skip)]
+    pub one_rank: bool,
     /// Work that fills the time, the largest part first.
     pub time: Vec<TimePart>,
     /// Main cause of the communication time.
@@ -266,6 +269,7 @@ pub fn verdict(
         cause,
         own_stream: own_stream_share.map(|share| share >= OWN).filter(|_| !undecided),
         own_stream_share: own_stream_share.filter(|_| !undecided),
+        one_rank: has_one_rank(trace),
         doubtful: doubtful(trace),
         ignored_communication: import.map(ignored_communication).unwrap_or_default(),
         skew: split.as_ref().map(|found| [found.rank_pct, found.operation_pct]),
@@ -302,6 +306,16 @@ pub fn verdict(
     verdict.headline = verdict.in_a_few_words();
     verdict.sentences = verdict.in_sentences(&report.overlap.ranks.len());
     verdict
+}
+
+/// True if the run, or the job of an imported trace by its recorded world size, has one rank.
+fn has_one_rank(trace: &Trace) -> bool {
+    let world = trace.meta.environment.get("world_size").and_then(serde_json::Value::as_u64);
+    trace.meta.ranks == 1
+        && match &trace.meta.spec {
+            Some(spec) => spec.ranks() == 1,
+            None => world == Some(1),
+        }
 }
 
 /// Pipeline stages of a run, or of the run of an export, and its micro-batches; `None` without stages.

@@ -40,6 +40,32 @@ fn every_trace_is_what_the_manifest_says() {
     }
 }
 
+#[test]
+fn a_trace_without_a_verb_is_opened_and_other_paths_name_the_verbs() {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    let manifest: toml::Table =
+        std::fs::read_to_string(traces.join("MANIFEST.toml")).unwrap().parse().unwrap();
+    let path = traces.join(manifest["trace"][0]["file"].as_str().unwrap());
+    let path = path.to_str().unwrap();
+    let output = |words: &[&str]| {
+        let output =
+            std::process::Command::new(env!("CARGO_BIN_EXE_ladderscope")).args(words).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), output.stderr)
+    };
+    let by_verb = output(&["overlap", path]);
+    assert_eq!((by_verb.0, output(&[path]).1), (Some(0), by_verb.1));
+    for (words, wanted) in
+        [(&["trace", path][..], "ladderscope timeline"), (&["no-such-trace.json"], "no such file")]
+    {
+        let (code, _, stderr) = output(words);
+        let stderr = String::from_utf8(stderr).unwrap();
+        assert!(
+            code == Some(2) && stderr.contains(wanted) && !stderr.contains("unrecognized"),
+            "{stderr}"
+        );
+    }
+}
+
 /// What was measured, file by file.
 #[test]
 fn every_measurement_is_what_its_sums_say() {

@@ -1,9 +1,11 @@
 //! Command definition and dispatch, with handling of results and errors.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 
 use super::{HEADINGS, Verb, complete, help, output, report};
@@ -16,7 +18,8 @@ use trace::memory;
 /// Measure exposed communication in tensor-parallel LLM decoding and compare architectures that hide it
 ///
 /// Ladderscope runs or simulates decoding with several architectures, records the compute and communication streams
-/// of every rank, and shows them in a terminal workbench. Without a verb it opens the workbench.
+/// of every rank, and shows them in a terminal workbench. Without a verb it opens the workbench; with the path of a trace
+/// instead of a verb, it opens that trace.
 #[derive(Debug, Parser)]
 #[command(name = "ladderscope", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
@@ -157,7 +160,13 @@ fn parse_and_dispatch() -> ExitCode {
     report::heed_format(&words);
     let terminal = std::io::stdout().is_terminal() || report::stderr_is_terminal();
     let colour = if is_coloured(terminal) { ColorChoice::Auto } else { ColorChoice::Never };
-    let matches = command_in(colour).try_get_matches();
+    let mut given: Vec<OsString> = std::env::args_os().collect();
+    let mut matches = command_in(colour).try_get_matches_from(&given);
+    if let Some(at) = matches.as_ref().err().and_then(|error| trace_at(error, &given)) {
+        let opens = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+        given.insert(at, if opens { "timeline" } else { "overlap" }.into());
+        matches = command_in(colour).try_get_matches_from(&given);
+    }
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(report::usage(&error)),
@@ -173,6 +182,21 @@ fn parse_and_dispatch() -> ExitCode {
             leave(error.exit_code())
         }
     }
+}
+
+/// Index of an existing path given instead of a verb: a trace to open.
+fn trace_at(error: &clap::Error, given: &[OsString]) -> Option<usize> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let at = given.iter().position(|argument| argument == word.as_str())?;
+    // not the second word of `trace FILE`
+    let is_first = !given[1..at].iter().any(|argument| is_verb(argument));
+    (is_first && Path::new(word).exists()).then_some(at)
+}
+
+fn is_verb(word: &OsStr) -> bool {
+    HEADINGS.iter().flat_map(|(_, verbs)| *verbs).any(|verb| word.eq_ignore_ascii_case(verb))
 }
 
 /// Returns the exit status. Exits at once if GPU work hangs, since the driver would wait for it.
@@ -242,6 +266,18 @@ mod tests {
     #[test]
     fn arguments_are_consistent() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn an_existing_path_is_opened_as_a_trace() {
+        let at = |words: &[&str]| {
+            let given: Vec<OsString> = words.iter().map(Into::into).collect();
+            trace_at(&command().try_get_matches_from(&given).unwrap_err(), &given)
+        };
+        assert_eq!(at(&["ladderscope", "Cargo.toml"]), Some(1));
+        assert_eq!(at(&["ladderscope", "--dir", "runs", "Cargo.toml"]), Some(3));
+        assert_eq!(at(&["ladderscope", "no-such-file.json"]), None);
+        assert_eq!(at(&["ladderscope", "trace", "Cargo.toml"]), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! or maps over TP and batch with `--heatmap`. `compare --baseline NAME --gate GATE`: judges runs against a stored
 //! baseline.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::baseline;
@@ -14,11 +14,11 @@ use crate::desk::{self, Selection, Stores};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
-use plan::Architecture;
 use study::analysis::{
     Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue, Pivot,
-    TOO_CLOSE, Verdict, beaten_limit, differences_table, pairs_table, pivot_table, slices,
+    TOO_CLOSE, Varied, Verdict, beaten_limit, differences_table, pairs_table, pivot_table, slices,
 };
+use study::answer::headlines;
 use table::render::{Shown, Sourced, Table};
 use table::{MEASURES, Provenance, Record, measure};
 
@@ -106,7 +106,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         let text = || match (comparison.pairs.is_empty(), args.pivot) {
             (true, _) => String::new(),
             (_, true) => output::aligned(&rows()) + &said_of_many(&comparison),
-            _ => table(&comparison),
+            _ => table(&axis, &comparison),
         };
         output::print(args.format.format, &comparison, csv, text)?;
     }
@@ -231,40 +231,15 @@ fn said_of_many(comparison: &ComparisonReport) -> String {
     text
 }
 
-/// Value with the largest mean speedup, except the limit without communication.
-fn headline(comparison: &ComparisonReport) -> String {
-    let limit = Architecture::UpperBound.to_string();
-    let mut of_values: BTreeMap<&str, Vec<&Comparison>> = BTreeMap::new();
-    for pair in comparison.pairs.iter().filter(|pair| pair.value != limit) {
-        of_values.entry(&pair.value).or_default().push(pair);
-    }
-    let count = |pairs: &[&Comparison], verdict| pairs.iter().filter(|p| p.verdict == verdict).count();
-    let mean =
-        |pairs: &[&Comparison]| pairs.iter().map(|p| p.speedup.ln()).sum::<f64>() / pairs.len() as f64;
-    let fastest = of_values.iter().max_by(|(_, a), (_, b)| mean(a).total_cmp(&mean(b)));
-    let Some((value, pairs)) = fastest else { return String::new() };
-    let (faster, slower) = (count(pairs, Verdict::Faster), count(pairs, Verdict::Slower));
-    let speedups = || pairs.iter().map(|pair| pair.speedup);
-    let (low, high) = (speedups().fold(f64::INFINITY, f64::min), speedups().fold(0.0, f64::max));
-    let range = match (format!("{low:.2}"), format!("{high:.2}")) {
-        (low, high) if low == high => format!("{low}x"),
-        (low, high) => format!("{low}x to {high}x"),
-    };
-    let who = match faster {
-        0 => format!("No value is significantly faster than {}. Closest", pairs[0].baseline),
-        _ => "Fastest".to_owned(),
-    };
-    let line = format!(
-        "{who}: {value}, {range} the tokens/s of {} (prefill included) in {}: {faster} faster, {slower} slower, {} \
-         undecided.",
-        pairs[0].baseline,
-        counted(pairs.len(), "pair"),
-        pairs.len() - faster - slower
-    );
-    output::wrapped("", &line, 0)
+/// Headline of the compare screen.
+fn headline(axis: &Axis, comparison: &ComparisonReport) -> String {
+    let pairs: Vec<&Comparison> = comparison.pairs.iter().collect();
+    let specs = || pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
+    let settings = Varied::of(specs()).without(axis);
+    output::wrapped("", &format!("{}.", headlines(axis, comparison, &pairs, &settings)), 0)
 }
 
-fn table(comparison: &ComparisonReport) -> String {
+fn table(axis: &Axis, comparison: &ComparisonReport) -> String {
     let differences = differences_table(comparison);
     let differences = match differences.is_empty() {
         true => String::new(),
@@ -278,5 +253,5 @@ fn table(comparison: &ComparisonReport) -> String {
     let pairs = output::aligned(&pairs_table(comparison));
     let beaten = beaten_limit(comparison, |pair| pair.matched.clone());
     let beaten = beaten.map_or(String::new(), |beaten| output::wrapped("", &beaten, 0));
-    format!("{}{pairs}{}{beaten}{differences}", headline(comparison), said_of_many(comparison))
+    format!("{}{pairs}{}{beaten}{differences}", headline(axis, comparison), said_of_many(comparison))
 }

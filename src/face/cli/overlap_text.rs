@@ -41,7 +41,7 @@ pub fn report(
     let sections = [
         Some(said(verdict)),
         report.import.as_ref().map(import),
-        rules(matched),
+        rules(matched, verdict.one_rank),
         Some(ranks(report)),
         idle(report),
         mfu(&report.products, without_profile),
@@ -206,7 +206,7 @@ fn import(import: &ImportReport) -> String {
 }
 
 /// Section on rules: operations matched as communication by each, and uncertain ones.
-fn rules(report: &RuleReport) -> Option<String> {
+fn rules(report: &RuleReport, one_rank: bool) -> Option<String> {
     if report.is_empty() {
         return None;
     }
@@ -218,7 +218,10 @@ fn rules(report: &RuleReport) -> Option<String> {
     let communication: Vec<_> =
         report.matches.iter().filter(|matches| matches.what == What::Communication).collect();
     if communication.is_empty() {
-        text += "  none: no kernel matches a communication rule (add one with --rules FILE)\n";
+        text += match one_rank && report.unsure.is_empty() {
+            true => "  none: one rank of one has no communication to find\n",
+            false => "  none: no kernel matches a communication rule (add one with --rules FILE)\n",
+        };
     }
     for matches in communication {
         let _ = writeln!(text, "  {}: {}", matches.rule, counted(matches.operations.len(), "kernel"));

@@ -1,6 +1,7 @@
 //! Errors on standard error: graphical on a terminal, plain lines elsewhere, JSON objects if results are JSON.
 
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -205,6 +206,12 @@ pub fn usage(error: &clap::Error) -> u8 {
         print(&Error::input(format!("{option}: '{value}' {}", wrong_number(&why))));
         return 2;
     }
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some(error) = no_verb(word)
+    {
+        print(&error);
+        return 2;
+    }
     let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if !asked && JSON.load(Ordering::Relaxed) {
         let text = error.render().to_string();
@@ -222,6 +229,19 @@ pub fn usage(error: &clap::Error) -> u8 {
         }
         // a closed pipe is no error: the reader has seen enough
         _ => 0,
+    }
+}
+
+/// Error for a path where a verb belongs; `None` for other words, for which clap suggests a verb.
+fn no_verb(word: &str) -> Option<Error> {
+    let help =
+        format!("`ladderscope timeline {word}` opens a trace, `ladderscope overlap {word}` explains it");
+    match Path::new(word).exists() {
+        true => Some(Error::input_help(format!("'{word}' is a path, not a verb"), help)),
+        false if word.contains(['.', '/']) => {
+            Some(Error::input(format!("{word}: no such file or directory")))
+        }
+        false => None,
     }
 }
 

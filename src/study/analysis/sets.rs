@@ -115,8 +115,8 @@ const ALWAYS: [&str; 6] = ["model", "dtype", "tp", "batch", "prompt_tokens", "ou
 /// Options that count repetitions and do not change the workload.
 const COUNTS: [&str; 2] = ["samples", "warmup"];
 
-/// Options that an experiment sets once per model.
-const WORKLOAD: [&str; 3] = ["dtype", "prompt_tokens", "output_tokens"];
+/// Options that experiments set once per model and hardware.
+const WORKLOAD: [&str; 6] = ["dtype", "prompt_tokens", "output_tokens", "backend", "link", "stack"];
 
 fn joined(words: impl Iterator<Item = String>) -> String {
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
@@ -197,23 +197,30 @@ impl Varied {
         other
     }
 
-    /// Axes for a narrow column: the model last, since many rows share it, and without workload options that the model
-    /// determines among these cells.
+    /// Axes for a narrow column: the model last, since many rows share it, and without options that model and hardware
+    /// determine among these cells.
     pub fn model_last<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
         const MODEL: Axis = Axis::Option("model");
         let mut other = self.clone();
         if !other.axes.contains(&MODEL) {
             return other;
         }
-        let follows = |axis: &Axis| {
-            let mut of_model: HashMap<&str, String> = HashMap::new();
+        let follows = |axis: &Axis, of: &dyn Fn(&Spec) -> String| {
+            let mut values: HashMap<String, String> = HashMap::new();
             specs.clone().all(|spec| {
                 let value = axis.value(spec);
-                *of_model.entry(&spec.model).or_insert_with(|| value.clone()) == value
+                *values.entry(of(spec)).or_insert_with(|| value.clone()) == value
             })
         };
-        let workload = |axis: &Axis| WORKLOAD.iter().any(|name| *axis == Axis::Option(name));
-        other.axes.retain(|axis| *axis != MODEL && !(workload(axis) && follows(axis)));
+        let is_one_of =
+            |axis: &Axis, names: &[&str]| names.iter().any(|name| *axis == Axis::Option(name));
+        let model = |spec: &Spec| format!("{} {}", spec.model, spec.hardware);
+        let backend = |spec: &Spec| format!("{} {:?} {}", spec.model, spec.backend, spec.link);
+        other.axes.retain(|axis| {
+            *axis != MODEL
+                && !(is_one_of(axis, &WORKLOAD) && follows(axis, &model))
+                && !(is_one_of(axis, &COUNTS) && follows(axis, &backend))
+        });
         other.axes.push(MODEL);
         other
     }

@@ -14,6 +14,10 @@ use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Status, aggrega
 /// Maximum number of runs for an answer in sentences; larger grids need comparisons and the report.
 pub const MOST_RUNS: usize = 10_000;
 
+/// Definition of the shares of a card.
+const SHARES: &str = "Hidden share: part of the TPOT that upper-bound saves over standard. Exposed and overlap: recorded \
+                      lanes, so noise in TPOT can contradict them.";
+
 /// Maximum number of bullets on a card.
 const MOST_BULLETS: usize = 3;
 
@@ -141,6 +145,7 @@ impl Answer {
         bullets.extend(question.elsewhere());
         let mut details = Vec::new();
         if axis == Axis::ARCHITECTURE {
+            bullets.splice(0..0, question.exposed());
             bullets.extend(question.hidden());
             if has(&Axis::P2P)
                 && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
@@ -159,6 +164,7 @@ impl Answer {
         details.extend(question.unclear());
         if axis == Axis::ARCHITECTURE {
             details.extend(question.beaten_limit());
+            details.extend(question.exposed().map(|_| SHARES.to_owned()));
             details.extend(quality(records, &question));
         }
         details.extend(warnings(&report.flags));

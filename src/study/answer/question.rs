@@ -1,9 +1,9 @@
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::{
     Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, SPEEDUP_ERROR, TOO_CLOSE, Varied, Verdict,
-    beaten_limit, fastest, less_work,
+    beaten_limit, fastest, is_beaten_by_noise, less_work,
 };
 use base::statistics::median;
 use base::text::{capitalized, counted};
@@ -23,8 +23,27 @@ const MOST_KEPT: usize = 6;
 const LEAST: [&str; 3] = ["exposed %", "verdict", "TPOT ms"];
 
 /// Headline of a comparison: who wins, by how much and where; `settings` vary besides the axis.
-pub fn headline(axis: &Axis, report: &ComparisonReport, settings: &Varied) -> String {
+fn headline(axis: &Axis, report: &ComparisonReport, settings: &Varied) -> String {
     Question { axis, report, settings }.headline()
+}
+
+/// Headlines of these pairs of a report, one per provenance; `settings` vary besides the axis.
+pub fn headlines(
+    axis: &Axis,
+    report: &ComparisonReport,
+    pairs: &[&Comparison],
+    settings: &Varied,
+) -> String {
+    let mut by: BTreeMap<Provenance, Vec<Comparison>> = BTreeMap::new();
+    for pair in pairs {
+        by.entry(pair.provenance).or_default().push((*pair).clone());
+    }
+    let several = by.len() > 1;
+    let headlines = by.into_iter().map(|(provenance, pairs)| {
+        let text = headline(axis, &report.of_pairs(pairs), settings);
+        if several { format!("{provenance}: {text}") } else { text }
+    });
+    headlines.collect::<Vec<_>>().join("; ")
 }
 
 pub(super) struct Question<'a> {
@@ -139,7 +158,7 @@ impl Question<'_> {
                 format!("is {adjective} in {}, tied {within} in {tied}{ahead}", settings(alone))
             }
         };
-        let of = if several { format!(" {baseline}'s tokens/s") } else { String::new() };
+        let of = if several { format!(" {baseline}'s tokens/s") } else { " its tokens/s".to_owned() };
         let speedups = match &winner.pairs[..] {
             [] | [_] | [_, _] => {
                 let each = self.range(&winner.pairs, |pair| Some(pair.speedup), times);
@@ -198,6 +217,18 @@ impl Question<'_> {
             (!slower.is_empty()).then(|| format!("{rival} {range}"))
         });
         let slower: Vec<String> = slower.collect();
+        if pairs().all(|pair| pair.verdict == Verdict::Unknown) {
+            let rounds = pairs().flat_map(|pair| [pair.baseline_side.rounds, pair.side.rounds]).min();
+            let ratios = rivals.iter().map(|rival| {
+                let of: Vec<&Comparison> = pairs().filter(|pair| self.value(pair) == *rival).collect();
+                format!("{rival} {}", self.range(&of, |pair| Some(pair.speedup), times))
+            });
+            return format!(
+                "too early to say after {}: {} {baseline}'s tokens/s so far",
+                counted(rounds.unwrap_or_default(), "round"),
+                listed(ratios.collect()).unwrap_or_default()
+            );
+        }
         let several = if choices.len() > 1 {
             format!(" in any of {} settings", choices.len())
         } else {
@@ -220,7 +251,9 @@ impl Question<'_> {
         let elsewhere = choices.iter().filter_map(|(setting, pairs)| {
             let fastest = fastest(pairs);
             match fastest.first() {
-                None => Some(format!("nothing beats {} at {setting}", self.baseline(pairs[0]))),
+                None => {
+                    Some(format!("no choice is faster than {} at {setting}", self.baseline(pairs[0])))
+                }
                 Some(_) if fastest.iter().any(|pair| self.value(pair) == winner.value) => None,
                 Some(pair) => Some(format!("{} at {setting} ({})", self.value(pair), times(pair))),
             }
@@ -243,6 +276,44 @@ impl Question<'_> {
         Some(format!("The fastest tie within {} in {count}: {list}.", error_words()))
     }
 
+    /// Exposed share of the step of the baseline, and of the winner (or else the first choice).
+    pub fn exposed(&self) -> Option<String> {
+        let (value, pairs) = self.named_first()?;
+        let shares = |of: &dyn Fn(&Comparison) -> Option<f64>| match &pairs[..] {
+            [] | [_] | [_, _] => {
+                self.range(&pairs, of, |p| of(p).map_or("-".into(), |pct| format!("{pct:.1} %")))
+            }
+            _ => {
+                let all: Vec<f64> = pairs.iter().filter_map(|pair| of(pair)).collect();
+                let low = all.iter().copied().fold(f64::INFINITY, f64::min);
+                let high = all.iter().copied().fold(0.0, f64::max);
+                format!("{low:.1} to {high:.1} % (median {:.1} %)", median(&all).unwrap_or_default())
+            }
+        };
+        let (base, own) =
+            (|p: &Comparison| p.baseline_side.exposed_pct, |p: &Comparison| p.side.exposed_pct);
+        if pairs.iter().any(|pair| base(pair).is_none() || own(pair).is_none()) {
+            return None;
+        }
+        Some(format!(
+            "Exposed communication (nothing computes beside it): {} of {}'s step, {} of {value}'s.",
+            shares(&base),
+            self.baseline(pairs[0]),
+            shares(&own)
+        ))
+    }
+
+    /// Winner, or else the first choice, with all its pairs.
+    fn named_first(&self) -> Option<(String, Vec<&Comparison>)> {
+        let choices = self.choices();
+        let value = self.winner().map(|winner| winner.value).or_else(|| {
+            choices.first().and_then(|(_, pairs)| pairs.first()).map(|pair| self.value(pair))
+        })?;
+        let all = choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
+        let pairs = all.filter(|pair| self.value(pair) == value).collect();
+        Some((value, pairs))
+    }
+
     /// Share of communication that the winner (or else the first choice) hid.
     pub fn hidden(&self) -> Option<String> {
         let limits =
@@ -252,12 +323,7 @@ impl Question<'_> {
                 "The hidden share of communication is unknown: upper-bound was not run.".into(),
             );
         }
-        let choices = self.choices();
-        let value = self.winner().map(|winner| winner.value).or_else(|| {
-            choices.first().and_then(|(_, pairs)| pairs.first()).map(|pair| self.value(pair))
-        })?;
-        let all = choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
-        let pairs: Vec<&Comparison> = all.filter(|pair| self.value(pair) == value).collect();
+        let (value, pairs) = self.named_first()?;
         let with: Vec<&Comparison> =
             pairs.iter().copied().filter(|p| p.hidden_share.is_some()).collect();
         let nothing = pairs.len() - with.len();
@@ -300,7 +366,7 @@ impl Question<'_> {
         };
         let beyond = match beyond.copied().any(|pair| is_noise(&pair)) {
             true => {
-                format!("; above 100 % is noise ({value} and upper-bound do not differ significantly)")
+                "; above 100 % is noise: upper-bound does the same work without communication".to_owned()
             }
             false => String::new(),
         };
@@ -351,8 +417,7 @@ impl Question<'_> {
 
     /// Comparisons that are not significant, or too small to matter.
     pub fn unclear(&self) -> Option<String> {
-        let choices = self.choices();
-        let pairs = || choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
+        let pairs = || self.report.pairs.iter();
         let of = |verdict: Verdict| -> Vec<String> {
             pairs().filter(|pair| pair.verdict == verdict).map(|pair| self.named(pair)).collect()
         };
@@ -425,7 +490,7 @@ impl Question<'_> {
     pub fn table(&self) -> (Table, usize) {
         let by = self.report.by.replace('_', " ");
         let titles =
-            ["setting", &by, "TPOT ms", "speedup (tokens/s)", "hidden share", "exposed %", "verdict"];
+            ["setting", &by, "TPOT ms", "speedup (tokens/s)", "exposed %", "hidden share", "verdict"];
         let mut table = Table::new(titles).least(&LEAST);
         let mut settings: Vec<String> = Vec::new();
         let (mut rows, mut left_out) = (0, 0);
@@ -446,24 +511,23 @@ impl Question<'_> {
                     Shown::text(self.baseline(pair)),
                     Shown::interval(Some(pair.baseline_tpot_ms), pair.baseline_side.tpot_ms_ci95, 2),
                     Shown::None,
-                    Shown::None,
                     Shown::number(pair.baseline_side.exposed_pct, 1),
+                    Shown::None,
                     Shown::text("baseline"),
                 ]);
                 rows += 1;
             }
-            let share = pair.hidden_share.filter(|_| !pair.side.spec.architecture.is_limit());
             table.push(vec![
                 Shown::text(""),
                 Shown::text(self.value(pair)),
                 Shown::interval(Some(pair.tpot_ms), pair.side.tpot_ms_ci95, 2),
                 Shown::interval(Some(pair.speedup), pair.speedup_ci95, 2),
-                Shown::interval(share, pair.hidden_share_ci95, 2),
                 Shown::number(pair.side.exposed_pct, 1),
-                Shown::text(if pair.side.spec.architecture.is_limit() {
-                    "the limit"
-                } else {
-                    pair.verdict.as_str()
+                Shown::interval(pair.hidden_share, pair.hidden_share_ci95, 2),
+                Shown::text(match pair.side.spec.architecture.is_limit() {
+                    true if is_beaten_by_noise(pair, &self.report.pairs) => "the limit, too slow: noise",
+                    true => "the limit",
+                    false => pair.verdict.as_str(),
                 }),
             ]);
             rows += 1;

@@ -7,7 +7,7 @@ use plan::Architecture;
 use plan::LayerSet;
 use table::render::Sourced;
 use table::testing::{evaluated, record, sim_record};
-use table::{Collective, Link, P2p, Record, Spec, Status};
+use table::{Collective, Link, Overlap, P2p, Record, Spec, Status};
 
 const LADDER: Architecture = Architecture::Ladder(LayerSet::All);
 
@@ -88,7 +88,7 @@ fn a_tie_is_told_as_one() {
         "{text}"
     );
     assert!(
-        text.contains("2 of 2 comparisons are not significant: ladder at P2P on, ladder at P2P off."),
+        text.contains("2 of 4 comparisons are not significant: ladder at P2P on, ladder at P2P off."),
         "{text}"
     );
     assert!(text.contains("Ladder hides 0 %"), "{text}");
@@ -100,8 +100,37 @@ fn a_share_without_an_interval_says_so() {
     let mut records = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
     records.retain(|record| record.round == 0);
     let text = said(&one(&records)).join("\n");
+    assert!(
+        text.starts_with("Too early to say after 1 round: ladder 1.14x (P2P on) and 1.40x (P2P off) "),
+        "{text}"
+    );
     assert!(text.contains("75 % (no interval) (P2P on)"), "{text}");
     assert!(text.contains("have too few samples for an interval"), "{text}");
+}
+
+#[test]
+fn exposed_shares_come_first_and_a_limit_below_a_choice_is_noise() {
+    let mut records = quickstart([25.0, 22.0, 21.0], [35.0, 19.0, 20.0]);
+    for record in &mut records {
+        let exposed_comm_ms = if record.spec.architecture == LADDER { 1.0 } else { 3.0 };
+        record.overlap = Some(Overlap {
+            comm_ms: 4.0,
+            exposed_comm_ms,
+            overlap_pct: None,
+            compute_ms: 10.0 - exposed_comm_ms,
+            idle_ms: 0.0,
+            split: None,
+        });
+    }
+    let answer = one(&records);
+    assert_eq!(
+        answer.bullets[0],
+        "Exposed communication (nothing computes beside it): 30.0 % (P2P on) and 30.0 % (P2P off) of standard's step, \
+         10.0 % (P2P on) and 10.0 % (P2P off) of ladder's."
+    );
+    let table = answer.table.csv(Sourced::NoRuns);
+    assert_eq!(table.matches("the limit, too slow: noise").count(), 1, "{table}");
+    assert!(said(&answer).iter().any(|text| text.starts_with("Hidden share: ")), "{answer:?}");
 }
 
 #[test]

@@ -471,6 +471,11 @@ fn what_dominates_is_named_where_nothing_communicates() {
     idle.kernel(GEMM, 7, (1_000, 10), None);
     idle.kernel("elementwise", 7, (1_990, 10), None);
     assert_eq!(idle.judged().headline, "no communication, 98 % idle");
+    let mut alone = idle.trace("default");
+    alone.meta.environment.insert("world_size".into(), 1.into());
+    let found = judged(&alone);
+    assert_eq!(found.headline, "one rank, no communication, 98 % idle");
+    assert!(said(&found).starts_with("One rank of one: no communication to find."), "{found:?}");
 
     let mut one = Profiled::default();
     one.kernel(GEMM, 7, (1_000, 900), None);

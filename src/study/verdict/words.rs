@@ -79,6 +79,9 @@ impl Verdict {
                 let name = fitting_name(name, NAME);
                 format!("no known communication{ignored}, {} in {name}", percent(*share))
             }
+            (Some(most), None) if self.one_rank && ignored.is_empty() => {
+                format!("one rank, no communication, {}", part(most))
+            }
             (Some(most), None) => format!("no communication{ignored}, {}", part(most)),
         }
     }
@@ -217,7 +220,10 @@ impl Verdict {
             let known = if self.doubtful.is_empty() { "" } else { " by the rules" };
             let left =
                 if self.ignored_communication.is_empty() { "" } else { ", apart from ignored events" };
-            let none = format!("No communication{known} found{left}.");
+            let none = match self.one_rank && known.is_empty() && left.is_empty() {
+                true => "One rank of one: no communication to find.".to_owned(),
+                false => format!("No communication{known} found{left}."),
+            };
             // gaps may hold the ignored communication
             let host = self.host().filter(|_| self.ignored_communication.is_empty());
             let parts = [

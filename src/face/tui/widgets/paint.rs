@@ -120,6 +120,24 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines.map(|line| line.replace('\u{a0}', " ")).collect()
 }
 
+/// Rows of a headline, at most `most`; too long a text loses the remark in brackets at its end, then its last words.
+pub fn headline_rows(text: &str, width: u16, most: usize) -> Vec<String> {
+    let width = usize::from(width.saturating_sub(2));
+    let whole = wrap(text, width);
+    if whole.len() <= most {
+        return whole;
+    }
+    let remark = text.strip_suffix(')').and_then(|text| text.rsplit_once(" ("));
+    let mut rows = wrap(remark.map_or(text, |(text, _)| text), width);
+    if rows.len() > most {
+        rows.truncate(most);
+        if let Some(last) = rows.last_mut() {
+            *last = cut(&format!("{last} …"), width as u16);
+        }
+    }
+    rows
+}
+
 pub fn empty(buf: &mut Buffer, area: Rect, text: &str, theme: Theme) {
     let lines = wrap(text, usize::from(area.width.saturating_sub(4)));
     let top = area.y + area.height.saturating_sub(lines.len() as u16) / 2;

@@ -3,7 +3,7 @@
 use ratatui::style::Color;
 use ratatui::symbols::Marker;
 use ratatui::widgets::Widget;
-use ratatui::widgets::canvas::{Canvas, Line};
+use ratatui::widgets::canvas::{self, Canvas, Line};
 
 use crate::face::tui::prelude::*;
 use study::plot::{self, Axis, Marker as Shape, number};
@@ -28,6 +28,12 @@ pub fn mark(look: usize, hollow: bool, small: bool) -> &'static str {
         Shape::Circle | Shape::Pentagon | Shape::Hexagon => ["●", "○", "•", "◦"],
     };
     glyphs[usize::from(hollow) + 2 * usize::from(small)]
+}
+
+/// Ticks of an axis: about `most`, and at least three.
+fn ticks(axis: &Axis, most: usize) -> Vec<f64> {
+    let more = (most..most + 8).map(|most| axis.ticks(most)).find(|ticks| ticks.len() >= 3);
+    more.unwrap_or_else(|| axis.ticks(most))
 }
 
 /// Axis name, with `(log)` if logarithmic.
@@ -97,42 +103,43 @@ impl Plot {
         let base = area.bottom();
         put(buf, whole, left, base, "└", dim);
         put(buf, whole, area.x, base, &"─".repeat(usize::from(area.width)), dim);
-        for tick in self.y.ticks(usize::from(area.height / 4).clamp(2, 8)) {
+        for tick in ticks(&self.y, usize::from(area.height / 4).clamp(2, 8)) {
             let (_, y) = self.cell((0.0, tick));
             let label = format!("{:>8} ┤", number(tick));
             put(buf, whole, left.saturating_sub(LABELS), y, &label, dim);
         }
         let mut free = area.x;
-        let end = area.right().saturating_sub(titled(&self.x, x_name).chars().count() as u16 + 2);
-        for tick in self.x.ticks(usize::from(area.width / 12).clamp(2, 12)) {
+        for tick in ticks(&self.x, usize::from(area.width / 12).clamp(2, 12)) {
             let (x, _) = self.cell((tick, 0.0));
             put(buf, whole, x, base, "┬", dim);
             let label = number(tick / self.divided);
             let wide = label.chars().count() as u16;
             let from = x.saturating_sub(wide / 2);
-            // labels keep clear of each other and of the axis name
-            if from >= free && from + wide <= end {
+            // labels keep clear of each other
+            if from >= free && from + wide <= whole.right() {
                 put(buf, whole, from, base + 1, &label, dim);
                 free = from + wide + 2;
             }
         }
-        let name = titled(&self.x, x_name);
-        let x = area.right().saturating_sub(name.chars().count() as u16);
-        put(buf, whole, x, base + 1, &name, title);
-    }
-
-    pub fn draw_line(&self, buf: &mut Buffer, style: Style, points: &[(f64, f64)]) {
-        self.draw_dashed(buf, style, points, Dash::default());
+        // on the axis, so that it covers no label
+        let name = format!(" {} ", titled(&self.x, x_name));
+        let x = area.right().saturating_sub(name.chars().count() as u16 + 1);
+        put(buf, whole, x, base, &name, title);
     }
 
     /// Draws a series' line by its look index: in colour, or dashed on themes without colours.
     pub fn draw_series(&self, buf: &mut Buffer, theme: Theme, look: usize, points: &[(f64, f64)]) {
-        let dash = if theme.tells_series() { Dash::default() } else { Dash::of_look(look) };
-        self.draw_dashed(buf, theme.style(Role::Architecture(look)), points, dash);
+        self.draw_lines(buf, &[self.series(theme, look, points.to_vec())]);
     }
 
-    /// Draws a dashed line; the dashes continue across its segments.
-    fn draw_dashed(&self, buf: &mut Buffer, style: Style, points: &[(f64, f64)], dash: Dash) {
+    /// Line of a series, for [`Self::draw_lines`].
+    pub fn series(&self, theme: Theme, look: usize, points: Vec<(f64, f64)>) -> Drawn {
+        let dash = if theme.tells_series() { Dash::default() } else { Dash::of_look(look) };
+        Drawn { style: theme.style(Role::Architecture(look)), dash, points }
+    }
+
+    /// Draws lines on one canvas, so that those that share a cell all stay visible. Dashes continue across segments.
+    pub fn draw_lines(&self, buf: &mut Buffer, lines: &[Drawn]) {
         let area = self.area.intersection(buf.area);
         if area.is_empty() {
             return;
@@ -146,26 +153,46 @@ impl Plot {
             .x_bounds([0.0, 1.0])
             .y_bounds([0.0, 1.0])
             .paint(|context| {
-                let mut run = 0.0;
-                for pair in points.windows(2) {
-                    // the canvas clips what is outside
-                    let at = |p: (f64, f64)| (self.x.share(p.0), self.y.share(p.1));
-                    let ((x1, y1), (x2, y2)) = (at(pair[0]), at(pair[1]));
-                    // a row is about as high as two columns are wide
-                    let wide = (x2 - x1) * f64::from(area.width);
-                    let high = (y2 - y1) * f64::from(area.height) * 2.0;
-                    let length = wide.hypot(high);
-                    for (from, to) in dash.within(run, length) {
-                        let along = |a: f64, b: f64, share: f64| a + (b - a) * share;
-                        let color = style.fg.unwrap_or(Color::Reset);
-                        let [(x1, y1), (x2, y2)] =
-                            [from, to].map(|share| (along(x1, x2, share), along(y1, y2, share)));
-                        context.draw(&Line { x1, y1, x2, y2, color });
-                    }
-                    run += length;
+                for line in lines {
+                    self.paint(context, line);
                 }
             })
             .render(area, buf);
+    }
+
+    fn paint(&self, context: &mut canvas::Context<'_>, line: &Drawn) {
+        let mut run = 0.0;
+        for pair in line.points.windows(2) {
+            // the canvas clips what is outside
+            let at = |p: (f64, f64)| (self.x.share(p.0), self.y.share(p.1));
+            let ((x1, y1), (x2, y2)) = (at(pair[0]), at(pair[1]));
+            // a row is about as high as two columns are wide
+            let wide = (x2 - x1) * f64::from(self.area.width);
+            let high = (y2 - y1) * f64::from(self.area.height) * 2.0;
+            let length = wide.hypot(high);
+            for (from, to) in line.dash.within(run, length) {
+                let along = |a: f64, b: f64, share: f64| a + (b - a) * share;
+                let color = line.style.fg.unwrap_or(Color::Reset);
+                let [(x1, y1), (x2, y2)] =
+                    [from, to].map(|share| (along(x1, x2, share), along(y1, y2, share)));
+                context.draw(&Line { x1, y1, x2, y2, color });
+            }
+            run += length;
+        }
+    }
+}
+
+/// Line through points.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    style: Style,
+    dash: Dash,
+    points: Vec<(f64, f64)>,
+}
+
+impl Drawn {
+    pub fn solid(style: Style, points: &[(f64, f64)]) -> Self {
+        Self { style, dash: Dash::default(), points: points.to_vec() }
     }
 }
 

@@ -246,6 +246,22 @@ pub struct ComparisonReport {
     pub flags: Vec<Flag>,
 }
 
+impl ComparisonReport {
+    /// Report of some of the pairs; counts remain those of the whole comparison.
+    pub fn of_pairs(&self, pairs: Vec<Comparison>) -> Self {
+        let Self { by, values, pairs: _, comparisons, differ, adjusted, flags } = self;
+        Self {
+            by: by.clone(),
+            values: values.clone(),
+            pairs,
+            comparisons: *comparisons,
+            differ: *differ,
+            adjusted: *adjusted,
+            flags: flags.clone(),
+        }
+    }
+}
+
 /// Axis along which the cells have more than one value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AxisCount {
@@ -342,6 +358,19 @@ pub fn less_work(spec: &Spec) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// True if another measured cell of the same setting is faster than this `upper-bound`, although it does no less work.
+pub fn is_beaten_by_noise(limit: &Comparison, pairs: &[Comparison]) -> bool {
+    let beats = |pair: &&Comparison| {
+        !pair.side.spec.architecture.is_limit()
+            && pair.baseline_run == limit.baseline_run
+            && pair.speedup > limit.speedup * (1.0 + LEAST_DIFFERENCE)
+            && less_work(&pair.side.spec).is_none()
+    };
+    limit.side.spec.architecture.is_limit()
+        && !limit.is_simulated()
+        && pairs.iter().any(|pair| beats(&pair))
 }
 
 struct Beaten<'a> {

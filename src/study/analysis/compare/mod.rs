@@ -10,7 +10,7 @@ mod table;
 pub use cells::{Cells, compare};
 pub use comparison::{
     Adjusted, AxisCount, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured, Side, Verdict,
-    beaten_limit, benjamini_hochberg, compared_rows, less_work, no_limit,
+    beaten_limit, benjamini_hochberg, compared_rows, is_beaten_by_noise, less_work, no_limit,
 };
 pub use heat::{Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, Reasons, slices};
 pub use matching::first_equal;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use super::{Comparison, ComparisonReport, Verdict};
+use super::{Comparison, ComparisonReport, Verdict, is_beaten_by_noise};
 use crate::analysis::is_too_close;
 use base::error::{Error, Result};
 use base::text::{counted, same_name};
@@ -105,18 +105,28 @@ impl PivotRow {
         self.pairs.iter().copied().flatten()
     }
 
-    /// Ratio of a cell with its mark: `★` the fastest, `≈` a tie or no significant difference, `?` too few samples;
-    /// `-` without a pair.
+    /// Ratio of a cell with its mark: `★` the fastest, `≈` a tie or no significant difference, `?` too few samples,
+    /// `!` an upper bound below another column; `-` without a pair.
     pub fn words(&self, report: &ComparisonReport, column: usize) -> String {
         let Some(pair) = self.pairs[column].map(|at| &report.pairs[at]) else { return "-".into() };
         let wins = self.fastest.contains(&column);
         let tie = match pair.verdict {
+            _ if self.is_beaten(report, column) => "!",
             Verdict::Same | Verdict::TooClose | Verdict::Chance => "≈",
             Verdict::Unknown => "?",
             Verdict::Faster | Verdict::Slower if wins && self.fastest.len() > 1 => "≈",
             Verdict::Faster | Verdict::Slower => "",
         };
         format!("{}{tie}{:.2}x", if wins { "★" } else { "" }, pair.speedup)
+    }
+
+    /// True if the column is an upper bound that noise put below another column.
+    pub fn is_beaten(&self, report: &ComparisonReport, column: usize) -> bool {
+        let pair = |at: usize| &report.pairs[at];
+        let Some(limit) = self.pairs[column].map(pair).filter(|limit| is_limit(limit)) else {
+            return false;
+        };
+        self.known().any(|at| is_beaten_by_noise(limit, std::slice::from_ref(pair(at))))
     }
 }
 

@@ -88,7 +88,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
         Some(Ok(compared)) => compared,
     };
     let places = compare.areas(body);
-    header(buf, places.title, compare, cx, compared);
+    header(buf, places.title, compare, cx, (compared, body));
     if compared.report.pairs.is_empty() {
         empty(buf, places.table, &nothing(cx, compared), theme);
     } else if let Some(map) = &compare.map {
@@ -98,7 +98,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     } else {
         pairs(buf, places.table, compare, cx, compared);
     }
-    compare.filter.draw_offers(buf, Rect { y: places.title.y + 1, ..places.title }, body, theme);
+    compare.filter.draw_offers(buf, status_row(places.title, compare, body), body, theme);
     if compare.flags {
         flags(buf, places.detail, theme, compare, compared);
     } else if let Some(selected) = compare.selected() {
@@ -108,7 +108,19 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     }
 }
 
-fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared: &Compared) {
+/// Row below the headline: provenance, filter, settings, flags.
+fn status_row(title: Rect, compare: &Compare, body: Rect) -> Rect {
+    let y = title.y + compare.headline_rows(body).len() as u16;
+    Rect { y, height: 1, ..title }.intersection(title)
+}
+
+fn header(
+    buf: &mut Buffer,
+    area: Rect,
+    compare: &Compare,
+    cx: &Context,
+    (compared, body): (&Compared, Rect),
+) {
     let (theme, report) = (cx.theme, &compared.report);
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
     let baseline = match &compare.asked.baseline {
@@ -117,7 +129,9 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     };
     let counts = compare.counts;
     if compare.shows_pivot() && !report.pairs.is_empty() {
-        line(buf, area, 0, &[(&format!(" {}", compare.headline()), title)]);
+        for (row, text) in compare.headline_rows(body).iter().enumerate() {
+            line(buf, area, row as u16, &[(" ", title), (text, title)]);
+        }
     } else {
         let (made, adjusted) = (made(compare, report), adjusted(compare, report, area.width >= 110));
         line(
@@ -134,10 +148,12 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
             ],
         );
     }
+    let title_area = area;
+    let area = status_row(area, compare, body);
     let mut x = area.x;
     if let Some(provenance) = compare.told(compared).provenance {
         let label = format!(" [{provenance}]");
-        x = put(buf, area, x, area.y + 1, &label, theme.provenance(provenance));
+        x = put(buf, area, x, area.y, &label, theme.provenance(provenance));
     }
     let mut words = match compare.shows_pivot() {
         true => {
@@ -145,8 +161,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
                 (shown, all) if shown < all => format!("{shown} of {}", counted(all, "setting")),
                 (_, all) => counted(all, "setting"),
             };
-            let legend = if area.width >= 100 { ", ★ fastest ≈ tie" } else { "" };
-            format!(" {}: {settings}{legend}", report.by)
+            format!(" {}: {settings}", report.by)
         }
         false => format!(" {} of {} pairs", counts.pairs, report.pairs.len()),
     };
@@ -170,7 +185,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     if !compare.marked.is_empty() {
         words += &format!(", {} marked ●", compare.marked.len());
     }
-    let x = put(buf, area, x, area.y + 1, &words, dim);
+    let x = put(buf, area, x, area.y, &words, dim);
     // important text goes to the right end, and long text is cut before it
     let hidden = match &compare.map {
         None if compare.shows_pivot() => pivot::layout(compare, compared, area).words(),
@@ -178,21 +193,33 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
         Some(_) => String::new(),
     };
     let mut right = area.right().saturating_sub(hidden.width() as u16);
-    put(buf, area, right, area.y + 1, &hidden, dim);
+    put(buf, area, right, area.y, &hidden, dim);
     if !compare.flagged.is_empty() {
         let key = cx.key::<Compare>(Act::Flags);
-        let flags = format!(" ⚑ {}: {key}  ", counted(compare.flagged.len(), "flag"));
+        let count = compare.flagged.len();
+        let flags = match area.width {
+            ..80 => format!(" ⚑ {count}: {key} "),
+            _ => format!(" ⚑ {}: {key}  ", counted(count, "suspicious result")),
+        };
         right = right.saturating_sub(flags.width() as u16);
-        put(buf, area, right, area.y + 1, &flags, theme.style(Role::Warn));
+        put(buf, area, right, area.y, &flags, theme.style(Role::Warn));
     }
-    let rest = Rect { y: area.y + 1, height: 1, width: right.saturating_sub(area.x), ..area };
+    let rest = Rect { height: 1, width: right.saturating_sub(area.x), ..area };
     let mut end = x;
     if compare.filter.typing || !compare.filter.text().is_empty() {
-        let rest = Rect { x: x + 2, width: right.saturating_sub(x + 2), ..rest };
+        let rest = Rect { x: x + 1, width: right.saturating_sub(x + 1), ..rest };
         end = compare.filter.draw(buf, rest, theme, "").saturating_sub(1);
+        if !compare.filter.typing && !compare.filter.value().is_empty() {
+            end = put(buf, rest, end, rest.y, " (Esc clears)", theme.style(Role::Key));
+        }
     }
-    if !compare.filter.typing {
-        put(buf, rest, end, rest.y, &format!("; all {}", compare.told(compared).common), dim);
+    let common = format!("all {}", compare.told(compared).common);
+    if title_area.bottom() > area.bottom() {
+        let below = Rect { y: area.bottom(), ..area };
+        let end = put(buf, below, below.x, below.y, &pivot::legend(compare, compared, area.width), dim);
+        put(buf, below, end, below.y, &format!(" · {common}"), dim);
+    } else if !compare.filter.typing {
+        put(buf, rest, end, rest.y, &format!("; {common}"), dim);
     }
 }
 
@@ -328,7 +355,8 @@ fn flags(buf: &mut Buffer, area: Rect, theme: Theme, compare: &Compare, compared
     let rows = usize::from(inner.height);
     let (mut lines, mut whole) = (Vec::new(), 0);
     // there may be thousands: wrap only what fits
-    while let Some(flag) = flags.get(whole).and_then(|at| compared.report.flags.get(*at)) {
+    let from = compare.first_flag.min(flags.len().saturating_sub(1));
+    while let Some(flag) = flags.get(from + whole).and_then(|at| compared.report.flags.get(*at)) {
         lines.extend(wrap(&format!("⚑ {}", flag.text), usize::from(inner.width)));
         if lines.len() > rows {
             break;
@@ -338,8 +366,10 @@ fn flags(buf: &mut Buffer, area: Rect, theme: Theme, compare: &Compare, compared
     for (row, text) in lines.iter().take(rows).enumerate() {
         line(buf, inner, row as u16, &[(text, theme.style(Role::Warn))]);
     }
-    if whole < flags.len() {
-        let more = format!(" {} more: `ladderscope compare` prints all ", flags.len() - whole);
+    if from > 0 || whole < flags.len() {
+        let (first, all) = (from + 1, flags.len());
+        let more =
+            format!(" {first} of {all}, j k scroll; `ladderscope compare --by {}` ", compared.axis);
         put(buf, area, area.x + 2, area.bottom().saturating_sub(1), &more, theme.style(Role::Dim));
     }
     if flags.is_empty() {

@@ -194,6 +194,13 @@ fn parts(side: &Side) -> Option<([f64; 5], bool)> {
     Some(([side.compute_ms?, 0.0, side.exposed_comm_ms?, 0.0, idle], false))
 }
 
+/// Definitions of the shares in the columns, the longest that fits.
+const SHARES: [&str; 3] = [
+    " exposed: communication beside no compute · overlap: the rest of it · hidden share: of the TPOT that upper-bound saves ",
+    " exposed: beside no compute · hidden share: of upper-bound's TPOT gain ",
+    " exposed: communication beside no compute ",
+];
+
 /// Columns of the two sides. A narrow window drops the lanes' milliseconds, which are also in the bars.
 const SIDES: [Column; 8] = [
     Column::text("", 12, 0),
@@ -210,13 +217,22 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
     let (text, dim, title) = (theme.style(Role::Text), theme.style(Role::Dim), theme.style(Role::Title));
     let name = format!("{axis}: {} against {}", pair.value, pair.baseline);
     let inner = frame(buf, area, &name, theme);
+    let shares = SHARES.into_iter().find(|shares| shares.width() + 4 <= usize::from(area.width));
+    put(buf, area, area.x + 2, area.bottom().saturating_sub(1), shares.unwrap_or_default(), dim);
     let label = format!("[{}] ", pair.provenance);
     let x = put(buf, inner, inner.x, inner.y, &label, theme.provenance(pair.provenance));
     let runs = format!("{}  runs {} and {}", pair.matched, pair.run, pair.baseline_run);
     put(buf, inner, x, inner.y, &runs, dim);
-    let interval =
-        |ci: Option<[f64; 2]>| ci.map(|[a, b]| format!(" [{a:.3}, {b:.3}]")).unwrap_or_default();
-    let ratio = format!("{:.3}x{}", pair.speedup, interval(pair.speedup_ci95));
+    let of_ratio = |ci: Option<[f64; 2]>| ci.map(|[a, b]| format!(" [{a:.2}, {b:.2}]"));
+    let interval = |ci: Option<[f64; 2]>| {
+        ci.map(|[a, b]| format!(" [{}, {}]", digits(a), digits(b))).unwrap_or_default()
+    };
+    let ratio = format!("{:.2}x{}", pair.speedup, of_ratio(pair.speedup_ci95).unwrap_or_default());
+    // tokens/s includes the prefill
+    let of_tpot = match pair.tpot_ms > 0.0 {
+        true => format!("; by TPOT {:.2}x", pair.baseline_tpot_ms / pair.tpot_ms),
+        false => String::new(),
+    };
     let differs = match pair.verdict {
         Verdict::Faster => "▲ faster",
         Verdict::Slower => "▼ slower",
@@ -226,7 +242,7 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
         Verdict::Unknown => "? too few samples",
     };
     let adjusted = match pair.adjusted_p {
-        Some(_) => format!(", p {} (adjusted {})", p(pair.p_value), p(pair.adjusted_p)),
+        Some(_) => format!("; adjusted p {}", p(pair.adjusted_p)),
         None => String::new(),
     };
     let sides = [(&pair.baseline, &pair.baseline_side), (&pair.value, &pair.side)];
@@ -237,7 +253,7 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
         [a, b] => format!("; {} and {} samples in {} and {}", a.0, b.0, a.1, counted(b.1, "round")),
     };
     let samples = if pair.provenance == Provenance::Simulated { String::new() } else { samples };
-    let told = [("tokens/s ", text), (&*ratio, title), (" ", text), (differs, text)];
+    let told = [("tokens/s ", text), (&*ratio, title), (" ", text), (differs, text), (&*of_tpot, text)];
     line(buf, inner, 1, &[&told[..], &[(&*adjusted, dim), (&*samples, dim)]].concat());
     let tpots = [pair.baseline_tpot_ms, pair.tpot_ms];
     let overlaps = [pair.baseline_overlap_pct, pair.overlap_pct];
@@ -301,7 +317,7 @@ fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2])
     if longest <= 0.0 {
         return;
     }
-    let columns = f64::from(inner.width.saturating_sub(15 + 17));
+    let columns = f64::from(inner.width.saturating_sub(15 + 23));
     for (index, parts) in [first, second].iter().enumerate() {
         let y = inner.y + 5 + index as u16;
         let name = cut(sides[index].0, 14);
@@ -315,7 +331,11 @@ fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2])
             x = put(buf, inner, x, y, &glyph.repeat(to - from), theme.style(role));
         }
         // a recorded phase differs in length from the median one
-        let what = if whole { "decode" } else { "recorded" };
+        let what = match (sides[index].1.rounds, whole) {
+            (_, true) => "decode".to_owned(),
+            (..2, _) => "recorded".to_owned(),
+            (runs, _) => format!("mean of {runs} runs"),
+        };
         put(buf, inner, x + 1, y, &format!("{} ms {what}", digits(parts.iter().sum())), text);
     }
     let mut x = inner.x;

@@ -29,6 +29,7 @@ use crate::face::tui::screen::{
 use crate::face::tui::view::{cut_bottom, cut_top};
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
+use crate::face::tui::widgets::paint::headline_rows;
 use base::text::counted;
 use study::analysis::{Axis, AxisCount, Comparison, HeatValue, PivotRow, pivot_table};
 use table::render::Sourced;
@@ -126,7 +127,7 @@ impl Acts for Compare {
                 self.arrange();
             }
             Act::Mark => self.toggle_mark(),
-            Act::Flags => self.flags = !self.flags,
+            Act::Flags => (self.flags, self.first_flag) = (!self.flags, 0),
         }
     }
 }
@@ -151,6 +152,10 @@ impl Screen for Compare {
 
     fn input(&mut self, input: Input<'_>, _cx: &mut Context) -> bool {
         match input {
+            Input::Step(rows) if self.flags => {
+                let last = self.flagged.len().saturating_sub(1);
+                self.first_flag = self.first_flag.saturating_add_signed(rows).min(last);
+            }
             Input::Step(rows) if self.map.is_some() => self.move_cursor(rows, 0),
             Input::Mouse(body, event) if event.kind == PointerKind::Click && self.shows_pivot() => {
                 let area = self.areas(body).table;
@@ -297,16 +302,31 @@ struct Areas {
 /// Height of the pair details; a taller window also shows the breakdown of the difference.
 const DETAIL: u16 = 10;
 
+/// Least window height for a row that explains the marks of the pivot.
+const ROOM_FOR_LEGEND: u16 = 20;
+
 /// Least height of the pivot, with its header; the list of pairs and the map keep half.
 const LEAST_PIVOT: u16 = 8;
 
 impl Compare {
     fn areas(&self, body: Rect) -> Areas {
-        let (title, rest) = cut_top(body, 2);
+        let has_legend = self.shows_pivot() && body.height >= ROOM_FOR_LEGEND;
+        let (title, rest) =
+            cut_top(body, self.headline_rows(body).len() as u16 + 1 + u16::from(has_legend));
         let detail = if body.height >= 36 { DETAIL + 3 } else { DETAIL };
-        let least = if self.shows_pivot() { LEAST_PIVOT } else { LEAST_PIVOT / 2 };
+        let least = match self.shows_pivot() {
+            true => (self.pivot.rows.len() + 1).clamp(3, LEAST_PIVOT.into()) as u16,
+            false => LEAST_PIVOT / 2,
+        };
         let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(least)));
         Areas { title, table, detail }
+    }
+
+    /// Rows above the status row: the headline of the pivot, or what is compared.
+    fn headline_rows(&self, body: Rect) -> Vec<String> {
+        let is_pivot = self.shows_pivot() && !self.pairs().is_empty();
+        let most = usize::from(body.height / 6).clamp(2, 4);
+        if is_pivot { headline_rows(self.headline(), body.width, most) } else { vec![String::new()] }
     }
 
     /// Opens a picker for the axis, the baseline or the map slice.

@@ -4,10 +4,14 @@ use super::Compare;
 use super::state::Compared;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
+use ::table::Provenance;
 use study::analysis::Verdict;
 
 /// Columns before the compared values: mark, setting, baseline.
 const FIXED: usize = 3;
+
+/// Rows whose marks the legend explains: more than a window has.
+const VISIBLE: usize = 64;
 
 /// Title widths of the compared values.
 const TITLE: std::ops::RangeInclusive<usize> = 7..=16;
@@ -17,9 +21,12 @@ fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
     let way = if compare.descending { "▼" } else { "▲" };
     // nothing but the axis may vary
     let title = if told.settings.is_empty() { "" } else { "setting" };
-    let (setting, widest) = (width / 3, told.widths.1.max(title.width()) as u16);
+    let (setting, widest) = (width * 2 / 5, told.widths.1.max(title.width()) as u16);
     let shortened = widest.min(setting.max(12));
-    let baseline = format!("{} ms", compared.baseline.as_deref().unwrap_or("baseline"));
+    let baseline = match width {
+        ..80 => "TPOT ms".to_owned(),
+        _ => format!("{} TPOT ms", compared.baseline.as_deref().unwrap_or("baseline")),
+    };
     // baselines that differ are named in the cells
     let least = if compared.baseline.is_some() { 8 } else { 18 };
     let mut columns = vec![
@@ -68,6 +75,29 @@ pub fn value_at(compare: &Compare, compared: &Compared, area: Rect, at: Position
     let places = layout(compare, compared, area).places;
     let place = places.iter().find(|place| (place.x..place.x + place.width).contains(&at.x))?;
     compare.pivot.values.get(place.column.checked_sub(FIXED)?).cloned().filter(|_| area.contains(at))
+}
+
+/// Meaning of the marks in the visible rows.
+pub fn legend(compare: &Compare, compared: &Compared, width: u16) -> String {
+    let rows = compare.pivot.rows.iter().skip(compare.list.offset).take(VISIBLE);
+    let words: Vec<String> = rows
+        .flat_map(|row| (0..row.pairs.len()).map(move |column| row.words(&compared.report, column)))
+        .collect();
+    let simulated = compare.told(compared).provenance == Some(Provenance::Simulated);
+    let baseline = compared.baseline.as_deref().unwrap_or("the baseline");
+    let meanings = [
+        ('★', "fastest"),
+        ('≈', if simulated { "within 2 %" } else { "not significant" }),
+        ('?', "too few samples"),
+        ('!', "limit below a choice: noise"),
+    ];
+    let used = meanings.iter().filter(|(mark, _)| words.iter().any(|word| word.contains(*mark)));
+    let used = used.map(|(mark, meaning)| format!("{mark} {meaning}"));
+    let ratio = match width {
+        ..100 => format!("x tokens/s of {baseline}"),
+        _ => format!("x tokens/s of {baseline}, prefill included"),
+    };
+    format!(" {}", std::iter::once(ratio).chain(used).collect::<Vec<_>>().join("  "))
 }
 
 pub fn draw(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &Compared, theme: Theme) {
@@ -120,6 +150,7 @@ fn content(
             let words = if selected { format!("[{words}]") } else { format!(" {words} ") };
             let verdict = row.pairs[column].map(|pair| report.pairs[pair].verdict);
             let style = match verdict {
+                _ if row.is_beaten(report, column) => theme.style(Role::Warn),
                 _ if row.fastest.contains(&column) => winner,
                 Some(Verdict::Faster) => text,
                 _ => dim,

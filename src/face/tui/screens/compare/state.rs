@@ -1,7 +1,7 @@
 //! State of screen 6: compared axis, order, pivot, list of pairs or map.
 //! The comparison itself is computed off the drawing thread ([`Compared`]).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::draw::Told;
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::prelude::*;
-use ::table::Provenance;
 use base::error::Result;
 use base::text::capitalized;
 use study::analysis::filter::Filter;
@@ -17,7 +16,7 @@ use study::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatMap, HeatSlice, HeatValue,
     Pivot, PivotRow, Reasons, Varied, compared_rows, first_equal, slices,
 };
-use study::answer::{MOST_RUNS, headline};
+use study::answer::{MOST_RUNS, headlines};
 
 /// Run ids of a pair; identifies it across comparisons.
 fn runs_of(pair: &Comparison) -> (String, String) {
@@ -162,6 +161,8 @@ pub struct Compare {
     pub cursor: (usize, usize),
     /// True if flags are shown instead of the selected pair.
     pub flags: bool,
+    /// Index in [`Self::flagged`] of the first flag shown.
+    pub first_flag: usize,
 }
 
 impl Compare {
@@ -491,7 +492,7 @@ impl Compare {
         if pairs.is_empty() {
             pairs = shown.cloned().collect();
         }
-        Some(compared.report_of(pairs))
+        Some(compared.report.of_pairs(pairs))
     }
 }
 
@@ -555,21 +556,6 @@ impl Compared {
         Ok(compared)
     }
 
-    /// Report of some of the pairs; counts remain those of the whole comparison.
-    fn report_of(&self, pairs: Vec<Comparison>) -> ComparisonReport {
-        let ComparisonReport { by, values, pairs: _, comparisons, differ, adjusted, flags } =
-            &self.report;
-        ComparisonReport {
-            by: by.clone(),
-            values: values.clone(),
-            pairs,
-            comparisons: *comparisons,
-            differ: *differ,
-            adjusted: *adjusted,
-            flags: flags.clone(),
-        }
-    }
-
     /// Winners among these pairs, for each provenance, or counts for a large grid; too slow for the drawing thread.
     pub fn headline(&self, pairs: &[usize]) -> String {
         if pairs.len() > MOST_RUNS {
@@ -577,16 +563,7 @@ impl Compared {
         }
         let pairs: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
         let settings = self.told.narrowed(&pairs, &self.axis).settings;
-        let mut by: BTreeMap<Provenance, Vec<Comparison>> = BTreeMap::new();
-        for pair in pairs {
-            by.entry(pair.provenance).or_default().push(pair.clone());
-        }
-        let several = by.len() > 1;
-        let headlines = by.into_iter().map(|(provenance, pairs)| {
-            let text = headline(&self.axis, &self.report_of(pairs), &settings);
-            if several { format!("{provenance}: {text}") } else { text }
-        });
-        headlines.collect::<Vec<_>>().join("; ")
+        headlines(&self.axis, &self.report, &pairs, &settings)
     }
 
     pub fn map(&self, slice: usize) -> Option<HeatMap> {

@@ -74,6 +74,20 @@ fn the_pivot_at_three_sizes() {
 }
 
 #[test]
+fn the_headline_wraps_and_the_marks_and_shares_are_explained() {
+    for (columns, rows) in [(60, 24), (80, 24), (120, 40)] {
+        let driver = on(grid().to_vec(), (columns, rows));
+        let screen = driver.screen();
+        assert!(
+            screen.contains("tokens/s") && !screen.lines().take(4).any(|l| l.ends_with('…')),
+            "{screen}"
+        );
+        driver.shows("★ fastest");
+        driver.shows(" exposed: ");
+    }
+}
+
+#[test]
 fn who_wins_at_tp_8_batch_1_without_p2p_takes_three_keys() {
     for (size, more) in [((120, 40), None), ((80, 24), Some(KeyCode::End))] {
         let mut driver = on(grid().to_vec(), size);
@@ -174,11 +188,11 @@ fn the_pivot_scrolls_to_the_selected_value() {
         record.run.push_str("-b8");
     }
     let mut driver = on([compared(), larger].concat(), (60, 16));
-    let titles = |driver: &Driver| driver.screen().lines().nth(3).unwrap_or_default().to_owned();
+    let titles = |driver: &Driver| line_of(driver, "TPOT ms");
     assert!(!titles(&driver).contains("upper-bound"), "{}", driver.screen());
     driver.taps("lll");
     assert!(titles(&driver).contains("[upper-bound]"), "{}", driver.screen());
-    assert!(titles(&driver).contains("standard ms"), "the baseline stays");
+    assert!(titles(&driver).contains("setting"), "{}", driver.screen());
 }
 
 /// Where pairs are of different provenance each row says its own, however narrow the window.

@@ -8,11 +8,11 @@ use ratatui::widgets::{Block, Widget};
 
 use super::labels;
 use super::layout::{Areas, areas, legend, plot};
-use super::state::Pareto;
 use super::state::series::{glyph, letter};
+use super::state::{Line, Pareto};
 use super::{Act, info, picture};
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::scatter::{Plot, titled};
+use crate::face::tui::widgets::scatter::{self, Plot, titled};
 use plan::Architecture;
 use study::analysis::OverlayPoint;
 use table::P2p;
@@ -28,7 +28,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
         Some(_) => {}
     }
     let Areas { headline, group, legend, table, info, .. } = areas(body, pareto);
-    info::draw_headline(buf, headline, pareto, cx);
+    info::draw_headline(buf, headline, pareto, cx, &info::headline(pareto, body));
     draw_group(buf, group, pareto, cx);
     draw_legend(buf, legend, pareto, cx);
     let plot = plot(pareto, body);
@@ -92,7 +92,10 @@ fn draw_group(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
         let x = put(buf, header, header.x, header.y, &count, title);
         let rest = Rect { x, width: header.right().saturating_sub(x), ..header };
         let hint = " words, tp:4,8 arch:ladder batch>=16";
-        let x = pareto.filter.draw(buf, rest, theme, hint);
+        let mut x = pareto.filter.draw(buf, rest, theme, hint);
+        if !pareto.filter.typing && !pareto.filter.value().is_empty() {
+            x = put(buf, header, x, header.y, "(Esc clears)", theme.style(Role::Key));
+        }
         if !pareto.filter.typing {
             let group = pareto.titles.get(pareto.group).map_or("", String::as_str);
             put(buf, header, x + 1, header.y, group, dim);
@@ -124,15 +127,15 @@ fn draw_legend(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
 /// Draws everything between the axes as characters.
 fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let theme = cx.theme;
-    let dim = theme.style(Role::Dim);
     let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
-    // bars of dominated points would clutter the plot
-    for (point, _) in pareto.visible().zip(&pareto.looks).filter(|(_, (_, on))| *on) {
-        bars(pareto, point).iter().for_each(|bar| plot.draw_line(buf, dim, bar));
+    let series = |line: &Line| plot.series(theme, look(line.entry), line.places.clone());
+    let mut lines: Vec<scatter::Drawn> = pareto.lines.iter().map(series).collect();
+    // bars of all points would clutter the plot
+    if let (Some(point), Some(entry)) = (pareto.current(), pareto.selected_entry()) {
+        let style = theme.style(Role::Architecture(look(entry)));
+        lines.extend(bars(pareto, point).iter().map(|bar| scatter::Drawn::solid(style, bar)));
     }
-    for line in &pareto.lines {
-        plot.draw_series(buf, theme, look(line.entry), &line.places);
-    }
+    plot.draw_lines(buf, &lines);
     for (other, place) in pareto.others().filter(|(_, place)| plot.contains(*place)) {
         let (x, y) = plot.cell(place);
         let style = theme.style(Role::Text).add_modifier(Modifier::ITALIC);
@@ -148,9 +151,11 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     }
     for point in order {
         let mut style = theme.style(Role::Architecture(point.look));
-        style = style.add_modifier(if point.dominated { Modifier::DIM } else { Modifier::BOLD });
+        if !point.dominated {
+            style = style.add_modifier(Modifier::BOLD);
+        }
         if point.index == pareto.selected {
-            style = style.remove_modifier(Modifier::DIM).add_modifier(Modifier::REVERSED);
+            style = style.add_modifier(Modifier::REVERSED);
         }
         let (x, y) = point.cell;
         put(buf, plot.area, x, y, glyph(point.look, point.p2p, point.dominated), style);

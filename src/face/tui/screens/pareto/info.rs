@@ -4,10 +4,8 @@ use super::state::Pareto;
 use super::state::series::Entry;
 use crate::face::tui::prelude::*;
 use plan::Architecture;
-use study::analysis::{
-    AreaGained, AtLimit, BestAtLimit, LEAST_CELLS, ParetoPoint, TOO_CLOSE, is_too_close,
-};
-use table::Provenance;
+use study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint, TOO_CLOSE};
+use table::{Provenance, Status};
 
 pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
@@ -22,87 +20,43 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
         0,
         &[(&label, theme.provenance(point.provenance)), (&what, title), (&standing, text)],
     );
-    line(buf, area, 1, &[(&numbers(pareto, point), text)]);
-    let gained = pareto.area().map_or_else(String::new, |a| gained(pareto, a));
-    for (row, text) in
-        wrap(&gained, usize::from(area.width.saturating_sub(2))).iter().enumerate().take(2)
+    let width = usize::from(area.width.saturating_sub(2));
+    let mut rows: Vec<(String, Style)> =
+        wrap(&numbers(pareto, point), width).into_iter().map(|row| (row, text)).collect();
+    // the area of two cells is a single step, whose size depends on their arbitrary distance
+    if let Some(area) = pareto.area().filter(|area| area.cells >= LEAST_CELLS) {
+        rows.extend(wrap(&gained(pareto, area, width), width).into_iter().map(|row| (row, dim)));
+    }
+    for (row, (text, style)) in rows.iter().enumerate().take(usize::from(area.height.saturating_sub(1)))
     {
-        line(buf, area, 2 + row as u16, &[(" ", dim), (text, dim)]);
+        line(buf, area, 1 + row as u16, &[(" ", *style), (text, *style)]);
     }
 }
 
 /// True if [`draw_headline`] has a row: not for quality, and not without points.
 pub fn has_headline(pareto: &Pareto) -> bool {
-    pareto.axes.quality().is_none() && !pareto.limits.is_empty() && pareto.current().is_some()
+    pareto.axes.quality().is_none() && pareto.current().is_some()
+}
+
+/// Rows of the headline: who wins at the same TP, batch and P2P among the shown cells, as on the compare screen. Rates
+/// within a latency limit are in the table only, because they depend on which batch just meets the limit.
+pub fn headline(pareto: &Pareto, body: Rect) -> Vec<String> {
+    if !has_headline(pareto) {
+        return Vec::new();
+    }
+    headline_rows(pareto.headline(), body.width, usize::from(body.height / 6).clamp(2, 4))
 }
 
 /// Draws the headline, after its provenance where both fit; the selected point below always shows it.
-pub fn draw_headline(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
-    let (Some(best), Some(point)) = (headline(pareto), pareto.current()) else { return };
+pub fn draw_headline(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, rows: &[String]) {
+    let Some(point) = pareto.current() else { return };
     let label = format!(" [{}]", point.provenance);
-    let best = format!(" {best}");
-    let has_room = label.width() + best.width() <= usize::from(area.width);
-    let label = if has_room { label } else { String::new() };
     let (title, provenance) = (cx.theme.style(Role::Title), cx.theme.provenance(point.provenance));
-    line(buf, area, 0, &[(&label, provenance), (&best, title)]);
-}
-
-/// Best choices at the tightest limit that most architectures meet, with the selected point's P2P setting:
-/// `Most tokens/s/GPU within 10.0 s, P2P on: parallel 124 (TP 8, batch 16), ladder 122`.
-fn headline(pareto: &Pareto) -> Option<String> {
-    /// Architectures named, best first.
-    const NAMED: usize = 4;
-    if !has_headline(pareto) {
-        return None;
+    for (row, text) in rows.iter().enumerate() {
+        let has_room = rows.len() == 1 && label.width() + text.width() < usize::from(area.width);
+        let label = if has_room { &*label } else { "" };
+        line(buf, area, row as u16, &[(label, provenance), (" ", title), (text, title)]);
     }
-    let of = pareto.current()?.series();
-    let shown: Vec<_> = pareto.lines.iter().filter(|line| !line.places.is_empty()).collect();
-    let shown: Vec<_> = shown.iter().filter_map(|line| pareto.entries.get(line.entry)).collect();
-    let is_choice = |at: &&AtLimit| {
-        let series = |entry: &&&Entry| {
-            let series = &entry.series;
-            series.architecture == at.architecture
-                && (series.p2p, &series.setting) == (at.p2p, &at.setting)
-        };
-        (at.p2p, &at.setting) == (of.p2p, &of.setting)
-            && !at.architecture.is_limit()
-            && shown.iter().any(|entry| series(&entry))
-    };
-    let choices: Vec<&AtLimit> = pareto.limits.iter().filter(is_choice).collect();
-    let met = |limit: f64| choices.iter().filter(move |at| at.limit == limit && at.best.is_some());
-    let mut limits: Vec<f64> = choices.iter().map(|at| at.limit).collect();
-    limits.sort_by(f64::total_cmp);
-    let more = pareto.axes.x.is_more_better();
-    if !more {
-        limits.reverse();
-    }
-    // of equal ones the last, which is the tightest
-    let limit = limits.into_iter().max_by_key(|limit| met(*limit).count())?;
-    let with_best = met(limit).filter_map(|at| Some((&at.architecture, at.best.as_ref()?)));
-    let mut best: Vec<(_, &BestAtLimit)> = with_best.collect();
-    best.sort_by(|a, b| b.1.y.total_cmp(&a.1.y));
-    let named = best.iter().take(NAMED).enumerate().map(|(place, (architecture, best))| {
-        let (value, place) = (digits(best.y), place == 0);
-        let setting =
-            if place { format!(" (TP {}, batch {})", best.tp, best.batch) } else { String::new() };
-        format!("{architecture} {value}{setting}")
-    });
-    let named: Vec<String> = named.collect();
-    let (unit, by) = pareto.unit();
-    let bound = if more { "at least" } else { "within" };
-    let both = pareto.entries.iter().any(|entry| entry.series.p2p != of.p2p);
-    let p2p = if both { format!(", P2P {}", of.p2p.as_str()) } else { String::new() };
-    let close = match &best[..] {
-        [first, second, ..] => {
-            let is_simulated = |point: &ParetoPoint| point.provenance == Provenance::Simulated;
-            pareto.point(&first.1.run).is_some_and(is_simulated) && is_too_close(first.1.y / second.1.y)
-        }
-        _ => false,
-    };
-    let close = if close { format!("; {TOO_CLOSE}") } else { String::new() };
-    let (y, limit) = (pareto.axes.y.title(), digits(limit / by));
-    (!named.is_empty())
-        .then(|| format!("Most {y} {bound} {limit} {unit}{p2p}: {}{close}", named.join(", ")))
 }
 
 /// Describes the frontier the point is on, or what dominates it.
@@ -142,7 +96,7 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
         _ => "",
     };
     let mut text = format!(
-        " {name}{} {}, {} {}",
+        "{name}{} {}, {} {}",
         with(x.of(point), x.interval(point), by),
         unit,
         with(y.of(point), y.interval(point), 1.0),
@@ -155,21 +109,20 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     if let (Some(measure), Some(quality)) = (pareto.axes.quality(), &point.quality) {
         text.push_str(&format!(", {} {}", measure.title, quality.told()));
     }
-    format!("{text}, run {}", point.run)
+    let is_pooled = |record: &&table::Record| {
+        record.status == Status::Ok && record.provenance == point.provenance && record.spec == point.spec
+    };
+    let runs =
+        pareto.stored.as_ref().map_or(1, |stored| stored.records.iter().filter(is_pooled).count());
+    match runs {
+        ..2 => format!("{text}, run {}", point.run),
+        _ if point.provenance == Provenance::Simulated => format!("{text}, run {}", point.run),
+        _ => format!("{text}; medians of {runs} runs, the last {}", point.run),
+    }
 }
 
-/// Area gained in one line, with its reference point, scales and provenance.
-fn gained(pareto: &Pareto, a: &AreaGained) -> String {
-    // the area of two cells is a single step, whose size depends on their arbitrary distance
-    if a.cells < LEAST_CELLS {
-        return format!(
-            "area of {} over {} (P2P {}): needs {LEAST_CELLS} matched cells, have {}",
-            a.architecture,
-            a.baseline,
-            a.p2p.as_str(),
-            a.cells
-        );
-    }
+/// Area gained, with its provenance and, in a wide window, its reference point and scales.
+fn gained(pareto: &Pareto, a: &AreaGained, width: usize) -> String {
     let percent = a.gained_pct.map_or("-".into(), |v| format!("{v:+.1} %"));
     let interval = match a.gained_pct_ci95 {
         Some([low, high]) => format!(" [{low:+.1}, {high:+.1}]"),
@@ -180,13 +133,19 @@ fn gained(pareto: &Pareto, a: &AreaGained) -> String {
     } else {
         format!("{} x, {} y", a.x_scale, a.y_scale)
     };
-    format!(
-        "frontier area vs {} (P2P {}): {} {percent}{interval}, {}, {} (up to {} {}, from {} {}, {scale}; not a speedup)",
+    let gained = format!(
+        "frontier area vs {} (P2P {}): {} {percent}{interval}, {}, {}",
         a.baseline,
         a.p2p.as_str(),
         a.architecture,
         counted(a.cells, "matched cell"),
         a.provenance,
+    );
+    if width < 100 {
+        return format!("{gained}; not a speedup");
+    }
+    format!(
+        "{gained} (up to {} {}, from {} {}, {scale}; not a speedup)",
         digits(a.reference[0] / pareto.unit().1),
         pareto.unit().0,
         digits(a.reference[1]),
@@ -194,9 +153,27 @@ fn gained(pareto: &Pareto, a: &AreaGained) -> String {
     )
 }
 
-const CELL: u16 = 20;
+const CELL: u16 = 23;
 
-const RATIOS: &str = "×: over standard's best in the same column, of the same batch, P2P and setting";
+const RATIOS: &str = "×: over standard's best of the same batch and P2P in the column";
+
+const LIMITS: &str = "~: just misses the limit; limits are round numbers, `pareto --at X,Y` takes yours";
+
+/// Largest excess over a limit that is a near miss.
+const NEAR: f64 = 0.1;
+
+/// Point of a series that would be better than `best` and misses a limit by little: `~8x4 8.31`.
+fn near_miss(pareto: &Pareto, entry: &Entry, limit: f64, best: Option<f64>) -> Option<String> {
+    let more = pareto.axes.x.is_more_better();
+    let over = |x: f64| if more { limit / x } else { x / limit };
+    let points = pareto.visible().filter(|point| point.series() == entry.series);
+    let missed = points.filter_map(|point| Some((point, pareto.axes.of(point)?)));
+    let missed = missed.filter(|(_, (x, y))| {
+        over(*x) > 1.0 && over(*x) <= 1.0 + NEAR && best.is_none_or(|best| *y > best)
+    });
+    let (point, (x, _)) = missed.max_by(|(_, (_, a)), (_, (_, b))| a.total_cmp(b))?;
+    Some(format!("~{} {}", point.label(), digits(x / pareto.unit().1)))
+}
 
 /// Draws the frontiers at fixed x: the best y, its TP x batch, and its ratio to standard.
 pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
@@ -224,7 +201,7 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     limits.dedup();
     let fit = usize::from(area.width.saturating_sub(names) / CELL);
     put(buf, area, area.x, area.y, &head, title);
-    let mut ratios = false;
+    let (mut ratios, mut near) = (false, false);
     for (column, limit) in limits.iter().take(fit).enumerate() {
         let x = area.x + names + column as u16 * CELL;
         let (unit, by) = pareto.unit();
@@ -238,8 +215,18 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
                     && at.setting == entry.series.setting
             });
             let y = area.y + 1 + row as u16;
-            let Some(best) = found.and_then(|at| at.best.as_ref()) else {
-                put(buf, area, x, y, "-", dim);
+            let best = found.and_then(|at| at.best.as_ref());
+            let missed = near_miss(pareto, entry, *limit, best.map(|best| best.y));
+            near |= missed.is_some();
+            let Some(best) = best else {
+                put(
+                    buf,
+                    area,
+                    x,
+                    y,
+                    &format!("{:>5} {:<6}{}", "-", "", missed.unwrap_or_default()),
+                    dim,
+                );
                 continue;
             };
             let value = format!("{:>5} {:<6}", digits(best.y), format!("{}x{}", best.tp, best.batch));
@@ -248,14 +235,18 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
             let of_itself = entry.series.architecture == Architecture::Standard;
             let over = best.over_standard.filter(|_| same && !of_itself);
             ratios |= over.is_some();
-            let over = over.map(|over| format!("{over:.2}×")).unwrap_or_default();
+            let over = over.map(|over| format!("{over:.2}×")).or(missed).unwrap_or_default();
             let end = put(buf, area, x, y, &value, text);
             put(buf, area, end, y, &over, dim);
         }
     }
     if area.height as usize > 1 + entries.len() {
         let more = (left_out > 0).then(|| format!("{left_out} more series"));
-        let words: Vec<String> = more.into_iter().chain(ratios.then(|| RATIOS.to_owned())).collect();
+        let words: Vec<String> = more
+            .into_iter()
+            .chain(ratios.then(|| RATIOS.to_owned()))
+            .chain(near.then(|| LIMITS.to_owned()))
+            .collect();
         put(buf, area, area.x + 1, area.bottom() - 1, &words.join("; "), dim);
     }
     for (row, entry) in entries.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Layout of the Pareto screen.
 //!
 //! ```text
-//! | Most tokens/s/GPU within 10 s: parallel 124 ...     |   header: best choices,
+//! | Ladder is fastest in 8 of 20 settings, ...           |   header: who wins at the same TP and batch,
 //! | group 1 of 2: llama-3-70b f16, prompt 1024, ...     |   group, filter
 //! | P2P on, off: ●○ standard  ◆◇ ladder  ...            |   legend, as many rows as needed
 //! | tokens/s/GPU                                        |
@@ -12,7 +12,7 @@
 //! | [simulated] ladder tp8 b16 ...                      |   selected point, area gained
 //! ```
 
-use super::info::has_headline;
+use super::info::headline;
 use super::state::series::Entry;
 use super::state::{Extent, Pareto, series};
 use crate::face::tui::prelude::*;
@@ -47,7 +47,7 @@ pub struct Areas {
 pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
     let low = body.height < LOW;
     let filtered = pareto.filter.typing || !pareto.filter.text().is_empty();
-    let headline = u16::from(has_headline(pareto));
+    let headline = headline(pareto, body).len() as u16;
     let only = low && pareto.groups.len() < 2 && !filtered && headline > 0;
     let (headline, rest) = cut_top(body, headline);
     let (group, rest) = cut_top(rest, u16::from(!only));

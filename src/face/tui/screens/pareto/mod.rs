@@ -9,6 +9,7 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use crossterm::event::KeyCode;
@@ -34,12 +35,15 @@ use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::next_of;
 use crate::face::tui::widgets::scatter::Plot;
 use base::text::counted;
+use plan::Architecture;
 pub use state::Pareto;
 use state::Scale;
 use state::nearest::{Direction, nearest};
 use state::window::Window;
-use study::analysis::{self, Axes};
+use study::analysis::{self, Axes, Axis, Cells, Comparison, Varied};
+use study::answer::headlines;
 use table::render::Sourced;
+use table::{Provenance, Record, Spec};
 
 acts! {
     Open: "open", "Enter", "open the point's timeline", Some("timeline");
@@ -168,6 +172,20 @@ impl Screen for Pareto {
                 }
             },
         );
+        if info::has_headline(self) {
+            let cells: HashSet<(String, Provenance)> = self
+                .visible()
+                .flat_map(|point| {
+                    let baseline = Spec { architecture: Architecture::Standard, ..point.spec.clone() };
+                    [(point.spec.key(), point.provenance), (baseline.key(), point.provenance)]
+                })
+                .collect();
+            let (of, revision) = (runs.clone(), self.revision);
+            let work = move |_: &_| Ok((revision, compared(&of.records, &cells)?));
+            cx.want("headline", &(revision, self.reading), work, |pareto: &mut Self, found, cx| {
+                pareto.headline = cx.told(found);
+            });
+        }
         picture::ask(self, cx);
         let Some(key) = self.area_key() else { return };
         let asked = key.clone();
@@ -335,6 +353,19 @@ fn select_at(pareto: &mut Pareto, plot: &Plot, at: Position) -> bool {
         pareto.selected = index;
     }
     found.is_some()
+}
+
+/// Headline of the comparison of these cells by architecture.
+fn compared(records: &[Record], cells: &HashSet<(String, Provenance)>) -> base::error::Result<String> {
+    let records =
+        records.iter().filter(|record| cells.contains(&(record.spec.key(), record.provenance)));
+    let records: Vec<Record> = records.cloned().collect();
+    let axis = Axis::ARCHITECTURE;
+    let report = Cells::of(&records).compare(&axis, None)?;
+    let pairs: Vec<&Comparison> = report.pairs.iter().collect();
+    let specs = pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
+    let settings = Varied::of(specs.clone()).without(&axis).model_last(specs);
+    Ok(headlines(&axis, &report, &pairs, &settings))
 }
 
 /// Command line that prints the same points.

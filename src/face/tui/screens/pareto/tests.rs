@@ -420,6 +420,19 @@ fn a_dragged_rectangle_is_zoomed_to_and_undone() {
     assert_eq!(plot.cell(near), plot.cell(place));
 }
 
+/// A rate within a latency limit depends on which batch just meets it; matched cells do not.
+#[test]
+fn the_headline_compares_the_same_cells_as_compare() {
+    let mut driver = driver(120, 40);
+    let headline = driver.state.pareto.headline().to_owned();
+    let (claim, _) = headline.split_once(':').expect(&headline);
+    assert!(claim.contains(" settings") && driver.screen().contains(claim), "{}", driver.screen());
+    assert!(!driver.screen().contains("Most tokens/s/GPU"), "{}", driver.screen());
+    keys(&mut driver, "6");
+    let compared = driver.state.compare.headline();
+    assert!(compared.contains(claim), "{claim}: {compared}");
+}
+
 #[test]
 fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
     let mut driver = driver(120, 40);

@@ -145,6 +145,8 @@ pub struct Pareto {
     pub overlay: Vec<OverlayPoint>,
     pub overlay_file: Option<PathBuf>,
     pub published: Vec<OverlayPoint>,
+    /// Headline, with the revision that it is about.
+    pub headline: Option<(u64, String)>,
     /// Areas gained, with the request they answer.
     pub areas: Option<(AreaKey, Vec<AreaGained>)>,
     pub pictures: Pictures,
@@ -312,6 +314,12 @@ impl Pareto {
     pub fn lay_over(&mut self, file: Option<PathBuf>, points: Vec<OverlayPoint>) {
         (self.overlay_file, self.overlay) = (file, points);
         self.measure();
+    }
+
+    /// Winner at the same TP, batch and P2P among the shown cells; `…` until computed.
+    pub fn headline(&self) -> &str {
+        let shown = self.headline.as_ref().filter(|(revision, _)| *revision == self.revision);
+        shown.map_or("…", |(_, text)| text.as_str())
     }
 
     /// Shown points, by ascending x.
