@@ -16,6 +16,8 @@ pub enum Search {
     Never,
     /// Matches the text as typed.
     Words,
+    /// Matches from the start of one of its parts: an id.
+    Id,
     /// Matches the text as typed or as a subsequence: `upb` finds `upper-bound`.
     Letters,
 }
@@ -166,9 +168,9 @@ fn text(
 
 /// All fields that every run has, in CSV order.
 pub fn fields() -> Vec<Field> {
-    use Search::{Letters, Never, Words};
+    use Search::{Id, Letters, Never, Words};
     let mut fields = vec![
-        text("run", &["id"], Words, |r| Some(r.run.as_str().into())),
+        text("run", &["id"], Id, |r| Some(r.run.as_str().into())),
         text("status", &[], Letters, |r| Some(r.status.as_str().into())),
         text("provenance", &["prov"], Letters, |r| Some(r.provenance.as_str().into())),
     ];

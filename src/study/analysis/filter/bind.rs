@@ -280,7 +280,7 @@ impl Bound {
         for term in self.terms.iter().filter(|term| !term.negated) {
             match &term.test {
                 BoundTest::Word(word) if field.field.searched != Search::Never => {
-                    found.extend(word.places(&folded(shown), field.field.searched == Search::Letters));
+                    found.extend(word.places(&folded(shown), field.field.searched));
                 }
                 BoundTest::Text { column: of, operator, values, .. }
                     if *of == column && !matches!(operator, Operator::IsNot) =>
@@ -306,7 +306,7 @@ impl BoundTerm {
                 let mut found = vec![false; keep.len()];
                 for column in columns.iter().filter(|c| c.field.searched != Search::Never) {
                     let Values::Text { codes, lower, .. } = &column.values else { continue };
-                    let texts = word.among(lower, column.field.searched == Search::Letters);
+                    let texts = word.among(lower, column.field.searched);
                     if texts.contains(&true) {
                         for (found, code) in found.iter_mut().zip(codes) {
                             *found |= texts.get(*code as usize).copied().unwrap_or(false);
@@ -377,18 +377,21 @@ fn text_meets(text: &str, operator: Operator, values: &[String], separator: Opti
 pub(in crate::analysis) fn has_word(column: &Column, text: &str, exact: bool) -> bool {
     let word = WordTest { lower: folded(text), exact };
     matches!(&column.values, Values::Text { lower, .. }
-        if word.among(lower, column.field.searched == Search::Letters).contains(&true))
+        if word.among(lower, column.field.searched).contains(&true))
 }
 
 impl WordTest {
-    fn among(&self, texts: &Lower, fuzzy: bool) -> Vec<bool> {
+    fn among(&self, texts: &Lower, searched: Search) -> Vec<bool> {
         let mut has = vec![false; texts.len()];
         texts.holding(&self.lower, |code| {
             if let Some(has) = has.get_mut(code) {
                 *has = true;
             }
         });
-        if fuzzy && self.is_fuzzy() {
+        for (has, text) in has.iter_mut().zip(texts.iter()).filter(|(has, _)| **has) {
+            *has = self.place(text, searched).is_some();
+        }
+        if searched == Search::Letters && self.is_fuzzy() {
             for (has, text) in has.iter_mut().zip(texts.iter()).filter(|(has, _)| !**has) {
                 *has = letters_in_order(text, &self.lower).is_some();
             }
@@ -401,12 +404,33 @@ impl WordTest {
     }
 
     /// Matched byte ranges of the word in a lower-case text.
-    fn places(&self, lower: &str, fuzzy: bool) -> Vec<Match> {
-        if let Some(place) = as_it_stands(lower, &self.lower) {
+    fn places(&self, lower: &str, searched: Search) -> Vec<Match> {
+        if let Some(place) = self.place(lower, searched) {
             return vec![place];
         }
-        let places = if fuzzy && self.is_fuzzy() { letters_in_order(lower, &self.lower) } else { None };
-        places.unwrap_or_default()
+        let fuzzy = searched == Search::Letters && self.is_fuzzy();
+        fuzzy.then(|| letters_in_order(lower, &self.lower)).flatten().unwrap_or_default()
+    }
+
+    /// First occurrence of the whole word. Unless quoted, a number matches whole numbers (`b1` does not match
+    /// `b16`), and ids match from the start of one of their parts.
+    fn place(&self, lower: &str, searched: Search) -> Option<Match> {
+        let word = self.lower.as_str();
+        let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+        let starts = |at: &usize| {
+            let (before, next) =
+                (lower[..*at].chars().next_back(), lower[at + word.len()..].chars().next());
+            match searched {
+                _ if self.exact => true,
+                Search::Id => !before.is_some_and(char::is_alphanumeric),
+                _ => {
+                    !(is_digit(before) && is_digit(word.chars().next()))
+                        && !(is_digit(next) && is_digit(word.chars().next_back()))
+                }
+            }
+        };
+        let at = lower.match_indices(word).map(|(at, _)| at).find(starts)?;
+        Some(at..at + word.len())
     }
 }
 

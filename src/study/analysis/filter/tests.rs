@@ -46,6 +46,17 @@ fn kept(filter: &str) -> String {
 }
 
 #[test]
+fn a_word_matches_whole_numbers_and_ids_from_the_start_of_a_part() {
+    let runs = [("20260101-02-b70bcf", 1), ("20260101-02-70c1", 16)];
+    let all: Vec<Record> =
+        runs.map(|(id, batch)| record(id, |s| s.batch = batch, 0, &[(1.0, 1.0)])).into();
+    let table = RunTable::new(&all, &Annotations::default());
+    let kept = |filter: &str| Filter::parse(filter).rows(&table).unwrap();
+    assert_eq!((kept("b1"), kept("b16"), kept("\"b1\"")), (vec![0], vec![1], vec![0, 1]));
+    assert_eq!((kept("70b"), kept("70"), kept("20260101")), (vec![], vec![1], vec![0, 1]));
+}
+
+#[test]
 fn a_run_is_of_every_experiment_that_found_it_whatever_their_names() {
     let mut all = records();
     all[0].experiment = Some("my test".into());
