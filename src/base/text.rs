@@ -184,6 +184,12 @@ pub fn fitting_name(name: &str, room: usize) -> String {
     bare.chars().take(head).chain(std::iter::once('…')).chain(end).take(room).collect()
 }
 
+/// True for kernel names of GEMM libraries, which list tiles and options: `Cijk_Alik_Bljk_BBS_MT256x32x64_...`; also for
+/// mangled names.
+fn is_joined(name: &str) -> bool {
+    name.len() > 40 && !name.contains(['<', '(', ' ', '/']) && name.matches('_').count() > 4
+}
+
 /// Suffixes that tell kernels with equal short names apart: the template arguments and parameters that not all of them
 /// have, as `‹bf16 128x64›`; empty for other names.
 pub fn distinguishing(names: &[&str]) -> Vec<String> {
@@ -195,7 +201,8 @@ pub fn distinguishing(names: &[&str]) -> Vec<String> {
         while let Some(inner) = without_qualifier(bare) {
             bare = inner;
         }
-        bare.to_owned()
+        let parts = if is_joined(name) { 2 } else { usize::MAX };
+        bare.split('_').take(parts).collect::<Vec<_>>().join("_")
     };
     let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
     for (at, name) in names.iter().enumerate() {
@@ -204,7 +211,8 @@ pub fn distinguishing(names: &[&str]) -> Vec<String> {
     let mut suffixes = vec![String::new(); names.len()];
     for group in groups.into_values().filter(|group| group.len() > 1) {
         let words = |at: usize| {
-            let words = names[at].split(|c: char| !c.is_alphanumeric() && c != '_');
+            let is_joined = is_joined(names[at]);
+            let words = names[at].split(|c: char| !c.is_alphanumeric() && (c != '_' || is_joined));
             words.filter(|word| !word.is_empty()).collect::<Vec<_>>()
         };
         let mut counts: HashMap<&str, usize> = HashMap::new();
@@ -406,6 +414,9 @@ mod tests {
         assert_eq!(told, ["‹bf16 128›", "‹f16 128›", "‹bf16 256›", "‹bf16 256›", ""]);
         let long = ["a", "b"].map(|end| format!("k<{}{end}>", "x, y, ".repeat(2)));
         assert_eq!(super::distinguishing(&[&long[0], &long[1]]), ["‹a›", "‹b›"]);
+        let tiles = ["MT256x32x64", "MT64x64x64"];
+        let tiles = tiles.map(|tile| format!("Cijk_Alik_Bljk_BBS_BH_Bias_{tile}_MI16x16x1_SN_1LDSB0"));
+        assert_eq!(super::distinguishing(&[&tiles[0], &tiles[1]]), ["‹MT256x32x64›", "‹MT64x64x64›"]);
         let signs = ["k<+1>", "k<-1>"];
         assert_eq!(super::distinguishing(&signs), ["", ""], "no word differs");
     }
