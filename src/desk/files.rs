@@ -1,7 +1,8 @@
 //! Trace file discovery: files near the current directory, and completion of a typed directory.
 
 use std::cmp::Reverse;
-use std::fs::{self, DirEntry};
+use std::fs::{self, DirEntry, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -49,6 +50,18 @@ pub fn is_trace(name: &str) -> bool {
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
+/// False for a plain JSON file whose beginning has no events: results, settings.
+fn may_have_events(path: &Path) -> bool {
+    const BEGINNING: u64 = 64 << 10;
+    if path.extension().is_none_or(|extension| extension != "json") {
+        return true;
+    }
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(BEGINNING).read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text);
+    read.is_ok() && ["\"traceEvents\"", "\"ph\""].iter().any(|key| text.contains(key))
+}
+
 /// JSON files of runs, which are no traces.
 const OF_RUNS: [&str; 2] = ["spec.json", "record.json"];
 
@@ -72,7 +85,7 @@ pub fn near(folder: &Path, runs: &Path) -> Vec<FileEntry> {
                 || entry.path() == folder.join(runs) || entry.path().join(base::atomic::FOLDER).is_dir();
             if kind.is_dir() && !passed && depth < DEPTH && !is_store() {
                 folders.insert(0, (entry.path(), depth + 1));
-            } else if kind.is_file() && !passed && is_trace(&name) {
+            } else if kind.is_file() && !passed && is_trace(&name) && may_have_events(&entry.path()) {
                 let path = entry.path();
                 let shown = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
                 let changed = entry.metadata().and_then(|data| data.modified());
