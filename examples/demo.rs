@@ -63,7 +63,7 @@ const RECORD: &[Act] = &[
     ),
     Command("ladderscope record --name mine -- sh -c \"$run --recorder off >run.txt\" | head -n 18"),
     Command("ladderscope overlap runs/recordings/mine/trace.parquet --by collective | head -n 8"),
-    Start("ladderscope timeline runs/recordings/mine/trace.parquet", "zoom to it"),
+    Start("ladderscope timeline runs/recordings/mine/trace.parquet", "verdict"),
     Keys(&["E"], "nccl"),
     Keys(&["\x1b", "q"], "$ "),
 ];

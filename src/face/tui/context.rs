@@ -176,7 +176,7 @@ impl Context {
         self.tell(Notice { text: text.into(), error: false });
     }
 
-    /// Shows an error until Escape closes it.
+    /// Shows an error until Escape or the next action other than moving dismisses it.
     pub fn fail(&mut self, text: impl Into<String>) {
         self.tell(Notice { text: text.into(), error: true });
     }
@@ -218,14 +218,13 @@ impl Context {
 pub struct Notice {
     /// Text; may span several lines.
     pub text: String,
-    /// True for errors, which stay until closed.
+    /// True for errors, which stay while the cursor moves.
     pub error: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct Scope {
-    pub typed: String,
-    /// Screen, filter text and experiment at the previous message.
+    /// Screen and experiment at the previous message.
     shown: Option<Shown>,
     looked_at: Option<String>,
     /// Experiment whose chip the user removed; screens no longer open on it.
@@ -235,12 +234,11 @@ pub struct Scope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shown {
     tab: Tab,
-    typed: String,
     experiment: Option<String>,
 }
 
-/// Called after every message: applies the shared filter to a newly shown screen, and stores what is typed
-/// there for the others. Cheap: compares short strings, and scans the runs only on a screen change.
+/// Called after every message: opens a newly shown screen on the experiment. Cheap: compares short strings, and scans
+/// the runs only on a screen change.
 pub fn settle_scope(state: &mut State) {
     let tab = state.cx.tab;
     let (screen, cx) = state.split(tab);
@@ -258,16 +256,12 @@ pub fn settle_scope(state: &mut State) {
             if before.experiment.is_some() && filter.experiment.is_none() {
                 cx.scope.dismissed.clone_from(&before.experiment);
             }
-            if before.typed != filter.value() {
-                cx.scope.typed = filter.value().to_owned();
-            }
         }
         // the experiments are not known yet
         None if opens && cx.stored.is_none() => return,
         None => {
             let experiment = cx.scope.opening(cx.stored.as_deref()).filter(|_| opens);
-            if filter.value() != cx.scope.typed || filter.experiment != experiment {
-                filter.field.replace(0..filter.value().len(), &cx.scope.typed);
+            if filter.experiment != experiment {
                 filter.experiment = experiment;
                 screen.input(Input::Narrow, cx);
             }
@@ -279,12 +273,9 @@ pub fn settle_scope(state: &mut State) {
         {
             filter.suggest(&stored.table);
         }
-        let is_same = |shown: &Shown| {
-            shown.tab == tab && shown.typed == filter.value() && shown.experiment == filter.experiment
-        };
+        let is_same = |shown: &Shown| shown.tab == tab && shown.experiment == filter.experiment;
         if !cx.scope.shown.as_ref().is_some_and(is_same) {
-            let (typed, experiment) = (filter.value().to_owned(), filter.experiment.clone());
-            cx.scope.shown = Some(Shown { tab, typed, experiment });
+            cx.scope.shown = Some(Shown { tab, experiment: filter.experiment.clone() });
         }
     }
 }

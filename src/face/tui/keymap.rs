@@ -473,7 +473,7 @@ pub const DIGITS: [&str; 9] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
 #[rustfmt::skip]
 pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("what-if", "w", Action::WhatIfHere, "what-if: sliders, starting from the selected run", None),
-    bind("open", "o", Action::TypeOpen, "open a trace file", None),
+    bind("open", "o", Action::TypeOpen, "open a trace file", Some("open trace")),
     bind("scope", "*", Action::Scope, "show runs of one experiment, or of all", None),
     bind("export", "x", Action::Export, "export the view: SVG, PNG, CSV", Some("export")),
     bind("figure", "", Action::Figure, "draw a figure for a paper", None),

@@ -1,4 +1,4 @@
-//! State saved between sessions: the screen, the filter, and each screen's sort order and zoom. Stored
+//! State saved between sessions: the screen, and each screen's sort order and zoom. Stored
 //! per runs directory in the user's state directory, because several people may share the runs.
 
 use std::collections::BTreeMap;
@@ -22,8 +22,6 @@ pub struct Memory {
     /// Runs directory, for people reading the file.
     dir: PathBuf,
     screen: String,
-    #[serde(default)]
-    filter: String,
     #[serde(default)]
     recent: Vec<String>,
     pages: BTreeMap<String, Value>,
@@ -116,7 +114,6 @@ pub fn remember(state: &State) -> Memory {
         version: VERSION,
         dir: std::path::absolute(&state.cx.dir).unwrap_or_else(|_| state.cx.dir.clone()),
         screen: state.cx.tab.title().into(),
-        filter: state.cx.scope.typed.clone(),
         recent: state.cx.recent.clone(),
         pages: Tab::ALL.into_iter().filter_map(kept).collect(),
     }
@@ -127,7 +124,6 @@ pub fn recall(state: &mut State, memory: &Memory, tab: bool) {
     if let Some(shown) = Tab::ALL.into_iter().find(|s| tab && s.title() == memory.screen) {
         state.cx.tab = shown;
     }
-    state.cx.scope.typed.clone_from(&memory.filter);
     state.cx.recent.clone_from(&memory.recent);
     for tab in Tab::ALL {
         if let Some(kept) = memory.pages.get(tab.title()) {
@@ -205,7 +201,7 @@ mod tests {
         #[test]
         fn whatever_is_in_the_file_breaks_no_page(values in prop::collection::vec(values(), Tab::ALL.len())) {
             let pages = Tab::ALL.iter().map(|s| s.title().to_string()).zip(values).collect();
-            let memory = Memory { version: VERSION, dir: PathBuf::new(), screen: "timeline".into(), filter: String::new(), recent: Vec::new(), pages };
+            let memory = Memory { version: VERSION, dir: PathBuf::new(), screen: "timeline".into(), recent: Vec::new(), pages };
             let mut state = state();
             recall(&mut state, &memory, true);
             let again = remember(&state);

@@ -99,7 +99,9 @@ mod prelude {
     pub use super::view::{centered, cut_bottom, cut_left, cut_top, inside};
     pub use super::widgets::field::FilterBox;
     pub use super::widgets::list::{List, next_of};
-    pub use super::widgets::paint::{empty, frame, headline_rows, line, popup, put, select, wrap};
+    pub use super::widgets::paint::{
+        empty, frame, headline_rows, hidden_rows, line, popup, put, select, selected, wrap,
+    };
     pub use base::text::counted;
 }
 

@@ -53,7 +53,9 @@ impl fmt::Debug for dyn Overlay {
 /// Largest text popup in a window of this size.
 pub fn text_area(size: (u16, u16)) -> Rect {
     let body = regions_of(size).map_or(Rect::ZERO, |regions| regions.body);
-    centered(body, 110.min(body.width.saturating_sub(4)), body.height.saturating_sub(2))
+    // rather than a few columns of the screen beside it, nothing of it
+    let width = if body.width < 120 { body.width } else { 110 };
+    centered(body, width, body.height.saturating_sub(2))
 }
 
 /// Body of the window, ignoring any error message.

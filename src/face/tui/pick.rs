@@ -9,7 +9,7 @@ use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
 
 use super::context::{Context, Opening, Request};
-use super::keymap::{Action, synonyms};
+use super::keymap::{Action, MOVING, synonyms};
 use super::keymap::{Bound, Keymap, Scope};
 use super::overlay::{Folder, Overlay, whole_body};
 use super::prelude::*;
@@ -319,6 +319,8 @@ impl Overlay for Pick {
         }
         let rows = usize::from(area.height.saturating_sub(2));
         let first = self.first(area);
+        let below = self.found.len().saturating_sub(first + rows);
+        hidden_rows(buf, self.area(cx).intersection(buf.area), first, below, theme);
         // align descriptions in one column, as far right as they fit
         let about = words.min(area.width / 2);
         let column = area.x + area.width.saturating_sub(about + 1).max((names + 3).min(30));
@@ -431,13 +433,17 @@ fn by_letters(lines: &[(String, String)], also: &[String], typed: &str) -> Vec<u
     whole
 }
 
-/// Bindings usable on a screen, its own first.
+/// Bindings usable on a screen: its main ones, then other ones, then those of all screens; moving last.
 pub fn usable(keys: &Keymap, tab: Tab) -> impl Iterator<Item = &Bound> {
-    keys.all()
-        .iter()
-        .filter(move |b| b.holds_on(tab) && !matches!(b.action, Action::Palette | Action::Close))
-        // drop global bindings whose keys the screen uses itself
-        .filter(move |b| b.scope != Scope::Anywhere || !hidden(keys, tab, b))
+    let holds = |b: &&Bound| b.holds_on(tab) && !matches!(b.action, Action::Palette | Action::Close);
+    // drop global bindings whose keys the screen uses itself
+    let is_seen = |b: &&Bound| b.scope != Scope::Anywhere || !hidden(keys, tab, b);
+    let mut all: Vec<&Bound> = keys.all().iter().filter(holds).filter(is_seen).collect();
+    all.sort_by_key(|b| {
+        let moves = MOVING.iter().any(|moving| moving.act == b.action);
+        (moves, b.scope == Scope::Anywhere, b.row.hint.is_none())
+    });
+    all.into_iter()
 }
 
 /// True if the screen overrides every key of a global binding.

@@ -47,8 +47,10 @@ impl TextView {
 
 impl Overlay for TextView {
     fn draw(&self, buf: &mut Buffer, cx: &Context) {
-        let (area, lines) = self.laid_out(cx);
-        let area = popup(buf, area, &self.title, cx.theme);
+        let (whole, lines) = self.laid_out(cx);
+        let area = popup(buf, whole, &self.title, cx.theme);
+        let below = lines.len().saturating_sub(self.scroll + usize::from(area.height));
+        hidden_rows(buf, whole, self.scroll, below, cx.theme);
         let area = Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area };
         for (row, pieces) in (0..area.height).zip(lines.iter().skip(self.scroll)) {
             let pieces = pieces.iter().map(|(text, role)| (text.as_str(), cx.theme.style(*role)));
@@ -181,10 +183,13 @@ impl Overlay for Help {
     fn draw(&self, buf: &mut Buffer, cx: &Context) {
         let theme = cx.theme;
         let rows = self.rows(cx);
-        let area = popup(buf, text_area(cx.size), "help", theme);
+        let whole = text_area(cx.size);
+        let area = popup(buf, whole, "help", theme);
         let (top, area) = cut_top(area, self.search_rows());
         let hint = " words of what a key does, or a key";
         self.search.draw_named(buf, Rect { x: top.x + 1, ..top }, theme, "search: ", hint);
+        let below = rows.len().saturating_sub(self.scroll + usize::from(area.height));
+        hidden_rows(buf, whole, self.scroll, below, theme);
         if rows.is_empty() {
             put(buf, area, area.x + 1, area.y + 1, "no key does that", theme.style(Role::Dim));
         }
@@ -210,7 +215,7 @@ impl Overlay for Help {
             return Some(self);
         }
         match key.code {
-            KeyCode::Char('/') => self.search.typing = true,
+            KeyCode::Char('/') => self.search.begin(),
             code if scroll_key(code, &mut self.scroll) => {}
             KeyCode::Esc | KeyCode::Char('q' | '?') => return None,
             _ => {}

@@ -155,6 +155,11 @@ fn paste(state: &mut State, text: &str) {
 }
 
 pub fn act(state: &mut State, action: Action) {
+    use Action::{Close, Down, First, Last, Messages, PageDown, PageUp, Up};
+    let keeps = matches!(action, Up | Down | PageUp | PageDown | First | Last | Close | Messages);
+    if !keeps && action != Action::Help {
+        state.cx.notice = None;
+    }
     let (screen, cx) = state.split(state.cx.tab);
     match action {
         Action::Show(tab) => cx.tab = tab,

@@ -181,14 +181,15 @@ fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
 fn failure(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
     let theme = cx.theme;
     let (bad, text) = (theme.style(Role::Bad), theme.style(Role::Text));
-    let close = format!("  {} closes this", cx.keys.label(Action::Close));
-    line(buf, area, 0, &[("✘ it failed", bad), (&close, theme.style(Role::Dim))]);
-    let lines = wrap(&notice.text, usize::from(area.width.saturating_sub(2)));
-    let rows = usize::from(area.height.saturating_sub(1));
-    for (row, words) in lines.iter().take(rows).enumerate() {
+    let close = format!("  {} closes", cx.keys.label(Action::Close));
+    let lines = wrap(&notice.text, usize::from(area.width).saturating_sub(close.width() + 3));
+    for (row, words) in lines.iter().take(area.height.into()).enumerate() {
         // the rest is in the message history
-        let more = if row + 1 == rows && lines.len() > rows { " …" } else { "" };
-        line(buf, area, row as u16 + 1, &[("  ", text), (words, text), (more, text)]);
+        let more =
+            if row + 1 == usize::from(area.height) && lines.len() > row + 1 { " …" } else { "" };
+        let (mark, style, close) = if row == 0 { ("✘ ", bad, &*close) } else { ("  ", text, "") };
+        let pieces = [(mark, bad), (&**words, style), (more, text), (close, theme.style(Role::Dim))];
+        line(buf, area, row as u16, &pieces);
     }
 }
 

@@ -213,7 +213,7 @@ impl Varied {
             })
         };
         let is_one_of =
-            |axis: &Axis, names: &[&str]| names.iter().any(|name| *axis == Axis::Option(name));
+            |axis: &Axis, names: &[&'static str]| names.iter().any(|name| *axis == Axis::Option(name));
         let model = |spec: &Spec| format!("{} {}", spec.model, spec.hardware);
         let backend = |spec: &Spec| format!("{} {:?} {}", spec.model, spec.backend, spec.link);
         other.axes.retain(|axis| {

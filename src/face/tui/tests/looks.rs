@@ -168,9 +168,10 @@ fn experiments_are_listed_by_name_before_they_are_planned() {
     driver.answer(effects);
     assert!(driver.state.experiments.entries.is_none(), "no file has been read");
     let screen = driver.screen();
-    assert!(screen.contains("… quickstart") && screen.contains("… paper-70b"), "{screen}");
+    assert!(screen.contains("  quickstart") && screen.contains("  paper-70b"), "{screen}");
+    driver.shows("How much of a slow all-reduce");
     driver.enter();
-    driver.shows("your key press is applied afterwards");
+    driver.shows("your key takes effect in a moment");
 }
 
 #[test]

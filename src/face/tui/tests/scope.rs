@@ -1,4 +1,4 @@
-//! The filter that goes from screen to screen, and the experiment that results open on.
+//! The filter of a screen, and the experiment that results open on.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use crossterm::event::KeyCode;
 
 use super::fixtures::{Driver, experiment, record, spec};
 use crate::face::tui::context::Snapshot;
-use crate::face::tui::memory;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::theme::{Role, Theme};
@@ -40,16 +39,20 @@ fn driver() -> Driver {
 }
 
 #[test]
-fn a_filter_goes_from_screen_to_screen_and_says_what_it_leaves() {
+fn a_filter_narrows_its_screen_and_says_what_it_leaves() {
     let mut driver = driver();
     driver.taps("3/tp:4,8 arch:ladder");
     driver.tap(KeyCode::Enter);
     driver.shows("4 of 18 runs [simulated]  filter: tp:4,8 arch:ladder");
     driver.taps("5");
+    driver.hides("filter:");
+    driver.taps("/tp:4,8 arch:ladder");
+    driver.tap(KeyCode::Enter);
     driver.shows("2 of 18 points  [later] filter: tp:4,8 arch:ladder");
     driver.taps("*");
     driver.shows("4 of 18 points  filter: tp:4,8 arch:ladder");
-    driver.taps("6");
+    driver.taps("6/tp:4,8 arch:ladder");
+    driver.tap(KeyCode::Enter);
     // by architecture: ladder against standard, at both TPs of both experiments
     driver.shows("4 of 6 settings");
     driver.shows("filter: tp:4,8 arch:ladder");
@@ -58,7 +61,10 @@ fn a_filter_goes_from_screen_to_screen_and_says_what_it_leaves() {
     driver.tap(KeyCode::Esc);
     driver.shows("architecture: 6 settings");
     driver.taps("3");
-    driver.shows("18 of 18 runs");
+    driver.shows("4 of 18 runs");
+    // the first letter replaces the text
+    driver.taps("/upper");
+    driver.shows("filter: upper");
 }
 
 #[test]
@@ -99,7 +105,7 @@ fn results_open_on_the_experiment_that_was_looked_at_last() {
     driver.taps("/tp:8");
     driver.tap(KeyCode::Enter);
     driver.taps("3");
-    driver.shows("6 of 18 runs [simulated]  filter: tp:8");
+    driver.shows("18 of 18 runs");
     driver.taps("*");
     driver.shows("this screen does not show the runs of one experiment");
 }
@@ -187,21 +193,6 @@ fn what_lies_on_a_screen_stands_on_the_ground_of_the_theme() {
         let off: Vec<_> = inside.filter(|at| buffer[*at].style().bg != ground).collect();
         assert!(ground.is_some() && off.is_empty(), "{name}: {off:?}");
     }
-}
-
-#[test]
-fn the_filter_survives_a_restart() {
-    let mut before = driver();
-    before.taps("3/arch:ladder");
-    before.tap(KeyCode::Enter);
-    let kept = memory::remember(&before.state);
-    let mut after = Driver::empty(120, 40);
-    memory::recall(&mut after.state, &kept, true);
-    let effects = after.send(Message::Runs(Ok(two_experiments())));
-    after.answer(effects);
-    after.shows("6 of 18 runs [simulated]  filter: arch:ladder");
-    after.taps("5");
-    after.shows("3 of 18 points  [later] filter: arch:ladder");
 }
 
 #[test]

@@ -94,9 +94,10 @@ fn typed_text_replaces_a_proposal_and_other_keys_edit_it() {
 #[test]
 fn a_key_pressed_while_experiments_load_takes_effect_then() {
     let mut driver = Driver::empty(100, 24);
-    driver.state.experiments.list_names(vec!["quickstart".into(), "broken".into()]);
+    let named = |name: &str| (name.to_owned(), format!("Is {name} fast?"));
+    driver.state.experiments.list_names(["quickstart", "broken"].map(named).into());
     driver.enter();
-    driver.shows("your key press is applied afterwards");
+    driver.shows("your key takes effect in a moment");
     let experiments = &mut driver.state.experiments;
     assert!(experiments.early.is_some());
     experiments.set(entries(), None);

@@ -268,7 +268,7 @@ fn saving_asks_before_it_overwrites_what_changed_on_disk() {
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
     save(&mut driver);
-    driver.shows("it failed");
+    driver.shows("Esc closes");
     assert_eq!(driver.state.experiments.edited(), ["hide"]);
 }
 

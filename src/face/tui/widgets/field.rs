@@ -178,6 +178,12 @@ impl FilterBox {
         Self { field: Field::new(text), ..Self::default() }
     }
 
+    /// Gives the box focus; the first typed letter replaces the text, keys that move or delete edit it.
+    pub fn begin(&mut self) {
+        self.typing = true;
+        self.field.proposed = !self.value().is_empty();
+    }
+
     /// Typed text, without the experiment.
     pub fn value(&self) -> &str {
         self.field.value()

@@ -4,6 +4,7 @@
 //! Cells follow [`super::shade`]; `◆` marks a search match.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -230,10 +231,8 @@ impl Canvas<'_> {
             let (symbol, style) = match cell {
                 Cell::Glyph(symbol, role) => (symbol, self.theme.style(role)),
                 Cell::Compute(ink) => {
-                    let middle = row.and_then(|row| {
-                        row.span(((column.places.0 + column.places.1) / 2).max(column.places.0 + 1) - 1)
-                    });
-                    let role = self.role(middle);
+                    let longest = row.and_then(|row| self.longest(row, column, to - width..to));
+                    let role = module_role(self.index, longest);
                     let style = self.theme.style(role);
                     match ink {
                         Ink::FromLeft(8) | Ink::High(8) => (shade::module(role, self.theme), style),
@@ -250,16 +249,18 @@ impl Canvas<'_> {
         }
     }
 
-    /// Role of a compute span, by its module.
-    fn role(&self, span: Option<usize>) -> Role {
-        let span = span.and_then(|i| self.index.trace.spans.get(i));
-        let operation = span.and_then(|s| self.index.trace.operations.get(s.operation as usize));
-        Role::Series(match operation.map(|o| o.module.as_str()) {
-            Some("attn") => 0,
-            Some("mlp") => 1,
-            Some("head") => 2,
-            _ => 3,
-        })
+    /// Operation that takes the most of a column's time; the middle one of many.
+    fn longest(&self, row: &Row, column: &Column, time: Range<i64>) -> Option<usize> {
+        let (first, next) = column.places;
+        if next - first > 8 {
+            return row.span(first.midpoint(next));
+        }
+        let spans = self.index.spans().all;
+        let covered = |span: &usize| {
+            let span = &spans[*span];
+            span.end_ns.min(time.end).saturating_sub(span.start_ns.max(time.start))
+        };
+        (first.saturating_sub(1)..next).filter_map(|place| row.span(place)).max_by_key(covered)
     }
 
     fn exposed(&self, buf: &mut Buffer, area: Rect, exposed: &[i64]) {
@@ -293,7 +294,7 @@ impl Canvas<'_> {
             let waits = span.last_arrival_ns > span.start_ns;
             let class = spans.class(span);
             let base = self.theme.style(match class {
-                Class::Compute => self.role(row.span(place)),
+                Class::Compute => module_role(self.index, row.span(place)),
                 Class::Comm => Role::Comm,
                 Class::Memory => Role::Series(2),
             });
@@ -306,10 +307,15 @@ impl Canvas<'_> {
                 Some(column) if to > column + 1 => (column + 1, to - column - 1),
                 _ => (from + 1, to - from - 1),
             };
-            // keep at least half of an exposed span hatched
+            // a name covers one kind of communication, and at most half of what is exposed
             let x = area.x + at as u16;
-            let hatched = buf.cell((x, area.y)).is_some_and(|cell| matches!(cell.symbol(), "╱" | "╲"));
-            let room = if hatched { room / 2 } else { room };
+            let first = x;
+            let symbol = |x: u16| buf.cell((x, area.y)).map(|cell| cell.symbol());
+            let alike =
+                (x..).take(room).take_while(|x| class != Class::Comm || symbol(*x) == symbol(first));
+            let alike = alike.count();
+            let room =
+                if matches!(symbol(x), Some("╱" | "╲")) { alike.min(room / 2) } else { alike };
             let name = short(self.index.name(span));
             let text = cut(name, room as u16);
             // show only names of two letters or more
@@ -395,6 +401,18 @@ impl Canvas<'_> {
     }
 }
 
+/// Role of a compute span, by its module.
+pub fn module_role(index: &TraceIndex, span: Option<usize>) -> Role {
+    let span = span.and_then(|i| index.trace.spans.get(i));
+    let operation = span.and_then(|s| index.trace.operations.get(s.operation as usize));
+    Role::Series(match operation.map(|o| o.module.as_str()) {
+        Some("attn") => 0,
+        Some("mlp") => 1,
+        Some("head") => 2,
+        _ => 3,
+    })
+}
+
 fn reversed(style: Style) -> Style {
     match style.add_modifier.contains(Modifier::REVERSED) {
         true => style,
@@ -455,6 +473,29 @@ mod tests {
         assert_eq!(rank([60, 40, 0, 0], 40), "▚", "of a collapsed rank, what is exposed");
         assert_eq!(rank([90, 10, 0, 0], 10), "█", "little of it is exposed");
         assert_eq!(rank([0, 0, 0, 0], 0), " ");
+    }
+
+    #[test]
+    fn a_column_has_the_colour_of_the_operation_that_fills_it() {
+        let index = crate::face::tui::tests::fixtures::trace();
+        let theme = Theme::new(true);
+        let area = Rect::new(0, 0, 200, 1);
+        for (at, row) in
+            index.rows.iter().enumerate().filter(|(_, row)| row.has[Class::Compute as usize])
+        {
+            let spans: Vec<usize> = (0..row.len()).filter_map(|place| row.span(place)).collect();
+            for span in spans {
+                let window =
+                    Window::new(index.trace.spans[span].start_ns, index.trace.spans[span].end_ns);
+                let mut buf = Buffer::empty(area);
+                let lines = [Line::Row(at)];
+                let strips = strips(&index, &lines, |_| false, window, 200);
+                let canvas = Canvas { index: &index, window, theme, matches: None };
+                canvas.draw_row(&mut buf, area, lines[0], &strips[0], false);
+                let fg = theme.style(module_role(&index, Some(span))).fg;
+                assert!((1..199).all(|x| buf[(x, 0)].style().fg == fg), "span {span}");
+            }
+        }
     }
 
     #[test]

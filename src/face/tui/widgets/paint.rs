@@ -70,14 +70,24 @@ pub fn line(buf: &mut Buffer, area: Rect, row: u16, pieces: &[(&str, Style)]) {
 
 pub fn select(buf: &mut Buffer, area: Rect, y: u16, theme: Theme) {
     let row = Rect { y, height: 1, ..area }.intersection(buf.area);
-    let selected = theme.style(Role::Selected);
-    buf.set_style(row, selected);
-    // blank cells do not show the colours of a glyph that is not there
-    let text = Style::new().fg(Color::Reset).patch(theme.style(Role::Text)).patch(selected);
-    for position in row.positions() {
-        if buf[position].symbol() == " " {
-            buf[position].set_style(text);
-        }
+    buf.set_style(row, selected(theme));
+}
+
+/// Style of a selected row: one colour, whatever its cells have.
+pub fn selected(theme: Theme) -> Style {
+    let plain = Style::new().fg(Color::Reset).remove_modifier(Modifier::DIM);
+    plain.patch(theme.style(Role::Text)).patch(theme.style(Role::Selected))
+}
+
+/// Writes into the bottom border of a frame that rows are hidden above and below.
+pub fn hidden_rows(buf: &mut Buffer, area: Rect, above: usize, below: usize, theme: Theme) {
+    let mark =
+        |arrow: &str, rows: usize| if rows > 0 { format!(" {arrow} {rows}") } else { String::new() };
+    let text = format!("{}{}", mark("↑", above), mark("↓", below));
+    if !text.is_empty() {
+        let text = format!("{text} more ");
+        let x = area.right().saturating_sub(text.width() as u16 + 2).max(area.x);
+        put(buf, area, x, area.bottom().saturating_sub(1), &text, theme.style(Role::Key));
     }
 }
 

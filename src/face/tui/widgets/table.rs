@@ -98,12 +98,23 @@ pub fn draw(
     });
     let body: Vec<Row<'_>> = body.collect();
     let widths = places.iter().map(|place| Constraint::Length(place.width));
-    let table = Table::new(body, widths)
-        .header(header)
-        .flex(Flex::Start)
-        .row_highlight_style(theme.style(Role::Selected));
+    let table =
+        Table::new(body, widths).header(header).flex(Flex::Start).row_highlight_style(selected(theme));
     let selected = list.selected.checked_sub(list.offset).filter(|_| list.selected < len);
     table.render(area, buf, &mut TableState::new().with_selected(selected));
+    let below = len.saturating_sub(list.offset + usize::from(area.height.saturating_sub(1)));
+    let place = match (list.offset, below) {
+        (0, 0) => return,
+        (above, 0) => format!(" ↑{above}"),
+        (0, below) => format!(" ↓{below}"),
+        (above, below) => format!(" ↑{above} ↓{below}"),
+    };
+    // at the end of the header, if the last column leaves room
+    let x = area.right().saturating_sub(place.width() as u16);
+    let row = Rect { x, width: place.width() as u16, height: 1, ..area }.intersection(buf.area);
+    if row.positions().all(|at| buf[at].symbol() == " ") {
+        put(buf, area, x, area.y, &place, theme.style(Role::Dim));
+    }
 }
 
 /// Draws a table of a few rows, none of which can be selected.

@@ -119,7 +119,7 @@ impl Acts for Compare {
             }
             Act::Filter => {
                 self.map = None;
-                self.filter.typing = true;
+                self.filter.begin();
             }
             Act::SortNext | Act::SortPrevious => self.order_by_next(act == Act::SortPrevious),
             Act::SortReverse => {

@@ -86,6 +86,8 @@ pub struct Checked {
     pub answers: Vec<Answer>,
     /// Why results would be noisy if the sweep started now.
     pub noise: Option<String>,
+    /// True if stored runs are of other experiments with the same cells.
+    pub is_shared: bool,
 }
 
 /// Separator between an experiment's name and the hash of unsaved edits.
@@ -281,7 +283,13 @@ pub fn check(
         noise = load.filter(|_| executed).and_then(|load| noise_forecast(load, specs));
         answered = stored.map(|stored| answers(experiment, stored)).unwrap_or_default();
     }
-    Checked { serial, experiment, forecast: planned, answers: answered, noise }
+    let own = |stored: &Snapshot| {
+        let name = path.file_stem().and_then(|name| name.to_str());
+        stored.records.iter().any(|record| record.experiment.as_deref() == name)
+    };
+    let is_shared = planned.as_ref().is_some_and(|forecast| forecast.stored > 0)
+        && stored.is_some_and(|stored| !own(stored));
+    Checked { serial, experiment, forecast: planned, answers: answered, noise, is_shared }
 }
 
 fn answers(experiment: &Experiment, stored: &Snapshot) -> Vec<Answer> {

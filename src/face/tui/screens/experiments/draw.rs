@@ -23,7 +23,7 @@ use table::Provenance;
 pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
     let areas = experiments.areas(body);
-    welcome(buf, areas.welcome, cx);
+    welcome(buf, areas.welcome, experiments.is_first_use, cx);
     let list = frame(buf, areas.list, "experiments", theme);
     for row in experiments.list.offset..experiments.len() {
         let item = (row - experiments.list.offset) as u16 * areas.rows;
@@ -34,8 +34,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
         let area = Rect { y, height: areas.rows.min(list.bottom() - y), ..list };
         match &experiments.entries {
             None => {
-                let name = format!("… {}", experiments.names[row]);
-                put(buf, list, list.x, y, &name, theme.style(Role::Dim));
+                let (name, question) = &experiments.names[row];
+                put(buf, list, list.x + 2, y, name, theme.style(Role::Text));
+                draw_question(buf, area, question, theme);
             }
             Some(entries) => draw_entry(buf, area, experiments, cx, row, &entries[row]),
         }
@@ -44,13 +45,21 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
         }
     }
     let Some(entry) = experiments.selected() else {
-        let inner = frame(buf, areas.editor, "", theme);
+        let named = experiments.names.get(experiments.list.selected);
+        let title = named.map_or("", |(name, _)| name.as_str());
+        let inner = frame(buf, areas.editor, title, theme);
         if experiments.entries.is_none() {
-            let text = match experiments.early {
-                Some(_) => "loading… your key press is applied afterwards",
-                None => "loading the experiments…",
-            };
-            empty(buf, inner, text, theme);
+            let question = named.map_or("", |(_, question)| question.as_str());
+            let width = usize::from(inner.width.saturating_sub(2));
+            let early = experiments.early.map(|_| "your key takes effect in a moment");
+            for (row, text) in (0..).zip(wrap(question, width).iter().map(String::as_str).chain(early)) {
+                line(
+                    buf,
+                    inner,
+                    row,
+                    &[(" ", theme.style(Role::Text)), (text, theme.style(Role::Title))],
+                );
+            }
         } else {
             let reload = cx.keys.label(Action::Reload);
             let text = format!("no experiments: write experiments/NAME.toml, then press {reload}");
@@ -64,25 +73,40 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     draw_editor(buf, inner, experiments, cx, entry);
 }
 
-/// Introduction and first keys to press, until runs are stored.
-fn welcome(buf: &mut Buffer, area: Rect, cx: &Context) {
+const LADDER: &str = "Standard blocks wait for each all-reduce. Ladder's next block starts without it, so that communication runs beside computation.";
+
+/// Introduction and first keys to press; once runs are stored, the keys alone.
+fn welcome(buf: &mut Buffer, area: Rect, is_first_use: bool, cx: &Context) {
     let theme = cx.theme;
+    if area.height == 0 {
+        return;
+    }
     let (key, text) = (theme.style(Role::Key), theme.style(Role::Text));
     let title = match area.width {
         ..71 => "How much of LLM decoding is exposed communication?",
         71..100 => "How much of LLM decoding is exposed communication, and what hides it?",
         _ => "How much of LLM decoding is exposed communication, and which architecture hides it best?",
     };
-    line(buf, area, 0, &[(" ", text), (title, theme.style(Role::Title))]);
+    let mut top = area.y;
+    if is_first_use {
+        line(buf, area, 0, &[(" ", text), (title, theme.style(Role::Title))]);
+        top += 1;
+    }
+    if area.width >= 120 && area.height > 2 {
+        line(buf, area, 1, &[(" ", text), (LADDER, theme.style(Role::Dim))]);
+        top += 1;
+    }
     let act = |act| cx.key::<Experiments>(act);
+    let run = format!("{} or {}", act(Act::Choose), act(Act::Run));
     let keys = [
-        (format!("{} or {}", act(Act::Choose), act(Act::Run)), "run the quickstart (1 minute)"),
+        (run, "run the quickstart (about a minute)"),
         (act(Act::Paper), "the paper's 70B sweep (simulated, 1 s)"),
         (cx.keys.label(Action::TypeOpen), "open a profile of your engine"),
         (cx.keys.label(Action::Help), "help"),
     ];
-    let (mut x, mut y) = (area.x + 1, area.y + 1);
-    for (label, what) in &keys {
+    let (mut x, mut y) = (area.x + 1, top);
+    // the footer has the first key of them
+    for (label, what) in keys.iter().skip(usize::from(!is_first_use)) {
         let width = (label.width() + what.width() + 1) as u16;
         if x + width > area.right() && x > area.x + 1 {
             (x, y) = (area.x + 1, y + 1);
@@ -127,16 +151,28 @@ fn draw_entry(
     let right = area.right().saturating_sub(counts.width() as u16);
     let name = Rect { width: area.width.saturating_sub(counts.width() as u16 + 1), ..area };
     let question = entry.experiment.as_ref().ok().and_then(|experiment| experiment.question.as_deref());
-    if let (Some(question), 2) = (question, area.height) {
-        let below = Rect { x: area.x + 2, width: area.width.saturating_sub(2), ..area };
-        put(buf, below, below.x, area.y + 1, question, theme.style(Role::Dim));
-    }
+    draw_question(buf, area, question.unwrap_or_default(), theme);
     let x = put(buf, name, area.x, area.y, glyph, theme.style(role));
     let x = put(buf, name, x, area.y, &entry.name, theme.style(role));
     put(buf, name, x, area.y, star, theme.style(Role::Warn));
     let done = stored.runs > 0 && stored.done >= stored.runs;
     let role = if done { Role::Good } else { Role::Dim };
     put(buf, area, right, area.y, &counts, theme.style(role));
+}
+
+/// Draws the question below the name, in the rows that an entry has.
+fn draw_question(buf: &mut Buffer, area: Rect, question: &str, theme: Theme) {
+    let (_, below) = cut_top(cut_left(area, 2).1, 1);
+    let mut lines = wrap(question, below.width.into());
+    let rows = usize::from(below.height);
+    if lines.len() > rows && rows > 0 {
+        // `put` cuts the last line with an ellipsis
+        let rest = lines.split_off(rows - 1).join(" ");
+        lines.push(rest);
+    }
+    for (text, row) in lines.iter().zip(below.rows()) {
+        put(buf, below, row.x, row.y, text, theme.style(Role::Dim));
+    }
 }
 
 const NAME: usize = 26;
@@ -150,8 +186,10 @@ pub struct Parts {
 pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
     let wide = usize::from(inner.width.saturating_sub(2));
     let head = experiments.draft().map_or(0, |draft| head(draft, wide).len()) as u16;
-    let (top, rest) = cut_top(inner, (head + 1).min(inner.height / 2));
-    let most = (inner.height * 2 / 5).clamp(8, 18);
+    // while editing in a small window, the grid takes the rows
+    let most = if experiments.editing && inner.height < 20 { 0 } else { inner.height / 2 };
+    let (top, rest) = cut_top(inner, (head + 1).min(most));
+    let most = (inner.height * 2 / 5).clamp(8, 18).min(rest.height.saturating_sub(4));
     let bottom = match (typed(experiments, cx), experiments.draft().zip(experiments.selected())) {
         // offers need room
         (Some(_), _) | (_, None) => most,
@@ -254,7 +292,13 @@ fn draw_editor(buf: &mut Buffer, inner: Rect, experiments: &Experiments, cx: &Co
     let head = head(draft, usize::from(inner.width.saturating_sub(2)));
     for (row, (text, role)) in head.iter().take(usize::from(parts.top.height)).enumerate() {
         let style = cx.theme.style(*role);
-        line(buf, parts.top, row as u16, &[(" ", style), (text, style)]);
+        let is_cut = row + 1 == usize::from(parts.top.height) && row + 1 < head.len();
+        line(
+            buf,
+            parts.top,
+            row as u16,
+            &[(" ", style), (text, style), (if is_cut { " …" } else { "" }, style)],
+        );
     }
     draw_rows(buf, parts.rows, experiments, cx, draft);
     draw_bottom(buf, parts.bottom, experiments, cx, draft, entry);
@@ -426,6 +470,12 @@ fn forecast_lines(cx: &Context, draft: &Draft, entry: &Entry, width: usize) -> V
     };
     if let Some(forecast) = forecast {
         lines.extend(wrapped(runs_text(forecast, cx), Role::Text));
+        if draft.checked.as_ref().is_some_and(|checked| checked.is_shared) {
+            lines.extend(wrapped(
+                "stored runs: of the same cells in other experiments".into(),
+                Role::Dim,
+            ));
+        }
         lines.extend(basis_text(forecast).into_iter().flat_map(|text| wrapped(text, Role::Dim)));
     }
     if let Some(noise) = draft.checked.as_ref().and_then(|checked| checked.noise.as_deref()) {
@@ -436,7 +486,8 @@ fn forecast_lines(cx: &Context, draft: &Draft, entry: &Entry, width: usize) -> V
     provenances.sort_unstable();
     provenances.dedup();
     for provenance in provenances {
-        lines.extend(wrapped(format!("results: {provenance}"), Role::of_provenance(provenance)));
+        let text = format!("results: {provenance} ({})", meaning(provenance));
+        lines.extend(wrapped(text, Role::of_provenance(provenance)));
     }
     for note in &experiment.notes {
         lines.extend(wrapped(format!("! {note}"), Role::Warn));
@@ -449,6 +500,15 @@ fn forecast_lines(cx: &Context, draft: &Draft, entry: &Entry, width: usize) -> V
         lines.extend(wrap(&text, width).into_iter().map(|text| (text, style)));
     }
     lines
+}
+
+fn meaning(provenance: Provenance) -> &'static str {
+    match provenance {
+        Provenance::Measured => "this machine runs it",
+        Provenance::EmulatedLink => "computed here; the link is emulated",
+        Provenance::SharedGpu => "several ranks run on one GPU",
+        Provenance::Simulated => "predicted; nothing runs",
+    }
 }
 
 /// `r: 54 runs (18 cells x 3 rounds), about 1:02`, `r: resume, 12 of 54 runs left, about 0:15 · R: run all again`.

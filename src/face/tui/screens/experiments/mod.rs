@@ -233,7 +233,9 @@ struct Areas {
 impl Experiments {
     fn areas(&self, body: Rect) -> Areas {
         let welcome = match body.height {
+            20.. if !self.is_first_use => 1,
             _ if !self.is_first_use => 0,
+            30.. if body.width >= 120 => 3,
             18.. if body.width < 120 => 3,
             13.. => 2,
             _ => 0,
@@ -241,8 +243,9 @@ impl Experiments {
         let (welcome, rest) = cut_top(body, welcome);
         let has_questions = rest.width >= 100 && usize::from(rest.height) >= 2 * self.len() + 2;
         let (rows, width) = match has_questions {
+            true if usize::from(rest.height) >= 3 * self.len() + 2 => (3, (rest.width * 2 / 5).min(72)),
             true => (2, (rest.width * 2 / 5).min(72)),
-            false => (1, (rest.width / 4).clamp(24, 40)),
+            false => (1, (rest.width / 4).clamp(26, 40)),
         };
         let (list, editor) = cut_left(rest, width);
         Areas { welcome, list, rows, editor }
@@ -397,6 +400,16 @@ impl Experiments {
                 experiment
             }),
         };
+        let forecast =
+            self.draft().filter(|draft| draft.is_checked()).and_then(|draft| draft.checked.as_ref());
+        let forecast = forecast.and_then(|checked| checked.forecast.as_ref());
+        let is_done =
+            forecast.is_some_and(|forecast| forecast.runs > 0 && forecast.runs == forecast.stored);
+        if is_done && choice == Choice::Missing {
+            let all = cx.key::<Self>(Act::RunAll);
+            return cx
+                .inform(format!("nothing is left to run: the result is above; {all} runs all again"));
+        }
         match experiment {
             Ok(experiment) => cx.request(Request::Sweep { experiment, choice }),
             Err(error) => cx.fail(error),

@@ -57,10 +57,15 @@ pub fn load(dir: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Names of the available experiments in the same order; fast, because nothing is parsed.
-pub fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<String> = experiments::names(dir).into_iter().map(|offer| offer.text).collect();
-    names.sort_by_key(|name| place(name));
+/// Names and questions of the available experiments in the same order; fast, because no grid is expanded.
+pub fn names(dir: &Path) -> Vec<(String, String)> {
+    let named = |name: String| {
+        let question = experiments::question(&name).unwrap_or_default();
+        (name, question)
+    };
+    let names = experiments::names(dir).into_iter();
+    let mut names: Vec<(String, String)> = names.map(|offer| named(offer.text)).collect();
+    names.sort_by_key(|(name, _)| place(name));
     names
 }
 
@@ -73,8 +78,8 @@ fn place(name: &str) -> (bool, String) {
 pub struct Experiments {
     /// Experiments, quickstart first; `None` until loaded.
     pub entries: Option<Vec<Entry>>,
-    /// Experiment names, shown until the files are loaded.
-    pub names: Vec<String>,
+    /// Names and questions, shown until the files are loaded.
+    pub names: Vec<(String, String)>,
     pub stored: Vec<Stored>,
     pub list: List,
     /// True if the editor has keyboard focus rather than the list.
@@ -145,7 +150,7 @@ impl Experiments {
         if self.entries.is_none() {
             self.moved |= self.list.selected != self.listed_at;
             let selected = self.names.get(self.list.selected).filter(|_| self.moved);
-            self.wanted = selected.or(self.wanted.as_ref()).cloned();
+            self.wanted = selected.map(|(name, _)| name).or(self.wanted.as_ref()).cloned();
             return;
         }
         if self.selected().is_some_and(|selected| self.came_up_on.as_ref() != Some(&selected.name)) {
@@ -180,8 +185,9 @@ impl Experiments {
 
     /// Lists experiments by name until their files are loaded, selecting the one from the previous
     /// session unless the user has moved the selection.
-    pub fn list_names(&mut self, names: Vec<String>) {
-        let wanted = self.wanted.as_ref().and_then(|wanted| names.iter().position(|n| n == wanted));
+    pub fn list_names(&mut self, names: Vec<(String, String)>) {
+        let wanted = self.wanted.as_ref();
+        let wanted = wanted.and_then(|wanted| names.iter().position(|(name, _)| name == wanted));
         if !self.moved {
             self.listed_at = wanted.unwrap_or(0);
             self.list.selected = self.listed_at;
@@ -302,7 +308,7 @@ mod tests {
 
     #[test]
     fn what_is_selected_by_its_name_stays_selected_when_the_files_are_read() {
-        let names = || vec!["quickstart".to_owned(), "broken".to_owned()];
+        let names = || ["quickstart", "broken"].map(|name| (name.to_owned(), String::new())).into();
         let mut experiments = Experiments::default();
         experiments.list_names(names());
         assert_eq!((experiments.len(), selected(&experiments)), (2, None), "names alone");

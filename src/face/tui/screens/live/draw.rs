@@ -8,7 +8,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::paint::bar;
 use crate::face::tui::widgets::shade::{self, Shares};
 use crate::face::tui::widgets::table::{self, Column, Rows};
-use ::table::Provenance;
+use ::table::{Provenance, Status};
 use run::{Feasibility, StepLanes};
 
 const COLUMNS: [Column; 9] = [
@@ -18,7 +18,7 @@ const COLUMNS: [Column; 9] = [
     Column::number("tok/s", 7, 1),
     Column::number("TPOT ms", 7, 1),
     Column::number("95 %", 12, 3),
-    Column::number("elapsed", 7, 4),
+    Column::number("last run", 8, 4),
     Column::text("provenance", 13, 2),
     Column::text("note", 12, 7),
 ];
@@ -172,16 +172,21 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
     let number = |value: Option<f64>| (value.map_or("-".into(), digits), text);
     match column {
         0 => {
-            let style = match cell.state {
-                CellState::Queued => theme.style(Role::Dim),
-                CellState::Running => theme.style(Role::Active),
-                CellState::Done(status) => theme.status(status),
+            let (glyph, style) = match cell.state {
+                CellState::Queued => (cell.state.glyph(), theme.style(Role::Dim)),
+                CellState::Running => (cell.state.glyph(), theme.style(Role::Active)),
+                // further rounds follow
+                CellState::Done(Status::Ok) if live.is_running() && cell.round + 1 < live.rounds => {
+                    (CellState::Queued.glyph(), theme.style(Role::Text))
+                }
+                CellState::Done(status) => (cell.state.glyph(), theme.status(status)),
             };
-            (format!("{} {}", cell.state.glyph(), live.title(&cell.spec)), style)
+            (format!("{glyph} {}", live.title(&cell.spec)), style)
         }
         1 => (format!("{}/{}", cell.round + 1, live.rounds), text),
         2 => {
             let (done, of) = cell.samples;
+            let (done, of) = (cell.round * of + done, live.rounds.max(1) * of);
             let share = if of == 0 { 0.0 } else { f64::from(done) / f64::from(of) };
             (format!("{} {done}/{of}", bar(share, 4)), text)
         }
@@ -246,7 +251,9 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     let x = area.right().saturating_sub(memory.width() as u16 + 1);
     let used: usize = first.iter().map(|(text, _)| text.width()).sum();
     let beside = area.x + (used as u16) < x;
-    put(buf, area, x, area.y + u16::from(!beside), &memory, dim);
+    if beside || area.width >= 90 {
+        put(buf, area, x, area.y + u16::from(!beside), &memory, dim);
+    }
     let taken = if beside { 0 } else { memory.width() + 2 };
     let mut second = vec![(" tok/s ".to_owned(), dim)];
     let speed = &cell.doing.speed;
@@ -259,7 +266,7 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     if !speed.is_empty() {
         let least = speed.iter().copied().fold(f64::INFINITY, f64::min);
         let most = speed.iter().copied().fold(0.0, f64::max);
-        let range = format!("  {} to {} ", digits(least), digits(most));
+        let range = format!("  last run {} to {} ", digits(least), digits(most));
         let columns = usize::from(area.width).saturating_sub(range.width() + 20 + taken).min(120);
         second.push((format!("  {}", sparkline(speed, columns)), theme.style(Role::Series(0))));
         second.push((range, dim));
@@ -346,7 +353,7 @@ fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, the
             };
             let (glyph, role) = match shade::eighths(shares.compute) {
                 0 => ("·", Role::Dim),
-                eighths => (shade::BELOW[eighths], Role::Text),
+                eighths => (shade::BELOW[eighths], Role::Series(0)),
             };
             put(buf, area, x, area.y + row, glyph, theme.style(role));
             let (glyph, role) = shade::comm(shares).unwrap_or(("·", Role::Dim));

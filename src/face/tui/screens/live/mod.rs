@@ -17,6 +17,9 @@ use lab::sweep::{Choice, Experiment, SweepEvent};
 use table::render::{Shown, Sourced, Table};
 use table::{Record, Status, aggregate};
 
+/// Rows that a key scrolls the result or the log.
+const SCROLLED: isize = 4;
+
 /// Minimum interval (ms) between handing finished runs to other screens. It grows with the number of
 /// runs, since each is copied.
 const HAND_OVER_MS: u64 = 500;
@@ -25,7 +28,7 @@ const RECORDS_A_MS: usize = 20;
 
 acts! {
     OpenCell: "open-cell", "Enter", "open the timeline of the cell's last run", Some("timeline");
-    Pause: "pause", "p", "pause (ends the current run), or resume", Some("pause");
+    Pause: "pause", "p", "pause (ends the current run), or resume", Some("pause/resume");
     CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell");
     CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all");
     RetryFailed: "retry-failed", "F", "rerun failed and interrupted cells", Some("retry");
@@ -76,8 +79,8 @@ impl Acts for Live {
             Act::Follow => self.toggle_follow(cx),
             Act::Result if self.can(act) => self.show_cell = !self.show_cell,
             Act::Result => cx.inform("no result before the sweep has ended"),
-            Act::LogUp => self.scroll(1),
-            Act::LogDown => self.scroll(-1),
+            Act::LogUp => self.scroll(SCROLLED),
+            Act::LogDown => self.scroll(-SCROLLED),
             Act::Queue | Act::Earlier | Act::Later | Act::Remove if self.queue.is_empty() => {
                 cx.inform("the queue is empty: start another sweep on screen 1 while one runs");
             }
@@ -123,9 +126,10 @@ impl Acts for Live {
 }
 
 impl Live {
-    /// Maximum rows of the answer; leaves room for a header and some cells.
-    fn most_rows(body: Rect) -> u16 {
-        body.height.saturating_sub(8).max(11)
+    /// Maximum rows of the answer; leaves room for the cells, or half of them.
+    fn most_rows(&self, rest: Rect) -> u16 {
+        let cells = u16::try_from(self.cells.len() + 1).unwrap_or(u16::MAX);
+        rest.height.saturating_sub(cells.min(rest.height / 3)).max(11)
     }
 }
 
@@ -262,8 +266,17 @@ impl Live {
         }
         let (top, rest) = cut_top(body, 2);
         let detail = match self.shows_answer() {
-            true => (self.told.1.len() as u16 + 2).clamp(11, Self::most_rows(body)),
-            false => (body.height / 2).clamp(11, 26),
+            true => (self.told.1.len() as u16 + 2).clamp(11, self.most_rows(rest)),
+            false => {
+                let cells = u16::try_from(self.cells.len() + 1).unwrap_or(u16::MAX);
+                // the frame, numbers, two lanes a rank and the log need no more
+                let ranks = self.selected().map_or(1, |cell| cell.spec.ranks() as u16);
+                let most = match body.height {
+                    ..24 => rest.height.saturating_sub(cells).max(7),
+                    _ => ranks.saturating_mul(2).saturating_add(9),
+                };
+                (body.height / 2).clamp(11, 26).min(most)
+            }
         };
         // in a small window the list keeps its head and three rows
         let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(4)));

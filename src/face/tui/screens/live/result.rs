@@ -36,6 +36,7 @@ impl Live {
             move |_: &_| Ok(Answer::of(results.iter().map(|record| Record::clone(record)).collect()));
         cx.ask("answer", work, |live: &mut Self, answers, cx| {
             live.answers = cx.told(answers);
+            live.show_cell = false;
             (live.told, live.result_scroll) = Default::default();
         });
     }

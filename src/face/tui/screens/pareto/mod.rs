@@ -113,7 +113,7 @@ impl Acts for Pareto {
             Act::CycleP2p => self.cycle_p2p(),
             Act::Group => self.pick_group(cx),
             Act::Legend => self.show_legend(cx),
-            Act::Filter => self.filter.typing = true,
+            Act::Filter => self.filter.begin(),
             Act::Table => {
                 let shown = layout::areas(cx.body(), self).table.height > 0;
                 self.table = Some(!shown);

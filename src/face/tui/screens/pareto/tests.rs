@@ -12,6 +12,7 @@ use crate::face::tui::screen::{AnyScreen as _, FileKind};
 use crate::face::tui::tests::fixtures::{Driver, record, spec};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::update::{Effect, Message};
+use crate::face::tui::widgets::field::FilterBox;
 use study::analysis::{XAxis, YAxis};
 use table::{Backend, P2p, Provenance, Record, Sample, Spec};
 
@@ -568,8 +569,8 @@ fn what_is_shown_is_kept_until_the_next_start() {
     let before = driver.screen();
     let mut again = Driver::empty(120, 40);
     again.state.pareto.recall(&kept, &mut again.state.cx);
-    // the filter is kept for all screens
-    again.state.cx.scope.typed = "tp>=4".into();
+    // the filter is not kept
+    again.state.pareto.filter = FilterBox::new("tp>=4");
     let effects = again.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
     again.answer(effects);
     keys(&mut again, "5");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ratatui::text::{self, Span};
 
+use super::Act;
 use super::state::{self, RunColumn};
 use super::state::{COLUMNS, Line, PINNED, Runs};
 use crate::desk;
@@ -31,7 +32,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let shown = table::lay_out(&specs, area, Some(runs.scroll));
     // a list longer than the window shows the position
     let rows = usize::from(area.height.saturating_sub(1));
-    let place = (runs.lines.len() > rows).then_some(runs.list.selected + 1);
+    let runs_above = runs.lines.iter().take(runs.list.selected + 1);
+    let place = (runs.lines.len() > rows)
+        .then(|| runs_above.filter(|line| matches!(line, Line::Run(_))).count().max(1));
     draw_top(buf, top, runs, cx, (stored, place), &shown);
     draw_table(buf, area, theme, runs, stored, (&columns, &specs));
     if runs.lines.is_empty() {
@@ -39,7 +42,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
         empty(buf, area, &format!("{why}. Esc drops the filter"), theme);
     }
     if runs.shows_detail(body.width) {
-        draw_details(buf, details, theme, runs, stored);
+        draw_details(buf, details, cx, runs, stored);
     }
     runs.filter.draw_offers(buf, top, body, theme);
 }
@@ -194,25 +197,20 @@ pub(super) fn cut_middle(id: &str, width: u16) -> String {
     format!("{begin}…{end}")
 }
 
-fn draw_details(
-    buf: &mut Buffer,
-    area: Rect,
-    theme: Theme,
-    runs: &Runs,
-    stored: &std::sync::Arc<Snapshot>,
-) {
+fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, stored: &Arc<Snapshot>) {
+    let (theme, whole) = (cx.theme, cx.key::<Runs>(Act::Whole));
     let record = runs.selected(Some(stored));
     let title = record.map_or("details", |r| r.run.as_str());
     let inner = frame(buf, area, title, theme);
     let Some(record) = record else { return };
-    let whole = runs.whole.as_deref().filter(|whole| whole.run == record.run).unwrap_or(record);
-    let lines = words(whole, &stored.annotations, inner);
+    let record = runs.whole_of(record);
+    let lines = words(record, &stored.annotations, inner);
     // long descriptions flow into two columns where both have room
     let height = usize::from(inner.height);
     let flows = lines.len() > height && inner.width >= 2 * state::DETAILS - 8;
     let (width, columns) = if flows { (inner.width / 2, 2) } else { (inner.width, 1) };
     let lines = match flows {
-        true => words(whole, &stored.annotations, Rect { width: width - 2, ..inner }),
+        true => words(record, &stored.annotations, Rect { width: width - 2, ..inner }),
         false => lines,
     };
     let about = about_column(&lines, width);
@@ -232,7 +230,7 @@ fn draw_details(
     if lines.len() > fitting && height > 0 {
         let (x, y) = place(fitting);
         let more = counted(lines.len() - fitting, "more line");
-        let told = format!("… {more}: ladderscope show {}", record.run);
+        let told = format!("… {more}: {whole} shows all");
         put(buf, inner, x + 1, y, &told, theme.style(Role::Dim));
     }
 }
@@ -319,6 +317,28 @@ impl ColumnChoice {
 }
 
 impl Runs {
+    /// Full record of a run, if it has been read.
+    fn whole_of<'a>(&'a self, record: &'a Record) -> &'a Record {
+        self.whole.as_deref().filter(|whole| whole.run == record.run).unwrap_or(record)
+    }
+
+    /// Opens all details of the selected run as a text that scrolls.
+    pub(super) fn show_whole(&self, cx: &mut Context) {
+        let Some(record) = self.selected(cx.stored.as_ref()) else { return };
+        let annotations =
+            cx.stored.as_ref().map(|stored| stored.annotations.clone()).unwrap_or_default();
+        let record = self.whole_of(record).clone();
+        cx.lay(TextView::new(record.run.clone(), move |width| {
+            let lines = words(&record, &annotations, Rect::new(0, 0, width as u16, 1));
+            let about = usize::from(about_column(&lines, width as u16));
+            let pieces = |(name, says): (String, String)| {
+                let name = format!("{name:<about$}");
+                vec![(name, Role::Dim), (says, Role::Text)]
+            };
+            lines.into_iter().map(pieces).collect()
+        }));
+    }
+
     pub(super) fn choose_columns(&self, cx: &mut Context) {
         let Some(stored) = cx.stored.clone() else { return };
         let table = &stored.table;

@@ -11,7 +11,8 @@ use lab::store::Edit;
 
 #[derive(Clone, Debug)]
 pub enum Done {
-    Deleted,
+    /// Deleted runs.
+    Deleted(Vec<String>),
     /// Changed tags or notes: the inverse edits, each with its runs.
     Annotated(Vec<(Vec<String>, Edit)>),
     Unmarked(Marked),
@@ -57,7 +58,11 @@ impl Runs {
                     cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
                 }
             }
-            Some(Done::Deleted) | None => cx.perform(Effect::Store(StoreTask::Restore)),
+            Some(Done::Deleted(runs)) => {
+                self.restored = runs.into_iter().next();
+                cx.perform(Effect::Store(StoreTask::Restore));
+            }
+            None => cx.perform(Effect::Store(StoreTask::Restore)),
         }
     }
 
@@ -107,7 +112,7 @@ impl Runs {
         self.rearrange(cx);
         // the next run moves up to the selection
         self.list.selected = at.min(self.lines.len().saturating_sub(1));
-        self.done.push(Done::Deleted);
+        self.done.push(Done::Deleted(runs.clone()));
         cx.perform(Effect::Store(StoreTask::Delete(runs)));
     }
 

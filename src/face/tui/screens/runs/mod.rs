@@ -23,6 +23,7 @@ acts! {
     SideBySide: "side-by-side", "c", "compare two marked runs side by side", Some("compare");
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort");
     Detail: "detail", "d", "show or hide the run's details", Some("details");
+    Whole: "whole", "W", "show all details of the run", None;
     Tag: "tag", "t", "tag the marked runs, or the selected one", Some("tag");
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
     SortBy: "sort-by", "O", "choose the column to sort by", None;
@@ -32,7 +33,7 @@ acts! {
     ScrollRight: "scroll-right", "Right l", "show columns further to the right", None;
     ScrollLeft: "scroll-left", "Left h", "show columns further to the left", None;
     Note: "note", "T", "write a note on the marked runs, or the selected one", None;
-    Delete: "delete", "D", "delete the marked runs, or the selected one (to the trash)", None;
+    Delete: "delete", "D", "delete the marked runs, or the selected one (to the trash; undo brings it back)", None;
     Undo: "undo", "u", "undo the last tag, note, deletion or unmarking", None;
     MarkAll: "mark-all", "a", "mark all runs shown", None;
     MarkNone: "mark-none", "A", "unmark all", None;
@@ -49,8 +50,9 @@ impl Acts for Runs {
         let stored = cx.stored.clone();
         let selected = self.selected(stored.as_ref()).map(|r| r.run.clone());
         match act {
-            Act::Filter => self.filter.typing = true,
+            Act::Filter => self.filter.begin(),
             Act::Detail => self.detail = Some(!self.shows_detail(cx.size.0)),
+            Act::Whole => self.show_whole(cx),
             Act::Open => cx.open_runs(selected),
             Act::OpenBeneath => {
                 cx.request(Request::OpenRuns {
@@ -90,6 +92,11 @@ impl Acts for Runs {
                     self.sort_by("architecture", table::Unit::Text);
                 }
                 self.rearrange(cx);
+                let key = cx.key::<Runs>(Act::Group);
+                cx.inform(match (self.grouped, self.sort.first()) {
+                    (true, Some((name, _))) => format!("grouped by {name}; {key} shows one list again"),
+                    _ => "not grouped".into(),
+                });
             }
             Act::Columns => self.choose_columns(cx),
             Act::ScrollLeft => self.scroll(-1),
@@ -193,7 +200,9 @@ impl Screen for Runs {
         let held = self.selected(before.as_ref()).map(|record| record.run.clone());
         self.drop_marks_of_gone(runs);
         self.arrange(Some(runs));
-        if place == 0 {
+        if let Some(run) = self.restored.take_if(|run| runs.find(run).is_some()) {
+            self.select(&run, runs, place);
+        } else if place == 0 {
             // nobody moved it, so it stays on the first run, which may be a new one
             self.list.selected =
                 usize::from(matches!(self.lines.first(), Some(state::Line::Group { .. })));
@@ -340,7 +349,9 @@ impl Runs {
             _ => {
                 let (key, marked) = (cx.key::<Self>(Act::Mark), self.marked.len());
                 let does = if marked > 2 { "unmarks" } else { "marks" };
-                cx.inform(format!("this takes two runs, {marked} are marked: {key} {does} one"));
+                let none = cx.key::<Self>(Act::MarkNone);
+                let rest = if marked > 2 { format!(", {none} all") } else { String::new() };
+                cx.inform(format!("this takes two runs, {marked} are marked: {key} {does} one{rest}"));
                 None
             }
         }

@@ -88,6 +88,8 @@ pub struct Runs {
     pub grouped: bool,
     /// Width of the groups of a numeric column with many values.
     pub bin: Option<f64>,
+    /// Run that an undo brings back, until it is listed again.
+    pub restored: Option<String>,
     /// Runs being deleted; no longer shown.
     pub deleting: HashSet<String>,
 }
@@ -114,6 +116,7 @@ impl Default for Runs {
             done: Vec::new(),
             grouped: false,
             bin: None,
+            restored: None,
             deleting: HashSet::new(),
         }
     }
@@ -471,11 +474,11 @@ pub fn columns(runs: &Runs, table: &RunTable) -> (Vec<RunColumn>, Vec<table::Col
 
 /// Columns to show: index in the run table and name.
 fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)> {
-    // the distinguishing settings are shown only if there are any
     let says = |name: &&String| match name.as_str() {
-        "setting" => !runs.empty.contains(*name),
         "provenance" => runs.provenance.is_none(),
-        _ => true,
+        "architecture" => true,
+        // a column that the user added says that it is empty
+        name => !runs.empty.contains(name) || !COLUMNS.contains(&name),
     };
     runs.columns.iter().filter(says).filter_map(|name| Some((table.find(name)?, name.clone())))
 }

@@ -9,6 +9,7 @@ use super::state::{Line, Timeline, View};
 use super::{Act, ask, files, info, lists};
 use crate::desk::offers;
 use crate::face::tui::prelude::*;
+use plan::Architecture;
 
 const UNKNOWN: &str = "an imported trace does not say what was run; name an architecture to predict it";
 
@@ -48,11 +49,17 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             cx.prompt(names, title, hint, text, beneath);
         }
         Act::WhatIf => {
-            let focus = view.pane().ghost.is_none();
-            let pane = if focus { view.pane() } else { &view.panes[0] };
-            let index = Arc::clone(&pane.index);
-            let step = (pane.step_key(view.time, focus), pane.own(view.time));
-            ask::what_if(index, files::opened(pane), step, cx);
+            // the sliders start from a step of standard, which the other trace may be
+            let is_standard = |at: &usize| {
+                let spec = view.panes[*at].index.trace.meta.spec.as_ref();
+                spec.is_none_or(|spec| spec.architecture == Architecture::Standard)
+            };
+            let order = std::iter::once(view.focus).chain(0..view.panes.len());
+            let own: Vec<usize> = order.filter(|at| view.panes[*at].ghost.is_none()).collect();
+            let at = own.iter().copied().find(is_standard).or(own.first().copied()).unwrap_or(0);
+            let pane = &view.panes[at];
+            let step = (pane.step_key(view.time, at == view.focus), pane.own(view.time));
+            ask::what_if(pane, files::opened(pane), step, cx);
         }
         Act::CopyNumbers => match info::stretch_text(view) {
             Some(text) => {
@@ -182,8 +189,8 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::Undo => return done(view.undo(), "nothing to undo"),
         Act::Redo => return done(view.redo(), "nothing to redo"),
         Act::Search => match view.panel.as_mut().and_then(Panel::operations) {
-            Some(operations) => operations.filter.typing = true,
-            None => view.search.line.typing = true,
+            Some(operations) => operations.filter.begin(),
+            None => view.search.line.begin(),
         },
         Act::SortNext | Act::SortPrevious | Act::SortReverse | Act::WholeName => {
             let Some(operations) = view.panel.as_mut().and_then(Panel::operations) else {

@@ -10,7 +10,7 @@ use super::state::prediction::{Prediction, Rewired, traced};
 use super::state::{Matches, Pane, TraceIndex, View};
 use super::{Timeline, lists};
 use crate::desk;
-use crate::face::tui::context::{Context, Request};
+use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::task::Stop;
 use base::error::Result;
 use plan::Phase;
@@ -252,21 +252,22 @@ pub fn rewire(as_what: Rewired, index: Arc<TraceIndex>, step: (Option<StepKey>, 
     show_ghost(cx, move || as_what.step(&index, step));
 }
 
-/// Opens the what-if screen on a step of a trace (its key, and a time in ns).
-pub fn what_if(
-    index: Arc<TraceIndex>,
-    arguments: Vec<String>,
-    step: (Option<StepKey>, i64),
-    cx: &mut Context,
-) {
-    let name = index.title.clone();
+/// Opens the what-if screen on a step of a trace (its key, and a time in ns); on the settings of the run if the step
+/// cannot be changed.
+pub fn what_if(pane: &Pane, arguments: Vec<String>, step: (Option<StepKey>, i64), cx: &mut Context) {
+    let index = Arc::clone(&pane.index);
+    let (name, spec, run) = (index.title.clone(), index.trace.meta.spec.clone(), index.source());
     cx.ask(
         PREDICTION,
         move |_| traced(&index, arguments, step).map(Arc::new),
-        |_: &mut Timeline, traced, cx| {
-            if let Some(traced) = cx.told(traced) {
-                cx.request(Request::WhatIfTraced(traced, name));
+        |_: &mut Timeline, traced, cx| match (traced, spec.zip(run)) {
+            (Ok(traced), _) => cx.request(Request::WhatIfTraced(traced, name)),
+            (Err(why), Some((spec, run))) => {
+                cx.request(Request::WhatIf(Some(Box::new(SelectedRun { spec, run }))));
+                let why = why.lines().next().unwrap_or_default();
+                cx.inform(format!("sliders start from the run's settings, not its step: {why}"));
             }
+            (Err(why), None) => cx.fail(why),
         },
     );
 }

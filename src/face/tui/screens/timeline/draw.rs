@@ -89,14 +89,8 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let pane = view.pane();
     let from = pane.window(view.window).from.saturating_sub(pane.index.zero);
-    let mut back = match view.trail() {
-        0 => String::new(),
-        1 => "1 dependency followed  ".into(),
-        n => format!("{n} dependencies followed  "),
-    };
-    if cx.is_under_way::<Timeline>(ask::PREDICTION) {
-        back.push_str("simulating the run…  ");
-    }
+    let is_predicting = cx.is_under_way::<Timeline>(ask::PREDICTION);
+    let back = if is_predicting { "simulating the run…  " } else { "" };
     let window = format!("window {shown} of {whole}, at {} s", seconds(from, 6));
     // at the right end of the title's row, if the title keeps most of it
     let is_above = view.panes.len() == 1 && usize::from(area.width) > 2 * window.width() + 20;
@@ -117,14 +111,14 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
         let middle = if view.on_layers { "middle of " } else { "" };
         let aligned = format!(" aligned: {middle}{} over {}{follows}", step(first), step(second));
         let (title, key) = (theme.style(Role::Title), theme.style(Role::Key));
-        line(buf, area, 1, &[(&aligned, title), ("   ", text), (&back, key), (&window, dim)]);
+        line(buf, area, 1, &[(&aligned, title), ("   ", text), (back, key), (&window, dim)]);
     } else {
         let verdict = pane.verdict.as_ref().map(|verdict| format!("{}  ", verdict.headline));
         let verdict = verdict.unwrap_or_default();
         let overlap = overlap(pane, view.time, true);
         let title = theme.style(Role::Title);
         let key = theme.style(Role::Key);
-        let pieces = [(&*back, key), (&*verdict, title), (&*overlap, text), ("  ", text), (beside, dim)];
+        let pieces = [(back, key), (&*verdict, title), (&*overlap, text), ("  ", text), (beside, dim)];
         line(buf, Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area }, 1, &pieces);
     }
 }
@@ -167,6 +161,22 @@ fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
         let x = area.right().saturating_sub(overlap.width() as u16);
         put(buf, area, x, area.y, &overlap, text);
     }
+}
+
+/// Names that tell two traces apart: architectures, else settings that differ, else provenance, else the order.
+pub fn names(view: &View) -> [String; 2] {
+    let [a, b] = &view.panes[..] else { return Default::default() };
+    let named = match (&a.index.trace.meta.spec, &b.index.trace.meta.spec) {
+        (Some(a), Some(b)) if a.architecture != b.architecture => {
+            [a, b].map(|spec| spec.architecture.to_string())
+        }
+        (Some(a), Some(b)) => [a, b].map(|spec| Varied::of([a, b].into_iter()).words(spec)),
+        _ => Default::default(),
+    };
+    let recorded = [a, b].map(|pane| pane.index.provenance().to_string());
+    let tells = |names: &[String; 2]| names[0] != names[1] && names.iter().all(|name| !name.is_empty());
+    let order = ["first".into(), "second".into()];
+    [named, recorded].into_iter().find(tells).unwrap_or(order)
 }
 
 /// Prefix that distinguishes a pane's run if both titles look alike at this width: `p2p-off: `. Empty if
@@ -240,7 +250,11 @@ fn ruler(buf: &mut Buffer, area: Rect, pane: &Pane, window: Window, theme: Theme
 
 fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focus: bool, theme: Theme) {
     let window = pane.window(view.window);
-    let (_, over) = cut_left(areas.ruler, LANE_LABEL);
+    let (label_of_ruler, over) = cut_left(areas.ruler, LANE_LABEL);
+    if pane.index.ranks.len() > 1 {
+        let (x, y) = (label_of_ruler.x, label_of_ruler.y);
+        put(buf, label_of_ruler, x, y, "steps, any rank", theme.style(Role::Dim));
+    }
     ruler(buf, over, pane, window, theme);
     let columns = usize::from(over.width);
     if let Some(selected) = view.stretch() {
@@ -461,8 +475,9 @@ fn draw_overview(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
         let text = match (part, view.panes.len() > 1) {
             (OverviewRow::Comm, _) => "  communication".to_string(),
             (_, true) => {
-                let which = if at == 0 { "upper" } else { "lower" };
-                format!(" {which} {}", ns(pane.index.bounds.width()))
+                let length = ns(pane.index.bounds.width());
+                let room = LANE_LABEL.saturating_sub(length.width() as u16 + 2);
+                format!("{} {length}", cut(&names(view)[at.min(1)], room))
             }
             _ => format!(" all {}", ns(pane.index.bounds.width())),
         };

@@ -52,10 +52,16 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {
         line(buf, inner, row, &[(" ", text), (&words, text)]);
     }
-    let right = |text: &str| area.right().saturating_sub(text.width() as u16 + 2);
-    let bottom = area.bottom().saturating_sub(1);
-    let x = right(lists::LEGEND).max(area.x + 1);
-    put(buf, inside_of(area), x, bottom, lists::LEGEND, theme.style(Role::Dim));
+    // a narrow frame has no room for the last two
+    let most = if area.width < 78 { 5 } else { lists::LEGEND.len() };
+    let shown = &lists::LEGEND[..most];
+    let width: usize = shown.iter().map(|(mark, _, words)| mark.width() + words.width()).sum();
+    let mut x = area.right().saturating_sub(width as u16 + 2).max(area.x + 1);
+    let (within, bottom) = (inside_of(area), area.bottom().saturating_sub(1));
+    for (mark, role, words) in shown {
+        x = put(buf, within, x, bottom, mark, theme.style(*role));
+        x = put(buf, within, x, bottom, words, theme.style(Role::Dim));
+    }
 }
 
 /// Area without its last column, where the frame has its corner.
@@ -91,6 +97,9 @@ pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
 
 pub fn draw_search(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     // a list's own title takes precedence
+    if view.panel.is_some() && !view.search.line.typing {
+        return;
+    }
     let search = search(view, if view.panel.is_some() { 0 } else { area.width });
     let x = area.right().saturating_sub(search.width() as u16 + 2);
     put(buf, area, x, area.y, &search, theme.style(Role::Key));
@@ -190,7 +199,7 @@ fn exact(value: i64) -> String {
 /// Describes the item of the other trace at the same time.
 fn other(view: &View) -> Option<String> {
     let (at, pane) = view.panes.iter().enumerate().find(|(i, _)| *i != view.focus)?;
-    let where_ = if at == 0 { "above" } else { "below" };
+    let where_ = &super::draw::names(view)[at.min(1)];
     let (start, end) = pane.interval()?;
     let time = view.time.saturating_add(pane.origin);
     let name = match (pane.current()?, pane.span()) {
@@ -203,7 +212,7 @@ fn other(view: &View) -> Option<String> {
         (_, true) => format!("{} ago", ns(time.saturating_sub(end))),
         _ => "now".into(),
     };
-    Some(format!("{where_}: {name}, {when}, {}", exact(end.saturating_sub(start))))
+    Some(format!("{where_} trace: {name}, {when}, {}", exact(end.saturating_sub(start))))
 }
 
 fn exposed(view: &View, pane: &Pane, at: usize) -> (String, Vec<String>) {
@@ -457,7 +466,8 @@ fn two(view: &View) -> Vec<String> {
         let us = |value: f64| digits(value / m.ranks());
         let all = &m.report.all;
         format!(
-            "{name:<6} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}",
+            "{:<10} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}",
+            cut(name, 10),
             percent(all.overlap_pct),
             us(all.comm_us),
             us(all.exposed_comm_us),
@@ -466,6 +476,7 @@ fn two(view: &View) -> Vec<String> {
             m.count
         )
     };
+    let [upper, lower] = super::draw::names(view);
     let less = |get: fn(&Measured) -> f64| {
         let delta = get(b) / b.ranks() - get(a) / a.ranks();
         format!("{}{}", if delta > 0.0 { "+" } else { "" }, digits(delta))
@@ -474,21 +485,21 @@ fn two(view: &View) -> Vec<String> {
     let points = overlap(b).zip(overlap(a)).map_or("-".into(), |(b, a)| format!("{:+.1}", b - a));
     vec![
         format!(
-            "us/rank {:>8} {:>8} {:>9} {:>9} {:>9} {:>7}",
+            "us per rank {:>7} {:>9} {:>9} {:>9} {:>9} {:>7}",
             "overlap", "comm", "exposed", "compute", "idle", "ops"
         ),
-        row("upper", a),
-        row("lower", b),
+        row(&upper, a),
+        row(&lower, b),
         format!(
-            "{:<6} {points:>8} {:>9} {:>9} {:>9} {:>9} {:>+7}",
-            "less",
+            "{:<10} {points:>8} {:>9} {:>9} {:>9} {:>9} {:>+7}",
+            "change",
             less(|m| m.report.all.comm_us),
             less(|m| m.report.all.exposed_comm_us),
             less(|m| m.report.all.compute_us),
             less(|m| m.report.all.idle_us),
             b.count as i64 - a.count as i64
         ),
-        format!("upper: {}; lower: {}", steps(a), steps(b)),
+        format!("{upper}: {}; {lower}: {}", steps(a), steps(b)),
     ]
 }
 

@@ -195,6 +195,8 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
         panel: view.panel.as_ref().map(|panel| match panel {
             // panels for reading get most of the window
             Panel::Legend(..) | Panel::Verdict { .. } => usize::from(body.height) * 4 / 5,
+            // a small window keeps two lanes
+            _ if body.height < 20 => usize::from(body.height).saturating_sub(7),
             _ => usize::from(body.height) * 2 / 5,
         }),
     };

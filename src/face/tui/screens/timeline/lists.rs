@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 
 use ratatui::text::Line;
 
+use super::draw::names;
 use super::state::panel::{
     DifferenceRow, OperationColumn, Operations, Panel, Stretches, difference_rows,
 };
 use super::state::{TraceIndex, View};
 use super::{Act, Timeline};
 use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::lanes::module_role;
 use crate::face::tui::widgets::shade::{self, Mark, Shares, module};
 use crate::face::tui::widgets::table::{self, Column, Rows};
 use ::table::Provenance;
@@ -60,10 +62,10 @@ fn brief(name: &str, room: usize) -> String {
 /// Label of the trace that a list belongs to; empty if only one is open.
 fn which(view: &View) -> String {
     let provenance = view.pane().index.provenance();
-    match (view.panes.len(), view.focus) {
-        (1, _) => String::new(),
-        (_, 0) => format!("upper trace [{provenance}], "),
-        _ => format!("lower trace [{provenance}], "),
+    match names(view).get(view.focus) {
+        _ if view.panes.len() < 2 => String::new(),
+        Some(name) if *name != provenance.to_string() => format!("{name} [{provenance}], "),
+        _ => format!("[{provenance}], "),
     }
 }
 
@@ -207,18 +209,6 @@ fn draw_differences(
     );
 }
 
-/// Names of the two traces: their architectures, or places if they have the same or unknown ones.
-fn names(view: &View) -> [String; 2] {
-    let name = |pane: usize| {
-        let spec = view.panes.get(pane)?.index.trace.meta.spec.as_ref()?;
-        Some(spec.architecture.to_string())
-    };
-    match (name(0), name(1)) {
-        (Some(upper), Some(lower)) if upper != lower => [upper, lower],
-        _ => ["upper".into(), "lower".into()],
-    }
-}
-
 const DIFFERENCE_COLUMNS: [Column; 8] = [
     Column::number("upper us", 10, 0),
     Column::number("lower us", 10, 0),
@@ -331,12 +321,7 @@ fn draw_operations(
         true => counted(table.order.len(), "operation"),
         false => "counting…".into(),
     };
-    // counts cover all ranks, times are the mean over ranks
-    let over = match view.pane().index.ranks.len() {
-        0 | 1 => String::new(),
-        ranks => format!(" per rank, counts of all {ranks}"),
-    };
-    let title = format!("where the time went, in us{over}: {trace}{part} · {many}");
+    let title = format!("where the time went, in us{}: {trace}{part} · {many}", per_rank(view));
     let inner = frame(buf, area, &title, theme);
     let typed = table.filter.typing || !table.filter.value().is_empty();
     if typed {
@@ -345,7 +330,8 @@ fn draw_operations(
         put(buf, top, top.x, top.y, &" ".repeat(usize::from(width)), theme.style(Role::Text));
         table.filter.draw(buf, Rect { x: top.x + 1, ..top }, theme, "");
     }
-    operation_table(buf, Rect { height: rows.bottom().saturating_sub(inner.y), ..inner }, table, theme);
+    let area_of_table = Rect { height: rows.bottom().saturating_sub(inner.y), ..inner };
+    operation_table(buf, area_of_table, view, table, theme);
     let name = table.row().filter(|_| table.whole).map(|(row, _)| whole(&row.name, rows));
     let under = Rect { y: rows.bottom(), height: inner.bottom().saturating_sub(rows.bottom()), ..rows };
     let words = name.unwrap_or_default().into_iter().map(|words| (words, Role::Key));
@@ -363,14 +349,22 @@ fn draw_operations(
     note(buf, area, &keys, theme);
 }
 
-fn operation_table(buf: &mut Buffer, area: Rect, table: &Operations, theme: Theme) {
-    let rows = table.counted.as_ref().map_or(&[][..], |counted| &counted.table.rows);
+fn per_rank(view: &View) -> &'static str {
+    if view.pane().index.ranks.len() > 1 { " per rank" } else { "" }
+}
+
+fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations, theme: Theme) {
+    let Some(counted) = &table.counted else { return };
+    let Some(index) = view.panes.get(counted.pane).map(|pane| &pane.index) else { return };
+    let (rows, ranks) = (&counted.table.rows, index.ranks.len().max(1) as u64);
     let list = Rows::new(&table.list, table.order.len());
     table::draw(buf, area, theme, &operation_columns(table), list, |row, column, width| {
         let at = table.order[row];
         let Some(row) = rows.get(at) else { return Line::default() };
         let text = match column {
-            0 => row.count.to_string(),
+            // as the times: per rank
+            0 if row.count as u64 % ranks == 0 => (row.count as u64 / ranks).to_string(),
+            0 => format!("{:.1}", row.count as f64 / ranks as f64),
             1 => digits(row.total_us),
             2 => digits(row.mean_us),
             3 => digits(row.max_us),
@@ -378,7 +372,7 @@ fn operation_table(buf: &mut Buffer, area: Rect, table: &Operations, theme: Them
             5 if row.lane == "comm" => digits(row.exposed_us),
             5 => String::new(),
             6 => {
-                let (mark, role) = mark(row);
+                let (mark, role) = mark(row, index, counted.table.longest.get(at).copied());
                 return table::cell((mark.to_owned(), theme.style(role)));
             }
             _ => {
@@ -392,7 +386,7 @@ fn operation_table(buf: &mut Buffer, area: Rect, table: &Operations, theme: Them
 }
 
 /// Mark of an operation; for collectives, it shows the exposed share as in the lanes.
-fn mark(row: &NameRow) -> Mark {
+fn mark(row: &NameRow, index: &TraceIndex, span: Option<usize>) -> Mark {
     match row.lane {
         "comm" => {
             let exposed = if row.total_us > 0.0 { row.exposed_us / row.total_us } else { 0.0 };
@@ -400,7 +394,7 @@ fn mark(row: &NameRow) -> Mark {
             shade::comm(shares).unwrap_or(("▓", Role::Comm))
         }
         "memory" | "other" => ("▬", Role::Series(2)),
-        _ => ("█", Role::Series(0)),
+        _ => ("█", module_role(index, span)),
     }
 }
 
@@ -426,11 +420,10 @@ pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     }
     let table = &view.docked;
     let key = cx.key::<Timeline>(Act::Operations);
-    let part = table.scope.part(view).label();
-    let over = if view.pane().index.ranks.len() > 1 { " per rank" } else { "" };
-    let title = format!("operations of {part}, in us{over} ({key}: all)");
+    let (trace, part) = (which(view), table.scope.part(view).label());
+    let title = format!("operations of {trace}{part}, in us{} ({key}: all)", per_rank(view));
     let inner = frame(buf, area, &title, cx.theme);
-    operation_table(buf, inner, table, cx.theme);
+    operation_table(buf, inner, view, table, cx.theme);
 }
 
 fn operation_columns(table: &Operations) -> Vec<table::Column> {
@@ -530,7 +523,16 @@ fn draw_verdict(
     }
 }
 
-pub const LEGEND: &str = " █ compute ▓▒ hidden comm ▚╱ exposed ░╲ waiting ▬ copies ";
+/// Short legend on the border of the info: marks in the colours of the lanes.
+pub const LEGEND: [(&str, Role, &str); 7] = [
+    (" █", Role::Series(0), " attention "),
+    ("█", Role::Series(1), " MLP "),
+    ("█", Role::Series(3), " other "),
+    ("▓▒", Role::Comm, " hidden comm "),
+    ("▚╱", Role::Exposed, " exposed "),
+    ("░╲", Role::Waiting, " waiting "),
+    ("▬", Role::Series(2), " copies "),
+];
 
 pub const LEGEND_MARKS: [(&str, Role, &str); 22] = [
     ("▂▅█", Role::Series(0), "compute, attention; height: a cell's share, of many operations"),

@@ -28,26 +28,29 @@ use state::panel::Panel;
 use study::analysis::NameRow;
 
 acts! {
-    SpanPrevious: "previous-operation", "Left", "previous operation in this lane", Some("operation");
-    SpanNext: "next-operation", "Right", "next operation in this lane", None;
-    Operations: "operations", "O", "operations by total time; again: switch between trace, step, selection, search", Some("operations");
+    Verdict: "verdict", "V", "verdict: exposed communication, its cause, and the gain of each remedy", Some("verdict");
     Stretches: "exposed", "E", "longest exposed intervals in decode; again: in prefill, everything, the step, the selection", Some("exposed");
+    Operations: "operations", "O", "operations by total time; again: switch between trace, step, selection, search", Some("operations");
     ZoomIn: "zoom-in", "+ =", "zoom in at the cursor", Some("zoom");
     ZoomOut: "zoom-out", "-", "zoom out at the cursor", None;
-    ZoomSpan: "zoom-to-operation", "z", "zoom to the operation under the cursor", Some("zoom to it");
+    ZoomSpan: "zoom-to-operation", "z", "zoom to the operation under the cursor", None;
     StepHere: "fit-step", "Z", "fit the step under the cursor; again: the next step", Some("step");
+    Search: "search", "/", "search operation names; in a table: filter it", Some("search");
+    WhatIf: "what-if-traced", "w", "what-if: sliders, starting from the measured step under the cursor", Some("what if");
+    Legend: "legend", "L", "legend of marks and colours", Some("legend");
+    GoTo: "go-to", "t", "go to a time, interval, step or operation", Some("go to");
+    SpanPrevious: "previous-operation", "Left", "previous operation in this lane", None;
+    SpanNext: "next-operation", "Right", "next operation in this lane", None;
     StepNext: "next-step", "]", "fit the next decode step", None;
     StepPrevious: "previous-step", "[", "fit the previous decode step", None;
-    GoTo: "go-to", "t", "go to a time, interval, step or operation", Some("go to");
-    Search: "search", "/", "search operation names; in a table: filter it", Some("search");
     MatchNext: "next-match", "n", "next match of the search", None;
     MatchPrevious: "previous-match", "N", "previous match of the search", None;
-    FitAll: "fit-all", "f", "fit the whole trace", Some("fit all");
-    Undo: "undo", "u", "undo zooming and panning", Some("undo");
+    FitAll: "fit-all", "f", "fit the whole trace", None;
+    Undo: "undo", "u", "undo zooming and panning", None;
     Redo: "redo", "ctrl-r", "redo", None;
-    PanLeft: "pan-left", "h", "pan left", Some("pan");
+    PanLeft: "pan-left", "h", "pan left", None;
     PanRight: "pan-right", "l", "pan right", None;
-    Select: "select", "v", "start or end a selection; it follows the cursor", Some("select");
+    Select: "select", "v", "start or end a selection; it follows the cursor", None;
     ExtendNext: "extend-next", "shift-Right", "extend the selection to the next operation", None;
     ExtendPrevious: "extend-previous", "shift-Left", "extend the selection to the previous operation", None;
     MarkA: "mark-a", "(", "set mark A at the start of this operation", None;
@@ -58,22 +61,19 @@ acts! {
     WholeName: "whole-name", "W", "show the full or the short name of the operation", None;
     LookUp: "look-up", "i", "look up a kernel's grid, block and operator in large imported files too", None;
     CopyName: "copy-name", "K", "copy the full name of the operation", None;
-    Verdict: "verdict", "V", "verdict: exposed communication, its cause, and the gain of each remedy", Some("verdict");
-    Legend: "legend", "L", "legend of marks and colours", Some("legend");
     CopyNumbers: "copy-numbers", "y", "copy the numbers of the selection, or between A and B", None;
-    Path: "critical-path", "p", "highlight the critical path of the step", Some("critical path");
+    Path: "critical-path", "p", "highlight the critical path of the step", None;
     PathNext: "path-next", ".", "next operation on the critical path", None;
     PathPrevious: "path-previous", ",", "previous operation on the critical path", None;
-    WaitedFor: "waited-for", "d", "go to the operation that this one waited for", Some("waited for");
+    WaitedFor: "waited-for", "d", "go to the operation that this one waited for", None;
     WaitingFor: "waiting-for", "D", "go to the operation that waited for this one", None;
     Dependencies: "dependencies", "e", "list dependencies in both directions", None;
     Back: "back", "Backspace", "go back along the dependencies followed", None;
-    ToggleRank: "toggle-rank", "Enter", "go to the list's entry; without a list: zoom to the selection, or fold the rank", Some("rank");
+    ToggleRank: "toggle-rank", "Enter", "go to the list's entry; without a list: zoom to the selection, or fold the rank", None;
     ToggleRanks: "toggle-ranks", "C", "fold or unfold all ranks", None;
     FoldRanks: "fold-ranks", "F", "fold or unfold ranks with the same timeline", None;
-    TypeBeneath: "open-beneath", "b", "open a second run or trace below", Some("second trace");
-    Ghost: "predict", "P", "show a prediction below: another architecture, or the simulation of this run", Some("ghost");
-    WhatIf: "what-if-traced", "w", "what-if: sliders, starting from the measured step under the cursor", Some("what if");
+    TypeBeneath: "open-beneath", "b", "open a second run or trace below", None;
+    Ghost: "predict", "P", "show a prediction below: another architecture, or the simulation of this run", None;
     Compare: "compare-operations", "c", "list differences by operation; again: sort by time or by exposure", None;
     SwitchTrace: "switch-trace", "J", "go to the other trace", None;
     AlignHere: "align-here", "a", "align both traces at the step under the cursor", None;
@@ -88,6 +88,10 @@ impl Acts for Timeline {
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         act::act(self, act, cx);
+    }
+
+    fn can(&self, _act: Act) -> bool {
+        self.view.is_some()
     }
 }
 

@@ -353,7 +353,6 @@ fn edges_are_followed_and_there_is_a_way_back() {
     driver.taps("d");
     let up = view(&driver).span().copied().expect("on a span");
     assert_eq!((up.rank, up.operation), (1, 4), "which waited for its operand");
-    driver.shows("2 dependencies followed");
     driver.taps("D");
     assert_eq!(view(&driver).span().map(|s| (s.rank, s.operation)), Some((1, 5)));
     for _ in 0..3 {

@@ -46,7 +46,12 @@ pub fn areas(body: Rect, strip: bool, architectures: usize, kept: usize) -> Area
     let beside = rest.height.saturating_sub(pins + 1 + all) >= NOTES;
     let (rest, below) = cut_bottom(rest, if beside { 0 } else { 2 });
     let (rest, pins) = cut_bottom(rest, pins);
-    let (left, right) = cut_left(rest, if body.width >= 110 { 50 } else { 36 });
+    let left = match body.width {
+        110.. => 50,
+        76.. => 36,
+        _ => 29,
+    };
+    let (left, right) = cut_left(rest, left);
     let (_, right) = cut_left(right, 1);
     let (bars, right) = cut_top(right, architectures as u16 + if large { 2 } else { 1 });
     let (strip, right) = cut_top(right, if strip { 5 } else { 0 });
@@ -58,7 +63,12 @@ pub fn areas(body: Rect, strip: bool, architectures: usize, kept: usize) -> Area
 }
 
 pub fn tracks(sliders: Rect) -> (u16, u16) {
-    (sliders.x + 14, if sliders.width >= 48 { 14 } else { 7 })
+    let columns = match sliders.width {
+        48.. => 14,
+        36.. => 7,
+        _ => 0,
+    };
+    (sliders.x + 13 + u16::from(columns > 0), columns)
 }
 
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
@@ -68,8 +78,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     header(buf, areas.header, theme, whatif);
     sliders(buf, &areas, theme, whatif);
     let Some(answer) = &whatif.answer else {
-        let text = whatif.error.as_deref().unwrap_or("simulating…");
-        put(buf, body, areas.bars.x, areas.bars.y + 1, text, theme.style(Role::Dim));
+        let text = whatif.error.as_deref().unwrap_or("simulating…").replace('\n', ": ");
+        put(buf, body, areas.bars.x, areas.bars.y + 1, &text, theme.style(Role::Dim));
         return;
     };
     bars(buf, areas.bars, theme, whatif, answer);
@@ -85,7 +95,18 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     } else {
         pins(buf, areas.frontier, whatif, cx);
     }
+    if whatif.error.is_some() && whatif.current().is_none() {
+        stale(buf, &[areas.bars, areas.strip, areas.frontier], theme);
+    }
     notes(buf, areas.notes, theme, whatif, answer);
+}
+
+/// Marks results of earlier slider values: dimmed, and named so.
+fn stale(buf: &mut Buffer, areas: &[Rect], theme: Theme) {
+    for area in areas {
+        buf.set_style(area.intersection(buf.area), theme.style(Role::Dim));
+    }
+    put(buf, areas[0], areas[0].x, areas[0].y, " previous", theme.style(Role::Bad));
 }
 
 fn header(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf) {
@@ -111,18 +132,12 @@ fn header(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf) {
         cell.hardware,
         cell.stack
     );
-    let error = format!(" · {}", nearest_error(cell));
-    line(
-        buf,
-        area,
-        0,
-        &[
-            (" [simulated] ", theme.style(Role::Simulated)),
-            (&from, theme.style(Role::Text)),
-            (&what, theme.style(Role::Dim)),
-            (&error, theme.style(Role::Dim)),
-        ],
-    );
+    let pieces = [
+        (" [simulated] ", theme.style(Role::Simulated)),
+        (&from, theme.style(Role::Text)),
+        (&what, theme.style(Role::Dim)),
+    ];
+    line(buf, area, 0, &pieces);
 }
 
 fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
@@ -189,12 +204,20 @@ fn delta(now: f64, base: Option<f64>) -> String {
 }
 
 fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
-    let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-    let widest = area.width >= 96;
+    let text = theme.style(Role::Text);
     let names: u16 = 12;
-    // a narrow window shows the speedup instead of the overlap
-    let overlap = area.width >= 52;
-    let fixed = names + 7 + 8 + 8 + 7 + if overlap { 8 } else { 0 } + if widest { 24 } else { 0 };
+    // title, width, and the minimum width of the area that shows it
+    let numbers = [
+        (step_ms(whatif), 8, 0),
+        ("speedup", 9, 29),
+        ("change", 8, 48),
+        ("overlap", 8, 58),
+        ("hidden", 7, 37),
+        ("completion", 12, 100),
+        ("tok/s/GPU", 11, 100),
+    ];
+    let shown = |least: u16| area.width >= least;
+    let fixed = names + numbers.iter().filter(|n| shown(n.2)).map(|n| n.1 as u16).sum::<u16>();
     // numbers take precedence over bars, which need a minimum width and a gap
     let (names, columns) = match usize::from(area.width.saturating_sub(fixed)) {
         0..9 => (names, 0),
@@ -202,20 +225,21 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
     };
     let first = area.x + names;
     let told = match columns {
-        11.. => "█ ╱ exposed",
-        9.. => "╱ exposed",
-        _ => "",
+        16.. => ("█", " rest "),
+        _ => ("", ""),
     };
-    let w = usize::from(names);
-    let mut title =
-        format!("{:<w$}{told:<columns$}{:>7} {:>7} {:>7}", "", step_ms(whatif), "speedup", "to base");
-    title += &format!("{}{:>7}", if overlap { " overlap" } else { "" }, "hidden");
-    if widest {
-        title += &format!("{:>12}{:>12}", "completion", "tok/s/GPU");
+    if columns >= 9 {
+        let x = put(buf, area, first, area.y, told.0, theme.style(Role::Series(0)));
+        let x = put(buf, area, x, area.y, told.1, theme.style(Role::Title));
+        let x = put(buf, area, x, area.y, "╱", theme.style(Role::Exposed));
+        put(buf, area, x, area.y, " exposed", theme.style(Role::Title));
     }
-    put(buf, area, area.x, area.y, &title, theme.style(Role::Title));
-    let numbers = answer.rows.iter().filter_map(|row| row.numbers.as_ref().ok());
-    let most = numbers.map(|n| n.tpot_ms).fold(0.0, f64::max);
+    let title =
+        numbers.iter().filter(|n| shown(n.2)).map(|&(title, width, _)| format!("{title:>width$}"));
+    let title: String = title.collect();
+    put(buf, area, first + columns as u16, area.y, &title, theme.style(Role::Title));
+    let rows = answer.rows.iter().filter_map(|row| row.numbers.as_ref().ok());
+    let most = rows.map(|n| n.tpot_ms).fold(0.0, f64::max);
     let most = if most > 0.0 { most } else { 1.0 };
     let is_standard = |row: &&Row| {
         row.architecture == plan::Architecture::Standard
@@ -248,21 +272,19 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
         let speedup = standard.filter(|_| n.tpot_ms > 0.0).map(|standard| standard.tpot_ms / n.tpot_ms);
         let speedup = speedup.map_or_else(|| "-".into(), |speedup| format!("{speedup:.2}x"));
         let delta = delta(n.tpot_ms, base);
-        let mut words = format!(" {:>6} {speedup:>7} {delta:>7}", digits(n.tpot_ms));
-        if overlap {
-            words += &format!("{:>8}", percent(n.overlap_pct));
-        }
-        let hidden = n.hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
-        words += &format!("{hidden:>7}");
-        if widest {
-            let [completion, throughput] = [
-                n.completion_ms.map(|ms| format!("{} ms", digits(ms))),
-                n.tokens_per_s_per_gpu.map(digits),
-            ]
-            .map(|number| number.unwrap_or_else(|| "-".into()));
-            words += &format!("{completion:>12}{throughput:>12}");
-        }
-        put(buf, area, first + columns as u16, y, &words, if chosen { style } else { dim });
+        let or_none = |number: Option<String>| number.unwrap_or_else(|| "-".into());
+        let cells = [
+            digits(n.tpot_ms),
+            speedup,
+            delta,
+            percent(n.overlap_pct),
+            or_none(n.hidden_share.map(|share| format!("{share:.2}"))),
+            or_none(n.completion_ms.map(|ms| format!("{} ms", digits(ms)))),
+            or_none(n.tokens_per_s_per_gpu.map(digits)),
+        ];
+        let words = numbers.iter().zip(cells).filter(|(n, _)| shown(n.2));
+        let words: String = words.map(|(&(_, width, _), cell)| format!("{cell:>width$}")).collect();
+        put(buf, area, first + columns as u16, y, &words, style);
     }
 }
 
@@ -301,6 +323,8 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let points: Vec<(f64, f64)> =
         answer.frontiers.iter().flat_map(|frontier| frontier.points.iter().map(at)).collect();
     if area.height < 5 {
+        let said = "over batch: no room for the plot; t hides the strip";
+        put(buf, area, area.x, area.y, said, theme.style(Role::Dim));
         return;
     }
     if whatif.traced.is_some() {
@@ -391,10 +415,11 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
 fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
     let said = match (&whatif.error, &whatif.traced) {
-        (Some(why), _) => ("✘", Role::Bad, why.clone()),
+        (Some(why), _) => ("✘", Role::Bad, why.replace('\n', ": ")),
         (None, Some(traced)) => ("predicted:", Role::Title, traced.assumptions(&whatif.variant)),
         (None, None) => ("break-even:", Role::Title, break_even(whatif, answer)),
     };
+    let validated = whatif.traced.is_none().then(|| nearest_error(&answer.spec));
     let slider = whatif.slider();
     let mut about = slider.about().to_owned();
     match slider {
@@ -415,9 +440,9 @@ fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &A
     // one line each, or as many as fit
     let width = usize::from(area.width.saturating_sub(1));
     let mut row = 0;
-    for (head, role, words, style) in
-        [(said.0, said.1, said.2, text), (name.as_str(), Role::Dim, about, dim)]
-    {
+    let validated = validated.map(|error| ("error of predictions:", Role::Dim, error, dim));
+    let said = [(said.0, said.1, said.2, text), (name.as_str(), Role::Dim, about, dim)];
+    for (head, role, words, style) in said.into_iter().chain(validated) {
         let whole = format!("{head} {words}");
         let lines = if area.height > 2 { wrap(&whole, width) } else { vec![whole] };
         for (at, words) in lines.iter().enumerate() {

@@ -40,7 +40,7 @@ acts! {
     MuchLess: "much-less", "shift-Left H", "move the slider down, coarsely", None;
     Type: "type", "Enter", "type the slider's value", Some("type");
     ResetOne: "reset", "0", "reset the slider", Some("reset");
-    ResetAll: "reset-all", "Delete", "reset all sliders", Some("all");
+    ResetAll: "reset-all", "Delete", "reset all sliders", Some("reset all");
     Undo: "undo", "u", "undo the last change", Some("undo");
     Pin: "pin", "p", "keep this variant (A, B, C), also across restarts", Some("keep");
     Unpin: "unpin", "P", "drop the variant kept last", None;

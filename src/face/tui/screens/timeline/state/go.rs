@@ -162,10 +162,6 @@ impl View {
         }
     }
 
-    pub fn trail(&self) -> usize {
-        self.trail.len()
-    }
-
     pub fn back(&mut self) -> bool {
         let Some((pane, line, place)) = self.trail.pop() else { return false };
         self.focus = pane.min(self.panes.len() - 1);

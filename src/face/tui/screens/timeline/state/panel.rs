@@ -151,7 +151,7 @@ pub enum OperationColumn {
     Mean,
     /// Longest execution (us).
     Max,
-    /// Share of its lane's time (%).
+    /// Share of its lane's busy time (%).
     Share,
     /// Exposed communication (us per rank).
     Exposed,
@@ -168,7 +168,7 @@ impl OperationColumn {
             Self::Total => "total",
             Self::Mean => "mean",
             Self::Max => "max",
-            Self::Share => "% lane",
+            Self::Share => "% busy",
             Self::Exposed => "exposed",
             Self::Name => "operation",
         }

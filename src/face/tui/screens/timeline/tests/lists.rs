@@ -9,9 +9,7 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     driver.taps("O");
     let shown = driver.screen();
     assert!(
-        shown.contains(
-            "where the time went, in us per rank, counts of all 2: the whole trace · 3 operations"
-        ),
+        shown.contains("where the time went, in us per rank: the whole trace · 3 operations"),
         "{shown}"
     );
     // six executions of each kind a rank, and the name without its templates
@@ -35,15 +33,13 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert_eq!(whole, direct.names, "what `overlap --by name` says");
     driver.taps("O");
     assert!(
-        driver
-            .screen()
-            .contains("where the time went, in us per rank, counts of all 2: step 0 · 3 operations"),
+        driver.screen().contains("where the time went, in us per rank: step 0 · 3 operations"),
         "{}",
         driver.screen()
     );
     assert!(rows(&driver).iter().zip(&whole).all(|(step, all)| step.count * 3 == all.count));
     driver.taps("]");
-    driver.shows("where the time went, in us per rank, counts of all 2: step 1 · ");
+    driver.shows("where the time went, in us per rank: step 1 · ");
     driver.taps(">>I");
     driver.shows("max▴");
     let max: Vec<f64> = rows(&driver).iter().map(|row| row.max_us).collect();
@@ -81,7 +77,7 @@ fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
     ] {
         let shown = driver.screen();
         assert!(
-            shown.contains(&format!("where the time went, in us per rank, counts of all 2: {title}")),
+            shown.contains(&format!("where the time went, in us per rank: {title}")),
             "{title}: {shown}"
         );
         driver.taps("O");
@@ -269,7 +265,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
     driver.taps("E");
-    driver.shows("exposed communication: upper trace [simulated], decode");
+    driver.shows("exposed communication: standard [simulated], decode");
     let rows = |driver: &Driver| {
         let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
         shown.families().to_vec()
@@ -277,10 +273,10 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     let upper = rows(&driver);
     assert_eq!(upper.len(), 2, "one row for all layers' reduces of a module: {upper:?}");
     driver.taps("J");
-    driver.shows("exposed communication: lower trace [simulated], decode");
+    driver.shows("exposed communication: ladder [simulated], decode");
     assert_ne!(rows(&driver), upper);
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     assert_eq!(view(&driver).focus, 1);
     driver.taps("XO");
-    driver.shows("where the time went, in us per rank, counts of all 2: the whole trace");
+    driver.shows("where the time went, in us per rank: the whole trace");
 }

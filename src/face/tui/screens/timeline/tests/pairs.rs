@@ -44,6 +44,17 @@ fn differences_are_listed_and_gone_to_in_both_traces() {
 }
 
 #[test]
+fn what_if_starts_from_the_standard_trace_else_from_the_run() {
+    let ladder = || simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut pair = with(vec![ladder(), simulated(|_| {})], (120, 40));
+    pair.shows(" ladder ");
+    pair.shows(" standard ");
+    pair.taps("w");
+    assert_eq!(pair.state.cx.tab, Tab::WhatIf);
+    assert!(pair.state.whatif.traced.is_some(), "{}", pair.screen());
+}
+
+#[test]
 fn steps_are_aligned_where_the_cursor_is() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
