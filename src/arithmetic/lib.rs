@@ -8,46 +8,31 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `matrix` | weight matrices, row-major |
-//! | `convert`, `stream` | numbers of checkpoints, and random ones |
+//! | `matrix` | weight matrices, products of two with the `gemm` crate, memory on large pages |
+//! | `convert` | numbers of checkpoints, and random ones |
 //! | `e4m3` | 8-bit numbers with a scale |
 //! | `product` | products of rows with weights |
-//! | `gemm` | products of two matrices, with the `gemm` crate |
-//! | `exponential`, `likelihood` | exponentials, and statistics of logits |
-//! | `vectors`, `queries` | norms and attention for decoding in f32, and the sum that measures memory bandwidth |
 //! | `real` | number formats of training |
-//! | `rows`, `softmax`, `loss` | training loops, forward and backward |
+//! | `rows` | norms, activations and attention, forward and backward, and the sum that measures memory bandwidth |
+//! | `softmax` | exponentials, softmax, losses, and statistics of logits |
 //! | `resample` | draws and percentiles of a bootstrap |
-//! | `pages` | memory on large pages |
 
 mod convert;
 pub mod e4m3;
-mod exponential;
-mod gemm;
-mod likelihood;
-mod loss;
 mod matrix;
 pub mod mxfp4;
-mod pages;
 pub mod product;
-mod queries;
 mod real;
 mod resample;
 mod rows;
 mod softmax;
-mod stream;
-mod vectors;
 
-pub use convert::Number;
-pub use gemm::{View, gemm, gemm_onto};
-pub use likelihood::{Panel, Seen, TakeOther, TakeReference};
-pub use loss::{LossRows, Lost};
-pub use matrix::{Matrix, MatrixData};
-pub use pages::with_large_pages;
-pub use queries::{CausalScores, OneQuery};
+pub use convert::{Number, RandomStream, stream_key};
+pub use matrix::{Matrix, MatrixData, View, gemm, gemm_onto, with_large_pages};
 pub use real::Real;
 pub use resample::{Draws, gather, percentile};
-pub use rows::{Gated, Norm, NormOperand, NormWeight, SiluMul, SiluMulOperand, all_finite};
-pub use softmax::{CausalSoftmax, SoftmaxBack};
-pub use stream::{RandomStream, stream_key};
-pub use vectors::{norm, sum};
+pub use rows::{
+    CausalScores, Gated, Norm, NormOperand, NormWeight, OneQuery, SiluMul, SiluMulOperand, all_finite,
+    norm, sum,
+};
+pub use softmax::{CausalSoftmax, LossRows, Lost, Panel, Seen, SoftmaxBack, TakeOther, TakeReference};

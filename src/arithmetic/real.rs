@@ -5,10 +5,10 @@ use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
 use pulp::Arch;
 
-use crate::exponential;
-use crate::loss::{LossRows, Lost};
 use crate::rows::{Norm, NormOperand, NormWeight, SiluMul, SiluMulOperand, dot};
+use crate::softmax;
 use crate::softmax::{CausalSoftmax, SoftmaxBack};
+use crate::softmax::{LossRows, Lost};
 
 /// Floating-point format for training.
 pub trait Real:
@@ -114,7 +114,7 @@ impl Real for f32 {
 
     #[inline(always)]
     fn exp(self) -> Self {
-        exponential::exp(self)
+        softmax::exp(self)
     }
 
     loops!(all);

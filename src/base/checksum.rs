@@ -1,11 +1,8 @@
-//! SHA-256 that a file contains of itself: 64 hex digits after a mark, computed without the digits. It
-//! detects damage before a parser sees the bytes; it does not prove who wrote them.
+//! Checksums and short keys (SHA-256).
 
 use std::ops::Range;
 
 use sha2::{Digest, Sha256};
-
-use crate::hash::hex;
 
 const DIGITS: usize = 64;
 const ZEROS: [u8; DIGITS] = [b'0'; DIGITS];
@@ -65,6 +62,20 @@ impl Checksum {
     }
 }
 
+pub fn hex(bytes: impl AsRef<[u8]>) -> String {
+    bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// SHA-256 of `bytes`, 64 hex digits.
+pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
+    hex(Sha256::digest(bytes))
+}
+
+/// First 16 digits of [`sha256`], used as key of cells and plans in records and file names.
+pub fn short_key(bytes: impl AsRef<[u8]>) -> String {
+    hex(&Sha256::digest(bytes)[..8])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +96,11 @@ mod tests {
             assert_eq!(checksum.check(b"sum:12"), Check::Missing);
             assert!(!checksum.fill(&mut b"nothing".to_vec()));
         }
+    }
+
+    #[test]
+    fn digits_are_those_of_sha256sum() {
+        assert_eq!(sha256("ladder"), "5605a516a7ebf33bbfc1189be3b201f380d9c721b124098eda2894544e2771d7");
+        assert_eq!(short_key("ladder"), sha256("ladder")[..16]);
     }
 }

@@ -5,15 +5,14 @@ pub mod atomic;
 pub mod cache;
 pub mod checksum;
 pub mod error;
-pub mod hash;
-pub mod input;
-pub mod natural;
 pub mod offer;
-pub mod owner;
-pub mod panic;
 pub mod parquet;
 pub mod regular;
 pub mod statistics;
-pub mod terminal;
 pub mod text;
 pub mod words;
+
+pub use self::{
+    atomic as owner, checksum as hash, error as panic, regular as input, text as natural,
+    text as terminal,
+};

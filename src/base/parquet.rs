@@ -17,7 +17,7 @@ use polars_parquet::write::{ZstdLevel, schema_to_metadata_key};
 use polars_parquet_format::PageHeader;
 use polars_parquet_format::thrift::protocol::TCompactInputProtocol;
 
-use super::panic::contained;
+use super::error::contained;
 
 /// Maximum memory for a parsed page header, including statistics.
 const MOST_HEADER_BYTES: usize = 1 << 20;

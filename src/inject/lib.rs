@@ -7,18 +7,16 @@
 //! | file | contents |
 //! |---|---|
 //! | `entry` | exported functions: everything that foreign code calls |
-//! | `session` | the recorder of a process: buffers, window, writing thread, fork and exit |
+//! | `session` | the recorder of a process: buffers, window, writing thread, fork and exit; the recording window, set by `ladderscope record` |
 //! | `nvtx` | NVTX's function tables, with the payload extension |
 //! | `cupti` | CUPTI: loading, both interfaces, graph nodes |
 //! | `buffers` | CUPTI's buffers, and the events made of their records |
 //! | `nccl` | NCCL's profiler plugin, versions 1 to 6 |
 //! | `records` | reader of CUPTI's activity records, 11.8 to 13.5 |
 //! | `format` | format of the recorder's file, written here and read by the trace layer |
-//! | `control` | the recording window, set by `ladderscope record` |
 //! | `sys` | the C library |
 
 mod buffers;
-pub mod control;
 pub mod cupti;
 #[allow(non_snake_case, reason = "names that the driver and NVTX look up")]
 pub mod entry;
@@ -28,3 +26,5 @@ pub mod nvtx;
 pub mod records;
 pub mod session;
 mod sys;
+
+pub use session as control;

@@ -16,9 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::control::{self, Control};
-use crate::format::{self, CHUNK_HEADER, Event, MOST_TEXT};
-use crate::{cupti, sys};
+use crate::format::{CHUNK_HEADER, Event, MOST_TEXT};
+use crate::{cupti, format, sys};
 
 /// Interval between writes: what SIGKILL can lose. The first ones are shorter, for short processes.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -142,9 +141,9 @@ impl Session {
     pub fn current() -> Option<&'static Self> {
         Self::existing().or_else(|| {
             let directory = DIRECTORY.get_or_init(|| {
-                let directory = std::env::var_os(control::DIRECTORY_VARIABLE).map(PathBuf::from)?;
+                let directory = std::env::var_os(DIRECTORY_VARIABLE).map(PathBuf::from)?;
                 // another user's directory: record nothing and say nothing
-                std::fs::read(directory.join(control::FILE)).ok()?;
+                std::fs::read(directory.join(FILE)).ok()?;
                 // ours alone: std is part of the object
                 std::panic::set_hook(Box::new(|_| {}));
                 sys::at_fork_in_child(forked);
@@ -199,7 +198,7 @@ impl Session {
     }
 
     fn read_control(&self) {
-        let bytes = std::fs::read(self.directory.join(control::FILE)).unwrap_or_default();
+        let bytes = std::fs::read(self.directory.join(FILE)).unwrap_or_default();
         if let Some(control) = Control::decode(&bytes) {
             self.window[0].store(control.start_ns, Ordering::Relaxed);
             self.window[1].store(control.stop_ns, Ordering::Relaxed);
@@ -433,4 +432,61 @@ impl Session {
 pub(crate) fn next_number() -> u64 {
     static LAST: AtomicU32 = AtomicU32::new(0);
     u64::from(LAST.fetch_add(1, Ordering::Relaxed)) + 1
+}
+
+/// Name of the file in the recording's directory.
+pub const FILE: &str = "control";
+/// Directory of the recording, for recorded processes.
+pub const DIRECTORY_VARIABLE: &str = "LADDERSCOPE_RECORD";
+
+const MAGIC: [u8; 8] = *b"LSCTRL\x01\0";
+
+/// Times are in ns on the wall clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// Events before this time are dropped; [`u64::MAX`] until somebody starts the window.
+    pub start_ns: u64,
+    /// Events at or after this time are dropped; [`u64::MAX`] if the window stays open.
+    pub stop_ns: u64,
+    /// Maximum size of a process's file (bytes).
+    pub limit: u64,
+}
+
+impl Control {
+    pub const BYTES: usize = 32;
+
+    /// Whole run, with a limit per process.
+    pub const fn always(limit: u64) -> Self {
+        Self { start_ns: 0, stop_ns: u64::MAX, limit }
+    }
+
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        for (at, word) in
+            [u64::from_le_bytes(MAGIC), self.start_ns, self.stop_ns, self.limit].into_iter().enumerate()
+        {
+            bytes[8 * at..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// `None` for bytes of another kind.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u64::from_le_bytes(bytes.get(8 * at..8 * at + 8)?.try_into().ok()?));
+        (word(0)? == u64::from_le_bytes(MAGIC)).then_some(())?;
+        Some(Self { start_ns: word(1)?, stop_ns: word(2)?, limit: word(3)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_is_read_as_written_and_nothing_else_is() {
+        let control = Control { start_ns: 5, stop_ns: 9, limit: 1 << 32 };
+        assert_eq!(Control::decode(&control.encode()), Some(control));
+        assert_eq!(Control::decode(&control.encode()[..31]), None);
+        assert_eq!(Control::decode(&[0; 64]), None);
+    }
 }

@@ -12,7 +12,6 @@ mod buffers;
 mod build;
 mod builder;
 mod cost;
-mod costs;
 #[cfg(test)]
 mod expert_tests;
 mod experts;
@@ -23,7 +22,6 @@ mod lower;
 mod modules;
 mod operation;
 mod pipeline;
-mod placement;
 mod shape;
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,8 @@
 
 mod backend;
 pub mod comm;
-mod computed;
 pub mod cpu;
 pub mod cuda;
-mod evaluate;
 pub mod feasibility;
 mod generate;
 pub mod launcher;
@@ -22,9 +20,11 @@ mod watch;
 pub use backend::{
     Evaluate, Execute, Generate, HOST, PlanBackend, backend, evaluator, executor, generator,
 };
-pub use evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
 pub use feasibility::Feasibility;
-pub use generate::{GenerateOptions, GenerateRequest, Generated, Said, choose_generator};
+pub use generate::{
+    Emit, EvaluateRequest, Evaluated, GenerateOptions, GenerateRequest, Generated, Said, Window,
+    WindowQuality, choose_generator, evaluation_plan,
+};
 pub use measure::emulated_link;
 pub use resolve::Resolve;
 pub use shared::Shared;

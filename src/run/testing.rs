@@ -37,9 +37,10 @@ pub mod cpu {
 pub mod cuda {
     pub use crate::cuda::Eight;
     pub use crate::cuda::fp8;
-    pub use crate::cuda::kernels::compile::{Defines, cache_key, cubin, defines, options_for};
-    pub use crate::cuda::kernels::sources::{Constant, HEADERS, UNITS, Unit, unit_of};
-    pub use crate::cuda::kernels::{KernelOptions, Kernels, Nvrtc, experts, geometry, matvec};
+    pub use crate::cuda::kernels::compile::{
+        Constant, Defines, HEADERS, UNITS, Unit, cache_key, cubin, defines, options_for, unit_of,
+    };
+    pub use crate::cuda::kernels::{KernelOptions, Kernels, Nvrtc, geometry, matvec};
     pub use crate::cuda::one_shot::HEAD_BYTES;
 }
 

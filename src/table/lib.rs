@@ -3,8 +3,6 @@
 mod environment;
 mod field;
 pub mod frame;
-mod hidden;
-mod instrumented;
 mod measures;
 mod metrics;
 pub mod options;
@@ -16,15 +14,13 @@ pub mod shared_gpu;
 mod spec;
 pub mod testing;
 mod training;
-mod unit;
 
 pub use environment::Environment;
-pub use field::{Field, Search, Source, fields};
-pub use hidden::{hidden_share, hidden_shares, limit};
-pub use instrumented::{disturbed, overhead};
+pub use field::{Field, Search, Source, Unit, fields};
 pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};
 pub use metrics::{
-    CellRuns, aggregate, completion_ms, host, metrics, recorder, stalls, steps_ms, tokens_per_s,
+    CellRuns, aggregate, completion_ms, disturbed, hidden_share, hidden_shares, host, limit, metrics,
+    overhead, recorder, stalls, steps_ms, tokens_per_s,
 };
 pub use options::{
     AboutCollective, BANDWIDTHS_GB_S, Backend, CellOptions, Collective, LATENCIES_US, Link, Nvls, P2p,
@@ -39,4 +35,3 @@ pub use spec::{Provenance, VARIANTS};
 pub use training::{
     Curve, HeldOut, RunTraining, TRAINING, Training, TrainingSpec, TrainingSpeed, TrainingStep,
 };
-pub use unit::Unit;

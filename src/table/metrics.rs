@@ -1,12 +1,18 @@
 //! Metrics of a run or a cell, and pooling of a cell's rounds into one record.
 
-use std::collections::BTreeMap;
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use super::instrumented;
+use foldhash::fast::FixedState;
+use rayon::prelude::*;
+
 use super::record::overlap_pct;
-use crate::{Metrics, Overlap, Percentiles, Provenance, Record, Sample, Spec, Split, Status};
+use super::{Record, Spec};
+use crate::{Instrumented, Metrics, Overlap, Percentiles, Provenance, Sample, Split, Status};
 use base::statistics::{bootstrap, mean, median, percentile};
+use plan::Architecture;
 
 /// Computes metrics of one run or of a cell's pooled runs; `rounds` holds each round's samples. `None`
 /// without samples.
@@ -134,7 +140,7 @@ impl<'a> CellRuns<'a> {
             }
             record.samples = Arc::new(rounds.into_values().flatten().collect());
             record.overlap = self.overlap(last);
-            record.instrumented = instrumented::pooled(last, &ok);
+            record.instrumented = pooled(last, &ok);
         }
         Some(record)
     }
@@ -254,6 +260,126 @@ pub fn stalls(spec: &Spec, samples: &[&Sample]) -> Vec<String> {
 /// without success is its last run unchanged. Runs on different machines are different cells.
 pub fn aggregate(records: &[Record]) -> Vec<Record> {
     CellRuns::group(records).iter().filter_map(CellRuns::record).collect()
+}
+
+/// (standard - x) / (standard - upper-bound) for median TPOTs in the same unit; `None` if upper-bound is
+/// not faster than standard.
+pub fn hidden_share([standard, it, upper_bound]: [f64; 3]) -> Option<f64> {
+    (standard > upper_bound).then(|| (standard - it) / (standard - upper_bound))
+}
+
+/// Hidden share of each record, from medians over the records that match it in machine and in everything
+/// except architecture and plan variants. `None` if standard or upper-bound is missing or has no
+/// numbers.
+pub fn hidden_shares<R: Borrow<Record> + Sync>(records: &[R]) -> Vec<Option<f64>> {
+    let tpot = |record: &Record| {
+        let metrics = record.metrics.as_ref().filter(|_| record.is_finished())?;
+        Some(metrics.tpot_ms.p50).filter(|ms| *ms > 0.0)
+    };
+    let key = |record: &R| tpot(record.borrow()).map(|ms| (common(record.borrow()), ms));
+    let keys: Vec<Option<(u64, f64)>> = records.par_iter().map(key).collect();
+    let mut limits: HashMap<u64, [Vec<f64>; 2], FixedState> = HashMap::default();
+    for (record, key) in records.iter().zip(&keys) {
+        let Some(limit) = limit(&record.borrow().spec) else { continue };
+        if let Some((common, ms)) = key {
+            limits.entry(*common).or_default()[limit].push(*ms);
+        }
+    }
+    let medians = |(common, [standard, bound]): (u64, [Vec<f64>; 2])| {
+        Some((common, (median(&standard)?, median(&bound)?)))
+    };
+    let limits: HashMap<u64, (f64, f64), FixedState> = limits.into_iter().filter_map(medians).collect();
+    let share = |key: &Option<(u64, f64)>| {
+        let (common, ms) = (*key)?;
+        let (standard, bound) = *limits.get(&common)?;
+        hidden_share([standard, ms, bound])
+    };
+    keys.iter().map(share).collect()
+}
+
+/// Index of the reference that a cell represents: 0 for plain `standard`, 1 for plain `upper-bound`.
+pub fn limit(spec: &Spec) -> Option<usize> {
+    match spec.architecture {
+        _ if !spec.variant_label().is_empty() => None,
+        Architecture::Standard => Some(0),
+        Architecture::UpperBound => Some(1),
+        _ => None,
+    }
+}
+
+/// Hash of everything that must match between compared architectures.
+fn common(record: &Record) -> u64 {
+    let spec = Spec { architecture: Architecture::Standard, ..record.spec.plain() };
+    FixedState::default().hash_one(serde_json::to_vec(&(spec, host(record))).unwrap_or_default())
+}
+
+/// Overhead above which overlap and trace no longer represent the samples.
+const DISTURBED: f64 = 1.05;
+
+/// Consecutive steps per bootstrap block.
+const BLOCK: usize = 8;
+
+/// Both passes of one run, in decode steps (ms).
+struct Round {
+    plain: Vec<f64>,
+    timed: Vec<f64>,
+}
+
+/// Adds the overhead over the undisturbed `samples` to an instrumented pass.
+///
+/// The interval bootstraps blocks of consecutive steps, because neighboring steps are not independent.
+/// It does not cover differences between processes; those need rounds.
+pub fn overhead(spec: &Spec, samples: &[Sample], pass: Instrumented) -> Instrumented {
+    let plain = samples.iter().flat_map(|sample| steps_ms(spec, sample)).collect();
+    let round = Round { plain, timed: pass.steps_ms.clone() };
+    with_overhead(pass, &[round])
+}
+
+/// Pools the instrumented passes of a cell's runs that used the same recorder as the last run. `None` if
+/// the last run has no such pass.
+pub(super) fn pooled(last: &Record, runs: &[&Record]) -> Option<Instrumented> {
+    let mut pass = last.instrumented.clone()?;
+    let alike = runs.iter().filter(|run| recorder(run) == recorder(last));
+    let rounds: Vec<Round> = alike
+        .filter_map(|run| {
+            let timed = run.instrumented.as_ref()?.steps_ms.clone();
+            let plain = run.samples.iter().flat_map(|sample| steps_ms(&run.spec, sample)).collect();
+            Some(Round { plain, timed })
+        })
+        .collect();
+    pass.steps_ms = rounds.iter().flat_map(|round| &round.timed).copied().collect();
+    Some(with_overhead(pass, &rounds))
+}
+
+/// Warning if instrumentation slowed the steps by more than 5 %, judged by the interval's lower bound
+/// where there is one.
+pub fn disturbed(pass: &Instrumented) -> Option<String> {
+    let overhead = pass.overhead?;
+    let least = pass.overhead_ci95.map_or(overhead, |[low, _]| low);
+    (least > DISTURBED).then(|| {
+        format!(
+            "steps took {overhead:.2} x as long while '{}' timed their operations: overlap and trace are those of the \
+             longer steps; another --recorder may cost less",
+            pass.recorder
+        )
+    })
+}
+
+fn with_overhead(mut pass: Instrumented, rounds: &[Round]) -> Instrumented {
+    let all =
+        |of: fn(&Round) -> &Vec<f64>| -> Vec<f64> { rounds.iter().flat_map(of).copied().collect() };
+    let (plain, timed) = (median(&all(|r| &r.plain)), median(&all(|r| &r.timed)));
+    let blocks = |of: fn(&Round) -> &Vec<f64>| -> Vec<Vec<f64>> {
+        let medians = |steps: &[f64]| steps.chunks(BLOCK).filter_map(median).collect();
+        rounds.iter().map(|round| medians(of(round))).collect()
+    };
+    pass.tpot_ms = timed.unwrap_or(0.0);
+    pass.overhead =
+        plain.zip(timed).filter(|(plain, _)| *plain > 0.0).map(|(plain, timed)| timed / plain);
+    pass.overhead_ci95 = pass.overhead.and_then(|_| {
+        bootstrap([&blocks(|r| &r.timed), &blocks(|r| &r.plain)], |[timed, plain]| timed / plain)
+    });
+    pass
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use half::bf16;
 
+use crate::matrix::with_large_pages;
 use crate::matrix::{Matrix, MatrixData};
-use crate::pages::with_large_pages;
 
 pub const WIDE: usize = 16;
 

@@ -8,15 +8,12 @@
 //! a run, and the children connect to each other (ranks.rs).
 
 mod child;
-mod ending;
-mod executor;
 mod process;
 mod ranks;
 
 pub use child::child_main;
-pub(crate) use ending::with_outcome;
-pub use executor::{Cancel, Executor, ExecutorEvent, RunRequest};
-pub use process::ProcessExecutor;
+pub(crate) use child::with_outcome;
+pub use process::{Cancel, Executor, ExecutorEvent, ProcessExecutor, RunRequest};
 pub use ranks::{LaunchedRanks, on_all_ranks};
 
 #[cfg(test)]

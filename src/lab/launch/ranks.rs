@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::ending::StopReason;
+use super::child::StopReason;
 use super::process::{Log, ProcessExecutor, Request};
 use crate::launch::{Cancel, ExecutorEvent};
 use base::error::{Error, Result};

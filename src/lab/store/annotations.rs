@@ -17,7 +17,7 @@ use rangemap::{RangeInclusiveMap, RangeInclusiveSet};
 use serde::{Deserialize, Serialize};
 
 use super::directory::Store;
-use super::{id, log};
+use super::{directory, log};
 use base::error::{Error, Result};
 
 const VERSION: u32 = 1;
@@ -371,7 +371,7 @@ impl Store {
     }
 
     fn line(&self, runs: &[String]) -> Line {
-        let at = id::rfc3339(self.ids.now());
+        let at = directory::rfc3339(self.ids.now());
         Line { version: VERSION, at, runs: compressed(runs), ..Line::default() }
     }
 

@@ -24,8 +24,8 @@ use polars_core::prelude::{DataFrame, PolarsError};
 use rayon::prelude::*;
 
 use super::annotations::{Annotations, row_of};
+use super::directory;
 use super::directory::{CHANGED, Listing, Store, file_name, names};
-use super::id;
 use base::atomic;
 use base::checksum::{Check, Checksum};
 use base::error::{Error, Result};
@@ -291,7 +291,7 @@ impl Store {
         BatchWriter {
             dir: self.batches_dir(),
             id: self.ids.id(now, "sim"),
-            created: id::rfc3339(now),
+            created: directory::rfc3339(now),
             rows: Vec::new(),
             stored: 0,
             segments: 0,
@@ -397,7 +397,7 @@ impl Store {
             return Ok(record);
         }
         if self.annotations().is_deleted(id, row) {
-            return Err(super::lookup::deleted(&format!("{id}:{row}")));
+            return Err(super::finished::deleted(&format!("{id}:{row}")));
         }
         let rows = self.batch_rows(id, &self.batch_files(id)).0.len();
         Err(Error::input(format!("batch '{id}' has {rows} runs and no row {row}")))

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::directory::{NO_RUNS, Started, Store, read_record};
-use super::{documents, evaluations, id, trainings};
+use super::{directory, documents, evaluations, trainings};
 use base::error::{Error, Result};
 use base::regular::{self, Entry};
 use base::{atomic, owner};
@@ -91,7 +91,7 @@ impl Store {
     /// Checks a run's directory: record, trace, and names.
     fn check_run(&self, place: &str, entry: &Entry, found: &mut StoreCheck) {
         let dir = self.dir().join(place);
-        let files = if entry.is_dir && id::is_id(&entry.name) {
+        let files = if entry.is_dir && directory::is_id(&entry.name) {
             entries(found, &dir, place)
         } else {
             Vec::new()

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::directory;
 use super::directory::{Store, file_name, json, names};
-use super::id;
 use base::error::{Error, Result};
 use base::{atomic, regular};
 use table::Record;
@@ -101,7 +101,7 @@ impl Store {
                 "`ladderscope runs --status ok` lists finished runs",
             ));
         }
-        let created = id::rfc3339(self.ids.now());
+        let created = directory::rfc3339(self.ids.now());
         let written = Written { version: VERSION, name, created: &created, records: &records };
         let bytes = serde_json::to_vec(&written)
             .map_err(|e| Error::failed(format!("a record cannot be written as JSON: {e}")))?;

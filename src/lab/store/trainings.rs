@@ -20,10 +20,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::claims::{Liveness, Process};
 use super::directory::{Store, file_name, names};
 use super::evaluations::place;
 use super::log;
-use super::process::{Liveness, Process};
 use base::error::{Error, Result};
 use base::{atomic, regular};
 use plan::CommDType;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use super::annotations::{Annotations, row_of, rows_of};
 use super::batches::Segments;
+use super::claims::Liveness;
 use super::directory::{Store, file_name, names};
-use super::process::Liveness;
 use base::atomic;
 use base::error::{Error, Result};
 use base::regular;
@@ -199,7 +199,7 @@ impl Store {
     }
 
     pub(super) fn is_in_trash(&self, run: &str) -> bool {
-        super::id::is_id(run) && self.trash_dir().is_ok_and(|trash| trash.join(run).is_dir())
+        super::directory::is_id(run) && self.trash_dir().is_ok_and(|trash| trash.join(run).is_dir())
     }
 
     fn trashed_runs(&self) -> Result<Vec<String>> {

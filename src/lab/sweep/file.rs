@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use toml_edit::Value;
 
 use super::document::{Document, Entry};
+use super::experiment::{Adapt, CONTEXT, Evaluate, Text};
 use super::keys::{Accepts, FileKey, file_key, is_table, valid_names};
-use super::quality::{Adapt, CONTEXT, Evaluate, Text};
 use base::error::{Error, Result};
 use machine::hardware::{self, Profile};
 use model::Model;

@@ -1,18 +1,18 @@
-//! State of a running sweep: which runs it needs, which have ended, and the record of each cell. Emits each cell's
-//! record once it and all cells before it have ended, then drops it, so memory grows with the grid and not with the
-//! results. Runs are executed by [`super::execute`] or followed in [`super::slurm`].
+//! Execution of a sweep: its events, state and rounds.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use super::Experiment;
 use super::simulate::{SimulationEvent, Simulations};
-use super::{Cell, Choice, SweepEvent, SweepOutcome};
-use crate::launch::Cancel;
-use crate::store::{Claimed, Finished, Store};
-use base::error::Result;
+use crate::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
+use crate::store::{Claimed, Ended, Finished, Store};
+use base::error::{Error, Result};
 use base::hash::short_key;
-use run::Feasibility;
 use run::sim::Simulator;
+use run::{Feasibility, RunEvent, Shared, feasibility};
 use table::{Record, Spec, Status};
 
 /// Poll interval for cells that another process runs.
@@ -316,4 +316,213 @@ pub(super) fn without_run(spec: &Spec, status: Status, reason: &str, store: &Sto
         created: store.now(),
         ..Record::new(spec.clone(), status, Some(reason.to_owned()))
     }
+}
+
+/// Point of the grid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// Full spec of the cell, including defaults.
+    pub spec: Spec,
+    /// Reason why the cell cannot run, checked before anything starts.
+    pub feasibility: Feasibility,
+}
+
+/// Progress event of a sweep, for the TUI and the command line.
+#[derive(Clone, Debug)]
+pub enum SweepEvent {
+    /// A cell needs no run: finished before (with the stored record), skipped, or out of memory.
+    CellSettled {
+        cell: usize,
+        round: u32,
+        /// Stored record, or a record that is not stored for a cell that cannot run.
+        record: Box<Record>,
+    },
+    /// A run of a cell starts.
+    RunStarted { cell: usize, round: u32, run: String },
+    /// Progress of a run: its phase, a finished sample, or decode steps.
+    Run { cell: usize, round: u32, event: RunEvent },
+    /// A run wrote a line to its standard error.
+    Log { cell: usize, line: String },
+    /// A run ended, well or badly, and is stored (simulated ones within seconds).
+    RunEnded { cell: usize, round: u32, record: Box<Record> },
+    /// Progress of evaluating the quality of the cells' models, after the cells.
+    Evaluating {
+        what: String,
+        /// Windows times architectures, computed or found in the store.
+        done: usize,
+        /// Part of `done` that was found in the store.
+        found: usize,
+        /// Windows times architectures in total.
+        of: usize,
+    },
+    /// Progress of training the cells' models, after the cells.
+    Training {
+        what: String,
+        done: u32,
+        /// Steps in `done` that an earlier process did.
+        found: u32,
+        of: u32,
+        /// Loss of the step in nats per token.
+        loss: f64,
+        tokens_per_s: f64,
+    },
+    /// Message about no particular cell: results of evaluations, skipped models with reasons, queued jobs.
+    Note(String),
+    /// The sweep is paused: nothing runs and nothing starts until it resumes.
+    Paused,
+    /// A paused sweep starts runs again.
+    Resumed,
+    /// A cell and all before it have ended or cannot run. Sent once per cell, in order.
+    CellDone {
+        cell: usize,
+        /// Record aggregated over rounds (contract: one object per cell).
+        record: Box<Record>,
+    },
+}
+
+/// Choice of runs to execute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Choice {
+    /// Runs that are not finished; resumes a stopped sweep.
+    #[default]
+    Missing,
+    /// All runs, including finished ones.
+    All,
+    /// Runs that failed or were interrupted. Runs that never started are left out.
+    Failed,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct SweepOutcome {
+    /// Number of cells by status; their records were sent as [`SweepEvent::CellDone`].
+    pub cells: std::collections::BTreeMap<Status, usize>,
+    /// Number of stored runs or batches of simulated runs.
+    pub stored: usize,
+    pub failed: usize,
+    /// Number of failed evaluations of quality.
+    pub unevaluated: usize,
+    /// True if the sweep was cancelled before its end.
+    pub interrupted: bool,
+}
+
+/// Runs an experiment. Rounds interleave the cells, `choice` selects the runs, and simulated cells run in this
+/// process and are stored as one batch. Blocks, so call it on a thread.
+///
+/// # Errors
+///
+/// Returns a failure if the store cannot be read or written. Failed runs are stored as failed instead.
+pub fn execute(
+    experiment: &Experiment,
+    store: &Store,
+    executor: &dyn Executor,
+    choice: Choice,
+    cancel: &Cancel,
+    emit: &mut dyn FnMut(SweepEvent),
+) -> Result<SweepOutcome> {
+    let simulator = Simulator::default();
+    run_grid(SweepState::new(experiment.grid(&simulator), store, choice, cancel, emit)?, executor)
+}
+
+/// Runs one cell `rounds` times, even if it is finished (command `run`). Returns its record, aggregated over the
+/// rounds. A cell that cannot run yields a record with the reason.
+///
+/// # Errors
+///
+/// Returns a failure if the store cannot be read or written. A failed run yields a record with the reason instead.
+pub fn run_one(
+    spec: &Spec,
+    rounds: u32,
+    store: &Store,
+    executor: &dyn Executor,
+    cancel: &Cancel,
+    emit: &mut dyn FnMut(SweepEvent),
+) -> Result<Record> {
+    let shared = Shared::default();
+    let cells = [Cell { spec: spec.clone(), feasibility: feasibility::of_with(spec, &shared)? }];
+    let (rounds, simulator) = (rounds.max(1), &shared.simulator);
+    let grid = Grid { cells: &cells, rounds, name: None, simulator };
+    let mut concluded = None;
+    let mut conclude = |event| match event {
+        SweepEvent::CellDone { record, .. } => concluded = Some(*record),
+        event => emit(event),
+    };
+    run_grid(SweepState::new(grid, store, Choice::All, cancel, &mut conclude)?, executor)?;
+    Ok(concluded.unwrap_or_else(|| not_run(spec, store)))
+}
+
+fn run_grid(mut state: SweepState<'_>, executor: &dyn Executor) -> Result<SweepOutcome> {
+    let (store, cancel) = (state.store, state.cancel);
+    let mut elsewhere = Ended::default();
+    for round in 0..state.grid.rounds {
+        state.settle_and_simulate(round)?;
+        run_round(&mut state, round, executor, &mut elsewhere)?;
+        if cancel.is_all() {
+            break;
+        }
+    }
+    let stored = std::mem::take(&mut state.stored);
+    let outcome = SweepOutcome { stored: stored.len(), ..state.finish()? };
+    match stored.iter().filter(|run| !store.has(run)).count() {
+        0 => Ok(outcome),
+        gone => Err(Error::failed(format!(
+            "{}: {gone} of the {} runs that this sweep stored are not there any more: the directory was removed or \
+             emptied meanwhile",
+            store.dir().display(),
+            stored.len()
+        ))),
+    }
+}
+
+/// Executes the runs of a round. Cells held by other processes go to the end of the queue.
+fn run_round(
+    state: &mut SweepState<'_>,
+    round: u32,
+    executor: &dyn Executor,
+    elsewhere: &mut Ended,
+) -> Result<()> {
+    let (grid, store, cancel) = (state.grid, state.store, state.cancel);
+    let mut queue: VecDeque<usize> = state.to_execute(round).collect();
+    // consecutive cells that others hold, and cells whose holder was reported
+    let (mut refused, mut reported) = (0, HashSet::new());
+    while let Some(cell) = queue.pop_front() {
+        state.hold();
+        if cancel.is_cell(cell) {
+            continue;
+        }
+        // a cell on its own runs regardless of others
+        let claim =
+            grid.name.map(|_| store.claim(&format!("{}-{round}", state.keys[cell]))).transpose()?;
+        if let Some(Claimed::By(who)) = claim {
+            if reported.insert(cell) {
+                (state.emit)(SweepEvent::Log { cell, line: waits_for(&who) });
+            }
+            queue.push_back(cell);
+            refused += 1;
+            if refused >= queue.len() {
+                refused = 0;
+                std::thread::sleep(POLL);
+            }
+            continue;
+        }
+        refused = 0;
+        if state.choice != Choice::All
+            && let Some(record) = store.newly_finished(elsewhere, &state.keys[cell], round)?
+        {
+            state.settled(cell, round, record);
+            continue;
+        }
+        let spec = &grid.cells[cell].spec;
+        let request = RunRequest { spec, cell, round, experiment: grid.name, store, cancel };
+        let record = executor.run(&request, &mut |event| {
+            (state.emit)(match event {
+                ExecutorEvent::Started(run) => SweepEvent::RunStarted { cell, round, run },
+                ExecutorEvent::Event(event) => SweepEvent::Run { cell, round, event },
+                ExecutorEvent::Log(line) => SweepEvent::Log { cell, line },
+            });
+        });
+        drop(claim);
+        state.ran(cell, round, record);
+    }
+    Ok(())
 }

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
-use super::api::{self, Api, api};
-use super::error::{self, check, code};
+use super::api::{self, Api, api, check, code};
 use base::error::{Error, Result};
 
 /// Static properties of a GPU, available without a context.
@@ -88,11 +87,11 @@ impl Gpu {
         // SAFETY: writes one int to a valid address.
         let code = unsafe { (api.cuDeviceGetCount)(&mut count) };
         if code != 0 {
-            return Err(Error::input(error::refusal(api, code)));
+            return Err(Error::input(api::refusal(api, code)));
         }
         match usize::try_from(count) {
             Ok(count) if count > 0 => Ok(count),
-            _ => Err(Error::input(error::refusal(api, code::NO_DEVICE))),
+            _ => Err(Error::input(api::refusal(api, code::NO_DEVICE))),
         }
     }
 

@@ -1,6 +1,6 @@
 //! GPU memory.
 
-use super::error::code;
+use super::api::code;
 use super::gpu::Gpu;
 use base::error::{Error, Result};
 

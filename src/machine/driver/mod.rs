@@ -9,8 +9,6 @@
 //! the GPU any more. The documentation of each function lists only its additional errors.
 
 mod api;
-mod error;
-mod event;
 pub mod functions;
 mod gpu;
 mod graph;
@@ -20,12 +18,10 @@ mod memory;
 mod module;
 mod stream;
 
-pub use api::{OLDEST, version, version_text};
-pub use error::code;
-pub use event::Event;
+pub use api::{OLDEST, code, version, version_text};
 pub use gpu::{Gpu, GpuInfo, Peer, any_abandoned};
 pub use graph::{Graph, GraphExec};
 pub use green::Divided;
 pub use memory::{DevicePtr, Memory};
 pub use module::{Argument, Arguments, Function, Launch, Module, arguments};
-pub use stream::{Priority, Stream};
+pub use stream::{Event, Priority, Stream};

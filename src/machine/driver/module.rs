@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
 
-use super::error::code;
+use super::api::code;
 use super::gpu::Gpu;
 use super::memory::DevicePtr;
 use base::error::{Error, Result};

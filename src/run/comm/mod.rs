@@ -5,13 +5,9 @@ mod group;
 mod link;
 pub mod nccl;
 mod peers;
-mod pipe;
-mod progress;
 
-pub use group::{Broken, Exchange, Exchanged, Group, SpinWait};
-pub use link::EmulatedLink;
+pub use group::{Broken, Exchange, Exchanged, Group, Progress, SpinWait, start_watchdog};
+pub use link::{EmulatedLink, Pipe};
 #[cfg(fuzzing)]
 pub use peers::read_any_message;
 pub use peers::{Late, Meeting, Peers, PingPong, Secret};
-pub use pipe::Pipe;
-pub use progress::{Progress, start_watchdog};

@@ -1,7 +1,7 @@
 //! Cpu backend: default options and feasibility of cells.
 
 use crate::backend::{Evaluate, Execute, Generate, PlanBackend, Suits, usual};
-use crate::evaluate::{Emit, EvaluateRequest};
+use crate::generate::{Emit, EvaluateRequest};
 use crate::generate::{GenerateOptions, Saying};
 use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
 use arithmetic::product::InstructionSet;
@@ -116,7 +116,7 @@ impl Generate for CpuBackend {
         on_token: &mut dyn FnMut(usize),
         _: &mut Saying<'_>,
     ) -> Result<Generated> {
-        super::generate::generate(request, on_token)
+        super::run::generate(request, on_token)
     }
 }
 

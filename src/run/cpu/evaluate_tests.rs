@@ -1,7 +1,7 @@
 //! Evaluation against an independent forward pass in f64, against `generate`, and between TPs.
 
 use super::evaluate::evaluate;
-use super::generate::generate;
+use super::run::generate;
 use super::tests::{ALL, Reference, SEED, request, tiny};
 use crate::{EvaluateRequest, Evaluated, GenerateRequest, Window, WindowQuality};
 use base::error::Result;

@@ -8,7 +8,7 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde::Deserialize;
 
-use super::generate::generate;
+use super::run::generate;
 use super::tests::{Reference, request};
 use crate::GenerateRequest;
 use model::{Model, WeightSource};

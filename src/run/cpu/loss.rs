@@ -11,7 +11,7 @@ use arithmetic::product::Panels;
 use arithmetic::{Panel, Seen, TakeOther, TakeReference};
 
 use super::kernels::Kernels;
-use crate::evaluate::WindowQuality;
+use crate::generate::WindowQuality;
 
 const ROWS: usize = 512;
 

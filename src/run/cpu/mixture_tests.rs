@@ -1,7 +1,7 @@
 //! Mixtures of experts, windows, sinks and latent attention on the cpu backend, against the independent forward pass.
 
 use super::evaluate_tests;
-use super::generate::generate;
+use super::run::generate;
 use super::tests::{PROMPT, Reference, agrees, request, tiny};
 use crate::GenerateRequest;
 use model::Model;

@@ -8,10 +8,9 @@
 //! | `team` | other threads of a rank, and the core of each thread |
 //! | `program` | compiled plan: buffers, waits, weights |
 //! | `kernels`, `attention` | arithmetic; its loops are in the crate `arithmetic` |
-//! | `experts`, `latent` | mixtures of experts, latent attention |
-//! | `run` | timed samples for a record and a trace |
-//! | `generate` | tokens from a checkpoint |
-//! | `evaluate`, `evaluate_work` | quality of architectures on a text, and its work queue |
+//! | `experts` | mixtures of experts |
+//! | `run` | timed samples for a record and a trace; tokens from a checkpoint |
+//! | `evaluate` | quality of architectures on a text, and its work queue |
 //! | `loss` | likelihood, divergence, agreement |
 //! | `train` | training: forward and backward passes |
 
@@ -19,11 +18,8 @@ pub(super) mod attention;
 mod backend;
 mod engine;
 mod evaluate;
-mod evaluate_work;
 pub(super) mod experts;
-mod generate;
 pub(super) mod kernels;
-mod latent;
 mod loss;
 mod program;
 mod rank;

@@ -2,7 +2,7 @@
 
 use super::run::run;
 use super::tests::{Reference, tiny};
-use crate::computed::Computed;
+use crate::shared::Computed;
 use crate::{Job, Outcome};
 use model::WeightSource;
 use plan::{DType, Lane};

@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::attention;
 use super::attention::{Attention, Before, KvCache, Projected, RopeTable, Sight, StepPart, StepRows};
 use super::experts::{Experts, add_bias, choose};
 use super::kernels::{Kernels, quantize};
-use super::latent;
 use super::program::{Program, StoredWeight};
 use crate::comm::{Broken, Exchange, Group, Pipe};
 use crate::recorder::{Clock, SpanRecorder, Started, range, start};
@@ -425,12 +425,12 @@ impl Rank {
             (Kind::LatentAppend, Some(StoredWeight::Rows(norm))) => {
                 let norm = (&self.shape, &**norm);
                 let cached = (&mut self.cache, layer);
-                latent::append(&self.kernels, cached, &self.rope, rows, norm, read(0), &mut out);
+                attention::append(&self.kernels, cached, &self.rope, rows, norm, read(0), &mut out);
             }
             (Kind::LatentAttend, Some(StoredWeight::Each(each))) => {
                 let units = (&mut self.kernels, &mut self.attention);
                 let (cached, up) = ((&self.cache, layer), (&self.shape, &**each));
-                latent::attend(units, cached, &self.rope, rows, up, read(0), &mut out);
+                attention::attend(units, cached, &self.rope, rows, up, read(0), &mut out);
             }
             (Kind::SigmoidMul, _) => self.kernels.sigmoid_mul(read(0), read(1), &mut out),
             (Kind::SiluMul { offset }, _) => {

@@ -1,7 +1,7 @@
 //! The cpu backend against an independent forward pass: f64, one token at a time, no plan, no cache
 //! layout, no shards but where the architecture is about shards.
 
-use super::generate::generate;
+use super::run::generate;
 use super::run::run;
 use crate::{GenerateRequest, Generated, Job, RunEvent};
 use model::{MatrixData, Model, WeightSource};

@@ -10,7 +10,7 @@ use super::one_shot;
 use super::program::Program;
 use crate::backend::{Evaluate, Execute, Generate, PlanBackend, Suits, usual};
 use crate::comm::nccl::{self, Nccl};
-use crate::evaluate::{Emit, EvaluateRequest};
+use crate::generate::{Emit, EvaluateRequest};
 use crate::generate::{GenerateOptions, Saying};
 use crate::launcher::too_few as too_few_ranks;
 use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
@@ -211,7 +211,7 @@ impl Generate for CudaBackend {
         on_token: &mut dyn FnMut(usize),
         say: &mut Saying<'_>,
     ) -> Result<Generated> {
-        super::generate::generate(request, options, on_token, say)
+        super::generation::generate(request, options, on_token, say)
     }
 }
 

@@ -10,8 +10,8 @@ use super::ranks::alive;
 use rayon::prelude::*;
 
 use crate::PlanBackend;
-use crate::evaluate::{Emit, EvaluateRequest, Evaluated, WindowQuality};
 use crate::generate::{CHUNK, log_total};
+use crate::generate::{Emit, EvaluateRequest, Evaluated, WindowQuality};
 use base::error::{Error, Result};
 use machine::driver::Gpu;
 use plan::{Architecture, CommDType, Phase, Variant};

@@ -4,7 +4,7 @@
 //! Steps with many rows are processed in parts of [`ROWS`], which bounds scratch memory.
 
 use super::kernels::KernelCall;
-use super::kernels::experts::{self as kernels, Grouped, MOST_CHOICES, MOST_EXPERTS};
+use super::kernels::geometry::{self, Grouped, MOST_CHOICES, MOST_EXPERTS};
 use super::launches::{Binder, Call};
 use super::matmul::{MatvecChoice, Product, Way};
 use super::program::{Program, StepSize};
@@ -154,7 +154,7 @@ impl Binder<'_> {
             let mut arguments = arguments![logits, bias, choices, rows, experts.count, experts.top_k];
             arguments.push(score).push(bias_kind).push(u32::from(routing.renormalise));
             arguments.push(routing.scale as f32).push(routing.groups).push(routing.kept_groups);
-            let launch = kernels::choose(rows, experts.count, self.multiprocessors);
+            let launch = geometry::choose_experts(rows, experts.count, self.multiprocessors);
             calls.push(self.kernel("choose_experts", launch, arguments)?);
         }
         Ok(calls)
@@ -194,18 +194,18 @@ impl Binder<'_> {
             let x = x.offset(u64::from(first) * row);
             let choices = all_choices.offset(8 * u64::from(first) * u64::from(top_k));
             let arguments = arguments![choices, counts, lists, rows, top_k, first_own, own];
-            calls.push(self.kernel("group_choices", kernels::group(own), arguments)?);
+            calls.push(self.kernel("group_choices", geometry::group_choices(own), arguments)?);
             let mut arguments = arguments![x, gate_up, bias, counts, lists, active, own, rows, width];
             arguments.push(top_k).push(clamped);
-            let up = kernels::grouped(weights, rows, hidden, free);
+            let up = geometry::grouped(weights, rows, hidden, free);
             calls.push(self.grouped("experts_up", up, arguments)?);
             let mut arguments = arguments![active, down, down_bias, counts, lists, outputs, own, rows];
             arguments.push(hidden);
-            let down = kernels::grouped(weights, rows, width, free);
+            let down = geometry::grouped(weights, rows, width, free);
             calls.push(self.grouped("experts_down", down, arguments)?);
             let out = out.offset(u64::from(first) * row);
             let arguments = arguments![outputs, choices, out, top_k, first_own, own, hidden];
-            calls.push(self.kernel("sum_experts", kernels::sum(rows, hidden), arguments)?);
+            calls.push(self.kernel("sum_experts", geometry::sum_experts(rows, hidden), arguments)?);
         }
         Ok(calls)
     }

@@ -14,7 +14,7 @@ use crate::cuda::kernels::matvec::{self, NextProduct};
 use crate::cuda::kernels::{KernelCall, Source};
 use crate::cuda::launches::Call;
 use crate::cuda::program::StepSize;
-use crate::cuda::timing::stopwatch::{CLEARLY, median_us};
+use crate::cuda::timing::clock::{CLEARLY, median_us};
 use base::error::Result;
 use machine::driver::{DevicePtr, arguments};
 use plan::{DType, Element, Kind, Lane, Phase};

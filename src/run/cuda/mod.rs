@@ -6,9 +6,9 @@
 //! | file | contents |
 //! |---|---|
 //! | `backend`, `gpus` | backend interface; GPUs of this machine |
-//! | `run`, `generation` | timed samples for a record; one timed generation |
-//! | `generate`, `evaluate` | text generation from prompts; quality of architectures on a text |
-//! | `ranks`, `probe` | ranks as threads or processes; NCCL's choices, probed in separate processes |
+//! | `run`, `evaluate` | timed samples for a record; quality of architectures on a text |
+//! | `generation` | one timed generation, and text generation from prompts |
+//! | `ranks` | ranks as threads or processes; NCCL's choices, probed in separate processes |
 //! | `engine` | steps bound to memory, captured and replayed, or enqueued |
 //! | `program`, `schedule` | lowered plan with buffers assigned; launches, records and waits on streams |
 //! | `memory`, `load`, `fp8` | memory of a rank; loading of weights; fp8 weights |
@@ -29,7 +29,6 @@ mod evaluate;
 mod experts;
 #[doc(hidden)]
 pub mod fp8;
-mod generate;
 mod generation;
 pub mod gpus;
 mod instrumented;
@@ -41,7 +40,6 @@ pub mod measure;
 mod memory;
 #[doc(hidden)]
 pub mod one_shot;
-mod probe;
 pub mod program;
 mod ranks;
 mod run;
@@ -53,6 +51,5 @@ pub use backend::CudaBackend;
 pub use collective::{Collective, Eight};
 pub use matmul::{MatvecChoice, ProductTimes};
 pub use memory::memory_need;
-pub use probe::{VERB as PROBE, probe_main};
-pub use ranks::Ranks;
+pub use ranks::{Ranks, VERB as PROBE, probe_main};
 pub use tuning::Tuning;

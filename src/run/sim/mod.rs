@@ -4,7 +4,6 @@
 //! with skew each rank is. A cell costs O(steps x operations), with skew O(steps x operations x ranks^2). Identical
 //! steps (with a static KV cache) are simulated once and counted repeatedly.
 
-mod backend;
 mod cell;
 mod cost;
 mod lanes;
@@ -26,12 +25,11 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use backend::SimBackend;
 pub use cell::{PredictedSpan, PredictedStep, Prediction, QUEUED_NOTE, SimulatedCell};
 pub use link::{
     COLLECTIVE_NOTE, LINK_WARNING, LinkTimes, all_reduce_us, link_problem, link_times, link_warning,
     switches_in_words,
 };
 pub use serving::Served;
-pub use simulator::{Plans, Simulator};
+pub use simulator::{Plans, SimBackend, Simulator};
 pub use skew::{Executed, Measured, replay};

@@ -1,7 +1,7 @@
 //! Metrics and pooling against numbers worked out by hand.
 
 use super::*;
-use crate::testing::{record, sim_record};
+use crate::testing::{record, sim_record, spec};
 use base::statistics::LEAST_SAMPLES;
 
 #[test]
@@ -101,4 +101,80 @@ fn aggregating_twice_changes_nothing() {
     let runs = [record("a", |_| (), 0, &six()), record("b", |_| (), 0, &six())];
     let once = aggregate(&runs);
     assert_eq!(aggregate(&once), once);
+}
+
+fn pass(steps_ms: Vec<f64>) -> Instrumented {
+    Instrumented { recorder: "stamps".into(), steps_ms, ..Default::default() }
+}
+
+fn sample(steps_ms: Vec<f64>) -> Sample {
+    Sample { prefill_ms: 1.0, decode_ms: steps_ms.iter().sum(), steps_ms, overlap: None }
+}
+
+/// Steps that grow with the context and vary a little, `factor` times as long.
+fn steps(factor: f64) -> Vec<f64> {
+    (0..200).map(|s| factor * (5.0 + 0.001 * f64::from(s) + 0.02 * f64::from(s * 7 % 5))).collect()
+}
+
+#[test]
+fn the_overhead_is_the_ratio_of_medians_and_its_interval_holds_it() {
+    let spec = spec();
+    let found = overhead(&spec, &[sample(steps(1.0)), sample(steps(1.0))], pass(steps(1.03)));
+    assert!((found.overhead.unwrap() - 1.03).abs() < 1e-9, "{found:?}");
+    let [low, high] = found.overhead_ci95.unwrap();
+    assert!(low > 1.02 && low <= 1.03 && (1.03..1.04).contains(&high), "{low}..{high}");
+    assert!((found.tpot_ms / 1.03 - median(&steps(1.0)).unwrap()).abs() < 1e-9);
+}
+
+/// Records of generations that were composed of windows of several replays.
+#[test]
+fn what_composed_passes_left_is_read() {
+    let old = r#"{"recorder":"cuda events, rotating K=8","windows":8,"steps_ms":[2.0],"stretch":1.1,"clipped":0.01}"#;
+    let read: Instrumented = serde_json::from_str(old).unwrap();
+    assert_eq!((read.recorder.as_str(), read.steps_ms), ("cuda events, rotating K=8", vec![2.0]));
+}
+
+#[test]
+fn a_pass_that_took_far_longer_is_told_and_one_that_may_not_have_is_not() {
+    let spec = spec();
+    let said = |factor: f64| {
+        let samples = [sample(steps(1.0)), sample(steps(1.0))];
+        disturbed(&overhead(&spec, &samples, pass(steps(factor))))
+    };
+    assert_eq!([said(1.0), said(1.04)], [None, None]);
+    let text = said(1.21).expect("it is told");
+    assert!(text.starts_with("steps took 1.21 x as long while 'stamps' timed"), "{text}");
+    let unsure =
+        Instrumented { overhead: Some(1.06), overhead_ci95: Some([1.01, 1.12]), ..pass(Vec::new()) };
+    assert_eq!(disturbed(&unsure), None);
+}
+
+#[test]
+fn without_steps_there_is_no_overhead_and_with_few_no_interval() {
+    let spec = spec();
+    let none = overhead(&spec, &[sample(steps(1.0))], pass(Vec::new()));
+    assert_eq!((none.overhead, none.overhead_ci95), (None, None));
+    let few = overhead(&spec, &[sample(vec![2.0; 8])], pass(vec![3.0; 8]));
+    assert_eq!((few.overhead, few.overhead_ci95), (Some(1.5), None));
+}
+
+#[test]
+fn rounds_are_paired_and_other_recorders_left_out() {
+    let run = |name, recorder: &str, drift: f64, cost: f64| {
+        let mut record = record(name, |_| (), 0, &[(0.0, 1.0)]);
+        record.environment.insert("recorder".into(), recorder.into());
+        record.samples = vec![sample(steps(drift))].into();
+        record.instrumented = Some(pass(steps(drift * cost)));
+        record
+    };
+    let runs = [
+        run("a", "cuda events around modules", 1.0, 9.0),
+        run("b", "stamps", 1.0, 1.02),
+        run("c", "stamps", 1.5, 1.02),
+    ];
+    let found = pooled(&runs[2], &runs.iter().collect::<Vec<_>>()).unwrap();
+    let [low, high] = found.overhead_ci95.unwrap();
+    assert!(low < 1.03 && high > 1.01 && (found.overhead.unwrap() - 1.02).abs() < 0.01, "{found:?}");
+    assert_eq!(found.steps_ms.len(), 400);
+    assert_eq!(pooled(&record("d", |_| (), 0, &[(0.0, 1.0)]), &[]), None);
 }

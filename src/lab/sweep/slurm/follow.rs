@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::options::SlurmOptions;
-use super::submit::submit;
+use super::tasks::submit;
 use super::tasks::{Impossible, Submitted};
 use crate::launch::Cancel;
 use crate::slurm::{self, State, Task};

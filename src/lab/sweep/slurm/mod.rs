@@ -3,7 +3,6 @@
 
 mod follow;
 mod options;
-mod submit;
 mod tasks;
 
 pub use follow::{OnSlurm, execute_on_slurm};

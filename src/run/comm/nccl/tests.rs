@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::communicator::Alive;
 use super::library::Functions;
-use super::types::{Comm, Config, SUCCESS, Stream};
+use super::library::{Comm, Config, SUCCESS, Stream};
 use super::*;
 use crate::comm::{Exchange, Peers};
 use base::error::{Error, Result};

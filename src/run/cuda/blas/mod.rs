@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::cublaslt::sys;
 
-use crate::cuda::timing::stopwatch::{CLEARLY, median_us};
+use crate::cuda::timing::clock::{CLEARLY, median_us};
 use base::error::{Error, Result};
 use descriptors::{Alignment, Candidate, Descriptors, Lt};
 use machine::driver::{DevicePtr, Gpu, Memory, Stream};

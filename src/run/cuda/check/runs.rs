@@ -14,7 +14,7 @@ use crate::cuda::kernels::matvec;
 use crate::cuda::matmul::{Product, TimedProduct};
 use crate::cuda::measure::read_bandwidth;
 use crate::cuda::ranks::alive;
-use crate::cuda::timing::stopwatch::median_us;
+use crate::cuda::timing::clock::median_us;
 use crate::cuda::timing::{Stamps, Tick};
 use crate::cuda::tuning::Tuning;
 use base::error::Result;

@@ -10,7 +10,7 @@ use super::Found;
 use crate::comm::nccl::{Communicator, Nccl};
 use crate::comm::{Exchange, Peers};
 use crate::cuda::ranks::on_threads;
-use crate::cuda::timing::stopwatch::collective_us;
+use crate::cuda::timing::clock::collective_us;
 use base::error::{Error, Result};
 use machine::driver::{Gpu, Memory, Priority, Stream};
 use plan::DType;

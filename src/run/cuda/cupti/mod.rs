@@ -8,15 +8,15 @@
 //! | file | contents |
 //! |---|---|
 //! | `api` | the library, its functions and the layout of its records |
-//! | `session` | recording on and off, buffers, callbacks |
-//! | `assemble` | records to one span per operation and step |
+//! | `session` | recording on and off, buffers, callbacks, records to one span per operation and step |
 
 mod api;
-mod assemble;
 mod session;
 #[cfg(test)]
 mod tests;
 
 pub use api::{Activity, ActivityKind, check, version};
-pub use assemble::{Assembled, OperationSpan, Report, assemble, settle};
-pub use session::{Belongs, Label, Recording, Session, StepId, operation, step};
+pub use session::{
+    Assembled, Belongs, Label, OperationSpan, Recording, Report, Session, StepId, assemble, operation,
+    settle, step,
+};

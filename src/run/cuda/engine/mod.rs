@@ -4,22 +4,19 @@
 //! | file | contents |
 //! |---|---|
 //! | `setup` | engine settings, plans of both phases, memory check |
-//! | `step` | steps: bound to memory, captured, replayed or enqueued |
-//! | `link` | calibration of emulated collectives |
+//! | `step` | steps: bound to memory, captured, replayed or enqueued; calibration of emulated collectives |
 //!
 //! All methods run on one thread. Enqueued work is asynchronous: [`Engine::wait`] waits for it with a timeout and watches for the
 //! death of other ranks.
 
-mod link;
 mod setup;
 mod step;
 
-pub use link::{Checked, LinkCheck};
 pub(super) use setup::first_sums;
 pub use setup::{Local, Programs, Setup, lacks};
 use setup::{can_overlap, check_memory, sizes};
 use step::transfers;
-pub use step::{Step, Timing};
+pub use step::{Checked, LinkCheck, Step, Timing};
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -27,7 +24,6 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::computed::Computed;
 use crate::cuda::blas::Blas;
 use crate::cuda::collective::{Collective, EmulatedScratch, LoopbackTable};
 use crate::cuda::kernels::{Ahead, KernelOptions, Kernels};
@@ -37,6 +33,7 @@ use crate::cuda::memory::{Activations, RankMemory};
 use crate::cuda::one_shot::OneShot;
 use crate::cuda::program::{Program, StepSize};
 use crate::cuda::schedule::{Layout, Schedule, StreamId};
+use crate::shared::Computed;
 use base::error::{Error, Result};
 use machine::driver::{Divided, Gpu, Memory, Priority, Stream};
 use model::WeightSource;

@@ -2,19 +2,16 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `sources` | units and the constants each needs |
-//! | `compile` | unit to cubin: NVRTC, options, errors, cache keys |
-//! | `geometry` | launch geometry of the kernels |
-//! | `experts` | constants and launch geometry of the products of experts |
+//! | `compile` | units and the constants each needs; unit to cubin: NVRTC, options, errors, cache keys |
+//! | `geometry` | launch geometry of the kernels, and constants of the products of experts |
 //! | `matvec` | constants and launch geometry of the matrix-vector product |
 
 pub mod compile;
-pub mod experts;
 pub mod geometry;
 pub mod matvec;
-pub mod sources;
 
 pub use compile::Nvrtc;
+use compile::{Defines, cubin, options_for};
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,7 +20,6 @@ use std::time::{Duration, Instant};
 
 use base::cache::Cache;
 use base::error::{Error, Result};
-use compile::{Defines, cubin, options_for};
 use machine::driver::{Arguments, Function, Gpu, Launch, Stream, version_text};
 use plan::DType;
 
@@ -170,7 +166,7 @@ impl Kernels {
     /// Returns a kernel compiled with additional constants. Each set of constants is a separate unit. Fails
     /// like [`Self::get`].
     pub fn get_with(&self, name: &str, constants: &[(&str, u32)]) -> Result<Function> {
-        let unit = sources::unit_of(name)?;
+        let unit = compile::unit_of(name)?;
         let sm = self.gpu.info().sm;
         let defines = compile::defines(unit, &self.options, constants, sm);
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,4 @@
-//! Clocks: the resolution of `%globaltimer`, on which emulated collectives wait and from which kernels take time stamps;
-//! and synchronization of a rank's events with its host's CLOCK_MONOTONIC, and of that with rank 0's host.
-//!
-//! CUDA only reports the time between two events (f32 ms). So a rank records an event, waits for it, and reads the host clock
-//! before and after: the event is in between. The shortest of many round trips is the most precise. A second measurement at the
-//! end gives the drift between device and host clock.
+//! Clocks: of the host and the device, tied together, and a stopwatch on a stream.
 
 use std::time::Duration;
 
@@ -12,11 +7,11 @@ use serde::Serialize;
 use crate::comm::PingPong;
 use base::error::Result;
 use base::statistics::median;
-use machine::driver::{Function, Gpu, Launch, Stream, arguments};
+use machine::driver::{DevicePtr, Function, Gpu, Launch, Stream, arguments};
 
 const TICKS: u32 = 64;
 
-const LIMIT: Duration = Duration::from_secs(20);
+const TIE_LIMIT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tick {
@@ -31,7 +26,7 @@ impl Tick {
     pub fn measure(gpu: &Gpu, stream: &Stream, kernel: &Function) -> Result<Self> {
         let out = gpu.allocate(8 * u64::from(TICKS), "the ticks of a clock")?;
         stream.launch(kernel, &Launch::flat(1, 1), &mut arguments![out.ptr(), TICKS])?;
-        stream.synchronize_within(LIMIT)?;
+        stream.synchronize_within(TIE_LIMIT)?;
         let mut times = vec![0u64; TICKS as usize];
         out.download(0, bytemuck::cast_slice_mut(&mut times))?;
         Ok(Self::of(&times))
@@ -126,13 +121,104 @@ pub fn rank_tie(answers: &[PingPong]) -> Option<Tie> {
     answers.iter().map(offset).min_by_key(|tie| tie.uncertainty_ns)
 }
 
+/// Latency ratio below which an alternative replaces the default. Prevents noise from changing results
+/// between runs.
+pub(in crate::cuda) const CLEARLY: f64 = 0.98;
+
+/// Timed rounds; the median counts.
+const ROUNDS: usize = 5;
+
+/// Minimum number of products per round, to stay above the clock's resolution.
+const LEAST_PRODUCTS: usize = 8;
+
+/// Timeout of one round.
+pub(in crate::cuda) const LIMIT: Duration = Duration::from_secs(30);
+
+/// Median latency (us) of the work `one` enqueues on `stream`, alternating between weights like layers do.
+pub(in crate::cuda) fn median_us(
+    gpu: &Gpu,
+    stream: &Stream,
+    weights: &[DevicePtr],
+    mut one: impl FnMut(DevicePtr) -> Result<()>,
+) -> Result<f64> {
+    let products = weights.len().max(LEAST_PRODUCTS);
+    rounds_us(gpu, stream, products, |at| {
+        weights.get(at % weights.len().max(1)).map_or(Ok(()), |w| one(*w))
+    })
+}
+
+/// Value shared by more than half of all rounds, which is the median whatever the remaining rounds measure.
+fn majority(rounds: &[f64]) -> Option<f64> {
+    let last = *rounds.last()?;
+    (rounds.iter().filter(|round| **round == last).count() > ROUNDS / 2).then_some(last)
+}
+
+/// Median latency (us) of the work `one` enqueues on `stream`, `each` times per round; `one` receives the
+/// index. Stops as soon as the median is certain, so no other rank may depend on the number of rounds.
+pub(in crate::cuda) fn rounds_us(
+    gpu: &Gpu,
+    stream: &Stream,
+    each: usize,
+    one: impl FnMut(usize) -> Result<()>,
+) -> Result<f64> {
+    timed(gpu, stream, each, majority, one)
+}
+
+/// Median latency (us) of the collective `one` enqueues on `stream`. Always runs all rounds, so that no rank
+/// waits for another forever.
+pub(in crate::cuda) fn collective_us(
+    gpu: &Gpu,
+    stream: &Stream,
+    mut one: impl FnMut() -> Result<()>,
+) -> Result<f64> {
+    timed(gpu, stream, LEAST_PRODUCTS, |_| None, |_| one())
+}
+
+fn timed(
+    gpu: &Gpu,
+    stream: &Stream,
+    each: usize,
+    known: impl Fn(&[f64]) -> Option<f64>,
+    mut one: impl FnMut(usize) -> Result<()>,
+) -> Result<f64> {
+    let (start, end) = (gpu.event(true)?, gpu.event(true)?);
+    let mut rounds = Vec::with_capacity(ROUNDS);
+    // one extra warm-up round
+    for round in 0..=ROUNDS {
+        stream.record(&start)?;
+        (0..each).try_for_each(&mut one)?;
+        stream.record(&end)?;
+        stream.synchronize_within(LIMIT)?;
+        if round > 0 {
+            rounds.push(f64::from(end.elapsed_ms(&start)?) * 1e3 / each as f64);
+            if let Some(known) = known(&rounds) {
+                return Ok(known);
+            }
+        }
+    }
+    Ok(median(&rounds).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn a_tick_is_the_usual_step() {
         assert_eq!(Tick::of(&[0, 1024, 2048, 3072, 9216]), Tick { ns: 1024.0, longest_ns: 6144.0 });
         assert_eq!(Tick::of(&[5]), Tick { ns: 0.0, longest_ns: 0.0 });
+    }
+
+    proptest! {
+        #[test]
+        fn what_most_rounds_take_is_the_median_of_all(rounds in prop::collection::vec(0u8..3, ROUNDS)) {
+            let rounds: Vec<f64> = rounds.into_iter().map(f64::from).collect();
+            let known = (1..=ROUNDS).find_map(|seen| majority(&rounds[..seen]));
+            prop_assert!(known.is_none_or(|known| Some(known) == median(&rounds)), "{known:?} {rounds:?}");
+            let most = rounds.iter().any(|a| rounds.iter().filter(|b| a == *b).count() > ROUNDS / 2);
+            prop_assert_eq!(known.is_some(), most);
+        }
     }
 }

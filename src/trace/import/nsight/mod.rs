@@ -3,15 +3,13 @@
 //! GPU rows (kernels, copies, fills) become spans, with one rank per process and device. Host calls
 //! provide the launch time, matched by process and correlation id; NVTX provides ranges and step
 //! numbers. `database` reads tables of any version, `gpu` and `host` parse their contents, `assemble` builds
-//! the trace, and `join` merges several files.
+//! the trace, and `import` joins several files.
 
 mod assemble;
 mod database;
 mod gpu;
 mod host;
 mod import;
-mod join;
-mod kernel;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +26,7 @@ pub(super) static SQLITE: Importer = Importer {
         Ok(selection.noted(import::import(&files)?))
     },
     kernel: |files, wanted| {
-        let each = files.iter().map(|path| kernel::kernel(path, wanted));
+        let each = files.iter().map(|path| host::kernel(path, wanted));
         each.collect::<Result<Vec<_>>>().map(|found| found.into_iter().flatten().next())
     },
     ..Importer::PLAIN

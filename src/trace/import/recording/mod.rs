@@ -1,13 +1,11 @@
 //! Recordings of `ladderscope record`: imports the parts that the processes wrote as one trace.
 //!
-//! `part` reads a part, `ranks` orders the processes, `join` finds the collective of each NCCL kernel. Placing spans,
+//! `part` reads a part, `assemble` orders the processes, `join` finds the collective of each NCCL kernel. Placing spans,
 //! steps and ranges is shared with the import of Nsight Systems' exports, whose tables have the same contents.
 
 mod assemble;
-mod calls;
 mod join;
 mod part;
-mod ranks;
 #[cfg(test)]
 mod tests;
 

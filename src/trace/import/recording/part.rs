@@ -6,7 +6,8 @@ use std::io::Read;
 
 use base::error::{Error, Result};
 use base::text::without_controls;
-use inject::format::{self, Event};
+use inject::format;
+use inject::format::Event;
 
 /// Limit on times (ns since 1970): the year 2043. Differences of smaller ones cannot overflow.
 const MOST_TIME: u64 = 1 << 61;
@@ -335,4 +336,24 @@ fn read_up_to(from: &mut dyn Read, to: &mut [u8]) -> std::io::Result<usize> {
         }
     }
     Ok(got)
+}
+
+/// Name of a call of the runtime or driver; `None` for one that launches nothing.
+pub(super) fn name(runtime: bool, id: u32) -> Option<&'static str> {
+    Some(match (runtime, id) {
+        (false, 307 | 442) => "cuLaunchKernel",
+        (false, 652 | 653) => "cuLaunchKernelEx",
+        (false, 477 | 478) => "cuLaunchCooperativeKernel",
+        (false, 514 | 515) => "cuGraphLaunch",
+        (true, 211 | 214) => "cudaLaunchKernel",
+        (true, 430 | 431) => "cudaLaunchKernelExC",
+        (true, 269) => "cudaLaunchCooperativeKernel",
+        (true, 311 | 312) => "cudaGraphLaunch",
+        (true, 41) => "cudaMemcpyAsync",
+        (true, 51) => "cudaMemsetAsync",
+        (true, 131) => "cudaStreamSynchronize",
+        (true, 137) => "cudaEventSynchronize",
+        (true, 165) => "cudaDeviceSynchronize",
+        _ => return None,
+    })
 }

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::{DTYPES, skip, toolchain_is_required};
 use machine::driver::libraries::{self, Library};
 use plan::DType;
-use run::testing::cuda::experts::grouped;
+use run::testing::cuda::geometry::grouped;
 use run::testing::cuda::matvec::matvec_geometry;
 use run::testing::cuda::{Constant, HEADERS, UNITS, Unit};
 use run::testing::cuda::{KernelOptions, Nvrtc};

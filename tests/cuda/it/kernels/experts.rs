@@ -4,7 +4,7 @@ use super::{Bench, DTYPES, assert_close, checks, random};
 use machine::driver::Launch;
 use plan::{DType, RouterBias, RouterScore, Routing};
 use run::testing::cpu::choose;
-use run::testing::cuda::experts::{self, grouped};
+use run::testing::cuda::geometry::{self, grouped};
 
 checks!(choices_are_those_of_the_cpu_backend, touched_experts_are_multiplied_and_others_never_read);
 
@@ -47,7 +47,11 @@ fn choices_are_those_of_the_cpu_backend(bench: &mut Bench<'_>) {
             routing.groups.into(),
             routing.kept_groups.into(),
         ];
-        bench.launch("choose_experts", &experts::choose(rows as u32, experts as u32, 1), &arguments);
+        bench.launch(
+            "choose_experts",
+            &geometry::choose_experts(rows as u32, experts as u32, 1),
+            &arguments,
+        );
         let found = bench.read::<u32>(choices);
         for (found, want) in found.chunks(2).zip(want.chunks(2)) {
             assert_eq!(found[0], want[0] as u32, "{routing:?}");
@@ -93,7 +97,7 @@ fn touched_experts_are_multiplied_and_others_never_read(bench: &mut Bench<'_>) {
                 first.into(),
                 count(own),
             ];
-            bench.launch("group_choices", &experts::group(own as u32), &arguments);
+            bench.launch("group_choices", &geometry::group_choices(own as u32), &arguments);
             assert_eq!(bench.read::<u32>(counts), [rows as u32, 0, 1]);
             let up = grouped(dtype, rows as u32, hidden as u32, 3);
             let arguments = [
