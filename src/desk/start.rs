@@ -11,7 +11,7 @@ use base::error::{Error, Result};
 use lab::launch::{Cancel, LaunchedRanks, ProcessExecutor};
 use lab::store::Store;
 use lab::sweep::{self, Choice, Experiment, OnSlurm, SlurmOptions, SweepEvent, SweepOutcome};
-use run::TIMEOUT;
+use run::{Shared, TIMEOUT};
 use study::answer::{Answer, MOST_RUNS};
 use table::{Provenance, Record, Spec, Status};
 use trace::export;
@@ -84,13 +84,15 @@ impl Start {
     pub fn cell(
         &self,
         spec: &Spec,
+        shared: &Shared,
         rounds: u32,
         trace: Option<&Path>,
         emit: &mut dyn FnMut(SweepEvent),
     ) -> Result<Record> {
         trace.map_or(Ok(()), check_writable)?;
         let executor = self.executor(trace)?;
-        let mut record = sweep::run_one(spec, rounds, &self.store, &executor, &self.cancel, emit)?;
+        let mut record =
+            sweep::run_one(spec, shared, rounds, &self.store, &executor, &self.cancel, emit)?;
         if let (Some(path), true, Status::Ok) = (trace, spec.backend.is_simulated(), record.status) {
             // simulated runs store no trace: simulating again with every step gives the same spans
             let (mut simulated, _) = super::resimulate(spec, Some(u32::MAX - 1))?;

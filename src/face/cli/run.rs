@@ -14,7 +14,7 @@ use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
 use lab::sweep::Cell;
-use run::{Feasibility, Resolve};
+use run::{Feasibility, Resolve, Shared};
 use table::{CellOptions, Record, Spec, Status};
 
 /// Arguments of `ladderscope run`.
@@ -36,21 +36,23 @@ pub struct Args {
 
 /// Runs the cell and prints its record. On ranks above 0 of a launcher, takes part in the run.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let shared = Shared::default();
     let resolve = || {
-        let (spec, note) = args.cell.resolve()?;
+        let (spec, note) = args.cell.resolve_with(&shared)?;
         Ok((vec![spec.clone()], (spec, note)))
     };
-    args.patience.lead(dir, true, resolve, |start, (spec, note)| lead(args, &start, &spec, note))
+    args.patience
+        .lead(dir, true, resolve, |start, (spec, note)| lead(args, &start, &shared, &spec, note))
 }
 
-fn lead(args: &Args, start: &Start, spec: &Spec, note: Option<String>) -> Result<u8> {
+fn lead(args: &Args, start: &Start, shared: &Shared, spec: &Spec, note: Option<String>) -> Result<u8> {
     if let Some(note) = note {
         report::note(&note);
     }
     let cells = [Cell { spec: spec.clone(), feasibility: Feasibility::Runs }];
     let mut progress = Progress::new(&cells, args.rounds);
-    let ended =
-        start.cell(spec, args.rounds, args.trace.as_deref(), &mut |event| progress.event(&event));
+    let ended = start
+        .cell(spec, shared, args.rounds, args.trace.as_deref(), &mut |event| progress.event(&event));
     progress.finish();
     let record = ended?;
     for warning in &record.warnings {

@@ -432,14 +432,14 @@ pub fn execute(
 /// Returns a failure if the store cannot be read or written. A failed run yields a record with the reason instead.
 pub fn run_one(
     spec: &Spec,
+    shared: &Shared,
     rounds: u32,
     store: &Store,
     executor: &dyn Executor,
     cancel: &Cancel,
     emit: &mut dyn FnMut(SweepEvent),
 ) -> Result<Record> {
-    let shared = Shared::default();
-    let cells = [Cell { spec: spec.clone(), feasibility: feasibility::of_with(spec, &shared)? }];
+    let cells = [Cell { spec: spec.clone(), feasibility: feasibility::of_with(spec, shared)? }];
     let (rounds, simulator) = (rounds.max(1), &shared.simulator);
     let grid = Grid { cells: &cells, rounds, name: None, simulator };
     let mut concluded = None;

@@ -421,14 +421,24 @@ fn one_cell_runs_as_often_as_asked_whatever_is_stored() {
     for _ in 0..2 {
         let executor = mock(|_| Status::Ok);
         let (spec, cancel) = (sample_spec("ladder"), Cancel::default());
-        let record = run_one(&spec, 2, &store, &executor, &cancel, &mut |_| ()).unwrap();
+        let record =
+            run_one(&spec, &run::Shared::default(), 2, &store, &executor, &cancel, &mut |_| ()).unwrap();
         assert_eq!(executor.ran(), [(0, 0), (0, 1)]);
         assert_eq!((record.status, record.experiment), (Status::Ok, None));
     }
     let mut impossible = sample_spec("ladder");
     impossible.tp = 3;
     let executor = mock(|_| Status::Ok);
-    let record = run_one(&impossible, 1, &store, &executor, &Cancel::default(), &mut |_| ()).unwrap();
+    let record = run_one(
+        &impossible,
+        &run::Shared::default(),
+        1,
+        &store,
+        &executor,
+        &Cancel::default(),
+        &mut |_| (),
+    )
+    .unwrap();
     assert_eq!(record.status, Status::Skipped);
     assert!(record.reason.unwrap().contains("8 mod 3 = 2"));
     assert_eq!(executor.ran(), []);
