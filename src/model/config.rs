@@ -11,7 +11,9 @@ use serde_json::{Map, Value};
 
 use base::error::{Error, Result};
 use base::input::InputKind;
-use plan::{Architecture, AttentionShape, DType, HeadStep, LayerSet, ModelShape, Rope, RopeScaling, Yarn};
+use plan::{
+    Architecture, AttentionShape, DType, HeadStep, LayerSet, ModelShape, Rope, RopeScaling, Yarn,
+};
 
 /// Maximum plausible width, vocabulary or head count; keeps sizes far from overflow.
 pub const MAX_SIZE: u32 = 1 << 22;

@@ -15,7 +15,8 @@ use base::atomic::{self, UnfinishedDir};
 use base::error::{Error, Result};
 use base::input::InputKind;
 use plan::{
-    Architecture, DType, LayerSet, Rope, RouterBias, RouterScore, Routing, Shard, Tensor, Weight, WeightPart,
+    Architecture, DType, LayerSet, Rope, RouterBias, RouterScore, Routing, Shard, Tensor, Weight,
+    WeightPart,
 };
 
 /// Extensions of weight files, which are linked; other files are small, may be edited by hand, and are
@@ -382,7 +383,10 @@ mod tests {
                 assert_eq!(is_there, family != "ladder_llama", "{family}");
             }
             assert_eq!(written, config(&dir.path().join("model")));
-            assert_eq!(Model::resolve(&out.to_string_lossy()).unwrap().wiring, read.map(Architecture::Ladder));
+            assert_eq!(
+                Model::resolve(&out.to_string_lossy()).unwrap().wiring,
+                read.map(Architecture::Ladder)
+            );
         }
         let left = fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(left, 5, "nothing unfinished is left");
@@ -480,7 +484,9 @@ mod tests {
             source.load(&weight, 0, 1, DType::F32).unwrap().numbers().into_owned()
         };
         assert_eq!(load(&read, Tensor::ExpertUp(2)), counted(Tensor::ExpertUp(2)).unwrap());
-        for tensor in [Tensor::Router(1), Tensor::RouterBias(3), Tensor::ExpertDown(5), Tensor::SharedUp(4)] {
+        for tensor in
+            [Tensor::Router(1), Tensor::RouterBias(3), Tensor::ExpertDown(5), Tensor::SharedUp(4)]
+        {
             assert_eq!(load(&read, tensor), load(&mini, tensor), "{tensor:?}");
         }
         let mixtral = Model::resolve("mixtral-8x7b").unwrap();

@@ -13,9 +13,9 @@
 //! Additions need no operation: the gradient of a sum is also the gradient of each summand.
 
 use super::{
-    Architecture, AttentionShape, DType, ExpertActivation, ExpertShape, Kind, Lane, Lowering, ModelShape, Module, OpId, Phase,
-    Placement, Plan, PlanError, PlanSpec, Precision, RouterBias, Routing, Rows, Tensor, ValueId, Variant,
-    WeightId,
+    Architecture, AttentionShape, DType, ExpertActivation, ExpertShape, Kind, Lane, Lowering,
+    ModelShape, Module, OpId, Phase, Placement, Plan, PlanError, PlanSpec, Precision, RouterBias,
+    Routing, Rows, Tensor, ValueId, Variant, WeightId,
 };
 
 /// Index of a gradient in [`TrainingPlan::gradients`].

@@ -167,8 +167,8 @@ pub(super) fn fill(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plan::Architecture;
     use crate::cuda::gpus::{Gpus, made_up};
+    use plan::Architecture;
 
     fn chosen(options: &CellOptions, gpus: &Gpus) -> (Backend, String) {
         let shared = Shared::with_gpus(gpus.clone());

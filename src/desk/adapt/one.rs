@@ -219,7 +219,9 @@ impl One<'_> {
             let mut numbers = source.load(weight, rank, spec.tp, DType::F32)?.numbers().into_owned();
             let is_head = weight.parts.iter().any(|part| part.tensor == Tensor::Head);
             // no expert is favoured before training
-            if spec.from_scratch && weight.parts.iter().any(|p| matches!(p.tensor, Tensor::RouterBias(_))) {
+            if spec.from_scratch
+                && weight.parts.iter().any(|p| matches!(p.tensor, Tensor::RouterBias(_)))
+            {
                 numbers.fill(0.0);
             }
             if spec.from_scratch && is_head && !model.shape.tied_embeddings {

@@ -148,7 +148,8 @@ fn asked(args: &Args) -> Result<Asked> {
         (Some(shape), _) => {
             let model = Model::resolve(shape)?;
             // ignores the weights of a directory
-            let model = Model { has_weights: false, dir: model.dir.filter(|_| !model.has_weights), ..model };
+            let model =
+                Model { has_weights: false, dir: model.dir.filter(|_| !model.has_weights), ..model };
             if model.dir.is_none() {
                 model.written_family()?;
             }

@@ -121,7 +121,10 @@ fn number_formats_and_end_of_text_ids_are_read() {
 fn every_form_of_ladder_layers_is_read() {
     assert_eq!(accepted("ladder_layers", "1").wiring, Some(Architecture::Ladder(LayerSet::Last(1))));
     assert_eq!(accepted("ladder_layers", "2").wiring, Some(Architecture::Ladder(LayerSet::Last(2))));
-    assert_eq!(accepted("ladder_layers", "[1, 0, 1]").wiring, Some(Architecture::Ladder(LayerSet::Only(vec![0, 1]))));
+    assert_eq!(
+        accepted("ladder_layers", "[1, 0, 1]").wiring,
+        Some(Architecture::Ladder(LayerSet::Only(vec![0, 1])))
+    );
     assert_eq!(accepted("ladder_layers", "true").wiring, Some(Architecture::Ladder(LayerSet::All)));
     assert_eq!(accepted("ladder_layers", "false").wiring, None);
     assert_eq!(accepted("ladder_layers", "null").wiring, None);

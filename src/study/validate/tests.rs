@@ -116,7 +116,6 @@ fn errors_of_rewired_traces_are_those_of_measured_runs() {
         let choice = Choice { p2p, ..Choice::of(architecture.parse().unwrap()) };
         let ms = rewiring.answer(&choice).unwrap().alone.step_us / 1e3;
         let error = 100.0 * (ms / measured_ms - 1.0);
-        println!("{file} {architecture} {p2p:?}: {ms:.3} for {measured_ms:.3} ms, {error:+.1} %");
         errors.entry(rewiring.error(&choice)).or_default().push(error.abs());
     }
     for known in nearest::KNOWN.iter().filter(|known| known.set == nearest::REWIRE) {

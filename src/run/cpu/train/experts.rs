@@ -58,9 +58,15 @@ pub(super) struct Experts<'a, T> {
 
 /// Gradients to compute: of rows and chosen weights, or of the experts' own weights.
 pub(super) enum Wanted<'a, T> {
-    Operands { rows: &'a mut [T], weights: &'a mut [T] },
+    Operands {
+        rows: &'a mut [T],
+        weights: &'a mut [T],
+    },
     /// Accumulated; empty if not trained.
-    Experts { gate_up: &'a mut [T], down: &'a mut [T] },
+    Experts {
+        gate_up: &'a mut [T],
+        down: &'a mut [T],
+    },
 }
 
 /// One expert's rows, gate and up of them, and their activation.

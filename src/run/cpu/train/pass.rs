@@ -380,7 +380,8 @@ pub(super) fn experts<'a, T: Real>(
 
 /// First two weights of an operation; empty if it has fewer.
 fn weights<'a, T: Real>(given: &Given<'a, T>, of: &Operation) -> [&'a [T]; 2] {
-    let mut all = of.weights().map(|weight| given.weights[given.program.parameter[weight.index()]].as_slice());
+    let mut all =
+        of.weights().map(|weight| given.weights[given.program.parameter[weight.index()]].as_slice());
     [all.next().unwrap_or_default(), all.next().unwrap_or_default()]
 }
 

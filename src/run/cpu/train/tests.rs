@@ -161,16 +161,14 @@ fn changes_as_its_gradients_say(
     (length, seed): (usize, u64),
 ) {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let all: Vec<Vec<u32>> =
-        (0..2).map(|_| (0..=length).map(|_| rng.u32(0..30)).collect()).collect();
+    let all: Vec<Vec<u32>> = (0..2).map(|_| (0..=length).map(|_| rng.u32(0..30)).collect()).collect();
     let windows = windows(&all);
     let mut trainer = trainer::<f64>(architecture, tp, shape, distil, (1, length));
     trainer.gradients(&windows).unwrap();
     for at in 0..trainer.program.parameters.len() {
         let ranks = 0..trainer.weights.len();
         let is_whole = trainer.program.weight(at).is_whole();
-        let direction: Vec<f64> =
-            (0..trainer.program.numbers(at)).map(|_| rng.f64() - 0.5).collect();
+        let direction: Vec<f64> = (0..trainer.program.numbers(at)).map(|_| rng.f64() - 0.5).collect();
         // a parameter that ranks share moves on all of them, and has one gradient
         let moved: Vec<usize> = if is_whole { ranks.collect() } else { vec![rng.usize(ranks)] };
         let expected: f64 =
@@ -197,8 +195,7 @@ fn changes_as_its_gradients_say(
 
 fn mixture(score: RouterScore, renormalise: bool, shared_width: u32) -> ModelShape {
     let routing = Routing { scale: 1.5, ..Routing::plain(score, renormalise) };
-    let experts =
-        ExpertShape { shared_width, dense_first: 1, ..ExpertShape::plain(4, 2, 12, routing) };
+    let experts = ExpertShape { shared_width, dense_first: 1, ..ExpertShape::plain(4, 2, 12, routing) };
     ModelShape { experts: Some(experts), ..shape(HeadStep::Normed, false) }
 }
 
