@@ -31,7 +31,7 @@ const TASKS: [Task; 10] = [
     Task { name: "read the verdict", most: 1, keys: &[("V", "gains of remedies are simulated")] },
     Task { name: "go to the next step in both traces", most: 1, keys: &[("]", " aligned: step")] },
     Task { name: "copy the command", most: 1, keys: &[("Y", "copied")] },
-    Task { name: "see the frontier", most: 1, keys: &[("5", "standard's tokens/s")] },
+    Task { name: "see the frontier", most: 1, keys: &[("5", "tokens/s/GPU")] },
     Task { name: "move the sliders from this run", most: 1, keys: &[("w", "break-even")] },
     Task { name: "export a figure of it", most: 2, keys: &[("x", ".svg"), (ENTER, "wrote ")] },
     Task {

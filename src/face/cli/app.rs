@@ -190,8 +190,8 @@ fn trace_at(error: &clap::Error, given: &[OsString]) -> Option<usize> {
         return None;
     };
     let at = given.iter().position(|argument| argument == word.as_str())?;
-    // not the second word of `trace FILE`
-    let is_first = !given[1..at].iter().any(|argument| is_verb(argument));
+    // not the second word of `trace FILE`, but `--dir runs FILE` has no verb
+    let is_first = !(1..at).any(|at| is_verb(&given[at]) && given[at - 1] != "--dir");
     (is_first && Path::new(word).exists()).then_some(at)
 }
 

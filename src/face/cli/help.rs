@@ -127,13 +127,13 @@ mod tests {
             let has = |verb: &&Command, id: &str| verb.get_arguments().any(|arg| arg.get_id() == id);
             for verb in &verbs {
                 assert!(
-                    ids.split(' ').any(|id| has(&verb, id)),
+                    ids.split(' ').any(|id| has(verb, id)),
                     "{} has no option of '{heading}'",
                     verb.get_name()
                 );
             }
             for id in ids.split(' ') {
-                assert!(verbs.iter().any(|verb| has(&verb, id)), "{heading}: no option {id}");
+                assert!(verbs.iter().any(|verb| has(verb, id)), "{heading}: no option {id}");
             }
         }
     }

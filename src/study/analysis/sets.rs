@@ -115,7 +115,7 @@ const ALWAYS: [&str; 6] = ["model", "dtype", "tp", "batch", "prompt_tokens", "ou
 /// Options that count repetitions and do not change the workload.
 const COUNTS: [&str; 2] = ["samples", "warmup"];
 
-/// Options that experiments set once per model and hardware.
+/// Options that experiments set once per model, hardware and P2P setting.
 const WORKLOAD: [&str; 6] = ["dtype", "prompt_tokens", "output_tokens", "backend", "link", "stack"];
 
 fn joined(words: impl Iterator<Item = String>) -> String {
@@ -214,7 +214,7 @@ impl Varied {
         };
         let is_one_of =
             |axis: &Axis, names: &[&'static str]| names.iter().any(|name| *axis == Axis::Option(name));
-        let model = |spec: &Spec| format!("{} {}", spec.model, spec.hardware);
+        let model = |spec: &Spec| format!("{} {} {}", spec.model, spec.hardware, spec.p2p.as_str());
         let backend = |spec: &Spec| format!("{} {:?} {}", spec.model, spec.backend, spec.link);
         other.axes.retain(|axis| {
             *axis != MODEL

@@ -108,7 +108,8 @@ impl Plot {
             let label = format!("{:>8} ┤", number(tick));
             put(buf, whole, left.saturating_sub(LABELS), y, &label, dim);
         }
-        let mut free = area.x;
+        // the label of the first tick may begin left of the plot
+        let mut free = area.x.saturating_sub(LABELS);
         for tick in ticks(&self.x, usize::from(area.width / 12).clamp(2, 12)) {
             let (x, _) = self.cell((tick, 0.0));
             put(buf, whole, x, base, "┬", dim);

@@ -365,7 +365,7 @@ mod tests {
         Member { version: "1".into(), rank: 3, ranks: 8 }
     }
 
-    const SECRET: &str = "what the ranks of these tests know";
+    const SHARED: &str = "what the ranks of these tests know";
 
     /// The proofs of a handshake hold for its own role, secret, job, port and messages alone.
     #[test]
@@ -375,16 +375,16 @@ mod tests {
             side.transcript.update(said);
             side
         };
-        let proof = started(SECRET, 9, 23_000, b"said").proof(Role::Joiner).finalize().into_bytes();
+        let proof = started(SHARED, 9, 23_000, b"said").proof(Role::Joiner).finalize().into_bytes();
         let holds = |secret, job, port, said: &[u8], role| {
             started(secret, job, port, said).proof(role).verify_slice(&proof).is_ok()
         };
-        assert!(holds(SECRET, 9, 23_000, b"said", Role::Joiner));
-        assert!(!holds(SECRET, 9, 23_000, b"said", Role::Listener), "reflected to who sent it");
+        assert!(holds(SHARED, 9, 23_000, b"said", Role::Joiner));
+        assert!(!holds(SHARED, 9, 23_000, b"said", Role::Listener), "reflected to who sent it");
         assert!(!holds("another secret", 9, 23_000, b"said", Role::Joiner));
-        assert!(!holds(SECRET, 8, 23_000, b"said", Role::Joiner), "of another job");
-        assert!(!holds(SECRET, 9, 23_001, b"said", Role::Joiner), "relayed");
-        assert!(!holds(SECRET, 9, 23_000, b"sai", Role::Joiner), "of another rank, or replayed");
+        assert!(!holds(SHARED, 8, 23_000, b"said", Role::Joiner), "of another job");
+        assert!(!holds(SHARED, 9, 23_001, b"said", Role::Joiner), "relayed");
+        assert!(!holds(SHARED, 9, 23_000, b"sai", Role::Joiner), "of another rank, or replayed");
     }
 
     /// What a joiner sends in one handshake is refused in the next one, whose nonce is another.
@@ -392,16 +392,16 @@ mod tests {
     fn a_replayed_handshake_is_refused() {
         let (listener, joiner) = UnixStream::pair().unwrap();
         let joining = std::thread::spawn(move || {
-            Handshake::new((&joiner, &joiner), &Secret::of(SECRET), 9, 23_000).join(member())
+            Handshake::new((&joiner, &joiner), &Secret::of(SHARED), 9, 23_000).join(member())
         });
         let mut read = Vec::new();
         let recorded = Recorded(&listener, &mut read);
-        let mut handshake = Handshake::new((recorded, &listener), &Secret::of(SECRET), 9, 23_000);
+        let mut handshake = Handshake::new((recorded, &listener), &Secret::of(SHARED), 9, 23_000);
         assert_eq!(handshake.accept().unwrap(), member());
         Admission::Refused("full\u{1b}[2J".into()).send(&listener).unwrap();
         let Admission::Refused(why) = joining.join().unwrap().unwrap() else { panic!("let in") };
         assert!(why.starts_with("full") && !why.contains('\u{1b}'), "{why:?}");
-        let why = side(SECRET, 9, 23_000, &read).accept().unwrap_err().to_string();
+        let why = side(SHARED, 9, 23_000, &read).accept().unwrap_err().to_string();
         assert!(why.contains("does not have this job's secret"), "{why}");
     }
 
@@ -417,13 +417,13 @@ mod tests {
 
     #[test]
     fn other_programs_and_other_protocols_are_told_apart() {
-        let why = |sent: &[u8]| side(SECRET, 9, 1, sent).accept().unwrap_err().to_string();
+        let why = |sent: &[u8]| side(SHARED, 9, 1, sent).accept().unwrap_err().to_string();
         assert!(why(b"GET / HTTP/1.1\r\n\r\n").contains("not ladderscope"));
         assert!(why(&[2, 0, 0, 0, b'{', b'}']).contains("not ladderscope"));
-        let mut newer = side(SECRET, 9, 1, &[]);
+        let mut newer = side(SHARED, 9, 1, &[]);
         newer.send(&Message::Hello { protocol: 77, nonce: [0; 32] }).unwrap();
         assert!(why(&newer.to).contains("protocol 77"));
-        let mut early = side(SECRET, 9, 1, &[]);
+        let mut early = side(SHARED, 9, 1, &[]);
         early.send(&Message::Welcome).unwrap();
         assert!(why(&early.to).contains("out of order"));
     }

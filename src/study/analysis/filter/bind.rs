@@ -424,8 +424,8 @@ impl WordTest {
                 _ if self.exact => true,
                 Search::Id => !before.is_some_and(char::is_alphanumeric),
                 _ => {
-                    !(is_digit(before) && is_digit(word.chars().next()))
-                        && !(is_digit(next) && is_digit(word.chars().next_back()))
+                    let (first, last) = (word.chars().next(), word.chars().next_back());
+                    !(is_digit(before) && is_digit(first) || is_digit(next) && is_digit(last))
                 }
             }
         };

@@ -161,7 +161,10 @@ fn header(
                 (shown, all) if shown < all => format!("{shown} of {}", counted(all, "setting")),
                 (_, all) => counted(all, "setting"),
             };
-            format!(" {}: {settings}", report.by)
+            match area.width {
+                ..80 => format!(" {settings}"),
+                _ => format!(" {}: {settings}", report.by),
+            }
         }
         false => format!(" {} of {} pairs", counts.pairs, report.pairs.len()),
     };
@@ -198,7 +201,7 @@ fn header(
         let key = cx.key::<Compare>(Act::Flags);
         let count = compare.flagged.len();
         let flags = match area.width {
-            ..80 => format!(" ⚑ {count}: {key} "),
+            ..100 => format!(" ⚑ {count}: {key} "),
             _ => format!(" ⚑ {}: {key}  ", counted(count, "suspicious result")),
         };
         right = right.saturating_sub(flags.width() as u16);
@@ -213,12 +216,16 @@ fn header(
             end = put(buf, rest, end, rest.y, " (Esc clears)", theme.style(Role::Key));
         }
     }
-    let common = format!("all {}", compare.told(compared).common);
+    let common = match &*compare.told(compared).common {
+        "" => String::new(),
+        common => format!("all {common}"),
+    };
     if title_area.bottom() > area.bottom() {
         let below = Rect { y: area.bottom(), ..area };
         let end = put(buf, below, below.x, below.y, &pivot::legend(compare, compared, area.width), dim);
-        put(buf, below, end, below.y, &format!(" · {common}"), dim);
-    } else if !compare.filter.typing {
+        let separator = if common.is_empty() { "" } else { " · " };
+        put(buf, below, end, below.y, &format!("{separator}{common}"), dim);
+    } else if !compare.filter.typing && !common.is_empty() {
         put(buf, rest, end, rest.y, &format!("; {common}"), dim);
     }
 }

@@ -83,14 +83,14 @@ pub fn legend(compare: &Compare, compared: &Compared, width: u16) -> String {
     let words: Vec<String> = rows
         .flat_map(|row| (0..row.pairs.len()).map(move |column| row.words(&compared.report, column)))
         .collect();
-    let simulated = compare.told(compared).provenance == Some(Provenance::Simulated);
+    let tie = match compare.told(compared).provenance {
+        Some(Provenance::Simulated) => "within 2 %",
+        Some(_) => "not significant",
+        None => "within 2 % or not significant",
+    };
     let baseline = compared.baseline.as_deref().unwrap_or("the baseline");
-    let meanings = [
-        ('★', "fastest"),
-        ('≈', if simulated { "within 2 %" } else { "not significant" }),
-        ('?', "too few samples"),
-        ('!', "limit below a choice: noise"),
-    ];
+    let meanings =
+        [('★', "fastest"), ('≈', tie), ('?', "too few samples"), ('!', "limit below a choice: noise")];
     let used = meanings.iter().filter(|(mark, _)| words.iter().any(|word| word.contains(*mark)));
     let used = used.map(|(mark, meaning)| format!("{mark} {meaning}"));
     let ratio = match width {

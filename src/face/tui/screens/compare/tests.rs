@@ -134,7 +134,7 @@ fn a_click_selects_a_cell_of_the_pivot() {
     let mut driver = on(grid().to_vec(), (120, 40));
     let screen = driver.screen();
     let row = screen.lines().position(|line| line.contains("tp4 b16 p2p-off")).unwrap();
-    let column = screen.lines().nth(3).unwrap().find("upper-bound").unwrap();
+    let column = line_of(&driver, "TPOT ms").find("upper-bound").unwrap();
     let kind = MouseEventKind::Down(MouseButton::Left);
     let event =
         MouseEvent { kind, column: column as u16, row: row as u16, modifiers: KeyModifiers::NONE };

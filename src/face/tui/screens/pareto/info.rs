@@ -155,9 +155,9 @@ fn gained(pareto: &Pareto, a: &AreaGained, width: usize) -> String {
 
 const CELL: u16 = 23;
 
-const RATIOS: &str = "×: over standard's best of the same batch and P2P in the column";
+const RATIOS: &str = "×: over standard's best, same batch and P2P";
 
-const LIMITS: &str = "~: just misses the limit; limits are round numbers, `pareto --at X,Y` takes yours";
+const LIMITS: &str = "~: just misses; limits are round, `pareto --at X,Y` takes yours";
 
 /// Largest excess over a limit that is a near miss.
 const NEAR: f64 = 0.1;

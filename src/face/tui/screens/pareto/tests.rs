@@ -642,7 +642,7 @@ fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
     press(&mut driver, KeyCode::Down);
     press(&mut driver, KeyCode::Enter);
     let shown = driver.screen();
-    assert!(shown.contains("×: over standard's best in the same column"), "{shown}");
+    assert!(shown.contains("×: over standard's best, same batch and P2P"), "{shown}");
     let row = |name: &str| shown.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
     let [standard, ladder] = [row("● standard p2p-on"), row("■ ladder p2p-on")];
     assert!(!standard.contains('×') && !shown.contains("×*"), "one over itself is no news: {shown}");

@@ -363,7 +363,7 @@ fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations
         let Some(row) = rows.get(at) else { return Line::default() };
         let text = match column {
             // as the times: per rank
-            0 if row.count as u64 % ranks == 0 => (row.count as u64 / ranks).to_string(),
+            0 if row.count.is_multiple_of(ranks) => (row.count / ranks).to_string(),
             0 => format!("{:.1}", row.count as f64 / ranks as f64),
             1 => digits(row.total_us),
             2 => digits(row.mean_us),
