@@ -266,8 +266,8 @@ fn text(scores: &[Score], left_out: &[LeftOut]) -> String {
         for (index, Worst { residual, cause }) in score.worst().iter().enumerate() {
             let head = if index == 0 { "  largest   " } else { "            " };
             let Residual { line, cell, measure, error, .. } = residual;
-            let cause = cause.unwrap_or("cause unknown");
-            let worst = format!("{} {error:+.1} %, line {line} ({cell}): {cause}", measure.title());
+            let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
+            let worst = format!("{} {error:+.1} %, line {line} ({cell}){cause}", measure.title());
             text += &output::wrapped(head, &worst, 12);
         }
     }
