@@ -11,8 +11,3 @@ pub mod regular;
 pub mod statistics;
 pub mod text;
 pub mod words;
-
-pub use self::{
-    atomic as owner, checksum as hash, error as panic, regular as input, text as natural,
-    text as terminal,
-};

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::evaluate::{self, Asked, Progress, Subject, TextQuality};
+use base::checksum;
 use base::error::{Error, Result};
-use base::hash;
 use base::text::layer_list;
 use lab::launch::Cancel;
 use lab::store::Store;
@@ -126,13 +126,13 @@ pub fn convert(
         (&report.model, &report.text, report.context, report.tokens, report.tp, report.dtype),
         (&report.target, wanted.greedy, wanted.draws, &wanted.conversions, wanted.asked.seed),
     );
-    let key = hash::short_key(serde_json::to_string(&asked_for).unwrap_or_default());
+    let key = checksum::short_key(serde_json::to_string(&asked_for).unwrap_or_default());
     store.add_conversion(&key, &report)?;
     Ok((report, text.notes))
 }
 
 /// Ladder layers of a point. Returns an input error for sync-drop, which `config.json` cannot express.
-pub fn written(point: &ConversionPoint) -> Result<&Architecture> {
+pub fn recorded_wiring(point: &ConversionPoint) -> Result<&Architecture> {
     match &point.architecture {
         one if one.recorded_layers().is_some() => Ok(one),
         other => Err(Error::input(format!(
@@ -160,7 +160,7 @@ pub fn stored(store: &Store) -> Result<(Vec<ConversionReport>, Vec<String>)> {
 
 /// Writes a checkpoint with the layers of a stored point of `model`, which had `layers` layers; returns a summary.
 pub fn write_stored(model: &str, layers: u32, point: &ConversionPoint, out: &Path) -> Result<String> {
-    let wiring = written(point)?;
+    let wiring = recorded_wiring(point)?;
     let model = Model::resolve(model)?;
     if model.shape.layers != layers {
         return Err(Error::input(format!(
@@ -169,11 +169,11 @@ pub fn write_stored(model: &str, layers: u32, point: &ConversionPoint, out: &Pat
         )));
     }
     model.write_converted(wiring, out)?;
-    Ok(told(&model, wiring, out))
+    Ok(write_note(&model, wiring, out))
 }
 
 /// Summary of a written checkpoint.
-pub fn told(model: &Model, wiring: &Architecture, out: &Path) -> String {
+pub fn write_note(model: &Model, wiring: &Architecture, out: &Path) -> String {
     let name = if matches!(wiring, Architecture::FarSkip(_)) { "farskip" } else { "ladder" };
     let list = wiring.recorded_layers().and_then(|set| set.layers(model.shape.layers).ok());
     format!("wrote {}: {name} in layers {}", out.display(), layer_list(&list.unwrap_or_default()))

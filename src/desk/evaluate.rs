@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use base::checksum::sha256;
 use base::error::{Error, Result};
-use base::hash::sha256;
-use base::input::InputKind;
+use base::regular::InputKind;
 use base::text::counted;
 use lab::launch::Cancel;
 use lab::store::{Evaluation, EvaluationFile, Store, window_key};
@@ -407,7 +407,7 @@ pub fn evaluate_cells(
         let subject = subjects.entry(part.model.clone()).or_default();
         match one(&part, subject, asked, store, cancel, emit) {
             Ok(quality) => {
-                told(&quality, &part).into_iter().for_each(|note| emit(SweepEvent::Note(note)))
+                quality_notes(&quality, &part).into_iter().for_each(|note| emit(SweepEvent::Note(note)))
             }
             Err(Error::Interrupted) => return Err(Error::Interrupted),
             Err(error) => {
@@ -488,7 +488,7 @@ fn parts(experiment: &Experiment) -> (Vec<Part>, Vec<String>) {
 }
 
 /// One line per architecture with its quality.
-fn told(found: &TextQuality, part: &Part) -> Vec<String> {
+fn quality_notes(found: &TextQuality, part: &Part) -> Vec<String> {
     let windows = counted(found.windows, "window");
     let line = |case: &Case| {
         let quality = &case.quality;

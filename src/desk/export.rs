@@ -158,11 +158,11 @@ pub fn runs(path: &Path, records: &[Record], table: &RunTable, rows: &[u32]) -> 
     let failed = |e: PolarsError| Error::failed(format!("{}: {e}", path.display()));
     let series = columns.iter().map(|column| series(column, records, rows)).collect();
     let frame = DataFrame::new(rows.len(), series).map_err(failed)?;
-    let told: Map<String, Value> =
-        columns.iter().map(|column| (column.field.name.to_string(), told(column))).collect();
+    let described: Map<String, Value> =
+        columns.iter().map(|column| (column.field.name.to_string(), column_metadata(column))).collect();
     let metadata = vec![
         (VERSION_KEY.to_owned(), VERSION.to_string()),
-        (COLUMNS_KEY.to_owned(), Value::Object(told).to_string()),
+        (COLUMNS_KEY.to_owned(), Value::Object(described).to_string()),
     ];
     let mut file = AtomicFile::create_all(path)?;
     let sink = file.file_mut().try_clone().map_err(Error::io(path))?;
@@ -225,7 +225,7 @@ fn series(column: &Column, records: &[Record], rows: &[u32]) -> Series {
 }
 
 /// Metadata of a column: title and unit.
-fn told(column: &Column) -> Value {
+fn column_metadata(column: &Column) -> Value {
     let (title, unit) = (column.field.title.as_ref(), column.field.unit);
     match unit.is_number() {
         true => json!({ "title": title, "unit": unit.in_files() }),
@@ -275,10 +275,10 @@ mod tests {
         let file = ParquetFile::open(std::fs::read(&path).unwrap()).unwrap();
         let of = |key: &str| file.entry(key).unwrap();
         assert_eq!(of(VERSION_KEY), "2");
-        let told: Value = serde_json::from_str(of(COLUMNS_KEY)).unwrap();
-        assert_eq!(told["prefill_ms"]["unit"], "ms");
-        assert_eq!(told["tokens_per_s"]["unit"], "tokens/s");
-        assert!(told["model"].get("unit").is_none());
+        let described: Value = serde_json::from_str(of(COLUMNS_KEY)).unwrap();
+        assert_eq!(described["prefill_ms"]["unit"], "ms");
+        assert_eq!(described["tokens_per_s"]["unit"], "tokens/s");
+        assert!(described["model"].get("unit").is_none());
         let created = &file.schema().get(CREATED).unwrap().dtype;
         assert_eq!(*created, ArrowDataType::Timestamp(ArrowTimeUnit::Microsecond, Some("UTC".into())));
         let names: Vec<&str> = file.schema().iter_names().map(|name| name.as_str()).collect();
@@ -292,7 +292,7 @@ mod tests {
         let seeds: Vec<Option<u64>> = frame.column("seed").unwrap().u64().unwrap().iter().collect();
         assert_eq!(seeds[0], Some(u64::MAX), "to the last digit");
         assert_eq!(frame.column("overlap_pct").unwrap().null_count(), 2);
-        assert_eq!(told.as_object().unwrap().len(), columns);
+        assert_eq!(described.as_object().unwrap().len(), columns);
     }
 
     #[test]

@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base::atomic;
+use base::checksum::short_key;
 use base::error::{Error, Result};
-use base::hash::short_key;
-use inject::control::{self, Control, DIRECTORY_VARIABLE};
 use inject::cupti::LIBRARY_VARIABLE;
+use inject::session::{self, Control, DIRECTORY_VARIABLE};
 use machine::driver::libraries::{self, Library};
 use trace::rules::Rules;
 use trace::{Span, Trace, import};
@@ -218,14 +218,14 @@ fn nanoseconds(seconds: f64) -> u64 {
 const AHEAD_NS: u64 = 300_000_000;
 
 fn read_control(parts: &Path) -> Result<Control> {
-    let path = parts.join(control::FILE);
+    let path = parts.join(session::FILE);
     let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
     Control::decode(&bytes)
         .ok_or_else(|| Error::input(format!("{}: not a recording's control file", path.display())))
 }
 
 fn write_control(parts: &Path, control: Control) -> Result<()> {
-    atomic::write(&parts.join(control::FILE), &control.encode())
+    atomic::write(&parts.join(session::FILE), &control.encode())
 }
 
 /// Opens the window of a recording that waits for it, for all its processes at once.

@@ -26,5 +26,3 @@ pub mod nvtx;
 pub mod records;
 pub mod session;
 mod sys;
-
-pub use session as control;

@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 
 use super::{Model, checkpoint};
 use base::error::{Error, Result};
-use base::input::InputKind;
-use base::{hash, regular};
+use base::regular::InputKind;
+use base::{checksum, regular};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -116,7 +116,7 @@ impl Model {
             }
             _ => whole.update(format!("random, from {seed}")),
         }
-        Ok(hash::hex(&whole.finalize()[..8]))
+        Ok(checksum::hex(&whole.finalize()[..8]))
     }
 
     /// Hash that identifies a run's model without reading all of it: the config, and for each weight
@@ -133,7 +133,7 @@ impl Model {
         for path in safetensors(dir)? {
             look(&path, &mut bytes);
         }
-        Ok(hash::short_key(bytes))
+        Ok(checksum::short_key(bytes))
     }
 }
 

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::Model;
 
+use base::error;
 use base::error::{Error, Result};
-use base::input::InputKind;
-use base::panic;
+use base::regular::InputKind;
 
 /// Tokenizer of a checkpoint (`tokenizer.json`), using Hugging Face's library.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Tokenizer {
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).map_err(|e| wrong(e.to_string()))?;
         let text = String::from_utf8(bytes).map_err(|error| wrong(error.to_string()))?;
         // uses a function compiled in the library's own crate
-        let opened = panic::contained(|| text.parse::<tokenizers::Tokenizer>()).map_err(wrong)?;
+        let opened = error::contained(|| text.parse::<tokenizers::Tokenizer>()).map_err(wrong)?;
         let mut inner = opened.map_err(|error| wrong(error.to_string()))?;
         // some files request truncation or padding, which is meant for training in batches
         inner.with_padding(None);
@@ -121,7 +121,7 @@ impl Tokenizer {
     }
 
     fn encode_with(&self, text: &str, special: bool) -> Result<Vec<u32>> {
-        match panic::contained(|| self.inner.encode(text, special)) {
+        match error::contained(|| self.inner.encode(text, special)) {
             Ok(Ok(encoding)) => Ok(encoding.get_ids().to_vec()),
             Ok(Err(error)) => Err(self.failed("encode the text", error)),
             Err(panic) => Err(self.failed("encode the text", panic)),
@@ -134,7 +134,7 @@ impl Tokenizer {
     /// # Errors
     /// Returns a failure with the tokenizer's reason.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        match panic::contained(|| self.inner.decode(ids, false)) {
+        match error::contained(|| self.inner.decode(ids, false)) {
             Ok(Ok(text)) => Ok(text),
             Ok(Err(error)) => Err(self.failed("decode the ids", error)),
             Err(panic) => Err(self.failed("decode the ids", panic)),

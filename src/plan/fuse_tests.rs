@@ -25,7 +25,7 @@ fn meanings(plan: &Plan) -> HashMap<ValueId, String> {
     for operation in &plan.operations {
         let reads: Vec<String> = operation.reads.iter().map(|read| known[read].clone()).collect();
         let weight = operation.weight.map(|w| plan.weights[w.index()].name.clone()).unwrap_or_default();
-        let hashed = |text: String| base::hash::short_key(text);
+        let hashed = |text: String| base::checksum::short_key(text);
         let does = |kind: &Kind, reads: &[String], weight: &str| {
             hashed(format!(
                 "{kind:?} {reads:?} {weight} {:?}",

@@ -6,7 +6,7 @@ use super::{
     Architecture, Cost, DType, Groups, Kind, KvDType, Lowering, ModelShape, OpId, Operation, Phase,
     PlanError, Quantity, RoutedWeights, Tensor, Value, ValueId, Weight, WeightId, build, lower,
 };
-use base::hash::short_key;
+use base::checksum::short_key;
 use base::words::words;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -202,7 +202,7 @@ impl Plan {
     pub fn json_hash(&self) -> String {
         let text =
             serde_json::to_string(&(&self.operations, &self.values, &self.weights)).unwrap_or_default();
-        base::hash::short_key(text)
+        base::checksum::short_key(text)
     }
 
     pub fn weight_bytes(&self, precision: Precision, shape: &ModelShape) -> u64 {

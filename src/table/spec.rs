@@ -123,7 +123,7 @@ impl Spec {
     /// are the same cell; `sweep` does not repeat a finished one.
     pub fn key(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
-        base::hash::short_key(text)
+        base::checksum::short_key(text)
     }
 
     /// Number of ranks, one GPU each: TP x PP x DP. Rank r is rank r mod TP of stage r / TP.

@@ -59,7 +59,7 @@ fn a_case_for_each_architecture_in_the_order_asked_for() {
     assert_eq!(found["model"], "model");
     assert_eq!(found["weights"].as_str().map(str::len), Some(16), "a fingerprint");
     let named = serde_json::json!({
-        "file": "text.txt", "sha256": base::hash::sha256(text), "tokens": 100,
+        "file": "text.txt", "sha256": base::checksum::sha256(text), "tokens": 100,
     });
     assert_eq!(found["text"], named);
     let limited = json(&place, &["--text", "text.txt", "--tokens", "64"]);

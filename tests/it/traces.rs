@@ -5,7 +5,7 @@ mod made_up;
 
 use std::path::Path;
 
-use base::hash::sha256;
+use base::checksum::sha256;
 use plan::Lane;
 use trace::Span;
 

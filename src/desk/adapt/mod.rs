@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use super::evaluate;
 pub use super::evaluate::Text;
+use base::checksum;
 use base::error::{Error, Result};
-use base::hash;
 use lab::launch::Cancel;
 use lab::store::Store;
 use lab::sweep::{Adapt, Experiment, SweepEvent};
@@ -239,7 +239,7 @@ fn specs(asked: &Asked, layers: &Option<Vec<u32>>) -> Vec<TrainingSpec> {
 }
 
 fn id(spec: &TrainingSpec) -> String {
-    hash::short_key(serde_json::to_string(spec).unwrap_or_default())[..12].to_owned()
+    checksum::short_key(serde_json::to_string(spec).unwrap_or_default())[..12].to_owned()
 }
 
 /// Output directory of each training, checked before any long work.
@@ -445,7 +445,7 @@ impl Data {
             let tokens = part.iter().flat_map(|token| token.to_le_bytes());
             tokens.chain((part.len() as u64).to_le_bytes()).collect::<Vec<u8>>()
         });
-        hash::short_key(words.collect::<Vec<u8>>())
+        checksum::short_key(words.collect::<Vec<u8>>())
     }
 
     fn count(&self) -> usize {

@@ -10,7 +10,7 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 
 use super::{HEADINGS, Verb, complete, help, output, report};
 use base::error::{Error, Result};
-use base::terminal::is_coloured;
+use base::text::is_coloured;
 use run::cuda;
 use table::shared_gpu;
 use trace::memory;

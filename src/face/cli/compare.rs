@@ -16,9 +16,9 @@ use base::text::counted;
 use lab::store::Store;
 use study::analysis::{
     Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue, Pivot,
-    TOO_CLOSE, Varied, Verdict, beaten_limit, differences_table, pairs_table, pivot_table, slices,
+    TOO_CLOSE, Verdict, beaten_limit, differences_table, pairs_table, pivot_table, slices,
 };
-use study::answer::headlines;
+use study::answer::headlines_of_all;
 use table::render::{Shown, Sourced, Table};
 use table::{MEASURES, Provenance, Record, measure};
 
@@ -233,10 +233,7 @@ fn said_of_many(comparison: &ComparisonReport) -> String {
 
 /// Headline of the compare screen.
 fn headline(axis: &Axis, comparison: &ComparisonReport) -> String {
-    let pairs: Vec<&Comparison> = comparison.pairs.iter().collect();
-    let specs = || pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
-    let settings = Varied::of(specs()).without(axis);
-    output::wrapped("", &format!("{}.", headlines(axis, comparison, &pairs, &settings)), 0)
+    output::wrapped("", &format!("{}.", headlines_of_all(axis, comparison)), 0)
 }
 
 fn table(axis: &Axis, comparison: &ComparisonReport) -> String {

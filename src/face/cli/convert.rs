@@ -139,7 +139,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         ", point {}: KL {:.4} (measured), {:.2}x faster (simulated)",
         point.number, point.quality.kl, point.speedup
     );
-    write(&model, convert::written(point)?, out, &about)?;
+    write(&model, convert::recorded_wiring(point)?, out, &about)?;
     Ok(0)
 }
 
@@ -167,7 +167,7 @@ fn search(args: &Args, model: &Model, target: Spec, dir: PathBuf) -> Result<Conv
 
 fn write(model: &Model, wiring: &Architecture, out: &Path, about: &str) -> Result<()> {
     model.write_converted(wiring, out)?;
-    report::note(&format!("{}{about}", convert::told(model, wiring, out)));
+    report::note(&format!("{}{about}", convert::write_note(model, wiring, out)));
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use pulp::Arch;
 use serde::Serialize;
 
 use arithmetic::{sum, with_large_pages};
-use base::terminal::takes_escapes;
+use base::text::takes_escapes;
 
 /// Processor, from `/proc` and `/sys`.
 #[derive(Debug, Serialize, schemars::JsonSchema)]

@@ -9,8 +9,8 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 
 use crate::desk::Opened;
 use base::error::Error;
-use base::terminal::{is_coloured, takes_escapes};
 use base::text::{escaped_json, printable, without_controls};
+use base::text::{is_coloured, takes_escapes};
 
 pub fn stderr_is_terminal() -> bool {
     std::io::stderr().is_terminal()

@@ -136,7 +136,7 @@ struct PrintedSet<'a> {
     unknown: &'a [String],
     /// Rows without a prediction, with reasons.
     reasons: &'a [NotRun],
-    /// Three largest residuals of decoding and of first tokens, with their causes.
+    /// Three largest residuals of decoding and of first tokens, with their likely causes.
     largest: Vec<Worst<'a>>,
     residuals: &'a [Residual],
 }
@@ -266,7 +266,7 @@ fn text(scores: &[Score], left_out: &[LeftOut]) -> String {
         for (index, Worst { residual, cause }) in score.worst().iter().enumerate() {
             let head = if index == 0 { "  largest   " } else { "            " };
             let Residual { line, cell, measure, error, .. } = residual;
-            let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
+            let cause = cause.map_or(String::new(), |cause| format!("; likely: {cause}"));
             let worst = format!("{} {error:+.1} %, line {line} ({cell}){cause}", measure.title());
             text += &output::wrapped(head, &worst, 12);
         }

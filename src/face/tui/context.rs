@@ -1,8 +1,8 @@
 //! State shared by all screens (window, clock, colours, keys, stored runs, messages), and the ways a screen
 //! reaches outside itself: background questions ([`super::task`]), requests to the workbench, effects.
 //!
-//! Filter text shared by the screens, and the experiment that result screens open on (the most recently viewed). The
-//! experiment is a chip of the screen's filter box, so it is always visible that runs are filtered out.
+//! Experiment that result screens open on (the most recently viewed): a chip of the screen's filter box, so it is always
+//! visible that runs are filtered out.
 //!
 //! Immutable snapshot of the runs directory.
 

@@ -174,7 +174,7 @@ fn glyph(point: &ConversionPoint) -> &'static str {
 
 /// Prompts for a directory and writes a checkpoint with the point's layers in the background.
 fn ask(cx: &mut Context, (model, layers): (String, u32), point: ConversionPoint) {
-    if let Err(error) = convert::written(&point) {
+    if let Err(error) = convert::recorded_wiring(&point) {
         return cx.fail(format::error(&error));
     }
     let title = format!("write {} to", cut(&point.architecture.to_string(), 40));

@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::prelude::*;
 use base::cache::own_directory;
 use base::error::{Error, Result};
-use base::input::InputKind;
-use base::{atomic, hash};
+use base::regular::InputKind;
+use base::{atomic, checksum};
 
 /// Format version; raise it when older versions could misread the file.
 const VERSION: u32 = 1;
@@ -31,7 +31,7 @@ pub struct Memory {
 pub fn path(dir: &Path) -> Option<PathBuf> {
     let own = own_directory("XDG_STATE_HOME", ".local/state")?;
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-    let name = hash::sha256(dir.as_os_str().as_encoded_bytes());
+    let name = checksum::sha256(dir.as_os_str().as_encoded_bytes());
     Some(own.join(format!("workbench-{}.json", &name[..12])))
 }
 

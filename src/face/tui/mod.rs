@@ -4,7 +4,7 @@
 //! event     event loop: waits for keys, answers and the sweep, updates the state, performs effects, draws
 //! update    state changes; pure: no clock, files or threads
 //! screen    trait of screens ([`screen::Screen`]); screens/ has one folder each
-//! context   state shared by all screens (filter, runs), and their ways to reach outside
+//! context   state shared by all screens (experiment, runs), and their ways to reach outside
 //! task      background questions and stale answers
 //! overlay   trait of overlays ([`overlay::Overlay`]); text input, yes or no
 //! pick      searchable picker, also of actions (the palette), runs and files
@@ -115,7 +115,7 @@ pub use preview::Preview;
 
 use crate::desk::Opened;
 use base::error::{Error, Result};
-use base::terminal::takes_escapes;
+use base::text::takes_escapes;
 
 #[derive(Debug, Default)]
 pub struct Options {

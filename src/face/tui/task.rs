@@ -14,7 +14,7 @@ use super::format;
 use super::prelude::*;
 use super::screen::Placed;
 use base::error::Result;
-use base::panic::caught;
+use base::error::caught;
 
 /// Identity of a kind of question: screen, name, and an index if a screen asks the same about several things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::directory::{NO_RUNS, Started, Store, read_record};
 use super::{directory, documents, evaluations, trainings};
+use base::atomic;
 use base::error::{Error, Result};
 use base::regular::{self, Entry};
-use base::{atomic, owner};
 
 /// Result of [`Store::check`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -71,7 +71,7 @@ impl Store {
             }
             (atomic::FOLDER, true) => {
                 for file in entries(&mut found, &self.dir().join(name), name) {
-                    if file.name != "claims" && !owner::is_unfinished(&file.name) {
+                    if file.name != "claims" && !atomic::is_unfinished(&file.name) {
                         found.foreign.push(format!("{name}/{}", file.name));
                     }
                 }

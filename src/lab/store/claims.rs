@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::directory::Store;
 use super::log;
 use crate::slurm;
+use base::atomic::{boot, stat};
 use base::error::{Error, Result};
-use base::owner::{boot, stat};
 use base::{atomic, regular};
 
 /// Exclusive right to run something, released on drop.

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use super::directory::Store;
 use super::log;
 use base::error::{Error, Result};
-use base::{hash, regular};
+use base::{checksum, regular};
 use model::Model;
 use plan::{Architecture, CommDType, DType, KvDType};
 use table::{Backend, Provenance, Record, RunQuality, Spec, WindowQuality, quality};
@@ -107,13 +107,15 @@ impl Evaluation {
     pub(super) fn key(&self) -> String {
         let Self { version, weights, architecture, tp, dtype, plan, .. } = self;
         let beside = self.reference.iter().map(|reference| format!("\n{reference}")).collect::<String>();
-        hash::short_key(format!("{version}\n{weights}\n{architecture}\n{tp}\n{dtype}\n{plan}{beside}"))
+        checksum::short_key(format!(
+            "{version}\n{weights}\n{architecture}\n{tp}\n{dtype}\n{plan}{beside}"
+        ))
     }
 }
 
 /// Name of a window: a hash of its tokens.
 pub fn window_key(tokens: &[u32]) -> String {
-    hash::short_key(tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>())
+    checksum::short_key(tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>())
 }
 
 #[derive(Debug)]
@@ -379,7 +381,7 @@ impl EvaluatedText {
     }
 
     fn text_hash(&self) -> String {
-        hash::short_key(self.windows.join("\n"))
+        checksum::short_key(self.windows.join("\n"))
     }
 }
 

@@ -700,7 +700,7 @@ fn names(dir: &Path) -> Vec<String> {
 
 /// Name of an unfinished file whose process, of this number and an earlier start, is gone.
 fn name_of_the_dead() -> String {
-    let name = base::owner::unfinished_name("x");
+    let name = base::atomic::unfinished_name("x");
     let mut parts: Vec<&str> = name.split('-').collect();
     parts[2] = "1";
     parts.join("-")

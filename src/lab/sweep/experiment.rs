@@ -9,7 +9,7 @@ use super::Cell;
 use super::file::ExperimentFile;
 use super::state::Grid;
 use base::error::{Error, Result, nearest};
-use base::input::InputKind;
+use base::regular::InputKind;
 use base::text::{counted, same_name};
 use run::sim::Simulator;
 use run::{Resolve, Shared, feasibility};

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use crate::launch::{Cancel, with_outcome};
 use crate::store::Store;
 use base::error::Result;
-use base::panic::caught;
+use base::error::caught;
 use run::sim::Simulator;
 use table::{Environment, Record, Spec, Status};
 

@@ -319,7 +319,7 @@ fn text(buffer: &[c_char]) -> String {
 }
 
 fn uuid_text(bytes: &[u8; 16]) -> String {
-    let hex = base::hash::hex(bytes);
+    let hex = base::checksum::hex(bytes);
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 

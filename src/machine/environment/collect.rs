@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use crate::driver::{Gpu, GpuInfo};
 use crate::{driver, nvml};
 use base::cache::Cache;
-use base::hash;
+use base::checksum;
 use table::Environment;
 
 /// Prefixes of environment variables that affect runs; all matches are recorded.
@@ -449,7 +449,7 @@ fn hash_of(mut file: File, path: &Path, cache: Option<&Cache>) -> Option<String>
         about.ctime(),
         about.ctime_nsec(),
     );
-    let name = hash::sha256(path.as_os_str().as_encoded_bytes());
+    let name = checksum::sha256(path.as_os_str().as_encoded_bytes());
     let kept = cache.and_then(|cache| String::from_utf8(cache.load(&name)?).ok());
     if let Some(known) = kept.as_deref().and_then(|kept| kept.strip_prefix(&known_by)) {
         return Some(known.to_owned());
@@ -462,7 +462,7 @@ fn hash_of(mut file: File, path: &Path, cache: Option<&Cache>) -> Option<String>
             n => digest.update(&buffer[..n]),
         }
     }
-    let found = hash::hex(digest.finalize());
+    let found = checksum::hex(digest.finalize());
     if let Some(cache) = cache {
         cache.store(&name, format!("{known_by}{found}").as_bytes());
     }
@@ -578,13 +578,13 @@ mod tests {
         let (path, cache) = (folder.path().join("program"), Cache::new(&folder.path().join("kept")));
         let found = |cache: Option<&Cache>| hash_of(File::open(&path).expect("a file"), &path, cache);
         std::fs::write(&path, "one").expect("written");
-        let one = Some(hash::sha256(b"one"));
+        let one = Some(checksum::sha256(b"one"));
         assert_eq!(
             [found(None), found(Some(&cache)), found(Some(&cache))],
             [(); 3].map(|()| one.clone())
         );
         // what is kept is what is told
-        let name = hash::sha256(path.as_os_str().as_encoded_bytes());
+        let name = checksum::sha256(path.as_os_str().as_encoded_bytes());
         let kept = String::from_utf8(cache.load(&name).expect("it is kept")).expect("text");
         let (known_by, _) = kept.rsplit_once(' ').expect("the hash is behind it");
         cache.store(&name, format!("{known_by} kept").as_bytes());
@@ -594,7 +594,7 @@ mod tests {
         std::thread::sleep(tick);
         std::fs::remove_file(&path).expect("removed");
         std::fs::write(&path, "two").expect("written");
-        assert_eq!(found(Some(&cache)), Some(hash::sha256(b"two")));
+        assert_eq!(found(Some(&cache)), Some(checksum::sha256(b"two")));
         // written into, with its old time of change
         let before = std::fs::metadata(&path).and_then(|about| about.modified()).expect("a time");
         std::thread::sleep(tick);
@@ -604,6 +604,6 @@ mod tests {
             .open(&path)
             .and_then(|file| file.set_modified(before))
             .expect("set");
-        assert_eq!(found(Some(&cache)), Some(hash::sha256(b"six")));
+        assert_eq!(found(Some(&cache)), Some(checksum::sha256(b"six")));
     }
 }

@@ -13,8 +13,8 @@ use super::team::{Placement, Team};
 use crate::comm::{Broken, EmulatedLink, Group, Pipe};
 use crate::recorder::{Clock, SpanRecorder, name_thread, precise_sleep};
 use crate::sample::Sampling;
+use base::error::caught;
 use base::error::{Error, Result};
-use base::panic::caught;
 use model::{Model, WeightSource};
 use plan::{
     Architecture, DType, Lane, Lowering, ModelShape, Phase, Plan, PlanSpec, Precision, Variant,

@@ -77,7 +77,7 @@ fn softmax<T: Real>(numbers: &mut [T]) {
 
 /// Gradient of a row's logits, in their place, from its choice and the gradients of the chosen weights. The set of
 /// chosen experts counts as constant.
-pub fn choose_back<T: Real>(routing: &Routing, logits: &mut [T], choice: &[T], weights: &[T]) {
+pub fn choose_back<T: Real>(routing: &Routing, logits: &mut [T], choice: &[T], of_weights: &[T]) {
     let scale = T::of(routing.scale);
     let chosen: Vec<usize> =
         choice.as_chunks::<2>().0.iter().map(|[expert, _]| expert.wide() as usize).collect();
@@ -98,9 +98,9 @@ pub fn choose_back<T: Real>(routing: &Routing, logits: &mut [T], choice: &[T], w
     let is_divided = routing.renormalise && routing.score != RouterScore::SoftmaxChosen;
     let sum: T = chosen.iter().map(|expert| logits[*expert]).sum();
     let sum = if is_divided { sum + T::of(LEAST_SUM) } else { T::ONE };
-    let mean: T = chosen.iter().zip(weights).map(|(expert, g)| *g * logits[*expert] / sum).sum();
+    let mean: T = chosen.iter().zip(of_weights).map(|(expert, g)| *g * logits[*expert] / sum).sum();
     let mean = if is_divided { mean } else { T::ZERO };
-    for (expert, gradient) in chosen.iter().zip(weights) {
+    for (expert, gradient) in chosen.iter().zip(of_weights) {
         of_scores[*expert] = scale * (*gradient - mean) / sum;
     }
     let spread: T = logits.iter().zip(&of_scores).map(|(score, gradient)| *score * *gradient).sum();

@@ -16,8 +16,8 @@ use crate::comm::{Peers, Progress, nccl};
 use crate::cuda::collective::Collective;
 use crate::cuda::engine::{Alive, Local};
 use base::cache::Cache;
+use base::checksum::{hex, sha256};
 use base::error::{Error, Result};
-use base::hash::{hex, sha256};
 use machine::driver::Gpu;
 use table::shared_gpu;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Axis, Comparison, Varied, compare};
 use base::error::{Error, Result};
-use base::natural::natural_order;
+use base::text::natural_order;
 use machine::hardware::{CollectiveScale, LinkTable, Profile};
 use plan::Architecture;
 use run::{Shared, backend, emulated_link, sim};

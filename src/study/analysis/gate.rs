@@ -15,8 +15,8 @@ use serde::{Serialize, Serializer};
 
 use super::noise::Noise;
 use base::error::{Error, Result};
-use base::natural::natural_order;
 use base::statistics::{interval95, resample};
+use base::text::natural_order;
 use table::render::{Shown, Table};
 use table::{
     CellRuns, MEASURES, Measure, Provenance, Record, Sample, Scope, Spec, host, measure, metrics,

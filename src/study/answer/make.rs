@@ -1,6 +1,6 @@
-//! Answer to each question, the warning that the machine was too busy for trustworthy numbers, from the signs of [noise](crate::analysis)
-//! in the runs of one provenance and machine. Simulations have no noise;
-//! and the quality cost of the fastest architecture, which is a different network than `standard`.
+//! Answers of the runs of one provenance and machine: the headline, its bullets and the table. A warning says that the
+//! machine was too busy, from the signs of [noise](crate::analysis); simulations have none. The quality cost of the
+//! fastest architecture is added, since that is a different network than `standard`.
 
 use std::collections::BTreeMap;
 

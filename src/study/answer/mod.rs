@@ -10,4 +10,4 @@ mod question;
 mod tests;
 
 pub use make::{Answer, CardLine, MOST_RUNS};
-pub use question::headlines;
+pub use question::{headlines, headlines_of_all};

@@ -27,6 +27,14 @@ fn headline(axis: &Axis, report: &ComparisonReport, settings: &Varied) -> String
     Question { axis, report, settings }.headline()
 }
 
+/// Headlines of all pairs of a report, one per provenance.
+pub fn headlines_of_all(axis: &Axis, report: &ComparisonReport) -> String {
+    let pairs: Vec<&Comparison> = report.pairs.iter().collect();
+    let specs = pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
+    let settings = Varied::of(specs.clone()).without(axis).model_last(specs);
+    headlines(axis, report, &pairs, &settings)
+}
+
 /// Headlines of these pairs of a report, one per provenance; `settings` vary besides the axis.
 pub fn headlines(
     axis: &Axis,

@@ -14,7 +14,7 @@ use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, WHITE, faded, l
 use super::{group_note, series_legend};
 use crate::analysis::{Axes, OverlayPoint, ParetoLayout, ParetoPoint, Series, YAxis, told_apart};
 use base::error::{Error, Result};
-use base::natural::natural_order;
+use base::text::natural_order;
 use plan::Architecture;
 use table::{Measure, P2p, Spec};
 

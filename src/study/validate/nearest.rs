@@ -93,7 +93,7 @@ pub(crate) fn rewired_error(hardware: Option<&str>, changes: &Changes) -> String
             && known.other_reduces == changes.other_reduces
     };
     let title = if changes.other_reduces { "rewired trace, other link," } else { "rewired trace" };
-    let of = "validated without contention";
+    let of = "validated on an emulated link, without contention";
     KNOWN.iter().find(is).map_or_else(|| NOT_VALIDATED.to_owned(), |known| known.in_words(title, of))
 }
 

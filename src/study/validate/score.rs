@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::set::{DataSet, Measure, Overrides, Run};
 use super::set::{Group, ServedRow, Slice};
 use base::error::{Error, Result};
-use base::input::InputKind;
+use base::regular::InputKind;
 use base::statistics::mean;
 use plan::Architecture;
 use run::sim::{Prediction, Simulator};
@@ -43,7 +43,7 @@ const WORST: usize = 3;
 pub struct Worst<'a> {
     #[serde(flatten)]
     pub residual: &'a Residual,
-    /// Cause; null if unknown.
+    /// Likely cause; null if unknown.
     pub cause: Option<&'a str>,
 }
 
@@ -225,7 +225,7 @@ impl Score {
         self.by_size(measure).first().copied()
     }
 
-    /// Three largest residuals of decoding and of first tokens, or else of the set's first measure, with their causes.
+    /// Three largest residuals of decoding and of first tokens, or else of the set's first measure, with their likely causes.
     pub fn worst(&self) -> Vec<Worst<'_>> {
         let has = |measure: &Measure| self.residuals.iter().any(|one| one.measure == *measure);
         let first = [Measure::Tpot, Measure::Completion, Measure::Prefill, Measure::TokensPerS];
@@ -236,10 +236,9 @@ impl Score {
 
     fn cause(&self, residual: &Residual) -> Option<&str> {
         let is = |cause: &&super::set::Cause| {
-            let [first, last] = cause.lines;
             self.is_published
                 && cause.measure == residual.measure
-                && (first..=last).contains(&residual.line)
+                && cause.lines.contains(&residual.line)
         };
         self.set.causes.iter().find(is).map(|known| known.cause.as_str())
     }

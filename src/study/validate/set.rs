@@ -84,7 +84,7 @@ pub struct DataSet {
     pub fitted: Vec<String>,
     /// Unknowns of the measurement setup.
     pub unknown: Vec<String>,
-    /// Causes of the largest residuals.
+    /// Likely causes of the largest residuals.
     #[serde(default)]
     pub(super) causes: Vec<Cause>,
     /// Columns that describe the run: options, and the six of a model's shape.
@@ -107,13 +107,13 @@ pub struct DataSet {
     pub(super) rows: &'static str,
 }
 
-/// Cause of the residuals of some published rows.
+/// Likely cause of the residuals of some published rows, inferred from them and their setup.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cause {
     pub(super) measure: Measure,
-    /// First and last line of the rows in the file.
-    pub(super) lines: [usize; 2],
+    /// Lines of the rows in the file.
+    pub(super) lines: Vec<usize>,
     pub(super) cause: String,
 }
 

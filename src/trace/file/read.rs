@@ -14,8 +14,8 @@ use super::columns::{self, Limits};
 use super::{CHECKSUM, GROUPS, Group, Holds, MAGIC, META, OPERATIONS, Problem, Read, TAIL, VERSION};
 use crate::{FORMAT_VERSION, OperationInfo, Range, Span, Trace, TraceMeta, memory};
 use base::checksum::Check;
+use base::checksum::sha256;
 use base::error::{Error, Result};
-use base::hash::sha256;
 use base::parquet::ParquetFile;
 use plan::{Lane, Phase};
 

@@ -26,9 +26,9 @@ use super::columns::{self, COLUMNS, Limits};
 use super::{CHECKSUM, GROUPS, Group, Holds, META, OPERATIONS, SEAL, VERSION};
 use crate::{FORMAT_VERSION, OperationInfo, Range, Span, TraceMeta};
 use base::atomic::AtomicFile;
+use base::checksum::sha256;
+use base::error::contained;
 use base::error::{Error, Result};
-use base::hash::sha256;
-use base::panic::contained;
 
 /// Rows per row group: few enough that a group and its columns fit into a core's cache, many enough to
 /// keep the footer small.

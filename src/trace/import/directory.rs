@@ -15,7 +15,7 @@ use super::input::{Coding, Input, Member, Place, Section};
 use super::kineto;
 use super::rank::{Claim, Name};
 use base::error::{Error, Result};
-use base::natural::natural_order;
+use base::text::natural_order;
 
 const MOST_NAMED: usize = 10;
 

@@ -12,7 +12,7 @@ use super::{open, open_recording, open_with};
 use crate::rules::Rules;
 use crate::write;
 use base::error::Error;
-use base::natural::natural_order;
+use base::text::natural_order;
 use table::Provenance;
 
 /// A small export of Nsight Systems with one collective.

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use base::hash::hex;
+use base::checksum::hex;
 use sha2::{Digest, Sha256};
 
 use crate::support::{Done, Place, finish_within};

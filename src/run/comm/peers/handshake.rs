@@ -340,7 +340,7 @@ fn make(path: &Path) -> Result<Secret> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(Error::io(folder))?;
-    let text = base::hash::hex(random()?);
+    let text = base::checksum::hex(random()?);
     writeln!(file, "{text}").and_then(|()| file.as_file().sync_all()).map_err(Error::io(path))?;
     match file.persist_noclobber(path) {
         Ok(_) => checked(&text, &path.display().to_string()),

@@ -15,8 +15,8 @@ use super::program::Program;
 use crate::comm::{Broken, Group, SpinWait};
 use crate::cpu::attention::RopeTable;
 use crate::recorder::Clock;
+use base::error::caught;
 use base::error::{Error, Result};
-use base::panic::caught;
 use plan::{Architecture, ModelShape, Tensor, TrainingPlan, Weight};
 
 /// Target number of positions per pass of a replica: enough for fast products.

@@ -9,8 +9,8 @@ use libloading::os::unix::{Library as UnixLibrary, RTLD_GLOBAL, RTLD_NOW};
 use sha2::{Digest, Sha256};
 
 use crate::cuda::kernels::KernelOptions;
+use base::checksum::hex;
 use base::error::{Error, Result};
-use base::hash::hex;
 use machine::driver::functions::functions;
 use machine::driver::libraries;
 use machine::driver::libraries::Library;

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::{Filter, Operator, Term, Test, complete};
 use crate::analysis::run_table::{Cell, Column, Lower, RunTable, Values};
 use base::error::{Error, Result};
-use base::natural::natural_order;
+use base::text::natural_order;
 use base::text::{counted, folded};
 use plan::Architecture;
 use table::{Search, Unit};

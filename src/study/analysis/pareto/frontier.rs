@@ -177,6 +177,15 @@ pub struct AtLimit {
     /// Upper limit of x; lower limit if more x is better.
     pub limit: f64,
     pub best: Option<BestAtLimit>,
+    /// Point with a higher y that misses the limit by at most a tenth; null if there is none.
+    pub near_miss: Option<NearMiss>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct NearMiss {
+    pub tp: u32,
+    pub batch: u32,
+    pub x: f64,
 }
 
 /// Run of a series with the highest y within a limit.
@@ -227,6 +236,7 @@ pub fn at_limits<'a>(
                     .filter(|ratio| ratio.is_finite()),
                 standard_batch: baseline.map(|(point, _)| point.spec.batch),
             });
+            let near_miss = near_miss(members, axes, limit, best.as_ref().map(|best| best.y));
             rows.push(AtLimit {
                 group: (*group).to_owned(),
                 provenance: first.provenance,
@@ -235,6 +245,7 @@ pub fn at_limits<'a>(
                 setting: of.setting.clone(),
                 limit,
                 best,
+                near_miss,
             });
         }
     }
@@ -253,6 +264,19 @@ fn within<'a>(
         let (a, b) = (axes.turned(*a), axes.turned(*b));
         a.1.total_cmp(&b.1).then(b.0.total_cmp(&a.0))
     })
+}
+
+/// Point with the highest y above `best` that misses the limit by little.
+fn near_miss(points: &[Placed<'_>], axes: Axes, limit: f64, best: Option<f64>) -> Option<NearMiss> {
+    /// Largest excess over a limit.
+    const NEAR: f64 = 0.1;
+    let more = axes.x.is_more_better();
+    let excess = |x: f64| if more { limit / x - 1.0 } else { x / limit - 1.0 };
+    let missed = points.iter().filter(|(_, (x, y))| {
+        excess(*x) > 0.0 && excess(*x) <= NEAR && best.is_none_or(|best| *y > best)
+    });
+    let (point, (x, _)) = missed.max_by(|(_, (_, a)), (_, (_, b))| a.total_cmp(b))?;
+    Some(NearMiss { tp: point.spec.tp, batch: point.spec.batch, x: *x })
 }
 
 /// Round limits across the x values of these points, at most `most`, ascending: 1, 2, 5 of each decade, or finer steps

@@ -15,7 +15,7 @@ mod tests;
 pub use area::{AreaGained, AreaOptions, LEAST_CELLS, area_gained};
 pub use axes::{Axes, XAxis, YAxis};
 pub use frontier::{
-    AtLimit, BestAtLimit, ParetoLayout, at_limits, frontier, frontier_on, mark, round_limits,
+    AtLimit, BestAtLimit, NearMiss, ParetoLayout, at_limits, frontier, frontier_on, mark, round_limits,
 };
 pub use overlay::{OVERLAY_COLUMNS, OverlayPoint, PUBLISHED, parse_overlay, published, read_overlay};
 pub(super) use points::group;

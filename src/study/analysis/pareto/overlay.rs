@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::axes::{Axes, XAxis, YAxis};
 use base::error::{Error, Result};
-use base::input::InputKind;
+use base::regular::InputKind;
 use table::{Measure, P2p, Provenance, Spec, measure};
 
 pub const PUBLISHED: &str = "published (arXiv 2501.06589)";

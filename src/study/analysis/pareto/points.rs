@@ -24,6 +24,8 @@ use table::{
 pub struct ParetoPoint {
     /// Id of the run, or of the cell's last run if several were pooled.
     pub run: String,
+    /// Pooled runs of the cell.
+    pub runs: usize,
     #[serde(flatten)]
     pub spec: Spec,
     pub provenance: Provenance,
@@ -178,6 +180,7 @@ fn point(cell: &CellRuns<'_>, axes: Axes) -> Option<(ParetoPoint, String)> {
     };
     let point = ParetoPoint {
         run: record.run.clone(),
+        runs: cell.ok().count(),
         provenance: record.provenance,
         completion_ms: metrics.completion_ms,
         tokens_per_s_per_gpu: metrics.tokens_per_s_per_gpu,

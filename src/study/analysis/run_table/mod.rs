@@ -19,7 +19,7 @@ use rayon::prelude::*;
 
 use crate::analysis::settings;
 use base::error::{Error, Result, nearest};
-use base::natural::natural_order;
+use base::text::natural_order;
 use base::text::{folded, same_name};
 use lab::store::Annotations;
 use table::render::{Shown, csv};

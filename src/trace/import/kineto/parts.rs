@@ -13,7 +13,7 @@ use super::top::Metadata;
 use crate::import::rank::{Position, label};
 use crate::{Range, Stream};
 use base::error::{Error, Result};
-use base::natural::natural_order;
+use base::text::natural_order;
 
 /// Limit above which device numbers are considered damaged.
 const MOST_PARTS: usize = 4096;

@@ -8,7 +8,7 @@ use super::Claim;
 use super::Position;
 use super::name::Name;
 use base::error::{Error, Result};
-use base::natural::natural_order;
+use base::text::natural_order;
 
 const MOST_NAMED: usize = 8;
 

@@ -11,7 +11,7 @@ use crate::import::nsight::parts::{
 };
 use crate::{CollectiveInfo, Copied, ProcessGroup, Trace};
 use base::error::{Error, Result};
-use base::natural::natural_order;
+use base::text::natural_order;
 use table::Environment;
 
 const MOST_PARTS: usize = 32_000;

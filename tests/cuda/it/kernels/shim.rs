@@ -12,7 +12,7 @@ use libloading::Library;
 use sha2::{Digest, Sha256};
 
 use super::{Allocation, Bench, Device, Launch, skip, toolchain_is_required};
-use base::hash::hex;
+use base::checksum::hex;
 use run::testing::cuda::{Defines, defines};
 use run::testing::cuda::{HEADERS, Unit, unit_of};
 

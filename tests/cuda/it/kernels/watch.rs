@@ -1,7 +1,7 @@
 //! That the checks would see what goes wrong in kernels: each of these kernels has one mistake.
 
 use super::{Argument, assert_close, shim};
-use base::panic::caught;
+use base::error::caught;
 use machine::driver::Launch;
 use plan::DType;
 use run::testing::cuda::Unit;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::state::Stored;
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::widgets::list::List;
+use base::checksum;
 use base::error::Error;
-use base::hash;
 use lab::sweep::Experiment;
 use lab::sweep::document::{Document, Entry, EntryKind};
 use lab::sweep::edit::{Edit, Revisions};
@@ -96,7 +96,7 @@ const EDITED: &str = "-edited-";
 /// Name for runs of unsaved edits: `NAME-edited-3f2a91`. The suffix is a hash of the text, so the same
 /// edits find their runs again.
 pub fn edited_name(name: &str, text: &str) -> String {
-    format!("{name}{EDITED}{}", &hash::short_key(text)[..6])
+    format!("{name}{EDITED}{}", &checksum::short_key(text)[..6])
 }
 
 /// Original name of an experiment, without the suffix of unsaved edits.

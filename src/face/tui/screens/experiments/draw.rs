@@ -73,7 +73,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     draw_editor(buf, inner, experiments, cx, entry);
 }
 
-const LADDER: &str = "Standard blocks wait for each all-reduce. Ladder's next block starts without it, so that communication runs beside computation.";
+const LADDER: &str = "Standard blocks wait for each all-reduce. Ladder's next block starts without it, so communication runs beside compute.";
 
 /// Introduction and first keys to press; once runs are stored, the keys alone.
 fn welcome(buf: &mut Buffer, area: Rect, is_first_use: bool, cx: &Context) {

@@ -1,11 +1,10 @@
 //! Text around the plot: selected point, area gained, frontiers at fixed x.
 
 use super::state::Pareto;
-use super::state::series::Entry;
 use crate::face::tui::prelude::*;
 use plan::Architecture;
 use study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint, TOO_CLOSE};
-use table::{Provenance, Status};
+use table::Provenance;
 
 pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
@@ -109,15 +108,10 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     if let (Some(measure), Some(quality)) = (pareto.axes.quality(), &point.quality) {
         text.push_str(&format!(", {} {}", measure.title, quality.told()));
     }
-    let is_pooled = |record: &&table::Record| {
-        record.status == Status::Ok && record.provenance == point.provenance && record.spec == point.spec
-    };
-    let runs =
-        pareto.stored.as_ref().map_or(1, |stored| stored.records.iter().filter(is_pooled).count());
-    match runs {
+    match point.runs {
         ..2 => format!("{text}, run {}", point.run),
         _ if point.provenance == Provenance::Simulated => format!("{text}, run {}", point.run),
-        _ => format!("{text}; medians of {runs} runs, the last {}", point.run),
+        _ => format!("{text}; medians of {} runs, the last {}", point.runs, point.run),
     }
 }
 
@@ -158,22 +152,6 @@ const CELL: u16 = 23;
 const RATIOS: &str = "×: over standard's best, same batch and P2P";
 
 const LIMITS: &str = "~: just misses; limits are round, `pareto --at X,Y` takes yours";
-
-/// Largest excess over a limit that is a near miss.
-const NEAR: f64 = 0.1;
-
-/// Point of a series that would be better than `best` and misses a limit by little: `~8x4 8.31`.
-fn near_miss(pareto: &Pareto, entry: &Entry, limit: f64, best: Option<f64>) -> Option<String> {
-    let more = pareto.axes.x.is_more_better();
-    let over = |x: f64| if more { limit / x } else { x / limit };
-    let points = pareto.visible().filter(|point| point.series() == entry.series);
-    let missed = points.filter_map(|point| Some((point, pareto.axes.of(point)?)));
-    let missed = missed.filter(|(_, (x, y))| {
-        over(*x) > 1.0 && over(*x) <= 1.0 + NEAR && best.is_none_or(|best| *y > best)
-    });
-    let (point, (x, _)) = missed.max_by(|(_, (_, a)), (_, (_, b))| a.total_cmp(b))?;
-    Some(format!("~{} {}", point.label(), digits(x / pareto.unit().1)))
-}
 
 /// Draws the frontiers at fixed x: the best y, its TP x batch, and its ratio to standard.
 pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
@@ -216,7 +194,17 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
             });
             let y = area.y + 1 + row as u16;
             let best = found.and_then(|at| at.best.as_ref());
-            let missed = near_miss(pareto, entry, *limit, best.map(|best| best.y));
+            let missed = found.and_then(|at| at.near_miss.as_ref());
+            let missed = missed.map(|point| {
+                let (x, limit) = (digits(point.x / by), digits(*limit / by));
+                // a rounded value must not read as the limit itself
+                let beyond = match pareto.axes.x.is_more_better() {
+                    _ if x != limit => "",
+                    true => "<",
+                    false => ">",
+                };
+                format!("~{}x{} {beyond}{x}", point.tp, point.batch)
+            });
             near |= missed.is_some();
             let Some(best) = best else {
                 put(

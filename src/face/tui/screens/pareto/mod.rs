@@ -40,8 +40,8 @@ pub use state::Pareto;
 use state::Scale;
 use state::nearest::{Direction, nearest};
 use state::window::Window;
-use study::analysis::{self, Axes, Axis, Cells, Comparison, Varied};
-use study::answer::headlines;
+use study::analysis::{self, Axes, Axis, Cells};
+use study::answer::headlines_of_all;
 use table::render::Sourced;
 use table::{Provenance, Record, Spec};
 
@@ -361,11 +361,7 @@ fn compared(records: &[Record], cells: &HashSet<(String, Provenance)>) -> base::
         records.iter().filter(|record| cells.contains(&(record.spec.key(), record.provenance)));
     let records: Vec<Record> = records.cloned().collect();
     let axis = Axis::ARCHITECTURE;
-    let report = Cells::of(&records).compare(&axis, None)?;
-    let pairs: Vec<&Comparison> = report.pairs.iter().collect();
-    let specs = pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
-    let settings = Varied::of(specs.clone()).without(&axis).model_last(specs);
-    Ok(headlines(&axis, &report, &pairs, &settings))
+    Ok(headlines_of_all(&axis, &Cells::of(&records).compare(&axis, None)?))
 }
 
 /// Command line that prints the same points.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::face::tui::pictures::Pictures;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::pareto::picture::Shown;
-use base::natural::natural_order;
+use base::text::natural_order;
 use plan::Architecture;
 use series::Entry;
 use study::analysis::{
