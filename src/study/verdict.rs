@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use self::words::percent;
 use super::analysis::{CollectiveRow, IdleSplit, TimePart, TraceReport, arrivals, time_parts};
-use super::rewire::{Asked, Choice, Rewiring, Setting, Times};
+use super::rewire::{Asked, Choice, Ends, Rewiring, Setting, Times};
 use base::text::latency;
 use plan::{Architecture, LayerSet};
 use table::Collective;
@@ -476,11 +476,15 @@ fn remedies(
         };
         choices.push((name, plain(Architecture::Standard)));
     }
-    if rewiring.collective() != Some(Collective::Fused) {
+    let exchanges = steps.ends == Ends::Exchanges;
+    if rewiring.collective() != Some(Collective::Fused) && !exchanges {
         let fused = Choice { collective: Some(Collective::Fused), ..plain(Architecture::Standard) };
         choices.push(("fused all-reduce", fused));
     }
     choices.push(("ladder", plain(Architecture::Ladder(LayerSet::All))));
+    if exchanges {
+        choices.push(("farskip", plain(Architecture::FarSkip(LayerSet::All))));
+    }
     choices.push(("two micro-batches", Choice { micro_batches: 2, ..plain(Architecture::Standard) }));
     choices.push(("no communication at all", plain(Architecture::UpperBound)));
     let mut remedies = Vec::new();

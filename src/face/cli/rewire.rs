@@ -16,7 +16,7 @@ use base::text::{counted, fitting_name, latency};
 use lab::store::Store;
 use plan::{Architecture, Phase};
 use study::diff::{PredictedRow, Prediction};
-use study::rewire::{Answer, Asked, Choice, Rewiring, Setting, Steps, Times, answers_table};
+use study::rewire::{Answer, Asked, Choice, Ends, Rewiring, Setting, Steps, Times, answers_table};
 use table::render::Sourced;
 use table::{Collective, P2p, Provenance};
 
@@ -255,8 +255,10 @@ fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
 pub struct Printed<'a> {
     /// Provenance of the trace's numbers.
     provenance: Provenance,
-    /// Layers of the model.
+    /// Layers of the model; if experts exchange tokens, those with experts.
     layers: u32,
+    /// Collectives at the ends of the layers: `all_reduces`, or `exchanges` (dispatch and combine).
+    ends: &'static str,
     /// Traced ranks.
     ranks: u32,
     /// Ranks of the model; null if unknown.
@@ -267,7 +269,7 @@ pub struct Printed<'a> {
     steps: usize,
     /// Steps that are rewired, evenly spread over the trace.
     rewired_steps: usize,
-    /// Name of the all-reduce operation.
+    /// Name of the all-reduce operation, or of the dispatch.
     all_reduce: &'a str,
     /// Kind of all-reduce; null if its name does not show it.
     collective: Option<Collective>,
@@ -287,7 +289,7 @@ pub struct Printed<'a> {
     notes: &'a [String],
     /// Measured latency of the steps.
     measured: Times,
-    /// Median time per rank and step in all-reduces, including waits for the last rank (us).
+    /// Median time per rank and step in the layers' collectives, including waits for the last rank (us).
     all_reduce_us: f64,
     answers: Vec<PrintedAnswer<'a>>,
 }
@@ -327,6 +329,10 @@ fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) 
     Printed {
         provenance: rewiring.provenance,
         layers: steps.layers,
+        ends: match steps.ends {
+            Ends::AllReduces => "all_reduces",
+            Ends::Exchanges => "exchanges",
+        },
         ranks: steps.ranks,
         tp: rewiring.tp,
         phase: steps.phase.as_str(),
@@ -427,11 +433,15 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
         some if some < steps.len() => format!(" ({some} evenly spaced ones rewired)"),
         _ => String::new(),
     };
+    let layers = steps.layers as usize;
+    let collectives = match steps.ends {
+        Ends::AllReduces => counted(2 * layers, "all-reduce"),
+        Ends::Exchanges => format!("{} (dispatch and combine)", counted(2 * layers, "exchange")),
+    };
     let found = format!(
-        "{}{rewired}, {}, {} per step, {}; collective kernel: {}",
+        "{}{rewired}, {}, {collectives} per step, {}; collective kernel: {}",
         counted(steps.len(), "step"),
-        counted(steps.layers as usize, "layer"),
-        counted(2 * steps.layers as usize, "all-reduce"),
+        counted(layers, "layer"),
         counted(steps.ranks as usize, "rank"),
         fitting_name(&steps.all_reduce, NAME),
     );
@@ -441,7 +451,7 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
         Some((bytes, is_estimate)) => format!(
             "{machine}; message size {}{}",
             output::bytes(bytes.round() as u64),
-            if is_estimate { " (estimated from the all-reduce latency)" } else { "" }
+            if is_estimate { " (estimated from the collectives' latency)" } else { "" }
         ),
         None => format!("none: {machine}; pass --hardware to predict contention and other all-reduces"),
     };
@@ -463,7 +473,7 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
     text += &output::wrapped(
         "",
         &format!(
-            "Kernel and all-reduce times are from the trace; their new schedule is simulated{between}."
+            "Kernel and collective times are from the trace; their new schedule is simulated{between}."
         ),
         0,
     );

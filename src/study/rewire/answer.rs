@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 use super::collective::{After, Instead, Known, by_name, instead, known};
-use super::steps::{Asked, Step, Steps, spread};
+use super::steps::{Asked, Ends, Step, Steps, spread};
 use super::wire::{Assigned, Losses, Wired, middle};
 use crate::validate::{Changes, rewired_error};
 use crate::whatif::set_link;
@@ -142,6 +142,7 @@ pub struct Rewiring {
     /// Provenance of the trace's numbers; answers are always simulated.
     pub provenance: Provenance,
     pub target: Option<Target>,
+    /// Ranks of the model: tensor-parallel, or with exchanges data- and expert-parallel.
     pub tp: Option<u32>,
     known: Option<Known>,
     /// Collectives that the trace's all-reduce matches: see [`by_name`].
@@ -167,12 +168,17 @@ impl Rewiring {
         let world = trace.meta.environment.get("world_size").and_then(serde_json::Value::as_u64);
         let tp = setting
             .tp
-            .or(spec.map(|spec| spec.tp))
+            .or(spec.map(|spec| spec.tp.max(spec.dp)))
             .or((steps.ranks > 1).then_some(steps.ranks))
             .or(world.and_then(|world| u32::try_from(world).ok()))
             .filter(|tp| *tp > 1);
         let real = spec.filter(|spec| !matches!(spec.link, Link::Emulated { .. }));
-        let own = real.map_or_else(|| by_name(&steps.all_reduce), |spec| vec![spec.collective]);
+        let own = match steps.ends {
+            Ends::AllReduces => {
+                real.map_or_else(|| by_name(&steps.all_reduce), |spec| vec![spec.collective])
+            }
+            Ends::Exchanges => Vec::new(),
+        };
         let bytes =
             setting.message_bytes.or_else(|| message_bytes(trace, steps.phase, &steps.all_reduce));
         let known = setting
@@ -212,7 +218,12 @@ impl Rewiring {
         if self.provenance == Provenance::Simulated {
             return "not validated: the trace is simulated".to_owned();
         }
-        rewired_error(self.hardware.as_deref(), &self.changed(choice).changes())
+        let changes = self.changed(choice).changes();
+        let uncovered = match self.steps.ends {
+            Ends::Exchanges => Some("dispatch and combine"),
+            Ends::AllReduces => changes.uncovered,
+        };
+        rewired_error(self.hardware.as_deref(), &Changes { uncovered, ..changes })
     }
 
     /// P2P setting of the traced run.
@@ -331,7 +342,8 @@ impl Rewiring {
             .par_iter()
             .map(|&at| {
                 let step = &self.steps.steps[at];
-                let (_, before) = standard.replay(step, Losses::default(), true);
+                // what overlapped in the trace already has its contention
+                let (_, before) = standard.replay(step, losses, true);
                 let (executed, after) = rewired.replay(step, losses, choice.host);
                 // time that a replay leaves out, such as the host between steps, stays as measured
                 let length = self.length(at);
@@ -362,6 +374,15 @@ impl Rewiring {
     fn instead(&self, choice: &Choice) -> Result<Instead> {
         if choice.keeps_reduces() {
             return Ok(Instead::Times(1.0));
+        }
+        if self.steps.ends == Ends::Exchanges {
+            return Err(Error::input_help(
+                format!(
+                    "{}: the trace has no all-reduce to change; dispatch and combine stay as measured",
+                    choice.label()
+                ),
+                "simulate other links and ranks: `ladderscope whatif --dp N --ep N`",
+            ));
         }
         let (Some(target), Some(tp), Some(known)) = (&self.target, self.tp, &self.known) else {
             return Err(Error::input_help(
@@ -441,7 +462,7 @@ fn times(lengths: &[f64], speedups: &[f64], exposed: &[f64]) -> Times {
     }
 }
 
-/// All-reduce message size that the trace names, or that our own run's plan gives (bytes): the median over the spans of
+/// Message size of a collective that the trace names, or that our own run's plan gives (bytes): the median over the spans of
 /// the phase with this operation name.
 fn message_bytes(trace: &Trace, phase: Phase, all_reduce: &str) -> Option<f64> {
     let is_own = trace.meta.spec.is_some();
@@ -452,7 +473,7 @@ fn message_bytes(trace: &Trace, phase: Phase, all_reduce: &str) -> Option<f64> {
             return operation.collective.as_ref().filter(|_| named)?.message_bytes;
         }
         let step = trace.step(span)?;
-        (operation.kind == "all_reduce").then(|| operation.cost.message_bytes.at(&step))
+        (operation.kind == all_reduce).then(|| operation.cost.message_bytes.at(&step))
     });
     let bytes = middle(sizes.take(4096).filter_map(|bytes| i64::try_from(bytes).ok()));
     (bytes > 0).then_some(bytes as f64)

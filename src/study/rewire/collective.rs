@@ -5,7 +5,7 @@
 //! the ratio of the two, which keeps the engine's own overhead; if the profile lacks the trace's collective,
 //! the new one's latency replaces the measured one.
 
-use super::steps::Steps;
+use super::steps::{Ends, Steps};
 use crate::analysis::CollectiveRow;
 use base::error::{Error, Result};
 use machine::hardware::{CollectiveCost, Target};
@@ -86,7 +86,11 @@ pub(super) fn known(
     let time_us = steps.usual_transfer() as f64 / 1e3;
     let of = |collective| cost(target, collective, P2p::On, tp).ok();
     let cost = collective.and_then(of).or_else(|| of(Collective::default()));
-    let bytes = cost.map_or(MESSAGES.0, |cost| bytes_of(|bytes| cost.us(bytes).0, time_us, MESSAGES));
+    let us = |cost: &CollectiveCost<'_>, bytes| match steps.ends {
+        Ends::AllReduces => cost.us(bytes).0,
+        Ends::Exchanges => cost.half_us(bytes).0,
+    };
+    let bytes = cost.map_or(MESSAGES.0, |cost| bytes_of(|bytes| us(&cost, bytes), time_us, MESSAGES));
     Known { collective, bytes, is_estimate: true }
 }
 

@@ -1,17 +1,19 @@
-//! Steps of a foreign trace without step markers, found from the repetition of all-reduces with the layers.
+//! Steps of a foreign trace without step markers, found from the repetition of collectives with the layers.
 //!
-//! The gap before each all-reduce of a Transformer repeats: the same kernels for attention and the same for
+//! The gap before each all-reduce of a Transformer, or before each dispatch and combine, repeats: the same kernels for attention and the same for
 //! the MLP in every layer, while the gap between steps (head, sampling, embedding) occurs once per step. Each
 //! gap has a signature, a hash of its kernels. A gap with a rare signature starts a step; within a step the
 //! signatures repeat with the layers.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::steps::{
-    Asked, Spans, Step, Steps, all_to_alls, assembled, follow, is_all_reduce, ranks, step, unlike,
+    Asked, Ends, Spans, Step, Steps, assembled, follow, is_all_reduce, ranks, step, unlike,
+    whole_exchanges,
 };
 use crate::analysis::clocks;
 use base::error::{Error, Result};
@@ -19,6 +21,7 @@ use base::text::counted;
 use plan::{Lane, Phase};
 use trace::Trace;
 use trace::overlap::intervals::{Coverage, union};
+use trace::rules::DISPATCH;
 
 /// Hidden share of all-reduce time above which a trace cannot be of standard layers.
 const HIDDEN: f64 = 0.5;
@@ -26,13 +29,14 @@ const HIDDEN: f64 = 0.5;
 pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     let offsets = clocks(trace).offsets;
     let mut notes = Vec::new();
-    let group = group(trace, &mut notes);
-    let mut ranks = ranks(trace, &trace.spans, &offsets, group);
+    let ends = Ends::of(trace)?;
+    let (group, spans) = match ends {
+        Ends::AllReduces => (group(trace, &mut notes), Cow::Borrowed(&trace.spans)),
+        Ends::Exchanges => (None, Cow::Owned(whole_exchanges(trace)?)),
+    };
+    let mut ranks = ranks(trace, &spans, &offsets, (ends, group));
     ranks.retain(|rank| !rank.reduces.is_empty());
     let Some(first) = ranks.first() else {
-        if let Some(problem) = all_to_alls(trace) {
-            return Err(problem);
-        }
         return Err(Error::input_help(
             "no all-reduce in this trace, so nothing to rewire",
             "`ladderscope overlap TRACE` lists its kernels; define all-reduces with --rules",
@@ -40,10 +44,10 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     };
     let count = first.reduces.len();
     if ranks.iter().any(|rank| rank.reduces.len() != count) {
-        notes.push(format!("ranks have different all-reduce counts; using rank {} only", first.rank));
+        notes.push(format!("ranks have different counts of collectives; using rank {} only", first.rank));
         ranks.truncate(1);
     } else if offsets.len() > 1 {
-        notes.push("rank clocks aligned at the ends of matched all-reduces".into());
+        notes.push("rank clocks aligned at the ends of matched collectives".into());
     }
     let size = group.map_or(0, |group| trace.meta.groups[group as usize].size as usize);
     if ranks.len() > 1 && ranks.len() < size {
@@ -56,7 +60,7 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     let gaps = signatures(first);
     let found = first.within_profiled(split_steps(&gaps));
     let usual = usual_length(&found);
-    let layers = layers(asked.layers, usual, &found, &gaps)?;
+    let layers = layers(ends, asked.layers, usual, &found, &gaps)?;
     let extra = usual - 2 * layers as usize;
     if extra > 0 {
         notes.push(format!(
@@ -72,19 +76,23 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
         .filter_map(|(at, step_of)| {
             let places: Vec<Range<usize>> =
                 ranks.iter().map(|rank| rank.places(step_of, count)).collect();
-            step(trace, &ranks, &places, at as u32, layers)
+            step(trace, &ranks, &places, at as u32, (ends, layers))
         })
         .collect();
     follow(&mut steps, |a, b| whole[a.number as usize].end == whole[b.number as usize].start);
     if steps.is_empty() {
-        return Err(unlike(layers, count));
+        return Err(unlike(ends, layers, count));
     }
-    let overlapped = overlapped(&ranks[0]);
+    let what = match ends {
+        Ends::AllReduces => "all-reduces",
+        Ends::Exchanges => "combines",
+    };
+    let overlapped = overlapped(trace, &ranks[0]);
     if overlapped > HIDDEN {
         return Err(Error::input_help(
             format!(
-                "{:.0} % of the all-reduces' time lies beside kernels: the engine hides its communication already, and \
-                 rewiring begins with all-reduces that kernels wait for",
+                "{:.0} % of the {what}' time lies beside kernels: the engine hides its communication already, and \
+                 rewiring begins with {what} that kernels wait for",
                 100.0 * overlapped
             ),
             "record the same engine without overlap of communication (standard layers, no micro-batches)",
@@ -92,12 +100,12 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     }
     if overlapped > 0.05 {
         notes.push(format!(
-            "{:.0} % of the all-reduces' time lies beside kernels already: the trace may be of another architecture \
+            "{:.0} % of the {what}' time lies beside kernels already: the trace may be of another architecture \
              than standard",
             100.0 * overlapped
         ));
     }
-    Ok(Steps { notes, ..assembled(trace, &ranks, steps, layers, Phase::Decode) })
+    Ok(Steps { notes, ..assembled(trace, &ranks, steps, (ends, layers), Phase::Decode) })
 }
 
 /// Process group whose all-reduces are rewired, if the trace names groups: the tensor-parallel one if they
@@ -130,7 +138,13 @@ fn group(trace: &Trace, notes: &mut Vec<String>) -> Option<u32> {
     Some(chosen as u32)
 }
 
-fn layers(asked: Option<u32>, usual: usize, found: &[Range<usize>], gaps: &[u64]) -> Result<u32> {
+fn layers(
+    ends: Ends,
+    asked: Option<u32>,
+    usual: usize,
+    found: &[Range<usize>],
+    gaps: &[u64],
+) -> Result<u32> {
     let told = |why: String| {
         Error::input_help(
             format!("cannot detect the layers: {why}"),
@@ -138,6 +152,21 @@ fn layers(asked: Option<u32>, usual: usize, found: &[Range<usize>], gaps: &[u64]
         )
     };
     let step = found.iter().find(|step| step.len() == usual).cloned().unwrap_or(0..0);
+    if ends == Ends::Exchanges {
+        let has = format!(
+            "{} found, most with {usual} dispatches and combines",
+            counted(found.len(), "step")
+        );
+        let layers = usual as u32 / 2;
+        return match asked {
+            Some(asked) if asked != layers => Err(Error::input(format!(
+                "--layers {asked}: expected {} dispatches and combines per step; {has}",
+                2 * asked
+            ))),
+            _ if usual < 4 || !usual.is_multiple_of(2) => Err(told(has)),
+            _ => Ok(layers),
+        };
+    }
     let has =
         format!("{} found, most with {}", counted(found.len(), "step"), counted(usual, "all-reduce"));
     if let Some(layers) = asked {
@@ -182,20 +211,24 @@ fn alike(
     kept
 }
 
-/// Share of all-reduce time that overlaps kernels of the same rank.
-fn overlapped(rank: &Spans<'_>) -> f64 {
+/// Share of the collectives' time that overlaps kernels of the same rank. Work beside a dispatch is standard:
+/// shared experts.
+fn overlapped(trace: &Trace, rank: &Spans<'_>) -> f64 {
     let computes = rank.spans.iter().filter(|span| span.lane == Lane::Compute);
     let computes = Coverage::new(union(computes.map(|span| (span.start_ns, span.end_ns))));
     let (mut all, mut beside, mut near) = (0i64, 0i64, 0);
     for &at in &rank.reduces {
         let reduce = rank.spans[at];
+        if trace.operations[reduce.operation as usize].kind == DISPATCH {
+            continue;
+        }
         all += reduce.end_ns - reduce.start_ns;
         beside += computes.near((reduce.start_ns, reduce.end_ns), &mut near);
     }
     if all > 0 { beside as f64 / all as f64 } else { 0.0 }
 }
 
-/// Hash of the kernel names before each all-reduce.
+/// Hash of the kernel names before each collective.
 fn signatures(rank: &Spans<'_>) -> Vec<u64> {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut from = 0;

@@ -2,9 +2,9 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `steps` | finds steps, layers and their all-reduces, and each rank's times between them |
+//! | `steps` | finds steps, layers and their collectives, and each rank's times between them |
 //! | `foreign` | finds the same in foreign traces, from the repetition of kernels |
-//! | `stretch` | kernels between two all-reduces: work, and waiting for the host |
+//! | `stretch` | kernels between two collectives: work, and waiting for the host |
 //! | `wire` | plan of an architecture with measured times |
 //! | `collective` | latency of another all-reduce and missing message sizes, from a hardware profile |
 //! | `answer` | rewires every step: medians, intervals, speedups, as a table; one rewired step as spans |
@@ -20,4 +20,4 @@ mod wire;
 
 pub use answer::{Answer, Choice, PREDICTION_ERROR, Rewiring, Setting, Times, answers_table, beneath};
 pub use collective::estimate_messages;
-pub use steps::{Asked, Reduced, Steps};
+pub use steps::{Asked, Ends, Reduced, Steps};

@@ -1,9 +1,10 @@
-//! Steps of a trace as modules between all-reduces, with the measured times of every rank.
+//! Steps of a trace as modules between collectives, with the measured times of every rank.
 //!
-//! Our own traces record step and layer of every operation. In a foreign trace, all-reduces repeat with the
-//! layers, and the kernels between two of them form a module.
+//! Our own traces record step and layer of every operation. In a foreign trace, collectives repeat with the
+//! layers, and the kernels between two of them form a module. A layer has two: all-reduces, or dispatch and
+//! combine of its experts. Attention has no collective before a dispatch; it ends at the norm before the router.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -16,6 +17,7 @@ use base::error::{Error, Result};
 use base::text::counted;
 use plan::{Architecture, Lane, Phase};
 use trace::overlap::StepKey;
+use trace::rules::{COMBINE, DISPATCH, EXPERTS, ROUTER, is_attention};
 use trace::{Span, Trace};
 
 /// Selection of the steps to look for.
@@ -31,7 +33,34 @@ pub struct Asked {
     pub key: Option<StepKey>,
 }
 
-/// One all-reduce of a step, over all ranks (ns).
+/// Collectives at the ends of a trace's layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// Attention and MLP each end in an all-reduce.
+    AllReduces,
+    /// A dispatch brings tokens to their experts, and a combine brings the outputs back.
+    Exchanges,
+}
+
+/// Index of a part of a layer with experts that exchange tokens, in [`OfRank::modules`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Attention,
+    /// Norm and router, up to the dispatch.
+    Router,
+    /// Work that starts while tokens are on their way: shared experts.
+    Beside,
+    /// Routed experts, up to the combine.
+    Experts,
+}
+
+impl Part {
+    pub fn of(self, layer: u32) -> usize {
+        4 * layer as usize + self as usize
+    }
+}
+
+/// One collective of a step, over all ranks (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reduced {
     /// Time from the last rank's arrival to the end.
@@ -47,9 +76,10 @@ pub(super) struct OfRank {
     pub begin: i64,
     /// Work before the first module up to an extra all-reduce (a sharded embedding).
     pub lead: Stretch,
-    /// Attention and MLP of every layer alternately, each up to its all-reduce.
+    /// Attention and MLP of every layer alternately, each up to its all-reduce; with exchanges, the four
+    /// [`Part`]s of every layer.
     pub modules: Vec<Stretch>,
-    /// Work after the last all-reduce.
+    /// Work after the last collective.
     pub head: Stretch,
 }
 
@@ -65,7 +95,7 @@ pub(super) struct Step {
     /// Gap at the end until the next step's CUDA graph is launched (ns).
     pub between_graphs: i64,
     pub ranks: Vec<OfRank>,
-    /// All-reduces of attention and MLP of every layer, alternately.
+    /// Two collectives of every layer: all-reduces of attention and MLP, or dispatch and combine.
     pub reduces: Vec<Reduced>,
 }
 
@@ -80,10 +110,13 @@ impl Step {
 
 #[derive(Clone, Debug)]
 pub struct Steps {
+    /// Number of layers; with exchanges, of those with experts.
     pub layers: u32,
+    pub ends: Ends,
     /// Number of ranks with spans.
     pub ranks: u32,
     pub phase: Phase,
+    /// Name of the most frequent collective of the layers.
     pub all_reduce: String,
     pub has_launches: bool,
     pub has_graphs: bool,
@@ -98,7 +131,7 @@ pub struct Steps {
 pub(super) struct Spans<'a> {
     pub rank: u32,
     pub spans: Vec<&'a Span>,
-    /// Indices of the all-reduces in `spans`.
+    /// Indices of the layers' collectives in `spans`.
     pub reduces: Vec<usize>,
     launches: Launches,
     /// Clock correction to add to the rank's times (ns).
@@ -110,8 +143,9 @@ impl Steps {
     ///
     /// # Errors
     ///
-    /// Returns an error that describes the findings if there is no all-reduce, no repetition, another number
-    /// of layers than requested, only one all-reduce per layer, or another architecture than standard.
+    /// Returns an error that describes the findings if there is no all-reduce and no dispatch, no repetition,
+    /// another number of layers than requested, only one all-reduce per layer, or another architecture than
+    /// standard.
     pub fn of(trace: &Trace, asked: &Asked) -> Result<Self> {
         let mut steps = match &trace.meta.spec {
             Some(_) => own(trace, asked)?,
@@ -140,7 +174,14 @@ impl Steps {
         self.steps.iter().map(|step| (step.number, step.time.0, step.time.1))
     }
 
-    /// Median transfer time of an all-reduce, from the last rank's arrival (ns).
+    /// True if kernels start beside a dispatch in any step.
+    pub(super) fn has_work_beside_dispatch(&self) -> bool {
+        let parts = self.steps.iter().flat_map(|step| &step.ranks);
+        self.ends == Ends::Exchanges
+            && parts.flat_map(|rank| rank.modules.iter().skip(Part::Beside as usize).step_by(4)).any(|part| part.work > 0)
+    }
+
+    /// Median transfer time of a collective, from the last rank's arrival (ns).
     pub(super) fn usual_transfer(&self) -> i64 {
         middle(self.steps.iter().flat_map(|step| &step.reduces).map(|reduced| reduced.transfer))
     }
@@ -179,27 +220,124 @@ pub(super) fn is_all_reduce(trace: &Trace, span: &Span, group: Option<u32>) -> b
         })
 }
 
-/// Error for a trace whose experts exchange tokens instead of sums; `None` without all-to-alls.
-pub(super) fn all_to_alls(trace: &Trace) -> Option<Error> {
-    let is_exchange = |kind: &str| matches!(kind, "all_to_all" | "dispatch" | "combine");
-    let of = |span: &&Span| {
-        let operation = trace.operations.get(span.operation as usize);
-        operation.is_some_and(|operation| is_exchange(&operation.kind))
-    };
-    let exchanges = trace.spans.iter().filter(|span| span.lane == Lane::Comm).filter(of);
-    let count = exchanges.filter(|span| span.rank == trace.spans[0].rank).count();
-    (count > 0).then(|| {
-        Error::input_help(
-            format!(
-                "the experts of this trace exchange tokens: rank {} has {} (dispatch and combine) and no all-reduce; \
-                 rewire needs layers that end in all-reduces",
-                trace.spans[0].rank,
-                counted(count, "all-to-all"),
-            ),
-            "record the engine with tensor-parallel attention instead of data-parallel, or simulate this one: \
-             `ladderscope whatif --dp N --ep N`",
-        )
-    })
+/// True for a collective at the end of a layer's module; with `group`, only of that process group.
+fn is_end(trace: &Trace, span: &Span, ends: Ends, group: Option<u32>) -> bool {
+    match ends {
+        Ends::AllReduces => is_all_reduce(trace, span, group),
+        Ends::Exchanges => span.lane == Lane::Comm && matches!(kind(trace, span), DISPATCH | COMBINE),
+    }
+}
+
+fn kind<'a>(trace: &'a Trace, span: &Span) -> &'a str {
+    trace.operations.get(span.operation as usize).map_or("", |operation| operation.kind.as_str())
+}
+
+impl Ends {
+    /// Finds out whether the layers of a trace end in all-reduces or in exchanges, from its first rank.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if layers have both, or all-to-alls that the experts' kernels do not tell apart.
+    pub fn of(trace: &Trace) -> Result<Self> {
+        let first = trace.spans.first().map_or(0, |span| span.rank);
+        let mut counts = [0usize; 4];
+        for span in trace.spans.iter().filter(|span| span.rank == first && span.lane == Lane::Comm) {
+            match kind(trace, span) {
+                "all_reduce" => counts[0] += 1,
+                DISPATCH => counts[1] += 1,
+                COMBINE => counts[2] += 1,
+                "all_to_all" => counts[3] += 1,
+                _ => {}
+            }
+        }
+        match counts {
+            [reduces, 0, 0, all_to_alls] if reduces == 0 && all_to_alls > 0 => Err(Error::input_help(
+                format!(
+                    "rank {first} has {} and no all-reduce, and no kernels of experts that tell dispatch from combine",
+                    counted(all_to_alls, "all-to-all"),
+                ),
+                "name the experts' kernels in a file for --rules, with kind = \"experts\"",
+            )),
+            [_, 0, 0, _] => Ok(Self::AllReduces),
+            // a few all-reduces may belong to dense layers or to the head
+            [reduces, dispatches, combines, _] if 2 * reduces < dispatches.min(combines) => {
+                Ok(Self::Exchanges)
+            }
+            [0, dispatches, combines, _] => Err(Error::input(format!(
+                "rank {first} has {} and {}; layers need both",
+                counted(dispatches, "dispatch kernel"),
+                counted(combines, "combine kernel"),
+            ))),
+            [reduces, dispatches, ..] => Err(Error::input_help(
+                format!(
+                    "the layers have all-reduces and exchanges of tokens (rank {first}: {} and {}), and rewire needs \
+                     either two all-reduces a layer or dispatch and combine",
+                    counted(reduces, "all-reduce"),
+                    counted(dispatches, "dispatch kernel"),
+                ),
+                "record the engine with attention on one rank a replica (data-parallel), or with tensor-parallel experts",
+            )),
+        }
+    }
+}
+
+/// Spans of a foreign trace in which the kernels of one exchange are one span: an engine may send and receive in two
+/// kernels, announce a dispatch, or gather tokens and their choices separately. The merged span has the
+/// operation of the longest.
+///
+/// # Errors
+///
+/// Returns an error if experts lie within an exchange, as with micro-batches.
+pub(super) fn whole_exchanges(trace: &Trace) -> Result<Vec<Span>> {
+    let mut by_rank: HashMap<u32, Vec<usize>> = HashMap::new();
+    for (place, span) in trace.spans.iter().enumerate() {
+        if kind(trace, span) == EXPERTS || is_end(trace, span, Ends::Exchanges, None) {
+            by_rank.entry(span.rank).or_default().push(place);
+        }
+    }
+    let mut spans = trace.spans.clone();
+    let mut merged = vec![false; spans.len()];
+    let length = |place: usize| trace.spans[place].end_ns - trace.spans[place].start_ns;
+    for (rank, mut places) in by_rank {
+        places.sort_by_key(|place| trace.spans[*place].start_ns);
+        // first and longest kernel of the exchange; true if experts ran since
+        let mut open: Option<(usize, usize, bool)> = None;
+        let mut first_kind = None;
+        for place in places {
+            let kind = kind(trace, &trace.spans[place]);
+            if kind == EXPERTS {
+                open = open.map(|(first, longest, _)| (first, longest, true));
+                continue;
+            }
+            first_kind.get_or_insert(kind);
+            open = Some(match open {
+                Some((first, ..)) if self::kind(trace, &trace.spans[first]) != kind => {
+                    (place, place, false)
+                }
+                Some((first, _, true)) => {
+                    let at_us = (trace.spans[place].start_ns - trace.spans[first].start_ns) as f64 / 1e3;
+                    return Err(Error::input_help(
+                        format!(
+                            "rank {rank} starts a {kind} {at_us:.0} us after another, with experts between them: the \
+                             engine runs micro-batches, which hide its communication already"
+                        ),
+                        "record it without micro-batches (vLLM: no --enable-dbo, SGLang: no two-batch overlap)",
+                    ));
+                }
+                Some((first, longest, false)) => {
+                    let longest = if length(place) > length(longest) { place } else { longest };
+                    spans[first].end_ns = spans[first].end_ns.max(spans[place].end_ns);
+                    spans[first].operation = trace.spans[longest].operation;
+                    merged[place] = true;
+                    (first, longest, false)
+                }
+                None => (place, place, false),
+            });
+        }
+    }
+    let mut merged = merged.into_iter();
+    spans.retain(|_| !merged.next().unwrap_or(false));
+    Ok(spans)
 }
 
 /// True for an operation that adds a sum to the residual or normalizes it.
@@ -229,17 +367,26 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
             "run the same cell with --architecture standard and --pp 1 and record its trace",
         ));
     }
-    if let Some(problem) = all_to_alls(trace).filter(|_| spec.dp > 1) {
-        return Err(problem);
-    }
-    if spec.tp < 2 {
+    if spec.tp.max(spec.dp) < 2 {
         return Err(Error::input("the run has one rank, so no communication to rewire"));
     }
+    let ends = if spec.dp > 1 { Ends::Exchanges } else { Ends::AllReduces };
     let phase = asked.phase.unwrap_or(Phase::Decode);
     let layers = trace.operations.iter().filter_map(|operation| operation.layer).max();
-    let layers = layers.map_or(0, |last| last + 1);
+    let mut layers = layers.map_or(0, |last| last + 1);
     if let Some(wanted) = asked.layers.filter(|wanted| *wanted != layers) {
         return Err(Error::input(format!("--layers {wanted}: the run has {layers}")));
+    }
+    let mut notes = Vec::new();
+    if ends == Ends::Exchanges {
+        let dense = dense_first(trace, layers)?;
+        if dense > 0 {
+            notes.push(format!(
+                "the first {} (dense) left unchanged; layers are counted from the first with experts",
+                counted(dense as usize, "layer")
+            ));
+        }
+        layers -= dense;
     }
     let places = steps_of(trace, phase);
     let found = places.len();
@@ -248,12 +395,12 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
     };
     let chosen: Vec<usize> = places.iter().enumerate().filter(wanted).map(|(at, _)| at).collect();
     let begin = |range: &Range<usize>| trace.spans[range.clone()].iter().map(|s| s.start_ns).min();
-    let of = |range: &Range<usize>| ranks(trace, &trace.spans[range.clone()], &HashMap::new(), None);
+    let of = |range: &Range<usize>| ranks(trace, &trace.spans[range.clone()], &HashMap::new(), (ends, None));
     let one = |at: usize| -> Option<Step> {
         let (key, range) = &places[at];
         let ranks = of(range);
         let whole: Vec<Range<usize>> = ranks.iter().map(|rank| 0..rank.spans.len()).collect();
-        let mut step = step(trace, &ranks, &whole, at as u32, layers)?;
+        let mut step = step(trace, &ranks, &whole, at as u32, (ends, layers))?;
         // a step ends at the start of the next one in its generation
         let next = places.get(at + 1).filter(|(next, _)| next.sample == key.sample);
         if let Some(begins) = next.and_then(|(_, range)| begin(range)) {
@@ -265,9 +412,29 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
         return Err(no_step(step, found));
     }
     let steps: Vec<Step> = spread(&chosen).into_par_iter().filter_map(one).collect();
-    let Some(first) = steps.first() else { return Err(unlike(layers, 0)) };
+    let Some(first) = steps.first() else { return Err(unlike(ends, layers, 0)) };
     let ranks = of(&places[first.number as usize].1);
-    Ok(Steps { found, ..assembled(trace, &ranks, steps, layers, phase) })
+    Ok(Steps { found, notes, ..assembled(trace, &ranks, steps, (ends, layers), phase) })
+}
+
+/// Number of layers before the first with experts, in our own trace of `layers` layers. Returns an error if later ones
+/// lack experts.
+fn dense_first(trace: &Trace, layers: u32) -> Result<u32> {
+    let with_experts: BTreeSet<u32> = trace
+        .operations
+        .iter()
+        .filter(|operation| operation.kind == DISPATCH)
+        .filter_map(|operation| operation.layer)
+        .collect();
+    let first = with_experts.first().copied().unwrap_or(layers);
+    if with_experts.len() as u32 != layers - first {
+        return Err(Error::input(format!(
+            "{} of the last {} layers have experts; rewire needs them in all layers after the first dense ones",
+            with_experts.len(),
+            layers - first
+        )));
+    }
+    Ok(first)
 }
 
 fn no_step(wanted: u32, found: usize) -> Error {
@@ -299,7 +466,17 @@ fn steps_of(trace: &Trace, phase: Phase) -> Vec<(StepKey, Range<usize>)> {
     steps
 }
 
-pub(super) fn unlike(layers: u32, found: usize) -> Error {
+pub(super) fn unlike(ends: Ends, layers: u32, found: usize) -> Error {
+    if ends == Ends::Exchanges {
+        return Error::input_help(
+            format!(
+                "no step with {} was found in which a norm or the router separates attention from each dispatch; \
+                 rank 0 has {found} dispatches and combines in all",
+                counted(layers as usize, "dispatch and combine"),
+            ),
+            "name the router's kernels in a file for --rules, with kind = \"router\"",
+        );
+    }
     Error::input_help(
         format!(
             "no step with {} was found: a standard model of {layers} layers has two a layer, and rank 0 has {} in all",
@@ -314,7 +491,7 @@ pub(super) fn assembled(
     trace: &Trace,
     ranks: &[Spans<'_>],
     steps: Vec<Step>,
-    layers: u32,
+    (ends, layers): (Ends, u32),
     phase: Phase,
 ) -> Steps {
     let first = &ranks[0];
@@ -327,6 +504,7 @@ pub(super) fn assembled(
         has_launches: ranks.iter().any(|rank| rank.launches.are_recorded()),
         has_graphs: ranks.iter().any(|rank| !rank.launches.replays.is_empty()),
         layers,
+        ends,
         ranks: ranks.len() as u32,
         phase,
         all_reduce: name.map_or(String::new(), |operation| match trace.meta.spec {
@@ -339,12 +517,12 @@ pub(super) fn assembled(
     }
 }
 
-/// Sorted spans per rank, with the indices of the all-reduces (of one process group, if given).
+/// Sorted spans per rank, with the indices of the layers' collectives (of one process group, if given).
 pub(super) fn ranks<'a>(
     trace: &'a Trace,
     spans: &'a [Span],
     offsets: &HashMap<u32, i64>,
-    group: Option<u32>,
+    (ends, group): (Ends, Option<u32>),
 ) -> Vec<Spans<'a>> {
     let mut by_rank: HashMap<u32, Vec<&Span>> = HashMap::new();
     spans.iter().for_each(|span| by_rank.entry(span.rank).or_default().push(span));
@@ -354,7 +532,7 @@ pub(super) fn ranks<'a>(
         .map(|(rank, mut spans)| {
             spans.sort_by_key(|span| (span.start_ns, span.end_ns));
             let reduces =
-                (0..spans.len()).filter(|at| is_all_reduce(trace, spans[*at], group)).collect();
+                (0..spans.len()).filter(|at| is_end(trace, spans[*at], ends, group)).collect();
             let launches = if is_own { Launches::default() } else { Launches::of(&spans) };
             Spans { rank, spans, reduces, launches, offset: offsets.get(&rank).copied().unwrap_or(0) }
         })
@@ -373,25 +551,53 @@ impl Spans<'_> {
         }
     }
 
+    /// Index of the span at which attention ends and the router begins, among those before a dispatch: the last norm
+    /// between attention and router, else the router. `None` without either.
+    fn router(&self, trace: &Trace, places: Range<usize>) -> Option<usize> {
+        let operation = |at: usize| trace.operations.get(self.spans[at].operation as usize);
+        if trace.meta.spec.is_some() {
+            return places.clone().find(|at| operation(*at).is_some_and(|of| of.module == "moe"));
+        }
+        let attended = places.clone().rev().find(|at| {
+            operation(*at).is_some_and(|of| of.lane == Lane::Compute && is_attention(&of.name))
+        });
+        let from = attended.map_or(places.start, |at| at + 1);
+        let router = (from..places.end).find(|at| kind(trace, self.spans[*at]) == ROUTER);
+        let is_norm = |at: &usize| {
+            let is = |name: &str| ["norm", "rsqrt"].iter().any(|word| name.contains(word));
+            self.spans[*at].lane == Lane::Compute
+                && operation(*at).is_some_and(|of| is(&of.name.to_ascii_lowercase()))
+        };
+        (from..router.unwrap_or(places.end)).rev().find(is_norm).or(router)
+    }
+
     fn released(&self, span: &Span) -> Option<Release> {
         let release = self.launches.release(span)?;
         Some(Release { at: release.at + self.offset, ..release })
     }
 }
 
-/// Builds one step over all ranks; `None` if it has too few all-reduces.
+/// Builds one step over all ranks; `None` if it has too few collectives, or with exchanges another number, or nothing
+/// that separates attention from a router.
 pub(super) fn step(
     trace: &Trace,
     ranks: &[Spans<'_>],
     places: &[Range<usize>],
     number: u32,
-    layers: u32,
+    (ends, layers): (Ends, u32),
 ) -> Option<Step> {
     let modules = 2 * layers as usize;
     let of_step = |(rank, places): (&Spans<'_>, &Range<usize>)| -> Option<Vec<usize>> {
         let from = rank.reduces.partition_point(|at| *at < places.start);
         let to = rank.reduces.partition_point(|at| *at < places.end);
-        (to - from >= modules).then(|| rank.reduces[from..to].to_vec())
+        let of = &rank.reduces[from..to];
+        let fits = match ends {
+            Ends::AllReduces => of.len() >= modules,
+            Ends::Exchanges => {
+                of.len() == modules && kind(trace, rank.spans[*of.first()?]) == DISPATCH
+            }
+        };
+        fits.then(|| of.to_vec())
     };
     let reduces: Vec<Vec<usize>> = ranks.iter().zip(places).map(of_step).collect::<Option<_>>()?;
     let first = |(rank, places): (&Spans<'_>, &Range<usize>)| {
@@ -414,9 +620,7 @@ pub(super) fn step(
         .max()?;
     let mut of_ranks = Vec::with_capacity(ranks.len());
     for (((rank, places), reduces), begun) in ranks.iter().zip(places).zip(&reduces).zip(&begins) {
-        let kernels = |from: usize, to: usize| {
-            rank.spans[from..to].iter().map(|span| rank.kernel(trace, span)).collect::<Vec<_>>()
-        };
+        let kernels = |from: usize, to: usize| kernels(trace, rank, from..to);
         let extra = reduces.len() - modules;
         let (mut from, mut at) = (places.start, *begun);
         let mut lead = Stretch::default();
@@ -425,11 +629,36 @@ pub(super) fn step(
             lead = Stretch::of(kernels(from, last + 1), (at, end), None, begin);
             (from, at) = (last + 1, end);
         }
-        let mut stretches = Vec::with_capacity(modules);
+        let mut stretches: Vec<Stretch> = Vec::with_capacity(2 * modules);
         for &reduce in &reduces[extra..] {
             let span = rank.spans[reduce];
             let to = span.start_ns + rank.offset;
-            stretches.push(Stretch::of(kernels(from, reduce), (at, to), rank.released(span), begin));
+            let is_dispatch = stretches.len().is_multiple_of(4);
+            let mut add = |kernels: Range<usize>, from: i64, (to, next): (i64, Option<&Span>)| {
+                let released = next.and_then(|next| rank.released(next));
+                let part = Stretch::of(self::kernels(trace, rank, kernels), (from, to), released, begin);
+                stretches.push(part);
+            };
+            match ends {
+                Ends::AllReduces => add(from..reduce, at, (to, Some(span))),
+                Ends::Exchanges if is_dispatch => {
+                    let router = rank.router(trace, from..reduce)?;
+                    let first = rank.spans[router];
+                    let split = (first.start_ns + rank.offset).clamp(at, to.max(at));
+                    add(from..router, at, (split, Some(first)));
+                    add(router..reduce, split, (to, Some(span)));
+                }
+                Ends::Exchanges => {
+                    let sent = rank.spans[from - 1];
+                    let beside = |other: &&Span| other.start_ns < sent.end_ns;
+                    let after = from + rank.spans[from..reduce].partition_point(beside);
+                    let ended = rank.spans[from..after].iter().map(|other| other.end_ns);
+                    let ended = ended.max().map_or(at, |end| at.max(end + rank.offset));
+                    let start = sent.start_ns + rank.offset;
+                    add(from..after, start, (if after > from { ended } else { start }, None));
+                    add(after..reduce, ended, (to, Some(span)));
+                }
+            }
             (from, at) = (reduce + 1, span.end_ns + rank.offset);
         }
         let rest = kernels(from, places.end);
@@ -454,6 +683,10 @@ pub(super) fn step(
         reduces: (0..modules).map(reduced).collect(),
         ranks: of_ranks,
     })
+}
+
+fn kernels(trace: &Trace, rank: &Spans<'_>, places: Range<usize>) -> Vec<Kernel> {
+    rank.spans[places].iter().map(|span| rank.kernel(trace, span)).collect()
 }
 
 /// Extends every step to the start of the next one, if the two are adjacent in the trace.

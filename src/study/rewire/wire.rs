@@ -6,13 +6,13 @@
 //! `desync`) take as long as the kernels that add a sum to the residual and normalize it, which read and
 //! write at least as much.
 
-use super::steps::{Step, Steps};
+use super::steps::{Ends, Part, Step, Steps};
 use super::stretch::Stretch;
 use base::error::{Error, Result};
 use base::statistics::median;
 use plan::{
-    Architecture, AttentionShape, DType, HeadStep, Kind, Lane, Lowering, ModelShape, Module, Operation,
-    Phase, Plan, PlanSpec, Precision, Rope, Variant,
+    Architecture, AttentionShape, DType, ExpertActivation, ExpertShape, HeadStep, Kind, Lane, Lowering,
+    ModelShape, Module, Operation, Phase, Plan, PlanSpec, Precision, Rope, RouterScore, Routing, Variant,
 };
 use run::sim::Measured;
 
@@ -44,13 +44,26 @@ pub(super) struct Losses {
     pub comm: f64,
 }
 
-/// Plan of a wiring for the layers of a trace, with placeholder model widths: no time depends on them.
+/// Plan of a wiring for the layers of a trace, with placeholder model widths: no time depends on them. Layers with
+/// exchanges have data-parallel attention, and whole experts on every rank.
 ///
 /// # Errors
 ///
-/// Returns an error if the architecture names layers that the model lacks.
+/// Returns an error if the architecture names layers that the model lacks, or the trace has none of the
+/// all-reduces that it changes.
 fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
     let tp = steps.ranks.max(2);
+    let exchanges = steps.ends == Ends::Exchanges;
+    let experts = ExpertShape {
+        count: tp,
+        top_k: 1,
+        width: 8,
+        shared_width: if steps.has_work_beside_dispatch() { 8 } else { 0 },
+        dense_first: 0,
+        routing: Routing::plain(RouterScore::Softmax, false),
+        activation: ExpertActivation::default(),
+        biased: false,
+    };
     let shape = ModelShape {
         layers: steps.layers,
         hidden: 8 * tp,
@@ -64,21 +77,37 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
         norm_eps: 1e-5,
         tied_embeddings: false,
         attention: AttentionShape::default(),
-        experts: None,
+        experts: exchanges.then_some(experts),
     };
+    let of_sums = wired.architecture.wiring(steps.layers);
+    if exchanges && !wired.architecture.is_limit() && (of_sums.may_diverge() || of_sums.own_part) {
+        return Err(Error::input_help(
+            format!(
+                "{} changes all-reduces, and this trace has none: its experts exchange tokens",
+                wired.architecture
+            ),
+            "ladder, farskip, parallel, stale:S and upper-bound change exchanges too",
+        ));
+    }
+    let ranks = |exchanging| if exchanging == exchanges { tp } else { 1 };
     let spec = PlanSpec {
         shape,
         architecture: wired.architecture.clone(),
-        tp,
+        tp: ranks(false),
         // micro-batches of a prompt wait for each other's caches, those of sequences do not
         phase: Phase::Decode,
         precision: Precision::uniform(DType::Bf16),
         lowering: Lowering { fuse_add_norm: true, fuse_all_reduce: wired.fused, ..Lowering::default() },
-        variant: Variant { micro_batches: wired.micro_batches, ..Variant::default() },
+        variant: Variant {
+            micro_batches: wired.micro_batches,
+            ep: ranks(true),
+            dp: ranks(true),
+            ..Variant::default()
+        },
         batch: wired.micro_batches,
         pp: 1,
     };
-    if wired.architecture.wiring(steps.layers).divides_head() {
+    if of_sums.divides_head() {
         return Err(Error::input_help(
             format!("{}: its messages are smaller than those in the trace", wired.architecture),
             "simulate it: ladderscope whatif --architecture partial:0.5",
@@ -90,7 +119,8 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Lead,
-    /// All kernels of a module; with `block`, also those of the module before it.
+    /// All kernels of a module, or of a part of a layer with exchanges; with `block`, also those of the module
+    /// before it.
     Module {
         at: usize,
         block: bool,
@@ -101,7 +131,7 @@ enum Source {
     },
     /// Operation without a counterpart in the trace.
     Extra,
-    /// All-reduce of a module, or one beyond the layers.
+    /// Collective of a module, or one beyond the layers.
     Reduce(Option<usize>),
     Nothing,
 }
@@ -123,8 +153,38 @@ fn place(module: Module, layer: Option<u32>) -> Option<usize> {
     }
 }
 
+/// Part of a layer with exchanges that gives an operation its time; `carries` is true for the operation that
+/// represents its module. Additions take no time of their own: each belongs to the kernels before the next norm.
+fn source_of_part(plan: &Plan, at: usize, carries: bool, joins: bool) -> Source {
+    let operation = &plan.operations[at];
+    let Some(layer) = operation.layer else { return Source::Nothing };
+    let is_shared = |operation: &Operation| operation.name.contains("/shared_");
+    let part = |part: Part, joins| Source::Module { at: part.of(layer), block: false, joins };
+    match (operation.module, &operation.kind) {
+        (_, Kind::Dispatch) => Source::Reduce(Some(2 * layer as usize)),
+        (_, Kind::Combine) => Source::Reduce(Some(2 * layer as usize + 1)),
+        (_, Kind::Experts) => part(Part::Experts, true),
+        (Module::Moe, _) if carries => part(Part::Router, joins),
+        (_, _) if carries => part(Part::Attention, joins),
+        // attention and experts share a norm
+        (Module::Block, Kind::Router) => part(Part::Router, false),
+        (Module::Block, Kind::Add) if operation.name.ends_with("sum") => Source::Extra,
+        _ if is_shared(operation)
+            && !plan.operations[..at]
+                .iter()
+                .rev()
+                .take_while(|other| other.layer == operation.layer)
+                .any(|other| is_shared(other) && same_part(other, operation)) =>
+        {
+            part(Part::Beside, true)
+        }
+        _ => Source::Nothing,
+    }
+}
+
 impl Assigned {
-    /// Returns an error if the architecture names layers that the model lacks.
+    /// Returns an error if the architecture names layers that the model lacks, or changes all-reduces of a trace
+    /// that has none.
     pub fn new(steps: &Steps, wired: Wired) -> Result<Self> {
         let plan = plan(steps, &wired)?;
         let norms = |o: &Operation| matches!(o.kind, Kind::Norm | Kind::AddNorm | Kind::JoinNorm { .. });
@@ -145,6 +205,9 @@ impl Assigned {
                 false => is_first(&|o: &Operation| o.kind == Kind::MatMul),
             };
             sources.push(match (operation.module, &operation.kind) {
+                (Module::Attn | Module::Moe | Module::Block, _) if steps.ends == Ends::Exchanges => {
+                    source_of_part(&plan, at, carries, has_norm)
+                }
                 (_, kind) if kind.is_collective() => {
                     Source::Reduce(place(operation.module, operation.layer))
                 }

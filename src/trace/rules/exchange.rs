@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
+use super::file::function;
 use crate::{OperationInfo, Trace};
 use plan::Lane;
 
@@ -42,11 +43,14 @@ fn part(trace: &Trace, operation: &OperationInfo) -> Option<Part> {
         (Lane::Comm, "all_gather") => Some(Part::Exchange { to: true, back: false }),
         (Lane::Comm, "reduce_scatter") => Some(Part::Exchange { to: false, back: true }),
         (Lane::Comm, _) => Some(Part::Other),
-        _ => {
-            let name = operation.name.to_ascii_lowercase();
-            ATTENTION.iter().any(|word| name.contains(word)).then_some(Part::Other)
-        }
+        _ => is_attention(&operation.name).then_some(Part::Other),
     }
+}
+
+/// True for the name of an attention kernel.
+pub fn is_attention(kernel: &str) -> bool {
+    let function = function(kernel).to_ascii_lowercase();
+    ATTENTION.iter().any(|word| function.contains(word))
 }
 
 /// Changes the kind of exchanges directly before and after experts to `dispatch` and `combine`. Leaves traces

@@ -11,6 +11,6 @@ mod tests;
 
 pub use classify::{Matched, RuleMatches, RuleReport, Unsure};
 pub use classify::{OTHER, sort};
-pub use exchange::{COMBINE, DISPATCH, EXPERTS, ROUTER};
+pub use exchange::{COMBINE, DISPATCH, EXPERTS, ROUTER, is_attention};
 pub use file::function;
 pub use file::{BUILT_IN, Rule, Rules, What};
