@@ -32,14 +32,17 @@ pub struct OperationInfo {
 }
 
 impl OperationInfo {
-    /// An operation of an imported trace, with nothing known but name and kind.
+    /// An operation of an imported trace, with nothing known but name and kind. The names in an export of a native trace
+    /// contain layer and module.
     pub fn imported(name: String, kind: &str) -> Self {
+        let (layer, module) = place(&name).unwrap_or_default();
+        let module = module.to_owned();
         Self {
             name,
             phase: Phase::Decode,
             kind: kind.into(),
-            module: String::new(),
-            layer: None,
+            module,
+            layer,
             lane: Lane::Compute,
             shape: String::new(),
             cost: Cost::default(),
@@ -47,6 +50,19 @@ impl OperationInfo {
             waits_for: Vec::new(),
             collective: None,
         }
+    }
+}
+
+/// Layer and module in the name of a native operation (`decode/L12/mlp/down`), which an exported collective has as its
+/// parameter.
+fn place(name: &str) -> Option<(Option<u32>, &str)> {
+    let path = name.split_once('(').map_or(name, |(_, path)| path.trim_end_matches(')'));
+    let mut parts = path.split('/');
+    matches!(parts.next()?, "prefill" | "decode").then_some(())?;
+    let first = parts.next()?;
+    match first.strip_prefix('L').and_then(|number| number.parse().ok()) {
+        Some(layer) => Some((Some(layer), parts.next()?)),
+        None => Some((None, first)),
     }
 }
 

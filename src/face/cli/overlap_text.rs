@@ -74,9 +74,13 @@ pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result
                 "By layer, from range names: GPU work launched inside the ranges of the layer, per rank",
                 "",
             ),
+            Some(row) if row.from == "collectives" => (
+                "By layer, counted from the first with two all-reduces or dispatch and combine: sum of durations per rank",
+                "",
+            ),
             _ => (
                 "By layer: sum of durations per rank",
-                "no layers in this trace: neither operation names nor NVTX ranges contain layer numbers",
+                "no layers in this trace: no operation or NVTX range names them, and no collectives repeat with them",
             ),
         },
         By::Collective => (

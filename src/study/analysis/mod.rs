@@ -58,6 +58,7 @@ pub use exposed::{
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub use gate::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
 pub use matched::{Arrived, MatchedCollective, Matching};
+pub(crate) use names::over_layers;
 pub use names::{
     LaneTotal, NameRow, OperationTable, OperatorRow, TimePart, lane_totals, names_table,
     operation_table, time_parts, totals_of,

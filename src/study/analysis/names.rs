@@ -177,7 +177,7 @@ pub fn names_table(names: &[NameRow]) -> Table {
 }
 
 /// Name of an operation with `L*` for its layer, so that all layers of a plan share a row.
-pub(super) fn over_layers(operation: &OperationInfo) -> Cow<'_, str> {
+pub(crate) fn over_layers(operation: &OperationInfo) -> Cow<'_, str> {
     let name = operation.name.as_str();
     let Some(layer) = operation.layer else { return name.into() };
     let segment = format!("L{layer}");

@@ -15,9 +15,12 @@ use super::names::{OperatorRow, operators};
 use super::products::Products;
 use super::ranges::{self, RangeRow};
 use super::steps::{self, StepSummary};
+use crate::rewire::LayerTimes;
 use table::render::{Shown, Table};
-use trace::overlap::{Cell, Lanes, OverlapReport, RankOverlap, Runs, Selection, Tally, summarise, us};
-use trace::{ImportReport, Trace};
+use trace::overlap::{
+    Cell, Class, Lanes, OverlapReport, RankOverlap, Runs, Selection, Tally, summarise, us,
+};
+use trace::{ImportReport, Span, Trace};
 
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct TraceReport {
@@ -82,8 +85,9 @@ pub struct LayerRow {
     pub exposed_us: f64,
     /// Executions of the layer's operations, or ranges that name it, over all ranks.
     pub count: u64,
-    /// Source of the row: `operations` (total durations of the layer's operations) or `ranges` (device time of ranges
-    /// named after the layer).
+    /// Source of the row: `operations` (total durations of the layer's operations), `ranges` (device time of ranges
+    /// named after the layer) or `collectives` (total durations between the two all-reduces, or dispatch and combine,
+    /// of every layer; counted from the first layer with them).
     pub from: &'static str,
 }
 
@@ -174,7 +178,8 @@ fn layers(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<LayerRow> {
             count: row.count,
             from: "ranges",
         };
-        return ranges::by_layer(runs, lanes).into_iter().map(of_range).collect();
+        let rows: Vec<LayerRow> = ranges::by_layer(runs, lanes).into_iter().map(of_range).collect();
+        return if rows.is_empty() { between_collectives(runs, lanes) } else { rows };
     }
     let average = |ns: i64| us(ns) / runs.ranks.len().max(1) as f64;
     // operations outside of layers come last
@@ -197,4 +202,26 @@ fn layers(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<LayerRow> {
         }
     }
     rows
+}
+
+/// Rows of layers that only their collectives tell apart; empty if these do not repeat.
+fn between_collectives(runs: &Runs, lanes: &[Lanes]) -> Vec<LayerRow> {
+    let times = runs.trace.meta.import.as_ref().and_then(|_| LayerTimes::of(runs.trace));
+    let Some(times) = times else { return Vec::new() };
+    let (outside, memory) = (times.layers as usize, times.layers as usize + 1);
+    let number = |span: &Span| match runs.class(span) {
+        Class::Compute | Class::Comm => times.layer(span).map_or(outside, |layer| layer as usize),
+        Class::Memory | Class::Other => memory,
+    };
+    let average = |ns: i64| us(ns) / runs.ranks.len().max(1) as f64;
+    let cells = Tally::by(runs, lanes, memory, number).cells;
+    let row = |(layer, [compute, comm]): (usize, &[Cell; 2])| LayerRow {
+        layer: (layer < outside).then_some(layer as u32),
+        compute_us: average(compute.total_ns),
+        comm_us: average(comm.total_ns),
+        exposed_us: average(comm.exposed_ns),
+        count: compute.count + comm.count,
+        from: "collectives",
+    };
+    cells.iter().enumerate().map(row).filter(|row| row.count > 0).collect()
 }

@@ -1,9 +1,9 @@
 //! Steps of a foreign trace without step markers, found from the repetition of collectives with the layers.
 //!
-//! The gap before each all-reduce of a Transformer, or before each dispatch and combine, repeats: the same kernels for attention and the same for
-//! the MLP in every layer, while the gap between steps (head, sampling, embedding) occurs once per step. Each
-//! gap has a signature, a hash of its kernels. A gap with a rare signature starts a step; within a step the
-//! signatures repeat with the layers.
+//! The gap before each all-reduce of a Transformer, or before each dispatch and combine, repeats: the same kernels
+//! for attention and the same for the MLP in every layer, while the gap between steps (head, sampling, embedding)
+//! occurs once per step. Each gap has a signature, a hash of its kernels. A gap with a rare signature starts a
+//! step; within a step the signatures repeat with the layers.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,37 +15,90 @@ use super::steps::{
     Asked, Ends, Spans, Step, Steps, assembled, follow, is_all_reduce, ranks, step, unlike,
     whole_exchanges,
 };
-use crate::analysis::clocks;
+use crate::analysis::{clocks, over_layers};
 use base::error::{Error, Result};
 use base::text::counted;
 use plan::{Lane, Phase};
-use trace::Trace;
 use trace::overlap::intervals::{Coverage, union};
 use trace::rules::DISPATCH;
+use trace::{Span, Trace};
 
 /// Hidden share of all-reduce time above which a trace cannot be of standard layers.
 const HIDDEN: f64 = 0.5;
+
+/// Repetition of the collectives at the ends of a foreign trace's layers.
+pub(super) struct Repeated<'a> {
+    pub ranks: Vec<Spans<'a>>,
+    pub layers: u32,
+    /// Steps as ranges of the first rank's collectives; most have `usual` many.
+    pub steps: Vec<Range<usize>>,
+    pub usual: usize,
+    /// Number of collectives of each rank.
+    pub count: usize,
+    /// True if ranks with other counts are left out.
+    pub is_partial: bool,
+    /// Signature of the kernels before each collective of the first rank.
+    gaps: Vec<u64>,
+}
+
+/// Spans whose collectives end the layers, and the process group of these.
+pub(super) fn spans_of<'a>(
+    trace: &'a Trace,
+    ends: Ends,
+    notes: &mut Vec<String>,
+) -> Result<(Cow<'a, [Span]>, Option<u32>)> {
+    Ok(match ends {
+        Ends::AllReduces => (Cow::Borrowed(&trace.spans[..]), group(trace, notes)),
+        Ends::Exchanges => (Cow::Owned(whole_exchanges(trace)?), None),
+    })
+}
+
+impl<'a> Repeated<'a> {
+    pub fn of(
+        trace: &'a Trace,
+        (spans, group): (&'a [Span], Option<u32>),
+        offsets: &HashMap<u32, i64>,
+        ends: Ends,
+        asked: Option<u32>,
+    ) -> Result<Self> {
+        let mut ranks = ranks(trace, spans, offsets, (ends, group));
+        ranks.retain(|rank| !rank.reduces.is_empty());
+        let Some(first) = ranks.first() else {
+            return Err(Error::input_help(
+                "no all-reduce in this trace, so nothing to rewire",
+                "`ladderscope overlap TRACE` lists its kernels; define all-reduces with --rules",
+            ));
+        };
+        let count = first.reduces.len();
+        let is_partial = ranks.iter().any(|rank| rank.reduces.len() != count);
+        if is_partial {
+            ranks.truncate(1);
+        }
+        let first = &ranks[0];
+        let gaps = signatures(trace, first);
+        let steps = first.within_profiled(split_steps(&gaps));
+        let usual = usual_length(&steps);
+        let layers = layers(ends, asked, usual, &steps, &gaps)?;
+        Ok(Self { ranks, layers, steps, usual, count, is_partial, gaps })
+    }
+
+    /// Steps with the usual number of collectives.
+    pub fn whole(&self) -> Vec<Range<usize>> {
+        self.steps.iter().filter(|step| step.len() == self.usual).cloned().collect()
+    }
+}
 
 pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     let offsets = clocks(trace).offsets;
     let mut notes = Vec::new();
     let ends = Ends::of(trace)?;
-    let (group, spans) = match ends {
-        Ends::AllReduces => (group(trace, &mut notes), Cow::Borrowed(&trace.spans)),
-        Ends::Exchanges => (None, Cow::Owned(whole_exchanges(trace)?)),
-    };
-    let mut ranks = ranks(trace, &spans, &offsets, (ends, group));
-    ranks.retain(|rank| !rank.reduces.is_empty());
-    let Some(first) = ranks.first() else {
-        return Err(Error::input_help(
-            "no all-reduce in this trace, so nothing to rewire",
-            "`ladderscope overlap TRACE` lists its kernels; define all-reduces with --rules",
-        ));
-    };
-    let count = first.reduces.len();
-    if ranks.iter().any(|rank| rank.reduces.len() != count) {
-        notes.push(format!("ranks have different counts of collectives; using rank {} only", first.rank));
-        ranks.truncate(1);
+    let (spans, group) = spans_of(trace, ends, &mut notes)?;
+    let repeated = Repeated::of(trace, (&spans, group), &offsets, ends, asked.layers)?;
+    let Repeated { ranks, layers, usual, count, .. } = &repeated;
+    let (layers, usual, count) = (*layers, *usual, *count);
+    if repeated.is_partial {
+        let first = ranks[0].rank;
+        notes.push(format!("ranks have different counts of collectives; using rank {first} only"));
     } else if offsets.len() > 1 {
         notes.push("rank clocks aligned at the ends of matched collectives".into());
     }
@@ -56,11 +109,6 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
             ranks.len()
         ));
     }
-    let first = &ranks[0];
-    let gaps = signatures(first);
-    let found = first.within_profiled(split_steps(&gaps));
-    let usual = usual_length(&found);
-    let layers = layers(ends, asked.layers, usual, &found, &gaps)?;
     let extra = usual - 2 * layers as usize;
     if extra > 0 {
         notes.push(format!(
@@ -68,15 +116,14 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
             counted(extra, "all-reduce")
         ));
     }
-    let whole: Vec<Range<usize>> = found.iter().filter(|step| step.len() == usual).cloned().collect();
-    let whole = alike(whole, &gaps, found.len(), &mut notes);
+    let whole = alike(repeated.whole(), &repeated.gaps, repeated.steps.len(), &mut notes);
     let mut steps: Vec<Step> = whole
         .par_iter()
         .enumerate()
         .filter_map(|(at, step_of)| {
             let places: Vec<Range<usize>> =
                 ranks.iter().map(|rank| rank.places(step_of, count)).collect();
-            step(trace, &ranks, &places, at as u32, (ends, layers))
+            step(trace, ranks, &places, at as u32, (ends, layers))
         })
         .collect();
     follow(&mut steps, |a, b| whole[a.number as usize].end == whole[b.number as usize].start);
@@ -105,7 +152,7 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
             100.0 * overlapped
         ));
     }
-    Ok(Steps { notes, ..assembled(trace, &ranks, steps, (ends, layers), Phase::Decode) })
+    Ok(Steps { notes, ..assembled(trace, ranks, steps, (ends, layers), Phase::Decode) })
 }
 
 /// Process group whose all-reduces are rewired, if the trace names groups: the tensor-parallel one if they
@@ -228,19 +275,34 @@ fn overlapped(trace: &Trace, rank: &Spans<'_>) -> f64 {
     if all > 0 { beside as f64 / all as f64 } else { 0.0 }
 }
 
-/// Hash of the kernel names before each collective.
-fn signatures(rank: &Spans<'_>) -> Vec<u64> {
+/// Hash of the kernels before each collective; those of an export of our own name their layer, which does not count.
+fn signatures(trace: &Trace, rank: &Spans<'_>) -> Vec<u64> {
     use std::hash::{DefaultHasher, Hash, Hasher};
+    let families = families(trace);
     let mut from = 0;
     rank.reduces
         .iter()
         .map(|&at| {
             let mut hasher = DefaultHasher::new();
-            rank.spans[from..at].iter().for_each(|span| span.operation.hash(&mut hasher));
+            let of = |span: &&Span| families[span.operation as usize];
+            rank.spans[from..at].iter().for_each(|span| of(span).hash(&mut hasher));
             from = at + 1;
             hasher.finish()
         })
         .collect()
+}
+
+/// For each operation, the first one of its name in any layer.
+pub(super) fn families(trace: &Trace) -> Vec<usize> {
+    let mut first: HashMap<Cow<'_, str>, usize> = HashMap::new();
+    let mut families = Vec::with_capacity(trace.operations.len());
+    for (at, operation) in trace.operations.iter().enumerate() {
+        families.push(match operation.layer {
+            Some(_) => *first.entry(over_layers(operation)).or_insert(at),
+            None => at,
+        });
+    }
+    families
 }
 
 impl Spans<'_> {
@@ -263,7 +325,7 @@ impl Spans<'_> {
 
     /// Range of a step's spans. A step starts at the longest idle gap between the last all-reduce of the
     /// previous step and its own first one.
-    fn places(&self, step: &Range<usize>, count: usize) -> Range<usize> {
+    pub fn places(&self, step: &Range<usize>, count: usize) -> Range<usize> {
         let begin = |reduce: usize| -> usize {
             if reduce == 0 {
                 return 0;

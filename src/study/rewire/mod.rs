@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `steps` | finds steps, layers and their collectives, and each rank's times between them |
 //! | `foreign` | finds the same in foreign traces, from the repetition of kernels |
+//! | `layers` | layers of a foreign trace, for every span |
 //! | `stretch` | kernels between two collectives: work, and waiting for the host |
 //! | `wire` | plan of an architecture with measured times |
 //! | `collective` | latency of another all-reduce and missing message sizes, from a hardware profile |
@@ -12,6 +13,7 @@
 mod answer;
 mod collective;
 mod foreign;
+mod layers;
 mod steps;
 mod stretch;
 #[cfg(test)]
@@ -20,4 +22,5 @@ mod wire;
 
 pub use answer::{Answer, Choice, PREDICTION_ERROR, Rewiring, Setting, Times, answers_table, beneath};
 pub use collective::estimate_messages;
+pub(crate) use layers::LayerTimes;
 pub use steps::{Asked, Ends, Reduced, Steps};

@@ -341,7 +341,7 @@ pub(super) fn whole_exchanges(trace: &Trace) -> Result<Vec<Span>> {
 }
 
 /// True for an operation that adds a sum to the residual or normalizes it.
-fn leads(trace: &Trace, span: &Span) -> bool {
+pub(super) fn leads(trace: &Trace, span: &Span) -> bool {
     let Some(operation) = trace.operations.get(span.operation as usize) else { return false };
     match trace.meta.spec {
         Some(_) => matches!(operation.kind.as_str(), "add" | "norm" | "add_norm" | "select_last"),

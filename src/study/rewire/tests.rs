@@ -3,11 +3,15 @@
 use super::*;
 use ::table::testing::spec;
 use ::table::{Backend, Collective, Provenance, Spec};
+use crate::analysis::{LayerRow, trace_report};
 use base::statistics::median;
 use machine::hardware::Target;
 use plan::{DType, Lane, Phase};
 use run::sim::Simulator;
 use run::testing::simulated;
+use trace::export::{Ranks, chrome};
+use trace::import::kineto::{Options, import_bytes};
+use trace::overlap::Selection;
 use trace::rules::Rules;
 use trace::{CollectiveInfo, ImportReport, OperationInfo, Trace};
 
@@ -266,6 +270,62 @@ fn exchanges_that_cannot_be_rewired_say_why() {
     ] {
         let told = rewiring.answer(&changed).unwrap_err().to_string();
         assert!(told.contains("no all-reduce to change"), "{told}");
+    }
+}
+
+/// Layers of a trace, those without one left out, with the name of their source.
+fn layers_of(trace: &Trace) -> Vec<(u32, f64, f64, f64, u64)> {
+    let layers = trace_report(trace, &Selection::default()).layers;
+    let row = |row: &LayerRow| {
+        Some((row.layer?, row.compute_us, row.comm_us, row.exposed_us, row.count))
+    };
+    layers.iter().filter_map(row).collect()
+}
+
+fn through_chrome(trace: &Trace) -> Trace {
+    let mut file = Vec::new();
+    chrome(trace, Ranks::All, &mut file).unwrap();
+    let mut trace = import_bytes("trace.json", &file, Options::default()).unwrap();
+    Rules::default().classify(&mut trace);
+    trace
+}
+
+/// The same layers, with the same times and exposed shares, as in the native trace: read back from Chrome's format, and
+/// with the names of other engines' kernels, where only collectives tell layers apart.
+#[test]
+fn layers_of_an_exported_trace_are_those_of_the_native_one() {
+    for standard in [
+        exchanging("standard", "gpt-oss-20b", 4),
+        exchanging("standard", "deepseek-v3", 8),
+        cell("standard", "mixtral-8x7b", 4, "native"),
+        cell("standard", "llama-3-8b", 2, "native"),
+    ] {
+        let mut native = simulated(&standard);
+        native.spans.retain(|span| span.phase == Phase::Decode);
+        let wanted = layers_of(&native);
+        assert!(wanted.iter().any(|layer| layer.3 > 0.0));
+        let exported = through_chrome(&native);
+        assert_eq!(layers_of(&exported), wanted, "{}", standard.model);
+        let experts = [&native, &exported].map(|trace| {
+            let experts = trace_report(trace, &Selection::default()).experts?;
+            Some([experts.experts_us, experts.router_us, experts.dispatch_us, experts.combine_us])
+        });
+        assert_eq!(experts[0], experts[1]);
+        let foreign = through_chrome(&disguised(&native));
+        assert_eq!(foreign.meta.spec, None);
+        assert!(foreign.operations.iter().all(|operation| operation.layer.is_none()));
+        let found = layers_of(&foreign);
+        // dense layers before the first with experts have no collectives
+        let dense = wanted.len() - found.len();
+        assert_eq!(dense, if standard.model == "deepseek-v3" { 3 } else { 0 });
+        for (found, wanted) in found.iter().zip(&wanted[dense..]) {
+            assert_eq!((found.0 + dense as u32, found.4), (wanted.0, wanted.4), "{}", standard.model);
+            for (found, wanted) in
+                [(found.1, wanted.1), (found.2, wanted.2), (found.3, wanted.3)]
+            {
+                assert!((found - wanted).abs() < 0.01, "{}: {found} against {wanted}", standard.model);
+            }
+        }
     }
 }
 
