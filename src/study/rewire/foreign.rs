@@ -200,10 +200,8 @@ fn layers(
     };
     let step = found.iter().find(|step| step.len() == usual).cloned().unwrap_or(0..0);
     if ends == Ends::Exchanges {
-        let has = format!(
-            "{} found, most with {usual} dispatches and combines",
-            counted(found.len(), "step")
-        );
+        let has =
+            format!("{} found, most with {usual} dispatches and combines", counted(found.len(), "step"));
         let layers = usual as u32 / 2;
         return match asked {
             Some(asked) if asked != layers => Err(Error::input(format!(
@@ -251,7 +249,7 @@ fn alike(
     let kept: Vec<Range<usize>> = whole.into_iter().filter(|step| inner(step) == most).collect();
     if kept.len() < found {
         notes.push(format!(
-            "{} of {found} steps have the same kernels and number of all-reduces; the others are skipped",
+            "{} of {found} steps have the same kernels and number of collectives; the others are skipped",
             kept.len()
         ));
     }

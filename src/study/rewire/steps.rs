@@ -116,7 +116,7 @@ pub struct Steps {
     /// Number of ranks with spans.
     pub ranks: u32,
     pub phase: Phase,
-    /// Name of the most frequent collective of the layers.
+    /// Name of the most frequent all-reduce, or dispatch.
     pub all_reduce: String,
     pub has_launches: bool,
     pub has_graphs: bool,
@@ -178,7 +178,9 @@ impl Steps {
     pub(super) fn has_work_beside_dispatch(&self) -> bool {
         let parts = self.steps.iter().flat_map(|step| &step.ranks);
         self.ends == Ends::Exchanges
-            && parts.flat_map(|rank| rank.modules.iter().skip(Part::Beside as usize).step_by(4)).any(|part| part.work > 0)
+            && parts
+                .flat_map(|rank| rank.modules.iter().skip(Part::Beside as usize).step_by(4))
+                .any(|part| part.work > 0)
     }
 
     /// Median transfer time of a collective, from the last rank's arrival (ns).
@@ -395,7 +397,8 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
     };
     let chosen: Vec<usize> = places.iter().enumerate().filter(wanted).map(|(at, _)| at).collect();
     let begin = |range: &Range<usize>| trace.spans[range.clone()].iter().map(|s| s.start_ns).min();
-    let of = |range: &Range<usize>| ranks(trace, &trace.spans[range.clone()], &HashMap::new(), (ends, None));
+    let of =
+        |range: &Range<usize>| ranks(trace, &trace.spans[range.clone()], &HashMap::new(), (ends, None));
     let one = |at: usize| -> Option<Step> {
         let (key, range) = &places[at];
         let ranks = of(range);
@@ -496,7 +499,9 @@ pub(super) fn assembled(
 ) -> Steps {
     let first = &ranks[0];
     let mut counts: HashMap<u32, usize> = HashMap::new();
-    first.reduces.iter().for_each(|at| *counts.entry(first.spans[*at].operation).or_default() += 1);
+    let named = |span: &&&Span| ends == Ends::AllReduces || kind(trace, span) == DISPATCH;
+    let named = first.reduces.iter().map(|at| &first.spans[*at]).filter(named);
+    named.for_each(|span| *counts.entry(span.operation).or_default() += 1);
     let usual =
         counts.into_iter().max_by_key(|(operation, count)| (*count, std::cmp::Reverse(*operation)));
     let name = usual.and_then(|(operation, _)| trace.operations.get(operation as usize));
@@ -526,14 +531,14 @@ pub(super) fn ranks<'a>(
 ) -> Vec<Spans<'a>> {
     let mut by_rank: HashMap<u32, Vec<&Span>> = HashMap::new();
     spans.iter().for_each(|span| by_rank.entry(span.rank).or_default().push(span));
-    let is_own = trace.meta.spec.is_some();
+    // an export of a native trace names layers; its launches are the times at which inputs were ready
+    let is_native = trace.meta.spec.is_some() || trace.operations.iter().any(|of| of.layer.is_some());
     let mut ranks: Vec<Spans<'_>> = by_rank
         .into_par_iter()
         .map(|(rank, mut spans)| {
             spans.sort_by_key(|span| (span.start_ns, span.end_ns));
-            let reduces =
-                (0..spans.len()).filter(|at| is_end(trace, spans[*at], ends, group)).collect();
-            let launches = if is_own { Launches::default() } else { Launches::of(&spans) };
+            let reduces = (0..spans.len()).filter(|at| is_end(trace, spans[*at], ends, group)).collect();
+            let launches = if is_native { Launches::default() } else { Launches::of(&spans) };
             Spans { rank, spans, reduces, launches, offset: offsets.get(&rank).copied().unwrap_or(0) }
         })
         .collect();
@@ -593,9 +598,7 @@ pub(super) fn step(
         let of = &rank.reduces[from..to];
         let fits = match ends {
             Ends::AllReduces => of.len() >= modules,
-            Ends::Exchanges => {
-                of.len() == modules && kind(trace, rank.spans[*of.first()?]) == DISPATCH
-            }
+            Ends::Exchanges => of.len() == modules && kind(trace, rank.spans[*of.first()?]) == DISPATCH,
         };
         fits.then(|| of.to_vec())
     };

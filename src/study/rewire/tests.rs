@@ -1,9 +1,9 @@
 //! Our own standard runs, rewired, against the runs of the other architectures themselves.
 
 use super::*;
+use crate::analysis::{LayerRow, trace_report};
 use ::table::testing::spec;
 use ::table::{Backend, Collective, Provenance, Spec};
-use crate::analysis::{LayerRow, trace_report};
 use base::statistics::median;
 use machine::hardware::Target;
 use plan::{DType, Lane, Phase};
@@ -36,8 +36,11 @@ fn step_us(cell: &Spec) -> f64 {
 }
 
 fn rewiring(trace: &Trace, cell: &Spec) -> Rewiring {
-    let setting =
-        Setting { target: Some(Target::of(cell).unwrap()), tp: Some(cell.tp.max(cell.dp)), message_bytes: None };
+    let setting = Setting {
+        target: Some(Target::of(cell).unwrap()),
+        tp: Some(cell.tp.max(cell.dp)),
+        message_bytes: None,
+    };
     Rewiring::of(trace, &Asked::default(), &setting).unwrap()
 }
 
@@ -166,13 +169,20 @@ fn exchanges_of_tokens_rewired_take_what_the_other_architecture_takes() {
         let standard = exchanging("standard", model, ranks);
         let trace = simulated(&standard);
         let measured = step_us(&standard);
-        for (which, trace) in [("own", &trace), ("foreign", &disguised(&trace))] {
+        let (foreign, exported) = (disguised(&trace), through_chrome(&trace));
+        for (which, trace) in [("own", &trace), ("foreign", &foreign), ("exported", &exported)] {
             let rewiring = rewiring(trace, &standard);
             let steps = &rewiring.steps;
-            assert_eq!((steps.layers, steps.ranks, steps.ends), (layers, ranks, Ends::Exchanges), "{which}");
+            assert_eq!(
+                (steps.layers, steps.ranks, steps.ends),
+                (layers, ranks, Ends::Exchanges),
+                "{which}"
+            );
             let found = rewiring.measured().step_us;
             assert!((found / measured - 1.0).abs() < 0.01, "{which}: {found} against {measured}");
-            for architecture in ["standard", "ladder", "farskip", "parallel", "parallel+ladder", "upper-bound"] {
+            for architecture in
+                ["standard", "ladder", "farskip", "parallel", "parallel+ladder", "upper-bound"]
+            {
                 let wanted = step_us(&exchanging(architecture, model, ranks));
                 let choice = choice(architecture);
                 let found = rewiring.answer(&choice).unwrap().contended.unwrap().step_us;
@@ -219,7 +229,10 @@ fn exchanges_that_cannot_be_rewired_say_why() {
         let rewiring = Rewiring::of(trace, &Asked::default(), &Setting::default());
         rewiring.map(|rewiring| rewiring.steps.notes.clone()).map_err(|error| error.to_string())
     };
-    assert_eq!(of(&renamed(|_, _| None)), Ok(vec!["rank clocks aligned at the ends of matched collectives".into()]));
+    assert_eq!(
+        of(&renamed(|_, _| None)),
+        Ok(vec!["rank clocks aligned at the ends of matched collectives".into()])
+    );
     // a second micro-batch's dispatch after the first one's experts
     let interleaved = renamed(|gap, name| {
         (gap % 4 == 1 && name.contains("combine")).then_some("deep_ep::internode_ll::dispatch<true>")
@@ -236,9 +249,8 @@ fn exchanges_that_cannot_be_rewired_say_why() {
     });
     let told = of(&plain).unwrap_err();
     assert!(told.contains("no kernels of experts that tell dispatch from combine"), "{told}");
-    let hidden = renamed(|_, name| {
-        (name.contains("norm") || name.contains("topk")).then_some("engine::kernel")
-    });
+    let hidden =
+        renamed(|_, name| (name.contains("norm") || name.contains("topk")).then_some("engine::kernel"));
     let told = of(&hidden).unwrap_err();
     assert!(told.contains("a norm or the router separates attention"), "{told}");
     let both = renamed(|_, name| {
@@ -276,9 +288,8 @@ fn exchanges_that_cannot_be_rewired_say_why() {
 /// Layers of a trace, those without one left out, with the name of their source.
 fn layers_of(trace: &Trace) -> Vec<(u32, f64, f64, f64, u64)> {
     let layers = trace_report(trace, &Selection::default()).layers;
-    let row = |row: &LayerRow| {
-        Some((row.layer?, row.compute_us, row.comm_us, row.exposed_us, row.count))
-    };
+    let row =
+        |row: &LayerRow| Some((row.layer?, row.compute_us, row.comm_us, row.exposed_us, row.count));
     layers.iter().filter_map(row).collect()
 }
 
@@ -320,9 +331,7 @@ fn layers_of_an_exported_trace_are_those_of_the_native_one() {
         assert_eq!(dense, if standard.model == "deepseek-v3" { 3 } else { 0 });
         for (found, wanted) in found.iter().zip(&wanted[dense..]) {
             assert_eq!((found.0 + dense as u32, found.4), (wanted.0, wanted.4), "{}", standard.model);
-            for (found, wanted) in
-                [(found.1, wanted.1), (found.2, wanted.2), (found.3, wanted.3)]
-            {
+            for (found, wanted) in [(found.1, wanted.1), (found.2, wanted.2), (found.3, wanted.3)] {
                 assert!((found - wanted).abs() < 0.01, "{}: {found} against {wanted}", standard.model);
             }
         }

@@ -12,7 +12,8 @@ use base::error::{Error, Result};
 use base::statistics::median;
 use plan::{
     Architecture, AttentionShape, DType, ExpertActivation, ExpertShape, HeadStep, Kind, Lane, Lowering,
-    ModelShape, Module, Operation, Phase, Plan, PlanSpec, Precision, Rope, RouterScore, Routing, Variant,
+    ModelShape, Module, Operation, Phase, Plan, PlanSpec, Precision, Rope, RouterScore, Routing,
+    Variant,
 };
 use run::sim::Measured;
 
