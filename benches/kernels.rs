@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arithmetic::mxfp4;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use half::bf16;
 use model::{Matrix, MatrixData};
@@ -16,10 +17,13 @@ fn matvec(criterion: &mut Criterion) {
     group.sample_size(10);
     let numbers: Vec<f32> = (0..OUTPUTS * INPUTS).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
     let narrow = MatrixData::Bf16(numbers.iter().map(|n| bf16::from_f32(*n)).collect());
-    let formats = [("bf16", 2, narrow), ("f32", 4, MatrixData::F32(numbers))];
-    for (name, bytes, data) in formats {
+    let mut packed = (vec![0; OUTPUTS * INPUTS / 2], vec![0; OUTPUTS * INPUTS / mxfp4::TOGETHER]);
+    mxfp4::quantize(&numbers, &mut packed.0, &mut packed.1);
+    let packed = MatrixData::Mxfp4 { blocks: packed.0, scales: packed.1 };
+    for (name, data) in [("mxfp4", packed), ("bf16", narrow), ("f32", MatrixData::F32(numbers))] {
+        let bytes = data.bytes();
         let matrix = Arc::new(Panels::of(&Matrix { outputs: OUTPUTS, inputs: INPUTS, data }));
-        group.throughput(Throughput::Bytes((OUTPUTS * INPUTS * bytes) as u64));
+        group.throughput(Throughput::Bytes(bytes));
         for rows in [1, 2, 4, 8, 16] {
             let x = vec![0.25; rows * INPUTS];
             let mut y = vec![0.0; rows * OUTPUTS];

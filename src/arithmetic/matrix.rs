@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::mxfp4;
 use crate::real::Real;
 
 /// One rank's slice of a weight, row-major `[outputs, inputs]`.
@@ -21,6 +22,12 @@ impl Matrix {
         match &self.data {
             MatrixData::F32(numbers) => Cow::Borrowed(numbers),
             MatrixData::Bf16(numbers) => numbers.iter().map(|number| number.to_f32()).collect(),
+            MatrixData::Mxfp4 { blocks, scales } => {
+                let mut numbers = vec![0.0; self.outputs * self.inputs];
+                // rows are whole blocks, so that all are one long row
+                mxfp4::fill(blocks, scales, 0, &mut numbers);
+                numbers.into()
+            }
         }
     }
 }
@@ -30,6 +37,22 @@ pub enum MatrixData {
     F32(Vec<f32>),
     /// Kept as in the checkpoint; widened for arithmetic.
     Bf16(Vec<half::bf16>),
+    /// e2m1 in pairs and the powers of two of 32 inputs, row by row; see [`mxfp4`].
+    Mxfp4 {
+        blocks: Vec<u8>,
+        scales: Vec<u8>,
+    },
+}
+
+impl MatrixData {
+    pub fn bytes(&self) -> u64 {
+        let bytes = match self {
+            Self::F32(numbers) => size_of_val(numbers.as_slice()),
+            Self::Bf16(numbers) => size_of_val(numbers.as_slice()),
+            Self::Mxfp4 { blocks, scales } => blocks.len() + scales.len(),
+        };
+        bytes as u64
+    }
 }
 
 /// Matrix view of a slice, with offset and strides.

@@ -7,7 +7,7 @@ use crate::Number;
 pub const TOGETHER: usize = 32;
 
 /// Numbers of e2m1, by their four bits.
-const E2M1: [f32; 16] =
+pub(crate) const E2M1: [f32; 16] =
     [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 /// Power of two of a scale: an exponent with f32's bias, or NaN.
@@ -16,6 +16,32 @@ fn scale(bits: u8) -> f32 {
         0 => f32::MIN_POSITIVE / 2.0,
         0xFF => f32::NAN,
         bits => f32::from_bits(u32::from(bits) << 23),
+    }
+}
+
+/// Rounds numbers to the nearest, ties to even: blocks of [`TOGETHER`] with the power of two two below their largest
+/// number's, as the format's paper has it. Numbers that came from mxfp4 stay as they are.
+pub fn quantize(numbers: &[f32], blocks: &mut [u8], scales: &mut [u8]) {
+    let blocks = blocks.chunks_exact_mut(TOGETHER / 2).zip(scales);
+    for (numbers, (block, scale)) in numbers.chunks_exact(TOGETHER).zip(blocks) {
+        // magnitudes are ordered like their bits, with infinity and NaN at the top
+        let largest = numbers.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7FFF_FFFF)) >> 23;
+        if largest == 0xFF {
+            *scale = 0xFF;
+            continue;
+        }
+        *scale = largest.saturating_sub(2).max(1) as u8;
+        let inverse = f32::from_bits((254 - u32::from(*scale)) << 23);
+        let nearest = |x: f32| {
+            let size = x.abs() * inverse;
+            let [low, high] = [[0.25, 1.25, 2.5, 5.0], [0.75, 1.75, 3.5, f32::INFINITY]];
+            let above = low.map(|bound| u8::from(size > bound)).iter().sum::<u8>();
+            let from = high.map(|bound| u8::from(size >= bound)).iter().sum::<u8>();
+            (above + from) | u8::from(x.is_sign_negative()) << 3
+        };
+        for (byte, [first, second]) in block.iter_mut().zip(numbers.as_chunks().0) {
+            *byte = nearest(*first) | nearest(*second) << 4;
+        }
     }
 }
 
@@ -61,6 +87,44 @@ mod tests {
                 assert_eq!(wide, all[first..first + some.len()]);
             }
         }
+    }
+
+    #[test]
+    fn numbers_become_the_nearest_and_those_of_the_format_stay() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let (mut blocks, mut scales) = ([0; 32], [0; 2]);
+        for round in 0..200 {
+            let size = 2f32.powi(round % 60 - 30);
+            let numbers: Vec<f32> = (0..64).map(|_| (random.f32() - 0.5) * size).collect();
+            quantize(&numbers, &mut blocks, &mut scales);
+            let mut nearest = [0.0f32; 64];
+            fill(&blocks, &scales, 0, &mut nearest);
+            for (at, (x, found)) in numbers.iter().zip(nearest).enumerate() {
+                let scale = scale(scales[at / TOGETHER]);
+                let best = E2M1.iter().map(|y| (x - y * scale).abs()).fold(f32::INFINITY, f32::min);
+                assert_eq!((x - found).abs(), best, "{x} {found}");
+            }
+            let largest = numbers[..32].iter().fold(0f32, |most, x| most.max(x.abs()));
+            assert!((4.0..8.0).contains(&(largest / scale(scales[0]))));
+            // any block of the format, even one that lacks large numbers
+            blocks
+                .iter_mut()
+                .for_each(|byte| *byte = random.u8(..) & [0xFF, 0x99, 0xBB][round as usize % 3]);
+            fill(&blocks, &scales, 0, &mut nearest);
+            quantize(&nearest, &mut blocks, &mut scales);
+            let mut again = [0.0f32; 64];
+            fill(&blocks, &scales, 0, &mut again);
+            assert_eq!(again, nearest);
+        }
+        let halfway = [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, -5.0, 6.0];
+        let mut numbers = [0.0; 32];
+        numbers[..9].copy_from_slice(&halfway);
+        quantize(&numbers, &mut blocks[..16], &mut scales[..1]);
+        fill(&blocks, &scales, 0, &mut numbers);
+        assert_eq!(numbers[..9], [0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, -4.0, 6.0]);
+        numbers[3] = f32::NAN;
+        quantize(&numbers, &mut blocks[..16], &mut scales[..1]);
+        assert!(scale(scales[0]).is_nan());
     }
 
     #[test]

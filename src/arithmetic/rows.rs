@@ -184,6 +184,7 @@ pub fn norm(arch: Arch, x: &[f32], weight: &Matrix, eps: f32, y: &mut [f32]) {
     match &weight.data {
         MatrixData::F32(weight) => arch.dispatch(NormRows { x, weight, eps, y }),
         MatrixData::Bf16(weight) => arch.dispatch(NormRows { x, weight, eps, y }),
+        MatrixData::Mxfp4 { .. } => arch.dispatch(NormRows { x, weight: &weight.numbers(), eps, y }),
     }
 }
 

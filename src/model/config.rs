@@ -325,8 +325,11 @@ impl Config {
         Ok(())
     }
 
-    /// `torch_dtype`, or `dtype` in newer configs.
+    /// `torch_dtype`, or `dtype` in newer configs; mxfp4 if experts are stored so.
     pub(super) fn dtype(&self) -> Result<Option<DType>> {
+        if self.get("quantization_config").is_some_and(|value| value["quant_method"] == "mxfp4") {
+            return Ok(Some(DType::Mxfp4));
+        }
         let key = if self.get("torch_dtype").is_some() { "torch_dtype" } else { "dtype" };
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_str().map(|name| name.trim_start_matches("torch.")) {

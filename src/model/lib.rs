@@ -27,7 +27,7 @@ pub use numbers::{NumbersFile, write_numbers};
 pub use prompts::{read_prompts, read_tokens};
 pub use resolve::Model;
 pub use tokenizer::Tokenizer;
-pub use weights::{Fp8Rows, WeightSource};
+pub use weights::{Fp8Rows, WeightSource, mxfp4_problem};
 
 #[cfg(test)]
 mod tests;

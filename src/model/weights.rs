@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use arithmetic::e4m3::{self, from_e4m3};
-use arithmetic::{Matrix, MatrixData, Number, RandomStream};
+use arithmetic::{Matrix, MatrixData, Number, RandomStream, mxfp4};
 
 use rayon::prelude::*;
 
@@ -11,7 +11,7 @@ use super::checkpoint::Checkpoint;
 use super::random::RandomWeights;
 use super::{Model, files};
 use base::error::{Error, Result};
-use plan::{DType, ModelShape};
+use plan::{DType, ModelShape, Precision};
 use plan::{Shard, Tensor, Weight, WeightPart};
 
 /// Rows of a weight in e4m3, with one scale per row.
@@ -40,6 +40,18 @@ struct Slice {
 enum Numbers {
     Random(RandomWeights),
     Checkpoint(Box<Checkpoint>),
+}
+
+/// Explains why mxfp4 cannot hold rows of so many inputs, if so.
+pub fn mxfp4_problem(inputs: u32) -> Option<String> {
+    let together = mxfp4::TOGETHER as u32;
+    (!inputs.is_multiple_of(together)).then(|| {
+        format!(
+            "a scale of mxfp4 is for {together} inputs, and a rank has {inputs} ({inputs} mod {together} = {}); use \
+             another TP, --ep with whole experts, or --dtype bf16",
+            inputs % together
+        )
+    })
 }
 
 impl WeightSource {
@@ -75,12 +87,12 @@ impl WeightSource {
     }
 
     /// Loads one rank's slice of `weight`, converted to `dtype` (f32 or bf16). For fp8, returns the
-    /// dequantized f32 numbers, or plain f32 for weights that fp8 leaves unquantized. Thread-safe; reads
-    /// (or generates) and copies only the slice, or whole rows for fp8 scales.
+    /// dequantized f32 numbers, or plain f32 for weights that fp8 leaves unquantized; for mxfp4, packed experts and other
+    /// weights in bf16. Thread-safe; reads (or generates) and copies only the slice, or whole rows for fp8 scales.
     ///
     /// # Errors
-    /// Returns an input error for f16; a failure if `rank` is not below `tp` or `weight` does not belong
-    /// to this model and TP.
+    /// Returns an input error for f16, and for rows that mxfp4 cannot divide into blocks; a failure if `rank` is not below
+    /// `tp` or `weight` does not belong to this model and TP.
     pub fn load(&self, weight: &Weight, rank: u32, tp: u32, dtype: DType) -> Result<Matrix> {
         self.load_rows(weight, rank, tp, dtype, 0..weight.outputs as usize)
     }
@@ -109,6 +121,10 @@ impl WeightSource {
                 MatrixData::F32(rows.flat_map(|(row, scale)| row.iter().map(number(*scale))).collect())
             }
             DType::Fp8 => MatrixData::F32(self.rows(weight, rank, tp, rows)?),
+            DType::Mxfp4 if Precision::cpu(dtype).of_weight(weight, &self.shape) == dtype => {
+                self.packed(weight, rank, tp, rows)?
+            }
+            DType::Mxfp4 => MatrixData::Bf16(self.rows(weight, rank, tp, rows)?),
             other => {
                 return Err(Error::input_help(
                     format!("weight {}: no matrix on a CPU holds {other}", weight.name),
@@ -144,6 +160,23 @@ impl WeightSource {
             e4m3::quantize(&numbers[columns.clone()], *scale, bits);
         });
         Ok(Fp8Rows { bits, scales })
+    }
+
+    /// Loads rows in mxfp4. Those of a checkpoint in mxfp4 keep their numbers, all others are rounded.
+    fn packed(&self, weight: &Weight, rank: u32, tp: u32, rows: Range<usize>) -> Result<MatrixData> {
+        if let Some(problem) = mxfp4_problem(weight.inputs) {
+            return Err(Error::input(format!("weight {}: {problem}", weight.name)));
+        }
+        let numbers = self.rows::<f32>(weight, rank, tp, rows)?;
+        let mut blocks = vec![0; numbers.len() / 2];
+        let mut scales = vec![0; numbers.len() / mxfp4::TOGETHER];
+        let each = weight.inputs as usize;
+        numbers
+            .par_chunks_exact(each)
+            .zip(blocks.par_chunks_exact_mut(each / 2))
+            .zip(scales.par_chunks_exact_mut(each / mxfp4::TOGETHER))
+            .for_each(|((numbers, blocks), scales)| mxfp4::quantize(numbers, blocks, scales));
+        Ok(MatrixData::Mxfp4 { blocks, scales })
     }
 
     /// Loads some rows (outputs) of one rank's slice of `weight` as bytes of `dtype` (f32, bf16 or f16,

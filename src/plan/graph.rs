@@ -34,10 +34,15 @@ impl Precision {
         Self { weights, head, ..Self::uniform(activations) }
     }
 
-    /// Formats of the cpu backend: f32 activations and KV cache. It dequantizes fp8 weights to f32.
+    /// Formats of the cpu backend: f32 activations and KV cache. It dequantizes weights to f32, except experts in mxfp4,
+    /// beside which the others are bf16.
     pub fn cpu(weights: DType) -> Self {
-        let weights = if weights.is_quantized() { DType::F32 } else { weights };
-        Self { weights, head: weights, ..Self::uniform(DType::F32) }
+        let (weights, head) = match weights {
+            DType::Mxfp4 => (weights, DType::Bf16),
+            _ if weights.is_quantized() => (DType::F32, DType::F32),
+            _ => (weights, weights),
+        };
+        Self { weights, head, ..Self::uniform(DType::F32) }
     }
 
     /// The same formats with another KV cache.
@@ -49,17 +54,17 @@ impl Precision {
         }
     }
 
-    /// Format in which a rank holds a weight; unquantized weights use the activation format.
+    /// Format in which a rank holds a weight; beside quantized ones the others are bf16.
     pub fn of_weight(self, weight: &Weight, shape: &ModelShape) -> DType {
         match () {
             () if !self.weights.is_quantized() => self.weights,
-            () if !weight.is_quantized(shape) => self.activations,
+            () if !weight.is_quantized(shape) => self.weights.activations(),
             // published checkpoints of mixtures of experts in this format quantize the experts alone
             () if self.weights == DType::Mxfp4
                 && shape.experts.is_some()
                 && !weight.parts.iter().all(|part| part.tensor.is_expert_matrix()) =>
             {
-                self.activations
+                self.weights.activations()
             }
             () if weight.parts.iter().any(|part| part.tensor == Tensor::Head) => self.head,
             () => self.weights,

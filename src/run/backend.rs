@@ -57,7 +57,11 @@ fn lacks_capability(backend: &dyn PlanBackend, what: &str, has: fn(&dyn PlanBack
 
 /// Default cell for a backend that decodes large models on this machine in the checkpoint's dtype.
 pub fn usual(model: &Model) -> Spec {
-    Spec { dtype: model.dtype.unwrap_or(DType::Bf16), hardware: HOST.into(), ..Spec::default() }
+    Spec {
+        dtype: model.dtype.map_or(DType::Bf16, DType::activations),
+        hardware: HOST.into(),
+        ..Spec::default()
+    }
 }
 
 /// Reason why `auto` picks a backend (`Ok`) or rejects it (`Err`). Empty reasons are not printed.

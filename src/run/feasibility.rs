@@ -172,7 +172,7 @@ mod tests {
             of(&Spec { backend, dtype, kv_dtype, ..spec("standard", "tiny") }).unwrap()
         };
         for (backend, name) in [(Backend::Cpu, "cpu"), (Backend::Cuda, "cuda")] {
-            for dtype in [DType::Fp8Block, DType::Nvfp4, DType::Mxfp4] {
+            for dtype in [DType::Fp8Block, DType::Nvfp4] {
                 let Feasibility::Skipped(why) = cell(backend, dtype, KvDType::Activations) else {
                     panic!("{name} runs {dtype}")
                 };
@@ -182,6 +182,19 @@ mod tests {
                 panic!("{name} runs an fp8 cache")
             };
             assert_eq!(why, format!("the {name} backend has no fp8 KV cache; sim predicts this cell"));
+        }
+        assert!(matches!(
+            cell(Backend::Cuda, DType::Mxfp4, KvDType::Activations),
+            Feasibility::Skipped(_)
+        ));
+        // 160 columns of the MLP
+        for (tp, runs) in [(1, true), (2, false)] {
+            let packed =
+                Spec { tp, dtype: DType::Mxfp4, backend: Backend::Cpu, ..spec("standard", "tiny") };
+            match of(&packed).unwrap() {
+                Feasibility::Skipped(why) => assert!(!runs && why.contains("80 mod 32 = 16"), "{why}"),
+                found => assert!(runs, "{found:?}"),
+            }
         }
         for dtype in DType::ALL {
             for kv in KvDType::ALL {

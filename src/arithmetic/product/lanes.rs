@@ -1,6 +1,7 @@
 //! Abstraction of an instruction set for products: sixteen f32 lanes in registers.
 
-use super::panels::{Line, WIDE};
+use super::panels::{EIGHT, Line, WIDE};
+use crate::mxfp4::E2M1;
 
 /// Instruction set. A value exists only if the processor supports it.
 pub(super) trait Lanes: Copy {
@@ -18,6 +19,12 @@ pub(super) trait Lanes: Copy {
     fn line(self, from: &Line) -> Self::V;
     /// Loads a line of bf16 pairs, widened: first numbers, then second numbers.
     fn pairs(self, from: &Line) -> [Self::V; 2];
+    /// `sum + a b`, lane by lane.
+    fn multiply_add_each(self, sum: Self::V, a: Self::V, b: Self::V) -> Self::V;
+    /// Loads a line of e2m1 numbers, eight inputs of sixteen outputs.
+    fn e2m1(self, from: &Line) -> [Self::V; EIGHT];
+    /// Powers of two from byte `at` of each lane; the lowest is 0, the highest infinity.
+    fn powers(self, from: &Line, at: usize) -> Self::V;
     /// Prefetches a cache line; the address need not be valid.
     fn prefetch(self, at: *const Line);
 }
@@ -81,6 +88,24 @@ impl Lanes for Portable {
             from.0.map(|pair| f32::from_bits(pair << 16)),
             from.0.map(|pair| f32::from_bits(pair & 0xFFFF_0000)),
         ]
+    }
+
+    #[inline(always)]
+    fn multiply_add_each(self, mut sum: Self::V, a: Self::V, b: Self::V) -> Self::V {
+        for (sum, (a, b)) in sum.iter_mut().zip(a.iter().zip(b)) {
+            *sum += a * b;
+        }
+        sum
+    }
+
+    #[inline(always)]
+    fn e2m1(self, from: &Line) -> [Self::V; EIGHT] {
+        std::array::from_fn(|at| from.0.map(|eight| E2M1[(eight >> (4 * at)) as usize & 15]))
+    }
+
+    #[inline(always)]
+    fn powers(self, from: &Line, at: usize) -> Self::V {
+        from.0.map(|four| f32::from_bits((four >> (8 * at) & 0xFF) << 23))
     }
 
     #[inline(always)]

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `panels` | weights in the order they are read |
 //! | `tile` | the kernel and its outer loops |
+//! | `packed` | the same for mxfp4 |
 //! | `lanes`, `x86`, `neon` | sixteen numbers in the registers of an instruction set |
 //!
 //! `avx512_bf16` multiplies pairs of bf16 at once. It is opt-in, because it rounds rows to bf16 (as
@@ -18,6 +19,7 @@
 mod lanes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod packed;
 mod panels;
 mod tile;
 #[cfg(target_arch = "x86_64")]
@@ -123,8 +125,11 @@ impl InstructionSet {
     /// registers as f32.
     pub(super) fn most_rows(self, w: &Panels) -> usize {
         match (self, w.format) {
+            // sums of a block and of all blocks
+            (Self::Avx512 | Self::Avx512Bf16, Format::Mxfp4) => 8,
             (Self::Avx512 | Self::Avx512Bf16, _) => 16,
             (Self::Avx2, Format::F32) => 6,
+            (Self::Avx2 | Self::Neon, Format::Mxfp4) => 3,
             (Self::Avx2, Format::Bf16) | (Self::Neon, _) => 5,
             (Self::Portable, _) => 2,
         }
@@ -180,6 +185,7 @@ fn with_avx512_bf16(
     match w.format {
         Format::F32 => product::<_, Single>(lanes, x, w, panels, onto),
         Format::Bf16 => product::<_, Dotted>(lanes, x, w, panels, onto),
+        Format::Mxfp4 => packed::product(lanes, x, w, panels, onto),
     }
 }
 
@@ -195,6 +201,7 @@ fn either<L: lanes::Lanes>(lanes: L, x: &Arranged, w: &Panels, panels: Range<usi
     match w.format {
         Format::F32 => product::<L, Single>(lanes, x, w, panels, onto),
         Format::Bf16 => product::<L, Widened>(lanes, x, w, panels, onto),
+        Format::Mxfp4 => packed::product(lanes, x, w, panels, onto),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::arch::aarch64::*;
 
 use super::lanes::Lanes;
-use super::panels::{Line, WIDE};
+use super::panels::{EIGHT, Line, WIDE};
 
 /// NEON, present in every 64-bit Arm processor.
 #[derive(Clone, Copy)]
@@ -74,6 +74,50 @@ impl Lanes for Neon {
             }
         }
         wide
+    }
+
+    #[inline(always)]
+    fn multiply_add_each(self, mut sum: Self::V, a: Self::V, b: Self::V) -> Self::V {
+        for (sum, (a, b)) in sum.iter_mut().zip(a.into_iter().zip(b)) {
+            // SAFETY: as above
+            *sum = unsafe { vfmaq_f32(*sum, a, b) };
+        }
+        sum
+    }
+
+    #[inline(always)]
+    fn e2m1(self, from: &Line) -> [Self::V; EIGHT] {
+        // twice each number, as an integer
+        const TWICE: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+        let mut wide = [self.zero(); EIGHT];
+        for (at, four) in from.0.as_chunks::<4>().0.iter().enumerate() {
+            // SAFETY: as above; sixteen bytes of the table and four lanes are read
+            unsafe {
+                let table = vreinterpretq_u8_s8(vld1q_s8(TWICE.as_ptr()));
+                let eights = vld1q_u32(four.as_ptr());
+                for (input, wide) in wide.iter_mut().enumerate() {
+                    // to the highest byte: looked up there, it is a fixed-point number; zeros stay zeros
+                    let moved = vshlq_u32(eights, vdupq_n_s32(24 - 4 * input as i32));
+                    let index = vandq_u32(moved, vdupq_n_u32(0x0F00_0000));
+                    let number = vqtbl1q_u8(table, vreinterpretq_u8_u32(index));
+                    wide[at] = vcvtq_n_f32_s32::<25>(vreinterpretq_s32_u8(number));
+                }
+            }
+        }
+        wide
+    }
+
+    #[inline(always)]
+    fn powers(self, from: &Line, at: usize) -> Self::V {
+        let mut powers = self.zero();
+        for (powers, four) in powers.iter_mut().zip(from.0.as_chunks::<4>().0) {
+            // SAFETY: as above; four lanes are read
+            unsafe {
+                let moved = vshlq_u32(vld1q_u32(four.as_ptr()), vdupq_n_s32(-8 * at as i32));
+                *powers = vreinterpretq_f32_u32(vshlq_n_u32::<23>(vandq_u32(moved, vdupq_n_u32(0xFF))));
+            }
+        }
+        powers
     }
 
     #[inline(always)]

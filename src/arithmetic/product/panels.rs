@@ -13,11 +13,12 @@ use half::bf16;
 
 use crate::matrix::with_large_pages;
 use crate::matrix::{Matrix, MatrixData};
+use crate::mxfp4::{E2M1, TOGETHER};
 
 pub const WIDE: usize = 16;
 
-/// Cache line of a panel (64 bytes): sixteen f32 for one input, or sixteen bf16 pairs for two inputs,
-/// with the first in the low half of each u32.
+/// Cache line of a panel (64 bytes): sixteen f32 for one input, sixteen bf16 pairs for two inputs with the first in the
+/// low half of each u32, or e2m1 numbers for eight inputs, four bits each from the lowest on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub(super) struct Line(pub [u32; WIDE]);
@@ -27,26 +28,50 @@ pub enum Format {
     F32,
     /// bfloat16, in pairs.
     Bf16,
+    /// e2m1, eight inputs a line, behind lines with the powers of two of four times 32 inputs.
+    Mxfp4,
 }
+
+/// Inputs in a line of [`Format::Mxfp4`].
+pub(super) const EIGHT: usize = 8;
+/// Powers of two per output in a line of scales.
+pub(super) const SCALES: usize = 4;
 
 impl Format {
     fn of(matrix: &Matrix) -> Self {
         match &matrix.data {
             MatrixData::F32(_) => Self::F32,
             MatrixData::Bf16(_) => Self::Bf16,
+            MatrixData::Mxfp4 { .. } => Self::Mxfp4,
         }
     }
 
-    pub fn inputs(self) -> usize {
+    /// Inputs including padding.
+    pub(super) fn padded(self, inputs: usize) -> usize {
         match self {
-            Self::F32 => 1,
-            Self::Bf16 => 2,
+            Self::F32 | Self::Mxfp4 => inputs,
+            Self::Bf16 => inputs.next_multiple_of(2),
+        }
+    }
+
+    /// Lines of scales at the start of a panel.
+    pub(super) fn scale_lines(self, inputs: usize) -> usize {
+        if self == Self::Mxfp4 { inputs.div_ceil(SCALES * TOGETHER) } else { 0 }
+    }
+
+    /// Lines of a panel.
+    fn lines(self, inputs: usize) -> usize {
+        match self {
+            Self::F32 => inputs,
+            Self::Bf16 => inputs.div_ceil(2),
+            Self::Mxfp4 => self.scale_lines(inputs) + inputs.div_ceil(EIGHT),
         }
     }
 }
 
 /// Weight matrix in panels: `[outputs / 16][inputs][16]` in f32, `[outputs / 16][inputs / 2][16][2]` in
-/// bf16. The last panel and an odd last input are padded with 0.
+/// bf16, `[outputs / 16]` times `[inputs / 128][16][4]` scales and `[inputs / 8][16][8]` numbers in mxfp4. The last panel
+/// and an odd last input are padded with 0.
 #[derive(Clone, Debug)]
 pub struct Panels {
     pub outputs: usize,
@@ -61,7 +86,7 @@ pub struct Panels {
 impl Panels {
     /// Copies a matrix into panels.
     pub fn of(matrix: &Matrix) -> Self {
-        let lines = lines_of(matrix.outputs, matrix.inputs, Format::of(matrix));
+        let lines = lines_of((matrix.outputs, matrix.inputs, Format::of(matrix)));
         let mut memory = with_large_pages(lines);
         let (depth, format) = fill(&mut memory, matrix);
         let (outputs, inputs) = (matrix.outputs, matrix.inputs);
@@ -74,11 +99,10 @@ impl Panels {
     ///
     /// Returns the first error of the `matrices` iterator.
     pub fn of_all<E>(
-        sizes: impl Iterator<Item = (usize, usize)>,
-        format: Format,
+        sizes: impl Iterator<Item = (usize, usize, Format)>,
         matrices: impl Iterator<Item = Result<Matrix, E>>,
     ) -> Result<Vec<Self>, E> {
-        let lines = sizes.map(|(outputs, inputs)| lines_of(outputs, inputs, format)).sum();
+        let lines = sizes.map(lines_of).sum();
         let mut memory = with_large_pages(lines);
         let mut made = Vec::new();
         for matrix in matrices {
@@ -98,6 +122,11 @@ impl Panels {
     pub(super) fn lines(&self, panel: usize, lines: Range<usize>) -> &[Line] {
         let first = self.first + panel * self.depth;
         &self.memory[first + lines.start..first + lines.end]
+    }
+
+    /// Scales and numbers of a panel of [`Format::Mxfp4`].
+    pub(super) fn scaled_lines(&self, panel: usize) -> (&[Line], &[Line]) {
+        self.lines(panel, 0..self.depth).split_at(self.format.scale_lines(self.inputs))
     }
 
     pub fn panel_bytes(&self) -> usize {
@@ -122,6 +151,15 @@ impl Panels {
                     }
                 }
             }
+            Format::Mxfp4 => {
+                let (scales, lines) = self.scaled_lines(panel);
+                for (input, out) in out[..self.inputs].iter_mut().enumerate() {
+                    let block = input / TOGETHER;
+                    let scale = scales[block / SCALES].0[lane] >> (block % SCALES * 8);
+                    let number = lines[input / EIGHT].0[lane] >> (input % EIGHT * 4);
+                    *out = E2M1[number as usize & 15] * f32::from_bits((scale & 0xFF) << 23);
+                }
+            }
         }
     }
 
@@ -131,16 +169,16 @@ impl Panels {
     }
 }
 
-fn lines_of(outputs: usize, inputs: usize, format: Format) -> usize {
-    outputs.div_ceil(WIDE) * inputs.div_ceil(format.inputs())
+fn lines_of((outputs, inputs, format): (usize, usize, Format)) -> usize {
+    outputs.div_ceil(WIDE) * format.lines(inputs)
 }
 
 /// Appends the lines of a matrix; returns the lines per panel and the format.
 fn fill(memory: &mut Vec<Line>, matrix: &Matrix) -> (usize, Format) {
     let (outputs, inputs, format) = (matrix.outputs, matrix.inputs, Format::of(matrix));
-    let depth = inputs.div_ceil(format.inputs());
+    let depth = format.lines(inputs);
     let start = memory.len();
-    memory.resize(start + lines_of(outputs, inputs, format), Line([0; WIDE]));
+    memory.resize(start + lines_of((outputs, inputs, format)), Line([0; WIDE]));
     let panels = memory[start..].chunks_exact_mut(depth.max(1));
     for (first, panel) in (0..outputs).step_by(WIDE).zip(panels) {
         let rows = first..(first + WIDE).min(outputs);
@@ -161,6 +199,22 @@ fn fill(memory: &mut Vec<Line>, matrix: &Matrix) -> (usize, Format) {
                     }
                 }
             }
+            MatrixData::Mxfp4 { blocks, scales } => {
+                assert!(inputs.is_multiple_of(TOGETHER), "rows of mxfp4 are whole blocks");
+                let (of_scales, of_numbers) = panel.split_at_mut(format.scale_lines(inputs));
+                for (lane, row) in rows.enumerate() {
+                    let scales = scales[row * inputs / TOGETHER..][..inputs / TOGETHER].chunks(SCALES);
+                    for (line, scales) in of_scales.iter_mut().zip(scales) {
+                        let mut four = [0; SCALES];
+                        four[..scales.len()].copy_from_slice(scales);
+                        line.0[lane] = u32::from_le_bytes(four);
+                    }
+                    let eights = blocks[row * inputs / 2..][..inputs / 2].as_chunks().0;
+                    for (line, eight) in of_numbers.iter_mut().zip(eights) {
+                        line.0[lane] = u32::from_le_bytes(*eight);
+                    }
+                }
+            }
         }
     }
     (depth, format)
@@ -178,10 +232,20 @@ mod tests {
             let mut rng = fastrand::Rng::with_seed(seed);
             let narrow: Vec<bf16> = (0..outputs * inputs).map(|_| bf16::from_f32(rng.f32() - 0.5)).collect();
             let wide: Vec<f32> = narrow.iter().map(|number| number.to_f32()).collect();
-            for data in [MatrixData::Bf16(narrow), MatrixData::F32(wide.clone())] {
-                let panels = Panels::of(&Matrix { outputs, inputs, data });
-                let mut row = vec![f32::NAN; inputs];
-                for (at, wanted) in wide.chunks_exact(inputs).enumerate() {
+            let blocks = outputs * inputs.div_ceil(TOGETHER);
+            let packed = MatrixData::Mxfp4 {
+                blocks: (0..blocks * TOGETHER / 2).map(|_| rng.u8(..)).collect(),
+                scales: (0..blocks).map(|_| rng.u8(100..140)).collect(),
+            };
+            let packed = Matrix { outputs, inputs: inputs.next_multiple_of(TOGETHER), data: packed };
+            for matrix in [
+                Matrix { outputs, inputs, data: MatrixData::Bf16(narrow) },
+                Matrix { outputs, inputs, data: MatrixData::F32(wide.clone()) },
+                packed,
+            ] {
+                let panels = Panels::of(&matrix);
+                let mut row = vec![f32::NAN; matrix.inputs];
+                for (at, wanted) in matrix.numbers().chunks_exact(matrix.inputs).enumerate() {
                     panels.row(at, &mut row);
                     prop_assert_eq!(&row[..], wanted);
                 }

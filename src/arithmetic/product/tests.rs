@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::matrix::{Matrix, MatrixData};
+use crate::mxfp4::{self, TOGETHER};
 
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -27,11 +28,16 @@ fn agrees(rows: usize, inputs: usize, outputs: usize, seed: u64) -> Result<(), T
     let x = numbers(rows * inputs, seed);
     let w = numbers(outputs * inputs, seed ^ 1);
     let narrow: Vec<bf16> = w.iter().map(|w| bf16::from_f32(*w)).collect();
-    for (data, exact) in [
-        (MatrixData::F32(w.clone()), w.iter().map(|w| f64::from(*w)).collect::<Vec<_>>()),
-        (MatrixData::Bf16(narrow.clone()), narrow.iter().map(|w| w.to_f64()).collect()),
-    ] {
-        let panels = Panels::of(&Matrix { outputs, inputs, data });
+    let mut all = vec![MatrixData::F32(w.clone()), MatrixData::Bf16(narrow)];
+    if inputs.is_multiple_of(TOGETHER) {
+        let mut packed = (vec![0; w.len() / 2], vec![0; w.len() / TOGETHER]);
+        mxfp4::quantize(&w, &mut packed.0, &mut packed.1);
+        all.push(MatrixData::Mxfp4 { blocks: packed.0, scales: packed.1 });
+    }
+    for data in all {
+        let matrix = Matrix { outputs, inputs, data };
+        let exact: Vec<f64> = matrix.numbers().iter().map(|w| f64::from(*w)).collect();
+        let panels = Panels::of(&matrix);
         let as_they_are = naive(&x, &exact, inputs);
         let rounded: Vec<f32> = x.iter().map(|x| bf16::from_f32(*x).to_f32()).collect();
         let rounded = naive(&rounded, &exact, inputs);
@@ -56,6 +62,14 @@ proptest! {
     #[test]
     fn products_agree_with_f64(rows in 1usize..40, inputs in 1usize..80, outputs in 1usize..100, seed: u64) {
         agrees(rows, inputs, outputs, seed)?;
+    }
+
+    /// Blocks of mxfp4, of which a line of scales holds four.
+    #[test]
+    fn products_with_packed_weights_agree_with_f64(
+        rows in 1usize..20, blocks in 1usize..10, outputs in 1usize..70, seed: u64,
+    ) {
+        agrees(rows, blocks * TOGETHER, outputs, seed)?;
     }
 }
 

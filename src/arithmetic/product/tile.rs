@@ -101,7 +101,7 @@ impl Arranged {
     pub fn fill(&mut self, x: &[f32], w: &Panels, set: InstructionSet) {
         (self.rows, self.most_rows) = (x.len() / w.inputs, set.most_rows(w));
         let rounds = set.rounds(w);
-        self.inputs = w.depth * if rounds { 1 } else { w.format.inputs() };
+        self.inputs = if rounds { w.depth } else { w.format.padded(w.inputs) };
         self.numbers.clear();
         self.numbers.resize(self.rows * self.inputs, 0.0);
         for tile in 0..self.tiles() {
@@ -134,18 +134,18 @@ impl Arranged {
         self.rows
     }
 
-    fn tiles(&self) -> usize {
+    pub(super) fn tiles(&self) -> usize {
         self.rows.div_ceil(self.most_rows)
     }
 
     /// Row range of a tile; tiles differ by at most one row.
-    fn rows_of(&self, tile: usize) -> Range<usize> {
+    pub(super) fn rows_of(&self, tile: usize) -> Range<usize> {
         let tiles = self.tiles();
         self.rows * tile / tiles..self.rows * (tile + 1) / tiles
     }
 
     /// Numbers of a tile for some lines of a panel.
-    fn part(&self, rows: &Range<usize>, lines: &Range<usize>, inputs: usize) -> &[f32] {
+    pub(super) fn part(&self, rows: &Range<usize>, lines: &Range<usize>, inputs: usize) -> &[f32] {
         let from = rows.start * self.inputs + lines.start * inputs * rows.len();
         &self.numbers[from..][..lines.len() * inputs * rows.len()]
     }
@@ -198,13 +198,32 @@ pub(super) fn product<L: Lanes, U: Unit<L>>(
     }
 }
 
-struct To<'a> {
-    y: &'a mut [f32],
-    columns: usize,
+/// Destination of a tile's sums.
+pub(super) struct To<'a> {
+    pub y: &'a mut [f32],
+    pub columns: usize,
     /// Number of outputs in the panel.
-    wide: usize,
+    pub wide: usize,
     /// True if sums are added to existing values.
-    adds: bool,
+    pub adds: bool,
+}
+
+impl To<'_> {
+    /// Stores the panel's sums of row `m`.
+    #[inline(always)]
+    pub fn write<L: Lanes>(&mut self, lanes: L, m: usize, sum: L::V) {
+        let row = &mut self.y[m * self.columns..][..self.wide];
+        if let Some(whole) = row.first_chunk_mut::<WIDE>() {
+            let sum = if self.adds { lanes.add(sum, lanes.load(whole)) } else { sum };
+            lanes.store(sum, whole);
+        } else {
+            let mut numbers = [0.0; WIDE];
+            lanes.store(sum, &mut numbers);
+            for (y, number) in row.iter_mut().zip(numbers) {
+                *y = if self.adds { *y + number } else { number };
+            }
+        }
+    }
 }
 
 #[inline(always)]
@@ -233,7 +252,7 @@ fn tile<L: Lanes, U: Unit<L>, const M: usize, const C: usize>(
     lanes: L,
     lines: &[Line],
     x: &[f32],
-    to: To<'_>,
+    mut to: To<'_>,
 ) {
     let x = x.as_chunks::<M>().0;
     let mut sums = [[lanes.zero(); M]; C];
@@ -253,16 +272,6 @@ fn tile<L: Lanes, U: Unit<L>, const M: usize, const C: usize>(
         for chain in &sums[1..] {
             sum = lanes.add(sum, chain[m]);
         }
-        let row = &mut to.y[m * to.columns..][..to.wide];
-        if let Some(whole) = row.first_chunk_mut::<WIDE>() {
-            let sum = if to.adds { lanes.add(sum, lanes.load(whole)) } else { sum };
-            lanes.store(sum, whole);
-        } else {
-            let mut numbers = [0.0; WIDE];
-            lanes.store(sum, &mut numbers);
-            for (y, number) in row.iter_mut().zip(numbers) {
-                *y = if to.adds { *y + number } else { number };
-            }
-        }
+        to.write(lanes, m, sum);
     }
 }

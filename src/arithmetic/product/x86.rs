@@ -3,7 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::lanes::{Dots, Lanes};
-use super::panels::{Line, WIDE};
+use super::panels::{EIGHT, Line, WIDE};
+use crate::mxfp4::E2M1;
 
 /// Mask of the high half of each u32.
 const HIGH: i32 = 0xFFFF_0000_u32.cast_signed();
@@ -85,6 +86,47 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn multiply_add_each(self, sum: Self::V, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: as above
+        unsafe { [_mm256_fmadd_ps(a[0], b[0], sum[0]), _mm256_fmadd_ps(a[1], b[1], sum[1])] }
+    }
+
+    #[inline(always)]
+    fn e2m1(self, from: &Line) -> [Self::V; EIGHT] {
+        // SAFETY: as above; a line is aligned to 64 bytes, and the table has eight numbers without a sign
+        unsafe {
+            let from = from.0.as_ptr().cast::<__m256i>();
+            let halves = [_mm256_load_si256(from), _mm256_load_si256(from.add(1))];
+            let table = _mm256_loadu_ps(E2M1.as_ptr());
+            let sign = _mm256_set1_epi32(i32::MIN);
+            std::array::from_fn(|at| {
+                // the shifts are constants once this is unrolled
+                let (right, left) =
+                    (_mm256_set1_epi32(4 * at as i32), _mm256_set1_epi32(28 - 4 * at as i32));
+                halves.map(|half| {
+                    // a look-up reads three bits of each index
+                    let size = _mm256_permutevar8x32_ps(table, _mm256_srlv_epi32(half, right));
+                    let sign = _mm256_and_si256(_mm256_sllv_epi32(half, left), sign);
+                    _mm256_or_ps(size, _mm256_castsi256_ps(sign))
+                })
+            })
+        }
+    }
+
+    #[inline(always)]
+    fn powers(self, from: &Line, at: usize) -> Self::V {
+        // SAFETY: as above; a line is aligned to 64 bytes
+        unsafe {
+            let from = from.0.as_ptr().cast::<__m256i>();
+            let (shift, byte) = (_mm256_set1_epi32(8 * at as i32), _mm256_set1_epi32(0xFF));
+            [_mm256_load_si256(from), _mm256_load_si256(from.add(1))].map(|four| {
+                let bits = _mm256_and_si256(_mm256_srlv_epi32(four, shift), byte);
+                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(bits))
+            })
+        }
+    }
+
+    #[inline(always)]
     fn prefetch(self, at: *const Line) {
         // SAFETY: a prefetch has no visible effect, at any address
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
@@ -154,6 +196,37 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn multiply_add_each(self, sum: Self::V, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: as above
+        unsafe { _mm512_fmadd_ps(a, b, sum) }
+    }
+
+    #[inline(always)]
+    fn e2m1(self, from: &Line) -> [Self::V; EIGHT] {
+        // SAFETY: as above; a line is aligned to 64 bytes, and the table has sixteen numbers
+        unsafe {
+            let eights = _mm512_load_si512(from.0.as_ptr().cast());
+            let table = _mm512_loadu_ps(E2M1.as_ptr());
+            // a look-up reads four bits of each index; the shifts are constants once this is unrolled
+            std::array::from_fn(|at| {
+                let index = _mm512_srlv_epi32(eights, _mm512_set1_epi32(4 * at as i32));
+                _mm512_permutexvar_ps(index, table)
+            })
+        }
+    }
+
+    #[inline(always)]
+    fn powers(self, from: &Line, at: usize) -> Self::V {
+        // SAFETY: as above; a line is aligned to 64 bytes
+        unsafe {
+            let four = _mm512_load_si512(from.0.as_ptr().cast());
+            let bits = _mm512_srlv_epi32(four, _mm512_set1_epi32(8 * at as i32));
+            let bits = _mm512_and_si512(bits, _mm512_set1_epi32(0xFF));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(bits))
+        }
+    }
+
+    #[inline(always)]
     fn prefetch(self, at: *const Line) {
         // SAFETY: a prefetch has no visible effect, at any address
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
@@ -208,6 +281,21 @@ impl Lanes for Avx512Bf16 {
     #[inline(always)]
     fn pairs(self, from: &Line) -> [Self::V; 2] {
         self.0.pairs(from)
+    }
+
+    #[inline(always)]
+    fn multiply_add_each(self, sum: Self::V, a: Self::V, b: Self::V) -> Self::V {
+        self.0.multiply_add_each(sum, a, b)
+    }
+
+    #[inline(always)]
+    fn e2m1(self, from: &Line) -> [Self::V; EIGHT] {
+        self.0.e2m1(from)
+    }
+
+    #[inline(always)]
+    fn powers(self, from: &Line, at: usize) -> Self::V {
+        self.0.powers(from, at)
     }
 
     #[inline(always)]

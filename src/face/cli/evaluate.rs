@@ -155,7 +155,7 @@ pub struct TextArgs {
     /// Use only the first LIMIT tokens of the text
     #[arg(long, value_name = "LIMIT", value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: Option<u32>,
-    /// Weight format: f32, bf16, fp8 (computed in f32 on cpu) [default: f32]
+    /// Weight format: f32, bf16, fp8 (computed in f32 on cpu), mxfp4 (cpu) [default: f32, or mxfp4 if stored so]
     #[arg(long)]
     pub dtype: Option<DType>,
     /// Backend: cpu, cuda

@@ -50,8 +50,8 @@ pub struct Args {
     /// Backend: auto, cpu, cuda
     #[arg(long, default_value = "auto")]
     pub backend: Backend,
-    /// Weight format: f32, bf16, fp8 (computed in f32 on cpu), on cuda also f16 [default: f32; on cuda the
-    /// checkpoint's, else bf16]
+    /// Weight format: f32, bf16, fp8 (computed in f32 on cpu), mxfp4 (cpu), f16 (cuda) [default: f32, or mxfp4 if
+    /// stored so; on cuda the checkpoint's, else bf16]
     #[arg(long)]
     pub dtype: Option<DType>,
     /// Sampling temperature; without it, decoding is greedy

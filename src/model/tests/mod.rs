@@ -10,7 +10,7 @@ use std::path::Path;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
-use super::{Matrix, MatrixData, Model};
+use super::{Matrix, Model};
 use base::error::Error;
 use plan::{DType, ModelShape, Shard, Tensor, Weight, WeightPart};
 
@@ -120,10 +120,7 @@ fn weight_of_all(tensors: &[Tensor], shard: Shard, shape: &ModelShape, tp: u32) 
 
 /// A matrix's numbers, widened.
 fn numbers(matrix: &Matrix) -> Vec<f32> {
-    match &matrix.data {
-        MatrixData::F32(data) => data.clone(),
-        MatrixData::Bf16(data) => data.iter().map(|x| x.to_f32()).collect(),
-    }
+    matrix.numbers().into_owned()
 }
 
 /// Formats in which a matrix can be loaded.

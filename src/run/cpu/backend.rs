@@ -8,7 +8,7 @@ use arithmetic::product::InstructionSet;
 use base::error::Result;
 use machine::environment::available_memory;
 use machine::hardware::MemoryNeed;
-use model::Model;
+use model::{Model, mxfp4_problem};
 use plan::{DType, Lowering, ModelShape, Precision};
 use table::{Backend, CellOptions, Spec};
 
@@ -55,7 +55,7 @@ impl PlanBackend for CpuBackend {
         if let Some(why) = threads_problem(spec) {
             return Ok(Feasibility::Skipped(why));
         }
-        if let Some(problem) = InstructionSet::problem() {
+        if let Some(problem) = InstructionSet::problem().or_else(|| packed_problem(spec, shape)) {
             return Ok(Feasibility::Skipped(problem));
         }
         Ok(fits(spec, &self.memory(spec, shape, shared), shared.available_memory()))
@@ -66,7 +66,7 @@ impl PlanBackend for CpuBackend {
     }
 
     fn formats(&self) -> &'static [DType] {
-        &[DType::F32, DType::Bf16, DType::Fp8]
+        &[DType::F32, DType::Bf16, DType::Fp8, DType::Mxfp4]
     }
 
     fn precision(&self, dtype: DType) -> Precision {
@@ -77,8 +77,8 @@ impl PlanBackend for CpuBackend {
         MemoryNeed::of(spec, shape, self.precision(spec.dtype))
     }
 
-    fn generation_dtype(&self, _: &Model) -> DType {
-        DType::F32
+    fn generation_dtype(&self, model: &Model) -> DType {
+        model.dtype.filter(|dtype| *dtype == DType::Mxfp4).unwrap_or(DType::F32)
     }
 
     fn executor(&self) -> Option<&dyn Execute> {
@@ -147,6 +147,19 @@ fn threads_problem(spec: &Spec) -> Option<String> {
             "{ranks} ranks cannot share {threads} threads evenly; threads must be a multiple of {of}"
         )
     })
+}
+
+/// Explains why a rank's rows cannot be held in mxfp4, if so.
+fn packed_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
+    if spec.dtype != DType::Mxfp4 {
+        return None;
+    }
+    let inputs = match &shape.experts {
+        Some(experts) if spec.ep > 1 => vec![experts.width],
+        Some(experts) => vec![experts.width / spec.tp],
+        None => vec![shape.heads * shape.head_dim / spec.tp, shape.intermediate / spec.tp],
+    };
+    std::iter::once(shape.hidden).chain(inputs).find_map(mxfp4_problem)
 }
 
 /// Checks if all ranks together fit in `capacity`. An unknown capacity counts as enough.

@@ -110,6 +110,7 @@ fn computes(
     seed: u64,
     (tokens, nll, last_logits): (&[u32], &[f64], &[f64]),
     ranks: &[(u32, u32)],
+    dtype: DType,
 ) {
     let model = Model::resolve(&dir.to_string_lossy()).unwrap();
     assert!(model.has_weights, "{what}");
@@ -129,7 +130,7 @@ fn computes(
     for &(tp, ep) in ranks {
         let asked = request("standard", tp, vec![tokens.to_vec()]);
         let variant = Variant { ep, ..asked.variant };
-        let asked = GenerateRequest { model: model.clone(), variant, output_tokens: 1, ..asked };
+        let asked = GenerateRequest { model: model.clone(), variant, dtype, output_tokens: 1, ..asked };
         let found = generate(&asked, &mut |_| ()).unwrap();
         let told = found.nll[0].unwrap();
         assert!((told - nll).abs() < 1e-5, "{what}, TP {tp}: nll {told}, not {nll}");
@@ -150,7 +151,7 @@ fn every_family_computes_what_transformers_does() {
         let dir = tempfile::tempdir().unwrap();
         case.write(dir.path(), seed);
         let golden = (&tokens[..], &case.nll[..], &case.last_logits[..]);
-        computes(&case.label(), dir.path(), seed, golden, &[(1, 1), (3, 1)]);
+        computes(&case.label(), dir.path(), seed, golden, &[(1, 1), (3, 1)], DType::F32);
     }
 }
 
@@ -259,7 +260,11 @@ fn every_mixture_computes_what_transformers_does() {
         let dir = tempfile::tempdir().unwrap();
         case.write(dir.path(), seed, "");
         let golden = (&tokens[..], &case.nll[..], &case.last_logits[..]);
-        computes(&case.label(), dir.path(), seed, golden, &[(1, 1), (2, 1), (4, 4)]);
+        // packed experts stay packed, and have the same numbers
+        let formats = [DType::F32, DType::Mxfp4];
+        for dtype in &formats[..if case.stored == DType::Mxfp4 { 2 } else { 1 }] {
+            computes(&case.label(), dir.path(), seed, golden, &[(1, 1), (2, 1), (4, 4)], *dtype);
+        }
     }
 }
 

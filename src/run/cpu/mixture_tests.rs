@@ -333,11 +333,22 @@ fn every_mixture_agrees_with_an_independent_forward_pass() {
 }
 
 #[test]
-fn fp8_experts_agree_with_an_independent_forward_pass_of_the_same_numbers() {
+fn quantised_experts_agree_with_an_independent_forward_pass_of_the_same_numbers() {
     for model in models() {
-        for (tp, ep) in [(1, 1), (2, 1), (4, 4)] {
-            agrees(&GenerateRequest { dtype: DType::Fp8, ..asked(&model, "ladder", tp, ep) });
+        for (dtype, tp, ep) in [
+            (DType::Fp8, 1, 1),
+            (DType::Fp8, 2, 1),
+            (DType::Fp8, 4, 4),
+            (DType::Mxfp4, 1, 1),
+            (DType::Mxfp4, 2, 2),
+            (DType::Mxfp4, 4, 4),
+        ] {
+            agrees(&GenerateRequest { dtype, ..asked(&model, "ladder", tp, ep) });
         }
+        // 16 of an expert's 32 columns on each rank
+        let divided = GenerateRequest { dtype: DType::Mxfp4, ..asked(&model, "ladder", 2, 1) };
+        let error = generate(&divided, &mut |_| ()).unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains("16 mod 32"), "{error}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arithmetic::product::{Format, Panels};
 use base::error::{Error, Result};
 use model::{Matrix, MatrixData, Model, WeightSource};
-use plan::{Buffer, BufferId, DType, Kind, Lane, Latent, ModelShape, Plan, Tensor, Weight};
+use plan::{Buffer, BufferId, DType, Kind, Lane, Latent, ModelShape, Plan, Precision, Tensor, Weight};
 
 #[derive(Debug)]
 pub struct Program {
@@ -134,10 +134,7 @@ impl StoredWeight {
     fn bytes(&self) -> u64 {
         match self {
             Self::Panels(panels) => panels.bytes(),
-            Self::Rows(matrix) => match &matrix.data {
-                MatrixData::F32(data) => size_of_val(data.as_slice()) as u64,
-                MatrixData::Bf16(data) => size_of_val(data.as_slice()) as u64,
-            },
+            Self::Rows(matrix) => matrix.data.bytes(),
             Self::Each(each) => each.iter().map(|panels| panels.bytes()).sum(),
         }
     }
@@ -183,8 +180,11 @@ fn of_heads(weight: &Weight, latent: Latent, read: &ReadRows<'_>) -> Result<Arc<
         let transposed = |column: usize, row: usize| row * rank + column;
         let places = (0..rank).flat_map(|column| (0..nope).map(move |row| transposed(column, row)));
         let data = match keys.data {
-            MatrixData::F32(numbers) => MatrixData::F32(places.map(|at| numbers[at]).collect()),
             MatrixData::Bf16(numbers) => MatrixData::Bf16(places.map(|at| numbers[at]).collect()),
+            _ => {
+                let numbers = keys.numbers();
+                MatrixData::F32(places.map(|at| numbers[at]).collect())
+            }
         };
         panels.push(Arc::new(Panels::of(&Matrix { outputs: rank, inputs: nope, data })));
         panels.push(Arc::new(Panels::of(&read(weight, first + nope..first + each)?)));
@@ -205,11 +205,11 @@ impl Weights {
         let read: &ReadRows<'_> = &|weight, rows| source.load_rows(weight, 0, 1, dtype, rows);
         let embedding = own.iter().find(|(other, _)| other.parts[0].tensor == Tensor::Embedding);
         let embedding = embedding.map(|(embedding, _)| embedding.name.clone());
-        weights.load(own, dtype, read)?;
+        weights.load(own, (&model.shape, dtype), read)?;
         for (weight, form) in tied {
             match embedding.as_ref().and_then(|name| weights.by_name.get(name)).cloned() {
                 Some(embedding) => drop(weights.by_name.insert(weight.name.clone(), embedding)),
-                None => weights.load(vec![(weight, form)], dtype, read)?,
+                None => weights.load(vec![(weight, form)], (&model.shape, dtype), read)?,
             }
         }
         Ok(weights)
@@ -227,7 +227,7 @@ impl Weights {
             let own = weights_of(plan, shape).into_iter().filter(|(weight, _)| !weight.is_whole());
             let read: &ReadRows<'_> =
                 &|weight, rows| source.load_rows(weight, rank, plan.tp, dtype, rows);
-            self.load(own.collect(), dtype, read)?;
+            self.load(own.collect(), (shape, dtype), read)?;
         }
         Ok(self)
     }
@@ -235,13 +235,20 @@ impl Weights {
     fn load(
         &mut self,
         mut wanted: Vec<(&Weight, Form)>,
-        dtype: DType,
+        (shape, dtype): (&ModelShape, DType),
         read: &ReadRows<'_>,
     ) -> Result<()> {
         let mut seen = HashSet::new();
         wanted.retain(|(w, _)| !self.by_name.contains_key(&w.name) && seen.insert(w.name.as_str()));
         let all = |weight: &Weight| read(weight, 0..weight.outputs as usize);
-        let format = if dtype == DType::Bf16 { Format::Bf16 } else { Format::F32 };
+        let size = |weight: &Weight, outputs: usize| {
+            let format = match Precision::cpu(dtype).of_weight(weight, shape) {
+                DType::Bf16 => Format::Bf16,
+                DType::Mxfp4 => Format::Mxfp4,
+                _ => Format::F32,
+            };
+            (outputs, weight.inputs as usize, format)
+        };
         let (mut whole, mut each) = (Vec::new(), Vec::new());
         for (weight, form) in wanted {
             let stored = match form {
@@ -255,28 +262,24 @@ impl Weights {
                 }
                 Form::Rows => StoredWeight::Rows(Arc::new(all(weight)?)),
                 Form::Wide => {
-                    let Matrix { outputs, inputs, data } = all(weight)?;
-                    let data = match data {
-                        MatrixData::Bf16(narrow) => narrow.iter().map(|x| x.to_f32()).collect(),
-                        MatrixData::F32(wide) => wide,
-                    };
-                    let data = MatrixData::F32(data);
-                    StoredWeight::Rows(Arc::new(Matrix { outputs, inputs, data }))
+                    let narrow = all(weight)?;
+                    let data = MatrixData::F32(narrow.numbers().into_owned());
+                    StoredWeight::Rows(Arc::new(Matrix { data, ..narrow }))
                 }
                 Form::Heads(latent) => StoredWeight::Each(of_heads(weight, latent, read)?),
             };
             self.by_name.insert(weight.name.clone(), stored);
         }
-        let sizes = whole.iter().map(|weight| (weight.outputs as usize, weight.inputs as usize));
-        let panels = Panels::of_all(sizes, format, whole.iter().map(|weight| all(weight)))?;
+        let sizes = whole.iter().map(|weight| size(weight, weight.outputs as usize));
+        let panels = Panels::of_all(sizes, whole.iter().map(|weight| all(weight)))?;
         for (weight, panels) in whole.iter().zip(panels) {
             self.by_name.insert(weight.name.clone(), StoredWeight::Panels(Arc::new(panels)));
         }
         for (weight, experts) in each {
             let rows = weight.outputs as usize / experts;
-            let sizes = (0..experts).map(|_| (rows, weight.inputs as usize));
+            let sizes = (0..experts).map(|_| size(weight, rows));
             let matrices = (0..experts).map(|expert| read(weight, expert * rows..(expert + 1) * rows));
-            let panels = Panels::of_all(sizes, format, matrices)?;
+            let panels = Panels::of_all(sizes, matrices)?;
             let panels = panels.into_iter().map(Arc::new).collect();
             self.by_name.insert(weight.name.clone(), StoredWeight::Each(panels));
         }

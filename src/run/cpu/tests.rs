@@ -4,7 +4,7 @@
 use super::run::generate;
 use super::run::run;
 use crate::{GenerateRequest, Generated, Job, RunEvent};
-use model::{MatrixData, Model, WeightSource};
+use model::{Model, WeightSource};
 use plan::{
     Architecture, Channels, DType, HeadStep, Lane, ModelShape, Shard, Tensor, Weight, WeightPart,
 };
@@ -24,7 +24,7 @@ pub(super) struct Reference<'a> {
     pub tp: usize,
     /// Ranks among which whole experts are divided, or 1.
     pub ep: usize,
-    /// The format of the weights: f32, or fp8 as the numbers that it stands for.
+    /// The format of the weights: f32, or fp8 and mxfp4 as the numbers that they stand for.
     pub dtype: DType,
 }
 
@@ -34,8 +34,8 @@ impl Reference<'_> {
         let parts = vec![WeightPart { tensor, shard: Shard::Whole }];
         let weight = Weight { name: tensor.hf_name(), parts, outputs, inputs };
         let matrix = self.source.load(&weight, 0, 1, self.dtype).unwrap();
-        let MatrixData::F32(data) = matrix.data else { unreachable!() };
-        Whole { columns: inputs as usize, data: data.into_iter().map(f64::from).collect() }
+        let data = matrix.numbers().iter().map(|number| f64::from(*number)).collect();
+        Whole { columns: inputs as usize, data }
     }
 
     pub(super) fn norm(&self, x: &[f64], tensor: Tensor) -> Vec<f64> {

@@ -1,0 +1,81 @@
+//! `y = x W^T` over panels of e2m1 numbers with powers of two (mxfp4), for any instruction set.
+//!
+//! A panel has 4.25 bits a weight. With one row AVX-512 needs for a line of 128 weights 7 shifts, 8 table look-ups and 8
+//! multiplications, and 3 operations a block for the scales: about 12 cycles on two ports for 64 bytes. A core reads them
+//! in about as much time, so that they must be requested far ahead.
+
+use std::ops::Range;
+
+use super::lanes::Lanes;
+use super::panels::{EIGHT, Line, Panels, SCALES, WIDE};
+use super::tile::{Arranged, Onto, To};
+use crate::mxfp4::TOGETHER;
+
+/// Prefetch distance in lines (measured on Sapphire Rapids: 1.4 times the speed of 16).
+const AHEAD: usize = 48;
+
+/// Product of arranged rows with some panels; outputs of the last panel beyond `columns` are dropped.
+#[inline(always)]
+pub(super) fn product<L: Lanes>(
+    lanes: L,
+    x: &Arranged,
+    w: &Panels,
+    panels: Range<usize>,
+    onto: Onto<'_>,
+) {
+    let Onto { y, columns } = onto;
+    for panel in panels.clone() {
+        let (scales, numbers) = w.scaled_lines(panel);
+        let column = (panel - panels.start) * WIDE;
+        for tile in 0..x.tiles() {
+            let rows = x.rows_of(tile);
+            let of_rows = x.part(&rows, &(0..w.inputs), 1);
+            let y = &mut y[rows.start * columns + column..];
+            let to = To { y, columns, wide: WIDE.min(columns - column), adds: false };
+            match rows.len() {
+                1 => multiply::<L, 1, 4>(lanes, [scales, numbers], of_rows, to),
+                2 => multiply::<L, 2, 2>(lanes, [scales, numbers], of_rows, to),
+                3 => multiply::<L, 3, 2>(lanes, [scales, numbers], of_rows, to),
+                4 => multiply::<L, 4, 1>(lanes, [scales, numbers], of_rows, to),
+                5 => multiply::<L, 5, 1>(lanes, [scales, numbers], of_rows, to),
+                6 => multiply::<L, 6, 1>(lanes, [scales, numbers], of_rows, to),
+                7 => multiply::<L, 7, 1>(lanes, [scales, numbers], of_rows, to),
+                8 => multiply::<L, 8, 1>(lanes, [scales, numbers], of_rows, to),
+                _ => unreachable!("a tile has up to eight rows"),
+            }
+        }
+    }
+}
+
+/// Multiplies `M` rows with one panel, the products of a block summed in `C` chains.
+#[inline(always)]
+fn multiply<L: Lanes, const M: usize, const C: usize>(
+    lanes: L,
+    [scales, numbers]: [&[Line]; 2],
+    x: &[f32],
+    mut to: To<'_>,
+) {
+    let mut totals = [lanes.zero(); M];
+    let blocks = numbers.as_chunks::<{ TOGETHER / EIGHT }>().0.iter();
+    let blocks = blocks.zip(x.as_chunks::<M>().0.as_chunks::<TOGETHER>().0);
+    for (block, (numbers, x)) in blocks.enumerate() {
+        let mut sums = [[lanes.zero(); M]; C];
+        for (line, x) in numbers.iter().zip(x.as_chunks::<EIGHT>().0) {
+            lanes.prefetch((&raw const *line).wrapping_add(AHEAD));
+            for (at, (w, x)) in lanes.e2m1(line).into_iter().zip(x).enumerate() {
+                for (sum, x) in sums[at % C].iter_mut().zip(x) {
+                    *sum = lanes.multiply_add(*sum, w, *x);
+                }
+            }
+        }
+        let scale = lanes.powers(&scales[block / SCALES], block % SCALES);
+        for (m, total) in totals.iter_mut().enumerate() {
+            let rest = sums[1..].iter().map(|chain| chain[m]);
+            let sum = rest.fold(sums[0][m], |sum, chain| lanes.add(sum, chain));
+            *total = lanes.multiply_add_each(*total, scale, sum);
+        }
+    }
+    for (m, total) in totals.into_iter().enumerate() {
+        to.write(lanes, m, total);
+    }
+}
