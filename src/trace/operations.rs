@@ -32,13 +32,13 @@ pub struct OperationInfo {
 }
 
 impl OperationInfo {
-    /// An operation of an imported trace, with nothing known but name and kind. The names in an export of a native trace
-    /// contain layer and module.
+    /// An operation of an imported trace, with nothing known but kind and name, which may be mangled. The names in an
+    /// export of a native trace contain layer and module.
     pub fn imported(name: String, kind: &str) -> Self {
         let (layer, module) = place(&name).unwrap_or_default();
         let module = module.to_owned();
         Self {
-            name,
+            name: demangled(name),
             phase: Phase::Decode,
             kind: kind.into(),
             module,
@@ -64,6 +64,37 @@ fn place(name: &str) -> Option<(Option<u32>, &str)> {
         Some(layer) => Some((Some(layer), parts.next()?)),
         None => Some((None, first)),
     }
+}
+
+/// Floating-point types of newer compilers that the demangler does not know, each with a type that it knows and no
+/// kernel uses: code, replacement, name of the replacement, name.
+const FLOATS: [(&str, &str, &str, &str); 2] =
+    [("DF16b", "g", "__float128", "__bf16"), ("DF16_", "e", "long double", "_Float16")];
+
+/// Name without C++'s mangling. A name that the demangler cannot read keeps its template arguments mangled.
+pub(crate) fn demangled(name: String) -> String {
+    if !name.starts_with("_Z") {
+        return name;
+    }
+    let known = FLOATS.iter().fold(name.clone(), |name, (code, other, ..)| name.replace(code, other));
+    let plain =
+        |text: String| FLOATS.iter().fold(text, |text, (.., other, name)| text.replace(other, name));
+    let symbol = cpp_demangle::Symbol::new(&known).ok().and_then(|symbol| symbol.demangle().ok());
+    symbol.map(plain).or_else(|| qualified(&name)).unwrap_or(name)
+}
+
+/// Namespaces and function of a mangled name, with its template arguments as they are: `a::kernel<Lb1E...>`.
+fn qualified(name: &str) -> Option<String> {
+    let rest = name.strip_prefix("_Z")?;
+    let mut rest = rest.strip_prefix('N').unwrap_or(rest);
+    let mut parts = Vec::new();
+    while let Some(digits) = rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0) {
+        let end = digits.checked_add(rest[..digits].parse().ok()?)?;
+        parts.push(rest.get(digits..end)?);
+        rest = &rest[end..];
+    }
+    let arguments = rest.strip_prefix('I').map_or(String::new(), |rest| format!("<{rest}>"));
+    (!parts.is_empty()).then(|| parts.join("::") + &arguments)
 }
 
 /// Total bytes written by a copy or fill, as the profiler recorded them.
@@ -165,5 +196,38 @@ fn shape(plan: &Plan, operation: &Operation) -> String {
         }
         _ if operation.kind == plan::Kind::Send => format!("[rows, {}]", columns(&operation.reads)),
         _ => format!("[rows, {}]", columns(&operation.writes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mangled_names_are_read_or_keep_their_arguments() {
+        let named = |name: &str| OperationInfo::imported(name.into(), "kernel").name;
+        let norm = |bias: u8| {
+            named(&format!(
+                "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16_Li256ELb{bias}EEEvPT0_PT_PfS4_iib"
+            ))
+        };
+        assert_eq!(
+            norm(1),
+            "void aiter::add_rmsnorm_quant_kernel<__bf16, _Float16, 256, true>(_Float16*, __bf16*, float*, \
+             __bf16*, int, int, bool)"
+        );
+        assert_ne!(norm(0), norm(1));
+        // a constrained template parameter, which the demangler cannot read
+        let silu = named(
+            "_ZN7sgl_hip10activation18act_and_mul_kernelI14__hip_bfloat16TnPFT_RKS3_EXadL_Z4siluIS2_ES3_S5_EEEEvPS3_PS4_i",
+        );
+        assert!(
+            silu.starts_with("sgl_hip::activation::act_and_mul_kernel<14__hip_bfloat16Tn"),
+            "{silu}"
+        );
+        let broken = ["_Z", "_ZN", "_ZN9", "_ZN99999999999999999999x", "_ZN2a\u{e9}", "gemm", "_ZN2a"];
+        for name in broken {
+            assert_eq!(named(name), name, "nothing to read");
+        }
     }
 }

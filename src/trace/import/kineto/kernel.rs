@@ -13,6 +13,7 @@ use super::table::times;
 use super::top::metadata;
 use crate::import::input::Input;
 use crate::import::kernel::{Kernel, Wanted};
+use crate::operations::demangled;
 use base::error::Result;
 
 /// Calls `each` with every event of the wanted classes: the event, the bytes it was parsed from, and its
@@ -74,7 +75,7 @@ fn candidates(path: &Path, wanted: &Wanted) -> Result<(Vec<Found>, Option<i64>)>
         let Ok(arguments) = event.arguments(bytes) else { return };
         let stream = arguments.stream.unwrap_or(event.tid);
         if last_integer(stream) == Some(wanted.stream)
-            && event.name.is_some_and(|name| unescape(name).0 == wanted.name)
+            && event.name.is_some_and(|name| demangled(unescape(name).0) == wanted.name)
         {
             found.push(Found {
                 start_ns: time.0,

@@ -298,7 +298,11 @@ impl Tables {
                         Some(known) => *known,
                         None => {
                             let info = found.map(|found| info(found, number_of));
-                            let at = self.operation(demangled(text), "kernel", info);
+                            let text = match text {
+                                "" => "kernel (its name is missing)",
+                                text => text,
+                            };
+                            let at = self.operation(text.to_owned(), "kernel", info);
                             kernels.insert((name, found), at);
                             at
                         }
@@ -367,15 +371,6 @@ fn info(found: &Collective, number_of: &HashMap<u64, (u32, u32)>) -> CollectiveI
         channels: Some(u32::from(found.chosen.channels)).filter(|channels| *channels > 0),
         ..CollectiveInfo::default()
     }
-}
-
-/// Name of a kernel without C++'s mangling.
-fn demangled(name: &str) -> String {
-    if name.is_empty() {
-        return "kernel (its name is missing)".into();
-    }
-    let symbol = name.strip_prefix("_Z").and_then(|_| cpp_demangle::Symbol::new(name).ok());
-    symbol.and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| name.to_owned())
 }
 
 const LAUNCHERS: [&str; 5] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
