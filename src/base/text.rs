@@ -214,7 +214,14 @@ pub fn distinguishing(names: &[&str]) -> Vec<String> {
     for group in groups.into_values().filter(|group| group.len() > 1) {
         let words = |at: usize| {
             let is_joined = is_joined(names[at]);
-            let words = names[at].split(|c: char| !c.is_alphanumeric() && (c != '_' || is_joined));
+            let arguments = names[at].split_once('<').filter(|_| !is_joined).map(|(_, rest)| rest);
+            let text = arguments.unwrap_or(names[at]);
+            let words = text.split(|c: char| !c.is_alphanumeric() && (c != '_' || is_joined));
+            // a word longer than the suffix lists tiles and options itself
+            let words = words.flat_map(|word| {
+                let is_list = word.chars().count() > ROOM;
+                word.split(move |c| is_list && c == '_')
+            });
             words.filter(|word| !word.is_empty()).collect::<Vec<_>>()
         };
         let mut counts: HashMap<&str, usize> = HashMap::new();
@@ -469,6 +476,13 @@ mod tests {
         let tiles = ["MT256x32x64", "MT64x64x64"];
         let tiles = tiles.map(|tile| format!("Cijk_Alik_Bljk_BBS_BH_Bias_{tile}_MI16x16x1_SN_1LDSB0"));
         assert_eq!(super::distinguishing(&[&tiles[0], &tiles[1]]), ["‹MT256x32x64›", "‹MT64x64x64›"]);
+        let cutlass = ["256x64_16x4_nn", "64x64_16x6_nn"]
+            .map(|tiles| format!("cutlass_80_s1688gemm_{tiles}_align4"));
+        let cutlass = cutlass.map(|name| format!("void cutlass::Kernel<{name}>({name}::Params)"));
+        assert_eq!(
+            super::distinguishing(&[&cutlass[0], &cutlass[1]]),
+            ["‹256x64 16x4›", "‹64x64 16x6›"]
+        );
         let signs = ["k<+1>", "k<-1>"];
         assert_eq!(super::distinguishing(&signs), ["", ""], "no word differs");
     }
