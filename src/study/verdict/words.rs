@@ -79,10 +79,11 @@ impl Verdict {
                 let name = fitting_name(name, NAME);
                 format!("no known communication{ignored}, {} in {name}", percent(*share))
             }
-            (Some(most), None) if self.one_rank && ignored.is_empty() => {
-                format!("one rank, no communication, {}", part(most))
+            (Some(most), None) => {
+                let one = if self.one_rank && ignored.is_empty() { "one rank, " } else { "" };
+                let gap = self.longest_gap.map(|gap| format!(", one gap of {}", latency(gap.gap_us)));
+                format!("{one}no communication{ignored}, {}{}", part(most), gap.unwrap_or_default())
             }
-            (Some(most), None) => format!("no communication{ignored}, {}", part(most)),
         }
     }
 
