@@ -260,14 +260,18 @@ impl Slider {
                 let least =
                     if matches!(self, Self::Bandwidth | Self::Hbm) { f64::MIN_POSITIVE } else { 0.0 };
                 let most = if self.is_share() { self.range(profile_values)[1] } else { 1e9 };
-                let number = text.parse().ok().filter(|v: &f64| *v >= least && *v <= most);
-                let value = number.ok_or_else(|| {
+                let number = typed(text, self.number(variant, profile_values));
+                let value = number.filter(|v: &f64| *v >= least && *v <= most).ok_or_else(|| {
                     let from = if least > 0.0 { "above 0" } else { "from 0" };
-                    Error::input(format!(
-                        "{} '{text}' is not a number {from} to {}",
-                        self.name(),
-                        shown(most)
-                    ))
+                    let unit = self.unit();
+                    Error::input_help(
+                        format!(
+                            "{} '{text}' is not a number {from} to {} {unit}",
+                            self.name(),
+                            shown(most)
+                        ),
+                        "type a number, or a change of the present one: x0.5, /2, 50%",
+                    )
                 })?;
                 self.put(variant, value);
             }
@@ -340,6 +344,21 @@ impl Slider {
             Value::Hardware { set, .. } => set(variant, Some(value)),
         }
     }
+}
+
+/// Number as typed, or relative to the present one: `x0.5`, `/2`, `50%`.
+fn typed(text: &str, now: Option<f64>) -> Option<f64> {
+    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+    let by = if let Some(times) = text.strip_prefix(['x', '*']) {
+        number(times)?
+    } else if let Some(over) = text.strip_prefix('/') {
+        1.0 / number(over).filter(|number| *number != 0.0)?
+    } else if let Some(percent) = text.strip_suffix('%') {
+        number(percent)? / 100.0
+    } else {
+        return number(text);
+    };
+    Some(now? * by)
 }
 
 fn neighbour(value: f64, up: bool) -> f64 {

@@ -417,3 +417,17 @@ fn a_slider_changes_a_traced_step_as_it_changes_the_cell() {
         assert!(from_trace.arguments.len() > 6, "{:?}", from_trace.arguments);
     }
 }
+
+#[test]
+fn a_number_may_be_relative_to_the_present_one() {
+    let mut variant = Variant { alpha_us: Some(8.0), ..Variant::default() };
+    for (text, value) in [("x0.5", 4.0), ("/2", 2.0), ("150%", 3.0), ("*2", 6.0), ("7.5", 7.5)] {
+        Slider::Alpha.set(&mut variant, None, text).expect(text);
+        assert_eq!(variant.alpha_us, Some(value), "{text}");
+    }
+    for wrong in ["/0", "x", "%", "-3", "x1e300", "half"] {
+        let told = Slider::Alpha.set(&mut variant, None, wrong).expect_err(wrong).to_string();
+        assert!(told.contains("is not a number from 0 to") && told.contains("us"), "{told}");
+    }
+    assert_eq!(variant.alpha_us, Some(7.5));
+}

@@ -286,6 +286,12 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
         let words: String = words.map(|(&(_, width, _), cell)| format!("{cell:>width$}")).collect();
         put(buf, area, first + columns as u16, y, &words, style);
     }
+    // a large window has a row for the terms
+    let below = area.y + 1 + answer.rows.len() as u16;
+    if below < area.bottom() && shown(58) {
+        let terms = "overlap: comm time under compute; hidden: gap to upper-bound closed";
+        put(buf, area, area.x, below, &cut(terms, area.width), theme.style(Role::Dim));
+    }
 }
 
 /// Draws a bar at a column and row of the area, `columns` wide for the longest TPOT; the exposed part is
@@ -385,7 +391,7 @@ const KEPT: [Column; 7] = [
     Column::number("to base", 8, 1),
     Column::number("overlap", 8, 2),
     Column::number("completion", 11, 3),
-    Column::text("changed", 12, 1),
+    Column::text("settings", 12, 1),
 ];
 
 fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
@@ -395,7 +401,15 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
         put(buf, area, area.x + 1, area.y, &hint, cx.theme.style(Role::Dim));
         return;
     }
-    let base = whatif.base_answer.as_ref().and_then(|base| base.chosen()).map(|n| n.tpot_ms);
+    let base = whatif.base_answer.as_ref();
+    // only a variant of the same load compares with the base
+    let base_of = |pin: &Answer| {
+        let base = base.filter(|base| {
+            let load = |answer: &Answer| (answer.spec.model.clone(), answer.spec.load_label());
+            load(base) == load(pin)
+        });
+        base.and_then(|base| base.chosen()).map(|n| n.tpot_ms)
+    };
     table::draw_all(buf, area, cx.theme, &KEPT, whatif.pins.len(), |row, column| {
         let pin = &whatif.pins[row];
         let now = if pin.variant == whatif.variant { "▸" } else { " " };
@@ -404,10 +418,17 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
             0 => format!("{now} {}", letter(row)),
             1 => pin.answer.spec.architecture.to_string(),
             2 => pin.answer.chosen().map_or_else(|| "cannot run".into(), |n| digits(n.tpot_ms)),
-            3 => number(&|n| delta(n.tpot_ms, base)),
+            3 => number(&|n| match base_of(&pin.answer) {
+                None => "-".into(),
+                base => delta(n.tpot_ms, base),
+            }),
             4 => number(&|n| percent(n.overlap_pct)),
             5 => number(&|n| n.completion_ms.map_or("-".into(), |ms| format!("{} ms", digits(ms)))),
-            _ => whatif.changes(&pin.variant, &pin.answer.profile_values),
+            _ => {
+                let spec = &pin.answer.spec;
+                let changes = whatif.changes(&pin.variant, &pin.answer.profile_values);
+                format!("tp{} {}: {changes}", spec.tp, spec.load_label())
+            }
         }
     });
 }

@@ -72,7 +72,11 @@ impl Acts for WhatIf {
                 let offers = option.map(offers::values).unwrap_or_default();
                 let range = match slider.range(self.profile_values()) {
                     _ if !offers.is_empty() => String::new(),
-                    [low, high] => format!(", {} to {}", format::digits(low), format::digits(high)),
+                    [low, high] => {
+                        let relative = if option.is_none() { ", or x0.5, /2, 50%" } else { "" };
+                        let (low, high) = (format::digits(low), format::digits(high));
+                        format!("; the slider has {low} to {high}, type any{relative}")
+                    }
                 };
                 let is = if now.is_empty() { "as the stack has it" } else { &now };
                 let gap = if unit.is_empty() || now.is_empty() { "" } else { " " };
