@@ -4,7 +4,7 @@
 use base::text::{binary_size, counted, latency};
 use lab::store::Annotation;
 use machine::hardware::CostSource;
-use table::{MEASURES, Record, Scope, Status};
+use table::{MEASURES, Measure, Record, Scope, Status};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Section {
@@ -63,7 +63,13 @@ fn asked(record: &Record, annotation: Option<&Annotation>) -> Section {
     if let Some(all_reduces) = all_reduces(record) {
         line("all-reduces", all_reduces);
     }
-    line("samples", format!("{} after {} warm-up, seed {}", spec.samples, spec.warmup, spec.seed));
+    let done = record.metrics.as_ref().map_or(spec.samples, |metrics| metrics.samples as _);
+    let samples = match done {
+        done if done < spec.samples => format!("{done} of {}", spec.samples),
+        done if done > spec.samples => format!("{done}, {} a round,", spec.samples),
+        done => done.to_string(),
+    };
+    line("samples", format!("{samples} after {} warm-up, seed {}", spec.warmup, spec.seed));
     for (about, pairs) in
         [("variables", &spec.env), ("overrides", &spec.set), ("file hashes", &spec.files)]
     {
@@ -132,7 +138,9 @@ fn numbers(record: &Record, scope: Scope) -> Section {
         }
         _ => format!("Overlap: decode phase of one sample, mean over ranks ({of})"),
     });
-    for measure in MEASURES.iter().filter(|measure| measure.scope == scope) {
+    // the options say how many samples there are
+    let shown = |measure: &&Measure| measure.scope == scope && measure.name != "samples_done";
+    for measure in MEASURES.iter().filter(shown) {
         let Some(told) = measure.told(record) else { continue };
         let aside = if measure.name == "completion_ms" { mean_aside(record) } else { String::new() };
         section.line(measure.words, told + &aside);
@@ -179,11 +187,26 @@ fn predicted_from(record: &Record) -> Section {
     section
 }
 
+/// JSON value as text for people: `a 1, b 2`.
+fn words(value: &serde_json::Value) -> String {
+    use serde_json::Value;
+    let joined =
+        |words: Vec<String>| if words.is_empty() { "none".to_owned() } else { words.join(", ") };
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(all) => joined(all.iter().map(words).collect()),
+        Value::Object(all) => {
+            joined(all.iter().map(|(key, value)| format!("{key} {}", words(value))).collect())
+        }
+        other => other.to_string(),
+    }
+}
+
 fn environment(record: &Record) -> Section {
     let mut section = Section::new("Environment");
     let told = |key: &str, value: &serde_json::Value| key == "cost_sources" && value.is_object();
     for (key, value) in record.environment.iter().filter(|(key, value)| !told(key, value)) {
-        section.line(key, value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+        section.line(key, words(value));
     }
     section
 }

@@ -330,6 +330,18 @@ fn two_runs_side_by_side_say_what_differs_and_open_together() {
 }
 
 #[test]
+fn marks_that_the_filter_hides_are_counted() {
+    let mut driver = driver((120, 40));
+    driver.keys("  ");
+    driver.shows("2 marked");
+    driver.keys("/id=20260102-0304-1");
+    driver.enter();
+    driver.shows("2 marked, 2 hidden by the filter");
+    driver.keys(" c");
+    driver.shows("3 are marked (2 hidden by the filter)");
+}
+
+#[test]
 fn only_marked_runs_and_marks_of_runs_that_are_gone() {
     let mut driver = driver((80, 24));
     driver.keys("v");

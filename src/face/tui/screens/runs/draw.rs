@@ -63,6 +63,10 @@ fn draw_top(
     }
     if !runs.marked.is_empty() {
         count += &format!(", {} marked", runs.marked.len());
+        let hidden = runs.hidden_marks(stored);
+        if hidden > 0 {
+            count += &format!(", {hidden} hidden by the filter");
+        }
     }
     if runs.only_marked {
         count += " (only these)";
@@ -379,8 +383,8 @@ impl Runs {
                 let [first, second] = both.runs.clone();
                 let text = TextView::new("side by side", move |width| describe(&both, width));
                 let hints = &[("Enter", "both timelines"), ("↑ ↓", "scroll"), ("Esc", "close")];
-                // the second run above its baseline
-                cx.lay(text.on_enter(hints, |state| state.cx.open_runs([second, first])));
+                // the first run above the second, as its column is on the left
+                cx.lay(text.on_enter(hints, |state| state.cx.open_runs([first, second])));
             },
         );
     }
@@ -405,7 +409,14 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
         ]
     };
     let run = |run: &String| cut_middle(run, column as u16 - 1);
-    lines.push(row("", &run(&both.runs[0]), &run(&both.runs[1]), "", Role::Title));
+    // named by what differs; ids of one batch look alike
+    let words = |of: for<'a> fn(&'a (&'static str, String, String)) -> &'a String| {
+        both.differences.iter().map(|difference| of(difference).as_str()).collect::<Vec<_>>().join(" ")
+    };
+    if !both.differences.is_empty() {
+        lines.push(row("", &words(|d| &d.1), &words(|d| &d.2), "", Role::Title));
+    }
+    lines.push(row("run", &run(&both.runs[0]), &run(&both.runs[1]), "", Role::Text));
     let provenance = both.provenance.map(|p| p.to_string());
     let mixed = if provenance[0] == provenance[1] { Role::Text } else { Role::Warn };
     lines.push(row("provenance", &provenance[0], &provenance[1], "", mixed));

@@ -11,6 +11,7 @@ pub use self::state::Runs;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{Place, lay_out};
 use lab::store::Store;
+use plan::Architecture;
 use table::{Field, Record};
 
 /// Maximum number of runs deleted without confirmation.
@@ -62,7 +63,7 @@ impl Acts for Runs {
             }
             Act::OpenBoth => {
                 if let Some([a, b]) = self.two(cx) {
-                    cx.open_runs([b, a]);
+                    cx.open_runs([a, b]);
                 }
             }
             Act::CopyId => {
@@ -340,18 +341,44 @@ impl Runs {
 }
 
 impl Runs {
-    /// The two marked runs, or the marked and the selected one; shows a message if there are not two.
+    /// Number of marked runs that the filter hides.
+    fn hidden_marks(&self, stored: &Snapshot) -> usize {
+        let run = |row: u32| stored.records.get(row as usize);
+        let is_marked = |row: &u32| run(*row).is_some_and(|record| self.marked.contains(&record.run));
+        self.marked.len().saturating_sub(self.rows().filter(is_marked).count())
+    }
+
+    /// The two marked runs, or the marked and the selected one, the baseline first; shows a message if there are not
+    /// two.
     fn two(&self, cx: &mut Context) -> Option<[String; 2]> {
         let selected = self.selected(cx.stored.as_ref()).map(|record| record.run.clone());
-        match (self.marked.as_slice(), selected) {
+        let two = match (self.marked.as_slice(), selected) {
             ([a, b], _) => Some([a.clone(), b.clone()]),
             ([a], Some(b)) if *a != b => Some([a.clone(), b]),
-            _ => {
+            _ => None,
+        };
+        match two {
+            Some([a, b]) => {
+                let stored = cx.stored.as_ref();
+                let record = |run: &String| stored.and_then(|stored| stored.find(run));
+                let is_standard = |run: &String| {
+                    record(run).is_some_and(|record| record.spec.architecture == Architecture::Standard)
+                };
+                Some(if is_standard(&b) && !is_standard(&a) { [b, a] } else { [a, b] })
+            }
+            None => {
                 let (key, marked) = (cx.key::<Self>(Act::Mark), self.marked.len());
                 let does = if marked > 2 { "unmarks" } else { "marks" };
                 let none = cx.key::<Self>(Act::MarkNone);
                 let rest = if marked > 2 { format!(", {none} all") } else { String::new() };
-                cx.inform(format!("this takes two runs, {marked} are marked: {key} {does} one{rest}"));
+                let hidden = cx.stored.as_deref().map_or(0, |stored| self.hidden_marks(stored));
+                let hidden = match hidden {
+                    0 => String::new(),
+                    hidden => format!(" ({hidden} hidden by the filter)"),
+                };
+                cx.inform(format!(
+                    "this takes two runs, {marked} are marked{hidden}: {key} {does} one{rest}"
+                ));
                 None
             }
         }
