@@ -28,9 +28,12 @@ pub enum FileKind {
     Svg,
     Png,
     Csv,
+    /// Page of a trace.
+    Html,
 }
 
 impl FileKind {
+    /// Kinds of figures and tables.
     pub const ALL: [Self; 3] = [Self::Svg, Self::Png, Self::Csv];
     pub const FIGURES: [Self; 2] = [Self::Svg, Self::Png];
 
@@ -39,12 +42,13 @@ impl FileKind {
             Self::Svg => "svg",
             Self::Png => "png",
             Self::Csv => "csv",
+            Self::Html => "html",
         }
     }
 
     pub fn of(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
-        Self::ALL.into_iter().find(|kind| kind.extension() == extension)
+        Self::ALL.into_iter().chain([Self::Html]).find(|kind| kind.extension() == extension)
     }
 
     /// Kind of an output file. Returns an input error that lists `valid` for any other extension.

@@ -282,12 +282,30 @@ fn write(cx: &mut Context, source: FigureSource, kind: Kind, size: Size, path: P
 /// Prompts for an export path. `figure`: export the screen's own figure or table if it has one,
 /// otherwise a picture of the screen.
 pub fn ask_export(state: &mut State, figure: bool) {
-    let screen = state.cx.tab.title();
     let (title, name, endings) = match figure {
-        false => ("picture of", "-screen", ".svg or .png"),
-        true => ("export", "", ".svg, .png or .csv"),
+        false => ("picture of", "-screen.svg", ".svg or .png"),
+        true if state.cx.tab == Tab::Timeline => {
+            ("export", ".svg", ".svg, .png, .csv, or .html for a page to share")
+        }
+        true => ("export", ".svg", ".svg, .png or .csv"),
     };
-    let path = state.cx.dir.join("exports").join(format!("{screen}{name}.svg"));
+    ask_path(state, (title, name, endings), figure);
+}
+
+/// Prompts for the path of a page of the open trace.
+pub fn ask_page(state: &mut State) {
+    match state.timeline.view.is_some() {
+        true => {
+            state.cx.tab = Tab::Timeline;
+            ask_path(state, ("page of", ".html", ".html"), true);
+        }
+        false => state.cx.inform("no trace is open: `ladderscope report` makes a page of stored runs"),
+    }
+}
+
+fn ask_path(state: &mut State, (title, name, endings): (&str, &str, &str), figure: bool) {
+    let screen = state.cx.tab.title();
+    let path = state.cx.dir.join("exports").join(format!("{screen}{name}"));
     let prompt = Prompt::new(
         format!("{title} {screen} to"),
         format!("the extension chooses the format: {endings}; existing files are kept"),
@@ -309,6 +327,9 @@ fn to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
     };
     let export = match figure {
         Some(export) => export,
+        None if kind == FileKind::Html => {
+            return Err("only a trace has an HTML page; use .svg or .png for a picture".into());
+        }
         None if kind == FileKind::Csv => {
             return Err("this screen has no table; use .svg or .png for a picture".into());
         }

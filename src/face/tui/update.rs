@@ -193,6 +193,7 @@ pub fn act(state: &mut State, action: Action) {
         Action::Scope => context::toggle_scope(state),
         Action::Export => figures::ask_export(state, true),
         Action::Figure => figures::ask(state),
+        Action::Report => figures::ask_page(state),
         Action::Picture => figures::ask_export(state, false),
         Action::Conversions => conversions::open(cx),
         Action::Trainings => trainings::open(cx),

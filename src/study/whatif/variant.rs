@@ -218,8 +218,8 @@ pub struct TracedStep {
 }
 
 impl TracedStep {
-    /// Prepares the step of a trace with this key, or at this time (ns). `arguments` name the trace and, if the trace
-    /// does not, its machine.
+    /// Prepares the step of a trace with this key, or at this time (ns). `layers` and `tp` are for traces that do not
+    /// tell. `arguments` name the trace and, if the trace does not, its machine.
     ///
     /// # Errors
     ///
@@ -227,11 +227,12 @@ impl TracedStep {
     pub fn of(
         trace: &Trace,
         (key, at_ns): (Option<StepKey>, i64),
+        [layers, tp]: [Option<u32>; 2],
         target: Target,
         arguments: Vec<String>,
     ) -> Result<Self> {
-        let asked = Asked { phase: key.map(|key| key.phase), ..Asked::default() };
-        let setting = Setting { target: Some(target.clone()), ..Setting::default() };
+        let asked = Asked { layers, phase: key.map(|key| key.phase), ..Asked::default() };
+        let setting = Setting { target: Some(target.clone()), tp, ..Setting::default() };
         let rewiring = Rewiring::of(trace, &asked, &setting)?;
         let number = rewiring.step_at(key, at_ns);
         let rewiring = rewiring.on_step(number)?;

@@ -286,7 +286,7 @@ impl Screen for Compare {
                 Some(Export::text(study::analysis::pairs_table(&report).csv(Sourced::ByRow)))
             }
             // the map exports as a picture, the tables as a figure
-            _ if self.map.is_some() => None,
+            _ if self.map.is_some() || kind == FileKind::Html => None,
             _ => Some(figures::comparison(cx, report)),
         })
     }

@@ -236,6 +236,7 @@ impl Screen for Pareto {
             return Err("nothing to export: no points are shown".into());
         }
         Ok(match kind {
+            FileKind::Html => None,
             FileKind::Csv => {
                 Some(Export::text(analysis::points_table(&points, self.axes).csv(Sourced::ByRow)))
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::state::go::{FORMS, Target};
 use super::state::panel::{Panel, Scope, Stretches, is_explained_by_exposed};
-use super::state::prediction::{Prediction, Rewired};
+use super::state::prediction::{Facts, Prediction, Rewired};
 use super::state::{Line, Timeline, View};
 use super::{Act, ask, files, info, lists};
 use crate::desk::offers;
@@ -59,7 +59,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             let at = own.iter().copied().find(is_standard).or(own.first().copied()).unwrap_or(0);
             let pane = &view.panes[at];
             let step = (pane.step_key(view.time, at == view.focus), pane.own(view.time));
-            ask::what_if(pane, files::opened(pane), step, cx);
+            ask::what_if(Arc::clone(&pane.index), files::opened(pane), step, Facts::default(), cx);
         }
         Act::CopyNumbers => match info::stretch_text(view) {
             Some(text) => {
@@ -102,14 +102,33 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             None => cx.inform("there is no operation or range under the cursor"),
         },
         act => {
+            let before = view.seen();
             let told = on_view(view, act);
-            if let Err(why) = told
-                && !why.is_empty()
-            {
+            let unmoved = unmoved(act).filter(|_| told.is_ok() && view.seen() == before);
+            let why = told.err().filter(|why| !why.is_empty()).or(unmoved.map(str::to_owned));
+            if let Some(why) = why {
                 cx.inform(why);
             }
         }
     }
+}
+
+/// Message for an act that moved nothing.
+fn unmoved(act: Act) -> Option<&'static str> {
+    Some(match act {
+        Act::FitAll => "the whole trace is shown already",
+        Act::ZoomOut => "the whole trace is shown: there is nothing to zoom out to",
+        Act::ZoomIn => "this is the closest zoom",
+        Act::ZoomSpan => "nothing to zoom to under the cursor, or it fills the window already",
+        Act::StepHere => "no decode step to fit",
+        Act::StepNext => "no later decode step",
+        Act::StepPrevious => "no earlier decode step",
+        Act::SpanNext => "the last one in this lane",
+        Act::SpanPrevious => "the first one in this lane",
+        Act::PanLeft => "the window is at the start of the trace",
+        Act::PanRight => "the window is at the end of the trace",
+        _ => return None,
+    })
 }
 
 /// Full name of the selected row of the operations table, or of the item under the cursor.
@@ -211,6 +230,12 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::LookUp if view.pane().index.files.is_none() => {
             return Err("this trace was not imported from a file that is still there".into());
         }
+        Act::LookUp if view.pane().span_index().is_none() => {
+            return Err("there is no kernel under the cursor".into());
+        }
+        Act::LookUp if !view.looks && view.looked_up(view.focus).is_some() => {
+            return Err("this file is small, so launch details are always shown".into());
+        }
         Act::LookUp => view.looks = !view.looks,
         Act::Legend => {
             view.panel = match view.panel.take() {
@@ -236,6 +261,12 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::WaitedFor | Act::WaitingFor => return view.follow_link(act == Act::WaitingFor),
         Act::Dependencies => return view.list_dependencies(),
         Act::Back => return done(view.back(), "no dependency was followed: there is no way back"),
+        Act::ToggleRank if matches!(view.panel, Some(Panel::Verdict { .. })) => {
+            return view.go_to_cause();
+        }
+        Act::ToggleRank if matches!(view.panel, Some(Panel::Legend(..))) => {
+            return Err("a legend has no entry to go to".into());
+        }
         Act::ToggleRank if view.panel.is_some() => view.go_to_row(),
         Act::ToggleRank if view.selected.is_some() => return done(view.zoom_stretch(), ""),
         Act::ToggleRank => view.toggle_rank(),

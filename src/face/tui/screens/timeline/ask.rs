@@ -6,11 +6,14 @@ use std::sync::Arc;
 use super::state::measure::{CriticalPath, Measured, Overview};
 use super::state::pane::OverlapOf;
 use super::state::panel::{Counted, Panel, Part, Scope, is_explained_by_exposed};
-use super::state::prediction::{Prediction, Rewired, traced};
+use super::state::prediction::{Facts, Prediction, Rewired, traced};
 use super::state::{Matches, Pane, TraceIndex, View};
-use super::{Timeline, lists};
+use super::{Timeline, files, lists};
 use crate::desk;
 use crate::face::tui::context::{Context, Request, SelectedRun};
+use crate::face::tui::keymap::Action;
+use crate::face::tui::overlay::Completing;
+use crate::face::tui::screen::Tab;
 use crate::face::tui::task::Stop;
 use base::error::Result;
 use plan::Phase;
@@ -111,8 +114,7 @@ fn judge(view: &View, cx: &mut Context) {
     }
     let index = Arc::clone(&pane.index);
     let work = move |_: &Stop| {
-        let phase = index.trace.meta.spec.as_ref().map(|_| Phase::Decode);
-        let selection = Selection { phase, ..Selection::default() };
+        let selection = files::selection(&index.trace);
         let report = analysis::trace_report(&index.trace, &selection);
         Ok(desk::verdict_of(&index.trace, &report, &selection))
     };
@@ -144,13 +146,13 @@ fn count(view: &View, cx: &mut Context) {
             });
         }
         // for the docked table, and for the palette, which finds its operations
-        None => {
+        _ if view.shows_docked() => {
             count_part(view, cx, DOCKED, view.docked.scope, Part::operations, |view, counted| {
                 view.docked.set(counted);
                 view.docked.list.selected = usize::MAX;
             });
         }
-        Some(_) => {}
+        _ => {}
     }
     let hits = Scope::Hits.part(view);
     if let Part::Hits(query) = &hits {
@@ -253,21 +255,41 @@ pub fn rewire(as_what: Rewired, index: Arc<TraceIndex>, step: (Option<StepKey>, 
 }
 
 /// Opens the what-if screen on a step of a trace (its key, and a time in ns); on the settings of the run if the step
-/// cannot be changed.
-pub fn what_if(pane: &Pane, arguments: Vec<String>, step: (Option<StepKey>, i64), cx: &mut Context) {
-    let index = Arc::clone(&pane.index);
+/// cannot be changed. Asks for a fact that the trace leaves open.
+pub fn what_if(
+    index: Arc<TraceIndex>,
+    arguments: Vec<String>,
+    step: (Option<StepKey>, i64),
+    facts: Facts,
+    cx: &mut Context,
+) {
     let (name, spec, run) = (index.title.clone(), index.trace.meta.spec.clone(), index.source());
+    let (again, opened) = (Arc::clone(&index), arguments.clone());
     cx.ask(
         PREDICTION,
-        move |_| traced(&index, arguments, step).map(Arc::new),
-        |_: &mut Timeline, traced, cx| match (traced, spec.zip(run)) {
+        move |_| traced(&index, arguments, step, facts).map(Arc::new),
+        move |_: &mut Timeline, traced, cx| match (traced, spec.zip(run)) {
             (Ok(traced), _) => cx.request(Request::WhatIfTraced(traced, name)),
             (Err(why), Some((spec, run))) => {
                 cx.request(Request::WhatIf(Some(Box::new(SelectedRun { spec, run }))));
                 let why = why.lines().next().unwrap_or_default();
                 cx.inform(format!("sliders start from the run's settings, not its step: {why}"));
             }
-            (Err(why), None) => cx.fail(why),
+            (Err(why), None) => {
+                let first = why.lines().next().unwrap_or_default();
+                let Some(lacking) = Facts::lacking(&why) else {
+                    let key = cx.keys.label(Action::Show(Tab::WhatIf));
+                    return cx.fail(format!("{first}\n{key} has the sliders for a simulated run"));
+                };
+                let take = move |_: &mut Timeline, typed: &str, cx: &mut Context| {
+                    let facts = Facts::parse(typed)?.and(facts);
+                    what_if(Arc::clone(&again), opened.clone(), step, facts, cx);
+                    Ok(())
+                };
+                let hint =
+                    format!("{first}. Type the model's layers, as layers 80, or the TP size, as tp 8");
+                cx.prompt(Completing::Nothing, "what-if of this trace", hint, lacking, take);
+            }
         },
     );
 }

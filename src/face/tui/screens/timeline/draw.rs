@@ -109,7 +109,11 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
         };
         let follows = if view.follows { " (follows)" } else { "" };
         let middle = if view.on_layers { "middle of " } else { "" };
-        let aligned = format!(" aligned: {middle}{} over {}{follows}", step(first), step(second));
+        let steps = match (step(first), step(second)) {
+            (first, second) if first == second && area.width < 80 => first,
+            (first, second) => format!("{first} over {second}"),
+        };
+        let aligned = format!(" aligned: {middle}{steps}{follows}");
         let (title, key) = (theme.style(Role::Title), theme.style(Role::Key));
         line(buf, area, 1, &[(&aligned, title), ("   ", text), (back, key), (&window, dim)]);
     } else {
@@ -143,7 +147,12 @@ fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
         None => pane.index.title.clone(),
     };
     let (text, bold) = (theme.style(Role::Text), theme.style(Role::Title));
-    let overlap = format!("  {} ", overlap(pane, view.time, at == view.focus));
+    let mut overlap = format!("  {} ", overlap(pane, view.time, at == view.focus));
+    if area.width < 80 {
+        // the step's share alone, which leaves room for the name
+        overlap.truncate(overlap.find(", ").unwrap_or(overlap.len()));
+        overlap.push(' ');
+    }
     let taken = label.width() + 2 + if pane.aligned.is_some() { overlap.width() } else { 0 };
     let room = area.width.saturating_sub(taken as u16);
     let apart = apart(view, at, room);

@@ -14,11 +14,12 @@ use crate::face::tui::screen::{Export, FileKind};
 use base::error::Result;
 use lab::store::Store;
 use plan::Phase;
+use study::report::TracePage;
 use study::{analysis, plot};
-use table::Record;
 use table::render::{Shown, Sourced, Table};
+use table::{Link, Record};
 use trace::Trace;
-use trace::overlap::StepKey;
+use trace::overlap::{Selection, StepKey};
 
 impl Timeline {
     /// Opens stored runs (full ids), from top to bottom.
@@ -139,7 +140,11 @@ impl Timeline {
 
 fn index(opened: Opened) -> Arc<TraceIndex> {
     let meta = &opened.trace.meta;
-    let words = meta.spec.as_ref().map(|s| format!("{} {} {}", s.model, s.label(), s.link));
+    let words = meta.spec.as_ref().map(|s| {
+        // the hardware's own link needs no word
+        let link = if s.link == Link::Native { String::new() } else { format!(" {}", s.link) };
+        format!("{} {}{link}", s.model, s.label())
+    });
     // distinguishing settings first: the name may be wider than the window
     let title = match (&meta.import, &opened.record, words) {
         (Some(import), ..) => format!("{}  {}", import.format, opened.name()),
@@ -187,6 +192,7 @@ pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
         return Err("the trace has no spans: there is nothing to write".into());
     }
     Ok(match kind {
+        FileKind::Html => page(view),
         FileKind::Csv => Export::new(move |path| {
             let parts: Vec<(&str, Trace)> = shown
                 .iter()
@@ -209,6 +215,50 @@ pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
             plot::timeline(&stretches, path)
         }),
     })
+}
+
+/// Self-contained HTML page of the upper trace: its timeline shows the selection, else the steps in the window, or as many
+/// of them as a page holds.
+fn page(view: &View) -> Export {
+    let pane = &view.panes[0];
+    let (index, arguments) = (Arc::clone(&pane.index), opened(pane));
+    let seen = pane.window(view.stretch().unwrap_or(view.window));
+    let step = |time: i64| index.step_at(time).map(|at| index.steps[at].window);
+    let whole = |step: Option<Window>| match (view.stretch(), step) {
+        (None, Some(step)) => Window::new(seen.from.min(step.from), seen.to.max(step.to)),
+        _ => seen,
+    };
+    let (first, last) = (whole(step(seen.from)), whole(step(seen.to - 1)));
+    let since = |time: i64| time.saturating_sub(index.zero).max(0);
+    let window = (since(first.from.min(last.from)), since(first.to.max(last.to)));
+    Export::new(move |path| {
+        let trace = &index.trace;
+        let selection = selection(trace);
+        let report = analysis::trace_report(trace, &selection);
+        let verdict = desk::verdict_of(trace, &report, &selection);
+        let name = index.source().unwrap_or_else(|| index.title.clone());
+        let name =
+            std::path::Path::new(&name).file_name().and_then(|name| name.to_str()).unwrap_or(&name);
+        let write = |window: Option<(i64, i64)>| {
+            study::report::trace_page(&TracePage {
+                trace,
+                name,
+                report: &report,
+                verdict: &verdict,
+                selection: &selection,
+                window,
+                arguments: &arguments,
+            })
+        };
+        let written = write(Some(window)).or_else(|_| write(None))?;
+        plot::write(path, written.html.as_bytes())
+    })
+}
+
+/// Part of a trace that its verdict covers: the decode phase of our own runs.
+pub fn selection(trace: &Trace) -> Selection {
+    let phase = trace.meta.spec.as_ref().map(|_| Phase::Decode);
+    Selection { phase, ..Selection::default() }
 }
 
 /// Listed operations or exposed stretches with their provenance; the inner `None` means still being computed.

@@ -46,8 +46,17 @@ pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
 /// Draws the description, with the search on the top border and the legend on the bottom border.
 pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let (title, lines) = content(view, area.width);
-    let inner = frame(buf, area, &title, theme);
     let text = theme.style(Role::Text);
+    if area.height < 3 {
+        // no room for a frame
+        let words = [title].into_iter().chain(lines.into_iter().skip(1)).collect::<Vec<_>>().join("; ");
+        let shown = fitted(&[words], usize::from(area.width.saturating_sub(2)), area.height.into());
+        for (row, words) in (0..area.height).zip(shown) {
+            line(buf, area, row, &[(" ", text), (&words, text)]);
+        }
+        return;
+    }
+    let inner = frame(buf, area, &title, theme);
     let width = usize::from(inner.width.saturating_sub(2));
     for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {
         line(buf, inner, row, &[(" ", text), (&words, text)]);

@@ -108,7 +108,9 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
     let least = match (shown.panel, roomy) {
         (Some(most), _) => shown.wanted.max(9).min(most),
         (None, true) => 8,
-        (None, false) => 6 + usize::from(panes > 1),
+        // two traces keep their lanes; in a very small window one line describes the cursor
+        (None, false) if panes > 1 => free.clamp(if body.height < 20 { 1 } else { 6 }, 7),
+        (None, false) => 6,
     };
     let (rest, below) = cut_bottom(rest, shown.wanted.min(free).max(least) as u16);
     let spare = usize::from(rest.height).saturating_sub(needs.iter().sum());
@@ -187,7 +189,7 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
     let shown = Shown {
         lines: view.panes.iter().map(|pane| pane.lines.len()).collect(),
         lanes_of: view.panes.iter().map(lanes).collect(),
-        docked: if operations > 0 && view.panel.is_none() { operations + 3 } else { 0 },
+        docked: if operations > 0 && view.shows_docked() { operations + 3 } else { 0 },
         path: view.lit,
         marks: view.marks.iter().any(Option::is_some),
         stretch,

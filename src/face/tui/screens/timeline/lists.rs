@@ -521,6 +521,10 @@ fn draw_verdict(
     for (row, y) in list.rows(lines.len(), rows) {
         put(buf, rows, rows.x + 1, y, &lines[row], theme.style(Role::Text));
     }
+    if let Some(verdict) = &view.panes[0].verdict {
+        let to = if verdict.longest_gap.is_some() { "gap" } else { "longest exposed communication" };
+        note(buf, area, &format!(" Enter: go to the {to}; V: close "), theme);
+    }
 }
 
 /// Short legend on the border of the info: marks in the colours of the lanes.

@@ -1,6 +1,6 @@
 //! Navigation: to typed targets, along dependencies and critical paths, to list rows, and back.
 
-use super::index::StepKey;
+use super::index::{Line, StepKey};
 use super::panel::{DifferenceRow, Panel, difference_rows};
 use super::view::View;
 use super::window::Window;
@@ -255,6 +255,40 @@ impl View {
             Some(Panel::Legend(..) | Panel::Verdict { .. }) | None => {}
         }
         self.panel = panel;
+    }
+
+    /// Shows what the verdict of the upper trace is about: the gap that is most of the idle time, else the longest exposed
+    /// communication.
+    pub fn go_to_cause(&mut self) -> Result<(), String> {
+        let pane = &self.panes[0];
+        let verdict = pane.verdict.as_ref().ok_or("the verdict is not known yet")?;
+        if let Some(gap) = verdict.longest_gap {
+            let ns = |us: f64| (us * 1e3).round() as i64;
+            let from = pane.index.zero.saturating_add(ns(gap.at_us)).saturating_sub(pane.origin);
+            let (length, rank) = (ns(gap.gap_us), gap.rank);
+            let rows = pane.index.ranks.iter().find(|own| own.rank == rank).map(|own| own.rows.clone());
+            self.remember();
+            self.focus = 0;
+            if let Some(row) = rows.into_iter().flatten().next() {
+                self.pane_mut().go_to(Line::Row(row), 0);
+            }
+            self.pane_mut().point_at(from);
+            self.follow();
+            let margin = (length / 16).max(1);
+            let to = from.saturating_add(length).saturating_add(margin);
+            self.set(Window::new(from.saturating_sub(margin), to));
+            return Ok(());
+        }
+        let longest = pane.index.ranks.iter().enumerate().flat_map(|(at, rank)| {
+            rank.exposed.union().iter().map(move |(from, to)| (to - from, at, (*from, *to)))
+        });
+        let longest = longest.max_by_key(|(length, ..)| *length);
+        let span = longest.and_then(|(_, rank, stretch)| pane.index.collective(rank, stretch));
+        match span {
+            Some(span) => self.jump_closely(0, span),
+            None => return Err("nothing to go to: no long gap, and no exposed communication".into()),
+        }
+        Ok(())
     }
 
     fn go_to_difference(&mut self, group: &OperationDifference) {

@@ -68,13 +68,54 @@ impl Prediction {
     }
 }
 
+/// Facts that some foreign traces leave open, as the user types them: `layers 80 tp 8`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    pub layers: Option<u32>,
+    pub tp: Option<u32>,
+}
+
+impl Facts {
+    /// What an error lacks, as a text to complete; `None` if no fact would help.
+    pub fn lacking(error: &str) -> Option<&'static str> {
+        match error {
+            _ if error.contains("--layers") => Some("layers "),
+            _ if error.contains("--tp") => Some("tp "),
+            _ => None,
+        }
+    }
+
+    pub fn parse(text: &str) -> std::result::Result<Self, String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let mut facts = Self::default();
+        for pair in words.chunks(2) {
+            let number = pair.get(1).and_then(|word| word.parse().ok()).filter(|number| *number > 0);
+            match pair[0] {
+                "layers" if number.is_some() => facts.layers = number,
+                "tp" if number.is_some() => facts.tp = number,
+                _ => return Err("type layers 80, or tp 8, or both: layers 80 tp 8".into()),
+            }
+        }
+        Ok(facts)
+    }
+
+    /// Both, with what was known before.
+    pub fn and(self, before: Self) -> Self {
+        Self { layers: self.layers.or(before.layers), tp: self.tp.or(before.tp) }
+    }
+}
+
 /// Step of a trace (its key, or a trace time in ns) for the what-if screen. `arguments` open the trace on the command
 /// line.
 pub fn traced(
     index: &TraceIndex,
     mut arguments: Vec<String>,
     step: (Option<StepKey>, i64),
+    Facts { layers, tp }: Facts,
 ) -> Result<TracedStep> {
+    for (option, number) in [("--layers", layers), ("--tp", tp)] {
+        arguments.extend(number.into_iter().flat_map(|number| [option.to_owned(), number.to_string()]));
+    }
     let (target, _) = machine_of(&index.trace, &Engine::default())?;
     let target = match target {
         Some(target) => target,
@@ -85,7 +126,7 @@ pub fn traced(
             target.ok_or_else(|| Error::failed(why))?
         }
     };
-    TracedStep::of(&index.trace, step, target, arguments)
+    TracedStep::of(&index.trace, step, [layers, tp], target, arguments)
 }
 
 #[derive(Clone, Debug, PartialEq)]

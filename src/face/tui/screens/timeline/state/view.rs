@@ -149,6 +149,17 @@ impl View {
         view
     }
 
+    /// Window and cursor, to see whether an action moved them.
+    pub fn seen(&self) -> (Window, usize, i64, usize, usize) {
+        let pane = self.pane();
+        (self.window, self.focus, self.time, pane.line, pane.place)
+    }
+
+    /// True if the table of the step's operations may be shown: a text to read leaves it, a list replaces it.
+    pub fn shows_docked(&self) -> bool {
+        matches!(self.panel, None | Some(Panel::Verdict { .. } | Panel::Legend(..)))
+    }
+
     pub fn pane(&self) -> &Pane {
         &self.panes[self.focus.min(self.panes.len() - 1)]
     }

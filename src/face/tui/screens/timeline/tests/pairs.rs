@@ -161,6 +161,65 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
     type_line(&mut driver, "P", "ladder");
     driver.shows("--layers N");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    // and asks for what it leaves open
     driver.taps("w");
-    driver.shows("--layers N");
+    driver.shows("what-if of this trace");
+    driver.shows("cannot detect the layers");
+    type_line(&mut driver, "", "many");
+    driver.shows("type layers 80");
+}
+
+#[test]
+fn two_traces_keep_their_lanes_in_a_small_window() {
+    let driver = with(vec![simulated(|_| {}), simulated(|spec| spec.batch = 2)], (60, 16));
+    let shown = driver.screen();
+    for lane in ["compute", "comm "] {
+        assert_eq!(shown.matches(lane).count(), 2, "{lane} of both: {shown}");
+    }
+    assert!(
+        shown.contains(" on compute") || shown.contains(" took "),
+        "the cursor is described: {shown}"
+    );
+}
+
+#[test]
+fn the_verdict_leads_to_the_longest_exposed_communication() {
+    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    driver.taps("V");
+    driver.shows("Enter: go to the longest exposed communication");
+    driver.shows("operations of ");
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    let view = view(&driver);
+    let index = &view.panes[0].index;
+    let exposed = index.ranks.iter().flat_map(|rank| rank.exposed.union());
+    let (from, to) = *exposed.max_by_key(|(from, to)| to - from).expect("standard exposes");
+    let span = view.span().expect("an operation");
+    assert_eq!(span.lane, plan::Lane::Comm);
+    assert!(span.start_ns < to && span.end_ns > from, "{span:?} at {from} to {to}");
+}
+
+#[test]
+fn a_key_without_effect_says_why() {
+    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    driver.taps("ff");
+    driver.shows("the whole trace is shown already");
+    driver.taps("-");
+    driver.shows("nothing to zoom out to");
+    driver.taps("h");
+    driver.shows("the window is at the start");
+    driver.taps("i");
+    driver.shows("launch details exist only in the files of imported traces");
+}
+
+#[test]
+fn a_page_of_the_trace_is_written_from_here() {
+    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    let export = driver.state.timeline.export(FileKind::Html, &driver.state.cx).unwrap().unwrap();
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("page.html");
+    export.write(&path).expect("a page");
+    let html = std::fs::read_to_string(&path).expect("it is there");
+    assert!(html.starts_with("<!") && html.contains("exposed communication"), "{}", &html[..200]);
+    driver.taps("x");
+    driver.shows("or .html for a page");
 }
