@@ -113,6 +113,56 @@ fn the_likelihood_is_the_one_of_generate() {
     assert_eq!(found["cases"][0]["nll_ci95"], Value::Null, "of one window there is no interval");
 }
 
+/// Mixtures of experts with random weights: numbers of `generate`, the same with any TP, and a wiring changes them.
+#[test]
+fn mixtures_of_experts_are_evaluated() {
+    let place = place();
+    let tokenizer = std::fs::read_to_string(place.path().join("model/tokenizer.json")).unwrap();
+    let ids = std::fs::read_to_string(place.path().join("ids.txt")).unwrap().replace('\n', " ");
+    place.write("prompt", &ids);
+    let mixtral = r#""model_type": "mixtral", "num_local_experts": 4"#;
+    let qwen3 = r#""model_type": "qwen3_moe", "num_experts": 8, "moe_intermediate_size": 32, "head_dim": 16,
+        "norm_topk_prob": true, "mlp_only_layers": [0]"#;
+    for (name, family) in [("mixtral", mixtral), ("qwen3", qwen3)] {
+        let config = format!(
+            r#"{{{family}, "num_experts_per_tok": 2, "num_hidden_layers": 3, "hidden_size": 64,
+                "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 128,
+                "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false}}"#
+        );
+        place.write(&format!("{name}/config.json"), &config);
+        place.write(&format!("{name}/tokenizer.json"), &tokenizer);
+        let evaluate = |more: &[&str]| {
+            let text = ["evaluate", "--model", name, "--text", "text.txt", "--context", "100"];
+            place.run(&[&text, more, &["--format", "json"]].concat())
+        };
+        let architectures = ["standard", "ladder", "farskip", "ladder:1"];
+        let asked = architectures.join(",");
+        let numbers = |tp: &str| -> Vec<[f64; 3]> {
+            let found = evaluate(&["--architecture", &asked, "--tp", tp]).exits(0).json();
+            let of = |case: &Value| ["nll", "kl", "agreement"].map(|key| case[key].as_f64().unwrap());
+            found["cases"].as_array().unwrap().iter().map(of).collect()
+        };
+        let (alone, divided) = (numbers("1"), numbers("2"));
+        assert_eq!((alone[0][1], alone[0][2]), (0.0, 1.0), "standard against itself");
+        let kl = |at: usize| alone[at][1];
+        assert!(kl(1) > kl(3) && kl(2) > 0.0 && kl(3) > 0.0, "{alone:?}");
+        for ((alone, divided), architecture) in alone.iter().zip(&divided).zip(architectures) {
+            let off = alone.iter().zip(divided).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(off < 1e-4, "{name} {architecture}: {alone:?} and, with TP 2, {divided:?}");
+            let arguments = [
+                &["generate", "--weights", name, "--prompt-tokens-file", "prompt"][..],
+                &["--architecture", architecture, "--output-tokens", "1", "--format", "json"],
+            ];
+            let generated = place.run(&arguments.concat()).exits(0).json();
+            let off = generated["nll"][0].as_f64().unwrap() - alone[0];
+            assert!(off.abs() < 1e-5, "{name} {architecture} is {off} off generate");
+        }
+        let refused = evaluate(&["--architecture", "desync:2", "--tp", "2"]).exits(2);
+        let why = "their routers would choose different experts";
+        assert!((refused.stderr + &refused.stdout).contains(why.trim_start_matches("their ")), "{name}");
+    }
+}
+
 /// The lines of all stored evaluations, but for each file's first.
 fn stored(place: &Place) -> usize {
     let folder = place.path().join("runs/evaluations");
