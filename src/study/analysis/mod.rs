@@ -51,7 +51,7 @@ pub use critical::{
     PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,
 };
 pub use dependencies::{Dependencies, Dependency, dependencies};
-pub use experts::{ExpertTimes, RankExperts, experts_table};
+pub use experts::{ExpertLoads, ExpertTimes, RankExperts, experts_table};
 pub use exposed::{
     ExposedStretch, ExposedStretches, IdleSplit, StretchFamily, exposed_stretches, stretches_table,
 };

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
+use super::experts::ExpertTimes;
 use super::report::TraceReport;
 use plan::Lane;
 use table::render::{Shown, Table};
@@ -58,6 +59,8 @@ pub struct OperationTable {
     /// Index of the span of each row's longest execution (the first of several).
     pub longest: Vec<usize>,
     pub lanes: Vec<LaneTotal>,
+    /// Experts of a mixture, if asked for.
+    pub experts: Option<ExpertTimes>,
 }
 
 /// Table of the `wanted` operations in the selected part of a trace. Shares relate to everything selected. A few passes
@@ -72,7 +75,7 @@ pub fn operation_table(
     let rows = names(&runs, &tally, &wanted);
     let longest = longest(&runs, &rows, &wanted);
     let lanes = totals_of(&rows);
-    OperationTable { rows, longest, lanes }
+    OperationTable { rows, longest, lanes, experts: None }
 }
 
 /// Lane totals of the `wanted` operations as in [`operation_table`], without searching the longest executions.

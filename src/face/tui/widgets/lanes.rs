@@ -15,6 +15,8 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::row::{Class, Column, KINDS, Row};
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::face::tui::screens::timeline::state::{Line, Matches, TraceIndex};
+use trace::Span;
+use trace::rules::{COMBINE, DISPATCH, EXPERTS, ROUTER};
 
 /// Left-aligned blocks in eighths of a column.
 const LEFT: [&str; 9] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"];
@@ -316,7 +318,7 @@ impl Canvas<'_> {
             let alike = alike.count();
             let room =
                 if matches!(symbol(x), Some("╱" | "╲")) { alike.min(room / 2) } else { alike };
-            let name = short(self.index.name(span));
+            let name = self.name(span);
             let text = cut(name, room as u16);
             // show only names of two letters or more
             if text.chars().count() >= if text == name { 2 } else { 3 } {
@@ -326,6 +328,13 @@ impl Canvas<'_> {
                 put(buf, area, x, area.y, &text, style);
             }
         }
+    }
+
+    /// Name in a lane: the part of a mixture's layer, which kernels of foreign traces often do not name.
+    fn name(&self, span: &Span) -> &str {
+        let kind = self.index.trace.operations.get(span.operation as usize).map(|of| of.kind.as_str());
+        let part = kind.filter(|kind| [DISPATCH, COMBINE, EXPERTS, ROUTER].contains(kind));
+        part.unwrap_or_else(|| short(self.index.name(span)))
     }
 
     fn ranges(

@@ -11,6 +11,7 @@ use crate::face::tui::prelude::*;
 use base::text::{fitting_name, latency};
 use plan::{Lane, Quantity};
 use study::analysis::LaneTotal;
+use trace::rules::{COMBINE, DISPATCH, EXPERTS, ROUTER};
 use trace::{CollectiveInfo, Span};
 
 /// Title and lines for a frame of this width; wrapping happens when drawing. A name too long for the
@@ -278,6 +279,7 @@ fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
         what.push_str(&format!(", {}", step.key.label()));
     }
     let mut lines = vec![format!("{what}   {}", info.shape), timing(pane, span)];
+    lines.extend(experts(view, &info.kind, span));
     lines.extend(work(pane, span));
     lines.extend(info.collective.as_ref().and_then(collective));
     lines.extend(launch(view, pane));
@@ -291,6 +293,14 @@ fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
         lines.push(format!("waits for {}", names.join(", ")));
     }
     (info.name.clone(), lines)
+}
+
+/// Load of the span's rank in experts, for a part of a mixture's layer, over the step; `None` until counted.
+fn experts(view: &View, kind: &str, span: &Span) -> Option<String> {
+    let counted = view.docked.counted.as_ref().filter(|counted| counted.is_of(view.docked.scope, view));
+    let counted = counted.filter(|_| [EXPERTS, DISPATCH, COMBINE, ROUTER].contains(&kind))?;
+    let load = counted.table.experts.as_ref()?.of_rank(span.rank)?;
+    Some(format!("experts in {}: {load}", counted.part.label()))
 }
 
 /// NCCL's choices for a collective; `None` if the trace has none.

@@ -294,7 +294,8 @@ pub fn differences_csv(report: &OperationDifferences, provenance: [Provenance; 2
 /// Rows below the table: the lane totals, and the full name of the selected operation if requested.
 pub fn beneath(table: &Operations, rows: Rect) -> u16 {
     let name = table.row().filter(|_| table.whole).map(|(row, _)| row.name.as_str());
-    let lines = name.map_or(0, |name| whole(name, rows).len() as u16) + u16::from(table.row().is_some());
+    let sums = usize::from(table.row().is_some()) * (1 + usize::from(load(table).is_some()));
+    let lines = (name.map_or(0, |name| whole(name, rows).len()) + sums) as u16;
     // the table keeps at least one row
     lines.min(rows.height.saturating_sub(1))
 }
@@ -335,7 +336,8 @@ fn draw_operations(
     let name = table.row().filter(|_| table.whole).map(|(row, _)| whole(&row.name, rows));
     let under = Rect { y: rows.bottom(), height: inner.bottom().saturating_sub(rows.bottom()), ..rows };
     let words = name.unwrap_or_default().into_iter().map(|words| (words, Role::Key));
-    for (at, (words, role)) in words.chain(totals(table).map(|words| (words, Role::Dim))).enumerate() {
+    let sums = totals(table).into_iter().chain(load(table));
+    for (at, (words, role)) in words.chain(sums.map(|words| (words, Role::Dim))).enumerate() {
         line(buf, under, at as u16, &[(" ", theme.style(Role::Text)), (&words, theme.style(role))]);
     }
     let key = |act| cx.key::<Timeline>(act);
@@ -411,6 +413,12 @@ fn totals(table: &Operations) -> Option<String> {
     let lanes: Vec<String> =
         totals_of(table.order.iter().filter_map(|at| rows.get(*at))).into_iter().map(lane).collect();
     (!lanes.is_empty()).then(|| format!("in all: {}", lanes.join("  ")))
+}
+
+/// Load of the ranks in a mixture's experts.
+fn load(table: &Operations) -> Option<String> {
+    let experts = table.counted.as_ref()?.table.experts.as_ref()?;
+    experts.in_words().map(|words| format!("experts: {words}"))
 }
 
 /// Draws the operations of the step under the cursor, without a selection.

@@ -4,13 +4,16 @@
 //! bytes per span, mostly about 20.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use rayon::prelude::*;
 
 use super::row::{Class, RangeRow, Row, Spans, Unions, nearer};
 use super::window::Window;
 use plan::Lane;
+use study::analysis::{ExpertLoads, ExpertTimes};
 use table::Provenance;
+use trace::overlap::Selection;
 pub use trace::overlap::StepKey;
 use trace::overlap::intervals::{self, Coverage};
 use trace::{NO_STEP, Range, Span, Stream, Trace};
@@ -65,6 +68,8 @@ pub struct TraceIndex {
     pub steps: Vec<StepRange>,
     pub(super) classes: Vec<Class>,
     pub(super) step_places: BTreeMap<StepKey, usize>,
+    /// Matched collectives of a mixture, once needed.
+    experts: OnceLock<Option<ExpertLoads>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +136,12 @@ impl TraceIndex {
 
     pub fn name(&self, span: &Span) -> &str {
         self.trace.operations.get(span.operation as usize).map_or("?", |o| o.name.as_str())
+    }
+
+    /// Times of a mixture's experts in a part of the trace. The first call matches the trace's collectives.
+    pub fn experts(&self, selection: &Selection) -> Option<ExpertTimes> {
+        let loads = self.experts.get_or_init(|| ExpertLoads::of(&self.trace));
+        loads.as_ref()?.times(&self.trace, selection)
     }
 
     pub fn step_of(&self, span: &Span) -> Option<usize> {
@@ -550,6 +561,7 @@ impl TraceIndex {
             steps,
             classes,
             step_places,
+            experts: OnceLock::new(),
         };
         index.find_alike();
         index

@@ -350,10 +350,11 @@ impl Part {
         Words::new(if let Self::Hits(query) = self { query } else { "" })
     }
 
-    /// Operations by name. Linear in the spans of the trace.
+    /// Operations by name, and the experts of a mixture. Linear in the spans of the trace.
     pub fn operations(&self, index: &TraceIndex) -> OperationTable {
-        let words = self.words();
-        analysis::operation_table(&index.trace, &self.selection(index), |o| words.are_in(&o.name))
+        let (words, selection) = (self.words(), self.selection(index));
+        let table = analysis::operation_table(&index.trace, &selection, |o| words.are_in(&o.name));
+        OperationTable { experts: index.experts(&selection), ..table }
     }
 
     /// Longest exposed stretches. Linear in the spans of the trace.

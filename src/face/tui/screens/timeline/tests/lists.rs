@@ -280,3 +280,51 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     driver.taps("XO");
     driver.shows("where the time went, in us per rank: the whole trace");
 }
+
+/// Load of the experts, in the details of one of their events and under the table of operations, as `overlap --step`
+/// has it; lanes name dispatch and combine whatever their kernels are called.
+#[test]
+fn the_load_of_experts_is_shown() {
+    let mut index = simulated(|spec| {
+        spec.model = "gpt-oss-20b".into();
+        (spec.tp, spec.dp, spec.ep, spec.batch, spec.output_tokens) = (1, 4, 4, 32, 4);
+    });
+    for operation in &mut index.trace.operations {
+        if matches!(operation.kind.as_str(), "dispatch" | "combine") {
+            operation.name = "ncclDevKernel_SendRecv(x)".into();
+        }
+    }
+    let index = TraceIndex::new("a mixture".into(), index.trace);
+    let experts = index.trace.operations.iter().position(|one| one.name == "decode/L5/moe/experts");
+    let experts = experts.expect("a mixture") as u32;
+    let event = |span: &trace::Span| span.operation == experts && span.rank == 2 && span.step == 1;
+    let event = index.trace.spans.iter().position(event).expect("it ran");
+    let (line, place) = index.find(event).expect("it is on a line");
+    let selection = Selection { phase: Some(Phase::Decode), step: Some(1), ..Selection::default() };
+    let report = study::analysis::trace_report(&index.trace, &selection);
+    let wanted = report.experts.expect("experts");
+    assert!(wanted.imbalance.is_some_and(|times| times > 1.0) && wanted.waited_us > Some(0.0));
+
+    let mut driver = with(vec![index], (80, 24));
+    let shown = driver.state.timeline.view.as_mut().expect("a trace is open");
+    shown.panes[0].go_to(line, place);
+    shown.time = shown.panes[0].interval().expect("it has one").0;
+    driver.taps("++");
+    let lines = super::super::info::content(view(&driver), 80).1;
+    let load = format!("experts in step 1: {}", wanted.of_rank(2).expect("a rank of it"));
+    assert!(lines.contains(&load), "{lines:?} lack {load}");
+    driver.shows("experts in step 1: r2 ");
+    driver.taps("OO");
+    driver.shows(&format!("experts: {}", wanted.in_words().expect("several ranks")));
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.taps("/SendRecv");
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    let mut named = false;
+    for _ in 0..12 {
+        driver.taps("+");
+        let screen = driver.screen();
+        let mut lanes = screen.lines().filter(|line| line.contains("comm  "));
+        named |= lanes.any(|line| line.contains("dispatch") || line.contains("combine"));
+    }
+    assert!(named, "{}", driver.screen());
+}
