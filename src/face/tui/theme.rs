@@ -1,5 +1,6 @@
 //! Colours by role, grouped in themes. The default, `neutral`, has medium colours and no background: they
-//! can be read on black, white and Solarized. `terminal` uses the terminal's own 16 colours; `dark`, `light` and
+//! can be read on black, white and Solarized. `terminal` uses the terminal's own 16 colours, without the blue and red that
+//! disappear on the black of consoles; `dark`, `light` and
 //! `high-contrast` have a background. Without colour (`NO_COLOR`) only modifiers remain. Colour is never the only cue:
 //! glyphs and words carry the same information.
 
@@ -80,21 +81,21 @@ const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 14 + SERIES + ARCHITECTURES]
     ),
     (Role::Key, "key", ["bold 32", "bold cyan", "bold 80", "bold 25", "bold 14"]),
     (Role::Good, "good", ["28", "green", "114", "22", "bold 10"]),
-    (Role::Bad, "bad", ["bold 196", "bold red", "bold 210", "bold 124", "bold 16 on 9"]),
+    (Role::Bad, "bad", ["bold 196", "bold lightred", "bold 210", "bold 124", "bold 16 on 9"]),
     (Role::Warn, "warn", ["bold 163", "bold magenta", "bold 176", "bold 90", "bold 13"]),
     (Role::Simulated, "simulated", ["31", "cyan", "80", "23", "bold 14"]),
-    (Role::Active, "active", ["bold 33", "bold blue", "bold 75", "bold 25", "bold 14"]),
+    (Role::Active, "active", ["bold 33", "bold lightblue", "bold 75", "bold 25", "bold 14"]),
     (Role::Comm, "comm", ["100", "yellow", "221", "94", "bold 11"]),
     (Role::Waiting, "waiting", ["101", "dim yellow", "179", "58", "11"]),
-    (Role::Exposed, "exposed", ["bold 196", "bold red", "bold 209", "bold 160", "bold 16 on 11"]),
-    (Role::Series(0), "series-1", ["32", "blue", "75", "25", "bold 12"]),
+    (Role::Exposed, "exposed", ["bold 196", "bold lightred", "bold 209", "bold 160", "bold 16 on 11"]),
+    (Role::Series(0), "series-1", ["32", "lightblue", "75", "25", "bold 12"]),
     (Role::Series(1), "series-2", ["28", "green", "114", "22", "bold 10"]),
     (Role::Series(2), "series-3", ["133", "magenta", "176", "90", "bold 13"]),
     (Role::Series(3), "series-4", ["30", "cyan", "80", "23", "bold 14"]),
-    (Role::Series(4), "series-5", ["167", "red", "210", "124", "bold 9"]),
+    (Role::Series(4), "series-5", ["167", "lightred", "210", "124", "bold 9"]),
     (Role::Series(5), "series-6", ["100", "yellow", "221", "94", "bold 11"]),
-    (Role::Architecture(0), "architecture-1", ["33", "blue", "69", "25", "bold 12"]),
-    (Role::Architecture(1), "architecture-2", ["166", "red", "209", "160", "bold 9"]),
+    (Role::Architecture(0), "architecture-1", ["33", "lightblue", "69", "25", "bold 12"]),
+    (Role::Architecture(1), "architecture-2", ["166", "lightred", "209", "160", "bold 9"]),
     (Role::Architecture(2), "architecture-3", ["28", "green", "78", "22", "bold 10"]),
     (Role::Architecture(3), "architecture-4", ["164", "magenta", "176", "126", "bold 13"]),
     (Role::Architecture(4), "architecture-5", ["", "", "255", "232", "bold 15"]),
@@ -103,8 +104,8 @@ const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 14 + SERIES + ARCHITECTURES]
     (Role::Architecture(7), "architecture-8", ["244", "dim", "245", "242", "7"]),
     (Role::Architecture(8), "architecture-9", ["bold 168", "bold magenta", "169", "89", "13"]),
     (Role::Architecture(9), "architecture-10", ["bold 130", "bold yellow", "186", "58", "11"]),
-    (Role::Architecture(10), "architecture-11", ["bold 99", "bold blue", "105", "54", "12"]),
-    (Role::Architecture(11), "architecture-12", ["bold 167", "bold red", "173", "52", "9"]),
+    (Role::Architecture(10), "architecture-11", ["bold 99", "bold lightblue", "105", "54", "12"]),
+    (Role::Architecture(11), "architecture-12", ["bold 167", "bold lightred", "173", "52", "9"]),
 ];
 
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -297,6 +298,34 @@ mod tests {
             {
                 let contrast = contrast(rgb(*letters, false).unwrap(), ground);
                 assert!(contrast >= 3.0, "{of} on {ground:?} has {contrast:.2}:1");
+            }
+        }
+    }
+
+    #[test]
+    fn the_terminal_theme_can_be_read_on_the_black_of_a_console() {
+        // xterm's colours and those of the Linux console, from black to bright white
+        let xterm = |i: u8| match (i, i & 7) {
+            (4, _) => [0, 0, 238],
+            (12, _) => [92, 92, 255],
+            (7, _) => [229; 3],
+            (8, _) => [127; 3],
+            (i, c) => [1, 2, 4].map(|bit| if c & bit == 0 { 0 } else { [205, 255][usize::from(i > 7)] }),
+        };
+        let console = |i: u8| match (i, i & 7) {
+            (3, _) => [170, 85, 0],
+            (i, c) => {
+                let [low, high] = if i > 7 { [85, 255] } else { [0, 170] };
+                [1, 2, 4].map(|bit| if c & bit == 0 { low } else { high })
+            }
+        };
+        let theme = Theme::built_in(TERMINAL).unwrap();
+        for (role, of, _) in ROLES {
+            let Some(color) = theme.style(role).fg else { continue };
+            let index = (0..16).find(|i| rgb(Color::Indexed(*i), false) == rgb(color, false)).unwrap();
+            for letters in [xterm(index), console(index)] {
+                let contrast = contrast(letters, [0; 3]);
+                assert!(contrast >= 3.0, "{of}: {color} has {contrast:.2}:1");
             }
         }
     }
