@@ -307,6 +307,7 @@ impl Overlay for Pick {
                     "no trace near this folder: type a path; its folder is listed here"
                 }
                 (true, _) => "nothing to choose from yet",
+                (false, _) if self.title == PALETTE => NOT_FOUND,
                 (false, _) => "nothing matches",
             };
             self.found.is_empty().then(|| (none.to_owned(), Role::Dim))
@@ -459,6 +460,10 @@ fn path(typed: &str) -> Option<String> {
 }
 
 const PALETTE: &str = "palette: an action, experiment, run, trace, operation or setting";
+
+const NOT_FOUND: &str = "nothing matches; words or letters find actions of this screen (export, sort), experiments \
+                         (paper-70b), runs (ladder tp8 b1), traces and their operations (all_reduce), and settings \
+                         (theme: light)";
 
 /// Opens the palette: usable actions, items of all screens, traces opened before or near, themes.
 pub fn palette(state: &mut State, typed: &str) {

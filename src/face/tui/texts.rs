@@ -2,7 +2,7 @@
 //!
 //! Overlay to show or hide items: table columns, plot series.
 
-use super::keymap::{Keymap, Scope};
+use super::keymap::{Action, Bound, Keymap, MOVING, Scope};
 use super::overlay::{Overlay, text_area, whole_body};
 use super::pictures::Picture;
 use super::prelude::*;
@@ -126,24 +126,57 @@ const HELP_KEYS: usize = 14;
 pub type HelpLine = (Option<String>, String);
 
 pub fn help_lines(keys: &Keymap, tab: Tab) -> Vec<HelpLine> {
-    let of = |scope: Scope| {
-        let bound = keys.all().iter().filter(move |bound| bound.scope == scope);
-        bound.map(|bound| (Some(bound.label()), bound.row.name.to_owned()))
-    };
-    let mut lines = vec![(None, format!("On this screen: {}", tab.title()))];
-    lines.extend(of(Scope::On(tab)));
-    lines.push((None, "Everywhere (unless the screen uses the key itself)".into()));
-    lines.extend(of(Scope::Anywhere));
+    let mut lines = own_lines(keys, tab);
     for other in Tab::ALL.into_iter().filter(|other| *other != tab) {
-        lines.push((None, format!("On screen {}: {}", other as usize + 1, other.title())));
-        lines.extend(of(Scope::On(other)));
+        let of = |bound: &&Bound| bound.scope == Scope::On(other);
+        let heading = format!("On screen {}: {}", other as usize + 1, other.title());
+        lines.extend(group(heading, keys.all().iter().filter(of)));
     }
     lines
 }
 
-/// Help lines that contain all words in keys or description, with their headings.
+/// Help on one screen: its main keys, its other keys, then those of all screens.
+fn own_lines(keys: &Keymap, tab: Tab) -> Vec<HelpLine> {
+    let own = |hinted: bool| {
+        let is_own =
+            move |bound: &&Bound| bound.scope == Scope::On(tab) && bound.row.hint.is_some() == hinted;
+        keys.all().iter().filter(is_own)
+    };
+    let everywhere = |kind: u8| {
+        let of = move |bound: &&Bound| match bound.action {
+            _ if bound.scope != Scope::Anywhere => false,
+            Action::Show(_) | Action::NextScreen | Action::PreviousScreen => kind == 1,
+            action if MOVING.iter().any(|moving| moving.act == action) => kind == 2,
+            _ => kind == 0,
+        };
+        keys.all().iter().filter(of)
+    };
+    let groups = [
+        group(format!("On this screen: {}", tab.title()), own(true)),
+        group("Also on this screen".into(), own(false)),
+        group("Everywhere (unless the screen uses the key itself)".into(), everywhere(0)),
+        group("Screens".into(), everywhere(1)),
+        group("Moving in lists".into(), everywhere(2)),
+    ];
+    groups.concat()
+}
+
+/// Heading and lines of some bindings; nothing if there are none.
+fn group<'a>(heading: String, bound: impl Iterator<Item = &'a Bound>) -> Vec<HelpLine> {
+    let mut lines: Vec<HelpLine> =
+        bound.map(|bound| (Some(bound.label()), bound.row.name.to_owned())).collect();
+    if !lines.is_empty() {
+        lines.insert(0, (None, heading));
+    }
+    lines
+}
+
+/// Help lines that contain all words in keys or description, with their headings; without words those of the screen.
 fn help_found(keys: &Keymap, tab: Tab, words: &str) -> Vec<HelpLine> {
     let words: Vec<String> = words.split_whitespace().map(folded).collect();
+    if words.is_empty() {
+        return own_lines(keys, tab);
+    }
     let mut found: Vec<HelpLine> = Vec::new();
     let mut heading = None;
     for (keys, text) in help_lines(keys, tab) {
@@ -202,7 +235,7 @@ impl Overlay for Help {
     }
 
     fn hints(&self) -> Hints {
-        &[("/", "search"), ("↑ ↓", "scroll"), ("Esc", "close")]
+        &[("/", "search all screens"), ("↑ ↓", "scroll"), ("Esc", "close")]
     }
 
     fn key(mut self: Box<Self>, key: KeyEvent, _state: &mut State) -> Option<Box<dyn Overlay>> {

@@ -161,6 +161,28 @@ fn a_value_is_typed_beside_what_it_means_and_what_it_is() {
 }
 
 #[test]
+fn help_is_of_this_screen_in_groups_until_words_are_searched_on_all() {
+    let mut driver = Driver::full(200, 60);
+    driver.keys("6?");
+    let help = driver.screen();
+    let at = |heading: &str| help.find(heading).unwrap_or_else(|| panic!("{heading}: {help}"));
+    let headings = ["On this screen: compare", "Also on this screen", "Everywhere", "Moving in lists"];
+    assert!(headings.map(at).is_sorted(), "{help}");
+    assert!(!help.contains("On screen 4") && help.contains("search all screens"), "{help}");
+    driver.keys("/critical path");
+    driver.shows("On screen 4: timeline");
+}
+
+#[test]
+fn a_palette_without_a_match_says_what_it_finds() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys(":qqqqqq");
+    for kind in ["actions", "experiments", "runs", "traces", "operations", "settings"] {
+        driver.shows(kind);
+    }
+}
+
+#[test]
 fn help_is_searched() {
     let mut driver = Driver::full(80, 24);
     driver.keys("3?/side by");
