@@ -108,9 +108,13 @@ impl ParetoPoint {
         }
     }
 
-    /// TP and batch as in labels: `8x16`.
+    /// TP and batch as in labels: `8x16`, with expert and data parallelism `1x16 e8d8`.
     pub fn label(&self) -> String {
-        format!("{}x{}", self.spec.tp, self.spec.batch)
+        let Spec { tp, batch, ep, dp, .. } = self.spec;
+        let more = |name: &str, n: u32| if n > 1 { format!("{name}{n}") } else { String::new() };
+        let division = format!("{}{}", more("e", ep), more("d", dp));
+        let blank = if division.is_empty() { "" } else { " " };
+        format!("{tp}x{batch}{blank}{division}")
     }
 }
 

@@ -1,7 +1,8 @@
 //! Pareto screen drawing: a plot of one group, i.e. runs with the same model, workload, hardware and
 //! provenance.
 
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
 
 use ratatui::style::Color;
 use ratatui::widgets::{Block, Widget};
@@ -37,10 +38,13 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     // in narrow windows, beside a long title
     let room =
         usize::from(plot.area.right() - body.x).saturating_sub(titled(&plot.y, &y_title).width() + 1);
-    let notes = ["labels: TP x batch, of the selected series", "labels: TP x batch"];
+    let division = if pareto.visible().any(|p| p.spec.ep.max(p.spec.dp) > 1) { " eEP dDP" } else { "" };
+    let note = format!("labels: TP x batch{division}");
+    let series = format!("{note}, of the selected series");
+    let notes = [format!("{series}; {COVERS}: covers others"), series, note];
     let note = notes.into_iter().find(|note| note.len() <= room).unwrap_or_default();
     let x = plot.area.right().saturating_sub(note.len() as u16);
-    put(buf, body, x, plot.area.y.saturating_sub(1), note, theme.style(Role::Dim));
+    put(buf, body, x, plot.area.y.saturating_sub(1), &note, theme.style(Role::Dim));
     if pareto.visible().next().is_none() {
         empty(buf, plot.area, &nothing(pareto, cx), theme);
     }
@@ -58,7 +62,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
         frame.render(area.intersection(plot.area), buf);
     }
     info::draw_table(buf, table, pareto, cx);
-    info::draw(buf, info, pareto, cx);
+    info::draw(buf, info, pareto, cx, &plot);
     pareto.filter.draw_offers(buf, group, body, theme);
 }
 
@@ -129,7 +133,8 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let theme = cx.theme;
     let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
     let series = |line: &Line| plot.series(theme, look(line.entry), line.places.clone());
-    let mut lines: Vec<scatter::Drawn> = pareto.lines.iter().map(series).collect();
+    // of lines on the same points, the first series' stays visible, as its glyphs do
+    let mut lines: Vec<scatter::Drawn> = pareto.lines.iter().rev().map(series).collect();
     // bars of all points would clutter the plot
     if let (Some(point), Some(entry)) = (pareto.current(), pareto.selected_entry()) {
         let style = theme.style(Role::Architecture(look(entry)));
@@ -141,29 +146,37 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         let style = theme.style(Role::Text).add_modifier(Modifier::ITALIC);
         put(buf, plot.area, x, y, &letter(&other.architecture, other.p2p), style);
     }
+    // the colours of lines under a mark or a text do not show through
+    let over = |style: Style| Style::new().fg(Color::Reset).patch(style);
     let drawn = drawn(pareto, plot);
-    // dominated points first and the selected one last, so that important ones stay on top
-    let rank = |d: &&Drawn| (d.index == pareto.selected, !d.dominated);
-    let mut order: Vec<&Drawn> = drawn.iter().collect();
-    order.sort_by_key(rank);
-    for ((x, y), suffix, look) in suffixes(plot, &drawn) {
-        put(buf, plot.area, x, y, suffix, theme.style(Role::Architecture(look)));
+    let order = drawing_order(pareto, &drawn);
+    let suffixes = suffixes(plot, &order);
+    for &((x, y), suffix, look) in &suffixes {
+        put(buf, plot.area, x, y, suffix, over(theme.style(Role::Architecture(look))));
     }
     for point in order {
-        let mut style = theme.style(Role::Architecture(point.look));
+        let mut style = over(theme.style(Role::Architecture(point.look)));
         if !point.dominated {
             style = style.add_modifier(Modifier::BOLD);
         }
-        if point.index == pareto.selected {
-            style = style.add_modifier(Modifier::REVERSED);
-        }
         let (x, y) = point.cell;
+        if point.index == pareto.selected {
+            let brackets = over(theme.style(Role::Title));
+            for (x, bracket) in [(x.saturating_sub(1), "["), (x + 1, "]")] {
+                put(buf, plot.area, x, y, bracket, brackets);
+            }
+        }
         put(buf, plot.area, x, y, glyph(point.look, point.p2p, point.dominated), style);
     }
-    let points: HashSet<(u16, u16)> = drawn.iter().map(|point| point.cell).collect();
-    for (label, style) in labelled(pareto, cx, plot, &drawn) {
-        // the colours of lines under it do not show through
-        let style = Style::new().fg(Color::Reset).patch(style);
+    cross(buf, pareto, cx, plot);
+    // cells of suffixes and of the brackets of the selected point
+    let selected = drawn.iter().find(|d| d.index == pareto.selected).map(|d| d.cell);
+    let brackets = selected.into_iter().flat_map(|(x, y)| [(x.saturating_sub(1), y), (x + 1, y)]);
+    let beside: Vec<_> = suffixes.into_iter().map(|(cell, ..)| cell).chain(brackets).collect();
+    let mut points: HashSet<(u16, u16)> = drawn.iter().map(|point| point.cell).collect();
+    points.extend(&beside);
+    for (label, style) in labelled(pareto, cx, plot, &drawn, &beside) {
+        let style = over(style);
         // a blank on either side separates the text from lines
         let end = put(buf, plot.area, label.x, label.y, &label.text, style);
         for x in [label.x.saturating_sub(1), end] {
@@ -207,28 +220,59 @@ pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
     pareto.visible().zip(&pareto.looks).enumerate().filter_map(drawn).collect()
 }
 
-/// Suffixes of glyphs and their cells; skips cells with a point and cells outside the plot.
-fn suffixes<'a>(
-    plot: &'a Plot,
-    drawn: &'a [Drawn],
-) -> impl Iterator<Item = ((u16, u16), &'static str, usize)> + 'a {
-    let points: HashSet<(u16, u16)> = drawn.iter().map(|point| point.cell).collect();
-    let suffixed = drawn.iter().filter(|point| !point.suffix.is_empty());
-    let beside = suffixed.map(|point| ((point.cell.0 + 1, point.cell.1), point.suffix, point.look));
-    beside.filter(move |(cell, ..)| cell.0 < plot.area.right() && !points.contains(cell))
+/// Points in drawing order: dominated ones first, then the later series, so that the first series and the
+/// selected point stay on top.
+fn drawing_order<'a>(pareto: &Pareto, drawn: &'a [Drawn]) -> Vec<&'a Drawn> {
+    let entry = |d: &Drawn| pareto.looks.get(d.index).map(|look| look.0);
+    let mut order: Vec<&Drawn> = drawn.iter().collect();
+    order.sort_by_key(|d| (d.index == pareto.selected, !d.dominated, Reverse(entry(d))));
+    order
+}
+
+/// Mark beside a point that covers frontier points of other architectures.
+pub const COVERS: &str = "+";
+
+/// Suffixes of the topmost glyphs and their cells; skips cells with a point and cells outside the plot.
+fn suffixes(plot: &Plot, order: &[&Drawn]) -> Vec<((u16, u16), &'static str, usize)> {
+    let mut cells: BTreeMap<(u16, u16), (&Drawn, bool)> = BTreeMap::new();
+    for &point in order {
+        let below = cells.get(&point.cell);
+        // points of one architecture with P2P on and off are often the same
+        let covers =
+            below.is_some_and(|(other, covers)| *covers || !other.dominated && other.look != point.look);
+        cells.insert(point.cell, (point, covers));
+    }
+    let beside = cells.iter().map(|((x, y), (point, covers))| {
+        let is_plain = *covers && point.suffix.is_empty();
+        ((x + 1, *y), if is_plain { COVERS } else { point.suffix }, point.look)
+    });
+    let free = |(cell, suffix, _): &((u16, u16), &str, usize)| {
+        !suffix.is_empty() && cell.0 < plot.area.right() && !cells.contains_key(cell)
+    };
+    beside.filter(free).collect()
+}
+
+/// Position of the selected point among the points in its cell, from 1, and their number; `None` if it is alone.
+pub fn covered(pareto: &Pareto, plot: &Plot) -> Option<(usize, usize)> {
+    let drawn = drawn(pareto, plot);
+    let cell = drawn.iter().find(|point| point.index == pareto.selected)?.cell;
+    let here: Vec<usize> = drawn.iter().filter(|d| d.cell == cell).map(|d| d.index).collect();
+    let at = here.iter().position(|index| *index == pareto.selected)?;
+    (here.len() > 1).then_some((at + 1, here.len()))
 }
 
 /// Labels (TP x batch) in order of priority: the selected point, the frontier's ends, the rest of the
-/// selected series' frontier, overlay points.
+/// selected series' frontier, overlay points; `beside` are cells of marks beside points.
 pub fn labelled(
     pareto: &Pareto,
     cx: &Context,
     plot: &Plot,
     drawn: &[Drawn],
+    beside: &[(u16, u16)],
 ) -> Vec<(labels::Label, Style)> {
     let others: Vec<_> = pareto.others().filter(|(_, place)| plot.contains(*place)).collect();
     let cells = drawn.iter().map(|d| d.cell).chain(others.iter().map(|(_, place)| plot.cell(*place)));
-    let cells: Vec<(u16, u16)> = cells.chain(suffixes(plot, drawn).map(|(cell, ..)| cell)).collect();
+    let cells: Vec<(u16, u16)> = cells.collect();
     let (entry, ends) = (pareto.selected_entry(), pareto.ends);
     let rank = |(i, d): (usize, &Drawn)| {
         let own = !d.dominated && pareto.looks.get(d.index).map(|look| look.0) == entry;
@@ -242,6 +286,9 @@ pub fn labelled(
     };
     let mut wanted: Vec<(u8, usize)> = drawn.iter().enumerate().filter_map(rank).collect();
     wanted.sort_unstable();
+    // points on one another get one label
+    let mut named = HashSet::new();
+    wanted.retain(|(_, i)| named.insert(drawn[*i].cell));
     let own = wanted.into_iter().filter_map(|(_, i)| Some((i, pareto.nth(drawn[i].index)?.label())));
     // of the overlay points, label those comparable to the selected point, and those with an unknown
     // architecture
@@ -256,7 +303,7 @@ pub fn labelled(
     let elsewhere = others.iter().enumerate().filter(|(_, (other, _))| told(other));
     let elsewhere = elsewhere.map(|(i, (other, _))| (drawn.len() + i, other.name()));
     let texts: Vec<(usize, String)> = own.chain(elsewhere).collect();
-    let placed = labels::place(plot.area, &cells, &texts);
+    let placed = labels::place(plot.area, &cells, beside, &texts);
     let styled = |label: labels::Label| {
         let style = match drawn.get(label.point) {
             Some(d) if d.index == pareto.selected => cx.theme.style(Role::Title),
@@ -276,13 +323,17 @@ fn bars(pareto: &Pareto, point: &study::analysis::ParetoPoint) -> Vec<[(f64, f64
     across.into_iter().chain(upright).collect()
 }
 
-/// Marks the selected point on the axes of a picture, where no character can overlay the plot.
+/// Marks the selected point on the axes.
 fn cross(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let place = pareto.current().and_then(|p| pareto.axes.of(p));
     if let Some(place) = place.filter(|place| plot.contains(*place)) {
         let (x, y) = plot.cell(place);
         let style = cx.theme.style(Role::Title);
-        put(buf, buf.area, x, plot.area.bottom(), "▲", style);
+        // beside the axis's title
+        let axis = buf.cell((x, plot.area.bottom()));
+        if axis.is_some_and(|cell| cell.symbol().contains(['─', '┬'])) {
+            put(buf, buf.area, x, plot.area.bottom(), "▲", style);
+        }
         put(buf, buf.area, plot.area.x.saturating_sub(1), y, "▶", style);
     }
 }

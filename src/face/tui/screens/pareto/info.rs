@@ -1,18 +1,28 @@
 //! Text around the plot: selected point, area gained, frontiers at fixed x.
 
+use super::Act;
+use super::draw::covered;
 use super::state::Pareto;
 use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::scatter::Plot;
 use plan::Architecture;
 use study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint, TOO_CLOSE};
 use table::Provenance;
 
-pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
+pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let theme = cx.theme;
     let Some(point) = pareto.current() else { return };
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
     let label = format!(" [{}] ", point.provenance);
     let what = point.spec.label();
-    let standing = standing(pareto, point);
+    let here = covered(pareto, plot).map_or_else(String::new, |(at, of)| {
+        let key = cx.key::<Pareto>(Act::Next);
+        match area.width {
+            ..80 => format!(" ({at} of {of} here, {key})"),
+            _ => format!(" ({at} of {of} points here, {key}: next)"),
+        }
+    });
+    let standing = format!("{here}{}", standing(pareto, point));
     line(
         buf,
         area,
@@ -177,11 +187,14 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     let mut limits: Vec<f64> = pareto.limits.iter().map(|row| row.limit).collect();
     limits.sort_by(f64::total_cmp);
     limits.dedup();
-    let fit = usize::from(area.width.saturating_sub(names) / CELL);
+    let named = pareto.visible().map(|point| point.label().width()).max().unwrap_or(0).max(6);
+    // with their expert and data parallelism, points have longer names
+    let cell = CELL + named as u16 - 6;
+    let fit = usize::from(area.width.saturating_sub(names) / cell);
     put(buf, area, area.x, area.y, &head, title);
     let (mut ratios, mut near) = (false, false);
     for (column, limit) in limits.iter().take(fit).enumerate() {
-        let x = area.x + names + column as u16 * CELL;
+        let x = area.x + names + column as u16 * cell;
         let (unit, by) = pareto.unit();
         let name = format!("{} {unit}", digits(*limit / by));
         put(buf, area, x, area.y, &name, title);
@@ -196,6 +209,10 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
             let best = found.and_then(|at| at.best.as_ref());
             let missed = found.and_then(|at| at.near_miss.as_ref());
             let missed = missed.map(|point| {
+                let of = |p: &&ParetoPoint| {
+                    p.series() == entry.series && pareto.axes.x.of(p) == Some(point.x)
+                };
+                let name = pareto.visible().find(of).map_or_else(String::new, ParetoPoint::label);
                 let (x, limit) = (digits(point.x / by), digits(*limit / by));
                 // a rounded value must not read as the limit itself
                 let beyond = match pareto.axes.x.is_more_better() {
@@ -203,7 +220,7 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
                     true => "<",
                     false => ">",
                 };
-                format!("~{}x{} {beyond}{x}", point.tp, point.batch)
+                format!("~{name} {beyond}{x}")
             });
             near |= missed.is_some();
             let Some(best) = best else {
@@ -212,12 +229,13 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
                     area,
                     x,
                     y,
-                    &format!("{:>5} {:<6}{}", "-", "", missed.unwrap_or_default()),
+                    &format!("{:>5} {:<named$}{}", "-", "", missed.unwrap_or_default()),
                     dim,
                 );
                 continue;
             };
-            let value = format!("{:>5} {:<6}", digits(best.y), format!("{}x{}", best.tp, best.batch));
+            let name = pareto.point(&best.run).map_or_else(String::new, ParetoPoint::label);
+            let value = format!("{:>5} {name:<named$}", digits(best.y));
             // across batch sizes a ratio is no speedup
             let same = best.standard_batch.is_none_or(|batch| batch == best.batch);
             let of_itself = entry.series.architecture == Architecture::Standard;

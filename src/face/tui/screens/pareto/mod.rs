@@ -87,8 +87,8 @@ impl Acts for Pareto {
             Act::Right => go(self, &plot, Direction::Right),
             Act::Up => go(self, &plot, Direction::Up),
             Act::Down => go(self, &plot, Direction::Down),
-            Act::Next => self.move_by(1),
-            Act::Previous => self.move_by(-1),
+            Act::Next => step(self, &plot, 1),
+            Act::Previous => step(self, &plot, -1),
             Act::Dominating => {
                 let by = self.current().and_then(|p| p.dominated_by.clone());
                 match by {
@@ -345,15 +345,18 @@ fn select_at(pareto: &mut Pareto, plot: &Plot, at: Position) -> bool {
         x.abs_diff(at.x).saturating_add(y.abs_diff(at.y).saturating_mul(2))
     };
     let places = pareto.visible().map(|p| pareto.axes.of(p).filter(|place| plot.contains(*place)));
-    let found = places
+    let near: Vec<(usize, u16)> = places
         .enumerate()
         .filter_map(|(i, place)| Some((i, distance(place?))))
-        .min_by_key(|(_, distance)| *distance)
-        .filter(|(_, distance)| *distance <= 4);
-    if let Some((index, _)) = found {
-        pareto.selected = index;
-    }
-    found.is_some()
+        .filter(|(_, distance)| *distance <= 4)
+        .collect();
+    let Some(least) = near.iter().map(|(_, distance)| *distance).min() else { return false };
+    let mut nearest = near.iter().filter(|(_, distance)| *distance == least).map(|(i, _)| *i);
+    // a second click goes to the next of several points there
+    let next =
+        nearest.clone().find(|i| *i > pareto.selected && nearest.clone().any(|i| i == pareto.selected));
+    pareto.selected = next.or_else(|| nearest.next()).unwrap_or(pareto.selected);
+    true
 }
 
 /// Headline of the comparison of these cells by architecture.
@@ -462,6 +465,18 @@ fn go(pareto: &mut Pareto, plot: &Plot, direction: Direction) {
     let places: Vec<_> = pareto.visible().map(place).collect();
     if let Some(to) = nearest(&places, pareto.selected, direction) {
         pareto.selected = to;
+        show_selected(pareto, plot);
+    }
+}
+
+/// Moves the selection along x; points on one another follow each other.
+fn step(pareto: &mut Pareto, plot: &Plot, by: isize) {
+    let cell = |p| pareto.axes.of(p).map(|place| plot.cell(place));
+    let cells: Vec<_> = pareto.visible().map(cell).collect();
+    let mut order: Vec<usize> = (0..cells.len()).collect();
+    order.sort_by_key(|at| cells[*at]);
+    if let Some(at) = order.iter().position(|at| *at == pareto.selected) {
+        pareto.selected = order[at.saturating_add_signed(by).min(order.len() - 1)];
         show_selected(pareto, plot);
     }
 }

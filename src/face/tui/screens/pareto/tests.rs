@@ -288,7 +288,7 @@ fn labels_are_of_the_selected_series_and_the_ends_of_the_frontier() {
             let pareto = &driver.state.pareto;
             let plot = layout::plot(pareto, driver.state.cx.body());
             let drawn = draw::drawn(pareto, &plot);
-            let labels = draw::labelled(pareto, &driver.state.cx, &plot, &drawn);
+            let labels = draw::labelled(pareto, &driver.state.cx, &plot, &drawn, &[]);
             let points: Vec<(u16, u16)> = drawn.iter().map(|d| d.cell).collect();
             assert!(!labels.is_empty());
             for (label, _) in &labels {
@@ -647,4 +647,27 @@ fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
     let [standard, ladder] = [row("● standard p2p-on"), row("■ ladder p2p-on")];
     assert!(!standard.contains('×') && !shown.contains("×*"), "one over itself is no news: {shown}");
     assert_eq!(ladder.matches('×').count(), 2, "batch 64 over batch 16 is no speedup: {shown}");
+}
+
+#[test]
+fn points_on_one_another_are_marked_counted_and_stepped_through() {
+    let mut driver = with_micro_batches();
+    let is_plain = |point: &study::analysis::ParetoPoint| {
+        point.spec.architecture.to_string() == "ladder"
+            && point.spec.micro_batches == 1
+            && point.on_series_frontier
+    };
+    let at = driver.state.pareto.visible().position(is_plain).expect("a ladder");
+    driver.state.pareto.selected = at;
+    let name = |driver: &Driver| driver.state.pareto.current().map(|point| point.run.clone()).unwrap();
+    let (first, shown) = (name(&driver), driver.screen());
+    assert!(shown.contains(" of 2 points here, n: next)"), "{shown}");
+    assert!(shown.contains("[■]") || shown.contains("[□]"), "the selected point stands out: {shown}");
+    assert!(shown.contains("+: covers others"), "{shown}");
+    keys(&mut driver, "n");
+    if !name(&driver).starts_with(&first) {
+        keys(&mut driver, "NN");
+    }
+    assert_eq!(name(&driver), format!("{first}-micro"), "the other one in the same place");
+    assert!(driver.screen().contains(" of 2 points here, n: next)"));
 }
