@@ -22,7 +22,6 @@ use crate::analysis::side_by_side::Difference;
 use crate::analysis::{RunTable, is_too_close};
 use base::error::Error;
 use plan::Architecture;
-use table::render::Shown;
 use table::{Collective, Measure, Overlap, Provenance, Record, Spec, Split};
 
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -181,9 +180,11 @@ pub struct Side {
 }
 
 impl Side {
-    /// Hidden share with its interval, `0.55 [0.41, 0.68]`; a dash if there is none.
+    /// Hidden share in percent with its interval, `55 % [41, 68]`; a dash if there is none.
     pub fn hidden(&self) -> String {
-        Shown::interval(self.hidden_share, self.hidden_share_ci95, 2).to_string()
+        let Some(share) = self.hidden_share else { return "-".into() };
+        let ends = |[low, high]: [f64; 2]| format!(" [{:.0}, {:.0}]", 100.0 * low, 100.0 * high);
+        format!("{:.0} %{}", 100.0 * share, self.hidden_share_ci95.map(ends).unwrap_or_default())
     }
 
     pub(super) fn new(cell: &PooledCell) -> Self {

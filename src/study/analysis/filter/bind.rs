@@ -485,18 +485,23 @@ impl Filter {
     }
 }
 
-/// Values of the column that a term tests.
+/// Values of the column that a term tests, and the column that has the term's value.
 fn values(term: &Term, table: &RunTable) -> String {
-    let Test::Field { name, .. } = &term.test else { return String::new() };
+    let Test::Field { name, value, .. } = &term.test else { return String::new() };
+    let has_it = |column: &&Column| column.has_text(&folded(value));
+    let meant = match table.columns().iter().map(AsRef::as_ref).find(has_it) {
+        Some(column) => format!("; did you mean {}:{value}?", column.field.short()),
+        None => String::new(),
+    };
     let text = format!("{name}:");
     let offers = complete(&text, text.len(), table, LISTED + 1).offers;
     let mut values: Vec<&str> = offers.iter().map(|offer| offer.text.as_str()).collect();
     if values.is_empty() {
-        return format!("; no run has a value of {name}");
+        return format!("; no run has a value of {name}{meant}");
     }
     if values.len() > LISTED {
         values.truncate(LISTED);
         values.push("…");
     }
-    format!("; values of {name}: {}", values.join(", "))
+    format!("; values of {name}: {}{meant}", values.join(", "))
 }

@@ -9,7 +9,7 @@ use super::bind::alternatives;
 use crate::analysis::run_table::RunTable;
 use base::offer::{Completion, Offer};
 use base::text::{counted, folded};
-use table::Unit;
+use table::{Field, Unit};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
@@ -254,11 +254,19 @@ fn names(table: &RunTable, typed: &str, most: usize) -> Vec<Offer> {
         offers.push((
             place,
             at,
-            Offer { text: format!("{short}{operator}"), about: field.name.to_string() },
+            Offer { text: format!("{short}{operator}"), about: meaning(field, short) },
         ));
     }
     offers.sort_by_key(|(place, at, _)| (*place, *at));
     offers.into_iter().take(most).map(|(_, _, offer)| offer).collect()
+}
+
+/// Name of a field as its column is headed, or in full if the header is what one types.
+fn meaning(field: &Field, short: &str) -> String {
+    let full = field.name.replace('_', " ");
+    let names = [field.title.as_ref(), &full].into_iter();
+    let other = names.filter(|name| !name.eq_ignore_ascii_case(short)).next();
+    other.unwrap_or_default().to_owned()
 }
 
 fn values(table: &RunTable, column: usize, operator: Operator, typed: &str, most: usize) -> Vec<Offer> {

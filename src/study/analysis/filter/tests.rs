@@ -82,6 +82,8 @@ fn a_filter_that_matches_nothing_says_why() {
     assert!(told.starts_with("'tp:5' matches none of 5 runs; values of tp: "), "{told}");
     assert!(told.contains("16"), "{told}");
     assert_eq!(why("qqqq").as_deref(), Some("'qqqq' matches none of 5 runs"));
+    let told = why("link:off").expect("nothing matches");
+    assert!(told.ends_with("; did you mean p2p:off?"), "{told}");
     let both = why("arch:upper-bound tp:16").expect("each matches, not together");
     assert!(both.starts_with("no run matches all of 'arch:upper-bound' 1, 'tp:16' 1"), "{both}");
 }

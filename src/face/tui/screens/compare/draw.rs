@@ -17,13 +17,13 @@ const COLUMNS: [Column; 12] = [
     Column::text("", 12, 0),
     Column::text("cell", 12, 0),
     Column::number("tok/s x", 8, 1),
+    Column::text("[95 %]", 14, 1),
     Column::text("verdict", 7, 1),
-    Column::text("hidden share", 20, 1),
-    Column::text("95 % interval", 14, 1),
     Column::number("adj. p", 7, 1),
     Column::text("TPOT ms", 15, 1),
     Column::text("exposed", 17, 1),
     Column::text("overlap", 17, 1),
+    Column::text("hidden share", 20, 1),
     Column::text("provenance", 13, 0),
 ];
 
@@ -31,9 +31,9 @@ const VALUE: usize = 1;
 
 const CELL: usize = 2;
 
-const HIDDEN: usize = 5;
-const INTERVAL: usize = 6;
-const ADJUSTED: usize = 7;
+const INTERVAL: usize = 4;
+const ADJUSTED: usize = 6;
+const HIDDEN: usize = 10;
 
 /// Column omitted when all pairs have the same provenance.
 const PROVENANCE: usize = 11;
@@ -133,7 +133,12 @@ fn header(
             line(buf, area, row as u16, &[(" ", title), (text, title)]);
         }
     } else {
-        let (made, adjusted) = (made(compare, report), adjusted(compare, report, area.width >= 110));
+        let made = made(compare, report);
+        let adjusted = match compare.told(compared).provenance {
+            // simulations are deterministic
+            Some(Provenance::Simulated) if compare.counts.pairs > 0 => String::new(),
+            _ => format!("; {}", adjusted(compare, report, area.width >= 110)),
+        };
         line(
             buf,
             area,
@@ -235,9 +240,9 @@ fn made(compare: &Compare, report: &ComparisonReport) -> String {
     let (shown, differ) = (compare.counts.pairs, compare.counts.differ);
     match report.pairs.len() {
         all if shown < all => {
-            format!(": {shown} of {}, {differ} differ; ", counted(all, "comparison"))
+            format!(": {shown} of {}, {differ} differ", counted(all, "comparison"))
         }
-        _ => format!(": {}, {} differ; ", counted(report.comparisons, "comparison"), report.differ),
+        _ => format!(": {}, {} differ", counted(report.comparisons, "comparison"), report.differ),
     }
 }
 
@@ -246,7 +251,7 @@ fn adjusted(compare: &Compare, report: &ComparisonReport, wide: bool) -> String 
     let counts = compare.counts;
     match counts.tested {
         _ if counts.pairs == 0 && !report.pairs.is_empty() => "the filter leaves none".to_owned(),
-        0 if wide => "no p-values (simulated, or too few samples)".to_owned(),
+        0 if wide => "no p-values: too few samples".to_owned(),
         0 => "no p-values".to_owned(),
         tested => format!(
             "{} of {tested} after {} {} %",
@@ -293,7 +298,7 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
         table::cell(content(compare, compared, &compare.shown[row], kept[column], theme))
     });
     if compare.shown.is_empty() {
-        empty(buf, area, "no pair matches the filter: Esc drops it", theme);
+        empty(buf, area, &format!("{}\nEsc drops the filter", compare.headline()), theme);
     }
 }
 
@@ -321,7 +326,7 @@ fn content(
         VALUE => (compared.values(pair), text),
         CELL => (compare.told(compared).cell(compared, row), text),
         3 => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
-        4 => match pair.verdict {
+        5 => match pair.verdict {
             Verdict::Faster => ("▲ yes".into(), theme.style(Role::Good)),
             Verdict::Slower => ("▼ yes".into(), theme.style(Role::Bad)),
             Verdict::Same => ("= same".into(), theme.style(Role::Dim)),
@@ -332,17 +337,18 @@ fn content(
         // standard hides nothing, so show its share only if it is not the baseline
         HIDDEN if sides[0].hidden_share.is_none_or(|share| share == 0.0) => (sides[1].hidden(), text),
         HIDDEN => {
-            let share = |side: &Side| side.hidden_share.map_or("-".into(), |v| format!("{v:.2}"));
+            let share =
+                |side: &Side| side.hidden_share.map_or("-".into(), |v| format!("{:.0} %", 100.0 * v));
             both(share(sides[0]), share(sides[1]))
         }
         INTERVAL => {
-            let interval = pair.speedup_ci95.map(|[a, b]| format!("{a:.3} to {b:.3}"));
+            let interval = pair.speedup_ci95.map(|[a, b]| format!("[{a:.3}, {b:.3}]"));
             (interval.unwrap_or_else(|| "-".into()), text)
         }
         ADJUSTED => (p(pair.adjusted_p), text),
-        8 => both(digits(pair.baseline_tpot_ms), digits(pair.tpot_ms)),
-        9 => both(percent(sides[0].exposed_pct), percent(sides[1].exposed_pct)),
-        10 => both(percent(pair.baseline_overlap_pct), percent(pair.overlap_pct)),
+        7 => both(digits(pair.baseline_tpot_ms), digits(pair.tpot_ms)),
+        8 => both(percent(sides[0].exposed_pct), percent(sides[1].exposed_pct)),
+        9 => both(percent(pair.baseline_overlap_pct), percent(pair.overlap_pct)),
         _ => (pair.provenance.to_string(), theme.provenance(pair.provenance)),
     }
 }

@@ -219,10 +219,14 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
     let inner = frame(buf, area, &name, theme);
     let shares = SHARES.into_iter().find(|shares| shares.width() + 4 <= usize::from(area.width));
     put(buf, area, area.x + 2, area.bottom().saturating_sub(1), shares.unwrap_or_default(), dim);
-    let label = format!("[{}] ", pair.provenance);
-    let x = put(buf, inner, inner.x, inner.y, &label, theme.provenance(pair.provenance));
-    let runs = format!("{}  runs {} and {}", pair.matched, pair.run, pair.baseline_run);
-    put(buf, inner, x, inner.y, &runs, dim);
+    // a single row is for the result
+    let is_low = inner.height < 2;
+    if !is_low {
+        let label = format!("[{}] ", pair.provenance);
+        let x = put(buf, inner, inner.x, inner.y, &label, theme.provenance(pair.provenance));
+        let runs = format!("{}  runs {} and {}", pair.matched, pair.run, pair.baseline_run);
+        put(buf, inner, x, inner.y, &runs, dim);
+    }
     let of_ratio = |ci: Option<[f64; 2]>| ci.map(|[a, b]| format!(" [{a:.2}, {b:.2}]"));
     let interval = |ci: Option<[f64; 2]>| {
         ci.map(|[a, b]| format!(" [{}, {}]", digits(a), digits(b))).unwrap_or_default()
@@ -230,6 +234,10 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
     let ratio = format!("{:.2}x{}", pair.speedup, of_ratio(pair.speedup_ci95).unwrap_or_default());
     // tokens/s includes the prefill
     let of_tpot = match pair.tpot_ms > 0.0 {
+        _ if is_low => {
+            let exposed = [&pair.baseline_side, &pair.side].map(|side| percent(side.exposed_pct));
+            format!("; exposed {}", exposed.join(" → "))
+        }
         true => format!("; by TPOT {:.2}x", pair.baseline_tpot_ms / pair.tpot_ms),
         false => String::new(),
     };
@@ -254,7 +262,7 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
     };
     let samples = if pair.provenance == Provenance::Simulated { String::new() } else { samples };
     let told = [("tokens/s ", text), (&*ratio, title), (" ", text), (differs, text), (&*of_tpot, text)];
-    line(buf, inner, 1, &[&told[..], &[(&*adjusted, dim), (&*samples, dim)]].concat());
+    line(buf, inner, u16::from(!is_low), &[&told[..], &[(&*adjusted, dim), (&*samples, dim)]].concat());
     let tpots = [pair.baseline_tpot_ms, pair.tpot_ms];
     let overlaps = [pair.baseline_overlap_pct, pair.overlap_pct];
     let below = cut_top(inner, 2).1;
@@ -336,7 +344,14 @@ fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2])
             (..2, _) => "recorded".to_owned(),
             (runs, _) => format!("mean of {runs} runs"),
         };
-        put(buf, inner, x + 1, y, &format!("{} ms {what}", digits(parts.iter().sum())), text);
+        put(
+            buf,
+            inner,
+            x + 1,
+            y,
+            &format!("{} {what}", ns((parts.iter().sum::<f64>() * 1e6) as i64)),
+            text,
+        );
     }
     let mut x = inner.x;
     for (index, (glyph, name, role)) in PARTS.into_iter().enumerate() {
@@ -349,7 +364,7 @@ fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2])
             _ => name,
         };
         x = put(buf, inner, x, inner.y + 7, glyph, theme.style(role));
-        let words = format!(" {name} {} → {}  ", digits(first[index]), digits(second[index]));
+        let words = format!(" {name} {} → {} ms  ", digits(first[index]), digits(second[index]));
         x = put(buf, inner, x, inner.y + 7, &words, dim);
     }
 }

@@ -41,11 +41,11 @@ impl Order {
     const TABLE: [(Self, &'static str, Option<usize>); 8] = [
         (Self::Stored, "as stored", None),
         (Self::Speedup, "ratio", Some(3)),
-        (Self::Tpot, "TPOT", Some(8)),
-        (Self::Exposed, "exposed", Some(9)),
-        (Self::Overlap, "overlap", Some(10)),
-        (Self::Hidden, "hidden share", Some(5)),
-        (Self::Adjusted, "adjusted p", Some(7)),
+        (Self::Tpot, "TPOT", Some(7)),
+        (Self::Exposed, "exposed", Some(8)),
+        (Self::Overlap, "overlap", Some(9)),
+        (Self::Hidden, "hidden share", Some(10)),
+        (Self::Adjusted, "adjusted p", Some(6)),
         (Self::Grid, "TP, batch", Some(2)),
     ];
 
@@ -131,6 +131,8 @@ pub struct Compare {
     pub view: View,
     /// Filtered pairs, in the order of the report.
     pub kept: Arc<Vec<usize>>,
+    /// Reason that the filter leaves none.
+    why_none: String,
     pub pivot: Pivot,
     /// Selected value of the pivot; `None` selects the best of each row.
     pub column: Option<String>,
@@ -249,7 +251,7 @@ impl Compare {
         let of_shown =
             |(of, _): &&(PartOf<Arc<Vec<usize>>>, String)| Some(of) == self.headline_of().as_ref();
         if self.kept.is_empty() {
-            return "The filter leaves no pair.";
+            return &self.why_none;
         }
         self.headline.as_ref().filter(of_shown).map_or("…", |(_, text)| text.as_str())
     }
@@ -297,6 +299,15 @@ impl Compare {
         let mut rows = std::mem::take(&mut self.pivot.rows);
         self.sort(&mut rows, |row| row.pairs[self.column_of(row)]);
         self.pivot.rows = rows;
+        self.why_none = match self.compared() {
+            Some(compared) if kept.is_empty() => {
+                let why = Filter::parse(&self.filter.text()).why_nothing(&compared.runs.table);
+                why.unwrap_or_else(|| {
+                    "The filter leaves no pair: both runs of a pair must match.".into()
+                })
+            }
+            _ => String::new(),
+        };
         self.kept = Arc::new(kept);
         let pairs = self.pairs();
         let counts = Counts::of(shown.iter().map(|at| &pairs[*at]));

@@ -295,14 +295,14 @@ fn filter_sort_and_mark() {
 
 #[test]
 fn hidden_shares_of_both_sides_stand_with_their_intervals() {
-    let mut driver = pairs_on(compared(), (80, 24));
+    let mut driver = pairs_on(compared(), (160, 24));
     let shown = driver.screen();
     let side = |shown: &str, name: &str| {
         let line =
             shown.lines().find(|line| line.contains(name) && line.contains("%")).map(str::to_owned);
         line.unwrap_or_else(|| panic!("{name}: {shown}"))
     };
-    assert!(side(&shown, "│ladder").contains("0.62 [0."), "{shown}");
+    assert!(side(&shown, "│ladder").contains("62 % ["), "{shown}");
     assert!(shown.contains("hidden share"), "{shown}");
     // against ladder both sides have one
     driver.taps("Bladder");
@@ -310,9 +310,9 @@ fn hidden_shares_of_both_sides_stand_with_their_intervals() {
     driver.taps("/parallel");
     driver.enter();
     let shown = driver.screen();
-    assert!(side(&shown, "│ladder").contains("0.62 [0."), "{shown}");
-    assert!(side(&shown, "│parallel").contains("-0.78 [-"), "{shown}");
-    assert!(shown.contains("0.62 → -0.78"), "{shown}");
+    assert!(side(&shown, "│ladder").contains("62 % ["), "{shown}");
+    assert!(side(&shown, "│parallel").contains("-78 % [-"), "{shown}");
+    assert!(shown.contains("62 % → -78 %"), "{shown}");
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn the_table_scrolls_sideways_and_keeps_its_cells() {
         assert!(now.contains("architecture"), "what is compared stays: {now}");
         seen.push_str(&now);
     }
-    for title in ["tok/s x", "95 % interval", "adj. p", "TPOT ms", "exposed", "overlap"] {
+    for title in ["tok/s x", "[95 %]", "adj. p", "TPOT ms", "exposed", "overlap"] {
         assert!(seen.contains(title), "{title} is never shown: {seen}");
     }
     assert!(driver.screen().lines().nth(2).is_some_and(|line| line.contains("←")));
@@ -609,4 +609,16 @@ fn a_cell_is_what_varies_among_the_pairs_that_the_filter_leaves() {
     assert!(!titles(&driver).contains(" cell "), "nothing but the axis differs: {}", driver.screen());
     driver.press(KeyCode::Esc);
     assert!(titles(&driver).contains(" cell "), "{}", driver.screen());
+}
+
+#[test]
+fn a_filter_that_leaves_nothing_says_why_and_what_to_write() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    driver.taps("/link:off");
+    driver.tap(KeyCode::Enter);
+    let shown = driver.screen();
+    assert!(shown.contains("'link:off' matches none of"), "{shown}");
+    assert!(shown.contains("did you mean p2p:off?"), "{shown}");
+    driver.taps("t");
+    driver.shows("did you mean p2p:off?");
 }
