@@ -323,6 +323,8 @@ impl Axis {
         match self {
             Self::Option("tp") => format!("TP {}", spec.tp),
             Self::Option("pp") => format!("PP {}", spec.pp),
+            Self::Option("ep") => format!("EP {}", spec.ep),
+            Self::Option("dp") => format!("DP {}", spec.dp),
             Self::Option("batch") => format!("batch {}", spec.batch),
             Self::Option("p2p") => format!("P2P {}", spec.p2p.as_str()),
             _ => self.label(spec),

@@ -1,5 +1,5 @@
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::analysis::{
     Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, SPEEDUP_ERROR, TOO_CLOSE, Varied, Verdict,
@@ -174,7 +174,7 @@ impl Question<'_> {
                     [only] => format!(" ({})", self.setting(only)),
                     _ => String::new(),
                 };
-                format!("{each}{at}{of}")
+                format!("{each}{of}{at}")
             }
             pairs => {
                 let speedups: Vec<f64> = pairs.iter().map(|pair| pair.speedup).collect();
@@ -498,12 +498,27 @@ impl Question<'_> {
     pub fn table(&self) -> (Table, usize) {
         let by = self.report.by.replace('_', " ");
         let titles =
-            ["setting", &by, "TPOT ms", "speedup (tokens/s)", "exposed %", "hidden share", "verdict"];
+            ["setting", &by, "TPOT ms", "speedup (tokens/s)", "exposed %", "hidden %", "verdict"];
         let mut table = Table::new(titles).least(&LEAST);
         let mut settings: Vec<String> = Vec::new();
         let (mut rows, mut left_out) = (0, 0);
-        for pair in &self.report.pairs {
-            let setting = self.settings.words(&pair.side.spec);
+        let mut pairs: Vec<(String, &Comparison)> =
+            self.report.pairs.iter().map(|pair| (self.settings.words(&pair.side.spec), pair)).collect();
+        let of_settings: HashSet<&str> = pairs.iter().map(|(setting, _)| setting.as_str()).collect();
+        if pairs.len() + of_settings.len() > MOST_ROWS {
+            // not all fit: the settings with the largest gains
+            let mut most: HashMap<String, f64> = HashMap::new();
+            for (setting, pair) in
+                pairs.iter().filter(|(_, pair)| !pair.side.spec.architecture.is_limit())
+            {
+                let gain = most.entry(setting.clone()).or_default();
+                *gain = gain.max(pair.speedup);
+            }
+            pairs.sort_by(|(a, _), (b, _)| {
+                most.get(b).unwrap_or(&0.0).total_cmp(most.get(a).unwrap_or(&0.0))
+            });
+        }
+        for (setting, pair) in pairs {
             let new = !settings.contains(&setting);
             if rows + usize::from(new) >= MOST_ROWS {
                 left_out += 1 + usize::from(new);
@@ -531,7 +546,11 @@ impl Question<'_> {
                 Shown::interval(Some(pair.tpot_ms), pair.side.tpot_ms_ci95, 2),
                 Shown::interval(Some(pair.speedup), pair.speedup_ci95, 2),
                 Shown::number(pair.side.exposed_pct, 1),
-                Shown::interval(pair.hidden_share, pair.hidden_share_ci95, 2),
+                Shown::interval(
+                    pair.hidden_share.map(|share| 100.0 * share),
+                    pair.hidden_share_ci95.map(|ci| ci.map(|share| 100.0 * share)),
+                    0,
+                ),
                 Shown::text(match pair.side.spec.architecture.is_limit() {
                     true if is_beaten_by_noise(pair, &self.report.pairs) => "the limit, too slow: noise",
                     true => "the limit",
