@@ -521,7 +521,7 @@ mod tests {
 
     /// Keys that mean one thing on every screen, with the bindings that may have them.
     const GRAMMAR: [(&str, &[&str]); 34] = [
-        ("r", &["run"]),
+        ("r", &["run", "retry-failed"]),
         ("R", &["run-all"]),
         ("/", &["filter", "search", "find"]),
         ("n", &["next", "next-match", "recall"]),

@@ -110,7 +110,7 @@ fn before_any_sweep_screen_2_says_how_one_is_started_and_what_was_found_last() {
     let mut driver = Driver::empty(100, 30);
     driver.read(Vec::new());
     keys(&mut driver, "2");
-    driver.shows("no sweep runs: press 1; r runs the experiment");
+    driver.shows("no sweep is running: 1 selects an experiment, r runs it");
     let cell = |architecture, step| {
         rounds(architecture, &spec(architecture, 2, P2p::On, Backend::Cpu), step, 3)
     };
@@ -125,7 +125,7 @@ fn before_any_sweep_screen_2_says_how_one_is_started_and_what_was_found_last() {
     let effects = send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
     answered(&mut driver, effects);
     let screen = driver.screen();
-    assert!(screen.contains("result of hide") && screen.contains("no sweep runs"), "{screen}");
+    assert!(screen.contains("result of hide") && screen.contains("no sweep is running"), "{screen}");
     assert!(screen.contains("Ladder is 1.25x"), "of its own runs alone: {screen}");
     assert!(!screen.contains("did not finish"), "it ended later: {screen}");
     // there is no cell to turn to, and none to go to

@@ -111,6 +111,15 @@ fn at_tp(driver: &mut Driver) {
 }
 
 #[test]
+fn the_smallest_window_says_what_to_press_and_how_long_it_takes() {
+    let mut driver = workbench((60, 16));
+    send(&mut driver, Message::Runs(Ok(Default::default())));
+    for said in ["quickstart (a minute)", "p paper's 70B (1 s)", "r: 16 runs", "about 2:05"] {
+        driver.shows(said);
+    }
+}
+
+#[test]
 fn an_edited_value_changes_the_count_of_cells_and_can_be_undone() {
     let mut driver = workbench((120, 40));
     driver.shows("16 runs (16 of 36 cells)");
@@ -593,6 +602,15 @@ fn what_failed_is_run_again() {
     let effects = keys(&mut driver, "F");
     assert!(
         matches!(effects[..], [Effect::Sweep(SweepOrder::Start { choice: Choice::Failed, .. }), ..]),
+        "{effects:?}"
+    );
+    // what never started is run, too
+    let mut stopped = live((80, 24), Backend::Cpu);
+    send(&mut stopped, ended(0, true));
+    stopped.shows("r resumes");
+    let effects = keys(&mut stopped, "r");
+    assert!(
+        matches!(effects[..], [Effect::Sweep(SweepOrder::Start { choice: Choice::Missing, .. }), ..]),
         "{effects:?}"
     );
     let mut fresh = workbench((80, 24));

@@ -5,6 +5,7 @@
 use ratatui::style::Color;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use study::answer::{Answer, CardLine};
 
@@ -88,6 +89,16 @@ pub fn hidden_rows(buf: &mut Buffer, area: Rect, above: usize, below: usize, the
         let text = format!("{text} more ");
         let x = area.right().saturating_sub(text.width() as u16 + 2).max(area.x);
         put(buf, area, x, area.bottom().saturating_sub(1), &text, theme.style(Role::Key));
+    }
+}
+
+/// Writes into the bottom border of a result's frame the keys of the screens that show more of it.
+pub fn next_screens(buf: &mut Buffer, area: Rect, cx: &Context) {
+    let (mut x, y) = (area.x + 2, area.bottom().saturating_sub(1));
+    for tab in [Tab::Compare, Tab::Pareto, Tab::Runs] {
+        let key = format!(" {}", cx.keys.label(Action::Show(tab)));
+        x = put(buf, area, x, y, &key, cx.theme.style(Role::Key));
+        x = put(buf, area, x, y, &format!(" {} ", tab.title()), cx.theme.style(Role::Dim));
     }
 }
 

@@ -16,7 +16,7 @@ use super::{Act, Experiments};
 use crate::face::tui::format::clock;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::paint::card_lines;
+use crate::face::tui::widgets::paint::{card_lines, next_screens};
 use lab::sweep::forecast::Forecast;
 use table::Provenance;
 
@@ -70,6 +70,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     let edited = experiments.draft().is_some_and(|draft| draft.revisions.is_edited());
     let mark = if edited { "* edited, not saved" } else { "" };
     let inner = frame(buf, areas.editor, &format!("{}{mark} · {}", entry.name, entry.place), theme);
+    let checked = experiments.draft().and_then(|draft| draft.checked.as_ref());
+    if checked.is_some_and(|checked| !checked.answers.is_empty()) && areas.editor.width >= 40 {
+        next_screens(buf, areas.editor, cx);
+    }
     draw_editor(buf, inner, experiments, cx, entry);
 }
 
@@ -97,13 +101,24 @@ fn welcome(buf: &mut Buffer, area: Rect, is_first_use: bool, cx: &Context) {
         top += 1;
     }
     let act = |act| cx.key::<Experiments>(act);
-    let run = format!("{} or {}", act(Act::Choose), act(Act::Run));
-    let keys = [
-        (run, "run the quickstart (about a minute)"),
-        (act(Act::Paper), "the paper's 70B sweep (simulated, 1 s)"),
-        (cx.keys.label(Action::TypeOpen), "open a profile of your engine"),
-        (cx.keys.label(Action::Help), "help"),
-    ];
+    let open = cx.keys.label(Action::TypeOpen);
+    let keys = match area.width {
+        ..71 => [
+            (act(Act::Choose), "quickstart (a minute)"),
+            (act(Act::Paper), "paper's 70B (1 s)"),
+            (open, "open a profile"),
+            (cx.keys.label(Action::Help), "help"),
+        ],
+        _ => [
+            (
+                format!("{} or {}", act(Act::Choose), act(Act::Run)),
+                "run the quickstart (about a minute)",
+            ),
+            (act(Act::Paper), "the paper's 70B sweep (simulated, 1 s)"),
+            (open, "open a profile of your engine"),
+            (cx.keys.label(Action::Help), "help"),
+        ],
+    };
     let (mut x, mut y) = (area.x + 1, top);
     // the footer has the first key of them
     for (label, what) in keys.iter().skip(usize::from(!is_first_use)) {
@@ -185,11 +200,13 @@ pub struct Parts {
 
 pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
     let wide = usize::from(inner.width.saturating_sub(2));
-    let head = experiments.draft().map_or(0, |draft| head(draft, wide).len()) as u16;
+    let head = experiments.draft().map_or(0, |draft| head(draft, wide, inner.height).len()) as u16;
     // while editing in a small window, the grid takes the rows
     let most = if experiments.editing && inner.height < 20 { 0 } else { inner.height / 2 };
     let (top, rest) = cut_top(inner, (head + 1).min(most));
-    let most = (inner.height * 2 / 5).clamp(8, 18).min(rest.height.saturating_sub(4));
+    // the grid keeps some rows
+    let least = if inner.height < LOW { 2 } else { 4 };
+    let most = (inner.height * 2 / 5).clamp(8, 18).min(rest.height.saturating_sub(least));
     let bottom = match (typed(experiments, cx), experiments.draft().zip(experiments.selected())) {
         // offers need room
         (Some(_), _) | (_, None) => most,
@@ -201,15 +218,24 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
     Parts { top, rows, bottom }
 }
 
+/// Rows of the editor below which stored results take the place of the question.
+const LOW: u16 = 16;
+
 /// Question of the experiment and the cards of its stored results.
-fn head(draft: &Draft, width: usize) -> Vec<(String, Role)> {
+fn head(draft: &Draft, width: usize, height: u16) -> Vec<(String, Role)> {
     let row = draft.rows.iter().find(|row| row.name == "question" && row.kind == RowKind::Setting);
     let question = row.map(|row| wrap(&row.values.join(" "), width)).unwrap_or_default();
     let answers = draft.checked.iter().flat_map(|checked| &checked.answers);
-    let role = if answers.clone().next().is_some() { Role::Text } else { Role::Title };
-    let mut lines: Vec<(String, Role)> = question.into_iter().map(|text| (text, role)).collect();
+    let is_answered = answers.clone().next().is_some();
+    let role = if is_answered { Role::Text } else { Role::Title };
+    let mut lines: Vec<(String, Role)> = Vec::new();
+    if !is_answered || height >= LOW {
+        lines.extend(question.into_iter().map(|text| (text, role)));
+    }
     for answer in answers {
-        lines.push((String::new(), Role::Text));
+        if !lines.is_empty() {
+            lines.push((String::new(), Role::Text));
+        }
         lines.extend(card_lines(answer, width));
     }
     lines
@@ -289,7 +315,7 @@ pub fn hit(experiments: &Experiments, area: Rect, at: Position, cx: &Context) ->
 fn draw_editor(buf: &mut Buffer, inner: Rect, experiments: &Experiments, cx: &Context, entry: &Entry) {
     let parts = parts(experiments, inner, cx);
     let Some(draft) = experiments.draft() else { return };
-    let head = head(draft, usize::from(inner.width.saturating_sub(2)));
+    let head = head(draft, usize::from(inner.width.saturating_sub(2)), inner.height);
     for (row, (text, role)) in head.iter().take(usize::from(parts.top.height)).enumerate() {
         let style = cx.theme.style(*role);
         let is_cut = row + 1 == usize::from(parts.top.height) && row + 1 < head.len();
@@ -476,11 +502,12 @@ fn forecast_lines(cx: &Context, draft: &Draft, entry: &Entry, width: usize) -> V
                 Role::Dim,
             ));
         }
-        lines.extend(basis_text(forecast).into_iter().flat_map(|text| wrapped(text, Role::Dim)));
     }
     if let Some(noise) = draft.checked.as_ref().and_then(|checked| checked.noise.as_deref()) {
         lines.extend(wrapped(format!("! {noise}"), Role::Warn));
     }
+    let basis = forecast.and_then(basis_text);
+    lines.extend(basis.into_iter().flat_map(|text| wrapped(text, Role::Dim)));
     let mut provenances: Vec<Provenance> =
         experiment.cells.iter().map(|cell| cell.spec.provenance()).collect();
     provenances.sort_unstable();

@@ -17,7 +17,7 @@ const COLUMNS: [Column; 9] = [
     Column::text("samples", 10, 3),
     Column::number("tok/s", 7, 1),
     Column::number("TPOT ms", 7, 1),
-    Column::number("95 %", 12, 3),
+    Column::number("[95 %]", 12, 3),
     Column::number("last run", 8, 4),
     Column::text("provenance", 13, 2),
     Column::text("note", 12, 7),
@@ -193,7 +193,8 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
         3 => number(cell.tokens_per_s),
         4 => number(cell.tpot_ms),
         5 => {
-            let ends = cell.tpot_ms_ci95.map(|[low, high]| format!("{}..{}", digits(low), digits(high)));
+            let ends =
+                cell.tpot_ms_ci95.map(|[low, high]| format!("[{}, {}]", digits(low), digits(high)));
             (ends.unwrap_or_else(|| "-".into()), text)
         }
         6 => {

@@ -31,7 +31,7 @@ acts! {
     Pause: "pause", "p", "pause (ends the current run), or resume", Some("pause/resume");
     CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell");
     CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all");
-    RetryFailed: "retry-failed", "F", "rerun failed and interrupted cells", Some("retry");
+    RetryFailed: "retry-failed", "r F", "resume: run failed and interrupted cells", Some("resume");
     Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow");
     LogUp: "log-up", "[", "scroll the result or the log up", None;
     LogDown: "log-down", "]", "scroll the result or the log down", None;
@@ -117,7 +117,7 @@ impl Acts for Live {
             Act::OpenCell => self.selected().is_some_and(|cell| cell.record.is_some()),
             Act::Pause => running || !self.queue.is_empty(),
             Act::CancelCell | Act::CancelAll | Act::Follow => running,
-            Act::RetryFailed => self.cells.iter().any(|cell| !cell.bad.is_empty()),
+            Act::RetryFailed => self.was_interrupted() || self.has_failures(),
             Act::LogUp | Act::LogDown => self.selected().is_some() || self.shows_answer(),
             Act::Result => self.answers.is_some() && !self.cells.is_empty(),
             Act::Queue | Act::Earlier | Act::Later | Act::Remove => !self.queue.is_empty(),
@@ -439,16 +439,28 @@ impl Live {
         cx.inform(text);
     }
 
+    /// Runs what an interrupted sweep has left, or what failed.
     fn retry(&mut self, cx: &mut Context) {
+        let screen = cx.keys.label(Action::Show(Tab::Experiments));
         let Some(experiment) = self.source.clone() else {
-            cx.inform("no sweep has run yet");
-            return;
+            return cx.inform(format!("no sweep ran in this session: {screen} selects an experiment"));
         };
-        if self.cells.iter().all(|cell| cell.bad.is_empty()) {
-            cx.inform("no run of this sweep has failed");
-            return;
+        match () {
+            () if self.was_interrupted() => self.sweep(experiment, Choice::Missing, cx),
+            () if self.has_failures() => self.sweep(experiment, Choice::Failed, cx),
+            () if self.is_running() => cx.inform("the sweep is running, and no run of it has failed"),
+            () => {
+                cx.inform(format!("no run of this sweep is missing or failed: {screen} runs it again"))
+            }
         }
-        self.sweep(experiment, Choice::Failed, cx)
+    }
+
+    fn was_interrupted(&self) -> bool {
+        self.ended.is_some_and(|(_, ended)| ended.interrupted)
+    }
+
+    fn has_failures(&self) -> bool {
+        self.cells.iter().any(|cell| !cell.bad.is_empty())
     }
 
     fn cells_csv(&self) -> String {

@@ -9,7 +9,7 @@ use super::{Act, Areas};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments;
-use crate::face::tui::widgets::paint::card_lines;
+use crate::face::tui::widgets::paint::{card_lines, next_screens};
 use study::answer::{Answer, MOST_RUNS};
 use table::Record;
 
@@ -139,6 +139,7 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let keys = if keys.is_empty() { String::new() } else { format!(" ({})", keys.join(", ")) };
     let name = live.experiment.as_ref().or(live.earlier.as_ref()).map_or("", String::as_str);
     let inner = frame(buf, area, &format!("result of {name}{keys}"), cx.theme);
+    next_screens(buf, area, cx);
     let rows = usize::from(inner.height);
     let left = told.len().saturating_sub(live.result_scroll);
     // the last row says how many lines are below
@@ -157,7 +158,7 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
 pub(super) fn draw_earlier(buf: &mut Buffer, body: Rect, areas: &Areas, live: &Live, cx: &Context) {
     let screen = cx.keys.label(Action::Show(Tab::Experiments));
     let run = cx.key::<experiments::Experiments>(experiments::Act::Run);
-    let how = format!("no sweep runs: press {screen}; {run} runs the experiment that is selected there");
+    let how = format!("no sweep is running: {screen} selects an experiment, {run} runs it");
     if live.shows_answer() {
         line(buf, areas.top, 0, &[(" ", cx.theme.style(Role::Text)), (&how, cx.theme.style(Role::Dim))]);
         return draw(buf, areas.detail, live, cx);
