@@ -7,7 +7,7 @@ use crate::Number;
 pub const TOGETHER: usize = 32;
 
 /// Numbers of e2m1, by their four bits.
-pub(crate) const E2M1: [f32; 16] =
+pub(crate) static E2M1: [f32; 16] =
     [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 /// Power of two of a scale: an exponent with f32's bias, or NaN.
