@@ -24,6 +24,8 @@ pub enum Kind {
     Improvement,
     /// Speedup over standard against all-reduce latency
     Gain,
+    /// Time to the first token against prompt length, and in percent of standard's
+    Ttft,
     /// Lanes of one decode step, standard over ladder
     Overlap,
     /// Tokens/s with P2P on and off
@@ -118,6 +120,7 @@ impl Wanted {
                 records.retain(|record| drawn.contains(&record.spec.key()));
                 plot::gain_figure(&groups, &stores.provenance(&records), options)?
             }
+            Kind::Ttft => plot::first_token_figure(&records, &stores.provenance(&records), options)?,
             Kind::Overlap => {
                 let set = self.one_set(&mut records, &mut notes)?;
                 let (standard, ladder) = overlap_pair(&set)?;

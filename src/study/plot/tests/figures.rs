@@ -86,6 +86,54 @@ fn measured_points_have_intervals() {
     assert!(!read(&without).iter().any(|text| text.contains("bootstrap")));
 }
 
+/// Cells of several prompt lengths are joined, and standard's is the measure of the others.
+#[test]
+fn first_tokens_by_prompt_length_have_a_chart_of_latencies_and_one_of_shares() {
+    let one = cells().into_iter().find(|cell| cell.spec.architecture == Architecture::Standard).unwrap();
+    let cell = |hardware: &str, architecture: &str, prompt_tokens: u32, prefill_ms: f64| {
+        let mut cell = one.clone();
+        cell.run = format!("{hardware}-{architecture}-{prompt_tokens}");
+        let architecture = architecture.parse().unwrap();
+        cell.spec = table::Spec { architecture, prompt_tokens, hardware: hardware.into(), ..cell.spec };
+        cell.metrics.as_mut().unwrap().prefill_ms = prefill_ms;
+        cell
+    };
+    let mut records = Vec::new();
+    for hardware in ["h100_sxm", "mi300x"] {
+        for (prompt, standard) in [(1024, 10.0), (4096, 40.0), (32768, 400.0)] {
+            records.push(cell(hardware, "standard", prompt, standard));
+            records.push(cell(hardware, "farskip", prompt, 0.9 * standard));
+        }
+    }
+    let draw = |records: &[Record]| {
+        let provenance = ProvenanceSummary::of_records(records);
+        crate::plot::first_token_figure(records, &provenance, &Options::default())
+    };
+    let figure = draw(&records).unwrap();
+    assert_legible(&figure.scene);
+    assert_says(
+        &figure,
+        &[
+            "Time to the first token by prompt length",
+            "prompt (tokens)",
+            "farskip",
+            "(ms)",
+            "(% of standard)",
+            "h100_sxm",
+            "mi300x",
+        ],
+    );
+    let tips = &figure.scene.tips;
+    assert_eq!((figure.scene.data.len(), tips.len()), (4, 24));
+    assert!(tips.iter().any(|tip| tip.text.contains("360.00 ms, 90.0 % of standard (simulated)")));
+    // shares need a standard, and a line two lengths
+    records.retain(|record| record.spec.architecture != Architecture::Standard);
+    assert_eq!(draw(&records).unwrap().scene.tips.len(), 6);
+    records.retain(|record| record.spec.prompt_tokens == 1024);
+    let error = draw(&records).unwrap_err().to_string();
+    assert!(error.contains("prompt length"), "{error}");
+}
+
 /// Intervals are within the chart, however wide they are.
 #[test]
 fn gains_have_intervals_within_the_chart() {

@@ -1,0 +1,125 @@
+//! First-token figure: time to the first token over prompt length, and in percent of standard's; a row of charts per
+//! group of cells that differ only in architecture and prompt length.
+
+use std::collections::BTreeMap;
+
+use super::axis::{Axis, Chart};
+use super::figure::{Figure, Options};
+use super::layout::Sheet;
+use super::provenance::ProvenanceSummary;
+use super::scene::{Area, Scene};
+use super::style::{Look, Looks, Sizes, looks};
+use super::{MOST_CHARTS, series_legend, too_many};
+use crate::analysis::{self, Varied};
+use base::error::{Error, Result};
+use plan::Architecture;
+use table::{Provenance, Record, Spec, aggregate};
+
+/// Latencies (ms) by prompt length, with their labels.
+type Line<'a> = BTreeMap<u32, (f64, &'a Record)>;
+
+struct Group<'a> {
+    spec: Spec,
+    lines: BTreeMap<Architecture, Line<'a>>,
+}
+
+impl Group<'_> {
+    /// Percent of standard's latency; `None` without it.
+    fn percent(&self, prompt: u32, ms: f64) -> Option<f64> {
+        let (standard, _) = self.lines.get(&Architecture::Standard)?.get(&prompt)?;
+        Some(100.0 * ms / standard)
+    }
+}
+
+/// Draws the figure of all cells that have the same cell with another prompt length.
+///
+/// # Errors
+///
+/// Returns an error if no cells differ only in architecture and prompt length, if there are too many charts, or if the
+/// page is too small.
+pub fn first_token_figure(
+    records: &[Record],
+    provenance: &ProvenanceSummary,
+    options: &Options,
+) -> Result<Figure> {
+    let cells = aggregate(records);
+    let mut groups: BTreeMap<(Provenance, String), Group<'_>> = BTreeMap::new();
+    for cell in &cells {
+        let Some(metrics) = &cell.metrics else { continue };
+        let (architecture, prompt) = (cell.spec.architecture.clone(), cell.spec.prompt_tokens);
+        let spec = Spec { architecture: Architecture::Standard, prompt_tokens: 1, ..cell.spec.clone() };
+        let group = groups.entry((cell.provenance, spec.key()));
+        let group = group.or_insert_with(|| Group { spec, lines: BTreeMap::new() });
+        group.lines.entry(architecture).or_default().insert(prompt, (metrics.prefill_ms, cell));
+    }
+    groups.retain(|_, group| group.lines.values().any(|line| line.len() > 1));
+    if groups.is_empty() {
+        return Err(Error::input_help(
+            "no cells differ only in architecture and prompt length",
+            "`ladderscope sweep farskip` makes some",
+        ));
+    }
+    if 2 * groups.len() > MOST_CHARTS {
+        return Err(too_many(2 * groups.len(), "batch"));
+    }
+    let looks = looks(groups.values().flat_map(|group| group.lines.keys()));
+    let varied = Varied::of(groups.values().map(|group| &group.spec));
+    let own = varied.without(&analysis::Axis::Option("model")).without(&analysis::Axis::Option("tp"));
+    let name = |spec: &Spec| format!("{} tp{} {}", spec.model, spec.tp, own.words(spec));
+    let sheet = Sheet {
+        options,
+        provenance,
+        title: "Time to the first token by prompt length".into(),
+        note: match groups.len() {
+            1 => groups.values().map(|group| name(&group.spec)).collect(),
+            _ => String::new(),
+        },
+        remark: String::new(),
+        legend: series_legend(&looks, false),
+    };
+    let columns = if options.is_narrow() { 1 } else { 2 };
+    let names = ("prompt (tokens)", "time to the first token");
+    let (mut scene, areas, sizes) =
+        sheet.charts((2 * groups.len(), columns), (0.5, 110.0..=230.0), (90.0, 80.0), names)?;
+    for (areas, group) in areas.chunks_exact(2).zip(groups.values()) {
+        let name = name(&group.spec);
+        let of_standard = |prompt, ms| group.percent(prompt, ms);
+        draw(&mut scene, areas[0], (&format!("{name} (ms)"), group), |_, ms| Some(ms), (&looks, &sizes));
+        draw(
+            &mut scene,
+            areas[1],
+            (&format!("{name} (% of standard)"), group),
+            of_standard,
+            (&looks, &sizes),
+        );
+    }
+    Ok(Figure::new(scene, provenance, options))
+}
+
+fn draw(
+    scene: &mut Scene,
+    area: Area,
+    (header, group): (&str, &Group<'_>),
+    shown: impl Fn(u32, f64) -> Option<f64>,
+    (looks, sizes): (&Looks, &Sizes),
+) {
+    let points = |line: &Line<'_>| -> Vec<(f64, f64)> {
+        let points = line.iter().map(|(prompt, (ms, _))| (*prompt, shown(*prompt, *ms)));
+        points.filter_map(|(prompt, value)| Some((f64::from(prompt), value?))).collect()
+    };
+    let all = || group.lines.values().flat_map(points);
+    let axes = (Axis::fit(all().map(|point| point.0)), Axis::fit(all().map(|point| point.1)));
+    let mut chart = Chart::new(scene, area, Some(header), axes, sizes).numbered();
+    for (architecture, line) in &group.lines {
+        let look: Look = looks[architecture];
+        chart.line(points(line), look.color, false);
+        for (prompt, (ms, record)) in line {
+            let Some(value) = shown(*prompt, *ms) else { continue };
+            let percent =
+                group.percent(*prompt, *ms).map(|percent| format!(", {percent:.1} % of standard"));
+            let (label, provenance) = (record.spec.label(), record.provenance);
+            let tip = format!("{label}: {ms:.2} ms{} ({provenance})", percent.unwrap_or_default());
+            chart.mark((f64::from(*prompt), value), look, (true, 1.0), tip);
+        }
+    }
+}
