@@ -297,8 +297,10 @@ impl Model {
         ROWS.iter().map(Row::model).collect()
     }
 
+    /// True for a built-in name, perhaps with other experts.
     pub fn is_built_in(name: &str) -> bool {
-        ROWS.iter().any(|row| row.name == name)
+        let base = name.split(super::experts::MARK).next();
+        ROWS.iter().any(|row| Some(row.name) == base)
     }
 
     pub(super) fn built_in_named(name: &str) -> Option<Self> {

@@ -9,6 +9,7 @@ mod chat;
 mod checkpoint;
 mod config;
 mod convert;
+mod experts;
 mod files;
 mod layout;
 mod mixture;

@@ -34,7 +34,8 @@ pub struct Model {
 
 impl Model {
     /// Finds a built-in shape by name, or an HF directory (`config.json`; weights optional). A built-in
-    /// name takes precedence over a directory of the same name; write `./NAME` for the directory.
+    /// name takes precedence over a directory of the same name; write `./NAME` for the directory. A built-in mixture's
+    /// name may change its experts: `NAME@experts=N,top-k=K`.
     ///
     /// # Errors
     /// Returns an input error for an unknown name (with the nearest built-in one), a directory without
@@ -46,6 +47,9 @@ impl Model {
         let path = Path::new(name_or_dir);
         if path.is_dir() {
             return Self::open(name_or_dir, path);
+        }
+        if let Some(model) = Self::with_changed_experts(name_or_dir)? {
+            return Ok(model);
         }
         if let Some(name) = Self::built_in_names().find(|name| same_name(name, name_or_dir)) {
             return Self::built_in_named(name).ok_or_else(|| unknown(name_or_dir));

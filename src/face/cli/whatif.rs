@@ -16,7 +16,7 @@ use run::sim::{Simulator, switches_in_words};
 use study::diff::{PredictedRow, Prediction};
 use study::validate::nearest_error;
 use study::whatif::{
-    Answer, BreakEven, CellLink, CrossedLink, Crossing, HIDDEN_PCT, Numbers, Over, Variant,
+    Answer, BreakEven, CellLink, CrossedLink, Crossing, HIDDEN_PCT, Numbers, Over, Slider, Variant,
 };
 use table::options::{OPTIONS, option};
 use table::render::{Shown, Sourced, Table};
@@ -71,6 +71,12 @@ pub struct Args {
     /// Sweep the number of SMs that a large all-reduce occupies
     #[arg(long, value_name = "N,...", value_delimiter = ',', group = "over")]
     pub sms: Vec<f64>,
+    /// Sweep the number of experts of a built-in mixture
+    #[arg(long, value_name = "N,...", value_delimiter = ',', group = "over")]
+    pub experts: Vec<f64>,
+    /// Sweep the number of experts that each token chooses
+    #[arg(long, value_name = "K,...", value_delimiter = ',', group = "over")]
+    pub top_k: Vec<f64>,
     /// Minimum overlap at which communication counts as hidden (%)
     #[arg(long, value_name = "PCT", default_value_t = HIDDEN_PCT)]
     pub hidden_pct: f64,
@@ -113,6 +119,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         match slider {
             "alpha_us" => changed.alpha_us = Some(value),
             "gb_s" => changed.gb_s = Some(value),
+            "experts" => Slider::Experts.set(&mut changed, None, &value.to_string())?,
+            "top_k" => Slider::TopK.set(&mut changed, None, &value.to_string())?,
             _ => changed.sms = Some(value),
         }
         points.push((Some(value), changed.answer(&simulator)?));
@@ -201,13 +209,19 @@ fn sweep_of(args: &Args) -> Result<(&'static str, Vec<f64>)> {
         ("alpha_us", &args.alpha_us, 0.0),
         ("gb_s", &args.gb_s, f64::MIN_POSITIVE),
         ("sms", &args.sms, 0.0),
+        ("experts", &args.experts, 1.0),
+        ("top_k", &args.top_k, 1.0),
     ];
     let Some((name, values, least)) = all.into_iter().find(|(_, values, _)| !values.is_empty()) else {
         return Ok(("as given", Vec::new()));
     };
     if let Some(wrong) = values.iter().find(|value| !value.is_finite() || **value < least) {
         let option = name.replace('_', "-");
-        let from = if least > 0.0 { "above 0" } else { "of at least 0" };
+        let from = match least {
+            1.0 => "of at least 1",
+            0.0 => "of at least 0",
+            _ => "above 0",
+        };
         return Err(Error::input(format!("--{option} {wrong}: write numbers {from}")));
     }
     Ok((name, values.clone()))
@@ -470,12 +484,13 @@ fn rows(slider: &str, points: &[(Option<f64>, Answer)]) -> Table {
         "alpha_us" => "alpha_us|latency us",
         "gb_s" => "gb_s|GB/s",
         "sms" => "sms|SMs",
+        "top_k" => "top_k|top-k",
         other => other,
     };
     let mut columns = vec![slider_title.to_owned(), "architecture".into()];
     columns.extend(names.iter().map(title));
     columns.extend(["provenance".into(), "reason".into()]);
-    let decimals = usize::from(slider != "sms");
+    let decimals = usize::from(!matches!(slider, "sms" | "experts" | "top_k"));
     let mut rows = Table::new(columns).least(&[
         "hidden_share",
         "overlap_pct",
@@ -517,6 +532,9 @@ mod tests {
         assert_eq!(variant(&args.cell).unwrap().cell.architecture.to_string(), "ladder");
         let error = sweep_of(&parsed("--gb-s 10,0")).unwrap_err();
         assert!(error.to_string().contains("--gb-s 0: write numbers above 0"), "{error}");
+        assert_eq!(sweep_of(&parsed("--top-k 1,2")).unwrap(), ("top_k", vec![1.0, 2.0]));
+        let error = sweep_of(&parsed("--experts 0")).unwrap_err();
+        assert!(error.to_string().contains("--experts 0: write numbers of at least 1"), "{error}");
         assert!(Command::try_parse_from(["whatif", "--gb-s", "1", "--sms", "2"]).is_err(), "one slider");
         assert!(variant(&parsed("--backend cpu").cell).is_err());
     }

@@ -330,7 +330,7 @@ impl Check<'_> {
         }
         // a built-in name takes precedence; anything else may be a path
         let may_be_path = match name {
-            "model" => Model::built_in().iter().all(|model| model.name != text),
+            "model" => !Model::is_built_in(text),
             "hardware" | "stack" => text.ends_with(".toml"),
             _ => false,
         };

@@ -5,6 +5,7 @@ use super::variant::Variant;
 use base::error::{Error, Result};
 use machine::hardware::{Profile, STACKS};
 use model::Model;
+use table::Spec;
 use table::options::{self, Kind, OptionEntry};
 
 struct Entry {
@@ -18,8 +19,8 @@ struct Entry {
 
 enum Value {
     Option(&'static str),
-    /// Hardware value: getter and setter on the variant, and the profile's default.
-    Hardware {
+    /// Value of the variant's hardware or model: getter and setter, and the profile's default.
+    Own {
         get: fn(&Variant) -> Option<f64>,
         set: fn(&mut Variant, Option<f64>),
         profile: fn(&ProfileValues) -> Option<f64>,
@@ -28,7 +29,17 @@ enum Value {
 
 macro_rules! hardware {
     ($key:ident, $profile:expr) => {
-        Value::Hardware { get: |v| v.$key, set: |v, value| v.$key = value, profile: $profile }
+        Value::Own { get: |v| v.$key, set: |v, value| v.$key = value, profile: $profile }
+    };
+}
+
+macro_rules! experts {
+    ($at:literal) => {
+        Value::Own {
+            get: |v| Some(f64::from(v.experts()?[$at])),
+            set: |v, value| v.set_experts($at, value),
+            profile: |_| None,
+        }
     };
 }
 
@@ -78,19 +89,29 @@ sliders! {
     Serving: "serving", "", CHOICE, Value::Option("concurrency"), "0: static batch; else requests in flight, with prefills between decode steps";
     Ep: "EP", "", [1.0, 64.0], Value::Option("ep"), "1: every rank holds a slice of each expert; else ranks hold whole experts";
     Load: "expert load", "", CHOICE, Value::Option("expert_load"), "skew of the tokens over experts";
+    Experts: "experts", "", [1.0, 1024.0], experts!(0), "routed experts of a layer, each as wide as before";
+    TopK: "top-k", "", [1.0, 64.0], experts!(1), "experts that each token chooses";
 }
 
 impl Slider {
-    /// Sliders of a simulated cell: the last two only for mixtures of experts.
-    pub fn of_cell(is_mixture: bool) -> &'static [Self] {
+    /// Sliders of a simulated cell: the last four only for mixtures of experts, the last two only for built-in ones.
+    pub fn of_cell(variant: &Variant, is_mixture: bool) -> &'static [Self] {
         let all: &'static [Self] = &Self::ALL;
-        if is_mixture { all } else { &all[..all.len() - 2] }
+        match (is_mixture, variant.experts()) {
+            (false, _) => &all[..all.len() - 4],
+            (true, None) => &all[..all.len() - 2],
+            (true, Some(_)) => all,
+        }
     }
 
     /// Sliders that change a measured step.
     pub const OF_TRACE: [Self; 6] =
         [Self::Architecture, Self::Tp, Self::Alpha, Self::Bandwidth, Self::P2p, Self::Collective];
 }
+
+/// Numbers of experts, and of those that a token chooses.
+const COUNTS: [u32; 10] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+const TOP_KS: [u32; 9] = [1, 2, 3, 4, 6, 8, 12, 16, 32];
 
 /// Architectures of the slider, by staleness, then by synchronisation.
 pub const ARCHITECTURES: [&str; 17] = [
@@ -130,7 +151,7 @@ impl Slider {
     pub fn option(self) -> Option<&'static OptionEntry> {
         match self.entry().value {
             Value::Option(name) => options::option(name),
-            Value::Hardware { .. } => None,
+            Value::Own { .. } => None,
         }
     }
 
@@ -138,9 +159,7 @@ impl Slider {
     pub fn number(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<f64> {
         match self.entry().value {
             Value::Option(_) => Some(self.option()?.number(&variant.cell)? as f64),
-            Value::Hardware { get, profile, .. } => {
-                get(variant).or_else(|| profile_values.and_then(profile))
-            }
+            Value::Own { get, profile, .. } => get(variant).or_else(|| profile_values.and_then(profile)),
         }
     }
 
@@ -256,6 +275,23 @@ impl Slider {
                 self.put(variant, f64::from(value));
             }
             Some(option) => option.read(&mut variant.cell, text)?,
+            None if matches!(self, Self::Experts | Self::TopK) => {
+                let whole = text.parse().ok().filter(|n: &u32| *n >= 1);
+                let value = whole.ok_or_else(|| {
+                    Error::input(format!("{} '{text}' is not a whole number of at least 1", self.name()))
+                })?;
+                if variant.experts().is_none() {
+                    let (name, model) = (self.name(), &variant.cell.model);
+                    return Err(Error::input_help(
+                        format!("{name}: {model} is no built-in mixture of experts"),
+                        "`ladderscope models` lists built-in models",
+                    ));
+                }
+                let mut changed = variant.clone();
+                self.put(&mut changed, f64::from(value));
+                Model::resolve(&changed.cell.model)?;
+                *variant = changed;
+            }
             None => {
                 let least =
                     if matches!(self, Self::Bandwidth | Self::Hbm) { f64::MIN_POSITIVE } else { 0.0 };
@@ -286,7 +322,7 @@ impl Slider {
                 // cannot fail: the value comes from a valid cell
                 let _ = option.map(|option| option.read(&mut variant.cell, &option.text(&base.cell)));
             }
-            Value::Hardware { get, set, .. } => set(variant, get(base)),
+            Value::Own { get, set, .. } => set(variant, get(base)),
         }
     }
 
@@ -309,6 +345,19 @@ impl Slider {
             Self::Ep => vec!["1".into()],
             Self::Load => {
                 names(&["balanced", "uniform", "power:0.5", "power:1", "power:1.5", "power:2"])
+            }
+            Self::Experts | Self::TopK => {
+                self.number(variant, profile_values)?;
+                // those that can be routed and divided over the ranks
+                let fits = |count: &u32| {
+                    let mut changed = variant.clone();
+                    self.put(&mut changed, f64::from(*count));
+                    let Spec { tp, ep, dp, .. } = changed.cell;
+                    let model = Model::resolve(&changed.cell.model);
+                    model.is_ok_and(|model| model.shape.expert_problem(tp, ep, dp).is_none())
+                };
+                let counts: &[u32] = if self == Self::TopK { &TOP_KS } else { &COUNTS };
+                counts.iter().copied().filter(fits).map(|count| count.to_string()).collect()
             }
             Self::Tp => profile_values?.tps.iter().map(ToString::to_string).collect(),
             _ => return None,
@@ -341,7 +390,7 @@ impl Slider {
                 let whole = value.round().clamp(self.entry().range[0], f64::from(u32::MAX / 2)) as u64;
                 self.option().map(|option| option.put(&mut variant.cell, whole));
             }
-            Value::Hardware { set, .. } => set(variant, Some(value)),
+            Value::Own { set, .. } => set(variant, Some(value)),
         }
     }
 }

@@ -296,7 +296,8 @@ proptest! {
         slider in any_slider(),
         steps in prop::collection::vec((any::<bool>(), any::<bool>()), 1..60),
     ) {
-        let base = Variant::default();
+        let of_model = [Slider::Model, Slider::Experts, Slider::TopK];
+        let base = if of_model[1..].contains(&slider) { mixture() } else { Variant::default() };
         let profile_values = profile_values();
         let mut variant = base.clone();
         for (up, coarse) in steps {
@@ -311,13 +312,60 @@ proptest! {
             } else {
                 prop_assert!(!moved || (after > before) == up);
             }
-            for other in Slider::ALL.iter().filter(|other| **other != slider) {
+            // a mixture's experts are part of the model
+            let apart = |other: &&Slider| !(of_model.contains(*other) && of_model.contains(&slider));
+            for other in Slider::ALL.iter().filter(|other| **other != slider).filter(apart) {
                 prop_assert!(!other.is_changed(&variant, &base), "{slider:?} moved {other:?}");
             }
         }
         slider.reset(&mut variant, &base);
         prop_assert_eq!(variant, base);
     }
+}
+
+/// A mixture of experts on eight ranks.
+fn mixture() -> Variant {
+    let mut variant = Variant::default();
+    variant.cell.model = "gpt-oss-20b".into();
+    variant
+}
+
+#[test]
+fn experts_and_top_k_are_offered_for_built_in_mixtures_and_change_the_model() {
+    let shown = |variant: &Variant, is_mixture: bool| {
+        let sliders = Slider::of_cell(variant, is_mixture);
+        [Slider::Ep, Slider::Load, Slider::Experts, Slider::TopK].map(|slider| sliders.contains(&slider))
+    };
+    let mut variant = mixture();
+    assert_eq!(shown(&Variant::default(), false), [false; 4]);
+    assert_eq!(shown(&variant, true), [true; 4]);
+    let mut checkpoint = variant.clone();
+    checkpoint.cell.model = "/models/gpt-oss".into();
+    assert_eq!(shown(&checkpoint, true), [true, true, false, false]);
+    let simulator = Simulator::default();
+    let tpot = |variant: &Variant| step_ms(&variant.answer(&simulator).unwrap(), "standard");
+    let before = tpot(&variant);
+    Slider::TopK.set(&mut variant, None, "8").unwrap();
+    assert_eq!(variant.cell.model, "gpt-oss-20b@top-k=8");
+    assert!(tpot(&variant) > before, "more experts are read");
+    assert!(variant.arguments().unwrap().contains(&"gpt-oss-20b@top-k=8".to_owned()));
+    // 4 and 2 experts have no 8 to choose
+    while Slider::Experts.step(&mut variant, None, false, false) {}
+    assert_eq!(variant.cell.model, "gpt-oss-20b@experts=8,top-k=8");
+    Slider::TopK.reset(&mut variant, &mixture());
+    Slider::Experts.reset(&mut variant, &mixture());
+    assert_eq!(variant, mixture());
+    for (slider, text, why) in [
+        (Slider::TopK, "64", "top-k 64 of 32 experts"),
+        (Slider::Experts, "2.5", "not a whole number"),
+        (Slider::Experts, "0", "not a whole number"),
+    ] {
+        let error = slider.set(&mut variant, None, text).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    let error = Slider::Experts.set(&mut Variant::default(), None, "8").unwrap_err().to_string();
+    assert!(error.contains("llama-3-70b is no built-in mixture"), "{error}");
+    assert_eq!(variant, mixture(), "mistakes change nothing");
 }
 
 /// The profile values of the default variant, found once.

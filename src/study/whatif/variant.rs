@@ -14,6 +14,7 @@ use super::answer::{
 use crate::rewire::{Asked, Choice, Rewiring, Setting};
 use base::error::{Error, Result};
 use machine::hardware::{LinkPoint, Profile, Target};
+use model::Model;
 use plan::{Architecture, LayerSet};
 use run::sim::{LinkTimes, Simulator};
 use table::options::{Kind, OPTIONS, PAIRS};
@@ -86,6 +87,18 @@ impl Variant {
             format!("no profile for this run's machine; simulated on {INSTEAD_OF_HOST}")
         });
         (Self::new(cell), note)
+    }
+
+    /// Experts of a built-in mixture, and how many of them a token chooses.
+    pub fn experts(&self) -> Option<[u32; 2]> {
+        Model::experts_of_built_in(&self.cell.model)
+    }
+
+    /// Changes one of [`Self::experts`]; `None` keeps it.
+    pub(super) fn set_experts(&mut self, at: usize, value: Option<f64>) {
+        let Some((mut experts, value)) = self.experts().zip(value) else { return };
+        experts[at] = value as u32;
+        self.cell.model = Model::named_with_experts(&self.cell.model, experts);
     }
 
     /// Profile and stack without the slider changes. Returns the errors of [`Target::of`] for the variant's

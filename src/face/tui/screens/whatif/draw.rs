@@ -13,7 +13,7 @@ use plan::Lane;
 use study::analysis::XAxis;
 use study::plot::look_numbers;
 use study::validate::nearest_error;
-use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider, Strip};
+use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider, Strip, Variant};
 use trace::overlap::intervals::{Coverage, union};
 
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub fn areas(body: Rect, strip: bool, architectures: usize, kept: usize) -> Area
     let (header, rest) = cut_top(body, 1);
     let large = body.height >= 34;
     // the sliders of a mixture scroll
-    let all = Slider::of_cell(false).len() as u16;
+    let all = Slider::of_cell(&Variant::default(), false).len() as u16;
     // a large window has room for kept variants; a small one shows them instead of the frontier
     let pins = match (large, kept) {
         (true, 0) => 1,

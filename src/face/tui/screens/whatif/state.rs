@@ -173,7 +173,10 @@ impl WhatIf {
     pub fn sliders(&self) -> &'static [Slider] {
         match self.traced {
             Some(_) => &Slider::OF_TRACE,
-            None => Slider::of_cell(self.profile_values().is_some_and(|values| values.is_mixture)),
+            None => {
+                let is_mixture = self.profile_values().is_some_and(|values| values.is_mixture);
+                Slider::of_cell(&self.variant, is_mixture)
+            }
         }
     }
 
