@@ -4,7 +4,7 @@
 use super::Model;
 use plan::{
     AttentionShape, ExpertActivation, ExpertShape, HeadStep, Latent, ModelShape, Rope, RopeScaling,
-    RouterBias, RouterScore, Routing, Window, Yarn,
+    RouterBias, RouterScore, Routing, Temperature, Window, Yarn,
 };
 
 const BLOOM_NOTE: &str =
@@ -12,8 +12,7 @@ const BLOOM_NOTE: &str =
 const LLAMA_405B_NOTE: &str =
     "16 KV heads, as benchmarked in the paper for TP 16 (the released model has 8)";
 
-const SCOUT_NOTE: &str =
-    "without its norm of queries and keys; attention in 3 of 4 layers is in chunks of 8192";
+const SCOUT_NOTE: &str = "attention in 3 of 4 layers is in chunks of 8192; the others have no RoPE";
 
 const INSTELLA_NOTE: &str = "from its published config; attention is gated";
 
@@ -112,7 +111,7 @@ const fn gpt_oss(name: &'static str, layers: u32, count: u32) -> Row {
             output_bias: true,
             sinks: true,
             window: Some(Window { tokens: 128, full_every: 2, is_chunked: false }),
-            latent: None,
+            ..AttentionShape::PLAIN
         },
         experts: Some(ExpertShape {
             routing: Routing {
@@ -219,8 +218,10 @@ const ROWS: [Row; 33] = [
         note: Some(SCOUT_NOTE),
         attention: AttentionShape {
             window: Some(Window { tokens: 8192, full_every: 4, is_chunked: true }),
+            temperature: Some(Temperature { every: 8192.0, scale: 0.1 }),
             ..AttentionShape::PLAIN
         },
+        qkv: HeadStep::UnitNormed,
         experts: Some(ExpertShape {
             shared_width: 8192,
             routing: Routing {

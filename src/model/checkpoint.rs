@@ -8,7 +8,7 @@ use memmap2::Mmap;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::layout::{self, Comb, Files, Fused, Layout, Place};
+use super::layout::{self, Files, Layout, Place};
 use base::error::{Error, Result};
 use base::regular;
 use plan::Tensor;
@@ -232,21 +232,21 @@ impl Stored<'_> {
         let (rows, columns) = (rows as usize, columns as usize);
         let experts = shape.experts.as_ref().map_or(0, |experts| experts.count as usize);
         let name = tensor.hf_name();
-        let fused = layout::fused(tensor);
-        if let Some(Fused { name, first, step }) = fused.filter(|fused| self.has_fused(&fused.name)) {
-            let comb = Comb { rows, first, step };
-            let last = first + 1 == step;
+        let mut fused = layout::fused(tensor).into_iter().flatten();
+        if let Some(fused) = fused.find(|fused| self.has_fused(&fused.name)) {
+            let comb = fused.comb(rows);
+            let (name, last) = (&fused.name, fused.part + 1 == fused.parts);
             let [blocks, scales] = ["blocks", "scales"].map(|part| format!("{name}_{part}"));
             if self.found.contains_key(&blocks) {
                 let parts = columns / mxfp4::TOGETHER;
-                let sizes = [experts, rows * step, parts, mxfp4::TOGETHER / 2];
+                let sizes = [experts, comb.all, parts, mxfp4::TOGETHER / 2];
                 let blocks = self.claim(&blocks, &sizes, &[Dtype::U8], last)?;
                 let scales = self.claim(&scales, &sizes[..3], &[Dtype::U8], last)?;
                 return Ok(Layout::Mxfp4 { blocks, scales, comb });
             }
-            let sizes = [experts, columns, rows * step];
-            let sizes = if columns == 1 { vec![experts, rows * step] } else { sizes.to_vec() };
-            let place = self.claim(&name, &sizes, &FORMATS, last)?;
+            let sizes = [experts, columns, comb.all];
+            let sizes = if columns == 1 { vec![experts, comb.all] } else { sizes.to_vec() };
+            let place = self.claim(name, &sizes, &FORMATS, last)?;
             return Ok(Layout::Transposed { place, comb });
         }
         if tensor.is_stacked() {

@@ -21,7 +21,7 @@ pub const MAX_LAYERS: u32 = 10_000;
 
 /// Supported families by `model_type`, with their step between q, k, v projection and rotation. A config
 /// without the key is Llama's, as old ones are.
-pub(super) const FAMILIES: [(&str, HeadStep, Mixture); 11] = [
+pub(super) const FAMILIES: [(&str, HeadStep, Mixture); 12] = [
     ("llama", HeadStep::Plain, Mixture::None),
     ("ladder_llama", HeadStep::Plain, Mixture::None),
     ("mistral", HeadStep::Plain, Mixture::None),
@@ -33,6 +33,7 @@ pub(super) const FAMILIES: [(&str, HeadStep, Mixture); 11] = [
     ("gpt_oss", HeadStep::Biased, Mixture::GptOss),
     ("deepseek_v2", HeadStep::Plain, Mixture::DeepSeekV2),
     ("deepseek_v3", HeadStep::Plain, Mixture::DeepSeekV3),
+    ("llama4_text", HeadStep::UnitNormed, Mixture::Llama4),
 ];
 
 /// Family of a mixture of experts: what its config's keys mean.
@@ -47,6 +48,8 @@ pub(super) enum Mixture {
     GptOss,
     DeepSeekV2,
     DeepSeekV3,
+    /// Text part of Llama 4.
+    Llama4,
 }
 
 impl Mixture {
@@ -214,7 +217,10 @@ impl Config {
             kv_heads,
             head_dim,
             qkv,
-            intermediate: self.size("intermediate_size", MAX_SIZE)?,
+            intermediate: match mixture {
+                Mixture::Llama4 => self.size("intermediate_size_mlp", MAX_SIZE)?,
+                _ => self.size("intermediate_size", MAX_SIZE)?,
+            },
             vocab: self.size("vocab_size", MAX_SIZE)?,
             rope: self.rope()?,
             // HF's default
@@ -225,6 +231,7 @@ impl Config {
                 sinks: mixture == Mixture::GptOss,
                 window: self.window(mixture)?,
                 latent,
+                temperature: self.temperature(mixture)?,
             },
             experts: self.experts(mixture)?,
         })
@@ -245,6 +252,12 @@ impl Config {
     fn refuse_others(&self, mixture: Mixture) -> Result<()> {
         for key in ["attention_bias", "mlp_bias", "bias", "use_bias", "qkv_bias", "use_qk_norm"] {
             if key == "attention_bias" && mixture == Mixture::GptOss {
+                continue;
+            }
+            if key == "use_qk_norm" && mixture == Mixture::Llama4 {
+                if let Some(value) = self.get(key).filter(|v| **v != Value::Bool(true)) {
+                    return Err(self.wrong(key, value, "not supported: only true, as in Llama 4 Scout"));
+                }
                 continue;
             }
             if let Some(value) = self.get(key).filter(|v| **v != Value::Bool(false)) {
@@ -291,7 +304,7 @@ impl Config {
             }
         }
         match mixture {
-            Mixture::GptOss => Ok(()),
+            Mixture::GptOss | Mixture::Llama4 => Ok(()),
             _ => self.refuse_windows(),
         }
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use arithmetic::{Number, mxfp4};
-use plan::{DType, ModelShape, Tensor};
+use plan::{DType, HeadStep, ModelShape, Tensor};
 
 /// Position of a stored tensor: file, format, and byte range.
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +29,13 @@ pub(super) enum Layout {
     Alternating { place: Place, head: usize, rope: usize },
 }
 
-/// Every `step`-th output of an expert from `first` on, `rows` in all.
+/// Every `step`-th output of an expert from `first` on, `rows` of `all`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Comb {
     pub rows: usize,
     pub first: usize,
     pub step: usize,
+    pub all: usize,
 }
 
 impl Comb {
@@ -92,15 +93,14 @@ impl Layout {
             }
             Self::Transposed { place, comb } => {
                 let (expert, output) = comb.stored(row);
-                let outputs = comb.rows * comb.step;
                 wanted.zip(out).try_for_each(|(input, out)| {
-                    let at = (expert * columns + input) * outputs + output;
+                    let at = (expert * columns + input) * comb.all + output;
                     convert(files, *place, at, std::slice::from_mut(out))
                 })
             }
             Self::Mxfp4 { blocks, scales, comb } => {
                 let (expert, output) = comb.stored(row);
-                let row = expert * comb.rows * comb.step + output;
+                let row = expert * comb.all + output;
                 let of_row =
                     |place, bytes: usize| files.bytes(place)?.get(row * bytes..(row + 1) * bytes);
                 let blocks = of_row(*blocks, columns / 2)?;
@@ -119,16 +119,28 @@ impl Layout {
     }
 }
 
-/// Tensor of all experts with the outputs of one or two of ours: those from `first` on, `step` apart.
+/// Tensor of all experts with the outputs of one or two of ours.
 pub(super) struct Fused {
     pub name: String,
-    pub first: usize,
-    pub step: usize,
+    /// Number of ours among the `parts` in it.
+    pub part: usize,
+    pub parts: usize,
+    /// True if the outputs of the parts alternate; else one part is behind the other.
+    pub alternates: bool,
 }
 
-/// Tensor that gpt-oss has in a tensor's place.
-pub(super) fn fused(tensor: Tensor) -> Option<Fused> {
-    let (layer, name, first, step) = match tensor {
+impl Fused {
+    /// Outputs of our part, of `rows` an expert.
+    pub fn comb(&self, rows: usize) -> Comb {
+        let (first, step) =
+            if self.alternates { (self.part, self.parts) } else { (self.part * rows, 1) };
+        Comb { rows, first, step, all: rows * self.parts }
+    }
+}
+
+/// Tensors that gpt-oss and Llama 4 have in a tensor's place.
+pub(super) fn fused(tensor: Tensor) -> Option<[Fused; 2]> {
+    let (layer, name, part, parts) = match tensor {
         Tensor::ExpertGate(l) => (l, "gate_up_proj", 0, 2),
         Tensor::ExpertUp(l) => (l, "gate_up_proj", 1, 2),
         Tensor::ExpertDown(l) => (l, "down_proj", 0, 1),
@@ -137,7 +149,11 @@ pub(super) fn fused(tensor: Tensor) -> Option<Fused> {
         Tensor::ExpertDownBias(l) => (l, "down_proj_bias", 0, 1),
         _ => return None,
     };
-    Some(Fused { name: format!("layers.{layer}.mlp.experts.{name}"), first, step })
+    let of_module = |module: &str, alternates| {
+        let name = format!("layers.{layer}.{module}.experts.{name}");
+        Fused { name, part, parts, alternates }
+    };
+    Some([of_module("mlp", true), of_module("feed_forward", false)])
 }
 
 /// Names of an expert's part of a stacked tensor: of Qwen3-MoE and DeepSeek, and of Mixtral.
@@ -177,6 +193,7 @@ pub(super) fn other_names(tensor: Tensor) -> Vec<String> {
             vec![
                 format!("layers.{l}.mlp.router.weight"),
                 format!("layers.{l}.block_sparse_moe.gate.weight"),
+                format!("layers.{l}.feed_forward.router.weight"),
             ]
         }
         Tensor::RouterBias(l) => {
@@ -185,6 +202,9 @@ pub(super) fn other_names(tensor: Tensor) -> Vec<String> {
                 format!("layers.{l}.mlp.gate.e_score_correction_bias"),
             ]
         }
+        Tensor::SharedGate(l) => vec![format!("layers.{l}.feed_forward.shared_expert.gate_proj.weight")],
+        Tensor::SharedUp(l) => vec![format!("layers.{l}.feed_forward.shared_expert.up_proj.weight")],
+        Tensor::SharedDown(l) => vec![format!("layers.{l}.feed_forward.shared_expert.down_proj.weight")],
         // MLA with a query latent
         Tensor::Query(l) => vec![format!("layers.{l}.self_attn.q_b_proj.weight")],
         _ => Vec::new(),
@@ -193,7 +213,11 @@ pub(super) fn other_names(tensor: Tensor) -> Vec<String> {
 
 /// Rows of a head, and those at its end that RoPE rotates, of tensors whose rotated rows alternate between the halves.
 pub(super) fn alternating(tensor: Tensor, shape: &ModelShape) -> Option<(usize, usize)> {
-    let latent = shape.attention.latent?;
+    let Some(latent) = shape.attention.latent else {
+        let is_rotated = matches!(tensor, Tensor::Query(_) | Tensor::Key(_));
+        let head = shape.head_dim as usize;
+        return (shape.qkv == HeadStep::UnitNormed && is_rotated).then_some((head, head));
+    };
     let head = match tensor {
         Tensor::Query(_) => latent.query_dim(),
         Tensor::KeyValueDown(_) => latent.cached(),

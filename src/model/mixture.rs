@@ -5,7 +5,9 @@ use serde_json::Value;
 use super::config::{Config, MAX_LAYERS, MAX_SIZE, Mixture};
 use base::error::Result;
 use plan::{CLAMP, CLAMP_SLOPE};
-use plan::{ExpertActivation, ExpertShape, Latent, RouterBias, RouterScore, Routing, Window};
+use plan::{
+    ExpertActivation, ExpertShape, Latent, RouterBias, RouterScore, Routing, Temperature, Window,
+};
 
 impl Config {
     /// Routed experts of the family.
@@ -38,6 +40,22 @@ impl Config {
                     biased: true,
                     ..plain(routing, dense_width()?)?
                 }
+            }
+            Mixture::Llama4 => {
+                self.only_number("interleave_moe_layer_step", 1.0)?;
+                let routed = self.get("moe_layers").and_then(Value::as_array);
+                let layers = self.size("num_hidden_layers", MAX_LAYERS)?;
+                if let Some(value) = self.get("moe_layers").filter(|_| {
+                    !routed.is_some_and(|all| {
+                        all.iter().map(Value::as_u64).eq((0..layers).map(|l| Some(l.into())))
+                    })
+                }) {
+                    return Err(self.wrong("moe_layers", value, "not supported: only all layers"));
+                }
+                let routing =
+                    Routing { weighs_input: true, ..Routing::plain(RouterScore::Sigmoid, false) };
+                let width = dense_width()?;
+                ExpertShape { shared_width: width, ..plain(routing, width)? }
             }
             Mixture::DeepSeekV2 | Mixture::DeepSeekV3 | Mixture::Dots1 => {
                 let width = expert_width()?;
@@ -137,22 +155,56 @@ impl Config {
         Ok(Some(latent))
     }
 
-    /// Window of gpt-oss: every second layer sees recent tokens only, from layer 0 on.
+    /// Windows of gpt-oss and chunks of Llama 4: from layer 0 on, every second or fourth layer sees all tokens.
     pub(super) fn window(&self, mixture: Mixture) -> Result<Option<Window>> {
-        let Some(tokens) =
-            self.size_if_any("sliding_window", MAX_SIZE)?.filter(|_| mixture == Mixture::GptOss)
-        else {
-            return Ok(None);
+        let (key, kind, full_every) = match mixture {
+            Mixture::GptOss => ("sliding_window", "sliding_attention", 2),
+            Mixture::Llama4 => {
+                let every = self.size_if_any("no_rope_layer_interval", MAX_LAYERS)?;
+                ("attention_chunk_size", "chunked_attention", every.unwrap_or(4))
+            }
+            _ => return Ok(None),
         };
-        let kinds = self.get("layer_types").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let wanted = ["sliding_attention", "full_attention"];
-        if let Some((_, kind)) =
-            kinds.iter().enumerate().find(|(layer, kind)| kind.as_str() != Some(wanted[layer % 2]))
-        {
-            let right = "not supported: only \"sliding_attention\" and \"full_attention\" in turn";
-            return Err(self.wrong("layer_types", kind, right));
+        let Some(tokens) = self.size_if_any(key, MAX_SIZE)? else {
+            return match mixture {
+                Mixture::Llama4 => {
+                    Err(self.missing(key, "\"attention_chunk_size\": a number of tokens"))
+                }
+                _ => Ok(None),
+            };
+        };
+        let list = |key| self.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice).iter();
+        let is_full = |layer: usize| (layer + 1).is_multiple_of(full_every as usize);
+        let wanted = |layer: usize| if is_full(layer) { "full_attention" } else { kind };
+        let others = |(layer, found): &(usize, &Value)| found.as_str() != Some(wanted(*layer));
+        if let Some((_, found)) = list("layer_types").enumerate().find(others) {
+            let right = format!(
+                "not supported: only \"{kind}\", with \"full_attention\" in the last of every {full_every} layers"
+            );
+            return Err(self.wrong("layer_types", found, right));
         }
-        Ok(Some(Window { tokens, full_every: 2, is_chunked: false }))
+        let is_chunked = mixture == Mixture::Llama4;
+        let others =
+            |(layer, flag): &(usize, &Value)| flag.as_u64() != Some(u64::from(!is_full(*layer)));
+        if let Some((_, flag)) =
+            list("no_rope_layers").enumerate().find(|flag| is_chunked && others(flag))
+        {
+            let right =
+                format!("not supported: only 1, with 0 in the last of every {full_every} layers");
+            return Err(self.wrong("no_rope_layers", flag, right));
+        }
+        Ok(Some(Window { tokens, full_every, is_chunked }))
+    }
+
+    /// Growth of Llama 4's queries in layers without RoPE; older configs have a number for true.
+    pub(super) fn temperature(&self, mixture: Mixture) -> Result<Option<Temperature>> {
+        let off = [Value::Bool(false), 0.into()];
+        let tuning = self.get("attn_temperature_tuning");
+        if mixture != Mixture::Llama4 || tuning.is_some_and(|value| off.contains(value)) {
+            return Ok(None);
+        }
+        let every = self.positive("floor_scale")?.unwrap_or(8192.0);
+        Ok(Some(Temperature { every, scale: self.positive("attn_scale")?.unwrap_or(0.1) }))
     }
 
     fn flag(&self, key: &str, default: bool) -> Result<bool> {

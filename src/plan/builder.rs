@@ -429,6 +429,7 @@ impl Builder<'_> {
             Kind::RopeAppend
             | Kind::BiasRopeAppend
             | Kind::NormRopeAppend
+            | Kind::Append
             | Kind::Attend
             | Kind::WindowAttend { .. }
             | Kind::SiluMul { .. } => {

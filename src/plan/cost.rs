@@ -286,13 +286,15 @@ impl Builder<'_> {
             Kind::MeanShare => cost.flops = per(rows, columns),
             Kind::Join { .. } => cost.flops = per(rows, reads.len() as u64 * columns),
             Kind::SiluMul { .. } => cost.flops = per(rows, 5 * columns),
-            Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend => {
+            Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend | Kind::Append => {
                 let before = match kind {
                     Kind::BiasRopeAppend => heads * head_dim + 2 * kv,
                     Kind::NormRopeAppend => 4 * (heads * head_dim + kv),
                     _ => 0,
                 };
-                cost.flops = per(rows, before + 3 * (heads * head_dim + kv));
+                let rotation = 3 * (heads * head_dim + kv);
+                let flops = if *kind == Kind::Append { heads * head_dim } else { before + rotation };
+                cost.flops = per(rows, flops);
                 cost.bytes_written = cost.bytes_written + per(rows, 2 * kv * precision.kv.bytes());
             }
             Kind::Attend => {

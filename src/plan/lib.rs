@@ -43,6 +43,7 @@ pub use operation::{
 };
 pub use pipeline::{stage_layers, stage_problem};
 pub use shape::{
-    AttentionShape, DType, HeadStep, KvDType, Latent, ModelShape, Rope, RopeScaling, Window, Yarn,
+    AttentionShape, DType, HeadStep, KvDType, Latent, ModelShape, Rope, RopeScaling, Temperature,
+    Window, Yarn,
 };
 pub use weights::{QUANTIZED, Shard, Tensor, Weight, WeightPart};

@@ -12,9 +12,15 @@ pub(super) struct Parts {
 }
 
 impl Builder<'_> {
-    /// Emits biases or head norms if the model has them, then the rotation. Returns the rotated queries.
+    /// Emits biases or head norms if the model has them, then the rotation, if the layer has one. Returns the queries.
     fn rotate(&mut self, projected: ValueId, layer: u32, columns: u32) -> Result<ValueId, PlanError> {
         let (kind, shard, tensors) = match self.spec.shape.qkv {
+            _ if !self.spec.shape.has_rope(layer) => {
+                return self.emit("append", Kind::Append, &[projected], columns);
+            }
+            HeadStep::UnitNormed => {
+                return self.emit("rope", Kind::NormRopeAppend, &[projected], columns);
+            }
             HeadStep::Plain => return self.emit("rope", Kind::RopeAppend, &[projected], columns),
             HeadStep::Biased => {
                 let biases =

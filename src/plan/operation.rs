@@ -88,8 +88,10 @@ pub enum Kind {
     /// [`Kind::RopeAppend`] that first adds the biases `[columns of q, k, v, 1]`.
     BiasRopeAppend,
     /// [`Kind::RopeAppend`] that first applies an RMSNorm to each head of q and k; the weight is `[2,
-    /// head_dim]`, row 0 for queries, row 1 for keys.
+    /// head_dim]`, row 0 for queries, row 1 for keys; without it, all are 1.
     NormRopeAppend,
+    /// [`Kind::RopeAppend`] without rotation; multiplies queries by their position's [`super::Temperature`], if any.
+    Append,
     /// Causal attention over the layer's KV cache, including the new tokens: reads rotated queries
     /// `[rows, heads x head_dim / tp]`, writes the same shape. Query heads share KV heads in equal
     /// groups (GQA). The weight `[heads / tp, 1]`, if any, is a logit per head that joins the softmax's
@@ -175,6 +177,7 @@ impl Kind {
             Self::RopeAppend => "rope_append",
             Self::BiasRopeAppend => "bias_rope_append",
             Self::NormRopeAppend => "norm_rope_append",
+            Self::Append => "append",
             Self::Attend => "attend",
             Self::WindowAttend { .. } => "window_attend",
             Self::LatentAppend => "latent_append",
@@ -217,6 +220,7 @@ impl Kind {
         matches!(
             self,
             Self::WindowAttend { .. }
+                | Self::Append
                 | Self::LatentAppend
                 | Self::LatentAttend
                 | Self::SigmoidMul

@@ -195,6 +195,8 @@ pub enum HeadStep {
     /// Applies an RMSNorm to each query and key head, with one weight per layer for queries and one for
     /// keys: Qwen3.
     Normed,
+    /// [`Self::Normed`] without weights, in layers with RoPE alone: Llama 4.
+    UnitNormed,
 }
 
 /// Attention beyond plain GQA; the default is plain.
@@ -209,10 +211,27 @@ pub struct AttentionShape {
     pub window: Option<Window>,
     /// Multi-head latent attention (MLA) instead of keys and values per head.
     pub latent: Option<Latent>,
+    /// Growth of queries in layers without RoPE.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<Temperature>,
+}
+
+/// Factor of queries by position p: `ln(1 + floor((p + 1) / every)) x scale + 1` (Llama 4).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Temperature {
+    pub every: f64,
+    pub scale: f64,
+}
+
+impl Temperature {
+    pub fn factor(&self, position: usize) -> f64 {
+        ((position as f64 + 1.0) / self.every).floor().ln_1p() * self.scale + 1.0
+    }
 }
 
 impl AttentionShape {
-    pub const PLAIN: Self = Self { output_bias: false, sinks: false, window: None, latent: None };
+    pub const PLAIN: Self =
+        Self { output_bias: false, sinks: false, window: None, latent: None, temperature: None };
 
     fn is_plain(&self) -> bool {
         *self == Self::default()
@@ -304,6 +323,12 @@ impl ModelShape {
     pub fn window_of(&self, layer: u32) -> Option<Window> {
         let is_local = |window: &Window| !(layer + 1).is_multiple_of(window.full_every.max(1));
         self.attention.window.filter(is_local)
+    }
+
+    /// True if a layer's queries and keys are rotated: all layers but the full ones beside attention in chunks.
+    pub fn has_rope(&self, layer: u32) -> bool {
+        let is_chunked = self.attention.window.is_some_and(|window| window.is_chunked);
+        !is_chunked || self.window_of(layer).is_some()
     }
 
     /// KV heads of one rank. With more ranks than KV heads, consecutive ranks hold copies of one.

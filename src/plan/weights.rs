@@ -222,7 +222,7 @@ impl Tensor {
             None => all.extend([Self::Query(l), Self::Key(l), Self::Value(l)]),
         }
         match shape.qkv {
-            HeadStep::Plain => {}
+            HeadStep::Plain | HeadStep::UnitNormed => {}
             HeadStep::Biased => all.extend([Self::QueryBias(l), Self::KeyBias(l), Self::ValueBias(l)]),
             HeadStep::Normed => all.extend([Self::QueryNorm(l), Self::KeyNorm(l)]),
         }

@@ -10,7 +10,7 @@
 mod words;
 
 #[cfg(test)]
-mod profile_tests;
+mod profiles;
 #[cfg(test)]
 mod tests;
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from make import FORMATS, GOLDEN, SEED, TOKENS, mix
+from make import FORMATS, GOLDEN, LLAMA3, SEED, TOKENS, mix
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
@@ -159,6 +159,23 @@ CASES = [
         },
     ),
 ]
+LLAMA4 = {
+    "num_hidden_layers": 5,
+    "intermediate_size": 32,
+    "intermediate_size_mlp": 96,
+    "head_dim": 8,
+    "num_local_experts": 8,
+    "interleave_moe_layer_step": 1,
+    "attention_chunk_size": 6,
+    "floor_scale": 4,
+    "attn_scale": 0.3,
+    "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-5,
+}
+CASES += [
+    ("llama4_text", "bf16", 2, {**LLAMA4, "num_experts_per_tok": 1, "rope_scaling": {**LLAMA3, "factor": 16.0}}),
+    ("llama4_text", "f32", 1, {**LLAMA4, "num_local_experts": 12, "num_experts_per_tok": 2, "attn_temperature_tuning": False}),
+]
 # closest of a chosen and a left-out expert's score: rounding must not change a choice
 MARGIN = 3e-4
 
@@ -224,7 +241,11 @@ def margins(model):
     found = []
 
     def watch(module, inputs, outputs):
-        logits, chosen = outputs[0], outputs[2]
+        if type(module).__name__ == "Llama4Router":
+            logits = outputs[1]
+            chosen = logits.topk(module.top_k, -1).indices
+        else:
+            logits, chosen = outputs[0], outputs[2]
         correction = getattr(module, "e_score_correction_bias", None)
         scores = logits if correction is None else torch.sigmoid(logits) + correction
         taken = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, chosen, True)
@@ -235,7 +256,7 @@ def margins(model):
         assert groups > 1 or bool((left.nan_to_num(-torch.inf).max(-1).values < worst).all())
 
     for name, module in model.named_modules():
-        if type(module).__name__.endswith(("TopKRouter", "TopkRouter")):
+        if type(module).__name__.endswith(("TopKRouter", "TopkRouter", "Llama4Router")):
             module.register_forward_hook(watch)
     return found
 

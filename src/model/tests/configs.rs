@@ -201,7 +201,7 @@ fn families_are_told_apart_by_name_and_others_refused() {
     for name in ["\"gemma2\"", "\"qwen2_moe\"", "\"phi3\"", "3"] {
         let message = refusal(with("model_type", name));
         let says = format!("\"model_type\" is {name}; not supported: llama, ");
-        assert!(message.contains(&says) && message.contains("deepseek_v3 are read"), "{message}");
+        assert!(message.contains(&says) && message.contains("llama4_text are read"), "{message}");
     }
     let window = |family: &str, used: Option<bool>| {
         let mut config: serde_json::Value = serde_json::from_str(CONFIG).expect("valid");

@@ -1,6 +1,6 @@
 //! Configs of mixtures of experts: what is read from each family's keys, and what is refused by name.
 
-use plan::{ExpertActivation, ModelShape, RouterBias, RouterScore, Window};
+use plan::{ExpertActivation, HeadStep, ModelShape, RouterBias, RouterScore, Window};
 use serde_json::{Value, json};
 
 use super::{model_dir, refusal, resolve};
@@ -47,6 +47,15 @@ fn deepseek() -> Value {
     config("deepseek_v3", more)
 }
 
+/// With a key that the text part of a released config has: true as a number.
+fn llama4() -> Value {
+    let more = json!({"num_local_experts": 8, "num_experts_per_tok": 1, "intermediate_size_mlp": 192,
+        "attention_chunk_size": 16, "interleave_moe_layer_step": 1, "no_rope_layers": [1, 1, 1, 0],
+        "attn_temperature_tuning": 4, "floor_scale": 8192, "attn_scale": 0.1, "use_qk_norm": true,
+        "moe_layers": [0, 1, 2, 3]});
+    config("llama4_text", more)
+}
+
 fn shape(config: &Value) -> Result<ModelShape, Error> {
     resolve(model_dir(&config.to_string()).path()).map(|model| model.shape)
 }
@@ -85,6 +94,21 @@ fn every_familys_keys_are_read() {
     assert!(yarn.rotated_scale == 1.0 && (yarn.score_scale - 1.3689f64.powi(2)).abs() < 1e-3);
 }
 
+#[test]
+fn llama_4_has_chunks_beside_full_layers_without_rope() {
+    let of = shape(&llama4()).expect("valid");
+    let experts = of.experts.expect("experts");
+    assert_eq!((experts.width, experts.shared_width, of.intermediate), (96, 96, 192));
+    assert!(experts.routing.weighs_input && of.qkv == HeadStep::UnitNormed);
+    assert_eq!(of.window_of(0), Some(Window { tokens: 16, full_every: 4, is_chunked: true }));
+    assert_eq!([0, 1, 2, 3].map(|layer| of.has_rope(layer)), [true, true, true, false]);
+    let temperature = of.attention.temperature.expect("grows");
+    assert_eq!((temperature.factor(8190), temperature.factor(8191)), (1.0, 1.0 + 0.1 * 2f64.ln()));
+    let mut config = llama4();
+    config["attn_temperature_tuning"] = json!(false);
+    assert_eq!(shape(&config).expect("valid").attention.temperature, None);
+}
+
 /// DeepSeek-V2 limits the choice to groups only if its method says so.
 #[test]
 fn groups_of_deepseek_v2_follow_from_its_method() {
@@ -108,7 +132,7 @@ fn groups_of_deepseek_v2_follow_from_its_method() {
 /// Their tensors' names are not public in a form that could be tested, or their layers differ.
 #[test]
 fn families_whose_checkpoints_are_not_read_are_refused_by_name() {
-    for family in ["instella_moe", "llama4", "llama4_text"] {
+    for family in ["instella_moe", "llama4"] {
         let message = refusal(shape(&config(family, json!({"num_local_experts": 8}))));
         assert!(message.contains(family) && message.contains("not supported: llama, "), "{message}");
     }
@@ -128,6 +152,11 @@ fn what_a_family_cannot_have_is_refused_by_key() {
         (deepseek(), "topk_method", json!("greedy"), "only \"noaux_tc\""),
         (deepseek(), "scoring_func", json!("softmax"), "only \"sigmoid\""),
         (deepseek(), "rope_interleave", json!(false), "only true"),
+        (llama4(), "use_qk_norm", json!(false), "only true"),
+        (llama4(), "interleave_moe_layer_step", json!(2), "only 1"),
+        (llama4(), "moe_layers", json!([1, 3]), "only all layers"),
+        (llama4(), "no_rope_layers", json!([1, 1, 0, 1]), "with 0 in the last of every 4 layers"),
+        (llama4(), "layer_types", json!(["full_attention"]), "chunked_attention"),
         (deepseek(), "qk_rope_head_dim", json!(7), "an even number"),
         (deepseek(), "num_experts_per_tok", json!(9), "exceeds the 8 experts"),
         (deepseek(), "moe_layer_freq", json!(2), "only 1"),
@@ -139,7 +168,7 @@ fn what_a_family_cannot_have_is_refused_by_key() {
     }
     let mut windows = gpt_oss();
     windows["layer_types"] = json!(["full_attention", "sliding_attention"]);
-    assert!(refusal(shape(&windows)).contains("in turn"));
+    assert!(refusal(shape(&windows)).contains("in the last of every 2 layers"));
     let mut bare = mixtral();
     bare.as_object_mut().expect("an object").remove("num_local_experts");
     assert!(refusal(shape(&bare)).contains("\"num_local_experts\" is missing"));

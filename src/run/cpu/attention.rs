@@ -11,7 +11,7 @@ use super::kernels::Kernels;
 use arithmetic::product::Panels;
 use arithmetic::{CausalScores, OneQuery, Real, View, gemm};
 use model::Matrix;
-use plan::{Groups, ModelShape, Quantity};
+use plan::{Groups, ModelShape, Quantity, Temperature};
 
 const BLOCK: usize = 64;
 
@@ -110,7 +110,7 @@ impl Heads {
 pub enum Before<'a, T = f32> {
     Nothing,
     Bias(&'a [T]),
-    /// RMSNorm of queries and keys with weights `[2, dim]` and epsilon.
+    /// RMSNorm of queries and keys with weights `[2, dim]`, or without if they are empty, and epsilon.
     Norm(&'a [T], T),
 }
 
@@ -125,8 +125,12 @@ impl<T: Real> Before<'_, T> {
                 }
             }
             Self::Norm(weight, eps) if number < query + kv => {
-                let weight = if number < query { &weight[..dim] } else { &weight[dim..] };
                 let scale = T::ONE / (T::dot(head, head) / T::of(dim as f64) + eps).sqrt();
+                if weight.is_empty() {
+                    head.iter_mut().for_each(|x| *x *= scale);
+                    return;
+                }
+                let weight = if number < query { &weight[..dim] } else { &weight[dim..] };
                 for (x, weight) in head.iter_mut().zip(weight) {
                     *x *= scale * *weight;
                 }
@@ -143,6 +147,33 @@ pub struct Projected<'a> {
     pub x: &'a [f32],
     pub columns: usize,
     pub before: Before<'a>,
+}
+
+/// Effect of a token's position on queries and keys.
+#[derive(Clone, Copy, Debug)]
+pub enum Turn<'a> {
+    Rope(&'a RopeTable),
+    /// Nothing on keys; queries are multiplied, if there is a factor.
+    Scale(Option<Temperature>),
+}
+
+impl Turn<'_> {
+    fn query(self, position: usize, head: &mut [f32]) {
+        match self {
+            Self::Rope(table) => table.rotate(position, head),
+            Self::Scale(Some(temperature)) => {
+                let factor = temperature.factor(position) as f32;
+                head.iter_mut().for_each(|x| *x *= factor);
+            }
+            Self::Scale(None) => {}
+        }
+    }
+
+    fn key(self, position: usize, head: &mut [f32]) {
+        if let Self::Rope(table) = self {
+            table.rotate(position, head);
+        }
+    }
 }
 
 /// Cosines and sines of all positions: `[positions, dim / 2]` each.
@@ -270,12 +301,12 @@ impl KvCache {
         self.keys[layer][at..at + self.heads.dim].copy_from_slice(key);
     }
 
-    /// Rotates queries and keys, appends keys and values to `layer`, and writes the queries.
+    /// Rotates or scales queries and keys, appends keys and values to `layer`, and writes the queries.
     pub fn append(
         &mut self,
         layer: usize,
         rows: &StepRows,
-        rope: &RopeTable,
+        turn: Turn<'_>,
         projected: Projected<'_>,
         queries: &mut [f32],
     ) {
@@ -290,14 +321,14 @@ impl KvCache {
                 queries.copy_from_slice(&x[..query * dim]);
                 for (number, head) in queries.chunks_exact_mut(dim).enumerate() {
                     before.apply(heads, number, head);
-                    rope.rotate(position, head);
+                    turn.query(position, head);
                 }
                 for head in 0..kv {
                     let at = self.start(run.sequence, head) + position * dim;
                     let key = &mut self.keys[layer][at..at + dim];
                     key.copy_from_slice(&x[(query + head) * dim..][..dim]);
                     before.apply(heads, query + head, key);
-                    rope.rotate(position, key);
+                    turn.key(position, key);
                     let value = &mut self.values[layer][at..at + dim];
                     value.copy_from_slice(&x[(query + kv + head) * dim..][..dim]);
                     before.apply(heads, query + kv + head, value);
@@ -313,26 +344,38 @@ impl KvCache {
 pub struct Sight<'a> {
     /// Last positions that a query sees, its own included.
     pub window: usize,
+    /// True if a query sees its own chunk of `window` positions instead.
+    pub is_chunked: bool,
     /// Score of each query head that joins the softmax's denominator without a key; empty without sinks.
     pub sinks: &'a [f32],
 }
 
 impl Sight<'_> {
     /// Attention to the whole context.
-    pub const ALL: Self = Self { window: usize::MAX, sinks: &[] };
+    pub const ALL: Self = Self { window: usize::MAX, is_chunked: false, sinks: &[] };
 }
 
 /// [`Sight`] of one query head.
 #[derive(Clone, Copy)]
 struct Seen {
     window: usize,
+    is_chunked: bool,
     sink: Option<f32>,
 }
 
 impl Seen {
     /// Positions that the query at `position` sees.
     fn of(self, position: usize) -> Range<usize> {
-        (position + 1).saturating_sub(self.window)..position + 1
+        let first = match self.is_chunked {
+            true => position / self.window * self.window,
+            false => (position + 1).saturating_sub(self.window),
+        };
+        first..position + 1
+    }
+
+    /// Queries from `position` on that are computed together: at most `count`, and of one chunk.
+    fn together(self, position: usize, count: usize) -> usize {
+        if self.is_chunked { count.min(self.window - position % self.window) } else { count }
     }
 }
 
@@ -367,7 +410,8 @@ impl Attention {
                 let place = Place { query, dim, value_dim, scale: cache.scale };
                 let group = head * query / kv..(head + 1) * query / kv;
                 for q in group {
-                    let sight = Seen { window: sight.window, sink: sight.sinks.get(q).copied() };
+                    let Sight { window, is_chunked, sinks } = sight;
+                    let sight = Seen { window, is_chunked, sink: sinks.get(q).copied() };
                     let of_head = OfHead { place, head: q, row, keys, values, queries };
                     if run.count < MANY_QUERIES {
                         for i in 0..run.count {
@@ -406,8 +450,11 @@ impl Attention {
 
     fn many(&mut self, kernels: &Kernels, sight: Seen, of: OfHead<'_>, run: &RowRun, out: &mut [f32]) {
         let Place { query: heads, dim, value_dim, scale } = of.place;
-        for first in (0..run.count).step_by(BLOCK) {
-            let count = BLOCK.min(run.count - first);
+        let mut next = 0;
+        while next < run.count {
+            let first = next;
+            let count = sight.together(run.position + first, BLOCK.min(run.count - first));
+            next += count;
             // keys before the first query's window are seen by none
             let Range { start, end } = sight.of(run.position + first);
             let (context, seen) = (end - start + count - 1, end - start);
@@ -416,7 +463,7 @@ impl Attention {
             let q = View::rows(of.queries, of.query(first), heads * dim);
             let [keys, values] = [of.keys, of.values].map(|all| View::rows(all, start * dim, dim));
             gemm(count, context, dim, q, keys.transposed(), scores, 0, context);
-            let Seen { window, sink } = sight;
+            let Seen { window, sink, .. } = sight;
             CausalScores { scores, context, seen, window, scale, sink }.run(kernels.arch());
             let p = View::rows(scores, 0, context);
             let stride = heads * value_dim;

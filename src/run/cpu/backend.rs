@@ -61,10 +61,6 @@ impl PlanBackend for CpuBackend {
         Ok(fits(spec, &self.memory(spec, shape, shared), shared.available_memory()))
     }
 
-    fn lacks_shape(&self, shape: &ModelShape) -> Option<String> {
-        super::engine::lacks(shape)
-    }
-
     fn formats(&self) -> &'static [DType] {
         &[DType::F32, DType::Bf16, DType::Fp8, DType::Mxfp4]
     }

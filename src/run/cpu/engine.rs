@@ -147,22 +147,7 @@ impl Shared {
     }
 }
 
-/// Explains what this backend cannot compute of a model; `None` if it can.
-pub(super) fn lacks(shape: &ModelShape) -> Option<String> {
-    let has_chunks = shape.attention.window.is_some_and(|window| window.is_chunked);
-    let weighs_input = shape.experts.as_ref().is_some_and(|experts| experts.routing.weighs_input);
-    let what = match (has_chunks, weighs_input) {
-        (true, _) => "attention in chunks",
-        (_, true) => "experts with weighted inputs",
-        _ => return None,
-    };
-    Some(format!("the cpu backend has no {what} yet; sim predicts this model"))
-}
-
 pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
-    if let Some(why) = lacks(&setup.model.shape) {
-        return Err(Error::input(format!("{}: {why}", setup.model.name)));
-    }
     let clock = Clock::start();
     let plans = |phase, all_logits| {
         let spec = PlanSpec {

@@ -134,6 +134,8 @@ pub(super) struct Experts<'a> {
     pub gate_up_bias: &'a [f32],
     pub down_bias: &'a [f32],
     pub activation: ExpertActivation,
+    /// True if a choice's weight multiplies the expert's input instead of its output.
+    pub weighs_input: bool,
 }
 
 impl Kernels {
@@ -149,7 +151,10 @@ impl Kernels {
             let (hidden, width) = (gate_up.inputs, down.inputs);
             gathered.clear();
             let row = |at: usize| at / of.top_k * hidden;
-            rows.iter().for_each(|(at, _)| gathered.extend_from_slice(&x[row(*at)..][..hidden]));
+            for (at, weight) in &rows {
+                let factor = if of.weighs_input { *weight } else { 1.0 };
+                gathered.extend(x[row(*at)..][..hidden].iter().map(|x| x * factor));
+            }
             projected.resize(rows.len() * gate_up.outputs, 0.0);
             self.matmul(&gathered, gate_up, &mut projected);
             add_bias(&mut projected, of.gate_up_bias.get(expert * 2 * width..(expert + 1) * 2 * width));
@@ -163,6 +168,7 @@ impl Kernels {
             add_bias(&mut outputs, of.down_bias.get(expert * hidden..(expert + 1) * hidden));
             for ((at, weight), output) in rows.iter().zip(outputs.chunks_exact(hidden)) {
                 let out = &mut out[row(*at)..][..hidden];
+                let weight = if of.weighs_input { 1.0 } else { *weight };
                 out.iter_mut().zip(output).for_each(|(out, output)| *out += weight * output);
             }
         }

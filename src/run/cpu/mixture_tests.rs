@@ -7,7 +7,7 @@ use crate::GenerateRequest;
 use model::Model;
 use plan::{
     AttentionShape, DType, ExpertActivation, ExpertShape, HeadStep, Latent, ModelShape, Rope,
-    RouterBias, RouterScore, Routing, Tensor, Variant, Window, Yarn,
+    RouterBias, RouterScore, Routing, Temperature, Tensor, Variant, Window, Yarn,
 };
 
 /// Rows of each rank.
@@ -48,7 +48,10 @@ impl Reference<'_> {
         let of = self.shape.experts_of(layer).unwrap();
         let (k, rule) = (of.top_k as usize, &of.routing);
         let router = self.tensor(Tensor::Router(layer));
-        let bias = || self.tensor(Tensor::RouterBias(layer)).data;
+        let bias = || match rule.bias {
+            RouterBias::None => vec![0.0; of.count as usize],
+            _ => self.tensor(Tensor::RouterBias(layer)).data,
+        };
         let z: Vec<f64> = router.data.chunks(router.columns).map(|w| dot(w, x)).collect();
         let weighed = |of: &[f64], chosen: Vec<usize>| -> Vec<(usize, f64)> {
             let sum = if rule.renormalise { chosen.iter().map(|e| of[*e]).sum() } else { 1.0 };
@@ -108,8 +111,12 @@ impl Reference<'_> {
                 } else {
                     continue;
                 };
+                let (factor, weight) =
+                    if of.routing.weighs_input { (weight, 1.0) } else { (1.0, weight) };
+                let x: Vec<f64> = x.iter().map(|x| factor * x).collect();
                 for column in columns {
                     let row = expert * width + column;
+                    let x = &x[..];
                     let g = dot(&gate[row * hidden..][..hidden], x) + bias(&gate_bias, row);
                     let u = dot(&up[row * hidden..][..hidden], x) + bias(&up_bias, row);
                     let active = match of.activation {
@@ -243,8 +250,8 @@ const YARN: Yarn = Yarn {
     score_scale: 1.0,
 };
 
-/// Shapes like Mixtral's, Qwen3-MoE's, gpt-oss', DeepSeek-V3's and Instella-MoE's, in miniature.
-fn models() -> [Model; 5] {
+/// Shapes like Mixtral's, Qwen3-MoE's, gpt-oss', DeepSeek-V3's, Instella-MoE's and Llama 4's, in miniature.
+fn models() -> [Model; 6] {
     let deepseek = |experts: &mut ExpertShape| {
         (experts.shared_width, experts.dense_first, experts.top_k) = (32, 1, 3);
         experts.routing = Routing {
@@ -295,6 +302,16 @@ fn models() -> [Model; 5] {
             shape.experts = experts(RouterScore::Sigmoid, |experts| {
                 deepseek(experts);
                 (experts.routing.groups, experts.routing.kept_groups) = (1, 1);
+            });
+        }),
+        model("llama-4", |shape| {
+            shape.qkv = HeadStep::UnitNormed;
+            let window = Some(Window { tokens: 3, full_every: 3, is_chunked: true });
+            let temperature = Some(Temperature { every: 2.0, scale: 0.4 });
+            shape.attention = AttentionShape { window, temperature, ..AttentionShape::default() };
+            shape.experts = experts(RouterScore::Sigmoid, |experts| {
+                (experts.shared_width, experts.top_k) = (32, 1);
+                (experts.routing.renormalise, experts.routing.weighs_input) = (false, true);
             });
         }),
     ]

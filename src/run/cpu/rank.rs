@@ -9,7 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::attention;
-use super::attention::{Attention, Before, KvCache, Projected, RopeTable, Sight, StepPart, StepRows};
+use super::attention::{
+    Attention, Before, KvCache, Projected, RopeTable, Sight, StepPart, StepRows, Turn,
+};
 use super::experts::{Experts, add_bias, choose};
 use super::kernels::{Kernels, quantize};
 use super::program::{Program, StoredWeight};
@@ -400,25 +402,34 @@ impl Rank {
                 quantize(read(0), columns, *to, &mut out);
             }
             (Kind::MeanShare, _) => self.kernels.scale(read(0), 1.0 / self.tp as f32, &mut out),
-            (kind @ (Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend), weight) => {
+            (
+                kind @ (Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend | Kind::Append),
+                weight,
+            ) => {
                 let weight = weight.and_then(StoredWeight::rows).map(Matrix::numbers);
                 let before = match (kind, &weight) {
                     (Kind::BiasRopeAppend, Some(bias)) => Before::Bias(bias),
-                    (Kind::NormRopeAppend, Some(norms)) => {
+                    (Kind::NormRopeAppend, norms) => {
+                        let norms = norms.as_ref().map_or(&[][..], |norms| norms);
                         Before::Norm(norms, self.shape.norm_eps as f32)
                     }
                     _ => Before::Nothing,
                 };
+                let turn = match kind {
+                    Kind::Append => Turn::Scale(self.shape.attention.temperature),
+                    _ => Turn::Rope(&self.rope),
+                };
                 let columns = bound.columns(operation.reads[0]);
                 let projected = Projected { x: read(0), columns, before };
-                self.cache.append(layer, rows, &self.rope, projected, &mut out);
+                self.cache.append(layer, rows, turn, projected, &mut out);
             }
             (kind @ (Kind::Attend | Kind::WindowAttend { .. }), sinks) => {
-                let window = match kind {
-                    Kind::WindowAttend { tokens, .. } => *tokens as usize,
-                    _ => usize::MAX,
+                let (window, is_chunked) = match kind {
+                    Kind::WindowAttend { tokens, is_chunked } => (*tokens as usize, *is_chunked),
+                    _ => (usize::MAX, false),
                 };
-                let sight = Sight { window, sinks: sinks.map_or(&[], StoredWeight::vector) };
+                let sinks = sinks.map_or(&[][..], StoredWeight::vector);
+                let sight = Sight { window, is_chunked, sinks };
                 let cached = (&self.cache, layer);
                 self.attention.attend(&self.kernels, cached, sight, rows, read(0), &mut out);
             }
@@ -480,6 +491,7 @@ impl Rank {
             gate_up_bias: vector(1),
             down_bias: if is_alone { vector(2) } else { &[] },
             activation: of.activation,
+            weighs_input: of.routing.weighs_input,
         };
         self.kernels.experts(&experts, choices, x, out);
     }

@@ -57,11 +57,14 @@ impl Reference<'_> {
         let frequencies = s.rope.frequencies(s.head_dim);
         let scale = s.rope.yarn.map_or(1.0, |yarn| yarn.rotated_scale);
         let window = s.window_of(layer).map_or(usize::MAX, |window| window.tokens as usize);
+        // Llama 4 rotates where it attends in chunks
+        let chunks = s.attention.window.is_some_and(|window| window.is_chunked);
+        let has_rope = !chunks || window < usize::MAX;
         let sinks = s.attention.sinks.then(|| self.tensor(Tensor::Sinks(layer)).data);
         let output_bias = s.attention.output_bias.then(|| self.tensor(Tensor::OutputBias(layer)).data);
         // biases of queries, keys and values, or norms of queries and keys
         let own: Vec<Vec<f64>> = match s.qkv {
-            HeadStep::Plain => vec![],
+            HeadStep::Plain | HeadStep::UnitNormed => vec![],
             HeadStep::Biased => {
                 vec![Tensor::QueryBias(layer), Tensor::KeyBias(layer), Tensor::ValueBias(layer)]
             }
@@ -88,9 +91,20 @@ impl Reference<'_> {
                         let root = (mean + s.norm_eps).sqrt();
                         y.iter_mut().zip(&own[part]).for_each(|(y, weight)| *y *= weight / root);
                     }
+                    HeadStep::UnitNormed if part < 2 && has_rope => {
+                        let mean = y.iter().map(|y| y * y).sum::<f64>() / dim as f64;
+                        y.iter_mut().for_each(|y| *y /= (mean + s.norm_eps).sqrt());
+                    }
                     _ => {}
                 }
-                if let Some(position) = position {
+                if let Some((position, of)) = position.zip(s.attention.temperature)
+                    && part == 0
+                    && !has_rope
+                {
+                    let grown = (1.0 + ((position as f64 + 1.0) / of.every).floor()).ln();
+                    y.iter_mut().for_each(|y| *y *= 1.0 + of.scale * grown);
+                }
+                if let Some(position) = position.filter(|_| has_rope) {
                     for (i, f) in frequencies.iter().enumerate() {
                         let (sin, cos) = (position as f64 * f).sin_cos();
                         let (a, b) = (y[i], y[i + dim / 2]);
@@ -110,7 +124,10 @@ impl Reference<'_> {
                     let kv = head * kv_heads / heads;
                     for position in 0..x.len() {
                         let query = project(0, &q, head, &x[position], Some(position));
-                        let first = (position + 1).saturating_sub(window);
+                        let first = match s.window_of(layer) {
+                            Some(chunks) if chunks.is_chunked => position - position % window,
+                            _ => (position + 1).saturating_sub(window),
+                        };
                         let scores: Vec<f64> = (first..=position)
                             .map(|p| {
                                 let key = project(1, &k, kv, &x[p], Some(p));

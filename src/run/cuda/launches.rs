@@ -223,8 +223,9 @@ impl Binder<'_> {
                     kind.as_str()
                 )));
             }
-            // the backend refuses models with latents, and sends no tokens between ranks
-            kind @ (Kind::LatentAppend
+            // the backend refuses models with latents or chunks, and sends no tokens between ranks
+            kind @ (Kind::Append
+            | Kind::LatentAppend
             | Kind::LatentAttend
             | Kind::SigmoidMul
             | Kind::Dispatch
