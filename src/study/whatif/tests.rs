@@ -414,7 +414,7 @@ fn traced() -> (TracedStep, Spec) {
     let trace = run::testing::simulated(&spec);
     let key = trace.spans.iter().find(|span| span.step == 5).map(trace::overlap::StepKey::of);
     let target = machine::hardware::Target::of(&spec).unwrap();
-    (TracedStep::of(&trace, (key, 0), target, vec!["trace.json".into()]).unwrap(), spec)
+    (TracedStep::of(&trace, (key, 0), [None; 2], target, vec!["trace.json".into()]).unwrap(), spec)
 }
 
 fn step_ms(answer: &Answer, architecture: &str) -> f64 {
