@@ -7,6 +7,7 @@
 //! transfer, waiting for a peer (only if the peer that arrived last is not in the trace), or a gap before a span that
 //! was ready.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
@@ -134,8 +135,9 @@ impl<'a> Walk<'a> {
     fn path(&self) -> Vec<PathStep> {
         let mut path = Vec::new();
         let mut visited = vec![false; self.spans.len()];
-        let last =
-            (0..self.spans.len()).max_by_key(|&at| (self.span(at).end_ns, self.span(at).start_ns));
+        // of ranks that did the same at the same times, the first
+        let order = |at: usize| (self.span(at).end_ns, self.span(at).start_ns, Reverse(self.span(at).rank));
+        let last = (0..self.spans.len()).max_by_key(|&at| order(at));
         let mut next = last.map(|at| (at, Why::Last));
         let mut until = last.map_or(0, |at| self.span(at).end_ns);
         // Clocks may be inconsistent; a span is visited once, so every walk ends.
@@ -172,7 +174,7 @@ impl<'a> Walk<'a> {
         peers
             .filter_map(|rank| self.find(*rank, span.operation))
             .filter(|&peer| self.span(peer).start_ns > span.start_ns)
-            .max_by_key(|&peer| self.span(peer).start_ns)
+            .max_by_key(|&peer| (self.span(peer).start_ns, Reverse(self.span(peer).rank)))
     }
 
     /// Span that ended last among those that this span waited for.

@@ -100,8 +100,14 @@ impl Acts for Runs {
                 });
             }
             Act::Columns => self.choose_columns(cx),
-            Act::ScrollLeft => self.scroll(-1),
-            Act::ScrollRight => self.scroll(1),
+            Act::ScrollLeft | Act::ScrollRight => {
+                let (before, by) = (self.scroll, if act == Act::ScrollLeft { -1 } else { 1 });
+                self.scroll(by);
+                if self.scroll == before {
+                    let end = if by < 0 { "first" } else { "last" };
+                    cx.inform(format!("these are the {end} columns"));
+                }
+            }
             Act::Mark => {
                 if let Some(run) = selected {
                     self.marked.toggle(run);

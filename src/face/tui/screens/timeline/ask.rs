@@ -273,7 +273,7 @@ pub fn what_if(
             (Err(why), Some((spec, run))) => {
                 cx.request(Request::WhatIf(Some(Box::new(SelectedRun { spec, run }))));
                 let why = why.lines().next().unwrap_or_default();
-                cx.inform(format!("sliders start from the run's settings, not its step: {why}"));
+                cx.inform(format!("sliders start from the run's settings: {why}"));
             }
             (Err(why), None) => {
                 let first = why.lines().next().unwrap_or_default();
@@ -302,6 +302,10 @@ fn show_ghost(
         PREDICTION,
         move |_| work(),
         |timeline: &mut Timeline, ghost, cx| {
+            let ghost = ghost.map_err(|why| match (Facts::lacking(&why), why.lines().next()) {
+                (Some(lacking), Some(first)) => format!("{first}\ntype it too, as in: ladder {lacking}8"),
+                _ => why,
+            });
             if let Some((view, (index, on))) = timeline.view.as_mut().zip(cx.told(ghost)) {
                 view.add_ghost(index, on);
                 forget(cx);

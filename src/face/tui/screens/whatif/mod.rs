@@ -58,9 +58,13 @@ impl Acts for WhatIf {
             Act::Less | Act::More | Act::MuchLess | Act::MuchMore => {
                 let up = matches!(act, Act::More | Act::MuchMore);
                 let coarse = matches!(act, Act::MuchLess | Act::MuchMore);
-                self.change(|variant, profile_values| {
+                let moved = self.change(|variant, profile_values| {
                     slider.step(variant, profile_values, up, coarse);
                 });
+                if !moved {
+                    let end = if up { "last" } else { "first" };
+                    cx.inform(format!("this is the {end} value of {}", slider.name()));
+                }
             }
             Act::Type => {
                 let now = slider.text(&self.variant, self.profile_values());
@@ -74,7 +78,11 @@ impl Acts for WhatIf {
                     _ if !offers.is_empty() => String::new(),
                     [low, high] => {
                         let relative = if option.is_none() { ", or x0.5, /2, 50%" } else { "" };
-                        let (low, high) = (format::digits(low), format::digits(high));
+                        let number = |value: f64| match value.fract() == 0.0 {
+                            true => format!("{value}"),
+                            false => format::digits(value),
+                        };
+                        let (low, high) = (number(low), number(high));
                         format!("; the slider has {low} to {high}, type any{relative}")
                     }
                 };
@@ -91,11 +99,15 @@ impl Acts for WhatIf {
             }
             Act::ResetOne => {
                 let base = self.base.clone();
-                self.change(|variant, _| slider.reset(variant, &base));
+                if !self.change(|variant, _| slider.reset(variant, &base)) {
+                    cx.inform(format!("{} is unchanged", slider.name()));
+                }
             }
             Act::ResetAll => {
                 let base = self.base.clone();
-                self.change(|variant, _| *variant = base);
+                if !self.change(|variant, _| *variant = base) {
+                    cx.inform("no slider is changed");
+                }
             }
             Act::Undo => {
                 if !self.undo() {
@@ -131,7 +143,11 @@ impl Acts for WhatIf {
                 let all = [StripView::Layer, StripView::Step, StripView::Hidden];
                 self.strip = next_of(&all, self.strip, false);
             }
-            Act::Frontier => self.by_tpot = !self.by_tpot,
+            Act::Frontier => {
+                self.by_tpot = !self.by_tpot;
+                let over = if self.by_tpot { "TPOT" } else { "completion latency" };
+                cx.inform(format!("frontier over {over}"));
+            }
         }
     }
 }

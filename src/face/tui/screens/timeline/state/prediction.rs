@@ -130,22 +130,23 @@ pub fn traced(
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rewired(Choice);
+pub struct Rewired(Choice, Facts);
 
 impl Rewired {
-    /// Parses an architecture and an optional all-reduce; `None` if the first word is not an
-    /// architecture.
+    /// Parses an architecture, an optional all-reduce and facts that the trace leaves open; `None` if the first word is
+    /// not an architecture.
     pub fn parse(text: &str) -> std::result::Result<Option<Self>, String> {
         let mut words = text.split_whitespace();
         let Some(Ok(architecture)) = words.next().map(str::parse::<Architecture>) else {
             return Ok(None);
         };
-        let collective = match (words.next(), words.next()) {
-            (None, _) => None,
-            (Some(word), None) => Some(word.parse::<Collective>().map_err(|error| error.to_string())?),
-            (Some(_), Some(_)) => return Err("type an architecture, and at most an all-reduce".into()),
-        };
-        Ok(Some(Self(Choice { collective, ..Choice::of(architecture) })))
+        let rest: Vec<&str> = words.collect();
+        let named = rest.first().filter(|word| !["layers", "tp"].contains(word));
+        let collective = named.map(|word| word.parse::<Collective>().map_err(|error| error.to_string()));
+        let facts = Facts::parse(&rest[usize::from(named.is_some())..].join(" ")).map_err(|_| {
+            "type an architecture, and at most an all-reduce, layers 80 and tp 8".to_owned()
+        })?;
+        Ok(Some(Self(Choice { collective: collective.transpose()?, ..Choice::of(architecture) }, facts)))
     }
 
     /// Rewires one step of a trace (its key, or a trace time in ns); returns the trace and a
@@ -158,8 +159,9 @@ impl Rewired {
         let trace = &index.trace;
         let (target, on) = machine_of(trace, &Engine::default())?;
         let with = if target.is_some() { on } else { "no contention: unknown profile".into() };
-        let asked = Asked { phase: key.map(|key| key.phase), key, ..Asked::default() };
-        let rewiring = Rewiring::of(trace, &asked, &Setting { target, ..Setting::default() })?;
+        let Facts { layers, tp } = self.1;
+        let asked = Asked { layers, phase: key.map(|key| key.phase), key, ..Asked::default() };
+        let rewiring = Rewiring::of(trace, &asked, &Setting { target, tp, ..Setting::default() })?;
         let number = rewiring.step_at(key, at);
         let rewired = beneath(trace, &rewiring, &self.0, number)?;
         let mut title = format!("step {number} rewired: {}", self.0.label());

@@ -159,7 +159,7 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
     // a trace of which no steps can be found says why
     let mut driver = with(vec![imported()], (120, 40));
     type_line(&mut driver, "P", "ladder");
-    driver.shows("--layers N");
+    driver.shows("ladder layers 8");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     // and asks for what it leaves open
     driver.taps("w");
@@ -222,4 +222,12 @@ fn a_page_of_the_trace_is_written_from_here() {
     assert!(html.starts_with("<!") && html.contains("exposed communication"), "{}", &html[..200]);
     driver.taps("x");
     driver.shows("or .html for a page");
+}
+
+#[test]
+fn the_critical_path_stays_on_the_ranks_that_are_shown() {
+    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    assert!(view(&driver).panes[0].index.ranks[1].same_as.is_some(), "its ranks are alike");
+    driver.taps("p...");
+    driver.shows("(this is on it)");
 }
