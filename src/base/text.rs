@@ -231,13 +231,21 @@ pub fn distinguishing(names: &[&str]) -> Vec<String> {
             });
         }
         for at in &group {
-            let mut own: Vec<&str> = Vec::new();
-            for word in words(*at).into_iter().filter(|word| counts[word] < group.len()) {
-                let length = own.iter().map(|word| word.chars().count() + 1).sum::<usize>();
-                if !own.contains(&word) && length + word.chars().count() <= ROOM {
+            // the rarest words tell most; they stay in order
+            let all = words(*at);
+            let mut rarest: Vec<usize> =
+                (0..all.len()).filter(|at| counts[all[*at]] < group.len()).collect();
+            rarest.sort_by_key(|at| counts[all[*at]]);
+            let mut own: Vec<usize> = Vec::new();
+            for word in rarest {
+                let length = own.iter().map(|at| all[*at].chars().count() + 1).sum::<usize>();
+                let is_new = own.iter().all(|at| all[*at] != all[word]);
+                if is_new && length + all[word].chars().count() <= ROOM {
                     own.push(word);
                 }
             }
+            own.sort_unstable();
+            let own: Vec<&str> = own.into_iter().map(|at| all[at]).collect();
             if !own.is_empty() {
                 suffixes[*at] = format!("‹{}›", own.join(" "));
             }

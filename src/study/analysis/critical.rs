@@ -136,7 +136,8 @@ impl<'a> Walk<'a> {
         let mut path = Vec::new();
         let mut visited = vec![false; self.spans.len()];
         // of ranks that did the same at the same times, the first
-        let order = |at: usize| (self.span(at).end_ns, self.span(at).start_ns, Reverse(self.span(at).rank));
+        let order =
+            |at: usize| (self.span(at).end_ns, self.span(at).start_ns, Reverse(self.span(at).rank));
         let last = (0..self.spans.len()).max_by_key(|&at| order(at));
         let mut next = last.map(|at| (at, Why::Last));
         let mut until = last.map_or(0, |at| self.span(at).end_ns);

@@ -303,7 +303,9 @@ fn show_ghost(
         move |_| work(),
         |timeline: &mut Timeline, ghost, cx| {
             let ghost = ghost.map_err(|why| match (Facts::lacking(&why), why.lines().next()) {
-                (Some(lacking), Some(first)) => format!("{first}\ntype it too, as in: ladder {lacking}8"),
+                (Some(lacking), Some(first)) => {
+                    format!("{first}\ntype it too, as in: ladder {lacking}8")
+                }
                 _ => why,
             });
             if let Some((view, (index, on))) = timeline.view.as_mut().zip(cx.told(ghost)) {
