@@ -95,8 +95,8 @@ impl Answer {
         let bullets = self.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
         [(CardLine::Headline, self.headline.as_str())]
             .into_iter()
-            .chain(basis)
             .chain(noise)
+            .chain(basis)
             .chain(bullets)
     }
 
