@@ -10,7 +10,7 @@
 mod words;
 
 #[cfg(test)]
-mod profiles;
+mod profile_tests;
 #[cfg(test)]
 mod tests;
 

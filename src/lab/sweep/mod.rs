@@ -12,7 +12,7 @@ mod state;
 
 pub use experiment::{Adapt, BUILT_IN, CONTEXT, Evaluate, Experiment, OWN_TEXT, Text};
 pub use keys::experiment_schema;
-pub use simulate::simulate_cells;
+pub use simulate::{simulate_cells, simulate_one};
 pub use slurm::{OnSlurm, SlurmOptions, TaskCells, execute_on_slurm};
 pub use state::{Cell, Choice, SweepEvent, SweepOutcome, execute, run_one};
 

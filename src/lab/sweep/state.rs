@@ -228,16 +228,8 @@ impl<'a> SweepState<'a> {
     }
 
     /// Aggregates all rounds of a cell into one record.
-    fn conclude(&self, cell: usize, mut records: Vec<Record>) -> Record {
-        records.sort_by_key(|record| record.round);
-        // interrupted runs are ignored if another round ended
-        if records.iter().any(|record| record.status != Status::Interrupted) {
-            records.retain(|record| record.status != Status::Interrupted);
-        }
-        let is_ok = |record: &Record| record.status == Status::Ok;
-        let aggregated = if records.iter().any(is_ok) { table::aggregate(&records) } else { Vec::new() };
-        let best = aggregated.iter().find(|record| is_ok(record)).or(aggregated.first()).cloned();
-        best.or(records.pop()).unwrap_or_else(|| {
+    fn conclude(&self, cell: usize, records: Vec<Record>) -> Record {
+        aggregated(records).unwrap_or_else(|| {
             let is_chosen = (0..self.grid.rounds).any(|round| self.is_chosen(cell, round));
             Record {
                 experiment: self.grid.name.map(str::to_owned),
@@ -296,6 +288,18 @@ fn claim_simulations(
 
 pub(super) fn waits_for(who: &str) -> String {
     format!("{who} runs this cell just now: waiting for its result")
+}
+
+/// Aggregates the records of all rounds of a cell into one; `None` without any.
+pub(super) fn aggregated(mut records: Vec<Record>) -> Option<Record> {
+    records.sort_by_key(|record| record.round);
+    // interrupted runs are ignored if another round ended
+    if records.iter().any(|record| record.status != Status::Interrupted) {
+        records.retain(|record| record.status != Status::Interrupted);
+    }
+    let is_ok = |record: &Record| record.status == Status::Ok;
+    let all = if records.iter().any(is_ok) { table::aggregate(&records) } else { Vec::new() };
+    all.iter().find(|record| is_ok(record)).or(all.first()).cloned().or(records.pop())
 }
 
 /// Record of a cell that cannot run. Never stored, and always has the same id.
@@ -424,7 +428,7 @@ pub fn execute(
     run_grid(SweepState::new(experiment.grid(&simulator), store, choice, cancel, emit)?, executor)
 }
 
-/// Runs one cell `rounds` times, even if it is finished (command `run`). Returns its record, aggregated over the
+/// Executes one cell `rounds` times, even if it is finished (command `run`). Returns its record, aggregated over the
 /// rounds. A cell that cannot run yields a record with the reason.
 ///
 /// # Errors

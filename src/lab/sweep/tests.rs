@@ -445,6 +445,37 @@ fn one_cell_runs_as_often_as_asked_whatever_is_stored() {
 }
 
 #[test]
+fn one_simulated_cell_is_stored_once_a_round_and_keeps_the_trace_that_is_asked_for() {
+    let (_dir, store) = store();
+    let (spec, shared, cancel) =
+        (simulated("ladder", 1).spec, run::Shared::default(), Cancel::default());
+    let mut events = Vec::new();
+    let mut emit = |event| {
+        events.push(match event {
+            SweepEvent::RunStarted { round, run, .. } => format!("started {round} {run}"),
+            SweepEvent::RunEnded { round, record, .. } => format!("ended {round} {}", record.run),
+            event => format!("{event:?}"),
+        });
+    };
+    let (record, trace) = simulate_one(&spec, &shared, 2, true, &store, &cancel, &mut emit).unwrap();
+    let stored = store.list().unwrap().records;
+    assert_eq!((record.status, record.runs.len(), stored.len()), (Status::Ok, 2, 2));
+    let expected: Vec<String> = (0..2)
+        .flat_map(|round| {
+            let run = &stored.iter().find(|record| record.round == round).unwrap().run;
+            [format!("started {round} {run}"), format!("ended {round} {run}")]
+        })
+        .collect();
+    assert_eq!(events, expected);
+    let without = simulate_one(&spec, &shared, 1, false, &store, &cancel, &mut |_| ()).unwrap();
+    assert_eq!((without.0.metrics, without.0.overlap), (record.metrics, record.overlap));
+    assert!(without.1.is_none() && trace.is_some_and(|trace| !trace.spans.is_empty()));
+    cancel.all();
+    let (record, _) = simulate_one(&spec, &shared, 1, true, &store, &cancel, &mut |_| ()).unwrap();
+    assert_eq!((record.status, store.list().unwrap().records.len()), (Status::Interrupted, 3));
+}
+
+#[test]
 fn a_simulated_sweep_stores_the_same_rows_on_any_number_of_threads() {
     let cells: Vec<Cell> =
         (1..=150).flat_map(|b| [simulated("ladder", b), simulated("standard", b)]).collect();
