@@ -215,22 +215,6 @@ impl Kind {
         matches!(self, Self::Attend | Self::WindowAttend { .. } | Self::LatentAttend)
     }
 
-    /// True for operations that only mixture-of-experts and latent-attention models have.
-    pub fn is_beyond_dense(&self) -> bool {
-        matches!(
-            self,
-            Self::WindowAttend { .. }
-                | Self::Append
-                | Self::LatentAppend
-                | Self::LatentAttend
-                | Self::SigmoidMul
-                | Self::Router
-                | Self::Experts
-                | Self::Dispatch
-                | Self::Combine
-        )
-    }
-
     /// True for either end of a transfer between two pipeline stages.
     pub fn is_transfer(&self) -> bool {
         matches!(self, Self::Send | Self::Receive)

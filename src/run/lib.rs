@@ -15,7 +15,6 @@ mod shared;
 pub mod sim;
 #[doc(hidden)]
 pub mod testing;
-mod watch;
 
 pub use backend::{
     Evaluate, Execute, Generate, HOST, PlanBackend, backend, evaluator, executor, generator,
@@ -25,10 +24,10 @@ pub use generate::{
     Emit, EvaluateRequest, Evaluated, GenerateOptions, GenerateRequest, Generated, Said, Window,
     WindowQuality, choose_generator, evaluation_plan,
 };
+pub use measure::StepLanes;
 pub use measure::emulated_link;
 pub use resolve::Resolve;
 pub use shared::Shared;
-pub use watch::StepLanes;
 
 use std::time::Duration;
 

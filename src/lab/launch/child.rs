@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use super::process::{Request, TRACE};
 use super::ranks::Report;
+use super::{Request, TRACE};
 use base::error::{Error, Result};
 use base::regular;
 use machine::driver::Gpu;

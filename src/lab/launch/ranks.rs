@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::child::StopReason;
-use super::process::{Log, ProcessExecutor, Request};
+use super::{Log, ProcessExecutor, Request};
 use crate::launch::{Cancel, ExecutorEvent};
 use base::checksum::short_key;
 use base::error::{Error, Result};

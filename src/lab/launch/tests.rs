@@ -122,7 +122,7 @@ fn a_result_becomes_a_record_and_garbage_a_warning() {
     assert!(matches!(&heard[0], ExecutorEvent::Started(id) if *id == record.run));
     assert!(heard.iter().any(|e| matches!(e, ExecutorEvent::Log(line) if line == "to the log")));
     let request = std::fs::read_to_string(scene.dir.path().join("request")).unwrap();
-    let request: process::Request = serde_json::from_str(&request).unwrap();
+    let request: Request = serde_json::from_str(&request).unwrap();
     assert_eq!((request.run, request.spec), (record.run, sample_spec("ladder")));
 }
 

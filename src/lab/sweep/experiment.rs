@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::Cell;
+use super::Grid;
 use super::file::ExperimentFile;
-use super::state::Grid;
 use base::error::{Error, Result, nearest};
 use base::regular::InputKind;
 use base::text::{counted, same_name};

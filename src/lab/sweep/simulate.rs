@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
-use super::state::{Cell, SweepEvent, aggregated, impossible, not_run};
+use super::{Cell, SweepEvent, aggregated, impossible, not_run};
 use crate::launch::{Cancel, with_outcome};
 use crate::store::Store;
 use base::error::{Result, caught};

@@ -12,16 +12,15 @@ mod api;
 pub mod functions;
 mod gpu;
 mod graph;
-mod green;
 pub mod libraries;
 mod memory;
 mod module;
 mod stream;
 
 pub use api::{OLDEST, code, version, version_text};
+pub use gpu::Divided;
 pub use gpu::{Gpu, GpuInfo, Peer, any_abandoned};
 pub use graph::{Graph, GraphExec};
-pub use green::Divided;
 pub use memory::{DevicePtr, Memory};
 pub use module::{Argument, Arguments, Function, Launch, Module, arguments};
 pub use stream::{Event, Priority, Stream};

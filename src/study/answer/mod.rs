@@ -3,11 +3,398 @@
 //!
 //! Rules over comparisons produce the text, so a sweep's end, a stored experiment and the report all show the same.
 //! `upper-bound` is a limit and never wins.
+//!
+//! An answer is about the runs of one provenance and machine. A warning says that the machine was too busy, from the signs
+//! of [noise](crate::analysis); simulations have none. The quality cost of the fastest architecture is added, since that
+//! is a different network than `standard`.
 
-mod make;
 mod question;
+
+pub use question::{headlines, headlines_of_all};
+
+use std::collections::BTreeMap;
+
+use self::question::{MOST_NAMED, Question};
+use crate::analysis::{Axis, Cells, Flag, SPEEDUP_ERROR, Varied, overload, slow_limits, wide_rounds};
+use crate::validate::nearest_errors;
+use base::text::counted;
+use table::render::Table;
+use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Status, aggregate, host};
+
+/// Maximum number of runs for an answer in sentences; larger grids need comparisons and the report.
+pub const MOST_RUNS: usize = 10_000;
+
+/// Definition of the shares of a card.
+const SHARES: &str = "Hidden share: part of the TPOT that upper-bound saves over standard. Exposed and overlap: recorded \
+                      lanes, so noise in TPOT can contradict them.";
+
+/// Maximum number of bullets on a card.
+const MOST_BULLETS: usize = 3;
+
+/// Result of a set of runs: a card of a headline, a badge of trust and a few bullets; details and a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// Headline: the winner, its lead and the settings.
+    pub headline: String,
+    pub provenance: Option<Provenance>,
+    /// Provenance with its error or number of samples, cells, and the settings that all cells share.
+    pub basis: String,
+    /// Why the numbers are not trustworthy, and what to do.
+    pub noise: Option<String>,
+    /// Bullets on failures, other winners, hidden share and P2P: at most three.
+    pub bullets: Vec<String>,
+    pub details: Vec<String>,
+    /// Cells with their ratios, in the order of the comparison; at most twelve rows.
+    pub table: Table,
+    pub left_out: usize,
+    /// Axis of the comparison, in the syntax of `compare --by`; empty without a comparison.
+    pub by: String,
+}
+
+/// Line of a card, for its style.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CardLine {
+    Headline,
+    Basis(Option<Provenance>),
+    Noise,
+    Bullet,
+}
+
+impl Answer {
+    /// Answers the runs of each provenance and machine separately; numbers of different origin are never
+    /// compared. The first answer also counts the runs without numbers.
+    pub fn of(records: Vec<Record>) -> Vec<Self> {
+        let (with, without): (Vec<Record>, Vec<Record>) =
+            records.into_iter().partition(Record::has_numbers);
+        let mut origins: BTreeMap<(Provenance, Option<String>), Vec<Record>> = BTreeMap::new();
+        for record in with {
+            origins.entry((record.provenance, host(&record))).or_default().push(record);
+        }
+        let several = origins.len() > 1;
+        let mut unfinished = Unfinished::of(&without);
+        let mut answers: Vec<Self> = Vec::new();
+        for ((provenance, host), records) in &origins {
+            let host = host.as_deref().filter(|_| several);
+            answers.push(Self::of_origin(records, *provenance, host, std::mem::take(&mut unfinished)));
+        }
+        let first = [unfinished.failed, unfinished.reasons.or(unfinished.others)]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>();
+        if let (true, false) = (answers.is_empty(), first.is_empty()) {
+            answers.push(Self {
+                headline: "No run has results.".into(),
+                provenance: None,
+                basis: String::new(),
+                noise: None,
+                bullets: first,
+                details: Vec::new(),
+                table: Table::default(),
+                left_out: 0,
+                by: String::new(),
+            });
+        }
+        answers
+    }
+
+    /// Lines of the card, in order.
+    pub fn card(&self) -> impl Iterator<Item = (CardLine, &str)> {
+        let basis = Some(self.basis.as_str()).filter(|basis| !basis.is_empty());
+        let basis = basis.map(|basis| (CardLine::Basis(self.provenance), basis));
+        let noise = self.noise.as_deref().map(|noise| (CardLine::Noise, noise));
+        let bullets = self.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
+        [(CardLine::Headline, self.headline.as_str())]
+            .into_iter()
+            .chain(noise)
+            .chain(basis)
+            .chain(bullets)
+    }
+
+    /// Answers the runs of one provenance and machine; `host` is given only if there are several machines.
+    fn of_origin(
+        records: &[Record],
+        provenance: Provenance,
+        host: Option<&str>,
+        unfinished: Unfinished,
+    ) -> Self {
+        let cells = Cells::of(records);
+        let varied = Varied::of(cells.specs());
+        let mut basis = basis(records, &cells, &varied);
+        basis.extend(host.map(|host| format!(" on {host}")));
+        let axes = cells.axes();
+        let has = |axis: &Axis| axes.iter().any(|count| count.axis == *axis && count.pairs > 0);
+        let natural = [Axis::ARCHITECTURE, Axis::P2P].into_iter().find(has);
+        let first = || axes.iter().find(|count| count.pairs > 0).map(|count| count.axis.clone());
+        let compared = natural.or_else(first).and_then(|axis| {
+            let report = cells.compare(&axis, None).ok()?;
+            Some((axis, report))
+        });
+        // most important first
+        let mut bullets = Vec::from_iter(unfinished.failed);
+        let Some((axis, report)) = compared else {
+            let (headline, more) = alone(records);
+            bullets.extend(more);
+            bullets.extend(unfinished.others);
+            let details = Vec::from_iter(unfinished.reasons);
+            let (noise, table) = (noise(records, &varied, None), Table::default());
+            let (provenance, by) = (Some(provenance), String::new());
+            return Self {
+                headline,
+                provenance,
+                basis,
+                noise,
+                bullets,
+                details,
+                table,
+                left_out: 0,
+                by,
+            };
+        };
+        let settings = varied.without(&axis);
+        let question = Question { axis: &axis, report: &report, settings: &settings };
+        bullets.extend(question.elsewhere());
+        let mut details = Vec::new();
+        if axis == Axis::ARCHITECTURE {
+            bullets.splice(0..0, question.exposed());
+            bullets.extend(question.hidden());
+            if has(&Axis::P2P)
+                && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
+            {
+                let settings = varied.without(&Axis::P2P);
+                let question = Question { axis: &Axis::P2P, report: &by_p2p, settings: &settings };
+                let (kept, warning) = question.without_p2p();
+                bullets.extend(kept);
+                details.extend(warning);
+            }
+        }
+        bullets.extend(unfinished.others);
+        details.extend(unfinished.reasons);
+        details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));
+        details.extend(question.tied());
+        details.extend(question.unclear());
+        if axis == Axis::ARCHITECTURE {
+            details.extend(question.beaten_limit());
+            details.extend(question.exposed().map(|_| SHARES.to_owned()));
+            details.extend(quality(records, &question));
+        }
+        details.extend(warnings(&report.flags));
+        let (table, left_out) = question.table();
+        Self {
+            headline: question.headline(),
+            provenance: Some(provenance),
+            basis,
+            noise: noise(records, &varied, Some(&question)),
+            bullets,
+            details,
+            table,
+            left_out,
+            by: axis.to_string(),
+        }
+    }
+}
+
+fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
+    let samples: Vec<usize> = cells.samples().collect();
+    let (least, most) = (samples.iter().min().copied(), samples.iter().max().copied());
+    let samples = match (least, most) {
+        // simulations repeat exactly
+        _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => {
+            format!(", mean speedup error {:.0} % on the paper's runs", 100.0 * SPEEDUP_ERROR)
+        }
+        (Some(1), Some(1)) => ", 1 sample a cell".into(),
+        (Some(least), Some(most)) if least == most => {
+            format!(", {most} samples a cell, [95 % intervals]")
+        }
+        (Some(least), Some(most)) => format!(", {least} to {most} samples a cell, [95 % intervals]"),
+        _ => String::new(),
+    };
+    let common = records.first().map(|record| varied.common(&record.spec)).unwrap_or_default();
+    let provenance = records.first().map_or("", |record| record.provenance.as_str());
+    // name the simulated hardware even if it is the default
+    let machine = records.first().filter(|record| {
+        let (hardware, stack) = (&record.spec.hardware, &record.spec.stack);
+        record.provenance == Provenance::Simulated
+            && !common.contains(hardware.as_str())
+            && cells.specs().all(|spec| spec.hardware == *hardware && spec.stack == *stack)
+    });
+    let machine = machine.map_or(String::new(), |record| {
+        let stack = Some(&record.spec.stack).filter(|stack| !common.contains(stack.as_str()));
+        let stack = stack.map_or(String::new(), |stack| format!(", {stack} stack"));
+        format!(" on {}{stack}", record.spec.hardware)
+    });
+    let links = links(cells);
+    let errors = nearest_errors(cells.specs());
+    let errors = match errors.as_slice() {
+        [] => String::new(),
+        [error] => format!(" · {error}"),
+        [first, others @ ..] => format!(" · {first} (and {} more)", others.len()),
+    };
+    let cells = counted(cells.specs().count(), "cell");
+    format!("{provenance}{samples} · {cells}: {common}{machine}{links}{errors}")
+}
+
+/// Links that emulate P2P on and off, if both are emulated; else empty.
+fn links(cells: &Cells) -> String {
+    let mut links: Vec<(P2p, Link)> = Vec::new();
+    for spec in cells.specs().filter(|spec| matches!(spec.link, Link::Emulated { .. })) {
+        if !links.contains(&(spec.p2p, spec.link)) {
+            links.push((spec.p2p, spec.link));
+        }
+    }
+    links.sort_by_key(|(p2p, _)| *p2p);
+    let [(P2p::On, on), (P2p::Off, off)] = &links[..] else { return String::new() };
+    let told = |link: &Link| match link {
+        Link::Emulated { alpha_us, gb_s } => format!("{alpha_us} us + bytes / {gb_s} GB/s"),
+        other => other.to_string(),
+    };
+    format!(" · all-reduce: {} with P2P, {} without", told(on), told(off))
+}
+
+/// Headline and bullets for cells that cannot be compared with one another.
+fn alone(records: &[Record]) -> (String, Vec<String>) {
+    let cells = aggregate(records);
+    let tpot = |cell: &Record| {
+        let metrics = cell.metrics.as_ref()?;
+        let (tpot, ci) = (metrics.tpot_ms.p50, metrics.tpot_ms_ci95);
+        let ci = ci.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
+        Some(format!("{}: {tpot:.2} ms{ci} per token", cell.spec.label()))
+    };
+    let mut tpots: Vec<String> = cells.iter().filter_map(tpot).take(MOST_NAMED).collect();
+    match tpots.len() {
+        1 => (tpots.remove(0), vec!["Only one cell has results, so nothing is compared.".into()]),
+        _ => ("Nothing to compare: no two cells differ in a single option.".into(), tpots),
+    }
+}
+
+/// Cells without results, as sentences.
+#[derive(Debug, Default)]
+struct Unfinished {
+    /// Failed and interrupted cells, with the reason of the first.
+    failed: Option<String>,
+    /// Cells that do not fit in memory, cannot run, or only checked something.
+    others: Option<String>,
+    /// Reasons of the first of `others`.
+    reasons: Option<String>,
+}
+
+impl Unfinished {
+    fn of(records: &[Record]) -> Self {
+        let mut by: BTreeMap<Status, Vec<&Record>> = BTreeMap::new();
+        records.iter().for_each(|record| by.entry(record.status).or_default().push(record));
+        let is_failure =
+            |status: &Status| matches!(status, Status::Failed | Status::Interrupted | Status::Running);
+        let sentence = |failures: bool, with_reason: bool| {
+            let of = by.iter().filter(|(status, _)| is_failure(status) == failures);
+            let parts: Vec<String> =
+                of.map(|(status, records)| unfinished(*status, records, with_reason)).collect();
+            (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
+        };
+        let reasons = sentence(false, true).filter(|text| text.contains('('));
+        Self { failed: sentence(true, true), others: sentence(false, false), reasons }
+    }
+}
+
+/// Number of cells with a status, and the reason of the first: `2 cells failed (ladder tp2: no driver)`.
+fn unfinished(status: Status, records: &[&Record], with_reason: bool) -> String {
+    let count = counted(records.len(), "cell");
+    let what = match status {
+        Status::Oom if records.len() == 1 => "does not fit in memory",
+        Status::Oom => "do not fit in memory",
+        Status::Skipped => "cannot run",
+        Status::Interrupted => "did not finish",
+        Status::Running => "not finished yet",
+        Status::Failed => "failed",
+        Status::Ok if records.iter().any(|record| !record.provenance.is_evidence()) => {
+            "only checked ranks on one GPU"
+        }
+        Status::Ok => "without results",
+    };
+    let why = records.iter().find_map(|record| record.reason.as_deref()?.lines().next());
+    let why = why.filter(|_| with_reason);
+    let why = why.map_or(String::new(), |why| format!(" ({}: {why})", records[0].spec.label()));
+    format!("{count} {what}{why}")
+}
+
+/// One sentence about extrapolated links, and one about other flags.
+fn warnings(flags: &[Flag]) -> Vec<String> {
+    let (extrapolated, wrong): (Vec<&Flag>, Vec<&Flag>) =
+        flags.iter().partition(|flag| flag.is_extrapolation);
+    let sentence = |flags: &[&Flag], one: &str, several: &str| {
+        let first = &flags.first()?.text;
+        let end = if first.ends_with(['.', '?']) { "" } else { "." };
+        Some(match flags.len() {
+            1 => format!("{one}: {first}{end}"),
+            more => format!("{more} {several}, the first: {first}{end}"),
+        })
+    };
+    let extrapolated = sentence(
+        &extrapolated,
+        "The link of one cell is extrapolated to its TP",
+        "cells have links extrapolated to their TP",
+    );
+    let wrong = sentence(&wrong, "Suspicious result", "suspicious results");
+    [extrapolated, wrong].into_iter().flatten().collect()
+}
+
+/// Signs of noise in the runs of one provenance and machine, as one sentence; `None` without any.
+fn noise(records: &[Record], varied: &Varied, question: Option<&Question>) -> Option<String> {
+    if records.iter().all(|record| record.provenance == Provenance::Simulated) {
+        return None;
+    }
+    let (limit, wide, busy) =
+        (question.and_then(slow_limit), widest(records, varied), overload(records));
+    let reasons: Vec<String> = [limit, wide, busy].into_iter().flatten().collect();
+    (!reasons.is_empty())
+        .then(|| format!("Noisy: {}. Run everything again on an idle machine.", reasons.join("; ")))
+}
+
+/// Pair in which `upper-bound` falls furthest behind `standard`.
+fn slow_limit(question: &Question) -> Option<String> {
+    let worst = slow_limits(question.report).min_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
+    Some(format!(
+        "{} has {:.2}x the tokens/s of {}, although it does not communicate",
+        question.named(worst),
+        worst.speedup,
+        question.baseline(worst)
+    ))
+}
+
+fn widest(records: &[Record], varied: &Varied) -> Option<String> {
+    let wide = wide_rounds(records);
+    let widest = wide.first()?;
+    let spec = &widest.spec;
+    let cell = Some(varied.phrase(spec)).filter(|words| !words.is_empty()).unwrap_or(spec.label());
+    let among = match CellRuns::group(records).len() {
+        1 => String::new(),
+        count => format!(" ({} of {count} cells vary that much)", wide.len()),
+    };
+    Some(format!("rounds of {cell} took {}{among}", widest.words()))
+}
+
+/// KL of the fastest architecture against `standard`, or a note that nobody evaluated it. `None` if nothing
+/// is faster than `standard`.
+fn quality(records: &[Record], question: &Question) -> Option<String> {
+    let value = question.winner()?.value;
+    let of = records.iter().filter(|record| question.axis.phrase(&record.spec) == value);
+    let mut found: Vec<&RunQuality> = of.filter_map(|record| record.quality.as_deref()).collect();
+    found.sort_by(|a, b| a.quality.kl.total_cmp(&b.quality.kl));
+    found.dedup_by(|a, b| a.quality.kl == b.quality.kl);
+    let kl = |quality: &RunQuality| {
+        let ci = quality.quality.kl_ci95;
+        let ci = ci.map_or(String::new(), |[low, high]| format!(" [{low:.3}, {high:.3}]"));
+        format!("{:.3}{ci}", quality.quality.kl)
+    };
+    Some(match found.as_slice() {
+        [] => format!("Quality of {value} was not evaluated (`ladderscope evaluate`)."),
+        [one] => format!("{value} is {} nats per token (KL) from standard: {}.", kl(one), one.told()),
+        [least, .., most] => format!(
+            "{value} is {} to {} nats per token (KL) from standard: {}.",
+            kl(least),
+            kl(most),
+            most.basis()
+        ),
+    })
+}
+
 #[cfg(test)]
 mod tests;
-
-pub use make::{Answer, CardLine, MOST_RUNS};
-pub use question::{headlines, headlines_of_all};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::fit::{fit, prepare};
+use super::{fit, prepare};
 use crate::rows::{Row, Sheet};
 use base::error::Result;
 use base::regular::InputKind;

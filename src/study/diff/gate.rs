@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::compare::{OfStep, TraceDiff, interval};
+use super::{OfStep, TraceDiff, interval};
 use crate::analysis::{Gate, GateOutcome, GateReport, GateRow};
 use base::error::{Error, Result};
 use base::statistics::mean;

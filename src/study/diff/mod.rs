@@ -1,17 +1,561 @@
 //! Comparison of two traces of one engine: P2P on and off, two versions, a flag.
 //!
-//! | file | purpose |
-//! |---|---|
-//! | `compare` | steps of a trace, also of one without markers, in pairs: what became slower, and the parts that explain it |
-//! | `gate` | limits on the change; stored predictions, and their error once the change was measured |
+//! This file pairs the steps of the traces, also of one without markers, whose steps are inferred, and finds the parts,
+//! layers and operations that became slower, per rank and step. `gate` has limits on the change; stored predictions, and
+//! their error once the change was measured.
 
-mod compare;
 mod gate;
+
+pub use gate::{PredictedRow, Prediction, PredictionCheck, checked, checks_table, judge_diff};
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::analysis::{
+    LayerRow, OperationDifference, OperationDifferences, Share, StepAlignment, StepSummary,
+    operation_differences, trace_report,
+};
+use crate::rewire::{Asked, Steps};
+use base::error::{Error, Result};
+use base::statistics::{interval95, mean, resample_pools};
+use base::text::{counted, fitting_name, latency};
+use plan::Phase;
+use table::Provenance;
+use table::render::{Shown, Table};
+use trace::overlap::{Selection, StepKey};
+use trace::{LaunchSite, NO_STEP, Span, Trace};
+
+/// Maximum pairs of steps whose operations are compared, evenly spread.
+const MOST_PAIRS: usize = 256;
+
+/// Characters of a name in a sentence.
+const NAME: usize = 48;
+
+/// Change of the step latency below which nothing is claimed (%), if no interval decides.
+const LITTLE_PCT: f64 = 1.0;
+
+/// Paired steps of one trace. Times per rank and step, averaged over ranks, then over steps (us).
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct SideSummary {
+    /// Run or file.
+    pub name: String,
+    pub provenance: Provenance,
+    pub ranks: u32,
+    /// Steps of the trace, paired or not.
+    pub steps: usize,
+    pub step_us: f64,
+    pub comm_us: f64,
+    pub exposed_us: f64,
+    pub compute_us: f64,
+    pub idle_us: f64,
+    pub overlap_pct: Option<f64>,
+}
+
+/// Part of a step; the parts add up to the step.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct ChangedPart {
+    /// `compute`, `exposed communication`, `copies and other`, `idle`.
+    pub part: &'static str,
+    pub a_us: f64,
+    pub b_us: f64,
+    /// Second minus first (us).
+    pub delta_us: f64,
+    /// Share of the change of the step (%); null if the step hardly changed.
+    pub explains_pct: Option<f64>,
+}
+
+/// Layer of the model, in both traces. Times per rank and step (us).
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct ChangedLayer {
+    pub layer: u32,
+    pub a_compute_us: f64,
+    pub b_compute_us: f64,
+    pub a_exposed_us: f64,
+    pub b_exposed_us: f64,
+    /// Second minus first, of compute and exposed communication (us).
+    pub delta_us: f64,
+}
+
+/// An operation in one trace, per rank and step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct PerStep {
+    pub count: f64,
+    pub us: f64,
+    /// Exposed part of communication (us).
+    pub exposed_us: f64,
+    /// Waiting for the last rank, where arrivals are recorded (us).
+    pub waited_us: f64,
+}
+
+/// Operations of one name and place in both traces.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct ChangedOperation {
+    /// Name, with `L*` for the layer, and the framework's operator if both traces record it.
+    pub name: String,
+    /// `compute` or `comm`.
+    pub lane: &'static str,
+    /// Null if only the second trace has it.
+    pub a: Option<PerStep>,
+    /// Null if only the first trace has it.
+    pub b: Option<PerStep>,
+    /// Second minus first (us).
+    pub delta_us: f64,
+    /// Part of the difference that delays the step: exposed time of communication, all time of compute (us).
+    pub delaying_us: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct TraceDiff {
+    pub a: SideSummary,
+    pub b: SideSummary,
+    /// Paired steps.
+    pub pairs: usize,
+    /// `number`, `order` (the traces number their steps differently) or `whole trace` (one has no steps).
+    pub paired_by: &'static str,
+    /// True if operations are matched by the framework's operator as well as by name.
+    pub by_operator: bool,
+    /// Change of the step latency (%).
+    pub change_pct: f64,
+    /// 95 % interval of the change, resampled over pairs; null with fewer than 6 pairs and for simulations.
+    pub change_pct_ci95: Option<[f64; 2]>,
+    /// Parts of the step, the largest change first.
+    pub parts: Vec<ChangedPart>,
+    /// Layers in order; empty if the traces name none.
+    pub layers: Vec<ChangedLayer>,
+    /// Operations, those that delay the step most first.
+    pub operations: Vec<ChangedOperation>,
+    /// Doubts about the comparison, one sentence each.
+    pub warnings: Vec<String>,
+    pub headline: String,
+    /// Paired steps: first, second.
+    #[serde(skip)]
+    steps: Vec<[StepSummary; 2]>,
+    /// True if the importer doubts the GPU work of a trace.
+    #[serde(skip)]
+    is_doubtful: bool,
+}
+
+/// Compares two traces, named for people.
+///
+/// # Errors
+///
+/// Returns an input error if a trace is no evidence, or the traces have no steps in common.
+pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
+    for (trace, name) in traces {
+        trace.meta.provenance.require_evidence(name)?;
+    }
+    let marked = traces.map(|(trace, _)| with_steps(trace));
+    let by_operator = marked.iter().all(|trace| has_places(trace));
+    let placed = marked.map(|trace| if by_operator { Cow::Owned(with_places(&trace)) } else { trace });
+    let [a, b] = [placed[0].as_ref(), placed[1].as_ref()];
+    let reports = [a, b]
+        .map(|trace| trace_report(trace, &Selection { phase: phase(trace), ..Selection::default() }));
+    let [steps_a, steps_b] = [&reports[0].steps, &reports[1].steps];
+    let kinds = |trace, steps: &[StepSummary]| -> Vec<(StepKey, (&'static str, Option<u32>))> {
+        steps.iter().map(|step| (key(trace, step), (step.phase, step.batch))).collect()
+    };
+    let has_steps = !steps_a.is_empty() && !steps_b.is_empty();
+    let aligned = StepAlignment::of(&kinds(a, steps_a), &kinds(b, steps_b));
+    let (steps, paired_by) = match has_steps {
+        true => {
+            let mut pairs = aligned.pairs.clone();
+            // samples of one trace may share a step of the other
+            let mut seen = std::collections::BTreeSet::new();
+            pairs.retain(|pair| seen.insert(pair.1));
+            let of = |pair: &(usize, usize)| [steps_a[pair.0].clone(), steps_b[pair.1].clone()];
+            (pairs.iter().map(of).collect(), if aligned.by_order { "order" } else { "number" })
+        }
+        false => (vec![[whole(a, &reports[0].overlap)?, whole(b, &reports[1].overlap)?]], "whole trace"),
+    };
+    let steps: Vec<[StepSummary; 2]> = steps;
+    if steps.is_empty() {
+        let what = |steps: &[StepSummary]| {
+            let mut kinds: Vec<&str> = steps.iter().map(|step| step.phase).collect();
+            kinds.dedup();
+            format!("{} ({})", counted(steps.len(), "step"), kinds.join(", "))
+        };
+        return Err(Error::input_help(
+            format!("no steps do the same work: {} against {}", what(steps_a), what(steps_b)),
+            "record both with the same requests and batch size; `ladderscope overlap TRACE --by step` lists steps",
+        ));
+    }
+    let operations = operations([a, b], &steps);
+    let layers =
+        layers([&reports[0].layers, &reports[1].layers], [steps_a, steps_b].map(|s| s.len().max(1)));
+    let sides = [0, 1].map(|at| {
+        let (trace, name) = traces[at];
+        let of = |part: fn(&StepSummary) -> f64| average(&steps, at, part);
+        let (comm_us, exposed_us) = (of(|s| s.comm_us), of(|s| s.exposed_us));
+        SideSummary {
+            name: name.to_owned(),
+            provenance: trace.meta.provenance,
+            ranks: reports[at].overlap.ranks.len() as u32,
+            steps: reports[at].steps.len(),
+            step_us: of(|s| s.duration_us),
+            comm_us,
+            exposed_us,
+            compute_us: of(|s| s.compute_us),
+            idle_us: of(|s| s.idle_us),
+            overlap_pct: table::overlap_pct(exposed_us, comm_us),
+        }
+    });
+    let is_simulated = traces.iter().any(|(trace, _)| trace.meta.provenance == Provenance::Simulated);
+    let [a, b] = sides;
+    let delta = b.step_us - a.step_us;
+    let change_pct = 100.0 * (b.step_us / a.step_us - 1.0);
+    let change_pct_ci95 =
+        interval(&steps, is_simulated, |s| s.duration_us, |a, b| 100.0 * (b / a - 1.0));
+    let mut diff = TraceDiff {
+        pairs: steps.len(),
+        paired_by,
+        by_operator,
+        change_pct,
+        change_pct_ci95,
+        parts: parts(&steps, delta),
+        layers,
+        operations,
+        warnings: warnings(traces, [&a, &b]),
+        headline: String::new(),
+        is_doubtful: traces.iter().any(|(trace, _)| {
+            trace.meta.import.as_ref().is_some_and(|import| import.doubted_work().next().is_some())
+        }),
+        a,
+        b,
+        steps,
+    };
+    diff.headline = diff.in_words();
+    Ok(diff)
+}
+
+fn key(trace: &Trace, step: &StepSummary) -> StepKey {
+    // every step of an imported trace is of one phase; only its name tells what it did
+    let is_prefill = trace.meta.import.is_none() && step.phase == Phase::Prefill.as_str();
+    let phase = if is_prefill { Phase::Prefill } else { Phase::Decode };
+    StepKey { sample: step.sample, phase, step: step.step }
+}
+
+/// A trace without steps as one step.
+fn whole(trace: &Trace, overlap: &trace::overlap::OverlapReport) -> Result<StepSummary> {
+    let ranks = overlap.ranks.len().max(1) as f64;
+    let all = &overlap.all;
+    if trace.spans.iter().any(|span| span.step != NO_STEP) {
+        return Err(Error::input_help(
+            "one trace has steps and the other has none",
+            "record both with the profiler's steps, or with NVTX ranges around them",
+        ));
+    }
+    Ok(StepSummary {
+        sample: 0,
+        phase: "step",
+        step: NO_STEP,
+        name: None,
+        batch: None,
+        ranks: overlap.ranks.len() as u32,
+        start_ns: 0,
+        end_ns: 0,
+        duration_us: all.span_us / ranks,
+        comm_us: all.comm_us / ranks,
+        exposed_us: all.exposed_comm_us / ranks,
+        compute_us: all.compute_us / ranks,
+        idle_us: all.idle_us / ranks,
+        overlap_pct: all.overlap_pct,
+    })
+}
+
+fn average(steps: &[[StepSummary; 2]], side: usize, of: fn(&StepSummary) -> f64) -> f64 {
+    mean(&steps.iter().map(|pair| of(&pair[side])).collect::<Vec<_>>()).unwrap_or(0.0)
+}
+
+/// 95 % interval of a function of the means over paired steps. `None` for simulations, which repeat exactly, and for
+/// fewer than 6 pairs.
+fn interval(
+    steps: &[[StepSummary; 2]],
+    is_simulated: bool,
+    of: fn(&StepSummary) -> f64,
+    change: impl Fn(f64, f64) -> f64,
+) -> Option<[f64; 2]> {
+    if is_simulated {
+        return None;
+    }
+    // a round a pair keeps the pairs together
+    let side = |at: usize| steps.iter().map(|pair| vec![of(&pair[at])]).collect::<Vec<_>>();
+    let (a, b) = (side(0), side(1));
+    let statistic = |pools: &mut [Vec<f64>]| {
+        change(mean(&pools[0]).unwrap_or(f64::NAN), mean(&pools[1]).unwrap_or(f64::NAN))
+    };
+    resample_pools(&[&a, &b], statistic).and_then(interval95)
+}
+
+/// Name of a number of a step, and its value (us, unless the list says otherwise).
+type OfStep = (&'static str, fn(&StepSummary) -> f64);
+
+const PARTS: [OfStep; 4] = [
+    ("compute", |s| s.compute_us),
+    ("exposed communication", |s| s.exposed_us),
+    ("copies and other", |s| s.duration_us - s.compute_us - s.exposed_us - s.idle_us),
+    ("idle", |s| s.idle_us),
+];
+
+fn parts(steps: &[[StepSummary; 2]], delta: f64) -> Vec<ChangedPart> {
+    let changed = delta.abs() * 100.0 > average(steps, 0, |s| s.duration_us) * 0.5;
+    let part = |(part, of): OfStep| {
+        let (a_us, b_us) = (average(steps, 0, of), average(steps, 1, of));
+        let explains_pct = changed.then(|| 100.0 * (b_us - a_us) / delta);
+        ChangedPart { part, a_us, b_us, delta_us: b_us - a_us, explains_pct }
+    };
+    let mut parts: Vec<ChangedPart> = PARTS.into_iter().map(part).collect();
+    // differences of sums are never exactly 0
+    parts.retain(|part| part.a_us.abs() > 1e-6 || part.b_us.abs() > 1e-6);
+    parts.sort_by(|x, y| y.delta_us.abs().total_cmp(&x.delta_us.abs()));
+    parts
+}
+
+fn layers(rows: [&[LayerRow]; 2], steps: [usize; 2]) -> Vec<ChangedLayer> {
+    let of = |at: usize, layer: u32| rows[at].iter().find(|row| row.layer == Some(layer));
+    let both = rows[0].iter().filter_map(|row| {
+        let (layer, a) = (row.layer?, row);
+        let b = of(1, layer)?;
+        let each = |us: f64, at: usize| us / steps[at] as f64;
+        let [a_compute_us, b_compute_us] = [each(a.compute_us, 0), each(b.compute_us, 1)];
+        let [a_exposed_us, b_exposed_us] = [each(a.exposed_us, 0), each(b.exposed_us, 1)];
+        let delta_us = b_compute_us + b_exposed_us - a_compute_us - a_exposed_us;
+        Some(ChangedLayer { layer, a_compute_us, b_compute_us, a_exposed_us, b_exposed_us, delta_us })
+    });
+    both.collect()
+}
+
+/// Operations over all pairs, by name and lane; layers are merged.
+fn operations([a, b]: [&Trace; 2], steps: &[[StepSummary; 2]]) -> Vec<ChangedOperation> {
+    let stride = steps.len().div_ceil(MOST_PAIRS);
+    let pairs: Vec<&[StepSummary; 2]> = steps.iter().step_by(stride).collect();
+    let ranks = [a, b].map(|trace| {
+        let mut ranks: Vec<u32> = trace.spans.iter().map(|span| span.rank).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks.len().max(1) as f64
+    });
+    let compared: Vec<OperationDifferences> = pairs
+        .par_iter()
+        .map(|pair| operation_differences(a, key(a, &pair[0]), b, key(b, &pair[1])))
+        .collect();
+    let mut sums: BTreeMap<(String, &'static str), [Option<PerStep>; 2]> = BTreeMap::new();
+    for family in compared.into_iter().flat_map(|differences| differences.families) {
+        let OperationDifference { name, lane, a, b, .. } = family.sum;
+        let sum = sums.entry((name, lane.as_str())).or_default();
+        for (at, share) in [a, b].into_iter().enumerate() {
+            if let Some(share) = share {
+                sum[at].get_or_insert_default().add(&share, ranks[at]);
+            }
+        }
+    }
+    let each = |sum: PerStep| {
+        let n = pairs.len() as f64;
+        PerStep {
+            count: sum.count / n,
+            us: sum.us / n,
+            exposed_us: sum.exposed_us / n,
+            waited_us: sum.waited_us / n,
+        }
+    };
+    let changed = |((name, lane), sums): ((String, &'static str), [Option<PerStep>; 2])| {
+        let [a, b] = sums.map(|sum| sum.map(each));
+        let [before, after] = [a, b].map(Option::unwrap_or_default);
+        let delta_us = after.us - before.us;
+        let delaying_us = if lane == "comm" { after.exposed_us - before.exposed_us } else { delta_us };
+        ChangedOperation { name, lane, a, b, delta_us, delaying_us }
+    };
+    let mut operations: Vec<ChangedOperation> = sums.into_iter().map(changed).collect();
+    let size = |one: &ChangedOperation| (one.delaying_us.abs(), one.delta_us.abs());
+    operations.sort_by(|x, y| {
+        let (x, y) = (size(x), size(y));
+        y.0.total_cmp(&x.0).then(y.1.total_cmp(&x.1))
+    });
+    operations
+}
+
+impl PerStep {
+    fn add(&mut self, share: &Share, ranks: f64) {
+        self.count += share.count as f64 / ranks;
+        self.us += share.us;
+        self.exposed_us += share.exposed_us;
+        self.waited_us += share.peer_wait_us;
+    }
+}
+
+fn warnings(traces: [(&Trace, &str); 2], sides: [&SideSummary; 2]) -> Vec<String> {
+    let [a, b] = sides;
+    let mut warnings = Vec::new();
+    if a.ranks != b.ranks {
+        warnings.push(format!("the traces have {} and {} ranks", a.ranks, b.ranks));
+    }
+    if a.provenance != b.provenance {
+        warnings.push(format!("the first trace is {}, the second {}", a.provenance, b.provenance));
+    }
+    let recorders = traces.map(|(trace, _)| trace.meta.recorder.as_str());
+    if recorders[0] != recorders[1] && !recorders.contains(&"sim") {
+        let [a, b] = recorders;
+        warnings.push(format!("recorded by {a} and {b}, which time operations differently"));
+    }
+    for (trace, name) in traces {
+        let doubts = trace.meta.import.iter().flat_map(|import| &import.doubts);
+        warnings.extend(doubts.map(|doubt| format!("{name}: {}", doubt.sentence)));
+    }
+    warnings
+}
+
+impl TraceDiff {
+    /// True if the change of the step latency is clear: its interval excludes 0, or it exceeds 1 % without one.
+    pub fn is_changed(&self) -> bool {
+        match self.change_pct_ci95 {
+            Some([low, high]) => low > 0.0 || high < 0.0,
+            None => self.change_pct.abs() >= LITTLE_PCT,
+        }
+    }
+
+    fn in_words(&self) -> String {
+        let (a, b) = (&self.a, &self.b);
+        let shown = |[low, high]: [f64; 2]| format!(" [{low:.1}, {high:.1}]");
+        let interval = self.change_pct_ci95.map_or(String::new(), shown);
+        let times = format!("{} to {} per step", latency(a.step_us), latency(b.step_us));
+        if !self.is_changed() {
+            return format!("No clear change: {:+.1} %{interval}, {times}", self.change_pct);
+        }
+        let is_slower = b.step_us > a.step_us;
+        let way = if is_slower { "slower" } else { "faster" };
+        // as the size of the change, which has no sign
+        let size = |[low, high]: [f64; 2]| if is_slower { [low, high] } else { [-high, -low] };
+        let interval = self.change_pct_ci95.map(size).map_or(String::new(), shown);
+        let mut words = format!("Second is {:.1} %{interval} {way}: {times}", self.change_pct.abs());
+        if let Some(part) = self.parts.first().filter(|part| part.explains_pct.is_some()) {
+            let explains = part.explains_pct.unwrap_or(0.0);
+            words += &format!(
+                "; {} {} of it",
+                part.part,
+                match explains {
+                    all if all >= 100.5 => "more than explains all".to_owned(),
+                    pct => format!("explains {pct:.0} %"),
+                }
+            );
+        }
+        let same_way = |one: &&ChangedOperation| (one.delaying_us > 0.0) == (b.step_us > a.step_us);
+        if let Some(most) = self.operations.iter().find(same_way).filter(|one| one.delaying_us != 0.0) {
+            let us = latency(most.delaying_us.abs());
+            let sign = if most.delaying_us > 0.0 { "+" } else { "-" };
+            words += &format!(", most in {} ({sign}{us})", fitting_name(&most.name, NAME));
+        }
+        words
+    }
+}
+
+pub fn parts_table(diff: &TraceDiff) -> Table {
+    let total = ChangedPart {
+        part: "step",
+        a_us: diff.a.step_us,
+        b_us: diff.b.step_us,
+        delta_us: diff.b.step_us - diff.a.step_us,
+        explains_pct: None,
+    };
+    let rows: Vec<&ChangedPart> = std::iter::once(&total).chain(&diff.parts).collect();
+    Table::of(
+        rows,
+        &[
+            ("part", &|p| Shown::text(p.part)),
+            ("first_us", &|p| Shown::Time(p.a_us)),
+            ("second_us", &|p| Shown::Time(p.b_us)),
+            ("delta_us", &|p| Shown::Time(p.delta_us)),
+            ("explains_pct|explains %", &|p| Shown::number(p.explains_pct, 0)),
+        ],
+    )
+}
+
+pub fn operations_table(operations: &[ChangedOperation]) -> Table {
+    let us = |side: Option<PerStep>, of: fn(&PerStep) -> f64| {
+        side.as_ref().map_or(Shown::None, |s| Shown::Time(of(s)))
+    };
+    let count = |side: Option<PerStep>| Shown::number(side.map(|s| s.count), 1);
+    let exposed = |one: &ChangedOperation, side: Option<PerStep>| match one.lane {
+        "comm" => us(side, |s| s.exposed_us),
+        _ => Shown::None,
+    };
+    Table::of(
+        operations,
+        &[
+            ("~operation", &|o: &ChangedOperation| Shown::text(&o.name)),
+            ("lane", &|o| Shown::text(o.lane)),
+            ("first_us", &|o| us(o.a, |s| s.us)),
+            ("second_us", &|o| us(o.b, |s| s.us)),
+            ("delta_us", &|o| Shown::Time(o.delta_us)),
+            ("delaying_us|delays step", &|o| Shown::Time(o.delaying_us)),
+            ("first_exposed_us|exposed", &|o| exposed(o, o.a)),
+            ("second_exposed_us|exposed", &|o| exposed(o, o.b)),
+            ("first_count|count", &|o| count(o.a)),
+            ("second_count|count", &|o| count(o.b)),
+        ],
+    )
+    .least(&["second_exposed_us", "first_exposed_us", "second_count", "first_count", "lane"])
+}
+
+/// Minimum share of spans with a known operator for it to tell kernels apart.
+const KNOWN: f64 = 0.5;
+
+/// Adds step numbers to a trace without step markers, if its all-reduces repeat as those of a model do.
+fn with_steps(trace: &Trace) -> Cow<'_, Trace> {
+    if trace.spans.iter().any(|span| span.step != NO_STEP) {
+        return Cow::Borrowed(trace);
+    }
+    let Ok(steps) = Steps::of(trace, &Asked::default()) else { return Cow::Borrowed(trace) };
+    let times: Vec<(u32, i64, i64)> = steps.times().collect();
+    let step_of = |span: &Span| {
+        let after = times.partition_point(|(_, from, _)| *from <= span.start_ns);
+        let (number, _, to) = times.get(after.checked_sub(1)?)?;
+        (span.start_ns < *to).then_some(*number)
+    };
+    let mut marked = trace.clone();
+    for span in &mut marked.spans {
+        span.step = step_of(span).unwrap_or(NO_STEP);
+    }
+    // the order of every trace: see `Trace`
+    marked.spans.sort_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns));
+    Cow::Owned(marked)
+}
+
+/// True if the framework's operators tell the kernels of this trace apart.
+fn has_places(trace: &Trace) -> bool {
+    let known = trace.spans.iter().filter(|span| span.launched.operator != LaunchSite::NONE).count();
+    !trace.spans.is_empty() && known as f64 >= KNOWN * trace.spans.len() as f64
+}
+
+/// Splits operations by the operator that launched them: one kernel in two places becomes two operations.
+fn with_places(trace: &Trace) -> Trace {
+    let mut placed = trace.clone();
+    placed.operations.clear();
+    let mut known: HashMap<(u32, Option<&str>), u32> = HashMap::new();
+    for span in &mut placed.spans {
+        let Some(info) = trace.operations.get(span.operation as usize) else { continue };
+        let operator = trace.meta.range_names.get(span.launched.operator as usize);
+        let operator = operator.map(String::as_str).filter(|_| info.collective.is_none());
+        let next = placed.operations.len() as u32;
+        let operation = *known.entry((span.operation, operator)).or_insert(next);
+        if operation == next {
+            let mut info = info.clone();
+            if let Some(operator) = operator {
+                info.name = format!("{} in {operator}", info.name);
+            }
+            placed.operations.push(info);
+        }
+        span.operation = operation;
+    }
+    placed
+}
+
+/// Phase that is compared: decoding of own runs, everything of imported traces.
+fn phase(trace: &Trace) -> Option<Phase> {
+    let decodes = || trace.spans.iter().any(|span| span.phase == Phase::Decode);
+    (trace.meta.spec.is_some() && decodes()).then_some(Phase::Decode)
+}
+
 #[cfg(test)]
 mod tests;
-
-pub use compare::{
-    ChangedLayer, ChangedOperation, ChangedPart, PerStep, SideSummary, TraceDiff, operations_table,
-    parts_table, trace_diff,
-};
-pub use gate::{PredictedRow, Prediction, PredictionCheck, checked, checks_table, judge_diff};

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::page::Commands;
-use super::page::Html;
-use super::page::{Compared, Report};
+use super::Commands;
+use super::Html;
 use super::set;
+use super::{Compared, Report};
 use crate::analysis::CellSet;
 use crate::plot::{self, Options};
 use crate::validate::{DataSet, Overrides, Score, card, orders_table};

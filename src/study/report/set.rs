@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 
-use super::page::Commands;
-use super::page::Html;
-use super::page::{Compared, Report, badge};
+use super::Commands;
+use super::Html;
+use super::{Compared, Report, badge};
 use crate::analysis::{
     self, CellSet, Comparison, ComparisonReport, ParetoPoint, TOO_CLOSE, Verdict, differences_table,
     pairs_table,

@@ -174,7 +174,7 @@ fn the_conditions_of_a_set_choose_its_runs_and_no_others() {
     assert_eq!(sets.len(), 12);
     let table = crate::analysis::RunTable::new(&records, &lab::store::Annotations::default());
     for set in &sets {
-        let conditions = super::page::conditions(set, &sets);
+        let conditions = super::conditions(set, &sets);
         let chosen = crate::analysis::filter::Filter::parse(&conditions).rows(&table).unwrap();
         let mut chosen: Vec<&str> = chosen.iter().map(|r| records[*r as usize].run.as_str()).collect();
         let mut cells: Vec<&str> = set.cells.iter().map(|cell| cell.run.as_str()).collect();

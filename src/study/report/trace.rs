@@ -1,8 +1,8 @@
 //! Page of one trace: verdict, a timeline that zooms, tables, provenance.
 
+use super::badge;
 use super::events::{Shown, Timeline};
-use super::page::badge;
-use super::page::{Html, document};
+use super::{Html, document};
 use crate::analysis::{
     NameRow, TraceReport, collectives_table, group_overlap_table, names_table, ranks_table, steps_table,
     stretches_table,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::nearest::has_experts;
-use super::score::{Residual, Score};
+use super::left_out::has_experts;
+use super::{Residual, Score};
 use crate::rows::{Row, Sheet, delimiter};
 use base::error::{Error, Result};
 use base::statistics::mean;

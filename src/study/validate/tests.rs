@@ -56,7 +56,7 @@ fn errors_are_those_that_the_documentation_has() {
 /// Errors shown beside simulated numbers are those of the data, within a tenth and rounding.
 #[test]
 fn errors_shown_beside_numbers_are_those_of_the_data() {
-    for known in nearest::KNOWN.iter().filter(|known| known.set != nearest::REWIRE) {
+    for known in left_out::KNOWN.iter().filter(|known| known.set != left_out::REWIRE) {
         let set = set(&known.set);
         let runs = set.runs(&Overrides::default()).unwrap();
         let score = Score::of(&set, &runs).unwrap();
@@ -118,7 +118,7 @@ fn errors_of_rewired_traces_are_those_of_measured_runs() {
         let error = 100.0 * (ms / measured_ms - 1.0);
         errors.entry(rewiring.error(&choice)).or_default().push(error.abs());
     }
-    for known in nearest::KNOWN.iter().filter(|known| known.set == nearest::REWIRE) {
+    for known in left_out::KNOWN.iter().filter(|known| known.set == left_out::REWIRE) {
         let changes = Changes { other_reduces: known.other_reduces, uncovered: None };
         let errors = &errors[&rewired_error(Some(&known.hardware), &changes)];
         let error = base::statistics::mean(errors).unwrap();

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use super::collective::Collective;
-use super::entry::{About, Access, OptionEntry, PLAIN, Value};
 use super::link::Link;
 use super::make::{dashed, entry, options};
+use super::{About, Access, OptionEntry, PLAIN, Value};
 use base::words::words;
 use plan::{Architecture, CommDType, DType, ExpertLoad, KvDType};
 

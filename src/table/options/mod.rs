@@ -4,7 +4,6 @@
 
 mod asked;
 mod collective;
-mod entry;
 mod link;
 mod list;
 mod make;
@@ -13,7 +12,321 @@ pub mod variables;
 
 pub use asked::{PAIRS, Pairs, pair};
 pub use collective::{AboutCollective, Collective};
-pub use entry::{About, Kind, OptionEntry, Value};
 pub use link::{BANDWIDTHS_GB_S, LATENCIES_US, Link};
 pub use list::{Backend, CellOptions, Nvls, OPTIONS, P2p, Recorder, Spec};
 pub use make::{option, value};
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::render::Shown;
+use base::error::{Error, Result};
+use base::words::Words;
+use plan::{Architecture, CommDType, DType, ExpertLoad, KvDType};
+
+/// Type of an option's value in files and tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// String: a keyword or any text.
+    Text,
+    Count,
+    Large,
+    Flag,
+}
+
+/// Description of an option, apart from its name and documentation.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// Accepted values as typed: all of them if `closed`, else examples.
+    pub values: &'static [&'static str],
+    /// Short description of each of `values`, in order; empty if the type provides them.
+    pub meanings: &'static [&'static str],
+    /// Default, in words.
+    pub default: &'static str,
+    /// Placeholder for the value in command-line help.
+    pub value_name: &'static str,
+    pub least: u64,
+    /// Column title, if shorter than the name.
+    pub title: Option<&'static str>,
+    /// Other column names; the first is the preferred one.
+    pub aliases: &'static [&'static str],
+    /// Prefix of the value in cell labels: `tp` gives `tp8`. For a flag, the whole label.
+    pub label: &'static str,
+    /// True if free-text search includes the values.
+    pub is_searched: bool,
+    /// Backends that use the option, if not all; for others it has no effect and causes a warning.
+    pub heeded_by: &'static [Backend],
+    /// True if newly written experiment files place it in `[workload]` instead of at the top.
+    pub in_workload: bool,
+    /// Baseline value. Cells are compared only if cells with this value exist, because a ratio to
+    /// anything else would mean something different.
+    pub baseline: Option<&'static str>,
+}
+
+/// Default description; every backend uses the option.
+const PLAIN: About = About {
+    values: &[],
+    meanings: &[],
+    default: "",
+    value_name: "",
+    least: 0,
+    title: None,
+    aliases: &[],
+    label: "",
+    is_searched: true,
+    heeded_by: &[],
+    in_workload: false,
+    baseline: None,
+};
+
+#[derive(Clone, Copy)]
+pub struct OptionEntry {
+    /// Name in files: `prompt_tokens`.
+    pub name: &'static str,
+    /// Name on the command line without dashes in front: `prompt-tokens`.
+    pub flag: &'static str,
+    pub kind: Kind,
+    /// True if only the keywords of the type are accepted.
+    pub closed: bool,
+    pub about: About,
+    /// True if records must contain it; otherwise a missing value means the default.
+    pub is_required: bool,
+    documentation: &'static str,
+    words: &'static [&'static str],
+    meanings: &'static [&'static str],
+    access: Access,
+}
+
+/// Accessors of an option in [`Spec`] and [`CellOptions`].
+#[derive(Clone, Copy)]
+struct Access {
+    pub text: fn(&Spec) -> Cow<'_, str>,
+    pub number: fn(&Spec) -> Option<u64>,
+    pub read: fn(&mut Spec, &OptionEntry, &str) -> Result<()>,
+    pub put: fn(&mut Spec, u64) -> bool,
+    pub is_default: fn(&Spec) -> bool,
+    pub same: fn(&Spec, &Spec) -> bool,
+    pub ask: fn(&mut CellOptions, &OptionEntry, &str) -> Result<()>,
+    pub asked: fn(&CellOptions) -> Option<Cow<'_, str>>,
+    pub apply: fn(&CellOptions, &mut Spec),
+}
+
+impl OptionEntry {
+    pub fn help(&self) -> &'static str {
+        self.documentation.trim().trim_end_matches('.')
+    }
+
+    /// Short description with the accepted values.
+    pub fn help_with_values(&self) -> String {
+        let values = self.values();
+        let values = if values.is_empty() { String::new() } else { format!(": {}", values.join(", ")) };
+        format!("{}{values}", self.help())
+    }
+
+    /// Accepted values as typed: all of them if [`Self::closed`], else examples.
+    pub fn values(&self) -> &'static [&'static str] {
+        if self.about.values.is_empty() { self.words } else { self.about.values }
+    }
+
+    /// Pairs of [`Self::values`] and their descriptions.
+    pub fn meanings(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let own = if self.about.meanings.is_empty() { self.meanings } else { self.about.meanings };
+        let meaning = |at: usize| own.get(at).map_or("", |text| text.trim().trim_end_matches('.'));
+        self.values().iter().enumerate().map(move |(at, value)| (*value, meaning(at)))
+    }
+
+    pub fn title(&self) -> &'static str {
+        self.about.title.unwrap_or(self.name)
+    }
+
+    pub fn is_heeded_by(&self, backend: Backend) -> bool {
+        self.about.heeded_by.is_empty() || self.about.heeded_by.contains(&backend)
+    }
+
+    /// Value in a cell, as a user writes it.
+    pub fn text<'a>(&self, spec: &'a Spec) -> Cow<'a, str> {
+        (self.access.text)(spec)
+    }
+
+    /// Numeric value in a cell.
+    pub fn number(&self, spec: &Spec) -> Option<u64> {
+        (self.access.number)(spec)
+    }
+
+    /// Value in a cell, as a table cell.
+    pub fn shown(&self, spec: &Spec) -> Shown {
+        self.number(spec).map_or_else(|| Shown::text(self.text(spec)), Shown::Whole)
+    }
+
+    /// Value in a cell as a label: `tp8`, `p2p-on`; empty for an unset flag.
+    pub fn label(&self, spec: &Spec) -> String {
+        let text = self.text(spec);
+        match (self.kind, text.as_ref()) {
+            (Kind::Flag, "true") => self.about.label.to_owned(),
+            (Kind::Flag, _) => String::new(),
+            (_, text) => format!("{}{text}", self.about.label),
+        }
+    }
+
+    /// True if the cell has the default of [`Spec`].
+    pub fn is_default(&self, spec: &Spec) -> bool {
+        (self.access.is_default)(spec)
+    }
+
+    /// True if both cells have the same value; does not allocate.
+    pub fn same(&self, a: &Spec, b: &Spec) -> bool {
+        (self.access.same)(a, b)
+    }
+
+    /// Parses a value and stores it in a cell. Returns an input error with the valid values if it cannot
+    /// be parsed.
+    pub fn read(&self, spec: &mut Spec, text: &str) -> Result<()> {
+        (self.access.read)(spec, self, text)
+    }
+
+    /// Stores a number in a cell; returns false if the option does not accept it.
+    pub fn put(&self, spec: &mut Spec, number: u64) -> bool {
+        number >= self.about.least && (self.access.put)(spec, number)
+    }
+
+    /// Parses a value and requests it in `options`. Returns an input error with the valid values if it
+    /// cannot be parsed.
+    pub fn ask(&self, options: &mut CellOptions, text: &str) -> Result<()> {
+        (self.access.ask)(options, self, text)
+    }
+
+    /// Returns an input error if a requested number is below the minimum. Needed because requests do not
+    /// always come from parsed text.
+    pub fn check(&self, options: &CellOptions) -> Result<()> {
+        let number = self.asked(options).filter(|_| matches!(self.kind, Kind::Count | Kind::Large));
+        number.map_or(Ok(()), |text| self.ask(&mut CellOptions::default(), &text))
+    }
+
+    /// Requested value, as a user writes it.
+    pub fn asked<'a>(&self, options: &'a CellOptions) -> Option<Cow<'a, str>> {
+        (self.access.asked)(options)
+    }
+
+    /// Stores the requested value, if any, in a cell.
+    pub fn apply(&self, options: &CellOptions, spec: &mut Spec) {
+        (self.access.apply)(options, spec);
+    }
+}
+
+impl fmt::Debug for OptionEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+pub trait Value: Clone + PartialEq {
+    const KIND: Kind = Kind::Text;
+    /// Keywords; empty if the set of values is open.
+    const WORDS: &'static [&'static str] = &[];
+    /// Short description of each keyword.
+    const ABOUT: &'static [&'static str] = &[];
+
+    /// Parses a value. Returns an input error with the valid values if that fails.
+    fn read(option: &OptionEntry, text: &str) -> Result<Self>;
+
+    /// Value as a user writes it.
+    fn text(&self) -> Cow<'_, str>;
+
+    fn number(&self) -> Option<u64> {
+        None
+    }
+
+    fn of_number(_: u64) -> Option<Self> {
+        None
+    }
+}
+
+impl Value for String {
+    fn read(_: &OptionEntry, text: &str) -> Result<Self> {
+        Ok(text.to_owned())
+    }
+
+    fn text(&self) -> Cow<'_, str> {
+        self.as_str().into()
+    }
+}
+
+impl Value for bool {
+    const KIND: Kind = Kind::Flag;
+    const WORDS: &'static [&'static str] = &["false", "true"];
+
+    fn read(option: &OptionEntry, text: &str) -> Result<Self> {
+        let wrong = || Error::input(format!("{} is {text}; it must be true or false", option.name));
+        text.parse().map_err(|_| wrong())
+    }
+
+    fn text(&self) -> Cow<'_, str> {
+        if *self { "true" } else { "false" }.into()
+    }
+}
+
+macro_rules! numbers {
+    ($($type:ident is $kind:ident),*) => {$(
+        impl Value for $type {
+            const KIND: Kind = Kind::$kind;
+
+            fn read(option: &OptionEntry, text: &str) -> Result<Self> {
+                let least = option.about.least;
+                let number = text.parse().ok().filter(|number: &$type| u64::from(*number) >= least);
+                number.ok_or_else(|| {
+                    let most = $type::MAX;
+                    let name = option.name;
+                    Error::input(format!(
+                        "{name} is {text}; it must be a whole number from {least} to {most}"
+                    ))
+                })
+            }
+
+            fn text(&self) -> Cow<'_, str> {
+                self.to_string().into()
+            }
+
+            fn number(&self) -> Option<u64> {
+                Some((*self).into())
+            }
+
+            fn of_number(number: u64) -> Option<Self> {
+                number.try_into().ok()
+            }
+        }
+    )*};
+}
+numbers!(u32 is Count, u64 is Large);
+
+macro_rules! worded {
+    ($($type:ty),*) => {$(
+        impl Value for $type {
+            const WORDS: &'static [&'static str] = <Self as Words>::WORDS;
+            const ABOUT: &'static [&'static str] = <Self as Words>::ABOUT;
+
+            fn read(_: &OptionEntry, text: &str) -> Result<Self> {
+                text.parse()
+            }
+
+            fn text(&self) -> Cow<'_, str> {
+                self.word().into()
+            }
+        }
+    )*};
+}
+worded!(Backend, Collective, CommDType, DType, KvDType, Nvls, P2p, Recorder);
+
+macro_rules! parsed {
+    ($($type:ty),*) => {$(
+        impl Value for $type {
+            fn read(_: &OptionEntry, text: &str) -> Result<Self> {
+                text.parse()
+            }
+
+            fn text(&self) -> Cow<'_, str> {
+                self.to_string().into()
+            }
+        }
+    )*};
+}
+parsed!(Architecture, ExpertLoad, Link);

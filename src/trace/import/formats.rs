@@ -10,8 +10,8 @@ use memchr::memmem::find;
 
 use super::directory::{self, Members};
 use super::input::{self, Input};
-use super::kernel::{Kernel, Wanted};
 use super::rank::{self, Claim};
+use super::{Kernel, Wanted};
 use super::{kineto, nsight, recording};
 use crate::Trace;
 use base::error::{Error, Result};

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rayon::prelude::*;
 
-use super::clock::{Extremes, NO_TIME};
+use super::left_out::{Extremes, NO_TIME};
 use crate::{Doubt, Doubted};
 
 /// Overlap of neighbours on a stream that programmatic launches and rounding explain (ns).

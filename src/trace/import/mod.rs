@@ -1,12 +1,10 @@
 //! Import of traces: detects formats by content, and imports foreign traces. Importers report what they
 //! ignored in an [`ImportReport`](super::ImportReport); then the [rules](super::rules) classify
-//! communication.
+//! communication. Launch details of one kernel are read from the profiler's file on demand: traces do not store them.
 
-mod clock;
 mod directory;
 mod formats;
 mod input;
-mod kernel;
 pub mod kineto;
 mod left_out;
 mod misplaced;
@@ -14,17 +12,15 @@ pub mod nsight;
 mod rank;
 pub mod recording;
 mod steps;
-#[cfg(test)]
-mod tests;
-
-use std::path::Path;
 
 pub use formats::is_trace;
-pub use kernel::{Kernel, files, kernel};
 pub use steps::{StepName, step_name};
 
+use std::path::{Path, PathBuf};
+
 use self::directory::Found;
-use self::formats::Selection;
+use self::formats::{Reader, Selection, recognise};
+use self::input::Input;
 use crate::Trace;
 use crate::rules::{RuleReport, Rules};
 use base::error::{Error, Result};
@@ -104,3 +100,52 @@ pub fn open_recording(
     let report = if classify { rules.classify(&mut trace) } else { RuleReport::default() };
     Ok((trace, report))
 }
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kernel {
+    /// Grid size in blocks: x, y, z.
+    pub grid: Option<[i64; 3]>,
+    /// Block size in threads: x, y, z.
+    pub block: Option<[i64; 3]>,
+    pub correlation: Option<i64>,
+    /// Host call that launched the kernel: `cudaLaunchKernel`.
+    pub call: Option<String>,
+    /// Framework operator around the call, or the innermost NVTX range: `aten::mm`.
+    pub operator: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Wanted<'a> {
+    pub name: &'a str,
+    /// Start and end in the trace (ns).
+    pub time: (i64, i64),
+    pub stream: i64,
+}
+
+/// Imported files of a trace that still exist.
+pub fn files(trace: &Trace) -> Vec<PathBuf> {
+    let files = trace.meta.import.iter().flat_map(|import| &import.files);
+    files.map(PathBuf::from).filter(|path| path.is_file()).collect()
+}
+
+/// Reads the launch details of a span (an index into the trace) from the imported files. Returns `None`
+/// if they do not have it or no longer exist. Reads each file about twice. Returns an error if a file
+/// cannot be read.
+pub fn kernel(trace: &Trace, span: usize) -> Result<Option<Kernel>> {
+    let Some(span) = trace.spans.get(span) else { return Ok(None) };
+    let (operation, stream) = (
+        trace.operations.get(span.operation as usize),
+        trace.meta.streams.get(usize::from(span.stream)),
+    );
+    let (Some(operation), Some(stream)) = (operation, stream) else { return Ok(None) };
+    let wanted = Wanted { name: &operation.name, time: (span.start_ns, span.end_ns), stream: stream.id };
+    let files = files(trace);
+    let Some(first) = files.first() else { return Ok(None) };
+    match recognise(&Input::of(first))?.reader() {
+        Reader::Importer(importer) => (importer.kernel)(&files, &wanted),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests;

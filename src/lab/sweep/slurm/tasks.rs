@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::follow::OnSlurm;
+use super::OnSlurm;
 use crate::launch::Cancel;
 use crate::slurm;
 use crate::slurm::{Job, Nodes};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::communicator::Alive;
+use super::Alive;
 use super::library::Functions;
 use super::library::{Comm, Config, SUCCESS, Stream};
 use super::*;
@@ -334,4 +334,51 @@ fn a_real_nccl_loads_and_joins_or_says_why_not() {
     if let Err(error) = result {
         assert!(error.to_string().contains("NCCL 2."), "{error}");
     }
+}
+
+#[test]
+fn choices_are_read_from_debug_lines() {
+    let text = "\
+node1:812:812 [0] NCCL INFO NCCL version 2.27.3+cuda12.9
+node1:812:812 [0] NCCL INFO NCCL_ALGO set by environment to Ring
+node1:812:830 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.
+node1:812:830 [0] NCCL INFO Using network Socket
+node1:812:830 [0] NCCL INFO 24 coll channels, 24 collnet channels, 0 nvls channels, 32 p2p channels
+node1:812:830 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read
+node1:812:830 [0] NCCL INFO Channel 01/0 : 1[1] -> 2[0] [send] via NET/IB/0/GDRDMA
+node1:812:812 [0] NCCL INFO AllReduce: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}
+node1:812:812 [0] NCCL INFO AllReduce: 268435456 Bytes -> Algo 5 proto 2 time 801.5
+node1:812:812 [0] NCCL INFO Broadcast: 4 Bytes -> Algo RING proto LL
+
+node1:812:830 [0] misc/socket.cc:123 NCCL WARN socketStart: Connect failed
+no line of NCCL's at all";
+    let chosen = parse(text);
+    assert_eq!(chosen.version.as_deref(), Some("2.27.3+cuda12.9"));
+    assert_eq!((chosen.channels, chosen.network.as_deref()), (Some(24), Some("Socket")));
+    assert_eq!((chosen.nvls, chosen.switch_without_p2p().is_some()), (Some(false), true));
+    assert_eq!(chosen.transports, ["NET/IB", "P2P/CUMEM"].map(String::from).into());
+    assert_eq!(chosen.heeded, ["NCCL_ALGO", "NCCL_P2P_DISABLE"].map(String::from).into());
+    let by_size = [(16_384, "RING LL".to_owned()), (268_435_456, "NVLS_TREE SIMPLE".to_owned())];
+    assert_eq!(chosen.all_reduce, by_size.into());
+    assert_eq!(chosen.blocks, [(16_384, 2)].into(), "older versions do not tell");
+    assert_eq!(chosen.warnings, ["socketStart: Connect failed"]);
+    assert_eq!(parse(""), Chosen::default());
+}
+
+#[test]
+fn sums_within_the_switch_are_told_where_p2p_is_off() {
+    let channels =
+        "a:1:1 [0] NCCL INFO 16 coll channels, 16 collnet channels, 16 nvls channels, 32 p2p channels";
+    let of = |lines: &str| parse(&format!("{channels}\n{lines}")).switch_without_p2p();
+    let (ring, nvls) = (
+        "a:1:1 [0] NCCL INFO AllReduce: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}",
+        "a:1:1 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo NVLS proto SIMPLE channel{Lo..Hi}={0..15}",
+    );
+    assert_eq!(of(ring), None);
+    let said = of(&format!("{ring}\n{nvls}")).unwrap_or_default();
+    assert!(
+        said.contains("NVLS for messages of 1048576 bytes") && said.contains("--nvls off"),
+        "{said}"
+    );
+    assert!(of("").is_some_and(|said| said.contains("it may choose NVLS")));
 }

@@ -349,13 +349,13 @@ fn stamps(bench: &Bench<'_>) -> Result<(Found, String)> {
 
 fn nccl(_: &Bench<'_>) -> Result<(Found, String)> {
     if shared_gpu::is_on() {
-        return super::sums::on_one_gpu();
+        return super::on_one_gpu();
     }
     let gpus = Gpu::count()?;
     if gpus < 2 {
         return Ok((Found::NotDone, format!("needs 2 GPUs, found {gpus}")));
     }
-    super::sums::on_own_gpus(gpus)
+    super::on_own_gpus(gpus)
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ fn ids_come_back_as_they_were_pushed() {
 #[test]
 fn what_is_launched_belongs_to_what_was_said_last_until_that_ends() {
     let (one, other) = (Label { rank: 1, operation: 7 }, Label { rank: 1, operation: 8 });
-    let said = super::session::Belongs::said;
+    let said = super::Belongs::said;
     // captured, or outside of a recorded step
     let capturing = operation(one);
     assert_eq!(said(), (None, Some(one)));

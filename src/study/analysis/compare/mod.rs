@@ -1,13 +1,11 @@
-//! Comparison of cells that differ along one axis: ratios and their significance.
+//! Comparison of pooled cells that differ along one axis: ratios and their significance. The
+//! tables of pairs and of their differences have one list of columns each, for terminal, files and pages.
 
-mod cells;
 mod comparison;
 mod heat;
 mod matching;
 mod pivot;
-mod table;
 
-pub use cells::{Cells, compare};
 pub use comparison::{
     Adjusted, AxisCount, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured, Side, Verdict,
     beaten_limit, benjamini_hochberg, compared_rows, is_beaten_by_noise, less_work, no_limit,
@@ -18,7 +16,337 @@ pub(super) use matching::{Label, Matching, Pair, PooledCell, parts};
 pub(crate) use pivot::fastest;
 pub use pivot::{Axis, Pivot, PivotRow, UNSET, pivot_table};
 
-pub use table::{differences_table, pairs_table, told_table};
+use std::collections::HashMap;
+
+use rayon::prelude::*;
+
+use self::comparison::LEVEL;
+use self::matching::{Ratio, cells};
+use crate::analysis::Difference;
+use crate::analysis::noise::flags;
+use base::error::{Error, Result};
+use table::options::OPTIONS;
+use table::render::{Shown, Table};
+use table::{Measure, Record, Scope, Spec, recorder};
+
+/// Cells with metrics, ready to be compared along any axis.
+#[derive(Clone, Debug, Default)]
+pub struct Cells(Vec<PooledCell>);
+
+impl Cells {
+    /// Groups stored runs into cells. Takes unpooled records: pooling loses which samples belong to which round.
+    pub fn of(records: &[Record]) -> Self {
+        Self(cells(records))
+    }
+
+    pub fn specs(&self) -> impl Iterator<Item = &Spec> + Clone {
+        self.0.iter().map(|cell| &cell.record.spec)
+    }
+
+    pub fn samples(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().map(|cell| cell.metrics.samples as usize)
+    }
+
+    /// Axes along which the cells differ, with the number of pairs of each.
+    pub fn axes(&self) -> Vec<AxisCount> {
+        let mut keys: Vec<Axis> = OPTIONS.iter().map(|option| Axis::Option(option.name)).collect();
+        let mut named: Vec<Axis> = Vec::new();
+        for PooledCell { record, .. } in &self.0 {
+            let variables = record.spec.env.keys().cloned().map(Axis::Env);
+            for axis in variables.chain(record.spec.set.keys().cloned().map(Axis::Set)) {
+                if !named.contains(&axis) {
+                    named.push(axis);
+                }
+            }
+        }
+        named.sort();
+        keys.extend(named);
+        let count = |axis: &Axis| {
+            let matching = Matching::new(&self.0, axis, None);
+            let values = matching.values().to_vec();
+            (values.len() > 1).then(|| AxisCount {
+                axis: axis.clone(),
+                values,
+                pairs: matching.pairs().len(),
+            })
+        };
+        keys.par_iter().filter_map(count).collect()
+    }
+
+    /// Compares cells that differ only along `axis` with the cell whose value is `baseline`, or else the default
+    /// ([`Axis::natural_baseline`]), or else the first value found. Along p2p, the link chosen by P2P and NCCL's P2P
+    /// variables may differ too; along hardware and backend, the machine. Returns an error if no cell has the baseline.
+    pub fn compare(&self, axis: &Axis, baseline: Option<&str>) -> Result<ComparisonReport> {
+        let cells = &self.0;
+        let matching = Matching::new(cells, axis, baseline);
+        if let Some(wanted) = baseline.filter(|wanted| !matching.values().iter().any(|v| v == wanted)) {
+            let values = matching.values().iter().map(String::as_str);
+            return Err(Error::unknown(&format!("{axis} among these runs:"), wanted, values));
+        }
+        let label = Label::new(cells, Some(axis));
+        let compared: Vec<(Comparison, Vec<Flag>)> =
+            matching.pairs().par_iter().map(|pair| pair.comparison(axis, &label)).collect();
+        let mut all = flags(cells);
+        all.extend(matching.unmatched(&label));
+        let mut pairs = Vec::with_capacity(compared.len());
+        for (pair, warnings) in compared {
+            pairs.push(pair);
+            all.extend(warnings);
+        }
+        let adjusted = adjust_all(&mut pairs);
+        Ok(ComparisonReport {
+            by: axis.to_string(),
+            values: matching.values().to_vec(),
+            comparisons: pairs.len(),
+            differ: pairs.iter().filter(|pair| pair.matters()).count(),
+            adjusted,
+            pairs,
+            flags: all,
+        })
+    }
+}
+
+impl Cells {
+    /// Adds a measure to each pair of a comparison of these cells. Quality on two different texts gets no ratio.
+    pub fn measure(&self, report: &mut ComparisonReport, measure: &'static Measure) {
+        let records: Vec<&Record> = self.0.iter().map(|cell| &cell.record).collect();
+        let values = measure.of_all(&records);
+        let by_run: HashMap<&str, Option<f64>> =
+            records.iter().map(|record| record.run.as_str()).zip(values).collect();
+        let texts: HashMap<&str, &str> = match measure.scope {
+            Scope::Quality => records
+                .iter()
+                .filter_map(|record| {
+                    Some((record.run.as_str(), record.quality.as_ref()?.text_hash.as_str()))
+                })
+                .collect(),
+            _ => HashMap::new(),
+        };
+        for pair in &mut report.pairs {
+            let text = |run: &String| texts.get(run.as_str());
+            let of_one_text = text(&pair.baseline_run) == text(&pair.run);
+            let of = |run: &String| by_run.get(run.as_str()).copied().flatten();
+            let values = [of(&pair.baseline_run), of(&pair.run)];
+            let [baseline, other] = values;
+            let ratio = other.zip(baseline).map(|(b, a)| b / a);
+            let ratio = ratio.filter(|ratio| ratio.is_finite() && of_one_text);
+            pair.measured = Some(Measured { measure, values, ratio });
+        }
+    }
+}
+
+pub fn compare(records: &[Record], axis: &str) -> Result<ComparisonReport> {
+    Cells::of(records).compare(&Axis::parse(axis)?, None)
+}
+
+fn adjust_all(pairs: &mut [Comparison]) -> Adjusted {
+    let tested: Vec<usize> = (0..pairs.len()).filter(|i| pairs[*i].p_value.is_some()).collect();
+    let p: Vec<f64> = tested.iter().filter_map(|i| pairs[*i].p_value).collect();
+    for (&index, adjusted) in tested.iter().zip(benjamini_hochberg(&p)) {
+        pairs[index].adjusted_p = Some(adjusted);
+        pairs[index].differs_adjusted = Some(adjusted <= LEVEL);
+    }
+    pairs.iter_mut().for_each(|pair| pair.verdict = pair.judge());
+    Adjusted {
+        method: "Benjamini-Hochberg",
+        false_discovery_rate: LEVEL,
+        tested: tested.len(),
+        differ: pairs.iter().filter(|pair| pair.differs_adjusted == Some(true)).count(),
+    }
+}
+
+impl Pair<'_> {
+    fn comparison(&self, axis: &Axis, label: &Label) -> (Comparison, Vec<Flag>) {
+        let (baseline, other) = (&self.baseline.record, &self.other.record);
+        let Ratio { speedup, ci95, p, differs, .. } = self.ratio();
+        let matched = label.pair(self.baseline, self.other);
+        let (from, to) = (axis.value(&baseline.spec), axis.value(&other.spec));
+        let mut flags = Vec::new();
+        let flag = |text: String| Flag::new([self.baseline, self.other], text);
+        let rounds = [self.baseline, self.other].map(|cell| cell.rounds.keys().collect::<Vec<_>>());
+        if rounds[0] != rounds[1] {
+            flags.push(flag(format!(
+                "{matched}: {from} has rounds {:?}, {to} has {:?}; ratios use those that both have",
+                rounds[0], rounds[1]
+            )));
+        }
+        let (mut baseline_side, mut side) = (Side::new(self.baseline), Side::new(self.other));
+        let both = baseline_side.overlap_pct.is_some() && side.overlap_pct.is_some();
+        if recorder(baseline) != recorder(other) && both {
+            let name = |record| recorder(record).unwrap_or("unknown");
+            flags.push(flag(format!(
+                "{matched}: overlap of {from} ({}) and {to} ({}) was recorded in different ways and is \
+                 not compared",
+                name(baseline),
+                name(other)
+            )));
+            (baseline_side.overlap_pct, side.overlap_pct) = (None, None);
+        }
+        let comparison = Comparison {
+            rest: label.rest(self.baseline, self.other),
+            matched,
+            baseline: from,
+            value: to,
+            baseline_run: baseline.run.clone(),
+            run: other.run.clone(),
+            provenance: baseline.provenance.max(other.provenance),
+            baseline_tpot_ms: self.baseline.metrics.tpot_ms.p50,
+            tpot_ms: self.other.metrics.tpot_ms.p50,
+            speedup,
+            speedup_ci95: ci95,
+            differs,
+            p_value: p,
+            adjusted_p: None,
+            differs_adjusted: None,
+            verdict: Verdict::Unknown,
+            baseline_overlap_pct: baseline_side.overlap_pct,
+            overlap_pct: side.overlap_pct,
+            hidden_share: side.hidden_share,
+            hidden_share_ci95: side.hidden_share_ci95,
+            saved: Difference::new(baseline.overlap.as_ref(), other.overlap.as_ref()),
+            measured: None,
+            above_upper_bound: self.upper_bound.and_then(|limit| {
+                Difference::new(other.overlap.as_ref(), limit.record.overlap.as_ref())
+            }),
+            baseline_side,
+            side,
+        };
+        (comparison, flags)
+    }
+}
+
+/// Columns that a narrow window drops, the last entry first.
+const LEAST: [&str; 9] = [
+    "baseline TPOT ms",
+    "TPOT ms",
+    "hidden share",
+    "overlap %",
+    "exposed %",
+    "baseline hidden share",
+    "baseline overlap %",
+    "baseline exposed %",
+    "adjusted p",
+];
+
+/// Table with one row per pair. Files have all digits and the ends of intervals.
+pub fn pairs_table(report: &ComparisonReport) -> Table {
+    let end = |ci: Option<[f64; 2]>, at: usize| Shown::number(ci.map(|ci| ci[at]), 3);
+    let saved = |p: &Comparison, of: fn(&Difference) -> f64| Shown::number(p.saved.as_ref().map(of), 2);
+    let above = |p: &Comparison, of: fn(&Difference) -> f64| {
+        Shown::number(p.above_upper_bound.as_ref().map(of), 2)
+    };
+    // no TPOT if no token was decoded
+    let tpot = |ms: f64| Shown::number(Some(ms).filter(|ms| *ms > 0.0), 3);
+    let value = |p: &Comparison, at: usize| {
+        let measured = p.measured.as_ref();
+        Shown::number(measured.and_then(|m| m.values[at]), measured.map_or(3, |m| m.measure.decimals))
+    };
+    let title = |before: &str| {
+        let measured = report.pairs.first().and_then(|pair| pair.measured.as_ref());
+        measured.map(|m| format!("{before} {}", m.measure.title).trim().to_owned()).unwrap_or_default()
+    };
+    // omit columns that were not requested
+    let named = |name: &str, title: &str| {
+        if title.is_empty() { String::new() } else { format!("{name}|{title}") }
+    };
+    let [mine, base, ratio] = ["", "baseline", "ratio of"].map(title);
+    let (measure, mine) = (if mine.is_empty() { "" } else { "measure|" }, named("measured", &mine));
+    let (base, ratio) = (named("baseline_measured", &base), named("measured_ratio", &ratio));
+    Table::of(
+        &report.pairs,
+        &[
+            ("~matched|cell", &|p| Shown::text(&p.matched)),
+            ("by|", &|_| Shown::text(&report.by)),
+            ("baseline", &|p| Shown::text(&p.baseline)),
+            ("value", &|p| Shown::text(&p.value)),
+            ("baseline_run|", &|p| Shown::text(&p.baseline_run)),
+            ("run|", &|p| Shown::text(&p.run)),
+            ("baseline_tpot_ms|baseline TPOT ms", &|p| tpot(p.baseline_tpot_ms)),
+            ("tpot_ms|TPOT ms", &|p| tpot(p.tpot_ms)),
+            (measure, &|p| Shown::some(p.measured.as_ref().map_or("", |m| m.measure.name))),
+            (&base, &|p| value(p, 0)),
+            (&mine, &|p| value(p, 1)),
+            (&ratio, &|p| Shown::number(p.measured.as_ref().and_then(|m| m.ratio), 3)),
+            ("speedup|speedup (tokens/s)", &|p| Shown::Interval(p.speedup, p.speedup_ci95, 3)),
+            ("speedup_ci95_low|", &|p| end(p.speedup_ci95, 0)),
+            ("speedup_ci95_high|", &|p| end(p.speedup_ci95, 1)),
+            ("differs|", &|p| Shown::text(p.differs)),
+            ("verdict", &|p| Shown::text(p.verdict.as_str())),
+            ("p_value|", &|p| Shown::number(p.p_value, 4)),
+            ("adjusted_p|adjusted p", &|p| Shown::number(p.adjusted_p, 4)),
+            ("baseline_exposed_pct|baseline exposed %", &|p| {
+                Shown::number(p.baseline_side.exposed_pct, 1)
+            }),
+            ("exposed_pct|exposed %", &|p| Shown::number(p.side.exposed_pct, 1)),
+            ("baseline_overlap_pct|baseline overlap %", &|p| Shown::number(p.baseline_overlap_pct, 1)),
+            ("overlap_pct|overlap %", &|p| Shown::number(p.overlap_pct, 1)),
+            ("baseline_hidden_share|", &|p| Shown::number(p.baseline_side.hidden_share, 3)),
+            // standard hides nothing, and is the baseline when comparing architectures
+            ("|baseline hidden share", &|p| {
+                let side = &p.baseline_side;
+                let share = side.hidden_share.filter(|share| *share != 0.0);
+                Shown::interval(share, side.hidden_share_ci95, 3)
+            }),
+            ("hidden_share|hidden share", &|p| Shown::interval(p.hidden_share, p.hidden_share_ci95, 3)),
+            ("hidden_share_ci95_low|", &|p| end(p.hidden_share_ci95, 0)),
+            ("hidden_share_ci95_high|", &|p| end(p.hidden_share_ci95, 1)),
+            ("!provenance", &|p| Shown::text(p.provenance)),
+            ("saved_decode_ms|", &|p| saved(p, |d| d.decode_ms)),
+            ("saved_transfer_ms|", &|p| saved(p, |d| d.transfer_ms)),
+            ("saved_peer_wait_ms|", &|p| saved(p, |d| d.peer_wait_ms)),
+            ("saved_contention_ms|", &|p| saved(p, |d| d.contention_ms)),
+            ("saved_operations_ms|", &|p| saved(p, |d| d.operations_ms)),
+            ("above_bound_decode_ms|", &|p| above(p, |d| d.decode_ms)),
+            ("above_bound_transfer_ms|", &|p| above(p, |d| d.transfer_ms)),
+            ("above_bound_peer_wait_ms|", &|p| above(p, |d| d.peer_wait_ms)),
+            ("above_bound_contention_ms|", &|p| above(p, |d| d.contention_ms)),
+            ("above_bound_operations_ms|", &|p| above(p, |d| d.operations_ms)),
+            ("baseline_comm_ms|", &|p| Shown::number(p.baseline_side.comm_ms, 3)),
+            ("comm_ms|", &|p| Shown::number(p.side.comm_ms, 3)),
+            ("baseline_exposed_comm_ms|", &|p| Shown::number(p.baseline_side.exposed_comm_ms, 3)),
+            ("exposed_comm_ms|", &|p| Shown::number(p.side.exposed_comm_ms, 3)),
+            ("baseline_samples|", &|p| p.baseline_side.samples.into()),
+            ("samples|", &|p| p.side.samples.into()),
+        ],
+    )
+    .least(&LEAST)
+}
+
+/// Row of a difference: cell, `minuend − subtrahend`, breakdown.
+pub type Told<'a> = (&'a str, String, Difference);
+
+/// Table of decode-phase differences: one row for baseline minus compared, one for compared minus `upper-bound`; none
+/// if the backend does not provide a breakdown. Times per rank (ms).
+pub fn differences_table(report: &ComparisonReport) -> Table {
+    let mut told: Vec<Told<'_>> = Vec::new();
+    for pair in &report.pairs {
+        let mut add = |minuend: &str, subtrahend: &str, difference: Option<Difference>| {
+            // skip upper-bound minus itself
+            let difference = difference.filter(|_| minuend != subtrahend);
+            let name = || format!("{minuend} − {subtrahend}");
+            told.extend(difference.map(|difference| (&*pair.matched, name(), difference)));
+        };
+        add(&pair.baseline, &pair.value, pair.saved);
+        add(&pair.value, "upper-bound", pair.above_upper_bound);
+    }
+    told_table(&told)
+}
+
+pub fn told_table(told: &[Told<'_>]) -> Table {
+    Table::of(
+        told,
+        &[
+            ("~cell", &|told| Shown::some(told.0)),
+            ("difference", &|told| Shown::text(&told.1)),
+            ("decode_ms|decode ms", &|told| Shown::Number(told.2.decode_ms, 2)),
+            ("transfer_ms|transfer", &|told| Shown::Number(told.2.transfer_ms, 2)),
+            ("peer_wait_ms|waiting for ranks", &|told| Shown::Number(told.2.peer_wait_ms, 2)),
+            ("contention_ms|contention", &|told| Shown::Number(told.2.contention_ms, 2)),
+            ("operations_ms|compute", &|told| Shown::Number(told.2.operations_ms, 2)),
+            ("idle_ms|idle", &|told| Shown::Number(told.2.idle_ms, 2)),
+        ],
+    )
+}
 
 #[cfg(test)]
 mod tests;

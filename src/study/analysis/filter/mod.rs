@@ -10,14 +10,515 @@
 //! tag:good -tag:*         a tag; * is any value, so -tag:* finds runs without tags
 //! ```
 //!
-//! `syntax` parses, prints and completes filters ([`Filter`]), `bind` applies them to a
-//! [`crate::analysis::RunTable`].
+//! `syntax` parses, prints and completes filters ([`Filter`]). This file applies them to a
+//! [`crate::analysis::RunTable`]: each distinct text of a column is tested once, not once per row. If no run matches, it
+//! names the term that matches none, with the values there are.
 
-mod bind;
 mod syntax;
+
+pub use syntax::{Filter, Operator, Term, Test, complete};
+
+use std::ops::Range;
+
+use crate::analysis::run_table::{Cell, Column, Lower, RunTable, Values};
+use base::error::{Error, Result};
+use base::text::{counted, folded, natural_order};
+use plan::Architecture;
+use table::{Search, Unit};
+
+/// Minimum length of a word for fuzzy search: two letters in order match almost anything.
+const FUZZY: usize = 3;
+
+/// Filter with its columns resolved and its values parsed.
+#[derive(Clone, Debug, Default)]
+pub struct Bound {
+    terms: Vec<BoundTerm>,
+}
+
+#[derive(Clone, Debug)]
+struct BoundTerm {
+    negated: bool,
+    test: BoundTest,
+}
+
+#[derive(Clone, Debug)]
+enum BoundTest {
+    Word(WordTest),
+    Text {
+        column: usize,
+        operator: Operator,
+        values: Vec<String>,
+        /// Separator of a multi-valued text; each value is tested.
+        separator: Option<&'static str>,
+    },
+    Number {
+        column: usize,
+        operator: Operator,
+        values: Vec<Wanted>,
+    },
+    Any {
+        column: usize,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct WordTest {
+    lower: String,
+    exact: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Wanted {
+    /// Inclusive range: two comparisons per row for every operator. NaN (no value) is in none.
+    Range(f64, f64),
+    /// The decimal digits contain this text.
+    Digits(String),
+}
+
+/// Byte range of a match in a text.
+pub type Match = Range<usize>;
+
+impl Filter {
+    /// Resolves columns and parses values. Invalid terms are left out and their errors returned in order. A term
+    /// without a value is ignored.
+    pub fn bind(&self, table: &RunTable) -> (Bound, Vec<Error>) {
+        let (mut bound, mut wrong) = (Bound::default(), Vec::new());
+        for term in &self.terms {
+            match term.bind(table) {
+                Ok(test) => {
+                    bound.terms.extend(test.map(|test| BoundTerm { negated: term.negated, test }))
+                }
+                Err(error) => wrong.push(error),
+            }
+        }
+        (bound, wrong)
+    }
+
+    /// Returns an error if a condition has no value, for filters that are no longer being typed: it would match all
+    /// rows.
+    pub fn check_whole(&self) -> Result<()> {
+        let lacks = |term: &&Term| matches!(&term.test, Test::Field { value, .. } if value.is_empty());
+        match self.terms.iter().find(lacks) {
+            None => Ok(()),
+            Some(term) => Err(Error::input_help(
+                format!("'{term}' in the filter has no value"),
+                "add a value; * matches any value",
+            )),
+        }
+    }
+
+    /// Rows that match, in table order. Returns the first error of the filter: an unknown field, with the nearest name,
+    /// or an invalid value.
+    pub fn rows(&self, table: &RunTable) -> Result<Vec<u32>> {
+        self.check_whole()?;
+        let (bound, wrong) = self.bind(table);
+        match wrong.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(bound.rows(table)),
+        }
+    }
+}
+
+impl Term {
+    fn bind(&self, table: &RunTable) -> Result<Option<BoundTest>> {
+        let word =
+            |text: &str, exact| Ok(Some(BoundTest::Word(WordTest { lower: folded(text), exact })));
+        let (name, operator, value) = match &self.test {
+            Test::Word { text, exact } => return word(text, *exact),
+            Test::Field { name, operator, value } => (name, *operator, value),
+        };
+        let Some(column) = table.find(name) else {
+            // `desync:4` and `BATCH:12` are words with a colon; `btch:4` is an unknown field
+            let typed_number = !value.is_empty() && value.chars().all(|c| c.is_ascii_digit());
+            let text = format!("{name}:{value}");
+            let of_batch = name.contains('-') && name.contains(|c: char| c.is_ascii_digit());
+            let named = of_batch || text.to_lowercase().parse::<Architecture>().is_ok();
+            if operator == Operator::Has && typed_number && named {
+                return word(&text, true);
+            }
+            return Err(table.unknown(name));
+        };
+        if value.is_empty() {
+            return Ok(None);
+        }
+        if value == "*" {
+            return Ok(Some(BoundTest::Any { column }));
+        }
+        let unit = table.columns().get(column).map_or(Unit::Text, |c| c.field.unit);
+        let values = match operator.takes_several() {
+            true => alternatives(value, table.columns().get(column).map(AsRef::as_ref)),
+            false => std::iter::once(0..value.len()).collect(),
+        };
+        // in `a,` the second value is not typed yet
+        let values = values.into_iter().map(|at| &value[at]).filter(|value| !value.is_empty());
+        if unit.is_number() {
+            let values =
+                values.map(|v| Wanted::parse(name, v, operator, unit)).collect::<Result<_>>()?;
+            return Ok(Some(BoundTest::Number { column, operator, values }));
+        }
+        let values = values.map(folded).collect();
+        Ok(Some(BoundTest::Text { column, operator, values, separator: unit.separator() }))
+    }
+}
+
+/// Byte ranges of alternatives separated by `,` or `|`. A separator that occurs in a text of the column counts as part
+/// of the value, as in `emulated:alpha_us=20,gb_s=50`.
+fn alternatives(text: &str, column: Option<&Column>) -> Vec<Range<usize>> {
+    let held = |part: &str| column.is_some_and(|column| column.has_text(&folded(part)));
+    let mut found: Vec<Range<usize>> = Vec::new();
+    let mut begin = 0;
+    for (end, border) in text.match_indices([',', '|']).chain([(text.len(), "|")]) {
+        let joined = found.last().map(|last| last.start..end);
+        match joined {
+            Some(joined) if text[..begin].ends_with([',', '|']) && held(&text[joined.clone()]) => {
+                found.pop();
+                found.push(joined);
+            }
+            _ => found.push(begin..end),
+        }
+        begin = end + border.len();
+    }
+    found
+}
+
+impl Wanted {
+    fn parse(name: &str, text: &str, operator: Operator, unit: Unit) -> Result<Self> {
+        let wrong = || {
+            Error::input_help(
+                format!(
+                    "{name}{}{}: '{text}' is not a number",
+                    operator.as_str(),
+                    operator.written(text)
+                ),
+                match unit {
+                    Unit::Ms => "write milliseconds, or a number with us, ms or s",
+                    Unit::Bytes => "write bytes, or a number with kB, MB, GB, TB, KiB, MiB or GiB",
+                    Unit::Percent | Unit::Share => "write a number, with or without %",
+                    _ => "write a number, for example 8, 1.5, 2k; for a range 2..8",
+                },
+            )
+        };
+        if operator == Operator::Contains {
+            return Ok(Self::Digits(text.to_owned()));
+        }
+        if operator == Operator::Has
+            && let Some((from, to)) = text.split_once("..")
+        {
+            let end = |text: &str, open| if text.is_empty() { Some(open) } else { number(text, unit) };
+            let from = end(from, f64::NEG_INFINITY).ok_or_else(wrong)?;
+            let to = end(to, f64::INFINITY).ok_or_else(wrong)?;
+            if from > to {
+                return Err(Error::input(format!("'{name}:{text}': the range ends before it begins")));
+            }
+            return Ok(Self::Range(from, to));
+        }
+        let value = number(text, unit).ok_or_else(wrong)?;
+        Ok(match operator {
+            Operator::Has => {
+                // :5.2 matches all values that a screen would show as 5.2
+                let plain = text.parse::<f64>().is_ok();
+                let decimals =
+                    text.split_once('.').filter(|_| plain).map_or("", |(_, decimals)| decimals);
+                let digits = decimals.chars().take_while(char::is_ascii_digit).count();
+                let half = if digits > 0 { 0.5 * 0.1_f64.powi(digits as i32) } else { 0.0 };
+                Self::Range(value - half, value + half)
+            }
+            Operator::Below => Self::Range(f64::NEG_INFINITY, value.next_down()),
+            Operator::AtMost => Self::Range(f64::NEG_INFINITY, value),
+            Operator::Above => Self::Range(value.next_up(), f64::INFINITY),
+            Operator::AtLeast => Self::Range(value, f64::INFINITY),
+            Operator::Is | Operator::IsNot | Operator::Contains => Self::Range(value, value),
+        })
+    }
+
+    fn find(&self, numbers: &[f64], found: &mut [bool]) {
+        let rows = found.iter_mut().zip(numbers);
+        match self {
+            Self::Range(from, to) => {
+                rows.for_each(|(found, value)| *found |= from <= value && value <= to)
+            }
+            Self::Digits(digits) => {
+                rows.filter(|(_, value)| !value.is_nan()).for_each(|(found, value)| {
+                    *found |= value.to_string().contains(digits.as_str());
+                })
+            }
+        }
+    }
+}
+
+/// Parses a number with an optional unit and converts it to the column's unit.
+fn number(text: &str, unit: Unit) -> Option<f64> {
+    let plain = |text: &str| text.parse::<f64>().ok().filter(|value| !value.is_nan());
+    if let Some(value) = plain(text) {
+        return Some(value);
+    }
+    let suffixes: &[(&str, f64)] = match unit {
+        Unit::Ms => &[("ms", 1.0), ("us", 1e-3), ("ns", 1e-6), ("s", 1e3)],
+        Unit::Bytes => &[
+            ("kib", 1024.0),
+            ("mib", 1_048_576.0),
+            ("gib", 1_073_741_824.0),
+            ("kb", 1e3),
+            ("mb", 1e6),
+            ("gb", 1e9),
+            ("tb", 1e12),
+            ("k", 1e3),
+            ("m", 1e6),
+            ("g", 1e9),
+            ("t", 1e12),
+            ("b", 1.0),
+        ],
+        Unit::Percent => &[("%", 1.0)],
+        Unit::Share => &[("%", 0.01)],
+        _ => &[("k", 1e3), ("m", 1e6)],
+    };
+    let lower = text.to_lowercase();
+    let split = |(suffix, scale): &(&str, f64)| Some(plain(lower.strip_suffix(suffix)?.trim())? * scale);
+    suffixes.iter().find_map(split)
+}
+
+impl Bound {
+    pub fn rows(&self, table: &RunTable) -> Vec<u32> {
+        let mut keep = vec![true; table.len()];
+        for term in &self.terms {
+            term.narrow(table, &mut keep);
+        }
+        let mut rows = Vec::with_capacity(keep.iter().filter(|keep| **keep).count());
+        rows.extend((0..).zip(keep).filter_map(|(row, keep)| keep.then_some(row)));
+        rows
+    }
+
+    /// Matched byte ranges of a text as this column shows it.
+    pub fn highlight(&self, column: usize, field: &Column, shown: &str) -> Vec<Match> {
+        let mut found = Vec::new();
+        for term in self.terms.iter().filter(|term| !term.negated) {
+            match &term.test {
+                BoundTest::Word(word) if field.field.searched != Search::Never => {
+                    found.extend(word.places(&folded(shown), field.field.searched));
+                }
+                BoundTest::Text { column: of, operator, values, .. }
+                    if *of == column && !matches!(operator, Operator::IsNot) =>
+                {
+                    let lower = folded(shown);
+                    found.extend(values.iter().filter_map(|value| as_it_stands(&lower, value)));
+                }
+                _ => {}
+            }
+        }
+        // lower case may change byte lengths; drop ranges off character boundaries
+        found.retain(|m| shown.is_char_boundary(m.start) && shown.is_char_boundary(m.end));
+        found
+    }
+}
+
+impl BoundTerm {
+    fn narrow(&self, table: &RunTable, keep: &mut [bool]) {
+        let columns = table.columns();
+        match &self.test {
+            BoundTest::Word(word) => {
+                // column by column, for sequential memory access
+                let mut found = vec![false; keep.len()];
+                for column in columns.iter().filter(|c| c.field.searched != Search::Never) {
+                    let Values::Text { codes, lower, .. } = &column.values else { continue };
+                    let texts = word.among(lower, column.field.searched);
+                    if texts.contains(&true) {
+                        for (found, code) in found.iter_mut().zip(codes) {
+                            *found |= texts.get(*code as usize).copied().unwrap_or(false);
+                        }
+                    }
+                }
+                for (keep, found) in keep.iter_mut().zip(found) {
+                    *keep &= found != self.negated;
+                }
+            }
+            BoundTest::Text { column, operator, values, separator } => {
+                let Some(Values::Text { codes, lower, .. }) = columns.get(*column).map(|c| &c.values)
+                else {
+                    return;
+                };
+                let met: Vec<bool> =
+                    lower.iter().map(|text| text_meets(text, *operator, values, *separator)).collect();
+                // a missing value only meets `!=`
+                let of_nothing = *operator == Operator::IsNot;
+                for (keep, code) in keep.iter_mut().zip(codes) {
+                    let met = met.get(*code as usize).copied().unwrap_or(of_nothing);
+                    *keep &= met != self.negated;
+                }
+            }
+            BoundTest::Number { column, operator, values } => {
+                let Some(Values::Number(numbers)) = columns.get(*column).map(|c| &c.values) else {
+                    return;
+                };
+                let mut found = vec![false; keep.len()];
+                values.iter().for_each(|value| value.find(numbers, &mut found));
+                let not = (*operator == Operator::IsNot) != self.negated;
+                for (keep, found) in keep.iter_mut().zip(found) {
+                    *keep &= found != not;
+                }
+            }
+            BoundTest::Any { column } => {
+                let Some(column) = columns.get(*column) else { return };
+                for (row, keep) in keep.iter_mut().enumerate() {
+                    *keep &= (column.cell(row) != Cell::Nothing) != self.negated;
+                }
+            }
+        }
+    }
+}
+
+/// True if a text meets a condition; `separator` splits it into several values.
+fn text_meets(text: &str, operator: Operator, values: &[String], separator: Option<&str>) -> bool {
+    let any = |test: &dyn Fn(&str, &str) -> bool| {
+        values.iter().any(|value| match separator {
+            Some(separator) => text.split(separator).any(|one| test(one, value)),
+            None => test(text, value),
+        })
+    };
+    let order = |text: &str, value: &str| natural_order(text, value);
+    match operator {
+        Operator::Has | Operator::Contains => any(&|text, value| text.contains(value)),
+        Operator::Is => any(&|text, value| text == value),
+        Operator::IsNot => !any(&|text, value| text == value),
+        Operator::Below => any(&|text, value| order(text, value).is_lt()),
+        Operator::AtMost => any(&|text, value| order(text, value).is_le()),
+        Operator::Above => any(&|text, value| order(text, value).is_gt()),
+        Operator::AtLeast => any(&|text, value| order(text, value).is_ge()),
+    }
+}
+
+/// True if a text of the column contains the word, either literally or, for unquoted words in fuzzy columns, as letters
+/// in order.
+pub(in crate::analysis) fn has_word(column: &Column, text: &str, exact: bool) -> bool {
+    let word = WordTest { lower: folded(text), exact };
+    matches!(&column.values, Values::Text { lower, .. }
+        if word.among(lower, column.field.searched).contains(&true))
+}
+
+impl WordTest {
+    fn among(&self, texts: &Lower, searched: Search) -> Vec<bool> {
+        let mut has = vec![false; texts.len()];
+        texts.holding(&self.lower, |code| {
+            if let Some(has) = has.get_mut(code) {
+                *has = true;
+            }
+        });
+        for (has, text) in has.iter_mut().zip(texts.iter()).filter(|(has, _)| **has) {
+            *has = self.place(text, searched).is_some();
+        }
+        if searched == Search::Letters && self.is_fuzzy() {
+            for (has, text) in has.iter_mut().zip(texts.iter()).filter(|(has, _)| !**has) {
+                *has = letters_in_order(text, &self.lower).is_some();
+            }
+        }
+        has
+    }
+
+    fn is_fuzzy(&self) -> bool {
+        !self.exact && self.lower.chars().count() >= FUZZY
+    }
+
+    /// Matched byte ranges of the word in a lower-case text.
+    fn places(&self, lower: &str, searched: Search) -> Vec<Match> {
+        if let Some(place) = self.place(lower, searched) {
+            return vec![place];
+        }
+        let fuzzy = searched == Search::Letters && self.is_fuzzy();
+        fuzzy.then(|| letters_in_order(lower, &self.lower)).flatten().unwrap_or_default()
+    }
+
+    /// First occurrence of the whole word. Unless quoted, a number matches whole numbers (`b1` does not match
+    /// `b16`), and ids match from the start of one of their parts.
+    fn place(&self, lower: &str, searched: Search) -> Option<Match> {
+        let word = self.lower.as_str();
+        let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+        let starts = |at: &usize| {
+            let (before, next) =
+                (lower[..*at].chars().next_back(), lower[at + word.len()..].chars().next());
+            match searched {
+                _ if self.exact => true,
+                Search::Id => !before.is_some_and(char::is_alphanumeric),
+                _ => {
+                    let (first, last) = (word.chars().next(), word.chars().next_back());
+                    !(is_digit(before) && is_digit(first) || is_digit(next) && is_digit(last))
+                }
+            }
+        };
+        let at = lower.match_indices(word).map(|(at, _)| at).find(starts)?;
+        Some(at..at + word.len())
+    }
+}
+
+fn as_it_stands(text: &str, word: &str) -> Option<Match> {
+    text.find(word).map(|at| at..at + word.len())
+}
+
+/// Byte ranges of the word's letters in order, starting at the beginning of a part of the text: `upb` matches
+/// `upper-bound`, but `per` does not match letters scattered over a sentence.
+fn letters_in_order(text: &str, word: &str) -> Option<Vec<Match>> {
+    let mut letters = word.chars();
+    let first = letters.next()?;
+    let mut starts_part = true;
+    for (at, c) in text.char_indices() {
+        if starts_part && c == first {
+            let begin = at..at + c.len_utf8();
+            let mut rest = text[begin.end..].char_indices().map(|(i, c)| (begin.end + i, c));
+            let mut places = vec![begin.clone()];
+            let all = letters.clone().all(|letter| {
+                rest.find(|(_, c)| *c == letter)
+                    .map(|(at, c)| places.push(at..at + c.len_utf8()))
+                    .is_some()
+            });
+            if all {
+                return Some(places);
+            }
+        }
+        starts_part = !c.is_alphanumeric();
+    }
+    None
+}
+
+/// Maximum number of values listed.
+const LISTED: usize = 6;
+
+impl Filter {
+    /// Reason this filter matches no run of the table; `None` if it matches one.
+    pub fn why_nothing(&self, table: &RunTable) -> Option<String> {
+        let (bound, _) = self.bind(table);
+        if !bound.rows(table).is_empty() {
+            return None;
+        }
+        let count = |term: &Term| Self { terms: vec![term.clone()] }.bind(table).0.rows(table).len();
+        let counts: Vec<(&Term, usize)> = self.terms.iter().map(|term| (term, count(term))).collect();
+        if let Some((term, _)) = counts.iter().find(|(_, count)| *count == 0) {
+            let runs = counted(table.len(), "run");
+            return Some(format!("'{term}' matches none of {runs}{}", values(term, table)));
+        }
+        let each = counts.iter().map(|(term, count)| format!("'{term}' {count}"));
+        let each: Vec<String> = each.collect();
+        Some(format!("no run matches all of {}", each.join(", ")))
+    }
+}
+
+/// Values of the column that a term tests, and the column that has the term's value.
+fn values(term: &Term, table: &RunTable) -> String {
+    let Test::Field { name, value, .. } = &term.test else { return String::new() };
+    let has_it = |column: &&Column| column.has_text(&folded(value));
+    let meant = match table.columns().iter().map(AsRef::as_ref).find(has_it) {
+        Some(column) => format!("; did you mean {}:{value}?", column.field.short()),
+        None => String::new(),
+    };
+    let text = format!("{name}:");
+    let offers = complete(&text, text.len(), table, LISTED + 1).offers;
+    let mut values: Vec<&str> = offers.iter().map(|offer| offer.text.as_str()).collect();
+    if values.is_empty() {
+        return format!("; no run has a value of {name}{meant}");
+    }
+    if values.len() > LISTED {
+        values.truncate(LISTED);
+        values.push("…");
+    }
+    format!("; values of {name}: {}{meant}", values.join(", "))
+}
+
 #[cfg(test)]
 mod tests;
-
-pub(super) use bind::has_word;
-pub use bind::{Bound, Match};
-pub use syntax::{Filter, Operator, Term, Test, complete};

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::bind::alternatives;
+use super::alternatives;
 use crate::analysis::run_table::RunTable;
 use base::offer::{Completion, Offer};
 use base::text::{counted, folded};

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::axes::{Axes, XAxis, YAxis};
 use super::frontier::best_of;
-use super::points::{ParetoPoint, Series, pareto_on};
+use super::{ParetoPoint, Series, pareto_on};
 use base::statistics::{LEAST_SAMPLES, bootstrap_pools, median};
 use plan::Architecture;
 use table::{CellRuns, P2p, Provenance, Record, Sample, Spec, completion_ms, steps_ms, tokens_per_s};

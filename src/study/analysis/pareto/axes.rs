@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use super::points::ParetoPoint;
+use super::ParetoPoint;
 use crate::analysis::is_too_close;
 use base::error::Error;
 use table::{Better, MEASURES, Measure, Scope, Unit, measure};

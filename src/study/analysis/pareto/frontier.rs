@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::axes::Axes;
-use super::points::{ParetoPoint, Series};
+use super::{ParetoPoint, Series};
 use plan::Architecture;
 use table::{P2p, Provenance};
 

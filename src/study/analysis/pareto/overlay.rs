@@ -160,7 +160,7 @@ pub fn parse_overlay(file: &str, text: &str, source: &str) -> Result<Vec<Overlay
     let broken = |error: csv::Error| Error::input(format!("{file}: {}", reason(&error)));
     let header = reader.headers().map_err(broken)?.clone();
     for (at, name) in header.iter().enumerate() {
-        if !OVERLAY_COLUMNS.contains(&name) && !super::points::is_own(name) {
+        if !OVERLAY_COLUMNS.contains(&name) && !super::is_own(name) {
             let Error::Input { message, help } = Error::unknown("column", name, OVERLAY_COLUMNS) else {
                 return Err(Error::input(format!("{file}: unknown column '{name}'")));
             };

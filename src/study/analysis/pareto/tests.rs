@@ -526,3 +526,18 @@ fn a_frontier_of_quality_has_who_loses_least_for_its_time() {
         row.best.as_ref().and_then(|best| best.over_standard).is_none_or(f64::is_finite)
     }));
 }
+
+#[test]
+fn what_varies_is_said_of_each_group_and_the_rest_once() {
+    let name = |prompt: u32, set: &str| format!("8b bf16, prompt {prompt}, h100_sxm{set}, sim native");
+    let names = [name(64, " link.alpha_us=5"), name(64, " link.alpha_us=20")];
+    let (apart, common) = told_apart(&[&names[0], &names[1]]);
+    assert_eq!(apart, ["link.alpha_us=5", "link.alpha_us=20"]);
+    assert_eq!(common, "8b bf16, prompt 64, sim native");
+    let names = [name(64, ""), name(128, "")];
+    let (apart, common) = told_apart(&[&names[0], &names[1]]);
+    assert_eq!(apart, ["prompt 64", "prompt 128"]);
+    assert_eq!(common, "8b bf16, h100_sxm, sim native");
+    assert_eq!(told_apart(&[&names[0]]), (vec![String::new()], names[0].clone()));
+    assert_eq!(told_apart(&[]), (Vec::new(), String::new()));
+}

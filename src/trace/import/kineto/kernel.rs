@@ -8,11 +8,11 @@ use rayon::prelude::*;
 
 use super::event::{Class, Event, Gpu};
 use super::json::{last_integer, unescape};
+use super::open::metadata;
 use super::split::{PIECE, Top, walk};
 use super::table::times;
-use super::top::metadata;
 use crate::import::input::Input;
-use crate::import::kernel::{Kernel, Wanted};
+use crate::import::{Kernel, Wanted};
 use crate::operations::demangled;
 use base::error::Result;
 

@@ -11,8 +11,8 @@ use super::json::unescape;
 use super::names::{Calls, KINDS};
 use super::parts::Groups;
 use super::table::{CommsOperator, Launch, PART, Table};
-use crate::import::clock::{Clock, Extremes};
 use crate::import::left_out::described;
+use crate::import::left_out::{Clock, Extremes};
 use crate::import::misplaced::{
     Misplaced, NO_LAUNCH, Placed, correlation, forget_reused, is_early, misplaced, stream_name,
 };

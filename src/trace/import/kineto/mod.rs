@@ -2,10 +2,10 @@
 //! (`jax`) and rocprofv3 (`rocprof`) traces are converted to the equivalent events of PyTorch's
 //! profiler.
 //!
-//! Pipeline (`open`): decompression, `split` into pieces of whole events by brackets (`blocks`, 64 bytes
-//! at a time), parallel parsing (`event`, `json`) into rows of numbers (`table`) and `names`, launches and
-//! steps (`link`), ranks (`parts`) and order (`assemble`). The JSON is never in memory as a whole, and
-//! times are never converted to floating point. A file with broken events is read a second time, event by
+//! Pipeline (`open`, which also reads the metadata at the top): decompression, `split` into pieces of whole events by
+//! brackets (`blocks`, 64 bytes at a time), parallel parsing (`event`, `json`) into rows of numbers (`table`) and
+//! `names`, launches and steps (`link`), ranks (`parts`) and order (`assemble`). The JSON is never in memory as a
+//! whole, and times are never converted to floating point. A file with broken events is read a second time, event by
 //! event.
 //!
 //! The scanner is custom because it can skip irrelevant values: on A100 and B200 profiles the whole
@@ -25,9 +25,6 @@ mod parts;
 mod rocprof;
 mod split;
 mod table;
-#[cfg(test)]
-mod tests;
-mod top;
 
 pub use open::{Options, import_bytes};
 
@@ -39,7 +36,7 @@ pub(super) static TRACE_EVENTS: Importer = Importer {
     name: "trace events (JSON) of PyTorch's profiler or JAX",
     word: "trace events (JSON)",
     marks: &[Mark::Json(&[b"\"traceEvents\""])],
-    glance: top::glance,
+    glance: open::glance,
     import: |selection| import(selection, open::read_events),
     kernel: kernel::kernel,
     ..Importer::PLAIN
@@ -61,3 +58,6 @@ fn import(mut selection: Selection<'_>, read: open::Read) -> Result<Trace> {
     let trace = open::import_files(&files, wanted, read)?;
     Ok(selection.noted(trace))
 }
+
+#[cfg(test)]
+mod tests;

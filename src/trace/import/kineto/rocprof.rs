@@ -12,9 +12,9 @@ use serde_json::json;
 
 use super::assemble::Profiler;
 use super::jax::microseconds;
+use super::open::Metadata;
 use super::open::{Open, Options};
 use super::table::Table;
-use super::top::Metadata;
 use base::error::{Error, Result};
 
 const AT_ONCE: usize = 4096;

@@ -10,7 +10,7 @@ use super::jax::{self, Uncategorised};
 use super::json::{Broken, Cursor, NotATime, last_integer, nanoseconds, unescape};
 use super::names::{self, Collective, Interner};
 use super::split::Lost;
-use crate::import::clock::Extremes;
+use crate::import::left_out::Extremes;
 use crate::import::left_out::{Described, LeftOut};
 use crate::import::rank::MOST_RANK;
 use crate::{Copied, Range, Span};

@@ -7,11 +7,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
+use super::Notes;
 use super::gpu::{Event, Gpu, Place};
 use super::host::{HostRange, HostRanges, Launch, Launches, Process, process};
-use super::import::Notes;
-use crate::import::clock::{Clock, Extremes};
 use crate::import::left_out::described;
+use crate::import::left_out::{Clock, Extremes};
 use crate::import::misplaced::{
     Misplaced, NO_LAUNCH, Placed, correlation, forget_reused, is_early, misplaced, stream_name,
 };

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::database::{Database, Row};
 use super::host::{Process, process};
-use super::import::{Notes, interval};
+use super::{Notes, interval};
 use crate::import::left_out::described;
 use crate::{Copied, Doubt, Doubted};
 use base::error::{Error, Result};

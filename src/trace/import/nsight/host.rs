@@ -9,10 +9,10 @@ use rayon::prelude::*;
 
 use super::database::{Database, DatabaseFile, Row};
 use super::gpu::KERNELS;
-use super::import::{MOST, Notes, interval};
+use super::{MOST, Notes, interval};
 use crate::import::input::Input;
-use crate::import::kernel::{Kernel, Wanted};
 use crate::import::left_out::described;
+use crate::import::{Kernel, Wanted};
 use base::error::Result;
 
 pub(super) const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";

@@ -2,8 +2,8 @@
 
 use inject::format::{self, Event};
 
-use super::assemble::merged;
 use super::join::join;
+use super::merged;
 use super::part::Part;
 
 /// A part with one chunk for each list of events.

@@ -6,7 +6,7 @@ mod times;
 
 use generate::{Export, global};
 
-use super::import::import;
+use super::import;
 use crate::import::input::Input;
 use crate::overlap::Selection;
 use crate::rules::Rules;
