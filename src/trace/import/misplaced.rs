@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use rayon::prelude::*;
 
 use super::left_out::{Extremes, NO_TIME};
+use super::steps::partition_near;
 use crate::{Doubt, Doubted};
 
 /// Overlap of neighbours on a stream that programmatic launches and rounding explain (ns).
@@ -109,6 +110,23 @@ pub(super) fn forget_reused(
             *launch = NO_LAUNCH;
         }
     }
+}
+
+/// Index of the launch with `key` in a list sorted by key and start, both given by `of`. If the key was reused, takes
+/// the last launch before `start_ns`, or the first one. `near` caches the position of the last search, because ids
+/// mostly ascend.
+pub(super) fn launch_before<T, K: Ord>(
+    sorted: &[T],
+    key: K,
+    start_ns: i64,
+    of: impl Fn(&T) -> (K, i64),
+    near: &mut usize,
+) -> u32 {
+    let wanted = (key, start_ns);
+    let after = partition_near(sorted, near, |launch| of(launch) <= wanted);
+    let has_key = |at: &usize| sorted.get(*at).is_some_and(|launch| of(launch).0 == wanted.0);
+    let found = after.checked_sub(1).filter(has_key).or(Some(after).filter(has_key));
+    found.and_then(|at| u32::try_from(at).ok()).unwrap_or(NO_LAUNCH)
 }
 
 /// Work that cannot have run at its recorded time.

@@ -14,11 +14,10 @@ use super::table::{CommsOperator, Launch, PART, Table};
 use crate::import::left_out::described;
 use crate::import::left_out::{Clock, Extremes};
 use crate::import::misplaced::{
-    Misplaced, NO_LAUNCH, Placed, correlation, forget_reused, is_early, misplaced, stream_name,
+    Misplaced, NO_LAUNCH, Placed, correlation, forget_reused, is_early, launch_before, misplaced,
+    stream_name,
 };
-use crate::import::steps::{
-    Candidate, Enclosing, Extent, FileSteps, StepName, partition_near, step_name,
-};
+use crate::import::steps::{Candidate, Enclosing, Extent, FileSteps, StepName, step_name};
 use crate::{LaunchSite, NO_STEP, Range, Span};
 
 #[derive(Debug, Default)]
@@ -331,8 +330,7 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
     launch_of
 }
 
-/// Index of a launch by link and group. If an id was reused within a group, takes the last launch before
-/// the kernel's start. `near` caches the position of the last search.
+/// Index of the launch with a link in a group; see [`launch_before`]. A link of -1 has none.
 fn place_of(
     sorted: &[Launch],
     key: (usize, i64),
@@ -340,15 +338,8 @@ fn place_of(
     group: impl Fn(&Launch) -> usize,
     near: &mut usize,
 ) -> u32 {
-    if key.1 == -1 {
-        return NO_LAUNCH;
-    }
-    let own = |launch: &Launch| (group(launch), launch.link);
-    let before =
-        partition_near(sorted, near, |launch| (own(launch), launch.start_ns) <= (key, start_ns));
-    let of_link = |at: &usize| sorted.get(*at).is_some_and(|launch| own(launch) == key);
-    let found = before.checked_sub(1).filter(of_link).or(Some(before).filter(of_link));
-    found.map_or(NO_LAUNCH, |at| at as u32)
+    let of = |launch: &Launch| ((group(launch), launch.link), launch.start_ns);
+    if key.1 == -1 { NO_LAUNCH } else { launch_before(sorted, key, start_ns, of, near) }
 }
 
 fn bare_name(text: &[u8]) -> String {

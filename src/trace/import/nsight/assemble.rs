@@ -221,15 +221,12 @@ fn leave_out_far(parts: &mut Parts, notes: &mut Notes) {
 /// Drops work that contradicts its stream or launch. Returns the launch index of each event.
 fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
     let Parts { gpu, launches, ranges, .. } = parts;
-    let mut finders = HashMap::new();
-    let mut launch_of = Vec::with_capacity(gpu.events.len());
-    for event in &gpu.events {
-        let process = gpu.places[event.place as usize].process;
-        let finder =
-            finders.entry(process).or_insert_with(|| launches.of(process.unwrap_or(Process::MIN)));
-        let found = (event.correlation != 0).then(|| finder.find(event.correlation, event.start));
-        launch_of.push(found.flatten().unwrap_or(NO_LAUNCH));
-    }
+    let mut near = vec![0; gpu.places.len()];
+    let find = |event: &Event| match (gpu.places[event.place as usize].process, event.correlation) {
+        (None, _) | (_, 0) => NO_LAUNCH,
+        (Some(process), id) => launches.find(process, id, event.start, &mut near[event.place as usize]),
+    };
+    let mut launch_of: Vec<u32> = gpu.events.iter().map(find).collect();
     forget_reused(
         &mut launch_of,
         || launches.has_again(),

@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -12,6 +11,7 @@ use super::gpu::KERNELS;
 use super::{MOST, Notes, interval};
 use crate::import::input::Input;
 use crate::import::left_out::described;
+use crate::import::misplaced::launch_before;
 use crate::import::{Kernel, Wanted};
 use base::error::Result;
 
@@ -43,8 +43,6 @@ pub(in crate::import) struct Launch {
 pub(in crate::import) struct Launches {
     /// Sorted by process, correlation id and start.
     pub calls: Vec<Launch>,
-    /// Index range in [`Self::calls`] for each process.
-    processes: HashMap<Process, Range<usize>>,
     /// Number of rows with a correlation id.
     pub rows: u64,
 }
@@ -113,11 +111,6 @@ impl Launches {
             }
             same
         });
-        let mut from = 0;
-        for calls in self.calls.chunk_by(|a, b| process(a.thread) == process(b.thread)) {
-            self.processes.insert(process(calls[0].thread), from..from + calls.len());
-            from += calls.len();
-        }
     }
 
     /// True if a correlation id was reused.
@@ -127,40 +120,15 @@ impl Launches {
     }
 
     pub fn only_process(&self) -> Option<Process> {
-        let mut processes = self.processes.keys();
-        processes.next().copied().filter(|_| processes.next().is_none())
+        let (first, last) = (self.calls.first()?, self.calls.last()?);
+        let first = process(first.thread);
+        (first == process(last.thread)).then_some(first)
     }
 
-    pub(super) fn of(&self, process: Process) -> Finder<'_> {
-        let place = self.processes.get(&process).cloned().unwrap_or_default();
-        Finder { calls: &self.calls[place.clone()], first: place.start, at: 0 }
-    }
-}
-
-/// Finds the calls of a process by correlation id. Remembers its position, because ids mostly ascend.
-pub(super) struct Finder<'a> {
-    calls: &'a [Launch],
-    /// Index of the process's first call in [`Launches::calls`].
-    first: usize,
-    at: usize,
-}
-
-impl Finder<'_> {
-    /// Index of the call with a correlation id in [`Launches::calls`]; if the id was reused, of the last
-    /// call before `start`.
-    pub fn find(&mut self, correlation: u32, start: i64) -> Option<u32> {
-        let of_id = |at: usize| self.calls.get(at).is_some_and(|call| call.correlation == correlation);
-        let near = (self.at..self.at + 3).find(|at| of_id(*at) && !of_id(*at + 1));
-        self.at = match near.filter(|at| *at == 0 || !of_id(*at - 1)) {
-            Some(at) => at,
-            None => {
-                let key = |call: &Launch| (call.correlation, call.start) <= (correlation, start);
-                let after = self.calls.partition_point(key);
-                let before = after.checked_sub(1).filter(|at| of_id(*at));
-                before.or(Some(after).filter(|at| of_id(*at)))?
-            }
-        };
-        u32::try_from(self.first + self.at).ok()
+    /// Index of the call that launched work of a process; see [`launch_before`].
+    pub(super) fn find(&self, process: Process, correlation: u32, start: i64, near: &mut usize) -> u32 {
+        let key = |call: &Launch| ((self::process(call.thread), call.correlation), call.start);
+        launch_before(&self.calls, (process, correlation), start, key, near)
     }
 }
 
