@@ -92,7 +92,6 @@ impl AtomicFile {
         }
     }
 
-    /// Final path.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -268,7 +268,6 @@ pub fn stop(directory: &Path) -> Result<()> {
 /// Output of the program and of `record`, in the recording's directory.
 pub const OUTPUT: &str = "output.txt";
 
-/// A finished recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
     pub trace: PathBuf,

@@ -86,7 +86,6 @@ pub trait PlanBackend: Sync {
         Precision::gpu(dtype)
     }
 
-    /// Supported weight formats.
     fn formats(&self) -> &'static [DType] {
         &[DType::F32, DType::Bf16, DType::F16, DType::Fp8]
     }

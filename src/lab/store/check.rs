@@ -13,7 +13,6 @@ use base::atomic;
 use base::error::{Error, Result};
 use base::regular::{self, Entry};
 
-/// Result of [`Store::check`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StoreCheck {
     /// Number of runs with a directory, including deleted ones.

@@ -71,7 +71,6 @@ impl<T: Clone + DeserializeOwned> Library<T> {
         self.parsed.get(at)?.get_or_init(read).as_ref()
     }
 
-    /// All built-in values.
     fn built_in(&self) -> Vec<T> {
         (0..self.texts.len()).filter_map(|at| self.at(at)).cloned().collect()
     }

@@ -111,9 +111,7 @@ pub enum TransferCost<'a> {
         /// Bandwidth (1e9 bytes per second).
         gb_s: f64,
     },
-    /// Within a node.
     Inside(&'a LinkTable),
-    /// Between nodes.
     Network {
         /// Latency of an empty message (us).
         alpha_us: f64,

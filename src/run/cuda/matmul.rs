@@ -51,7 +51,6 @@ impl MatvecChoice {
         }
     }
 
-    /// Description for records.
     pub fn describe(&self) -> String {
         match self {
             Self::UpTo(most) => format!("up to {most} rows"),

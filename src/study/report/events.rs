@@ -41,7 +41,6 @@ pub struct Timeline {
     from: i64,
     to: i64,
     operations: Vec<Operation>,
-    /// Names of ranges.
     names: Vec<String>,
     rows: Vec<Row>,
     /// Exposed intervals of communication by rank.
