@@ -27,7 +27,7 @@ pub fn simulated(spec: &Spec) -> Trace {
 /// Arithmetic of the cpu backend, with which kernels are compared.
 pub mod cpu {
     pub use crate::cpu::attention::{
-        Attention, Before, Heads, KvCache, Projected, RopeTable, RowRun, Sight, StepRows,
+        Attention, Before, Heads, KvCache, Projected, RopeTable, RowRun, Sight, StepRows, Turn,
     };
     pub use crate::cpu::experts::choose;
     pub use crate::cpu::{Kernels, Panels, quantize};
