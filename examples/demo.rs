@@ -41,7 +41,7 @@ use Act::{Command, Keys, Start};
 const ACTS: &[Act] = &[
     Command("ladderscope sweep paper-70b --dir paper | head -n 12"),
     Command("ladderscope compare --dir paper --by architecture --filter 'tp:8 batch:16 p2p:off'"),
-    Start("ladderscope --dir paper", "paper-70b"),
+    Start("ladderscope --dir paper", "paper-405b"),
     Keys(&["3", "/", "arch:ladder tp:8 p2p:off", "\r"], "runs"),
     // its last run: every lane, and the critical path
     Keys(&["G", "\r", "]", "]", "+", "+", "+", "+", "+", "p"], "critical"),
@@ -193,9 +193,10 @@ impl Recorder {
         }
         self.read += new.len();
         self.begun.extend(new);
+        // two programs that write at once can cut each other's characters: only one at the end may still come whole
         let whole = match std::str::from_utf8(&self.begun) {
-            Ok(text) => text.len(),
-            Err(e) => e.valid_up_to(),
+            Err(e) if e.error_len().is_none() => e.valid_up_to(),
+            _ => self.begun.len(),
         };
         let rest = self.begun.split_off(whole);
         let text = String::from_utf8_lossy(&std::mem::replace(&mut self.begun, rest)).into_owned();

@@ -19,11 +19,7 @@ struct Scene {
 }
 
 const SCENES: &[Scene] = &[
-    Scene {
-        name: "experiments",
-        keys: &["1", "j", "j", "j", "j", "j", "j", "j", "j", "j", "j", "l"],
-        shows: "paper-70b ·",
-    },
+    Scene { name: "experiments", keys: &["1", "jjjjjjjjjjjj", "l"], shows: "paper-70b ·" },
     Scene { name: "runs", keys: &["3", "/", "arch:ladder tp:8 p2p:off", "\r"], shows: "runs" },
     Scene { name: "timeline", keys: &["G", "\r"], shows: "operations of" },
     // without the filter of the runs, which goes along
