@@ -264,9 +264,8 @@ fn names(table: &RunTable, typed: &str, most: usize) -> Vec<Offer> {
 /// Name of a field as its column is headed, or in full if the header is what one types.
 fn meaning(field: &Field, short: &str) -> String {
     let full = field.name.replace('_', " ");
-    let names = [field.title.as_ref(), &full].into_iter();
-    let other = names.filter(|name| !name.eq_ignore_ascii_case(short)).next();
-    other.unwrap_or_default().to_owned()
+    let names = [field.title.as_ref(), &full];
+    names.into_iter().find(|name| !name.eq_ignore_ascii_case(short)).unwrap_or_default().to_owned()
 }
 
 fn values(table: &RunTable, column: usize, operator: Operator, typed: &str, most: usize) -> Vec<Offer> {
