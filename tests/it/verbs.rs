@@ -101,6 +101,10 @@ fn experiments_are_found_and_broken_ones_do_not_hide_the_others() {
     ];
     let built_in = place.run(&["experiments", "--format", "json"]).exits(0).json();
     assert_eq!(names(&built_in), built_ins);
+    // the store that a first sweep makes does not hide the experiment of its name
+    for _ in 0..2 {
+        place.run(&["sweep", "p2p", "--dir", "p2p"]).exits(0);
+    }
     place.write(
         "experiments/good.toml",
         "question = \"Which?\"\nbackend = \"sim\"\n[model]\nname = \"tiny\"\n[grid]\narchitecture = [\"standard\", \"ladder\"]\ntp = [2, 3]\n",

@@ -114,13 +114,13 @@ impl Experiment {
     }
 
     fn open_on(path: &Path, model: Option<&str>, shared: &Shared) -> Result<Self> {
-        if path.exists() {
+        let word = path.to_str().unwrap_or_default();
+        let built_in = BUILT_IN.iter().find(|(name, _)| same_name(name, word));
+        // `sweep moe --dir moe` makes a directory of that name
+        if path.exists() && !(path.is_dir() && built_in.is_some()) {
             return Self::resolve(&InputKind::EXPERIMENT.text(path)?, path, model, shared);
         }
-        let word = path.to_str().unwrap_or_default();
-        let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| same_name(name, word)) else {
-            return Err(not_found(path));
-        };
+        let Some((name, text)) = built_in else { return Err(not_found(path)) };
         Self::resolve(text, Path::new(&format!("{name}.toml")), model, shared)
     }
 
