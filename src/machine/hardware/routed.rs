@@ -58,6 +58,29 @@ impl Tables {
         }
     }
 
+    /// Latency of a layer like [`Tables::experts_us`], with the measured sizes that it is of: as many and as many chosen
+    /// experts of the same width as come nearest.
+    pub fn similar_experts_us(
+        &self,
+        engine: Option<Engine>,
+        format: DType,
+        sizes: ExpertSizes,
+        tokens: f64,
+    ) -> Option<(ExpertSizes, f64)> {
+        let (start, end) = (format!("experts-{}x{}x", sizes.hidden, sizes.width), format!("-{format}"));
+        let measured = self.sections.iter().filter_map(|section| {
+            let numbers = section.what.strip_prefix(&*start)?.strip_suffix(&*end)?;
+            let (top_k, experts) = numbers.split_once('x')?;
+            Some(ExpertSizes { top_k: top_k.parse().ok()?, experts: experts.parse().ok()?, ..sizes })
+        });
+        let far = |[a, b]: [u32; 2]| (f64::from(a) / f64::from(b)).ln().abs();
+        let far =
+            |other: &ExpertSizes| far([other.top_k, sizes.top_k]) + far([other.experts, sizes.experts]);
+        measured
+            .filter_map(|other| Some((other, self.experts_us(engine, format, other, tokens)?.0)))
+            .min_by(|(a, _), (b, _)| far(a).total_cmp(&far(b)))
+    }
+
     /// Latency of a decode step's attention over cached latents of DeepSeek-V3's width, without the products
     /// before and after it (us).
     pub fn latent_us(
@@ -199,6 +222,13 @@ mod tests {
         assert!((beyond / (2.0 * 2930.0) - 1.0).abs() < 1e-9 && source == CostSource::Roofline);
         assert_eq!(us("h100_sxm", vllm, ExpertSizes { width: 1000, ..OSS }, 1.0), None);
         assert_eq!(us("h100_sxm", vllm, ExpertSizes { tp: 16, ..OSS }, 1.0), None);
+        let h100 = Tables::of("h100_sxm").unwrap();
+        let similar =
+            |sizes| h100.similar_experts_us(vllm, DType::Mxfp4, sizes, 32.0).map(|found| found.0);
+        assert_eq!(similar(ExpertSizes { top_k: 8, ..OSS }), Some(OSS));
+        let fewer = ExpertSizes { experts: 32, ..OSS };
+        assert_eq!(similar(ExpertSizes { experts: 30, ..OSS }), Some(fewer));
+        assert_eq!(similar(ExpertSizes { width: 1000, ..OSS }), None);
     }
 
     #[test]

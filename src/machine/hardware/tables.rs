@@ -32,7 +32,7 @@ pub struct Tables {
     /// Products of 16-bit numbers, whatever the engine.
     matmul: LazyLock<Option<MatMulTable>>,
     /// Latencies by engine: products by weight format, quantization of activations, attention.
-    sections: LazyLock<Vec<Section>>,
+    pub(super) sections: LazyLock<Vec<Section>>,
     attention: LazyLock<Option<Grid>>,
 }
 
@@ -184,7 +184,7 @@ pub struct AttentionSizes {
 #[derive(Debug)]
 pub(super) struct Section {
     /// `fp8`, `scale`.
-    what: &'static str,
+    pub(super) what: &'static str,
     /// Engine and version; `geomean` for the mean of all.
     engine: &'static str,
     /// Peaks of the device for products in this format.

@@ -408,14 +408,21 @@ impl<'a> Machine<'a> {
             return (0.0, CostSource::Roofline, false);
         };
         let share = tokens / (numbers.rows * f64::from(weights.dp)).max(1.0);
-        let touched = (tokens * f64::from(weights.top_k)).min(weights.experts.into());
-        let bytes = touched / f64::from(weights.ep) * weights.expert_bytes as f64;
         let passing = numbers.of(&class.cost.bytes_read) + numbers.of(&class.cost.bytes_written);
-        let memory = self.memory_us(bytes + share * passing);
         let peak = profile.tflops.quantized(format).unwrap_or_else(|| profile.tflops.of(self.dtype));
-        let flops = share * numbers.of(&class.cost.flops);
-        let arithmetic = flops / (peak * profile.compute_efficiency * 1e6);
-        let is_arithmetic = arithmetic > memory;
+        let flops = share * numbers.of(&class.cost.flops) / f64::from(weights.top_k);
+        let weights_us = |top_k: u32, experts: u32| {
+            let touched = (tokens * f64::from(top_k)).min(experts.into());
+            self.memory_us(touched / f64::from(weights.ep) * weights.expert_bytes as f64)
+        };
+        let passing_us = self.memory_us(share * passing);
+        let arithmetic_us =
+            |top_k: u32| flops * f64::from(top_k) / (peak * profile.compute_efficiency * 1e6);
+        let roofline_us = |top_k: u32, experts: u32| {
+            EXPERTS_START_US + (weights_us(top_k, experts) + passing_us).max(arithmetic_us(top_k))
+        };
+        let own = roofline_us(weights.top_k, weights.experts);
+        let is_arithmetic = own == EXPERTS_START_US + arithmetic_us(weights.top_k);
         let sizes = ExpertSizes {
             hidden: self.shape.hidden,
             width: shape.width,
@@ -424,11 +431,20 @@ impl<'a> Machine<'a> {
             tp: self.routed.as_ref().map_or(1, Routed::slices),
             ep: weights.ep,
         };
-        let table = self.tables.and_then(|t| t.experts_us(stack.engine, format, sizes, tokens));
+        let table = self.tables.and_then(|tables| {
+            let of = |sizes| tables.experts_us(stack.engine, format, sizes, tokens);
+            of(sizes).or_else(|| {
+                let (similar, us) = tables.similar_experts_us(stack.engine, format, sizes, tokens)?;
+                let scale = own / roofline_us(similar.top_k, similar.experts);
+                Some((us * scale, CostSource::Interpolated))
+            })
+        });
         match table {
             // measured back to back, few experts stay in a cache that a model's do not
-            Some((us, source)) => (us.max(self.memory_us(bytes)), source, is_arithmetic),
-            None => (EXPERTS_START_US + memory.max(arithmetic), CostSource::Roofline, is_arithmetic),
+            Some((us, source)) => {
+                (us.max(weights_us(weights.top_k, weights.experts)), source, is_arithmetic)
+            }
+            None => (own, CostSource::Roofline, is_arithmetic),
         }
     }
 

@@ -45,6 +45,24 @@ fn peers_wait_for_the_busiest_rank_only_where_experts_are_whole() {
     assert!(0 < uniform && uniform < skewed, "{uniform} {skewed}");
 }
 
+/// Only four of 128 were measured: other numbers are in proportion to it, not of another source.
+#[test]
+fn more_chosen_experts_take_longer_without_a_jump() {
+    let base = Spec { dtype: DType::Mxfp4, batch: 64, ..cell("standard", "gpt-oss-120b", [8, 1, 1]) };
+    let ms = |numbers: &str| {
+        let spec = Spec { model: format!("gpt-oss-120b{numbers}"), ..base.clone() };
+        Simulator::default().cell(&spec).unwrap().predict().decode_ms
+    };
+    for numbers in
+        [["@top-k=3", "", "@top-k=5", "@top-k=8"], ["@experts=96", "@experts=127", "", "@experts=192"]]
+    {
+        let times = numbers.map(ms);
+        for pair in times.windows(2) {
+            assert!((1.0..1.5).contains(&(pair[1] / pair[0])), "{numbers:?} {times:?}");
+        }
+    }
+}
+
 #[test]
 fn a_prediction_counts_the_busiest_rank() {
     let spec = cell("standard", "qwen3-30b-a3b", [4, 4, 1]);
