@@ -19,8 +19,8 @@ fn scale(bits: u8) -> f32 {
     }
 }
 
-/// Rounds numbers to the nearest, ties to even: blocks of [`TOGETHER`] with the power of two two below their largest
-/// number's, as the format's paper has it. Numbers that came from mxfp4 stay as they are.
+/// Rounds to nearest, ties to even, in blocks of [`TOGETHER`] with the scale 2^(floor(log2 max) - 2) (OCP Microscaling 1.0).
+/// Exact for numbers that came from mxfp4.
 pub fn quantize(numbers: &[f32], blocks: &mut [u8], scales: &mut [u8]) {
     let blocks = blocks.chunks_exact_mut(TOGETHER / 2).zip(scales);
     for (numbers, (block, scale)) in numbers.chunks_exact(TOGETHER).zip(blocks) {

@@ -212,10 +212,15 @@ pub fn distinguishing(names: &[&str]) -> Vec<String> {
     }
     let mut suffixes = vec![String::new(); names.len()];
     for group in groups.into_values().filter(|group| group.len() > 1) {
+        let arguments = |at: usize| {
+            let name = names[at];
+            name.split_once('<').filter(|_| !is_joined(name)).map_or(name, |(_, rest)| rest)
+        };
+        // then only the namespace differs
+        let are_equal = group.iter().all(|at| arguments(*at) == arguments(group[0]));
         let words = |at: usize| {
             let is_joined = is_joined(names[at]);
-            let arguments = names[at].split_once('<').filter(|_| !is_joined).map(|(_, rest)| rest);
-            let text = arguments.unwrap_or(names[at]);
+            let text = if are_equal { names[at] } else { arguments(at) };
             let words = text.split(|c: char| !c.is_alphanumeric() && (c != '_' || is_joined));
             // a word longer than the suffix lists tiles and options itself
             let words = words.flat_map(|word| {
@@ -231,7 +236,7 @@ pub fn distinguishing(names: &[&str]) -> Vec<String> {
             });
         }
         for at in &group {
-            // the rarest words tell most; they stay in order
+            // the rarest words are chosen first, and printed in the order of the name
             let all = words(*at);
             let mut rarest: Vec<usize> =
                 (0..all.len()).filter(|at| counts[all[*at]] < group.len()).collect();
@@ -493,6 +498,7 @@ mod tests {
         );
         let signs = ["k<+1>", "k<-1>"];
         assert_eq!(super::distinguishing(&signs), ["", ""], "no word differs");
+        assert_eq!(super::distinguishing(&["a::k<1>", "b::k<1>"]), ["‹a›", "‹b›"]);
     }
 
     #[test]

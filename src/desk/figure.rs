@@ -24,7 +24,7 @@ pub enum Kind {
     Improvement,
     /// Speedup over standard against all-reduce latency
     Gain,
-    /// Time to the first token against prompt length, and in percent of standard's
+    /// Time to first token by prompt length: latency, and percent of standard's
     Ttft,
     /// Lanes of one decode step, standard over ladder
     Overlap,

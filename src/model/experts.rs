@@ -7,7 +7,7 @@ use plan::ExpertShape;
 /// Separates a mixture's name from its changes.
 pub(super) const MARK: char = '@';
 
-/// The two numbers that can change, by their key: of experts, and of those that a token chooses.
+/// Keys: routed experts per layer, experts per token.
 const KEYS: [&str; 2] = ["experts", "top-k"];
 
 fn numbers(experts: &mut ExpertShape) -> [&mut u32; 2] {
@@ -15,13 +15,13 @@ fn numbers(experts: &mut ExpertShape) -> [&mut u32; 2] {
 }
 
 impl Model {
-    /// Experts of a built-in mixture and how many of them a token chooses, in the model of this name.
+    /// Experts and top-k of a built-in mixture by name, changes included.
     pub fn experts_of_built_in(name: &str) -> Option<[u32; 2]> {
         let experts = Self::with_changed_experts(name).ok()??.shape.experts?;
         Some([experts.count, experts.top_k])
     }
 
-    /// Name of the built-in mixture with these numbers; unchanged without experts.
+    /// Name of a built-in mixture with these experts and top-k; unchanged for dense models.
     #[must_use]
     pub fn named_with_experts(name: &str, wanted: [u32; 2]) -> String {
         let base = name.split(MARK).next().unwrap_or(name);
@@ -34,7 +34,7 @@ impl Model {
         }
     }
 
-    /// Built-in shape of this name, perhaps with changed experts; `None` if the name before the mark is no built-in one.
+    /// Built-in shape, with the experts changed as in `NAME@experts=N`; `None` if NAME is not built in.
     pub(super) fn with_changed_experts(name: &str) -> Result<Option<Self>> {
         let (base, changes) =
             name.split_once(MARK).map_or((name, None), |(base, rest)| (base, Some(rest)));
@@ -97,6 +97,7 @@ mod tests {
             ("gpt-oss-20b@topk=2", "'topk' is neither experts nor top-k"),
             ("gpt-oss-20b@experts=many", "experts 'many' is not a whole number"),
             ("gpt-oss-20b@experts=2", "top-k 4 of 2 experts"),
+            ("gpt-oss-20b@experts=1500000", "1500000 experts: at most 65536"),
             ("deepseek-v3@experts=100", "4 of 8 groups of 100 experts"),
             ("gpt-oss@experts=2", "unknown model"),
         ] {

@@ -119,13 +119,13 @@ impl Layout {
     }
 }
 
-/// Tensor of all experts with the outputs of one or two of ours.
+/// Tensor that holds one or two of our tensors for all experts.
 pub(super) struct Fused {
     pub name: String,
-    /// Number of ours among the `parts` in it.
+    /// Index of our tensor among `parts`.
     pub part: usize,
     pub parts: usize,
-    /// True if the outputs of the parts alternate; else one part is behind the other.
+    /// True if outputs of the parts alternate; false if parts are concatenated.
     pub alternates: bool,
 }
 

@@ -43,13 +43,9 @@ impl Config {
             }
             Mixture::Llama4 => {
                 self.only_number("interleave_moe_layer_step", 1.0)?;
-                let routed = self.get("moe_layers").and_then(Value::as_array);
                 let layers = self.size("num_hidden_layers", MAX_LAYERS)?;
-                if let Some(value) = self.get("moe_layers").filter(|_| {
-                    !routed.is_some_and(|all| {
-                        all.iter().map(Value::as_u64).eq((0..layers).map(|l| Some(l.into())))
-                    })
-                }) {
+                let all: Vec<Value> = (0..layers).map(Value::from).collect();
+                if let Some(value) = self.get("moe_layers").filter(|v| v.as_array() != Some(&all)) {
                     return Err(self.wrong("moe_layers", value, "not supported: only all layers"));
                 }
                 let routing =
@@ -77,7 +73,7 @@ impl Config {
     /// Number of routed experts, under whichever name.
     fn expert_count(&self) -> Result<u32> {
         for key in ["num_local_experts", "num_experts", "n_routed_experts"] {
-            if let Some(count) = self.size_if_any(key, MAX_SIZE)? {
+            if let Some(count) = self.size_if_any(key, ExpertShape::MOST)? {
                 return Ok(count);
             }
         }

@@ -41,15 +41,12 @@ impl Model {
     /// Returns an input error for an unknown name (with the nearest built-in one), a directory without
     /// `config.json`, or a config that is invalid or not of the Llama family.
     pub fn resolve(name_or_dir: &str) -> Result<Self> {
-        if let Some(model) = Self::built_in_named(name_or_dir) {
+        if let Some(model) = Self::with_changed_experts(name_or_dir)? {
             return Ok(model);
         }
         let path = Path::new(name_or_dir);
         if path.is_dir() {
             return Self::open(name_or_dir, path);
-        }
-        if let Some(model) = Self::with_changed_experts(name_or_dir)? {
-            return Ok(model);
         }
         if let Some(name) = Self::built_in_names().find(|name| same_name(name, name_or_dir)) {
             return Self::built_in_named(name).ok_or_else(|| unknown(name_or_dir));

@@ -47,8 +47,8 @@ pub fn mxfp4_problem(inputs: u32) -> Option<String> {
     let together = mxfp4::TOGETHER as u32;
     (!inputs.is_multiple_of(together)).then(|| {
         format!(
-            "a scale of mxfp4 is for {together} inputs, and a rank has {inputs} ({inputs} mod {together} = {}); use \
-             another TP, --ep with whole experts, or --dtype bf16",
+            "mxfp4 needs a multiple of {together} inputs per rank, not {inputs} ({inputs} mod {together} = {}); use \
+             another TP, --ep TP for a mixture of experts, or --dtype bf16",
             inputs % together
         )
     })
@@ -87,8 +87,8 @@ impl WeightSource {
     }
 
     /// Loads one rank's slice of `weight`, converted to `dtype` (f32 or bf16). For fp8, returns the
-    /// dequantized f32 numbers, or plain f32 for weights that fp8 leaves unquantized; for mxfp4, packed experts and other
-    /// weights in bf16. Thread-safe; reads (or generates) and copies only the slice, or whole rows for fp8 scales.
+    /// dequantized f32 numbers, or plain f32 for weights that fp8 leaves unquantized; for mxfp4, packed weights
+    /// where [`plan::Precision::cpu`] has mxfp4, else bf16. Thread-safe; reads (or generates) and copies only the slice, or whole rows for fp8 scales.
     ///
     /// # Errors
     /// Returns an input error for f16, and for rows that mxfp4 cannot divide into blocks; a failure if `rank` is not below

@@ -34,8 +34,8 @@ impl Precision {
         Self { weights, head, ..Self::uniform(activations) }
     }
 
-    /// Formats of the cpu backend: f32 activations and KV cache. It dequantizes weights to f32, except experts in mxfp4,
-    /// beside which the others are bf16.
+    /// Formats of the cpu backend: f32 activations and KV cache. It dequantizes fp8 to f32; with mxfp4, linear layers (of
+    /// mixtures only the experts) stay packed and all other weights are bf16.
     pub fn cpu(weights: DType) -> Self {
         let (weights, head) = match weights {
             DType::Mxfp4 => (weights, DType::Bf16),
@@ -54,7 +54,7 @@ impl Precision {
         }
     }
 
-    /// Format in which a rank holds a weight; beside quantized ones the others are bf16.
+    /// Format in which a rank holds a weight; unquantized weights beside quantized ones are bf16.
     pub fn of_weight(self, weight: &Weight, shape: &ModelShape) -> DType {
         match () {
             () if !self.weights.is_quantized() => self.weights,

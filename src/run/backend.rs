@@ -149,7 +149,7 @@ pub trait PlanBackend: Sync {
     fn memory(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> MemoryNeed;
 
     /// Default weight format to generate tokens or evaluate in.
-    fn generation_dtype(&self, model: &Model) -> DType {
+    fn generation_dtype(&self, model: &Model, _tp: u32, _ep: u32) -> DType {
         self.defaults(model).dtype
     }
 

@@ -66,8 +66,8 @@ fn place(name: &str) -> Option<(Option<u32>, &str)> {
     }
 }
 
-/// Floating-point types of newer compilers that the demangler does not know, each with a type that it knows and no
-/// kernel uses: code, replacement, name of the replacement, name.
+/// Floating-point types that the demangler cannot read, each with a stand-in that it can (a kernel that uses the stand-in
+/// itself is misnamed): code, stand-in, name of the stand-in, name.
 const FLOATS: [(&str, &str, &str, &str); 2] =
     [("DF16b", "g", "__float128", "__bf16"), ("DF16_", "e", "long double", "_Float16")];
 

@@ -192,7 +192,7 @@ impl TextArgs {
         let text = self.text.clone().map(Text::Words).or_else(ids);
         Ok(Asked {
             text: text.ok_or_else(|| Error::input("no text: pass --text FILE or --tokens-file FILE"))?,
-            dtype: self.dtype.unwrap_or_else(|| backend.generation_dtype(&model)),
+            dtype: self.dtype.unwrap_or_else(|| backend.generation_dtype(&model, self.tp, 1)),
             model,
             architectures,
             reference: None,

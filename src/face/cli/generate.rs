@@ -120,7 +120,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(why) = backend.lacks_shape(&model.shape) {
         return Err(Error::input(why));
     }
-    let dtype = args.dtype.unwrap_or_else(|| backend.generation_dtype(&model));
+    let dtype = args.dtype.unwrap_or_else(|| backend.generation_dtype(&model, args.tp, args.ep));
     let graphs = CellOptions { no_graph: Some(args.no_graph), ..CellOptions::default() };
     if args.no_graph && backend.asked_for(&graphs).is_empty() {
         report::note("--no-graph only matters on cuda");

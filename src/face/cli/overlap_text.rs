@@ -80,7 +80,7 @@ pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result
             ),
             _ => (
                 "By layer: sum of durations per rank",
-                "no layers in this trace: no operation or NVTX range names them, and no collectives repeat with them",
+                "no layers in this trace: no operation or NVTX range has a layer number, and its collectives do not repeat",
             ),
         },
         By::Collective => (

@@ -116,7 +116,7 @@ impl Experiment {
     fn open_on(path: &Path, model: Option<&str>, shared: &Shared) -> Result<Self> {
         let word = path.to_str().unwrap_or_default();
         let built_in = BUILT_IN.iter().find(|(name, _)| same_name(name, word));
-        // `sweep moe --dir moe` makes a directory of that name
+        // `sweep moe --dir moe` creates a directory named like the experiment
         if path.exists() && !(path.is_dir() && built_in.is_some()) {
             return Self::resolve(&InputKind::EXPERIMENT.text(path)?, path, model, shared);
         }

@@ -58,27 +58,32 @@ impl Tables {
         }
     }
 
-    /// Latency of a layer like [`Tables::experts_us`], with the measured sizes that it is of: as many and as many chosen
-    /// experts of the same width as come nearest.
+    /// Latency (us) of the measured experts nearest in count and top-k, of the same hidden size and width, with their
+    /// sizes. The caller scales it.
     pub fn similar_experts_us(
         &self,
         engine: Option<Engine>,
         format: DType,
         sizes: ExpertSizes,
         tokens: f64,
-    ) -> Option<(ExpertSizes, f64)> {
+    ) -> Option<(ExpertSizes, f64, CostSource)> {
         let (start, end) = (format!("experts-{}x{}x", sizes.hidden, sizes.width), format!("-{format}"));
         let measured = self.sections.iter().filter_map(|section| {
             let numbers = section.what.strip_prefix(&*start)?.strip_suffix(&*end)?;
             let (top_k, experts) = numbers.split_once('x')?;
             Some(ExpertSizes { top_k: top_k.parse().ok()?, experts: experts.parse().ok()?, ..sizes })
         });
-        let far = |[a, b]: [u32; 2]| (f64::from(a) / f64::from(b)).ln().abs();
-        let far =
-            |other: &ExpertSizes| far([other.top_k, sizes.top_k]) + far([other.experts, sizes.experts]);
-        measured
-            .filter_map(|other| Some((other, self.experts_us(engine, format, other, tokens)?.0)))
-            .min_by(|(a, _), (b, _)| far(a).total_cmp(&far(b)))
+        let ratio = |a: u32, b: u32| (f64::from(a) / f64::from(b)).ln().abs();
+        let distance =
+            |of: &ExpertSizes| ratio(of.top_k, sizes.top_k) + ratio(of.experts, sizes.experts);
+        let mut measured: Vec<ExpertSizes> = measured.collect();
+        measured.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
+        // each engine that measured a shape has a section of it
+        measured.dedup();
+        measured.into_iter().find_map(|similar| {
+            let (us, source) = self.experts_us(engine, format, similar, tokens)?;
+            Some((similar, us, source))
+        })
     }
 
     /// Latency of a decode step's attention over cached latents of DeepSeek-V3's width, without the products

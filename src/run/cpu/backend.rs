@@ -55,7 +55,9 @@ impl PlanBackend for CpuBackend {
         if let Some(why) = threads_problem(spec) {
             return Ok(Feasibility::Skipped(why));
         }
-        if let Some(problem) = InstructionSet::problem().or_else(|| packed_problem(spec, shape)) {
+        if let Some(problem) =
+            InstructionSet::problem().or_else(|| packed_problem(spec.dtype, [spec.tp, spec.ep], shape))
+        {
             return Ok(Feasibility::Skipped(problem));
         }
         Ok(fits(spec, &self.memory(spec, shape, shared), shared.available_memory()))
@@ -73,8 +75,12 @@ impl PlanBackend for CpuBackend {
         MemoryNeed::of(spec, shape, self.precision(spec.dtype))
     }
 
-    fn generation_dtype(&self, model: &Model) -> DType {
-        model.dtype.filter(|dtype| *dtype == DType::Mxfp4).unwrap_or(DType::F32)
+    fn generation_dtype(&self, model: &Model, tp: u32, ep: u32) -> DType {
+        let is_packed = model.dtype == Some(DType::Mxfp4);
+        match is_packed && packed_problem(DType::Mxfp4, [tp, ep], &model.shape).is_none() {
+            true => DType::Mxfp4,
+            false => DType::F32,
+        }
     }
 
     fn executor(&self) -> Option<&dyn Execute> {
@@ -146,14 +152,14 @@ fn threads_problem(spec: &Spec) -> Option<String> {
 }
 
 /// Explains why a rank's rows cannot be held in mxfp4, if so.
-fn packed_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
-    if spec.dtype != DType::Mxfp4 {
+fn packed_problem(dtype: DType, [tp, ep]: [u32; 2], shape: &ModelShape) -> Option<String> {
+    if dtype != DType::Mxfp4 {
         return None;
     }
     let inputs = match &shape.experts {
-        Some(experts) if spec.ep > 1 => vec![experts.width],
-        Some(experts) => vec![experts.width / spec.tp],
-        None => vec![shape.heads * shape.head_dim / spec.tp, shape.intermediate / spec.tp],
+        Some(experts) if ep > 1 => vec![experts.width],
+        Some(experts) => vec![experts.width / tp],
+        None => vec![shape.heads * shape.head_dim / tp, shape.intermediate / tp],
     };
     std::iter::once(shape.hidden).chain(inputs).find_map(mxfp4_problem)
 }

@@ -369,6 +369,16 @@ fn quantised_experts_agree_with_an_independent_forward_pass_of_the_same_numbers(
     }
 }
 
+/// 2880 inputs of a slice on TP 4 are 720 a rank, which are no whole blocks of 32.
+#[test]
+fn checkpoints_in_mxfp4_stay_packed_where_ranks_hold_whole_blocks() {
+    let model = Model { dtype: Some(DType::Mxfp4), ..Model::resolve("gpt-oss-20b").unwrap() };
+    for (tp, ep, dtype) in [(1, 1, DType::Mxfp4), (4, 1, DType::F32), (4, 4, DType::Mxfp4)] {
+        let backend = crate::backend(table::Backend::Cpu).unwrap();
+        assert_eq!(backend.generation_dtype(&model, tp, ep), dtype, "TP {tp} EP {ep}");
+    }
+}
+
 #[test]
 fn more_ranks_than_kv_heads_hold_copies() {
     let [mut mixtral, .., deepseek] = models();

@@ -422,7 +422,8 @@ impl<'a> Machine<'a> {
             EXPERTS_START_US + (weights_us(top_k, experts) + passing_us).max(arithmetic_us(top_k))
         };
         let own = roofline_us(weights.top_k, weights.experts);
-        let is_arithmetic = own == EXPERTS_START_US + arithmetic_us(weights.top_k);
+        let is_arithmetic =
+            arithmetic_us(weights.top_k) > weights_us(weights.top_k, weights.experts) + passing_us;
         let sizes = ExpertSizes {
             hidden: self.shape.hidden,
             width: shape.width,
@@ -434,9 +435,10 @@ impl<'a> Machine<'a> {
         let table = self.tables.and_then(|tables| {
             let of = |sizes| tables.experts_us(stack.engine, format, sizes, tokens);
             of(sizes).or_else(|| {
-                let (similar, us) = tables.similar_experts_us(stack.engine, format, sizes, tokens)?;
+                let (similar, us, source) =
+                    tables.similar_experts_us(stack.engine, format, sizes, tokens)?;
                 let scale = own / roofline_us(similar.top_k, similar.experts);
-                Some((us * scale, CostSource::Interpolated))
+                Some((us * scale, source.max(CostSource::Interpolated)))
             })
         });
         match table {

@@ -38,7 +38,7 @@ pub struct GainMark {
 }
 
 /// Key of a group: provenance, host, and the rest of the cell.
-type Key = (Provenance, Option<String>, String);
+pub(crate) type GroupKey = (Provenance, Option<String>, String);
 
 /// Gain of every architecture over `standard`, in groups of cells that differ only in their links and share provenance
 /// and machine. Returns an error if no cell has a `standard` on the same link, if a link's latency is unknown, or if a
@@ -47,7 +47,7 @@ pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
     let shared = Shared::default();
     let hosts: HashMap<&str, Option<String>> =
         records.iter().map(|record| (record.run.as_str(), host(record))).collect();
-    let mut groups: BTreeMap<Key, (Spec, GainGroup)> = BTreeMap::new();
+    let mut groups: BTreeMap<GroupKey, (Spec, GainGroup)> = BTreeMap::new();
     for pair in compare(records, "architecture")?.pairs {
         let spec = &pair.side.spec;
         // one rank has no all-reduce; skip other baselines
@@ -67,8 +67,10 @@ pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
         let line = group.lines.entry((spec.architecture.clone(), spec.variant_label())).or_default();
         line.push(GainPoint { all_reduce_us, pair });
     }
-    name(&mut groups);
-    let mut groups: Vec<GainGroup> = groups.into_values().map(|(_, group)| group).collect();
+    let keys: Vec<(&GroupKey, &Spec)> = groups.iter().map(|(key, (spec, _))| (key, spec)).collect();
+    let names = group_names(&keys);
+    let named = groups.into_values().zip(names).map(|((_, group), name)| GainGroup { name, ..group });
+    let mut groups: Vec<GainGroup> = named.collect();
     groups.sort_by(|a, b| natural_order(&a.name, &b.name));
     for line in groups.iter_mut().flat_map(|group| group.lines.values_mut()) {
         line.sort_by(|a, b| a.all_reduce_us.total_cmp(&b.all_reduce_us));
@@ -96,25 +98,25 @@ fn but_for_its_link(spec: &Spec) -> Spec {
     rest
 }
 
-/// Names each group by model, TP and batch, plus the settings that separate it from other groups.
-fn name(groups: &mut BTreeMap<Key, (Spec, GainGroup)>) {
-    let mut rest = Varied::of(groups.values().map(|(spec, _)| spec));
+/// Names of groups by model, TP and batch, plus the settings, provenance and machine that separate them.
+pub(crate) fn group_names(groups: &[(&GroupKey, &Spec)]) -> Vec<String> {
+    let mut rest = Varied::of(groups.iter().map(|(_, spec)| *spec));
     for axis in ["model", "tp", "batch"] {
         rest = rest.without(&Axis::Option(axis));
     }
-    let first = groups.keys().next().cloned();
     let differ =
-        |of: fn(&Key) -> String| groups.keys().any(|key| Some(of(key)) != first.as_ref().map(of));
-    let provenance = |key: &Key| key.0.to_string();
-    let host = |key: &Key| key.1.clone().unwrap_or_default();
+        |of: fn(&GroupKey) -> String| groups.windows(2).any(|pair| of(pair[0].0) != of(pair[1].0));
+    let provenance = |key: &GroupKey| key.0.to_string();
+    let host = |key: &GroupKey| key.1.clone().unwrap_or_default();
     let (provenances, hosts) = (differ(provenance), differ(host));
-    for (key, (spec, group)) in groups {
+    let name = |(key, spec): &(&GroupKey, &Spec)| {
         let mut words = vec![format!("{} tp{} b{}", spec.model, spec.tp, spec.batch), rest.words(spec)];
         words.extend(provenances.then(|| provenance(key)));
         words.extend(hosts.then(|| host(key)));
         words.retain(|word| !word.is_empty());
-        group.name = words.join(" ");
-    }
+        words.join(" ")
+    };
+    groups.iter().map(name).collect()
 }
 
 /// Latency of one all-reduce of a message on a cell's link (us), and the stack's scale for collective times.

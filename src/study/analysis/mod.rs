@@ -56,6 +56,7 @@ pub use exposed::{
     ExposedStretch, ExposedStretches, IdleSplit, StretchFamily, exposed_stretches, stretches_table,
 };
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
+pub(crate) use gain::{GroupKey, group_names};
 pub use gate::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
 pub use matched::{Arrived, MatchedCollective, Matching};
 pub(crate) use names::over_layers;

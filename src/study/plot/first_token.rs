@@ -1,5 +1,5 @@
-//! First-token figure: time to the first token over prompt length, and in percent of standard's; a row of charts per
-//! group of cells that differ only in architecture and prompt length.
+//! First-token figure: time to first token by prompt length, and in percent of standard's; a row of charts per group of
+//! cells that differ only in architecture and prompt length.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Scene};
 use super::style::{Look, Looks, Sizes, looks};
 use super::{MOST_CHARTS, series_legend, too_many};
-use crate::analysis::{self, Varied};
+use crate::analysis::{GroupKey, group_names};
 use base::error::{Error, Result};
 use plan::Architecture;
-use table::{Provenance, Record, Spec, aggregate};
+use table::{Record, Spec, aggregate, host};
 
 /// Latencies (ms) by prompt length, with their labels.
 type Line<'a> = BTreeMap<u32, (f64, &'a Record)>;
@@ -31,7 +31,7 @@ impl Group<'_> {
     }
 }
 
-/// Draws the figure of all cells that have the same cell with another prompt length.
+/// Draws cells that differ only in architecture and prompt length, two charts per group.
 ///
 /// # Errors
 ///
@@ -43,12 +43,12 @@ pub fn first_token_figure(
     options: &Options,
 ) -> Result<Figure> {
     let cells = aggregate(records);
-    let mut groups: BTreeMap<(Provenance, String), Group<'_>> = BTreeMap::new();
+    let mut groups: BTreeMap<GroupKey, Group<'_>> = BTreeMap::new();
     for cell in &cells {
         let Some(metrics) = &cell.metrics else { continue };
         let (architecture, prompt) = (cell.spec.architecture.clone(), cell.spec.prompt_tokens);
         let spec = Spec { architecture: Architecture::Standard, prompt_tokens: 1, ..cell.spec.clone() };
-        let group = groups.entry((cell.provenance, spec.key()));
+        let group = groups.entry((cell.provenance, host(cell), spec.key()));
         let group = group.or_insert_with(|| Group { spec, lines: BTreeMap::new() });
         group.lines.entry(architecture).or_default().insert(prompt, (metrics.prefill_ms, cell));
     }
@@ -63,26 +63,21 @@ pub fn first_token_figure(
         return Err(too_many(2 * groups.len(), "batch"));
     }
     let looks = looks(groups.values().flat_map(|group| group.lines.keys()));
-    let varied = Varied::of(groups.values().map(|group| &group.spec));
-    let own = varied.without(&analysis::Axis::Option("model")).without(&analysis::Axis::Option("tp"));
-    let name = |spec: &Spec| format!("{} tp{} {}", spec.model, spec.tp, own.words(spec));
+    let keys: Vec<_> = groups.iter().map(|(key, group)| (key, &group.spec)).collect();
+    let names = group_names(&keys);
     let sheet = Sheet {
         options,
         provenance,
-        title: "Time to the first token by prompt length".into(),
-        note: match groups.len() {
-            1 => groups.values().map(|group| name(&group.spec)).collect(),
-            _ => String::new(),
-        },
+        title: "Time to first token by prompt length".into(),
+        note: String::new(),
         remark: String::new(),
         legend: series_legend(&looks, false),
     };
     let columns = if options.is_narrow() { 1 } else { 2 };
-    let names = ("prompt (tokens)", "time to the first token");
+    let axes = ("prompt (tokens)", "time to first token");
     let (mut scene, areas, sizes) =
-        sheet.charts((2 * groups.len(), columns), (0.5, 110.0..=230.0), (90.0, 80.0), names)?;
-    for (areas, group) in areas.chunks_exact(2).zip(groups.values()) {
-        let name = name(&group.spec);
+        sheet.charts((2 * groups.len(), columns), (0.5, 110.0..=230.0), (90.0, 80.0), axes)?;
+    for ((areas, group), name) in areas.chunks_exact(2).zip(groups.values()).zip(names) {
         let of_standard = |prompt, ms| group.percent(prompt, ms);
         draw(&mut scene, areas[0], (&format!("{name} (ms)"), group), |_, ms| Some(ms), (&looks, &sizes));
         draw(

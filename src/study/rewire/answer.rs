@@ -342,7 +342,7 @@ impl Rewiring {
             .par_iter()
             .map(|&at| {
                 let step = &self.steps.steps[at];
-                // what overlapped in the trace already has its contention
+                // overlap in the trace already includes contention, so both replays have it
                 let (_, before) = standard.replay(step, losses, true);
                 let (executed, after) = rewired.replay(step, losses, choice.host);
                 // time that a replay leaves out, such as the host between steps, stays as measured
@@ -462,8 +462,8 @@ fn times(lengths: &[f64], speedups: &[f64], exposed: &[f64]) -> Times {
     }
 }
 
-/// Message size of a collective that the trace names, or that our own run's plan gives (bytes): the median over the spans of
-/// the phase with this operation name.
+/// Median message size (bytes) of the collective with this operation name in the phase, as recorded, or from the plan of
+/// our own run.
 fn message_bytes(trace: &Trace, phase: Phase, all_reduce: &str) -> Option<f64> {
     let is_own = trace.meta.spec.is_some();
     let sizes = trace.spans.iter().filter(|span| span.phase == phase).filter_map(|span| {

@@ -12,8 +12,8 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::steps::{
-    Asked, Ends, Spans, Step, Steps, assembled, follow, is_all_reduce, ranks, step, unlike,
-    whole_exchanges,
+    Asked, Ends, Spans, Step, Steps, assembled, find_launches, follow, is_all_reduce, ranks, step,
+    unlike, whole_exchanges,
 };
 use crate::analysis::{clocks, over_layers};
 use base::error::{Error, Result};
@@ -93,7 +93,8 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     let mut notes = Vec::new();
     let ends = Ends::of(trace)?;
     let (spans, group) = spans_of(trace, ends, &mut notes)?;
-    let repeated = Repeated::of(trace, (&spans, group), &offsets, ends, asked.layers)?;
+    let mut repeated = Repeated::of(trace, (&spans, group), &offsets, ends, asked.layers)?;
+    find_launches(trace, &mut repeated.ranks);
     let Repeated { ranks, layers, usual, count, .. } = &repeated;
     let (layers, usual, count) = (*layers, *usual, *count);
     if repeated.is_partial {
@@ -138,8 +139,8 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     if overlapped > HIDDEN {
         return Err(Error::input_help(
             format!(
-                "{:.0} % of the {what}' time lies beside kernels: the engine hides its communication already, and \
-                 rewiring begins with {what} that kernels wait for",
+                "{:.0} % of the {what}' time overlaps kernels: the engine already hides its communication; rewire \
+                 needs exposed {what}",
                 100.0 * overlapped
             ),
             "record the same engine without overlap of communication (standard layers, no micro-batches)",
@@ -147,8 +148,7 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     }
     if overlapped > 0.05 {
         notes.push(format!(
-            "{:.0} % of the {what}' time lies beside kernels already: the trace may be of another architecture \
-             than standard",
+            "{:.0} % of the {what}' time already overlaps kernels: the architecture may not be standard",
             100.0 * overlapped
         ));
     }
@@ -208,7 +208,12 @@ fn layers(
                 "--layers {asked}: expected {} dispatches and combines per step; {has}",
                 2 * asked
             ))),
-            _ if usual < 4 || !usual.is_multiple_of(2) => Err(told(has)),
+            _ if usual < 4 || !usual.is_multiple_of(2) => Err(Error::input_help(
+                format!(
+                    "cannot detect the layers: {has}; expected two per layer and at least two layers"
+                ),
+                "record whole decode steps, or name dispatch and combine kernels in a file for --rules",
+            )),
             _ => Ok(layers),
         };
     }

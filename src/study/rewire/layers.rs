@@ -13,12 +13,12 @@ const COMPARED: usize = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct LayerTimes {
     pub layers: u32,
-    /// Start (ns) and layer of what follows, in order; `None` outside of layers.
+    /// Start (ns) of each layer, in time order; `None` starts the work after a step's last layer.
     begins: HashMap<u32, Vec<(i64, Option<u32>)>>,
 }
 
 impl LayerTimes {
-    /// Finds the layers of every rank; `None` if nothing repeats, or not on all ranks alike.
+    /// Finds the layers of every rank; `None` without a repetition, or if ranks have different numbers of collectives.
     pub fn of(trace: &Trace) -> Option<Self> {
         let ends = Ends::of(trace).ok()?;
         let (spans, group) = spans_of(trace, ends, &mut Vec::new()).ok()?;
@@ -54,8 +54,8 @@ impl LayerTimes {
     }
 }
 
-/// First span of the first layer, between `from` and its first collective: the kernels that later layers have too,
-/// and the norm before them. Work before them is the embedding.
+/// First span of the first layer, between `from` and its first collective: where its kernels start to match those of
+/// later layers, including the norm before. Earlier work is the embedding.
 fn first(trace: &Trace, rank: &Spans<'_>, families: &[usize], own: &[usize], from: usize) -> usize {
     let family = |at: usize| families[rank.spans[at].operation as usize];
     let common = |later: &[usize]| {

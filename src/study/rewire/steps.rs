@@ -474,8 +474,8 @@ pub(super) fn unlike(ends: Ends, layers: u32, found: usize) -> Error {
         return Error::input_help(
             format!(
                 "no step with {} was found in which a norm or the router separates attention from each dispatch; \
-                 rank 0 has {found} dispatches and combines in all",
-                counted(layers as usize, "dispatch and combine"),
+                 a rank has {found} dispatches and combines in all",
+                counted(layers as usize, "layer"),
             ),
             "name the router's kernels in a file for --rules, with kind = \"router\"",
         );
@@ -531,19 +531,25 @@ pub(super) fn ranks<'a>(
 ) -> Vec<Spans<'a>> {
     let mut by_rank: HashMap<u32, Vec<&Span>> = HashMap::new();
     spans.iter().for_each(|span| by_rank.entry(span.rank).or_default().push(span));
-    // an export of a native trace names layers; its launches are the times at which inputs were ready
-    let is_native = trace.meta.spec.is_some() || trace.operations.iter().any(|of| of.layer.is_some());
     let mut ranks: Vec<Spans<'_>> = by_rank
         .into_par_iter()
         .map(|(rank, mut spans)| {
             spans.sort_by_key(|span| (span.start_ns, span.end_ns));
             let reduces = (0..spans.len()).filter(|at| is_end(trace, spans[*at], ends, group)).collect();
-            let launches = if is_native { Launches::default() } else { Launches::of(&spans) };
-            Spans { rank, spans, reduces, launches, offset: offsets.get(&rank).copied().unwrap_or(0) }
+            let offset = offsets.get(&rank).copied().unwrap_or(0);
+            Spans { rank, spans, reduces, launches: Launches::default(), offset }
         })
         .collect();
     ranks.sort_by_key(|rank| rank.rank);
     ranks
+}
+
+/// Finds the kernels' launches in a foreign trace.
+pub(super) fn find_launches(trace: &Trace, ranks: &mut [Spans<'_>]) {
+    // an export of a native trace names layers; its launches are the times at which inputs were ready
+    if trace.operations.iter().all(|of| of.layer.is_none()) {
+        ranks.par_iter_mut().for_each(|rank| rank.launches = Launches::of(&rank.spans));
+    }
 }
 
 impl Spans<'_> {

@@ -94,13 +94,18 @@ sliders! {
 }
 
 impl Slider {
+    /// Number of sliders for dense models, the first of all.
+    pub const DENSE: usize = Self::ALL.len() - 4;
+
     /// Sliders of a simulated cell: the last four only for mixtures of experts, the last two only for built-in ones.
     pub fn of_cell(variant: &Variant, is_mixture: bool) -> &'static [Self] {
         let all: &'static [Self] = &Self::ALL;
-        match (is_mixture, variant.experts()) {
-            (false, _) => &all[..all.len() - 4],
-            (true, None) => &all[..all.len() - 2],
-            (true, Some(_)) => all,
+        if !is_mixture {
+            &all[..Self::DENSE]
+        } else if variant.experts().is_none() {
+            &all[..Self::DENSE + 2]
+        } else {
+            all
         }
     }
 
@@ -296,7 +301,11 @@ impl Slider {
                 let least =
                     if matches!(self, Self::Bandwidth | Self::Hbm) { f64::MIN_POSITIVE } else { 0.0 };
                 let most = if self.is_share() { self.range(profile_values)[1] } else { 1e9 };
-                let number = typed(text, self.number(variant, profile_values));
+                let number = match text.strip_suffix('%').filter(|_| self.unit() == "%") {
+                    // the unit, not a change
+                    Some(number) => typed(number, None),
+                    None => typed(text, self.number(variant, profile_values)),
+                };
                 let value = number.filter(|v: &f64| *v >= least && *v <= most).ok_or_else(|| {
                     let from = if least > 0.0 { "above 0" } else { "from 0" };
                     let unit = self.unit();
@@ -306,7 +315,7 @@ impl Slider {
                             self.name(),
                             shown(most)
                         ),
-                        "type a number, or a change of the present one: x0.5, /2, 50%",
+                        "type a number, or one relative to the present value: x0.5, /2",
                     )
                 })?;
                 self.put(variant, value);
@@ -395,7 +404,7 @@ impl Slider {
     }
 }
 
-/// Number as typed, or relative to the present one: `x0.5`, `/2`, `50%`.
+/// Number as typed, or relative to the present value: `x0.5`, `/2`, `50%`.
 fn typed(text: &str, now: Option<f64>) -> Option<f64> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
     let by = if let Some(times) = text.strip_prefix(['x', '*']) {

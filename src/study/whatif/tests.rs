@@ -473,6 +473,9 @@ fn a_number_may_be_relative_to_the_present_one() {
         Slider::Alpha.set(&mut variant, None, text).expect(text);
         assert_eq!(variant.alpha_us, Some(value), "{text}");
     }
+    let mut share = Variant { comm_loss_pct: Some(10.0), ..Variant::default() };
+    Slider::CommLoss.set(&mut share, None, "25%").expect("its unit");
+    assert_eq!(share.comm_loss_pct, Some(25.0));
     for wrong in ["/0", "x", "%", "-3", "x1e300", "half"] {
         let told = Slider::Alpha.set(&mut variant, None, wrong).expect_err(wrong).to_string();
         assert!(told.contains("is not a number from 0 to") && told.contains("us"), "{told}");

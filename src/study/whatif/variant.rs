@@ -89,7 +89,7 @@ impl Variant {
         (Self::new(cell), note)
     }
 
-    /// Experts of a built-in mixture, and how many of them a token chooses.
+    /// Experts and top-k of a built-in mixture.
     pub fn experts(&self) -> Option<[u32; 2]> {
         Model::experts_of_built_in(&self.cell.model)
     }

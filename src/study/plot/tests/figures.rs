@@ -114,7 +114,7 @@ fn first_tokens_by_prompt_length_have_a_chart_of_latencies_and_one_of_shares() {
     assert_says(
         &figure,
         &[
-            "Time to the first token by prompt length",
+            "Time to first token by prompt length",
             "prompt (tokens)",
             "farskip",
             "(ms)",
@@ -126,6 +126,21 @@ fn first_tokens_by_prompt_length_have_a_chart_of_latencies_and_one_of_shares() {
     let tips = &figure.scene.tips;
     assert_eq!((figure.scene.data.len(), tips.len()), (4, 24));
     assert!(tips.iter().any(|tip| tip.text.contains("360.00 ms, 90.0 % of standard (simulated)")));
+    // cells of two machines are in charts of their own
+    let on = |host: &str| {
+        let mut measured = records.clone();
+        measured.retain(|record| record.spec.hardware == "mi300x");
+        for record in &mut measured {
+            record.run += host;
+            record.provenance = table::Provenance::Measured;
+            record.environment.insert("host".into(), host.into());
+        }
+        measured
+    };
+    let two = [on("a"), on("b")].concat();
+    let figure = draw(&two).unwrap();
+    assert_eq!(figure.scene.data.len(), 4);
+    assert_says(&figure, &["tp2 b1 a (ms)", "tp2 b1 b (ms)"]);
     // shares need a standard, and a line two lengths
     records.retain(|record| record.spec.architecture != Architecture::Standard);
     assert_eq!(draw(&records).unwrap().scene.tips.len(), 6);

@@ -233,13 +233,13 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
     };
     let ratio = format!("{:.2}x{}", pair.speedup, of_ratio(pair.speedup_ci95).unwrap_or_default());
     // tokens/s includes the prefill
-    let of_tpot = match pair.tpot_ms > 0.0 {
-        _ if is_low => {
-            let exposed = [&pair.baseline_side, &pair.side].map(|side| percent(side.exposed_pct));
-            format!("; exposed {}", exposed.join(" → "))
-        }
-        true => format!("; by TPOT {:.2}x", pair.baseline_tpot_ms / pair.tpot_ms),
-        false => String::new(),
+    let of_tpot = if is_low {
+        let exposed = [&pair.baseline_side, &pair.side].map(|side| percent(side.exposed_pct));
+        format!("; exposed {}", exposed.join(" → "))
+    } else if pair.tpot_ms > 0.0 {
+        format!("; by TPOT {:.2}x", pair.baseline_tpot_ms / pair.tpot_ms)
+    } else {
+        String::new()
     };
     let differs = match pair.verdict {
         Verdict::Faster => "▲ faster",

@@ -349,6 +349,10 @@ impl Runs {
 impl Runs {
     /// Number of marked runs that the filter hides.
     fn hidden_marks(&self, stored: &Snapshot) -> usize {
+        // nothing to count in most frames
+        if self.count == stored.records.len() {
+            return 0;
+        }
         let run = |row: u32| stored.records.get(row as usize);
         let is_marked = |row: &u32| run(*row).is_some_and(|record| self.marked.contains(&record.run));
         self.marked.len().saturating_sub(self.rows().filter(is_marked).count())

@@ -304,7 +304,7 @@ fn show_ghost(
         |timeline: &mut Timeline, ghost, cx| {
             let ghost = ghost.map_err(|why| match (Facts::lacking(&why), why.lines().next()) {
                 (Some(lacking), Some(first)) => {
-                    format!("{first}\ntype it too, as in: ladder {lacking}8")
+                    format!("{first}\ntype it after the architecture: ladder {lacking}8")
                 }
                 _ => why,
             });

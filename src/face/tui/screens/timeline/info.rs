@@ -69,7 +69,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let mut x = area.right().saturating_sub(width as u16 + 2).max(area.x + 1);
     let (within, bottom) = (inside_of(area), area.bottom().saturating_sub(1));
     for (mark, role, words) in shown {
-        x = put(buf, within, x, bottom, mark, theme.style(*role));
+        x = put(buf, within, x, bottom, &lists::in_theme(mark, *role, theme), theme.style(*role));
         x = put(buf, within, x, bottom, words, theme.style(Role::Dim));
     }
 }

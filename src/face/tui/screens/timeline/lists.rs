@@ -1,5 +1,6 @@
 //! Lists below the lanes: dependencies, differences of two traces, operations, exposed stretches, the verdict, the legend.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use ratatui::text::Line;
@@ -571,16 +572,19 @@ pub const LEGEND_MARKS: [(&str, Role, &str); 22] = [
     ("├ ╫ ╷", Role::Text, "a named range; several in a cell; one without room for its name"),
 ];
 
+/// Mark of a legend: modules have distinct full cells in themes without colours for them.
+pub fn in_theme(mark: &'static str, role: Role, theme: Theme) -> Cow<'static, str> {
+    match mark.strip_suffix('█') {
+        Some(part) => format!("{part}{}", module(role, theme)).into(),
+        None => mark.into(),
+    }
+}
+
 fn draw_legend(buf: &mut Buffer, (area, rows): (Rect, Rect), list: &List, theme: Theme) {
     frame(buf, area, "marks and colours, the same at every zoom", theme);
     for (row, y) in list.rows(LEGEND_MARKS.len(), rows) {
         let (mark, role, words) = LEGEND_MARKS[row];
-        // modules have distinct full cells on themes without colours for them
-        let mark = match mark.strip_suffix('█') {
-            Some(part) => format!("{part}{}", module(role, theme)),
-            None => mark.to_owned(),
-        };
-        put(buf, rows, rows.x + 1, y, &mark, theme.style(role));
+        put(buf, rows, rows.x + 1, y, &in_theme(mark, role, theme), theme.style(role));
         put(buf, rows, rows.x + 8, y, words, theme.style(Role::Text));
     }
 }

@@ -13,7 +13,7 @@ use plan::Lane;
 use study::analysis::XAxis;
 use study::plot::look_numbers;
 use study::validate::nearest_error;
-use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider, Strip, Variant};
+use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider, Strip};
 use trace::overlap::intervals::{Coverage, union};
 
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub fn areas(body: Rect, strip: bool, architectures: usize, kept: usize) -> Area
     let (header, rest) = cut_top(body, 1);
     let large = body.height >= 34;
     // the sliders of a mixture scroll
-    let all = Slider::of_cell(&Variant::default(), false).len() as u16;
+    let all = Slider::DENSE as u16;
     // a large window has room for kept variants; a small one shows them instead of the frontier
     let pins = match (large, kept) {
         (true, 0) => 1,
@@ -404,10 +404,8 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     let base = whatif.base_answer.as_ref();
     // only a variant of the same load compares with the base
     let base_of = |pin: &Answer| {
-        let base = base.filter(|base| {
-            let load = |answer: &Answer| (answer.spec.model.clone(), answer.spec.load_label());
-            load(base) == load(pin)
-        });
+        let (own, load) = (&pin.spec, pin.spec.load_label());
+        let base = base.filter(|base| base.spec.model == own.model && base.spec.load_label() == load);
         base.and_then(|base| base.chosen()).map(|n| n.tpot_ms)
     };
     table::draw_all(buf, area, cx.theme, &KEPT, whatif.pins.len(), |row, column| {

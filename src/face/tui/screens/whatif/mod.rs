@@ -77,13 +77,13 @@ impl Acts for WhatIf {
                 let range = match slider.range(self.profile_values()) {
                     _ if !offers.is_empty() => String::new(),
                     [low, high] => {
-                        let relative = if option.is_none() { ", or x0.5, /2, 50%" } else { "" };
+                        let relative = if option.is_none() { ", or x0.5, /2" } else { "" };
                         let number = |value: f64| match value.fract() == 0.0 {
                             true => format!("{value}"),
                             false => format::digits(value),
                         };
                         let (low, high) = (number(low), number(high));
-                        format!("; the slider has {low} to {high}, type any{relative}")
+                        format!("; slider range {low} to {high}, or any number{relative}")
                     }
                 };
                 let is = if now.is_empty() { "as the stack has it" } else { &now };
