@@ -75,7 +75,9 @@ fn run(workbench: &mut Workbench, experiment: &str) {
             return;
         }
         // on a busy machine the screen follows late: a second key must not go past what is looked for
-        let title = |workbench: &Workbench| workbench.contents().lines().nth(1).map(str::to_owned);
+        let title = |workbench: &Workbench| {
+            workbench.contents().lines().find(|line| line.starts_with("╭ experiments")).map(str::to_owned)
+        };
         let (before, pressed) = (title(workbench), Instant::now());
         workbench.press("j");
         while title(workbench) == before && pressed.elapsed() < Duration::from_secs(10) {
