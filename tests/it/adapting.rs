@@ -50,9 +50,9 @@ fn checkpoint_is_there(place: &Place) -> bool {
 #[test]
 fn whatever_ends_it_the_same_command_goes_on_to_the_same_digits() {
     let arguments =
-        format!("{SCRATCH} --architecture ladder --steps 300 --checkpoint-every 7 --format json");
+        format!("{SCRATCH} --architecture ladder --steps 120 --checkpoint-every 7 --format json");
     let whole = losses(&run(&words(), &arguments).exits(0));
-    assert_eq!(whole.len(), 300);
+    assert_eq!(whole.len(), 120);
     for signal in [Signal::INT, Signal::KILL] {
         let place = words();
         let training = place.start(&split(&arguments));
@@ -68,7 +68,7 @@ fn whatever_ends_it_the_same_command_goes_on_to_the_same_digits() {
         let there = folder(&place).unwrap().join("training.json");
         let stored: Value = serde_json::from_slice(&std::fs::read(there).unwrap()).unwrap();
         let (kept, seen) = (stored["step"].as_u64().unwrap(), lines(&place) as u64 - 1);
-        assert!(kept > 0 && seen < 300, "{kept} {seen}: it was ended in the middle");
+        assert!(kept > 0 && seen < 120, "{kept} {seen}: it was ended in the middle");
         // an orderly end keeps all, a kill loses at most what came after the last checkpoint
         assert!(if signal == Signal::INT { seen == kept } else { seen <= kept + 8 }, "{kept} {seen}");
         let done = run(&place, &arguments).exits(0);

@@ -76,7 +76,11 @@ fn run(workbench: &mut Workbench, experiment: &str) {
         }
         // on a busy machine the screen follows late: a second key must not go past what is looked for
         let title = |workbench: &Workbench| {
-            workbench.contents().lines().find(|line| line.starts_with("╭ experiments")).map(str::to_owned)
+            workbench
+                .contents()
+                .lines()
+                .find(|line| line.starts_with("╭ experiments"))
+                .map(str::to_owned)
         };
         let (before, pressed) = (title(workbench), Instant::now());
         workbench.press("j");
