@@ -15,8 +15,8 @@ use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
 use study::analysis::{
-    Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue, Pivot,
-    TOO_CLOSE, Verdict, beaten_limit, differences_table, pairs_table, pivot_table, slices,
+    Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue, Pivot, Verdict,
+    beaten_limit, differences_table, pairs_table, pivot_table, slices,
 };
 use study::answer::headlines_of_all;
 use table::render::{Shown, Sourced, Table};
@@ -218,10 +218,15 @@ fn said_of_many(comparison: &ComparisonReport) -> String {
     let chance = if simulated { "" } else { " (before correction for multiple comparisons)" };
     let made = counted(comparison.comparisons, "comparison");
     let mut text = format!("{made}, {} significant{chance}\n", comparison.differ);
-    let close = comparison.pairs.iter().filter(|pair| pair.verdict == Verdict::TooClose).count();
-    if close > 0 {
-        text += &format!("{close} {TOO_CLOSE}\n");
+    let mut close: Vec<(String, usize)> = Vec::new();
+    for pair in comparison.pairs.iter().filter(|pair| pair.verdict == Verdict::TooClose) {
+        let words = pair.band.too_close();
+        match close.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, count)) => *count += 1,
+            None => close.push((words, 1)),
+        }
     }
+    close.into_iter().for_each(|(words, count)| text += &format!("{count} {words}\n"));
     if adjusted.tested > 0 {
         text += &format!(
             "after correction ({}, false discovery rate {}): {} of {} are significant\n",

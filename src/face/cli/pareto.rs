@@ -14,8 +14,9 @@ use crate::desk::export::{self, FileKind};
 use base::error::{Error, Result};
 use base::text::counted;
 use study::analysis::{
-    self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, TOO_CLOSE, XAxis, YAxis,
+    self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, XAxis, YAxis,
 };
+use study::validate::TieBand;
 use table::render::{Shown, Sourced, Table};
 
 /// Number of limits that `--at auto` chooses.
@@ -273,8 +274,12 @@ fn text(
             ),
             2,
         );
-        if group.iter().any(|point| point.too_close) {
-            text += &format!("≈ {TOO_CLOSE}: another architecture's point is within this error\n");
+        let close = group.iter().filter(|point| point.too_close);
+        let bands: Vec<TieBand> = close.map(|point| TieBand::of([&point.spec])).collect();
+        if let Some(widest) = bands.into_iter().reduce(TieBand::wider) {
+            let close = widest.too_close();
+            let words = format!("≈ {close}: another architecture's point is within this error");
+            text += &output::wrapped("", &words, 2);
         }
         for basis in axes.quality_basis(group) {
             text += &format!("{basis}; times are {provenance}\n");

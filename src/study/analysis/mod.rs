@@ -64,10 +64,7 @@ pub use names::{
     LaneTotal, NameRow, OperationTable, OperatorRow, TimePart, lane_totals, names_table,
     operation_table, time_parts, totals_of,
 };
-pub use noise::{
-    SPEEDUP_ERROR, TOO_CLOSE, WideRounds, is_too_close, noise_forecast, overload, slow_limits,
-    wide_rounds,
-};
+pub use noise::{WideRounds, noise_forecast, overload, slow_limits, wide_rounds};
 pub use operations::{Family, OperationDifference, OperationDifferences, Share, operation_differences};
 pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, LEAST_CELLS, NearMiss, OVERLAY_COLUMNS,

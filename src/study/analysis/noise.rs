@@ -4,8 +4,6 @@
 //! Simulations have no noise.
 //!
 //! Warnings about a set of cells that do not depend on the comparison axis.
-//!
-//! Error of the simulator: leads below it decide nothing.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -213,16 +211,4 @@ fn upper_bound_that_p2p_changes(cells: &[PooledCell]) -> Vec<Flag> {
             Flag::new([pair.baseline, pair.other], text)
         })
         .collect()
-}
-
-/// Relative error of a simulated speedup: mean absolute error over `standard` in `paper_70b`, the only set with several
-/// architectures, rounded up to a whole percent. A test checks it against the set's score.
-pub const SPEEDUP_ERROR: f64 = 0.02;
-
-/// Verdict on simulated leads below [`SPEEDUP_ERROR`].
-pub const TOO_CLOSE: &str = "too close to call (simulator error 2 %)";
-
-/// True if the ratio of two simulated throughputs or latencies is within the simulator's error.
-pub fn is_too_close(ratio: f64) -> bool {
-    ratio.max(1.0 / ratio) - 1.0 < SPEEDUP_ERROR
 }

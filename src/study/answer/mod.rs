@@ -15,9 +15,9 @@ pub use question::{headlines, headlines_of_all};
 use std::collections::BTreeMap;
 
 use self::question::{MOST_NAMED, Question};
-use crate::analysis::{Axis, Cells, Flag, SPEEDUP_ERROR, Varied, overload, slow_limits, wide_rounds};
-use crate::validate::nearest_errors;
-use base::text::counted;
+use crate::analysis::{Axis, Cells, Flag, Varied, overload, slow_limits, wide_rounds};
+use crate::validate::{badge, nearest_errors};
+use base::text::{capitalized, counted};
 use table::render::Table;
 use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Status, aggregate, host};
 
@@ -178,6 +178,9 @@ impl Answer {
             details.extend(quality(records, &question));
         }
         details.extend(warnings(&report.flags));
+        details.extend(
+            nearest_errors(cells.specs()).iter().map(|error| format!("{}.", capitalized(error))),
+        );
         let (table, left_out) = question.table();
         Self {
             headline: question.headline(),
@@ -199,7 +202,7 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
     let samples = match (least, most) {
         // simulations repeat exactly
         _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => {
-            format!(", mean speedup error {:.0} % on the paper's runs", 100.0 * SPEEDUP_ERROR)
+            badge(cells.specs()).map_or_else(String::new, |badge| format!(", {badge}"))
         }
         (Some(1), Some(1)) => ", 1 sample a cell".into(),
         (Some(least), Some(most)) if least == most => {
@@ -223,14 +226,8 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
         format!(" on {}{stack}", record.spec.hardware)
     });
     let links = links(cells);
-    let errors = nearest_errors(cells.specs());
-    let errors = match errors.as_slice() {
-        [] => String::new(),
-        [error] => format!(" · {error}"),
-        [first, others @ ..] => format!(" · {first} (and {} more)", others.len()),
-    };
     let cells = counted(cells.specs().count(), "cell");
-    format!("{provenance}{samples} · {cells}: {common}{machine}{links}{errors}")
+    format!("{provenance}{samples} · {cells}: {common}{machine}{links}")
 }
 
 /// Links that emulate P2P on and off, if both are emulated; else empty.

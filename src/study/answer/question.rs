@@ -2,9 +2,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::analysis::{
-    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, SPEEDUP_ERROR, TOO_CLOSE, Varied, Verdict,
-    beaten_limit, fastest, is_beaten_by_noise, less_work,
+    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, Varied, Verdict, beaten_limit, fastest,
+    is_beaten_by_noise, less_work,
 };
+use crate::validate::TieBand;
 use base::statistics::median;
 use base::text::{capitalized, counted};
 use table::render::{Shown, Table};
@@ -104,6 +105,11 @@ impl Question<'_> {
         winners.into_iter().rev().max_by_key(|winner| (winner.pairs.len(), Reverse(winner.tied)))
     }
 
+    /// Bands in which simulations tie: `within 2 %`.
+    fn within(&self) -> String {
+        TieBand::within(self.report.pairs.iter().map(|pair| pair.band))
+    }
+
     /// Headline: the winner, its lead and the settings.
     pub fn headline(&self) -> String {
         let choices = self.choices();
@@ -157,7 +163,7 @@ impl Question<'_> {
             (wins, total) => format!("{wins} of {total} settings"),
         };
         let alone = winner.pairs.len() - winner.tied;
-        let within = format!("within {:.0} %", 100.0 * SPEEDUP_ERROR);
+        let within = self.within();
         let ahead = self.ahead(winner, choices);
         let wins = match (alone, winner.tied) {
             (alone, 0) => format!("is {adjective} in {}", settings(alone)),
@@ -281,7 +287,7 @@ impl Question<'_> {
         let tied: Vec<String> = tied.collect();
         let count = counted(tied.len(), "setting");
         let list = listed(tied).filter(|_| choices.len() > 1)?;
-        Some(format!("The fastest tie within {} in {count}: {list}.", error_words()))
+        Some(format!("The fastest tie {} in {count}: {list}.", self.within()))
     }
 
     /// Exposed share of the step of the baseline, and of the winner (or else the first choice).
@@ -441,7 +447,10 @@ impl Question<'_> {
         part(of(Verdict::Unknown), "have too few samples for an interval");
         let least = format!("differ by less than {} %", 100.0 * LEAST_DIFFERENCE);
         part(of(Verdict::Same), &least);
-        part(of(Verdict::TooClose), &format!("are {TOO_CLOSE}"));
+        let close = pairs().filter(|pair| pair.verdict == Verdict::TooClose).map(|pair| pair.band);
+        if let Some(band) = close.reduce(TieBand::wider) {
+            part(of(Verdict::TooClose), &format!("are {}", band.too_close()));
+        }
         (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
     }
 
@@ -590,11 +599,6 @@ fn hidden_words(pair: &Comparison) -> String {
         None => " (no interval)".into(),
     };
     format!("{:.0} %{interval}", 100.0 * share)
-}
-
-/// Validated error of a simulated speedup: `the simulator's error of 2 %`.
-fn error_words() -> String {
-    format!("the simulator's error of {:.0} %", 100.0 * SPEEDUP_ERROR)
 }
 
 /// Speedup in tokens/s with its 95 % interval, if there is one: `1.16x [1.09, 1.18]`.

@@ -4,8 +4,7 @@ use super::Commands;
 use super::Html;
 use super::{Compared, Report, badge};
 use crate::analysis::{
-    self, CellSet, Comparison, ComparisonReport, ParetoPoint, TOO_CLOSE, Verdict, differences_table,
-    pairs_table,
+    self, CellSet, Comparison, ComparisonReport, ParetoPoint, Verdict, differences_table, pairs_table,
 };
 use crate::answer::{Answer, CardLine};
 use crate::plot::{self, Figure, Options, ParetoData, ProvenanceSummary};
@@ -240,10 +239,9 @@ fn frontier(html: &mut Html, points: &[ParetoPoint], commands: &Commands<'_>) {
     let command = commands.of(&["pareto"], &["--frontier"]);
     html.element("h3", "Frontier");
     html.table(
-        &format!(
-            "Pareto-optimal cells: no other cell is at least as good in both completion latency and throughput per GPU and \
-             better in one. ≈: {TOO_CLOSE}; another architecture's point is within this error."
-        ),
+        "Pareto-optimal cells: no other cell is at least as good in both completion latency and throughput per GPU and \
+         better in one. ≈: too close to call; another architecture's point is within the simulator's error (5 % where \
+         that is unknown).",
         &table,
         MOST_ROWS,
         &command,

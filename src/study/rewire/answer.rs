@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::collective::{After, Instead, Known, by_name, instead, known};
 use super::steps::{Asked, Ends, Step, Steps, spread};
 use super::wire::{Assigned, Losses, Wired, middle};
-use crate::validate::{Changes, rewired_error};
+use crate::validate::{Changes, nearest_error, rewired_error};
 use crate::whatif::set_link;
 use base::error::{Error, Result};
 use base::statistics::{interval95, median};
@@ -15,7 +15,7 @@ use machine::hardware::{CollectiveScale, Target};
 use plan::{Architecture, Kind, Lane, Phase, Plan};
 use run::sim::{Executed, replay};
 use table::render::{Shown, Table};
-use table::{Backend, Collective, Link, P2p, Provenance};
+use table::{Backend, Collective, Link, P2p, Provenance, Spec};
 use trace::overlap::StepKey;
 use trace::overlap::intervals::{difference, length, union};
 use trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
@@ -86,6 +86,20 @@ impl Choice {
         Changes { other_reduces: !self.keeps_reduces(), uncovered }
     }
 
+    /// Cell of a run with these changes.
+    fn on(&self, cell: &Spec) -> Spec {
+        let mut cell = cell.clone();
+        cell.architecture = self.architecture.clone();
+        cell.collective = self.collective.unwrap_or(cell.collective);
+        cell.p2p = self.p2p.unwrap_or(cell.p2p);
+        cell.tp = self.tp.unwrap_or(cell.tp);
+        cell.micro_batches = self.micro_batches;
+        for (key, value) in [("link.alpha_us", self.alpha_us), ("link.gb_s", self.gb_s)] {
+            cell.set.extend(value.map(|value| (key.to_owned(), value.to_string())));
+        }
+        cell
+    }
+
     fn keeps_link(&self) -> bool {
         self.alpha_us.is_none() && self.gb_s.is_none() && self.tp.is_none()
     }
@@ -148,6 +162,8 @@ pub struct Rewiring {
     /// Collectives that the trace's all-reduce matches: see [`by_name`].
     own: Vec<Collective>,
     p2p: P2p,
+    /// Cell of the traced run; `None` for other engines' traces.
+    cell: Option<Spec>,
     chosen: Vec<usize>,
     /// Name of the traced hardware among validated traces; `None` if unknown.
     hardware: Option<String>,
@@ -198,7 +214,8 @@ impl Rewiring {
             (Some(Backend::Cpu), _) => Some("cpu".to_owned()),
             (_, target) => target.as_ref().map(|target| target.profile.name.clone()),
         };
-        Ok(Self { steps, provenance, target, tp, known, own, p2p, chosen, hardware })
+        let cell = spec.cloned();
+        Ok(Self { steps, provenance, target, tp, known, own, p2p, cell, chosen, hardware })
     }
 
     /// Predicts from one step of the trace instead of all.
@@ -213,12 +230,17 @@ impl Rewiring {
         Ok(self)
     }
 
-    /// Error of the validated traces nearest to a choice, in words; see [`crate::validate::nearest_error`].
+    /// Error of the validated traces nearest to a choice, in words; for a simulated run, the validation of its cell with
+    /// that choice (see [`nearest_error`]).
     pub fn error(&self, choice: &Choice) -> String {
-        if self.provenance == Provenance::Simulated {
-            return "not validated: the trace is simulated".to_owned();
-        }
         let changes = self.changed(choice).changes();
+        if self.provenance == Provenance::Simulated {
+            return match &self.cell {
+                None => "not validated: a simulated trace without its run's options".to_owned(),
+                Some(_) if !choice.host => "not validated for steps without launch gaps".to_owned(),
+                Some(cell) => nearest_error(&choice.on(cell)),
+            };
+        }
         let uncovered = match self.steps.ends {
             Ends::Exchanges => Some("dispatch and combine"),
             Ends::AllReduces => changes.uncovered,

@@ -7,11 +7,12 @@
 
 mod left_out;
 mod set;
+mod trust;
 
-pub(crate) use left_out::{Changes, rewired_error};
 pub use left_out::{LeftOut, left_out};
-pub use left_out::{nearest_error, nearest_errors};
 pub use set::{DataSet, Group, Measure, Measured, Overrides, Run, ServedRow, Slice};
+pub(crate) use trust::{Changes, rewired_error};
+pub use trust::{TieBand, Trust, badge, nearest_error, nearest_errors};
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::left_out::has_experts;
+use super::trust::has_experts;
 use super::{Residual, Score};
 use crate::rows::{Row, Sheet, delimiter};
 use base::error::{Error, Result};

@@ -17,9 +17,10 @@ use serde::{Serialize, Serializer};
 
 use super::matching::PooledCell;
 use super::pivot::Axis;
+use crate::analysis::RunTable;
 use crate::analysis::filter::{Filter, Term, Test, has_word};
 use crate::analysis::side_by_side::Difference;
-use crate::analysis::{RunTable, is_too_close};
+use crate::validate::TieBand;
 use base::error::Error;
 use plan::Architecture;
 use table::{Collective, Measure, Overlap, Provenance, Record, Spec, Split};
@@ -56,6 +57,9 @@ pub struct Comparison {
     /// Faster, slower or neither; `too close` for a simulated lead below the simulator's error.
     #[schemars(with = "String")]
     pub verdict: Verdict,
+    /// Smallest lead that the verdict calls one, between simulations.
+    #[serde(skip)]
+    pub band: TieBand,
     /// Overlap of the baseline (%); null on both sides if they were recorded in different ways.
     pub baseline_overlap_pct: Option<f64>,
     /// Overlap of the compared cell in the decode phase (%).
@@ -82,7 +86,7 @@ pub enum Verdict {
     Slower,
     /// Difference too small to matter ([`LEAST_DIFFERENCE`]).
     Same,
-    /// Simulations that differ by less than the simulator's error ([`SPEEDUP_ERROR`](crate::analysis::SPEEDUP_ERROR)).
+    /// Simulations that differ by less than the simulator's error ([`TieBand`]).
     TooClose,
     /// Not significant after adjustment for the number of comparisons.
     Chance,
@@ -132,7 +136,7 @@ impl Comparison {
             None if !exact => Verdict::Unknown,
             Some(false) => Verdict::Chance,
             _ if (self.speedup - 1.0).abs() < LEAST_DIFFERENCE => Verdict::Same,
-            _ if exact && is_too_close(self.speedup) => Verdict::TooClose,
+            _ if exact && self.band.holds(self.speedup) => Verdict::TooClose,
             _ if self.speedup > 1.0 => Verdict::Faster,
             _ => Verdict::Slower,
         }

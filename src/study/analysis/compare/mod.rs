@@ -24,6 +24,7 @@ use self::comparison::LEVEL;
 use self::matching::{Ratio, cells};
 use crate::analysis::Difference;
 use crate::analysis::noise::flags;
+use crate::validate::TieBand;
 use base::error::{Error, Result};
 use table::options::OPTIONS;
 use table::render::{Shown, Table};
@@ -199,6 +200,7 @@ impl Pair<'_> {
             adjusted_p: None,
             differs_adjusted: None,
             verdict: Verdict::Unknown,
+            band: TieBand::of([&baseline.spec, &other.spec]),
             baseline_overlap_pct: baseline_side.overlap_pct,
             overlap_pct: side.overlap_pct,
             hidden_share: side.hidden_share,

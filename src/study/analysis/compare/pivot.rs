@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::{Comparison, ComparisonReport, Verdict, is_beaten_by_noise};
-use crate::analysis::is_too_close;
 use base::error::{Error, Result};
 use base::text::{counted, same_name};
 use table::Spec;
@@ -142,7 +141,8 @@ pub(crate) fn fastest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
     let Some(best) = faster.first().copied() else { return faster };
     let is_tied = |pair: &Comparison| {
         let simulated = best.is_simulated() && pair.is_simulated();
-        std::ptr::eq(pair, best) || (simulated && is_too_close(best.speedup / pair.speedup))
+        std::ptr::eq(pair, best)
+            || (simulated && best.band.wider(pair.band).holds(best.speedup / pair.speedup))
     };
     faster.retain(|pair| is_tied(pair));
     faster

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Serialize, Serializer};
 
 use super::ParetoPoint;
-use crate::analysis::is_too_close;
+use crate::validate::TieBand;
 use base::error::Error;
 use table::{Better, MEASURES, Measure, Scope, Unit, measure};
 
@@ -163,11 +163,10 @@ impl Axes {
         faster.is_le() && more.is_ge() && (faster.is_lt() || more.is_gt())
     }
 
-    /// True if two simulated places are within the simulator's error on both axes. Measures other than latency and
-    /// throughput are exact.
-    pub(super) fn are_too_close(self, a: (f64, f64), b: (f64, f64)) -> bool {
+    /// True if two simulated places are within a band on both axes. Measures other than latency and throughput are exact.
+    pub(super) fn are_too_close(self, a: (f64, f64), b: (f64, f64), band: TieBand) -> bool {
         let near = |measure: &Measure, a: f64, b: f64| match measure.unit {
-            Unit::Ms | Unit::Rate => is_too_close(a / b),
+            Unit::Ms | Unit::Rate => band.holds(a / b),
             _ => a == b,
         };
         near(self.x.measure(), a.0, b.0) && near(self.y.measure(), a.1, b.1)

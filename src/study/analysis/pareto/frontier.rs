@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::axes::Axes;
 use super::{ParetoPoint, Series};
+use crate::validate::TieBand;
 use plan::Architecture;
 use table::{P2p, Provenance};
 
@@ -49,7 +50,11 @@ fn rivals(points: &[ParetoPoint], axes: Axes, members: &[usize], index: usize) -
     let best = &points[index];
     let is_near = |rival: &ParetoPoint| {
         let places = axes.of(best).zip(axes.of(rival));
-        places.is_some_and(|(a, b)| axes.are_too_close(a, b))
+        places.is_some_and(|(a, b)| {
+            let near = |band| axes.are_too_close(a, b, band);
+            // the widest band first: a cell's own takes longer to find
+            near(TieBand::UNKNOWN) && near(TieBand::of([&best.spec, &rival.spec]))
+        })
     };
     let is_rival = |rival: &ParetoPoint| {
         rival.spec.architecture != best.spec.architecture && !rival.is_limit() && is_near(rival)

@@ -12,7 +12,7 @@ fn a_pareto_figure_says_what_and_where_from() {
         &figure,
         &[
             "llama-3-70b f32, prompt 16, output 5",
-            "Simulated (not a measurement); h100_sxm; stack native; native on h100_sxm: not validated for this GPU and engine; 144 runs; ladderscope",
+            "Simulated (not a measurement); h100_sxm; stack native; not validated for stack native on h100_sxm; 144 runs; ladderscope",
             "completion latency (ms)",
             "tokens/s per GPU",
             "ladder:2",

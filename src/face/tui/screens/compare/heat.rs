@@ -245,7 +245,7 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
         Verdict::Faster => "▲ faster",
         Verdict::Slower => "▼ slower",
         Verdict::Same => "= negligible difference",
-        Verdict::TooClose => "≈ too close to call: below the simulator's error",
+        Verdict::TooClose => &format!("≈ {}", pair.band.too_close()),
         Verdict::Chance => "· no significant difference",
         Verdict::Unknown => "? too few samples",
     };

@@ -6,7 +6,8 @@ use super::state::Pareto;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use plan::Architecture;
-use study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint, TOO_CLOSE};
+use study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint};
+use study::validate::TieBand;
 use table::Provenance;
 
 pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &Plot) {
@@ -73,7 +74,8 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> String {
     if pareto.marked != pareto.axes {
         return String::new();
     }
-    let close = if point.too_close { format!(", {TOO_CLOSE}") } else { String::new() };
+    let close = Some(TieBand::of([&point.spec])).filter(|_| point.too_close);
+    let close = close.map_or_else(String::new, |band| format!(", {}", band.too_close()));
     if point.on_frontier {
         return format!(": on the frontier{close}");
     }
