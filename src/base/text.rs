@@ -166,6 +166,7 @@ pub fn without_templates(name: &str) -> String {
 /// `void` and arguments, then leading namespaces and types, then the middle.
 pub fn fitting_name(name: &str, room: usize) -> String {
     let length = |name: &str| name.chars().count();
+    let name = planned(name).unwrap_or(name);
     let plain = without_templates(name);
     if length(&plain) <= room {
         return plain;
@@ -184,6 +185,13 @@ pub fn fitting_name(name: &str, room: usize) -> String {
     let tail = room.saturating_sub(1 + head);
     let end = bare.chars().skip(length(bare) - tail);
     bare.chars().take(head).chain(std::iter::once('…')).chain(end).take(room).collect()
+}
+
+/// Operation of a plan in the kernel name that an export gives to a collective:
+/// `ncclDevKernel_Combine(decode/L3/moe/combine)`.
+pub fn planned(name: &str) -> Option<&str> {
+    let (_, inner) = name.strip_prefix("ncclDevKernel_")?.strip_suffix(')')?.split_once('(')?;
+    (inner.contains('/') && !inner.contains(['(', ' ', ','])).then_some(inner)
 }
 
 /// True for kernel names of GEMM libraries, which list tiles and options: `Cijk_Alik_Bljk_BBS_MT256x32x64_...`; also for
@@ -512,6 +520,8 @@ mod tests {
         let typed = "void std::enable_if<(4>0), void>::type vllm::fused_add_rms_norm_kernel<float>(int)";
         assert_eq!(fitting_name(typed, 30), "fused_add_rms_norm_kernel<>");
         assert_eq!(fitting_name("L12/attn/all_reduce", 15), "L12/…all_reduce");
+        let exported = "ncclDevKernel_Combine(decode/L3/moe/combine)";
+        assert_eq!(fitting_name(exported, 48), "decode/L3/moe/combine");
         assert_eq!(fitting_name(name, 1), "…");
         assert_eq!(fitting_name("(anonymous)", 5), "(…us)");
     }

@@ -41,9 +41,10 @@ impl LaunchSite {
 pub struct Span {
     /// Index of the timed generation, from 0.
     pub sample: u32,
+    /// In an imported trace: prefill if the step's name says that it processes prompts, else decode.
     pub phase: Phase,
     /// Decode step from 0; 0 in prefill. In an imported trace with steps: the step that launched the
-    /// span, or [`NO_STEP`].
+    /// span, or [`NO_STEP`]; numbers run through both phases.
     pub step: u32,
     pub rank: u32,
     pub lane: Lane,

@@ -12,7 +12,6 @@ use crate::desk::{self, Stores, overlap_pair};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
-use plan::Phase;
 use study::analysis;
 use study::plot::{self, Figure, Options, Part};
 use study::report::{Report, TracePage, page, trace_page};
@@ -204,7 +203,7 @@ fn traces(ok: &[Record], stores: &Stores) -> OfTraces {
     let [Ok(standard), Ok(ladder)] = traces else { return OfTraces::default() };
     let (part, options) = (Part::default(), Options::default());
     let figure = plot::overlap_figure(&[&standard, &ladder], &part, &provenance, &options);
-    let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
+    let decode = Selection::default_of(&standard);
     let report = analysis::trace_report(&standard, &decode);
     let verdict = desk::verdict_of(&standard, &report, &decode);
     let of_set = |figure| (set.name.clone(), figure);

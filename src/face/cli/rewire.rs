@@ -114,9 +114,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let store = Store::open(dir);
     let opened = desk::open(&source, &store, args.opening.options(args.step))?.with_gpu()?;
     report::part(&opened);
-    if args.phase == PhaseArg::Prefill && opened.trace.meta.import.is_some() {
+    let has_prefill = || opened.trace.spans.iter().any(|span| span.phase == Phase::Prefill);
+    if args.phase == PhaseArg::Prefill && !has_prefill() {
         return Err(Error::input_help(
-            "--phase prefill is for stored runs; an imported trace may not say which of its steps are prefills",
+            "the trace has no step that is known to be a prefill",
             "omit --phase, and choose the step with --step N",
         ));
     }

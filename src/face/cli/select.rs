@@ -15,6 +15,7 @@ use plan::Phase;
 use study::analysis::filter::Filter;
 use study::analysis::{Axis, RunTable, compared_rows, untied_clocks};
 use table::Record;
+use trace::import::step_name;
 use trace::overlap::Selection;
 use trace::{NO_STEP, Span, Trace};
 
@@ -22,7 +23,7 @@ use trace::{NO_STEP, Span, Trace};
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct SelectArgs {
     /// Only this phase: prefill, decode, all [default: decode, unless a time range is given or there are no decode
-    /// steps]
+    /// steps, or an imported trace names no prefill]
     #[arg(long, value_enum, hide_possible_values = true)]
     pub phase: Option<PhaseArg>,
     /// Only this step: decode step from 0 (stored run), or step number of the profiler (imported trace, see overlap
@@ -79,14 +80,18 @@ impl SelectArgs {
             Some(PhaseArg::Prefill) => Some(Phase::Prefill),
             Some(PhaseArg::Decode) => Some(Phase::Decode),
             Some(PhaseArg::All) => None,
-            None if self.step.is_some() => Some(Phase::Decode),
-            None if timed || trace.meta.spec.is_none() => None,
-            None if decode(trace).next().is_some() => {
-                report::note("decode phase only; --phase all includes prefill");
-                Some(Phase::Decode)
-            }
-            None => None,
+            None => match self.step {
+                Some(step) => Some(phase_of(trace, step)),
+                None if timed => None,
+                None => Selection::default_of(trace).phase,
+            },
         };
+        if self.phase.is_none() && self.step.is_none() && phase.is_some() {
+            report::note("decode phase only; --phase all includes prefill");
+        }
+        if self.phase.is_some_and(|phase| phase != PhaseArg::All) && !knows_phases(trace) {
+            report::note("the trace does not say which of its steps are prefills; it counts as decode");
+        }
         Ok(Selection {
             phase,
             step: self.step,
@@ -174,11 +179,26 @@ fn decode(trace: &Trace) -> impl Iterator<Item = &Span> {
     trace.spans.iter().filter(|span| span.phase == Phase::Decode)
 }
 
-/// Spans of a decode step in the last sample that has it.
+/// Spans of a step in the last sample that has it.
 fn last_sample(trace: &Trace, step: u32) -> impl Iterator<Item = &Span> {
-    let of_step = move |span: &&Span| span.step == step;
-    let sample = decode(trace).filter(of_step).map(|span| span.sample).max();
-    decode(trace).filter(of_step).filter(move |span| Some(span.sample) == sample)
+    let phase = phase_of(trace, step);
+    let of_step = move |span: &&Span| (span.phase, span.step) == (phase, step);
+    let sample = trace.spans.iter().filter(of_step).map(|span| span.sample).max();
+    trace.spans.iter().filter(of_step).filter(move |span| Some(span.sample) == sample)
+}
+
+/// Phase of the step with this number: numbers of imported traces run through both phases.
+fn phase_of(trace: &Trace, step: u32) -> Phase {
+    let is_prefill = trace.meta.import.is_some() && decode(trace).all(|span| span.step != step);
+    if is_prefill { Phase::Prefill } else { Phase::Decode }
+}
+
+/// True if a trace is of a run, or the names of its steps or operations tell their phases.
+fn knows_phases(trace: &Trace) -> bool {
+    let names = || trace.meta.range_names.iter().filter_map(|name| step_name(name));
+    trace.meta.import.is_none()
+        || trace.spans.iter().any(|span| span.phase == Phase::Prefill)
+        || names().any(|name| name.work.is_some())
 }
 
 fn extent<'a>(spans: impl Iterator<Item = &'a Span>) -> Option<(i64, i64)> {
@@ -191,7 +211,8 @@ fn extent<'a>(spans: impl Iterator<Item = &'a Span>) -> Option<(i64, i64)> {
 fn check_step(trace: &Trace, step: u32) -> Result<()> {
     let mut steps: Vec<u32> = Vec::new();
     // Spans are sorted by step, so this leaves one number per sample and step.
-    for span in decode(trace) {
+    let is_import = trace.meta.import.is_some();
+    for span in trace.spans.iter().filter(|span| is_import || span.phase == Phase::Decode) {
         if span.step == step {
             return Ok(());
         }
@@ -201,7 +222,7 @@ fn check_step(trace: &Trace, step: u32) -> Result<()> {
     }
     steps.sort_unstable();
     steps.dedup();
-    let what = if trace.meta.import.is_some() { "step" } else { "decode step" };
+    let what = if is_import { "step" } else { "decode step" };
     let has = if steps.is_empty() { "none".into() } else { listed(&steps) };
     Err(Error::input(format!("no {what} {step} in this trace; it contains steps {has}")))
 }

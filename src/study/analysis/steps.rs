@@ -5,9 +5,10 @@ use serde::Serialize;
 
 use super::clocks::{Clocks, clocks};
 use super::ranges::{around, outer};
+use plan::Phase;
 use table::overlap_pct;
 use table::render::{Shown, Table};
-use trace::import::{StepName, step_name};
+use trace::import::{StepName, StepWork, step_name};
 use trace::overlap::{Lanes, Nanoseconds, Run, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Trace};
 
@@ -22,6 +23,8 @@ pub struct StepSummary {
     /// Decode step from 0; 0 in prefill. In imported traces: the step's number in the profile, or its index among the
     /// unnumbered iterations of a serving engine. Work outside of steps has no row.
     pub step: u32,
+    #[serde(skip)]
+    pub key: StepKey,
     /// Name of the step's range in an imported trace.
     pub name: Option<String>,
     /// Requests in the step, if its name contains the number.
@@ -113,26 +116,6 @@ impl StepNames {
     }
 }
 
-/// Phase in the words of serving engines, such as `step[DECODE bs=32]` or `execute_context_1(888)_generation_0(0)`.
-fn phase_of_name(name: &str) -> &'static str {
-    let name = name.to_ascii_lowercase();
-    let requests = |word: &str| {
-        let digits = name[name.find(word)? + word.len()..].bytes().take_while(u8::is_ascii_digit);
-        Some(digits.fold(0u64, |n, digit| n.saturating_mul(10).saturating_add(u64::from(digit - b'0'))))
-    };
-    let prefills = requests("context_").or_else(|| requests("_new_"));
-    let decodes = requests("generation_").or_else(|| requests("_cached_"));
-    match (prefills, decodes) {
-        (Some(0), Some(_)) => "decode",
-        (Some(_), Some(0)) => "prefill",
-        (Some(_), Some(_)) => "mixed",
-        _ if name.contains("mixed") => "mixed",
-        _ if name.contains("decod") => "decode",
-        _ if name.contains("prefill") || name.contains("extend") => "prefill",
-        _ => "step",
-    }
-}
-
 fn summary(
     runs: &Runs,
     clocks: &Clocks,
@@ -153,13 +136,15 @@ fn summary(
     }
     let average = |ns: i64| us(ns) / f64::from(ranks);
     let (name, batch) = names.map_or((None, None), |names| names.find(runs.trace, key.step, of_step));
+    let work = name.as_deref().and_then(step_name).and_then(|name| name.work);
     (ranks > 0).then(|| StepSummary {
         sample: key.sample,
-        phase: match runs.trace.meta.import {
-            Some(_) => name.as_deref().map_or("step", phase_of_name),
-            None => key.phase.as_str(),
+        phase: match (&runs.trace.meta.import, key.phase) {
+            (Some(_), Phase::Decode) if work.is_none() => "step",
+            (_, phase) => work.map_or(phase.as_str(), StepWork::as_str),
         },
         step: key.step,
+        key,
         name,
         batch,
         ranks,
@@ -172,24 +157,4 @@ fn summary(
         idle_us: average(sum.idle_ns),
         overlap_pct: overlap_pct(sum.exposed_comm_ns as f64, sum.comm_ns as f64),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::phase_of_name;
-
-    #[test]
-    fn phases_are_read_from_names_of_steps() {
-        for (name, phase) in [
-            ("execute_context_1(888_788544)_generation_0(0)", "prefill"),
-            ("execute_32_context_0(sq0sk0)_generation_32(sq32sk55086)", "decode"),
-            ("execute_8192_context_9(sq8155)_generation_37(sq37sk34489)", "mixed"),
-            ("execute_new_3_cached_29", "mixed"),
-            ("step[DECODE bs=32]", "decode"),
-            ("step[EXTEND bs=1 toks=512]", "prefill"),
-            ("ProfilerStep#12", "step"),
-        ] {
-            assert_eq!(phase_of_name(name), phase, "{name}");
-        }
-    }
 }

@@ -154,11 +154,11 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     let reports = [a, b]
         .map(|trace| trace_report(trace, &Selection { phase: phase(trace), ..Selection::default() }));
     let [steps_a, steps_b] = [&reports[0].steps, &reports[1].steps];
-    let kinds = |trace, steps: &[StepSummary]| -> Vec<(StepKey, (&'static str, Option<u32>))> {
-        steps.iter().map(|step| (key(trace, step), (step.phase, step.batch))).collect()
+    let kinds = |steps: &[StepSummary]| -> Vec<(StepKey, (&'static str, Option<u32>))> {
+        steps.iter().map(|step| (step.key, (step.phase, step.batch))).collect()
     };
     let has_steps = !steps_a.is_empty() && !steps_b.is_empty();
-    let aligned = StepAlignment::of(&kinds(a, steps_a), &kinds(b, steps_b));
+    let aligned = StepAlignment::of(&kinds(steps_a), &kinds(steps_b));
     let (steps, paired_by) = match has_steps {
         true => {
             let mut pairs = aligned.pairs.clone();
@@ -230,13 +230,6 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     Ok(diff)
 }
 
-fn key(trace: &Trace, step: &StepSummary) -> StepKey {
-    // every step of an imported trace is of one phase; only its name tells what it did
-    let is_prefill = trace.meta.import.is_none() && step.phase == Phase::Prefill.as_str();
-    let phase = if is_prefill { Phase::Prefill } else { Phase::Decode };
-    StepKey { sample: step.sample, phase, step: step.step }
-}
-
 /// A trace without steps as one step.
 fn whole(trace: &Trace, overlap: &trace::overlap::OverlapReport) -> Result<StepSummary> {
     let ranks = overlap.ranks.len().max(1) as f64;
@@ -251,6 +244,7 @@ fn whole(trace: &Trace, overlap: &trace::overlap::OverlapReport) -> Result<StepS
         sample: 0,
         phase: "step",
         step: NO_STEP,
+        key: StepKey { sample: 0, phase: Phase::Decode, step: NO_STEP },
         name: None,
         batch: None,
         ranks: overlap.ranks.len() as u32,
@@ -337,10 +331,8 @@ fn operations([a, b]: [&Trace; 2], steps: &[[StepSummary; 2]]) -> Vec<ChangedOpe
         ranks.dedup();
         ranks.len().max(1) as f64
     });
-    let compared: Vec<OperationDifferences> = pairs
-        .par_iter()
-        .map(|pair| operation_differences(a, key(a, &pair[0]), b, key(b, &pair[1])))
-        .collect();
+    let compared: Vec<OperationDifferences> =
+        pairs.par_iter().map(|pair| operation_differences(a, pair[0].key, b, pair[1].key)).collect();
     let mut sums: BTreeMap<(String, &'static str), [Option<PerStep>; 2]> = BTreeMap::new();
     for family in compared.into_iter().flat_map(|differences| differences.families) {
         let OperationDifference { name, lane, a, b, .. } = family.sum;

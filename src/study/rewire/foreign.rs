@@ -117,7 +117,8 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
             counted(extra, "all-reduce")
         ));
     }
-    let whole = alike(repeated.whole(), &repeated.gaps, repeated.steps.len(), &mut notes);
+    let (whole, phase) = of_phase(&ranks[0], repeated.whole(), asked.phase, &mut notes);
+    let whole = alike(whole, &repeated.gaps, repeated.steps.len(), &mut notes);
     let mut steps: Vec<Step> = whole
         .par_iter()
         .enumerate()
@@ -152,7 +153,7 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
             100.0 * overlapped
         ));
     }
-    Ok(Steps { notes, ..assembled(trace, ranks, steps, (ends, layers), Phase::Decode) })
+    Ok(Steps { notes, ..assembled(trace, ranks, steps, (ends, layers), phase) })
 }
 
 /// Process group whose all-reduces are rewired, if the trace names groups: the tensor-parallel one if they
@@ -235,6 +236,28 @@ fn layers(
         Repeat::One => Err(told(format!("{has}, and the kernels before each are the same"))),
         _ => Err(told(format!("{has}, and no kernel sequence repeats once per layer"))),
     }
+}
+
+/// Steps of the asked phase (decode by default), or all if none is of it; and the phase of those kept.
+fn of_phase(
+    first: &Spans<'_>,
+    whole: Vec<Range<usize>>,
+    asked: Option<Phase>,
+    notes: &mut Vec<String>,
+) -> (Vec<Range<usize>>, Phase) {
+    let wanted = asked.unwrap_or(Phase::Decode);
+    let phase = |step: &Range<usize>| first.spans[first.reduces[step.start]].phase;
+    let found = whole.iter().filter(|step| phase(step) == wanted).count();
+    if found == whole.len() {
+        return (whole, wanted);
+    }
+    if found == 0 {
+        let has = whole.first().map_or(wanted, phase);
+        notes.push(format!("the trace has no {} step; these are of {}", wanted.as_str(), has.as_str()));
+        return (whole, has);
+    }
+    notes.push(format!("{found} of {} steps are of {}", whole.len(), wanted.as_str()));
+    (whole.into_iter().filter(|step| phase(step) == wanted).collect(), wanted)
 }
 
 /// Keeps the steps whose kernels match the majority; a prefill has other kernels than decode.

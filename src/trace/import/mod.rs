@@ -14,7 +14,7 @@ pub mod recording;
 mod steps;
 
 pub use formats::is_trace;
-pub use steps::{StepName, step_name};
+pub use steps::{StepName, StepWork, step_name};
 
 use std::path::{Path, PathBuf};
 

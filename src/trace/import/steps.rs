@@ -1,11 +1,13 @@
 //! Host ranges around a launch: its step by range name, and the innermost range.
 //!
 //! Steps are `ProfilerStep#12`, `decode step 12`, `iteration 12`, and iterations of serving engines:
-//! `execute_context_1(512)_generation_31(31)`, `step[DECODE bs=32]`.
+//! `execute_context_1(512)_generation_31(31)` (vLLM), `step[DECODE bs=32]` (SGLang),
+//! `[Executor] _forward_step 12: 1 ctx reqs, 31 gen reqs` (TensorRT-LLM).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
+use plan::Phase;
 use rayon::prelude::*;
 
 /// Kind of a serving engine's iterations, which have no numbers.
@@ -19,14 +21,61 @@ pub struct StepName {
     pub number: Option<u32>,
     /// Number of requests in the step, if the name contains it.
     pub batch: Option<u32>,
+    /// `None` if the name does not say.
+    pub work: Option<StepWork>,
+    /// Prompt tokens of the step, if the name contains them.
+    pub tokens: Option<u64>,
+}
+
+/// Work of a step, from the name of its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepWork {
+    Prefill,
+    Decode,
+    /// Prefills and decodes of a serving engine in one batch.
+    Mixed,
+}
+
+impl StepWork {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+            Self::Mixed => "mixed",
+        }
+    }
+
+    /// Phase of the step's spans: a step with any prompt is no decode step.
+    fn phase(self) -> Phase {
+        if self == Self::Decode { Phase::Decode } else { Phase::Prefill }
+    }
+
+    fn of_requests(prefills: u32, decodes: u32) -> Self {
+        match (prefills, decodes) {
+            (0, _) => Self::Decode,
+            (_, 0) => Self::Prefill,
+            _ => Self::Mixed,
+        }
+    }
+
+    fn of_words(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        Some(match () {
+            () if name.contains("mixed") => Self::Mixed,
+            () if name.contains("decod") => Self::Decode,
+            () if name.contains("prefill") || name.contains("extend") => Self::Prefill,
+            () => return None,
+        })
+    }
 }
 
 /// Parses a range name; `None` if it is not a step.
 pub fn step_name(name: &str) -> Option<StepName> {
     let name = name.trim();
-    if let Some(batch) = serving(name) {
-        return Some(StepName { kind: SERVING.into(), number: None, batch });
+    if let Some(serving) = serving(name) {
+        return Some(serving);
     }
+    let of_words = StepWork::of_words(name);
     let name = name.trim_end_matches([']', ')', '>']);
     let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let number = name[prefix.len()..].parse().ok()?;
@@ -38,25 +87,49 @@ pub fn step_name(name: &str) -> Option<StepName> {
         .to_ascii_lowercase();
     let word = kind.rsplit(|c: char| !c.is_ascii_alphanumeric()).next()?;
     let is_step = word.ends_with("step") || word == "iteration" || word == "iter";
-    is_step.then_some(StepName { kind, number: Some(number), batch: None })
+    is_step.then_some(StepName { kind, number: Some(number), batch: None, work: of_words, tokens: None })
 }
 
-/// Parses a serving engine's iteration; the inner value is its batch size, if known.
-fn serving(name: &str) -> Option<Option<u32>> {
-    let after = |word: &str| {
-        let text = &name[name.find(word)? + word.len()..];
-        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        text[..digits].parse::<u32>().ok()
+/// Number after the first occurrence of a word, with the rest of the text.
+fn number_after<'a>(name: &'a str, word: &str) -> Option<(u64, &'a str)> {
+    let text = &name[name.find(word)? + word.len()..];
+    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    Some((text[..text.len() - rest.len()].parse().ok()?, rest))
+}
+
+/// Parses a serving engine's iteration.
+fn serving(name: &str) -> Option<StepName> {
+    let step = |number, batch, work, tokens| {
+        Some(StepName { kind: SERVING.into(), number, batch, work, tokens })
     };
+    let count = |word: &str| u32::try_from(number_after(name, word)?.0).ok();
     if name.starts_with("execute_") {
-        let parts = match (after("context_"), after("generation_")) {
-            (Some(context), Some(generation)) => (context, generation),
-            _ => (after("_new_")?, after("_cached_")?),
+        let (prefills, decodes) = match (count("context_"), count("generation_")) {
+            (Some(prefills), Some(decodes)) => (prefills, decodes),
+            _ => (count("_new_")?, count("_cached_")?),
         };
-        return Some(parts.0.checked_add(parts.1));
+        // tokens stand in brackets: `context_1(888_788544)`, `context_9(sq8155)`
+        let tokens = number_after(name, "context_").and_then(|(_, rest)| {
+            let rest = rest.strip_prefix('(')?;
+            Some(number_after(rest.strip_prefix("sq").unwrap_or(rest), "")?.0)
+        });
+        let batch = Some(prefills.checked_add(decodes)?);
+        return step(None, batch, Some(StepWork::of_requests(prefills, decodes)), tokens);
+    }
+    if let Some((number, rest)) = number_after(name, "_forward_step ") {
+        let requests = |at: usize, what: &str| -> Option<u32> {
+            let part = rest.strip_prefix(": ")?.split(", ").nth(at)?;
+            part.strip_suffix(what)?.trim_end().parse().ok()
+        };
+        let (prefills, decodes) = (requests(0, "ctx reqs")?, requests(1, "gen reqs")?);
+        let (number, batch) = (u32::try_from(number).ok(), prefills.checked_add(decodes)?);
+        return step(number, Some(batch), Some(StepWork::of_requests(prefills, decodes)), None);
     }
     let mode = name.strip_prefix("step[")?.strip_suffix(']')?;
-    mode.starts_with(|c: char| c.is_ascii_alphabetic()).then(|| after("bs="))
+    if !mode.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return None;
+    }
+    step(None, count("bs="), StepWork::of_words(mode), number_after(mode, "toks=").map(|(n, _)| n))
 }
 
 /// Priority of a kind of steps; ties go to the more frequent kind.
@@ -127,7 +200,8 @@ impl FileSteps {
         for (range, name) in chosen {
             let steps = of_process.entry(range.process).or_default();
             let number = name.number.unwrap_or(steps.list.len() as u32);
-            steps.list.push((range.start_ns, range.end_ns, range.thread, number));
+            let phase = name.work.map_or(Phase::Decode, StepWork::phase);
+            steps.list.push((range.start_ns, range.end_ns, range.thread, (number, phase)));
         }
         of_process.values_mut().for_each(Steps::sort);
         Self { of_process, kind: Some((kind.into(), count)), others }
@@ -138,7 +212,7 @@ impl FileSteps {
     }
 
     /// Step at `time` in any of the wanted processes.
-    pub(super) fn any(&self, time: i64, is_wanted: impl Fn(i64) -> bool) -> Option<u32> {
+    pub(super) fn any(&self, time: i64, is_wanted: impl Fn(i64) -> bool) -> Option<Numbered> {
         let processes = self.of_process.iter().filter(|(process, _)| is_wanted(**process));
         processes.filter_map(|(_, steps)| steps.at(time, None)).min()
     }
@@ -148,11 +222,14 @@ impl FileSteps {
     }
 }
 
+/// Number and phase of a step; decode if its name does not say.
+pub(super) type Numbered = (u32, Phase);
+
 /// Steps of one process, indexed for lookups by time.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// (start, end, thread, number), by start once sorted.
-    list: Vec<(i64, i64, i64, u32)>,
+    /// (start, end, thread, number and phase), by start once sorted.
+    list: Vec<(i64, i64, i64, Numbered)>,
     /// Latest end of each step and all before it, which bounds the backward search.
     latest: Vec<i64>,
 }
@@ -171,7 +248,7 @@ impl Steps {
     }
 
     /// Step at a time: of the launching thread, or else of any thread. The latest start wins.
-    pub(super) fn at(&self, time: i64, thread: Option<i64>) -> Option<u32> {
+    pub(super) fn at(&self, time: i64, thread: Option<i64>) -> Option<Numbered> {
         /// Maximum number of steps to search backwards if steps of many threads overlap.
         const FAR: usize = 256;
         let end = self.list.partition_point(|step| step.0 <= time);
@@ -288,6 +365,27 @@ mod tests {
     }
 
     #[test]
+    fn names_of_steps_tell_prefills_with_their_tokens_from_decodes() {
+        use StepWork::{Decode, Mixed, Prefill};
+        for (name, work, tokens) in [
+            ("execute_context_1(888_788544)_generation_0(0)", Some(Prefill), Some(888)),
+            ("execute_32_context_0(sq0sk0)_generation_32(sq32sk55086)", Some(Decode), Some(0)),
+            ("execute_8192_context_9(sq8155)_generation_37(sq37sk34489)", Some(Mixed), Some(8155)),
+            ("execute_new_3_cached_29", Some(Mixed), None),
+            ("step[DECODE bs=32]", Some(Decode), None),
+            ("step[EXTEND bs=1 toks=512]", Some(Prefill), Some(512)),
+            ("step[IDLE]", None, None),
+            ("[Executor] _forward_step 12: 2 ctx reqs, 0 gen reqs", Some(Prefill), None),
+            ("[Executor] _forward_step 13: 0 ctx reqs, 2 gen reqs", Some(Decode), None),
+            ("decode step 7", Some(Decode), None),
+            ("ProfilerStep#12", None, None),
+        ] {
+            let found = step_name(name).map(|step| (step.work, step.tokens));
+            assert_eq!(found, Some((work, tokens)), "{name}");
+        }
+    }
+
+    #[test]
     fn iterations_of_serving_engines_are_steps_with_a_batch() {
         for (name, batch) in [
             ("execute_context_8(512)_generation_32(32)", Some(Some(40))),
@@ -301,12 +399,14 @@ mod tests {
             ("step[DECODE bs=32]", Some(Some(32))),
             ("step[EXTEND bs=1 toks=512]", Some(Some(1))),
             ("step[IDLE]", Some(None)),
+            ("[Executor] _forward_step 7: 1 ctx reqs, 31 gen reqs", Some(Some(32))),
             ("execute_model", None),
             ("step[", None),
             ("step[]", None),
         ] {
             let found = step_name(name).map(|step| (step.kind, step.number, step.batch));
-            assert_eq!(found, batch.map(|batch| (SERVING.to_owned(), None, batch)), "{name}");
+            let number = name.contains("_forward_step").then_some(7);
+            assert_eq!(found, batch.map(|batch| (SERVING.to_owned(), number, batch)), "{name}");
         }
         assert_eq!(step_name("step[7]").and_then(|step| step.number), Some(7));
     }
@@ -327,17 +427,18 @@ mod tests {
     fn the_launching_threads_step_decides_and_then_any() {
         let steps = steps(&[(1, 0, 100, "step 0"), (1, 100, 200, "step 1"), (2, 50, 150, "step 9")]);
         let steps = steps.of_process(1).unwrap();
-        assert_eq!(steps.at(99, Some(1)), Some(0));
-        assert_eq!(steps.at(100, Some(1)), Some(1));
-        assert_eq!(steps.at(120, Some(2)), Some(9));
-        assert_eq!(steps.at(120, Some(3)), Some(1));
-        assert_eq!(steps.at(200, None), None);
-        assert_eq!(steps.at(-1, None), None);
+        let at = |time, thread| steps.at(time, thread).map(|(number, _)| number);
+        assert_eq!(at(99, Some(1)), Some(0));
+        assert_eq!(at(100, Some(1)), Some(1));
+        assert_eq!(at(120, Some(2)), Some(9));
+        assert_eq!(at(120, Some(3)), Some(1));
+        assert_eq!(at(200, None), None);
+        assert_eq!(at(-1, None), None);
     }
 
     #[test]
     fn serving_iterations_are_numbered_in_order_of_time() {
-        let (engine, runner) = ("execute_context_0(0)_generation_8(8)", "step[DECODE bs=8]");
+        let (engine, runner) = ("execute_context_1(99)_generation_0(0)", "step[DECODE bs=8]");
         let list =
             [(1, 300, 400, runner), (1, 0, 100, engine), (1, 10, 90, runner), (1, 500, 600, engine)];
         let steps = steps(&list);
@@ -345,7 +446,7 @@ mod tests {
         let steps = steps.of_process(1).unwrap();
         assert_eq!(
             [50, 350, 550, 450].map(|time| steps.at(time, Some(1))),
-            [Some(0), Some(1), Some(2), None]
+            [Some((0, Phase::Prefill)), Some((1, Phase::Decode)), Some((2, Phase::Prefill)), None]
         );
     }
 
@@ -353,10 +454,11 @@ mod tests {
     fn the_profilers_steps_go_before_as_many_iterations() {
         let iteration = "step[DECODE bs=8]";
         let list = [(1, 0, 100, "ProfilerStep#7"), (1, 10, 90, iteration)];
-        assert_eq!(steps(&list).any(50, |_| true), Some(7));
+        let any = |list, time| steps(list).any(time, |_| true).map(|(number, _)| number);
+        assert_eq!(any(&list, 50), Some(7));
         let list = [(1, 0, 100, "ProfilerStep#7"), (1, 10, 40, iteration), (1, 50, 90, iteration)];
-        assert_eq!(steps(&list).any(60, |_| true), Some(1));
-        assert_eq!(steps(&[(1, 0, 9, "iter 4"), (1, 10, 19, "decode step 2")]).any(5, |_| true), None);
+        assert_eq!(any(&list, 60), Some(1));
+        assert_eq!(any(&[(1, 0, 9, "iter 4"), (1, 10, 19, "decode step 2")], 5), None);
     }
 }
 

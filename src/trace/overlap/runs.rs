@@ -24,7 +24,7 @@ pub struct Selection {
     /// Timed generation, from 0.
     pub sample: Option<u32>,
     pub phase: Option<Phase>,
-    /// Decode step, from 0.
+    /// Step, from 0: of the phase, else of decode.
     pub step: Option<u32>,
     /// Start of the time window (ns since the trace's first start); spans are clipped.
     pub from_ns: Option<i64>,
@@ -34,8 +34,12 @@ pub struct Selection {
 
 impl Selection {
     pub fn of_step(key: StepKey) -> Self {
-        let step = (key.phase == Phase::Decode).then_some(key.step);
-        Self { sample: Some(key.sample), phase: Some(key.phase), step, ..Self::default() }
+        Self {
+            sample: Some(key.sample),
+            phase: Some(key.phase),
+            step: Some(key.step),
+            ..Self::default()
+        }
     }
 
     pub fn is_everything(&self) -> bool {
@@ -43,11 +47,24 @@ impl Selection {
             && (self.from_ns, self.to_ns) == (None, None)
     }
 
+    /// Part of a trace that is meant if none is named: its decode steps, if it also has prefills or is of a run; else all
+    /// of it, because the names of an imported trace's steps may not tell.
+    pub fn default_of(trace: &Trace) -> Self {
+        let has = |phase| {
+            let of_step = |span: &Span| span.phase == phase && span.step != NO_STEP;
+            trace.spans.iter().any(of_step)
+        };
+        let is_told = trace.meta.import.is_none() || has(Phase::Prefill);
+        let phase = (is_told && has(Phase::Decode)).then_some(Phase::Decode);
+        Self { phase, ..Self::default() }
+    }
+
     fn wants(&self, step: &StepKey) -> bool {
         self.sample.is_none_or(|sample| sample == step.sample)
             && self.phase.is_none_or(|phase| phase == step.phase)
-            // A decode step selects no prefill spans, whose step is always 0.
-            && self.step.is_none_or(|s| s == step.step && step.phase == Phase::Decode)
+            // without a phase, a step selects no prefill of a run, whose step is always 0
+            && self.step.is_none_or(|s| s == step.step && (self.phase.is_some() || step.phase == Phase::Decode))
+            && (self.phase.is_none() || self.step.is_some() || step.step != NO_STEP)
     }
 }
 
@@ -76,9 +93,10 @@ impl StepKey {
         Self { sample: span.sample, phase: span.phase, step: span.step }
     }
 
-    /// Display name: `prefill`, or `step 12`.
+    /// Display name: `prefill`, `prefill (step 3)` of an imported trace, or `step 12`.
     pub fn label(&self) -> String {
         match self.phase {
+            Phase::Prefill if self.step > 0 => format!("prefill (step {})", self.step),
             Phase::Prefill => "prefill".into(),
             Phase::Decode if self.step == NO_STEP => "no step".into(),
             Phase::Decode => format!("step {}", self.step),

@@ -1,8 +1,9 @@
 //! Assembles the tables of all files into one trace: ranks, streams, operations, nesting, order, and the
 //! summary of the import.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
+use plan::Phase;
 use rayon::prelude::*;
 
 use super::event::{Class, Gpu};
@@ -12,8 +13,11 @@ use super::open::Metadata;
 use super::parts::{Parts, Place, place};
 use super::table::{Category, PART, Table};
 use crate::import::rank::{Claim, Decision};
-use crate::{FORMAT_VERSION, ImportReport, LaunchSite, Range, Stream, Trace, TraceMeta};
-use base::text::counted;
+use crate::{
+    FORMAT_VERSION, ImportReport, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace,
+    TraceMeta,
+};
+use base::text::{counted, planned};
 use table::Provenance;
 
 /// Source of a file's events, as traces name it.
@@ -145,9 +149,14 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     if clipped > 0 {
         said.push(format!("{clipped} events ignored: their times do not fit on one clock of all files"));
     }
+    let (table, groups) = operations.table(&files);
+    mark_prefills(&mut spans, &table);
     // stable sorts of rayon merge ascending runs, and files consist of few
     spans.par_sort_by_key(|span| {
-        (span.step, span.rank, span.start_ns, span.end_ns, span.stream, span.operation, span.ready_ns)
+        (
+            (span.phase, span.step, span.rank),
+            (span.start_ns, span.end_ns, span.stream, span.operation, span.ready_ns),
+        )
     });
     let sorted = nest(&mut ranges);
     spans.par_iter_mut().for_each(|span| {
@@ -156,7 +165,6 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         }
     });
 
-    let (table, groups) = operations.table(&files);
     let meta = TraceMeta {
         version: FORMAT_VERSION,
         provenance: files
@@ -184,6 +192,25 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         }),
     };
     Trace { meta, operations: table, spans, ranges }
+}
+
+/// Sets the phase of steps that run operations of a plan's prefill, as exports of our own traces name them.
+fn mark_prefills(spans: &mut [Span], operations: &[OperationInfo]) {
+    let is_prefill: Vec<bool> = operations
+        .iter()
+        .map(|operation| {
+            let name = planned(&operation.name).unwrap_or(&operation.name);
+            name.starts_with("prefill/")
+        })
+        .collect();
+    if !is_prefill.contains(&true) {
+        return;
+    }
+    let of_prefill = |span: &&Span| span.step != NO_STEP && is_prefill[span.operation as usize];
+    let steps: HashSet<u32> = spans.iter().filter(of_prefill).map(|span| span.step).collect();
+    for span in spans.iter_mut().filter(|span| steps.contains(&span.step)) {
+        span.phase = Phase::Prefill;
+    }
 }
 
 /// Offset of each file that moves its times to the earliest base.

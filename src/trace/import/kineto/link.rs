@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use plan::Phase;
 use rayon::prelude::*;
 
 use super::assemble::stream_key;
@@ -79,7 +80,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
             *first = span.start_ns.min(*first);
         }
     }
-    let no_step = if host.is_empty() && device.is_empty() { 0 } else { NO_STEP };
+    let no_step = (if host.is_empty() && device.is_empty() { 0 } else { NO_STEP }, Phase::Decode);
     let mut recorded = vec![false; groups.count];
     launches.iter().for_each(|launch| recorded[groups.of_process[launch.process as usize]] = true);
     let mut group_of_process = vec![0; processes.iter().max().map_or(0, |most| *most as usize + 1)];
@@ -101,7 +102,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
                 let is_own = |process: i64| group_of_process[process as usize] == group;
                 let on_host = || host.any(span.start_ns, is_own).filter(|_| !recorded[group]);
                 let seen = on_stream.or_else(on_host);
-                span.step = seen.unwrap_or(no_step);
+                (span.step, span.phase) = seen.unwrap_or(no_step);
                 span.ready_ns = span.start_ns;
                 return 0;
             };
@@ -111,7 +112,8 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
                 host.of_process(process.into()).and_then(|s| s.at(launch.start_ns, Some(thread)));
             // if the host has steps, a launch outside all of them is final
             let seen = || device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
-            span.step = by_launch.or_else(|| seen().filter(|_| host.is_empty())).unwrap_or(no_step);
+            (span.step, span.phase) =
+                by_launch.or_else(|| seen().filter(|_| host.is_empty())).unwrap_or(no_step);
             let own = ranges.innermost(thread, launch.start_ns, &mut near[0]);
             let of_others = |near: &mut usize| {
                 let others = annotated[process as usize].iter().filter(|other| **other != thread);

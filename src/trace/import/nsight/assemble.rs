@@ -330,6 +330,8 @@ fn spans(
             None => steps.at(start, None).filter(|_| launches.calls.is_empty()),
         });
         stepless += u64::from(step.is_none());
+        let outside = (if steps.is_empty() { 0 } else { NO_STEP }, Phase::Decode);
+        let (step, phase) = step.unwrap_or(outside);
         let launched = launch.map_or(LaunchSite::UNKNOWN, |launch| {
             let range = around.innermost(launch.thread, launch.start, &mut near[0]);
             let operator = operators.innermost(launch.thread, launch.start, &mut near[1]);
@@ -345,8 +347,8 @@ fn spans(
         });
         spans.push(Span {
             sample: 0,
-            phase: Phase::Decode,
-            step: step.unwrap_or(if steps.is_empty() { 0 } else { NO_STEP }),
+            phase,
+            step,
             rank,
             lane: Lane::Compute,
             stream,
