@@ -7,6 +7,7 @@
 //!
 //! A single gap that is most of the idle time, such as a blocking copy before the first kernel.
 
+mod part;
 mod words;
 
 #[cfg(test)]
@@ -19,6 +20,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use self::part::CoveredSteps;
+pub use self::words::Reader;
 use self::words::percent;
 use super::analysis::{CollectiveRow, IdleSplit, TimePart, TraceReport, arrivals, time_parts};
 use super::rewire::{Asked, Choice, Ends, Rewiring, Setting, Times};
@@ -43,6 +46,9 @@ const HARDLY: f64 = 0.1;
 
 /// Minimum share of the GPUs' work for a doubtful kernel to be named.
 const DOUBTFUL: f64 = 0.02;
+
+/// Name of the limit that no remedy exceeds.
+const LIMIT: &str = "no communication at all";
 
 /// Maximum number of collectives named in a verdict.
 const NAMED: usize = 3;
@@ -165,6 +171,27 @@ pub struct Verdict {
     pub exposed_share: f64,
     /// Exposed communication per rank (us).
     pub exposed_us: f64,
+    /// Time that all shares are of, per rank (us).
+    pub time_us: f64,
+    /// Selected steps: `decode steps 3 to 40`, `step 0: prefill of 888 tokens`; null if an imported trace does not tell.
+    pub part: Option<String>,
+    /// True if the steps of a serving engine include no decode step.
+    #[serde(skip)]
+    lacks_decode: bool,
+    #[serde(skip)]
+    ranks: usize,
+    /// Number of selected steps if all are of one phase, else 0.
+    #[serde(skip)]
+    steps: usize,
+    /// Share of the time in which nothing ran (0 to 1).
+    #[serde(skip)]
+    idle_share: f64,
+    /// True if the first need is traces of more ranks.
+    #[serde(skip)]
+    needs_ranks: bool,
+    /// Latency of the recorded step that remedies compare with (us).
+    #[serde(skip)]
+    step_us: f64,
     /// Hidden share of the communication (%); null without communication.
     pub overlap_pct: Option<f64>,
     /// Share of the time in which the GPU waited for the host, as far as launches are recorded (0 to 1); null if none
@@ -209,6 +236,13 @@ pub struct Verdict {
     pub sentences: Vec<String>,
 }
 
+impl Verdict {
+    /// Steps of a serving engine that include no decode step: `step 0: prefill of 888 tokens`.
+    pub fn only_prefill(&self) -> Option<&str> {
+        self.part.as_deref().filter(|_| self.lacks_decode)
+    }
+}
+
 /// Pipeline bubbles of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct StageIdle {
@@ -246,9 +280,21 @@ pub fn verdict(
     let collectives = collectives(report, of);
     let times = report.collectives.iter().map(of).fold(CauseTimes::default(), CauseTimes::add);
     let cause = times.cause();
+    let covered = CoveredSteps::of(trace, &report.steps);
     let mut verdict = Verdict {
         exposed_share: share(all.exposed_comm_us),
         exposed_us: all.exposed_comm_us / ranks,
+        time_us: all.span_us / ranks,
+        lacks_decode: covered.as_ref().is_some_and(|covered| covered.lacks_decode),
+        part: covered.map(|covered| covered.words),
+        ranks: report.overlap.ranks.len(),
+        steps: match report.steps.chunk_by(|a, b| a.phase == b.phase).count() {
+            1 => report.steps.len(),
+            _ => 0,
+        },
+        idle_share: share(all.idle_us),
+        needs_ranks: false,
+        step_us: 0.0,
         overlap_pct: all.overlap_pct,
         // in own traces a ready span waits for nothing else
         host_share: has_launches.then_some(host_share),
@@ -289,13 +335,15 @@ pub fn verdict(
     }
     if all.comm_us > 0.0 && !undecided {
         match remedies(trace, selection, setting) {
-            Ok((remedies, needs)) => {
-                verdict.remedies = remedies;
-                verdict.needs.extend(needs);
+            Ok(predicted) => {
+                verdict.remedies = predicted.remedies;
+                verdict.step_us = predicted.step_us;
+                verdict.needs.extend(predicted.needs);
             }
             Err(why) => verdict.not_rewired = Some(why),
         }
         if splits.is_empty() {
+            verdict.needs_ranks = report.overlap.ranks.len() < 2;
             verdict.needs.insert(0, needed(report));
         } else if times.unknown_us > 0.0 {
             verdict.needs.insert(0, MISSING.into());
@@ -304,7 +352,7 @@ pub fn verdict(
         }
     }
     verdict.headline = verdict.in_a_few_words();
-    verdict.sentences = verdict.in_sentences(&report.overlap.ranks.len());
+    verdict.sentences = verdict.sentences_for(Reader::CommandLine);
     verdict
 }
 
@@ -338,7 +386,7 @@ const UNMATCHED: &str = "most collectives have no match on another rank; record 
 
 fn needed(report: &TraceReport) -> String {
     match report.overlap.ranks.len() {
-        0 | 1 => "open the traces of all ranks (`overlap DIR`, one file per rank) to separate transfer from waiting".into(),
+        0 | 1 => words::all_ranks("`overlap DIR`"),
         _ => "collectives could not be matched across ranks; record the same steps on all ranks to separate transfer from waiting"
             .into(),
     }
@@ -453,12 +501,16 @@ fn doubtful(trace: &Trace) -> Vec<(String, f64)> {
         .collect()
 }
 
-/// Predicted remedies, and the data that would improve them; an error says why there are none.
-fn remedies(
-    trace: &Trace,
-    selection: &Selection,
-    setting: &Setting,
-) -> Result<(Vec<Remedy>, Option<String>), String> {
+struct Predicted {
+    remedies: Vec<Remedy>,
+    /// Latency of the recorded step (us).
+    step_us: f64,
+    /// Data that would improve the prediction.
+    needs: Option<String>,
+}
+
+/// Predicted remedies; an error says why there are none.
+fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<Predicted, String> {
     let asked = Asked { phase: selection.phase, ..Asked::default() };
     let rewiring = Rewiring::of(trace, &asked, setting).map_err(|error| error.to_string())?;
     let steps = &rewiring.steps;
@@ -486,7 +538,7 @@ fn remedies(
         choices.push(("farskip", plain(Architecture::FarSkip(LayerSet::All))));
     }
     choices.push(("two micro-batches", Choice { micro_batches: 2, ..plain(Architecture::Standard) }));
-    choices.push(("no communication at all", plain(Architecture::UpperBound)));
+    choices.push((LIMIT, plain(Architecture::UpperBound)));
     let mut remedies = Vec::new();
     let mut needs = None;
     for (name, choice) in &choices {
@@ -514,7 +566,7 @@ fn remedies(
             error: rewiring.error(choice),
         });
     }
-    Ok((remedies, needs))
+    Ok(Predicted { remedies, step_us: rewiring.measured().step_us, needs })
 }
 
 /// Minimum share of a rank's idle time for a gap to be named.
@@ -556,11 +608,11 @@ impl LongestGap {
         })
     }
 
-    fn in_words(&self, ranks: usize) -> String {
+    fn in_words(&self, ranks: usize, look: &str) -> String {
         let of_rank = if ranks > 1 { format!(" of rank {}", self.rank) } else { String::new() };
         format!(
             "One gap of {} at {} is {} of the idle time{of_rank}; outside it the GPU is busy {} of the time. Look at what \
-             the host did there (`timeline` with `--from` and `--to`).",
+             the host did there ({look}).",
             latency(self.gap_us),
             latency(self.at_us),
             percent(self.idle_share),

@@ -60,7 +60,11 @@ pub fn report(
 }
 
 fn said(verdict: &Verdict) -> String {
-    let lines = verdict.sentences.iter().map(|sentence| output::wrapped("  ", sentence, 2));
+    // lines of its table stay as they are
+    let lines = verdict.sentences.iter().map(|sentence| match sentence.starts_with("  ") {
+        true => format!("  {sentence}\n"),
+        false => output::wrapped("  ", sentence, 2),
+    });
     format!("Verdict\n{}", lines.collect::<String>())
 }
 

@@ -21,16 +21,17 @@
 //! communication. A gap between timed generations of a run is **outside**, whatever its cause. The four
 //! parts add up to the idle time exactly.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rayon::prelude::*;
 use serde::Serialize;
 
 use super::names::over_layers;
+use plan::Lane;
 use table::render::{Shown, Table};
 use trace::overlap::intervals::{Interval, difference, seek};
-use trace::overlap::{Class, Lanes, Replays, Runs, Selection, StepKey, us};
-use trace::{Span, Trace};
+use trace::overlap::{Class, Lanes, Nanoseconds, Replays, Runs, Selection, StepKey, us};
+use trace::{NO_STEP, Span, Trace};
 
 const MOST: usize = 1_000;
 
@@ -69,6 +70,22 @@ pub struct ExposedStretches {
     /// All stretches by the collective that fills them, largest total first; only from [`exposed_stretches`].
     #[serde(skip)]
     pub families: Vec<StretchFamily>,
+    /// Number of selected steps if all are of one phase and all selected work is in steps, else 0.
+    #[serde(skip)]
+    pub steps: u64,
+    /// Ranks that communicate.
+    #[serde(skip)]
+    pub ranks: u64,
+    /// Time between first start and last end per rank (us).
+    #[serde(skip)]
+    pub time_us: f64,
+}
+
+impl ExposedStretches {
+    /// Number of steps that times and counts are averaged over.
+    pub fn shares(&self) -> f64 {
+        self.steps.max(1) as f64
+    }
 }
 
 /// Stretches filled by one collective of all layers.
@@ -76,14 +93,20 @@ pub struct ExposedStretches {
 pub struct StretchFamily {
     /// Name, with `L*` for the layer.
     pub collective: String,
-    /// Number of stretches; one shared by several ranks counts once.
-    pub count: u64,
+    /// Calls of the collective over all ranks, hidden ones included.
+    pub calls: u64,
     /// Total per rank, averaged over ranks (us).
     pub total_us: f64,
     /// Compute operation that waited most often, with `L*` for its layer.
     pub waited: Option<String>,
-    /// Longest stretches, longest first: index of the span that fills it, and its length (us).
-    pub longest: Vec<(usize, f64)>,
+    /// Longest of all stretches: index of the span that fills it, and its length (us).
+    pub longest: (usize, f64),
+    /// Step with the median of the steps' totals.
+    pub typical: Option<StepKey>,
+    /// Stretches of the typical step, longest first, at most 100.
+    pub in_typical: Vec<(usize, f64)>,
+    /// Number of stretches in the typical step; one shared by several ranks counts once.
+    pub count_in_typical: usize,
 }
 
 /// Exposed stretches of the selected part of a trace, listed and by collective.
@@ -94,7 +117,18 @@ pub fn exposed_stretches(trace: &Trace, selection: &Selection) -> ExposedStretch
     let filled = filled(&runs, &bare, usize::MAX);
     let longest = filled.iter().take(MOST).map(|filled| filled.told(&runs)).collect();
     let families = families(&runs, &filled);
-    ExposedStretches { families, ..bare_stretches(&bare, lanes.len(), longest) }
+    let keys: BTreeSet<StepKey> = runs.by_rank.iter().flatten().map(|run| run.step).collect();
+    let first = keys.first().copied();
+    let are_alike =
+        keys.iter().all(|key| key.step != NO_STEP && Some(key.phase) == first.map(|key| key.phase));
+    let sums = lanes.iter().map(Lanes::sums).fold(Nanoseconds::default(), std::ops::Add::add);
+    ExposedStretches {
+        families,
+        steps: if are_alike { keys.len() as u64 } else { 0 },
+        ranks: lanes.iter().filter(|lanes| !lanes.comm.is_empty()).count() as u64,
+        time_us: us(sums.span_ns) / lanes.len().max(1) as f64,
+        ..bare_stretches(&bare, lanes.len(), longest)
+    }
 }
 
 pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
@@ -150,7 +184,7 @@ fn bare_stretches(bare: &[Bare], ranks: usize, longest: Vec<ExposedStretch>) -> 
     let sum: i64 = bare.iter().map(Bare::length).sum();
     let count = bare.chunk_by(same).count() as u64;
     let total_us = sum as f64 / 1e3 / ranks.max(1) as f64;
-    ExposedStretches { count, total_us, longest, families: Vec::new() }
+    ExposedStretches { count, total_us, longest, ..ExposedStretches::default() }
 }
 
 /// Longest stretches from collected lanes: one sort, plus a pass over the spans of the ranks involved.
@@ -259,31 +293,56 @@ fn families(runs: &Runs, filled: &[Filled]) -> Vec<StretchFamily> {
     let mut places: HashMap<u32, usize> = HashMap::new();
     let mut by_name: HashMap<String, usize> = HashMap::new();
     let mut waits: HashMap<(usize, u32), u64> = HashMap::new();
+    let mut by_step: Vec<BTreeMap<StepKey, f64>> = Vec::new();
     let ranks = runs.ranks.len().max(1) as f64;
     for stretch in filled {
-        let operation = runs.trace.spans[stretch.place].operation;
-        let at = *places.entry(operation).or_insert_with(|| {
-            let name = name(operation);
+        let span = &runs.trace.spans[stretch.place];
+        let length = us(stretch.group[0].length());
+        let at = *places.entry(span.operation).or_insert_with(|| {
+            let name = name(span.operation);
             *by_name.entry(name.clone()).or_insert_with(|| {
-                let longest = Vec::new();
+                by_step.push(BTreeMap::new());
                 families.push(StretchFamily {
                     collective: name,
-                    count: 0,
+                    calls: 0,
                     total_us: 0.0,
                     waited: None,
-                    longest,
+                    // stretches come longest first
+                    longest: (stretch.place, length),
+                    typical: None,
+                    in_typical: Vec::new(),
+                    count_in_typical: 0,
                 });
                 families.len() - 1
             })
         });
-        let (family, length) = (&mut families[at], us(stretch.group[0].length()));
-        family.count += 1;
-        family.total_us += length * stretch.group.len() as f64 / ranks;
-        if family.longest.len() < MOST_OF_FAMILY {
-            family.longest.push((stretch.place, length));
-        }
+        let total = length * stretch.group.len() as f64 / ranks;
+        families[at].total_us += total;
+        *by_step[at].entry(StepKey::of(span)).or_default() += total;
         if let Some(waited) = stretch.waited {
             *waits.entry((at, waited.operation)).or_default() += 1;
+        }
+    }
+    for (family, by_step) in families.iter_mut().zip(by_step) {
+        let mut totals: Vec<(StepKey, f64)> = by_step.into_iter().collect();
+        totals.sort_by(|a, b| a.1.total_cmp(&b.1));
+        family.typical = totals.get(totals.len() / 2).map(|(key, _)| *key);
+    }
+    for stretch in filled {
+        let span = &runs.trace.spans[stretch.place];
+        let family = &mut families[places[&span.operation]];
+        if family.typical == Some(StepKey::of(span)) {
+            family.count_in_typical += 1;
+            if family.in_typical.len() < MOST_OF_FAMILY {
+                family.in_typical.push((stretch.place, us(stretch.group[0].length())));
+            }
+        }
+    }
+    for span in runs.by_rank.iter().flatten().flat_map(|run| &runs.trace.spans[run.at.clone()]) {
+        if span.lane == Lane::Comm
+            && let Some(at) = places.get(&span.operation).filter(|_| runs.clip(span).is_some())
+        {
+            families[*at].calls += 1;
         }
     }
     let mut counts: BTreeMap<(usize, String), u64> = BTreeMap::new();
@@ -418,7 +477,6 @@ fn edges(runs: &Runs, rank: usize, gaps: &[Interval], sample: u32) -> Vec<Edge> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plan::Lane;
     use trace::testing::{span, trace};
 
     #[test]
@@ -458,12 +516,36 @@ mod tests {
         );
         assert_eq!(told.longest[0].span, 2);
         let family = &told.families[0];
-        assert_eq!((family.collective.as_str(), family.count), ("decode/L*/mlp/reduce", 4));
+        assert_eq!((family.collective.as_str(), family.calls), ("decode/L*/mlp/reduce", 5));
         assert_eq!(family.waited.as_deref(), Some("decode/L*/attn/norm"));
-        assert_eq!(family.longest[0], (2, 0.2), "the longest first");
+        assert_eq!((family.longest, family.in_typical[0]), ((2, 0.2), (2, 0.2)), "the longest first");
+        assert_eq!((family.count_in_typical, told.steps, told.ranks), (4, 1, 2));
         assert!((family.total_us - told.total_us).abs() < 1e-9, "all of it is this collective");
         let selection = Selection { from_ns: Some(420), ..Selection::default() };
         let late = exposed_stretches(&trace, &selection);
         assert_eq!((late.count, late.longest[0].length_us), (3, 0.01), "clipped to what is selected");
+    }
+
+    /// Eight steps of one all-reduce, of which the first takes five times as long as the others.
+    #[test]
+    fn calls_total_and_typical_stretches_have_one_basis() {
+        let spans = (0..8).flat_map(|step| {
+            let at = i64::from(step) * 1_000;
+            let length = if step == 0 { 500 } else { 100 + i64::from(step) };
+            (0..2).flat_map(move |rank| {
+                let of = |lane, from, to| Span { step, ..span(rank, lane, at + from, at + to) };
+                [of(Lane::Compute, 0, 100), of(Lane::Comm, 100, 100 + length)]
+            })
+        });
+        let told = exposed_stretches(&trace(spans.collect()), &Selection::default());
+        let family = &told.families[0];
+        assert_eq!((family.calls, told.ranks, told.steps), (16, 2, 8));
+        assert!((family.total_us - 1.228).abs() < 1e-9, "{family:?}");
+        assert_eq!(family.longest.1, 0.5, "in the first step");
+        let typical = family.typical.unwrap().step;
+        assert_eq!((typical, family.count_in_typical), (5, 1), "the median of the steps");
+        assert_eq!(family.in_typical[0].1, 0.105);
+        let per_call = family.total_us * told.ranks as f64 / family.calls as f64;
+        assert!(per_call <= family.longest.1 && per_call > 0.1, "{per_call}");
     }
 }

@@ -59,6 +59,8 @@ pub struct OperationTable {
     /// Index of the span of each row's longest execution (the first of several).
     pub longest: Vec<usize>,
     pub lanes: Vec<LaneTotal>,
+    /// Time between first start and last end of what is selected, per rank (us).
+    pub time_us: f64,
     /// Experts of a mixture, if asked for.
     pub experts: Option<ExpertTimes>,
 }
@@ -71,11 +73,14 @@ pub fn operation_table(
     wanted: impl Fn(&OperationInfo) -> bool,
 ) -> OperationTable {
     let runs = Runs::new(trace, selection);
-    let tally = Tally::of(&runs, &Lanes::of(&runs));
+    let of_ranks = Lanes::of(&runs);
+    let tally = Tally::of(&runs, &of_ranks);
     let rows = names(&runs, &tally, &wanted);
     let longest = longest(&runs, &rows, &wanted);
     let lanes = totals_of(&rows);
-    OperationTable { rows, longest, lanes, experts: None }
+    let spans = of_ranks.iter().map(|lanes| lanes.sums().span_ns);
+    let time_us = us(spans.fold(0, i64::saturating_add)) / runs.ranks.len().max(1) as f64;
+    OperationTable { rows, longest, lanes, time_us, experts: None }
 }
 
 /// Lane totals of the `wanted` operations as in [`operation_table`], without searching the longest executions.

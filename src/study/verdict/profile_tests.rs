@@ -564,3 +564,61 @@ fn a_gap_that_is_most_of_the_idle_time_is_named() {
     );
     assert_eq!(with_gap(10).longest_gap, None, "an ordinary gap");
 }
+
+/// vLLM's names of iterations: decode steps are meant unless all are prefills.
+#[test]
+fn prefills_are_told_from_decode_steps_by_their_names() {
+    let of = |names: &[&str]| {
+        let mut profile = Profiled::default();
+        for (number, name) in (0..).zip(names) {
+            let at = 1_000 + 1_000 * number;
+            profile.event("user_annotation", name, (at, 900), "");
+            for (name, after, length) in [(GEMM, 20, 100), (NCCL, 130, 50)] {
+                let launch = profile.call("cudaLaunchKernel", at + after - 10, 5);
+                profile.kernel(name, 7, (at + after, length), Some(launch));
+            }
+        }
+        let trace = profile.trace("default");
+        let selection = Selection::default_of(&trace);
+        verdict(&trace, &trace_report(&trace, &selection), &selection, &setting())
+    };
+    let prefill = "execute_context_1(888_788544)_generation_0(0)";
+    let decode = "execute_context_0(0)_generation_8(8)";
+    let both = of(&[prefill, decode, decode]);
+    assert_eq!((both.part.as_deref(), both.collectives[0].count), (Some("decode steps 1 to 2"), 2));
+    let first = "Exposed communication, decode steps 1 to 2: 100 us of 1.16 ms (8.6 %) per rank";
+    assert!(said(&both).starts_with(first), "{}", said(&both));
+    let alone = of(&[prefill]);
+    assert_eq!(alone.part.as_deref(), Some("step 0: prefill of 888 tokens"));
+    let first = "Step 0: prefill of 888 tokens; no decode step in this trace.";
+    assert!(said(&alone).starts_with(first), "{}", said(&alone));
+    assert!(
+        alone.headline.starts_with("step 0: prefill of 888 tokens: 31 % exposed"),
+        "{}",
+        alone.headline
+    );
+    let unknown = of(&["ProfilerStep#0", "ProfilerStep#1"]);
+    assert_eq!((unknown.part, unknown.collectives[0].count), (None, 2));
+}
+
+#[test]
+fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
+    for (by, gaps) in [(By::Calls, (10, 20)), (By::Nothing, (0, 0)), (By::Graph(4), (0, 400))] {
+        let found = judged(&steps(by, NCCL, gaps).trace("default"));
+        let lines: Vec<(f64, &str)> = (found.sentences.iter())
+            .filter_map(|line| line.strip_prefix("  ")?.split_once('x'))
+            .map(|(speedup, rest)| (speedup.parse().unwrap(), rest))
+            .collect();
+        assert!((1..=4).contains(&lines.len()), "{:?}", found.sentences);
+        assert!(lines.windows(2).all(|pair| pair[0].0 >= pair[1].0), "{lines:?}");
+        for (speedup, name) in &lines {
+            assert!(*speedup > 1.0 && !name.contains("no communication"), "{lines:?}");
+            let simpler = name.rsplit("  ").next().and_then(|name| name.split_once(" + "));
+            let than =
+                simpler.and_then(|(first, _)| found.remedies.iter().find(|one| one.name == first));
+            assert!(than.is_none_or(|than| *speedup > than.speedup), "{lines:?}");
+        }
+        let title = found.sentences.iter().find(|line| line.starts_with("Predicted speedup"));
+        assert!(title.is_some_and(|title| title.contains("limit without communication")), "{title:?}");
+    }
+}

@@ -105,7 +105,9 @@ fn what_does_not_communicate_has_nothing_to_mend() {
 #[test]
 fn shares_are_neither_nothing_nor_all_where_they_are_not() {
     let told = |share: f64| percent(share);
-    assert_eq!([0.0, 0.004, 0.05, 0.995, 1.0].map(told), ["0 %", "0.4 %", "5 %", "99.5 %", "100 %"]);
+    let shares = [0.0, 0.004, 0.0253, 0.05, 0.126, 0.995, 1.0];
+    let words = ["0 %", "0.4 %", "2.5 %", "5 %", "13 %", "99.5 %", "100 %"];
+    assert_eq!(shares.map(told), words);
 }
 
 /// One stage computes while the other waits, and the reverse.

@@ -1,6 +1,6 @@
 //! Words of a verdict: a headline, and sentences.
 
-use super::{CollectiveVerdict, HOST, NAMED, Remedy, StageIdle, Verdict};
+use super::{Cause, CollectiveVerdict, HOST, LIMIT, NAMED, Remedy, StageIdle, Verdict};
 use crate::analysis::TimePart;
 use base::text::{counted, fitting_name, latency};
 use trace::rules::function;
@@ -10,6 +10,28 @@ const LITTLE: f64 = 0.02;
 
 /// Minimum overlap for communication to count as partly hidden.
 const HIDDEN: f64 = 0.05;
+
+/// Maximum number of remedies in a verdict.
+const REMEDIES: usize = 4;
+
+/// Least gain of a remedy that is offered: less is within rounding.
+const GAIN: f64 = 0.005;
+
+/// Where a verdict is read, which decides how it names what to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader<'a> {
+    CommandLine,
+    /// Workbench, with the names of two keys: one goes to what a sentence is about, one opens traces.
+    Workbench {
+        go: &'a str,
+        open: &'a str,
+    },
+}
+
+/// Need of traces of more ranks; `how` opens them.
+pub(super) fn all_ranks(how: &str) -> String {
+    format!("open the traces of all ranks ({how}, one file per rank) to separate transfer from waiting")
+}
 
 /// Maximum length of a collective's name in a sentence.
 const NAME: usize = 48;
@@ -25,9 +47,32 @@ impl CollectiveVerdict {
 
 pub(super) fn percent(share: f64) -> String {
     let pct = 100.0 * share;
-    // one decimal close to 0 % and 100 %
-    let nearly = (pct > 0.0 && pct < 0.95) || (pct > 99.05 && pct < 99.95);
-    if nearly { format!("{pct:.1} %") } else { format!("{pct:.0} %") }
+    // one decimal below 10 % and close to 100 %, unless it is 0
+    let nearly = (pct > 0.0 && pct < 9.95) || (pct > 99.05 && pct < 99.95);
+    let text = if nearly { format!("{pct:.1}") } else { format!("{pct:.0}") };
+    let whole = text.strip_suffix(".0").filter(|_| pct >= 0.95);
+    format!("{} %", whole.unwrap_or(&text))
+}
+
+/// Part of a time with its share: `2.14 of 84.5 ms (2.5 %)`.
+fn part_of(us: f64, all_us: f64) -> String {
+    let (part, all) = (latency(us), latency(all_us));
+    let unit = |text: &str| text.split_once(' ').map(|(_, unit)| unit.to_owned());
+    let part = match unit(&part) == unit(&all) {
+        true => part.split(' ').next().unwrap_or_default(),
+        false => &part,
+    };
+    let share = if all_us > 0.0 { us / all_us } else { 0.0 };
+    format!("{part} of {all} ({})", percent(share))
+}
+
+impl Cause {
+    fn in_words(self) -> &'static str {
+        match self {
+            Self::Inconclusive => "transfer or waiting for ranks, the trace does not tell which",
+            known => known.as_str(),
+        }
+    }
 }
 
 impl StageIdle {
@@ -39,7 +84,7 @@ impl StageIdle {
             percent(idle_share),
             if micro_batches == 1 { "" } else { "es" },
             match micro_batches < pp {
-                true => format!("; --micro-batches {pp} gives each stage one"),
+                true => format!("; {pp} would give each stage one"),
                 false => String::new(),
             }
         )
@@ -51,9 +96,12 @@ impl Verdict {
         if self.undecided {
             return format!("undecided: {}", self.first_doubt().unwrap_or_default());
         }
-        let Some(worst) = self.collectives.first() else { return self.without_communication() };
-        let mut words = vec![format!("{} exposed communication", percent(self.exposed_share))];
-        if self.exposed_share >= LITTLE {
+        let of_part = self.only_prefill().map_or(String::new(), |part| format!("{part}: "));
+        let Some(worst) = self.collectives.first() else {
+            return of_part + &self.without_communication();
+        };
+        let mut words = vec![format!("{of_part}{} exposed communication", percent(self.exposed_share))];
+        if self.exposed_share >= LITTLE && self.cause != Cause::Inconclusive {
             words.push(self.cause.as_str().to_owned());
         }
         if let Some(host) = self.host_share.filter(|share| *share >= HOST) {
@@ -155,16 +203,21 @@ impl Verdict {
     fn host(&self) -> Option<String> {
         let host = self.host_share.filter(|share| *share >= HOST)?;
         let between = self.between_graphs_share;
+        let waits = part_of(host * self.time_us, self.time_us);
+        // other idle time has other causes
+        let idle = match self.idle_share - host >= 0.005 {
+            true => format!("The GPU is idle {} of the time; it", percent(self.idle_share)),
+            false => "The GPU".to_owned(),
+        };
         Some(match () {
             () if self.waits_between_graphs() => format!(
-                "The GPU is idle {} of the time, waiting for the host; {} of that is between CUDA graphs. First reduce the host's \
-                 work between steps (scheduling, sampling, input copies), or launch the next graph before this one ends.",
-                percent(host),
+                "{idle} waits for the host {waits} per rank; {} of that is between CUDA graphs. First reduce the host's work \
+                 between steps (scheduling, sampling, input copies), or launch the next graph before this one ends.",
                 percent(between / host)
             ),
             () if self.has_graphs => format!(
-                "The GPU is idle {} of the time, waiting for kernels launched outside CUDA graphs{}. Move these launches into the \
-                 graph first.",
+                "{idle} waits for the host {waits} per rank: {} of the time for kernels launched outside CUDA graphs{}. Move \
+                 these launches into the graph first.",
                 percent(host - between),
                 match between >= 0.005 {
                     true => format!(", and {} between graphs", percent(between)),
@@ -172,9 +225,8 @@ impl Verdict {
                 }
             ),
             () => format!(
-                "The GPU is idle {} of the time, waiting for kernel launches (launch-bound). Capture a CUDA graph or launch fewer \
+                "{idle} waits for kernel launches {waits} per rank (launch-bound). Capture a CUDA graph or launch fewer \
                  kernels before optimizing communication.",
-                percent(host)
             ),
         })
     }
@@ -197,11 +249,9 @@ impl Verdict {
     fn as_recorded(&self) -> Vec<String> {
         let recorded = match self.collectives.is_empty() {
             true => "no communication".to_owned(),
-            false => format!(
-                "{} of the time is exposed communication ({} per rank)",
-                percent(self.exposed_share),
-                latency(self.exposed_us)
-            ),
+            false => {
+                format!("{} per rank are exposed communication", part_of(self.exposed_us, self.time_us))
+            }
         };
         let none = "These times are not reliable enough to name a cause or a remedy.";
         let numbers = format!("As recorded: {recorded}.");
@@ -210,7 +260,17 @@ impl Verdict {
         self.unjudged().into_iter().chain(parts.into_iter().flatten()).collect()
     }
 
-    pub(super) fn in_sentences(&self, ranks: &usize) -> Vec<String> {
+    /// Sentences of the verdict; lines of its table of remedies begin with two blanks.
+    pub fn sentences_for(&self, reader: Reader<'_>) -> Vec<String> {
+        let look = match reader {
+            Reader::CommandLine => "`timeline` with `--from` and `--to`".to_owned(),
+            Reader::Workbench { go, .. } => format!("{go} goes there"),
+        };
+        let lacking = self.only_prefill().map(|part| {
+            let mut part = part.to_owned();
+            part.get_mut(..1).into_iter().for_each(str::make_ascii_uppercase);
+            format!("{part}; no decode step in this trace.")
+        });
         if self.time.is_empty() {
             return vec!["The selection contains no GPU work.".into()];
         }
@@ -228,25 +288,27 @@ impl Verdict {
             // gaps may hold the ignored communication
             let host = self.host().filter(|_| self.ignored_communication.is_empty());
             let parts = [
+                lacking,
                 Some(none),
                 self.ignored(),
                 self.doubt(),
                 self.dominated(),
                 self.stages.map(StageIdle::in_words),
-                self.longest_gap.map(|gap| gap.in_words(*ranks)),
+                self.longest_gap.map(|gap| gap.in_words(self.ranks, &look)),
                 host,
                 self.unjudged(),
             ];
             return parts.into_iter().flatten().collect();
         }
-        let mut sentences = Vec::new();
+        let mut sentences = Vec::from_iter(lacking);
+        let part = self.part.as_ref().filter(|_| !self.lacks_decode);
+        let part = part.map_or(String::new(), |part| format!(", {part}"));
         let hidden = self.overlap_pct.map_or(String::new(), |pct| {
             format!("; {} of all communication is hidden", percent(pct / 100.0))
         });
         sentences.push(format!(
-            "Exposed communication: {} of the time ({} per rank{hidden}).",
-            percent(self.exposed_share),
-            latency(self.exposed_us)
+            "Exposed communication{part}: {} per rank{hidden}.",
+            part_of(self.exposed_us, self.time_us)
         ));
         let named = self.collectives.iter().filter(|row| row.share >= 0.05).map(|row| {
             let transfer = row
@@ -255,12 +317,17 @@ impl Verdict {
             let waited = row.waited_share_at_least.map_or(String::new(), |share| {
                 format!(" (at least {} of its time waits for slower ranks)", percent(share))
             });
+            let calls = match (self.steps as u64, row.count) {
+                (steps @ 2.., count) if count % steps == 0 => {
+                    format!("{} calls per rank and step", count / steps)
+                }
+                (_, count) => format!("{count} calls per rank"),
+            };
             format!(
-                "{} in {} ({} calls per rank): {}{transfer}{waited}",
+                "{} in {} ({calls}): {}{transfer}{waited}",
                 percent(row.share),
                 row.fitting_name(),
-                row.count,
-                row.cause.as_str()
+                row.cause.in_words()
             )
         });
         let named: Vec<String> = named.collect();
@@ -274,46 +341,98 @@ impl Verdict {
         }
         sentences.extend(self.streams());
         sentences.extend(self.stages.map(StageIdle::in_words));
-        sentences.extend(self.longest_gap.map(|gap| gap.in_words(*ranks)));
+        sentences.extend(self.longest_gap.map(|gap| gap.in_words(self.ranks, &look)));
         sentences.extend(self.host());
         sentences.extend(self.unjudged());
         let differ = |skew: &[f64; 2]| skew.iter().any(|pct| *pct >= 0.005);
-        if let Some([rank, operation]) = self.skew.filter(|skew| *ranks > 1 && differ(skew)) {
+        if let Some([rank, operation]) = self.skew.filter(|skew| self.ranks > 1 && differ(skew)) {
+            let simulate = match reader {
+                Reader::CommandLine => format!(
+                    " To simulate it: whatif --set skew.rank_pct={rank:.2} --set skew.operation_pct={operation:.2}."
+                ),
+                Reader::Workbench { .. } => String::new(),
+            };
             sentences.push(format!(
-                "Rank skew: {rank:.2} % between ranks, {operation:.2} % per operation (standard deviations). To simulate it: whatif \
-                 --set skew.rank_pct={rank:.2} --set skew.operation_pct={operation:.2}."
+                "Rank skew: {rank:.2} % between ranks, {operation:.2} % per operation (standard deviations).{simulate}"
             ));
         }
-        if !self.remedies.is_empty() {
-            let told: Vec<String> = self.remedies.iter().map(Remedy::told).collect();
-            sentences.push(format!("Predicted speedup of a step: {}.", told.join("; ")));
-            let ladder = self.remedies.iter().find(|remedy| remedy.name.ends_with("ladder"));
-            let error = ladder.or(self.remedies.first()).map_or("", |remedy| &remedy.error);
-            sentences.push(format!("Error of these predictions: {error}."));
-        }
+        sentences.extend(self.remedy_lines());
         if let Some(why) = &self.not_rewired {
-            sentences.push(format!("No remedies predicted: {why}."));
+            sentences.push(format!("No schedule predicted: {why}."));
+            sentences.extend(self.bounds());
         }
-        sentences.extend(self.needs.iter().map(|need| format!("More data: {need}.")));
+        let mut needs = self.needs.clone();
+        if let (Reader::Workbench { open, .. }, true, Some(first)) =
+            (reader, self.needs_ranks, needs.first_mut())
+        {
+            *first = all_ranks(&format!("{open} and their directory"));
+        }
+        sentences.extend(needs.iter().map(|need| format!("More data: {need}.")));
         sentences
+    }
+
+    /// Best remedies, a line each under what they compare with, and the error of the predictions.
+    fn remedy_lines(&self) -> Vec<String> {
+        let is_limit = |remedy: &&Remedy| remedy.name.ends_with(LIMIT);
+        let limit = self.remedies.iter().find(is_limit);
+        let simpler = |remedy: &Remedy| {
+            let (first, _) = remedy.name.split_once(" + ")?;
+            self.remedies.iter().find(|other| other.name == first)
+        };
+        // a part that adds nothing is no remedy
+        let helps = |remedy: &&Remedy| {
+            let least = simpler(remedy).map_or(1.0, |simpler| simpler.speedup.max(1.0));
+            !is_limit(remedy) && remedy.speedup >= least + GAIN
+        };
+        let mut offered: Vec<&Remedy> = self.remedies.iter().filter(helps).collect();
+        offered.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
+        offered.truncate(REMEDIES);
+        let Some(any) = self.remedies.first() else { return Vec::new() };
+        let bound = limit.map_or(String::new(), |limit| {
+            format!(" (limit without communication {:.2}x)", limit.speedup)
+        });
+        let mut lines = vec![match offered.is_empty() {
+            true => format!("No remedy is predicted to help{bound}."),
+            false => {
+                format!(
+                    "Predicted speedup over the recorded step of {}, best first{bound}:",
+                    latency(self.step_us)
+                )
+            }
+        }];
+        lines.extend(offered.iter().map(|remedy| remedy.line()));
+        let ladder = self.remedies.iter().find(|remedy| remedy.name.ends_with("ladder"));
+        lines.push(format!("Error of these predictions: {}.", ladder.unwrap_or(any).error));
+        lines
+    }
+
+    /// Upper bounds of speedups, from recorded shares of the time, for traces whose layers are unknown.
+    fn bounds(&self) -> Option<String> {
+        let parts = [
+            (self.exposed_share, "if compute hid all communication"),
+            (self.host_share.unwrap_or(0.0), "if the GPU never waited for the host"),
+            (self.idle_share, "without any idle time"),
+        ];
+        let mut parts: Vec<_> = parts.into_iter().filter(|(share, _)| *share >= LITTLE).collect();
+        parts.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let bound =
+            |(share, what): &(f64, &str)| format!("{:.2}x {what}", 1.0 / (1.0 - share).max(1e-3));
+        let parts: Vec<String> = parts.iter().map(bound).collect();
+        (!parts.is_empty()).then(|| format!("At most, by the recorded times: {}.", parts.join("; ")))
     }
 }
 
 impl Remedy {
-    fn told(&self) -> String {
-        let interval = self
-            .speedup_95
-            .filter(|[low, high]| format!("{low:.2}") != format!("{high:.2}"))
-            .map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
-        let range = self.at_best.filter(|best| format!("{best:.2}") != format!("{:.2}", self.speedup));
-        let range = range.map_or(String::new(), |best| {
-            format!(" (kernel time does not shrink with the batch) to {best:.2}x (it does)")
-        });
-        let alone = self
-            .without_contention
-            .filter(|alone| format!("{alone:.2}") != format!("{:.2}", self.speedup))
-            .filter(|_| range.is_empty())
-            .map_or(String::new(), |alone| format!(" ({alone:.2}x without contention)"));
-        format!("{} {:.2}x{interval}{range}{alone}", self.name, self.speedup)
+    /// Line of the table: speedup or its range, and the name.
+    fn line(&self) -> String {
+        let differs = |other: &f64| format!("{other:.2}") != format!("{:.2}", self.speedup);
+        let range = match (self.at_best.filter(differs), self.speedup_95) {
+            (Some(best), _) => format!(" to {best:.2}x, if kernel time scales with the batch"),
+            (None, Some([low, high])) if format!("{low:.2}") != format!("{high:.2}") => {
+                format!(" [{low:.2}, {high:.2}]")
+            }
+            _ => String::new(),
+        };
+        format!("  {:.2}x{range}  {}", self.speedup, self.name)
     }
 }

@@ -216,6 +216,20 @@ pub fn comparison() -> Compared {
     compared
 }
 
+/// [`trace`] on a slower machine, without the last decode step.
+pub fn slower() -> TraceIndex {
+    let mut trace = trace().trace;
+    trace.spans.retain(|span| span.step < 3);
+    for span in &mut trace.spans {
+        let times = [&mut span.ready_ns, &mut span.start_ns, &mut span.end_ns];
+        times.into_iter().for_each(|time| *time = *time * 13 / 10);
+        if span.last_arrival_ns >= 0 {
+            span.last_arrival_ns = span.last_arrival_ns * 13 / 10;
+        }
+    }
+    TraceIndex::new("slower".into(), trace)
+}
+
 /// Two ranks, prefill and four decode steps of norm, up, all_reduce; rank 1 arrives late.
 pub fn trace() -> TraceIndex {
     let operation = |name: &str, phase, lane, module: &str, waits_for: Vec<u32>| OperationInfo {

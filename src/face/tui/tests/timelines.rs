@@ -120,7 +120,7 @@ fn two_traces_are_aligned_at_a_step_and_share_window_and_cursor() {
     let time = view(&driver).time;
     driver.press(KeyCode::Right);
     assert!(view(&driver).time > time, "the cursor moved in the lower trace");
-    driver.shows("emulated-link trace: decode/L0/");
+    driver.shows("emulated-link trace: no such operation in the aligned step");
     driver.taps("X");
     assert_eq!(view(&driver).panes.len(), 1);
     assert_eq!(view(&driver).pane().origin, 0);

@@ -290,11 +290,14 @@ impl Canvas<'_> {
             }
             let from = window.column(span.start_ns.max(window.from), width).unwrap_or(0);
             let to = window.column(span.end_ns.min(window.to) - 1, width).unwrap_or(from);
-            if to < from + 3 {
+            // a mixture's exchanges are short and told apart by their first letters
+            let is_exchange = [DISPATCH, COMBINE].contains(&self.kind(span));
+            if to < from + if is_exchange { 1 } else { 3 } {
                 continue;
             }
             let waits = span.last_arrival_ns > span.start_ns;
             let class = spans.class(span);
+            let name = self.name(span);
             let base = self.theme.style(match class {
                 Class::Compute => module_role(self.index, row.span(place)),
                 Class::Comm => Role::Comm,
@@ -307,6 +310,7 @@ impl Canvas<'_> {
             let moved = waits.then(|| window.column(span.last_arrival_ns, width)).flatten();
             let (at, room) = match moved {
                 Some(column) if to > column + 1 => (column + 1, to - column - 1),
+                _ if is_exchange && to < from + 3 => (from, 1),
                 _ => (from + 1, to - from - 1),
             };
             // a name covers one kind of communication, and at most half of what is exposed
@@ -316,12 +320,16 @@ impl Canvas<'_> {
             let alike =
                 (x..).take(room).take_while(|x| class != Class::Comm || symbol(*x) == symbol(first));
             let alike = alike.count();
-            let room =
-                if matches!(symbol(x), Some("╱" | "╲")) { alike.min(room / 2) } else { alike };
-            let name = self.name(span);
-            let text = cut(name, room as u16);
+            let room = match symbol(x) {
+                Some("╱" | "╲") if !is_exchange => alike.min(room / 2),
+                _ => alike,
+            };
+            let text = match is_exchange && room < name.len() {
+                true => name.chars().take(room.div_ceil(2)).collect(),
+                false => cut(name, room as u16),
+            };
             // show only names of two letters or more
-            if text.chars().count() >= if text == name { 2 } else { 3 } {
+            if is_exchange || text.chars().count() >= if text == name { 2 } else { 3 } {
                 // keep the style below, so that exposed spans remain marked
                 let there = buf.cell((x, area.y)).map_or(base, |cell| cell.style());
                 let style = if waits || class == Class::Memory { there } else { reversed(there) };
@@ -332,9 +340,14 @@ impl Canvas<'_> {
 
     /// Name in a lane: the part of a mixture's layer, which kernels of foreign traces often do not name.
     fn name(&self, span: &Span) -> &str {
-        let kind = self.index.trace.operations.get(span.operation as usize).map(|of| of.kind.as_str());
-        let part = kind.filter(|kind| [DISPATCH, COMBINE, EXPERTS, ROUTER].contains(kind));
-        part.unwrap_or_else(|| short(self.index.name(span)))
+        match self.kind(span) {
+            kind @ (DISPATCH | COMBINE | EXPERTS | ROUTER) => kind,
+            _ => short(self.index.name(span)),
+        }
+    }
+
+    fn kind(&self, span: &Span) -> &str {
+        self.index.trace.operations.get(span.operation as usize).map_or("", |of| of.kind.as_str())
     }
 
     fn ranges(
@@ -414,10 +427,11 @@ impl Canvas<'_> {
 pub fn module_role(index: &TraceIndex, span: Option<usize>) -> Role {
     let span = span.and_then(|i| index.trace.spans.get(i));
     let operation = span.and_then(|s| index.trace.operations.get(s.operation as usize));
-    Role::Series(match operation.map(|o| o.module.as_str()) {
-        Some("attn") => 0,
-        Some("mlp") => 1,
-        Some("head") => 2,
+    Role::Series(match operation.map(|o| (o.module.as_str(), o.kind.as_str())) {
+        Some(("attn", _)) => 0,
+        // experts take the place of the MLP; kernels of imported traces have a kind only
+        Some(("mlp" | "moe", _) | (_, EXPERTS)) => 1,
+        Some(("head", _)) => 2,
         _ => 3,
     })
 }

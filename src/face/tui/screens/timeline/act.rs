@@ -6,7 +6,7 @@ use super::state::go::{FORMS, Target};
 use super::state::panel::{Panel, Scope, Stretches, is_explained_by_exposed};
 use super::state::prediction::{Facts, Prediction, Rewired};
 use super::state::{Line, Timeline, View};
-use super::{Act, ask, files, info, lists};
+use super::{Act, ask, draw, files, info, lists};
 use crate::desk::offers;
 use crate::face::tui::prelude::*;
 use plan::Architecture;
@@ -18,6 +18,12 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         // if no trace is open, it replaces the view
         return cx.pick_run(Opening::Beneath);
     }
+    if timeline.view.is_none()
+        && act == Act::ToggleRank
+        && let Some(record) = draw::offered(cx).cloned()
+    {
+        return timeline.open_records(vec![record], Opening::Alone(None), cx);
+    }
     let Some(view) = &mut timeline.view else {
         cx.inform("no trace is open");
         return;
@@ -26,9 +32,8 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         Act::Verdict => match &view.panel {
             Some(Panel::Verdict { .. }) => view.panel = None,
             _ => {
-                let width = cx.body().width.saturating_sub(4);
                 let known = view.panes[0].verdict.as_ref();
-                let lines = known.map(|verdict| lists::verdict_lines(verdict, width));
+                let lines = known.map(|verdict| lists::verdict_lines(verdict, cx));
                 let (lines, list) = (lines.unwrap_or_default(), Default::default());
                 view.panel = Some(Panel::Verdict { lines, list });
             }
@@ -93,6 +98,16 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
                 let scope = Scope::Stretch.next(view, &Scope::OF_STRETCHES);
                 view.panel = Some(Panel::Stretches(Stretches { scope, ..Stretches::default() }));
             }
+        },
+        // ranks that were stored once get spans of their own
+        Act::FoldRanks => match view.toggle_fold() {
+            true => {
+                ask::forget(cx);
+                if !view.search.line.value().is_empty() {
+                    ask::search(view, cx);
+                }
+            }
+            false => cx.inform("no two ranks did the same at the same times"),
         },
         Act::CopyName => match name(view) {
             Some(name) => {
@@ -271,9 +286,6 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::ToggleRank if view.selected.is_some() => return done(view.zoom_stretch(), ""),
         Act::ToggleRank => view.toggle_rank(),
         Act::ToggleRanks => view.toggle_all(),
-        Act::FoldRanks => {
-            return done(view.toggle_fold(), "no two ranks did the same at the same times");
-        }
         _ if view.panes.len() < 2 => {
             return Err("only one trace is open: open another one below it first".into());
         }
@@ -307,7 +319,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::CloseBeneath => return done(view.remove(), ""),
         // opens a prompt, or was handled earlier
         Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::WhatIf | Act::CopyNumbers => {}
-        Act::Operations | Act::Stretches | Act::CopyName | Act::Verdict => {}
+        Act::Operations | Act::Stretches | Act::CopyName | Act::Verdict | Act::FoldRanks => {}
     }
     Ok(())
 }

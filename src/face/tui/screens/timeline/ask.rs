@@ -8,7 +8,7 @@ use super::state::pane::OverlapOf;
 use super::state::panel::{Counted, Panel, Part, Scope, is_explained_by_exposed};
 use super::state::prediction::{Facts, Prediction, Rewired, traced};
 use super::state::{Matches, Pane, TraceIndex, View};
-use super::{Timeline, files, lists};
+use super::{Timeline, lists};
 use crate::desk;
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::keymap::Action;
@@ -114,15 +114,16 @@ fn judge(view: &View, cx: &mut Context) {
     }
     let index = Arc::clone(&pane.index);
     let work = move |_: &Stop| {
-        let selection = files::selection(&index.trace);
-        let report = analysis::trace_report(&index.trace, &selection);
-        Ok(desk::verdict_of(&index.trace, &report, &selection))
+        // of ranks that did the same, two have the collectives of all
+        let trace = index.matchable();
+        let selection = Selection::default_of(&trace);
+        let report = analysis::trace_report(&trace, &selection);
+        Ok(desk::verdict_of(&trace, &report, &selection))
     };
     cx.follow(("verdict", 0), &(), work, |timeline: &mut Timeline, verdict, cx| {
-        let width = cx.body().width.saturating_sub(4);
         let Some((view, verdict)) = timeline.view.as_mut().zip(cx.told(verdict)) else { return };
         if let Some(Panel::Verdict { lines, .. }) = &mut view.panel {
-            *lines = lists::verdict_lines(&verdict, width);
+            *lines = lists::verdict_lines(&verdict, cx);
         }
         view.panes[0].verdict = Some(Arc::new(verdict));
     });
@@ -216,10 +217,10 @@ fn of_pane<K: Copy + PartialEq + Send + 'static, T: Send + 'static>(
     );
 }
 
-/// Overlap (%) of a step, or of all decode steps; `None` without communication.
+/// Hidden share (%) of a step, or of the part that is meant by default; `None` without communication.
 fn overlap_pct(index: &TraceIndex, part: OverlapOf) -> Option<f64> {
-    let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
-    overlap(&index.trace, &part.map_or(decode, Selection::of_step)).all.overlap_pct
+    let all = || Selection::default_of(&index.trace);
+    overlap(&index.trace, &part.map_or_else(all, Selection::of_step)).all.overlap_pct
 }
 
 pub fn search(view: &View, cx: &mut Context) {
@@ -263,7 +264,11 @@ pub fn what_if(
     facts: Facts,
     cx: &mut Context,
 ) {
-    let (name, spec, run) = (index.title.clone(), index.trace.meta.spec.clone(), index.source());
+    let (spec, run) = (index.trace.meta.spec.clone(), index.source());
+    let name = match step.0.map(|key| key.phase) {
+        Some(Phase::Prefill) => format!("{} (a prefill)", index.title),
+        _ => index.title.clone(),
+    };
     let (again, opened) = (Arc::clone(&index), arguments.clone());
     cx.ask(
         PREDICTION,

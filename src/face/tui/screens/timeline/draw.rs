@@ -16,6 +16,8 @@ use crate::face::tui::widgets::shade::{self, Mark, Shares};
 use base::text::rank_list;
 use plan::Lane;
 use study::analysis::Varied;
+use table::Record;
+use trace::overlap::Selection;
 
 pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
     let theme = cx.theme;
@@ -25,8 +27,14 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
     }
     let Some(view) = &timeline.view else {
         let key = |action| cx.keys.label(action);
+        let offer = offered(cx).map_or(String::new(), |record| {
+            let experiment =
+                record.experiment.as_deref().map_or(String::new(), |of| format!(" of {of}"));
+            let (model, label) = (&record.spec.model, record.spec.label());
+            format!("Enter opens the last run: {model} {label}{experiment}\n")
+        });
         let text = format!(
-            "no trace is open: {} lists runs, {} there opens the timeline of one\n{} opens a trace file",
+            "no trace is open\n{offer}{} lists runs, {} there opens the timeline of one\n{} opens a trace file",
             key(Action::Show(Tab::Runs)),
             cx.key::<runs::Runs>(runs::Act::Open),
             key(Action::TypeOpen)
@@ -50,6 +58,12 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
     info::draw_stretch(buf, areas.stretch, view, theme);
     lists::draw(buf, areas.panel, view, cx);
     info::draw_search(buf, areas.bottom(), view, theme);
+}
+
+/// Run that is offered while no trace is open: the last one that has a result.
+pub fn offered(cx: &Context) -> Option<&Record> {
+    let has_trace = |record: &&Record| record.metrics.is_some();
+    cx.stored.as_ref()?.records.iter().rev().find(has_trace)
 }
 
 /// Draws marks A and B above the lanes, and the distance between them.
@@ -102,39 +116,66 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     let gap = above.width + u16::from(above.width > 0);
     title(buf, Rect { width: area.width.saturating_sub(gap), ..area }, view, 0, theme);
     put(buf, above, above.x, above.y, &window, dim);
-    if let [first, second] = &view.panes[..] {
-        let step = |pane: &Pane| {
-            let step = pane.aligned.and_then(|i| pane.index.steps.get(i));
-            step.map_or("their starts".into(), |s| s.key.label())
-        };
-        let follows = if view.follows { " (follows)" } else { "" };
-        let middle = if view.on_layers { "middle of " } else { "" };
-        let steps = match (step(first), step(second)) {
-            (first, second) if first == second && area.width < 80 => first,
-            (first, second) => format!("{first} over {second}"),
-        };
-        let aligned = format!(" aligned: {middle}{steps}{follows}");
+    if view.panes.len() > 1 {
+        let other = &names(view)[1 - view.focus.min(1)];
+        let aligned = format!(" {}", view.aligned_words(area.width < 80, other));
         let (title, key) = (theme.style(Role::Title), theme.style(Role::Key));
         line(buf, area, 1, &[(&aligned, title), ("   ", text), (back, key), (&window, dim)]);
     } else {
-        let verdict = pane.verdict.as_ref().map(|verdict| format!("{}  ", verdict.headline));
-        let verdict = verdict.unwrap_or_default();
-        let overlap = overlap(pane, view.time, true);
-        let title = theme.style(Role::Title);
-        let key = theme.style(Role::Key);
-        let pieces = [(back, key), (&*verdict, title), (&*overlap, text), ("  ", text), (beside, dim)];
+        let verdict = pane.verdict.as_ref().map_or("", |verdict| verdict.headline.as_str());
+        let room = usize::from(area.width).saturating_sub(1 + back.width());
+        let [verdict, hidden, beside] =
+            fitting_header(verdict, hidden(pane, view.time, true), beside, room);
+        let (title, key) = (theme.style(Role::Title), theme.style(Role::Key));
+        let pieces = [(back, key), (&*verdict, title), (&*hidden, text), (&*beside, dim)];
         line(buf, Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area }, 1, &pieces);
     }
 }
 
-/// Text such as `overlap: step 0 68.9 %, decode 71.2 %`. Imported traces show all steps, because their
-/// decode steps are unknown.
-fn overlap(pane: &Pane, time: i64, focus: bool) -> String {
+/// Headline, hidden shares and window for a line of this width: drops the window, the share of all steps, the later
+/// parts of the headline and the share of the step, in this order.
+fn fitting_header(headline: &str, [step, all]: [String; 2], window: &str, room: usize) -> [String; 3] {
+    let mut parts: Vec<&str> = headline.split(", ").filter(|part| !part.is_empty()).collect();
+    let (mut step, mut all, mut window) = (step, all, window.to_owned());
+    loop {
+        let headline = parts.join(", ");
+        let shares: Vec<&str> = [&*step, &*all].into_iter().filter(|share| !share.is_empty()).collect();
+        let shares = match shares.is_empty() {
+            true => String::new(),
+            false => format!("hidden {}", shares.join(", ")),
+        };
+        let apart = |text: String, is_first: bool| match text.is_empty() || is_first {
+            true => text,
+            false => format!("  {text}"),
+        };
+        let shares = apart(shares, headline.is_empty());
+        let beside = apart(window.clone(), headline.is_empty() && shares.is_empty());
+        if headline.width() + shares.width() + beside.width() <= room {
+            return [headline, shares, beside];
+        }
+        match () {
+            () if !window.is_empty() => window.clear(),
+            () if !all.is_empty() => all.clear(),
+            () if parts.len() > 1 => drop(parts.pop()),
+            () if !step.is_empty() => step.clear(),
+            () => return [headline, String::new(), String::new()],
+        }
+    }
+}
+
+/// Hidden shares of communication: `0.0 % of step 3`, `71 % of decode`. Imported traces whose steps have no names show
+/// all steps.
+fn hidden(pane: &Pane, time: i64, focus: bool) -> [String; 2] {
     let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
     let step = pane.step(time, focus).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
-    let step = step.map(|key| format!("{} {}, ", key.label(), pct(Some(key))));
-    let all = if pane.index.trace.meta.import.is_some() { "all steps" } else { "decode" };
-    format!("overlap: {}{all} {}", step.unwrap_or_default(), pct(None))
+    let all = match Selection::default_of(&pane.index.trace).phase {
+        Some(_) => "decode",
+        None => "all steps",
+    };
+    [
+        step.map_or(String::new(), |key| format!("{} of {}", pct(Some(key)), key.label())),
+        format!("{} of {all}", pct(None)),
+    ]
 }
 
 /// Draws a trace's title after its provenance, which is never cut.
@@ -147,13 +188,13 @@ fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
         None => pane.index.title.clone(),
     };
     let (text, bold) = (theme.style(Role::Text), theme.style(Role::Title));
-    let mut overlap = format!("  {} ", overlap(pane, view.time, at == view.focus));
-    if area.width < 80 {
-        // the step's share alone, which leaves room for the name
-        overlap.truncate(overlap.find(", ").unwrap_or(overlap.len()));
-        overlap.push(' ');
-    }
-    let taken = label.width() + 2 + if pane.aligned.is_some() { overlap.width() } else { 0 };
+    let [step, all] = hidden(pane, view.time, at == view.focus);
+    // in a narrow window, the step's share alone leaves room for the name
+    let hidden = match area.width {
+        ..100 => format!("  hidden {step} "),
+        _ => format!("  hidden {step}, {all} "),
+    };
+    let taken = label.width() + 2 + if pane.aligned.is_some() { hidden.width() } else { 0 };
     let room = area.width.saturating_sub(taken as u16);
     let apart = apart(view, at, room);
     let name = cut(&name, room.saturating_sub(apart.width() as u16));
@@ -165,10 +206,10 @@ fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
         (&*name, bold),
     ];
     line(buf, area, 0, &pieces);
-    // the overlap goes to the right, if there is room or another trace occupies its row
+    // the share goes to the right, if there is room or another trace occupies its row
     if pane.aligned.is_some() {
-        let x = area.right().saturating_sub(overlap.width() as u16);
-        put(buf, area, x, area.y, &overlap, text);
+        let x = area.right().saturating_sub(hidden.width() as u16);
+        put(buf, area, x, area.y, &hidden, text);
     }
 }
 
@@ -260,7 +301,7 @@ fn ruler(buf: &mut Buffer, area: Rect, pane: &Pane, window: Window, theme: Theme
 fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focus: bool, theme: Theme) {
     let window = pane.window(view.window);
     let (label_of_ruler, over) = cut_left(areas.ruler, LANE_LABEL);
-    if pane.index.ranks.len() > 1 {
+    if pane.index.rank_count() > 1 {
         let (x, y) = (label_of_ruler.x, label_of_ruler.y);
         put(buf, label_of_ruler, x, y, "steps, any rank", theme.style(Role::Dim));
     }

@@ -14,6 +14,7 @@ use crate::face::tui::screen::{Export, FileKind};
 use base::error::Result;
 use lab::store::Store;
 use plan::Phase;
+use study::analysis::{ExposedStretch, NameRow};
 use study::report::TracePage;
 use study::{analysis, plot};
 use table::render::{Shown, Sourced, Table};
@@ -203,13 +204,15 @@ pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
         }),
         FileKind::Svg | FileKind::Png => Export::new(move |path| {
             let alone = shown.len() == 1;
+            let wholes: Vec<_> = shown.iter().map(|(index, _)| index.whole()).collect();
             let stretches: Vec<plot::Stretch> = shown
                 .iter()
-                .map(|(index, window)| {
+                .zip(&wholes)
+                .map(|((index, window), trace)| {
                     let since = |time: i64| time.saturating_sub(index.zero);
                     // keep simultaneous events of two traces aligned
                     let from = if alone { since(window.from).max(0) } else { since(window.from) };
-                    plot::Stretch { trace: &index.trace, from_ns: from, to_ns: since(window.to) }
+                    plot::Stretch { trace, from_ns: from, to_ns: since(window.to) }
                 })
                 .collect();
             plot::timeline(&stretches, path)
@@ -232,8 +235,9 @@ fn page(view: &View) -> Export {
     let since = |time: i64| time.saturating_sub(index.zero).max(0);
     let window = (since(first.from.min(last.from)), since(first.to.max(last.to)));
     Export::new(move |path| {
-        let trace = &index.trace;
-        let selection = selection(trace);
+        let whole = index.whole();
+        let trace = &*whole;
+        let selection = Selection::default_of(trace);
         let report = analysis::trace_report(trace, &selection);
         let verdict = desk::verdict_of(trace, &report, &selection);
         let name = index.source().unwrap_or_else(|| index.title.clone());
@@ -255,25 +259,29 @@ fn page(view: &View) -> Export {
     })
 }
 
-/// Part of a trace that its verdict covers: the decode phase of our own runs.
-pub fn selection(trace: &Trace) -> Selection {
-    let phase = trace.meta.spec.as_ref().map(|_| Phase::Decode);
-    Selection { phase, ..Selection::default() }
-}
-
 /// Listed operations or exposed stretches with their provenance; the inner `None` means still being computed.
 fn counted(view: &View) -> Option<Option<Table>> {
+    let index = &view.pane().index;
+    let ranks = 1 + index.folded.len() as u64;
     let table = match view.panel.as_ref()? {
         Panel::Operations(shown) => {
             let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
             counted.map(|counted| {
                 let rows = shown.order.iter().filter_map(|at| counted.table.rows.get(*at));
-                analysis::names_table(&rows.cloned().collect::<Vec<_>>())
+                // counts are over all ranks
+                let whole = |row: &NameRow| NameRow { count: row.count * ranks, ..row.clone() };
+                analysis::names_table(&rows.map(whole).collect::<Vec<_>>())
             })
         }
         Panel::Stretches(shown) => {
             let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
-            counted.map(|counted| analysis::stretches_table(&counted.table.longest))
+            counted.map(|counted| {
+                let whole = |one: &ExposedStretch| {
+                    let ranks = one.ranks.iter().chain(&index.folded).copied().collect();
+                    ExposedStretch { ranks, ..one.clone() }
+                };
+                analysis::stretches_table(&counted.table.longest.iter().map(whole).collect::<Vec<_>>())
+            })
         }
         _ => return None,
     };
@@ -293,7 +301,10 @@ fn list_command(view: &View) -> Option<Vec<String>> {
     words.extend(opening(pane.index.rules.as_ref(), pane.index.recording.as_ref()));
     words.extend(["--by".into(), by.into()]);
     words.extend(match part {
-        Part::Step(key) if key.phase == Phase::Decode => vec!["--step".into(), key.step.to_string()],
+        // numbers of imported traces run through both phases
+        Part::Step(key) if key.phase == Phase::Decode || pane.index.trace.meta.import.is_some() => {
+            vec!["--step".into(), key.step.to_string()]
+        }
         Part::Step(StepKey { phase, .. }) | Part::Phase(phase) => {
             vec!["--phase".into(), phase.as_str().into()]
         }

@@ -64,12 +64,17 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     }
     // a narrow frame has no room for the last two
     let most = if area.width < 78 { 5 } else { lists::LEGEND.len() };
-    let shown = &lists::LEGEND[..most];
+    let feed_forward = lists::feed_forward(view);
+    let named = |(mark, role, words): &(&'static str, Role, &'static str)| match *words {
+        " MLP " => (*mark, *role, feed_forward),
+        words => (*mark, *role, words),
+    };
+    let shown: Vec<_> = lists::LEGEND[..most].iter().map(named).collect();
     let width: usize = shown.iter().map(|(mark, _, words)| mark.width() + words.width()).sum();
     let mut x = area.right().saturating_sub(width as u16 + 2).max(area.x + 1);
     let (within, bottom) = (inside_of(area), area.bottom().saturating_sub(1));
     for (mark, role, words) in shown {
-        x = put(buf, within, x, bottom, &lists::in_theme(mark, *role, theme), theme.style(*role));
+        x = put(buf, within, x, bottom, &lists::in_theme(mark, role, theme), theme.style(role));
         x = put(buf, within, x, bottom, words, theme.style(Role::Dim));
     }
 }
@@ -206,23 +211,23 @@ fn exact(value: i64) -> String {
     }
 }
 
-/// Describes the item of the other trace at the same time.
+/// Describes the same operation of the same step in the other trace; `None` if the cursor is on none.
 fn other(view: &View) -> Option<String> {
     let (at, pane) = view.panes.iter().enumerate().find(|(i, _)| *i != view.focus)?;
-    let where_ = &super::draw::names(view)[at.min(1)];
-    let (start, end) = pane.interval()?;
-    let time = view.time.saturating_add(pane.origin);
-    let name = match (pane.current()?, pane.span()) {
-        (_, Some(span)) => pane.index.name(span).to_string(),
-        (Line::Ranges(row), _) => pane.index.range_name(pane.index.range(row, pane.place)?).to_string(),
-        _ => "exposed communication".into(),
+    let which = &super::draw::names(view)[at.min(1)];
+    let own = view.pane().span()?;
+    let length = |span: &Span| span.end_ns.saturating_sub(span.start_ns);
+    let Some(span) = view.counterpart().and_then(|at| pane.index.trace.spans.get(at)) else {
+        return Some(format!("{which} trace: no such operation in the aligned step"));
     };
-    let when = match (start > time, end <= time && start < end) {
-        (true, _) => format!("in {}", ns(start.saturating_sub(time))),
-        (_, true) => format!("{} ago", ns(time.saturating_sub(end))),
-        _ => "now".into(),
+    let name = pane.index.name(span);
+    let name = if name == view.pane().index.name(own) { "the same operation" } else { name };
+    let change = length(own) - length(span);
+    let change = match change {
+        0 => "as here".to_owned(),
+        change => format!("{} {} here", ns(change.abs()), if change > 0 { "more" } else { "less" }),
     };
-    Some(format!("{where_} trace: {name}, {when}, {}", exact(end.saturating_sub(start))))
+    Some(format!("{which} trace: {name} took {}, {change}", exact(length(span))))
 }
 
 fn exposed(view: &View, pane: &Pane, at: usize) -> (String, Vec<String>) {
@@ -382,9 +387,9 @@ fn work(pane: &Pane, span: &Span) -> Option<String> {
         Lane::Compute => (
             format!("{}, {} read, {} written", si(flops, "FLOP"), si(read, "B"), si(written, "B")),
             format!(
-                "; achieved {} GB/s, {} GFLOP/s",
+                "; achieved {} GB/s, {}",
                 rate(read + written, duration),
-                rate(flops, duration)
+                si(flops / duration as f64 * 1e9, "FLOP/s")
             ),
         ),
     };
@@ -448,10 +453,11 @@ fn one(measured: &Measured) -> Vec<String> {
             all.peer_wait_us.map_or_else(|| "-".to_owned(), us)
         ),
         format!(
-            "compute {}, {}idle {}   per rank, mean of {ranks}",
+            "compute {}, {}idle {}   per rank, mean of {}",
             us(all.compute_us),
             if all.memory_us > 0.0 { format!("memory {}, ", us(all.memory_us)) } else { String::new() },
-            us(all.idle_us)
+            us(all.idle_us),
+            measured.meant_ranks()
         ),
         format!("{} operations   {}", measured.count, steps(measured)),
         format!("kinds: {}", list(&measured.kinds)),
@@ -540,7 +546,7 @@ fn of_pane(pane: &Pane, measured: &Measured, stretch: Window) -> String {
     let (all, ranks) = (&measured.report.all, measured.ranks());
     let us = |value: f64| format!("{:.3} us", value / ranks);
     format!(
-        "{} [{}] {} to {} s ({:.3} us), {}: overlap {}, comm {}, exposed {}, waits for peers {}, compute {}, idle {} (per rank, mean of {ranks}); {} operations",
+        "{} [{}] {} to {} s ({:.3} us), {}: overlap {}, comm {}, exposed {}, waits for peers {}, compute {}, idle {} (per rank, mean of {}); {} operations",
         pane.index.title,
         pane.index.provenance(),
         at(own.from),
@@ -553,6 +559,7 @@ fn of_pane(pane: &Pane, measured: &Measured, stretch: Window) -> String {
         all.peer_wait_us.map_or_else(|| "-".to_owned(), us),
         us(all.compute_us),
         us(all.idle_us),
+        measured.meant_ranks(),
         measured.count
     )
 }

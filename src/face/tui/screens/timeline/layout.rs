@@ -58,7 +58,7 @@ pub struct PaneAreas {
     /// Critical path; empty unless highlighted.
     pub path: Rect,
     pub lines: Rect,
-    /// Rows of a lane of spans; more than one only if all lines fit.
+    /// Rows of a lane of spans; more than one only if all lines fit and no list is open.
     pub tall: u16,
 }
 
@@ -115,12 +115,13 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
     let (rest, below) = cut_bottom(rest, shown.wanted.min(free).max(least) as u16);
     let spare = usize::from(rest.height).saturating_sub(needs.iter().sum());
     // the table may take what lanes of full height leave
-    let tallest = shown.lanes_of.iter().sum::<usize>() * (TALLEST - 1);
+    let extra = if shown.panel.is_some() { 0 } else { TALLEST - 1 };
+    let tallest = shown.lanes_of.iter().sum::<usize>() * extra;
     let most = spare.saturating_sub(tallest).max(MOST_DOCKED + 3).min(spare);
     let docked = if spare >= LEAST_DOCKED { shown.docked.min(most) } else { 0 };
     let (rest, docked) = cut_bottom(rest, docked as u16);
     let spare = spare - usize::from(docked.height);
-    let tall = 1 + spare.checked_div(shown.lanes_of.iter().sum()).unwrap_or(0).min(TALLEST - 1);
+    let tall = 1 + spare.checked_div(shown.lanes_of.iter().sum()).unwrap_or(0).min(extra);
     let needs: Vec<usize> =
         needs.iter().zip(&shown.lanes_of).map(|(need, lanes)| need + lanes * (tall - 1)).collect();
     let nothing = Rect { width: 0, height: 0, ..below };

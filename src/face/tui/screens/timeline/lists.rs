@@ -7,10 +7,11 @@ use ratatui::text::Line;
 
 use super::draw::names;
 use super::state::panel::{
-    DifferenceRow, OperationColumn, Operations, Panel, Stretches, difference_rows,
+    DifferenceRow, OperationColumn, Operations, Panel, Part, Stretches, difference_rows,
 };
 use super::state::{TraceIndex, View};
 use super::{Act, Timeline};
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::lanes::module_role;
 use crate::face::tui::widgets::shade::{self, Mark, Shares, module};
@@ -21,9 +22,12 @@ use base::text::fitting_name;
 use plan::Lane;
 use study::analysis::{
     Dependencies, Dependency, ExposedStretches, LaneTotal, NameRow, OperationDifference,
-    OperationDifferences, Share, Why, totals_of,
+    OperationDifferences, Share, StretchFamily, Why, totals_of,
 };
-use study::verdict::Verdict;
+use study::verdict::{Reader, Verdict};
+use trace::overlap::StepKey;
+use trace::rules::EXPERTS;
+use trace::{NO_STEP, OperationInfo};
 
 /// Rows of the list, without frame, header, and whatever is below a table.
 pub fn rows(area: Rect, view: &View) -> Rect {
@@ -67,6 +71,15 @@ fn which(view: &View) -> String {
         _ if view.panes.len() < 2 => String::new(),
         Some(name) if *name != provenance.to_string() => format!("{name} [{provenance}], "),
         _ => format!("[{provenance}], "),
+    }
+}
+
+/// Part of the trace that a table covers; a trace of prefills alone says so.
+fn part_label(part: &Part, view: &View) -> String {
+    let verdict = view.pane().verdict.as_ref();
+    match (part, verdict.and_then(|verdict| verdict.only_prefill())) {
+        (Part::All, Some(only)) => format!("{only}, no decode step"),
+        (part, _) => part.label(),
     }
 }
 
@@ -315,15 +328,15 @@ fn draw_operations(
     let theme = cx.theme;
     let now = table.counted.as_ref().is_some_and(|counted| counted.is_of(table.scope, view));
     let part = match &table.counted {
-        Some(counted) if now => counted.part.label(),
-        _ => table.scope.part(view).label(),
+        Some(counted) if now => counted.part.clone(),
+        _ => table.scope.part(view),
     };
-    let trace = which(view);
+    let (part, trace) = (part_label(&part, view), which(view));
     let many = match now {
         true => counted(table.order.len(), "operation"),
         false => "counting…".into(),
     };
-    let title = format!("where the time went, in us{}: {trace}{part} · {many}", per_rank(view));
+    let title = format!("{trace}{part}: where the time went, in us{} · {many}", per_rank(view));
     let inner = frame(buf, area, &title, theme);
     let typed = table.filter.typing || !table.filter.value().is_empty();
     if typed {
@@ -353,7 +366,7 @@ fn draw_operations(
 }
 
 fn per_rank(view: &View) -> &'static str {
-    if view.pane().index.ranks.len() > 1 { " per rank" } else { "" }
+    if view.pane().index.rank_count() > 1 { " per rank" } else { "" }
 }
 
 fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations, theme: Theme) {
@@ -366,12 +379,11 @@ fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations
         let Some(row) = rows.get(at) else { return Line::default() };
         let text = match column {
             // as the times: per rank
-            0 if row.count.is_multiple_of(ranks) => (row.count / ranks).to_string(),
-            0 => format!("{:.1}", row.count as f64 / ranks as f64),
+            0 => count(row.count as f64 / ranks as f64),
             1 => digits(row.total_us),
             2 => digits(row.mean_us),
             3 => digits(row.max_us),
-            4 => format!("{:.1}", row.share_pct),
+            4 => share_of(row.total_us, counted.table.time_us),
             5 if row.lane == "comm" => digits(row.exposed_us),
             5 => String::new(),
             6 => {
@@ -403,17 +415,27 @@ fn mark(row: &NameRow, index: &TraceIndex, span: Option<usize>) -> Mark {
 
 /// Lane totals of the shown operations; `None` if none is shown.
 fn totals(table: &Operations) -> Option<String> {
-    let rows = &table.counted.as_ref()?.table.rows;
+    let (rows, time_us) = (&table.counted.as_ref()?.table.rows, table.counted.as_ref()?.table.time_us);
     let lane = |lane: LaneTotal| {
         let exposed = match lane.lane {
             "comm" => format!(", exposed {}", digits(lane.exposed_us)),
             _ => String::new(),
         };
-        format!("{} {} ({:.0} %){exposed}", lane.lane, digits(lane.total_us), lane.share_pct)
+        format!(
+            "{} {} ({} %){exposed}",
+            lane.lane,
+            digits(lane.total_us),
+            share_of(lane.total_us, time_us)
+        )
     };
     let lanes: Vec<String> =
         totals_of(table.order.iter().filter_map(|at| rows.get(*at))).into_iter().map(lane).collect();
-    (!lanes.is_empty()).then(|| format!("in all: {}", lanes.join("  ")))
+    (!lanes.is_empty()).then(|| format!("of {}: {}", time_of(time_us), lanes.join("  ")))
+}
+
+/// Share of the time between first start and last end, in percent.
+fn share_of(us: f64, time_us: f64) -> String {
+    if time_us > 0.0 { format!("{:.1}", 100.0 * us / time_us) } else { String::new() }
 }
 
 /// Load of the ranks in a mixture's experts.
@@ -461,58 +483,105 @@ fn operation_columns(table: &Operations) -> Vec<table::Column> {
 fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, cx: &Context) {
     let theme = cx.theme;
     let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
-    let part = shown.scope.part(view).label();
-    let told =
-        |table: &ExposedStretches| format!(", {} per rank", ns((table.total_us * 1e3).round() as i64));
-    let sum = counted
-        .filter(|counted| counted.table.count > 0)
-        .map_or(String::new(), |counted| told(&counted.table));
-    let many = match counted.map(|counted| &counted.table) {
-        None => "looking…".into(),
-        Some(table) if table.count == 0 => "no communication is exposed".into(),
-        Some(table) if table.count == 1 => "1 interval".into(),
-        Some(table) => format!("{} intervals", table.count),
+    let part = part_label(&shown.scope.part(view), view);
+    let sum = |table: &ExposedStretches| {
+        let per_step = table.total_us / table.shares();
+        let share = share_of(table.total_us, table.time_us);
+        format!("{} of {} ({share} %)", time_of(per_step), time_of(table.time_us / table.shares()))
     };
-    let title = format!("exposed communication: {}{part} · {many}{sum}", which(view));
+    let basis = |table: &ExposedStretches| match (view.pane().index.rank_count(), table.steps) {
+        (..=1, ..=1) => String::new(),
+        (_, ..=1) => " per rank".into(),
+        (..=1, steps) => format!(" per step, mean of {steps}"),
+        (_, steps) => format!(" per rank and step, mean of {steps} steps"),
+    };
+    // the number first: a narrow window cuts the end
+    let title = match counted.map(|counted| &counted.table) {
+        None => format!("exposed communication: {}{part} · looking…", which(view)),
+        Some(table) if table.count == 0 => format!("no communication is exposed: {}{part}", which(view)),
+        Some(table) => format!("exposed: {}{}, {}{part}", sum(table), basis(table), which(view)),
+    };
     let inner = frame(buf, area, &title, theme);
+    let is_wide = inner.width >= 100;
     let mut columns = STRETCH_COLUMNS.to_vec();
-    columns[4].width = inner.width.saturating_sub(FIXED) / 2;
-    let total_us = counted.map_or(0.0, |counted| counted.table.total_us);
+    match is_wide {
+        true => columns[5].width = inner.width.saturating_sub(FIXED) / 2,
+        // the name needs the room
+        false => columns.truncate(6),
+    }
+    let (total_us, shares, ranks) = counted.map_or((0.0, 1.0, 1.0), |counted| {
+        let table = &counted.table;
+        (table.total_us, table.shares(), table.ranks.max(1) as f64)
+    });
+    let index = &view.pane().index;
     let rows = Rows::new(&shown.list, shown.families().len());
     table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
         let family = &shown.families()[row];
         Line::from(match column {
-            0 => family.count.to_string(),
-            1 => time_of(family.total_us),
+            0 => count(family.calls as f64 / ranks / shares),
+            1 => time_of(family.total_us / shares),
             2 if total_us > 0.0 => format!("{:.1} %", 100.0 * family.total_us / total_us),
             2 => String::new(),
-            3 => family.longest.first().map_or_else(String::new, |longest| time_of(longest.1)),
-            4 => brief(&family.collective, width.into()),
+            3 => time_of(family.total_us * ranks / family.calls.max(1) as f64),
+            4 => longest(index, family),
+            5 => brief(&family.collective, width.into()),
             _ => brief(family.waited.as_deref().unwrap_or("nothing"), width.into()),
         })
     });
-    let place = shown.gone.and_then(|(row, at)| Some((at, shown.families().get(row)?)));
-    let place = place.map_or_else(
-        || " Enter longest; again: next one".to_owned(),
-        |(at, family)| format!(" Enter next (at {} of {})", at + 1, family.count),
-    );
-    note(buf, area, &format!("{place}  {} other part ", cx.key::<Timeline>(Act::Stretches)), theme);
+    let in_step = |family: &StretchFamily| match family.typical {
+        Some(key) if key.step != NO_STEP => format!("in {}, a typical one", key.label()),
+        _ => "in this part".into(),
+    };
+    let selected = shown.families().get(shown.list.selected);
+    let gone = shown.gone.filter(|(row, _)| *row == shown.list.selected);
+    let place = match (selected, gone) {
+        (Some(family), Some((_, at))) => {
+            format!(" {} of {} {}  Enter next ", at + 1, family.count_in_typical, in_step(family))
+        }
+        (Some(family), None) => format!(" Enter longest {} ", in_step(family)),
+        (None, _) => String::new(),
+    };
+    note(buf, area, &format!("{place} {} other part ", cx.key::<Timeline>(Act::Stretches)), theme);
 }
 
-const STRETCH_COLUMNS: [Column; 6] = [
-    Column::number("count", 7, 0),
-    Column::number("total", 10, 0),
+/// Mean of a count; whole numbers without decimals.
+fn count(mean: f64) -> String {
+    if (mean - mean.round()).abs() < 1e-9 { format!("{mean:.0}") } else { format!("{mean:.1}") }
+}
+
+/// Longest of all stretches, with its step: `61.6 us, step 0`.
+fn longest(index: &TraceIndex, family: &StretchFamily) -> String {
+    let (span, us) = family.longest;
+    let key = index.trace.spans.get(span).map(StepKey::of).filter(|key| key.step != NO_STEP);
+    match key.filter(|_| index.steps.len() > 1) {
+        Some(key) => format!("{}, {}", time_of(us), key.label()),
+        None => time_of(us),
+    }
+}
+
+const STRETCH_COLUMNS: [Column; 7] = [
+    Column::number("calls", 6, 0),
+    Column::number("exposed", 9, 0),
     Column::number("share", 7, 0),
-    Column::number("longest", 10, 0),
-    Column::text("exposed", 0, 0),
+    Column::number("a call", 9, 0),
+    Column::number("longest of all", 18, 0),
+    Column::text("collective", 8, 0),
     Column::text("waiting", 8, 0),
 ];
 
 /// Total width of all columns except the two names.
-const FIXED: u16 = 39;
+const FIXED: u16 = 57;
 
-pub fn verdict_lines(verdict: &Verdict, width: u16) -> Vec<String> {
-    verdict.sentences.iter().flat_map(|sentence| wrap(sentence, usize::from(width.max(20)))).collect()
+/// Lines of a verdict for the workbench; its table of remedies is not wrapped.
+pub fn verdict_lines(verdict: &Verdict, cx: &Context) -> Vec<String> {
+    let width = usize::from(cx.body().width.saturating_sub(4).max(20));
+    let (go, open) = (cx.key::<Timeline>(Act::ToggleRank), cx.keys.label(Action::TypeOpen));
+    let sentences = verdict.sentences_for(Reader::Workbench { go: &go, open: &open });
+    let lines = |sentence: &String| match sentence.starts_with("  ") {
+        true => vec![cut(sentence, width as u16)],
+        false => wrap(sentence, width),
+    };
+    sentences.iter().flat_map(lines).collect()
 }
 
 fn draw_verdict(
@@ -525,14 +594,30 @@ fn draw_verdict(
     let provenance = view.panes[0].index.provenance();
     frame(buf, area, &format!("verdict [{provenance}]; gains of remedies are simulated"), theme);
     if lines.is_empty() {
-        put(buf, rows, rows.x + 1, rows.y, "looking…", theme.style(Role::Dim));
+        let operations = counted(view.panes[0].index.trace.spans.len(), "operation");
+        let looking = format!("looking at {operations}…");
+        put(buf, rows, rows.x + 1, rows.y, &looking, theme.style(Role::Dim));
     }
     for (row, y) in list.rows(lines.len(), rows) {
         put(buf, rows, rows.x + 1, y, &lines[row], theme.style(Role::Text));
     }
     if let Some(verdict) = &view.panes[0].verdict {
-        let to = if verdict.longest_gap.is_some() { "gap" } else { "longest exposed communication" };
+        let to = match verdict.longest_gap {
+            Some(_) => "gap",
+            None => "longest exposed communication of a typical step",
+        };
         note(buf, area, &format!(" Enter: go to the {to}; V: close "), theme);
+    }
+}
+
+/// Name of the feed-forward part in the short legend: experts in a mixture.
+pub fn feed_forward(view: &View) -> &'static str {
+    let operations = &view.pane().index.trace.operations;
+    let has = |of: fn(&OperationInfo) -> bool| operations.iter().any(of);
+    match (has(|one| one.kind == EXPERTS), has(|one| one.module == "mlp")) {
+        (true, false) => " experts ",
+        (true, true) => " MLP, experts ",
+        _ => " MLP ",
     }
 }
 
@@ -549,7 +634,7 @@ pub const LEGEND: [(&str, Role, &str); 7] = [
 
 pub const LEGEND_MARKS: [(&str, Role, &str); 22] = [
     ("▂▅█", Role::Series(0), "compute, attention; height: a cell's share, of many operations"),
-    ("▎▋█", Role::Series(1), "compute, MLP; width: where one operation begins or ends"),
+    ("▎▋█", Role::Series(1), "compute, MLP or experts; width: where one operation begins or ends"),
     ("█", Role::Series(2), "compute, head"),
     ("█", Role::Series(3), "compute, all else, and kernels of imported traces"),
     ("▒▓", Role::Comm, "communication that compute hides: under, over half of the cell's time"),

@@ -95,7 +95,7 @@ fn simulated(change: impl Fn(&mut Spec)) -> TraceIndex {
 
 /// The run of [`simulated`] as if it had been measured, each operation a tenth longer.
 fn measured() -> TraceIndex {
-    let mut trace: Trace = simulated(|_| {}).trace;
+    let mut trace: Trace = simulated(|_| {}).whole().into_owned();
     let mut spec = spec("standard", 2, P2p::On, Backend::Cpu);
     spec.output_tokens = 6;
     trace.meta.provenance = spec.provenance();
@@ -405,7 +405,8 @@ fn what_is_shown_is_exported_and_the_command_shows_the_same() {
         assert!(std::fs::metadata(&path).expect("it is there").len() > 100);
     }
     let csv = std::fs::read_to_string(dir.path().join("timeline.csv")).expect("it is there");
-    let spans = &view(&driver).pane().index.trace.spans;
+    let whole = view(&driver).pane().index.whole();
+    let spans = &whole.spans;
     let touching = spans.iter().filter(|s| s.start_ns < stretch.to && s.end_ns > stretch.from).count();
     assert_eq!(csv.lines().count(), touching + 1);
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);

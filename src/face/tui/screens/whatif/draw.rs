@@ -408,7 +408,9 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
         let base = base.filter(|base| base.spec.model == own.model && base.spec.load_label() == load);
         base.and_then(|base| base.chosen()).map(|n| n.tpot_ms)
     };
-    table::draw_all(buf, area, cx.theme, &KEPT, whatif.pins.len(), |row, column| {
+    let mut columns = KEPT.to_vec();
+    columns[2].title = step_ms(whatif).into();
+    table::draw_all(buf, area, cx.theme, &columns, whatif.pins.len(), |row, column| {
         let pin = &whatif.pins[row];
         let now = if pin.variant == whatif.variant { "▸" } else { " " };
         let number = |of: &dyn Fn(&Numbers) -> String| pin.answer.chosen().map_or_else(String::new, of);

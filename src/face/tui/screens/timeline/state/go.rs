@@ -258,7 +258,7 @@ impl View {
     }
 
     /// Shows what the verdict of the upper trace is about: the gap that is most of the idle time, else the longest exposed
-    /// communication.
+    /// communication of a typical step.
     pub fn go_to_cause(&mut self) -> Result<(), String> {
         let pane = &self.panes[0];
         let verdict = pane.verdict.as_ref().ok_or("the verdict is not known yet")?;
@@ -279,11 +279,8 @@ impl View {
             self.set(Window::new(from.saturating_sub(margin), to));
             return Ok(());
         }
-        let longest = pane.index.ranks.iter().enumerate().flat_map(|(at, rank)| {
-            rank.exposed.union().iter().map(move |(from, to)| (to - from, at, (*from, *to)))
-        });
-        let longest = longest.max_by_key(|(length, ..)| *length);
-        let span = longest.and_then(|(_, rank, stretch)| pane.index.collective(rank, stretch));
+        let longest = pane.index.typical_exposed();
+        let span = longest.and_then(|(rank, stretch)| pane.index.collective(rank, stretch));
         match span {
             Some(span) => self.jump_closely(0, span),
             None => return Err("nothing to go to: no long gap, and no exposed communication".into()),

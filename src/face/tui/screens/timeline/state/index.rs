@@ -3,19 +3,22 @@
 //! from the unions of the second pass. Lookups take logarithmic time. Spans are not copied: the index uses under 40
 //! bytes per span, mostly about 20.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use rayon::prelude::*;
 
+use super::align::Anchor;
 use super::row::{Class, RangeRow, Row, Spans, Unions, nearer};
 use super::window::Window;
-use plan::Lane;
+use plan::{Lane, Phase};
 use study::analysis::{ExpertLoads, ExpertTimes};
 use table::Provenance;
 use trace::overlap::Selection;
 pub use trace::overlap::StepKey;
 use trace::overlap::intervals::{self, Coverage};
+use trace::rules::EXPERTS;
 use trace::{NO_STEP, Range, Span, Stream, Trace};
 
 /// Spans of two ranks to compare before using other cores for the rest.
@@ -46,7 +49,10 @@ pub struct RankRows {
 
 #[derive(Debug)]
 pub struct TraceIndex {
+    /// Spans of all ranks, or of the first if all did the same; see [`Self::whole`].
     pub trace: Trace,
+    /// Ranks whose spans are those of the first and are left out.
+    pub folded: Vec<u32>,
     pub title: String,
     /// File or run that it was opened from, as the command line accepts it, if known.
     pub opened: Option<String>,
@@ -96,6 +102,69 @@ impl TraceIndex {
             _ => None,
         });
         self.opened.clone().or_else(|| meta.run.clone()).or(file)
+    }
+
+    /// Trace with the spans of all ranks.
+    pub fn whole(&self) -> Cow<'_, Trace> {
+        self.with_ranks(self.folded.len())
+    }
+
+    /// Trace with the spans of up to two ranks that did the same, which is enough to match their collectives.
+    pub fn matchable(&self) -> Cow<'_, Trace> {
+        self.with_ranks(1)
+    }
+
+    fn with_ranks(&self, most: usize) -> Cow<'_, Trace> {
+        match &self.folded[..self.folded.len().min(most)] {
+            [] => Cow::Borrowed(&self.trace),
+            others => Cow::Owned(self.trace.unfold_ranks(others)),
+        }
+    }
+
+    /// Index of the same trace with the spans of all ranks.
+    pub fn unfolded(&self) -> Self {
+        Self {
+            opened: self.opened.clone(),
+            rules: self.rules.clone(),
+            recording: self.recording.clone(),
+            files: self.files,
+            ..Self::of(self.title.clone(), self.whole().into_owned(), Vec::new())
+        }
+    }
+
+    pub fn rank_count(&self) -> usize {
+        self.ranks.len() + self.folded.len()
+    }
+
+    /// Rank (by index) and interval of the longest exposed communication in a typical step: the decode step, or step, in
+    /// which the first rank's exposed time is the median.
+    pub fn typical_exposed(&self) -> Option<(usize, (i64, i64))> {
+        let of = |phase: Option<Phase>| {
+            let steps =
+                self.steps.iter().filter(move |step| phase.is_none_or(|of| step.key.phase == of));
+            steps.map(|step| step.window).collect::<Vec<Window>>()
+        };
+        let mut windows = of(Some(Phase::Decode));
+        if windows.is_empty() {
+            windows = of(None);
+        }
+        let first = &self.ranks.first()?.exposed;
+        windows.sort_by_cached_key(|window| first.within((window.from, window.to)));
+        let middle = windows.len() / 2;
+        // the rest serves if the median step exposes nothing
+        let later = windows.iter().skip(middle).copied();
+        later.chain([self.bounds]).find_map(|window| self.longest_exposed(window))
+    }
+
+    fn longest_exposed(&self, window: Window) -> Option<(usize, (i64, i64))> {
+        let of_rank = |(at, rank): (usize, &RankRows)| {
+            let all = rank.exposed.union();
+            let first = all.partition_point(|(_, to)| *to <= window.from);
+            let within = all[first..].iter().take_while(|(from, _)| *from < window.to);
+            within.max_by_key(|(from, to)| to - from).map(|interval| (at, *interval))
+        };
+        let longest = self.ranks.iter().enumerate().filter_map(of_rank);
+        longest.max_by_key(|(_, (from, to))| to - from)
     }
 
     pub fn opened_from(self, source: impl Into<String>) -> Self {
@@ -168,6 +237,9 @@ impl TraceIndex {
 
     /// Numbers of later ranks with the same spans as the rank at this index.
     pub fn alike(&self, rank: usize) -> Vec<u32> {
+        if rank == 0 && !self.folded.is_empty() {
+            return self.folded.clone();
+        }
         self.ranks.iter().filter(|other| other.same_as == Some(rank)).map(|other| other.rank).collect()
     }
 
@@ -306,6 +378,36 @@ impl TraceIndex {
         };
         let middle = all.len() / 2;
         extent(&mut all[middle - around..=middle + around].iter())
+    }
+
+    /// Time of a place in a step (ns); `None` if the step has no such place.
+    pub fn place_in_step(&self, step: usize, anchor: Anchor) -> Option<i64> {
+        let window = self.steps.get(step)?.window;
+        match anchor {
+            Anchor::Start => Some(window.from),
+            Anchor::Middle => self.two_layers(step).map(|layers| layers.from),
+            Anchor::Share(percent) => {
+                Some(window.from.saturating_add(window.width() / 100 * i64::from(percent)))
+            }
+            Anchor::Layer(layer) => {
+                let key = self.steps[step].key;
+                let rank = self.ranks.first()?.rank;
+                let of_layer = |span: &&Span| span.rank == rank && self.layer_of(span) == Some(layer);
+                let spans = self.trace.spans.get(key.spans(&self.trace))?.iter();
+                spans.filter(of_layer).map(|span| span.start_ns).min()
+            }
+        }
+    }
+
+    pub fn layer_of(&self, span: &Span) -> Option<u32> {
+        self.trace.operations.get(span.operation as usize)?.layer
+    }
+
+    /// Layer that the first rank's first row is in at a time (ns).
+    pub fn layer_at(&self, time: i64) -> Option<u32> {
+        let row = self.ranks.first()?.rows.start;
+        let place = self.rows.get(row)?.nearest(self.spans(), time);
+        self.layer_of(self.span(row, place)?)
     }
 
     /// Start and end (ns) of the item at a position of a line.
@@ -511,8 +613,15 @@ fn rank_rows(parts: RankParts, streams: &[Stream], spans: Spans) -> (Vec<Row>, C
 }
 
 impl TraceIndex {
-    /// Indexes a trace for drawing, on all cores.
-    pub fn new(title: String, trace: Trace) -> Self {
+    /// Indexes a trace for drawing, on all cores. Stores the spans of ranks that did the same once.
+    pub fn new(title: String, mut trace: Trace) -> Self {
+        // the load of experts is compared between ranks
+        let has_experts = trace.operations.iter().any(|operation| operation.kind == EXPERTS);
+        let folded = if has_experts { Vec::new() } else { trace.fold_ranks() };
+        Self::of(title, trace, folded)
+    }
+
+    fn of(title: String, trace: Trace, folded: Vec<u32>) -> Self {
         let classes: Vec<Class> = trace.operations.iter().map(Class::of).collect();
         let (parts, steps) = gather(&trace);
         let spans = Spans { all: &trace.spans, classes: &classes };
@@ -548,6 +657,7 @@ impl TraceIndex {
         let step_places = steps.iter().enumerate().map(|(i, s)| (s.key, i)).collect();
         let mut index = Self {
             trace,
+            folded,
             title,
             opened: None,
             rules: None,

@@ -20,6 +20,8 @@ pub struct Measured {
     /// Overlap and breakdown; `all` holds sums over ranks.
     pub report: OverlapReport,
     pub count: u64,
+    /// Ranks that the report leaves out because the first did the same.
+    alike: usize,
     /// Time per kind of operation in us, averaged over ranks, longest first.
     pub kinds: Vec<(String, f64)>,
     /// Time per module in us, averaged over ranks, longest first.
@@ -59,7 +61,9 @@ impl Measured {
         let before = |time: i64| index.steps.partition_point(|step| step.window.from < time);
         Self {
             window,
-            count: report.breakdown.iter().map(|row| row.count).sum(),
+            count: report.breakdown.iter().map(|row| row.count).sum::<u64>()
+                * (1 + index.folded.len() as u64),
+            alike: index.folded.len(),
             kinds: by(|row| &row.kind),
             modules: by(|row| &row.module),
             begins: before(window.to) - before(window.from),
@@ -68,8 +72,14 @@ impl Measured {
         }
     }
 
+    /// Ranks in the report's sums.
     pub fn ranks(&self) -> f64 {
         self.report.ranks.len().max(1) as f64
+    }
+
+    /// Ranks that the averages are of.
+    pub fn meant_ranks(&self) -> usize {
+        self.report.ranks.len().max(1) + self.alike
     }
 }
 
@@ -83,7 +93,8 @@ pub fn part(index: &TraceIndex, window: Window) -> Trace {
     let all = near.as_ref().map_or(&index.trace.spans, |near| &near.spans);
     let spans = all.iter().filter(|span| touches(span)).copied().collect();
     let (meta, operations) = (index.trace.meta.clone(), index.trace.operations.clone());
-    Trace { meta, operations, spans, ranges: Vec::new() }
+    let part = Trace { meta, operations, spans, ranges: Vec::new() };
+    if index.folded.is_empty() { part } else { part.unfold_ranks(&index.folded) }
 }
 
 /// Trace of the spans near a window, plus one per rank so that no rank is missing. `None` if that would

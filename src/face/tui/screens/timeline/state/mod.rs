@@ -1,9 +1,10 @@
 //! State of screen 4: indexed traces, the window onto them, the cursor, the search.
 //!
 //! An `index` of a trace consists of `row`s; a `pane` shows one index, a `view` one or two panes. The methods of a
-//! view are in `view` (window and cursor), `search`, `go` (targets, dependencies, critical paths) and `select`
-//! (selection, marks, alignment of two traces). A `panel` is a list below the lanes.
+//! view are in `view` (window and cursor), `search`, `go` (targets, dependencies, critical paths), `select` (selection,
+//! marks) and `align` (two traces). A `panel` is a list below the lanes.
 
+pub mod align;
 pub mod go;
 pub mod index;
 pub mod measure;

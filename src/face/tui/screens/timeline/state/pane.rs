@@ -94,6 +94,11 @@ impl Pane {
         let (line, place) = (self.current(), self.place);
         // toggle even without effect, so that both traces stay in the same mode
         self.folded = !self.folded;
+        if !self.index.folded.is_empty() {
+            self.index = Arc::new(self.index.unfolded());
+            self.collapsed.resize(self.index.ranks.len(), false);
+            (self.matches, self.path, self.kernel, self.overview) = (None, None, None, None);
+        }
         if self.index.ranks.iter().all(|rank| rank.same_as.is_none()) {
             return false;
         }

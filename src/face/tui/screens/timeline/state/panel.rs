@@ -61,10 +61,10 @@ impl Stretches {
         self.counted.as_ref().map_or(&[], |counted| &counted.table.families)
     }
 
-    /// Span of the selected row's longest stretch; the next call returns the next longest.
+    /// Span of the selected row's longest stretch in a typical step; the next call returns the next longest there.
     pub fn next_of_row(&mut self) -> Option<usize> {
         let row = self.list.selected;
-        let longest = &self.families().get(row)?.longest;
+        let longest = &self.families().get(row)?.in_typical;
         let at = self.gone.filter(|gone| gone.0 == row).map_or(0, |(_, at)| at + 1);
         let at = at % longest.len().max(1);
         let (span, _) = *longest.get(at)?;
@@ -149,9 +149,9 @@ pub enum OperationColumn {
     Total,
     /// Mean execution time (us).
     Mean,
-    /// Longest execution (us).
+    /// Longest execution on any rank (us).
     Max,
-    /// Share of its lane's busy time (%).
+    /// Share of the time between first start and last end (%).
     Share,
     /// Exposed communication (us per rank).
     Exposed,
@@ -168,7 +168,7 @@ impl OperationColumn {
             Self::Total => "total",
             Self::Mean => "mean",
             Self::Max => "max",
-            Self::Share => "% busy",
+            Self::Share => "% time",
             Self::Exposed => "exposed",
             Self::Name => "operation",
         }
@@ -180,7 +180,8 @@ impl OperationColumn {
             Self::Total => row.total_us,
             Self::Mean => row.mean_us,
             Self::Max => row.max_us,
-            Self::Share => row.share_pct,
+            // shares of the same time
+            Self::Share => row.total_us,
             Self::Exposed => row.exposed_us,
             Self::Name => 0.0,
         }

@@ -126,7 +126,7 @@ pub fn traced(
             target.ok_or_else(|| Error::failed(why))?
         }
     };
-    TracedStep::of(&index.trace, step, [layers, tp], target, arguments)
+    TracedStep::of(&index.whole(), step, [layers, tp], target, arguments)
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -156,7 +156,8 @@ impl Rewired {
         index: &TraceIndex,
         (key, at): (Option<StepKey>, i64),
     ) -> Result<(Arc<TraceIndex>, String)> {
-        let trace = &index.trace;
+        let whole = index.whole();
+        let trace = &*whole;
         let (target, on) = machine_of(trace, &Engine::default())?;
         let with = if target.is_some() { on } else { "no contention: unknown profile".into() };
         let Facts { layers, tp } = self.1;

@@ -172,18 +172,7 @@ impl View {
         self.pane_mut().go_to(line, place);
         self.follow();
         self.show_cursor();
-        self.align_found();
         true
-    }
-
-    /// Aligns both traces at the step of a match, so that both show the same step.
-    fn align_found(&mut self) {
-        let pane = self.pane();
-        let here = pane.step(self.time, true);
-        if self.panes.len() == 2 && here.is_some() && here != pane.aligned {
-            // if the other trace lacks the step, both stay where they are
-            let _ = self.align_here();
-        }
     }
 
     pub fn found(&mut self, pane: usize, matches: Matches) {

@@ -1,7 +1,8 @@
-//! Selection of a time interval, two marks and their numbers; alignment of two stacked traces and their differences.
+//! Selection of a time interval, two marks and their numbers; steps of two stacked traces to compare, and predictions.
 
 use std::sync::Arc;
 
+use super::align::Anchor;
 use super::index::{StepKey, TraceIndex};
 use super::measure::Measured;
 use super::view::View;
@@ -143,41 +144,6 @@ impl View {
 }
 
 impl View {
-    /// Aligns both traces at the step under the cursor, matching step numbers. The trace with the cursor
-    /// does not move. Returns the reason if it cannot.
-    pub fn align_here(&mut self) -> Result<(), String> {
-        let [_, _] = &self.panes[..] else { return Err("only one trace is open".into()) };
-        let (focus, other) = (self.focus.min(1), 1 - self.focus.min(1));
-        let here = self.panes[focus].step(self.time, true);
-        let Some(here) = here else { return Err("there is no step under the cursor".into()) };
-        let key = self.panes[focus].index.steps[here].key;
-        let Some(there) = self.partner(focus, key) else {
-            let which = if other == 0 { "upper" } else { "lower" };
-            return Err(format!("the {which} trace has no {}", key.label()));
-        };
-        let before = self.panes[focus].origin;
-        (self.panes[focus].aligned, self.panes[other].aligned) = (Some(here), Some(there));
-        self.align();
-        self.rebase(before.saturating_sub(self.panes[focus].origin));
-        self.bound();
-        let time = self.time;
-        self.panes[other].point_at(time);
-        Ok(())
-    }
-
-    /// Realigns after the cursor moved to another step, if the traces follow each other.
-    pub(super) fn follow_steps(&mut self) {
-        if !self.follows || self.panes.len() < 2 {
-            return;
-        }
-        let pane = self.pane();
-        let here = pane.step(self.time, true);
-        if here.is_some() && here != pane.aligned {
-            // if the other trace lacks the step, both stay where they are
-            let _ = self.align_here();
-        }
-    }
-
     /// Steps to compare, upper then lower: the one under the cursor and its counterpart in the other trace.
     pub fn steps_to_compare(&self) -> Result<(StepKey, StepKey), String> {
         let [_, _] = &self.panes[..] else { return Err("only one trace is open".into()) };
@@ -214,15 +180,15 @@ impl View {
         if let Some(pane) = self.panes.get_mut(1) {
             pane.ghost = Some(on);
         }
-        // later steps drift apart, so realign at each step
-        self.follows = true;
         // keep the view, with the prediction of the same step below
         (self.panes[0].line, self.panes[0].place) = (line, place);
         let both = key.and_then(|key| Some((self.panes[0].step_like(key)?, self.partner(0, key)?)));
         if let Some((above, below)) = both {
             (self.panes[0].aligned, self.panes[1].aligned) = (Some(above), Some(below));
             let step = self.panes[0].index.steps[above].window;
-            self.on_layers &= window.width() < step.width() / 2;
+            if window.width() >= step.width() / 2 {
+                self.anchor = Anchor::Start;
+            }
             self.align();
         }
         self.window = window.shifted(self.panes[0].origin.saturating_neg());

@@ -251,6 +251,47 @@ proptest! {
     }
 
     #[test]
+    fn whatever_is_done_two_traces_show_the_same_step_and_say_so(
+        deeds in prop::collection::vec(deeds(), 1..40),
+    ) {
+        let mut view = View::new(Arc::new(fixtures::trace()));
+        view.add(Arc::new(fixtures::slower()));
+        view.settle(5);
+        for deed in &deeds {
+            perform(&mut view, deed);
+            view.settle(5);
+            let words = view.aligned_words(false, "the other");
+            prop_assert_eq!(words.contains("(fixed)"), !view.follows, "{:?}: {}", deed, words);
+            if !view.follows {
+                continue;
+            }
+            let (focus, other) = (view.focus, 1 - view.focus);
+            let Some(here) = view.step_looked_at(focus) else { continue };
+            if view.window.contains(view.time) {
+                prop_assert_eq!(view.panes[focus].step(view.time, true), Some(here), "{:?}", deed);
+            }
+            let key = view.panes[focus].index.steps[here].key;
+            let Some(there) = view.panes[other].step_like(key) else {
+                prop_assert_eq!(words, format!("not aligned: the other has no {}", key.label()));
+                continue;
+            };
+            let aligned = [focus, other].map(|pane| view.panes[pane].aligned);
+            prop_assert_eq!(aligned, [Some(here), Some(there)], "{:?}: {}", deed, words);
+            let named = format!("{0} over {0}", key.label());
+            prop_assert!(words.starts_with("aligned: ") && words.ends_with(&named), "{deed:?}: {words}");
+            // the named place is at window time 0 in both
+            for (pane, step) in [(focus, here), (other, there)] {
+                let pane = &view.panes[pane];
+                prop_assert_eq!(pane.index.place_in_step(step, view.anchor), Some(pane.origin), "{:?}", deed);
+            }
+            if let (Some(own), Some(span)) = (view.pane().span(), view.counterpart()) {
+                let theirs = &view.panes[other].index;
+                prop_assert_eq!(view.pane().index.name(own), theirs.name(&theirs.trace.spans[span]));
+            }
+        }
+    }
+
+    #[test]
     fn undone_and_redone_is_what_it_was(deeds in prop::collection::vec(deeds(), 1..40)) {
         let mut view = View::new(Arc::new(fixtures::trace()));
         for deed in &deeds {

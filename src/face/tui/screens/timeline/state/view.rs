@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::align::Anchor;
 use super::index::{Line, TraceIndex};
 use super::pane::Pane;
 use super::panel::{Operations, Panel, Scope};
@@ -103,8 +104,10 @@ pub struct View {
     pub lit: bool,
     /// True to read the imported files for each kernel, however large they are.
     pub looks: bool,
-    /// True if the lower trace realigns to the step under the cursor.
+    /// True if two traces realign at the step that is looked at.
     pub follows: bool,
+    /// Step that is looked at, if the other trace lacks it.
+    pub(super) unpaired: Option<StepKey>,
     /// Recorded places to return to, latest last.
     pub(super) trail: Vec<Place>,
     pub panel: Option<Panel>,
@@ -114,8 +117,8 @@ pub struct View {
     pub docked: Operations,
     /// Comparison of the wanted steps, or of the previous ones while a new one is computed.
     pub differences: Option<Arc<OperationDifferences>>,
-    /// True if two traces are aligned at the middle layers of their steps, false at the steps' starts.
-    pub on_layers: bool,
+    /// Place in the steps at which two traces are aligned.
+    pub anchor: Anchor,
 }
 
 impl View {
@@ -134,12 +137,13 @@ impl View {
             lit: false,
             looks: false,
             follows: false,
+            unpaired: None,
             trail: Vec::new(),
             panel: None,
             alignment: StepAlignment::default(),
             docked: Operations { scope: Scope::Step, ..Operations::default() },
             differences: None,
-            on_layers: false,
+            anchor: Anchor::Start,
         };
         if let Some(step) = view.steady_decode(0) {
             view.fit_step(step);
@@ -380,7 +384,7 @@ impl View {
             }
             panes => {
                 panes.iter_mut().for_each(|pane| pane.aligned = first(pane));
-                self.on_layers = false;
+                self.anchor = Anchor::Start;
                 let widths = self.panes.iter();
                 let widths = widths.filter_map(|p| Some(p.index.steps.get(p.aligned?)?.window.width()));
                 self.show_aligned(widths.max());
@@ -423,7 +427,8 @@ impl View {
         self.panes[1].aligned = second;
         let of_layers = self.panes.iter().map(|p| p.index.two_layers(p.aligned?));
         let layers: Option<Vec<Window>> = of_layers.collect();
-        self.on_layers = layers.is_some();
+        self.anchor = if layers.is_some() { Anchor::Middle } else { Anchor::Start };
+        self.follows = true;
         let of_step = |p: &Pane| Some(p.index.steps.get(p.aligned?)?.window);
         let shown = layers.unwrap_or_else(|| self.panes.iter().filter_map(of_step).collect());
         self.show_aligned(shown.iter().map(Window::width).max());
@@ -436,32 +441,13 @@ impl View {
         let width = width.unwrap_or_else(|| self.bounds().width());
         self.window = Window::new(0, width).within(self.bounds());
         for pane in &mut self.panes {
-            match pane.aligned.filter(|_| !self.on_layers) {
+            match pane.aligned.filter(|_| self.anchor == Anchor::Start) {
                 Some(step) => pane.point_in_step(step),
                 None => pane.point_from(0),
             }
         }
         self.time = 0;
         self.follow();
-    }
-
-    /// Puts each trace's aligned step at time 0, or the two layers in its middle.
-    pub(super) fn align(&mut self) {
-        for pane in &mut self.panes {
-            let step = pane.aligned.and_then(|i| pane.index.steps.get(i));
-            let start = step.map_or(pane.index.bounds.from, |s| s.window.from);
-            let step = pane.aligned.filter(|_| self.on_layers);
-            pane.origin = step.and_then(|i| pane.index.two_layers(i)).map_or(start, |w| w.from);
-        }
-    }
-
-    /// Aligns two traces at the start of their step instead of at its middle layers.
-    fn align_at_start(&mut self) {
-        if std::mem::take(&mut self.on_layers) {
-            let before = self.pane().origin;
-            self.align();
-            self.rebase(before.saturating_sub(self.pane().origin));
-        }
     }
 
     /// Called after every change: extends the selection, realigns steps, and fits the list below the
@@ -482,7 +468,8 @@ impl View {
         self.focus = 0;
         self.differences = None;
         self.follows = false;
-        self.on_layers = false;
+        self.unpaired = None;
+        self.anchor = Anchor::Start;
         self.trail.retain(|(pane, ..)| *pane == 0);
         if !matches!(self.panel, Some(Panel::Dependencies { .. })) {
             self.panel = None;
@@ -537,8 +524,15 @@ impl View {
     pub fn toggle_fold(&mut self) -> bool {
         let folded = self.pane().folded;
         let mut any = false;
+        let stored: usize = self.panes.iter().map(|pane| pane.index.ranks.len()).sum();
         for pane in self.panes.iter_mut().filter(|pane| pane.folded == folded) {
             any |= pane.toggle_fold();
+        }
+        if self.panes.iter().map(|pane| pane.index.ranks.len()).sum::<usize>() != stored {
+            // numbers of spans have changed
+            (self.docked.counted, self.differences) = (None, None);
+            self.trail.clear();
+            self.panel = self.panel.take().filter(|panel| matches!(panel, Panel::Legend(_, None)));
         }
         any
     }

@@ -9,7 +9,7 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     driver.taps("O");
     let shown = driver.screen();
     assert!(
-        shown.contains("where the time went, in us per rank: the whole trace · 3 operations"),
+        shown.contains("the whole trace: where the time went, in us per rank · 3 operations"),
         "{shown}"
     );
     // six executions of each kind a rank, and the name without its templates
@@ -17,8 +17,18 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert!(shown.contains("total▾"), "{shown}");
     // five eighths of the all-reduces' time are exposed
     assert!(shown.contains("▜ ncclDevKernel_AllReduce"), "{shown}");
-    let all = "in all: compute 150 (100 %)  comm 120 (100 %), exposed 75.0  memory 18.0 (100 %)";
-    assert!(shown.contains(all), "{shown}");
+    // shares of one time: computation and communication do not add up to more than it, but for what overlaps
+    let Some(Panel::Operations(table)) = &view(&driver).panel else { panic!("the table is open") };
+    let time_us = table.counted.as_ref().expect("it is counted").table.time_us;
+    let share = |us: f64| format!("{:.1} %", 100.0 * us / time_us);
+    let all = format!(
+        "of {}: compute 150 ({})  comm 120 ({}), exposed 75.0  memory 18.0 ({})",
+        super::super::lists::time_of(time_us),
+        share(150.0),
+        share(120.0),
+        share(18.0)
+    );
+    assert!(shown.contains(&all) && shown.contains("% time"), "{all}: {shown}");
     let rows = |driver: &Driver| {
         let Some(Panel::Operations(table)) = &view(driver).panel else { panic!("the table is open") };
         table
@@ -33,20 +43,20 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert_eq!(whole, direct.names, "what `overlap --by name` says");
     driver.taps("O");
     assert!(
-        driver.screen().contains("where the time went, in us per rank: step 0 · 3 operations"),
+        driver.screen().contains("step 0: where the time went, in us per rank · 3 operations"),
         "{}",
         driver.screen()
     );
     assert!(rows(&driver).iter().zip(&whole).all(|(step, all)| step.count * 3 == all.count));
     driver.taps("]");
-    driver.shows("where the time went, in us per rank: step 1 · ");
+    driver.shows("step 1: where the time went, in us per rank · ");
     driver.taps(">>I");
     driver.shows("max▴");
     let max: Vec<f64> = rows(&driver).iter().map(|row| row.max_us).collect();
     assert!(max.windows(2).all(|pair| pair[0] <= pair[1]), "{max:?}");
     driver.taps("/nccl");
     driver.shows("1 operation");
-    driver.shows("in all: comm ");
+    driver.shows(": comm ");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     let on = view(&driver).span().copied().expect("on a span");
@@ -68,17 +78,17 @@ fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
     driver.taps("/reduce");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     driver.taps("O");
-    for title in [
-        "the whole trace · 6 op",
-        "step 0 · 3 op",
-        "the selection · ",
-        "what /reduce finds · 2 op",
-        "the whole trace",
+    for (part, many) in [
+        ("the whole trace", " · 6 op"),
+        ("step 0", " · 3 op"),
+        ("the selection", ""),
+        ("what /reduce finds", " · 2 op"),
+        ("the whole trace", ""),
     ] {
         let shown = driver.screen();
         assert!(
-            shown.contains(&format!("where the time went, in us per rank: {title}")),
-            "{title}: {shown}"
+            shown.contains(&format!("{part}: where the time went, in us per rank{many}")),
+            "{part}: {shown}"
         );
         driver.taps("O");
     }
@@ -127,34 +137,46 @@ fn a_name_is_shown_whole_and_copied() {
 fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("E");
+    let table = |driver: &Driver| {
+        let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
+        shown.counted.as_ref().expect("it is counted").table.clone()
+    };
     let shown = driver.screen();
     assert!(
-        shown.contains("exposed communication: decode · 8 intervals"),
-        "who decodes is served first: {shown}"
+        shown.contains("per rank and step, mean of 4 steps, decode"),
+        "who decodes is first: {shown}"
     );
+    let decode = table(&driver);
+    let [family] = &decode.families[..] else { panic!("one collective: {:?}", decode.families) };
+    let per_step = super::super::lists::time_of(decode.total_us / 4.0);
+    assert!(shown.contains(&format!("exposed: {per_step} of ")), "{per_step}: {shown}");
+    assert_eq!((decode.steps, decode.ranks, family.calls), (4, 2, 8));
     driver.taps("E");
-    driver.shows("exposed communication: prefill · 2 intervals");
+    driver.shows("per rank, prefill");
     driver.taps("E");
-    driver.shows("exposed communication: the whole trace · 10 intervals");
+    driver.shows("per rank, the whole trace");
+    driver.taps("EE");
     let row = |driver: &Driver, at: usize| {
         let shown = driver.screen();
-        let head = shown.lines().position(|line| line.contains("waiting")).expect("a header");
+        let head = shown.lines().position(|line| line.contains("longest of all")).expect("a header");
         shown.lines().nth(head + 1 + at).unwrap_or_default().to_owned()
     };
     let first = row(&driver, 0);
-    assert!(first.contains("8 ") && first.contains("L*/mlp/reduce"), "{first}");
-    assert!(row(&driver, 1).contains("prefill") || row(&driver, 1).contains("15.0 us"));
+    assert!(first.contains(" 1 ") && first.contains("L*/mlp/reduce"), "a call a rank and step: {first}");
     let place = |driver: &Driver| view(driver).span().copied().expect("on a span");
+    driver.shows("Enter longest in step ");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     let longest = place(&driver);
     assert_eq!(longest.operation, 5, "an all-reduce");
-    driver.shows("at 1 of 8");
+    let family = table(&driver).families[0].clone();
+    let typical = family.typical.expect("it has steps");
+    assert_eq!(trace::overlap::StepKey::of(&longest), typical);
+    driver.shows(&format!("1 of {} in {}, a typical one", family.count_in_typical, typical.label()));
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     let next = place(&driver);
     assert!(next.operation == 5 && next.start_ns != longest.start_ns, "the next longest");
-    driver.shows("at 2 of 8");
-    driver.taps("E");
-    driver.shows("exposed communication: step 1 · 2 intervals");
+    assert_eq!(trace::overlap::StepKey::of(&next), typical);
+    driver.shows(&format!("2 of {} in ", family.count_in_typical));
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     assert!(view(&driver).panel.is_none());
 }
@@ -265,7 +287,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
     driver.taps("E");
-    driver.shows("exposed communication: standard [simulated], decode");
+    driver.shows("steps, standard [simulated], decode");
     let rows = |driver: &Driver| {
         let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
         shown.families().to_vec()
@@ -273,12 +295,12 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     let upper = rows(&driver);
     assert_eq!(upper.len(), 2, "one row for all layers' reduces of a module: {upper:?}");
     driver.taps("J");
-    driver.shows("exposed communication: ladder [simulated], decode");
+    driver.shows("steps, ladder [simulated], decode");
     assert_ne!(rows(&driver), upper);
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     assert_eq!(view(&driver).focus, 1);
     driver.taps("XO");
-    driver.shows("where the time went, in us per rank: the whole trace");
+    driver.shows("the whole trace: where the time went, in us per rank");
 }
 
 /// Load of the experts, in the details of one of their events and under the table of operations, as `overlap --step`

@@ -55,29 +55,60 @@ fn what_if_starts_from_the_standard_trace_else_from_the_run() {
 }
 
 #[test]
-fn steps_are_aligned_where_the_cursor_is() {
+fn every_jump_in_a_pair_shows_the_same_step_of_both() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
-    driver.taps("]]]");
-    driver.shows("aligned: step 0 over step 0");
-    let starts = |driver: &Driver| -> Vec<i64> {
+    // start of a step on the screen, in window time
+    let starts = |driver: &Driver, label: &str| -> Vec<i64> {
         let step = |pane: &super::super::state::Pane| {
-            let place = pane.index.steps.iter().position(|s| s.key.label() == "step 3");
-            pane.index.steps[place.expect("it has step 3")].window.from - pane.origin
+            let place = pane.index.steps.iter().position(|s| s.key.label() == label);
+            pane.index.steps[place.expect("it has the step")].window.from - pane.origin
         };
         view(driver).panes.iter().map(step).collect()
     };
-    let drifted = starts(&driver);
-    assert_ne!(drifted[0], drifted[1], "later steps drift apart");
-    let seen = view(&driver).pane().window(view(&driver).window);
-    driver.taps("a");
+    driver.taps("]]]");
     driver.shows("aligned: step 3 over step 3");
-    assert_eq!(starts(&driver)[0], starts(&driver)[1]);
-    assert_eq!(view(&driver).pane().window(view(&driver).window), seen, "what is looked at stays");
-    driver.taps("A[");
-    driver.shows("aligned: step 2 over step 2 (follows)");
-    driver.taps("A]");
-    driver.shows("aligned: step 2 over step 2 ");
+    assert_eq!(starts(&driver, "step 3"), [0, 0]);
+    type_line(&mut driver, "t", "step 1");
+    driver.shows("aligned: step 1 over step 1");
+    assert_eq!(starts(&driver, "step 1"), [0, 0]);
+    // to the longest exposed communication: both at its layer, the cursor of both on the same operation
+    driver.taps("E");
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    let at = |driver: &Driver| -> Vec<(String, trace::overlap::StepKey)> {
+        let panes = view(driver).panes.iter();
+        let of = |pane: &super::super::state::Pane| {
+            let span = *pane.span().expect("on an operation");
+            (pane.index.name(&span).to_owned(), trace::overlap::StepKey::of(&span))
+        };
+        panes.map(of).collect()
+    };
+    let [above, below] = &at(&driver)[..] else { panic!("two traces") };
+    assert_eq!(above, below);
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.shows("trace: the same operation took ");
+    // a time is of the trace with the cursor
+    driver.taps("J");
+    type_line(&mut driver, "t", "300us");
+    let [above, below] = &at(&driver)[..] else { panic!("two traces") };
+    assert_eq!(above.1, below.1);
+    driver.shows(&format!("{0} over {0}", below.1.label()));
+    // by hand, and on again
+    driver.taps("}");
+    driver.shows("(fixed)");
+    driver.taps("A");
+    driver.hides("(fixed)");
+}
+
+#[test]
+fn a_step_that_the_other_trace_lacks_is_named() {
+    let longer = simulated(|spec| spec.output_tokens = 9);
+    let mut driver = with(vec![longer, simulated(|_| {})], (120, 40));
+    driver.taps("]]]]]]]]]]");
+    driver.shows("not aligned: ");
+    driver.shows(" has no step 7");
+    driver.taps("[[[[");
+    driver.shows("aligned: step 3 over step 3");
 }
 
 #[test]
@@ -104,7 +135,7 @@ fn the_prediction_is_a_ghost_that_says_what_it_is() {
     assert!(!matmuls.is_empty() && matmuls.iter().all(|g| g.a.is_some() && g.b.is_some()));
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     driver.taps("]");
-    driver.shows("aligned: step 2 over step 2 (follows)");
+    driver.shows("aligned: step 2 over step 2");
     driver.taps("P");
     assert_eq!(view(&driver).panes.len(), 1, "once more, and it is gone");
     type_line(&mut driver, "P", "h100_sx native");
@@ -126,7 +157,7 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
     driver.shows(&headline);
     driver.taps("V");
     let shown = driver.screen();
-    for part in ["verdict [simulated]", "Exposed communication:", "two micro-batches"] {
+    for part in ["verdict [simulated]", "Exposed communication, decode steps 0 to 4: ", "x  ladder"] {
         assert!(shown.contains(part), "'{part}' is missing in {shown}");
     }
     driver.taps("V");
@@ -186,14 +217,16 @@ fn two_traces_keep_their_lanes_in_a_small_window() {
 fn the_verdict_leads_to_the_longest_exposed_communication() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("V");
-    driver.shows("Enter: go to the longest exposed communication");
-    driver.shows("operations of ");
+    driver.shows("Enter: go to the longest exposed communication of a typical step");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     let view = view(&driver);
     let index = &view.panes[0].index;
-    let exposed = index.ranks.iter().flat_map(|rank| rank.exposed.union());
-    let (from, to) = *exposed.max_by_key(|(from, to)| to - from).expect("standard exposes");
     let span = view.span().expect("an operation");
+    let step = index.steps[index.step_of(span).expect("of a step")].window;
+    let exposed = index.ranks.iter().flat_map(|rank| rank.exposed.union());
+    let of_step = exposed.filter(|(from, to)| step.from <= *from && *to <= step.to);
+    let (from, to) = *of_step.max_by_key(|(from, to)| to - from).expect("standard exposes");
+    assert_eq!(span.phase, Phase::Decode);
     assert_eq!(span.lane, plan::Lane::Comm);
     assert!(span.start_ns < to && span.end_ns > from, "{span:?} at {from} to {to}");
 }
@@ -227,7 +260,32 @@ fn a_page_of_the_trace_is_written_from_here() {
 #[test]
 fn the_critical_path_stays_on_the_ranks_that_are_shown() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
-    assert!(view(&driver).panes[0].index.ranks[1].same_as.is_some(), "its ranks are alike");
+    assert_eq!(view(&driver).panes[0].index.folded, [1], "its ranks are alike");
     driver.taps("p...");
     driver.shows("(this is on it)");
+}
+
+#[test]
+fn ranks_that_did_the_same_are_stored_once_until_they_are_asked_for() {
+    let index = simulated(|_| {});
+    let whole = index.whole().into_owned();
+    assert_eq!((index.trace.spans.len() * 2, index.rank_count()), (whole.spans.len(), 2));
+    // the verdict on two of the ranks is that on all
+    let eight = simulated(|spec| spec.tp = 4);
+    let [few, all] = [eight.matchable(), eight.whole()].map(|trace| {
+        let selection = Selection::default_of(&trace);
+        let report = study::analysis::trace_report(&trace, &selection);
+        crate::desk::verdict_of(&trace, &report, &selection)
+    });
+    assert_eq!((few.headline, few.sentences), (all.headline, all.sentences));
+    let mut driver = with(vec![index], (120, 40));
+    driver.shows("▾ r0 = r1");
+    let span = view(&driver).span().copied();
+    driver.taps("F");
+    driver.hides("r0 = r1");
+    driver.shows("▾ r1");
+    assert_eq!(view(&driver).pane().index.trace.spans, whole.spans);
+    assert_eq!(view(&driver).span().copied(), span, "the cursor stays");
+    driver.taps("F");
+    driver.shows("▾ r0 = r1");
 }

@@ -49,10 +49,25 @@ fn nothing_at_the_bottom_is_clipped_while_rows_are_empty() {
 fn the_header_calls_no_step_of_an_imported_trace_decoding_and_zero_is_not_negative() {
     let of = |index: TraceIndex| with(vec![index], (160, 40)).screen();
     let shown = of(imported());
-    assert!(shown.contains("  overlap: step 0 ") && shown.contains(", all steps "), "{shown}");
-    assert!(of(trace()).contains(", decode "), "a run knows");
+    assert!(shown.contains(" % of step 0, ") && shown.contains(" % of all steps"), "{shown}");
+    assert!(of(trace()).contains(" % of decode"), "a run knows");
     let told = [-1, -1_000, 0, 1_500].map(|ns| super::super::draw::seconds(ns, 6));
     assert_eq!(told, ["0.000000", "-0.000001", "0.000000", "0.000001"]);
+}
+
+/// The numbers come first and stay, whatever the width.
+#[test]
+fn the_header_drops_what_matters_least_in_a_narrow_window() {
+    for (width, has_window) in [(160, true), (80, false), (60, false)] {
+        let driver = with(vec![simulated(|_| {})], (width, 24));
+        let headline = view(&driver).panes[0].verdict.clone().expect("it is judged").headline.clone();
+        let shown = driver.screen();
+        let row = shown.lines().nth(2).expect("a header").trim_end().to_owned();
+        let first = headline.split(", ").next().expect("a number");
+        assert!(row.contains(first) && !row.contains('…'), "{width}: {row}");
+        assert!(row.contains(" % of step "), "{width}: {row}");
+        assert_eq!(shown.contains("window "), has_window, "{width}: {shown}");
+    }
 }
 
 #[test]

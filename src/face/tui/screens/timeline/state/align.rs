@@ -1,0 +1,248 @@
+//! Alignment of two stacked traces: both are at window time 0 at the same place of the same step.
+//!
+//! After every move, the traces realign at the step and place that is looked at; the trace with the cursor does not
+//! move. Alignment by hand ends that, until it is turned on again.
+
+use super::view::View;
+use trace::Span;
+
+/// Place in both aligned steps at window time 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Anchor {
+    #[default]
+    Start,
+    /// Two layers in the middle.
+    Middle,
+    Layer(u32),
+    /// Percent of the step's length, if it has no layer here.
+    Share(u8),
+}
+
+impl Anchor {
+    /// Place before the names of the steps: `layer 12 of `.
+    fn words(self) -> String {
+        match self {
+            Self::Start => String::new(),
+            Self::Middle => "middle of ".into(),
+            Self::Layer(layer) => format!("layer {layer} of "),
+            Self::Share(percent) => format!("{percent} % of "),
+        }
+    }
+}
+
+/// Parts of a step that differ enough to realign, in percent.
+const PART: u8 = 5;
+
+impl View {
+    /// How two traces are aligned: `aligned: layer 12 of step 3 over step 3`, or that the lower trace lacks the step.
+    /// Steps of one name are named once if `short`.
+    pub fn aligned_words(&self, short: bool, other: &str) -> String {
+        let [first, second] = &self.panes[..] else { return String::new() };
+        if let Some(key) = self.unpaired {
+            return format!("not aligned: {other} has no {}", key.label());
+        }
+        let step = |pane: &super::pane::Pane| {
+            let step = pane.aligned.and_then(|at| pane.index.steps.get(at));
+            step.map_or("their starts".into(), |step| step.key.label())
+        };
+        let steps = match (step(first), step(second)) {
+            (first, second) if first == second && short => first,
+            (first, second) => format!("{first} over {second}"),
+        };
+        let fixed = if self.follows { "" } else { " (fixed)" };
+        format!("aligned: {}{steps}{fixed}", self.anchor.words())
+    }
+
+    /// Pane with the cursor, and the other one.
+    fn pair(&self) -> Option<(usize, usize)> {
+        let focus = self.focus.min(1);
+        (self.panes.len() == 2).then_some((focus, 1 - focus))
+    }
+
+    /// Step that is looked at: under the cursor if it is visible; else the aligned one if that is, or the one in the
+    /// middle of the window.
+    pub(super) fn step_looked_at(&self, focus: usize) -> Option<usize> {
+        let pane = &self.panes[focus];
+        let is_cursor = self.window.contains(self.time);
+        let shown = pane.window(self.window);
+        let is_shown = |step: &usize| {
+            let step = pane.index.steps.get(*step).map(|step| step.window);
+            step.is_some_and(|step| step.from < shown.to && shown.from < step.to)
+        };
+        match pane.aligned.filter(|step| !is_cursor && is_shown(step)) {
+            Some(aligned) => Some(aligned),
+            None => pane.step(self.focus_time(), is_cursor),
+        }
+    }
+
+    /// Puts each trace's anchor at window time 0, or its start.
+    pub(super) fn align(&mut self) {
+        let anchor = self.anchor;
+        for pane in &mut self.panes {
+            let place = pane.aligned.and_then(|step| pane.index.place_in_step(step, anchor));
+            pane.origin = place.unwrap_or(pane.index.bounds.from);
+        }
+    }
+
+    /// Aligns both traces at a place of these steps (of the pane with the cursor, of the other); the former does not
+    /// move.
+    fn align_at(&mut self, (focus, other): (usize, usize), steps: (usize, usize), anchor: Anchor) {
+        let before = self.panes[focus].origin;
+        (self.panes[focus].aligned, self.panes[other].aligned) = (Some(steps.0), Some(steps.1));
+        self.anchor = anchor;
+        self.align();
+        self.rebase(before.saturating_sub(self.panes[focus].origin));
+        self.bound();
+    }
+
+    /// Aligns both traces at the start of their step.
+    pub(super) fn align_at_start(&mut self) {
+        if std::mem::take(&mut self.anchor) != Anchor::Start {
+            let before = self.pane().origin;
+            self.align();
+            self.rebase(before.saturating_sub(self.pane().origin));
+            self.bound();
+        }
+    }
+
+    /// Aligns both traces at the step under the cursor, matching step numbers. The trace with the cursor
+    /// does not move. Returns the reason if it cannot.
+    pub fn align_here(&mut self) -> Result<(), String> {
+        let Some((focus, other)) = self.pair() else { return Err("only one trace is open".into()) };
+        self.unpaired = None;
+        let here = self.step_looked_at(focus);
+        let Some(here) = here else { return Err("there is no step under the cursor".into()) };
+        let key = self.panes[focus].index.steps[here].key;
+        let Some(there) = self.partner(focus, key) else {
+            self.unpaired = Some(key);
+            let which = if other == 0 { "upper" } else { "lower" };
+            return Err(format!("the {which} trace has no {}", key.label()));
+        };
+        let anchor = self.anchor_here((focus, here), (other, there));
+        if anchor != self.anchor
+            || (self.panes[focus].aligned, self.panes[other].aligned) != (Some(here), Some(there))
+        {
+            self.align_at((focus, other), (here, there), anchor);
+        }
+        Ok(())
+    }
+
+    fn is_aligned_here(&self) -> bool {
+        self.pair().is_none_or(|(focus, _)| self.step_looked_at(focus) == self.panes[focus].aligned)
+    }
+
+    /// Place of a step to align at: its start if much of it is shown, else the layer that is looked at.
+    fn anchor_here(&self, (focus, here): (usize, usize), (other, there): (usize, usize)) -> Anchor {
+        let index = &self.panes[focus].index;
+        let Some(step) = index.steps.get(here) else { return Anchor::Start };
+        if self.window.width() >= step.window.width() / 2 {
+            return Anchor::Start;
+        }
+        let is_same =
+            (self.panes[focus].aligned, self.panes[other].aligned) == (Some(here), Some(there));
+        let shown = self.panes[focus].window(self.window);
+        let is_middle = || {
+            let middle = index.two_layers(here);
+            middle.is_some_and(|middle| middle.from < shown.to && shown.from < middle.to)
+        };
+        if self.anchor == Anchor::Middle && is_same && is_middle() {
+            return Anchor::Middle;
+        }
+        let time = self.panes[focus].own(self.focus_time());
+        let cursor = self.panes[focus].span().filter(|_| self.window.contains(self.time));
+        let layer = cursor.map_or_else(|| index.layer_at(time), |span| index.layer_of(span));
+        let has = |layer: &u32| {
+            let anchor = Anchor::Layer(*layer);
+            [(focus, here), (other, there)]
+                .iter()
+                .all(|(pane, step)| self.panes[*pane].index.place_in_step(*step, anchor).is_some())
+        };
+        layer.filter(has).map_or_else(
+            || {
+                let into = time.saturating_sub(step.window.from).max(0) as f64;
+                let percent = (100.0 * into / step.window.width() as f64).min(100.0) as u8;
+                Anchor::Share(percent / PART * PART)
+            },
+            Anchor::Layer,
+        )
+    }
+
+    /// Realigns after a move, and puts the other trace's cursor on the same operation, or at the same time.
+    pub(super) fn follow_steps(&mut self) {
+        let Some((_, other)) = self.pair() else {
+            self.unpaired = None;
+            return;
+        };
+        match self.follows {
+            // without a partner both stay where they are, and the header says so
+            true => {
+                // other bounds may move the window, and with it the step that is looked at
+                for _ in 0..3 {
+                    if self.align_here().is_err() || self.is_aligned_here() {
+                        break;
+                    }
+                }
+            }
+            false => self.unpaired = None,
+        }
+        let found = self.counterpart().and_then(|span| self.panes[other].index.find(span));
+        let (time, pane) = (self.time, &mut self.panes[other]);
+        match found.filter(|(line, _)| !pane.is_collapsed(pane.index.rank_of(*line))) {
+            Some((line, place)) => pane.go_to(line, place),
+            None => pane.point_at(time),
+        }
+    }
+
+    /// Span of the other trace (an index) with the operation under the cursor, of the step that is aligned with its own:
+    /// on the same rank if the trace has it, the same occurrence of the name.
+    pub fn counterpart(&self) -> Option<usize> {
+        let (focus, other) = self.pair()?;
+        let (own, their) = (&self.panes[focus], &self.panes[other]);
+        let span = own.span()?;
+        let here = own.index.step_of(span)?;
+        let key = own.index.steps.get(here)?.key;
+        if self.unpaired == Some(key) {
+            return None;
+        }
+        let there = match own.aligned == Some(here) {
+            true => their.aligned?,
+            false => self.partner(focus, key)?,
+        };
+        let key_there = their.index.steps.get(there)?.key;
+        let info = own.index.trace.operations.get(span.operation as usize)?;
+        let names =
+            if info.origins.is_empty() { std::slice::from_ref(&info.name) } else { &info.origins[..] };
+        let is_same: Vec<bool> = (their.index.trace.operations.iter())
+            .map(|other| match other.origins.is_empty() {
+                true => other.name == info.name || names.contains(&other.name),
+                false => other.origins.iter().any(|origin| names.contains(origin)),
+            })
+            .collect();
+        let is_alike = |span: &Span| is_same.get(span.operation as usize).copied().unwrap_or(false);
+        let rank = their.index.ranks.iter().find(|rank| rank.rank == span.rank);
+        let rank = rank.or(their.index.ranks.first())?.rank;
+        // the occurrence counts among operations of the own name
+        let of_own = key_spans(&own.index.trace.spans, key.spans(&own.index.trace), span.rank);
+        let before = of_own
+            .filter(|(_, one)| one.operation == span.operation && one.start_ns < span.start_ns)
+            .count();
+        let mut found: Vec<(i64, usize)> =
+            key_spans(&their.index.trace.spans, key_there.spans(&their.index.trace), rank)
+                .filter(|(_, span)| is_alike(span))
+                .map(|(at, span)| (span.start_ns, at))
+                .collect();
+        found.sort_unstable();
+        found.get(before).map(|(_, at)| *at)
+    }
+}
+
+/// Spans of a rank within a range, with their indices.
+fn key_spans(
+    spans: &[Span],
+    range: std::ops::Range<usize>,
+    rank: u32,
+) -> impl Iterator<Item = (usize, &Span)> {
+    let first = range.start;
+    let of_step = spans.get(range).unwrap_or_default().iter().enumerate();
+    of_step.map(move |(at, span)| (first + at, span)).filter(move |(_, span)| span.rank == rank)
+}
