@@ -25,8 +25,8 @@ pub(super) trait Lanes: Copy {
     fn e2m1(self, from: &Line) -> [Self::V; EIGHT];
     /// Powers of two from byte `at` of each lane; the lowest is 0, the highest infinity.
     fn powers(self, from: &Line, at: usize) -> Self::V;
-    /// Prefetches a cache line; the address need not be valid.
-    fn prefetch(self, at: *const Line);
+    /// Prefetches lines behind this one, which need not exist.
+    fn prefetch(self, line: &Line);
 }
 
 /// Instruction set with bf16 dot products: adds two products of bf16 to an f32 at once.
@@ -109,5 +109,5 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn prefetch(self, _: *const Line) {}
+    fn prefetch(self, _: &Line) {}
 }

@@ -121,5 +121,5 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn prefetch(self, _: *const Line) {}
+    fn prefetch(self, _: &Line) {}
 }

@@ -6,12 +6,9 @@
 use std::ops::Range;
 
 use super::lanes::Lanes;
-use super::panels::{EIGHT, Line, Panels, SCALES, WIDE};
+use super::panels::{EIGHT, Line, Panels, SCALES};
 use super::tile::{Arranged, Onto, To};
 use crate::mxfp4::TOGETHER;
-
-/// Prefetch distance in lines (measured on Sapphire Rapids: 1.4 times the speed of 16).
-const AHEAD: usize = 48;
 
 /// Product of arranged rows with some panels; outputs of the last panel beyond `columns` are dropped.
 #[inline(always)]
@@ -20,26 +17,23 @@ pub(super) fn product<L: Lanes>(
     x: &Arranged,
     w: &Panels,
     panels: Range<usize>,
-    onto: Onto<'_>,
+    mut onto: Onto<'_>,
 ) {
-    let Onto { y, columns } = onto;
     for panel in panels.clone() {
-        let (scales, numbers) = w.scaled_lines(panel);
-        let column = (panel - panels.start) * WIDE;
+        let lines = w.scaled_lines(panel);
         for tile in 0..x.tiles() {
             let rows = x.rows_of(tile);
             let of_rows = x.part(&rows, &(0..w.inputs), 1);
-            let y = &mut y[rows.start * columns + column..];
-            let to = To { y, columns, wide: WIDE.min(columns - column), adds: false };
+            let to = onto.sums(&rows, panel - panels.start, false);
             match rows.len() {
-                1 => multiply::<L, 1, 4>(lanes, [scales, numbers], of_rows, to),
-                2 => multiply::<L, 2, 2>(lanes, [scales, numbers], of_rows, to),
-                3 => multiply::<L, 3, 2>(lanes, [scales, numbers], of_rows, to),
-                4 => multiply::<L, 4, 1>(lanes, [scales, numbers], of_rows, to),
-                5 => multiply::<L, 5, 1>(lanes, [scales, numbers], of_rows, to),
-                6 => multiply::<L, 6, 1>(lanes, [scales, numbers], of_rows, to),
-                7 => multiply::<L, 7, 1>(lanes, [scales, numbers], of_rows, to),
-                8 => multiply::<L, 8, 1>(lanes, [scales, numbers], of_rows, to),
+                1 => multiply::<L, 1, 4>(lanes, lines, of_rows, to),
+                2 => multiply::<L, 2, 2>(lanes, lines, of_rows, to),
+                3 => multiply::<L, 3, 2>(lanes, lines, of_rows, to),
+                4 => multiply::<L, 4, 1>(lanes, lines, of_rows, to),
+                5 => multiply::<L, 5, 1>(lanes, lines, of_rows, to),
+                6 => multiply::<L, 6, 1>(lanes, lines, of_rows, to),
+                7 => multiply::<L, 7, 1>(lanes, lines, of_rows, to),
+                8 => multiply::<L, 8, 1>(lanes, lines, of_rows, to),
                 _ => unreachable!("a tile has up to eight rows"),
             }
         }
@@ -60,7 +54,7 @@ fn multiply<L: Lanes, const M: usize, const C: usize>(
     for (block, (numbers, x)) in blocks.enumerate() {
         let mut sums = [[lanes.zero(); M]; C];
         for (line, x) in numbers.iter().zip(x.as_chunks::<EIGHT>().0) {
-            lanes.prefetch((&raw const *line).wrapping_add(AHEAD));
+            lanes.prefetch(line);
             for (at, (w, x)) in lanes.e2m1(line).into_iter().zip(x).enumerate() {
                 for (sum, x) in sums[at % C].iter_mut().zip(x) {
                     *sum = lanes.multiply_add(*sum, w, *x);

@@ -125,8 +125,8 @@ impl Panels {
     }
 
     /// Scales and numbers of a panel of [`Format::Mxfp4`].
-    pub(super) fn scaled_lines(&self, panel: usize) -> (&[Line], &[Line]) {
-        self.lines(panel, 0..self.depth).split_at(self.format.scale_lines(self.inputs))
+    pub(super) fn scaled_lines(&self, panel: usize) -> [&[Line]; 2] {
+        self.lines(panel, 0..self.depth).split_at(self.format.scale_lines(self.inputs)).into()
     }
 
     pub fn panel_bytes(&self) -> usize {
@@ -152,7 +152,7 @@ impl Panels {
                 }
             }
             Format::Mxfp4 => {
-                let (scales, lines) = self.scaled_lines(panel);
+                let [scales, lines] = self.scaled_lines(panel);
                 for (input, out) in out[..self.inputs].iter_mut().enumerate() {
                     let block = input / TOGETHER;
                     let scale = scales[block / SCALES].0[lane] >> (block % SCALES * 8);

@@ -17,12 +17,6 @@ const BLOCK: usize = 256;
 /// L2 cache.
 const MANY: usize = 512;
 
-/// Prefetch distance in lines (measured). With many rows each line takes long enough for the hardware
-/// prefetcher to become inactive.
-const fn ahead(rows: usize) -> usize {
-    if rows < 8 { 8 } else { 32 }
-}
-
 /// Multiplication of a line of weights with rows of x.
 pub(super) trait Unit<L: Lanes> {
     const INPUTS: usize;
@@ -159,6 +153,16 @@ pub struct Onto<'a> {
     pub columns: usize,
 }
 
+impl Onto<'_> {
+    /// Place of some rows' sums of a panel, counted from the first.
+    #[inline(always)]
+    pub(super) fn sums(&mut self, rows: &Range<usize>, panel: usize, adds: bool) -> To<'_> {
+        let (columns, column) = (self.columns, panel * WIDE);
+        let y = &mut self.y[rows.start * columns + column..];
+        To { y, columns, wide: WIDE.min(columns - column), adds }
+    }
+}
+
 /// Product of arranged rows with some panels; outputs of the last panel beyond `columns` are dropped.
 #[inline(always)]
 pub(super) fn product<L: Lanes, U: Unit<L>>(
@@ -166,9 +170,8 @@ pub(super) fn product<L: Lanes, U: Unit<L>>(
     x: &Arranged,
     w: &Panels,
     panels: Range<usize>,
-    onto: Onto<'_>,
+    mut onto: Onto<'_>,
 ) {
-    let Onto { y, columns } = onto;
     let tiles = x.tiles();
     // a single tile reads each panel once, so blocking is useless
     let block = if tiles == 1 { w.depth } else { BLOCK };
@@ -186,10 +189,7 @@ pub(super) fn product<L: Lanes, U: Unit<L>>(
                     for tile in tiles.clone() {
                         let rows = x.rows_of(tile);
                         let numbers = x.part(&rows, &lines, U::INPUTS);
-                        let column = (panel - panels.start) * WIDE;
-                        let wide = WIDE.min(columns - column);
-                        let y = &mut y[rows.start * columns + column..];
-                        let to = To { y, columns, wide, adds: block_at > 0 };
+                        let to = onto.sums(&rows, panel - panels.start, block_at > 0);
                         one_tile::<L, U>(lanes, from, numbers, rows.len(), to);
                     }
                 }
@@ -260,7 +260,7 @@ fn tile<L: Lanes, U: Unit<L>, const M: usize, const C: usize>(
     let (of_chunks, of_rest) = x.split_at(chunks.len() * C * U::INPUTS);
     for (lines, x) in chunks.iter().zip(of_chunks.chunks_exact(C * U::INPUTS)) {
         for ((line, x), sums) in lines.iter().zip(x.chunks_exact(U::INPUTS)).zip(&mut sums) {
-            lanes.prefetch((&raw const *line).wrapping_add(ahead(M)));
+            lanes.prefetch(line);
             U::accumulate(lanes, line, x, sums);
         }
     }

@@ -9,6 +9,20 @@ use crate::mxfp4::E2M1;
 /// Mask of the high half of each u32.
 const HIGH: i32 = 0xFFFF_0000_u32.cast_signed();
 
+/// Prefetches a line for the L2 cache and a nearer one for L1. Distances are measured on Sapphire Rapids: 1.3 times the
+/// speed of bf16 weights with 8 lines ahead. Hardware prefetching stops at 4 KB boundaries.
+#[inline(always)]
+fn prefetch(line: &Line) {
+    const L2: usize = 128;
+    const L1: usize = 32;
+    let line = &raw const *line;
+    // SAFETY: a prefetch has no visible effect, at any address
+    unsafe {
+        _mm_prefetch::<_MM_HINT_T1>(line.wrapping_add(L2).cast());
+        _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(L1).cast());
+    }
+}
+
 /// AVX2 and FMA: sixteen lanes in two registers.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
@@ -99,17 +113,20 @@ impl Lanes for Avx2 {
             let halves = [_mm256_load_si256(from), _mm256_load_si256(from.add(1))];
             let table = _mm256_loadu_ps(E2M1.as_ptr());
             let sign = _mm256_set1_epi32(i32::MIN);
-            std::array::from_fn(|at| {
+            // loops, because closures that are not inlined lack the instructions
+            let mut wide = [self.zero(); EIGHT];
+            for (at, wide) in wide.iter_mut().enumerate() {
                 // the shifts are constants once this is unrolled
                 let (right, left) =
                     (_mm256_set1_epi32(4 * at as i32), _mm256_set1_epi32(28 - 4 * at as i32));
-                halves.map(|half| {
+                for (half, wide) in halves.iter().zip(wide) {
                     // a look-up reads three bits of each index
-                    let size = _mm256_permutevar8x32_ps(table, _mm256_srlv_epi32(half, right));
-                    let sign = _mm256_and_si256(_mm256_sllv_epi32(half, left), sign);
-                    _mm256_or_ps(size, _mm256_castsi256_ps(sign))
-                })
-            })
+                    let size = _mm256_permutevar8x32_ps(table, _mm256_srlv_epi32(*half, right));
+                    let sign = _mm256_and_si256(_mm256_sllv_epi32(*half, left), sign);
+                    *wide = _mm256_or_ps(size, _mm256_castsi256_ps(sign));
+                }
+            }
+            wide
         }
     }
 
@@ -127,9 +144,8 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn prefetch(self, at: *const Line) {
-        // SAFETY: a prefetch has no visible effect, at any address
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    fn prefetch(self, line: &Line) {
+        prefetch(line);
     }
 }
 
@@ -227,9 +243,8 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn prefetch(self, at: *const Line) {
-        // SAFETY: a prefetch has no visible effect, at any address
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    fn prefetch(self, line: &Line) {
+        prefetch(line);
     }
 }
 
@@ -299,8 +314,8 @@ impl Lanes for Avx512Bf16 {
     }
 
     #[inline(always)]
-    fn prefetch(self, at: *const Line) {
-        self.0.prefetch(at);
+    fn prefetch(self, line: &Line) {
+        prefetch(line);
     }
 }
 
