@@ -9,6 +9,7 @@
 //! | `panels` | weights in the order they are read |
 //! | `tile` | the kernel and its outer loops |
 //! | `packed` | the same for mxfp4 |
+//! | `digits` | mxfp4 in integers |
 //! | `lanes`, `x86`, `neon` | sixteen numbers in the registers of an instruction set |
 //!
 //! `avx512_bf16` multiplies pairs of bf16 at once. It is opt-in, because it rounds rows to bf16 (as
@@ -16,6 +17,8 @@
 //! bf16 halves is exact enough but not faster than widened weights (104 vs 107 GFLOP/s per core on Zen
 //! 4, 16 rows).
 
+#[cfg(target_arch = "x86_64")]
+mod digits;
 mod lanes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -46,6 +49,8 @@ pub enum InstructionSet {
     Avx2,
     /// AVX-512: sixteen numbers in one register.
     Avx512,
+    /// AVX-512 with products of 8-bit integers, for mxfp4 weights.
+    Avx512Vnni,
     /// AVX-512 with bf16 products: rounds rows to bf16 if the weights are bf16.
     Avx512Bf16,
     /// NEON of 64-bit ARM: sixteen numbers in four registers.
@@ -65,6 +70,7 @@ impl InstructionSet {
             Self::Portable => "portable",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
+            Self::Avx512Vnni => "avx512_vnni",
             Self::Avx512Bf16 => "avx512_bf16",
             Self::Neon => "neon",
         }
@@ -80,6 +86,7 @@ impl InstructionSet {
         let mut all = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
+            all.extend(x86::Avx512::with_integers().map(|_| Self::Avx512Vnni));
             all.extend(x86::Avx512::new().map(|_| Self::Avx512));
             all.extend(x86::Avx2::new().map(|_| Self::Avx2));
         }
@@ -111,6 +118,12 @@ impl InstructionSet {
         })
     }
 
+    /// Instructions for products in integers, if this set multiplies these weights so.
+    #[cfg(target_arch = "x86_64")]
+    fn with_digits(self, w: &Panels) -> Option<x86::Avx512> {
+        x86::Avx512::with_integers().filter(|_| self == Self::Avx512Vnni && w.format == Format::Mxfp4)
+    }
+
     /// Explains why `LADDERSCOPE_INSTRUCTION_SET` cannot be honored, if so.
     pub fn problem() -> Option<String> {
         let name = std::env::var(VARIABLE).ok()?;
@@ -124,10 +137,14 @@ impl InstructionSet {
     /// Rows whose sums fit into registers next to the operands; widened bf16 needs twice as many
     /// registers as f32.
     pub(super) fn most_rows(self, w: &Panels) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if self.with_digits(w).is_some() {
+            return digits::MOST_ROWS;
+        }
         match (self, w.format) {
             // sums of a block and of all blocks
-            (Self::Avx512 | Self::Avx512Bf16, Format::Mxfp4) => 8,
-            (Self::Avx512 | Self::Avx512Bf16, _) => 16,
+            (Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16, Format::Mxfp4) => 8,
+            (Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16, _) => 16,
             (Self::Avx2, Format::F32) => 6,
             (Self::Avx2 | Self::Neon, Format::Mxfp4) => 3,
             (Self::Avx2, Format::Bf16) | (Self::Neon, _) => 5,
@@ -138,8 +155,13 @@ impl InstructionSet {
     /// `y = x W^T` for some of the weight's panels.
     pub fn product(self, x: &Arranged, w: &Panels, panels: Range<usize>, onto: Onto<'_>) {
         #[cfg(target_arch = "x86_64")]
+        if let Some(lanes) = self.with_digits(w) {
+            // SAFETY: the value exists, so the processor supports the instructions
+            return unsafe { digits::product(lanes, x, w, panels, onto) };
+        }
+        #[cfg(target_arch = "x86_64")]
         match self {
-            Self::Avx512 => {
+            Self::Avx512 | Self::Avx512Vnni => {
                 if let Some(lanes) = x86::Avx512::new() {
                     // SAFETY: the value exists, so the processor supports the instructions
                     return unsafe { with_avx512(lanes, x, w, panels, onto) };

@@ -81,3 +81,41 @@ fn wide_inputs_and_many_rows_are_divided_into_blocks() {
         agrees(rows, inputs, outputs, 3).unwrap();
     }
 }
+
+/// Blocks of integers share a scale: an outlier costs the numbers beside it little, even where its weights are 0.
+#[test]
+fn packed_weights_keep_rows_with_outliers_and_what_is_not_finite() {
+    const INPUTS: usize = 3 * TOGETHER;
+    const OUTLIER: usize = TOGETHER + 5;
+    let mut w = numbers(INPUTS * 20, 7);
+    w.chunks_mut(INPUTS).for_each(|w| w[OUTLIER] = 0.0);
+    let mut packed = (vec![0; w.len() / 2], vec![0; w.len() / TOGETHER]);
+    mxfp4::quantize(&w, &mut packed.0, &mut packed.1);
+    let data = MatrixData::Mxfp4 { blocks: packed.0, scales: packed.1 };
+    let matrix = Matrix { outputs: 20, inputs: INPUTS, data };
+    let exact: Vec<f64> = matrix.numbers().iter().map(|w| f64::from(*w)).collect();
+    let panels = Panels::of(&matrix);
+    for set in InstructionSet::named() {
+        let product = |x: &[f32]| {
+            let mut arranged = Arranged::default();
+            arranged.fill(x, &panels, set);
+            let mut y = vec![0.0; 20];
+            set.product(&arranged, &panels, 0..2, Onto { y: &mut y, columns: 20 });
+            y
+        };
+        let mut x = numbers(INPUTS, 11);
+        x[OUTLIER] = -1000.0;
+        for factor in [1.0, 1e30, 1e-30, f32::MIN_POSITIVE, 0.0] {
+            let mut x = x.clone();
+            x[..TOGETHER].iter_mut().for_each(|x| *x *= factor);
+            for (y, (wanted, size)) in product(&x).iter().zip(naive(&x, &exact, INPUTS)) {
+                let error = (f64::from(*y) - wanted).abs();
+                assert!(error <= 1e-6 * size + 1e-9, "{set} times {factor}: {y} {wanted}");
+            }
+        }
+        for number in [f32::NAN, f32::INFINITY] {
+            x[OUTLIER + 1] = number;
+            assert!(product(&x).iter().all(|y| !y.is_finite()), "{set} with {number}");
+        }
+    }
+}

@@ -7,6 +7,8 @@ use std::ops::Range;
 use half::bf16;
 
 use super::InstructionSet;
+#[cfg(target_arch = "x86_64")]
+use super::digits::{self, Block};
 use super::lanes::{Dots, Lanes};
 use super::panels::{Line, Panels, WIDE};
 
@@ -88,12 +90,21 @@ pub struct Arranged {
     /// Inputs per row, padded to whole lines.
     inputs: usize,
     numbers: Vec<f32>,
+    /// Rows instead of `numbers`, for products in integers.
+    #[cfg(target_arch = "x86_64")]
+    blocks: Vec<Block>,
 }
 
 impl Arranged {
     /// Rearranges the rows of x for an instruction set and these weights.
     pub fn fill(&mut self, x: &[f32], w: &Panels, set: InstructionSet) {
         (self.rows, self.most_rows) = (x.len() / w.inputs, set.most_rows(w));
+        #[cfg(target_arch = "x86_64")]
+        if set.with_digits(w).is_some() {
+            self.blocks.clear();
+            // SAFETY: the processor supports the instructions
+            return unsafe { digits::arrange(x, &mut self.blocks) };
+        }
         let rounds = set.rounds(w);
         self.inputs = if rounds { w.depth } else { w.format.padded(w.inputs) };
         self.numbers.clear();
@@ -142,6 +153,15 @@ impl Arranged {
     pub(super) fn part(&self, rows: &Range<usize>, lines: &Range<usize>, inputs: usize) -> &[f32] {
         let from = rows.start * self.inputs + lines.start * inputs * rows.len();
         &self.numbers[from..][..lines.len() * inputs * rows.len()]
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Arranged {
+    /// Blocks of a tile's rows, one row behind the other.
+    pub(super) fn blocks(&self, rows: &Range<usize>) -> &[Block] {
+        let each = self.blocks.len() / self.rows;
+        &self.blocks[rows.start * each..rows.end * each]
     }
 }
 

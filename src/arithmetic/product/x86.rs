@@ -158,6 +158,12 @@ impl Avx512 {
     pub fn new() -> Option<Self> {
         is_x86_feature_detected!("avx512f").then_some(Self(()))
     }
+
+    /// `None` if the processor lacks products of 8-bit integers or look-ups of bytes.
+    pub fn with_integers() -> Option<Self> {
+        let bytes = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vbmi");
+        Self::new().filter(|_| bytes && is_x86_feature_detected!("avx512vnni"))
+    }
 }
 
 impl Lanes for Avx512 {
