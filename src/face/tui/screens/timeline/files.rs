@@ -50,18 +50,21 @@ impl Timeline {
         let names: Vec<&str> = records.iter().map(|record| record.run.as_str()).collect();
         let names = names.join(" and ");
         let open = |store: &Store| {
-            records.into_iter().map(|record| desk::open_run(Box::new(record), store, None)).collect()
+            let opened = records.into_iter().map(|record| desk::open_run(Box::new(record), store, None));
+            opened.map(|opened| opened.map(index)).collect()
         };
-        self.open(names, opening, open, cx);
+        self.open_indexed(names, opening, open, cx);
     }
 
     /// Opens a trace file, or the run with this id if no such file exists.
     pub fn open_path(&mut self, path: String, opening: Opening, cx: &mut Context) {
         let what = path.clone();
-        self.open(
+        self.open_indexed(
             what,
             opening,
-            move |store| Ok(vec![desk::open(&path, store, OpenOptions::default())?]),
+            move |store| {
+                desk::open(&path, store, OpenOptions::default()).map(|opened| vec![index(opened)])
+            },
             cx,
         );
     }
@@ -77,12 +80,12 @@ impl Timeline {
                 let of = |all: &'_ [Option<String>]| all.get(at).cloned().flatten();
                 let (rules, recording) = (of(&rules), of(&recordings));
                 let (rules, recording) = (rules.as_deref(), recording.as_deref());
-                desk::open(source, store, OpenOptions { rules, recording, upto: None })
+                desk::open(source, store, OpenOptions { rules, recording, upto: None }).map(index)
             };
             sources.iter().enumerate().map(open).collect()
         };
         let window = window.filter(|(from, to)| from < to);
-        self.open(names, Opening::Alone(window), open, cx);
+        self.open_indexed(names, Opening::Alone(window), open, cx);
     }
 
     /// Opens one trace, or two stacked. `what` describes them while they load.
@@ -93,13 +96,24 @@ impl Timeline {
         read: impl FnOnce(&Store) -> Result<Vec<Opened>> + Send + 'static,
         cx: &mut Context,
     ) {
+        let indexed = move |store: &Store| read(store).map(|all| all.into_iter().map(index).collect());
+        self.open_indexed(what, opening, indexed, cx);
+    }
+
+    fn open_indexed(
+        &mut self,
+        what: String,
+        opening: Opening,
+        read: impl FnOnce(&Store) -> Result<Vec<Arc<TraceIndex>>> + Send + 'static,
+        cx: &mut Context,
+    ) {
         cx.tab = Tab::Timeline;
         self.loading = Some(what);
         self.kept = None;
         let store = Store::open(&cx.dir);
         cx.ask(
             "traces",
-            move |_| Ok(read(&store)?.into_iter().map(index).collect()),
+            move |_| read(&store),
             move |timeline: &mut Self, traces, cx| {
                 timeline.loading = None;
                 let early = std::mem::take(&mut timeline.early);
@@ -139,6 +153,7 @@ impl Timeline {
     }
 }
 
+/// Index of an opened trace; a second trace is opened after it, when the memory of this one's opening is free again.
 fn index(opened: Opened) -> Arc<TraceIndex> {
     let meta = &opened.trace.meta;
     let words = meta.spec.as_ref().map(|s| {
@@ -156,6 +171,7 @@ fn index(opened: Opened) -> Arc<TraceIndex> {
         (None, _, words) => format!("Ladderscope  {}  {}", opened.name(), words.unwrap_or_default()),
     };
     let index = TraceIndex::new(title, opened.trace);
+    give_back_memory();
     Arc::new(
         index
             .opened_from(opened.source)
@@ -163,6 +179,18 @@ fn index(opened: Opened) -> Arc<TraceIndex> {
             .of_recording(opened.recording)
             .with_files(),
     )
+}
+
+/// Returns freed memory to the system: glibc keeps that of a simulation's many small allocations, hundreds of megabytes.
+fn give_back_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        unsafe extern "C" {
+            fn malloc_trim(pad: usize) -> std::ffi::c_int;
+        }
+        // SAFETY: glibc's function has this signature, needs no initialization and may be called from any thread
+        unsafe { malloc_trim(0) };
+    }
 }
 
 /// Exported stretch in ns of the trace: the selection or marks, else the visible window.

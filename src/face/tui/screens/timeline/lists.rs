@@ -502,12 +502,17 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
         Some(table) => format!("exposed: {}{}, {}{part}", sum(table), basis(table), which(view)),
     };
     let inner = frame(buf, area, &title, theme);
-    let is_wide = inner.width >= 100;
-    let mut columns = STRETCH_COLUMNS.to_vec();
-    match is_wide {
-        true => columns[5].width = inner.width.saturating_sub(FIXED) / 2,
-        // the name needs the room
-        false => columns.truncate(6),
+    // the name of the collective keeps its room
+    let shown_columns: &[usize] = match inner.width {
+        100.. => &[0, 1, 2, 3, 4, 5, 6],
+        70.. => &[0, 1, 2, 3, 4, 5],
+        _ => &[0, 1, 3, 5],
+    };
+    let mut columns: Vec<Column> = shown_columns.iter().map(|at| STRETCH_COLUMNS[*at].clone()).collect();
+    if let [.., collective, _] = &mut columns[..]
+        && inner.width >= 100
+    {
+        collective.width = inner.width.saturating_sub(FIXED) / 2;
     }
     let (total_us, shares, ranks) = counted.map_or((0.0, 1.0, 1.0), |counted| {
         let table = &counted.table;
@@ -517,7 +522,7 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
     let rows = Rows::new(&shown.list, shown.families().len());
     table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
         let family = &shown.families()[row];
-        Line::from(match column {
+        Line::from(match shown_columns[column] {
             0 => count(family.calls as f64 / ranks / shares),
             1 => time_of(family.total_us / shares),
             2 if total_us > 0.0 => format!("{:.1} %", 100.0 * family.total_us / total_us),
