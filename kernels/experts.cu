@@ -10,6 +10,9 @@
 // so that the activation needs no kernel. Results of each choice go to rows of their own and are summed in the
 // order of choices: no atomics, and no result depends on the other rows.
 //
+// In prefill with many rows, cuBLASLt multiplies instead, expert by expert: `place_choices` gives each choice a slot, with
+// the slots of an expert contiguous, `embed` gathers x by slot, and `activate_experts` stands between the two products.
+//
 // `experts_down` asks for its first weights before `wait_for_previous`: the lists were written by the kernel before the
 // previous one, which had ended when the previous one let this one start.
 //
@@ -201,6 +204,52 @@ KERNEL(group_choices, const Choice* choices, u32* counts, u32* lists, u32 rows, 
             count += __popc(lanes);
         }
         if (lane_index() == 0) counts[expert] = count;
+    }
+}
+
+// Slots of an expert: its rows, rounded up, so that products have few different shapes.
+constexpr u32 SLOT_ROWS = 64;
+
+DEVICE u32 slots_of(u32 count) { return (count + SLOT_ROWS - 1) / SLOT_ROWS * SLOT_ROWS; }
+
+// Grid (own): a block an expert, whose slots follow those of the experts before it. rows_of, experts_of [all slots]: row of x
+// and expert of each slot; the slots that an expert does not fill have row 0. slots [rows x top_k]: slot of each choice of the
+// rank's experts.
+KERNEL(place_choices, const u32* counts, const u32* lists, u32* rows_of, u32* experts_of, u32* slots, u32 rows, u32 top_k) {
+    SAY_WHEN();
+    wait_for_previous();
+    let_next_start();
+    const u32 expert = blockIdx.x, count = counts[expert];
+    u32 first = 0;
+    for (u32 i = lane_index(); i < expert; i += WARP) first += slots_of(counts[i]);
+#pragma unroll
+    for (u32 by = WARP / 2; by > 0; by /= 2) first += shuffle_xor(first, by);
+    for (u32 i = threadIdx.x; i < slots_of(count); i += blockDim.x) {
+        const u32 choice = i < count ? lists[u64(expert) * rows + i] : 0;
+        rows_of[first + i] = choice / top_k;
+        experts_of[first + i] = expert;
+        if (i < count) slots[choice] = first + i;
+    }
+}
+
+// silu(gate) x up, or gpt-oss' activation if `clamped`, for an output of an expert. bias [own][2 width] or null.
+DEVICE T activated(u32 expert, u32 output, float gate, float up, const T* bias, u32 width, u32 clamped) {
+    if (bias != nullptr) {
+        gate += to_float(bias[u64(expert) * 2 * width + output]);
+        up += to_float(bias[(u64(expert) * 2 + 1) * width + output]);
+    }
+    return to_number(clamped ? clamped_times(gate, up) : silu_times(gate, up));
+}
+
+// Grid (slots, parts): a thread a number. sums [slots][2 width]: gate, then up; active [slots][width].
+KERNEL(activate_experts, const float* sums, const u32* experts_of, const T* bias, T* active, u32 width, u32 clamped) {
+    SAY_WHEN();
+    wait_for_previous();
+    let_next_start();
+    const u32 expert = experts_of[blockIdx.x];
+    const float* gates = sums + u64(blockIdx.x) * 2 * width;
+    for (u32 i = blockIdx.y * blockDim.x + threadIdx.x; i < width; i += gridDim.y * blockDim.x) {
+        active[u64(blockIdx.x) * width + i] = activated(expert, i, gates[i], gates[width + i], bias, width, clamped);
     }
 }
 
@@ -403,12 +452,8 @@ BOUNDED_KERNEL(experts_up, THREADS, BLOCKS, const T* x, const W* w, const T* bia
     SAY_WHEN();
     multiply<true, false>(Operands{x, counts, lists, own, rows, width, top_k}, w,
                    [&](u32 expert, u32 output, u32 choice, float gate, float up) {
-                       if (bias != nullptr) {
-                           gate += to_float(bias[u64(expert) * 2 * width + output]);
-                           up += to_float(bias[(u64(expert) * 2 + 1) * width + output]);
-                       }
-                       float y = clamped ? clamped_times(gate, up) : silu_times(gate, up);
-                       active[u64(choice) * width + output] = to_number(y);
+                       active[u64(choice) * width + output] =
+                           activated(expert, output, gate, up, bias, width, clamped);
                    });
 }
 
@@ -423,8 +468,10 @@ BOUNDED_KERNEL(experts_down, THREADS, BLOCKS, const T* active, const W* w, const
                     });
 }
 
-// out[row] = the sum over the row's choices among the rank's experts of weight x y. Grid (rows, parts): a thread a number.
-KERNEL(sum_experts, const float* y, const Choice* choices, T* out, u32 top_k, u32 first, u32 own, u32 hidden) {
+// out[row] = the sum over the row's choices among the rank's experts of weight x (y + bias). Row of y: the choice's slot, or
+// the choice itself without `slots`; bias [own][hidden] or null. Grid (rows, parts): a thread a number.
+KERNEL(sum_experts, const float* y, const u32* slots, const T* bias, const Choice* choices, T* out, u32 top_k, u32 first,
+       u32 own, u32 hidden) {
     SAY_WHEN();
     wait_for_previous();
     let_next_start();
@@ -432,9 +479,11 @@ KERNEL(sum_experts, const float* y, const Choice* choices, T* out, u32 top_k, u3
     for (u32 i = blockIdx.y * blockDim.x + threadIdx.x; i < hidden; i += gridDim.y * blockDim.x) {
         float sum = 0.0f;
         for (u32 n = 0; n < top_k; n++) {
-            if (mine[n].expert - first < own) {
-                sum = fmaf(mine[n].weight, y[(u64(blockIdx.x) * top_k + n) * hidden + i], sum);
-            }
+            const u32 expert = mine[n].expert - first, choice = blockIdx.x * top_k + n;
+            if (expert >= own) continue;
+            float x = y[u64(slots != nullptr ? slots[choice] : choice) * hidden + i];
+            if (bias != nullptr) x += to_float(bias[u64(expert) * hidden + i]);
+            sum = fmaf(mine[n].weight, x, sum);
         }
         out[u64(blockIdx.x) * hidden + i] = to_number(sum);
     }

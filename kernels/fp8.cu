@@ -30,15 +30,14 @@ KERNEL(random_fp8, u8* out, float* scales, u64 key, float mean, float step, u32 
     }
 }
 
-// out = the dequantized weights, rounded to T. Grid: any; 16 elements per thread and turn. Reads one byte and writes
-// sizeof(T) bytes per element.
-KERNEL(expand_fp8, const u8* w, T* out, u32 inputs, u32 outputs) {
+// out = the dequantized weights, rounded to T; `scales` has one number per output. Grid: any; 16 elements per thread and
+// turn. Reads one byte and writes sizeof(T) bytes per element.
+KERNEL(expand_fp8, const u8* w, const float* scales, T* out, u32 inputs, u32 outputs) {
     SAY_WHEN();
     wait_for_previous();
     let_next_start();
     u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, stride = u64(gridDim.x) * blockDim.x;
     u64 count = u64(inputs) * outputs;
-    const float* scales = reinterpret_cast<const float*>(w + scales_at(count));
     if (inputs % 16 != 0) {
         for (u64 at = first; at < count; at += stride) out[at] = to_number(from_e4m3(w[at]) * scales[at / inputs]);
         return;

@@ -6,10 +6,9 @@
 
 use std::ops::Range;
 
-use super::kernels::{KernelCall, Source, geometry, matvec};
+use super::kernels::{KernelCall, geometry, matvec};
 use super::program::{Program, StepSize};
-use base::error::Result;
-use machine::driver::{DevicePtr, arguments};
+use machine::driver::{DevicePtr, Function, arguments};
 use plan::{DType, Kind, ModelShape, Weight};
 
 /// Maximum number of rows for our kernel: four launches of 16 read 4 bytes per weight, expanding moves 5. Not measured.
@@ -48,15 +47,20 @@ pub(super) fn expanded_bytes(program: &Program, shape: &ModelShape, size: &StepS
     expanded.max().unwrap_or(0)
 }
 
-/// Kernel that expands a weight to the format of activations, written to `out`.
+/// Launch of the kernel that expands a weight to the format of activations, written to `out`. `expert` is the
+/// weight's index and number of experts.
 pub(super) fn expand(
-    kernels: Source<'_>,
+    function: Function,
     [weight, out]: [DevicePtr; 2],
     [inputs, outputs]: [u32; 2],
+    (expert, experts): (u32, u32),
     multiprocessors: u32,
-) -> Result<KernelCall> {
-    let launch = geometry::elements(u64::from(inputs) * u64::from(outputs), multiprocessors);
-    kernels.call("expand_fp8", launch, arguments![weight, out, inputs, outputs])
+) -> KernelCall {
+    let numbers = u64::from(inputs) * u64::from(outputs);
+    let scales = scales_at(numbers * u64::from(experts)) + 4 * u64::from(expert) * u64::from(outputs);
+    let (scales, weight) = (weight.offset(scales), weight.offset(numbers * u64::from(expert)));
+    let launch = geometry::elements(numbers, multiprocessors);
+    KernelCall { function, launch, arguments: arguments![weight, scales, out, inputs, outputs] }
 }
 
 #[cfg(test)]

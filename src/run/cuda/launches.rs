@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::blas::MatMul;
+use super::experts::PerExpert;
 use super::fp8;
 use super::kernels::matvec::NextProduct;
 use super::kernels::{KernelCall, Source, geometry, matvec};
@@ -24,6 +25,8 @@ pub(super) enum Call {
     Kernel(KernelCall),
     /// `out = x w^T` with cuBLASLt.
     MatMul { shape: MatMul, x: DevicePtr, w: DevicePtr, out: DevicePtr },
+    /// MLPs of the touched experts with cuBLASLt; waits until the host knows the rows of each.
+    PerExpert(Box<PerExpert>),
     /// NCCL exchange of `count` activations, or of `count` bytes if `bytes`.
     Exchange { exchange: Exchange, send: DevicePtr, receive: DevicePtr, count: u64, bytes: bool },
 }
@@ -325,7 +328,8 @@ impl Binder<'_> {
                 return parts.map(own).collect();
             }
             let expanded = self.rank.expanded.ptr();
-            let expand = fp8::expand(self.kernels, [weight, expanded], [inputs, outputs], free)?;
+            let (function, operands) = (self.kernels.get("expand_fp8")?, [weight, expanded]);
+            let expand = fp8::expand(function, operands, [inputs, outputs], (0, 1), free);
             return Ok(vec![self.early(expand), Call::MatMul { shape, x, w: expanded, out }]);
         }
         match self.way(rows, inputs, outputs) {

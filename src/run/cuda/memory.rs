@@ -240,8 +240,8 @@ pub(super) struct RankMemory {
     pub splits: u32,
     /// Scratch for an fp8 weight expanded to the format of activations.
     pub expanded: Memory,
-    /// Scratch of the experts.
-    pub experts: Memory,
+    /// Scratch of the experts; prefill reads the number of rows of each from it.
+    pub experts: Arc<Memory>,
 }
 
 impl RankMemory {
@@ -268,7 +268,7 @@ impl RankMemory {
             partial: gpu.allocate(sizes.partial_bytes(shape), "partial sums of attention")?,
             splits: sizes.splits(shape),
             expanded: gpu.allocate(expanded_bytes, "an expanded weight")?,
-            experts: gpu.allocate(expert_bytes, "the experts")?,
+            experts: Arc::new(gpu.allocate(expert_bytes, "the experts")?),
         })
     }
 

@@ -154,24 +154,31 @@ fn what_families_do_to_heads_is_done_as_on_the_cpu() {
     }
 }
 
+/// Config of a small mixture of experts.
+fn mixture(more: Value) -> String {
+    let mut config = serde_json::json!({
+        "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 16, "intermediate_size": 48, "vocab_size": 256, "num_experts_per_tok": 2,
+        "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": false,
+    });
+    let more = more.as_object().expect("an object").clone();
+    config.as_object_mut().expect("an object").extend(more);
+    config.to_string()
+}
+
+/// Prompts of different lengths, the first of so many tokens.
+fn long_prompts(tokens: u32) -> String {
+    let long: Vec<String> = (0..tokens).map(|at| (at * 7 % 250).to_string()).collect();
+    format!("{}\n200 100 50\n7\n", long.join(" "))
+}
+
 /// Experts in slices and whole, routing of three families, windows, sinks, biases, and copies of KV heads.
 #[test]
 fn mixtures_of_experts_yield_what_the_cpu_backend_yields() {
     let device = device!();
     let place = place();
     // prompts longer than a window and than the rows that are multiplied at a time
-    let long: Vec<String> = (0..70).map(|at| (at * 7 % 250).to_string()).collect();
-    place.write("prompts.txt", &format!("{}\n200 100 50\n7\n", long.join(" ")));
-    let with = |more: Value| {
-        let mut config = serde_json::json!({
-            "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
-            "head_dim": 16, "intermediate_size": 48, "vocab_size": 256, "num_experts_per_tok": 2,
-            "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": false,
-        });
-        let more = more.as_object().expect("an object").clone();
-        config.as_object_mut().expect("an object").extend(more);
-        config.to_string()
-    };
+    place.write("prompts.txt", &long_prompts(70));
     let mixtral = serde_json::json!({ "model_type": "mixtral", "num_local_experts": 8 });
     let qwen3 = serde_json::json!({
         "model_type": "qwen3_moe", "num_experts": 16, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
@@ -181,7 +188,7 @@ fn mixtures_of_experts_yield_what_the_cpu_backend_yields() {
         "model_type": "gpt_oss", "num_local_experts": 8, "sliding_window": 16, "attention_bias": true,
     });
     for (family, config) in [("mixtral", mixtral), ("qwen3", qwen3), ("gpt-oss", gpt_oss)] {
-        place.write(&format!("{family}/config.json"), &with(config));
+        place.write(&format!("{family}/config.json"), &mixture(config));
         let own = |options: &[&'static str]| [&["--model", family], options].concat();
         for (tp, ep, architecture) in
             [("1", "1", "standard"), ("2", "1", "ladder"), ("2", "2", "farskip"), ("4", "4", "standard")]
@@ -202,6 +209,72 @@ fn mixtures_of_experts_yield_what_the_cpu_backend_yields() {
             // a row whose experts are almost as likely may choose another one
             let far = apart.iter().filter(|apart| **apart > 0.05).count();
             assert!(far <= 1, "{family} in {dtype} at TP {tp}, EP {ep}: {apart:?}");
+        }
+    }
+}
+
+/// 64 rows per expert in the first 128 tokens: products by cuBLASLt, expert by expert. The other 12, the other prompts and
+/// decode take the grouped kernel.
+#[test]
+fn long_prompts_of_mixtures_yield_what_the_cpu_backend_yields() {
+    let device = device!();
+    let place = place();
+    place.write("prompts.txt", &long_prompts(140));
+    let mixtral = serde_json::json!({ "model_type": "mixtral", "num_local_experts": 4 });
+    let gpt_oss = serde_json::json!({
+        "model_type": "gpt_oss", "num_local_experts": 4, "sliding_window": 16, "attention_bias": true,
+    });
+    let dots = serde_json::json!({
+        "model_type": "dots1", "n_routed_experts": 4, "n_shared_experts": 1, "moe_intermediate_size": 24,
+        "first_k_dense_replace": 1, "norm_topk_prob": true, "routed_scaling_factor": 1.5,
+    });
+    let log = place.path().join("calls.jsonl");
+    for (family, config) in [("mixtral", mixtral), ("gpt-oss", gpt_oss), ("dots", dots)] {
+        place.write(&format!("{family}/config.json"), &mixture(config));
+        for (dtype, tp, ep, devices) in [
+            ("f32", "1", "1", "1"),
+            ("f32", "2", "1", "1"),
+            ("f32", "2", "2", "2"),
+            ("bf16", "1", "1", "1"),
+            ("bf16", "2", "2", "1"),
+            ("fp8", "2", "2", "1"),
+        ] {
+            let architecture = if devices == "2" { "farskip" } else { "ladder" };
+            let options = [
+                "--model",
+                family,
+                "--dtype",
+                dtype,
+                "--tp",
+                tp,
+                "--ep",
+                ep,
+                "--architecture",
+                architecture,
+            ];
+            let what = format!("{family} in {dtype} at TP {tp}, EP {ep} on {devices} devices");
+            let _ = std::fs::remove_file(&log);
+            let variables = [
+                ("FAKE_CUDA_DEVICES", devices),
+                ("FAKE_CUDA_SEED", "3"),
+                ("FAKE_CUDA_LOG", log.to_str().unwrap()),
+            ];
+            let found = cuda(device, &place, &options, &variables).exits(0).json();
+            let expected = cpu(&place, &options);
+            let calls = std::fs::read_to_string(&log).expect("a log");
+            for kernel in ["activate_experts", "experts_up"] {
+                assert!(calls.contains(kernel), "{what} without {kernel}");
+            }
+            assert_eq!(calls.contains("expand_fp8"), dtype == "fp8", "{what}");
+            if dtype == "f32" {
+                assert_eq!(found["tokens"], expected["tokens"], "{what}");
+                close(&expected, &found, 1e-5, &what);
+                continue;
+            }
+            let apart = distances(&expected, &found, &what);
+            // a row whose experts are almost as likely may choose another one
+            let far = apart.iter().filter(|apart| **apart > 0.05).count();
+            assert!(far <= 1, "{what}: {apart:?}");
         }
     }
 }
@@ -381,11 +454,20 @@ fn drawn_tokens_are_those_of_the_cpu_backend() {
 
 /// A log of every call and every access of a generation.
 fn log(device: &Device, place: &Place, architecture: &str, more: &[&str]) -> Vec<order::Line> {
+    // short prompts: every access is noted
+    place.write("prompts.txt", "1 2 3 4\n200\n");
+    log_of_prompts(device, place, architecture, more)
+}
+
+fn log_of_prompts(
+    device: &Device,
+    place: &Place,
+    architecture: &str,
+    more: &[&str],
+) -> Vec<order::Line> {
     let path = place.path().join("calls.jsonl");
     // what is there from another generation
     let _ = std::fs::remove_file(&path);
-    // short prompts: every access is noted
-    place.write("prompts.txt", "1 2 3 4\n200\n");
     let options = ["--tp", "2", "--architecture", architecture, "--dtype", "bf16"];
     let options: Vec<&str> = options.iter().chain(more).copied().collect();
     // kernels that tell what they touch are other kernels
@@ -415,6 +497,23 @@ fn every_value_is_written_before_it_is_read_and_read_before_it_is_written_over()
     }
     let problems = order::problems(&log(device, &place, "ladder", &["--no-graph"]));
     assert!(problems.is_empty(), "eager: {problems:#?}");
+}
+
+/// With cuBLASLt expert by expert, where the host reads the rows of each.
+#[test]
+fn slots_of_experts_are_written_before_they_are_read() {
+    let device = device!();
+    let place = place();
+    // as many rows as one expert needs, and a short sequence
+    place.write("prompts.txt", &long_prompts(64));
+    let config = serde_json::json!({ "model_type": "mixtral", "num_local_experts": 2 });
+    place.write("two/config.json", &mixture(config));
+    for ep in ["1", "2"] {
+        let lines = log_of_prompts(device, &place, "ladder", &["--model", "two", "--ep", ep]);
+        assert!(lines.iter().any(|line| line.name() == "activate_experts"), "EP {ep}");
+        let problems = order::problems(&lines);
+        assert!(problems.is_empty(), "EP {ep}: {problems:#?}");
+    }
 }
 
 #[test]

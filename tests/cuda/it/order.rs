@@ -40,7 +40,7 @@ impl Line {
         self.call == "wait" || self.call == "enqueue" && self.is("wait")
     }
 
-    fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or("?")
     }
 

@@ -52,6 +52,28 @@ fn a_run_on_one_gpu_leaves_a_record_and_a_trace() {
     assert!(shown.contains("TPOT") && shown.contains("matmul"), "{shown}");
 }
 
+/// Prefill with 64 rows per expert: the host reads the rows of each between stamped kernels.
+#[test]
+fn long_prefills_of_mixtures_are_timed() {
+    let device = device!();
+    let place = Place::new();
+    let cell = "run --backend cuda --model mini-moe --dtype bf16 --tp 2 --ep 2 --architecture ladder --batch 2 \
+                --prompt-tokens 128 --output-tokens 3 --samples 1 --warmup 0 --format json";
+    let arguments: Vec<&str> = cell.split_whitespace().collect();
+    let record = device.run(&place, &arguments, &[("FAKE_CUDA_DEVICES", "2")]).exits(0).json();
+    assert_eq!(record["status"], "ok", "{record}");
+    let path = place.path().join("runs").join(record["trace"].as_str().expect("a trace"));
+    let trace = trace::read(&path).expect("a trace");
+    let experts = trace.spans.iter().filter(|span| {
+        let operation = &trace.operations[span.operation as usize];
+        span.phase == plan::Phase::Prefill && operation.kind == plan::Kind::Experts.as_str()
+    });
+    // five layers with experts on two ranks; products of at least 3 us each
+    let times: Vec<i64> = experts.map(|span| span.end_ns - span.start_ns).collect();
+    assert_eq!(times.len(), 10, "{times:?}");
+    assert!(times.iter().all(|time| *time > 20_000), "{times:?}");
+}
+
 /// One rank over an emulated link and ranks over NCCL move what the plan says: halves of an all-reduce, 8 bits.
 #[test]
 fn shares_of_rows_and_messages_in_8_bits_take_their_time() {

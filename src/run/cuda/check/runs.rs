@@ -222,7 +222,8 @@ fn off_by(engine: &Engine, product: &TimedProduct, rows: u32) -> Result<Option<f
         .transpose()?;
     let theirs_weight = expanded.as_ref().map_or(weight, Memory::ptr);
     if expanded.is_some() {
-        fp8::expand(kernels, [weight, theirs_weight], [inputs, outputs], all)?.enqueue(engine.main())?;
+        let (function, operands) = (kernels.get("expand_fp8")?, [weight, theirs_weight]);
+        fp8::expand(function, operands, [inputs, outputs], (0, 1), all).enqueue(engine.main())?;
     }
     engine.blas().matmul(engine.main(), &shape, from.ptr(), theirs_weight, theirs.ptr())?;
     engine.wait_idle("a check of products")?;

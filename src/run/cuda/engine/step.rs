@@ -368,6 +368,7 @@ impl Engine {
             match call {
                 Call::Kernel(kernel) => kernel.enqueue(stream)?,
                 Call::MatMul { shape, x, w, out } => self.blas.matmul(stream, shape, *x, *w, *out)?,
+                Call::PerExpert(experts) => experts.enqueue(self, stream)?,
                 Call::Exchange { .. } if self.without_peers.get() => {}
                 Call::Exchange { exchange, send, receive, count, bytes } => {
                     let Collective::Nccl(communicator, _) = &self.collective else {

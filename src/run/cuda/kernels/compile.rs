@@ -371,7 +371,15 @@ pub const UNITS: &[Unit] = &[
     unit!("matvec.cu", ["matvec", "matvec_logits"], []),
     unit!(
         "experts.cu",
-        ["choose_experts", "group_choices", "experts_up", "experts_down", "sum_experts"],
+        [
+            "choose_experts",
+            "group_choices",
+            "place_choices",
+            "experts_up",
+            "activate_experts",
+            "experts_down",
+            "sum_experts"
+        ],
         []
     ),
     unit!("sample.cu", ["sample_part", "sample_greedy", "sample_random"], []),

@@ -223,9 +223,18 @@ pub fn group_choices(experts: u32) -> Launch {
     Launch::flat(experts.div_ceil(WARPS).max(1), WARPS * LANES)
 }
 
-/// Launch of `sum_experts`: a thread per number of each row.
-pub fn sum_experts(rows: u32, hidden: u32) -> Launch {
-    Launch::grid([rows, hidden.div_ceil(256).max(1), 1], 256)
+/// Rows of an expert in its products, rounded up, as in `kernels/experts.cu`: the height of a tile of cuBLASLt, so that few
+/// rows are multiplied for nothing, and few shapes need an algorithm.
+pub const SLOT_ROWS: u32 = 64;
+
+/// Launch of `place_choices`: a block per expert.
+pub fn place_choices(experts: u32) -> Launch {
+    Launch::flat(experts.max(1), FLAT)
+}
+
+/// Launch of `activate_experts` and `sum_experts`: a thread per number of each row.
+pub fn expert_rows(rows: u32, columns: u32) -> Launch {
+    Launch::grid([rows, columns.div_ceil(FLAT).max(1), 1], FLAT)
 }
 
 #[cfg(test)]

@@ -71,6 +71,11 @@ pub struct Source<'a> {
 }
 
 impl Source<'_> {
+    /// The same kernels without stamps.
+    pub fn unstamped(self) -> Self {
+        Self { stamped: false, ..self }
+    }
+
     pub fn get(&self, name: &str) -> Result<Function> {
         self.get_with(name, &[])
     }

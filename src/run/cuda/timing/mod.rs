@@ -329,7 +329,7 @@ impl Stamps {
                     kernel.arguments.push(self.of(operation));
                     all.push(call);
                 }
-                Call::MatMul { .. } | Call::Exchange { .. } => {
+                Call::MatMul { .. } | Call::PerExpert(_) | Call::Exchange { .. } => {
                     all.push(Call::Kernel(self.stamp(kernels, operation, false)?));
                     all.push(call);
                     all.push(Call::Kernel(self.stamp(kernels, operation, true)?));

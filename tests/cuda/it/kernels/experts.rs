@@ -1,12 +1,16 @@
 //! Checks of the kernels of a mixture of experts: the router's choice, lists of choices, and products of touched experts.
 
-use super::{Bench, DTYPES, assert_close, checks, random};
+use super::{Argument, Bench, DTYPES, assert_close, checks, random};
 use machine::driver::Launch;
 use plan::{DType, RouterBias, RouterScore, Routing};
 use run::testing::cpu::choose;
 use run::testing::cuda::geometry::{self, grouped};
 
-checks!(choices_are_those_of_the_cpu_backend, touched_experts_are_multiplied_and_others_never_read);
+checks!(
+    choices_are_those_of_the_cpu_backend,
+    touched_experts_are_multiplied_and_others_never_read,
+    choices_have_slots_activated_and_summed_with_their_experts_biases
+);
 
 fn choices_are_those_of_the_cpu_backend(bench: &mut Bench<'_>) {
     let plain = Routing::plain(RouterScore::Softmax, true);
@@ -129,6 +133,8 @@ fn touched_experts_are_multiplied_and_others_never_read(bench: &mut Bench<'_>) {
             bench.launch_with("experts_down", &down.defines, &down.geometry, &arguments);
             let arguments = [
                 outputs.into(),
+                Argument::Null,
+                Argument::Null,
                 choices.into(),
                 out.into(),
                 count(top_k),
@@ -163,5 +169,109 @@ fn touched_experts_are_multiplied_and_others_never_read(bench: &mut Bench<'_>) {
             }
             assert_close(&format!("{rows} rows of {hidden} x {width}"), dtype, &read(out), &want);
         }
+    }
+}
+
+/// Kernels around the products by cuBLASLt: an expert with slots to fill up, one without a row, one whose rows fill its slots.
+fn choices_have_slots_activated_and_summed_with_their_experts_biases(bench: &mut Bench<'_>) {
+    let (first, own, top_k) = (4u32, 3usize, 2usize);
+    let (hidden, width, rows) = (300usize, 37usize, 70usize);
+    let count = |x: usize| Argument::from(x as u32);
+    // expert 4 of every row, expert 6 of the first 64; 9 is another rank's
+    let chosen = |row: usize, n: usize| match (n, row < 64) {
+        (0, _) => (4u32, 0.75f32),
+        (_, true) => (6, 0.25),
+        (_, false) => (9, 0.5),
+    };
+    let all: Vec<u32> = (0..rows * top_k)
+        .map(|choice| chosen(choice / top_k, choice % top_k))
+        .flat_map(|(expert, weight)| [expert, weight.to_bits()])
+        .collect();
+    // 70 rows in 128 slots, then 64 in 64
+    let slots = 192;
+    let slot_of = |row: usize, n: usize| match n {
+        0 => row,
+        _ => 128 + row,
+    };
+    for dtype in DTYPES {
+        bench.start(dtype);
+        let choices = bench.input(&all);
+        let [counts, lists] = [own, own * rows].map(|count| bench.output::<u32>(count));
+        let mut arguments = vec![choices.into(), counts.into(), lists.into(), count(rows)];
+        arguments.extend([count(top_k), first.into(), count(own)]);
+        bench.launch("group_choices", &geometry::group_choices(own as u32), &arguments);
+        assert_eq!(bench.read::<u32>(counts), [70, 0, 64]);
+        let [rows_of, experts_of, slot] =
+            [slots, slots, rows * top_k].map(|count| bench.output::<u32>(count));
+        let mut arguments = vec![counts.into(), lists.into(), rows_of.into(), experts_of.into()];
+        arguments.extend([slot.into(), count(rows), count(top_k)]);
+        bench.launch("place_choices", &geometry::place_choices(own as u32), &arguments);
+        let want: Vec<u32> = (0..slots as u32)
+            .map(|slot| match slot {
+                0..70 => slot,
+                70..128 => 0,
+                _ => slot - 128,
+            })
+            .collect();
+        assert_eq!(bench.read::<u32>(rows_of), want);
+        let want: Vec<u32> = (0..slots).map(|slot| if slot < 128 { 0 } else { 2 }).collect();
+        assert_eq!(bench.read::<u32>(experts_of), want);
+        for (choice, slot) in bench.read::<u32>(slot).into_iter().enumerate() {
+            let (row, n) = (choice / top_k, choice % top_k);
+            if chosen(row, n).0 != 9 {
+                assert_eq!(slot as usize, slot_of(row, n), "choice {choice}");
+            }
+        }
+
+        let sums = random(1, slots * 2 * width);
+        let given = bench.input(&sums);
+        let bias = bench.numbers(&random(2, own * 2 * width));
+        for (clamped, biased) in [(false, false), (true, true)] {
+            let active = bench.output_numbers(slots * width);
+            let bias_or_null = if biased { bias.into() } else { Argument::Null };
+            let mut arguments = vec![given.into(), experts_of.into(), bias_or_null, active.into()];
+            arguments.extend([count(width), u32::from(clamped).into()]);
+            let launch = geometry::expert_rows(slots as u32, width as u32);
+            bench.launch("activate_experts", &launch, &arguments);
+            let bias = bench.read_numbers(bias);
+            let mut want = Vec::new();
+            for (slot, sums) in sums.chunks(2 * width).enumerate() {
+                let bias = &bias[if slot < 128 { 0 } else { 2 } * 2 * width..][..2 * width];
+                let sum = |at: usize| sums[at] + if biased { bias[at] } else { 0.0 };
+                want.extend((0..width).map(|i| (sum(i), sum(width + i))).map(
+                    |(gate, up)| match clamped {
+                        true => {
+                            (up.clamp(-7.0, 7.0) + 1.0) * gate.min(7.0) / (1.0 + (-1.702 * gate).exp())
+                        }
+                        false => gate / (1.0 + (-gate).exp()) * up,
+                    },
+                ));
+            }
+            assert_close("activation", dtype, &bench.read_numbers(active), &want);
+        }
+
+        let results = random(3, slots * hidden);
+        let given = bench.input(&results);
+        let bias = bench.numbers(&random(4, own * hidden));
+        let out = bench.output_numbers(rows * hidden);
+        let mut arguments = vec![given.into(), slot.into(), bias.into(), choices.into(), out.into()];
+        arguments.extend([count(top_k), first.into(), count(own), count(hidden)]);
+        let launch = geometry::expert_rows(rows as u32, hidden as u32);
+        bench.launch("sum_experts", &launch, &arguments);
+        let bias = bench.read_numbers(bias);
+        let mut want = vec![0.0; rows * hidden];
+        for (row, want) in want.chunks_mut(hidden).enumerate() {
+            for (n, (expert, weight)) in [chosen(row, 0), chosen(row, 1)].into_iter().enumerate() {
+                if expert == 9 {
+                    continue;
+                }
+                let bias = &bias[(expert - first) as usize * hidden..][..hidden];
+                let result = &results[slot_of(row, n) * hidden..][..hidden];
+                for ((want, x), bias) in want.iter_mut().zip(result).zip(bias) {
+                    *want += weight * (x + bias);
+                }
+            }
+        }
+        assert_close("sums", dtype, &bench.read_numbers(out), &want);
     }
 }

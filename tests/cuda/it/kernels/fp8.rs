@@ -163,7 +163,9 @@ fn expanded_weights_are_the_hosts_in_bf16(bench: &mut Bench<'_>) {
         let (weight, bytes) = quantized(&weights(outputs, inputs), inputs);
         let w = bench.input(&bytes);
         let out = bench.output_numbers(outputs * inputs);
-        let arguments = [w.into(), out.into(), (inputs as u32).into(), (outputs as u32).into()];
+        let scales = bench.input(&weight.scales);
+        let arguments =
+            [w.into(), scales.into(), out.into(), (inputs as u32).into(), (outputs as u32).into()];
         bench.launch("expand_fp8", &Launch::flat(2, 64), &arguments);
         let want = numbers(&weight, inputs).into_iter().map(|x| rounded(DType::Bf16, x));
         assert_eq!(bench.read_numbers(out), want.collect::<Vec<f32>>(), "{outputs} x {inputs}");
