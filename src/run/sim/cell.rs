@@ -124,9 +124,7 @@ impl SimulatedCell<'_> {
         if let Some(served) = self.serve(1.0) {
             return Ok((self.served(&served, &sources), None));
         }
-        let is_uneven = Routed::of(spec, &self.shape).is_some_and(|routed| routed.is_uneven());
-        let is_skewed = is_uneven && spec.pp == 1 || !self.target.profile.skew.is_none();
-        let is_alike = self.ranks() == 1 || !is_skewed;
+        let is_alike = !self.has_ranks_that_differ();
         let simulated = match is_alike {
             true => spec.pp.max(1),
             false => self.ranks(),
@@ -175,10 +173,10 @@ impl SimulatedCell<'_> {
         }
     }
 
-    /// Predicts prefill and decode latency without skew, in a few hundred microseconds. Decode steps grow slowly with
-    /// the context, so the first, middle and last step are simulated and summed with Simpson's rule (exact with a
+    /// Predicts prefill and decode latency, in a few hundred microseconds if ranks are alike. Decode steps grow slowly
+    /// with the context, so the first, middle and last step are simulated and summed with Simpson's rule (exact with a
     /// static KV cache, otherwise within a thousandth). A pipeline's step is the interval between steps once it is
-    /// full.
+    /// full. Ranks that differ are all simulated, as in [`Self::run`].
     pub fn predict(&self) -> Prediction {
         let steps = self.decode_steps();
         if let Some(served) = self.serve(1.0) {
@@ -196,19 +194,30 @@ impl SimulatedCell<'_> {
         Prediction { prefill_ms, decode_ms: mean * f64::from(steps) }
     }
 
-    /// Predicts the middle decode step without skew, of the first stage in a pipeline; `None` if only one token is
-    /// generated.
+    /// Predicts the middle decode step: spans of the first rank, of the first stage in a pipeline, and the overlap of
+    /// all ranks; `None` if only one token is generated.
     pub fn predict_middle_step(&self) -> Option<PredictedStep> {
         let steps = self.spec.output_tokens.checked_sub(2)? + 1;
         let mut spans = Vec::with_capacity(self.plans.decode[0].operations.len());
-        let mut times = LaneTimes::default();
-        let (ms, both) = self.one_step(Phase::Decode, (steps - 1) / 2, |event| {
-            times.count(&event);
+        let (ms, overlap) = self.one_step(Phase::Decode, (steps - 1) / 2, |event| {
             let Event { operation, lane, start, end, .. } = event;
             spans.push(PredictedSpan { operation, lane, start_ns: start, end_ns: end });
         });
-        times.meet(both, 0);
-        Some(PredictedStep { spans, length_ns: (ms * 1e6).round() as i64, overlap: times.overlap()? })
+        Some(PredictedStep { spans, length_ns: (ms * 1e6).round() as i64, overlap: overlap? })
+    }
+
+    /// True if decode steps communicate only by dispatches and combines whose latencies were measured: then neither
+    /// the link nor P2P changes them.
+    pub fn has_measured_exchanges(&self) -> bool {
+        let (machine, step) = (self.machine(Phase::Decode), self.step(Phase::Decode, 0));
+        self.plans.decode.iter().all(|plan| machine.has_measured_exchanges(plan, &step))
+    }
+
+    /// True if ranks do different work or differ in speed, so that each is simulated.
+    fn has_ranks_that_differ(&self) -> bool {
+        let is_uneven = Routed::of(self.spec, &self.shape).is_some_and(|routed| routed.is_uneven());
+        let is_skewed = is_uneven && self.spec.pp == 1 || !self.target.profile.skew.is_none();
+        self.ranks() > 1 && is_skewed
     }
 
     /// Size of a phase's first all-reduce (bytes), 0 without any.
@@ -246,15 +255,65 @@ impl SimulatedCell<'_> {
         Machine::new(&self.target, collective, self.spec, &self.shape, phase)
     }
 
-    /// Simulates one step alone; returns its latency (ms) and the time with both lanes busy (ns).
-    fn one_step(&self, phase: Phase, step: u32, visit: impl FnMut(Event)) -> (f64, i64) {
-        if self.spec.pp > 1 {
-            return self.one_stage_step(phase, step, visit);
+    /// Simulates one step alone; returns its latency (ms) and overlap.
+    fn one_step(
+        &self,
+        phase: Phase,
+        step: u32,
+        mut visit: impl FnMut(Event),
+    ) -> (f64, Option<table::Overlap>) {
+        if self.has_ranks_that_differ() {
+            return self.one_step_of_ranks(phase, step, visit);
         }
-        let mut clock = Clock::default();
-        let both =
-            Lanes::new(&self.plans.of(phase)[0]).step(&self.durations(phase, step), &mut clock, visit);
-        (milliseconds(clock.tokens), both)
+        let mut times = LaneTimes::default();
+        let count = |event: Event| {
+            times.count(&event);
+            visit(event);
+        };
+        let (ms, both) = if self.spec.pp > 1 {
+            self.one_stage_step(phase, step, count)
+        } else {
+            let mut clock = Clock::default();
+            let mut lanes = Lanes::new(&self.plans.of(phase)[0]);
+            let both = lanes.step(&self.durations(phase, step), &mut clock, count);
+            (milliseconds(clock.tokens), both)
+        };
+        times.meet(both, 0);
+        (ms, times.overlap())
+    }
+
+    /// One step of ranks that differ, with the draws of the run's step; `visit` gets the first rank's events. Without
+    /// collectives no rank waits for another, and the slowest on the mean of steps sets the pace.
+    fn one_step_of_ranks(
+        &self,
+        phase: Phase,
+        step: u32,
+        mut visit: impl FnMut(Event),
+    ) -> (f64, Option<table::Overlap>) {
+        let plan = &self.plans.of(phase)[0];
+        // prefill is step 0 of the draws
+        let number = if phase == Phase::Prefill { 0 } else { 1 + u64::from(step) };
+        let durations = self.durations(phase, step);
+        let clocks = vec![Clock::default(); self.ranks() as usize];
+        let skew = self.target.profile.skew;
+        let mut ranks = Skewed::new(plan, skew, self.spec.seed, number, &clocks);
+        ranks.route(durations.expert_shares(&self.step(phase, 0)));
+        let mut times = vec![LaneTimes::default(); clocks.len()];
+        ranks.step(&durations, |rank, event| {
+            times[rank].count(&event);
+            if rank == 0 {
+                visit(event);
+            }
+        });
+        for (times, (both, both_waiting)) in times.iter_mut().zip(ranks.both()) {
+            times.meet(both, both_waiting);
+        }
+        let is_free = !plan.operations.iter().any(|operation| operation.kind.is_collective());
+        let ns = match is_free && phase == Phase::Decode {
+            true => ranks.pace_without_waiting(&durations),
+            false => ranks.tokens(),
+        };
+        (milliseconds(ns), mean_overlap(&times))
     }
 
     /// Simulates one rank for all identical ranks. Returns the times of the tokens of prefill and of each step (ns).

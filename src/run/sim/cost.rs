@@ -453,18 +453,34 @@ impl<'a> Machine<'a> {
     /// Dispatch or combine: measured; on an emulated link, or where nothing was measured, half of an all-reduce.
     fn all_to_all(&self, class: &Class, step: &Step, numbers: &Numbers) -> Taken {
         let bytes = numbers.of(&class.cost.message_bytes);
-        let measured = self.routed.as_ref().zip(self.tables).filter(|_| !self.collective.is_formula());
-        let found = measured.and_then(|(routed, tables)| {
-            tables.all_to_all_us(AllToAll {
-                is_combine: class.kind == Kind::Combine,
-                ranks: routed.dp() as u32,
-                copies: routed.top_k() * self.shape.hidden,
-                rows: step.rows() as f64,
-                bytes,
-            })
-        });
+        let found = self.measured_exchange(class, step, bytes);
         let (us, source) = found.unwrap_or_else(|| self.collective.half_us(bytes));
         Taken { us, source, arithmetic: false }
+    }
+
+    /// Latency of a dispatch or combine in tables, which the link does not change.
+    fn measured_exchange(&self, class: &Class, step: &Step, bytes: f64) -> Option<(f64, CostSource)> {
+        let measured = self.routed.as_ref().zip(self.tables).filter(|_| !self.collective.is_formula());
+        let (routed, tables) = measured?;
+        tables.all_to_all_us(AllToAll {
+            is_combine: class.kind == Kind::Combine,
+            ranks: routed.dp() as u32,
+            copies: routed.top_k() * self.shape.hidden,
+            rows: step.rows() as f64,
+            bytes,
+        })
+    }
+
+    /// True if a plan communicates only by exchanges whose latencies were measured.
+    pub(super) fn has_measured_exchanges(&self, plan: &Plan, step: &Step) -> bool {
+        let mut collectives = plan.operations.iter().filter(|o| o.kind.is_collective()).peekable();
+        let is_measured = |operation: &Operation| {
+            let class = self.class(plan, operation);
+            let step = step.of_group(self.groups, class.group);
+            let bytes = Numbers::new(&step).of(&class.cost.message_bytes);
+            class.kind.is_all_to_all() && self.measured_exchange(&class, &step, bytes).is_some()
+        };
+        collectives.peek().is_some() && collectives.all(is_measured)
     }
 
     /// Contention of an operation: for compute, the share of its rate lost to a large collective; for a collective,

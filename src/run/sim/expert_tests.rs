@@ -63,15 +63,46 @@ fn more_chosen_experts_take_longer_without_a_jump() {
     }
 }
 
+/// One cost function: a prediction from a few steps and the run of all, with the waiting of ranks.
 #[test]
-fn a_prediction_counts_the_busiest_rank() {
-    let spec = cell("standard", "qwen3-30b-a3b", [4, 4, 1]);
-    let predicted = Simulator::default().cell(&spec).unwrap().predict();
-    let simulated = traced(&spec).0;
-    assert!(
-        (predicted.decode_ms / simulated.decode_ms - 1.0).abs() < 0.05,
-        "{predicted:?} {simulated:?}"
-    );
+fn predictions_of_ranks_that_differ_agree_with_runs() {
+    let simulator = Simulator::default();
+    for (division, batch) in [([8, 8, 1], 16), ([8, 8, 1], 128), ([1, 8, 8], 16), ([1, 8, 8], 64)] {
+        for architecture in ["standard", "ladder", "parallel", "upper-bound"] {
+            let cell =
+                Spec { dtype: DType::Mxfp4, batch, ..cell(architecture, "gpt-oss-20b", division) };
+            let spec = Spec { output_tokens: 33, ..cell };
+            let cell = simulator.cell(&spec).unwrap();
+            let (predicted, step) = (cell.predict(), cell.predict_middle_step().unwrap());
+            let run = cell.run(false).unwrap().0.samples.remove(0);
+            let whole = run.overlap.unwrap();
+            let of = |pairs: &[(&str, f64, f64, f64)]| {
+                for (name, one, all, tolerance) in pairs {
+                    // of a time that hardly counts, what it adds to a step
+                    let off = (one - all).abs() / all.max(0.05 * run.decode_ms);
+                    assert!(
+                        off < *tolerance,
+                        "{architecture} {division:?} b{batch} {name}: {one} {all}"
+                    );
+                }
+            };
+            let tpot = base::statistics::median(&run.steps_ms).unwrap();
+            of(&[
+                ("prefill", predicted.prefill_ms, run.prefill_ms, 1e-6),
+                ("decode", predicted.decode_ms, run.decode_ms, 0.01),
+                ("TPOT", step.length_ns as f64 / 1e6, tpot, 0.01),
+            ]);
+            if architecture != "upper-bound" {
+                let waited = |o: &table::Overlap| o.split.unwrap().peer_wait_ms;
+                assert!(waited(&whole) > 0.0);
+                of(&[
+                    ("comm", step.overlap.comm_ms * 32.0, whole.comm_ms, 0.03),
+                    ("exposed", step.overlap.exposed_comm_ms * 32.0, whole.exposed_comm_ms, 0.05),
+                    ("waiting", waited(&step.overlap) * 32.0, waited(&whole), 0.06),
+                ]);
+            }
+        }
+    }
 }
 
 /// DeepEP's low-latency kernels between eight H100s, 32 rows a rank: 18 us out, 26.3 us back.

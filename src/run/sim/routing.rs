@@ -7,7 +7,7 @@ use plan::{ExpertLoad, ModelShape};
 use table::Spec;
 
 /// Draws of a step's choices.
-const DRAWS: u64 = 8;
+pub(super) const DRAWS: u64 = 8;
 
 /// Most tokens whose choices are drawn one by one; of more, an expert's count is normal.
 const MOST_DRAWN: f64 = 128.0;

@@ -8,11 +8,15 @@
 
 use super::cost::{Durations, Loads};
 use super::lanes::{Clock, Event, Wiring};
+use super::routing::DRAWS;
 use machine::hardware::Skew;
 use plan::{Lane, Plan};
 
 /// Lower bound of the random factors.
 const LEAST: f64 = 0.05;
+
+/// Steps whose mean is a rank's pace: a multiple of the draws of the routing.
+const PACED: i64 = 2 * DRAWS as i64;
 
 /// Normal random numbers from a seed: the same on any machine and any number of threads.
 pub(super) struct Normal(fastrand::Rng);
@@ -122,6 +126,19 @@ impl Skewed {
     pub(super) fn step(&mut self, durations: &Durations<'_>, visit: impl FnMut(usize, Event)) {
         self.draw(durations);
         self.replay(durations.loads(), visit);
+    }
+
+    /// Mean step of the slowest rank (ns) where no rank waits for another.
+    pub(super) fn pace_without_waiting(&mut self, durations: &Durations<'_>) -> i64 {
+        let mut sums = vec![0_i64; self.ranks.len()];
+        for _ in 0..PACED {
+            self.draw(durations);
+            for (sum, rank) in sums.iter_mut().zip(&self.ranks) {
+                *sum += rank.durations.iter().sum::<i64>();
+            }
+            self.steps += 1;
+        }
+        sums.into_iter().max().unwrap_or(0) / PACED
     }
 
     /// Replays one step with measured durations and floors, by rank and operation (ns).
