@@ -208,6 +208,13 @@ impl Architecture {
         ))
     }
 
+    /// True if it changes only the sums of partial outputs, of which data-parallel attention with whole experts on
+    /// ranks has none: there rows travel to experts and back.
+    pub fn changes_only_sums(&self, layers: u32) -> bool {
+        let wiring = self.wiring(layers);
+        !self.is_limit() && (wiring.may_diverge() || wiring.own_part)
+    }
+
     /// Explains why sequence parallelism cannot scatter the residual's rows over the ranks; `None` if it
     /// can.
     pub fn scatter_problem(&self, layers: u32) -> Option<String> {

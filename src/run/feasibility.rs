@@ -3,7 +3,7 @@
 use super::Shared;
 use super::backend::backend;
 use base::error::Result;
-use plan::{CommDType, Groups, ModelShape, Phase, Step, stage_problem};
+use plan::{CommDType, ExpertLoad, Groups, ModelShape, Phase, Step, stage_problem};
 use table::{Collective, Link, P2p, Spec, Status};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,8 @@ pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
 /// Explains why no backend can run the cell, if so: TP does not divide the model, layers do not exist, PP exceeds
 /// them, the batch
 /// cannot be divided into the micro-batches, the head cannot be sharded, rows cannot be scattered, 8-bit messages
-/// would need a fused all-reduce, experts cannot be divided over the ranks, or link and P2P contradict each other.
+/// would need a fused all-reduce, experts cannot be divided over the ranks, an option changes all-reduces that data-parallel
+/// attention has not, or link and P2P contradict each other.
 pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let layers = || spec.architecture.model_problem(shape, spec.tp);
     let stages = || stage_problem(shape.layers, spec.pp);
@@ -55,11 +56,44 @@ pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
         shape.tp_problem(spec.tp).or_else(layers).or_else(stages).or_else(|| division_problem(spec));
     let problem = problem.or_else(|| head_problem(spec, shape));
     let problem = problem.or_else(|| shape.expert_problem(spec.tp, spec.ep, spec.dp));
-    let problem = problem.or_else(|| idle_problem(spec));
+    let problem = problem.or_else(|| load_problem(spec, shape));
+    let problem = problem.or_else(|| idle_problem(spec)).or_else(|| exchange_problem(spec, shape));
     problem
         .or_else(|| scatter_problem(spec, shape))
         .or_else(|| fused_messages(spec))
         .or_else(|| link_problem(spec))
+}
+
+/// Rejects counts of tokens that are not one per expert.
+fn load_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
+    let (ExpertLoad::Counts(counts), Some(experts)) = (&spec.expert_load, &shape.experts) else {
+        return None;
+    };
+    (counts.len() != experts.count as usize).then(|| {
+        format!(
+            "expert load {} has {} counts, and the model has {} experts; write one count per expert",
+            spec.expert_load,
+            counts.len(),
+            experts.count
+        )
+    })
+}
+
+/// Rejects architectures and options that change only all-reduces, with data-parallel attention: experts exchange rows
+/// there.
+fn exchange_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
+    let changes = match spec.collective {
+        _ if spec.dp <= 1 => return None,
+        _ if spec.architecture.changes_only_sums(shape.layers) => spec.architecture.to_string(),
+        Collective::Nccl if spec.sequence_parallel => "sequence parallelism".to_owned(),
+        Collective::Nccl => return None,
+        collective => format!("collective {collective}"),
+    };
+    Some(format!(
+        "{changes} changes all-reduces, and data-parallel attention (DP {}) has none: its experts exchange tokens, \
+         which ladder, farskip, parallel and stale:S change",
+        spec.dp
+    ))
 }
 
 /// Rejects data parallelism with more ranks than sequences.
@@ -147,6 +181,32 @@ mod tests {
     use model::Model;
     use plan::{DType, KvDType};
     use table::Backend;
+
+    #[test]
+    fn what_changes_only_all_reduces_is_refused_where_experts_exchange_tokens() {
+        let plain = Spec { tp: 1, ep: 4, dp: 4, batch: 8, ..spec("standard", "tiny-moe") };
+        let shape = Model::resolve("gpt-oss-20b").unwrap().shape;
+        let of = |cell: Spec| problem(&cell, &shape);
+        let named = |name: &str| Spec { architecture: name.parse().unwrap(), ..plain.clone() };
+        for name in ["standard", "ladder", "farskip", "parallel", "stale:2", "upper-bound"] {
+            assert_eq!(of(named(name)), None, "{name}");
+        }
+        for name in ["desync:2", "delayed:2", "sync-drop", "kraken", "tracks:4", "partial:0.5"] {
+            let why = of(named(name)).unwrap();
+            assert!(why.starts_with(&format!("{name} changes all-reduces")), "{why}");
+        }
+        let why = of(Spec { sequence_parallel: true, ..plain.clone() }).unwrap();
+        assert!(why.starts_with("sequence parallelism changes all-reduces"), "{why}");
+        let why = of(Spec { collective: Collective::OneShot, ..plain.clone() }).unwrap();
+        assert!(
+            why.contains("collective one-shot changes all-reduces") && why.contains("DP 4"),
+            "{why}"
+        );
+        let load = |text: &str| Spec { expert_load: text.parse().unwrap(), ..plain.clone() };
+        let why = of(load("counts:1+2")).unwrap();
+        assert!(why.contains("has 2 counts, and the model has 32 experts"), "{why}");
+        assert_eq!(of(load(&format!("counts:{}", vec!["3"; 32].join("+")))), None);
+    }
 
     #[test]
     fn a_batch_that_cannot_be_divided_is_skipped_with_the_arithmetic() {

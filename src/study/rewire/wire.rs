@@ -80,8 +80,7 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
         attention: AttentionShape::default(),
         experts: exchanges.then_some(experts),
     };
-    let of_sums = wired.architecture.wiring(steps.layers);
-    if exchanges && !wired.architecture.is_limit() && (of_sums.may_diverge() || of_sums.own_part) {
+    if exchanges && wired.architecture.changes_only_sums(steps.layers) {
         return Err(Error::input_help(
             format!(
                 "{} changes all-reduces, and this trace has none: its experts exchange tokens",
@@ -108,7 +107,7 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
         batch: wired.micro_batches,
         pp: 1,
     };
-    if of_sums.divides_head() {
+    if wired.architecture.wiring(steps.layers).divides_head() {
         return Err(Error::input_help(
             format!("{}: its messages are smaller than those in the trace", wired.architecture),
             "simulate it: ladderscope whatif --architecture partial:0.5",
