@@ -24,7 +24,7 @@ use self::part::CoveredSteps;
 pub use self::words::Reader;
 use self::words::percent;
 use super::analysis::{CollectiveRow, IdleSplit, TimePart, TraceReport, arrivals, time_parts};
-use super::rewire::{Asked, Choice, Ends, Rewiring, Setting, Times};
+use super::rewire::{Asked, Choice, Ends, LAUNCH_BOUND, Rewiring, Setting, Times};
 use base::text::latency;
 use plan::{Architecture, LayerSet};
 use table::Collective;
@@ -35,8 +35,7 @@ use trace::{Doubt, Doubted, ImportReport, Span, Trace};
 /// Minimum share of a collective's time before a cause is reported.
 const DOMINATES: f64 = 2.0 / 3.0;
 
-/// Share of the time waiting for the host above which launches come first.
-const HOST: f64 = 0.2;
+const HOST: f64 = LAUNCH_BOUND;
 
 /// Minimum share of communication on dedicated streams for it to count as having its own.
 const OWN: f64 = 0.5;
@@ -515,18 +514,11 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
     let rewiring = Rewiring::of(trace, &asked, setting).map_err(|error| error.to_string())?;
     let steps = &rewiring.steps;
     // while the host delays everything, other remedies only help after that one
-    let host = steps.host_share() < HOST;
+    let host = !steps.is_launch_bound();
     let plain = |architecture| Choice { host, ..Choice::of(architecture) };
     let mut choices: Vec<(&str, Choice)> = Vec::new();
     if !host {
-        let name = match steps.has_graphs {
-            true if 2.0 * steps.between_graphs_share() >= steps.host_share() => {
-                "no gap between CUDA graphs"
-            }
-            true => "all kernels in CUDA graphs",
-            false => "CUDA graph",
-        };
-        choices.push((name, plain(Architecture::Standard)));
+        choices.push((steps.launch_remedy(), plain(Architecture::Standard)));
     }
     let exchanges = steps.ends == Ends::Exchanges;
     if rewiring.collective() != Some(Collective::Fused) && !exchanges {

@@ -87,16 +87,16 @@ fn what_if_another_link_and_its_command_gives_the_same_number() {
         assert!(off.is_some_and(|off| off < 1e-6), "{a:?} {b:?} by {command}");
     }
     let table = place.run(&[&["whatif"], &cell[..]].concat()).exits(0).stdout;
-    assert!(
-        table.contains("ladder hides at least 95 % of its communication") && table.contains("simulated")
-    );
+    let said = table.replace("\n  ", " ");
+    assert!(said.contains("of its communication now; for at least 95 %, each alone: "), "{table}");
+    assert!(said.contains("simulated"));
     assert!(
         table.contains("us in nccl-tests") && table.contains("us inside the model (stack gpt-fast)"),
         "{table}"
     );
     let set = place.run(&[&["whatif", "--set", "link.alpha_us=5"], &cell[..]].concat()).exits(0).stdout;
     assert!(set.contains("--set link.alpha_us=5"), "{set}");
-    assert!(set.contains(" speedup "), "{set}");
+    assert!(set.contains(" speedup (TPOT) ") && set.contains(" hidden % "), "{set}");
     let without_effect = place.run(&["whatif", "--samples", "3"]).exits(2);
     assert!(without_effect.stderr.contains("--samples has no effect in whatif"));
     let nothing = place.run(&["whatif", "--model", "tiny", "--tp", "3"]).exits(2);
@@ -105,4 +105,55 @@ fn what_if_another_link_and_its_command_gives_the_same_number() {
         let done = place.run(&[&["whatif", wrong], &cell[..]].concat()).exits(2);
         assert!(done.stderr.contains(said), "{done:?}");
     }
+}
+
+/// With data-parallel attention experts exchange tokens, at measured latencies: what changes only all-reduces or the
+/// link is refused in `whatif` and `run` alike.
+#[test]
+fn what_changes_nothing_where_experts_exchange_tokens_is_refused() {
+    let place = Place::new();
+    let cell =
+        ["--model", "gpt-oss-20b", "--dp", "8", "--ep", "8", "--batch", "16", "--output-tokens", "8"];
+    let run = |words: &[&str]| place.run(&[words, &cell[..]].concat());
+    for (wrong, said) in [
+        (&["--alpha-us", "5,20"][..], "--alpha-us has no effect"),
+        (&["--gb-s", "20"], "--gb-s has no effect"),
+        (&["--p2p", "off"], "--p2p has no effect"),
+        (&["--set", "link.alpha_us=5"], "--set link.alpha_us has no effect"),
+        (&["--collective", "one-shot"], "collective one-shot changes all-reduces"),
+        (&["--sequence-parallel"], "sequence parallelism changes all-reduces"),
+    ] {
+        let done = run(&[&["whatif"], wrong].concat()).exits(2);
+        assert!(done.stderr.replace("\n  ", " ").contains(said), "{done:?}");
+    }
+    let table = run(&["whatif"]).exits(0).stdout.replace("\n  ", " ");
+    assert!(table.contains("desync:2, delayed:2, sync-drop: changes all-reduces"), "{table}");
+    assert!(
+        table.contains("take their latency from measurements") && !table.contains("for at least 95 %")
+    );
+    for options in [&["--architecture", "desync:2"][..], &["--sequence-parallel"]] {
+        let refused = run(&[&["run", "--backend", "sim"], options].concat());
+        assert!(refused.stderr.contains("changes all-reduces"), "{refused:?}");
+    }
+    // an emulated link is one that messages cross
+    let emulated = ["whatif", "--link", "emulated:alpha_us=20,gb_s=50", "--alpha-us", "5,50"];
+    run(&emulated).exits(0);
+    // one sweep beside a setting
+    let both = place.run(&[
+        "whatif",
+        "--model",
+        "gpt-oss-20b",
+        "--tp",
+        "8",
+        "--experts",
+        "16",
+        "--top-k",
+        "2,4",
+    ]);
+    assert!(both.exits(0).stdout.contains("gpt-oss-20b@experts=16"));
+    let counts = ["whatif", "--model", "gpt-oss-20b", "--tp", "8", "--expert-load", "counts:1+2"];
+    assert!(place.run(&counts).exits(2).stderr.contains("has 2 counts"));
+    let load =
+        ["whatif", "--model", "gpt-oss-20b", "--tp", "8", "--batch", "16", "--expert-load", "power:2"];
+    assert!(place.run(&load).exits(0).stdout.contains("of 32 experts a layer"));
 }

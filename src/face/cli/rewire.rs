@@ -232,23 +232,18 @@ fn choices(args: &Args) -> Vec<Choice> {
 
 /// Predictions for all choices. Notes values that a collective's profile lacks; fails only if no choice succeeds.
 fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
-    let mut answers = Vec::new();
-    let mut failed: Option<Error> = None;
+    let (mut answers, mut failed) = (Vec::new(), Vec::new());
     for choice in choices {
         match rewiring.answer(choice) {
             Ok(answer) => answers.push(answer),
-            Err(error) => {
-                if failed.is_some() || choices.len() > 1 {
-                    report::note(&format!("{}: {error}", choice.label()));
-                }
-                failed.get_or_insert(error);
-            }
+            Err(error) => failed.push((choice.label(), error)),
         }
     }
-    match failed {
-        Some(error) if answers.is_empty() => Err(error),
-        _ => Ok(answers),
+    if answers.is_empty() && !failed.is_empty() {
+        return Err(failed.swap_remove(0).1);
     }
+    failed.iter().for_each(|(label, error)| report::note(&format!("{label}: {error}")));
+    Ok(answers)
 }
 
 /// Output of a rewired trace in JSON.

@@ -16,16 +16,18 @@ use run::sim::{Simulator, switches_in_words};
 use study::diff::{PredictedRow, Prediction};
 use study::validate::nearest_error;
 use study::whatif::{
-    Answer, BreakEven, CellLink, CrossedLink, Crossing, HIDDEN_PCT, Numbers, Over, Slider, Variant,
+    Answer, BreakEven, CellLink, Crossing, HIDDEN_PCT, Numbers, Over, Slider, Variant, whole_pct,
 };
 use table::options::{OPTIONS, option};
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, CellOptions, Provenance, Spec};
 
-const NOTES: &str = "Columns are of the middle decode step; speedup is TPOT of standard / TPOT. The break-even is the highest latency \
-    and lowest bandwidth at which at least --hidden-pct of the communication is hidden. Latencies are those of \
-    nccl-tests; inside a model the stack scales them, and the output shows both. With several nodes, the search varies \
-    the network.";
+const NOTES: &str = "Columns are of the middle decode step: speedup is TPOT of standard / TPOT, hidden the share of the communication \
+    behind compute, gap the closed share of the TPOT between standard and upper-bound. The break-even is the highest \
+    latency and lowest bandwidth, each alone, at which at least --hidden-pct of the communication is hidden. Latencies \
+    are those of nccl-tests; inside a model the stack scales them, and the output shows both. With several nodes, the \
+    search varies the network. One sweep option may have several values; a single value is a setting. A mixture with \
+    other experts is also a model: --model gpt-oss-120b@experts=64,top-k=4.";
 
 /// Options of a cell without effect in a what-if, which simulates once without variables and samples.
 const WITHOUT_EFFECT: [&str; 5] = ["backend", "samples", "warmup", "seed", "env"];
@@ -56,6 +58,9 @@ fn is_of_other_backends(name: &str) -> bool {
     option(name).is_some_and(|option| !option.is_heeded_by(Backend::Sim))
 }
 
+/// Options that sweep a value.
+const SWEPT: [&str; 5] = ["alpha_us", "gb_s", "sms", "experts", "top_k"];
+
 /// Arguments of `ladderscope whatif`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = NOTES, mut_args = listed)]
@@ -63,25 +68,25 @@ pub struct Args {
     #[command(flatten)]
     pub cell: CellOptions,
     /// Sweep the latency of a small all-reduce within a node (us), for example 5,10,20,40
-    #[arg(long, value_name = "US,...", value_delimiter = ',', group = "over")]
+    #[arg(long, value_name = "US,...", value_delimiter = ',')]
     pub alpha_us: Vec<f64>,
     /// Sweep the bandwidth of an all-reduce within a node (GB/s)
-    #[arg(long, value_name = "GB_S,...", value_delimiter = ',', group = "over")]
+    #[arg(long, value_name = "GB_S,...", value_delimiter = ',')]
     pub gb_s: Vec<f64>,
     /// Sweep the number of SMs that a large all-reduce occupies
-    #[arg(long, value_name = "N,...", value_delimiter = ',', group = "over")]
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
     pub sms: Vec<f64>,
     /// Sweep the number of experts of a built-in mixture
-    #[arg(long, value_name = "N,...", value_delimiter = ',', group = "over")]
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
     pub experts: Vec<f64>,
     /// Sweep the number of experts that each token chooses
-    #[arg(long, value_name = "K,...", value_delimiter = ',', group = "over")]
+    #[arg(long, value_name = "K,...", value_delimiter = ',')]
     pub top_k: Vec<f64>,
-    /// Minimum overlap at which communication counts as hidden (%)
+    /// Minimum hidden share at which communication counts as hidden (%)
     #[arg(long, value_name = "PCT", default_value_t = HIDDEN_PCT)]
     pub hidden_pct: f64,
     /// Store the prediction; `diff A B --check NAME` later shows its error
-    #[arg(long, value_name = "NAME", conflicts_with = "over")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = SWEPT)]
     pub save: Option<String>,
     #[command(flatten)]
     pub output: FormatArgs,
@@ -108,23 +113,21 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             args.hidden_pct
         )));
     }
-    let (variant, simulator) = (variant(&args.cell)?, Simulator::default());
-    let (slider, values) = sweep_of(args)?;
+    let (mut variant, simulator) = (variant(&args.cell)?, Simulator::default());
+    let Sweep { slider, values, fixed } = sweep_of(args)?;
+    for (name, value) in &fixed {
+        put(&mut variant, name, *value)?;
+    }
     let mut points: Vec<(Option<f64>, Answer)> = Vec::new();
     if values.is_empty() {
         points.push((None, variant.answer(&simulator)?));
     }
     for value in values {
         let mut changed = variant.clone();
-        match slider {
-            "alpha_us" => changed.alpha_us = Some(value),
-            "gb_s" => changed.gb_s = Some(value),
-            "experts" => Slider::Experts.set(&mut changed, None, &value.to_string())?,
-            "top_k" => Slider::TopK.set(&mut changed, None, &value.to_string())?,
-            _ => changed.sms = Some(value),
-        }
+        put(&mut changed, slider, value)?;
         points.push((Some(value), changed.answer(&simulator)?));
     }
+    refuse_without_effect(args, &points[0].1)?;
     let cannot = points.iter().map(|(_, answer)| answer.cannot()).collect::<Option<Vec<String>>>();
     let cannot = cannot.and_then(|why| why.into_iter().next());
     if let Some(why) = cannot.as_ref().filter(|_| matches!(args.output.format, Format::Table)) {
@@ -139,21 +142,23 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let found = break_evens(&simulator, &variant, &points[0].1, args.hidden_pct);
     match args.output.format {
         Format::Json => output::json(&object(&variant.cell, slider, &points, &found))?,
-        Format::Csv => output::emit(&rows(slider, &points).csv(Sourced::ByRow))?,
+        Format::Csv => output::emit(&rows(slider, &points, false).csv(Sourced::ByRow))?,
         Format::Table => {
-            let mut text = headline(slider, &points) + &told(&variant.cell);
+            let mut text = headline(slider, &points) + &told(&variant.cell, &fixed);
             for (value, answer) in &points {
                 text += &link_in_words(slider, *value, answer);
             }
-            text += &output::aligned(&rows(slider, &points));
+            text += &output::aligned(&rows(slider, &points, true));
+            for line in footnotes(&points) {
+                text += &output::wrapped("", &line, 2);
+            }
             let beaten = points.iter().filter_map(|(_, answer)| answer.beaten_limit()).next();
             text.extend(beaten.map(|beaten| output::wrapped("", &beaten, 2)));
-            for (cell, found) in &found {
-                text += &output::wrapped(
-                    "",
-                    &format!("{} {}", cell.architecture_label(), in_words(found)),
-                    2,
-                );
+            for of_cell in found.chunk_by(|a, b| a.0 == b.0) {
+                let words: Vec<BreakEven> = of_cell.iter().map(|(_, found)| found.clone()).collect();
+                let line =
+                    format!("{} {}", of_cell[0].0.architecture_label(), BreakEven::in_words(&words));
+                text += &output::wrapped("", &line, 2);
             }
             let error = nearest_error(&variant.cell);
             text += &output::wrapped("", &format!("All numbers are simulated ({error})."), 2);
@@ -203,28 +208,99 @@ fn variant(options: &CellOptions) -> Result<Variant> {
     Ok(variant)
 }
 
-/// Name and values of the varied option.
-fn sweep_of(args: &Args) -> Result<(&'static str, Vec<f64>)> {
+/// Value that is swept, and those that are settings.
+#[derive(Debug, PartialEq)]
+struct Sweep {
+    /// Name of the varied option; `as given` if none is.
+    slider: &'static str,
+    values: Vec<f64>,
+    fixed: Vec<(&'static str, f64)>,
+}
+
+fn sweep_of(args: &Args) -> Result<Sweep> {
     let all = [
-        ("alpha_us", &args.alpha_us, 0.0),
-        ("gb_s", &args.gb_s, f64::MIN_POSITIVE),
-        ("sms", &args.sms, 0.0),
-        ("experts", &args.experts, 1.0),
-        ("top_k", &args.top_k, 1.0),
+        (&args.alpha_us, 0.0),
+        (&args.gb_s, f64::MIN_POSITIVE),
+        (&args.sms, 0.0),
+        (&args.experts, 1.0),
+        (&args.top_k, 1.0),
     ];
-    let Some((name, values, least)) = all.into_iter().find(|(_, values, _)| !values.is_empty()) else {
-        return Ok(("as given", Vec::new()));
-    };
-    if let Some(wrong) = values.iter().find(|value| !value.is_finite() || **value < least) {
+    let all = SWEPT.into_iter().zip(all);
+    let given: Vec<_> = all.filter(|(_, (values, _))| !values.is_empty()).collect();
+    for (name, (values, least)) in &given {
+        let Some(wrong) = values.iter().find(|value| !value.is_finite() || *value < least) else {
+            continue;
+        };
         let option = name.replace('_', "-");
-        let from = match least {
+        let from = match *least {
             1.0 => "of at least 1",
             0.0 => "of at least 0",
             _ => "above 0",
         };
         return Err(Error::input(format!("--{option} {wrong}: write numbers {from}")));
     }
-    Ok((name, values.clone()))
+    let mut swept = given.iter().filter(|(_, (values, _))| values.len() > 1);
+    let first = swept.next();
+    if let Some(((one, _), (other, _))) = first.zip(swept.next()) {
+        return Err(Error::input_help(
+            format!(
+                "--{} and --{} both have several values",
+                one.replace('_', "-"),
+                other.replace('_', "-")
+            ),
+            "sweep one of them, and give the other one value",
+        ));
+    }
+    let Some((slider, (values, _))) = first.or(given.first()).cloned() else {
+        return Ok(Sweep { slider: "as given", values: Vec::new(), fixed: Vec::new() });
+    };
+    let others = given.iter().filter(|(name, _)| *name != slider);
+    let fixed = others.map(|(name, (values, _))| (*name, values[0])).collect();
+    Ok(Sweep { slider, values: values.clone(), fixed })
+}
+
+/// Sets a value of [`SWEPT`].
+fn put(variant: &mut Variant, name: &str, value: f64) -> Result<()> {
+    match name {
+        "alpha_us" => variant.alpha_us = Some(value),
+        "gb_s" => variant.gb_s = Some(value),
+        "experts" => Slider::Experts.set(variant, None, &value.to_string())?,
+        "top_k" => Slider::TopK.set(variant, None, &value.to_string())?,
+        _ => variant.sms = Some(value),
+    }
+    Ok(())
+}
+
+/// Refuses options of the link where they change nothing, because no communication uses it.
+fn refuse_without_effect(args: &Args, answer: &Answer) -> Result<()> {
+    let values = Some(&answer.profile_values);
+    let Some(why) = Slider::Alpha.no_effect(&answer.variant, values) else { return Ok(()) };
+    let cell = &answer.variant.cell;
+    let of_link = |key: &&String| key.starts_with("link.");
+    let named = match () {
+        () if !args.alpha_us.is_empty() => "--alpha-us".to_owned(),
+        () if !args.gb_s.is_empty() => "--gb-s".to_owned(),
+        () if option("p2p").is_some_and(|p2p| !p2p.is_default(cell)) => "--p2p".to_owned(),
+        () => match cell.set.keys().find(of_link) {
+            Some(key) => format!("--set {key}"),
+            None => return Ok(()),
+        },
+    };
+    Err(Error::input(format!("{named} has no effect: {why}")))
+}
+
+/// Reasons of rows without numbers, and experts touched by an uneven load, once each.
+fn footnotes(points: &[(Option<f64>, Answer)]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for (_, answer) in points {
+        let own = answer.reasons().into_iter().chain(answer.experts_touched());
+        for line in own.chain(answer.profile_values.no_link.clone()) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    lines
 }
 
 /// Break-evens of the rows that hide communication, by cell. Always includes the chosen cell.
@@ -252,31 +328,6 @@ fn break_evens(
         }
     }
     found
-}
-
-fn in_words(found: &BreakEven) -> String {
-    let [low, high] = found.range;
-    let unit = found.over.unit();
-    let name = match (found.over, found.link) {
-        (Over::AlphaUs, CrossedLink::Node) => "latency",
-        (Over::GbS, CrossedLink::Node) => "bandwidth",
-        (Over::AlphaUs, CrossedLink::Network) => "network latency",
-        (Over::GbS, CrossedLink::Network) => "network bandwidth",
-    };
-    let where_ = match (found.crossing, found.over) {
-        (Crossing::At(at), Over::AlphaUs) => format!("up to a {name} of {at:.1} {unit}"),
-        (Crossing::At(at), Over::GbS) => format!("down to a {name} of {at:.1} {unit}"),
-        (Crossing::Always, _) => format!("at every {name} between {low} and {high} {unit}"),
-        (Crossing::Never, _) => format!("at no {name} between {low} and {high} {unit}"),
-    };
-    let there = found.all_reduce_us.zip(found.charged_us).map(|(us, charged)| {
-        format!(" (one all-reduce there: {us:.1} us in nccl-tests, {charged:.1} us inside the model)")
-    });
-    format!(
-        "hides at least {} % of its communication {where_}{}",
-        found.hidden_pct,
-        there.unwrap_or_default()
-    )
 }
 
 /// Latency of a decode step's all-reduce, measured and charged, with the profile rows it is based on.
@@ -439,7 +490,7 @@ fn headline(slider: &str, points: &[(Option<f64>, Answer)]) -> String {
     output::wrapped("", &(line + "."), 0)
 }
 
-fn told(cell: &Spec) -> String {
+fn told(cell: &Spec, fixed: &[(&str, f64)]) -> String {
     let Spec { model, dtype, tp, batch, p2p, hardware, stack, prompt_tokens, output_tokens, .. } = cell;
     // remaining options that were set
     let shown = [
@@ -462,6 +513,8 @@ fn told(cell: &Spec) -> String {
     let mut more: String =
         others.map(|option| format!(", --{}\u{a0}{}", option.flag, option.text(cell))).collect();
     more.extend(cell.set.iter().map(|(key, value)| format!(", --set\u{a0}{key}={value}")));
+    let of_link = fixed.iter().filter(|(name, _)| !["experts", "top_k"].contains(name));
+    more.extend(of_link.map(|(name, value)| format!(", --{}\u{a0}{value}", name.replace('_', "-"))));
     let line = format!(
         "{model} {dtype}, TP {tp}, batch {batch}, P2P {}, prompt {prompt_tokens}, output {output_tokens}, on {hardware}, stack \
          {stack}{more}; communication is per decode step",
@@ -470,14 +523,17 @@ fn told(cell: &Spec) -> String {
     output::wrapped("", &line, 2)
 }
 
-fn rows(slider: &str, points: &[(Option<f64>, Answer)]) -> Table {
+/// Rows of all points; for people shares are in whole percent.
+fn rows(slider: &str, points: &[(Option<f64>, Answer)], for_people: bool) -> Table {
     // prefill and total times appear only in JSON
     let names = &Numbers::NAMES[2..];
     let title = |name: &&str| match *name {
         "tpot_ms" => "tpot_ms|TPOT ms".to_owned(),
         "tokens_per_s_per_gpu" => "tokens_per_s_per_gpu|tok/s/GPU".to_owned(),
         "exposed_comm_ms" => "exposed_comm_ms|exposed ms".to_owned(),
-        "overlap_pct" => "overlap_pct|overlap %".to_owned(),
+        "overlap_pct" => "overlap_pct|hidden %".to_owned(),
+        "hidden_share" => "hidden_share|gap %".to_owned(),
+        "speedup" => "speedup|speedup (TPOT)".to_owned(),
         name => format!("{name}|{}", name.replace('_', " ")),
     };
     let slider_title = match slider {
@@ -489,11 +545,12 @@ fn rows(slider: &str, points: &[(Option<f64>, Answer)]) -> Table {
     };
     let mut columns = vec![slider_title.to_owned(), "architecture".into()];
     columns.extend(names.iter().map(title));
-    columns.extend(["provenance".into(), "reason".into()]);
+    // the table says reasons below
+    columns.extend(["provenance".into(), "reason|".into()]);
     let decimals = usize::from(!matches!(slider, "sms" | "experts" | "top_k"));
     let mut rows = Table::new(columns).least(&[
-        "hidden_share",
         "overlap_pct",
+        "hidden_share",
         "completion_ms",
         "tokens_per_s_per_gpu",
         "provenance",
@@ -501,7 +558,14 @@ fn rows(slider: &str, points: &[(Option<f64>, Answer)]) -> Table {
     for (value, answer) in points {
         for row in &answer.rows {
             let mut cells = vec![Shown::number(*value, decimals), Shown::text(answer.label(row))];
-            cells.extend(names.iter().map(|name| row.shown(name)));
+            let share = |name: &str| {
+                let of = row.numbers.as_ref().ok()?.of(name)?;
+                Some(whole_pct(if name == "hidden_share" { 100.0 * of } else { of }))
+            };
+            cells.extend(names.iter().map(|name| match *name {
+                "overlap_pct" | "hidden_share" if for_people => Shown::number(share(name), 0),
+                _ => row.shown(name),
+            }));
             cells.extend([Shown::text("simulated"), row.reason()]);
             rows.push(cells);
         }
@@ -528,14 +592,25 @@ mod tests {
     #[test]
     fn values_of_one_slider_become_points_and_mistakes_are_named() {
         let args = parsed("--model llama-3.2-1b --tp 8 --alpha-us 5,50 --format json");
-        assert_eq!(sweep_of(&args).unwrap(), ("alpha_us", vec![5.0, 50.0]));
+        let swept = |slider, values: &[f64], fixed: &[(&'static str, f64)]| Sweep {
+            slider,
+            values: values.to_vec(),
+            fixed: fixed.to_vec(),
+        };
+        assert_eq!(sweep_of(&args).unwrap(), swept("alpha_us", &[5.0, 50.0], &[]));
         assert_eq!(variant(&args.cell).unwrap().cell.architecture.to_string(), "ladder");
         let error = sweep_of(&parsed("--gb-s 10,0")).unwrap_err();
         assert!(error.to_string().contains("--gb-s 0: write numbers above 0"), "{error}");
-        assert_eq!(sweep_of(&parsed("--top-k 1,2")).unwrap(), ("top_k", vec![1.0, 2.0]));
+        assert_eq!(sweep_of(&parsed("--top-k 1,2")).unwrap(), swept("top_k", &[1.0, 2.0], &[]));
+        // one sweep, and settings beside it
+        let both = sweep_of(&parsed("--experts 64 --top-k 1,2")).unwrap();
+        assert_eq!(both, swept("top_k", &[1.0, 2.0], &[("experts", 64.0)]));
+        let error = sweep_of(&parsed("--experts 64,32 --top-k 1,2")).unwrap_err().to_string();
+        assert!(error.contains("--experts and --top-k both have several values"), "{error}");
         let error = sweep_of(&parsed("--experts 0")).unwrap_err();
         assert!(error.to_string().contains("--experts 0: write numbers of at least 1"), "{error}");
-        assert!(Command::try_parse_from(["whatif", "--gb-s", "1", "--sms", "2"]).is_err(), "one slider");
+        let saved = ["whatif", "--gb-s", "1", "--save", "one"];
+        assert!(Command::try_parse_from(saved).is_err(), "a prediction is of one setting");
         assert!(variant(&parsed("--backend cpu").cell).is_err());
     }
 
@@ -563,8 +638,9 @@ mod tests {
         assert!(command.ends_with(" --model 'my models/one'"), "as a shell takes it: {command}");
         let tpot = |index: usize| object["points"][index]["tpot_ms"].as_f64().unwrap();
         assert!(tpot(8) > tpot(0), "standard, at the higher latency");
-        assert_eq!(rows("alpha_us", &points).csv(Sourced::ByRow).lines().count(), 17);
-        assert!(found.iter().all(|(_, found)| in_words(found).contains("hides at least 95 %")));
+        assert_eq!(rows("alpha_us", &points, false).csv(Sourced::ByRow).lines().count(), 17);
+        let words = |found: &BreakEven| BreakEven::in_words(std::slice::from_ref(found));
+        assert!(found.iter().all(|(_, found)| words(found).contains("for at least 95 %, each alone")));
         let shown: Vec<String> = points[0].1.rows.iter().map(|row| points[0].1.label(row)).collect();
         let of: Vec<String> = found.iter().map(|(cell, _)| cell.architecture_label()).collect();
         assert!(

@@ -47,6 +47,8 @@ pub struct Context {
     /// Recently opened trace files, newest first.
     pub recent: Vec<String>,
     pub folder: Option<Folder>,
+    /// Title of the trace on the timeline.
+    pub open_trace: Option<String>,
     pub notice: Option<Notice>,
     pub keys: Keymap,
     /// Message history with timestamps (ms), newest last.
@@ -118,6 +120,8 @@ pub enum Request {
     WhatIf(Option<Box<SelectedRun>>),
     /// Opens the what-if screen on a measured step of the trace with this name.
     WhatIfTraced(Arc<TracedStep>, String),
+    /// Opens it on the step under the cursor of the timeline.
+    WhatIfOpenTrace,
 }
 
 #[derive(Clone, Debug)]
@@ -139,6 +143,7 @@ impl Context {
             scope: Scope::default(),
             recent: Vec::new(),
             folder: None,
+            open_trace: None,
             notice: None,
             keys: Keymap::default(),
             messages: VecDeque::new(),

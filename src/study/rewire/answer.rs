@@ -372,7 +372,7 @@ impl Rewiring {
                 // except the gap between two graphs if launches are assumed free
                 let left_out = if choice.host { 0 } else { step.between_graphs };
                 let rewired = (length + (after - before - left_out) as f64 / 1e3).max(f64::MIN_POSITIVE);
-                (rewired, length / rewired, exposed_us(&executed, self.steps.ranks))
+                (rewired, length / rewired, lanes_us(&executed, self.steps.ranks)[1])
             })
             .collect();
         let column = |of: fn(&(f64, f64, f64)) -> f64| each.iter().map(of).collect::<Vec<_>>();
@@ -400,8 +400,8 @@ impl Rewiring {
         if self.steps.ends == Ends::Exchanges {
             return Err(Error::input_help(
                 format!(
-                    "{}: the trace has no all-reduce to change; dispatch and combine stay as measured",
-                    choice.label()
+                    "the trace has no all-reduce to change; dispatch and combine stay as {}",
+                    self.provenance
                 ),
                 "simulate other links and ranks: `ladderscope whatif --dp N --ep N`",
             ));
@@ -462,15 +462,18 @@ impl Ready {
     }
 }
 
-fn exposed_us(executed: &[Executed], ranks: u32) -> f64 {
-    let exposed = |rank: u32| {
+/// Communication and its exposed part, averaged over ranks (us).
+pub(crate) fn lanes_us(executed: &[Executed], ranks: u32) -> [f64; 2] {
+    let of_rank = |rank: u32| {
         let lane = |lane: Lane| {
             let of = executed.iter().filter(move |one| one.rank == rank && one.lane == lane);
             union(of.filter(|one| one.end > one.start).map(|one| (one.start, one.end)))
         };
-        length(&difference(&lane(Lane::Comm), &lane(Lane::Compute)))
+        let comm = lane(Lane::Comm);
+        [length(&comm), length(&difference(&comm, &lane(Lane::Compute)))]
     };
-    (0..ranks).map(exposed).sum::<i64>() as f64 / 1e3 / f64::from(ranks.max(1))
+    let all: Vec<[i64; 2]> = (0..ranks).map(of_rank).collect();
+    [0, 1].map(|at| all.iter().map(|one| one[at]).sum::<i64>() as f64 / 1e3 / f64::from(ranks.max(1)))
 }
 
 fn times(lengths: &[f64], speedups: &[f64], exposed: &[f64]) -> Times {

@@ -20,7 +20,8 @@ mod stretch;
 mod tests;
 mod wire;
 
+pub(crate) use answer::lanes_us;
 pub use answer::{Answer, Choice, PREDICTION_ERROR, Rewiring, Setting, Times, answers_table, beneath};
 pub use collective::estimate_messages;
 pub(crate) use layers::LayerTimes;
-pub use steps::{Asked, Ends, Reduced, Steps};
+pub use steps::{Asked, Ends, LAUNCH_BOUND, Reduced, Steps};

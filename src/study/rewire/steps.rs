@@ -188,6 +188,22 @@ impl Steps {
         middle(self.steps.iter().flat_map(|step| &step.reduces).map(|reduced| reduced.transfer))
     }
 
+    /// True if ranks wait for launches so much that other remedies help only after that one.
+    pub fn is_launch_bound(&self) -> bool {
+        self.host_share() >= LAUNCH_BOUND
+    }
+
+    /// Remedy for waiting for launches.
+    pub fn launch_remedy(&self) -> &'static str {
+        match self.has_graphs {
+            true if 2.0 * self.between_graphs_share() >= self.host_share() => {
+                "no gap between CUDA graphs"
+            }
+            true => "all kernels in CUDA graphs",
+            false => "CUDA graph",
+        }
+    }
+
     /// Share of the steps' time in which a rank waited for the host (0 to 1).
     pub fn host_share(&self) -> f64 {
         self.share(|stretch| stretch.host)
@@ -443,6 +459,9 @@ fn dense_first(trace: &Trace, layers: u32) -> Result<u32> {
 fn no_step(wanted: u32, found: usize) -> Error {
     Error::input(format!("no step {wanted}: {} found, counted from 0", counted(found, "step")))
 }
+
+/// Share of the time waiting for the host above which launches come first.
+pub const LAUNCH_BOUND: f64 = 0.2;
 
 /// Maximum number of rewired steps; a longer trace is sampled evenly.
 const MOST_STEPS: usize = 64;

@@ -622,3 +622,47 @@ fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
         assert!(title.is_some_and(|title| title.contains("limit without communication")), "{title:?}");
     }
 }
+
+/// The sliders over a step have the verdict's remedies, with the same numbers.
+#[test]
+fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
+    let trace = steps(By::Calls, NCCL, (40, 40)).trace("default");
+    let found = judged(&trace);
+    assert!(found.remedies[0].name == "CUDA graph" && found.remedies[0].speedup > 2.0, "{found:?}");
+    let Setting { target, tp, .. } = setting();
+    // the first step has no gap before it
+    let middle = trace.spans[trace.spans.len() / 2].start_ns;
+    let traced =
+        crate::whatif::TracedStep::of(&trace, (None, middle), [None, tp], target.unwrap(), Vec::new());
+    let traced = traced.unwrap();
+    let as_traced = traced.answer(&traced.base).unwrap();
+    let line = as_traced.launch_bound("c").unwrap();
+    assert!(line.starts_with("launch-bound: no wiring helps until a CUDA graph (c) removes "), "{line}");
+    let mut variant = traced.base.clone();
+    variant.no_launch_gaps = true;
+    let answer = traced.answer(&variant).unwrap();
+    assert!(answer.arguments.contains(&"--no-launches".to_owned()));
+    assert!(answer.launch_bound("c").unwrap().contains("of launch gaps removed"));
+    variant.cell.collective = Collective::Fused;
+    let fused = traced.answer(&variant).unwrap();
+    let speedup = |answer: &crate::whatif::Answer, name: &str, groups: u32| {
+        let architecture: Architecture = name.parse().unwrap();
+        let of = |row: &&crate::whatif::Row| {
+            (&row.architecture, row.micro_batches) == (&architecture, groups)
+        };
+        answer.rows.iter().find(of).unwrap().numbers.as_ref().unwrap().speedup.unwrap()
+    };
+    for (name, own) in [
+        ("CUDA graph", speedup(&answer, "standard", 1)),
+        ("CUDA graph + fused all-reduce", speedup(&fused, "standard", 1)),
+        ("CUDA graph + ladder", speedup(&answer, "ladder", 1)),
+        ("CUDA graph + two micro-batches", speedup(&answer, "standard", 2)),
+        ("CUDA graph + no communication at all", speedup(&answer, "upper-bound", 1)),
+    ] {
+        let remedy = found.remedies.iter().find(|remedy| remedy.name == name).expect(name);
+        assert!((own / remedy.speedup - 1.0).abs() < 1e-3, "{name}: {own} {}", remedy.speedup);
+    }
+    // with the gaps, every wiring takes as long
+    let gains = as_traced.rows.iter().map(|row| row.numbers.as_ref().unwrap().speedup.unwrap());
+    assert!(gains.into_iter().all(|speedup| (0.5..1.01).contains(&speedup)));
+}

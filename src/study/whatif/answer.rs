@@ -12,12 +12,15 @@ use super::variant::{Variant, sms_of};
 use crate::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
 use base::error::{Error, Result};
 use machine::hardware::{Profile, Target};
-use plan::{Architecture, Lane, ModelShape, Operation, Precision};
+use plan::{Architecture, ExpertLoad, Lane, ModelShape, Operation, Precision};
 use run::feasibility;
 use run::sim::{LinkTimes, Prediction, SimulatedCell, Simulator, link_problem, link_times};
 use table::render::Shown;
 use table::{Link, Spec, Split, hidden_share, measure};
 use trace::overlap::intervals;
+
+/// TP sizes to choose from.
+pub(super) const TPS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 const BATCHES: [u32; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 
@@ -43,10 +46,13 @@ pub struct ProfileValues {
     pub launch_us: f64,
     /// TP sizes that divide the model, ascending.
     pub tps: Vec<u32>,
-    pub is_mixture: bool,
+    /// Experts of a layer and top-k, in a mixture.
+    pub experts: Option<[u32; 2]>,
     /// Factor of the stack for the latency of measured all-reduces.
     pub latency_scale: f64,
     pub link_note: Option<String>,
+    /// Reason why no value of the link changes the communication, if so.
+    pub no_link: Option<String>,
 }
 
 /// Link of a cell: a decode step's all-reduce, as nccl-tests measures it and as the stack charges it.
@@ -74,12 +80,12 @@ pub struct Numbers {
     pub comm_ms: f64,
     /// Exposed communication in a step (ms).
     pub exposed_ms: f64,
-    /// Overlap (%); `None` without communication.
+    /// Hidden share of the communication (%); `None` without communication.
     pub overlap_pct: Option<f64>,
     pub split: Split,
-    /// TPOT of plain `standard` divided by this TPOT.
+    /// TPOT of plain `standard`, or the measured step of a trace, divided by this TPOT.
     pub speedup: Option<f64>,
-    /// (standard - this) / (standard - upper-bound) in TPOT.
+    /// Closed part of the gap to `upper-bound`: (standard - this) / (standard - upper-bound) in TPOT.
     pub hidden_share: Option<f64>,
 }
 
@@ -189,6 +195,16 @@ pub struct FrontierPoint {
     pub tokens_per_s_per_gpu: f64,
 }
 
+/// Waiting for launches in a step of a trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LaunchGaps {
+    /// Time that the remedy saves (ms).
+    pub ms: f64,
+    /// Remedy, as the verdict on the trace names it.
+    pub remedy: &'static str,
+    pub is_removed: bool,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     pub variant: Variant,
@@ -197,6 +213,8 @@ pub struct Answer {
     pub profile_values: ProfileValues,
     /// Link with all slider changes; `None` for one rank, or if the link has no times at this TP.
     pub link: Option<CellLink>,
+    /// Launch gaps of a launch-bound step of a trace.
+    pub launch_gaps: Option<LaunchGaps>,
     /// All architectures, including the chosen one. If the variant's batch is not split but can be, also
     /// `standard` in two micro-batches: the rival that needs no new model.
     pub rows: Vec<Row>,
@@ -223,6 +241,59 @@ impl Answer {
     /// micro2`.
     pub fn label(&self, row: &Row) -> String {
         row.of(&self.spec).architecture_label()
+    }
+
+    /// Reasons of the rows that cannot run, once each, after the labels they apply to.
+    pub fn reasons(&self) -> Vec<String> {
+        let mut found: Vec<(String, Vec<String>)> = Vec::new();
+        for row in &self.rows {
+            let Err(why) = &row.numbers else { continue };
+            let label = self.label(row);
+            let own = why.strip_prefix(&format!("{} ", row.architecture)).unwrap_or(why);
+            match found.iter_mut().find(|(known, _)| known == own) {
+                Some((_, labels)) => labels.push(label),
+                None => found.push((own.to_owned(), vec![label])),
+            }
+        }
+        found.into_iter().map(|(why, labels)| format!("{}: {why}", labels.join(", "))).collect()
+    }
+
+    /// Line on a launch-bound step of a trace; `remove` names the key or option that removes the gaps.
+    pub fn launch_bound(&self, remove: &str) -> Option<String> {
+        let LaunchGaps { ms, remedy, is_removed } = self.launch_gaps?;
+        let gaps = format!("{:.1} ms of launch gaps", ms);
+        if is_removed {
+            return Some(format!("{gaps} removed ({remedy})"));
+        }
+        let article = if remedy == "CUDA graph" { "a " } else { "" };
+        let numbers = self.rows.iter().filter(|row| !row.architecture.is_limit());
+        let speedups = numbers.filter_map(|row| row.numbers.as_ref().ok()?.speedup);
+        let best = speedups.fold(0.0, f64::max);
+        Some(match best < 1.0 + LEAST_DIFFERENCE {
+            true => format!(
+                "launch-bound: no wiring helps until {article}{remedy} ({remove}) removes {gaps}"
+            ),
+            false => format!("launch-bound: first {article}{remedy} ({remove}), which removes {gaps}"),
+        })
+    }
+
+    /// Line on the experts that an uneven load touches, which is why it may be faster than a balanced one.
+    pub fn experts_touched(&self) -> Option<String> {
+        let load = &self.spec.expert_load;
+        if !matches!(load, ExpertLoad::PowerLaw(_) | ExpertLoad::Counts(_)) {
+            return None;
+        }
+        let [count, top_k] = self.profile_values.experts?;
+        let touched = |load: &ExpertLoad| load.touched(count, top_k, f64::from(self.spec.batch));
+        let [own, even] = [load, &ExpertLoad::Balanced].map(touched);
+        (own < 0.995 * even).then(|| {
+            format!(
+                "expert load {}: {} tokens touch {own:.0} of {count} experts a layer, {even:.0} if balanced; fewer weights \
+                 are read",
+                if matches!(load, ExpertLoad::Counts(_)) { "counts".into() } else { load.to_string() },
+                self.spec.batch
+            )
+        })
     }
 
     /// Reason of the first row if no row can run; else `None`.
@@ -311,6 +382,7 @@ impl Variant {
         Ok(Answer {
             variant: self.clone(),
             link: is_linked.then(|| question.link()),
+            launch_gaps: None,
             profile_values: question.profile_values(self)?,
             rows: question.with_hidden_share(rows),
             strips: two,
@@ -354,13 +426,55 @@ impl<'a> Question<'a> {
             comm_loss_pct: 100.0 * stack.contention.comm,
             hbm_gb_s: profile.hbm_gb_s,
             launch_us: stack.launch_us,
-            tps: [1, 2, 4, 8, 16, 32, 64]
+            tps: TPS
                 .into_iter()
                 .filter(|tp| self.shape.tp_problem(*tp).is_none())
+                // EP follows TP
+                .filter(|tp| {
+                    let ep = if cell.dp > 1 || cell.ep == 1 { cell.ep } else { *tp };
+                    self.shape.expert_problem(*tp, ep, cell.dp).is_none()
+                })
                 .collect(),
-            is_mixture: self.shape.experts.is_some(),
+            experts: self.shape.experts.as_ref().map(|experts| [experts.count, experts.top_k]),
             latency_scale: stack.collective.latency_scale,
             link_note,
+            no_link: self.no_link(),
+        })
+    }
+
+    /// Reason why no value of the link, nor P2P, changes the communication of the cell's architectures, if so.
+    pub(super) fn no_link(&self) -> Option<String> {
+        if self.spec.ranks() == 1 {
+            return Some("one rank does not communicate; pass --tp".into());
+        }
+        // without data parallelism nothing is exchanged
+        let dp = Some(self.spec.dp).filter(|dp| *dp > 1)?;
+        let standard = Spec { architecture: Architecture::Standard, ..self.spec.clone() };
+        let is_measured = self.cell(&standard).is_ok_and(|cell| cell.has_measured_exchanges());
+        is_measured.then(|| {
+            format!(
+                "dispatch and combine (DP {dp}) take their latency from measurements, not from the link; emulate one: \
+                 --link emulated:alpha_us=20,gb_s=50"
+            )
+        })
+    }
+
+    /// Hidden share of the architecture's communication (%).
+    pub(super) fn overlap_pct(&self) -> Result<f64> {
+        let spec = &self.spec;
+        if let Some(problem) = feasibility::problem(spec, &self.shape) {
+            return Err(Error::input(problem));
+        }
+        let cell = self.cell(spec)?;
+        if let Some(problem) = cell.out_of_memory() {
+            return Err(Error::input(problem));
+        }
+        let overlap = cell.predict_middle_step().map(|step| step.overlap);
+        overlap.and_then(|overlap| overlap.overlap_pct).ok_or_else(|| {
+            Error::input_help(
+                format!("{} at TP {} does not communicate", spec.architecture, spec.tp),
+                "choose an architecture and a TP that do",
+            )
         })
     }
 
@@ -541,11 +655,6 @@ impl Strip {
             spans,
             exposed,
         }
-    }
-
-    /// Busy time of the comm lane (ns).
-    pub(super) fn comm_ns(&self) -> i64 {
-        intervals::length(&busy(&self.spans, Lane::Comm))
     }
 }
 

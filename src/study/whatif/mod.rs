@@ -14,8 +14,11 @@ mod variant;
 mod tests;
 
 pub use answer::{
-    Answer, CellLink, Exposure, Frontier, FrontierPoint, Numbers, ProfileValues, Row, Strip, StripSpan,
+    Answer, CellLink, Exposure, Frontier, FrontierPoint, LaunchGaps, Numbers, ProfileValues, Row, Strip,
+    StripSpan,
 };
-pub use slider::{ARCHITECTURES, Slider};
+pub use slider::{ARCHITECTURES, Slider, about_architecture};
 pub(crate) use variant::set_link;
-pub use variant::{BreakEven, CrossedLink, Crossing, HIDDEN_PCT, Over, TracedStep, Variant};
+pub use variant::{
+    BreakEven, CrossedLink, Crossing, HIDDEN_PCT, Over, TracedStep, Variant, hidden_words, whole_pct,
+};

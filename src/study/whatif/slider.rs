@@ -5,6 +5,7 @@ use super::variant::Variant;
 use base::error::{Error, Result};
 use machine::hardware::{Profile, STACKS};
 use model::Model;
+use plan::Architecture;
 use table::Spec;
 use table::options::{self, Kind, OptionEntry};
 
@@ -91,15 +92,20 @@ sliders! {
     Load: "expert load", "", CHOICE, Value::Option("expert_load"), "skew of the tokens over experts";
     Experts: "experts", "", [1.0, 1024.0], experts!(0), "routed experts of a layer, each as wide as before";
     TopK: "top-k", "", [1.0, 64.0], experts!(1), "experts that each token chooses";
+    LaunchGaps: "launch gaps", "", CHOICE, Value::Own {
+        get: |v| Some(f64::from(u8::from(v.no_launch_gaps))),
+        set: |v, value| v.no_launch_gaps = value.is_some_and(|value| value > 0.0),
+        profile: |_| None,
+    }, "waiting for kernel launches; none: as if CUDA graphs launched all kernels in time";
 }
 
 impl Slider {
     /// Number of sliders for dense models, the first of all.
-    pub const DENSE: usize = Self::ALL.len() - 4;
+    pub const DENSE: usize = Self::ALL.len() - 5;
 
     /// Sliders of a simulated cell: the last four only for mixtures of experts, the last two only for built-in ones.
     pub fn of_cell(variant: &Variant, is_mixture: bool) -> &'static [Self] {
-        let all: &'static [Self] = &Self::ALL;
+        let all: &'static [Self] = &Self::ALL[..Self::DENSE + 4];
         if !is_mixture {
             &all[..Self::DENSE]
         } else if variant.experts().is_none() {
@@ -110,9 +116,36 @@ impl Slider {
     }
 
     /// Sliders that change a measured step.
-    pub const OF_TRACE: [Self; 6] =
-        [Self::Architecture, Self::Tp, Self::Alpha, Self::Bandwidth, Self::P2p, Self::Collective];
+    pub const OF_TRACE: [Self; 7] = [
+        Self::Architecture,
+        Self::Tp,
+        Self::Alpha,
+        Self::Bandwidth,
+        Self::P2p,
+        Self::Collective,
+        Self::LaunchGaps,
+    ];
+
+    /// Reason why the slider has no effect on a variant, if so.
+    pub fn no_effect(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<String> {
+        let dp = variant.cell.dp;
+        let no_link = profile_values.and_then(|values| values.no_link.clone());
+        match self {
+            Self::Alpha | Self::Bandwidth | Self::P2p => no_link,
+            Self::Sms | Self::CommLoss if variant.cell.ranks() == 1 => no_link,
+            Self::Collective if dp > 1 => {
+                Some(format!("data-parallel attention (DP {dp}) has no all-reduce"))
+            }
+            Self::Collective => no_link,
+            Self::Tp if dp > 1 => Some(format!("DP {dp} needs TP 1")),
+            Self::Ep if dp > 1 => Some(format!("DP {dp} needs EP {dp}")),
+            _ => None,
+        }
+    }
 }
+
+/// Values of [`Slider::LaunchGaps`].
+const LAUNCH_GAPS: [&str; 2] = ["as traced", "none"];
 
 /// Numbers of experts, and of those that a token chooses.
 const COUNTS: [u32; 10] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
@@ -138,6 +171,27 @@ pub const ARCHITECTURES: [&str; 17] = [
     "partial:0.5+ladder",
     "upper-bound",
 ];
+
+/// Meaning of an architecture, and its cost for a model of today.
+pub fn about_architecture(architecture: &Architecture) -> String {
+    let name = architecture.to_string();
+    let family = |form: &str| form.split([':', '+']).next().unwrap_or(form).to_owned();
+    let forms = Architecture::FORMS.iter().zip(Architecture::MEANINGS);
+    let is_ladder = name.ends_with("+ladder");
+    let alike = |form: &str| family(form) == family(&name) && form.ends_with("+ladder") == is_ladder;
+    let exact = forms.clone().find(|(form, _)| **form == name);
+    let takes = name.contains(':');
+    let found = exact
+        .or_else(|| forms.clone().find(|(form, _)| alike(form) && form.contains(':') == takes))
+        .or_else(|| forms.clone().find(|(form, _)| alike(form)));
+    let meaning = found.map_or("", |(_, meaning)| meaning);
+    match architecture {
+        Architecture::Standard | Architecture::UpperBound => format!("{name}: {meaning}"),
+        _ => format!(
+            "{name}: {meaning}; a model trained as standard needs retraining, which may cost quality"
+        ),
+    }
+}
 
 impl Slider {
     /// Label on the screen, one or two words: `comm loss`.
@@ -175,13 +229,17 @@ impl Slider {
                 variant.cell.batch.to_string()
             }
             Some(option) => option.text(&variant.cell).into_owned(),
+            None if self == Self::LaunchGaps => {
+                LAUNCH_GAPS[usize::from(variant.no_launch_gaps)].to_owned()
+            }
             None => self.number(variant, profile_values).map_or_else(|| "-".into(), shown),
         }
     }
 
     /// Position between the ends, 0 to 1; for choices, by index.
     pub fn place(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<f64> {
-        if let Some(choices) = self.choices(variant, profile_values) {
+        // the offered counts depend on other sliders, a count's place does not
+        if let Some(choices) = self.choices(variant, profile_values).filter(|_| !self.is_count()) {
             let text = self.text(variant, profile_values);
             let at = choices.iter().position(|choice| *choice == text)?;
             return Some(at as f64 / (choices.len().max(2) - 1) as f64);
@@ -238,6 +296,16 @@ impl Slider {
     /// significant digits.
     pub fn move_to(self, variant: &mut Variant, profile_values: Option<&ProfileValues>, place: f64) {
         let place = place.clamp(0.0, 1.0);
+        let [low, high] = self.range(profile_values);
+        if let Some(choices) = self.choices(variant, profile_values).filter(|_| self.is_count()) {
+            let wanted = place * (high / low).ln();
+            let far = |choice: &String| (choice.parse().unwrap_or(low) / low).ln() - wanted;
+            if let Some(choice) = choices.iter().min_by(|a, b| far(a).abs().total_cmp(&far(b).abs())) {
+                // cannot fail: the slider's own choices are valid
+                let _ = self.set(variant, profile_values, choice);
+            }
+            return;
+        }
         if let Some(choices) = self.choices(variant, profile_values) {
             let at = (place * (choices.len().max(1) - 1) as f64).round() as usize;
             if let Some(choice) = choices.get(at) {
@@ -246,7 +314,6 @@ impl Slider {
             }
             return;
         }
-        let [low, high] = self.range(profile_values);
         let value = if self.is_share() {
             (low + place * (high - low)).round()
         } else {
@@ -277,10 +344,21 @@ impl Slider {
                         self.name()
                     ))
                 })?;
-                self.put(variant, f64::from(value));
+                let mut changed = variant.clone();
+                self.put(&mut changed, f64::from(value));
+                let Spec { model, tp, ep, dp, .. } = &changed.cell;
+                let shape = Model::resolve(model).ok().filter(|_| self == Self::Ep);
+                let problem = shape.and_then(|model| model.shape.expert_problem(*tp, *ep, *dp));
+                problem.map_or(Ok(()), |why| Err(Error::input(why)))?;
+                *variant = changed;
             }
             Some(option) => option.read(&mut variant.cell, text)?,
-            None if matches!(self, Self::Experts | Self::TopK) => {
+            None if self == Self::LaunchGaps => {
+                let at = LAUNCH_GAPS.iter().position(|value| *value == text);
+                let at = at.ok_or_else(|| Error::unknown("value of launch gaps", text, LAUNCH_GAPS))?;
+                variant.no_launch_gaps = at > 0;
+            }
+            None if self.is_count() => {
                 let whole = text.parse().ok().filter(|n: &u32| *n >= 1);
                 let value = whole.ok_or_else(|| {
                     Error::input(format!("{} '{text}' is not a whole number of at least 1", self.name()))
@@ -327,6 +405,7 @@ impl Slider {
     pub fn reset(self, variant: &mut Variant, base: &Variant) {
         match self.entry().value {
             Value::Option(_) => {
+                self.take_ep_along(variant, base.cell.tp);
                 let option = self.option();
                 // cannot fail: the value comes from a valid cell
                 let _ = option.map(|option| option.read(&mut variant.cell, &option.text(&base.cell)));
@@ -350,6 +429,7 @@ impl Slider {
             Self::Hardware => Profile::built_in().into_iter().map(|profile| profile.name).collect(),
             Self::Stack => names(&STACKS),
             Self::Model => Model::built_in().into_iter().map(|model| model.name).collect(),
+            Self::LaunchGaps => names(&LAUNCH_GAPS),
             Self::Ep if variant.cell.tp > 1 => vec!["1".into(), variant.cell.tp.to_string()],
             Self::Ep => vec!["1".into()],
             Self::Load => {
@@ -376,6 +456,9 @@ impl Slider {
         if !choices.contains(&now) {
             choices.push(now);
         }
+        if self.is_count() || self == Self::Tp {
+            choices.sort_by_key(|choice| choice.parse::<u32>().unwrap_or(0));
+        }
         Some(choices)
     }
 
@@ -388,6 +471,19 @@ impl Slider {
         }
     }
 
+    /// True if it chooses among numbers of experts.
+    fn is_count(self) -> bool {
+        matches!(self, Self::Experts | Self::TopK)
+    }
+
+    /// Whole experts on all ranks stay so at another TP.
+    fn take_ep_along(self, variant: &mut Variant, tp: u32) {
+        let cell = &mut variant.cell;
+        if self == Self::Tp && cell.ep > 1 && cell.ep == cell.tp {
+            cell.ep = tp;
+        }
+    }
+
     /// True if the scale is linear and starts at 0.
     fn is_share(self) -> bool {
         matches!(self, Self::Sms | Self::CommLoss)
@@ -397,6 +493,7 @@ impl Slider {
         match self.entry().value {
             Value::Option(_) => {
                 let whole = value.round().clamp(self.entry().range[0], f64::from(u32::MAX / 2)) as u64;
+                self.take_ep_along(variant, whole as u32);
                 self.option().map(|option| option.put(&mut variant.cell, whole));
             }
             Value::Own { set, .. } => set(variant, Some(value)),

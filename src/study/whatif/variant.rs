@@ -9,16 +9,18 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{
-    Answer, Numbers, ProfileValues, Question, Row, SHOWN, Strip, StripSpan, compare_with, native_link,
+    Answer, LaunchGaps, Numbers, ProfileValues, Question, Row, SHOWN, Strip, StripSpan, TPS,
+    compare_with, native_link,
 };
-use crate::rewire::{Asked, Choice, Rewiring, Setting};
+use super::slider::shown;
+use crate::rewire::{Asked, Choice, Ends, Rewiring, Setting, lanes_us};
 use base::error::{Error, Result};
 use machine::hardware::{LinkPoint, Profile, Target};
 use model::Model;
 use plan::{Architecture, LayerSet};
 use run::sim::{LinkTimes, Simulator};
 use table::options::{Kind, OPTIONS, PAIRS};
-use table::{Backend, Link, P2p, Spec, Split};
+use table::{Backend, Link, P2p, Provenance, Spec, Split};
 use trace::Trace;
 use trace::overlap::StepKey;
 
@@ -42,6 +44,9 @@ pub struct Variant {
     pub hbm_gb_s: Option<f64>,
     /// Fixed time of a kernel (us).
     pub launch_us: Option<f64>,
+    /// True if no kernel waits for its launch, as in a CUDA graph; changes steps of a trace alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_launch_gaps: bool,
 }
 
 impl Default for Variant {
@@ -70,6 +75,7 @@ impl Variant {
             comm_loss_pct: None,
             hbm_gb_s: None,
             launch_us: None,
+            no_launch_gaps: false,
         }
     }
 
@@ -228,6 +234,8 @@ pub struct TracedStep {
     pub measured_ms: f64,
     /// Arguments of `ladderscope` that name the trace and its machine, after the verb.
     arguments: Vec<String>,
+    /// TP sizes to choose from, ascending.
+    tps: Vec<u32>,
 }
 
 impl TracedStep {
@@ -256,9 +264,17 @@ impl TracedStep {
             )
         })?;
         let known = trace.meta.spec.clone().unwrap_or_default();
+        let (tp, ranks) = match rewiring.steps.ends {
+            Ends::AllReduces => (tp, known.dp),
+            // ranks with attention and experts of their own
+            Ends::Exchanges => (1, tp),
+        };
         let cell = Spec {
             architecture: Architecture::Standard,
             tp,
+            ep: if ranks > 1 { ranks } else { known.ep },
+            dp: ranks,
+            micro_batches: 1,
             collective: rewiring.collective().unwrap_or_default(),
             p2p: rewiring.p2p(),
             backend: Backend::Sim,
@@ -266,10 +282,23 @@ impl TracedStep {
             ..known
         };
         let measured_ms = rewiring.measured().step_us / 1e3;
-        Ok(Self { rewiring, target, base: Variant::new(cell), number, measured_ms, arguments })
+        // a trace of another program does not name its model
+        let shape = trace.meta.spec.as_ref().and_then(|spec| Model::resolve(&spec.model).ok());
+        let has_link = |tp: &u32| target.profile.link_problem(cell.collective, cell.p2p, *tp).is_none();
+        let divides =
+            |tp: &u32| shape.as_ref().is_none_or(|model| model.shape.tp_problem(*tp).is_none());
+        // one rank has no all-reduces to measure
+        let tps = TPS[1..].iter().copied().filter(|tp| *tp == cell.tp || has_link(tp) && divides(tp));
+        let tps = tps.collect();
+        Ok(Self { rewiring, target, base: Variant::new(cell), number, measured_ms, arguments, tps })
     }
 
-    /// Predicted numbers of every architecture with the sliders of a variant.
+    /// True if the trace comes from the simulator.
+    pub fn is_simulated(&self) -> bool {
+        self.rewiring.provenance == Provenance::Simulated
+    }
+
+    /// Predicted numbers of every architecture with the sliders of a variant, and of `standard` in two micro-batches.
     ///
     /// # Errors
     ///
@@ -280,27 +309,52 @@ impl TracedStep {
         if !shown.contains(chosen) {
             shown.insert(shown.len() - 1, chosen.clone());
         }
-        let rows = shown.par_iter().map(|architecture| self.row(variant, architecture));
+        let mut shown: Vec<(Architecture, u32)> = shown.into_iter().map(|it| (it, 1)).collect();
+        shown.insert(shown.len() - 1, (Architecture::Standard, 2));
+        let rows =
+            shown.par_iter().map(|(architecture, groups)| self.row(variant, architecture, *groups));
         let (mut rows, strips): (Vec<Row>, Vec<Option<Strip>>) = rows.unzip();
         let step_ms = |wanted: &Architecture| {
-            let row = rows.iter().find(|row| row.architecture == *wanted)?;
+            let row = rows.iter().find(|row| (&row.architecture, row.micro_batches) == (wanted, 1))?;
             row.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
         };
+        let [standard, limit] =
+            [Architecture::Standard, Architecture::UpperBound].map(|it| step_ms(&it));
+        compare_with(&mut rows, standard, limit);
         // speedups compare with the step as it was measured
-        let limit = step_ms(&Architecture::UpperBound);
-        compare_with(&mut rows, Some(self.measured_ms), limit);
-        let is_drawn = |strip: &Strip| {
-            strip.architecture == Architecture::Standard || strip.architecture == *chosen
-        };
+        for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
+            numbers.speedup = Some(self.measured_ms / numbers.tpot_ms);
+        }
+        let strips = strips.into_iter().zip(&shown).filter(|(_, (architecture, groups))| {
+            *groups == 1 && (*architecture == Architecture::Standard || architecture == chosen)
+        });
+        let strips: Vec<Strip> = strips.filter_map(|(strip, _)| strip).collect();
         Ok(Answer {
             variant: variant.clone(),
             spec: variant.cell.clone(),
             profile_values: self.profile_values(variant),
             link: None,
+            launch_gaps: self.launch_gaps(variant),
             rows,
-            strips: strips.into_iter().flatten().filter(is_drawn).collect(),
+            strips,
             frontiers: Vec::new(),
             arguments: self.arguments(&self.choice(variant, chosen.clone())),
+        })
+    }
+
+    /// Launch gaps of a step that waits much for launches: those that a CUDA graph would remove.
+    fn launch_gaps(&self, variant: &Variant) -> Option<LaunchGaps> {
+        if !self.rewiring.steps.is_launch_bound() {
+            return None;
+        }
+        let with = |host| {
+            let answer = self.rewiring.answer(&Choice { host, ..Choice::of(Architecture::Standard) });
+            answer.ok().map(|answer| answer.contended.unwrap_or(answer.alone).step_us / 1e3)
+        };
+        Some(LaunchGaps {
+            ms: (with(true)? - with(false)?).max(0.0),
+            remedy: self.rewiring.steps.launch_remedy(),
+            is_removed: variant.no_launch_gaps,
         })
     }
 
@@ -312,13 +366,21 @@ impl TracedStep {
             tp: (now.tp != base.tp).then_some(now.tp),
             alpha_us: variant.alpha_us,
             gb_s: variant.gb_s,
+            host: !variant.no_launch_gaps,
             ..Choice::of(architecture)
         }
     }
 
-    fn row(&self, variant: &Variant, architecture: &Architecture) -> (Row, Option<Strip>) {
-        let row = |numbers| Row { architecture: architecture.clone(), micro_batches: 1, numbers };
-        match self.numbers(&self.choice(variant, architecture.clone())) {
+    /// A row; micro-batches take as long as the whole batch (worst case), as in [`crate::verdict`].
+    fn row(
+        &self,
+        variant: &Variant,
+        architecture: &Architecture,
+        micro_batches: u32,
+    ) -> (Row, Option<Strip>) {
+        let row = |numbers| Row { architecture: architecture.clone(), micro_batches, numbers };
+        let choice = Choice { micro_batches, ..self.choice(variant, architecture.clone()) };
+        match self.numbers(&choice) {
             Ok((numbers, strip)) => (row(Ok(numbers)), Some(strip)),
             Err(error) => (row(Err(error.to_string())), None),
         }
@@ -335,7 +397,7 @@ impl TracedStep {
             .collect();
         let length_ns = spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
         let strip = Strip::of(&choice.architecture, spans, length_ns, self.rewiring.steps.layers);
-        let (comm_ms, exposed_ms) = (strip.comm_ns() as f64 / 1e6, times.exposed_us / 1e3);
+        let [comm_ms, exposed_ms] = lanes_us(&executed, self.rewiring.steps.ranks).map(|us| us / 1e3);
         let numbers = Numbers {
             prefill_ms: None,
             decode_ms: None,
@@ -344,7 +406,7 @@ impl TracedStep {
             tokens_per_s_per_gpu: None,
             comm_ms,
             exposed_ms,
-            overlap_pct: table::overlap_pct(exposed_ms.min(comm_ms), comm_ms),
+            overlap_pct: table::overlap_pct(exposed_ms, comm_ms),
             split: Split::default(),
             speedup: None,
             hidden_share: None,
@@ -363,11 +425,14 @@ impl TracedStep {
             comm_loss_pct: 100.0 * stack.contention.comm,
             hbm_gb_s: profile.hbm_gb_s,
             launch_us: stack.launch_us,
-            is_mixture: false,
-            // one rank has no all-reduces to measure
-            tps: vec![2, 4, 8, 16, 32, 64],
+            experts: None,
+            tps: self.tps.clone(),
             latency_scale: stack.collective.latency_scale,
             link_note,
+            no_link: (self.rewiring.steps.ends == Ends::Exchanges).then(|| {
+                let is = self.rewiring.provenance;
+                format!("this trace has no all-reduce; its dispatches and combines stay as {is}")
+            }),
         }
     }
 
@@ -385,6 +450,7 @@ impl TracedStep {
         option("alpha-us", choice.alpha_us.map(|us| us.to_string()));
         option("gb-s", choice.gb_s.map(|gb_s| gb_s.to_string()));
         option("on-tp", choice.tp.map(|tp| tp.to_string()));
+        words.extend((!choice.host).then(|| "--no-launches".to_owned()));
         words
     }
 
@@ -392,8 +458,18 @@ impl TracedStep {
     pub fn assumptions(&self, variant: &Variant) -> String {
         let choice = self.choice(variant, variant.cell.architecture.clone());
         let profile = &self.target.profile.name;
-        let mut words =
-            vec!["kernel and all-reduce times are measured, their schedule is simulated".to_owned()];
+        let of = match self.rewiring.steps.ends {
+            Ends::AllReduces => "all-reduce",
+            Ends::Exchanges => "dispatch and combine",
+        };
+        let provenance = self.rewiring.provenance;
+        let mut words = vec![match provenance {
+            Provenance::Simulated => format!("kernel and {of} times are those of a simulated run"),
+            Provenance::EmulatedLink => {
+                format!("kernel times are measured, {of} times emulated, their schedule is simulated")
+            }
+            _ => format!("kernel and {of} times are {provenance}, their schedule is simulated"),
+        }];
         if choice.collective.is_some()
             || choice.p2p.is_some()
             || choice.alpha_us.or(choice.gb_s).is_some()
@@ -404,11 +480,12 @@ impl TracedStep {
         if choice.tp.is_some() {
             words.push("kernels between all-reduces scale with 1/TP (best case)".into());
         }
+        words.push("micro2: kernels of half a batch take as long as of the whole (worst case)".into());
         words.join("; ")
     }
 }
 
-/// Minimum overlap at which communication counts as hidden (%). Less than 100 because the last all-reduce of
+/// Minimum hidden share (%) at which communication counts as hidden. Less than 100 because the last all-reduce of
 /// a step has nothing to hide behind.
 pub const HIDDEN_PCT: f64 = 95.0;
 
@@ -432,15 +509,15 @@ pub enum CrossedLink {
     Network,
 }
 
-/// Point at which communication stops being hidden.
+/// Point at which communication stops being hidden, or begins to be.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Crossing {
     /// Break-even value, in the unit of the search.
     At(f64),
-    /// Hidden in the whole range.
+    /// Hidden from the present value to the slow end of the range.
     Always,
-    /// Not hidden anywhere in the range.
+    /// Not hidden from the present value to the fast end of the range.
     Never,
 }
 
@@ -451,8 +528,12 @@ pub struct BreakEven {
     pub over: Over,
     /// Link whose latency or bandwidth varies.
     pub link: CrossedLink,
-    /// Minimum overlap that counts as hidden (%).
+    /// Minimum hidden share of the communication that counts as hidden (%).
     pub hidden_pct: f64,
+    /// Present value.
+    pub now: f64,
+    /// Hidden share of the communication at the present value (%).
+    pub now_hidden_pct: f64,
     /// Lowest and highest value of the search.
     pub range: [f64; 2],
     /// Result of the search.
@@ -464,8 +545,12 @@ pub struct BreakEven {
     pub charged_us: Option<f64>,
 }
 
-/// Bisection steps on a logarithmic scale, for a relative precision of about a thousandth.
-const HALVINGS: usize = 14;
+/// Values between the present one and the end of the range at which the hidden share is computed; the first at which
+/// communication changes from hidden to not hidden, or back, is bisected.
+const SCANNED: i32 = 16;
+
+/// Bisection steps on a logarithmic scale, for a relative precision of a thousandth.
+const HALVINGS: usize = 10;
 
 impl Over {
     pub fn range(self) -> [f64; 2] {
@@ -496,35 +581,56 @@ impl Over {
 }
 
 impl Variant {
-    /// Finds the value at which the variant's architecture stops hiding at least `hidden_pct` of its
-    /// communication, by bisection. If the overlap is not monotonic, the result is one of several crossings.
+    /// Finds the value nearest to the present one at which the variant's architecture stops hiding at least
+    /// `hidden_pct` of its communication on a slower link, or, if it does not hide it now, begins to on a faster one.
+    /// The value is on the hidden side.
     ///
     /// # Errors
     ///
-    /// Returns an error if the variant is invalid or its architecture cannot run or does not communicate.
+    /// Returns an error if the variant is invalid, its architecture cannot run or does not communicate, or the link
+    /// does not change its communication.
     pub fn break_even(&self, simulator: &Simulator, over: Over, hidden_pct: f64) -> Result<BreakEven> {
         let question = Question::new(simulator, self)?;
+        if let Some(why) = question.no_link() {
+            return Err(Error::input(why));
+        }
         let is_emulated = matches!(question.spec.link, Link::Emulated { .. });
-        let link = match question.spec.tp > question.target.profile.gpus_per_node && !is_emulated {
+        let ranks = question.spec.tp.max(question.spec.dp);
+        let link = match ranks > question.target.profile.gpus_per_node && !is_emulated {
             true => CrossedLink::Network,
             false => CrossedLink::Node,
         };
+        let now = self.link_value(&question, over, link)?;
         let at = |value: f64| Question::new(simulator, &over.set(link, self, value));
-        let hidden = |value: f64| -> Result<bool> { Ok(overlap_pct(&at(value)?)? >= hidden_pct) };
+        let hidden = |value: f64| -> Result<bool> { Ok(at(value)?.overlap_pct()? >= hidden_pct) };
+        let now_hidden_pct = question.overlap_pct()?;
+        let is_hidden = now_hidden_pct >= hidden_pct;
         let [low, high] = over.range();
-        let (mut easy, mut hard) = match over {
-            Over::AlphaUs => (low, high),
-            Over::GbS => (high, low),
+        let end = match (over, is_hidden) {
+            (Over::AlphaUs, true) | (Over::GbS, false) => high.max(now),
+            (Over::AlphaUs, false) | (Over::GbS, true) => low.min(now),
         };
-        let crossing = match (hidden(easy)?, hidden(hard)?) {
-            (false, _) => Crossing::Never,
-            (true, true) => Crossing::Always,
-            (true, false) => {
+        // a latency may be 0
+        let from = now.max(low * 1e-3);
+        let mut before = from;
+        let mut found = None;
+        for step in 1..=SCANNED {
+            let value = from * (end / from).powf(f64::from(step) / f64::from(SCANNED));
+            if hidden(value)? != is_hidden {
+                found = Some((before, value));
+                break;
+            }
+            before = value;
+        }
+        let crossing = match found {
+            None if is_hidden => Crossing::Always,
+            None => Crossing::Never,
+            Some((mut like_now, mut other)) => {
                 for _ in 0..HALVINGS {
-                    let middle = (easy * hard).sqrt();
-                    if hidden(middle)? { easy = middle } else { hard = middle }
+                    let middle = (like_now * other).sqrt();
+                    if hidden(middle)? == is_hidden { like_now = middle } else { other = middle }
                 }
-                Crossing::At(easy)
+                Crossing::At(if is_hidden { like_now } else { other })
             }
         };
         let there: Option<LinkTimes> = match crossing {
@@ -535,20 +641,95 @@ impl Variant {
             over,
             link,
             hidden_pct,
+            now,
+            now_hidden_pct,
             range: over.range(),
             crossing,
             all_reduce_us: there.as_ref().map(|times| times.alone_us),
             charged_us: there.map(|times| times.charged_us),
         })
     }
+
+    /// Present latency or bandwidth of a link.
+    fn link_value(&self, question: &Question<'_>, over: Over, link: CrossedLink) -> Result<f64> {
+        if link == CrossedLink::Network {
+            let network = &question.target.profile.link.inter_node;
+            return Ok(if over == Over::AlphaUs { network.alpha_us } else { network.gb_s });
+        }
+        let own = if over == Over::AlphaUs { self.alpha_us } else { self.gb_s };
+        let values = || {
+            let (alpha_us, gb_s) = match self.cell.link {
+                Link::Emulated { alpha_us, gb_s } => (alpha_us, gb_s),
+                _ => {
+                    let (alpha_us, gb_s, _) = native_link(&self.plain_target()?.profile, &self.cell);
+                    (alpha_us, gb_s)
+                }
+            };
+            Ok(if over == Over::AlphaUs { alpha_us } else { gb_s })
+        };
+        own.map_or_else(values, Ok)
+    }
 }
 
-fn overlap_pct(question: &Question<'_>) -> Result<f64> {
-    let (numbers, _) = question.numbers(&question.spec).map_err(Error::input)?;
-    numbers.overlap_pct.ok_or_else(|| {
-        Error::input_help(
-            format!("{} at TP {} does not communicate", question.spec.architecture, question.spec.tp),
-            "choose an architecture and a TP that do",
+impl BreakEven {
+    /// Sentence on the searches of a cell: hidden share now, and the limits beyond which it changes. Limits are rounded
+    /// to the hidden side.
+    pub fn in_words(found: &[Self]) -> String {
+        let Some(Self { hidden_pct, now_hidden_pct, .. }) = found.first() else { return String::new() };
+        let limits: Vec<String> = found.iter().map(Self::limit_in_words).collect();
+        let charged = found.iter().find_map(|one| one.charged_us);
+        let charged = charged.map_or(String::new(), |us| {
+            format!("; an all-reduce then takes {us:.1} us inside the model")
+        });
+        let now = hidden_words(*now_hidden_pct);
+        format!(
+            "hides {now} of its communication now; for at least {hidden_pct} %, each alone: {}{charged}",
+            limits.join(", ")
         )
-    })
+    }
+
+    fn limit_in_words(&self) -> String {
+        let unit = self.over.unit();
+        let name = match (self.over, self.link) {
+            (Over::AlphaUs, CrossedLink::Node) => "latency (alpha)",
+            (Over::GbS, CrossedLink::Node) => "bandwidth",
+            (Over::AlphaUs, CrossedLink::Network) => "network latency",
+            (Over::GbS, CrossedLink::Network) => "network bandwidth",
+        };
+        let (now, [low, high]) = (shown(self.now), self.range);
+        match (self.crossing, self.over) {
+            (Crossing::At(at), Over::AlphaUs) => {
+                format!("{name} at most {} {unit} (now {now})", rounded(at, f64::floor))
+            }
+            (Crossing::At(at), Over::GbS) => {
+                format!("{name} at least {} {unit} (now {now})", rounded(at, f64::ceil))
+            }
+            (Crossing::Always, Over::AlphaUs) => format!("any {name} up to {high} {unit}"),
+            (Crossing::Always, Over::GbS) => format!("any {name} from {low} {unit}"),
+            (Crossing::Never, Over::AlphaUs) => format!("no {name} is low enough"),
+            (Crossing::Never, Over::GbS) => format!("no {name} is high enough"),
+        }
+    }
+}
+
+/// Hidden share of communication (%) in whole percent, 100 only if all is hidden.
+pub fn whole_pct(pct: f64) -> f64 {
+    match pct.round() {
+        whole if whole >= 100.0 && pct < 99.95 => 99.0,
+        whole => whole,
+    }
+}
+
+/// Hidden share of communication for people: `85 %`.
+pub fn hidden_words(pct: f64) -> String {
+    format!("{:.0} %", whole_pct(pct))
+}
+
+/// Three significant digits, rounded one way.
+fn rounded(value: f64, way: fn(f64) -> f64) -> String {
+    let unit = 10f64.powi(value.log10().floor() as i32 - 2);
+    // a value of three digits stays, in spite of its binary form
+    let digits = value / unit;
+    let whole = if (digits - digits.round()).abs() < 1e-9 { digits.round() } else { way(digits) };
+    shown(whole * unit)
 }

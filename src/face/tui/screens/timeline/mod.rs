@@ -127,6 +127,10 @@ impl Screen for Timeline {
         if let Some(kept) = self.kept.take() {
             self.open_kept(kept, cx);
         }
+        // without the format before the file's name
+        let title =
+            |view: &View| view.panes[0].index.title.rsplit("  ").next().unwrap_or_default().to_owned();
+        cx.open_trace = self.view.as_ref().map(title);
         let Some(areas) = layout::open(self, body) else { return };
         let Some(view) = &mut self.view else { return };
         let rows = usize::from(lists::rows(areas.panel, view).height);
@@ -143,6 +147,7 @@ impl Screen for Timeline {
             Request::OpenRuns { runs, opening } => self.open_runs(&runs, opening, cx),
             Request::OpenRecord(record) => self.open_records(vec![*record], Opening::Alone(None), cx),
             Request::OpenPath(path, opening) => self.open_path(path, opening, cx),
+            Request::WhatIfOpenTrace => self.act(Act::WhatIf, cx),
             other => return Some(other),
         }
         None

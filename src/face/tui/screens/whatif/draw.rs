@@ -13,7 +13,7 @@ use plan::Lane;
 use study::analysis::XAxis;
 use study::plot::look_numbers;
 use study::validate::nearest_error;
-use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider, Strip};
+use study::whatif::{Answer, BreakEven, Numbers, Row, Slider, Strip, about_architecture, hidden_words};
 use trace::overlap::intervals::{Coverage, union};
 
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +31,12 @@ pub struct Areas {
 /// Minimum rows under the sliders to place the notes there.
 const NOTES: u16 = 6;
 
-/// Lays out a body for this many architectures and kept variants, with or without a strip.
-pub fn areas(body: Rect, strip: bool, architectures: usize, kept: usize) -> Areas {
+/// Lays out a body for this many architectures, sliders and kept variants, with or without a strip.
+pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), kept: usize) -> Areas {
     let (header, rest) = cut_top(body, 1);
     let large = body.height >= 34;
-    // the sliders of a mixture scroll
-    let all = Slider::DENSE as u16;
+    // in a small window they scroll; a trace has fewer, but the notes stay in place
+    let all = sliders.max(Slider::DENSE) as u16;
     // a large window has room for kept variants; a small one shows them instead of the frontier
     let pins = match (large, kept) {
         (true, 0) => 1,
@@ -74,18 +74,25 @@ pub fn tracks(sliders: Rect) -> (u16, u16) {
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     let theme = cx.theme;
     let architectures = whatif.answer.as_ref().map_or(0, |answer| answer.rows.len());
-    let areas = areas(body, whatif.strip != StripView::Hidden, architectures, whatif.pins.len());
-    header(buf, areas.header, theme, whatif);
+    let counts = (architectures, whatif.sliders().len());
+    let areas = areas(body, whatif.strip != StripView::Hidden, counts, whatif.pins.len());
+    let shows_pins = areas.pins.height > 0 || areas.frontier.height > 1;
+    header(buf, areas.header, whatif, shows_pins, cx);
     sliders(buf, &areas, theme, whatif);
     let Some(answer) = &whatif.answer else {
         let text = whatif.error.as_deref().unwrap_or("simulating…").replace('\n', ": ");
         put(buf, body, areas.bars.x, areas.bars.y + 1, &text, theme.style(Role::Dim));
         return;
     };
-    bars(buf, areas.bars, theme, whatif, answer);
+    match answer.cannot() {
+        Some(why) => cannot(buf, areas.bars, &why, whatif, cx),
+        None => bars(buf, areas.bars, theme, whatif, answer),
+    }
     if whatif.strip != StripView::Hidden {
         let whole_step = whatif.strip == StripView::Step;
-        draw_strip(buf, areas.strip, theme, &answer.strips, whole_step);
+        if !answer.strips.is_empty() {
+            draw_strip(buf, areas.strip, theme, &answer.strips, whole_step);
+        }
     }
     if areas.pins.height > 0 {
         frontier(buf, areas.frontier, theme, whatif, answer);
@@ -98,7 +105,27 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     if whatif.error.is_some() && whatif.current().is_none() {
         stale(buf, &[areas.bars, areas.strip, areas.frontier], theme);
     }
-    notes(buf, areas.notes, theme, whatif, answer);
+    notes(buf, areas.notes, whatif, answer, cx);
+}
+
+/// Reason why no architecture can run, and the keys that lead back.
+fn cannot(buf: &mut Buffer, area: Rect, why: &str, whatif: &WhatIf, cx: &Context) {
+    let key = |act| cx.key::<WhatIf>(act);
+    let back = format!(
+        "{} undoes the last change, {} resets {}, {} resets all",
+        key(Act::Undo),
+        key(Act::ResetOne),
+        whatif.slider().name(),
+        key(Act::ResetAll)
+    );
+    let width = usize::from(area.width);
+    let mut row = 0;
+    for (text, role) in [(format!("no architecture can run: {why}"), Role::Warn), (back, Role::Text)] {
+        for words in wrap(&text, width) {
+            line(buf, area, row, &[(&words, cx.theme.style(role))]);
+            row += 1;
+        }
+    }
 }
 
 /// Marks results of earlier slider values: dimmed, and named so.
@@ -109,33 +136,56 @@ fn stale(buf: &mut Buffer, areas: &[Rect], theme: Theme) {
     put(buf, areas[0], areas[0].x, areas[0].y, " previous", theme.style(Role::Bad));
 }
 
-fn header(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf) {
-    if let Some(traced) = &whatif.traced {
-        let label = format!(" [predicted from {}] ", whatif.base_name);
-        let what = format!(
-            "measured {} ms, TP {}; link of {}",
-            digits(traced.measured_ms),
-            traced.base.cell.tp,
-            traced.base.cell.hardware
-        );
-        let styles = (theme.style(Role::Simulated), theme.style(Role::Dim));
-        return line(buf, area, 0, &[(&label, styles.0), (&what, styles.1)]);
-    }
+fn header(buf: &mut Buffer, area: Rect, whatif: &WhatIf, shows_pins: bool, cx: &Context) {
+    let theme = cx.theme;
+    let (dim, key) = (theme.style(Role::Dim), theme.style(Role::Key));
+    let base = format!(" {} ", cx.key::<WhatIf>(Act::Base));
     let cell = &whatif.base.cell;
-    let from = format!("from {}: ", whatif.base_name);
-    let what = format!(
-        "{} {} tp{} {} {} {}",
-        cell.architecture_label(),
-        cell.model,
-        cell.tp,
-        cell.load_label(),
-        cell.hardware,
-        cell.stack
-    );
+    let (label, from, what, other) = match &whatif.traced {
+        Some(traced) => {
+            let ranks = match cell.dp {
+                0 | 1 => format!("TP {}", cell.tp),
+                dp => format!("DP {dp}, EP {}", cell.ep),
+            };
+            let what = format!(
+                "{} {} ms, {ranks}; link of {}",
+                if traced.is_simulated() { "simulated" } else { "measured" },
+                digits(traced.measured_ms),
+                cell.hardware
+            );
+            let label = format!(" [predicted from {}] ", whatif.base_name);
+            (label, String::new(), what, Some("a simulated cell".to_owned()))
+        }
+        None => {
+            let what = format!(
+                "{} {} {} {} {}",
+                cell.architecture_label(),
+                cell.model,
+                cell.place_label(),
+                cell.hardware,
+                cell.stack
+            );
+            let trace = cx.open_trace.as_ref().map(|name| format!("trace {}", cut(name, 28)));
+            (" [simulated] ".to_owned(), format!("from {}: ", whatif.base_name), what, trace)
+        }
+    };
+    // kept variants without a table of their own
+    let kept: String =
+        whatif.pins.iter().enumerate().filter(|_| !shows_pins).fold(String::new(), |all, (at, pin)| {
+            let ms = pin.answer.chosen().map_or_else(|| "-".into(), |numbers| digits(numbers.tpot_ms));
+            let now = if pin.variant == whatif.variant { "▸" } else { "" };
+            format!("{all}{now}{} {ms}  ", letter(at))
+        });
+    let kept = if kept.is_empty() { kept } else { format!("kept, ms: {kept}") };
+    let other = other.map(|other| format!("{other}  "));
+    let base = if other.is_some() { base } else { String::new() };
     let pieces = [
-        (" [simulated] ", theme.style(Role::Simulated)),
-        (&from, theme.style(Role::Text)),
-        (&what, theme.style(Role::Dim)),
+        (&*label, theme.style(Role::Simulated)),
+        (&*kept, theme.style(Role::Title)),
+        (&*base, key),
+        (other.as_deref().unwrap_or_default(), dim),
+        (&*from, theme.style(Role::Text)),
+        (&*what, dim),
     ];
     line(buf, area, 0, &pieces);
 }
@@ -147,20 +197,33 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
     let (track_x, bar) = tracks(area);
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
     let all = whatif.sliders();
+    let above = whatif.list.offset;
+    let below = all.len().saturating_sub(above + usize::from(area.height));
+    let mark =
+        |arrow: &str, rows: usize| if rows > 0 { format!(" {arrow} {rows}") } else { String::new() };
+    if above + below > 0 && area.y > areas.header.y {
+        let more = format!("{}{} more sliders", mark("↑", above), mark("↓", below));
+        put(buf, areas.header.union(area), area.x, area.y - 1, &more, theme.style(Role::Key));
+    }
     for (index, y) in whatif.list.rows(all.len(), area) {
         let slider = all[index];
+        let no_effect = slider.no_effect(&whatif.variant, profile_values).is_some();
+        let text = if no_effect { dim } else { text };
         let changed = slider.is_changed(&whatif.variant, &whatif.base);
         let mark = if changed { "*" } else { " " };
         put(buf, area, area.x, y, mark, theme.style(Role::Warn));
         put(buf, area, area.x + 1, y, slider.name(), text);
-        let track = track(slider.place(&whatif.variant, profile_values), usize::from(bar));
+        // a slider without effect has no knob
+        let place = slider.place(&whatif.variant, profile_values).filter(|_| !no_effect);
+        let track = track(place, usize::from(bar));
         put(buf, area, track_x, y, &track, theme.style(if changed { Role::Active } else { Role::Dim }));
         // SM usage is derived from measured contention, so fractions are meaningless
-        let told =
-            |variant, values| match slider.number(variant, values).filter(|_| slider == Slider::Sms) {
-                Some(sms) => format!("{sms:.0}"),
-                None => slider.text(variant, values),
-            };
+        let told = |variant, values| match (slider, slider.number(variant, values)) {
+            (Slider::Sms, Some(sms)) => format!("{sms:.0}"),
+            (Slider::Serving, Some(0.0)) => "static batch".into(),
+            (Slider::Serving, _) => format!("{} in flight", slider.text(variant, values)),
+            _ => slider.text(variant, values),
+        };
         let value = told(&whatif.variant, profile_values);
         let style = if changed { theme.style(Role::Title) } else { text };
         let x = put(buf, area, track_x + bar + 1, y, &value, style);
@@ -207,12 +270,17 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
     let text = theme.style(Role::Text);
     let names: u16 = 12;
     // title, width, and the minimum width of the area that shows it
+    let (speedup, speedup_width) = match (area.width, whatif.traced.is_some()) {
+        (58.., false) => ("TPOT speedup", 13),
+        (58.., true) => ("step speedup", 13),
+        _ => ("speedup", 9),
+    };
     let numbers = [
         (step_ms(whatif), 8, 0),
-        ("speedup", 9, 29),
+        (speedup, speedup_width, 29),
         ("change", 8, 48),
-        ("overlap", 8, 58),
         ("hidden", 7, 37),
+        ("gap", 6, 58),
         ("completion", 12, 100),
         ("tok/s/GPU", 11, 100),
     ];
@@ -241,11 +309,6 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
     let rows = answer.rows.iter().filter_map(|row| row.numbers.as_ref().ok());
     let most = rows.map(|n| n.tpot_ms).fold(0.0, f64::max);
     let most = if most > 0.0 { most } else { 1.0 };
-    let is_standard = |row: &&Row| {
-        row.architecture == plan::Architecture::Standard
-            && row.micro_batches == answer.spec.micro_batches
-    };
-    let standard = answer.rows.iter().find(is_standard).and_then(|row| row.numbers.as_ref().ok());
     for (index, row) in answer.rows.iter().enumerate() {
         let y = area.y + 1 + index as u16;
         let chosen = answer.is_chosen(row);
@@ -261,7 +324,8 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
         let n = match &row.numbers {
             Ok(numbers) => numbers,
             Err(why) => {
-                put(buf, area, first, y, why, theme.style(Role::Warn));
+                let own = why.strip_prefix(&format!("{} ", row.architecture)).unwrap_or(why);
+                put(buf, area, first, y, own, theme.style(Role::Warn));
                 continue;
             }
         };
@@ -269,16 +333,15 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
             bar(buf, (area, first, y), theme, (n, most, columns));
         }
         let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, row));
-        let speedup = standard.filter(|_| n.tpot_ms > 0.0).map(|standard| standard.tpot_ms / n.tpot_ms);
-        let speedup = speedup.map_or_else(|| "-".into(), |speedup| format!("{speedup:.2}x"));
+        let speedup = n.speedup.map_or_else(|| "-".into(), |speedup| format!("{speedup:.2}x"));
         let delta = delta(n.tpot_ms, base);
         let or_none = |number: Option<String>| number.unwrap_or_else(|| "-".into());
         let cells = [
             digits(n.tpot_ms),
             speedup,
             delta,
-            percent(n.overlap_pct),
-            or_none(n.hidden_share.map(|share| format!("{share:.2}"))),
+            or_none(n.overlap_pct.map(hidden_words)),
+            or_none(n.hidden_share.map(|share| hidden_words(100.0 * share))),
             or_none(n.completion_ms.map(|ms| format!("{} ms", digits(ms)))),
             or_none(n.tokens_per_s_per_gpu.map(digits)),
         ];
@@ -289,7 +352,10 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
     // a large window has a row for the terms
     let below = area.y + 1 + answer.rows.len() as u16;
     if below < area.bottom() && shown(58) {
-        let terms = "overlap: comm time under compute; hidden: gap to upper-bound closed";
+        let terms = match whatif.traced.is_some() {
+            true => "speedup: over the traced step; hidden: behind compute; gap: closed",
+            false => "hidden: comm behind compute; gap: closed to upper-bound",
+        };
         put(buf, area, area.x, below, &cut(terms, area.width), theme.style(Role::Dim));
     }
 }
@@ -339,7 +405,11 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         return;
     }
     if points.is_empty() {
-        put(buf, area, area.x, area.y, "no batch fits in memory: no frontier", theme.style(Role::Dim));
+        let said = match answer.cannot() {
+            Some(_) => "no frontier: no architecture can run",
+            None => "no batch fits in memory: no frontier",
+        };
+        put(buf, area, area.x, area.y, said, theme.style(Role::Dim));
         return;
     }
     let mut x = put(buf, area, area.x, area.y, "over batch ", theme.style(Role::Title));
@@ -389,7 +459,7 @@ const KEPT: [Column; 7] = [
     Column::text("arch", 12, 0),
     Column::number("TPOT ms", 10, 0),
     Column::number("to base", 8, 1),
-    Column::number("overlap", 8, 2),
+    Column::number("hidden", 8, 2),
     Column::number("completion", 11, 3),
     Column::text("settings", 12, 1),
 ];
@@ -422,7 +492,7 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
                 None => "-".into(),
                 base => delta(n.tpot_ms, base),
             }),
-            4 => number(&|n| percent(n.overlap_pct)),
+            4 => number(&|n| n.overlap_pct.map_or_else(|| "-".into(), hidden_words)),
             5 => number(&|n| n.completion_ms.map_or("-".into(), |ms| format!("{} ms", digits(ms)))),
             _ => {
                 let spec = &pin.answer.spec;
@@ -433,38 +503,33 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     });
 }
 
-fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
+fn notes(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) {
+    let theme = cx.theme;
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
+    let launches = answer.launch_bound(&cx.key::<WhatIf>(Act::LaunchGaps));
+    let launches = launches.map(|said| match said.split_once(": ") {
+        Some((head, words)) => (format!("{head}:"), Role::Warn, words.to_owned(), text),
+        None => (String::new(), Role::Text, said, text),
+    });
     let said = match (&whatif.error, &whatif.traced) {
         (Some(why), _) => ("✘", Role::Bad, why.replace('\n', ": ")),
         (None, Some(traced)) => ("predicted:", Role::Title, traced.assumptions(&whatif.variant)),
         (None, None) => ("break-even:", Role::Title, break_even(whatif, answer)),
     };
+    let said = Some((said.0.to_owned(), said.1, said.2, text));
+    // two rows have room for what matters most
+    let said =
+        if area.height <= 2 && whatif.error.is_none() && launches.is_some() { None } else { said };
     let validated = whatif.traced.is_none().then(|| nearest_error(&answer.spec));
+    let validated = validated.map(|error| ("error of predictions:".to_owned(), Role::Dim, error, dim));
     let slider = whatif.slider();
-    let mut about = slider.about().to_owned();
-    match slider {
-        Slider::Alpha if answer.profile_values.latency_scale != 1.0 => {
-            about = format!(
-                "latency of a small all-reduce inside a node, as in nccl-tests; stack {} scales it by {}",
-                answer.spec.stack, answer.profile_values.latency_scale
-            );
-        }
-        Slider::P2p | Slider::Hardware => {
-            if let Some(note) = &answer.profile_values.link_note {
-                about = format!("{about}; link: {note}");
-            }
-        }
-        _ => {}
-    }
-    let name = format!("{}:", slider.name());
+    let of_slider = Some((format!("{}:", slider.name()), Role::Dim, about(whatif, answer), dim));
     // one line each, or as many as fit
     let width = usize::from(area.width.saturating_sub(1));
     let mut row = 0;
-    let validated = validated.map(|error| ("error of predictions:", Role::Dim, error, dim));
-    let said = [(said.0, said.1, said.2, text), (name.as_str(), Role::Dim, about, dim)];
-    for (head, role, words, style) in said.into_iter().chain(validated) {
+    for (head, role, words, style) in [launches, said, of_slider, validated].into_iter().flatten() {
         let whole = format!("{head} {words}");
+        let whole = whole.trim_start().to_owned();
         let lines = if area.height > 2 { wrap(&whole, width) } else { vec![whole] };
         for (at, words) in lines.iter().enumerate() {
             let (head, words) = match words.split_at_checked(head.len()) {
@@ -479,6 +544,31 @@ fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &A
     }
 }
 
+/// Meaning of the selected slider, and what its value needs or rests on.
+fn about(whatif: &WhatIf, answer: &Answer) -> String {
+    let slider = whatif.slider();
+    let (about, values) = (slider.about().to_owned(), &answer.profile_values);
+    if let Some(why) = slider.no_effect(&whatif.variant, Some(values)) {
+        return format!("no effect: {why}");
+    }
+    match slider {
+        Slider::Architecture => about_architecture(&answer.spec.architecture),
+        Slider::Alpha if values.latency_scale != 1.0 => format!(
+            "latency of a small all-reduce inside a node, as in nccl-tests; stack {} scales it by {}",
+            answer.spec.stack, values.latency_scale
+        ),
+        Slider::P2p | Slider::Hardware => match &values.link_note {
+            Some(note) => format!("{about}; link: {note}"),
+            None => about,
+        },
+        Slider::Load => match answer.experts_touched() {
+            Some(touched) => format!("{about}; {touched}"),
+            None => about,
+        },
+        _ => about,
+    }
+}
+
 fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
     if let Err(why) =
         answer.row(&answer.spec.architecture).map_or(Ok(()), |row| row.numbers.as_ref().map(drop))
@@ -486,34 +576,12 @@ fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
         return format!("none: {why}");
     }
     let Some(found) = whatif.break_even() else { return "searching…".into() };
-    let mut words = Vec::new();
-    for result in found {
-        match result {
-            Err(why) => return why.clone(),
-            Ok(found) => {
-                let way = match (found.over, found.link) {
-                    (Over::AlphaUs, CrossedLink::Node) => "up to alpha",
-                    (Over::AlphaUs, CrossedLink::Network) => "up to a network latency of",
-                    (Over::GbS, CrossedLink::Node) => "down to",
-                    (Over::GbS, CrossedLink::Network) => "down to a network of",
-                };
-                let unit = found.over.unit();
-                words.push(match found.crossing {
-                    Crossing::At(value) => format!("{way} {} {unit}", digits(value)),
-                    Crossing::Always => match found.over {
-                        Over::AlphaUs => "at any alpha".into(),
-                        Over::GbS => "at any bandwidth".into(),
-                    },
-                    Crossing::Never => match found.over {
-                        Over::AlphaUs => "at no latency, not even 0 us".into(),
-                        Over::GbS => "however fast the link".into(),
-                    },
-                });
-            }
-        }
+    let found: Result<Vec<_>, &String> =
+        found.iter().map(|one| one.as_ref().map(Clone::clone)).collect();
+    match found {
+        Err(why) => format!("none: {why}"),
+        Ok(found) => format!("{} {}", answer.spec.architecture, BreakEven::in_words(&found)),
     }
-    let limit = found.iter().flatten().next().map_or(0.0, |found| found.hidden_pct);
-    format!("{} overlaps {limit} % of comm {}", answer.spec.architecture, words.join(", "))
 }
 
 const LABELS: u16 = 9;

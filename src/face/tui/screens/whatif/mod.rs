@@ -46,6 +46,8 @@ acts! {
     Unpin: "unpin", "P", "drop the variant kept last", None;
     Recall: "recall", "n", "go to the next kept variant", None;
     Strip: "strip", "t", "timeline strip: two layers, a whole step, or none", Some("step");
+    LaunchGaps: "launch-gaps", "c", "of a trace: remove launch gaps, as a CUDA graph would, or put them back", None;
+    Base: "base", "b", "start from the trace on the timeline, or go back from it to a simulated cell", None;
     Frontier: "frontier", "f", "frontier over completion latency, or over TPOT", None;
 }
 
@@ -54,7 +56,11 @@ impl Acts for WhatIf {
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         let slider = self.slider();
+        let no_effect = slider.no_effect(&self.variant, self.profile_values());
         match act {
+            Act::Less | Act::More | Act::MuchLess | Act::MuchMore | Act::Type if no_effect.is_some() => {
+                cx.inform(format!("{} has no effect: {}", slider.name(), no_effect.unwrap_or_default()));
+            }
             Act::Less | Act::More | Act::MuchLess | Act::MuchMore => {
                 let up = matches!(act, Act::More | Act::MuchMore);
                 let coarse = matches!(act, Act::MuchLess | Act::MuchMore);
@@ -110,9 +116,16 @@ impl Acts for WhatIf {
                 }
             }
             Act::Undo => {
-                if !self.undo() {
-                    cx.inform("nothing to undo");
-                }
+                let undone = self.undo().map(|words| {
+                    let kept = self.pins.len().checked_sub(1).map(letter);
+                    let kept = kept.map_or(String::new(), |last| {
+                        let (drop, all) =
+                            (cx.key::<Self>(Act::Unpin), if last == 'A' { "" } else { "A to " });
+                        format!("; {all}{last} stays kept ({drop} drops it)")
+                    });
+                    format!("undone: {words}{kept}")
+                });
+                cx.inform(undone.unwrap_or_else(|| "nothing to undo".into()));
             }
             Act::Pin => {
                 let told = match self.pin() {
@@ -122,9 +135,10 @@ impl Acts for WhatIf {
                 cx.inform(told);
             }
             Act::Unpin => {
-                if self.pins.pop().is_none() {
-                    cx.inform("no variant is kept");
-                }
+                cx.inform(match self.pins.pop() {
+                    Some(_) => format!("dropped {}", letter(self.pins.len())),
+                    None => "no variant is kept".into(),
+                });
             }
             Act::Recall => {
                 let at = self.pins.iter().position(|pin| pin.variant == self.variant);
@@ -143,6 +157,20 @@ impl Acts for WhatIf {
                 let all = [StripView::Layer, StripView::Step, StripView::Hidden];
                 self.strip = next_of(&all, self.strip, false);
             }
+            Act::LaunchGaps => match self.traced.is_some() {
+                true => {
+                    self.change(|variant, _| variant.no_launch_gaps = !variant.no_launch_gaps);
+                }
+                false => cx.inform("a simulated cell has no launch gaps of a trace"),
+            },
+            Act::Base => match (&self.traced, &cx.open_trace) {
+                (Some(_), _) => self.leave_trace(),
+                (None, Some(_)) => cx.request(Request::WhatIfOpenTrace),
+                (None, None) => cx.inform("no trace is open on the timeline"),
+            },
+            Act::Frontier if self.traced.is_some() => {
+                cx.inform("a trace has one batch size: no frontier over batches");
+            }
             Act::Frontier => {
                 self.by_tpot = !self.by_tpot;
                 let over = if self.by_tpot { "TPOT" } else { "completion latency" };
@@ -154,7 +182,7 @@ impl Acts for WhatIf {
 
 impl WhatIf {
     fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
-        let area = draw::areas(body, true, 0, self.pins.len()).sliders;
+        let area = draw::areas(body, true, (0, self.sliders().len()), self.pins.len()).sliders;
         let (x, columns) = draw::tracks(area);
         // a drag that began on a track keeps moving its slider, wherever the pointer is
         let place = |at: u16| f64::from(at.saturating_sub(x)) / f64::from(columns.max(2) - 1);
@@ -162,10 +190,7 @@ impl WhatIf {
         if let PointerKind::Drag(from) = event.kind
             && on_track(from)
         {
-            let slider = self.slider();
-            self.change(|variant, profile_values| {
-                slider.move_to(variant, profile_values, place(event.at.x))
-            });
+            self.drag_to(place(event.at.x), cx);
             return true;
         }
         if !area.contains(event.at) {
@@ -175,10 +200,7 @@ impl WhatIf {
         match event.kind {
             PointerKind::Click if row < self.sliders().len() && on_track(event.at) => {
                 self.list.selected = row;
-                let slider = self.slider();
-                self.change(|variant, profile_values| {
-                    slider.move_to(variant, profile_values, place(event.at.x))
-                });
+                self.drag_to(place(event.at.x), cx);
                 true
             }
             PointerKind::Click if row < self.sliders().len() => {
@@ -192,6 +214,17 @@ impl WhatIf {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Moves the selected slider to a position between its ends, 0 to 1.
+    fn drag_to(&mut self, place: f64, cx: &mut Context) {
+        let slider = self.slider();
+        match slider.no_effect(&self.variant, self.profile_values()) {
+            Some(why) => cx.inform(format!("{} has no effect: {why}", slider.name())),
+            None => {
+                self.change(|variant, values| slider.move_to(variant, values, place));
+            }
         }
     }
 
@@ -272,7 +305,7 @@ impl Screen for WhatIf {
     }
 
     fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
-        let area = draw::areas(body, true, 0, self.pins.len()).sliders;
+        let area = draw::areas(body, true, (0, self.sliders().len()), self.pins.len()).sliders;
         Some(ScreenList { len: self.sliders().len(), area, rows: 1, list: &mut self.list })
     }
 

@@ -20,6 +20,8 @@ pub struct WhatIf {
     pub base_name: String,
     /// Measured step that the sliders change; `None` for a simulated cell.
     pub traced: Option<Arc<TracedStep>>,
+    /// Base, its name and the variant before the sliders changed a measured step.
+    before_trace: Option<Box<(Variant, String, Variant)>>,
     pub variant: Variant,
     undo: Vec<Variant>,
     pub list: List,
@@ -108,6 +110,7 @@ impl Default for WhatIf {
             base: Variant::default(),
             base_name: "the paper's 70B cell".into(),
             traced: None,
+            before_trace: None,
             variant: Variant::default(),
             undo: Vec::new(),
             list: List::default(),
@@ -139,7 +142,22 @@ impl WhatIf {
     pub fn start_traced(&mut self, traced: Arc<TracedStep>, name: String) {
         let name = format!("step {} of {name}", traced.number);
         self.list.selected = 0;
+        let before = self.before_trace.take();
+        let own = || Box::new((self.base.clone(), self.base_name.clone(), self.variant.clone()));
+        let before = before.or_else(|| self.traced.is_none().then(own));
         self.restart(traced.base.clone(), name, Some(traced));
+        self.before_trace = before;
+    }
+
+    /// Goes back from a measured step to the cell before it.
+    pub fn leave_trace(&mut self) {
+        let own = || Box::new((Variant::default(), Self::default().base_name, Variant::default()));
+        let (base, name, variant) = *self.before_trace.take().unwrap_or_else(own);
+        self.list.selected = 0;
+        self.restart(base, name, None);
+        self.variant = variant;
+        // kept variants of cells are simulated again
+        self.waiting.append(&mut self.unanswered);
     }
 
     fn restart(&mut self, variant: Variant, base_name: String, traced: Option<Arc<TracedStep>>) {
@@ -174,7 +192,7 @@ impl WhatIf {
         match self.traced {
             Some(_) => &Slider::OF_TRACE,
             None => {
-                let is_mixture = self.profile_values().is_some_and(|values| values.is_mixture);
+                let is_mixture = self.profile_values().is_some_and(|values| values.experts.is_some());
                 Slider::of_cell(&self.variant, is_mixture)
             }
         }
@@ -205,8 +223,21 @@ impl WhatIf {
         true
     }
 
-    pub fn undo(&mut self) -> bool {
-        self.undo.pop().map(|before| self.variant = before).is_some()
+    /// Undoes the last change; returns it in words, or `None` if there is none.
+    pub fn undo(&mut self) -> Option<String> {
+        let before = self.undo.pop()?;
+        let undone = std::mem::replace(&mut self.variant, before);
+        let values = self.profile_values();
+        // experts are part of the model's name
+        let is_moved = |slider: &Slider| slider.is_changed(&undone, &self.variant);
+        let of_model = is_moved(&Slider::Experts) || is_moved(&Slider::TopK);
+        let moved = Slider::ALL.into_iter().filter(is_moved);
+        let moved = moved.filter(|slider| !(of_model && *slider == Slider::Model));
+        let words = moved.map(|slider| {
+            let [from, to] = [&undone, &self.variant].map(|of| slider.text(of, values));
+            format!("{} from {from} back to {to}", slider.name())
+        });
+        Some(words.collect::<Vec<_>>().join(", "))
     }
 
     /// Variant to ask about next: the base first, since everything is compared with it.

@@ -47,11 +47,11 @@ fn the_smallest_window_keeps_strip_and_hidden_share() {
     let shares = |driver: &Driver| {
         let answer = driver.state.whatif.answer.as_ref().unwrap();
         let row = answer.row(&"ladder".parse().unwrap()).unwrap();
-        row.numbers.as_ref().unwrap().hidden_share.unwrap()
+        study::whatif::hidden_words(row.numbers.as_ref().unwrap().overlap_pct.unwrap())
     };
     let shown = driver.screen();
     let line = shown.lines().find(|line| line.contains("▸ladder")).unwrap_or_default().to_owned();
-    assert!(line.ends_with(&format!("{:.2}", shares(&driver))), "{shown}");
+    assert!(line.ends_with(&shares(&driver)), "{shown}");
     assert!(shown.contains("▓ hidden ╱ exposed") && shown.contains("  comm"), "{shown}");
     // kept variants take the frontier's place, not theirs
     driver.taps("p");
@@ -282,7 +282,7 @@ fn what_was_slid_is_there_at_the_next_start() {
 #[test]
 fn a_track_is_clicked_and_dragged() {
     let mut driver = on((120, 40));
-    let area = super::draw::areas(driver.state.cx.body(), true, 0, 0).sliders;
+    let area = super::draw::areas(driver.state.cx.body(), true, (0, 17), 0).sliders;
     let (x, columns) = super::draw::tracks(area);
     let row = area.y + Slider::ALL.iter().position(|s| *s == Slider::Alpha).unwrap() as u16;
     let mut mouse = |kind, column| {
@@ -298,4 +298,93 @@ fn a_track_is_clicked_and_dragged() {
     let left = mouse(MouseEventKind::Drag(MouseButton::Left), x).unwrap();
     assert_eq!(left, 0.1);
     assert_eq!(driver.state.whatif.slider(), Slider::Alpha);
+}
+
+/// The screen on a mixture with whole experts on eight ranks.
+fn on_mixture(size: (u16, u16)) -> Driver {
+    let mut driver = on(size);
+    let mut cell = driver.state.whatif.base.cell.clone();
+    (cell.model, cell.ep, cell.batch, cell.output_tokens) = ("gpt-oss-20b".into(), 8, 16, 16);
+    (cell.stack, cell.architecture) = ("native".into(), "ladder".parse().unwrap());
+    driver.state.whatif.start(&cell, "a test".into());
+    driver.taps("j");
+    driver
+}
+
+#[test]
+fn a_mixture_shows_its_division_and_every_slider_or_how_many_are_below() {
+    let driver = on_mixture((120, 40));
+    let shown = driver.screen();
+    for part in ["tp8 ep8 b16", " EP ", " expert load ", " experts ", " top-k "] {
+        assert!(shown.contains(part), "'{part}' is missing in {shown}");
+    }
+    assert!(!shown.contains("more sliders"), "{shown}");
+    let mut driver = on_mixture((80, 24));
+    driver.shows("↓ 3 more sliders");
+    driver.state.whatif.list.selected = Slider::DENSE + 3;
+    driver.taps("k");
+    assert!(
+        driver.screen().contains(" top-k ") && driver.screen().contains("↑ "),
+        "{}",
+        driver.screen()
+    );
+}
+
+#[test]
+fn a_combination_that_cannot_run_says_why_and_how_to_leave_it_and_knobs_stay() {
+    let mut driver = on_mixture((120, 40));
+    let experts = |driver: &Driver| {
+        let values = driver.state.whatif.profile_values();
+        Slider::Experts.place(&driver.state.whatif.variant, values)
+    };
+    let before = experts(&driver);
+    driver.state.whatif.change(|variant, _| variant.cell.ep = 3);
+    driver.taps("j");
+    let shown = driver.screen();
+    assert!(
+        shown.contains("no architecture can run: EP 3 must be 1 (a slice of every expert"),
+        "{shown}"
+    );
+    assert!(shown.contains("or TP (8: whole") && shown.contains("u undoes the last change"), "{shown}");
+    assert!(
+        !shown.contains("1 ns") && shown.contains("no frontier: no architecture can run"),
+        "{shown}"
+    );
+    assert_eq!(experts(&driver), before, "its knob is where it was");
+    driver.taps("u");
+    driver.shows("undone: EP from 3 back to 8");
+    assert!(driver.state.whatif.current().is_some_and(|answer| answer.cannot().is_none()));
+}
+
+#[test]
+fn a_slider_without_effect_has_no_knob_and_says_why() {
+    let mut driver = on_mixture((120, 40));
+    driver.state.whatif.change(|variant, _| {
+        (variant.cell.tp, variant.cell.dp) = (1, 8);
+    });
+    select(&mut driver, Slider::Bandwidth);
+    driver.taps("k");
+    driver.taps("j");
+    let before = driver.state.whatif.variant.clone();
+    driver.taps("l");
+    driver.shows("bandwidth has no effect: dispatch and combine (DP 8) take their latency from");
+    assert_eq!(driver.state.whatif.variant, before);
+    search(&mut driver);
+    let shown = driver.screen();
+    let line = shown.lines().find(|line| line.contains(" bandwidth ")).unwrap_or_default();
+    assert!(!line[..line.len().min(90)].contains('●'), "{line}");
+    assert!(shown.contains("break-even: none: dispatch and combine"), "{shown}");
+}
+
+#[test]
+fn kept_variants_show_in_the_smallest_window_and_undo_says_what_it_undid() {
+    let mut driver = on((60, 16));
+    driver.taps("p");
+    select(&mut driver, Slider::Batch);
+    driver.taps("lp");
+    let shown = driver.screen();
+    let header = shown.lines().nth(1).unwrap_or_default();
+    assert!(header.contains("kept, ms: A 9.58  ▸B "), "{shown}");
+    driver.taps("u");
+    driver.shows("undone: batch from 2 back to 1; A to B stays kept");
 }

@@ -175,8 +175,8 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
     driver.taps("w");
     assert_eq!(driver.state.cx.tab, Tab::WhatIf);
     let shown = driver.screen();
-    assert!(shown.contains("[predicted from step 1 of ") && shown.contains("measured "), "{shown}");
-    assert!(shown.contains("step ms") && shown.contains("their schedule is simulated"), "{shown}");
+    assert!(shown.contains("[predicted from step 1 of ") && shown.contains("simulated "), "{shown}");
+    assert!(shown.contains("step ms") && shown.contains("times are those"), "{shown}");
     assert!(!shown.contains("prompt") && shown.contains("a trace has one batch size"), "{shown}");
     let standard = |driver: &Driver| {
         let answer = driver.state.whatif.answer.clone().expect("it is predicted");
@@ -288,4 +288,24 @@ fn ranks_that_did_the_same_are_stored_once_until_they_are_asked_for() {
     assert_eq!(view(&driver).span().copied(), span, "the cursor stays");
     driver.taps("F");
     driver.shows("▾ r0 = r1");
+}
+
+#[test]
+fn an_open_trace_is_offered_as_base_and_left_again() {
+    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    driver.taps("7");
+    assert!(driver.state.whatif.traced.is_none());
+    driver.shows(" b trace ");
+    driver.taps("b");
+    assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
+    driver.shows(" b a simulated cell ");
+    driver.taps("f");
+    driver.shows("a trace has one batch size");
+    driver.taps("c");
+    assert!(driver.state.whatif.variant.no_launch_gaps);
+    driver.press(KeyCode::Char('Y'));
+    driver.shows("--no-launches");
+    driver.taps("b");
+    assert!(driver.state.whatif.traced.is_none());
+    assert_eq!(driver.state.whatif.variant.cell.model, "llama-3-70b");
 }
