@@ -1,6 +1,7 @@
 //! Checkpoints: memory-mapped safetensors files with all tensors checked on opening.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use arithmetic::{Number, mxfp4};
@@ -60,6 +61,17 @@ impl Checkpoint {
             let to = from + out.len();
             Error::failed(format!("the checkpoint has no numbers {from}..{to} of {name}"))
         })
+    }
+
+    /// mxfp4 blocks and scales of some columns of a row, if they are stored so.
+    pub(super) fn packed(
+        &self,
+        tensor: Tensor,
+        row: usize,
+        columns: Range<usize>,
+    ) -> Option<[&[u8]; 2]> {
+        let width = tensor.dimensions(&self.shape).1 as usize;
+        self.tensors.get(&tensor)?.packed(&self.files[..], width, row, columns)
     }
 }
 

@@ -75,6 +75,27 @@ impl Layout {
         }
     }
 
+    /// Blocks and scales of a part of a row; `None` if it has none or is not of whole blocks.
+    pub(super) fn packed<'a>(
+        &self,
+        files: &'a (impl Files + ?Sized),
+        columns: usize,
+        row: usize,
+        wanted: Range<usize>,
+    ) -> Option<[&'a [u8]; 2]> {
+        let Self::Mxfp4 { blocks, scales, comb } = self else { return None };
+        let is_whole = |column: usize| column.is_multiple_of(mxfp4::TOGETHER);
+        if !is_whole(wanted.start) || !is_whole(wanted.end) {
+            return None;
+        }
+        let (expert, output) = comb.stored(row);
+        let first = (expert * comb.all + output) * columns + wanted.start;
+        let of_part = |place, numbers: usize| {
+            files.bytes(place)?.get(first / numbers..(first + wanted.len()) / numbers)
+        };
+        Some([of_part(*blocks, 2)?, of_part(*scales, mxfp4::TOGETHER)?])
+    }
+
     fn row<T: Number>(
         &self,
         files: &(impl Files + ?Sized),
@@ -98,13 +119,9 @@ impl Layout {
                     convert(files, *place, at, std::slice::from_mut(out))
                 })
             }
-            Self::Mxfp4 { blocks, scales, comb } => {
-                let (expert, output) = comb.stored(row);
-                let row = expert * comb.all + output;
-                let of_row =
-                    |place, bytes: usize| files.bytes(place)?.get(row * bytes..(row + 1) * bytes);
-                let blocks = of_row(*blocks, columns / 2)?;
-                mxfp4::fill(blocks, of_row(*scales, columns / mxfp4::TOGETHER)?, wanted.start, out);
+            Self::Mxfp4 { .. } => {
+                let [blocks, scales] = self.packed(files, columns, row, 0..columns)?;
+                mxfp4::fill(blocks, scales, wanted.start, out);
                 Some(())
             }
             Self::Alternating { place, head, rope } => {

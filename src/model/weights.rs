@@ -162,10 +162,20 @@ impl WeightSource {
         Ok(Fp8Rows { bits, scales })
     }
 
-    /// Loads rows in mxfp4. Those of a checkpoint in mxfp4 keep their numbers, all others are rounded.
+    /// Loads rows in mxfp4: as they are stored from a checkpoint in mxfp4, rounded from all others.
     fn packed(&self, weight: &Weight, rank: u32, tp: u32, rows: Range<usize>) -> Result<MatrixData> {
         if let Some(problem) = mxfp4_problem(weight.inputs) {
             return Err(Error::input(format!("weight {}: {problem}", weight.name)));
+        }
+        if let Numbers::Checkpoint(checkpoint) = &self.numbers {
+            let slices = self.wanted(weight, rank, tp, rows.clone())?;
+            let stored = slices.into_iter().flat_map(|Slice { tensor, rows, columns }| {
+                rows.map(move |row| checkpoint.packed(tensor, row, columns.clone()))
+            });
+            if let Some(stored) = stored.collect::<Option<Vec<_>>>() {
+                let all = |part: usize| stored.iter().map(|row| row[part]).collect::<Vec<_>>().concat();
+                return Ok(MatrixData::Mxfp4 { blocks: all(0), scales: all(1) });
+            }
         }
         let numbers = self.rows::<f32>(weight, rank, tp, rows)?;
         let mut blocks = vec![0; numbers.len() / 2];
@@ -226,6 +236,29 @@ impl WeightSource {
         tp: u32,
         wanted: Range<usize>,
     ) -> Result<Vec<T>> {
+        let inputs = weight.inputs as usize;
+        let slices = self.wanted(weight, rank, tp, wanted.clone())?;
+        let mut numbers = vec![T::default(); wanted.len() * inputs];
+        let mut rest = numbers.as_mut_slice();
+        for Slice { tensor, rows, columns } in slices {
+            let (here, below) = rest.split_at_mut(rows.len() * inputs);
+            rest = below;
+            let tensor = self.stored(tensor);
+            let width = tensor.dimensions(&self.shape).1 as usize;
+            if inputs == width {
+                // whole rows are contiguous
+                self.fill(tensor, rows.start * width, here)?;
+            } else if inputs > 0 {
+                for (row, out) in rows.zip(here.chunks_exact_mut(inputs)) {
+                    self.fill(tensor, row * width + columns.start, out)?;
+                }
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// Parts of a rank's slices that make up the `wanted` rows.
+    fn wanted(&self, weight: &Weight, rank: u32, tp: u32, wanted: Range<usize>) -> Result<Vec<Slice>> {
         if rank >= tp {
             return Err(Error::failed(format!("weight {}: rank {rank} of TP {tp}", weight.name)));
         }
@@ -245,29 +278,15 @@ impl WeightSource {
                 weight.name, wanted.start, wanted.end
             )));
         }
-        let mut numbers = vec![T::default(); wanted.len() * inputs];
-        let mut rest = numbers.as_mut_slice();
         let mut above = 0;
-        for Slice { tensor, rows, columns } in slices {
-            // rows of this slice that are wanted
+        let part = |slice: Slice| {
+            let Slice { rows, .. } = &slice;
             let first = wanted.start.clamp(above, above + rows.len()) - above;
             let last = wanted.end.clamp(above, above + rows.len()) - above;
             above += rows.len();
-            let rows = rows.start + first..rows.start + last;
-            let (here, below) = rest.split_at_mut(rows.len() * inputs);
-            rest = below;
-            let tensor = self.stored(tensor);
-            let width = tensor.dimensions(&self.shape).1 as usize;
-            if inputs == width {
-                // whole rows are contiguous
-                self.fill(tensor, rows.start * width, here)?;
-            } else if inputs > 0 {
-                for (row, out) in rows.zip(here.chunks_exact_mut(inputs)) {
-                    self.fill(tensor, row * width + columns.start, out)?;
-                }
-            }
-        }
-        Ok(numbers)
+            Slice { rows: rows.start + first..rows.start + last, ..slice }
+        };
+        Ok(slices.into_iter().map(part).collect())
     }
 
     /// Slices of a rank, in the order of their rows: all parts of one expert, then of the next.
