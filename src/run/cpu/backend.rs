@@ -34,6 +34,17 @@ impl PlanBackend for CpuBackend {
         Spec { dtype, prompt_tokens: 32, output_tokens: 32, ..usual(model) }
     }
 
+    /// Weights stored in mxfp4 become bf16, with the same numbers, where ranks hold parts of blocks.
+    fn complete(&self, options: &CellOptions, shared: &Shared, spec: &mut Spec) -> Result<()> {
+        if options.dtype.is_none() && spec.dtype == DType::Mxfp4 {
+            let shape = &shared.model(&spec.model)?.shape;
+            if packed_problem(spec.dtype, [spec.tp, spec.ep], shape).is_some() {
+                spec.dtype = DType::Bf16;
+            }
+        }
+        Ok(())
+    }
+
     fn suits(&self, options: &CellOptions, model: &Model, shared: &Shared) -> Result<Suits> {
         let parameters = model.shape.parameters();
         let billions = parameters as f64 / 1e9;

@@ -10,9 +10,10 @@ use serde::Deserialize;
 
 use super::run::generate;
 use super::tests::{Reference, request};
-use crate::GenerateRequest;
+use crate::{GenerateRequest, Resolve};
 use model::{Model, WeightSource};
 use plan::{Architecture, DType, ModelShape, Shard, Tensor, Variant, Weight, WeightPart};
+use table::{Backend, CellOptions};
 
 /// What the script wrote.
 #[derive(Deserialize)]
@@ -265,6 +266,28 @@ fn every_mixture_computes_what_transformers_does() {
         for dtype in &formats[..if case.stored == DType::Mxfp4 { 2 } else { 1 }] {
             computes(&case.label(), dir.path(), seed, golden, &[(1, 1), (2, 1), (4, 4)], *dtype);
         }
+    }
+}
+
+/// 64 columns of an expert are 16 a rank on TP 4, which are no whole blocks of 32.
+#[test]
+fn cells_of_packed_checkpoints_are_bf16_where_ranks_hold_parts_of_blocks() {
+    let golden = include_str!("../../../tests/families/experts.json");
+    let Mixtures { seed, cases, .. } = serde_json::from_str(golden).unwrap();
+    let case = cases.iter().find(|case| case.stored == DType::Mxfp4).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    case.write(dir.path(), seed, "");
+    let options = CellOptions {
+        model: Some(dir.path().to_string_lossy().into()),
+        backend: Some(Backend::Cpu),
+        ..CellOptions::default()
+    };
+    for (tp, ep, dtype) in [(2, 1, DType::Mxfp4), (4, 1, DType::Bf16), (4, 4, DType::Mxfp4)] {
+        let options = CellOptions { tp: Some(tp), ep: Some(ep), ..options.clone() };
+        assert_eq!(options.resolve().unwrap().0.dtype, dtype, "TP {tp} EP {ep}");
+        // a format that is asked for stays
+        let asked = CellOptions { dtype: Some(DType::Mxfp4), ..options };
+        assert_eq!(asked.resolve().unwrap().0.dtype, DType::Mxfp4);
     }
 }
 
