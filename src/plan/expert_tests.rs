@@ -195,7 +195,7 @@ fn experts_that_cannot_be_divided_and_routers_that_would_disagree_are_refused() 
     }
     let mut dense = spec(&Architecture::Standard, 2, 2, Phase::Decode);
     dense.variant.ep = 2;
-    assert!(Plan::new(&dense).unwrap_err().to_string().contains("the model has none"));
+    assert!(Plan::new(&dense).unwrap_err().to_string().contains("this model is dense"));
 }
 
 #[test]

@@ -383,8 +383,10 @@ impl ModelShape {
     /// rank has a slice of every expert), `tp`, or with data-parallel attention `dp`.
     pub fn expert_problem(&self, tp: u32, ep: u32, dp: u32) -> Option<String> {
         let Some(experts) = &self.experts else {
-            return (ep != 1 || dp != 1)
-                .then(|| format!("EP {ep} x DP {dp} divides experts, and the model has none"));
+            let division = if ep != 1 { format!("EP {ep}") } else { format!("DP {dp}") };
+            return (ep != 1 || dp != 1).then(|| {
+                format!("{division} needs a mixture of experts, and this model is dense; leave ep and dp at 1")
+            });
         };
         let count = experts.count;
         match () {

@@ -98,9 +98,16 @@ fn exchange_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
 
 /// Rejects data parallelism with more ranks than sequences.
 fn idle_problem(spec: &Spec) -> Option<String> {
-    let sequences = if spec.concurrency > 0 { spec.concurrency } else { spec.batch };
-    (spec.dp > sequences).then(|| {
-        format!("DP {} gives each rank sequences of its own, and there are only {sequences}", spec.dp)
+    let (option, sequences) = match spec.concurrency {
+        0 => ("batch", spec.batch),
+        concurrency => ("concurrency", concurrency),
+    };
+    let dp = spec.dp;
+    (dp > sequences).then(|| {
+        format!(
+            "DP {dp} divides the sequences over {dp} ranks, and {option} is {sequences}; set it to {dp} or more \
+             (--{option} {dp})"
+        )
     })
 }
 
@@ -224,6 +231,18 @@ mod tests {
         // a prefill alone divides its tokens, where there are enough
         assert_eq!(cell(1, 1, 8, 4), runs);
         assert_eq!(cell(3, 1, 3, 4), "3 sequences of 3 tokens cannot be split into 4 micro-batches");
+    }
+
+    #[test]
+    fn data_parallel_ranks_without_a_sequence_name_the_option() {
+        let shape = Model::resolve("gpt-oss-120b").unwrap().shape;
+        let cell = |batch, concurrency| {
+            let plain = spec("standard", "gpt-oss-120b");
+            problem(&Spec { tp: 1, ep: 8, dp: 8, batch, concurrency, ..plain }, &shape)
+        };
+        assert!(cell(1, 0).unwrap().ends_with("batch is 1; set it to 8 or more (--batch 8)"));
+        assert!(cell(8, 4).unwrap().contains("concurrency is 4; set it to 8"));
+        assert_eq!(cell(8, 0), None);
     }
 
     #[test]

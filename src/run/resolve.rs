@@ -76,7 +76,8 @@ fn choose(
     for predicts in BACKENDS.into_iter().filter(|backend| backend.name().is_simulated()) {
         let asked_for = predicts.asked_for(options);
         if !asked_for.is_empty() {
-            let why = format!("{} ask for {}", asked_for.join(", "), predicts.title());
+            let ask = if asked_for.len() == 1 { "needs" } else { "need" };
+            let why = format!("{} {ask} {}", asked_for.join(", "), predicts.title());
             return Ok((predicts, why));
         }
     }

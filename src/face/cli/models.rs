@@ -3,6 +3,7 @@
 use super::output::{self, FormatArgs};
 use base::error::Result;
 use model::Model;
+use plan::ExpertShape;
 use table::render::{Shown, Sourced, Table};
 
 pub fn run(args: &FormatArgs) -> Result<u8> {
@@ -30,14 +31,22 @@ fn table(models: &[Model]) -> Table {
             ("layers", &|m| m.shape.layers.into()),
             ("hidden", &|m| m.shape.hidden.into()),
             ("heads", &|m| m.shape.heads.into()),
-            ("kv_heads|KV heads", &|m| m.shape.kv_heads.into()),
+            ("kv_heads|KV", &|m| m.shape.kv_heads.into()),
             ("mlp", &|m| m.shape.intermediate.into()),
-            ("vocabulary", &|m| m.shape.vocab.into()),
+            ("experts|", &|m| experts(m, |experts| experts.count.into())),
+            ("top_k|", &|m| experts(m, |experts| experts.top_k.into())),
+            ("|experts", &|m| experts(m, |e| Shown::text(format!("{} top-{}", e.count, e.top_k)))),
+            ("vocabulary|vocab", &|m| m.shape.vocab.into()),
             ("parameters|", &|m| m.shape.parameters().into()),
             ("|parameters", &|m| for_people(m.shape.parameters())),
             ("~note", &|m| m.note.into()),
         ],
     )
+}
+
+/// Value of a mixture; nothing for a dense model.
+fn experts(model: &Model, of: impl Fn(&ExpertShape) -> Shown) -> Shown {
+    model.shape.experts.as_ref().map_or(Shown::None, of)
 }
 
 /// Model in JSON.
@@ -51,6 +60,9 @@ pub struct Printed<'a> {
     head_dim: u32,
     /// Width of the MLP.
     mlp: u32,
+    /// Routed experts in a layer, and those that each token uses; null in a dense model.
+    experts: Option<u32>,
+    top_k: Option<u32>,
     /// Number of entries in the vocabulary.
     vocabulary: u32,
     rope_theta: f64,
@@ -72,6 +84,8 @@ impl<'a> Printed<'a> {
             kv_heads: shape.kv_heads,
             head_dim: shape.head_dim,
             mlp: shape.intermediate,
+            experts: shape.experts.as_ref().map(|experts| experts.count),
+            top_k: shape.experts.as_ref().map(|experts| experts.top_k),
             vocabulary: shape.vocab,
             rope_theta: shape.rope.theta,
             norm_eps: shape.norm_eps,

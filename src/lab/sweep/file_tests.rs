@@ -367,7 +367,7 @@ fn options_of_the_simulator_choose_it_or_are_said_to_do_nothing() {
     };
     let (spec, note) = options.resolve().unwrap();
     assert_eq!(spec.backend, Backend::Sim);
-    assert!(note.unwrap().contains("set, hardware ask for the simulator"));
+    assert!(note.unwrap().contains("set, hardware need the simulator"));
     let (spec, note) = CellOptions { backend: Some(Backend::Cpu), ..options }.resolve().unwrap();
     assert_eq!((spec.hardware.as_str(), spec.set.len()), ("host", 0));
     assert!(note.unwrap().contains("only matter to the simulator"));

@@ -434,7 +434,7 @@ fn impossible_divisions_are_explained() {
     let [mut mixtral, ..] = models();
     assert!(error(&mixtral, "standard", 4, 2).contains("EP 2"));
     assert!(error(&mixtral, "desync:2", 2, 1).contains("desync:2 needs a dense model"));
-    assert!(error(&tiny(), "standard", 2, 2).contains("the model has none"));
+    assert!(error(&tiny(), "standard", 2, 2).contains("this model is dense"));
     if let Some(experts) = &mut mixtral.shape.experts {
         experts.count = 6;
     }
