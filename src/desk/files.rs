@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use base::text::si;
 
 /// File name endings of possible traces; the format is detected from the contents when a file is opened.
-const ENDINGS: [&str; 11] = [
+const ENDINGS: [&str; 15] = [
     ".parquet",
     ".json",
     ".json.gz",
@@ -21,6 +21,10 @@ const ENDINGS: [&str; 11] = [
     ".sqlite.zst",
     ".sqlite.xz",
     ".sqlite.bz2",
+    ".tar",
+    ".tar.gz",
+    ".tgz",
+    ".zip",
 ];
 
 const DEPTH: usize = 4;
@@ -33,9 +37,11 @@ const FOUND: usize = 200;
 pub struct FileEntry {
     /// Path as it would be typed; ends with `/` for a directory.
     pub path: String,
-    /// File size, or `folder`.
+    /// File size, `folder`, or why it cannot be opened.
     pub about: String,
     pub is_trace: bool,
+    /// True if it is known not to open as a trace.
+    pub is_refused: bool,
 }
 
 impl FileEntry {
@@ -98,28 +104,80 @@ pub fn near(folder: &Path, runs: &Path) -> Vec<FileEntry> {
 }
 
 /// Lists a typed directory (`~/` is the home directory, the empty text the current one), subdirectories first; empty
-/// if it cannot be read. If it contains several traces, the directory itself comes first, as one trace with a file
-/// per rank.
+/// if it cannot be read.
 pub fn within(typed: &str) -> Vec<FileEntry> {
     let mut entries: Vec<FileEntry> = Vec::new();
-    let folder = if typed.is_empty() { PathBuf::from(".") } else { expanded(typed) };
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(place(typed)).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         // follows symbolic links
         let folder = fs::metadata(entry.path()).is_ok_and(|data| data.is_dir());
         let path = format!("{typed}{name}");
         entries.push(match folder {
-            true => FileEntry { path: path + "/", about: "folder".into(), is_trace: false },
+            true => FileEntry {
+                path: path + "/",
+                about: "folder".into(),
+                is_trace: false,
+                is_refused: false,
+            },
             false => file(path, &entry),
         });
     }
-    entries.sort_by_key(|entry| (!entry.is_folder(), !entry.is_trace, entry.path.to_lowercase()));
+    entries.sort_by_key(order);
+    entries
+}
+
+/// Maximum number of files of a directory that are inspected, and of traces that can be ranks.
+const INSPECTED: usize = 200;
+
+/// Like [`within`], after a look into the files: those that cannot be opened come last, with the reason. Traces that
+/// are the ranks of one job come first, together as the directory itself.
+pub fn listing(typed: &str) -> Vec<FileEntry> {
+    let mut entries = within(typed);
+    let folder = place(typed);
+    let files = entries.iter_mut().filter(|entry| !entry.is_folder());
+    for entry in files.take(INSPECTED) {
+        let path = folder.join(&entry.path[typed.len()..]);
+        entry.is_trace &= may_have_events(&path);
+        let refused = trace::import::refused(&path);
+        if let Some(format) = refused {
+            (entry.is_trace, entry.is_refused) = (false, true);
+            entry.about = format!("cannot be opened: {format}");
+        }
+    }
+    entries.sort_by_key(order);
     let traces = entries.iter().filter(|entry| entry.is_trace).count();
-    if traces > 1 {
-        let about = format!("its {traces} files as the ranks of one trace");
-        entries.insert(0, FileEntry { path: format!("{typed}."), about, is_trace: true });
+    if (2..=INSPECTED).contains(&traces) {
+        let path = format!("{typed}.");
+        let is_one = trace::import::holds_ranks(&folder);
+        let about = match is_one {
+            true => format!("its {traces} files, the ranks of one job"),
+            false => format!("its {traces} files as one trace (not named as ranks)"),
+        };
+        let all = FileEntry { path, about, is_trace: true, is_refused: false };
+        match is_one {
+            true => entries.insert(0, all),
+            false => entries.push(all),
+        }
     }
     entries
+}
+
+/// Traces in the directory of a file that was opened before, and those that cannot be opened last.
+pub fn beside(opened: &str) -> Vec<FileEntry> {
+    let folder = folder_of(opened.trim_end_matches("/.").trim_end_matches('/'));
+    let folder = if expanded(opened).is_dir() { opened.trim_end_matches('.') } else { folder };
+    let mut entries = listing(folder);
+    // the directory as one trace is a choice of its listing, not of a search
+    entries.retain(|entry| (entry.is_trace || entry.is_refused) && !entry.path.ends_with("/."));
+    entries
+}
+
+fn place(typed: &str) -> PathBuf {
+    if typed.is_empty() { PathBuf::from(".") } else { expanded(typed) }
+}
+
+fn order(entry: &FileEntry) -> (bool, bool, bool, String) {
+    (entry.is_refused, !entry.is_folder(), !entry.is_trace, entry.path.to_lowercase())
 }
 
 /// Directory part of a typed path, with its `/`; empty if there is none.
@@ -138,7 +196,7 @@ pub fn expanded(typed: &str) -> PathBuf {
 fn file(path: String, entry: &DirEntry) -> FileEntry {
     let is_trace = is_trace(&path);
     let size = entry.metadata().map_or(0, |data| data.len());
-    FileEntry { path, about: si(size as f64, "B"), is_trace }
+    FileEntry { path, about: si(size as f64, "B"), is_trace, is_refused: false }
 }
 
 #[cfg(test)]
@@ -173,14 +231,36 @@ mod tests {
 
     #[test]
     fn a_folder_lists_folders_then_traces_then_the_rest() {
-        let dir = made(&["z/x.json", "b.json", "a.txt", "c.parquet"]);
+        let dir = made(&["z/x.json", "b.json", "a.txt", "c.json"]);
         let typed = format!("{}/", dir.path().display());
+        let names = |entries: &[FileEntry]| -> Vec<String> {
+            entries.iter().map(|entry| entry.path[typed.len()..].to_owned()).collect()
+        };
         let entries = within(&typed);
-        let names: Vec<&str> = entries.iter().map(|entry| &entry.path[typed.len()..]).collect();
-        assert_eq!(names, [".", "z/", "b.json", "c.parquet", "a.txt"]);
-        assert_eq!(entries[0].about, "its 2 files as the ranks of one trace");
-        assert_eq!(entries[2].about, "10.0 B");
-        assert!(within("/no/such/folder/").is_empty());
+        assert_eq!(names(&entries), ["z/", "b.json", "c.json", "a.txt"]);
+        assert_eq!(entries[1].about, "10.0 B");
+        assert!(within("/no/such/folder/").is_empty() && listing("/no/such/folder/").is_empty());
+
+        let event = r#"{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]}"#;
+        let write = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
+        write("b.json", event.as_bytes());
+        write("c.json", event.as_bytes());
+        write("a.h5", b"\x89HDF\r\n\x1a\n....");
+        let entries = listing(&typed);
+        assert_eq!(names(&entries), ["z/", "b.json", "c.json", "a.txt", "a.h5", "."]);
+        assert!(entries[4].is_refused && entries[4].about.contains("an HDF5 export"), "{entries:?}");
+        assert!(entries[5].about.contains("not named as ranks"), "{entries:?}");
+        let beside: Vec<String> = names(&beside(&format!("{typed}b.json")));
+        assert_eq!(beside, ["b.json", "c.json", "a.h5"]);
+        // named as ranks
+        for name in ["a.txt", "a.h5", "b.json", "c.json"] {
+            fs::remove_file(dir.path().join(name)).unwrap();
+        }
+        write("rank0.json", event.as_bytes());
+        write("rank1.json", event.replace('1', "5").as_bytes());
+        let entries = listing(&typed);
+        assert_eq!(names(&entries), [".", "z/", "rank0.json", "rank1.json"]);
+        assert_eq!(entries[0].about, "its 2 files, the ranks of one job");
     }
 
     #[test]

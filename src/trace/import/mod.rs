@@ -4,6 +4,7 @@
 
 mod directory;
 mod formats;
+mod glance;
 mod input;
 pub mod kineto;
 mod left_out;
@@ -14,6 +15,7 @@ pub mod recording;
 mod steps;
 
 pub use formats::is_trace;
+pub use glance::{holds_ranks, refused};
 pub use steps::{StepName, StepWork, step_name};
 
 use std::path::{Path, PathBuf};

@@ -35,7 +35,7 @@ pub(super) struct Claim {
 
 impl Claim {
     /// Rank according to the file's content; ignored in a job of one rank.
-    fn rank(&self) -> Option<u32> {
+    pub(super) fn rank(&self) -> Option<u32> {
         self.own.filter(|_| self.world_size != Some(1))
     }
 
@@ -95,7 +95,7 @@ pub(super) fn is_merged_of(merged: &Claim, others: &[Claim]) -> bool {
     };
     let Some(ranks) = ranks_at(&labels) else { return false };
     let of_others = decide(others);
-    let is_known = of_others.how.as_deref().is_some_and(|how| !how.starts_with("ranks from order"));
+    let is_known = of_others.how.as_deref().is_some_and(|how| !how.starts_with(BY_ORDER));
     is_known && of_others.ranks.iter().flatten().any(|rank| ranks.contains(rank))
 }
 
@@ -113,7 +113,7 @@ pub(super) fn require_one_job(claims: &[Claim]) -> Result<()> {
 }
 
 /// Warning about ranks that were recorded at very different times.
-fn far_apart(claims: &[Claim]) -> Option<String> {
+pub(super) fn far_apart(claims: &[Claim]) -> Option<String> {
     let times = claims.iter().filter_map(|claim| Some((claim.time_ns?, claim.name.text.as_str())));
     let (first, last) = (times.clone().min()?, times.max()?);
     let apart = last.0.saturating_sub(first.0);
@@ -137,6 +137,14 @@ pub(super) fn decide(claims: &[Claim]) -> Decision {
     decision.warnings.extend(far_apart(claims));
     decision
 }
+
+/// True if neither contents nor names say which ranks the files are.
+pub(super) fn is_of_order(decision: &Decision) -> bool {
+    decision.how.as_deref().is_none_or(|how| how.starts_with(BY_ORDER) || how.contains("in file order"))
+}
+
+/// Source of ranks that nothing names.
+const BY_ORDER: &str = "ranks from order";
 
 /// Numbers ranks if a file contains several.
 fn by_parts(claims: &[Claim], parts: &[Option<Position>]) -> Decision {
@@ -180,9 +188,9 @@ fn by_files(claims: &[Claim], labels: &[Option<Position>]) -> Decision {
     } else if let Some(ranks) = all(named.clone()) {
         (ranks, "ranks from file names")
     } else {
-        ((0..claims.len() as u32).collect(), "ranks from order")
+        ((0..claims.len() as u32).collect(), BY_ORDER)
     };
-    if how == "ranks from order" && claims.len() > 1 {
+    if how == BY_ORDER && claims.len() > 1 {
         warnings.push(
             "neither the files nor their names contain rank numbers; ranks are numbered in file order"
                 .into(),
@@ -208,7 +216,7 @@ fn by_files(claims: &[Claim], labels: &[Option<Position>]) -> Decision {
             differing.len() - MOST_NAMED
         ));
     }
-    if how.starts_with("ranks from file") || how.starts_with("ranks from order") {
+    if how.starts_with("ranks from file") || how.starts_with(BY_ORDER) {
         let mut of_rank: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
         for (at, rank) in own.iter().enumerate() {
             of_rank.entry(rank.unwrap_or(u32::MAX)).or_default().push(file(at));
@@ -224,7 +232,7 @@ fn by_files(claims: &[Claim], labels: &[Option<Position>]) -> Decision {
             ));
         }
     }
-    let is_plain = claims.len() == 1 && how.starts_with("ranks from order");
+    let is_plain = claims.len() == 1 && how.starts_with(BY_ORDER);
     Decision {
         ranks: ranks.into_iter().map(|rank| vec![rank]).collect(),
         how: (!is_plain).then(|| how.into()),
