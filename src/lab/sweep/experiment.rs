@@ -88,7 +88,12 @@ impl Experiment {
     ///
     /// Returns an input error with line, column and the nearest valid name.
     pub fn from_str(text: &str, path: &Path) -> Result<Self> {
-        Self::resolve(text, path, None, &Shared::default())
+        Self::from_str_with(text, path, &Shared::default())
+    }
+
+    /// Like [`Experiment::from_str`] for one experiment of many, which share the memory needs of equal plans.
+    pub fn from_str_with(text: &str, path: &Path, shared: &Shared) -> Result<Self> {
+        Self::resolve(text, path, None, shared)
     }
 
     /// Reads a file, or a built-in experiment of that name if there is no file. Fails like [`Experiment::load`], and

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use super::Experiment;
+use super::{Cell, Experiment};
 use machine::hardware::{Profile, Stack, Target, Tflops};
 use run::Feasibility;
 use run::sim::{SimulatedCell, Simulator};
@@ -24,6 +24,8 @@ pub struct History {
     pub cells: HashMap<String, Past>,
     /// Executed runs of any cells with their completion latency (ms), which calibrate predictions.
     pub executed: Vec<(Spec, f64)>,
+    /// Load average of this machine now, if known.
+    pub load: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,6 +42,8 @@ pub struct Forecast {
     pub seconds: Option<f64>,
     /// Number of remaining runs by basis of their estimate.
     pub rests_on: BTreeMap<Basis, usize>,
+    /// Factor by which other work on this machine lengthens the executed runs, contained in `seconds`; at least 1.
+    pub slowdown: f64,
 }
 
 /// Basis of a time estimate.
@@ -101,10 +105,10 @@ pub fn forecast(
         cells: experiment.cells.len(),
         rounds: experiment.rounds,
         unable: unable(experiment),
+        slowdown: 1.0,
         ..Forecast::default()
     };
-    let simulator = Simulator::default();
-    let scale = scale(history, &simulator);
+    let estimator = Estimator::new(history);
     let (mut seconds, mut known) = (0.0, true);
     let mut simulated: Vec<&Spec> = Vec::new();
     for cell in experiment.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs) {
@@ -125,24 +129,18 @@ pub fn forecast(
             simulated.extend(std::iter::repeat_n(&cell.spec, left));
             continue;
         }
-        let generations = f64::from(cell.spec.samples + cell.spec.warmup);
-        let (basis, completion_ms) = match (past, scale) {
-            (Some(past), _) => (Basis::SameCell, Some(past.completion_ms)),
-            (None, Some(scale)) => {
-                (Basis::Scaled, nominal_ms(&cell.spec, &simulator).map(|ms| ms * scale))
-            }
-            (None, None) => (Basis::Nominal, nominal_ms(&cell.spec, &simulator)),
-        };
-        match completion_ms {
-            Some(ms) => {
-                seconds += left as f64 * (start_s(&cell.spec, &simulator) + generations * ms / 1e3);
+        match estimator.run(&cell.spec, past) {
+            Some((basis, a_run)) => {
+                let slowdown = slowdown(&cell.spec, history.load);
+                forecast.slowdown = forecast.slowdown.max(slowdown);
+                seconds += left as f64 * a_run * slowdown;
                 *forecast.rests_on.entry(basis).or_default() += left;
             }
             None => known = false,
         }
     }
     if !simulated.is_empty() {
-        match cell_s(&simulated, &simulator, stop) {
+        match cell_s(&simulated, &estimator.simulator, stop) {
             Some(each) => {
                 let each = each / rayon::current_num_threads() as f64;
                 seconds += each * simulated.len() as f64;
@@ -153,6 +151,63 @@ pub fn forecast(
     }
     forecast.seconds = known.then_some(seconds);
     (!stop()).then_some(forecast)
+}
+
+/// Predicted time of one run of each cell, in seconds, by which the cells of a sweep are weighted. Only executed cells
+/// are in seconds of this machine; simulated ones are in a unit of their own. 0 for cells that cannot run.
+pub fn work(cells: &[Cell], history: &History) -> Vec<f64> {
+    let estimator = Estimator::new(history);
+    let of = |cell: &Cell| {
+        let spec = &cell.spec;
+        if cell.feasibility != Feasibility::Runs {
+            return 0.0;
+        }
+        if spec.backend.is_simulated() {
+            let layers = estimator.simulator.model(&spec.model).map_or(1, |model| model.shape.layers);
+            let steps = f64::from(spec.output_tokens) * f64::from(spec.micro_batches.max(1));
+            return f64::from(layers) * steps;
+        }
+        let past = history.cells.get(&spec.key());
+        let a_run = estimator.run(spec, past).map_or(1.0, |(_, seconds)| seconds);
+        a_run * slowdown(spec, history.load)
+    };
+    cells.iter().map(of).collect()
+}
+
+/// Factor by which a machine of this load lengthens a cell that needs `tp` cores: all threads share the cores.
+fn slowdown(spec: &Spec, load: Option<f64>) -> f64 {
+    let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
+    match load.filter(|_| spec.backend.computes_on_cores()) {
+        Some(load) => {
+            let own = f64::from(spec.ranks());
+            ((load + own) / cores).max(1.0) / (own / cores).max(1.0)
+        }
+        None => 1.0,
+    }
+}
+
+/// Estimates the time of executed runs.
+struct Estimator {
+    simulator: Simulator,
+    scale: Option<f64>,
+}
+
+impl Estimator {
+    fn new(history: &History) -> Self {
+        let simulator = Simulator::default();
+        Self { scale: scale(history, &simulator), simulator }
+    }
+
+    /// Time of a run on an idle machine in seconds, and its basis; `None` if unknown.
+    fn run(&self, spec: &Spec, past: Option<&Past>) -> Option<(Basis, f64)> {
+        let generations = f64::from(spec.samples + spec.warmup);
+        let (basis, ms) = match (past, self.scale) {
+            (Some(past), _) => (Basis::SameCell, past.completion_ms),
+            (None, Some(scale)) => (Basis::Scaled, nominal_ms(spec, &self.simulator)? * scale),
+            (None, None) => (Basis::Nominal, nominal_ms(spec, &self.simulator)?),
+        };
+        Some((basis, start_s(spec, &self.simulator) + generations * ms / 1e3))
+    }
 }
 
 /// Cells that cannot run, grouped by reason without its numbers.
@@ -279,7 +334,7 @@ mod tests {
         // the first cell ran twice and took 10 s a generation
         let past = Past { rounds: [0, 2].into(), completion_ms: 10_000.0 };
         let cells = HashMap::from([(experiment.cells[0].spec.key(), past)]);
-        let some = of(&experiment, &History { cells, executed: Vec::new() });
+        let some = of(&experiment, &History { cells, ..History::default() });
         assert_eq!((some.runs, some.stored), (12, 2));
         assert_eq!(some.rests_on, BTreeMap::from([(Basis::SameCell, 1), (Basis::Nominal, 9)]));
         let more = some.seconds.unwrap() - nothing.seconds.unwrap() * 9.0 / 12.0;
@@ -292,11 +347,27 @@ mod tests {
         let simulator = Simulator::default();
         let spec = &experiment.cells[1].spec;
         let executed = vec![(spec.clone(), 1000.0 * nominal_ms(spec, &simulator).unwrap())];
-        let scaled = of(&experiment, &History { cells: HashMap::new(), executed });
+        let scaled = of(&experiment, &History { executed, ..History::default() });
         assert_eq!(scaled.rests_on, BTreeMap::from([(Basis::Scaled, 12)]));
         let (plain, starts) = (of(&experiment, &History::default()), 12.0 * start_s(spec, &simulator));
         let ratio = (scaled.seconds.unwrap() - starts) / (plain.seconds.unwrap() - starts);
         assert!((ratio - 1000.0).abs() < 1.0, "{ratio}");
+    }
+
+    #[test]
+    fn work_on_other_things_lengthens_runs_on_cores() {
+        let experiment = experiment(CPU);
+        let cores = std::thread::available_parallelism().unwrap().get() as f64;
+        let loaded = |load| of(&experiment, &History { load: Some(load), ..History::default() });
+        let (idle, busy) = (loaded(0.0), loaded(3.0 * cores));
+        assert_eq!((idle.slowdown, idle.seconds), (1.0, of(&experiment, &History::default()).seconds));
+        // one rank beside three busy threads a core
+        let factor = 3.0 + 1.0 / cores;
+        assert!((busy.slowdown - factor).abs() < 1e-9, "{}", busy.slowdown);
+        assert!((busy.seconds.unwrap() / idle.seconds.unwrap() - factor).abs() < 1e-6);
+        let work = work(&experiment.cells, &History::default());
+        assert!((3.0 * work.iter().sum::<f64>() - idle.seconds.unwrap()).abs() < 1e-6, "three rounds");
+        assert!(work[1] > work[0], "four sequences take longer than one: {work:?}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod experiment;
 mod file;
 pub mod forecast;
 mod keys;
+pub mod remaining;
 mod simulate;
 mod slurm;
 
