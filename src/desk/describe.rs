@@ -1,7 +1,9 @@
 //! Labeled lines about one run: options, results, prediction sources, machine. Every interface shows the same lines
 //! in its own way.
 
-use base::text::{binary_size, counted, latency};
+use serde_json::{Number, Value};
+
+use base::text::{binary_size, counted, digits, latency, si};
 use lab::store::Annotation;
 use machine::hardware::CostSource;
 use table::{MEASURES, Measure, Record, Scope, Status};
@@ -93,7 +95,8 @@ fn all_reduces(record: &Record) -> Option<String> {
         let one = all.get(phase)?;
         let (bytes, us) = (one.get("message_bytes")?.as_f64()?, one.get("us")?.as_f64()?);
         let name = one.get("collective")?.as_str()?;
-        Some(format!("{phase} {name} ({}, {})", binary_size(bytes), latency(us)))
+        // nothing is reduced
+        (bytes > 0.0).then(|| format!("{phase} {name} ({}, {})", binary_size(bytes), latency(us)))
     });
     let mut words = words.collect::<Vec<_>>().join(", ");
     if let Some(switches) = record.environment.get("collective_switches").and_then(|v| v.as_str()) {
@@ -187,26 +190,95 @@ fn predicted_from(record: &Record) -> Section {
     section
 }
 
-/// JSON value as text for people: `a 1, b 2`.
-fn words(value: &serde_json::Value) -> String {
-    use serde_json::Value;
+/// JSON value as text for people: `a 1, b 2`, without unknown parts; numbers have the unit that ends their key.
+fn words(key: &str, value: &Value) -> String {
     let joined =
         |words: Vec<String>| if words.is_empty() { "none".to_owned() } else { words.join(", ") };
     match value {
         Value::String(text) => text.clone(),
-        Value::Array(all) => joined(all.iter().map(words).collect()),
+        Value::Array(all) => joined(all.iter().map(|value| words("", value)).collect()),
         Value::Object(all) => {
-            joined(all.iter().map(|(key, value)| format!("{key} {}", words(value))).collect())
+            let known = all.iter().filter(|(_, value)| is_known(value));
+            let part =
+                |(key, value): (&String, &Value)| format!("{}: {}", plain(key), words(key, value));
+            joined(known.map(part).collect())
         }
+        Value::Number(number) => amount(key, number),
         other => other.to_string(),
+    }
+}
+
+/// Number with the unit that its key names: `us_16KiB` and `us` are latencies, `memory_bytes` is a size.
+fn amount(key: &str, number: &Number) -> String {
+    let value = number.as_f64().unwrap_or(f64::NAN);
+    let has = |unit: &str| key.split('_').any(|part| part == unit);
+    match () {
+        () if has("us") => latency(value),
+        () if has("bytes") => si(value, "B"),
+        () if has("mhz") => format!("{} MHz", digits(value)),
+        () if number.is_f64() => digits(value),
+        () => number.to_string(),
+    }
+}
+
+/// Key in words: `memory_available_bytes` is `memory available`.
+fn plain(key: &str) -> String {
+    let parts: Vec<&str> =
+        key.split('_').filter(|part| !["us", "bytes", "mhz"].contains(part)).collect();
+    if parts.is_empty() { key.replace("us", "latency") } else { parts.join(" ") }
+}
+
+/// False for null, and for a list or object of nothing else.
+fn is_known(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Object(all) => all.values().any(is_known),
+        _ => true,
     }
 }
 
 fn environment(record: &Record) -> Section {
     let mut section = Section::new("Environment");
-    let told = |key: &str, value: &serde_json::Value| key == "cost_sources" && value.is_object();
-    for (key, value) in record.environment.iter().filter(|(key, value)| !told(key, value)) {
-        section.line(key, words(value));
+    // shown among the options and the sources of the costs
+    let is_told = |key: &str| ["cost_sources", "all_reduces", "collective_switches"].contains(&key);
+    let told = |key: &str, value: &Value| is_told(key) && !value.is_null();
+    let shown = record.environment.iter().filter(|(key, value)| !told(key, value) && is_known(value));
+    for (key, value) in shown {
+        section.line(&plain(key), words(key, value));
     }
     section
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_environment_has_units_and_nothing_unknown() {
+        let environment = json!({
+            "commit": null,
+            "clocks": {"cpu_mhz_max": 2100.0, "governor": null},
+            "gpus": {"driver": null},
+            "link": {"us_16KiB": 64.06158779301194},
+            "memory_bytes": 25_325_268_992_u64,
+            "load_average": [2.664, 1.5],
+            "cores": 2,
+        });
+        let mut record = Record::new(table::Spec::default(), Status::Ok, None);
+        record.environment = serde_json::from_value(environment).unwrap();
+        let lines = super::environment(&record).lines;
+        let said: Vec<String> = lines.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+        assert_eq!(
+            said,
+            [
+                "clocks = cpu max: 2100 MHz",
+                "cores = 2",
+                "link = 16KiB: 64.1 us",
+                "load average = 2.66, 1.50",
+                "memory = 25.3 GB",
+            ]
+        );
+    }
 }

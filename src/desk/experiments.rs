@@ -10,6 +10,7 @@ use base::offer::Offer;
 use base::regular::InputKind;
 use lab::sweep::document::Document;
 use lab::sweep::{BUILT_IN, Experiment};
+use run::Shared;
 
 pub const DIRECTORY: &str = "experiments";
 
@@ -24,6 +25,25 @@ pub struct AtHand {
     pub experiment: Result<Experiment>,
 }
 
+impl AtHand {
+    fn of_file(path: PathBuf, shared: &Shared) -> Self {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let (text, experiment) = match InputKind::EXPERIMENT.text(&path) {
+            Ok(text) => {
+                let experiment = Experiment::from_str_with(&text, &path, shared);
+                (text, experiment)
+            }
+            Err(error) => (String::new(), Err(error)),
+        };
+        Self { name, text, experiment, path: Some(path) }
+    }
+
+    fn of_built_in(name: &str, text: &str, shared: &Shared) -> Self {
+        let experiment = Experiment::from_str_with(text, Path::new(&format!("{name}.toml")), shared);
+        Self { name: name.into(), path: None, text: text.into(), experiment }
+    }
+}
+
 /// Loads the `*.toml` files of a directory, sorted, then the built-in experiments that no file overrides. A broken
 /// file is an entry with its error. Returns an error if the directory exists and cannot be read.
 pub fn at_hand(dir: &Path) -> Result<Vec<AtHand>> {
@@ -35,28 +55,24 @@ pub fn at_hand(dir: &Path) -> Result<Vec<AtHand>> {
     }
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     paths.sort();
-    let mut found: Vec<AtHand> = paths
-        .into_par_iter()
-        .map(|path| {
-            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let (text, experiment) = match InputKind::EXPERIMENT.text(&path) {
-                Ok(text) => {
-                    let experiment = Experiment::from_str(&text, &path);
-                    (text, experiment)
-                }
-                Err(error) => (String::new(), Err(error)),
-            };
-            AtHand { name, text, experiment, path: Some(path) }
-        })
-        .collect();
+    let shared = Shared::default();
+    let mut found: Vec<AtHand> =
+        paths.into_par_iter().map(|path| AtHand::of_file(path, &shared)).collect();
     let hidden: HashSet<String> = found.iter().map(|at_hand| at_hand.name.clone()).collect();
     let built_in = BUILT_IN.into_par_iter().filter(|(name, _)| !hidden.contains(*name));
     // planning thousands of cells takes a while
-    found.par_extend(built_in.map(|(name, text)| {
-        let experiment = Experiment::from_str(text, Path::new(&format!("{name}.toml")));
-        AtHand { name: name.into(), path: None, text: text.into(), experiment }
-    }));
+    found.par_extend(built_in.map(|(name, text)| AtHand::of_built_in(name, text, &shared)));
     Ok(found)
+}
+
+/// Loads one of the available experiments; `None` if there is none of this name.
+pub fn one_at_hand(dir: &Path, name: &str) -> Option<AtHand> {
+    let (path, shared) = (dir.join(format!("{name}.toml")), Shared::default());
+    if path.is_file() {
+        return Some(AtHand::of_file(path, &shared));
+    }
+    let (name, text) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name)?;
+    Some(AtHand::of_built_in(name, text, &shared))
 }
 
 /// Names of the available experiments; reads only the directory.

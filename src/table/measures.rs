@@ -190,14 +190,20 @@ impl Measure {
         }
     }
 
+    /// Value with unit, as text: `27.72 ms`.
+    pub fn amount(&self, value: f64) -> String {
+        let decimals = base::text::decimals(value, self.decimals);
+        match self.unit {
+            Unit::Bytes => self.unit.cell(value),
+            _ => format!("{value:.decimals$} {}", self.unit.symbol()).trim_end().to_owned(),
+        }
+    }
+
     /// Value and interval with unit, as text.
     pub fn told(&self, record: &Record) -> Option<String> {
         let value = self.of(record)?;
         let decimals = base::text::decimals(value, self.decimals);
-        let number = match self.unit {
-            Unit::Bytes => self.unit.cell(value),
-            _ => format!("{value:.decimals$} {}", self.unit.symbol()).trim_end().to_owned(),
-        };
+        let number = self.amount(value);
         let ends = self.interval_of(record);
         let ends = ends.map(|[low, high]| format!(" [{low:.decimals$}, {high:.decimals$}]"));
         Some(number + &ends.unwrap_or_default())

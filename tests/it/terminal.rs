@@ -125,6 +125,25 @@ fn keys_that_never_change_work_and_quitting_restores_the_terminal() {
     quit(workbench);
 }
 
+/// Bytes of two keys that arrive at once, as from a script or a slow connection.
+#[test]
+fn an_arrow_at_once_after_escape_is_an_arrow() {
+    let place = Place::new();
+    let mut workbench = open(place.path(), (80, 24));
+    workbench.wait_for("╭ quickstart");
+    workbench.press("\x1b\x1b[B");
+    workbench.wait_for("╭ collective");
+    workbench.press("?");
+    workbench.wait_for("╭ help");
+    workbench.press("\x1b\x1b[A\x1b\x1b[B\x1b\x1bOB");
+    workbench.wait_for("╭ delayed");
+    workbench.press("?");
+    workbench.wait_for("╭ help");
+    workbench.press("\x1bj");
+    workbench.wait("╭ help", false);
+    quit(workbench);
+}
+
 #[test]
 fn a_sweep_its_timeline_an_export_and_the_next_morning() {
     let (place, mut workbench) = swept((100, 30));
@@ -369,7 +388,7 @@ fn tables_are_no_wider_than_the_terminal_or_100_columns_in_a_pipe() {
         piped.lines().all(|line| line.chars().count() <= 100) && piped.contains("parameters"),
         "{piped}"
     );
-    for (columns, left_out) in [(80, "note, parameters, vocabulary"), (110, "note")] {
+    for (columns, left_out) in [(80, "note, parameters, vocab"), (110, "note")] {
         let shown = Workbench::open(Path::new(PROGRAM), place.path(), &["models"], (columns, 60));
         shown.wait_for(" tiny ");
         let told = format!("hidden to fit {columns} columns: {left_out}; --format json");

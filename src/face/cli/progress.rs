@@ -17,7 +17,10 @@ use base::error::{Error, Result};
 use base::text::printable;
 use lab::launch::{self, Cancel};
 use lab::store::Store;
+use lab::sweep::forecast::{self, History};
+use lab::sweep::remaining::Remaining;
 use lab::sweep::{Cell, SweepEvent};
+use machine::environment::load;
 use run::{Feasibility, RunEvent, TIMEOUT};
 use table::render::Shown;
 use table::{Record, Spec, Status};
@@ -46,9 +49,10 @@ pub struct Progress<'a> {
     /// Total runs: feasible cells times rounds.
     total: usize,
     settled: BTreeSet<(usize, u32)>,
-    /// Number and total time of runs executed now, from which the remaining time is estimated.
-    executed: u32,
-    spent: Duration,
+    /// Predicted work of one run of each cell, and that of the runs executed now.
+    work: Vec<f64>,
+    worked: f64,
+    remaining: Remaining,
     began: Instant,
     last_line: Option<Instant>,
     warned: BTreeSet<String>,
@@ -67,8 +71,9 @@ impl<'a> Progress<'a> {
             bar,
             total,
             settled: BTreeSet::new(),
-            executed: 0,
-            spent: Duration::ZERO,
+            work: forecast::work(cells, &History { load: load(), ..History::default() }),
+            worked: 0.0,
+            remaining: Remaining::default(),
             began: Instant::now(),
             last_line: None,
             warned: BTreeSet::new(),
@@ -83,15 +88,7 @@ impl<'a> Progress<'a> {
                 Status::Skipped | Status::Oom => self.impossible(*cell, record),
                 _ => self.settle(*cell, *round),
             },
-            SweepEvent::RunStarted { cell, round, .. } => {
-                // Simulated cells start together, so each is timed from the end of the one before.
-                let together =
-                    self.cells.get(*cell).is_some_and(|cell| cell.spec.backend.is_simulated());
-                if !together {
-                    self.began = Instant::now();
-                }
-                self.doing(*cell, *round, "starting");
-            }
+            SweepEvent::RunStarted { cell, round, .. } => self.doing(*cell, *round, "starting"),
             SweepEvent::Evaluating { done, found, of, .. } => {
                 let (done, found, of) = (*done, *found, *of);
                 self.steps().evaluation(evaluate::Progress::Windows { done, found, of });
@@ -136,9 +133,8 @@ impl<'a> Progress<'a> {
                 self.print(&text);
             }
             SweepEvent::RunEnded { cell, round, record } => {
-                self.executed += 1;
-                self.spent += self.began.elapsed();
-                self.began = Instant::now();
+                self.worked += self.work.get(*cell).copied().unwrap_or_default();
+                self.remaining.finished(self.began.elapsed().as_secs_f64(), self.worked);
                 self.settle(*cell, *round);
                 self.ended(*cell, *round, record);
             }
@@ -160,6 +156,10 @@ impl<'a> Progress<'a> {
 
     /// Reports an infeasible cell, once for cells with the same reason except for numbers.
     fn impossible(&mut self, cell: usize, record: &Record) {
+        if self.cells.len() == 1 {
+            // its record says so
+            return;
+        }
         let reason = record.reason.as_deref().unwrap_or("no reason given");
         let kind: String = reason.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect();
         if self.warned.insert(kind) {
@@ -225,12 +225,14 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Estimated remaining time, from the mean of the runs so far.
+    /// Estimated remaining time; executed cells have no history here, so their prediction is rough.
     fn eta(&self) -> Option<String> {
-        let left = u32::try_from(self.total.checked_sub(self.settled.len())?).ok()?;
-        // a forecast in the first second is a guess
-        (self.spent >= Duration::from_secs(1) && left > 0)
-            .then(|| duration(self.spent / self.executed * left))
+        let all: f64 = self.work.iter().sum::<f64>() * f64::from(self.rounds.max(1));
+        let of = |(cell, _): &(usize, u32)| self.work.get(*cell).copied().unwrap_or_default();
+        let left = all - self.settled.iter().map(of).sum::<f64>();
+        let elapsed_s = self.began.elapsed().as_secs_f64();
+        let seconds = self.remaining.seconds(elapsed_s, self.worked, left, false)?;
+        Some(format!("about {}", duration(Duration::try_from_secs_f64(seconds).ok()?)))
     }
 
     /// Prints a message that every round repeats only once.

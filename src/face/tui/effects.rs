@@ -84,8 +84,9 @@ impl Performer {
             Effect::Sweep(SweepOrder::CancelCell(cell)) => self.cancel.cell(cell),
             Effect::Sweep(SweepOrder::CancelAll) => self.cancel.all(),
             Effect::Export { export, path } => {
+                let holds = export.holds.as_ref().map(|what| format!(": {what}")).unwrap_or_default();
                 self.spawn(move || match desk::export::write_free(path, |path| export.write(path)) {
-                    Ok(path) => Message::Told(Ok(format!("wrote {}", path.display()))),
+                    Ok(path) => Message::Told(Ok(format!("wrote {}{holds}", path.display()))),
                     Err(error) => Message::Told(Err(format::error(&error))),
                 })
             }

@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 
 use super::config::{Config, Surroundings};
 use super::effects::Performer;
+use super::keys::{self, Keys};
 use super::pictures::Pictures;
 use super::prelude::*;
 use super::update::{Message, begin, update};
@@ -51,6 +52,9 @@ pub fn run(options: Options) -> Result<()> {
         cx.fail(format!("settings: {first}{more}"));
     }
     let mut state = State::new(cx);
+    // the first frame introduces the workbench to who has no runs
+    let mut stored = std::fs::read_dir(&options.dir).into_iter().flatten();
+    state.experiments.is_first_use = stored.next().is_none();
     state.pareto.pictures = Pictures::of(|name| std::env::var(name).ok());
     let signalled = sender.clone();
     std::thread::spawn(move || {
@@ -230,8 +234,9 @@ fn is_urgent(message: &Message) -> bool {
 /// interrupted.
 fn listen_to_keys(sender: Sender<Message>) {
     std::thread::spawn(move || {
+        let mut keys = Keys::new(keys::Terminal);
         loop {
-            let message = match crossterm::event::read() {
+            let message = match keys.next() {
                 // comes back as a signal, as it would without raw mode
                 Ok(Event::Key(key)) if is_stop(&key) => {
                     terminal::ask_to_stop();

@@ -9,6 +9,7 @@
 //! overlay   trait of overlays ([`overlay::Overlay`]); text input, yes or no
 //! pick      searchable picker, also of actions (the palette), runs and files
 //! texts     overlays: help, texts, pictures, items to show or hide
+//! keys      terminal events; joins keys that crossterm takes apart
 //! effects   executes effects: question threads, the store's worker, the sweep, the terminal
 //! view      draws the tabs, the screen, the footer, the overlays
 //! ```
@@ -56,6 +57,7 @@ mod event;
 mod figures;
 mod format;
 mod keymap;
+mod keys;
 mod memory;
 mod overlay;
 mod pick;

@@ -9,7 +9,7 @@ use super::prelude::*;
 use super::screen::Placed;
 use super::view::regions_of;
 use super::widgets::field::Field;
-use crate::desk::files::{FileEntry, folder_of, within};
+use crate::desk::files::{FileEntry, folder_of, listing, within};
 use base::offer::{Completion, Offer, complete_word};
 
 /// Folder path as typed, and its files.
@@ -81,21 +81,36 @@ impl PlotAreas {
     }
 }
 
-/// Called after every message: settles the top overlay and reads the folder being typed in the
-/// background.
+/// Called after every message: settles the top overlay, and in the background lists the folder being typed and looks
+/// into its files.
 pub fn settle(cx: &mut Context) {
     match cx.overlays.last().and_then(|top| top.folder()) {
         Some(folder) => {
             let (typed, key) = (folder.clone(), folder.clone());
+            let (looked, of) = (folder.clone(), folder.clone());
             cx.want_own(
                 "folder",
                 &key,
                 move |_| Ok(within(&typed)),
-                move |entries, cx| cx.folder = entries.ok().map(|entries| (folder, Arc::new(entries))),
+                move |entries, cx| {
+                    // the look into its files may have been faster
+                    if cx.folder.as_ref().is_none_or(|(known, _)| *known != folder) {
+                        cx.folder = entries.ok().map(|entries| (folder, Arc::new(entries)));
+                    }
+                },
+            );
+            cx.want_own(
+                "looked",
+                &key,
+                move |_| Ok(listing(&looked)),
+                move |entries, cx| cx.folder = entries.ok().map(|entries| (of, Arc::new(entries))),
             );
         }
         // reread it next time
-        None if cx.folder.take().is_some() => cx.forget_own("folder"),
+        None if cx.folder.take().is_some() => {
+            cx.forget_own("folder");
+            cx.forget_own("looked");
+        }
         None => {}
     }
     with_top(cx, |top, cx| top.settle(cx));

@@ -17,7 +17,7 @@ use super::update::act;
 use super::widgets::field::Field;
 use super::widgets::list::PAGE;
 use crate::desk::files;
-use crate::desk::files::folder_of;
+use crate::desk::files::{FileEntry, folder_of};
 use base::text::folded;
 use study::analysis::filter::{Filter, complete};
 use table::Record;
@@ -135,6 +135,17 @@ impl Pick {
         self.refresh();
     }
 
+    /// Lists files beside the last one, those opened before in other places, those near; what cannot be opened last.
+    fn list_files(&mut self, beside: Vec<FileEntry>, near: Vec<FileEntry>) {
+        let before = std::mem::take(&mut self.lines);
+        let (refused, beside): (Vec<_>, Vec<_>) = beside.into_iter().partition(|file| file.is_refused);
+        let lines =
+            |files: Vec<FileEntry>| files.into_iter().map(|file| (file.path, file.about)).collect();
+        for group in [lines(beside), before, lines(near), lines(refused)] {
+            self.add(group);
+        }
+    }
+
     pub fn selecting(self, selected: usize) -> Self {
         Self { selected, ..self }
     }
@@ -149,7 +160,13 @@ impl Pick {
             _ => false,
         };
         if !same {
+            let on = self.found.get(self.selected).and_then(|at| self.line(*at));
+            let on = on.map(|(path, _)| path.to_owned()).filter(|_| self.selected > 0);
             (self.folder, self.searched) = (folder.cloned(), None);
+            self.refresh();
+            // a look into the files orders them anew
+            let is_on = |at: &usize| self.line(*at).map(|(path, _)| path) == on.as_deref();
+            self.selected = self.found.iter().position(is_on).filter(|_| on.is_some()).unwrap_or(0);
         }
     }
 
@@ -194,6 +211,14 @@ impl Pick {
             return entries.get(at).map(|entry| (entry.path.as_str(), entry.about.as_str()));
         }
         self.lines.get(at).map(|(name, about)| (name.as_str(), about.as_str()))
+    }
+
+    /// True for a file that is known not to open.
+    fn is_refused(&self, at: usize) -> bool {
+        match (self.path(), &self.folder) {
+            (Some(_), Some((_, entries))) => entries.get(at).is_some_and(|entry| entry.is_refused),
+            _ => self.lines.get(at).is_some_and(|(_, about)| about.starts_with(REFUSED)),
+        }
     }
 
     fn widths(&self) -> (u16, u16) {
@@ -304,10 +329,13 @@ impl Overlay for Pick {
             let empty = self.field.value().is_empty();
             let none = match (empty, &self.search) {
                 (true, Search::Paths) => {
-                    "no trace near this folder: type a path; its folder is listed here"
+                    "no trace near this folder: type a path, such as ~/ or ../; its files are listed here"
                 }
                 (true, _) => "nothing to choose from yet",
                 (false, _) if self.title == PALETTE => NOT_FOUND,
+                (false, Search::Paths) => {
+                    "no trace here has these letters: type a path, such as ~/ or ../; its files are listed here"
+                }
                 (false, _) => "nothing matches",
             };
             self.found.is_empty().then(|| (none.to_owned(), Role::Dim))
@@ -329,7 +357,8 @@ impl Overlay for Pick {
             let Some((name, about)) = self.line(*at) else { continue };
             let taken = (about.width() as u16).min(area.width / 2);
             let room = area.width.saturating_sub(taken + if taken > 0 { 4 } else { 2 });
-            let end = put(buf, area, area.x + 1, y, &cut(name, room), theme.style(Role::Text));
+            let role = if self.is_refused(*at) { Role::Dim } else { Role::Text };
+            let end = put(buf, area, area.x + 1, y, &cut(name, room), theme.style(role));
             // beside long descriptions, short ones such as keys end at the right edge
             let is_short = taken <= SHORT && words > SHORT;
             let column = if is_short { area.right().saturating_sub(taken + 1) } else { column };
@@ -576,23 +605,40 @@ impl Context {
 
 const RECENT: usize = 20;
 
-const FILES: &str = "open a trace: a path lists its folder";
+const BEFORE: &str = "opened before";
+
+/// Begins the description of files that cannot be opened.
+const REFUSED: &str = "cannot be opened";
+
+fn folder_exists(path: &str) -> bool {
+    files::expanded(folder_of(path)).is_dir()
+}
+
+const FILES: &str = "open a trace: letters of its name, or a path";
 const RUNS: &str = "open a run: a filter, or the path of a trace";
 
 impl Context {
+    /// Opens a picker of trace files: those beside the last one, opened before, and near the current directory.
     pub fn pick_file(&mut self, typed: &str, opening: Opening) {
-        let before = |path: &String| (path.clone(), "opened before".to_owned());
+        let before = |path: &String| (path.clone(), BEFORE.to_owned());
         let lines: Vec<(String, String)> = self.recent.iter().map(before).collect();
-        self.lay(pick(FILES, lines, opening).searched_by(Search::Paths).typed(&clean(typed)));
-        let runs = self.dir.clone();
+        let pick = self.trace_pick(FILES, lines, opening);
+        self.lay(pick.searched_by(Search::Paths).typed(&clean(typed)));
+        let (runs, recent) = (self.dir.clone(), self.recent.clone());
         self.ask_own(
             "near",
-            move |_| Ok(files::near(Path::new("."), &runs)),
+            move |_| {
+                let last = recent.iter().find(|path| folder_exists(path));
+                let mut beside = last.map(|last| files::beside(last)).unwrap_or_default();
+                for file in beside.iter_mut().filter(|file| recent.contains(&file.path)) {
+                    file.about = format!("{BEFORE}  {}", file.about);
+                }
+                Ok((beside, files::near(Path::new("."), &runs)))
+            },
             |found, cx| {
-                let found = found.unwrap_or_default().into_iter();
-                let lines = found.map(|file| (file.path, file.about)).collect();
+                let (beside, near) = found.unwrap_or_default();
                 if let Some(pick) = cx.top_mut::<Pick>().filter(|pick| pick.title == FILES) {
-                    pick.add(lines);
+                    pick.list_files(beside, near);
                 }
             },
         );
@@ -602,7 +648,25 @@ impl Context {
     pub fn pick_run(&mut self, opening: Opening) {
         let Some(stored) = self.stored.clone() else { return self.pick_file("", opening) };
         let lines = stored.records.iter().map(|record| (record.run.clone(), told(record))).collect();
-        self.lay(pick(RUNS, lines, opening).searched_by(Search::Runs(stored)));
+        let pick = self.trace_pick(RUNS, lines, opening);
+        self.lay(pick.searched_by(Search::Runs(stored)));
+    }
+
+    /// Picker of traces; typed text is a choice if it is a path or the id of a run.
+    fn trace_pick(&self, title: &str, lines: Vec<(String, String)>, opening: Opening) -> Pick {
+        let stored = self.stored.clone();
+        let is_run = move |name: &str| stored.as_ref().is_some_and(|stored| stored.find(name).is_some());
+        let literal = move |text: &str, nothing_matches: bool| {
+            let name = clean(text);
+            let is_meant = nothing_matches && (looks_like_path(text) || is_run(&name));
+            let below = if opening == Opening::Beneath { " below the open trace" } else { "" };
+            is_meant.then(|| format!("Enter opens {name}{below}"))
+        };
+        Pick::new(title, lines, literal, move |state, chosen| {
+            if let Chosen::Text(name) = chosen {
+                state.cx.open_named(clean(&name), opening);
+            }
+        })
     }
 
     fn open_named(&mut self, name: String, opening: Opening) {
@@ -624,26 +688,10 @@ impl Context {
     }
 }
 
-fn pick(title: &str, lines: Vec<(String, String)>, opening: Opening) -> Pick {
-    let literal = move |text: &str, nothing| meant(text, nothing, opening);
-    Pick::new(title, lines, literal, move |state, chosen| {
-        if let Chosen::Text(name) = chosen {
-            state.cx.open_named(clean(&name), opening);
-        }
-    })
-}
-
 fn told(record: &Record) -> String {
     let failed = if record.metrics.is_some() { "" } else { record.status.as_str() };
     let words = [&record.spec.label(), &record.spec.model, record.provenance.as_str(), failed];
     words.join("  ").trim_end().to_owned()
-}
-
-/// Describes what Enter does with the typed text when no entry matches.
-fn meant(text: &str, nothing_matches: bool, opening: Opening) -> Option<String> {
-    let below = if opening == Opening::Beneath { " below the open trace" } else { "" };
-    let text = clean(text);
-    (nothing_matches && !text.is_empty()).then(|| format!("Enter opens {text}{below}"))
 }
 
 pub fn looks_like_path(text: &str) -> bool {

@@ -257,20 +257,29 @@ pub enum PointerKind {
 type Writer = dyn Fn(&Path) -> Result<()> + Send + Sync;
 
 #[derive(Clone)]
-pub struct Export(Arc<Writer>);
+pub struct Export {
+    write: Arc<Writer>,
+    /// Contents in words: `2 marked runs`.
+    pub holds: Option<String>,
+}
 
 impl Export {
     /// Creates an export from a function that writes the file atomically.
     pub fn new(write: impl Fn(&Path) -> Result<()> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(write))
+        Self { write: Arc::new(write), holds: None }
     }
 
     pub fn text(text: String) -> Self {
         Self::new(move |path| base::atomic::write(path, text.as_bytes()))
     }
 
+    /// Names the contents, for the message that the file is written.
+    pub fn holding(self, what: impl Into<String>) -> Self {
+        Self { holds: Some(what.into()), ..self }
+    }
+
     pub fn write(&self, path: &Path) -> Result<()> {
-        (self.0)(path)
+        (self.write)(path)
     }
 }
 

@@ -102,6 +102,10 @@ fn press(state: &mut State, key: KeyEvent) {
     if ctrl_c {
         return act(state, Action::Quit);
     }
+    if follows_escape(state, &key) {
+        press(state, KeyCode::Esc.into());
+        return press(state, KeyEvent { modifiers: key.modifiers - KeyModifiers::ALT, ..key });
+    }
     if view::regions_of(state.cx.size).is_none() {
         // nothing is visible, so no other key is handled
         if state.cx.keys.lookup(state.cx.tab, &key) == Some(Action::Quit) {
@@ -135,6 +139,16 @@ fn press(state: &mut State, key: KeyEvent) {
         let (label, help) = (Key::of(&key).label(), cx.keys.label(Action::Help));
         cx.inform(format!("{label} does nothing on this screen; {help} lists the keys"));
     }
+}
+
+/// True for a key with Alt that means nothing: terminals, tmux and ssh join Escape with a key that follows at once.
+fn follows_escape(state: &mut State, key: &KeyEvent) -> bool {
+    use KeyCode::{Backspace, Char, Left, Right};
+    let edits_words = matches!(key.code, Char('b' | 'd' | 'f') | Left | Right | Backspace);
+    let (screen, cx) = state.split(state.cx.tab);
+    let is_typing = !cx.overlays.is_empty() || screen.filter().is_some_and(|filter| filter.typing);
+    let is_bound = cx.keys.lookup(cx.tab, key).is_some();
+    key.modifiers.contains(KeyModifiers::ALT) && !is_bound && !(is_typing && edits_words)
 }
 
 /// Routes pasted text to the active input, if any. A path dropped on the window also arrives as a paste;

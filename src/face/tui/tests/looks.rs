@@ -1,14 +1,22 @@
 //! What the screens look like, in the smallest window and in a large one.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use ratatui::style::Color;
 
-use super::fixtures::Driver;
+use super::fixtures::{Driver, entries, record};
+use crate::face::tui::context::Snapshot;
 use crate::face::tui::keymap::Keymap;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{News, Screen};
+use crate::face::tui::screens::experiments::state::Entry;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::update::Message;
+use crate::face::tui::update::{Effect, Message};
 use crate::face::tui::widgets::shade::{MODULES, module};
+use lab::sweep::{Cell, Experiment};
+use run::Feasibility;
+use table::Record;
 
 const SIZES: [(u16, u16); 3] = [(60, 16), (80, 24), (120, 40)];
 
@@ -164,14 +172,58 @@ fn a_screen_without_a_sweep_offers_no_key_that_does_nothing() {
 fn experiments_are_listed_by_name_before_they_are_planned() {
     let mut driver = Driver::empty(80, 24);
     driver.state.experiments.react(&News::Reload, &mut driver.state.cx);
-    let effects = driver.send(Message::Resize(80, 24));
-    driver.answer(effects);
-    assert!(driver.state.experiments.entries.is_none(), "no file has been read");
+    let mut effects = driver.send(Message::Resize(80, 24));
+    let answer = |driver: &mut Driver, effects: &mut Vec<Effect>, name: &str| {
+        let asked = |effect: &Effect| matches!(effect, Effect::Ask(task) if task.slot.name == name);
+        let at = effects.iter().position(asked).unwrap_or_else(|| panic!("{name}: {effects:?}"));
+        let Effect::Ask(task) = effects.remove(at) else { panic!("{name}") };
+        effects.extend(driver.send(Message::Answered(task.run())));
+    };
+    answer(&mut driver, &mut effects, "names");
+    assert!(driver.state.experiments.selected().is_none(), "no file has been read");
     let screen = driver.screen();
     assert!(screen.contains("  quickstart") && screen.contains("  paper-70b"), "{screen}");
     driver.shows("How much of a slow all-reduce");
+    driver.shows("reading the grid…");
     driver.enter();
     driver.shows("your key takes effect in a moment");
+    driver.state.experiments.early = None;
+    // then the selected one, with its forecast, before the others
+    answer(&mut driver, &mut effects, "ahead");
+    driver.shows("0/18");
+    driver.shows("computing the forecast…");
+    answer(&mut driver, &mut effects, "check");
+    driver.shows("r: 18 runs (6 cells x 3 rounds), ");
+    assert!(driver.state.experiments.entries.is_none(), "the others have not been read");
+    // an act on one that is not read waits for it alone
+    effects.extend(driver.keys("p"));
+    driver.shows("your key takes effect in a moment");
+    answer(&mut driver, &mut effects, "ahead");
+    assert!(driver.state.live.is_running() && driver.state.cx.tab == Tab::Live);
+    assert_eq!(driver.state.live.experiment.as_deref(), Some("paper-70b"));
+}
+
+#[test]
+fn the_paper_key_shows_the_stored_result_and_runs_nothing() {
+    let mut driver = Driver::empty(120, 40);
+    let paper = Experiment::open(Path::new("paper-70b")).unwrap();
+    let cells = paper.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs);
+    let record = |(at, cell): (usize, &Cell)| Record {
+        experiment: Some("paper-70b".into()),
+        ..record(&format!("paper:{at}"), cell.spec.clone(), 100.0)
+    };
+    let runs: Vec<Record> = cells.enumerate().map(record).collect();
+    assert_eq!(runs.len(), 80);
+    let mut entries = entries();
+    entries.push(Entry::new("paper-70b", "built in", paper.text.clone(), Ok(paper)));
+    driver.read(entries);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+    driver.shows("80/80");
+    let effects = driver.keys("p");
+    assert!(effects.iter().all(|effect| !matches!(effect, Effect::Sweep(_))), "{effects:?}");
+    driver.shows("nothing is left to run: showing the result; R runs all again");
+    assert_eq!(driver.state.experiments.selected().map(|entry| entry.name.as_str()), Some("paper-70b"));
+    assert_eq!(driver.state.cx.tab, Tab::Experiments);
 }
 
 #[test]

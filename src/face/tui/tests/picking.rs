@@ -56,8 +56,11 @@ fn a_file_to_open_is_found_in_folders() {
     let dir = tempfile::tempdir().expect("a directory");
     let inner = dir.path().join("profiles");
     std::fs::create_dir(&inner).expect("a folder");
-    for name in ["rank0.json", "rank1.json", "notes.txt", ".hidden"] {
-        std::fs::write(inner.join(name), "[]").expect("a file");
+    let event =
+        |ts: usize| format!(r#"[{{"ph": "X", "cat": "kernel", "name": "k", "ts": {ts}, "dur": 2}}]"#);
+    for (at, name) in ["rank0.json", "rank1.json", "notes.txt", ".hidden"].into_iter().enumerate() {
+        let text = if name.ends_with(".json") { event(at) } else { "some words".to_owned() };
+        std::fs::write(inner.join(name), text).expect("a file");
     }
     let root = dir.path().display().to_string();
     let mut driver = Driver::full(120, 40);
@@ -69,7 +72,7 @@ fn a_file_to_open_is_found_in_folders() {
     driver.tap(KeyCode::Enter);
     let all = [".", "rank0.json", "rank1.json", "notes.txt"];
     assert_eq!(offered(&driver), all.map(|name| format!("{root}/profiles/{name}")), "gone into");
-    driver.shows("its 2 files as the ranks of one trace");
+    driver.shows("its 2 files, the ranks of one job");
     driver.taps(".h");
     assert_eq!(offered(&driver), [format!("{root}/profiles/.hidden")], "for who types the dot");
     driver.tap(KeyCode::Backspace);
@@ -81,6 +84,41 @@ fn a_file_to_open_is_found_in_folders() {
     assert_eq!(driver.state.cx.tab, Tab::Timeline);
     let opening = format!("opening {root}/profiles/rank1.json");
     driver.shows(&opening);
+}
+
+/// After a trace was opened, the dialog finds those beside it by letters of their names.
+#[test]
+fn traces_beside_the_last_one_are_found_by_letters() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let event = |ts: usize| {
+        format!(
+            r#"{{"traceEvents": [{{"ph": "X", "cat": "kernel", "name": "k", "ts": {ts}, "dur": 2}}]}}"#
+        )
+    };
+    for (at, name) in ["vllm.json", "b200_tp8.json", "results.json"].into_iter().enumerate() {
+        let text = if name == "results.json" { "{}".to_owned() } else { event(at) };
+        std::fs::write(dir.path().join(name), text).expect("a file");
+    }
+    std::fs::write(dir.path().join("tables.h5"), b"\x89HDF\r\n\x1a\n....").expect("a file");
+    let root = dir.path().display().to_string();
+    let mut driver = Driver::full(120, 40);
+    driver.state.cx.opened("/elsewhere/before.parquet".into());
+    driver.state.cx.opened(format!("{root}/vllm.json"));
+    driver.taps("o");
+    let all = offered(&driver);
+    assert_eq!(all[..2], ["b200_tp8.json", "vllm.json"].map(|name| format!("{root}/{name}")));
+    assert!(all.contains(&"/elsewhere/before.parquet".to_owned()), "{all:?}");
+    assert_eq!(all.last(), Some(&format!("{root}/tables.h5")), "what cannot be opened comes last");
+    driver.shows("opened before  ");
+    driver.taps("tables");
+    driver.shows("cannot be opened: an HDF5 export");
+    (0.."tables".len()).for_each(|_| driver.tap(KeyCode::Backspace));
+    driver.taps("b200");
+    assert_eq!(offered(&driver), [format!("{root}/b200_tp8.json")]);
+    driver.tap(KeyCode::Esc);
+    driver.taps("o");
+    driver.taps("qqxz9");
+    driver.shows("no trace here has these letters: type a path");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use super::fixtures::{Driver, record, records, spec};
 use crate::face::tui::context::Snapshot;
@@ -135,7 +135,7 @@ fn a_filter_that_cannot_be_says_why_and_shows_what_the_rest_of_it_means() {
 }
 
 #[test]
-fn earlier_orders_decide_between_equal_runs_and_clicks_on_headers_sort() {
+fn a_column_sorts_alone_and_others_break_ties_only_if_added() {
     let mut driver = driver((120, 40));
     let header = |driver: &Driver, title: &str| -> (u16, u16) {
         let text = driver.screen();
@@ -143,17 +143,35 @@ fn earlier_orders_decide_between_equal_runs_and_clicks_on_headers_sort() {
         let at = line.find(title).unwrap_or_else(|| panic!("{title} in {line}"));
         (line[..at].chars().count() as u16, 2)
     };
-    let click = |driver: &mut Driver, (column, row): (u16, u16)| {
+    let click_with = |driver: &mut Driver, (column, row): (u16, u16), modifiers: KeyModifiers| {
         let kind = MouseEventKind::Down(MouseButton::Left);
-        let modifiers = crossterm::event::KeyModifiers::NONE;
         driver.send(Message::Mouse(MouseEvent { kind, column, row, modifiers }));
     };
-    for title in ["tok/s", "p2p", "arch"] {
+    let click = |driver: &mut Driver, at| click_with(driver, at, KeyModifiers::NONE);
+    let sort = |driver: &Driver| -> Vec<String> {
+        driver.state.runs.sort.iter().map(|(name, _)| name.clone()).collect()
+    };
+    for (title, name) in [("tok/s", "tokens_per_s"), ("p2p", "p2p"), ("arch", "architecture")] {
         let at = header(&driver, title);
         click(&mut driver, at);
+        assert_eq!(sort(&driver), [name]);
     }
-    let sort: Vec<&str> = driver.state.runs.sort.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(sort, ["architecture", "p2p", "tokens_per_s"]);
+    driver.keys("sss");
+    assert_eq!(sort(&driver).len(), 1, "each replaces the one before");
+    // each mark moves the heads behind it
+    let at = header(&driver, "arch");
+    click(&mut driver, at);
+    driver.keys("&");
+    driver.shows("a column that breaks ties");
+    driver.keys("p2p");
+    driver.enter();
+    let at = header(&driver, "tok/s");
+    click_with(&mut driver, at, KeyModifiers::SHIFT);
+    assert_eq!(sort(&driver), ["architecture", "p2p", "tokens_per_s"]);
+    driver.keys("O");
+    driver.shows("2. ↑");
+    driver.press(KeyCode::Esc);
+    driver.shows("arch↑1");
     let head = driver.screen().lines().nth(2).unwrap_or_default().to_owned();
     let apart = |mark: &str| head.split_once(mark).is_some_and(|(_, rest)| rest.starts_with(' '));
     assert!(apart("p2p↑2") || apart("p2p↓2"), "marks stand apart from the next head: {head}");
@@ -418,7 +436,7 @@ fn what_is_shown_is_exported_and_had_as_a_command() {
     let command = screen.command().expect("a command").words.join(" ");
     assert!(
         command.starts_with(
-            "runs --filter arch:ladder p2p:off --sort tpot_p50_ms,run:desc --columns architecture,prov"
+            "runs --filter arch:ladder p2p:off --sort tpot_p50_ms --columns architecture,prov"
         ),
         "{command}"
     );
@@ -462,12 +480,11 @@ fn the_details_of_a_batchs_row_read_its_environment_once() {
     assert_eq!(task.slot.name, "whole");
     let run = &driver.state.runs.selected(driver.state.cx.stored.as_ref()).unwrap().run.clone();
     let whole = Record {
-        environment: [("cost_sources".to_owned(), "tables".into())].into(),
+        environment: [("driver".to_owned(), "550.54".into())].into(),
         ..driver.state.cx.stored.as_ref().unwrap().find(run).unwrap().clone()
     };
     driver.state.runs.whole = Some(Box::new(whole));
-    driver.shows("cost_sources");
-    driver.shows("tables");
+    driver.shows("550.54");
     assert!(driver.keys("dd").is_empty(), "it is known");
 }
 
@@ -497,7 +514,7 @@ fn details_stand_unasked_only_beside_a_whole_table_and_escape_closes_them() {
     driver.send(Message::Resize(roomy, 60));
     let screen = driver.screen();
     assert!(details(&driver) && screen.contains("after the driver's update"), "{screen}");
-    assert!(!screen.contains("column →") && !screen.contains("columns →"), "{screen}");
+    assert!(!screen.contains("more column"), "{screen}");
     driver.press(KeyCode::Esc);
     assert!(!details(&driver), "{}", driver.screen());
 }

@@ -214,12 +214,15 @@ fn the_edited_experiment_runs_as_it_is_shown() {
     at_tp(&mut driver);
     keys(&mut driver, "D");
     let effects = keys(&mut driver, "r");
-    let [Effect::Sweep(SweepOrder::Start { experiment, choice: Choice::Missing }), Effect::Ask(look)] =
-        &effects[..]
+    let [
+        Effect::Sweep(SweepOrder::Start { experiment, choice: Choice::Missing }),
+        Effect::Ask(work),
+        Effect::Ask(look),
+    ] = &effects[..]
     else {
         panic!("{effects:?}")
     };
-    assert_eq!((experiment.cells.len(), look.slot.name), (24, "look"));
+    assert_eq!((experiment.cells.len(), work.slot.name, look.slot.name), (24, "work", "look"));
     let (name, edits) = experiment.name.rsplit_once('-').unwrap();
     assert_eq!(name, "hide-edited", "what nobody saved is not stored under the file's name");
     assert_eq!(edits.len(), 6, "and two edits not under one");
@@ -552,7 +555,8 @@ fn the_evaluation_after_the_cells_says_how_far_it_is_and_what_it_found() {
 
 #[test]
 fn cells_that_cannot_run_crowd_nothing_out_of_a_narrow_header() {
-    for (size, unable) in [((80, 24), "⊘ 2 "), ((120, 40), "⊘ 2 cells cannot run")] {
+    for (size, unable) in [((80, 24), "⊘ 2 unable"), ((120, 40), "⊘ 1 cell skipped  ▣ 1 cell oom")]
+    {
         let screen = Driver::full(size.0, size.1).with_sweep().screen();
         for said in [unable, "left about", "elapsed 0:12", "round 1/"] {
             assert!(screen.contains(said), "{said} in\n{screen}");

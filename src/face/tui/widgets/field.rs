@@ -215,11 +215,30 @@ impl FilterBox {
         self.field.suggest(complete(self.value(), self.field.cursor(), table, MOST));
     }
 
-    /// Draws the completions below the box, over the screen.
+    /// Draws the completions below the box, over the screen, or an error that is too long for its row.
     pub fn draw_offers(&self, buf: &mut Buffer, row: Rect, body: Rect, theme: Theme) {
-        if self.typing {
-            self.field.offers.draw(buf, Position::new(row.x + 20, row.y), body, theme);
+        match &self.wrong {
+            Some(wrong) if !self.has_room(wrong, row) => {
+                let lines = wrap(&format!("✘ {wrong}"), row.width.saturating_sub(2).into());
+                let height = lines.len() as u16;
+                let area = Rect { y: row.y + 1, height, ..row }.intersection(body);
+                for (text, line) in lines.iter().zip(area.rows()) {
+                    let blank = " ".repeat(line.width.into());
+                    put(buf, line, line.x, line.y, &blank, theme.style(Role::Text));
+                    put(buf, line, line.x + 1, line.y, text, theme.style(Role::Bad));
+                }
+            }
+            _ if self.typing => {
+                self.field.offers.draw(buf, Position::new(row.x + 20, row.y), body, theme);
+            }
+            _ => {}
         }
+    }
+
+    /// True if an error fits into the row beside what comes before it.
+    fn has_room(&self, wrong: &str, row: Rect) -> bool {
+        const BEFORE: usize = 40;
+        BEFORE + self.text().width() + wrong.width() <= row.width.into()
     }
 
     /// Handles a key; `None` without focus.
@@ -287,7 +306,11 @@ impl FilterBox {
             };
         }
         match &self.wrong {
-            Some(wrong) => put(buf, area, x, area.y, &format!("✘ {wrong}"), theme.style(Role::Bad)),
+            Some(wrong) => {
+                // a long error is drawn below
+                let wrong = if self.has_room(wrong, buf.area) { wrong } else { "" };
+                put(buf, area, x, area.y, &format!("✘ {wrong}"), theme.style(Role::Bad))
+            }
             None if self.typing => put(buf, area, x, area.y, hint, theme.style(Role::Dim)),
             None => x,
         }

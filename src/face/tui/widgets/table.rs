@@ -152,13 +152,13 @@ pub struct TableLayout {
 }
 
 impl TableLayout {
-    /// Describes the hidden columns: `← 2 columns 3 →`; empty if all are visible.
+    /// Describes the hidden columns by the keys that show them: `← 2, → 3 more columns`; empty if all are visible.
     pub fn words(&self) -> String {
         match (self.left, self.right) {
             (0, 0) => String::new(),
-            (0, n) => format!("  {} → ", counted(n, "column")),
-            (n, 0) => format!("  ← {} ", counted(n, "column")),
-            (a, b) => format!("  ← {} {b} → ", counted(a, "column")),
+            (0, n) => format!("  → {} ", counted(n, "more column")),
+            (n, 0) => format!("  ← {} ", counted(n, "more column")),
+            (a, b) => format!("  ← {a}, → {} ", counted(b, "more column")),
         }
     }
 }
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(at(1), (vec![0, 2, 3, 4], 1, 2));
         assert_eq!(at(9), (vec![0, 4, 5, 6], 3, 0), "not beyond the last");
         let words = |width| lay_out(&columns, Rect::new(0, 0, width, 9), Some(1)).words();
-        assert_eq!(words(40), "  ← 1 column 2 → ");
+        assert_eq!(words(40), "  ← 1, → 2 more columns ");
         assert_eq!(words(90), "", "nothing to scroll");
         assert_eq!(scrolled_to(&columns, 12, 0).0, [0, 1], "cut rather than none");
     }

@@ -206,7 +206,7 @@ fn header(
         let key = cx.key::<Compare>(Act::Flags);
         let count = compare.flagged.len();
         let flags = match area.width {
-            ..100 => format!(" ⚑ {count}: {key} "),
+            ..100 => format!(" ⚑ {count} suspicious: {key} "),
             _ => format!(" ⚑ {}: {key}  ", counted(count, "suspicious result")),
         };
         right = right.saturating_sub(flags.width() as u16);

@@ -275,15 +275,20 @@ impl Screen for Compare {
             FileKind::Csv if self.shows_pivot() => {
                 let report = &self.compared().ok_or("nothing is compared yet")?.report;
                 let mut pivot = self.pivot.clone();
+                let mut rows = "row";
                 if !self.marked.is_empty() {
                     let marked =
                         |row: &PivotRow| row.known().any(|at| self.is_marked(&report.pairs[at]));
                     pivot.rows.retain(marked);
+                    rows = "marked row";
                 }
-                Some(Export::text(pivot_table(report, &pivot).csv(Sourced::ByRow)))
+                let text = pivot_table(report, &pivot).csv(Sourced::ByRow);
+                Some(Export::text(text).holding(counted(pivot.rows.len(), rows)))
             }
             FileKind::Csv => {
-                Some(Export::text(study::analysis::pairs_table(&report).csv(Sourced::ByRow)))
+                let pairs = if self.marked.is_empty() { "pair" } else { "marked pair" };
+                let text = study::analysis::pairs_table(&report).csv(Sourced::ByRow);
+                Some(Export::text(text).holding(counted(report.pairs.len(), pairs)))
             }
             // the map exports as a picture, the tables as a figure
             _ if self.map.is_some() || kind == FileKind::Html => None,

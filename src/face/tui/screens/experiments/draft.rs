@@ -11,10 +11,10 @@ use crate::face::tui::context::Snapshot;
 use crate::face::tui::widgets::list::List;
 use base::checksum;
 use base::error::Error;
-use lab::sweep::Experiment;
 use lab::sweep::document::{Document, Entry, EntryKind};
 use lab::sweep::edit::{Edit, Revisions};
 use lab::sweep::forecast::{Forecast, History, Past, forecast};
+use lab::sweep::{Cell, Experiment};
 use study::analysis::noise_forecast;
 use study::answer::{Answer, MOST_RUNS};
 use table::options::value;
@@ -167,6 +167,21 @@ impl Draft {
         }
     }
 
+    /// First setting that differs from earlier rows, in words: `tp 2 4 8`, `no batch`.
+    pub fn difference(&self, before: &[Row]) -> String {
+        let of = |rows: &[Row], name: &str| {
+            rows.iter().find(|row| row.name == name).map(|row| row.values.clone())
+        };
+        let changed = |row: &&Row| of(before, &row.name).as_ref() != Some(&row.values);
+        if let Some(row) = self.rows.iter().find(changed) {
+            return format!("{} {}", row.name, row.values.join(" "));
+        }
+        match before.iter().find(|row| of(&self.rows, &row.name).is_none()) {
+            Some(row) => format!("no {}", row.name),
+            None => "the text of the file".to_owned(),
+        }
+    }
+
     /// Stores the result of a check, unless it is outdated.
     pub fn learn(&mut self, checked: Checked) {
         if checked.serial == self.serial {
@@ -276,7 +291,7 @@ pub fn check(
     let experiment = Experiment::from_str(text, path).map(Arc::new).map_err(|error| said(&error));
     let (mut planned, mut answered, mut noise) = (None, Vec::new(), None);
     if let Ok(experiment) = &experiment {
-        let history = stored.map(|stored| history(experiment, stored)).unwrap_or_default();
+        let history = history(&experiment.cells, stored, load);
         planned = forecast(experiment, &history, stop);
         let executed = planned.as_ref().is_some_and(|forecast| forecast.runs > forecast.stored);
         let specs = experiment.cells.iter().map(|cell| &cell.spec);
@@ -314,8 +329,10 @@ fn said(error: &Error) -> String {
     }
 }
 
-fn history(experiment: &Experiment, stored: &Snapshot) -> History {
-    let known = experiment.cells.iter().filter_map(|cell| {
+/// Stored runs that predict how long these cells take at this load.
+pub fn history(cells: &[Cell], stored: Option<&Snapshot>, load: Option<f64>) -> History {
+    let Some(stored) = stored else { return History { load, ..History::default() } };
+    let known = cells.iter().filter_map(|cell| {
         let key = cell.spec.key();
         let known = stored.known.get(&key)?;
         let past = Past { rounds: known.rounds.clone(), completion_ms: known.completion_ms };
@@ -333,7 +350,7 @@ fn history(experiment: &Experiment, stored: &Snapshot) -> History {
         .map(|(record, ms)| (record.spec.clone(), ms))
         .take(EXECUTED)
         .collect();
-    History { cells, executed }
+    History { cells, executed, load }
 }
 
 #[cfg(test)]

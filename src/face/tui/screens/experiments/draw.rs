@@ -23,7 +23,7 @@ use table::Provenance;
 pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
     let areas = experiments.areas(body);
-    welcome(buf, areas.welcome, experiments.is_first_use, cx);
+    welcome(buf, areas.welcome, experiments, cx);
     let list = frame(buf, areas.list, "experiments", theme);
     for row in experiments.list.offset..experiments.len() {
         let item = (row - experiments.list.offset) as u16 * areas.rows;
@@ -32,13 +32,16 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
             break;
         }
         let area = Rect { y, height: areas.rows.min(list.bottom() - y), ..list };
-        match &experiments.entries {
-            None => {
+        match (&experiments.entries, experiments.ahead(row)) {
+            (Some(entries), _) => draw_entry(buf, area, experiments, cx, row, &entries[row]),
+            (None, Some((entry, _))) => draw_entry(buf, area, experiments, cx, row, entry),
+            (None, None) => {
                 let (name, question) = &experiments.names[row];
                 put(buf, list, list.x + 2, y, name, theme.style(Role::Text));
+                // its runs are counted in a moment
+                put(buf, list, list.right().saturating_sub(1), y, "…", theme.style(Role::Dim));
                 draw_question(buf, area, question, theme);
             }
-            Some(entries) => draw_entry(buf, area, experiments, cx, row, &entries[row]),
         }
         if row == experiments.list.selected {
             select(buf, list, y, theme);
@@ -52,13 +55,13 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
             let question = named.map_or("", |(_, question)| question.as_str());
             let width = usize::from(inner.width.saturating_sub(2));
             let early = experiments.early.map(|_| "your key takes effect in a moment");
-            for (row, text) in (0..).zip(wrap(question, width).iter().map(String::as_str).chain(early)) {
-                line(
-                    buf,
-                    inner,
-                    row,
-                    &[(" ", theme.style(Role::Text)), (text, theme.style(Role::Title))],
-                );
+            let mut lines: Vec<(&str, Role)> = Vec::new();
+            let question = wrap(question, width);
+            lines.extend(question.iter().map(|text| (text.as_str(), Role::Title)));
+            lines.extend(early.map(|text| (text, Role::Title)));
+            lines.push(("reading the grid…", Role::Dim));
+            for (row, (text, role)) in (0..).zip(lines) {
+                line(buf, inner, row, &[(" ", theme.style(Role::Text)), (text, theme.style(role))]);
             }
         } else {
             let reload = cx.keys.label(Action::Reload);
@@ -80,8 +83,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
 const LADDER: &str = "Standard blocks wait for each all-reduce. Ladder's next block starts without it, so communication runs beside compute.";
 
 /// Introduction and first keys to press; once runs are stored, the keys alone.
-fn welcome(buf: &mut Buffer, area: Rect, is_first_use: bool, cx: &Context) {
-    let theme = cx.theme;
+fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Context) {
+    let (theme, is_first_use) = (cx.theme, experiments.is_first_use);
     if area.height == 0 {
         return;
     }
@@ -102,21 +105,24 @@ fn welcome(buf: &mut Buffer, area: Rect, is_first_use: bool, cx: &Context) {
     }
     let act = |act| cx.key::<Experiments>(act);
     let open = cx.keys.label(Action::TypeOpen);
+    let quickstart = experiments.drafts.get("quickstart").and_then(|draft| draft.checked.as_ref());
+    let seconds = quickstart.and_then(|checked| checked.forecast.as_ref()?.seconds);
+    let time = seconds.map_or_else(|| "a minute".to_owned(), |seconds| clock((seconds * 1e3) as u64));
     let keys = match area.width {
         ..71 => [
-            (act(Act::Choose), "quickstart (a minute)"),
-            (act(Act::Paper), "paper's 70B (1 s)"),
-            (open, "open a profile"),
-            (cx.keys.label(Action::Help), "help"),
+            (act(Act::Choose), format!("quickstart ({time})")),
+            (act(Act::Paper), "paper's 70B (1 s)".into()),
+            (open, "open a profile".into()),
+            (cx.keys.label(Action::Help), "help".into()),
         ],
         _ => [
             (
                 format!("{} or {}", act(Act::Choose), act(Act::Run)),
-                "run the quickstart (about a minute)",
+                format!("run the quickstart (about {time})"),
             ),
-            (act(Act::Paper), "the paper's 70B sweep (simulated, 1 s)"),
-            (open, "open a profile of your engine"),
-            (cx.keys.label(Action::Help), "help"),
+            (act(Act::Paper), "the paper's 70B sweep (simulated, 1 s)".into()),
+            (open, "open a profile of your engine".into()),
+            (cx.keys.label(Action::Help), "help".into()),
         ],
     };
     let (mut x, mut y) = (area.x + 1, top);
@@ -159,7 +165,7 @@ fn draw_entry(
     let stored = match draft.filter(|draft| draft.revisions.is_edited()) {
         // counts for the file's cells do not apply to edited ones
         Some(draft) => draft.stored(),
-        None => experiments.stored.get(row).copied().unwrap_or_default(),
+        None => experiments.stored_of(row),
     };
     let counts =
         if stored.runs > 0 { format!("{}/{}", stored.done, stored.runs) } else { String::new() };
@@ -479,7 +485,7 @@ fn forecast_lines(cx: &Context, draft: &Draft, entry: &Entry, width: usize) -> V
     }
     let mut lines: Vec<(String, Style)> = Vec::new();
     if !draft.is_checked() {
-        lines.extend(wrapped("checking…".into(), Role::Dim));
+        lines.extend(wrapped("computing the forecast…".into(), Role::Dim));
     }
     let (experiment, forecast) = match &draft.checked {
         None => (entry.experiment.as_deref().map_err(String::as_str), None),
@@ -569,5 +575,6 @@ fn runs_text(forecast: &Forecast, cx: &Context) -> String {
 
 fn basis_text(forecast: &Forecast) -> Option<String> {
     let bases: Vec<&str> = forecast.rests_on.keys().filter_map(|basis| basis.text()).collect();
-    (!bases.is_empty()).then(|| format!("time estimated from {}", bases.join(" and ")))
+    let load = if forecast.slowdown > 1.05 { ", and the load of this machine now" } else { "" };
+    (!bases.is_empty()).then(|| format!("time estimated from {}{load}", bases.join(" and ")))
 }

@@ -8,6 +8,7 @@ mod typing;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use self::draft::history;
 use self::draft::{RowKind, check};
 use self::state::Entry;
 pub use self::state::Experiments;
@@ -47,6 +48,7 @@ impl Acts for Experiments {
     fn act(&mut self, act: Act, cx: &mut Context) {
         let Some(entry) = self.selected().cloned() else {
             match self.entries {
+                None if act == Act::Paper => self.run_paper(cx),
                 None => self.early = Some(act),
                 Some(_) => cx.inform(NOTHING_SELECTED),
             }
@@ -86,29 +88,59 @@ impl Acts for Experiments {
 }
 
 impl Experiments {
-    /// Reads the files, one read at a time: requests during a read are merged into a single further read.
+    /// Reads the files. At startup: the names, then the selected experiment with its forecast, then all others, which
+    /// have thousands of cells to plan.
     fn read(&self, cx: &mut Context) {
-        let dir = cx.experiments.clone();
-        if self.entries.is_none() {
-            let dir = dir.clone();
-            let names = move |_: &_| Ok(state::names(&dir));
-            cx.follow("names", &self.readings, names, |screen: &mut Self, names, cx| {
-                screen.list_names(cx.told(names).unwrap_or_default());
-            });
+        if self.entries.is_some() {
+            return self.read_all(cx);
         }
-        cx.follow(
-            "files",
-            &self.readings,
-            move |_| state::load(&dir),
-            |screen: &mut Self, entries, cx| {
-                if let Some(entries) = cx.told(entries) {
-                    screen.set(entries, cx.stored.as_deref());
-                    if let Some(act) = screen.early.take().filter(|_| cx.tab == Tab::Experiments) {
-                        screen.act(act, cx);
-                    }
-                }
-            },
-        );
+        let dir = cx.experiments.clone();
+        let names = move |_: &_| Ok(state::names(&dir));
+        cx.follow("names", &self.readings, names, |screen: &mut Self, names, cx| {
+            screen.list_names(cx.told(names).unwrap_or_default());
+            match screen.wanted_ahead() {
+                Some(_) => screen.read_ahead(cx),
+                None => screen.read_all(cx),
+            }
+        });
+    }
+
+    fn read_ahead(&self, cx: &mut Context) {
+        let (Some(name), dir) = (self.wanted_ahead().cloned(), cx.experiments.clone()) else { return };
+        let key = name.clone();
+        let load = move |_: &_| Ok(state::load_one(&dir, &name));
+        cx.want("ahead", &key, load, |screen: &mut Self, entry, cx| {
+            match cx.told(entry).flatten() {
+                Some(entry) => screen.set_ahead(entry, cx.stored.as_deref()),
+                None => screen.read_all(cx),
+            }
+            match cx.tab == Tab::Experiments {
+                true => screen.act_early(cx),
+                // nobody waits for its forecast
+                false => screen.read_all(cx),
+            }
+        });
+    }
+
+    /// Reads all files, one read at a time: requests during a read are merged into a single further read.
+    fn read_all(&self, cx: &mut Context) {
+        let dir = cx.experiments.clone();
+        let load = move |_: &_| state::load(&dir);
+        cx.follow("files", &self.readings, load, |screen: &mut Self, entries, cx| {
+            if let Some(entries) = cx.told(entries) {
+                screen.set(entries, cx.stored.as_deref());
+                screen.act_early(cx);
+            }
+        });
+    }
+
+    /// Performs the act of a key that was pressed before its experiment was loaded.
+    fn act_early(&mut self, cx: &mut Context) {
+        if self.selected().is_some()
+            && let Some(act) = self.early.take().filter(|_| cx.tab == Tab::Experiments)
+        {
+            self.act(act, cx);
+        }
     }
 }
 
@@ -135,9 +167,17 @@ impl Screen for Experiments {
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
         self.notice();
-        self.is_first_use = cx.stored.as_ref().is_some_and(|stored| stored.records.is_empty());
+        if let Some(stored) = &cx.stored {
+            self.is_first_use = stored.records.is_empty();
+        }
         if self.readings > 0 {
             self.read(cx);
+            self.read_ahead(cx);
+        }
+        // the others compete for the cores with the forecast that is shown, which needs the stored runs
+        let has_runs = cx.stored.is_some() || cx.notice.as_ref().is_some_and(|notice| notice.error);
+        if self.entries.is_none() && has_runs && self.draft().is_some_and(|draft| draft.is_checked()) {
+            self.read_all(cx);
         }
         // a sweep keeps storing runs; refresh the forecast only while it is visible
         if let Some((serial, name, path, text)) = self.wanted_check() {
@@ -153,6 +193,10 @@ impl Screen for Experiments {
                         (cx.told(checked), screen.drafts.get_mut(&name))
                     {
                         draft.learn(checked);
+                    }
+                    // nobody waits for it on another screen
+                    if screen.entries.is_none() && cx.tab != Tab::Experiments {
+                        screen.read_all(cx);
                     }
                 },
             );
@@ -291,8 +335,14 @@ impl Experiments {
         }
         match act {
             Act::Undo | Act::Redo => {
-                let nothing = if act == Act::Undo { "nothing to undo" } else { "nothing to redo" };
-                return draft.travel(act == Act::Undo).then_some(()).ok_or_else(|| nothing.into());
+                let (word, did) = if act == Act::Undo { ("undo", "undid") } else { ("redo", "redid") };
+                let before = draft.rows.clone();
+                if !draft.travel(act == Act::Undo) {
+                    return Err(format!("nothing to {word}"));
+                }
+                let now = draft.difference(&before);
+                cx.inform(format!("{did} an edit: {now}"));
+                return Ok(());
             }
             Act::AddAxis => {
                 let axes = draft.rows.iter().filter(|row| row.kind == RowKind::Axis);
@@ -374,8 +424,10 @@ impl Experiments {
 
     /// Selects the experiment of this name; false if there is none.
     fn show(&mut self, name: &str) -> bool {
-        let entries = self.entries.as_deref().unwrap_or_default();
-        let at = entries.iter().position(|entry| entry.name == name);
+        let at = match &self.entries {
+            Some(entries) => entries.iter().position(|entry| entry.name == name),
+            None => self.names.iter().position(|(known, _)| known == name),
+        };
         (self.list.selected, self.editing) = (at.unwrap_or(self.list.selected), false);
         at.is_some()
     }
@@ -383,6 +435,7 @@ impl Experiments {
     /// Starts the paper's 70B sweep, whatever is selected.
     fn run_paper(&mut self, cx: &mut Context) {
         match self.show("paper-70b") {
+            true if self.selected().is_none() => self.early = Some(Act::Paper),
             true => self.run(Choice::Missing, cx),
             false => cx.inform("there is no experiment paper-70b"),
         }
@@ -400,15 +453,11 @@ impl Experiments {
                 experiment
             }),
         };
-        let forecast =
-            self.draft().filter(|draft| draft.is_checked()).and_then(|draft| draft.checked.as_ref());
-        let forecast = forecast.and_then(|checked| checked.forecast.as_ref());
-        let is_done =
-            forecast.is_some_and(|forecast| forecast.runs > 0 && forecast.runs == forecast.stored);
-        if is_done && choice == Choice::Missing {
+        let stored = self.selected_stored();
+        if choice == Choice::Missing && stored.runs > 0 && stored.done == stored.runs {
             let all = cx.key::<Self>(Act::RunAll);
             return cx
-                .inform(format!("nothing is left to run: the result is above; {all} runs all again"));
+                .inform(format!("nothing is left to run: showing the result; {all} runs all again"));
         }
         match experiment {
             Ok(experiment) => cx.request(Request::Sweep { experiment, choice }),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::draft::Draft;
 use super::typing::Typing;
-use crate::desk::experiments::{self, AtHand, at_hand};
+use crate::desk::experiments::{self, AtHand, at_hand, one_at_hand};
 use crate::face::tui::format;
 use crate::face::tui::prelude::*;
 use base::error::Result;
@@ -46,15 +46,23 @@ impl Entry {
     }
 }
 
+impl From<AtHand> for Entry {
+    fn from(found: AtHand) -> Self {
+        let place = found.path.map_or_else(|| BUILT_IN_PLACE.into(), |path| path.display().to_string());
+        Self::new(&found.name, &place, found.text, found.experiment)
+    }
+}
+
 /// Loads the available experiments (see [`at_hand`]), sorted by name with quickstart first.
 pub fn load(dir: &Path) -> Result<Vec<Entry>> {
-    let entry = |found: AtHand| {
-        let place = found.path.map_or_else(|| BUILT_IN_PLACE.into(), |path| path.display().to_string());
-        Entry::new(&found.name, &place, found.text, found.experiment)
-    };
-    let mut entries: Vec<Entry> = at_hand(dir)?.into_iter().map(entry).collect();
+    let mut entries: Vec<Entry> = at_hand(dir)?.into_iter().map(Entry::from).collect();
     entries.sort_by_key(|e| place(&e.name));
     Ok(entries)
+}
+
+/// Loads one experiment, which takes a small part of the time of all.
+pub fn load_one(dir: &Path, name: &str) -> Option<Entry> {
+    one_at_hand(dir, name).map(Entry::from)
 }
 
 /// Names and questions of the available experiments in the same order; fast, because no grid is expanded.
@@ -80,6 +88,8 @@ pub struct Experiments {
     pub entries: Option<Vec<Entry>>,
     /// Names and questions, shown until the files are loaded.
     pub names: Vec<(String, String)>,
+    /// Selected experiment, loaded before all others.
+    ahead: Option<(Entry, Stored)>,
     pub stored: Vec<Stored>,
     pub list: List,
     /// True if the editor has keyboard focus rather than the list.
@@ -142,7 +152,44 @@ pub struct Stored {
 
 impl Experiments {
     pub fn selected(&self) -> Option<&Entry> {
-        self.entries.as_ref()?.get(self.list.selected)
+        match &self.entries {
+            Some(entries) => entries.get(self.list.selected),
+            None => self.ahead(self.list.selected).map(|(entry, _)| entry),
+        }
+    }
+
+    /// Entry of a row that is loaded while the others are not.
+    pub fn ahead(&self, row: usize) -> Option<&(Entry, Stored)> {
+        let name = &self.names.get(row).filter(|_| self.entries.is_none())?.0;
+        self.ahead.as_ref().filter(|(entry, _)| entry.name == *name)
+    }
+
+    /// Name to load before all others: the selected one, unless it is loaded or has edits of an earlier session.
+    pub fn wanted_ahead(&self) -> Option<&String> {
+        let (name, _) = self.names.get(self.list.selected).filter(|_| self.entries.is_none())?;
+        (self.ahead(self.list.selected).is_none() && !self.kept.contains_key(name)).then_some(name)
+    }
+
+    pub fn set_ahead(&mut self, entry: Entry, snapshot: Option<&Snapshot>) {
+        if self.entries.is_none() {
+            let counts = stored(&entry, snapshot);
+            self.ahead = Some((entry, counts));
+        }
+    }
+
+    /// Stored runs of the selected experiment with its edits.
+    pub fn selected_stored(&self) -> Stored {
+        match self.draft().filter(|draft| draft.revisions.is_edited()) {
+            // counts for the file's cells do not apply to edited ones
+            Some(draft) => draft.stored(),
+            None => self.stored_of(self.list.selected),
+        }
+    }
+
+    /// Stored runs of a row's file.
+    pub fn stored_of(&self, row: usize) -> Stored {
+        let ahead = || self.ahead(row).map(|(_, stored)| *stored);
+        self.stored.get(row).copied().or_else(ahead).unwrap_or_default()
     }
 
     /// Records whether the user has moved the selection, including before the files are loaded.
@@ -169,8 +216,8 @@ impl Experiments {
     }
 
     pub fn draft_mut(&mut self) -> Option<&mut Draft> {
-        let name = &self.entries.as_ref()?.get(self.list.selected)?.name;
-        self.drafts.get_mut(name)
+        let name = self.selected()?.name.clone();
+        self.drafts.get_mut(&name)
     }
 
     /// First cell of the edited experiment, once checked and valid.
@@ -209,7 +256,8 @@ impl Experiments {
             if let Some(draft) = self.drafts.get_mut(&entry.name) {
                 draft.path = path_of(entry);
                 draft.reread(entry.text.clone());
-                draft.stale = true;
+                // the first read brings nothing new of an experiment that was loaded ahead
+                draft.stale |= !is_first;
             }
         }
         // keep edited experiments whose file is gone
@@ -241,8 +289,8 @@ impl Experiments {
         if is_first && !self.moved {
             self.came_up_on = entries.get(self.list.selected).map(|entry| entry.name.clone());
         }
-        self.entries = Some(entries);
-        self.match_stored(stored);
+        (self.entries, self.ahead) = (Some(entries), None);
+        self.count(stored);
     }
 
     /// Selects the entry of this name once it is loaded.
@@ -253,14 +301,12 @@ impl Experiments {
     /// Creates the draft of the selected entry if missing. If it needs a check, returns the serial,
     /// name, path and text to check.
     pub fn wanted_check(&mut self) -> Option<(u64, String, PathBuf, String)> {
-        let entry = self.entries.as_ref()?.get(self.list.selected)?;
-        let draft = self
-            .drafts
-            .entry(entry.name.clone())
-            .or_insert_with(|| Draft::new(entry.text.clone(), path_of(entry)));
-        if draft.is_checked() {
+        if self.draft().is_some_and(Draft::is_checked) {
             return None;
         }
+        let entry = self.selected()?.clone();
+        let new = || Draft::new(entry.text.clone(), path_of(&entry));
+        let draft = self.drafts.entry(entry.name.clone()).or_insert_with(new);
         if std::mem::take(&mut draft.stale) {
             self.serial += 1;
             draft.serial = self.serial;
@@ -269,9 +315,17 @@ impl Experiments {
         Some((draft.serial, entry.name.clone(), draft.path.clone(), text))
     }
 
-    pub fn match_stored(&mut self, snapshot: Option<&Snapshot>) {
+    fn count(&mut self, snapshot: Option<&Snapshot>) {
         let entries = self.entries.as_deref().unwrap_or_default();
         self.stored = entries.iter().map(|entry| stored(entry, snapshot)).collect();
+        self.ahead = self.ahead.take().map(|(entry, _)| {
+            let counts = stored(&entry, snapshot);
+            (entry, counts)
+        });
+    }
+
+    pub fn match_stored(&mut self, snapshot: Option<&Snapshot>) {
+        self.count(snapshot);
         for draft in self.drafts.values_mut() {
             draft.renew();
         }

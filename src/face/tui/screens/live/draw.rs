@@ -85,12 +85,18 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
         (Some((_, ended)), _) if ended.failed > 0 => ("✘ ended, with failures", Role::Bad),
         (Some(_), _) => ("✔ done", Role::Good),
     };
-    let full = bar(progress.fraction, usize::from(area.width / 4));
-    let unable = match progress.unable {
-        0 => String::new(),
-        // leaves room for the rest of the line in narrow windows
-        cells if area.width < 110 => format!("  ⊘ {cells}"),
-        cells => format!("  ⊘ {} cannot run", counted(cells, "cell")),
+    let wide = area.width >= 110;
+    let unable: Vec<(Status, usize)> = live.unable().collect();
+    let unable: String = match unable[..] {
+        // leaves room for the rest of the line
+        [_, _] if !wide => format!("  ⊘ {} unable", progress.unable),
+        _ => {
+            let word = |cells| if wide { counted(cells, "cell") } else { cells.to_string() };
+            let text = |(status, cells): (Status, usize)| {
+                format!("  {} {} {}", status.glyph(), word(cells), status.as_str())
+            };
+            unable.into_iter().map(text).collect()
+        }
     };
     let mut numbers = format!("  {}/{}{unable}", progress.done, counted(progress.total, "run"));
     if let Some(left) = progress.left_ms {
@@ -108,6 +114,9 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     } else if let Some(note) = &live.note {
         numbers.push_str(&format!("  {note}"));
     }
+    // gives way to the numbers in narrow windows
+    let room = usize::from(area.width).saturating_sub(numbers.width() + 2);
+    let full = bar(progress.fraction, room.clamp(6, usize::from(area.width / 4).max(6)));
     let failed = match live.failures() {
         0 => String::new(),
         n => format!("  ✘ {n} failed"),

@@ -12,8 +12,9 @@ use self::state::{CellState, LiveCell, Pause, Queued};
 use crate::face::tui::context::Sweeps;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
+use crate::face::tui::screens::experiments::history;
 use crate::face::tui::update::{Ended, SweepOrder};
-use lab::sweep::{Choice, Experiment, SweepEvent};
+use lab::sweep::{Choice, Experiment, SweepEvent, forecast};
 use table::render::{Shown, Sourced, Table};
 use table::{Record, Status, aggregate};
 
@@ -348,9 +349,19 @@ impl Live {
     fn begin(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
         self.start(&experiment, cx.now_ms);
         // answers about the previous sweep must not show up in this one
-        ["look", "medians", "answer"].into_iter().for_each(|slot| cx.forget::<Self>(slot));
+        ["look", "medians", "answer", "work"].into_iter().for_each(|slot| cx.forget::<Self>(slot));
         cx.tab = Tab::Live;
+        let of = Arc::clone(&experiment);
         cx.perform(Effect::Sweep(SweepOrder::Start { experiment, choice }));
+        let (stored, load) = (cx.stored.clone(), cx.load);
+        cx.ask(
+            "work",
+            move |_| {
+                let history = history(&of.cells, stored.as_deref(), load());
+                Ok(forecast::work(&of.cells, &history))
+            },
+            |live: &mut Self, work, cx| live.weigh(cx.told(work).unwrap_or_default()),
+        );
     }
 
     /// Handles the end of a sweep: quits if the user is waiting for that, otherwise starts the next one.

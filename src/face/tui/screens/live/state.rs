@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::progress::Doing;
 use crate::face::tui::prelude::*;
 use crate::face::tui::update::Ended;
+use lab::sweep::remaining::Remaining;
 use lab::sweep::{Choice, Experiment, SweepEvent};
 use run::Feasibility;
 use run::{RunEvent, StepLanes};
@@ -50,8 +51,9 @@ pub struct Live {
     pub handing: bool,
     /// Start of the latest handover, in ms of the workbench clock.
     pub handed_ms: u64,
-    /// Runs executed so far, excluding ones found in the store.
-    executed: usize,
+    /// True if the cells' work is in predicted seconds.
+    is_predicted: bool,
+    remaining: Remaining,
     pub varied: Varied,
     /// Cells with a new round that is not pooled into their numbers yet.
     pub unpooled: Vec<usize>,
@@ -162,20 +164,24 @@ pub struct LiveCell {
     /// Facts that need no run; `None` until computed.
     pub looked: Option<Looked>,
     pub cancelled: bool,
+    /// Predicted work of one run.
+    work: f64,
+    /// Runs executed by this sweep.
+    executed: u32,
     settled: BTreeSet<u32>,
     pub bad: BTreeMap<u32, Status>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Runs that need no more work.
+    /// Runs with a result, as the list of experiments counts them.
     pub done: usize,
     /// All runs: runnable cells times rounds.
     pub total: usize,
     pub unable: usize,
-    /// Finished share including partial runs, 0 to 1.
+    /// Share of the work that needs no more, including partial runs, 0 to 1.
     pub fraction: f64,
-    /// Estimated remaining time in ms, once a run was executed.
+    /// Estimated remaining time in ms, once there is evidence.
     pub left_ms: Option<u64>,
 }
 
@@ -317,16 +323,18 @@ impl Live {
             }
             SweepEvent::RunEnded { cell: index, round, record } => {
                 let Some(cell) = self.cells.get_mut(index) else { return };
-                self.executed += 1;
                 if record.status == Status::Ok {
                     self.fresh.push((*record).clone());
                 }
                 cell.settled.insert(round);
                 cell.took_ms = cell.since_ms.take().map(|since| now_ms.saturating_sub(since));
+                cell.executed += 1;
                 cell.finish(round, record);
                 if cell.rounds.len() > 1 {
                     self.unpooled.push(index);
                 }
+                let elapsed_s = self.worked_ms(now_ms) as f64 / 1e3;
+                self.remaining.finished(elapsed_s, self.worked());
             }
         }
     }
@@ -340,16 +348,44 @@ impl Live {
     pub fn progress(&self, now_ms: u64) -> Progress {
         let unable = self.cells.iter().filter(|cell| !cell.can_run()).count();
         let total = (self.cells.len() - unable) * self.rounds as usize;
-        let able = self.cells.iter().filter(|cell| cell.can_run());
-        let done: usize = able.map(|cell| cell.settled.range(..self.rounds).count()).sum();
-        let partial: f64 = self.cells.iter().map(LiveCell::partial).sum();
-        let worked = self.executed as f64 + partial;
-        let left = (total - done) as f64 - partial;
-        let elapsed = self.worked_ms(now_ms) as f64;
-        let left_ms = (self.ended.is_none() && worked >= 0.05 && left >= 0.0)
-            .then(|| (elapsed / worked * left).min(u64::MAX as f64) as u64);
-        let fraction = if total == 0 { 1.0 } else { ((done as f64 + partial) / total as f64).min(1.0) };
-        Progress { done, total, unable, fraction, left_ms }
+        let able = || self.cells.iter().filter(|cell| cell.can_run());
+        let settled = |cell: &LiveCell| cell.settled.range(..self.rounds).count();
+        let done =
+            able().map(|cell| settled(cell).saturating_sub(cell.bad.range(..self.rounds).count())).sum();
+        let finished: f64 = able().map(|cell| cell.work * settled(cell) as f64).sum();
+        let partial: f64 = able().map(|cell| cell.work * cell.partial()).sum();
+        let all: f64 = able().map(|cell| cell.work * f64::from(self.rounds)).sum();
+        let (worked, left) = (self.worked() + partial, all - finished - partial);
+        let elapsed_s = self.worked_ms(now_ms) as f64 / 1e3;
+        let left_s = match self.ended {
+            None => self.remaining.seconds(elapsed_s, worked, left, self.is_predicted),
+            Some(_) => None,
+        };
+        let fraction = if all > 0.0 { ((finished + partial) / all).min(1.0) } else { 1.0 };
+        Progress { done, total, unable, fraction, left_ms: left_s.map(|left| (left * 1e3) as u64) }
+    }
+
+    /// Work of the runs executed by this sweep.
+    fn worked(&self) -> f64 {
+        self.cells.iter().map(|cell| cell.work * f64::from(cell.executed)).sum()
+    }
+
+    /// Takes the predicted work of each cell, in seconds if nothing is simulated.
+    pub fn weigh(&mut self, work: Vec<f64>) {
+        self.is_predicted = !self.cells.iter().any(|cell| cell.spec.backend.is_simulated());
+        self.remaining = Remaining::default();
+        for (cell, work) in self.cells.iter_mut().zip(work) {
+            cell.work = work;
+        }
+    }
+
+    /// Cells that cannot run, by status.
+    pub fn unable(&self) -> impl Iterator<Item = (Status, usize)> {
+        [Status::Skipped, Status::Oom].into_iter().filter_map(|status| {
+            let is = |cell: &&LiveCell| cell.state == CellState::Done(status);
+            let cells = self.cells.iter().filter(is).count();
+            (cells > 0).then_some((status, cells))
+        })
     }
 
     pub fn failures(&self) -> usize {
@@ -365,7 +401,8 @@ impl LiveCell {
             Feasibility::Skipped(why) => (CellState::Done(Status::Skipped), why.clone()),
             Feasibility::Oom(why) => (CellState::Done(Status::Oom), why.clone()),
         };
-        Self { spec: spec.clone(), state, note, samples: (0, spec.samples), ..Self::default() }
+        let samples = (0, spec.samples);
+        Self { spec: spec.clone(), state, note, samples, work: 1.0, ..Self::default() }
     }
 
     /// False if the cell was skipped or reported out of memory, before its runs or by its backend.

@@ -61,6 +61,9 @@ fn draw_top(
     if stored.running > 0 {
         count += &format!(", {} ▶ running", stored.running);
     }
+    for (status, runs) in runs.bad.iter().filter(|_| top.width >= 100) {
+        count += &format!(", {runs} {} {}", status.glyph(), status.as_str());
+    }
     if !runs.marked.is_empty() {
         count += &format!(", {} marked", runs.marked.len());
         let hidden = runs.hidden_marks(stored);
@@ -241,9 +244,8 @@ fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, stored:
 
 /// Columns of the names and the gap behind them; in a narrow column longer names push their value to the right.
 fn about_column(lines: &[(String, String)], width: u16) -> u16 {
-    let most = if width < 80 { 18 } else { 24 };
     let widest = lines.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
-    (widest as u16).min(most) + 2
+    (widest as u16).min(width / 2).min(28) + 2
 }
 
 /// Describes a run: names and values, wrapped; a continued value has no name.
@@ -400,11 +402,14 @@ fn title_of(name: &str, cx: &Context) -> Option<String> {
 
 fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
     let mut lines: Vec<Pieces> = Vec::new();
-    let column = width.saturating_sub(33).max(20) / 2;
+    let all = both.measures.iter().map(|both| both.measure.words);
+    let names = both.differences.iter().map(|difference| difference.0).chain(all);
+    let name_width = names.map(str::width).max().unwrap_or(0).clamp(18, (width / 3).max(18));
+    let column = width.saturating_sub(name_width + 15).max(20) / 2;
     let row = |name: &str, a: &str, b: &str, last: &str, role: Role| -> Pieces {
         let fit = |text: &str| cut(text, column as u16 - 1);
         vec![
-            (format!("{:<19}", cut(name, 18)), Role::Dim),
+            (format!("{:<width$}", cut(name, name_width as u16), width = name_width + 1), Role::Dim),
             (format!("{:<column$}{:<column$}{last}", fit(a), fit(b)), role),
         ]
     };
@@ -434,11 +439,10 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
     }
     lines.push(vec![("numbers, and the second over the first".into(), Role::Title)]);
     for measure in &both.measures {
-        let unit = measure.measure.unit;
-        let shown = |value: Option<f64>| value.map_or("-".into(), |value| unit.cell(value));
+        let shown = |value: Option<f64>| value.map_or("-".into(), |value| measure.measure.amount(value));
         let [a, b] = measure.values.map(shown);
         let ratio = measure.ratio().map_or(String::new(), |ratio| format!("x {}", digits(ratio)));
-        lines.push(row(measure.measure.title, &a, &b, &ratio, Role::Text));
+        lines.push(row(measure.measure.words, &a, &b, &ratio, Role::Text));
     }
     lines.extend(speedup(both));
     lines

@@ -28,6 +28,7 @@ acts! {
     Tag: "tag", "t", "tag the marked runs, or the selected one", Some("tag");
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
     SortBy: "sort-by", "O", "choose the column to sort by", None;
+    SortAlso: "sort-also", "&", "choose another column that breaks ties of the order", None;
     SortReverse: "sort-reverse", "I", "reverse the order", Some("reverse");
     Group: "group", "g", "group by the sort column (on or off)", None;
     Columns: "columns", "C", "choose and order columns", Some("columns");
@@ -85,7 +86,7 @@ impl Acts for Runs {
                 }
                 self.reorder(cx);
             }
-            Act::SortBy => self.ask_for_a_column(cx),
+            Act::SortBy | Act::SortAlso => self.ask_for_a_column(act == Act::SortAlso, cx),
             Act::Group => {
                 self.grouped = !self.grouped;
                 if self.grouped && self.sort.first().is_none_or(|(name, _)| name == "run") {
@@ -264,12 +265,24 @@ impl Screen for Runs {
         let Some(stored) = cx.stored.clone().filter(|_| kind == FileKind::Csv) else {
             return Ok(None);
         };
-        let rows: Vec<u32> = self.rows().collect();
+        let mut rows: Vec<u32> = self.rows().collect();
+        let is_marked = |row: &u32| self.marked.contains(&stored.records[*row as usize].run);
+        let mut runs = "run";
+        if !self.marked.is_empty() {
+            // in the order shown, then those that the filter hides
+            let all = (0..stored.records.len() as u32).rev();
+            let hidden: Vec<u32> = all.filter(|row| is_marked(row) && !rows.contains(row)).collect();
+            rows.retain(is_marked);
+            rows.extend(hidden);
+            runs = "marked run";
+        }
         let columns: Vec<usize> =
             self.columns.iter().filter_map(|name| stored.table.find(name)).collect();
-        Ok(Some(Export::new(move |path| {
+        let what = counted(rows.len(), runs);
+        let write = move |path: &std::path::Path| {
             base::atomic::write(path, stored.table.csv(&rows, &columns).as_bytes())
-        })))
+        };
+        Ok(Some(Export::new(write).holding(what)))
     }
 }
 
@@ -316,7 +329,11 @@ impl Runs {
                 let on = |place: &&Place| (place.x..=place.x + place.width).contains(&event.at.x);
                 if let Some(place) = shown.places.iter().find(on) {
                     let name = &columns[place.column].name;
-                    self.sort_by(name, state::unit(&stored.table, name));
+                    let unit = state::unit(&stored.table, name);
+                    match event.shift {
+                        true => self.sort_also_by(name, unit),
+                        false => self.sort_by(name, unit),
+                    }
                     self.reorder(cx);
                 }
                 true
@@ -394,12 +411,18 @@ impl Runs {
         }
     }
 
-    fn ask_for_a_column(&self, cx: &mut Context) {
+    /// Asks for the column to sort by, or with `also` for one that breaks ties.
+    fn ask_for_a_column(&self, also: bool, cx: &mut Context) {
         let Some(stored) = cx.stored.clone() else { return };
         let line = |field: &Field| {
             let (name, title) = (field.short().to_owned(), field.title.to_string());
-            let about = if name == title { String::new() } else { title };
-            (name, about)
+            let sorted = self.sort.iter().position(|(known, _)| *known == field.name);
+            let place = sorted.map(|at| {
+                let arrow = if self.sort[at].1 { "↓" } else { "↑" };
+                format!("{}. {arrow}", at + 1)
+            });
+            let title = if name == title { None } else { Some(title) };
+            (name, title.into_iter().chain(place).collect::<Vec<_>>().join("  "))
         };
         let lines: Vec<_> = stored.table.shown().map(|column| line(&column.field)).collect();
         let names: Vec<String> = lines.iter().map(|line| line.0.clone()).collect();
@@ -416,11 +439,18 @@ impl Runs {
             };
             if let Ok(at) = stored.table.column(name.trim()) {
                 let field = &stored.table.columns()[at].field;
-                screen.sort_by(&field.name, field.unit);
+                match also {
+                    true => screen.sort_also_by(&field.name, field.unit),
+                    false => screen.sort_by(&field.name, field.unit),
+                }
                 screen.reorder(cx);
             }
         };
-        cx.pick("sort by: any column, shown or not", lines, literal, take);
+        let title = match also {
+            true => "then by: a column that breaks ties".to_owned(),
+            false => format!("sort by: any column; {} adds another", cx.key::<Self>(Act::SortAlso)),
+        };
+        cx.pick(title, lines, literal, take);
     }
 }
 

@@ -13,7 +13,7 @@ use ::table::{Provenance, Record, Source, Status, Unit};
 use study::analysis::filter::{Bound, Filter};
 use study::analysis::{Column, RunCell, RunTable};
 
-/// Maximum number of sort keys; earlier ones break ties.
+/// Maximum number of sort columns; later ones break ties.
 const SORT_KEYS: usize = 3;
 
 pub const DETAILS: u16 = 60;
@@ -67,6 +67,8 @@ pub struct Runs {
     pub columns: Vec<String>,
     /// Columns empty in all shown runs, by name.
     pub empty: HashSet<String>,
+    /// Shown runs without a result, by status.
+    pub bad: Vec<(Status, usize)>,
     /// Reason no run is shown.
     pub nothing: Option<String>,
     /// Provenance of all shown runs, if they have the same.
@@ -103,6 +105,7 @@ impl Default for Runs {
             sort: vec![("run".into(), true)],
             columns: COLUMNS.map(String::from).into(),
             empty: HashSet::new(),
+            bad: Vec::new(),
             nothing: None,
             provenance: None,
             needed: u16::MAX,
@@ -217,6 +220,12 @@ impl Runs {
         }
         self.order(table, &mut rows);
         self.count = rows.len();
+        let of = |status: Status| {
+            let is = |row: &&u32| records.get(**row as usize).is_some_and(|run| run.status == status);
+            (status, rows.iter().filter(is).count())
+        };
+        self.bad = [Status::Failed, Status::Interrupted].map(of).into_iter().collect();
+        self.bad.retain(|(_, runs)| *runs > 0);
         self.nothing = match (rows.is_empty(), self.only_marked) {
             (true, true) => Some("no marked run matches the filter".into()),
             (true, false) => Filter::parse(&self.filter.text()).why_nothing(table),
@@ -272,26 +281,32 @@ impl Runs {
         table.sort(rows, &keys);
     }
 
-    /// Sorts by a column; earlier sort columns break ties. Sorting by the first one again reverses it.
+    /// Sorts by this column alone; by the first one again reverses it.
     pub fn sort_by(&mut self, name: &str, unit: Unit) {
-        if let Some((first, down)) = self.sort.first_mut()
-            && first == name
-        {
-            *down = !*down;
-            return;
+        match self.sort.first_mut() {
+            Some((first, down)) if first == name => *down = !*down,
+            _ => self.sort = vec![(name.to_owned(), is_down_first(name, unit))],
         }
-        // newest and fastest first
-        let down = name == "run" || matches!(unit, Unit::Rate | Unit::Percent | Unit::Share);
-        self.sort.retain(|(known, _)| known != name);
-        self.sort.insert(0, (name.to_owned(), down));
-        self.sort.truncate(SORT_KEYS);
+    }
+
+    /// Breaks ties of the order by another column, or reverses it if the order has it.
+    pub fn sort_also_by(&mut self, name: &str, unit: Unit) {
+        match self.sort.iter_mut().find(|(known, _)| known == name) {
+            Some((_, down)) => *down = !*down,
+            None => {
+                self.sort.truncate(SORT_KEYS - 1);
+                self.sort.push((name.to_owned(), is_down_first(name, unit)));
+            }
+        }
     }
 
     pub fn sort_by_next(&mut self, backwards: bool, table: &RunTable) {
         let current = self.sort.first().map(|(name, _)| name.as_str());
-        // empty columns are not shown
-        let shown: Vec<&String> =
-            self.columns.iter().filter(|name| !self.empty.contains(*name)).collect();
+        // empty columns are not shown, nor a provenance that all runs have
+        let is_shown = |name: &&String| {
+            !self.empty.contains(*name) && (self.provenance.is_none() || *name != "provenance")
+        };
+        let shown: Vec<&String> = self.columns.iter().filter(is_shown).collect();
         let at = shown.iter().position(|name| Some(name.as_str()) == current).unwrap_or(0);
         let step = if backwards { shown.len().saturating_sub(1) } else { 1 };
         let Some(name) = shown.get((at + step) % shown.len().max(1)).map(|name| (*name).clone()) else {
@@ -316,6 +331,11 @@ impl Runs {
         words.extend(["--columns".into(), self.columns.join(",")]);
         words
     }
+}
+
+/// True if a column starts in descending order: newest and fastest first.
+fn is_down_first(name: &str, unit: Unit) -> bool {
+    name == "run" || matches!(unit, Unit::Rate | Unit::Percent | Unit::Share)
 }
 
 /// Unit of a column; text if it does not exist.
@@ -452,14 +472,14 @@ pub fn columns(runs: &Runs, table: &RunTable) -> (Vec<RunColumn>, Vec<table::Col
         let spec = &table.columns()[column];
         let sorted = runs.sort.iter().position(|(key, _)| *key == name);
         let mark = sorted.map_or(String::new(), |key| {
-            let number = if key > 0 { (key + 1).to_string() } else { String::new() };
+            let number = if runs.sort.len() > 1 { (key + 1).to_string() } else { String::new() };
             format!("{}{number}", if runs.sort[key].1 { "↓" } else { "↑" })
         });
         let before = if at == 0 { STATUS } else { 0 };
         let indent = " ".repeat(before.into());
         let (least, most) = widths(spec);
-        // secondary sort marks include their rank
-        let width = before + least + u16::from(sorted.is_some_and(|key| key > 0));
+        // marks of several sort columns include their rank
+        let width = before + least + u16::from(sorted.is_some() && runs.sort.len() > 1);
         let spec = table::Column {
             title: format!("{indent}{}{mark}", spec.field.title).into(),
             width,
