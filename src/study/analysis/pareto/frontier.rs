@@ -198,6 +198,10 @@ pub struct NearMiss {
 pub struct BestAtLimit {
     pub run: String,
     pub tp: u32,
+    /// Expert-parallel ranks.
+    pub ep: u32,
+    /// Data-parallel ranks.
+    pub dp: u32,
     pub batch: u32,
     pub x: f64,
     pub y: f64,
@@ -232,6 +236,8 @@ pub fn at_limits<'a>(
             let best = within(members, axes, limit).map(|(point, (x, y))| BestAtLimit {
                 run: point.run.clone(),
                 tp: point.spec.tp,
+                ep: point.spec.ep,
+                dp: point.spec.dp,
                 batch: point.spec.batch,
                 x,
                 y,

@@ -83,6 +83,9 @@ pub struct ParetoPoint {
     pub x_ci95: Option<[f64; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub y_ci95: Option<[f64; 2]>,
+    /// True if its group has several expert- and data-parallel sizes, so that labels name them.
+    #[serde(skip)]
+    pub has_divisions: bool,
     /// Evaluation behind a quality axis: what was evaluated, on which text.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shared")]
     pub quality: Option<Arc<RunQuality>>,
@@ -118,13 +121,23 @@ impl ParetoPoint {
         }
     }
 
-    /// TP and batch as in labels: `8x16`, with expert and data parallelism `1x16 e8d8`.
+    /// TP and batch as in labels: `8x16`; in a group with expert parallelism `1x16 e8d8`.
     pub fn label(&self) -> String {
         let Spec { tp, batch, ep, dp, .. } = self.spec;
-        let more = |name: &str, n: u32| if n > 1 { format!("{name}{n}") } else { String::new() };
-        let division = format!("{}{}", more("e", ep), more("d", dp));
-        let blank = if division.is_empty() { "" } else { " " };
-        format!("{tp}x{batch}{blank}{division}")
+        match self.has_divisions {
+            true => format!("{tp}x{batch} e{ep}d{dp}"),
+            false => format!("{tp}x{batch}"),
+        }
+    }
+
+    /// Label of the cell, with EP and DP if its group has several: `ladder tp8 ep1 dp1 b8 p2p-on`.
+    pub fn cell_label(&self) -> String {
+        let Spec { tp, ep, dp, .. } = self.spec;
+        let label = self.spec.label();
+        match self.has_divisions && ep.max(dp) == 1 {
+            true => label.replacen(&format!("tp{tp}"), &format!("tp{tp} ep1 dp1"), 1),
+            false => label,
+        }
     }
 }
 
@@ -154,6 +167,9 @@ pub fn pareto_on(records: &[Record], axes: Axes) -> Vec<ParetoPoint> {
         part_by_text(&mut points);
     }
     mark(&mut points, axes);
+    let divided = points.iter().filter(|point| point.spec.ep.max(point.spec.dp) > 1);
+    let divided: BTreeSet<String> = divided.map(|point| point.group.clone()).collect();
+    points.iter_mut().for_each(|point| point.has_divisions = divided.contains(&point.group));
     points
 }
 
@@ -217,6 +233,7 @@ fn point(cell: &CellRuns<'_>, axes: Axes) -> Option<(ParetoPoint, String)> {
         x_ci95: None,
         y_ci95: None,
         quality: record.quality.filter(|_| axes.quality().is_some()),
+        has_divisions: false,
         spec: record.spec,
     };
     Some((point, setting))
@@ -311,6 +328,11 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
     let [x, x_measure] = other("x", if let XAxis::Of(measure) = axes.x { Some(measure) } else { None });
     let [y, y_measure] = other("y", if let YAxis::Of(measure) = axes.y { Some(measure) } else { None });
     let decimals = [axes.x.measure().decimals, axes.y.measure().decimals];
+    let points: Vec<&ParetoPoint> = points.into_iter().collect();
+    let [ep, dp] = match points.iter().any(|point| point.has_divisions) {
+        true => ["ep", "dp"],
+        false => ["ep|", "dp|"],
+    };
     Table::of(
         points,
         &[
@@ -328,6 +350,8 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
             ("model|", &|p| Shown::text(&p.spec.model)),
             ("dtype|", &|p| Shown::text(p.spec.dtype)),
             ("tp", &|p| p.spec.tp.into()),
+            (ep, &|p| p.spec.ep.into()),
+            (dp, &|p| p.spec.dp.into()),
             ("batch", &|p| p.spec.batch.into()),
             ("prompt_tokens|", &|p| p.spec.prompt_tokens.into()),
             ("output_tokens|", &|p| p.spec.output_tokens.into()),
@@ -371,6 +395,9 @@ fn is_own(column: &str) -> bool {
 }
 
 pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
+    let rows: Vec<&AtLimit> = rows.into_iter().collect();
+    let is_divided = |row: &&AtLimit| row.best.as_ref().is_some_and(|best| best.ep.max(best.dp) > 1);
+    let [ep, dp] = if rows.iter().any(is_divided) { ["ep", "dp"] } else { ["ep|", "dp|"] };
     Table::of(
         rows,
         &[
@@ -381,6 +408,8 @@ pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
             ("setting", &|r| Shown::some(&r.setting)),
             ("y|best", &|r| r.best.as_ref().map_or(Shown::None, |b| Shown::Interval(b.y, b.y_ci95, 2))),
             ("tp", &|r| r.best.as_ref().map(|b| b.tp).into()),
+            (ep, &|r| r.best.as_ref().map(|b| b.ep).into()),
+            (dp, &|r| r.best.as_ref().map(|b| b.dp).into()),
             ("batch", &|r| r.best.as_ref().map(|b| b.batch).into()),
             ("x|at", &|r| Shown::number(r.best.as_ref().map(|b| b.x), 2)),
             ("over_standard|x standard", &|r| {

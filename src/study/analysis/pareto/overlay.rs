@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::axes::{Axes, XAxis, YAxis};
 use base::error::{Error, Result};
 use base::regular::InputKind;
+use plan::Architecture;
 use table::{Measure, P2p, Provenance, Spec, measure};
 
 pub const PUBLISHED: &str = "published (arXiv 2501.06589)";
@@ -96,6 +97,15 @@ impl OverlayPoint {
         self.model.as_ref().is_none_or(|model| *model == spec.model)
             && self.prompt_tokens.is_none_or(|n| n == spec.prompt_tokens)
             && self.output_tokens.is_none_or(|n| n == spec.output_tokens)
+    }
+
+    /// True if architecture, TP, batch and P2P are those of a run.
+    pub fn is_of(&self, spec: &Spec) -> bool {
+        self.architecture.parse().is_ok_and(|own: Architecture| own == spec.architecture)
+            && self.tp == Some(spec.tp)
+            && self.batch == Some(spec.batch)
+            && self.p2p == Some(spec.p2p)
+            && spec.ep.max(spec.dp) == 1
     }
 
     /// Label from the table, else TP and batch as `8x16`.

@@ -37,11 +37,11 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     plot.draw_axes(buf, theme, &pareto.axes.x.title_in(pareto.unit().0), &y_title);
     // in narrow windows, beside a long title
     let room =
-        usize::from(plot.area.right() - body.x).saturating_sub(titled(&plot.y, &y_title).width() + 1);
-    let division = if pareto.visible().any(|p| p.spec.ep.max(p.spec.dp) > 1) { " eEP dDP" } else { "" };
+        usize::from(plot.area.right() - body.x).saturating_sub(titled(&plot.y, &y_title).width() + 3);
+    let division = if pareto.visible().any(|p| p.has_divisions) { " eEP dDP" } else { "" };
     let note = format!("labels: TP x batch{division}");
     let series = format!("{note}, of the selected series");
-    let notes = [format!("{series}; {COVERS}: covers others"), series, note];
+    let notes = [format!("{series}; {COVERS}: another covers it"), series, note];
     let note = notes.into_iter().find(|note| note.len() <= room).unwrap_or_default();
     let x = plot.area.right().saturating_sub(note.len() as u16);
     put(buf, body, x, plot.area.y.saturating_sub(1), &note, theme.style(Role::Dim));
@@ -141,16 +141,23 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         lines.extend(bars(pareto, point).iter().map(|bar| scatter::Drawn::solid(style, bar)));
     }
     plot.draw_lines(buf, &lines);
+    let own = pareto.current().map(|point| &point.spec.architecture);
     for (other, place) in pareto.others().filter(|(_, place)| plot.contains(*place)) {
         let (x, y) = plot.cell(place);
-        let style = theme.style(Role::Text).add_modifier(Modifier::ITALIC);
-        put(buf, plot.area, x, y, &letter(&other.architecture, other.p2p), style);
+        // letters of one architecture at a time can be read
+        let is_own =
+            other.architecture.parse().map_or(true, |parsed: Architecture| own == Some(&parsed));
+        let (mark, role) = match is_own {
+            true => (letter(&other.architecture, other.p2p), Role::Text),
+            false => (ELSEWHERE.to_owned(), Role::Dim),
+        };
+        put(buf, plot.area, x, y, &mark, theme.style(role).add_modifier(Modifier::ITALIC));
     }
     // the colours of lines under a mark or a text do not show through
     let over = |style: Style| Style::new().fg(Color::Reset).patch(style);
     let drawn = drawn(pareto, plot);
     let order = drawing_order(pareto, &drawn);
-    let suffixes = suffixes(plot, &order);
+    let suffixes = suffixes(plot, &order, pareto.selected_entry().map(look));
     for &((x, y), suffix, look) in &suffixes {
         put(buf, plot.area, x, y, suffix, over(theme.style(Role::Architecture(look))));
     }
@@ -160,13 +167,18 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
             style = style.add_modifier(Modifier::BOLD);
         }
         let (x, y) = point.cell;
-        if point.index == pareto.selected {
+        if point.index == pareto.selected && pareto.other.is_none() {
             let brackets = over(theme.style(Role::Title));
             for (x, bracket) in [(x.saturating_sub(1), "["), (x + 1, "]")] {
                 put(buf, plot.area, x, y, bracket, brackets);
             }
         }
         put(buf, plot.area, x, y, glyph(point.look, point.p2p, point.dominated), style);
+    }
+    if let Some((other, place)) = pareto.other().filter(|(_, place)| plot.contains(*place)) {
+        let ((x, y), style) = (plot.cell(place), over(theme.style(Role::Title)));
+        let mark = letter(&other.architecture, other.p2p);
+        put(buf, plot.area, x.saturating_sub(1), y, &format!("[{mark}]"), style);
     }
     cross(buf, pareto, cx, plot);
     // cells of suffixes and of the brackets of the selected point
@@ -229,17 +241,26 @@ fn drawing_order<'a>(pareto: &Pareto, drawn: &'a [Drawn]) -> Vec<&'a Drawn> {
     order
 }
 
-/// Mark beside a point that covers frontier points of other architectures.
+/// Mark of overlay points of other architectures than the selected one.
+pub const ELSEWHERE: &str = "×";
+
+/// Mark beside a point that covers a frontier point of the selected architecture.
 pub const COVERS: &str = "+";
 
-/// Suffixes of the topmost glyphs and their cells; skips cells with a point and cells outside the plot.
-fn suffixes(plot: &Plot, order: &[&Drawn]) -> Vec<((u16, u16), &'static str, usize)> {
+/// Suffixes of the topmost glyphs and their cells, with the look of the selected series; skips cells with a point and cells outside the plot.
+fn suffixes(
+    plot: &Plot,
+    order: &[&Drawn],
+    selected: Option<usize>,
+) -> Vec<((u16, u16), &'static str, usize)> {
     let mut cells: BTreeMap<(u16, u16), (&Drawn, bool)> = BTreeMap::new();
     for &point in order {
         let below = cells.get(&point.cell);
         // points of one architecture with P2P on and off are often the same
-        let covers =
-            below.is_some_and(|(other, covers)| *covers || !other.dominated && other.look != point.look);
+        let covers = below.is_some_and(|(other, covers)| {
+            let is_own = selected == Some(other.look);
+            *covers || is_own && !other.dominated && other.look != point.look
+        });
         cells.insert(point.cell, (point, covers));
     }
     let beside = cells.iter().map(|((x, y), (point, covers))| {
@@ -325,8 +346,7 @@ fn bars(pareto: &Pareto, point: &study::analysis::ParetoPoint) -> Vec<[(f64, f64
 
 /// Marks the selected point on the axes.
 fn cross(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
-    let place = pareto.current().and_then(|p| pareto.axes.of(p));
-    if let Some(place) = place.filter(|place| plot.contains(*place)) {
+    if let Some(place) = pareto.place().filter(|place| plot.contains(*place)) {
         let (x, y) = plot.cell(place);
         let style = cx.theme.style(Role::Title);
         // beside the axis's title

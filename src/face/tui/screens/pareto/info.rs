@@ -1,12 +1,12 @@
 //! Text around the plot: selected point, area gained, frontiers at fixed x.
 
-use super::Act;
 use super::draw::covered;
 use super::state::Pareto;
+use super::{Act, errors};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use plan::Architecture;
-use study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint};
+use study::analysis::{AreaGained, LEAST_CELLS, OverlayPoint, ParetoPoint};
 use study::validate::TieBand;
 use table::Provenance;
 
@@ -14,8 +14,16 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
     let theme = cx.theme;
     let Some(point) = pareto.current() else { return };
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
+    if let Some((other, place)) = pareto.other() {
+        let words = against(pareto, other, place);
+        let rows = wrap(&words, usize::from(area.width.saturating_sub(2)));
+        for (row, words) in (0..area.height).zip(&rows) {
+            line(buf, area, row, &[(" ", text), (words, if row == 0 { title } else { text })]);
+        }
+        return;
+    }
     let label = format!(" [{}] ", point.provenance);
-    let what = point.spec.label();
+    let what = point.cell_label();
     let here = covered(pareto, plot).map_or_else(String::new, |(at, of)| {
         let key = cx.key::<Pareto>(Act::Next);
         match area.width {
@@ -41,6 +49,37 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
     {
         line(buf, area, 1 + row as u16, &[(" ", *style), (text, *style)]);
     }
+}
+
+/// Overlay point with the run of its cell: `published (arXiv 2501.06589), ladder 8x1 p2p-off: 6.20 s, 10.3
+/// tokens/s/GPU; simulated 6.70 s: +8 %, 9.57: -7 %`.
+fn against(pareto: &Pareto, other: &OverlayPoint, (x, y): (f64, f64)) -> String {
+    let (unit, by) = pareto.unit();
+    let p2p = other.p2p.map_or_else(String::new, |p2p| format!(" p2p-{}", p2p.as_str()));
+    let mut text = format!(
+        "{}, {} {}{p2p}: {} {unit}, {} {}",
+        other.source,
+        other.architecture,
+        other.name(),
+        digits(x / by),
+        digits(y),
+        pareto.axes.y.title()
+    );
+    let run = pareto.visible().find(|point| other.is_of(&point.spec));
+    match run.and_then(|point| Some((point, pareto.axes.of(point)?))) {
+        None => text += "; this cell is not among the runs shown",
+        Some((point, (own_x, own_y))) => {
+            text += &format!(
+                "; {} {} {unit}: {}, {}: {}",
+                point.provenance,
+                digits(own_x / by),
+                errors::percent(own_x, x),
+                digits(own_y),
+                errors::percent(own_y, y)
+            );
+        }
+    }
+    text
 }
 
 /// True if [`draw_headline`] has a row: not for quality, and not without points.
@@ -87,7 +126,7 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> String {
         Some(by) => {
             let hidden =
                 if pareto.visible().any(|p| p.run == by.run) { "" } else { ", which is not shown" };
-            format!("{own}dominated by {}{hidden}{close}", by.spec.label())
+            format!("{own}dominated by {}{hidden}{close}", by.cell_label())
         }
         None => format!("{own}dominated"),
     }
@@ -116,6 +155,11 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     if x != study::analysis::XAxis::Tpot {
         text.push_str(&format!(", TPOT {} ms", digits(point.tpot_ms)));
     }
+    let published = pareto.published_of(point).and_then(|other| other.place(pareto.axes));
+    if let (Some((own, _)), Some((x, _))) = (pareto.axes.of(point), published) {
+        let error = errors::percent(own, x);
+        text.push_str(&format!(", published {} {unit}: {error}", digits(x / by)));
+    }
     // the provenance label already covers where the times come from
     if let (Some(measure), Some(quality)) = (pareto.axes.quality(), &point.quality) {
         text.push_str(&format!(", {} {}", measure.title, quality.told()));
@@ -139,11 +183,14 @@ fn gained(pareto: &Pareto, a: &AreaGained, width: usize) -> String {
     } else {
         format!("{} x, {} y", a.x_scale, a.y_scale)
     };
+    let other = pareto.other_area(a).filter(|other| other.cells >= LEAST_CELLS);
+    let other = other.and_then(|other| Some((other.p2p.as_str(), other.gained_pct?)));
+    let other = other.map_or_else(String::new, |(p2p, pct)| format!(", P2P {p2p} {pct:+.1} %"));
     let gained = format!(
-        "frontier area vs {} (P2P {}): {} {percent}{interval}, {}, {}",
+        "frontier area vs {}: {} P2P {} {percent}{interval}{other}, {}, {}",
         a.baseline,
-        a.p2p.as_str(),
         a.architecture,
+        a.p2p.as_str(),
         counted(a.cells, "matched cell"),
         a.provenance,
     );

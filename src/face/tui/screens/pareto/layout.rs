@@ -12,6 +12,7 @@
 //! | [simulated] ladder tp8 b16 ...                      |   selected point, area gained
 //! ```
 
+use super::draw::ELSEWHERE;
 use super::info::headline;
 use super::state::series::Entry;
 use super::state::{Extent, Pareto, series};
@@ -118,7 +119,9 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
         letters.dedup();
         let settings =
             if of_source().any(|(o, _)| o.p2p.is_some()) { " (capitals: P2P on)" } else { "" };
-        let text = format!("{} {source}{settings}  ", letters.join(""));
+        let others =
+            if letters.len() > 1 { format!(", {ELSEWHERE} other architectures") } else { String::new() };
+        let text = format!("{} {source}{settings}{others}  ", letters.join(""));
         pieces.push(Piece { text, look: None, hidden: false });
     }
     let mut rows: Vec<Vec<Piece>> = vec![Vec::new()];

@@ -1,6 +1,7 @@
 //! Screen 5: latency against throughput, with the frontier of each architecture and P2P setting.
 
 mod draw;
+mod errors;
 mod info;
 mod labels;
 pub mod layout;
@@ -61,6 +62,7 @@ acts! {
     Filter: "filter", "/", "filter: words, tp:8, arch:ladder, batch>=16", Some("filter");
     Legend: "legend", "L", "legend: show or hide architectures and P2P settings", Some("legend");
     Published: "published", "D", "show or hide published points (arXiv 2501.06589)", Some("published");
+    Errors: "published-errors", "v", "validation: table of published and simulated values with their errors", Some("errors");
     OverlayFile: "overlay", "B", "overlay points from a CSV file", None;
     Table: "table", "t", "show or hide the table of frontiers at fixed latencies", Some("table");
     ZoomIn: "zoom-in", "+ =", "zoom in at the point", None;
@@ -78,7 +80,7 @@ impl Acts for Pareto {
     fn act(&mut self, act: Act, cx: &mut Context) {
         let plot = layout::plot(self, cx.body());
         let zoom = |pareto: &mut Self, factor| {
-            let place = pareto.current().and_then(|p| pareto.axes.of(p)).filter(|p| plot.contains(*p));
+            let place = pareto.place().filter(|place| plot.contains(*place));
             let around = place.map_or((0.5, 0.5), |(x, y)| (plot.x.place(x), plot.y.place(y)));
             pareto.zoom.by(&plot, around, factor);
         };
@@ -119,6 +121,7 @@ impl Acts for Pareto {
                 self.table = Some(!shown);
             }
             Act::Published => self.toggle_published(cx),
+            Act::Errors => self.show_errors(cx),
             Act::OverlayFile => self.ask_for_overlay(cx),
             Act::ZoomIn => zoom(self, 0.5),
             Act::ZoomOut => zoom(self, 2.0),
@@ -344,7 +347,8 @@ fn select_at(pareto: &mut Pareto, plot: &Plot, at: Position) -> bool {
         // a row is about as high as two columns are wide
         x.abs_diff(at.x).saturating_add(y.abs_diff(at.y).saturating_mul(2))
     };
-    let places = pareto.visible().map(|p| pareto.axes.of(p).filter(|place| plot.contains(*place)));
+    let (places, selected) = pareto.places();
+    let places = places.into_iter().map(|place| place.filter(|place| plot.contains(*place)));
     let near: Vec<(usize, u16)> = places
         .enumerate()
         .filter_map(|(i, place)| Some((i, distance(place?))))
@@ -353,9 +357,8 @@ fn select_at(pareto: &mut Pareto, plot: &Plot, at: Position) -> bool {
     let Some(least) = near.iter().map(|(_, distance)| *distance).min() else { return false };
     let mut nearest = near.iter().filter(|(_, distance)| *distance == least).map(|(i, _)| *i);
     // a second click goes to the next of several points there
-    let next =
-        nearest.clone().find(|i| *i > pareto.selected && nearest.clone().any(|i| i == pareto.selected));
-    pareto.selected = next.or_else(|| nearest.next()).unwrap_or(pareto.selected);
+    let next = nearest.clone().find(|i| *i > selected && nearest.clone().any(|i| i == selected));
+    pareto.select_place(next.or_else(|| nearest.next()).unwrap_or(selected));
     true
 }
 
@@ -461,29 +464,30 @@ impl Pareto {
 /// Selects the nearest point in a direction; a zoomed plot scrolls along.
 fn go(pareto: &mut Pareto, plot: &Plot, direction: Direction) {
     let (wide, high) = (f64::from(plot.area.width), 2.0 * f64::from(plot.area.height));
-    let place = |p| pareto.axes.of(p).map(|(x, y)| (plot.x.share(x) * wide, plot.y.share(y) * high));
-    let places: Vec<_> = pareto.visible().map(place).collect();
-    if let Some(to) = nearest(&places, pareto.selected, direction) {
-        pareto.selected = to;
+    let (places, selected) = pareto.places();
+    let place = |(x, y)| (plot.x.share(x) * wide, plot.y.share(y) * high);
+    let places: Vec<_> = places.into_iter().map(|at| at.map(place)).collect();
+    if let Some(to) = nearest(&places, selected, direction) {
+        pareto.select_place(to);
         show_selected(pareto, plot);
     }
 }
 
 /// Moves the selection along x; points on one another follow each other.
 fn step(pareto: &mut Pareto, plot: &Plot, by: isize) {
-    let cell = |p| pareto.axes.of(p).map(|place| plot.cell(place));
-    let cells: Vec<_> = pareto.visible().map(cell).collect();
+    let (places, selected) = pareto.places();
+    let cells: Vec<_> = places.into_iter().map(|at| at.map(|place| plot.cell(place))).collect();
     let mut order: Vec<usize> = (0..cells.len()).collect();
     order.sort_by_key(|at| cells[*at]);
-    if let Some(at) = order.iter().position(|at| *at == pareto.selected) {
-        pareto.selected = order[at.saturating_add_signed(by).min(order.len() - 1)];
+    if let Some(at) = order.iter().position(|at| *at == selected) {
+        pareto.select_place(order[at.saturating_add_signed(by).min(order.len() - 1)]);
         show_selected(pareto, plot);
     }
 }
 
 /// Scrolls a zoomed window to the selected point.
 fn show_selected(pareto: &mut Pareto, plot: &Plot) {
-    let Some((x, y)) = pareto.current().and_then(|p| pareto.axes.of(p)) else { return };
+    let Some((x, y)) = pareto.place() else { return };
     if pareto.zoom.window.is_none() || plot.contains((x, y)) {
         return;
     }

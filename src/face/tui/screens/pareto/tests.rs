@@ -438,7 +438,7 @@ fn the_headline_compares_the_same_cells_as_compare() {
 fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
     let mut driver = driver(120, 40);
     let text = driver.screen();
-    assert!(text.contains("frontier area vs standard (P2P "), "{text}");
+    assert!(text.contains("frontier area vs standard: "), "{text}");
     assert!(
         text.contains("not a speedup") && text.contains("], 6 matched cells, emulated-link"),
         "{text}"
@@ -473,6 +473,28 @@ fn published_points_lie_beside_and_join_nothing() {
     keys(&mut driver, "p");
     assert!(driver.state.pareto.others().all(|(o, _)| o.p2p == Some(P2p::On)));
     insta::assert_snapshot!("published_120x40", driver.screen());
+    // a published point is selected like any other, with the run of its cell
+    let steps = driver.state.pareto.places().0.len();
+    for _ in 0..steps {
+        keys(&mut driver, "N");
+    }
+    let is_ladder = |driver: &Driver| {
+        let other = driver.state.pareto.other().map(|(other, _)| other.clone());
+        other.is_some_and(|other| other.name() == "8x1" && other.architecture == "ladder")
+    };
+    let found = (0..steps).any(|_| {
+        keys(&mut driver, "n");
+        is_ladder(&driver)
+    });
+    assert!(found, "{}", driver.screen());
+    let screen = driver.screen();
+    assert!(screen.contains("published (arXiv 2501.06589), ladder 8x1 p2p-on: 5.06 s"), "{screen}");
+    assert_eq!(driver.state.pareto.current().unwrap().spec.label(), "ladder tp8 b1 p2p-on", "{screen}");
+    keys(&mut driver, "v");
+    let screen = driver.screen();
+    for words in ["publ.", "mean absolute error", "ladder tp8 b1 p2p-on", "validate paper_70b"] {
+        assert!(screen.contains(words), "{words}: {screen}");
+    }
 }
 
 /// Writes a file of points and has it read.
@@ -663,7 +685,7 @@ fn points_on_one_another_are_marked_counted_and_stepped_through() {
     let (first, shown) = (name(&driver), driver.screen());
     assert!(shown.contains(" of 2 points here, n: next)"), "{shown}");
     assert!(shown.contains("[■]") || shown.contains("[□]"), "the selected point stands out: {shown}");
-    assert!(shown.contains("+: covers others"), "{shown}");
+    assert!(shown.contains("+: another covers it"), "{shown}");
     keys(&mut driver, "n");
     if !name(&driver).starts_with(&first) {
         keys(&mut driver, "NN");

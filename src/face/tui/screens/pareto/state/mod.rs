@@ -137,6 +137,8 @@ pub struct Pareto {
     pub limits: Vec<AtLimit>,
     /// Selected point, an index into `shown`.
     pub selected: usize,
+    /// Selected overlay point, an index into [`Self::others`]; `selected` is then the same cell, if it is shown.
+    pub other: Option<usize>,
     pub zoom: Zoom,
     /// Zoom rectangle being dragged: corners in window cells.
     pub drag: Option<((u16, u16), (u16, u16))>,
@@ -303,6 +305,7 @@ impl Pareto {
             y: (y.0.min(place.1), y.1.max(place.1)),
         });
         self.revision += 1;
+        self.other = None;
     }
 
     pub fn publish(&mut self, points: Vec<OverlayPoint>) {
@@ -348,6 +351,42 @@ impl Pareto {
                 && (self.p2p.is_none() || other.p2p.is_none() || other.p2p == self.p2p);
             goes.then_some((other, other.place(self.axes)?))
         })
+    }
+
+    /// Selected overlay point with its place.
+    pub fn other(&self) -> Option<(&OverlayPoint, (f64, f64))> {
+        self.others().nth(self.other?)
+    }
+
+    /// Place of the selection.
+    pub fn place(&self) -> Option<(f64, f64)> {
+        let of_point = || self.current().and_then(|point| self.axes.of(point));
+        self.other().map(|(_, place)| place).or_else(of_point)
+    }
+
+    /// Places of all points and then of all overlay points, and the index of the selection among them.
+    pub fn places(&self) -> (Vec<Option<(f64, f64)>>, usize) {
+        let points = self.visible().map(|point| self.axes.of(point));
+        let places: Vec<_> = points.chain(self.others().map(|(_, place)| Some(place))).collect();
+        (places, self.other.map_or(self.selected, |at| self.shown.len() + at))
+    }
+
+    /// Selects one of [`Self::places`]; with an overlay point also the run of the same cell.
+    pub fn select_place(&mut self, at: usize) {
+        self.other = at.checked_sub(self.shown.len());
+        let Some(other) = self.other else {
+            self.selected = at;
+            return;
+        };
+        let of = |(other, _): (&OverlayPoint, _)| self.visible().position(|p| other.is_of(&p.spec));
+        let at = self.others().nth(other).and_then(of);
+        self.selected = at.unwrap_or(self.selected);
+    }
+
+    /// Published point of a run's cell.
+    pub fn published_of(&self, point: &ParetoPoint) -> Option<&OverlayPoint> {
+        let of_cell = |other: &&OverlayPoint| other.goes_with(&point.spec) && other.is_of(&point.spec);
+        self.published.iter().find(of_cell)
     }
 
     /// True per axis (x, y) if logarithmic. Based on everything plotted, so that zooming does not change
@@ -396,12 +435,14 @@ impl Pareto {
 
     /// Moves the selection along x, which reaches every point.
     pub fn move_by(&mut self, by: isize) {
+        self.other = None;
         self.selected = self.selected.saturating_add_signed(by).min(self.shown.len().saturating_sub(1));
     }
 
     /// Selects a run; returns false if it is not shown.
     pub fn select(&mut self, run: &str) -> bool {
         let at = self.visible().position(|p| p.run == run);
+        self.other = None;
         self.selected = at.unwrap_or(self.selected);
         at.is_some()
     }
@@ -425,6 +466,16 @@ impl Pareto {
         let (log_x, log_y) = self.logarithmic();
         let options = AreaOptions { axes: self.axes, log_x, log_y, reference: None };
         Some(AreaKey { options, group })
+    }
+
+    /// The same area at the other P2P setting, if it is shown.
+    pub fn other_area(&self, area: &AreaGained) -> Option<&AreaGained> {
+        let (_, areas) = self.areas.as_ref().filter(|_| self.p2p.is_none())?;
+        areas.iter().find(|other| {
+            other.architecture == area.architecture
+                && other.setting == area.setting
+                && other.p2p != area.p2p
+        })
     }
 
     /// Area gained by the selected point's architecture, or by ladder if that is standard.
