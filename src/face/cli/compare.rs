@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
     /// Option that differs within a pair: any option of `run` (architecture, p2p, tp, batch, collective, ...), an
-    /// environment variable (NCCL_ALGO) or a profile value (link.alpha_us)
+    /// environment variable (NCCL_ALGO), a profile value (link.alpha_us), or division: TP, EP and DP of as many GPUs
     #[arg(long, value_name = "AXIS", required_unless_present = "gate")]
     pub by: Option<String>,
     /// Value of the --by option that the others are compared with [default: standard, on, unset, else the first found]

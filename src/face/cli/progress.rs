@@ -182,6 +182,9 @@ impl<'a> Progress<'a> {
     fn ended(&mut self, cell: usize, round: u32, record: &Record) {
         let done = self.settled.len();
         let what = match (&record.metrics, &record.reason) {
+            (Some(m), _) if record.spec.output_tokens < 2 => {
+                format!("TTFT {} ms ({})", Shown::Number(m.prefill_ms, 3), record.provenance)
+            }
             (Some(m), _) => format!(
                 "{} tokens/s, TPOT {} ms ({})",
                 Shown::Number(m.tokens_per_s, 1),

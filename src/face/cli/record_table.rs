@@ -111,7 +111,15 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
     let told = [&told[..], &["hardware", "link", "backend"]].concat();
     let settings = settings(records, &told);
     let first_line = |text: Option<&str>| text.and_then(|text| text.lines().next()).into();
-    let columns = NARROW.map(|column| {
+    // a prefill without decoded tokens has no TPOT, and its tokens/s say nothing
+    let decodes = records.is_empty() || records.iter().any(|record| record.spec.output_tokens > 1);
+    let columns = NARROW.into_iter().filter_map(|column| match column {
+        _ if decodes => Some(column),
+        "tpot_p50_ms|TPOT ms" => Some("prefill_ms|TTFT ms"),
+        "completion_ms|completion ms" | "tokens_per_s|tok/s" | "tokens_per_s_per_gpu|tok/s/GPU" => None,
+        _ => Some(column),
+    });
+    let columns = columns.map(|column| {
         let name = column.split('|').next().unwrap_or_default();
         (column, name, option(name), measure(name))
     });
@@ -129,6 +137,8 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
             "~why" => first_line(record.reason.as_deref()),
             _ => match (option, measure) {
                 (Some(option), _) => option.shown(spec),
+                // a prefill alone beside decoding cells
+                (_, Some(m)) if m.name == "tpot_p50_ms" && spec.output_tokens < 2 => Shown::None,
                 (_, measure) => measure.map_or(Shown::None, |m| Shown::number(m.of(record), m.decimals)),
             },
         }
@@ -139,8 +149,7 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
         let same = |of_first| rest.iter().all(|record| cell(record, &none, column) == of_first);
         SAID_ONCE.contains(&column.0) && !rest.is_empty() && same(cell(first, &none, column))
     };
-    let (common, columns): (Vec<Column>, Vec<Column>) =
-        columns.into_iter().partition(|column| is_common(*column));
+    let (common, columns): (Vec<Column>, Vec<Column>) = columns.partition(|column| is_common(*column));
     let titles: Vec<&str> = columns.iter().map(|column| column.0).collect();
     let mut rows = Table::new(&titles).least(&LEAST);
     for (record, setting) in records.iter().zip(&settings) {

@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::compare::{Axis, Flag, Label, Matching, Pair, PooledCell};
-use super::{Cells, Comparison, ComparisonReport};
+use super::compare::{Axis, Flag, Matching, Pair, PooledCell};
+use super::{Cells, Comparison, ComparisonReport, Varied};
 use base::statistics::median;
 use base::text::counted;
 use run::sim::LINK_WARNING;
@@ -150,23 +150,29 @@ fn cores(record: &Record) -> Option<usize> {
 /// Warnings for these cells: higher TP slower than lower, `upper-bound` that changes with P2P, and the warnings of
 /// their own runs.
 pub(super) fn flags(cells: &[PooledCell]) -> Vec<Flag> {
-    let mut flags = slower_with_more_ranks(cells);
-    flags.extend(upper_bound_that_p2p_changes(cells));
-    let label = Label::new(cells, None);
+    let specs = cells.iter().map(|cell| &cell.record.spec);
+    let named = Varied::of(specs.clone()).model_last(specs);
+    let mut flags = slower_with_more_ranks(cells, &named);
+    flags.extend(upper_bound_that_p2p_changes(cells, &named));
     for cell in cells {
         flags.extend(cell.record.warnings.iter().map(|warning| Flag {
             is_extrapolation: warning.starts_with(LINK_WARNING),
-            ..Flag::new([cell], format!("{}: {warning}", label.pair(cell, cell)))
+            ..Flag::new([cell], format!("{}: {warning}", words(&named, &cell.record.spec)))
         }));
     }
     flags
 }
 
-/// Compares neighbouring TPs: if more ranks are slower, communication costs more than it saves, or something is wrong.
-/// Measurements without an interval are reported too, marked as uncertain.
-fn slower_with_more_ranks(cells: &[PooledCell]) -> Vec<Flag> {
+/// Settings in which a cell differs from the others; all of them if it is alone.
+fn words(named: &Varied, spec: &Spec) -> String {
+    Some(named.words(spec)).filter(|words| !words.is_empty()).unwrap_or_else(|| spec.label())
+}
+
+/// Compares neighbouring TPs: more ranks are suspicious if they are slower by more than their exposed communication
+/// grows. Measurements without an interval are reported too, marked as uncertain.
+fn slower_with_more_ranks(cells: &[PooledCell], named: &Varied) -> Vec<Flag> {
     let matching = Matching::new(cells, &Axis::TP, None);
-    let label = Label::new(cells, Some(&Axis::TP));
+    let named = named.without(&Axis::TP);
     let mut flags = Vec::new();
     for group in matching.groups() {
         let mut group = group.clone();
@@ -175,10 +181,14 @@ fn slower_with_more_ranks(cells: &[PooledCell]) -> Vec<Flag> {
             let ratio = pair.ratio();
             let (low, high) = (&pair.baseline.record, &pair.other.record);
             let unsure = ratio.ci95.is_none() && !ratio.exact;
-            if low.spec.tp < high.spec.tp && ratio.speedup < 1.0 && (ratio.differs || unsure) {
+            if low.spec.tp < high.spec.tp
+                && ratio.speedup < 1.0
+                && (ratio.differs || unsure)
+                && !is_communication(low, high)
+            {
                 let text = format!(
                     "{}: TP {} is slower than TP {} ({:.2}x the tokens/s){}",
-                    label.pair(pair.baseline, pair.other),
+                    words(&named, &high.spec),
                     high.spec.tp,
                     low.spec.tp,
                     ratio.speedup,
@@ -191,11 +201,22 @@ fn slower_with_more_ranks(cells: &[PooledCell]) -> Vec<Flag> {
     flags
 }
 
+/// True if the exposed communication of the second cell explains that its steps take longer than the first one's.
+fn is_communication(low: &Record, high: &Record) -> bool {
+    let step = |record: &Record| record.metrics.as_ref().map(|metrics| metrics.tpot_ms.p50);
+    let exposed = |record: &Record| {
+        let steps = f64::from(record.spec.output_tokens.saturating_sub(1).max(1));
+        record.overlap.as_ref().map(|overlap| overlap.exposed_comm_ms / steps)
+    };
+    let grown = |of: &dyn Fn(&Record) -> Option<f64>| Some(of(high)? - of(low)?);
+    grown(&step).zip(grown(&exposed)).is_some_and(|(step, exposed)| step <= exposed)
+}
+
 /// `upper-bound` does not communicate, so P2P cannot affect it; if it differs, the two cells ran under different
 /// conditions.
-fn upper_bound_that_p2p_changes(cells: &[PooledCell]) -> Vec<Flag> {
+fn upper_bound_that_p2p_changes(cells: &[PooledCell], named: &Varied) -> Vec<Flag> {
     let matching = Matching::new(cells, &Axis::P2P, None);
-    let label = Label::new(cells, Some(&Axis::P2P));
+    let named = named.without(&Axis::P2P);
     let pairs = matching.pairs().into_iter();
     let bounds = pairs.filter(|pair| pair.other.record.spec.architecture.is_limit());
     bounds
@@ -205,7 +226,7 @@ fn upper_bound_that_p2p_changes(cells: &[PooledCell]) -> Vec<Flag> {
             let text = format!(
                 "{}: differs between P2P on and off ({:.3} x), though it does not communicate: were \
                  conditions the same?",
-                label.pair(pair.baseline, pair.other),
+                words(&named, &pair.other.record.spec),
                 ratio.speedup
             );
             Flag::new([pair.baseline, pair.other], text)

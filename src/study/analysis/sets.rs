@@ -186,7 +186,9 @@ impl Varied {
     /// Axes without one that is shown elsewhere (as a column, say). Without P2P, links that follow from it go too.
     pub fn without(&self, axis: &Axis) -> Self {
         let mut other = self.clone();
-        other.axes.retain(|varied| varied != axis);
+        other.axes.retain(|varied| {
+            varied != axis && !matches!(varied, Axis::Option(name) if axis.spans(name))
+        });
         if *axis == Axis::ARCHITECTURE {
             // the architecture's values name them
             other.axes.retain(|varied| !VARIANTS.iter().any(|name| *varied == Axis::Option(name)));
@@ -314,6 +316,7 @@ impl Axis {
             Self::Option(name) => {
                 options::option(name).map(|option| option.label(spec)).unwrap_or_default()
             }
+            Self::Division => self.value(spec),
             Self::Env(key) | Self::Set(key) => format!("{key}={}", self.value(spec)),
         }
     }
@@ -327,6 +330,13 @@ impl Axis {
             Self::Option("dp") => format!("DP {}", spec.dp),
             Self::Option("batch") => format!("batch {}", spec.batch),
             Self::Option("p2p") => format!("P2P {}", spec.p2p.as_str()),
+            Self::Division => {
+                let parts = [("TP", spec.tp), ("DP", spec.dp), ("EP", spec.ep)].into_iter();
+                let parts = parts.filter(|(_, ranks)| *ranks > 1).map(|(name, n)| format!("{name} {n}"));
+                Some(parts.collect::<Vec<_>>().join(" x "))
+                    .filter(|text| !text.is_empty())
+                    .unwrap_or_else(|| "TP 1".into())
+            }
             _ => self.label(spec),
         }
     }

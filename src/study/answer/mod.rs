@@ -8,6 +8,7 @@
 //! of [noise](crate::analysis); simulations have none. The quality cost of the fastest architecture is added, since that
 //! is a different network than `standard`.
 
+mod inconclusive;
 mod question;
 
 pub use question::{headlines, headlines_of_all};
@@ -154,6 +155,10 @@ impl Answer {
         let question = Question { axis: &axis, report: &report, settings: &settings };
         bullets.extend(question.elsewhere());
         let mut details = Vec::new();
+        let division = has(&Axis::Division)
+            .then(|| cells.compare(&Axis::Division, None).ok())
+            .flatten()
+            .and_then(|report| question::best_division(&report));
         if axis == Axis::ARCHITECTURE {
             bullets.splice(0..0, question.exposed());
             bullets.extend(question.hidden());
@@ -183,7 +188,8 @@ impl Answer {
         );
         let (table, left_out) = question.table();
         Self {
-            headline: question.headline(),
+            headline: question.headline()
+                + &division.map_or_else(String::new, |best| format!("; {best}")),
             provenance: Some(provenance),
             basis,
             noise: noise(records, &varied, Some(&question)),

@@ -1,8 +1,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use super::inconclusive::inconclusive;
 use crate::analysis::{
-    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, Varied, Verdict, beaten_limit, fastest,
+    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, Pivot, Varied, Verdict, beaten_limit, fastest,
     is_beaten_by_noise, less_work,
 };
 use crate::validate::TieBand;
@@ -119,6 +120,9 @@ impl Question<'_> {
         if choices.is_empty() {
             return format!("Only upper-bound was compared with {baseline}.");
         }
+        if let Some(why) = inconclusive(self.report) {
+            return format!("Inconclusive, run again on an idle machine: {why}");
+        }
         let text = match self.winner() {
             Some(winner) if choices.len() == 1 => {
                 self.headline_of_one(&winner, &choices[0].1, &baseline)
@@ -138,14 +142,15 @@ impl Question<'_> {
         if fastest.len() > 1 {
             let named = fastest.iter().map(|pair| format!("{} {}", self.value(pair), times(pair)));
             let named: Vec<String> = named.collect();
-            return format!("too close to call at {at}: {} {baseline}'s tokens/s", named.join(", "));
+            return format!("too close to call at {at}: {}{}", named.join(", "), self.of(baseline));
         }
         let hidden = winner.pairs[0].hidden_share.filter(|share| *share < 1.005);
         let hidden = hidden.map_or(String::new(), |share| {
             format!("; hides {:.0} % of what communication costs", 100.0 * share)
         });
         let speedup = times(winner.pairs[0]);
-        format!("{} is {speedup} faster than {baseline} at {at}{hidden}", winner.value)
+        let (next, unit) = (self.over_next(winner, std::slice::from_ref(&pairs)), self.unit());
+        format!("{} is {speedup} faster than {baseline} in {unit} at {at}{next}{hidden}", winner.value)
     }
 
     fn headline_of_many(
@@ -172,7 +177,7 @@ impl Question<'_> {
                 format!("is {adjective} in {}, tied {within} in {tied}{ahead}", settings(alone))
             }
         };
-        let of = if several { format!(" {baseline}'s tokens/s") } else { " its tokens/s".to_owned() };
+        let of = if several { self.of(baseline) } else { format!(" its {}", self.unit()) };
         let speedups = match &winner.pairs[..] {
             [] | [_] | [_, _] => {
                 let each = self.range(&winner.pairs, |pair| Some(pair.speedup), times);
@@ -189,10 +194,44 @@ impl Question<'_> {
                 let (most, at) =
                     best.map_or((least, String::new()), |best| (best.speedup, self.setting(best)));
                 let median = median(&speedups).unwrap_or_default();
-                format!("{least:.2}x to {most:.2}x{of} (median {median:.2}x; best at {at})")
+                format!("{least:.2}x to {most:.2}x{of} (median {median:.2}x; most at {at})")
             }
         };
-        format!("{} {wins}: {speedups}", winner.value)
+        let pairs: Vec<&[&Comparison]> = choices.iter().map(|(_, pairs)| pairs.as_slice()).collect();
+        format!("{} {wins}: {speedups}{}", winner.value, self.over_next(winner, &pairs))
+    }
+
+    /// Measure that the ratios compare: tokens/s, or the speed of the first token if no cell decodes.
+    fn unit(&self) -> &'static str {
+        if self.report.latency() == "TPOT" { "tokens/s" } else { "speed to the first token" }
+    }
+
+    fn of(&self, baseline: &str) -> String {
+        format!(" {baseline}'s {}", self.unit())
+    }
+
+    /// Lead of the winner over the next choice where it leads alone: `; 1.07x parallel, the runner-up`. Empty without
+    /// another choice.
+    fn over_next(&self, winner: &Winner<'_>, settings: &[&[&Comparison]]) -> String {
+        let mut by: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for pairs in settings {
+            let best = match fastest(pairs)[..] {
+                [best] if self.value(best) == winner.value => best,
+                _ => continue,
+            };
+            let others = pairs.iter().filter(|pair| !std::ptr::eq(**pair, best));
+            if let Some(next) = others.max_by(|a, b| a.speedup.total_cmp(&b.speedup)) {
+                by.entry(self.value(next)).or_default().push(best.speedup / next.speedup);
+            }
+        }
+        let next = by.into_iter().max_by_key(|(_, ratios)| ratios.len());
+        let Some((next, ratio, several)) =
+            next.and_then(|(next, ratios)| Some((next, median(&ratios)?, ratios.len() > 1)))
+        else {
+            return String::new();
+        };
+        let of = if several { " (median)" } else { "" };
+        format!("; {ratio:.2}x {next}, the runner-up{of}")
     }
 
     /// Values with more tokens/s than the winner where it ties, with their numbers of settings: ` (parallel ahead
@@ -238,19 +277,24 @@ impl Question<'_> {
                 format!("{rival} {}", self.range(&of, |pair| Some(pair.speedup), times))
             });
             return format!(
-                "too early to say after {}: {} {baseline}'s tokens/s so far",
+                "too early to say after {}: {}{} so far",
                 counted(rounds.unwrap_or_default(), "round"),
-                listed(ratios.collect()).unwrap_or_default()
+                listed(ratios.collect()).unwrap_or_default(),
+                self.of(baseline)
             );
         }
-        let several = if choices.len() > 1 {
-            format!(" in any of {} settings", choices.len())
-        } else {
-            String::new()
+        let limits: BTreeSet<String> = self.report.pairs.iter().map(|pair| self.setting(pair)).collect();
+        let several = match (choices.len(), limits.len().saturating_sub(choices.len())) {
+            (1, _) => String::new(),
+            (settings, 0) => format!(" in any of {settings} settings"),
+            // with the axis of P2P or TP, upper-bound has settings of its own
+            (settings, limits) => {
+                format!(" in any of {settings} settings (besides {limits} of upper-bound)")
+            }
         };
         match listed(slower) {
             Some(slower) => {
-                format!("nothing is faster than {baseline}{several}: {slower} its tokens/s")
+                format!("nothing is faster than {baseline}{several}: {slower} its {}", self.unit())
             }
             None => format!(
                 "no significant difference{several}: {} vs {baseline}",
@@ -384,8 +428,16 @@ impl Question<'_> {
             }
             false => String::new(),
         };
+        // the same share at every TP looks like a result
+        let capped = match with.iter().filter(|pair| pair.is_capped()).count() {
+            0 => String::new(),
+            count => format!(
+                "; in {count} of {} contention, constants of the simulated stack, takes the rest",
+                counted(with.len(), "setting")
+            ),
+        };
         let text = format!("{value} hides {shares}");
-        Some(format!("{}{nothing}{beyond}.", capitalized(&text)))
+        Some(format!("{}{nothing}{beyond}{capped}.", capitalized(&text)))
     }
 
     pub fn beaten_limit(&self) -> Option<String> {
@@ -506,8 +558,12 @@ impl Question<'_> {
     /// rows.
     pub fn table(&self) -> (Table, usize) {
         let by = self.report.by.replace('_', " ");
-        let titles =
-            ["setting", &by, "TPOT ms", "speedup (tokens/s)", "exposed %", "hidden %", "verdict"];
+        let (latency, speedup) = match self.report.latency() {
+            "TPOT" => ("TPOT ms", "speedup (tokens/s)"),
+            _ => ("TTFT ms", "speedup (TTFT)"),
+        };
+        let decodes = latency == "TPOT ms";
+        let titles = ["setting", &by, latency, speedup, "exposed %", "hidden %", "verdict"];
         let mut table = Table::new(titles).least(&LEAST);
         let mut settings: Vec<String> = Vec::new();
         let (mut rows, mut left_out) = (0, 0);
@@ -541,7 +597,11 @@ impl Question<'_> {
                 table.push(vec![
                     Shown::some(&setting),
                     Shown::text(self.baseline(pair)),
-                    Shown::interval(Some(pair.baseline_tpot_ms), pair.baseline_side.tpot_ms_ci95, 2),
+                    Shown::interval(
+                        Some(pair.latencies_ms()[0]),
+                        pair.baseline_side.tpot_ms_ci95.filter(|_| decodes),
+                        2,
+                    ),
                     Shown::None,
                     Shown::number(pair.baseline_side.exposed_pct, 1),
                     Shown::None,
@@ -552,7 +612,11 @@ impl Question<'_> {
             table.push(vec![
                 Shown::text(""),
                 Shown::text(self.value(pair)),
-                Shown::interval(Some(pair.tpot_ms), pair.side.tpot_ms_ci95, 2),
+                Shown::interval(
+                    Some(pair.latencies_ms()[1]),
+                    pair.side.tpot_ms_ci95.filter(|_| decodes),
+                    2,
+                ),
                 Shown::interval(Some(pair.speedup), pair.speedup_ci95, 2),
                 Shown::number(pair.side.exposed_pct, 1),
                 Shown::interval(
@@ -572,6 +636,39 @@ impl Question<'_> {
     }
 }
 
+/// Division of the GPUs that is fastest in most settings, the baseline included: `best division of the GPUs: TP 8 in all
+/// 18 settings (1.22x to 2.10x the next)`.
+pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
+    let choices: Vec<usize> = (0..report.pairs.len())
+        .filter(|at| !report.pairs[*at].side.spec.architecture.is_limit())
+        .collect();
+    let pivot = Pivot::new(report, &choices);
+    let mut wins: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for row in &pivot.rows {
+        let mut pairs: Vec<&Comparison> = row.known().map(|at| &report.pairs[at]).collect();
+        pairs.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
+        let first = *pairs.first()?;
+        let (best, lead) = match fastest(&pairs).first() {
+            Some(best) => (
+                Axis::Division.phrase(&best.side.spec),
+                best.speedup / pairs.get(1).map_or(1.0, |next| next.speedup.max(1.0)),
+            ),
+            None => (Axis::Division.phrase(&first.baseline_side.spec), 1.0 / first.speedup),
+        };
+        wins.entry(best).or_default().push(lead);
+    }
+    let (best, leads) = wins.into_iter().max_by_key(|(_, leads)| leads.len())?;
+    let settings = match (leads.len(), pivot.rows.len()) {
+        (wins, all) if wins == all => format!("all {}", counted(all, "setting")),
+        (wins, all) => format!("{wins} of {}", counted(all, "setting")),
+    };
+    let least = leads.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = leads.iter().copied().fold(0.0, f64::max);
+    Some(format!(
+        "best division of the GPUs: {best} in {settings} ({least:.2}x to {most:.2}x the tokens/s of the next)"
+    ))
+}
+
 /// Value of an axis that is the fastest in some settings.
 #[derive(Debug)]
 pub(super) struct Winner<'a> {
@@ -585,7 +682,7 @@ pub(super) struct Winner<'a> {
 fn setting_phrase(pair: &Comparison, axis: &Axis) -> String {
     let spec = &pair.side.spec;
     let names: &[&str] = if spec.tp > 1 { &["tp", "batch", "p2p"] } else { &["tp", "batch"] };
-    let axes = names.iter().map(|name| Axis::Option(name)).filter(|named| named != axis);
+    let axes = names.iter().filter(|name| !axis.spans(name)).map(|name| Axis::Option(name));
     axes.map(|axis| axis.phrase(spec)).collect::<Vec<_>>().join(", ")
 }
 

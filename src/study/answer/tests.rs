@@ -317,7 +317,7 @@ fn winners_of_a_few_settings_and_what_wins_elsewhere_are_told_apart() {
     assert_eq!(
         said(&answer)[..3],
         [
-            "Ladder is fastest in 2 of 3 settings: 1.11x (TP 2) and 1.33x (TP 4) standard's tokens/s",
+            "Ladder is fastest in 2 of 3 settings: 1.11x (TP 2) and 1.33x (TP 4) standard's tokens/s; 1.11x parallel, the runner-up (median)",
             "Elsewhere: parallel at TP 8 (1.40x).",
             "The hidden share of communication is unknown: upper-bound was not run.",
         ],
@@ -367,7 +367,10 @@ fn cells_of_different_provenance_are_answered_apart_and_nothing_alone_is_compare
 fn other_axes_are_named_with_their_values_and_losses_are_told() {
     let sim = |name: &str, tp, step| sim_record(name, move |spec| spec.tp = tp, 0.0, step);
     let answer = one(&[sim("a", 2, 8.0), sim("b", 4, 5.0), sim("c", 8, 4.0)]);
-    assert_eq!(answer.headline, "TP 8 is 2.00x faster than TP 2 at batch 1, P2P on");
+    assert_eq!(
+        answer.headline,
+        "TP 8 is 2.00x faster than TP 2 in tokens/s at batch 1, P2P on; 1.25x TP 4, the runner-up"
+    );
     // one architecture with and without P2P: what is lost is the answer
     let [on, off] = [(P2p::On, 2.0), (P2p::Off, 3.0)]
         .map(|(p2p, step)| cell(p2p.as_str(), &Architecture::Standard, p2p, step));
@@ -511,4 +514,56 @@ fn what_is_fastest_is_told_with_what_it_loses_or_that_nobody_looked() {
     // where nothing is faster there is nothing to weigh
     let text = said(&one(&quickstart([25.0, 25.0, 21.0], [35.0, 35.0, 20.0]))).join("\n");
     assert!(!text.contains("was not evaluated"), "{text}");
+}
+
+/// A quickstart on a busy machine: ladder gains more on the fast link, and standard is slower there.
+#[test]
+fn measured_results_that_only_noise_explains_name_no_winner() {
+    let answer = one(&quickstart([85.7, 54.0, 50.0], [70.4, 58.7, 52.0]));
+    assert!(
+        answer.headline.starts_with(
+            "Inconclusive, run again on an idle machine: standard is 1.22x faster on the slower link"
+        ),
+        "{}",
+        answer.headline
+    );
+    // rounds that vary by more than the cells differ
+    let noisy = |name: &str, architecture: Architecture, steps: [f64; 3]| {
+        let change = move |spec: &mut Spec| spec.architecture = architecture.clone();
+        let rounds = steps.into_iter().zip(0..);
+        rounds
+            .map(|(ms, round)| record(&format!("{name}-{round}"), &change, round, &[(0.0, ms); 3]))
+            .collect::<Vec<_>>()
+    };
+    let records =
+        [noisy("s", Architecture::Standard, [20.0, 21.0, 20.5]), noisy("l", LADDER, [18.0, 21.2, 18.5])];
+    let headline = one(&records.concat()).headline;
+    assert!(
+        headline.contains("rounds of ladder vary by 18 %, more than the largest difference"),
+        "{headline}"
+    );
+    // the same rounds decide a larger difference
+    let records =
+        [noisy("s", Architecture::Standard, [40.0, 42.0, 41.0]), noisy("l", LADDER, [18.0, 21.2, 18.5])];
+    assert!(!one(&records.concat()).headline.contains("Inconclusive"));
+}
+
+#[test]
+fn experiments_with_experts_say_the_best_division_of_the_gpus() {
+    let cell = |a: Architecture, (tp, ep, dp), ms| {
+        let change = move |spec: &mut Spec| {
+            (spec.architecture, spec.tp, spec.ep, spec.dp) = (a.clone(), tp, ep, dp);
+        };
+        sim_record(&format!("{tp}-{dp}-{ms}"), change, 0.0, ms)
+    };
+    let records = [
+        cell(Architecture::Standard, (8, 1, 1), 4.0),
+        cell(LADDER, (8, 1, 1), 3.0),
+        cell(Architecture::Standard, (1, 8, 8), 6.0),
+        cell(LADDER, (1, 8, 8), 5.0),
+    ];
+    let headline = one(&records).headline;
+    let wanted =
+        "; best division of the GPUs: TP 8 in all 2 settings (1.50x to 1.67x the tokens/s of the next)";
+    assert!(headline.ends_with(wanted), "{headline}");
 }

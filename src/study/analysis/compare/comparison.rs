@@ -128,6 +128,26 @@ impl Comparison {
         [self.baseline_side.provenance, self.side.provenance] == [Provenance::Simulated; 2]
     }
 
+    /// Latency that the pair compares: TPOT, or TTFT of a prefill without decoded tokens.
+    pub fn latency(&self) -> &'static str {
+        if self.side.spec.output_tokens > 1 { "TPOT" } else { "TTFT" }
+    }
+
+    /// [`Self::latency`] of the baseline and of the compared cell (ms).
+    pub fn latencies_ms(&self) -> [f64; 2] {
+        match self.side.spec.output_tokens > 1 {
+            true => [self.baseline_tpot_ms, self.tpot_ms],
+            false => [self.baseline_side.completion_ms, self.side.completion_ms],
+        }
+    }
+
+    /// True if a simulated cell is slower than `upper-bound` almost only by contention: the stack's constants then
+    /// decide its hidden share, whatever the TP.
+    pub fn is_capped(&self) -> bool {
+        let above = self.above_upper_bound.filter(|above| above.decode_ms > 0.0);
+        self.is_simulated() && above.is_some_and(|above| above.contention_ms >= 0.95 * above.decode_ms)
+    }
+
     /// Verdict on the ratio: significant by the adjusted p-value (between simulations: above the simulator's error),
     /// and large enough to matter.
     pub(super) fn judge(&self) -> Verdict {
@@ -166,6 +186,9 @@ pub struct Side {
     /// Number of timed generations, over all rounds.
     pub samples: u32,
     pub rounds: usize,
+    /// Slowest round over the fastest, less 1; `None` for simulations and with a single round.
+    #[serde(skip)]
+    pub spread: Option<f64>,
     /// Busy time of the comm lane, hidden or not (ms).
     pub comm_ms: Option<f64>,
     /// Part of `comm_ms` during which the compute lane was idle (ms).
@@ -201,6 +224,7 @@ impl Side {
             completion_ms: metrics.completion_ms,
             samples: metrics.samples,
             rounds: cell.rounds.len(),
+            spread: cell.spread(),
             comm_ms: overlap.map(|o| o.comm_ms),
             exposed_comm_ms: overlap.map(|o| o.exposed_comm_ms),
             exposed_pct: overlap.and_then(Overlap::exposed_pct),
@@ -252,6 +276,12 @@ pub struct ComparisonReport {
 }
 
 impl ComparisonReport {
+    /// Latency of all pairs: TPOT, or TTFT if none decodes a token.
+    pub fn latency(&self) -> &'static str {
+        let decodes = self.pairs.is_empty() || self.pairs.iter().any(|pair| pair.latency() == "TPOT");
+        if decodes { "TPOT" } else { "TTFT" }
+    }
+
     /// Report of some of the pairs; counts remain those of the whole comparison.
     pub fn of_pairs(&self, pairs: Vec<Comparison>) -> Self {
         let Self { by, values, pairs: _, comparisons, differ, adjusted, flags } = self;
@@ -335,21 +365,22 @@ pub fn compared_rows(
 /// True if a term tests the axis or a measure, in which the sides of a pair differ. A word tests the axis if a value of
 /// the axis contains it.
 fn is_of_side(term: &Term, table: &RunTable, axis: &Axis) -> bool {
-    let name = match axis {
-        Axis::Option(name) => (*name).to_owned(),
-        Axis::Env(key) => format!("env.{key}"),
-        Axis::Set(key) => format!("set.{key}"),
+    let names = match axis {
+        Axis::Option(name) => vec![(*name).to_owned()],
+        Axis::Division => Axis::DIVIDED.map(str::to_owned).to_vec(),
+        Axis::Env(key) => vec![format!("env.{key}")],
+        Axis::Set(key) => vec![format!("set.{key}")],
     };
-    let own = table.find(&name);
+    let own: Vec<usize> = names.iter().filter_map(|name| table.find(name)).collect();
     match &term.test {
         Test::Field { name, .. } => {
             let column = table.find(name);
             let measures = |at: usize| table.columns().get(at).is_some_and(|c| c.field.is_measure());
-            column.is_some() && (column == own || column.is_some_and(measures))
+            column.is_some_and(|at| own.contains(&at) || measures(at))
         }
         Test::Word { text, exact } => {
-            let column = own.and_then(|at| table.columns().get(at));
-            column.is_some_and(|column| has_word(column, text, *exact))
+            let mut columns = own.iter().filter_map(|at| table.columns().get(*at));
+            columns.any(|column| has_word(column, text, *exact))
         }
     }
 }

@@ -94,6 +94,18 @@ impl PooledCell {
         })
     }
 
+    /// Slowest round over the fastest, less 1; `None` for simulations and with a single round.
+    pub fn spread(&self) -> Option<f64> {
+        if self.record.provenance == Provenance::Simulated || self.rounds.len() < 2 {
+            return None;
+        }
+        let of_round =
+            |samples: &Vec<Sample>| median(&samples.iter().map(completion_ms).collect::<Vec<_>>());
+        let rounds: Vec<f64> = self.rounds.values().filter_map(of_round).collect();
+        let least = rounds.iter().copied().reduce(f64::min).filter(|least| *least > 0.0)?;
+        Some(rounds.into_iter().fold(least, f64::max) / least - 1.0)
+    }
+
     /// Key of everything but the axis and the settings that follow from it.
     fn common(&self, axis: &Axis) -> String {
         let key = axis.key();
@@ -107,7 +119,8 @@ impl PooledCell {
             *axis == Axis::Option("backend") && matches!(heeded_by, Some([only]) if !only.is_simulated())
         };
         let kept = self.fields.iter().filter(|(name, _)| {
-            **name != key
+            !axis.spans(name)
+                && **name != key
                 && name.strip_prefix("files:") != Some(key.as_str())
                 && !(*axis == Axis::ARCHITECTURE && VARIANTS.contains(&name.as_str()))
                 && !(p2p && (*name == "link" || name.starts_with("env:NCCL_P2P_")))
@@ -116,6 +129,9 @@ impl PooledCell {
                 && !of_one(name)
         });
         let mut text = String::new();
+        if *axis == Axis::Division {
+            text.push_str(&format!("ranks={}\n", self.record.spec.ranks()));
+        }
         for (name, value) in kept {
             text.push_str(name);
             text.push('=');
@@ -193,6 +209,12 @@ impl<'a> Matching<'a> {
         match self.axis.natural_baseline() {
             Some(natural) if has(natural) => Some(natural.to_owned()),
             _ if self.axis.needs_baseline() => None,
+            // slices of every expert before whole experts
+            _ if *self.axis == Axis::Division => group
+                .iter()
+                .map(|cell| &cell.record.spec)
+                .max_by_key(|spec| (spec.tp, std::cmp::Reverse((spec.ep, spec.dp))))
+                .map(|spec| self.axis.value(spec)),
             _ => self.order.iter().find(|value| has(value)).cloned(),
         }
     }
@@ -406,7 +428,7 @@ impl Label {
 
     fn words(&self, a: &PooledCell, b: &PooledCell, without: &[&str]) -> String {
         let p2p = self.axis == Some(Axis::P2P);
-        let is_axis = |name: &str| matches!(self.axis, Some(Axis::Option(axis)) if axis == name);
+        let is_axis = |name: &str| self.axis.as_ref().is_some_and(|axis| axis.spans(name));
         // Variables set because of P2P repeat what P2P says.
         let brought = p2p && a.record.spec.env != b.record.spec.env;
         let left_out =

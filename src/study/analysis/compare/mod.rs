@@ -61,15 +61,15 @@ impl Cells {
             }
         }
         named.sort();
+        keys.push(Axis::Division);
         keys.extend(named);
         let count = |axis: &Axis| {
             let matching = Matching::new(&self.0, axis, None);
             let values = matching.values().to_vec();
-            (values.len() > 1).then(|| AxisCount {
-                axis: axis.clone(),
-                values,
-                pairs: matching.pairs().len(),
-            })
+            // without experts, a division is a TP
+            let is_axis = values.len() > 1
+                && (*axis != Axis::Division || values.iter().any(|value| value.contains("ep")));
+            is_axis.then(|| AxisCount { axis: axis.clone(), values, pairs: matching.pairs().len() })
         };
         keys.par_iter().filter_map(count).collect()
     }
@@ -247,6 +247,16 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
         let measured = report.pairs.first().and_then(|pair| pair.measured.as_ref());
         measured.map(|m| format!("{before} {}", m.measure.title).trim().to_owned()).unwrap_or_default()
     };
+    let (tpots, ttfts, speedup) = match report.latency() {
+        "TPOT" => {
+            let tpots = ["baseline_tpot_ms|baseline TPOT ms", "tpot_ms|TPOT ms"];
+            (tpots, ["", ""], "speedup|speedup (tokens/s)")
+        }
+        _ => {
+            let ttfts = ["|baseline TTFT ms", "|TTFT ms"];
+            (["baseline_tpot_ms|", "tpot_ms|"], ttfts, "speedup|speedup (TTFT)")
+        }
+    };
     // omit columns that were not requested
     let named = |name: &str, title: &str| {
         if title.is_empty() { String::new() } else { format!("{name}|{title}") }
@@ -263,13 +273,15 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("value", &|p| Shown::text(&p.value)),
             ("baseline_run|", &|p| Shown::text(&p.baseline_run)),
             ("run|", &|p| Shown::text(&p.run)),
-            ("baseline_tpot_ms|baseline TPOT ms", &|p| tpot(p.baseline_tpot_ms)),
-            ("tpot_ms|TPOT ms", &|p| tpot(p.tpot_ms)),
+            (tpots[0], &|p| tpot(p.baseline_tpot_ms)),
+            (tpots[1], &|p| tpot(p.tpot_ms)),
+            (ttfts[0], &|p| Shown::Number(p.latencies_ms()[0], 3)),
+            (ttfts[1], &|p| Shown::Number(p.latencies_ms()[1], 3)),
             (measure, &|p| Shown::some(p.measured.as_ref().map_or("", |m| m.measure.name))),
             (&base, &|p| value(p, 0)),
             (&mine, &|p| value(p, 1)),
             (&ratio, &|p| Shown::number(p.measured.as_ref().and_then(|m| m.ratio), 3)),
-            ("speedup|speedup (tokens/s)", &|p| Shown::Interval(p.speedup, p.speedup_ci95, 3)),
+            (speedup, &|p| Shown::Interval(p.speedup, p.speedup_ci95, 3)),
             ("speedup_ci95_low|", &|p| end(p.speedup_ci95, 0)),
             ("speedup_ci95_high|", &|p| end(p.speedup_ci95, 1)),
             ("differs|", &|p| Shown::text(p.differs)),

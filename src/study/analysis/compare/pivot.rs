@@ -32,6 +32,8 @@ pub struct PivotRow {
     pub best: usize,
     /// True if everything compared with the baseline is slower.
     pub baseline_wins: bool,
+    /// True if nothing is faster than the baseline, and something ties with it.
+    pub baseline_ties: bool,
 }
 
 impl Pivot {
@@ -94,6 +96,8 @@ impl PivotRow {
             best: fastest.first().copied().or(highest.map(|(column, _)| *column)).unwrap_or_default(),
             baseline_wins: !choices.is_empty()
                 && choices.iter().all(|pair| pair.verdict == Verdict::Slower),
+            baseline_ties: fastest.is_empty()
+                && choices.iter().any(|pair| matches!(pair.verdict, Verdict::Same | Verdict::TooClose)),
             fastest,
             pairs,
         }
@@ -108,7 +112,8 @@ impl PivotRow {
     /// `!` an upper bound below another column; `-` without a pair.
     pub fn words(&self, report: &ComparisonReport, column: usize) -> String {
         let Some(pair) = self.pairs[column].map(|at| &report.pairs[at]) else { return "-".into() };
-        let wins = self.fastest.contains(&column);
+        let ties = self.baseline_ties && matches!(pair.verdict, Verdict::Same | Verdict::TooClose);
+        let wins = self.fastest.contains(&column) || ties && !is_limit(pair);
         let tie = match pair.verdict {
             _ if self.is_beaten(report, column) => "!",
             Verdict::Same | Verdict::TooClose | Verdict::Chance => "≈",
@@ -150,8 +155,11 @@ pub(crate) fn fastest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
 
 /// Table with one row per setting: the baseline's TPOT and the ratio of tokens/s of each value.
 pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
-    let fixed =
-        ["~matched|cell", "by|", "baseline", "baseline_tpot_ms|baseline TPOT ms"].map(str::to_owned);
+    let latency = match report.latency() {
+        "TPOT" => "baseline_tpot_ms|baseline TPOT ms",
+        _ => "baseline_ttft_ms|baseline TTFT ms",
+    };
+    let fixed = ["~matched|cell", "by|", "baseline", latency].map(str::to_owned);
     let values = pivot.values.iter().map(|value| value.replace('|', "/"));
     let last = ["fastest", "!provenance", "baseline_run|"].map(str::to_owned);
     let mut table = Table::new(fixed.into_iter().chain(values).chain(last));
@@ -167,7 +175,7 @@ pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
             Shown::text(&first.matched),
             Shown::text(&report.by),
             Shown::text(&first.baseline),
-            Shown::number(Some(first.baseline_tpot_ms).filter(|ms| *ms > 0.0), 3),
+            Shown::number(Some(first.latencies_ms()[0]).filter(|ms| *ms > 0.0), 3),
         ];
         cells.extend(row.pairs.iter().map(ratio));
         cells.extend([
@@ -183,10 +191,15 @@ pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
 /// Value shown for a variable that a cell does not set.
 pub const UNSET: &str = "unset";
 
+/// Name of [`Axis::Division`].
+const DIVISION: &str = "division";
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Axis {
     /// Option of a cell, by its name in files.
     Option(&'static str),
+    /// Division of equally many GPUs into TP, EP and DP: `tp8`, `tp8+ep8`, `dp8+ep8`.
+    Division,
     /// Environment variable of the run: `NCCL_ALGO`.
     Env(String),
     /// Override of a profile value: `link.alpha_us`.
@@ -197,13 +210,18 @@ impl Axis {
     pub const ARCHITECTURE: Self = Self::Option("architecture");
     pub const P2P: Self = Self::Option("p2p");
     pub const TP: Self = Self::Option("tp");
+    /// Options that [`Self::Division`] replaces.
+    pub const DIVIDED: [&str; 3] = ["tp", "ep", "dp"];
 
-    /// Parses the name of an axis: an option, a variable in capitals (`NCCL_ALGO`, or any name after `env:`), or a
+    /// Parses the name of an axis: an option, `division`, a variable in capitals (`NCCL_ALGO`, or any name after `env:`), or a
     /// dotted profile value (`link.alpha_us`, or any name after `set:`). Returns an error with the nearest option for
     /// other names.
     pub fn parse(name: &str) -> Result<Self> {
         if let Some(option) = OPTIONS.iter().find(|option| same_name(option.name, name)) {
             return Ok(Self::Option(option.name));
+        }
+        if same_name(DIVISION, name) {
+            return Ok(Self::Division);
         }
         let named = |key: &str| (!key.is_empty()).then(|| key.to_owned());
         let capitals = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
@@ -222,7 +240,7 @@ impl Axis {
             (_, Some(key)) => Ok(Self::Set(key)),
             _ => {
                 let options = OPTIONS.iter().map(|option| option.name);
-                Err(Error::unknown("axis", name, options.chain(["NCCL_ALGO (any variable)"])))
+                Err(Error::unknown("axis", name, options.chain([DIVISION, "NCCL_ALGO (any variable)"])))
             }
         }
     }
@@ -235,8 +253,23 @@ impl Axis {
         match self {
             Self::Option("architecture") => spec.architecture_label(),
             Self::Option(name) => options::value(spec, name).unwrap_or_default().into_owned(),
+            Self::Division => {
+                let parts = [("tp", spec.tp), ("dp", spec.dp), ("ep", spec.ep)];
+                let parts = parts.into_iter().filter(|(_, ranks)| *ranks > 1);
+                let parts: Vec<String> = parts.map(|(name, ranks)| format!("{name}{ranks}")).collect();
+                if parts.is_empty() { "tp1".into() } else { parts.join("+") }
+            }
             Self::Env(key) => of(&spec.env, key),
             Self::Set(key) => of(&spec.set, key),
+        }
+    }
+
+    /// True if cells on this axis may differ in the option.
+    pub(crate) fn spans(&self, option: &str) -> bool {
+        match self {
+            Self::Option(name) => *name == option,
+            Self::Division => Self::DIVIDED.contains(&option),
+            Self::Env(_) | Self::Set(_) => false,
         }
     }
 
@@ -244,6 +277,7 @@ impl Axis {
     pub fn natural_baseline(&self) -> Option<&'static str> {
         match self {
             Self::Option(name) => options::option(name).and_then(|option| option.about.baseline),
+            Self::Division => None,
             Self::Env(_) | Self::Set(_) => Some(UNSET),
         }
     }
@@ -258,6 +292,7 @@ impl Axis {
     pub(crate) fn key(&self) -> String {
         match self {
             Self::Option(name) => (*name).to_owned(),
+            Self::Division => DIVISION.to_owned(),
             Self::Env(key) => format!("env:{key}"),
             Self::Set(key) => format!("set:{key}"),
         }
@@ -268,6 +303,7 @@ impl fmt::Display for Axis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Option(name) => f.write_str(name),
+            Self::Division => f.write_str(DIVISION),
             // keep the prefix if the bare name would parse differently
             Self::Env(key) if Self::parse(key).is_ok_and(|axis| axis == *self) => f.write_str(key),
             Self::Env(key) => write!(f, "env:{key}"),
@@ -284,6 +320,7 @@ mod tests {
     #[test]
     fn names_come_back_as_they_were_given() {
         for name in OPTIONS.iter().map(|option| option.name).chain([
+            "division",
             "NCCL_ALGO",
             "CUDA_VISIBLE_DEVICES",
             "env:lower",

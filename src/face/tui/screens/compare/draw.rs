@@ -286,6 +286,7 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
     columns[VALUE].title = match (&compared.baseline, &compared.axis) {
         (None, _) => "baseline → other",
         (_, Axis::Option(name)) => name,
+        (_, Axis::Division) => "division",
         _ => "value",
     }
     .into();
@@ -298,7 +299,8 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
         table::cell(content(compare, compared, &compare.shown[row], kept[column], theme))
     });
     if compare.shown.is_empty() {
-        empty(buf, area, &format!("{}\nEsc drops the filter", compare.headline()), theme);
+        let drops = if compare.filter.value().trim().is_empty() { "" } else { "\nEsc drops the filter" };
+        empty(buf, area, &format!("{}{drops}", compare.headline()), theme);
     }
 }
 

@@ -261,9 +261,10 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
         [a, b] => format!("; {} and {} samples in {} and {}", a.0, b.0, a.1, counted(b.1, "round")),
     };
     let samples = if pair.provenance == Provenance::Simulated { String::new() } else { samples };
-    let told = [("tokens/s ", text), (&*ratio, title), (" ", text), (differs, text), (&*of_tpot, text)];
+    let unit = if pair.latency() == "TPOT" { "tokens/s " } else { "first token " };
+    let told = [(unit, text), (&*ratio, title), (" ", text), (differs, text), (&*of_tpot, text)];
     line(buf, inner, u16::from(!is_low), &[&told[..], &[(&*adjusted, dim), (&*samples, dim)]].concat());
-    let tpots = [pair.baseline_tpot_ms, pair.tpot_ms];
+    let latencies = pair.latencies_ms();
     let overlaps = [pair.baseline_overlap_pct, pair.overlap_pct];
     let below = cut_top(inner, 2).1;
     table::draw_all(
@@ -279,7 +280,7 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
             let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), |ms| digits(ms / steps));
             match column {
                 0 => value.clone(),
-                1 => format!("{}{}", digits(tpots[row]), interval(side.tpot_ms_ci95)),
+                1 => format!("{}{}", digits(latencies[row]), interval(side.tpot_ms_ci95)),
                 2 => ms(side.comm_ms),
                 3 => ms(side.exposed_comm_ms),
                 4 => percent(side.exposed_pct),
@@ -308,7 +309,13 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
         let parts = parts.into_iter().filter(|(_, ms)| ms.abs() >= 0.0005);
         let parts: Vec<String> = parts.map(|(part, ms)| format!("{part} {}", digits(ms))).collect();
         let sum = if parts.is_empty() { String::new() } else { format!(" = {}", parts.join(" + ")) };
-        let words = format!("{name}: {} ms{sum}", digits(by.decode_ms));
+        let capped = if row == 1 && pair.is_capped() {
+            let stack = &pair.side.spec.stack;
+            format!(": contention, constants of stack {stack}, caps the hidden share")
+        } else {
+            String::new()
+        };
+        let words = format!("{name}: {} ms{sum}{capped}", digits(by.decode_ms));
         line(buf, inner, 9 + row as u16, &[(&words, text)]);
     }
 }

@@ -25,8 +25,12 @@ fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
     let (setting, widest) = (width * 2 / 5, told.widths.1.max(title.width()) as u16);
     let shortened = widest.min(setting.max(12));
     let baseline = match width {
-        ..80 => "TPOT ms".to_owned(),
-        _ => format!("{} TPOT ms", compared.baseline.as_deref().unwrap_or("baseline")),
+        ..80 => format!("{} ms", compared.report.latency()),
+        _ => format!(
+            "{} {} ms",
+            compared.baseline.as_deref().unwrap_or("baseline"),
+            compared.report.latency()
+        ),
     };
     // baselines that differ are named in the cells
     let least = if compared.baseline.is_some() { 8 } else { 18 };
@@ -97,6 +101,9 @@ pub fn legend(compare: &Compare, compared: &Compared, width: u16) -> String {
     let used = meanings.iter().filter(|(mark, _)| words.iter().any(|word| word.contains(*mark)));
     let used = used.map(|(mark, meaning)| format!("{mark} {meaning}"));
     let ratio = match width {
+        _ if compared.report.latency() == "TTFT" => {
+            format!("x speed to the first token of {baseline}")
+        }
         ..100 => format!("x tokens/s of {baseline}"),
         _ => format!("x tokens/s of {baseline}, prefill included"),
     };
@@ -112,7 +119,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &Compared
         table::cell(content(compare, compared, row, column, theme))
     });
     if pivot.rows.is_empty() {
-        empty(buf, area, "no pair matches the filter: Esc drops it", theme);
+        let text = match compare.filter.value().trim().is_empty() {
+            true => compare.headline(),
+            false => "no pair matches the filter: Esc drops it",
+        };
+        empty(buf, area, text, theme);
     }
 }
 
@@ -139,9 +150,13 @@ fn content(
                 Some(_) => String::new(),
                 None => format!("{} ", first.baseline),
             };
-            let mark = if row.baseline_wins { "★" } else { "" };
-            let tpot = format!("{mark}{name}{}", digits(first.baseline_tpot_ms));
-            (tpot, if row.baseline_wins { winner } else { text })
+            let mark = match () {
+                () if row.baseline_wins => "★",
+                () if row.baseline_ties => "★≈",
+                () => "",
+            };
+            let tpot = format!("{mark}{name}{}", digits(first.latencies_ms()[0]));
+            (tpot, if row.baseline_wins || row.baseline_ties { winner } else { text })
         }
         _ if column == FIXED + row.pairs.len() => {
             (first.provenance.to_string(), theme.provenance(first.provenance))

@@ -302,10 +302,15 @@ impl Compare {
         self.why_none = match self.compared() {
             Some(compared) if kept.is_empty() => {
                 let why = Filter::parse(&self.filter.text()).why_nothing(&compared.runs.table);
-                why.unwrap_or_else(|| match self.filter.text().trim().is_empty() {
-                    true => "No two finished runs of these differ in this axis alone.".into(),
-                    false => "The filter leaves no pair: both runs of a pair must match.".into(),
-                })
+                match (&self.filter.experiment, self.filter.value().trim().is_empty()) {
+                    (Some(experiment), true) => {
+                        format!("{experiment} has no complete pair yet; * shows all runs.")
+                    }
+                    (None, true) => "No two finished runs of these differ in this axis alone.".into(),
+                    (_, false) => why.unwrap_or_else(|| {
+                        "The filter leaves no pair: both runs of a pair must match.".into()
+                    }),
+                }
             }
             _ => String::new(),
         };

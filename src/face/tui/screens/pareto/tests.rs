@@ -440,7 +440,8 @@ fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
     let text = driver.screen();
     assert!(text.contains("frontier area vs standard: "), "{text}");
     assert!(
-        text.contains("not a speedup") && text.contains("], 6 matched cells, emulated-link"),
+        text.contains("not a speedup")
+            && text.contains("], P2P off +47.7 %, 6 matched cells, emulated-link"),
         "{text}"
     );
     keys(&mut driver, "g");
@@ -448,7 +449,7 @@ fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
     press(&mut driver, KeyCode::Enter);
     let text = driver.screen();
     assert!(
-        text.contains(" +14.8 %, 12 matched cells, simulated"),
+        text.contains(" P2P on +14.8 %, P2P off +") && text.contains(" %, 12 matched cells, simulated"),
         "no interval of a simulation: {text}"
     );
 }
