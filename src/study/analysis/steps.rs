@@ -48,7 +48,7 @@ pub struct StepSummary {
     pub overlap_pct: Option<f64>,
 }
 
-/// Steps of a trace, in order of sample, phase and step. Averages cover the ranks that took part in the step.
+/// Steps of a trace, in order of sample and time. Averages cover the ranks that took part in the step.
 pub fn steps(trace: &Trace) -> Vec<StepSummary> {
     of_runs(&Runs::new(trace, &Selection::default()), &clocks(trace))
 }
@@ -57,7 +57,11 @@ pub fn steps(trace: &Trace) -> Vec<StepSummary> {
 pub(super) fn of_runs(runs: &Runs, clocks: &Clocks) -> Vec<StepSummary> {
     let names = StepNames::of(runs.trace);
     let steps = runs.by_step().into_par_iter().filter(|(key, _)| key.step != NO_STEP);
-    steps.filter_map(|(key, of_step)| summary(runs, clocks, key, &of_step, names.as_ref())).collect()
+    let mut steps: Vec<StepSummary> =
+        steps.filter_map(|(key, of_step)| summary(runs, clocks, key, &of_step, names.as_ref())).collect();
+    // a serving engine's prefills come between its decode steps
+    steps.sort_by_key(|step| (step.sample, step.start_ns));
+    steps
 }
 
 pub fn steps_table(steps: &[StepSummary]) -> Table {

@@ -47,7 +47,7 @@ acts! {
     Recall: "recall", "n", "go to the next kept variant", None;
     Strip: "strip", "t", "timeline strip: two layers, a whole step, or none", Some("step");
     LaunchGaps: "launch-gaps", "c", "of a trace: remove launch gaps, as a CUDA graph would, or put them back", None;
-    Base: "base", "b", "start from the trace on the timeline, or go back from it to a simulated cell", None;
+    Base: "base", "B", "start from the trace on the timeline, or go back from it to a simulated cell", None;
     Frontier: "frontier", "f", "frontier over completion latency, or over TPOT", None;
 }
 

@@ -321,8 +321,8 @@ fn a_mixture_shows_its_division_and_every_slider_or_how_many_are_below() {
     assert!(!shown.contains("more sliders"), "{shown}");
     let mut driver = on_mixture((80, 24));
     driver.shows("↓ 3 more sliders");
-    driver.state.whatif.list.selected = Slider::DENSE + 3;
-    driver.taps("k");
+    driver.state.whatif.list.selected = Slider::DENSE + 2;
+    driver.taps("j");
     assert!(
         driver.screen().contains(" top-k ") && driver.screen().contains("↑ "),
         "{}",
