@@ -57,8 +57,9 @@ pub fn steps(trace: &Trace) -> Vec<StepSummary> {
 pub(super) fn of_runs(runs: &Runs, clocks: &Clocks) -> Vec<StepSummary> {
     let names = StepNames::of(runs.trace);
     let steps = runs.by_step().into_par_iter().filter(|(key, _)| key.step != NO_STEP);
-    let mut steps: Vec<StepSummary> =
-        steps.filter_map(|(key, of_step)| summary(runs, clocks, key, &of_step, names.as_ref())).collect();
+    let mut steps: Vec<StepSummary> = steps
+        .filter_map(|(key, of_step)| summary(runs, clocks, key, &of_step, names.as_ref()))
+        .collect();
     // a serving engine's prefills come between its decode steps
     steps.sort_by_key(|step| (step.sample, step.start_ns));
     steps

@@ -576,9 +576,7 @@ fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
         return format!("none: {why}");
     }
     let Some(found) = whatif.break_even() else { return "searching…".into() };
-    let found: Result<Vec<_>, &String> =
-        found.iter().map(|one| one.as_ref().map(Clone::clone)).collect();
-    match found {
+    match found.iter().cloned().collect::<Result<Vec<_>, _>>() {
         Err(why) => format!("none: {why}"),
         Ok(found) => format!("{} {}", answer.spec.architecture, BreakEven::in_words(&found)),
     }
