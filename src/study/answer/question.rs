@@ -636,14 +636,16 @@ impl Question<'_> {
     }
 }
 
-/// Division of the GPUs that is fastest in most settings, the baseline included: `best division of the GPUs: TP 8 in all
-/// 18 settings (1.22x to 2.10x the next)`.
+/// Division of the GPUs that is fastest in most settings, the baseline included, with the engine that decides it: `best
+/// division of the GPUs with native: TP 8 in all 18 settings (1.01x to 2.10x the tokens/s of the next, too close to call
+/// in 4)`.
 pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
     let choices: Vec<usize> = (0..report.pairs.len())
         .filter(|at| !report.pairs[*at].side.spec.architecture.is_limit())
         .collect();
     let pivot = Pivot::new(report, &choices);
-    let mut wins: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut wins: BTreeMap<String, Vec<(f64, bool)>> = BTreeMap::new();
+    let mut stacks = BTreeSet::new();
     for row in &pivot.rows {
         let mut pairs: Vec<&Comparison> = row.known().map(|at| &report.pairs[at]).collect();
         pairs.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
@@ -655,17 +657,25 @@ pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
             ),
             None => (Axis::Division.phrase(&first.baseline_side.spec), 1.0 / first.speedup),
         };
-        wins.entry(best).or_default().push(lead);
+        let is_close = first.is_simulated() && first.band.holds(lead);
+        wins.entry(best).or_default().push((lead, is_close));
+        stacks.insert(first.side.spec.stack.as_str());
     }
     let (best, leads) = wins.into_iter().max_by_key(|(_, leads)| leads.len())?;
     let settings = match (leads.len(), pivot.rows.len()) {
         (wins, all) if wins == all => format!("all {}", counted(all, "setting")),
         (wins, all) => format!("{wins} of {}", counted(all, "setting")),
     };
-    let least = leads.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = leads.iter().copied().fold(0.0, f64::max);
+    let least = leads.iter().map(|lead| lead.0).fold(f64::INFINITY, f64::min);
+    let most = leads.iter().map(|lead| lead.0).fold(0.0, f64::max);
+    let close = match leads.iter().filter(|lead| lead.1).count() {
+        0 => String::new(),
+        close => format!(", too close to call in {close}"),
+    };
+    let stacks = stacks.into_iter().collect::<Vec<_>>().join(" and ");
     Some(format!(
-        "best division of the GPUs: {best} in {settings} ({least:.2}x to {most:.2}x the tokens/s of the next)"
+        "best division of the GPUs with {stacks}: {best} in {settings} ({least:.2}x to {most:.2}x the tokens/s of the \
+         next{close})"
     ))
 }
 

@@ -175,7 +175,7 @@ fn device_time_belongs_to_the_ranges_that_launched_it() {
         steps,
         [(0, Some(first), Some(32), 500.0, 400.0), (1, Some(second), Some(4), 100.0, 0.0)]
     );
-    let of_step = Selection { step: Some(1), ..Selection::default() };
+    let of_step = Selection::of_step(report.steps[1].key);
     let ranges = trace_report(&trace, &of_step).ranges;
     assert_eq!(
         ranges.iter().map(|row| (row.name.as_str(), row.busy_us)).collect::<Vec<_>>(),

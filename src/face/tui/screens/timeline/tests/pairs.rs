@@ -295,17 +295,17 @@ fn an_open_trace_is_offered_as_base_and_left_again() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("7");
     assert!(driver.state.whatif.traced.is_none());
-    driver.shows(" b trace ");
-    driver.taps("b");
+    driver.shows(" B trace ");
+    driver.taps("B");
     assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
-    driver.shows(" b a simulated cell ");
+    driver.shows(" B a simulated cell ");
     driver.taps("f");
     driver.shows("a trace has one batch size");
     driver.taps("c");
     assert!(driver.state.whatif.variant.no_launch_gaps);
     driver.press(KeyCode::Char('Y'));
     driver.shows("--no-launches");
-    driver.taps("b");
+    driver.taps("B");
     assert!(driver.state.whatif.traced.is_none());
     assert_eq!(driver.state.whatif.variant.cell.model, "llama-3-70b");
 }
