@@ -10,8 +10,9 @@
 // so that the activation needs no kernel. Results of each choice go to rows of their own and are summed in the
 // order of choices: no atomics, and no result depends on the other rows.
 //
-// In prefill with many rows, cuBLASLt multiplies instead, expert by expert: `place_choices` gives each choice a slot, with
-// the slots of an expert contiguous, `embed` gathers x by slot, and `activate_experts` stands between the two products.
+// In prefill with many rows, cuBLASLt multiplies instead, expert by expert: `place_choices` gives each choice a slot,
+// contiguous per expert, `embed` gathers x by slot, and `activate_experts` runs between the two products. There the
+// algorithm follows the number of slots, so the rounding of a row can depend on the other rows.
 //
 // `experts_down` asks for its first weights before `wait_for_previous`: the lists were written by the kernel before the
 // previous one, which had ended when the previous one let this one start.

@@ -187,7 +187,7 @@ pub fn fitting_name(name: &str, room: usize) -> String {
     bare.chars().take(head).chain(std::iter::once('…')).chain(end).take(room).collect()
 }
 
-/// Operation of a plan in the kernel name that an export gives to a collective:
+/// Plan operation in an exported collective's kernel name:
 /// `ncclDevKernel_Combine(decode/L3/moe/combine)`.
 pub fn planned(name: &str) -> Option<&str> {
     let (_, inner) = name.strip_prefix("ncclDevKernel_")?.strip_suffix(')')?.split_once('(')?;
@@ -224,7 +224,7 @@ pub fn distinguishing(names: &[&str]) -> Vec<String> {
             let name = names[at];
             name.split_once('<').filter(|_| !is_joined(name)).map_or(name, |(_, rest)| rest)
         };
-        // then only the namespace differs
+        // with equal arguments, names differ only before them
         let are_equal = group.iter().all(|at| arguments(*at) == arguments(group[0]));
         let words = |at: usize| {
             let is_joined = is_joined(names[at]);

@@ -228,21 +228,21 @@ fn plain(key: &str) -> String {
     if parts.is_empty() { key.replace("us", "latency") } else { parts.join(" ") }
 }
 
-/// False for null, and for a list or object of nothing else.
+/// False for null, and for lists and objects that contain only null.
 fn is_known(value: &Value) -> bool {
     match value {
         Value::Null => false,
-        Value::Object(all) => all.values().any(is_known),
+        Value::Array(all) => all.is_empty() || all.iter().any(is_known),
+        Value::Object(all) => all.is_empty() || all.values().any(is_known),
         _ => true,
     }
 }
 
 fn environment(record: &Record) -> Section {
     let mut section = Section::new("Environment");
-    // shown among the options and the sources of the costs
-    let is_told = |key: &str| ["cost_sources", "all_reduces", "collective_switches"].contains(&key);
-    let told = |key: &str, value: &Value| is_told(key) && !value.is_null();
-    let shown = record.environment.iter().filter(|(key, value)| !told(key, value) && is_known(value));
+    // printed with the options and the sources of the costs
+    let is_elsewhere = |key: &str| ["cost_sources", "all_reduces", "collective_switches"].contains(&key);
+    let shown = record.environment.iter().filter(|(key, value)| !is_elsewhere(key) && is_known(value));
     for (key, value) in shown {
         section.line(&plain(key), words(key, value));
     }

@@ -162,11 +162,13 @@ pub fn listing(typed: &str) -> Vec<FileEntry> {
     entries
 }
 
-/// Traces in the directory of a file that was opened before, and those that cannot be opened last.
-pub fn beside(opened: &str) -> Vec<FileEntry> {
-    let folder = folder_of(opened.trim_end_matches("/.").trim_end_matches('/'));
-    let folder = if expanded(opened).is_dir() { opened.trim_end_matches('.') } else { folder };
-    let mut entries = listing(folder);
+/// Traces in the directory of a file that was opened before (or in that directory), those that cannot be opened last.
+pub fn siblings(opened: &str) -> Vec<FileEntry> {
+    let folder = match expanded(opened).is_dir() {
+        true => format!("{}/", opened.trim_end_matches("/.").trim_end_matches('/')),
+        false => folder_of(opened).to_owned(),
+    };
+    let mut entries = listing(&folder);
     // the directory as one trace is a choice of its listing, not of a search
     entries.retain(|entry| (entry.is_trace || entry.is_refused) && !entry.path.ends_with("/."));
     entries
@@ -250,8 +252,9 @@ mod tests {
         assert_eq!(names(&entries), ["z/", "b.json", "c.json", "a.txt", "a.h5", "."]);
         assert!(entries[4].is_refused && entries[4].about.contains("an HDF5 export"), "{entries:?}");
         assert!(entries[5].about.contains("not named as ranks"), "{entries:?}");
-        let beside: Vec<String> = names(&beside(&format!("{typed}b.json")));
-        assert_eq!(beside, ["b.json", "c.json", "a.h5"]);
+        for opened in [&format!("{typed}b.json"), &typed, typed.trim_end_matches('/')] {
+            assert_eq!(names(&siblings(opened)), ["b.json", "c.json", "a.h5"], "{opened}");
+        }
         // named as ranks
         for name in ["a.txt", "a.h5", "b.json", "c.json"] {
             fs::remove_file(dir.path().join(name)).unwrap();

@@ -63,7 +63,8 @@ impl Checkpoint {
         })
     }
 
-    /// mxfp4 blocks and scales of some columns of a row, if they are stored so.
+    /// Stored mxfp4 blocks and scales of some columns of a row; `None` if the tensor is not stored in mxfp4 or the columns
+    /// split a block.
     pub(super) fn packed(
         &self,
         tensor: Tensor,

@@ -75,7 +75,7 @@ impl Layout {
         }
     }
 
-    /// Blocks and scales of a part of a row; `None` if it has none or is not of whole blocks.
+    /// Stored mxfp4 blocks and scales of some columns of a row; `None` for other formats, and for columns that split a block.
     pub(super) fn packed<'a>(
         &self,
         files: &'a (impl Files + ?Sized),

@@ -87,8 +87,9 @@ impl WeightSource {
     }
 
     /// Loads one rank's slice of `weight`, converted to `dtype` (f32 or bf16). For fp8, returns the
-    /// dequantized f32 numbers, or plain f32 for weights that fp8 leaves unquantized; for mxfp4, packed weights
-    /// where [`plan::Precision::cpu`] has mxfp4, else bf16. Thread-safe; reads (or generates) and copies only the slice, or whole rows for fp8 scales.
+    /// dequantized f32 numbers, or plain f32 for weights that fp8 leaves unquantized. For mxfp4, returns packed weights
+    /// if [`plan::Precision::cpu`] keeps them packed, else bf16. Thread-safe; reads (or generates) and copies only the
+    /// slice, or whole rows for fp8 scales.
     ///
     /// # Errors
     /// Returns an input error for f16, and for rows that mxfp4 cannot divide into blocks; a failure if `rank` is not below

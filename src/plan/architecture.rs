@@ -208,8 +208,8 @@ impl Architecture {
         ))
     }
 
-    /// True if it changes only the sums of partial outputs, of which data-parallel attention with whole experts on
-    /// ranks has none: there rows travel to experts and back.
+    /// True if the architecture changes only all-reduces. Data-parallel attention with whole experts per rank has none: it
+    /// dispatches rows to experts and combines their outputs.
     pub fn changes_only_sums(&self, layers: u32) -> bool {
         let wiring = self.wiring(layers);
         !self.is_limit() && (wiring.may_diverge() || wiring.own_part)

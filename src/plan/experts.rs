@@ -189,7 +189,8 @@ pub enum ExpertLoad {
     /// Choices are spread evenly: b tokens touch min(experts, b x top-k) experts. As in many benchmarks.
     Balanced,
     /// Expert popularities are quantiles of the density x^-exponent, truncated at 1 and at 0.8 x the number of tokens;
-    /// at 0 they are uniform. Skew is largest near 1.5: beyond it most experts are as unpopular as the least.
+    /// 0 means equal popularity; the smallest positive exponent already spreads them from 1 to the maximum. Skew over 8 ranks
+    /// is largest near 2 with 16 tokens and near 1.5 with 1024; beyond, most experts are as unpopular as the least.
     PowerLaw(f64),
     /// Tokens of each expert, as measured.
     Counts(Vec<u64>),
@@ -203,7 +204,7 @@ impl ExpertLoad {
     pub const MEANINGS: [&'static str; Self::FORMS.len()] = [
         "tokens choose independently, all experts alike",
         "choices are spread evenly, as in many benchmarks",
-        "popularities drawn from a density x^-S (0 to 4), as benchmarks do: most skewed near 1.5",
+        "popularities are quantiles of a density x^-S (0 to 4): most skewed at S 1.5 to 2",
         "measured: tokens of each expert, in order",
     ];
 

@@ -44,11 +44,10 @@ pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
     }
 }
 
-/// Explains why no backend can run the cell, if so: TP does not divide the model, layers do not exist, PP exceeds
-/// them, the batch
-/// cannot be divided into the micro-batches, the head cannot be sharded, rows cannot be scattered, 8-bit messages
-/// would need a fused all-reduce, experts cannot be divided over the ranks, an option changes all-reduces that data-parallel
-/// attention has not, or link and P2P contradict each other.
+/// Explains why no backend can run the cell, if so: TP does not divide the model, layers do not exist, PP exceeds them, the
+/// batch cannot be divided into the micro-batches, the head cannot be sharded, rows cannot be scattered, 8-bit messages would
+/// need a fused all-reduce, experts cannot be divided over the ranks, an option affects only all-reduces but attention is
+/// data-parallel, or link and P2P contradict each other.
 pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let layers = || spec.architecture.model_problem(shape, spec.tp);
     let stages = || stage_problem(shape.layers, spec.pp);
@@ -79,19 +78,25 @@ fn load_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     })
 }
 
-/// Rejects architectures and options that change only all-reduces, with data-parallel attention: experts exchange rows
-/// there.
+/// Rejects architectures and options that affect only all-reduces if attention is data-parallel: its experts exchange rows
+/// instead.
 fn exchange_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
-    let changes = match spec.collective {
-        _ if spec.dp <= 1 => return None,
-        _ if spec.architecture.changes_only_sums(shape.layers) => spec.architecture.to_string(),
-        Collective::Nccl if spec.sequence_parallel => "sequence parallelism".to_owned(),
+    if spec.dp <= 1 {
+        return None;
+    }
+    let (what, remedy) = match spec.collective {
+        _ if spec.architecture.changes_only_sums(shape.layers) => (
+            spec.architecture.to_string(),
+            "use standard, ladder, farskip, parallel, stale:S or upper-bound",
+        ),
+        Collective::Nccl if spec.sequence_parallel => {
+            ("sequence parallelism".to_owned(), "leave it off")
+        }
         Collective::Nccl => return None,
-        collective => format!("collective {collective}"),
+        collective => (format!("collective {collective}"), "use nccl"),
     };
     Some(format!(
-        "{changes} changes all-reduces, and data-parallel attention (DP {}) has none: its experts exchange tokens, \
-         which ladder, farskip, parallel and stale:S change",
+        "{what} changes all-reduces, but with data-parallel attention (DP {}) experts exchange tokens instead; {remedy}",
         spec.dp
     ))
 }
@@ -105,7 +110,7 @@ fn idle_problem(spec: &Spec) -> Option<String> {
     let dp = spec.dp;
     (dp > sequences).then(|| {
         format!(
-            "DP {dp} divides the sequences over {dp} ranks, and {option} is {sequences}; set it to {dp} or more \
+            "DP {dp} needs at least one sequence per rank, but {option} is {sequences}; set {option} to {dp} or more \
              (--{option} {dp})"
         )
     })

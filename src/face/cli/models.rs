@@ -60,8 +60,9 @@ pub struct Printed<'a> {
     head_dim: u32,
     /// Width of the MLP.
     mlp: u32,
-    /// Routed experts in a layer, and those that each token uses; null in a dense model.
+    /// Routed experts in a layer; null in a dense model.
     experts: Option<u32>,
+    /// Experts that each token uses; null in a dense model.
     top_k: Option<u32>,
     /// Number of entries in the vocabulary.
     vocabulary: u32,

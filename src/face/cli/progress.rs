@@ -157,7 +157,7 @@ impl<'a> Progress<'a> {
     /// Reports an infeasible cell, once for cells with the same reason except for numbers.
     fn impossible(&mut self, cell: usize, record: &Record) {
         if self.cells.len() == 1 {
-            // its record says so
+            // the printed record reports it
             return;
         }
         let reason = record.reason.as_deref().unwrap_or("no reason given");

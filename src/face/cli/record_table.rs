@@ -111,7 +111,7 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
     let told = [&told[..], &["hardware", "link", "backend"]].concat();
     let settings = settings(records, &told);
     let first_line = |text: Option<&str>| text.and_then(|text| text.lines().next()).into();
-    // a prefill without decoded tokens has no TPOT, and its tokens/s say nothing
+    // a prefill without decoded tokens has no TPOT, and its tokens/s are meaningless
     let decodes = records.is_empty() || records.iter().any(|record| record.spec.output_tokens > 1);
     let columns = NARROW.into_iter().filter_map(|column| match column {
         _ if decodes => Some(column),

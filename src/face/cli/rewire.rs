@@ -240,7 +240,9 @@ fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
         }
     }
     if answers.is_empty() && !failed.is_empty() {
-        return Err(failed.swap_remove(0).1);
+        let (_, first) = failed.remove(0);
+        failed.iter().for_each(|(label, error)| report::note(&format!("{label}: {error}")));
+        return Err(first);
     }
     failed.iter().for_each(|(label, error)| report::note(&format!("{label}: {error}")));
     Ok(answers)

@@ -90,7 +90,7 @@ impl SelectArgs {
             report::note("decode phase only; --phase all includes prefill");
         }
         if self.phase.is_some_and(|phase| phase != PhaseArg::All) && !knows_phases(trace) {
-            report::note("the trace does not say which of its steps are prefills; it counts as decode");
+            report::note("the trace does not mark prefills, so all its steps count as decode");
         }
         Ok(Selection {
             phase,

@@ -82,7 +82,7 @@ pub struct Args {
     /// Sweep the number of experts that each token chooses
     #[arg(long, value_name = "K,...", value_delimiter = ',')]
     pub top_k: Vec<f64>,
-    /// Minimum hidden share at which communication counts as hidden (%)
+    /// Minimum share of communication hidden behind compute at the break-even (%)
     #[arg(long, value_name = "PCT", default_value_t = HIDDEN_PCT)]
     pub hidden_pct: f64,
     /// Store the prediction; `diff A B --check NAME` later shows its error

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// Maximum gap between the bytes of one key, also over a slow connection. Nobody types `[` this soon after Escape.
+/// Maximum gap between the bytes of one key. A `[` that comes later was typed.
 const GAP: Duration = Duration::from_millis(20);
 
 /// Longest control sequence of a key.

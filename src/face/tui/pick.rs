@@ -135,13 +135,15 @@ impl Pick {
         self.refresh();
     }
 
-    /// Lists files beside the last one, those opened before in other places, those near; what cannot be opened last.
-    fn list_files(&mut self, beside: Vec<FileEntry>, near: Vec<FileEntry>) {
+    /// Lists files from the directory of the last trace, then recent files from elsewhere, then files near the current
+    /// directory; files that cannot be opened come last.
+    fn list_files(&mut self, siblings: Vec<FileEntry>, near: Vec<FileEntry>) {
         let before = std::mem::take(&mut self.lines);
-        let (refused, beside): (Vec<_>, Vec<_>) = beside.into_iter().partition(|file| file.is_refused);
+        let (refused, siblings): (Vec<_>, Vec<_>) =
+            siblings.into_iter().partition(|file| file.is_refused);
         let lines =
             |files: Vec<FileEntry>| files.into_iter().map(|file| (file.path, file.about)).collect();
-        for group in [lines(beside), before, lines(near), lines(refused)] {
+        for group in [lines(siblings), before, lines(near), lines(refused)] {
             self.add(group);
         }
     }
@@ -618,7 +620,7 @@ const FILES: &str = "open a trace: letters of its name, or a path";
 const RUNS: &str = "open a run: a filter, or the path of a trace";
 
 impl Context {
-    /// Opens a picker of trace files: those beside the last one, opened before, and near the current directory.
+    /// Opens a picker of trace files: from the last trace's directory, recent ones, and near the current directory.
     pub fn pick_file(&mut self, typed: &str, opening: Opening) {
         let before = |path: &String| (path.clone(), BEFORE.to_owned());
         let lines: Vec<(String, String)> = self.recent.iter().map(before).collect();
@@ -629,16 +631,16 @@ impl Context {
             "near",
             move |_| {
                 let last = recent.iter().find(|path| folder_exists(path));
-                let mut beside = last.map(|last| files::beside(last)).unwrap_or_default();
-                for file in beside.iter_mut().filter(|file| recent.contains(&file.path)) {
+                let mut siblings = last.map(|last| files::siblings(last)).unwrap_or_default();
+                for file in siblings.iter_mut().filter(|file| recent.contains(&file.path)) {
                     file.about = format!("{BEFORE}  {}", file.about);
                 }
-                Ok((beside, files::near(Path::new("."), &runs)))
+                Ok((siblings, files::near(Path::new("."), &runs)))
             },
             |found, cx| {
-                let (beside, near) = found.unwrap_or_default();
+                let (siblings, near) = found.unwrap_or_default();
                 if let Some(pick) = cx.top_mut::<Pick>().filter(|pick| pick.title == FILES) {
-                    pick.list_files(beside, near);
+                    pick.list_files(siblings, near);
                 }
             },
         );

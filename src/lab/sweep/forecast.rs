@@ -153,13 +153,14 @@ pub fn forecast(
     (!stop()).then_some(forecast)
 }
 
-/// Predicted time of one run of each cell, in seconds, by which the cells of a sweep are weighted. Only executed cells
-/// are in seconds of this machine; simulated ones are in a unit of their own. 0 for cells that cannot run.
+/// Work of one run of each cell, for the remaining time of a sweep: predicted seconds if any cell is executed, else
+/// layers times steps. 0 for cells that cannot run, and for simulated cells beside executed ones, which take far longer.
 pub fn work(cells: &[Cell], history: &History) -> Vec<f64> {
     let estimator = Estimator::new(history);
+    let any_executed = cells.iter().any(|cell| !cell.spec.backend.is_simulated());
     let of = |cell: &Cell| {
         let spec = &cell.spec;
-        if cell.feasibility != Feasibility::Runs {
+        if cell.feasibility != Feasibility::Runs || (any_executed && spec.backend.is_simulated()) {
             return 0.0;
         }
         if spec.backend.is_simulated() {
@@ -174,7 +175,7 @@ pub fn work(cells: &[Cell], history: &History) -> Vec<f64> {
     cells.iter().map(of).collect()
 }
 
-/// Factor by which a machine of this load lengthens a cell that needs `tp` cores: all threads share the cores.
+/// Factor by which this load lengthens a cell, whose ranks need a core each: all threads share the cores.
 fn slowdown(spec: &Spec, load: Option<f64>) -> f64 {
     let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
     match load.filter(|_| spec.backend.computes_on_cores()) {

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::blas::MatMul;
+use super::blas::{Blas, MatMul};
 use super::engine::Engine;
 use super::fp8;
 use super::kernels::KernelCall;
@@ -23,18 +23,22 @@ use plan::{
     DType, ExpertActivation, ExpertShape, Kind, ModelShape, Operation, Phase, RouterBias, RouterScore,
     Weight,
 };
+use table::shared_gpu;
 
 /// Maximum rows that the experts process at a time.
 const ROWS: u32 = 2048;
 /// Rows per expert, if routing is balanced, from which prefill uses cuBLASLt. For each 16 rows the grouped kernel reads an
-/// expert's weights, and as many bytes of x, through the second-level cache: at 64 rows 8 times the weights. cuBLASLt reads
-/// them once (fp8: 5 bytes per weight instead of 1) and costs two launches per expert. Counted, not measured.
+/// expert's weights, and as many numbers of x, through the second-level cache: at 64 rows 8 times the weights (fp8: 12).
+/// cuBLASLt reads them once and costs two launches per expert (fp8: 5 bytes per weight and four launches). Counted, not
+/// measured.
 const PRODUCT_ROWS: u32 = 64;
 
 /// True if cuBLASLt multiplies a part with so many rows. Independent of the routing: all ranks, and all runs of a shape,
 /// choose alike.
 fn is_per_expert(phase: Phase, experts: &ExpertShape, rows: u32) -> bool {
+    // ranks that share a GPU must not load kernels during a step, as cuBLASLt does for each new number of rows
     phase == Phase::Prefill
+        && !shared_gpu::is_on()
         && u64::from(rows) * u64::from(experts.top_k)
             >= u64::from(PRODUCT_ROWS) * u64::from(experts.count)
 }
@@ -353,6 +357,17 @@ pub(super) struct PerExpert {
 }
 
 impl PerExpert {
+    /// Selects an algorithm for each shape that the routing can need, outside of timed steps.
+    pub fn prepare(&self, blas: &Blas) -> Result<()> {
+        let most = self.rows.next_multiple_of(SLOT_ROWS);
+        for rows in (SLOT_ROWS..=most).step_by(SLOT_ROWS as usize) {
+            for product in [&self.up, &self.down] {
+                blas.prepare(&MatMul { rows: rows.into(), ..product.shape })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Waits for the numbers of rows, then enqueues. Not allowed during a capture.
     pub fn enqueue(&mut self, engine: &Engine, stream: &Stream) -> Result<()> {
         engine.wait(|| stream.is_done(), || "the choice of experts".into())?;

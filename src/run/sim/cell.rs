@@ -283,7 +283,7 @@ impl SimulatedCell<'_> {
     }
 
     /// One step of ranks that differ, with the draws of the run's step; `visit` gets the first rank's events. Without
-    /// collectives no rank waits for another, and the slowest on the mean of steps sets the pace.
+    /// collectives ranks never wait, so the rank with the longest mean step sets the decode latency.
     fn one_step_of_ranks(
         &self,
         phase: Phase,

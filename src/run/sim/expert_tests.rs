@@ -63,7 +63,7 @@ fn more_chosen_experts_take_longer_without_a_jump() {
     }
 }
 
-/// One cost function: a prediction from a few steps and the run of all, with the waiting of ranks.
+/// A prediction simulates a few steps and a run all of them; both must agree, including the time that ranks wait for peers.
 #[test]
 fn predictions_of_ranks_that_differ_agree_with_runs() {
     let simulator = Simulator::default();
@@ -78,7 +78,7 @@ fn predictions_of_ranks_that_differ_agree_with_runs() {
             let whole = run.overlap.unwrap();
             let of = |pairs: &[(&str, f64, f64, f64)]| {
                 for (name, one, all, tolerance) in pairs {
-                    // of a time that hardly counts, what it adds to a step
+                    // relative error; short times are compared with 5 % of the decode latency
                     let off = (one - all).abs() / all.max(0.05 * run.decode_ms);
                     assert!(
                         off < *tolerance,

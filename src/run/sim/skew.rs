@@ -15,7 +15,8 @@ use plan::{Lane, Plan};
 /// Lower bound of the random factors.
 const LEAST: f64 = 0.05;
 
-/// Steps whose mean is a rank's pace: a multiple of the draws of the routing.
+/// Number of steps averaged by [`Skewed::pace_without_waiting`]; a multiple of [`DRAWS`], so that each rank meets every
+/// draw equally often.
 const PACED: i64 = 2 * DRAWS as i64;
 
 /// Normal random numbers from a seed: the same on any machine and any number of threads.

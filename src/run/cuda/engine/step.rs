@@ -161,8 +161,10 @@ impl Engine {
             calls.push(binder.bind(size)?);
         }
         for call in calls.iter().flatten().flatten() {
-            if let Call::MatMul { shape, .. } = call {
-                self.blas.prepare(shape)?;
+            match call {
+                Call::MatMul { shape, .. } => self.blas.prepare(shape)?,
+                Call::PerExpert(experts) => experts.prepare(&self.blas)?,
+                Call::Kernel(_) | Call::Exchange { .. } => {}
             }
         }
         Ok(calls)

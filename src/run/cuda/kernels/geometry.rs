@@ -223,8 +223,8 @@ pub fn group_choices(experts: u32) -> Launch {
     Launch::flat(experts.div_ceil(WARPS).max(1), WARPS * LANES)
 }
 
-/// Rows of an expert in its products, rounded up, as in `kernels/experts.cu`: the height of a tile of cuBLASLt, so that few
-/// rows are multiplied for nothing, and few shapes need an algorithm.
+/// Slots of an expert are a multiple of this, as in `kernels/experts.cu`: few shapes then need an algorithm, and an expert
+/// wastes at most 63 rows. Not measured.
 pub const SLOT_ROWS: u32 = 64;
 
 /// Launch of `place_choices`: a block per expert.

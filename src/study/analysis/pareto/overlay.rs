@@ -99,9 +99,10 @@ impl OverlayPoint {
             && self.output_tokens.is_none_or(|n| n == spec.output_tokens)
     }
 
-    /// True if architecture, TP, batch and P2P are those of a run.
+    /// True if this is the point of a run's cell.
     pub fn is_of(&self, spec: &Spec) -> bool {
-        self.architecture.parse().is_ok_and(|own: Architecture| own == spec.architecture)
+        self.goes_with(spec)
+            && self.architecture.parse().is_ok_and(|own: Architecture| own == spec.architecture)
             && self.tp == Some(spec.tp)
             && self.batch == Some(spec.batch)
             && self.p2p == Some(spec.p2p)

@@ -261,7 +261,7 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
         [a, b] => format!("; {} and {} samples in {} and {}", a.0, b.0, a.1, counted(b.1, "round")),
     };
     let samples = if pair.provenance == Provenance::Simulated { String::new() } else { samples };
-    let unit = if pair.latency() == "TPOT" { "tokens/s " } else { "first token " };
+    let unit = if pair.latency() == "TPOT" { "tokens/s " } else { "TTFT " };
     let told = [(unit, text), (&*ratio, title), (" ", text), (differs, text), (&*of_tpot, text)];
     line(buf, inner, u16::from(!is_low), &[&told[..], &[(&*adjusted, dim), (&*samples, dim)]].concat());
     let latencies = pair.latencies_ms();

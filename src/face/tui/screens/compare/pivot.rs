@@ -102,7 +102,7 @@ pub fn legend(compare: &Compare, compared: &Compared, width: u16) -> String {
     let used = used.map(|(mark, meaning)| format!("{mark} {meaning}"));
     let ratio = match width {
         _ if compared.report.latency() == "TTFT" => {
-            format!("x speed to the first token of {baseline}")
+            format!("TTFT speedup over {baseline}")
         }
         ..100 => format!("x tokens/s of {baseline}"),
         _ => format!("x tokens/s of {baseline}, prefill included"),

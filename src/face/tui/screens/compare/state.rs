@@ -306,7 +306,7 @@ impl Compare {
                     (Some(experiment), true) => {
                         format!("{experiment} has no complete pair yet; * shows all runs.")
                     }
-                    (None, true) => "No two finished runs of these differ in this axis alone.".into(),
+                    (None, true) => "No two finished runs differ in this option alone.".into(),
                     (_, false) => why.unwrap_or_else(|| {
                         "The filter leaves no pair: both runs of a pair must match.".into()
                     }),

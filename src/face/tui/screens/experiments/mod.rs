@@ -116,7 +116,7 @@ impl Experiments {
             }
             match cx.tab == Tab::Experiments {
                 true => screen.act_early(cx),
-                // nobody waits for its forecast
+                // the forecast is not visible
                 false => screen.read_all(cx),
             }
         });
@@ -194,7 +194,7 @@ impl Screen for Experiments {
                     {
                         draft.learn(checked);
                     }
-                    // nobody waits for it on another screen
+                    // the forecast is not visible on another screen
                     if screen.entries.is_none() && cx.tab != Tab::Experiments {
                         screen.read_all(cx);
                     }

@@ -60,7 +60,7 @@ pub fn load(dir: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Loads one experiment, which takes a small part of the time of all.
+/// Loads one experiment; faster than [`load`], which expands every grid.
 pub fn load_one(dir: &Path, name: &str) -> Option<Entry> {
     one_at_hand(dir, name).map(Entry::from)
 }

@@ -370,9 +370,10 @@ impl Live {
         self.cells.iter().map(|cell| cell.work * f64::from(cell.executed)).sum()
     }
 
-    /// Takes the predicted work of each cell, in seconds if nothing is simulated.
+    /// Takes the work of each cell, in predicted seconds if any is executed; none if it could not be predicted.
     pub fn weigh(&mut self, work: Vec<f64>) {
-        self.is_predicted = !self.cells.iter().any(|cell| cell.spec.backend.is_simulated());
+        let is_executed = |cell: &LiveCell| !cell.spec.backend.is_simulated();
+        self.is_predicted = !work.is_empty() && self.cells.iter().any(is_executed);
         self.remaining = Remaining::default();
         for (cell, work) in self.cells.iter_mut().zip(work) {
             cell.work = work;

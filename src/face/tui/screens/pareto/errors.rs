@@ -1,4 +1,4 @@
-//! Table of published points with the simulated values of their cells.
+//! Table of published points with the values of the runs of their cells, simulated or measured.
 
 use super::Pareto;
 use crate::face::tui::prelude::*;
@@ -34,11 +34,7 @@ impl Pareto {
         let group = self.groups.get(self.group);
         let points = self.points.iter().flatten().filter(|point| group == Some(&point.group));
         let both: Vec<(&OverlayPoint, &ParetoPoint)> = points
-            .filter_map(|point| {
-                let of =
-                    |other: &&OverlayPoint| other.goes_with(&point.spec) && other.is_of(&point.spec);
-                Some((published.iter().find(of)?, point))
-            })
+            .filter_map(|point| Some((published.iter().find(|other| other.is_of(&point.spec))?, point)))
             .collect();
         let Some((first, point)) = both.first() else {
             return cx.inform(
@@ -67,7 +63,7 @@ impl Pareto {
         });
         rows.push(("mean absolute error".to_owned(), means.to_vec()));
         let titles = MEASURES.map(|(name, ..)| format!("{name:>26}"));
-        let what = MEASURES.map(|_| format!("{:>8}{:>10}{:>8}", "publ.", provenance.as_str(), "error"));
+        let what = MEASURES.map(|_| format!("{:>8}{:>10}{:>8}", "publ.", "here", "error"));
         rows.splice(0..0, [(String::new(), titles.to_vec()), (String::new(), what.to_vec())]);
         let lines = move |width: usize| {
             let shown = (width.saturating_sub(LABEL) / 26).clamp(1, MEASURES.len());
@@ -82,6 +78,6 @@ impl Pareto {
             ));
             lines.into_iter().map(|line| vec![(line, Role::Text)]).collect()
         };
-        cx.lay(TextView::new("validation: published and simulated", lines));
+        cx.lay(TextView::new(format!("validation: published and {provenance}"), lines));
     }
 }

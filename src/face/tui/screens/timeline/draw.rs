@@ -17,7 +17,6 @@ use base::text::rank_list;
 use plan::Lane;
 use study::analysis::Varied;
 use table::Record;
-use trace::overlap::Selection;
 
 pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
     let theme = cx.theme;
@@ -168,7 +167,7 @@ fn fitting_header(headline: &str, [step, all]: [String; 2], window: &str, room: 
 fn hidden(pane: &Pane, time: i64, focus: bool) -> [String; 2] {
     let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
     let step = pane.step(time, focus).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
-    let all = match Selection::default_of(&pane.index.trace).phase {
+    let all = match pane.index.default_phase {
         Some(_) => "decode",
         None => "all steps",
     };

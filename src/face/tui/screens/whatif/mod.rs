@@ -119,9 +119,12 @@ impl Acts for WhatIf {
                 let undone = self.undo().map(|words| {
                     let kept = self.pins.len().checked_sub(1).map(letter);
                     let kept = kept.map_or(String::new(), |last| {
-                        let (drop, all) =
-                            (cx.key::<Self>(Act::Unpin), if last == 'A' { "" } else { "A to " });
-                        format!("; {all}{last} stays kept ({drop} drops it)")
+                        let drop = cx.key::<Self>(Act::Unpin);
+                        let kept = match last {
+                            'A' => "A stays kept".to_owned(),
+                            last => format!("A to {last} stay kept"),
+                        };
+                        format!("; {kept} ({drop} drops {last})")
                     });
                     format!("undone: {words}{kept}")
                 });

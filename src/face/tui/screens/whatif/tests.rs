@@ -282,7 +282,9 @@ fn what_was_slid_is_there_at_the_next_start() {
 #[test]
 fn a_track_is_clicked_and_dragged() {
     let mut driver = on((120, 40));
-    let area = super::draw::areas(driver.state.cx.body(), true, (0, 17), 0).sliders;
+    let area =
+        super::draw::areas(driver.state.cx.body(), true, (0, driver.state.whatif.sliders().len()), 0)
+            .sliders;
     let (x, columns) = super::draw::tracks(area);
     let row = area.y + Slider::ALL.iter().position(|s| *s == Slider::Alpha).unwrap() as u16;
     let mut mouse = |kind, column| {
@@ -386,5 +388,5 @@ fn kept_variants_show_in_the_smallest_window_and_undo_says_what_it_undid() {
     let header = shown.lines().nth(1).unwrap_or_default();
     assert!(header.contains("kept, ms: A 9.58  ▸B "), "{shown}");
     driver.taps("u");
-    driver.shows("undone: batch from 2 back to 1; A to B stays kept");
+    driver.shows("undone: batch from 2 back to 1; A to B stay kept");
 }

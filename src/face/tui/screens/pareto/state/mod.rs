@@ -385,8 +385,7 @@ impl Pareto {
 
     /// Published point of a run's cell.
     pub fn published_of(&self, point: &ParetoPoint) -> Option<&OverlayPoint> {
-        let of_cell = |other: &&OverlayPoint| other.goes_with(&point.spec) && other.is_of(&point.spec);
-        self.published.iter().find(of_cell)
+        self.published.iter().find(|other| other.is_of(&point.spec))
     }
 
     /// True per axis (x, y) if logarithmic. Based on everything plotted, so that zooming does not change

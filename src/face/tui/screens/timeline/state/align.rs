@@ -1,7 +1,7 @@
 //! Alignment of two stacked traces: both are at window time 0 at the same place of the same step.
 //!
-//! After every move, the traces realign at the step and place that is looked at; the trace with the cursor does not
-//! move. Alignment by hand ends that, until it is turned on again.
+//! After every move, the traces realign at the step and place in view; the trace with the cursor does not move. Manual
+//! alignment stops this until it is turned on again.
 
 use super::view::View;
 use trace::Span;
@@ -34,8 +34,8 @@ impl Anchor {
 const PART: u8 = 5;
 
 impl View {
-    /// How two traces are aligned: `aligned: layer 12 of step 3 over step 3`, or that the lower trace lacks the step.
-    /// Steps of one name are named once if `short`.
+    /// Alignment of two traces in words: `aligned: layer 12 of step 3 over step 3`, or `not aligned: ...` if the other
+    /// trace lacks the step. With `short`, equal step names appear once.
     pub fn aligned_words(&self, short: bool, other: &str) -> String {
         let [first, second] = &self.panes[..] else { return String::new() };
         if let Some(key) = self.unpaired {
@@ -59,7 +59,7 @@ impl View {
         (self.panes.len() == 2).then_some((focus, 1 - focus))
     }
 
-    /// Step that is looked at: under the cursor if it is visible; else the aligned one if that is, or the one in the
+    /// Step in view: under the cursor if it is visible; else the aligned one if that is, or the one in the
     /// middle of the window.
     pub(super) fn step_looked_at(&self, focus: usize) -> Option<usize> {
         let pane = &self.panes[focus];
@@ -131,7 +131,7 @@ impl View {
         self.pair().is_none_or(|(focus, _)| self.step_looked_at(focus) == self.panes[focus].aligned)
     }
 
-    /// Place of a step to align at: its start if much of it is shown, else the layer that is looked at.
+    /// Place of a step to align at: its start if much of it is shown, else the layer in view.
     fn anchor_here(&self, (focus, here): (usize, usize), (other, there): (usize, usize)) -> Anchor {
         let index = &self.panes[focus].index;
         let Some(step) = index.steps.get(here) else { return Anchor::Start };
@@ -176,7 +176,7 @@ impl View {
         match self.follows {
             // without a partner both stay where they are, and the header says so
             true => {
-                // other bounds may move the window, and with it the step that is looked at
+                // other bounds may move the window, and with it the step in view
                 for _ in 0..3 {
                     if self.align_here().is_err() || self.is_aligned_here() {
                         break;

@@ -72,6 +72,8 @@ pub struct TraceIndex {
     /// Named ranges by rank, thread and depth.
     pub range_rows: Vec<RangeRow>,
     pub steps: Vec<StepRange>,
+    /// Phase that overlap and verdict cover by default; `None` for all steps.
+    pub default_phase: Option<Phase>,
     pub(super) classes: Vec<Class>,
     pub(super) step_places: BTreeMap<StepKey, usize>,
     /// Matched collectives of a mixture, once needed.
@@ -655,6 +657,7 @@ impl TraceIndex {
             .collect();
         steps.sort_by_key(|s| (s.window.from, s.key));
         let step_places = steps.iter().enumerate().map(|(i, s)| (s.key, i)).collect();
+        let default_phase = Selection::default_of(&trace).phase;
         let mut index = Self {
             trace,
             folded,
@@ -669,6 +672,7 @@ impl TraceIndex {
             rows,
             range_rows,
             steps,
+            default_phase,
             classes,
             step_places,
             experts: OnceLock::new(),
