@@ -245,8 +245,8 @@ mod tests {
             let plain = spec("standard", "gpt-oss-120b");
             problem(&Spec { tp: 1, ep: 8, dp: 8, batch, concurrency, ..plain }, &shape)
         };
-        assert!(cell(1, 0).unwrap().ends_with("batch is 1; set it to 8 or more (--batch 8)"));
-        assert!(cell(8, 4).unwrap().contains("concurrency is 4; set it to 8"));
+        assert!(cell(1, 0).unwrap().ends_with("batch is 1; set batch to 8 or more (--batch 8)"));
+        assert!(cell(8, 4).unwrap().contains("concurrency is 4; set concurrency to 8"));
         assert_eq!(cell(8, 0), None);
     }
 
