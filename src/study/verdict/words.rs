@@ -100,19 +100,21 @@ impl Verdict {
         let Some(worst) = self.collectives.first() else {
             return of_part + &self.without_communication();
         };
-        let mut words = vec![format!("{of_part}{} exposed communication", percent(self.exposed_share))];
+        let mut words = vec![format!("{} exposed communication", percent(self.exposed_share))];
         if self.exposed_share >= LITTLE && self.cause != Cause::Inconclusive {
             words.push(self.cause.as_str().to_owned());
         }
         if let Some(host) = self.host_share.filter(|share| *share >= HOST) {
             let at = if self.waits_between_graphs() { " between CUDA graphs" } else { "" };
-            words.push(format!("{} waiting for the host{at}", percent(host)));
+            // the larger loss first: narrow windows drop what comes later
+            let place = if host > self.exposed_share { 0 } else { words.len() };
+            words.insert(place, format!("{} waiting for the host{at}", percent(host)));
         } else if let Some(ladder) = self.remedies.iter().find(|remedy| remedy.name == "ladder") {
             words.push(format!("ladder {:.2}x", ladder.speedup));
         } else if self.exposed_share >= LITTLE {
             words.push(format!("most in {}", worst.fitting_name()));
         }
-        words.join(", ")
+        of_part + &words.join(", ")
     }
 
     fn without_communication(&self) -> String {
@@ -388,8 +390,11 @@ impl Verdict {
         offered.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
         offered.truncate(REMEDIES);
         let Some(any) = self.remedies.first() else { return Vec::new() };
-        let bound = limit.map_or(String::new(), |limit| {
-            format!(" (limit without communication {:.2}x)", limit.speedup)
+        let bound = limit.map_or(String::new(), |limit| match limit.name.split_once(" + ") {
+            Some((first, _)) => {
+                format!(" (limit with {first} and no communication {:.2}x)", limit.speedup)
+            }
+            None => format!(" (limit without communication {:.2}x)", limit.speedup),
         });
         let mut lines = vec![match offered.is_empty() {
             true => format!("No remedy is predicted to help{bound}."),

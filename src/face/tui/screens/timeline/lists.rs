@@ -180,12 +180,9 @@ fn draw_differences(
         time_of(exposed.1),
     );
     let inner = frame(buf, area, &title, theme);
-    let order = if by_exposed && report.recorders.is_none() {
-        " Enter: layers; by exposed "
-    } else {
-        " Enter: layers; by time "
-    };
-    note(buf, area, order, theme);
+    let order = if by_exposed && report.recorders.is_none() { "by exposed" } else { "by time" };
+    let change = format!("change: {} minus {}", cut(&lower, 16), cut(&upper, 16));
+    note(buf, area, &format!(" {change}; Enter: layers; {order} "), theme);
     let shown = difference_rows(report, by_exposed, open);
     let mut columns =
         if wide { DIFFERENCE_COLUMNS.to_vec() } else { NARROW_DIFFERENCE_COLUMNS.to_vec() };
