@@ -16,6 +16,7 @@
 //! | `files` | trace file discovery |
 //! | `offers` | completions for an option, an axis or a name |
 //! | `figure` | publication figures of runs or traces |
+//! | `report` | page of stored runs |
 //! | `export` | export as a figure, a table or Parquet, by the file's extension |
 //!
 //! Nothing here prints: messages for the user are part of the return values.
@@ -32,11 +33,13 @@ pub mod offers;
 mod open;
 mod predict;
 pub mod record;
+mod report;
 mod select;
 mod start;
 
 pub use describe::{Section, describe, platform};
 pub use open::{Named, OpenOptions, Opened, aligned, is_trace, open, open_run, trace_of};
 pub use predict::{Engine, Part, machine_of, resimulate, verdict_of, verdict_on};
+pub use report::{ReportOrigin, RunsPage, report_of_runs};
 pub use select::{Selection, Stores, filtered, overlap_pair, picked, stored};
 pub use start::{Gathered, Start};

@@ -1,6 +1,6 @@
 //! `ladderscope report [RUNS|DIR|TRACE] -o report.html`: one self-contained page of runs or of a trace.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -8,15 +8,13 @@ use clap::ValueEnum;
 use super::select::FilterArgs;
 use super::select::{OpenArgs, SelectArgs};
 use super::{overlap, report};
-use crate::desk::{self, Stores, overlap_pair};
+use crate::desk::{self, ReportOrigin, Stores, report_of_runs};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
-use study::analysis;
-use study::plot::{self, Figure, Options, Part};
-use study::report::{Report, TracePage, page, trace_page};
+use study::plot;
+use study::report::{TracePage, trace_page};
 use table::Record;
-use trace::overlap::Selection;
 
 /// Arguments of `ladderscope report`.
 #[derive(Debug, clap::Args)]
@@ -48,31 +46,23 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         return of_trace(args, dir);
     }
     let records = args.filter.records(&args.runs, &dir)?;
-    let stores = Stores::named(&args.runs, &dir);
-    let ok: Vec<Record> = records.iter().filter(|record| record.has_numbers()).cloned().collect();
-    let mut environments = stores.environments(&records);
-    environments.extend(records.iter().filter(|record| !record.environment.is_empty()).cloned());
-    let (overlaps, verdicts) = traces(&ok, &stores);
-    let report_of_runs = Report {
-        provenance: stores.provenance(&ok),
-        environments,
-        arguments: arguments(args, &dir),
-        directory: directory(args, &dir),
-        named: named(args, &records),
-        filter: args.filter.typed().unwrap_or_default().to_owned(),
-        questions: questions(&records),
-        overlaps,
-        verdicts,
-        records: &records,
-    };
-    let html = page(&report_of_runs)?;
-    plot::write(&args.output, html.as_bytes())?;
+    let page = report_of_runs(
+        &records,
+        &Stores::named(&args.runs, &dir),
+        ReportOrigin {
+            arguments: arguments(args, &dir),
+            directory: directory(args, &dir),
+            named: named(args, &records),
+            filter: args.filter.typed().unwrap_or_default().to_owned(),
+        },
+    )?;
+    plot::write(&args.output, page.html.as_bytes())?;
     report::note(&format!(
         "wrote {}: {}, {:.1} MB ({})",
         args.output.display(),
         counted(records.len(), "run"),
-        html.len() as f64 / 1e6,
-        report_of_runs.provenance.origin()
+        page.html.len() as f64 / 1e6,
+        page.origin
     ));
     Ok(0)
 }
@@ -175,40 +165,4 @@ fn named(args: &Args, records: &[Record]) -> String {
     }
     let ids: Vec<&str> = records.iter().map(|record| record.run.as_str()).collect();
     format!("id={}", ids.join("|"))
-}
-
-/// Questions of the runs' experiments, from files and built-in ones.
-fn questions(records: &[Record]) -> Vec<(String, String)> {
-    let names: BTreeSet<&str> = records.iter().filter_map(|r| r.experiment.as_deref()).collect();
-    let question = |name: &str| Some((name.to_owned(), desk::experiments::question(name)?));
-    names.into_iter().filter_map(question).collect()
-}
-
-/// Figures, and verdicts with their runs, by name of the set.
-type OfTraces = (BTreeMap<String, Figure>, BTreeMap<String, (String, Vec<String>)>);
-
-/// Overlap figure of standard and ladder in the largest set, and the verdict on standard, if both have lanes
-/// (recorded or simulated again).
-fn traces(ok: &[Record], stores: &Stores) -> OfTraces {
-    let mut sets = analysis::comparable(ok);
-    sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));
-    let Some(set) = sets.first() else { return OfTraces::default() };
-    let Ok((standard, ladder)) = overlap_pair(set) else { return OfTraces::default() };
-    if !stores.has_trace(standard) || !stores.has_trace(ladder) {
-        return OfTraces::default();
-    }
-    let traces = [standard, ladder].map(|record| stores.trace(record, None));
-    let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
-    let run = standard.run.clone();
-    let [Ok(standard), Ok(ladder)] = traces else { return OfTraces::default() };
-    let (part, options) = (Part::default(), Options::default());
-    let figure = plot::overlap_figure(&[&standard, &ladder], &part, &provenance, &options);
-    let decode = Selection::default_of(&standard);
-    let report = analysis::trace_report(&standard, &decode);
-    let verdict = desk::verdict_of(&standard, &report, &decode);
-    let of_set = |figure| (set.name.clone(), figure);
-    (
-        figure.ok().map(of_set).into_iter().collect(),
-        BTreeMap::from([(set.name.clone(), (run, verdict.sentences))]),
-    )
 }

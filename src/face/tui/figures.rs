@@ -18,9 +18,10 @@ use super::texts::PictureView;
 use super::{screenshot, view};
 use crate::desk;
 use crate::desk::figure::{Kind, Wanted};
-use crate::desk::{Stores, export, files};
+use crate::desk::{ReportOrigin, Stores, export, files, report_of_runs};
 use base::error::{Error, Result};
 use base::text::shell_command;
+use study::analysis::filter::Filter;
 use study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
 use study::plot::{self, Figure, Options, Part, ProvenanceSummary, Size};
 use table::Record;
@@ -292,15 +293,84 @@ pub fn ask_export(state: &mut State, figure: bool) {
     ask_path(state, (title, name, endings), figure);
 }
 
-/// Prompts for the path of a page of the open trace.
+/// Prompts for the path of a page: of the open trace on its own screen, elsewhere of the runs that the screen shows.
 pub fn ask_page(state: &mut State) {
-    match state.timeline.view.is_some() {
-        true => {
+    let is_open = state.timeline.view.is_some();
+    let runs = match state.cx.tab == Tab::Timeline && is_open {
+        true => None,
+        false => RunsToReport::of(state),
+    };
+    match runs {
+        Some(runs) => ask_page_of(&mut state.cx, runs),
+        None if is_open => {
             state.cx.tab = Tab::Timeline;
             ask_path(state, ("page of", ".html", ".html"), true);
         }
-        false => state.cx.inform("no trace is open: `ladderscope report` makes a page of stored runs"),
+        None => {
+            let first = state.cx.keys.to_first_run();
+            state.cx.inform(format!("no finished run and no open trace to report: {first}"));
+        }
     }
+}
+
+#[derive(Clone, Debug)]
+struct RunsToReport {
+    records: Arc<Vec<Record>>,
+    filter: String,
+    dir: PathBuf,
+}
+
+impl RunsToReport {
+    /// Runs that the filter of the screen leaves, or all; `None` if none of them has numbers.
+    fn of(state: &mut State) -> Option<Self> {
+        let (screen, cx) = state.split(state.cx.tab);
+        let filter = screen.filter().map(|filter| filter.text().into_owned()).unwrap_or_default();
+        let stored = cx.stored.as_ref()?;
+        let rows = Filter::parse(&filter).rows(&stored.table).ok()?;
+        let records = rows.iter().filter_map(|row| stored.records.get(*row as usize)).cloned();
+        let records: Vec<Record> = records.collect();
+        let has_numbers = records.iter().any(Record::has_numbers);
+        has_numbers.then(|| Self { records: Arc::new(records), filter, dir: cx.dir.clone() })
+    }
+
+    fn write(&self, path: &Path) -> Result<()> {
+        let directory = match self.dir == Path::new("runs") {
+            true => Vec::new(),
+            false => vec!["--dir".into(), self.dir.display().to_string()],
+        };
+        let origin = ReportOrigin {
+            arguments: directory.clone(),
+            directory,
+            filter: self.filter.clone(),
+            ..ReportOrigin::default()
+        };
+        let page = report_of_runs(&self.records, &Stores::named(&[], &self.dir), origin)?;
+        plot::write(path, page.html.as_bytes())
+    }
+}
+
+fn ask_page_of(cx: &mut Context, runs: RunsToReport) {
+    let count = counted(runs.records.len(), "run");
+    let of = if runs.filter.is_empty() { String::new() } else { format!(" ({})", runs.filter) };
+    let path = cx.dir.join("exports").join("report.html");
+    let take = move |state: &mut State, typed: &str| {
+        let path = desk::files::expanded(typed.trim());
+        if FileKind::of(&path) != Some(FileKind::Html) {
+            return Err(format!("'{typed}': a report is an HTML page; use a name that ends in .html"));
+        }
+        let (runs, holds) = (runs.clone(), counted(runs.records.len(), "run"));
+        let export = Export::new(move |path| runs.write(path)).holding(holds);
+        state.cx.inform("drawing the figures of the report: a message says when it is written");
+        state.cx.perform(Effect::Export { export, path });
+        Ok(())
+    };
+    cx.ask_line(Prompt::new(
+        format!("report of {count} to"),
+        format!("one HTML page to share: figures, tables, origin of every number{of}"),
+        path.display().to_string(),
+        Completing::Paths,
+        Box::new(take),
+    ));
 }
 
 fn ask_path(state: &mut State, (title, name, endings): (&str, &str, &str), figure: bool) {

@@ -235,7 +235,7 @@ impl Default for Keymap {
         all.extend(of(MOVING));
         let digits = DIGITS.into_iter().chain(std::iter::repeat(""));
         all.extend(Tab::ALL.into_iter().zip(Tab::SHOW).zip(digits).map(|((tab, (id, name)), keys)| {
-            bound(Scope::Anywhere, Row { id, keys, name, hint: None }, Action::Show(tab))
+            bound(Scope::Anywhere, Row { id, keys, name, hint: None, also: "" }, Action::Show(tab))
         }));
         all.extend(of(EVERYWHERE));
         Self { all }
@@ -379,6 +379,8 @@ pub struct Row {
     pub name: &'static str,
     /// One or two words for the footer; `None` keeps it out of the footer.
     pub hint: Option<&'static str>,
+    /// Other words that find the action in the palette.
+    pub also: &'static str,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -394,7 +396,13 @@ pub const fn bind<A: Copy>(
     name: &'static str,
     hint: Option<&'static str>,
 ) -> Binding<A> {
-    Binding { row: Row { id, keys, name, hint }, act }
+    Binding { row: Row { id, keys, name, hint, also: "" }, act }
+}
+
+impl<A: Copy> Binding<A> {
+    pub const fn also(self, also: &'static str) -> Self {
+        Self { row: Row { also, ..self.row }, act: self.act }
+    }
 }
 
 pub trait Listed: Copy + PartialEq + 'static {
@@ -402,9 +410,9 @@ pub trait Listed: Copy + PartialEq + 'static {
     const BINDINGS: &'static [Binding<Self>];
 }
 
-/// Defines a screen's acts in help order: the variant name, then the arguments of [`bind`].
+/// Defines a screen's acts in help order: the variant name, the arguments of [`bind`], other words of the palette.
 macro_rules! acts {
-    ($($act:ident: $id:literal, $keys:literal, $name:literal, $hint:expr;)*) => {
+    ($($act:ident: $id:literal, $keys:literal, $name:literal, $hint:expr $(, $also:literal)?;)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Act {
             $(#[doc = $name] $act,)*
@@ -412,7 +420,7 @@ macro_rules! acts {
 
         impl $crate::face::tui::keymap::Listed for Act {
             const BINDINGS: &'static [$crate::face::tui::keymap::Binding<Self>] =
-                &[$($crate::face::tui::keymap::bind($id, $keys, Self::$act, $name, $hint),)*];
+                &[$($crate::face::tui::keymap::bind($id, $keys, Self::$act, $name, $hint)$(.also($also))?,)*];
         }
     };
 }
@@ -429,72 +437,33 @@ pub const MOVING: &[Binding<Action>] = &[
     bind("last", "End G", Action::Last, "last row", None),
 ];
 
-/// Other words that find actions in the palette, by id.
-pub const SYNONYMS: [(&str, &str); 30] = [
-    ("run", "start launch sweep"),
-    ("run-all", "rerun restart repeat"),
-    ("retry-failed", "rerun repeat"),
-    ("cancel-all", "stop abort kill"),
-    ("cancel-cell", "stop abort kill"),
-    ("pause", "resume stop"),
-    ("save", "write"),
-    ("delete", "remove rm trash"),
-    ("remove", "delete rm"),
-    ("undo", "revert back"),
-    ("filter", "search narrow query"),
-    ("search", "find"),
-    ("sort-next", "order"),
-    ("side-by-side", "diff compare"),
-    ("open", "load import profile trace"),
-    ("record", "profile capture nsys"),
-    ("what-if", "predict simulate slider link"),
-    ("what-if-traced", "predict simulate slider link"),
-    ("predict", "simulate ghost"),
-    ("exposed", "communication collectives"),
-    ("operations", "kernels"),
-    ("verdict", "summary diagnosis why"),
-    ("critical-path", "bottleneck"),
-    ("export", "save csv svg png"),
-    ("figure", "plot chart paper pdf"),
-    ("picture", "screenshot image capture print"),
-    ("messages", "log errors history"),
-    ("copy-command", "clipboard yank shell cli"),
-    ("help", "keys shortcuts manual"),
-    ("quit", "exit close leave"),
-];
-
-/// Other words for an action; empty if it has none.
-pub fn synonyms(id: &str) -> &'static str {
-    SYNONYMS.iter().find(|(of, _)| *of == id).map_or("", |(_, words)| words)
-}
-
 pub const DIGITS: [&str; 9] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
 /// Bindings on every screen apart from movement and screen switching, in help order.
 #[rustfmt::skip]
 pub const EVERYWHERE: &[Binding<Action>] = &[
-    bind("what-if", "w", Action::WhatIfHere, "what-if: sliders, starting from the selected run", None),
-    bind("open", "o", Action::TypeOpen, "open a trace file", Some("open trace")),
-    bind("scope", "*", Action::Scope, "show runs of one experiment, or of all", None),
-    bind("export", "x", Action::Export, "export the view: SVG, PNG, CSV", Some("export")),
-    bind("figure", "", Action::Figure, "draw a figure for a paper", None),
-    bind("report", "", Action::Report, "report: an HTML page of the open trace, to share", None),
-    bind("picture", "", Action::Picture, "take a screenshot: SVG, PNG", None),
-    bind("conversions", "", Action::Conversions, "layers to convert: quality and speedup of each set", None),
-    bind("trainings", "", Action::Trainings, "loss curves of trainings", None),
-    bind("record", "", Action::Record, "record a program: run a command and open its trace", None),
-    bind("messages", "M", Action::Messages, "message history", None),
-    bind("theme", "", Action::Theme, "choose a colour theme", None),
-    bind("copy-command", "Y", Action::CopyCommand, "copy the equivalent command", None),
-    bind("reload", "F5", Action::Reload, "reload experiments and runs", None),
+    bind("what-if", "w", Action::WhatIfHere, "what-if: sliders, starting from the selected run", None).also("predict simulate slider link"),
+    bind("open", "o", Action::TypeOpen, "open a trace file", Some("open trace")).also("load import profile trace nsys kineto torch"),
+    bind("scope", "*", Action::Scope, "show runs of one experiment, or of all", None).also("experiment filter"),
+    bind("export", "x", Action::Export, "export the view: SVG, PNG, CSV", Some("export")).also("save write csv svg png html figure download"),
+    bind("figure", "", Action::Figure, "draw a figure for a paper", None).also("plot chart paper pdf svg png"),
+    bind("report", "", Action::Report, "report: an HTML page of the open trace, or of the runs, to share", None).also("html page share export web"),
+    bind("picture", "", Action::Picture, "take a screenshot: SVG, PNG", None).also("screenshot image capture print svg png"),
+    bind("conversions", "", Action::Conversions, "layers to convert: quality and speedup of each set", None).also("adapt quality kl"),
+    bind("trainings", "", Action::Trainings, "loss curves of trainings", None).also("loss adapt curve"),
+    bind("record", "", Action::Record, "record a program: run a command and open its trace", None).also("profile capture nsys"),
+    bind("messages", "M", Action::Messages, "message history", None).also("log errors history notifications"),
+    bind("theme", "", Action::Theme, "choose a colour theme", None).also("color colors colours dark light contrast appearance settings"),
+    bind("copy-command", "Y", Action::CopyCommand, "copy the equivalent command", None).also("clipboard yank shell cli"),
+    bind("reload", "F5", Action::Reload, "reload experiments and runs", None).also("refresh reread update"),
     bind("next-screen", "Tab", Action::NextScreen, "next screen", None),
     bind("previous-screen", "shift-Tab", Action::PreviousScreen, "previous screen", None),
-    bind("help", "?", Action::Help, "help", Some("help")),
+    bind("help", "?", Action::Help, "help", Some("help")).also("keys shortcuts manual keyboard"),
     bind("palette", ": ctrl-p", Action::Palette, "palette: actions, experiments, runs, traces, operations, settings", Some("palette")),
-    bind("find", "/", Action::Find, "find on this screen", None),
+    bind("find", "/", Action::Find, "find on this screen", None).also("search"),
     bind("close", "Esc", Action::Close, "close the popup", None),
-    bind("toggle-mouse", "m", Action::ToggleMouse, "mouse capture on or off", None),
-    bind("quit", "q ctrl-c", Action::Quit, "quit", Some("quit")),
+    bind("toggle-mouse", "m", Action::ToggleMouse, "mouse capture on or off", None).also("select text clipboard"),
+    bind("quit", "q ctrl-c", Action::Quit, "quit", Some("quit")).also("exit close leave bye"),
 ];
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ mod prelude {
     pub use super::widgets::field::FilterBox;
     pub use super::widgets::list::{List, next_of};
     pub use super::widgets::paint::{
-        empty, frame, headline_rows, hidden_rows, line, popup, put, select, selected, wrap,
+        empty, frame, headline_rows, hidden_rows, line, popup, put, select, selected, whole_words, wrap,
     };
     pub use base::text::counted;
 }

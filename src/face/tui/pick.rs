@@ -1,6 +1,7 @@
-//! Searchable picker, and the pickers of the workbench: the palette (usable actions with their shortcuts, items of all
-//! screens, traces, themes), items of one screen, themes, stored runs, trace files. Input matches names fuzzily; for stored runs it is a filter expression; for files it is a path
-//! whose folder is listed. The search runs once per change, not per frame.
+//! Searchable picker, and the pickers of the workbench: the palette (actions with their shortcuts, items of all screens,
+//! traces, themes), items of one screen, themes, stored runs, trace files. Input is words in any order, or letters of a
+//! name; for stored runs it is also a filter expression; for files also a path whose folder is listed. The search runs
+//! once per change, not per frame.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
 
 use super::context::{Context, Opening, Request};
-use super::keymap::{Action, MOVING, synonyms};
+use super::keymap::{Action, MOVING};
 use super::keymap::{Bound, Keymap, Scope};
 use super::overlay::{Folder, Overlay, whole_body};
 use super::prelude::*;
@@ -30,13 +31,12 @@ pub struct Pick {
     pub field: Field,
     /// Selected match, an index into `found`.
     pub selected: usize,
-    /// Entries: the searched name and a description.
-    lines: Vec<(String, String)>,
+    lines: Vec<PickLine>,
     pub search: Search,
-    /// Other words that find the first lines.
-    also: Vec<String>,
     /// Number of lines that are chosen by index; later ones by name.
     fixed: usize,
+    /// Ids and paths that are not listed: traces shown already.
+    left_out: Vec<String>,
     /// Indices of the matching lines, best first.
     found: Vec<usize>,
     searched: Option<String>,
@@ -45,14 +45,33 @@ pub struct Pick {
     take: TakeChosen,
 }
 
+/// Line of a picker: the searched name, and its description.
+#[derive(Clone, Debug)]
+struct PickLine {
+    name: String,
+    about: String,
+    /// Name as searched: folded.
+    folded: String,
+    /// Other words that find the line, folded: those of the description among them.
+    also: String,
+    is_elsewhere: bool,
+}
+
+impl PickLine {
+    fn new((name, about): (String, String)) -> Self {
+        let (folded, also) = (folded(&name), folded(&about));
+        Self { name, about, folded, also, is_elsewhere: false }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub enum Search {
     #[default]
     Letters,
     /// Fuzzy match of names, or a path.
     Paths,
-    /// Filter expression over these runs, or a path. The lines are the runs in the same order; matches
-    /// show the newest first.
+    /// Filter expression over these runs, words of a file's name, or a path. The first lines are the runs in the same
+    /// order; then files. Matches show files opened before, then runs, the newest first, then other files.
     Runs(Arc<Snapshot>),
 }
 
@@ -69,6 +88,7 @@ pub enum Chosen {
     Text(String),
 }
 
+/// Name of a line at this index.
 struct Named<'a>(usize, &'a str);
 
 impl AsRef<str> for Named<'_> {
@@ -91,9 +111,9 @@ impl Pick {
             title: title.into(),
             field: Field::default(),
             selected: 0,
-            also: Vec::new(),
             fixed: lines.len(),
-            lines,
+            lines: lines.into_iter().map(PickLine::new).collect(),
+            left_out: Vec::new(),
             search: Search::Letters,
             found: Vec::new(),
             searched: None,
@@ -117,18 +137,11 @@ impl Pick {
         self
     }
 
-    /// Sets other words that find the first lines.
-    fn found_by(mut self, also: Vec<String>) -> Self {
-        (self.also, self.searched) = (also, None);
-        self.refresh();
-        self
-    }
-
     /// Appends lines whose names are not listed yet.
     pub fn add(&mut self, lines: Vec<(String, String)>) {
         for line in lines {
-            if self.lines.iter().all(|known| known.0 != line.0) {
-                self.lines.push(line);
+            if self.lines.iter().all(|known| known.name != line.0) {
+                self.lines.push(PickLine::new(line));
             }
         }
         self.searched = None;
@@ -141,9 +154,8 @@ impl Pick {
         let before = std::mem::take(&mut self.lines);
         let (refused, siblings): (Vec<_>, Vec<_>) =
             siblings.into_iter().partition(|file| file.is_refused);
-        let lines =
-            |files: Vec<FileEntry>| files.into_iter().map(|file| (file.path, file.about)).collect();
-        for group in [lines(siblings), before, lines(near), lines(refused)] {
+        let before = before.into_iter().map(|line| (line.name, line.about)).collect();
+        for group in [files_as_lines(siblings), before, files_as_lines(near), files_as_lines(refused)] {
             self.add(group);
         }
     }
@@ -193,10 +205,24 @@ impl Pick {
                 found.into_iter().map(|(_, at)| at).collect()
             }
             (Search::Runs(stored), None) => {
-                let (bound, _) = Filter::parse(self.field.value()).bind(&stored.table);
-                bound.rows(&stored.table).into_iter().rev().map(|row| row as usize).collect()
+                let typed = self.field.value();
+                let (bound, _) = Filter::parse(typed).bind(&stored.table);
+                let runs = bound.rows(&stored.table).into_iter().rev().map(|row| row as usize);
+                // a run without a timeline comes last
+                let (with, without): (Vec<_>, Vec<_>) =
+                    runs.partition(|row| stored.records[*row].metrics.is_some());
+                let files = by_words(&self.lines, typed).into_iter();
+                let (before, near): (Vec<_>, Vec<_>) =
+                    files.filter(|at| *at >= stored.records.len()).partition(|at| *at < self.fixed);
+                let name = |at: &usize| match stored.records.get(*at) {
+                    Some(record) => &record.run,
+                    None => &self.lines[*at].name,
+                };
+                let mut found = [before, with, near, without].concat();
+                found.retain(|at| !self.left_out.contains(name(at)));
+                found
             }
-            _ => by_letters(&self.lines, &self.also, self.field.value()),
+            _ => by_letters(&self.lines, self.field.value()),
         };
         self.searched = Some(self.field.value().to_owned());
         self.selected = self.selected.min(self.found.len().saturating_sub(1));
@@ -212,14 +238,14 @@ impl Pick {
             let (_, entries) = self.folder.as_ref()?;
             return entries.get(at).map(|entry| (entry.path.as_str(), entry.about.as_str()));
         }
-        self.lines.get(at).map(|(name, about)| (name.as_str(), about.as_str()))
+        self.lines.get(at).map(|line| (line.name.as_str(), line.about.as_str()))
     }
 
     /// True for a file that is known not to open.
     fn is_refused(&self, at: usize) -> bool {
         match (self.path(), &self.folder) {
             (Some(_), Some((_, entries))) => entries.get(at).is_some_and(|entry| entry.is_refused),
-            _ => self.lines.get(at).is_some_and(|(_, about)| about.starts_with(REFUSED)),
+            _ => self.lines.get(at).is_some_and(|line| line.about.starts_with(REFUSED)),
         }
     }
 
@@ -254,6 +280,27 @@ impl Pick {
         (self.literal)(self.field.value(), self.found.is_empty())
     }
 
+    /// Reason why no line is listed, and what to type.
+    fn nothing(&self) -> &'static str {
+        match (self.field.value().is_empty(), &self.search) {
+            (true, Search::Paths) => {
+                "no trace near this folder: type a path, such as ~/ or ../; its files are listed here"
+            }
+            (true, Search::Runs(_)) => {
+                "no other trace or stored run yet: type a path, such as ~/ or ../; its files are listed here"
+            }
+            (true, Search::Letters) => "nothing to choose from yet",
+            (false, _) if self.title == PALETTE => NOT_FOUND,
+            (false, Search::Paths) => {
+                "no trace here has these letters: type a path, such as ~/ or ../; its files are listed here"
+            }
+            (false, Search::Runs(_)) => {
+                "no run matches this filter, no trace has these words: type ladder, tp:8, or a path such as ~/"
+            }
+            (false, Search::Letters) => "nothing matches",
+        }
+    }
+
     /// Tab: copies the selected line into the input, or completes a filter of runs.
     fn complete(&mut self) {
         let text = self.field.value();
@@ -284,9 +331,12 @@ impl Pick {
         }
         let at = self.found.get(self.selected).copied()?;
         if self.path().is_none() {
-            return Some(match self.search {
+            return Some(match &self.search {
                 Search::Letters if at < self.fixed => Chosen::Line(at),
-                _ => Chosen::Text(self.lines.get(at)?.0.clone()),
+                Search::Runs(stored) if at < stored.records.len() => {
+                    Chosen::Text(stored.records[at].run.clone())
+                }
+                _ => Chosen::Text(self.lines.get(at)?.name.clone()),
             });
         }
         let entry = self.folder.as_ref()?.1.get(at)?.clone();
@@ -327,21 +377,8 @@ impl Overlay for Pick {
         let typed =
             Rect { x, width: area.right().saturating_sub(x), height: 1.min(area.height), ..area };
         self.field.draw(buf, typed, theme);
-        let instead = self.literal().map(|text| (text, Role::Text)).or_else(|| {
-            let empty = self.field.value().is_empty();
-            let none = match (empty, &self.search) {
-                (true, Search::Paths) => {
-                    "no trace near this folder: type a path, such as ~/ or ../; its files are listed here"
-                }
-                (true, _) => "nothing to choose from yet",
-                (false, _) if self.title == PALETTE => NOT_FOUND,
-                (false, Search::Paths) => {
-                    "no trace here has these letters: type a path, such as ~/ or ../; its files are listed here"
-                }
-                (false, _) => "nothing matches",
-            };
-            self.found.is_empty().then(|| (none.to_owned(), Role::Dim))
-        });
+        let none = || self.found.is_empty().then(|| (self.nothing().to_owned(), Role::Dim));
+        let instead = self.literal().map(|text| (text, Role::Text)).or_else(none);
         if let Some((text, role)) = instead {
             for (y, text) in (area.y + 2..).zip(wrap(&text, usize::from(area.width.saturating_sub(2)))) {
                 put(buf, area, area.x + 1, y, &text, theme.style(role));
@@ -362,7 +399,8 @@ impl Overlay for Pick {
             let role = if self.is_refused(*at) { Role::Dim } else { Role::Text };
             let end = put(buf, area, area.x + 1, y, &cut(name, room), theme.style(role));
             // beside long descriptions, short ones such as keys end at the right edge
-            let is_short = taken <= SHORT && words > SHORT;
+            let is_elsewhere = self.path().is_none() && self.lines[*at].is_elsewhere;
+            let is_short = taken <= SHORT && words > SHORT || is_elsewhere;
             let column = if is_short { area.right().saturating_sub(taken + 1) } else { column };
             let about = cut(about, area.right().saturating_sub(column.max(end + 2)));
             put(buf, area, column.max(end + 2), y, &about, theme.style(Role::Dim));
@@ -383,6 +421,9 @@ impl Overlay for Pick {
                 if let Some(chosen) = self.chosen() {
                     (self.take)(state, chosen);
                     return None;
+                }
+                if self.found.is_empty() {
+                    state.cx.inform(self.nothing());
                 }
             }
             KeyCode::Up => self.selected = self.selected.saturating_sub(1),
@@ -432,37 +473,44 @@ impl Overlay for Pick {
     }
 }
 
-/// Matches names that contain the typed letters in order. If any name contains every typed word, only
-/// those are returned, prefix matches first: part of a name is meant literally. Lines found by other words follow.
-fn by_letters(lines: &[(String, String)], also: &[String], typed: &str) -> Vec<usize> {
-    /// Least letters to search other words.
+/// Lines that [`by_words`] finds; if there are none, those whose names have the letters of each word in order.
+fn by_letters(lines: &[PickLine], typed: &str) -> Vec<usize> {
+    let found = by_words(lines, typed);
+    if found.is_empty() { likest(lines, typed) } else { found }
+}
+
+/// Lines whose names have the letters of each word in order, the best first.
+fn likest(lines: &[PickLine], typed: &str) -> Vec<usize> {
+    let pattern = Pattern::parse(typed, CaseMatching::Ignore, Normalization::Smart);
+    let names = lines.iter().enumerate().map(|(at, line)| Named(at, &line.name));
+    let found = pattern.match_list(names, &mut Matcher::new(Config::DEFAULT));
+    let found = found.into_iter().map(|(named, _)| named.0);
+    let (here, elsewhere): (Vec<_>, Vec<_>) = found.partition(|at| !lines[*at].is_elsewhere);
+    [here, elsewhere].concat()
+}
+
+/// Lines with every typed word, in any order: within the name, or at the start of one of the other words. Names that
+/// begin as typed come first, lines found by other words alone last, and behind all of them those of other screens.
+fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
+    /// Least letters that may begin another word; fewer have to be the whole word.
     const LEAST: usize = 3;
     let typed = typed.trim_end_matches([' ', '=']);
-    let pattern = Pattern::parse(typed, CaseMatching::Ignore, Normalization::Smart);
-    let names = lines.iter().enumerate().map(|(at, line)| Named(at, &line.0));
-    let found = pattern.match_list(names, &mut Matcher::new(Config::DEFAULT));
-    let typed = folded(typed);
-    let name = |at: &usize| folded(&lines[*at].0);
-    let holds = |at: &usize| typed.split_whitespace().all(|word| name(at).contains(word));
-    let mut whole: Vec<usize> = (0..lines.len()).filter(holds).collect();
-    let found: Vec<usize> = found.into_iter().map(|(named, _)| named.0).collect();
-    let by_other = |(at, also): (usize, &String)| {
-        let has = |word: &str| also.split([' ', '-']).any(|other| other.starts_with(word));
-        let holds_all = typed.split_whitespace().all(|word| has(word) || name(&at).contains(word));
-        (typed.len() >= LEAST && holds_all && !whole.contains(&at)).then_some(at)
-    };
-    let others: Vec<usize> = also.iter().enumerate().filter_map(by_other).collect();
-    if whole.is_empty() && others.is_empty() {
-        return found;
-    }
     let mut rank = vec![usize::MAX; lines.len()];
-    found.iter().enumerate().for_each(|(place, at)| rank[*at] = place);
-    whole.sort_by_cached_key(|at| {
-        let name = name(at);
-        (!name.starts_with(&typed), !name.contains(&typed), rank[*at])
+    likest(lines, typed).into_iter().enumerate().for_each(|(place, at)| rank[at] = place);
+    let typed = folded(typed);
+    let words: Vec<&str> = typed.split_whitespace().collect();
+    let has = |line: &PickLine, word: &str| {
+        let begins = |other: &str| other == word || word.len() >= LEAST && other.starts_with(word);
+        line.folded.contains(word) || line.also.split([' ', '-']).any(begins)
+    };
+    let is_found = |at: &usize| words.iter().all(|word| has(&lines[*at], word));
+    let mut found: Vec<usize> = (0..lines.len()).filter(is_found).collect();
+    found.sort_by_cached_key(|at| {
+        let PickLine { folded, is_elsewhere, .. } = &lines[*at];
+        let named = words.iter().all(|word| folded.contains(word));
+        (*is_elsewhere, !named, !folded.starts_with(&typed), !folded.contains(&typed), rank[*at], *at)
     });
-    whole.extend(others);
-    whole
+    found
 }
 
 /// Bindings usable on a screen: its main ones, then other ones, then those of all screens; moving last.
@@ -490,44 +538,16 @@ fn path(typed: &str) -> Option<String> {
     looks_like_path(path).then(|| clean(path))
 }
 
-const PALETTE: &str = "palette: an action, experiment, run, trace, operation or setting";
+const PALETTE: &str = "palette: actions, experiments, runs, traces, settings";
 
-const NOT_FOUND: &str = "nothing matches; words or letters find actions of this screen (export, sort), experiments \
-                         (paper-70b), runs (ladder tp8 b1), traces and their operations (all_reduce), and settings \
-                         (theme: light)";
+const NOT_FOUND: &str = "nothing matches; words or letters find actions (export, sort), experiments (paper-70b), runs \
+                         (ladder tp8 b1), traces and their operations (all_reduce), and settings (theme: light)";
 
-/// Opens the palette: usable actions, items of all screens, traces opened before or near, themes.
+/// Opens the palette: actions, items of all screens, traces opened before or near, themes.
 pub fn palette(state: &mut State, typed: &str) {
-    let cx = &state.cx;
-    let mut items: Vec<Find> = Vec::new();
-    let mut also = Vec::new();
-    for bound in usable(&cx.keys, cx.tab) {
-        also.push(format!("{} {}", bound.row.id, synonyms(bound.row.id)));
-        let action = bound.action;
-        let go = Box::new(move |state: &mut State| act(state, action));
-        items.push(Find { name: bound.row.name.to_owned(), about: bound.label(), go });
-    }
-    items.extend(Tab::ALL.into_iter().flat_map(|tab| state.screen(tab).finds(cx)));
-    for path in cx.recent.clone() {
-        let (name, about) = (path.clone(), "trace  opened before".to_owned());
-        items.push(Find { name, about, go: Box::new(move |state| open_trace(state, path)) });
-    }
-    for theme in cx.themes.names() {
-        let (name, about) = (format!("theme: {theme}"), "setting".to_owned());
-        items.push(Find { name, about, go: Box::new(move |state| state.cx.take_theme(theme)) });
-    }
-    // names of operations contain slashes, too
-    let literal = |typed: &str, nothing_matches: bool| {
-        let is_meant = nothing_matches || typed.starts_with(['/', '~', '\'', '"']);
-        Some(format!("Enter opens {}", path(typed).filter(|_| is_meant)?))
-    };
-    let pick = pick_of(PALETTE, items, literal, |state, typed| {
-        if let Some(path) = path(&typed) {
-            open_trace(state, path);
-        }
-    });
+    let pick = palette_of(state).typed(typed);
     let cx = &mut state.cx;
-    cx.lay(pick.found_by(also).typed(typed));
+    cx.lay(pick);
     let runs = cx.dir.clone();
     cx.ask_own(
         "near",
@@ -540,6 +560,83 @@ pub fn palette(state: &mut State, typed: &str) {
             }
         },
     );
+}
+
+/// Lists again what an open palette finds, after runs or experiments were read.
+pub fn renew_palette(state: &mut State) {
+    if state.cx.top::<Pick>().is_none_or(|pick| pick.title != PALETTE) {
+        return;
+    }
+    let mut pick = palette_of(state);
+    let Some(before) = state.cx.top_mut::<Pick>() else { return };
+    let near = before.lines.split_off(before.fixed.min(before.lines.len()));
+    let on = before.found.get(before.selected).filter(|_| before.selected > 0);
+    let on = on.and_then(|at| before.lines.iter().chain(&near).nth(*at)).map(|line| line.name.clone());
+    pick.field = std::mem::take(&mut before.field);
+    pick.add(near.into_iter().map(|line| (line.name, line.about)).collect());
+    let is_on = |at: &usize| Some(&pick.lines[*at].name) == on.as_ref();
+    pick.selected = pick.found.iter().position(is_on).unwrap_or(0);
+    *before = pick;
+}
+
+fn palette_of(state: &State) -> Pick {
+    let cx = &state.cx;
+    let mut items: Vec<Find> = Vec::new();
+    for bound in usable(&cx.keys, cx.tab) {
+        let action = bound.action;
+        let go = Box::new(move |state: &mut State| act(state, action));
+        items.push(Find { name: bound.row.name.to_owned(), about: bound.label(), go });
+    }
+    let mut also: Vec<String> = usable(&cx.keys, cx.tab).map(words_of).collect();
+    items.extend(Tab::ALL.into_iter().flat_map(|tab| state.screen(tab).finds(cx)));
+    for path in cx.recent.clone() {
+        let (name, about) = (path.clone(), "trace  opened before".to_owned());
+        items.push(Find { name, about, go: Box::new(move |state| open_trace(state, path)) });
+    }
+    for theme in cx.themes.names() {
+        let (name, about) = (format!("theme: {theme}"), "setting".to_owned());
+        items.push(Find { name, about, go: Box::new(move |state| state.cx.take_theme(theme)) });
+    }
+    let here = items.len();
+    also.resize(here, String::new());
+    for (tab, bound) in elsewhere(&cx.keys, cx.tab) {
+        let (action, about) = (bound.action, format!("{}  {}", tab.title(), bound.label()));
+        let go = Box::new(move |state: &mut State| {
+            state.cx.tab = tab;
+            act(state, action);
+        });
+        items.push(Find { name: bound.row.name.to_owned(), about, go });
+        also.push(words_of(bound));
+    }
+    // names of operations contain slashes, too
+    let literal = |typed: &str, nothing_matches: bool| {
+        let is_meant = nothing_matches || typed.starts_with(['/', '~', '\'', '"']);
+        Some(format!("Enter opens {}", path(typed).filter(|_| is_meant)?))
+    };
+    let mut pick = pick_of(PALETTE, items, literal, |state, typed| {
+        if let Some(path) = path(&typed) {
+            open_trace(state, path);
+        }
+    });
+    for (at, (line, also)) in pick.lines.iter_mut().zip(also).enumerate() {
+        line.also = format!("{} {also}", line.also);
+        line.is_elsewhere = at >= here;
+    }
+    pick
+}
+
+/// Other words that find an action.
+fn words_of(bound: &Bound) -> String {
+    folded(&format!("{} {}", bound.row.id, bound.row.also))
+}
+
+/// Actions of other screens whose like the screen does not have itself.
+fn elsewhere(keys: &Keymap, tab: Tab) -> impl Iterator<Item = (Tab, &Bound)> {
+    let here: Vec<&str> = usable(keys, tab).map(|bound| bound.row.id).collect();
+    keys.all().iter().filter_map(move |bound| match bound.scope {
+        Scope::On(other) if other != tab && !here.contains(&bound.row.id) => Some((other, bound)),
+        _ => None,
+    })
 }
 
 /// Opens a picker of the items of the current screen.
@@ -617,7 +714,12 @@ fn folder_exists(path: &str) -> bool {
 }
 
 const FILES: &str = "open a trace: letters of its name, or a path";
-const RUNS: &str = "open a run: a filter, or the path of a trace";
+const RUNS: &str = "open below: a trace, or a run (words or a filter)";
+const RUNS_ALONE: &str = "open: a trace, or a run (words or a filter)";
+
+fn files_as_lines(files: Vec<FileEntry>) -> Vec<(String, String)> {
+    files.into_iter().map(|file| (file.path, file.about)).collect()
+}
 
 impl Context {
     /// Opens a picker of trace files: from the last trace's directory, recent ones, and near the current directory.
@@ -646,12 +748,28 @@ impl Context {
         );
     }
 
-    /// Opens a picker for stored runs that also accepts a file path.
-    pub fn pick_run(&mut self, opening: Opening) {
+    /// Opens a picker of traces opened before, stored runs and files near the current directory, without those named in
+    /// `shown`.
+    pub fn pick_run(&mut self, opening: Opening, shown: &[String]) {
         let Some(stored) = self.stored.clone() else { return self.pick_file("", opening) };
-        let lines = stored.records.iter().map(|record| (record.run.clone(), told(record))).collect();
-        let pick = self.trace_pick(RUNS, lines, opening);
-        self.lay(pick.searched_by(Search::Runs(stored)));
+        let lines = stored.records.iter().map(named);
+        let before = self.recent.iter().filter(|path| !shown.contains(path));
+        let before = before.map(|path| (path.clone(), BEFORE.to_owned()));
+        let title = if shown.is_empty() { RUNS_ALONE } else { RUNS };
+        let pick = self.trace_pick(title, lines.chain(before).collect(), opening);
+        self.lay(Pick { left_out: shown.to_vec(), ..pick }.searched_by(Search::Runs(stored)));
+        let runs = self.dir.clone();
+        self.ask_own(
+            "near",
+            move |_| Ok(files::near(Path::new("."), &runs)),
+            |found, cx| {
+                if let Some(pick) =
+                    cx.top_mut::<Pick>().filter(|pick| matches!(pick.search, Search::Runs(_)))
+                {
+                    pick.add(files_as_lines(found.unwrap_or_default()));
+                }
+            },
+        );
     }
 
     /// Picker of traces; typed text is a choice if it is a path or the id of a run.
@@ -690,10 +808,16 @@ impl Context {
     }
 }
 
-fn told(record: &Record) -> String {
+/// Line of a run: its cell; provenance, status without a timeline, end of the id.
+fn named(record: &Record) -> (String, String) {
+    const END: usize = 9;
     let failed = if record.metrics.is_some() { "" } else { record.status.as_str() };
-    let words = [&record.spec.label(), &record.spec.model, record.provenance.as_str(), failed];
-    words.join("  ").trim_end().to_owned()
+    let from = record.run.char_indices().rev().nth(END - 1).map_or(0, |(at, _)| at);
+    let cut = if from > 0 { "…" } else { "" };
+    let id = format!("{cut}{}", &record.run[from..]);
+    let words = [record.provenance.as_str(), failed, &id];
+    let about = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join("  ");
+    (format!("{} {}", record.spec.label(), record.spec.model), about)
 }
 
 pub fn looks_like_path(text: &str) -> bool {
@@ -718,17 +842,17 @@ pub fn clean(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::face::tui::keymap::SYNONYMS;
     use crate::face::tui::screens::{experiments, runs, timeline};
     use crate::face::tui::theme::Theme;
 
     #[test]
     fn what_begins_as_typed_comes_first() {
         let lines = ["only these runs", "open a trace", "runs: sort", "rewire"];
-        let lines: Vec<_> = lines.map(|name| (name.to_owned(), String::new())).into();
-        assert_eq!(by_letters(&lines, &[], "runs"), [2, 0]);
-        assert_eq!(by_letters(&lines, &[], "r"), [2, 3, 0, 1], "then by how well letters fit");
-        assert_eq!(by_letters(&lines, &[], "rwr"), [3], "no name holds these together");
+        let lines = lines.map(|name| PickLine::new((name.to_owned(), String::new())));
+        assert_eq!(by_letters(&lines, "runs"), [2, 0]);
+        assert_eq!(by_letters(&lines, "r"), [2, 3, 0, 1], "then by how well letters fit");
+        assert_eq!(by_letters(&lines, "rwr"), [3], "no name holds these together");
+        assert_eq!(by_letters(&lines, "trace open"), [1], "in any order");
     }
 
     fn first(tab: Tab, typed: &str) -> Option<Action> {
@@ -758,15 +882,6 @@ mod tests {
             ("shortcuts", Action::Help),
         ] {
             assert_eq!(first(Tab::Runs, typed), Some(action), "{typed}");
-        }
-    }
-
-    #[test]
-    fn every_synonym_is_of_an_action() {
-        let map = Keymap::default();
-        for (id, words) in SYNONYMS {
-            assert!(map.all().iter().any(|bound| bound.row.id == id), "{id}");
-            assert_eq!(words, words.to_lowercase());
         }
     }
 

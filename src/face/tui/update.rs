@@ -35,6 +35,7 @@ fn tell_all(state: &mut State, news: &News) {
 
 /// Applies a message to the state; returns the side effects.
 pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
+    let is_news = matches!(message, Message::Runs(_) | Message::Answered(_));
     match message {
         Message::Clock(now) => {
             state.cx.now_ms = now;
@@ -76,6 +77,9 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
     serve(state);
     if state.cx.tab != tab {
         settle(state);
+    }
+    if is_news {
+        pick::renew_palette(state);
     }
     std::mem::take(&mut state.cx.effects)
 }

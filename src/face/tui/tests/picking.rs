@@ -24,17 +24,77 @@ fn offered(driver: &Driver) -> Vec<String> {
 #[test]
 fn a_run_to_open_beneath_is_found_by_the_language_of_filters() {
     let mut driver = Driver::full(80, 24);
-    driver.taps("4b");
-    let newest: Vec<String> = records().iter().rev().map(|record| record.run.clone()).collect();
-    assert_eq!(offered(&driver), newest, "the newest first");
+    driver.keys("4b");
+    let name = |record: &table::Record| format!("{} {}", record.spec.label(), record.spec.model);
+    let records = records();
+    let (with, without): (Vec<_>, Vec<_>) =
+        records.iter().rev().partition(|record| record.metrics.is_some());
+    let open = "20260102-0304-1";
+    let newest = with.into_iter().chain(without).filter(|record| record.run != open);
+    let newest: Vec<String> = newest.map(name).collect();
+    assert_eq!(offered(&driver), newest, "the newest first, without a timeline last, the open one not");
     driver.taps("arch:ladder p2p:of");
-    assert_eq!(offered(&driver), ["20260102-0304-3"]);
+    assert_eq!(offered(&driver), ["ladder tp2 b4 p2p-off tiny"]);
     driver.tap(KeyCode::Tab);
     driver.shows("› arch:ladder p2p:off");
     insta::assert_snapshot!("runs_80x24", driver.screen());
     driver.enter();
     assert!(driver.state.cx.overlays.is_empty());
     driver.shows("opening 20260102-0304-3");
+}
+
+#[test]
+fn traces_opened_before_come_before_runs_and_an_empty_list_says_what_to_type() {
+    let mut driver = Driver::full(80, 24);
+    driver.state.cx.opened("traces/h100-ladder.parquet".into());
+    driver.keys("4b");
+    assert_eq!(offered(&driver)[0], "traces/h100-ladder.parquet");
+    driver.keys("ladder tiny off");
+    assert_eq!(offered(&driver), ["ladder tp2 b4 p2p-off tiny"], "words in any order");
+    let mut driver = Driver::empty(80, 24);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::default()))));
+    driver.keys("4b");
+    driver.shows("type a path, such as ~/");
+    driver.enter();
+    assert!(
+        driver.screen().lines().last().is_some_and(|line| line.contains("type a path")),
+        "Enter too"
+    );
+}
+
+/// The palette of the first second: runs and experiments are still being read.
+#[test]
+fn an_open_palette_lists_what_is_read_meanwhile() {
+    let mut driver = Driver::empty(80, 24);
+    driver.keys(":ladder tiny off");
+    driver.shows("nothing matches");
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
+    driver.shows("ladder tp2 b4 p2p-off tiny");
+    driver.shows("› ladder tiny off");
+}
+
+#[test]
+fn other_words_find_an_action_from_every_screen() {
+    for (typed, name) in [
+        ("diff", "compare two marked runs side by side"),
+        ("beside", "open the run's timeline below the open one"),
+        ("unmark", "unmark all"),
+        ("exit", "quit"),
+        ("color", "choose a colour theme"),
+        ("csv export", "export the view: SVG, PNG, CSV"),
+        ("html", "report: an HTML page of the open trace, or of the runs, to share"),
+    ] {
+        for screen in ["1", "2", "3", "5", "6", "7"] {
+            let mut driver = Driver::full(80, 24);
+            driver.keys(&format!("{screen}:{typed}"));
+            assert!(offered(&driver).iter().any(|line| line == name), "{typed}: {:?}", offered(&driver));
+        }
+    }
+    let mut driver = Driver::full(80, 24);
+    driver.keys("1:side by side");
+    driver.enter();
+    assert_eq!(driver.state.cx.tab, Tab::Runs, "its screen is shown");
+    driver.shows("this takes two runs");
 }
 
 /// Names of columns have slashes, too: they are no paths.

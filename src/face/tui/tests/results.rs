@@ -15,8 +15,8 @@ use crate::face::tui::update::{Effect, Message};
 use lab::sweep::{Experiment, SweepEvent};
 use table::{Backend, P2p, Status};
 
-/// A sweep of three architectures over a link each for P2P on and off, run to its end.
-fn ended_sweep(size: (u16, u16)) -> Driver {
+/// A sweep of three architectures over a link each for P2P on and off.
+fn started_sweep(size: (u16, u16)) -> Driver {
     let text = "backend = \"cpu\"\n[model]\nname = \"tiny\"\n[workload]\ntp = 2\nrounds = 3\n\
                 [grid]\narchitecture = [\"standard\", \"ladder\", \"upper-bound\"]\np2p = [\"on\", \"off\"]\n\
                 [links]\non = \"emulated:alpha_us=200,gb_s=5\"\noff = \"emulated:alpha_us=600,gb_s=1\"\n";
@@ -27,6 +27,12 @@ fn ended_sweep(size: (u16, u16)) -> Driver {
     read(&mut driver, vec![entry]);
     driver.state.live.start(&Arc::new(experiment), 1000);
     driver.state.cx.tab = Tab::Live;
+    driver
+}
+
+/// The same, run to its end.
+fn ended_sweep(size: (u16, u16)) -> Driver {
+    let mut driver = started_sweep(size);
     let steps = [5.0, 6.0, 4.0, 4.5, 3.5, 3.5];
     for round in 0..3 {
         for (cell, step) in steps.into_iter().enumerate() {
@@ -45,11 +51,31 @@ fn ended_sweep(size: (u16, u16)) -> Driver {
 fn answered(driver: &mut Driver, effects: Vec<Effect>) {
     for effect in effects {
         if let Effect::Ask(task) = effect
-            && task.slot.name == "answer"
+            && ["answer", "noise"].contains(&task.slot.name)
         {
             send(driver, Message::Answered(task.run()));
         }
     }
+}
+
+#[test]
+fn noise_and_failures_are_told_while_the_sweep_runs() {
+    let mut driver = started_sweep((80, 24));
+    let spec = driver.state.live.cells[0].spec.clone();
+    let ended = |round: usize, record: table::Record| {
+        news(SweepEvent::RunEnded { cell: 0, round: round as u32, record: record.into() })
+    };
+    for (round, step) in [5.0, 9.0].into_iter().enumerate() {
+        driver.hides("Noisy");
+        let effects = send(&mut driver, ended(round, rounds("c0", &spec, step, 3).remove(round)));
+        answered(&mut driver, effects);
+    }
+    driver.shows("! Noisy: rounds of standard");
+    let mut failed = rounds("c0", &spec, 5.0, 3).remove(2);
+    (failed.status, failed.metrics) = (Status::Failed, None);
+    failed.reason = Some("rank 1 died of signal 9".into());
+    send(&mut driver, ended(2, failed));
+    driver.shows("✘ standard p2p-on failed: rank 1 died of signal 9");
 }
 
 #[test]

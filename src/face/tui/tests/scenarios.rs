@@ -8,7 +8,7 @@ use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
 
 use super::fixtures::{Driver, ended, record, spec, trace};
 use crate::face::tui::context::Snapshot;
-use crate::face::tui::keymap::Keymap;
+use crate::face::tui::keymap::{Action, Keymap};
 use crate::face::tui::pick;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::live::state::CellState;
@@ -139,6 +139,28 @@ fn whatever_the_palette_offers_stands_in_help_with_its_keys() {
             let (name, label) = (bound.row.name, bound.label());
             let told = help.contains(&(Some(label.clone()), name.to_owned()));
             assert!(told, "{name} is not in the help of {screen:?}");
+        }
+    }
+}
+
+#[test]
+fn the_footer_has_the_main_keys_of_help_that_can_be_pressed_now() {
+    for screen in Tab::ALL {
+        let mut driver = Driver::full(300, 60);
+        driver.state.cx.tab = screen;
+        let footer = driver.screen().lines().last().unwrap_or_default().to_owned();
+        let keys = Keymap::default();
+        let help = help_lines(&keys, screen);
+        for bound in keys.all().iter().filter(|bound| bound.holds_on(screen)) {
+            let Some(hint) = bound.row.hint else { continue };
+            let told = help.contains(&(Some(bound.label()), bound.row.name.to_owned()));
+            assert!(told, "{} is not in the help of {screen:?}", bound.row.name);
+            let is_possible = match bound.action {
+                Action::On(tab, at) => driver.state.screen(tab).is_possible(at),
+                _ => true,
+            };
+            let shown = footer.contains(&format!("{} {hint}", bound.keys[0].label()));
+            assert_eq!(shown, is_possible, "{screen:?}: {hint} in {footer}");
         }
     }
 }

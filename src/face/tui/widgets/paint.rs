@@ -141,6 +141,15 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines.map(|line| line.replace('\u{a0}', " ")).collect()
 }
 
+/// Text cut behind a word; nothing if there is no room for two.
+pub fn whole_words(text: &str, room: usize) -> String {
+    if text.width() <= room {
+        return text.to_owned();
+    }
+    let kept = wrap(text, room.saturating_sub(2)).into_iter().next().unwrap_or_default();
+    if kept.split_whitespace().count() > 2 { format!("{kept} …") } else { String::new() }
+}
+
 /// Rows of a headline, at most `most`; too long a text loses the remark in brackets at its end, then its last words.
 pub fn headline_rows(text: &str, width: u16, most: usize) -> Vec<String> {
     let width = usize::from(width.saturating_sub(2));
@@ -153,7 +162,8 @@ pub fn headline_rows(text: &str, width: u16, most: usize) -> Vec<String> {
     if rows.len() > most {
         rows.truncate(most);
         if let Some(last) = rows.last_mut() {
-            *last = cut(&format!("{last} …"), width as u16);
+            let kept = wrap(last, width.saturating_sub(2)).into_iter().next().unwrap_or_default();
+            *last = format!("{kept} …");
         }
     }
     rows

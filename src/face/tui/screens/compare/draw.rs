@@ -87,6 +87,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
         }
         Some(Ok(compared)) => compared,
     };
+    let has_runs = cx.stored.as_ref().is_some_and(|stored| !stored.records.is_empty());
+    if compared.report.pairs.is_empty() && !has_runs {
+        return empty(buf, body, &nothing(cx, compared), theme);
+    }
     let places = compare.areas(body);
     header(buf, places.title, compare, cx, (compared, body));
     if compared.report.pairs.is_empty() {
@@ -229,9 +233,11 @@ fn header(
         let below = Rect { y: area.bottom(), ..area };
         let end = put(buf, below, below.x, below.y, &pivot::legend(compare, compared, area.width), dim);
         let separator = if common.is_empty() { "" } else { " · " };
-        put(buf, below, end, below.y, &format!("{separator}{common}"), dim);
+        let room = usize::from(below.right().saturating_sub(end));
+        put(buf, below, end, below.y, &whole_words(&format!("{separator}{common}"), room), dim);
     } else if !compare.filter.typing && !common.is_empty() {
-        put(buf, rest, end, rest.y, &format!("; {common}"), dim);
+        let room = usize::from(rest.right().saturating_sub(end));
+        put(buf, rest, end, rest.y, &whole_words(&format!("; {common}"), room), dim);
     }
 }
 

@@ -35,14 +35,14 @@ use study::analysis::{Axis, AxisCount, Comparison, HeatValue, PivotRow, pivot_ta
 use table::render::Sourced;
 
 acts! {
-    Open: "open", "Enter b", "open both timelines: the pair's run over its baseline", Some("timelines");
-    PickAxis: "axis", "a", "choose the axis to compare by", Some("axis");
-    PickBaseline: "baseline", "B", "choose the baseline", Some("baseline");
-    Map: "map", "t", "pivot, list of pairs, or map over TP and batch", Some("view");
-    Filter: "filter", "/", "filter: words, tp:4,8 arch:ladder, tpot<5, -word", Some("filter");
-    SortNext: "sort-next", "s >", "sort by the next column", Some("sort");
+    Open: "open", "Enter b", "open both timelines: the pair's run over its baseline", Some("timelines"), "beside diff";
+    PickAxis: "axis", "a", "choose the axis to compare by", Some("axis"), "by architecture tp batch p2p";
+    PickBaseline: "baseline", "B", "choose the baseline", Some("baseline"), "reference standard";
+    Map: "map", "t", "pivot, list of pairs, or map over TP and batch", Some("view"), "heatmap table grid";
+    Filter: "filter", "/", "filter: words, tp:4,8 arch:ladder, tpot<5, -word", Some("filter"), "search narrow query";
+    SortNext: "sort-next", "s >", "sort by the next column", Some("sort"), "order";
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
-    PickOrder: "sort-by", "O", "choose the column to sort by", None;
+    PickOrder: "sort-by", "O", "choose the column to sort by", None, "order";
     SortReverse: "sort-reverse", "I", "reverse the order", None;
     Mark: "mark", "Space", "mark the row; if any is marked, only marked rows are exported", Some("mark");
     PickSlice: "slice", "c", "map: choose the fixed options", None;
@@ -50,7 +50,7 @@ acts! {
     Left: "left", "Left h", "select the value to the left; list: scroll; map: a batch to the left", None;
     Right: "right", "Right l", "select the value to the right; list: scroll; map: a batch to the right", None;
     Fold: "fold", "e", "list: open or fold a row of pairs with equal numbers", None;
-    Flags: "flags", "f", "show or hide suspicious results", Some("flags");
+    Flags: "flags", "f", "show or hide suspicious results", Some("flags"), "warnings noisy noise outliers";
     NextAxis: "next-axis", "]", "compare by the next axis that varies", None;
     PreviousAxis: "previous-axis", "[", "compare by the previous axis that varies", None;
 }

@@ -23,23 +23,23 @@ use table::render::csv;
 const NOTHING_SELECTED: &str = "no experiment is selected";
 
 acts! {
-    Run: "run", "r", "run the experiment, or queue it while a sweep runs", Some("run");
-    RunAll: "run-all", "R", "run all cells again, stored ones too", None;
-    Paper: "paper", "p", "run the paper's 70B sweep (simulated)", None;
+    Run: "run", "r", "run the experiment, or queue it while a sweep runs", Some("run"), "start launch sweep execute";
+    RunAll: "run-all", "R", "run all cells again, stored ones too", None, "rerun restart repeat";
+    Paper: "paper", "p", "run the paper's 70B sweep (simulated)", None, "llama 70b arxiv ladder";
     Choose: "choose", "Enter", "run the experiment; in the grid: edit the value or list", None;
-    Right: "grid", "Right l", "enter the grid; inside: next value", Some("edit");
+    Right: "grid", "Right l", "enter the grid; inside: next value", Some("edit"), "change values";
     Left: "back", "Left h", "previous value; on a name: back to the list", None;
     AddValue: "add-value", "a", "add values to the axis", Some("value");
-    AddAxis: "add-axis", "A", "add an axis: any option, NCCL variable or profile value", Some("axis");
-    Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove");
+    AddAxis: "add-axis", "A", "add an axis: any option, NCCL variable or profile value", Some("axis"), "option parameter environment nccl";
+    Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove"), "delete rm";
     MoveLeft: "move-left", "<", "move the value to the left", None;
     MoveRight: "move-right", ">", "move the value to the right", None;
-    Undo: "undo", "u", "undo the last edit", Some("undo");
+    Undo: "undo", "u", "undo the last edit", Some("undo"), "revert back";
     Redo: "redo", "ctrl-r", "redo", None;
-    Save: "save", "ctrl-s", "save the experiment file (keeps comments)", Some("save");
-    SaveAs: "save-as", "W", "save under another name", None;
-    Duplicate: "duplicate", "c", "copy the experiment to a new file", None;
-    ShowFile: "show-file", "e", "show the experiment file with your edits", Some("file");
+    Save: "save", "ctrl-s", "save the experiment file (keeps comments)", Some("save"), "write";
+    SaveAs: "save-as", "W", "save under another name", None, "rename copy";
+    Duplicate: "duplicate", "c", "copy the experiment to a new file", None, "new clone";
+    ShowFile: "show-file", "e", "show the experiment file with your edits", Some("file"), "toml source edit";
 }
 
 impl Acts for Experiments {
@@ -233,15 +233,20 @@ impl Screen for Experiments {
     }
 
     fn finds(&self, _cx: &Context) -> Vec<Find> {
-        let find = |entry: &Entry| {
-            let question = entry.experiment.as_ref().ok().and_then(|e| e.question.as_deref());
-            let about = format!("experiment  {}", question.unwrap_or_default());
-            let name = entry.name.clone();
+        let find = |(name, question): (&String, &str)| {
+            let (name, about) = (name.clone(), format!("experiment  {question}"));
             Find::new(name.clone(), about, move |screen: &mut Self, _| {
                 screen.show(&name);
             })
         };
-        self.entries.iter().flatten().map(find).collect()
+        let read = |entry: &'_ Entry| {
+            let question = entry.experiment.as_ref().ok().and_then(|e| e.question.as_deref());
+            find((&entry.name, question.unwrap_or_default()))
+        };
+        match &self.entries {
+            Some(entries) => entries.iter().map(read).collect(),
+            None => self.names.iter().map(|(name, question)| find((name, question))).collect(),
+        }
     }
 
     fn command(&self) -> Result<Command, &'static str> {

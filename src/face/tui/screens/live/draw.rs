@@ -12,12 +12,12 @@ use ::table::{Provenance, Status};
 use run::{Feasibility, StepLanes};
 
 const COLUMNS: [Column; 9] = [
-    Column::text("  cell", 30, 0).growing(10),
+    Column::text("  cell", 28, 0).growing(12),
     Column::number("round", 5, 6),
     Column::text("samples", 10, 3),
     Column::number("tok/s", 7, 1),
     Column::number("TPOT ms", 7, 1),
-    Column::number("[95 %]", 12, 3),
+    Column::number("[95 %]", 14, 3),
     Column::number("last run", 8, 4),
     Column::text("provenance", 13, 2),
     Column::text("note", 12, 7),
@@ -131,22 +131,23 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
         Some(cell) if !live.varied.is_empty() => format!("  all {}", live.varied.common(&cell.spec)),
         _ => String::new(),
     };
-    line(
-        buf,
-        area,
-        0,
-        &[
-            (" ", text),
-            (name, title),
-            (&label, label_style),
-            ("  ", text),
-            (word, theme.style(role)),
-            (&failed, theme.style(Role::Bad)),
-            (follow, theme.style(Role::Dim)),
-            (&common, theme.style(Role::Dim)),
-        ],
-    );
+    let dim = theme.style(Role::Dim);
+    let told = [
+        (" ", text),
+        (name, title),
+        (&*label, label_style),
+        ("  ", text),
+        (word, theme.style(role)),
+        (&*failed, theme.style(Role::Bad)),
+        (follow, dim),
+    ];
+    let taken: usize = told.iter().map(|(text, _)| text.width()).sum();
+    let common = whole_words(&common, usize::from(area.width).saturating_sub(taken));
+    line(buf, area, 0, &[&told[..], &[(&*common, dim)]].concat());
     line(buf, area, 1, &[(" ", text), (&full, theme.style(Role::Active)), (&numbers, text)]);
+    if let Some(warning) = live.warning() {
+        line(buf, area, 2, &[(" ", text), (&warning, theme.style(Role::Warn))]);
+    }
 }
 
 fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
@@ -328,7 +329,7 @@ fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, the
         if shown < lanes.len() { format!("; {shown} of {} ranks", lanes.len()) } else { String::new() };
     let exposed_text = ns(i64::try_from(exposed_ns / ranks).unwrap_or(i64::MAX));
     let head = format!(
-        " {what}: {}, overlap {}, exposed {exposed_text} per rank{more}",
+        " {what}: {}, overlap {}, exposed {exposed_text}/rank{more}",
         ns(i64::from(end)),
         percent(overlap)
     );

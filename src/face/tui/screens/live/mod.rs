@@ -15,6 +15,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments::history;
 use crate::face::tui::update::{Ended, SweepOrder};
 use lab::sweep::{Choice, Experiment, SweepEvent, forecast};
+use study::answer::{Answer, MOST_RUNS};
 use table::render::{Shown, Sourced, Table};
 use table::{Record, Status, aggregate};
 
@@ -29,18 +30,18 @@ const RECORDS_A_MS: usize = 20;
 
 acts! {
     OpenCell: "open-cell", "Enter", "open the timeline of the cell's last run", Some("timeline");
-    Pause: "pause", "p", "pause (ends the current run), or resume", Some("pause/resume");
-    CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell");
-    CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all");
-    RetryFailed: "retry-failed", "r F", "resume: run failed and interrupted cells", Some("resume");
+    Pause: "pause", "p", "pause (ends the current run), or resume", Some("pause/resume"), "resume stop";
+    CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell"), "stop abort kill";
+    CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all"), "stop abort kill";
+    RetryFailed: "retry-failed", "r F", "resume: run failed and interrupted cells", Some("resume"), "rerun repeat restart continue";
     Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow");
     LogUp: "log-up", "[", "scroll the result or the log up", None;
     LogDown: "log-down", "]", "scroll the result or the log down", None;
-    Result: "result", "a", "show the result, or the selected cell", Some("result");
+    Result: "result", "a", "show the result, or the selected cell", Some("result"), "answer outcome";
     Queue: "queue", "Q", "go to the queue of sweeps, and back", Some("queue");
     Earlier: "earlier", "<", "queue: move the sweep up", None;
     Later: "later", ">", "queue: move the sweep down", None;
-    Remove: "remove", "D Delete", "queue: remove the sweep", None;
+    Remove: "remove", "D Delete", "queue: remove the sweep", None, "delete rm";
 }
 
 impl Acts for Live {
@@ -265,7 +266,7 @@ impl Live {
         if self.experiment.is_none() {
             return Areas::of_earlier(body);
         }
-        let (top, rest) = cut_top(body, 2);
+        let (top, rest) = cut_top(body, 2 + u16::from(self.warning().is_some()));
         let detail = match self.shows_answer() {
             true => (self.told.1.len() as u16 + 2).clamp(11, self.most_rows(rest)),
             false => {
@@ -325,6 +326,7 @@ impl Live {
     /// Publishes the sweep state and finished runs to other screens, even while this screen is hidden.
     fn share(&mut self, cx: &mut Context) {
         self.pool(cx);
+        self.look_for_noise(cx);
         self.hand_over(cx);
         cx.sweeps = Sweeps {
             running: self.experiment.clone().filter(|_| self.is_running()),
@@ -349,7 +351,9 @@ impl Live {
     fn begin(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
         self.start(&experiment, cx.now_ms);
         // answers about the previous sweep must not show up in this one
-        ["look", "medians", "answer", "work"].into_iter().for_each(|slot| cx.forget::<Self>(slot));
+        ["look", "medians", "answer", "work", "noise"]
+            .into_iter()
+            .for_each(|slot| cx.forget::<Self>(slot));
         cx.tab = Tab::Live;
         let of = Arc::clone(&experiment);
         cx.perform(Effect::Sweep(SweepOrder::Start { experiment, choice }));
@@ -421,6 +425,23 @@ impl Live {
                 let whole = cell.rounds.len() == count;
                 live.unpooled.retain(|other| *other != at || !whole);
             }
+        });
+    }
+
+    /// Looks for noise in the background after each executed run.
+    fn look_for_noise(&mut self, cx: &mut Context) {
+        let executed = self.cells.iter().filter(|cell| !cell.spec.backend.is_simulated());
+        let count: usize = executed.map(|cell| cell.rounds.len()).sum();
+        if count == 0 || count > MOST_RUNS || !self.is_running() {
+            return;
+        }
+        let results = self.results();
+        let work = move |_: &_| {
+            let answers = Answer::of(results.iter().map(|record| Record::clone(record)).collect());
+            Ok(answers.into_iter().find_map(|answer| answer.noise))
+        };
+        cx.follow("noise", &count, work, |live: &mut Self, noise, cx| {
+            live.noise = cx.told(noise).flatten();
         });
     }
 

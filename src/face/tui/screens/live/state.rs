@@ -57,6 +57,8 @@ pub struct Live {
     pub varied: Varied,
     /// Cells with a new round that is not pooled into their numbers yet.
     pub unpooled: Vec<usize>,
+    /// Sign in the results so far that they are noisy.
+    pub noise: Option<String>,
     /// Result of the finished sweep; `None` until computed.
     pub answers: Option<Vec<Answer>>,
     /// Most recently run experiment, whose stored result is shown before the first sweep.
@@ -387,6 +389,17 @@ impl Live {
             let cells = self.cells.iter().filter(is).count();
             (cells > 0).then_some((status, cells))
         })
+    }
+
+    /// Warning about the results of a running sweep: a failed run with its reason, else noise.
+    pub fn warning(&self) -> Option<String> {
+        let failed = self.cells.iter().filter(|cell| cell.bad.values().any(|s| *s == Status::Failed));
+        let why = |cell: &LiveCell| {
+            let why = cell.note.lines().next().unwrap_or_default();
+            format!("✘ {} failed: {why}", self.title(&cell.spec))
+        };
+        let noise = || self.noise.as_ref().map(|noise| format!("! {noise}"));
+        failed.last().map(why).or_else(noise).filter(|_| self.is_running())
     }
 
     pub fn failures(&self) -> usize {

@@ -19,30 +19,30 @@ const MANY: usize = 3;
 
 acts! {
     Open: "open", "Enter", "open the run's timeline", Some("timeline");
-    Filter: "filter", "/", "filter: words, arch:ladder, tpot<5, tag:good, -word", Some("filter");
-    Mark: "mark", "Space", "mark or unmark the run", Some("mark");
-    SideBySide: "side-by-side", "c", "compare two marked runs side by side", Some("compare");
-    SortNext: "sort-next", "s >", "sort by the next column", Some("sort");
-    Detail: "detail", "d", "show or hide the run's details", Some("details");
+    Filter: "filter", "/", "filter: words, arch:ladder, tpot<5, tag:good, -word", Some("filter"), "search narrow query";
+    Mark: "mark", "Space", "mark or unmark the run", Some("mark"), "select tick unmark";
+    SideBySide: "side-by-side", "c", "compare two marked runs side by side", Some("compare"), "diff beside difference versus";
+    SortNext: "sort-next", "s >", "sort by the next column", Some("sort"), "order";
+    Detail: "detail", "d", "show or hide the run's details", Some("details"), "info inspect";
     Whole: "whole", "W", "show all details of the run", None;
-    Tag: "tag", "t", "tag the marked runs, or the selected one", Some("tag");
+    Tag: "tag", "t", "tag the marked runs, or the selected one", Some("tag"), "label";
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
-    SortBy: "sort-by", "O", "choose the column to sort by", None;
+    SortBy: "sort-by", "O", "choose the column to sort by", None, "order";
     SortAlso: "sort-also", "&", "choose another column that breaks ties of the order", None;
     SortReverse: "sort-reverse", "I", "reverse the order", Some("reverse");
     Group: "group", "g", "group by the sort column (on or off)", None;
-    Columns: "columns", "C", "choose and order columns", Some("columns");
+    Columns: "columns", "C", "choose and order columns", Some("columns"), "fields hide";
     ScrollRight: "scroll-right", "Right l", "show columns further to the right", None;
     ScrollLeft: "scroll-left", "Left h", "show columns further to the left", None;
-    Note: "note", "T", "write a note on the marked runs, or the selected one", None;
-    Delete: "delete", "D", "delete the marked runs, or the selected one (to the trash; undo brings it back)", None;
-    Undo: "undo", "u", "undo the last tag, note, deletion or unmarking", None;
+    Note: "note", "T", "write a note on the marked runs, or the selected one", None, "comment annotate";
+    Delete: "delete", "D", "delete the marked runs, or the selected one (to the trash; undo brings it back)", None, "remove rm trash";
+    Undo: "undo", "u", "undo the last tag, note, deletion or unmarking", None, "revert restore back";
     MarkAll: "mark-all", "a", "mark all runs shown", None;
-    MarkNone: "mark-none", "A", "unmark all", None;
+    MarkNone: "mark-none", "A", "unmark all", None, "clear deselect unselect";
     OnlyMarked: "only-marked", "v", "show marked runs only, or all", None;
-    OpenBoth: "open-both", "B", "open the timelines of the marked runs, one above the other", None;
-    OpenBeneath: "open-beneath", "b", "open the run's timeline below the open one", None;
-    CopyId: "copy-id", "y", "copy the ids of the marked runs, or of the selected one", None;
+    OpenBoth: "open-both", "B", "open the timelines of the marked runs, one above the other", None, "beside diff two stack";
+    OpenBeneath: "open-beneath", "b", "open the run's timeline below the open one", None, "beside diff second compare";
+    CopyId: "copy-id", "y", "copy the ids of the marked runs, or of the selected one", None, "yank";
 }
 
 impl Acts for Runs {

@@ -16,7 +16,9 @@ const UNKNOWN: &str = "an imported trace does not say what was run; name an arch
 pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
     if act == Act::TypeBeneath {
         // if no trace is open, it replaces the view
-        return cx.pick_run(Opening::Beneath);
+        let panes = timeline.view.iter().flat_map(|view| &view.panes);
+        let shown: Vec<String> = panes.filter_map(|pane| pane.index.source()).collect();
+        return cx.pick_run(Opening::Beneath, &shown);
     }
     if timeline.view.is_none()
         && act == Act::ToggleRank

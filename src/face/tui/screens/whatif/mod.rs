@@ -38,16 +38,16 @@ acts! {
     Less: "less", "Left h -", "move the slider down", None;
     MuchMore: "much-more", "shift-Right L", "move the slider up, coarsely", None;
     MuchLess: "much-less", "shift-Left H", "move the slider down, coarsely", None;
-    Type: "type", "Enter", "type the slider's value", Some("type");
-    ResetOne: "reset", "0", "reset the slider", Some("reset");
-    ResetAll: "reset-all", "Delete", "reset all sliders", Some("reset all");
-    Undo: "undo", "u", "undo the last change", Some("undo");
-    Pin: "pin", "p", "keep this variant (A, B, C), also across restarts", Some("keep");
+    Type: "type", "Enter", "type the slider's value", Some("type"), "enter edit number";
+    ResetOne: "reset", "0", "reset the slider", Some("reset"), "default";
+    ResetAll: "reset-all", "Delete", "reset all sliders", Some("reset all"), "default clear";
+    Undo: "undo", "u", "undo the last change", Some("undo"), "revert back";
+    Pin: "pin", "p", "keep this variant (A, B, C), also across restarts", Some("keep"), "remember save variant";
     Unpin: "unpin", "P", "drop the variant kept last", None;
     Recall: "recall", "n", "go to the next kept variant", None;
     Strip: "strip", "t", "timeline strip: two layers, a whole step, or none", Some("step");
     LaunchGaps: "launch-gaps", "c", "of a trace: remove launch gaps, as a CUDA graph would, or put them back", None;
-    Base: "base", "B", "start from the trace on the timeline, or go back from it to a simulated cell", None;
+    Base: "base", "B", "start from the trace on the timeline, or go back from it to a simulated cell", None, "trace measured";
     Frontier: "frontier", "f", "frontier over completion latency, or over TPOT", None;
 }
 

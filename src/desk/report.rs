@@ -1,0 +1,90 @@
+//! Page of stored runs with their figures, questions and verdicts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::select::{Stores, overlap_pair};
+use super::verdict_of;
+use base::error::Result;
+use study::analysis;
+use study::plot::{self, Figure, Options, Part};
+use study::report::{Report, page};
+use table::Record;
+use trace::overlap::Selection;
+
+/// How the reader of a page gets its runs again; see [`Report`].
+#[derive(Clone, Debug, Default)]
+pub struct ReportOrigin {
+    pub arguments: Vec<String>,
+    pub directory: Vec<String>,
+    pub named: String,
+    pub filter: String,
+}
+
+#[derive(Debug)]
+pub struct RunsPage {
+    pub html: String,
+    /// Provenance of the numbers, in words.
+    pub origin: String,
+}
+
+/// Renders the page of these runs.
+///
+/// # Errors
+///
+/// Returns an input error if no run has numbers, and a failure if a figure cannot be drawn.
+pub fn report_of_runs(records: &[Record], stores: &Stores, origin: ReportOrigin) -> Result<RunsPage> {
+    let ok: Vec<Record> = records.iter().filter(|record| record.has_numbers()).cloned().collect();
+    let mut environments = stores.environments(records);
+    environments.extend(records.iter().filter(|record| !record.environment.is_empty()).cloned());
+    let (overlaps, verdicts) = traces(&ok, stores);
+    let ReportOrigin { arguments, directory, named, filter } = origin;
+    let report = Report {
+        provenance: stores.provenance(&ok),
+        environments,
+        arguments,
+        directory,
+        named,
+        filter,
+        questions: questions(records),
+        overlaps,
+        verdicts,
+        records,
+    };
+    Ok(RunsPage { html: page(&report)?, origin: report.provenance.origin() })
+}
+
+/// Questions of the runs' experiments, from files and built-in ones.
+fn questions(records: &[Record]) -> Vec<(String, String)> {
+    let names: BTreeSet<&str> = records.iter().filter_map(|r| r.experiment.as_deref()).collect();
+    let question = |name: &str| Some((name.to_owned(), super::experiments::question(name)?));
+    names.into_iter().filter_map(question).collect()
+}
+
+/// Figures, and verdicts with their runs, by name of the set.
+type OfTraces = (BTreeMap<String, Figure>, BTreeMap<String, (String, Vec<String>)>);
+
+/// Overlap figure of standard and ladder in the largest set, and the verdict on standard, if both have lanes
+/// (recorded or simulated again).
+fn traces(ok: &[Record], stores: &Stores) -> OfTraces {
+    let mut sets = analysis::comparable(ok);
+    sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));
+    let Some(set) = sets.first() else { return OfTraces::default() };
+    let Ok((standard, ladder)) = overlap_pair(set) else { return OfTraces::default() };
+    if !stores.has_trace(standard) || !stores.has_trace(ladder) {
+        return OfTraces::default();
+    }
+    let traces = [standard, ladder].map(|record| stores.trace(record, None));
+    let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
+    let run = standard.run.clone();
+    let [Ok(standard), Ok(ladder)] = traces else { return OfTraces::default() };
+    let (part, options) = (Part::default(), Options::default());
+    let figure = plot::overlap_figure(&[&standard, &ladder], &part, &provenance, &options);
+    let decode = Selection::default_of(&standard);
+    let report = analysis::trace_report(&standard, &decode);
+    let verdict = verdict_of(&standard, &report, &decode);
+    let of_set = |figure| (set.name.clone(), figure);
+    (
+        figure.ok().map(of_set).into_iter().collect(),
+        BTreeMap::from([(set.name.clone(), (run, verdict.sentences))]),
+    )
+}
