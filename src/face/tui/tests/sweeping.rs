@@ -114,7 +114,7 @@ fn at_tp(driver: &mut Driver) {
 fn the_smallest_window_says_what_to_press_and_how_long_it_takes() {
     let mut driver = workbench((60, 16));
     send(&mut driver, Message::Runs(Ok(Default::default())));
-    for said in ["quickstart (a minute)", "p paper's 70B (1 s)", "r: 16 runs", "about 2:05"] {
+    for said in ["quickstart (a minute)", "p paper's 70B   o open trace", "r: 16 runs", "about 2:05"] {
         driver.shows(said);
     }
 }
@@ -471,7 +471,7 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
         "sample 2/4 · decode step 20/32",
         "29.8 ms per step",
         "1.31 GB resident, plan 2 x 550 MB",
-        "decode step 20, emulated-link: 30.0 ms, overlap 57.1 %, exposed 6.00 ms per rank",
+        "decode step 20, emulated-link: 30.0 ms, overlap 57.1 %, exposed 6.00 ms/rank",
         "1 failed",
         "reading 1.2 GB of weights",
         "following",

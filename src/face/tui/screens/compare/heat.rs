@@ -6,6 +6,7 @@ use super::state::Compare;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column};
 use ::table::{Link, Provenance, Spec};
+use base::text::without_middle;
 use study::analysis::{Axis, Comparison, HeatCell, HeatMap, HeatValue, Side, Verdict};
 
 const SHADES: [&str; 5] = ["··", "░░", "▒▒", "▓▓", "██"];
@@ -98,7 +99,7 @@ pub fn draw_map(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compa
     let name = format!("{}: ", value.name());
     line(buf, area, 0, &[(&label, style), (&name, title), (compare.slice_name(), text)]);
     let range = map.range(value);
-    line(buf, area, 1, &[(&legend(value, range, compare.slice + 1, slices), dim)]);
+    line(buf, area, 1, &[(&legend(value, range, (compare.slice + 1, slices), area.width), dim)]);
     let spread = range.filter(|range| !is_one(value, *range));
     let first = first_column(area, compare.cursor.1);
     put(buf, area, area.x, area.y + 2, " batch", title);
@@ -142,7 +143,13 @@ pub fn draw_map(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compa
     }
 }
 
-fn legend(value: HeatValue, range: Option<[f64; 2]>, slice: usize, slices: usize) -> String {
+/// Scale of the shades; remarks that do not fit are left out.
+fn legend(
+    value: HeatValue,
+    range: Option<[f64; 2]>,
+    (slice, slices): (usize, usize),
+    width: u16,
+) -> String {
     let Some([low, high]) = range else { return " no values for these cells".into() };
     let decimals = value.decimals();
     let mut words = format!(" {slice} of {slices} ");
@@ -154,7 +161,11 @@ fn legend(value: HeatValue, range: Option<[f64; 2]>, slice: usize, slices: usize
             let from = (farthest([low, high]) * index as f64 / 5.0).exp();
             words += &format!(" {} {from:.decimals$}", &shade[..shade.len() / 2]);
         }
-        return words + " times, up or down; ( ) not shown";
+        for remark in [" times, up or down", "; ( ) not shown"] {
+            let fits = words.width() + remark.width() <= usize::from(width);
+            words += if fits { remark } else { "" };
+        }
+        return words;
     }
     let [low, high] = scale(value, [low, high]);
     for (index, shade) in SHADES.iter().enumerate() {
@@ -182,6 +193,9 @@ const PARTS: [(&str, &str, Role); 5] = [
     ("░", "waiting for peers", Role::Waiting),
     ("·", "idle", Role::Dim),
 ];
+
+/// Names of [`PARTS`] in a narrow window.
+const SHORT: [&str; 5] = ["work", "contention", "exposed", "waiting", "idle"];
 
 /// Time of each of [`PARTS`] in the recorded decode phase, in ms. Without a recorded split, falls back
 /// to compute, exposed communication and idle time; the flag is true if the split is complete.
@@ -224,8 +238,16 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
     if !is_low {
         let label = format!("[{}] ", pair.provenance);
         let x = put(buf, inner, inner.x, inner.y, &label, theme.provenance(pair.provenance));
-        let runs = format!("{}  runs {} and {}", pair.matched, pair.run, pair.baseline_run);
-        put(buf, inner, x, inner.y, &runs, dim);
+        let room = usize::from(inner.right().saturating_sub(x));
+        let ids = [&pair.run, &pair.baseline_run];
+        let short = ids.map(|id| without_middle(id, 14));
+        let runs = [
+            format!("{}  runs {} and {}", pair.matched, ids[0], ids[1]),
+            format!("{}  runs {} and {}", pair.matched, short[0], short[1]),
+            pair.matched.clone(),
+        ];
+        let fits = runs.iter().find(|runs| runs.width() <= room).unwrap_or(&runs[2]);
+        put(buf, inner, x, inner.y, fits, dim);
     }
     let of_ratio = |ci: Option<[f64; 2]>| ci.map(|[a, b]| format!(" [{a:.2}, {b:.2}]"));
     let interval = |ci: Option<[f64; 2]>| {
@@ -360,19 +382,35 @@ fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2])
             text,
         );
     }
+    let part = |is_long: bool| {
+        let named = PARTS.into_iter().zip(SHORT).enumerate();
+        let shown = named.filter(|(index, _)| (first[*index], second[*index]) != (0.0, 0.0));
+        shown.map(move |(index, ((glyph, long, role), short))| {
+            let name = match (index, whole, is_long) {
+                (0, false, _) => "compute",
+                (2, false, true) => "exposed communication",
+                (.., is_long) => {
+                    if is_long {
+                        long
+                    } else {
+                        short
+                    }
+                }
+            };
+            let unit = if is_long { " ms" } else { "" };
+            let words = format!(" {name} {} → {}{unit}  ", digits(first[index]), digits(second[index]));
+            (glyph, words, role)
+        })
+    };
+    let width = |is_long| part(is_long).map(|(_, words, _)| words.width() + 1).sum::<usize>();
+    let is_long = width(true) <= usize::from(inner.width) + 2;
     let mut x = inner.x;
-    for (index, (glyph, name, role)) in PARTS.into_iter().enumerate() {
-        if (first[index], second[index]) == (0.0, 0.0) {
-            continue;
-        }
-        let name = match (index, whole) {
-            (0, false) => "compute",
-            (2, false) => "exposed communication",
-            _ => name,
-        };
+    for (glyph, words, role) in part(is_long) {
         x = put(buf, inner, x, inner.y + 7, glyph, theme.style(role));
-        let words = format!(" {name} {} → {} ms  ", digits(first[index]), digits(second[index]));
         x = put(buf, inner, x, inner.y + 7, &words, dim);
+    }
+    if !is_long {
+        put(buf, inner, x.saturating_sub(1), inner.y + 7, "ms", dim);
     }
 }
 
@@ -387,7 +425,7 @@ mod tests {
         let alike = |value, number: f64| is_one(value, [number, number + 1e-4]);
         assert!(alike(HeatValue::ExposedPct, 5.0) && alike(HeatValue::Speedup, 2.0));
         assert!(!is_one(HeatValue::HiddenShare, [0.5, 0.52]));
-        assert_eq!(legend(HeatValue::Speedup, Some([2.0, 2.0]), 1, 1), " 1 of 1  2.00 everywhere");
+        assert_eq!(legend(HeatValue::Speedup, Some([2.0, 2.0]), (1, 1), 80), " 1 of 1  2.00 everywhere");
         // a fifth of a percent is nothing, also where it is the most
         let shown = [0.0, 0.2, 27.0].map(|v| shade_of(HeatValue::ExposedPct, v, [0.0, v.max(0.2)]));
         assert_eq!(shown, [0, 0, 4]);

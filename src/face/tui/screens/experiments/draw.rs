@@ -71,8 +71,12 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
         return;
     };
     let edited = experiments.draft().is_some_and(|draft| draft.revisions.is_edited());
-    let mark = if edited { "* edited, not saved" } else { "" };
-    let inner = frame(buf, areas.editor, &format!("{}{mark} · {}", entry.name, entry.place), theme);
+    let title = match (edited, areas.editor.width) {
+        (true, ..50) => format!("{}* not saved", entry.name),
+        (true, _) => format!("{}* edited, not saved · {}", entry.name, entry.place),
+        (false, _) => format!("{} · {}", entry.name, entry.place),
+    };
+    let inner = frame(buf, areas.editor, &title, theme);
     let checked = experiments.draft().and_then(|draft| draft.checked.as_ref());
     if checked.is_some_and(|checked| !checked.answers.is_empty()) && areas.editor.width >= 40 {
         next_screens(buf, areas.editor, cx);
@@ -90,9 +94,11 @@ fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Context
     }
     let (key, text) = (theme.style(Role::Key), theme.style(Role::Text));
     let title = match area.width {
-        ..71 => "How much of LLM decoding is exposed communication?",
-        71..100 => "How much of LLM decoding is exposed communication, and what hides it?",
-        _ => "How much of LLM decoding is exposed communication, and which architecture hides it best?",
+        ..71 => "Measures how much of LLM decoding waits for communication",
+        71..100 => "Measures how much of LLM decoding waits for communication, and what hides it",
+        _ => {
+            "Measures how much of LLM decoding waits for communication, and which architecture hides it best"
+        }
     };
     let mut top = area.y;
     if is_first_use {
@@ -111,8 +117,8 @@ fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Context
     let keys = match area.width {
         ..71 => [
             (act(Act::Choose), format!("quickstart ({time})")),
-            (act(Act::Paper), "paper's 70B (1 s)".into()),
-            (open, "open a profile".into()),
+            (act(Act::Paper), "paper's 70B".into()),
+            (open, "open trace".into()),
             (cx.keys.label(Action::Help), "help".into()),
         ],
         _ => [

@@ -168,7 +168,9 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         }
         let (x, y) = point.cell;
         if point.index == pareto.selected && pareto.other.is_none() {
-            let brackets = over(theme.style(Role::Title));
+            // a solid block: brackets alone are lost among lines
+            let brackets = over(theme.style(Role::Selected));
+            style = style.patch(theme.style(Role::Selected));
             for (x, bracket) in [(x.saturating_sub(1), "["), (x + 1, "]")] {
                 put(buf, plot.area, x, y, bracket, brackets);
             }
@@ -176,7 +178,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         put(buf, plot.area, x, y, glyph(point.look, point.p2p, point.dominated), style);
     }
     if let Some((other, place)) = pareto.other().filter(|(_, place)| plot.contains(*place)) {
-        let ((x, y), style) = (plot.cell(place), over(theme.style(Role::Title)));
+        let ((x, y), style) = (plot.cell(place), over(theme.style(Role::Selected)));
         let mark = letter(&other.architecture, other.p2p);
         put(buf, plot.area, x.saturating_sub(1), y, &format!("[{mark}]"), style);
     }

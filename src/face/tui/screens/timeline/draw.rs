@@ -13,7 +13,7 @@ use crate::face::tui::screens::runs;
 use crate::face::tui::widgets::lanes::{self, Canvas, ticks};
 use crate::face::tui::widgets::paint::glyph;
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
-use base::text::rank_list;
+use base::text::{rank_list, without_middle};
 use plan::Lane;
 use study::analysis::Varied;
 use table::Record;
@@ -196,7 +196,14 @@ fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
     let taken = label.width() + 2 + if pane.aligned.is_some() { hidden.width() } else { 0 };
     let room = area.width.saturating_sub(taken as u16);
     let apart = apart(view, at, room);
-    let name = cut(&name, room.saturating_sub(apart.width() as u16));
+    let room = room.saturating_sub(apart.width() as u16);
+    // the end of a run's id tells it from others
+    let name = match name.rsplit_once("  ") {
+        Some((cell, id)) if name.width() > room.into() && cell.width() + 12 < room.into() => {
+            format!("{cell}  {}", without_middle(id, usize::from(room) - cell.width() - 2))
+        }
+        _ => cut(&name, room),
+    };
     let pieces = [
         (" ", text),
         (&*label, theme.provenance(provenance)),

@@ -459,9 +459,15 @@ fn operation_columns(table: &Operations) -> Vec<table::Column> {
         .iter()
         .zip([6, 7, 6, 6, 7, 8, 8])
         .map(|(column, width)| {
-            let numbers = table::Column::number(column.title(), width, 0);
+            // in a narrow window, the name keeps its room
+            let spare = match column {
+                OperationColumn::Mean => 2,
+                OperationColumn::Max => 1,
+                _ => 0,
+            };
+            let numbers = table::Column::number(column.title(), width, spare);
             let shown = if *column == OperationColumn::Name {
-                table::Column::text("operation", 8, 0)
+                table::Column::text("operation", 22, 0)
             } else {
                 numbers
             };
@@ -635,28 +641,28 @@ pub const LEGEND: [(&str, Role, &str); 7] = [
 ];
 
 pub const LEGEND_MARKS: [(&str, Role, &str); 22] = [
-    ("▂▅█", Role::Series(0), "compute, attention; height: a cell's share, of many operations"),
-    ("▎▋█", Role::Series(1), "compute, MLP or experts; width: where one operation begins or ends"),
+    ("▂▅█", Role::Series(0), "compute, attention; height: share of the cell"),
+    ("▎▋█", Role::Series(1), "compute, MLP or experts; width: start or end"),
     ("█", Role::Series(2), "compute, head"),
     ("█", Role::Series(3), "compute, all else, and kernels of imported traces"),
-    ("▒▓", Role::Comm, "communication that compute hides: under, over half of the cell's time"),
-    ("╌", Role::Exposed, "exposed communication: under an eighth of the cell's time"),
+    ("▒▓", Role::Comm, "hidden communication: under, over half the cell"),
+    ("╌", Role::Exposed, "exposed communication: under 1/8 of the cell"),
     ("▖", Role::Exposed, "exposed communication: about a quarter of it"),
     ("▚", Role::Exposed, "about half of it"),
     ("▜", Role::Exposed, "about three quarters of it"),
     ("╱", Role::Exposed, "all of it"),
     ("░", Role::Waiting, "communication that waits for a peer, hidden"),
     ("╲", Role::Exposed, "communication that waits for a peer, exposed"),
-    ("▬", Role::Series(2), "copies and fills: neither compute nor communication"),
-    ("▸ ▾", Role::Text, "a rank that is collapsed, all its lanes in one line; one that is open"),
-    ("=", Role::Text, "ranks that did the same at the same times, shown once"),
+    ("▬", Role::Series(2), "copies and fills: no compute, no communication"),
+    ("▸ ▾", Role::Text, "a folded rank, its lanes in one line; an open one"),
+    ("=", Role::Text, "ranks with the same timeline, shown once"),
     ("◆", Role::Key, "what the search found"),
     ("▼ ▽", Role::Key, "the cursor; the same time in the other trace"),
     ("┊", Role::Dim, "the time of the cursor"),
-    ("A──B", Role::Key, "the marks A and B, and what lies between them"),
+    ("A──B", Role::Key, "marks A and B, and the time between them"),
     ("═", Role::Key, "what is selected"),
     ("[ ]", Role::Key, "the window, in the overview of the whole trace"),
-    ("├ ╫ ╷", Role::Text, "a named range; several in a cell; one without room for its name"),
+    ("├ ╫ ╷", Role::Text, "a named range; several; one without its name"),
 ];
 
 /// Mark of a legend: modules have distinct full cells in themes without colours for them.
