@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use plan::{Cost, Lane, Phase};
+use plan::{Lane, Phase};
 use study::analysis::{critical_path, steps, trace_report};
 use table::Provenance;
 use trace::overlap::{Selection, exposed_intervals, overlap};
@@ -16,36 +16,23 @@ const OPERATIONS: usize = 1000;
 fn operation(at: usize) -> OperationInfo {
     let comm = at % 5 == 4;
     OperationInfo {
-        name: format!("decode/L{}/{at}", at / 10),
-        phase: Phase::Decode,
-        kind: if comm { "all_reduce" } else { "matmul" }.into(),
         module: if at % 10 < 5 { "attn" } else { "mlp" }.into(),
         layer: Some(at as u32 / 10),
         lane: if comm { Lane::Comm } else { Lane::Compute },
-        shape: String::new(),
-        cost: Cost::default(),
-        origins: Vec::new(),
         waits_for: at.checked_sub(if comm { 1 } else { 2 }).map(|at| at as u32).into_iter().collect(),
-        collective: None,
+        ..OperationInfo::imported(
+            format!("decode/L{}/{at}", at / 10),
+            if comm { "all_reduce" } else { "matmul" },
+        )
     }
 }
 
 fn meta(ranks: u32, import: Option<ImportReport>) -> TraceMeta {
     TraceMeta {
-        version: 1,
-        provenance: Provenance::Measured,
-        run: None,
-        spec: None,
-        ranks,
-        plan_hashes: Vec::new(),
-        environment: Default::default(),
         clock: "made up".into(),
         recorder: "bench".into(),
-        streams: Vec::new(),
-        range_names: Vec::new(),
-        groups: Vec::new(),
-        products: Default::default(),
         import,
+        ..TraceMeta::new(Provenance::Measured, ranks)
     }
 }
 

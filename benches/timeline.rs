@@ -3,9 +3,9 @@
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ladderscope::face::tui::Preview;
-use plan::{Cost, Lane, Phase};
+use plan::{Lane, Phase};
 use table::Provenance;
-use trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
+use trace::{OperationInfo, Span, Trace, TraceMeta};
 
 const RANKS: u32 = 16;
 const LAYERS: i64 = 126;
@@ -15,17 +15,10 @@ const SIZES: [usize; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
 
 fn trace(spans: usize) -> Trace {
     let operation = |name: String, lane| OperationInfo {
-        name,
-        phase: Phase::Decode,
-        kind: "matmul".into(),
         module: "mlp".into(),
         layer: None,
         lane,
-        shape: String::new(),
-        cost: Cost::default(),
-        origins: Vec::new(),
-        waits_for: Vec::new(),
-        collective: None,
+        ..OperationInfo::imported(name, "matmul")
     };
     let lanes = [(Lane::Compute, OPERATIONS.0), (Lane::Comm, OPERATIONS.1)];
     // an operation waits for the one before it on its lane; a collective for what is computed by then
@@ -69,22 +62,7 @@ fn trace(spans: usize) -> Trace {
             }
         }
     }
-    let meta = TraceMeta {
-        version: FORMAT_VERSION,
-        provenance: Provenance::Simulated,
-        run: None,
-        spec: None,
-        ranks: RANKS,
-        plan_hashes: Vec::new(),
-        environment: Default::default(),
-        clock: String::new(),
-        recorder: String::new(),
-        streams: Vec::new(),
-        range_names: Vec::new(),
-        groups: Vec::new(),
-        products: Default::default(),
-        import: None,
-    };
+    let meta = TraceMeta::new(Provenance::Simulated, RANKS);
     Trace { meta, operations, spans: list, ranges: Vec::new() }
 }
 

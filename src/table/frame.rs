@@ -8,9 +8,8 @@ use std::sync::Arc;
 use polars_core::prelude::{ArrowSchema, Column, DataFrame, DataType};
 use rayon::prelude::*;
 
-use super::Environment;
 use super::options::{Kind, OPTIONS, OptionEntry};
-use super::{MEASURES, Measure, Record, SCHEMA, Sample, Spec, Unit};
+use super::{MEASURES, Measure, Record, Sample, Spec, Unit};
 use base::error::{Error, Result};
 
 /// Column with the complete record.
@@ -187,26 +186,13 @@ pub fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
                 }
             }
             let mut record = Record {
-                schema: SCHEMA,
                 run: format!("{batch}:{}", row.count(at)?),
-                status: status.word(at)?,
-                reason: reason.get(at).map(str::to_owned),
                 provenance: provenance.word(at)?,
-                samples: Arc::default(),
-                metrics: None,
-                overlap: None,
-                environment: Environment::new(),
-                trace: None,
                 created: created.text(at)?,
                 round: round.count(at)?,
                 experiment: experiment.get(at).map(str::to_owned),
-                runs: Vec::new(),
                 warnings: warnings.json(at)?.unwrap_or_default(),
-                instrumented: None,
-                verified: None,
-                quality: None,
-                training: None,
-                spec: spec.clone(),
+                ..Record::new(spec.clone(), status.word(at)?, reason.get(at).map(str::to_owned))
             };
             for (measure, numbers) in &measures {
                 if let Some(value) = numbers.get(at) {

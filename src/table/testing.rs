@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Backend, Curve, HeldOut, Provenance, Record, RunQuality, SCHEMA, Sample, Spec, Status, TRAINING,
-    Training, TrainingSpec, TrainingSpeed, TrainingStep, WindowQuality, quality,
+    Backend, Curve, HeldOut, Provenance, Record, RunQuality, Sample, Spec, Status, TRAINING, Training,
+    TrainingSpec, TrainingSpeed, TrainingStep, WindowQuality, quality,
 };
 use plan::{Architecture, AttentionShape, DType, HeadStep, ModelShape, Rope};
 
@@ -37,26 +37,11 @@ fn with(run: &str, spec: Spec, round: u32, samples: &[(f64, f64)]) -> Record {
         })
         .collect();
     Record {
-        schema: SCHEMA,
         run: run.into(),
-        status: Status::Ok,
-        reason: None,
-        provenance: spec.provenance(),
         metrics: crate::metrics(&spec, &[&samples], 1000),
-        overlap: None,
-        environment: Default::default(),
-        trace: None,
-        created: String::new(),
         round,
-        experiment: None,
-        runs: Vec::new(),
         samples: samples.into(),
-        warnings: Vec::new(),
-        instrumented: None,
-        verified: None,
-        quality: None,
-        training: None,
-        spec,
+        ..Record::new(spec, Status::Ok, None)
     }
 }
 

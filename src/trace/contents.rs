@@ -242,6 +242,28 @@ pub struct TraceMeta {
     pub import: Option<ImportReport>,
 }
 
+impl TraceMeta {
+    /// Metadata with everything else empty.
+    pub fn new(provenance: Provenance, ranks: u32) -> Self {
+        Self {
+            version: FORMAT_VERSION,
+            provenance,
+            run: None,
+            spec: None,
+            ranks,
+            plan_hashes: Vec::new(),
+            environment: Environment::new(),
+            clock: String::new(),
+            recorder: String::new(),
+            streams: Vec::new(),
+            range_names: Vec::new(),
+            groups: Vec::new(),
+            products: BTreeMap::new(),
+            import: None,
+        }
+    }
+}
+
 /// A whole trace in memory. Spans are sorted by (sample, phase, step, rank, lane, start).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {

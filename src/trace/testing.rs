@@ -3,7 +3,7 @@
 pub mod kineto;
 
 use crate::{OperationInfo, Span, Trace, TraceMeta};
-use plan::{Cost, Lane, Phase};
+use plan::{Lane, Phase};
 use table::Provenance;
 use table::testing::spec;
 
@@ -27,17 +27,10 @@ pub fn span(rank: u32, lane: Lane, start_ns: i64, end_ns: i64) -> Span {
 
 fn operation(name: &str, kind: &str, lane: Lane) -> OperationInfo {
     OperationInfo {
-        name: format!("decode/L0/{name}"),
-        phase: Phase::Decode,
-        kind: kind.into(),
         module: name.split('/').next().unwrap_or_default().into(),
         layer: Some(0),
         lane,
-        shape: String::new(),
-        cost: Cost::default(),
-        origins: Vec::new(),
-        waits_for: Vec::new(),
-        collective: None,
+        ..OperationInfo::imported(format!("decode/L0/{name}"), kind)
     }
 }
 
@@ -53,20 +46,10 @@ pub fn trace(spans: Vec<Span>) -> Trace {
         operation("mlp/silu", "silu_mul", Lane::Compute),
     ];
     let meta = TraceMeta {
-        version: 1,
-        provenance: Provenance::Simulated,
-        run: None,
         spec: Some(spec()),
-        ranks,
-        plan_hashes: Vec::new(),
-        environment: Default::default(),
         clock: "virtual".into(),
         recorder: "sim".into(),
-        streams: Vec::new(),
-        range_names: Vec::new(),
-        groups: Vec::new(),
-        products: Default::default(),
-        import: None,
+        ..TraceMeta::new(Provenance::Simulated, ranks)
     };
     Trace { meta, operations, spans, ranges: Vec::new() }
 }

@@ -377,20 +377,9 @@ mod tests {
         };
         Trace {
             meta: TraceMeta {
-                version: 1,
-                provenance: Provenance::Measured,
-                run: None,
-                spec: None,
-                ranks: 1,
-                plan_hashes: Vec::new(),
-                environment: Default::default(),
                 clock: "monotonic".into(),
                 recorder: "events".into(),
-                streams: Vec::new(),
-                range_names: Vec::new(),
-                groups: Vec::new(),
-                products: Default::default(),
-                import: None,
+                ..TraceMeta::new(Provenance::Measured, 1)
             },
             operations: Vec::new(),
             spans: vec![span(0, 0, 5_000), span(0, 1, 7_000), span(1, 0, 15_000), span(1, 1, 17_000)],

@@ -22,7 +22,7 @@ use base::error::Result;
 use model::Model;
 use plan::{Architecture, DType, QUANTIZED};
 use table::{Environment, Spec};
-use trace::{FORMAT_VERSION, Span, Trace, TraceMeta};
+use trace::{Span, Trace, TraceMeta};
 
 struct Report {
     rank: u32,
@@ -147,22 +147,14 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         spans.sort_unstable_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns));
         Trace {
             meta: TraceMeta {
-                version: FORMAT_VERSION,
-                provenance: spec.provenance(),
-                run: None,
                 spec: Some(spec.clone()),
-                ranks: spec.ranks(),
                 plan_hashes,
-                environment: Environment::new(),
                 clock:
                     "CLOCK_MONOTONIC, one for all ranks (threads of one process); ns since the run began"
                         .into(),
                 recorder: "cpu threads".into(),
-                streams: Vec::new(),
-                range_names: Vec::new(),
                 groups: trace::stage_groups(spec.tp, spec.pp),
-                products: Default::default(),
-                import: None,
+                ..TraceMeta::new(spec.provenance(), spec.ranks())
             },
             operations: trace::operations(
                 shared.stages.iter().map(|stage| &stage.prefill.plan),

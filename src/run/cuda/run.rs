@@ -33,7 +33,7 @@ use model::Model;
 use plan::{DType, QUANTIZED};
 use table::shared_gpu;
 use table::{Environment, P2p, Provenance, Recorder, Sample, Spec};
-use trace::{FORMAT_VERSION, Trace, TraceMeta};
+use trace::{Trace, TraceMeta};
 
 struct Shared<'a> {
     job: &'a Job,
@@ -88,20 +88,11 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     outcome.instrumented = Some(Box::new(traced.instrumented));
     let trace = Trace {
         meta: TraceMeta {
-            version: FORMAT_VERSION,
-            provenance: spec.provenance(),
-            run: None,
             spec: Some(spec.clone()),
-            ranks: traced.ranks,
             plan_hashes,
-            environment: Environment::new(),
             clock: traced.clock,
             recorder,
-            streams: Vec::new(),
-            range_names: Vec::new(),
-            groups: Vec::new(),
-            products: Default::default(),
-            import: None,
+            ..TraceMeta::new(spec.provenance(), traced.ranks)
         },
         operations: traced.operations,
         spans: traced.spans,

@@ -14,7 +14,7 @@ use base::error::{Error, Result};
 use machine::hardware::{MemoryNeed, Target};
 use plan::{Lane, ModelShape, Phase, Plan, Step};
 use table::{Provenance, Sample, Spec};
-use trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations, stage_groups};
+use trace::{Span, Trace, TraceMeta, operations, stage_groups};
 
 /// Cell with everything that its simulation needs.
 #[derive(Clone, Debug)]
@@ -411,20 +411,13 @@ impl SimulatedCell<'_> {
     fn trace(&self, outcome: &Outcome, spans: Vec<Span>) -> Trace {
         Trace {
             meta: TraceMeta {
-                version: FORMAT_VERSION,
-                provenance: Provenance::Simulated,
-                run: None,
                 spec: Some(self.spec.clone()),
-                ranks: self.spec.ranks(),
                 plan_hashes: outcome.plan_hashes.clone(),
                 environment: outcome.environment.clone(),
                 clock: "simulated: nanoseconds since the run began, one clock for all ranks".into(),
                 recorder: "sim".into(),
-                streams: Vec::new(),
-                range_names: Vec::new(),
                 groups: stage_groups(self.ranks(), self.spec.pp),
-                products: Default::default(),
-                import: None,
+                ..TraceMeta::new(Provenance::Simulated, self.spec.ranks())
             },
             operations: operations(&self.plans.prefill, &self.plans.decode),
             spans,

@@ -18,7 +18,7 @@ use table::render::{Shown, Table};
 use table::{Backend, Collective, Link, P2p, Provenance, Spec};
 use trace::overlap::StepKey;
 use trace::overlap::intervals::{difference, length, union};
-use trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
+use trace::{Span, Trace, TraceMeta, operations};
 
 const LEAST_STEPS: usize = 6;
 
@@ -614,21 +614,11 @@ pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u
     environment.insert(PREDICTION_ERROR.to_owned(), rewiring.error(choice).into());
     Ok(Trace {
         meta: TraceMeta {
-            version: FORMAT_VERSION,
-            // computed from measured times, but not a measurement
-            provenance: Provenance::Simulated,
-            run: None,
-            spec: None,
-            ranks: rewiring.steps.ranks,
-            plan_hashes: Vec::new(),
             environment,
             clock: original.meta.clock.clone(),
             recorder: format!("rewired: {}", choice.label()),
-            streams: Vec::new(),
-            range_names: Vec::new(),
-            groups: Vec::new(),
-            products: Default::default(),
-            import: None,
+            // computed from measured times, but not a measurement
+            ..TraceMeta::new(Provenance::Simulated, rewiring.steps.ranks)
         },
         operations: table,
         spans,

@@ -36,11 +36,8 @@ fn operation(name: &str, lane: Lane) -> OperationInfo {
 fn trace(spans: Vec<Span>) -> Trace {
     Trace {
         meta: TraceMeta {
-            version: FORMAT_VERSION,
-            provenance: Provenance::EmulatedLink,
             run: Some("run-1".into()),
             spec: Some(cell("ladder:2", "tiny")),
-            ranks: 3,
             plan_hashes: vec!["aa".into(), "bb".into()],
             environment: [("cpu".to_owned(), serde_json::json!({ "cores": 2 }))].into(),
             clock: "monotonic".into(),
@@ -50,9 +47,7 @@ fn trace(spans: Vec<Span>) -> Trace {
                 Stream { rank: 2, process: None, device: None, id: 20 },
             ],
             range_names: vec!["step".into(), "layer \"3\"".into()],
-            groups: Vec::new(),
-            products: Default::default(),
-            import: None,
+            ..TraceMeta::new(Provenance::EmulatedLink, 3)
         },
         operations: vec![operation("decode/a", Lane::Compute), operation("decode/ü \"b\"", Lane::Comm)],
         spans,

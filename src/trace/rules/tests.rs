@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
+use crate::{OperationInfo, Span, Trace, TraceMeta};
 use base::error::Error;
 use plan::{Lane, Phase};
 use table::Provenance;
@@ -29,22 +29,7 @@ fn trace(operations: &[(&str, &str)], ns: i64) -> Trace {
         ..Span::EMPTY
     };
     Trace {
-        meta: TraceMeta {
-            version: FORMAT_VERSION,
-            provenance: Provenance::Measured,
-            run: None,
-            spec: None,
-            ranks: 1,
-            plan_hashes: Vec::new(),
-            environment: Default::default(),
-            clock: String::new(),
-            recorder: "kineto".into(),
-            streams: Vec::new(),
-            range_names: Vec::new(),
-            groups: Vec::new(),
-            products: Default::default(),
-            import: None,
-        },
+        meta: TraceMeta { recorder: "kineto".into(), ..TraceMeta::new(Provenance::Measured, 1) },
         operations: operations.iter().map(|(name, kind)| operation(name, kind)).collect(),
         spans: operations.iter().enumerate().map(span).collect(),
         ranges: Vec::new(),

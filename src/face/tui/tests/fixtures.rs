@@ -23,8 +23,8 @@ use plan::{Architecture, Cost, DType, Lane, Phase, Quantity};
 use run::Feasibility;
 use run::RunEvent;
 use study::analysis::{Axes, Flag, ParetoPoint};
-use table::{Backend, Link, Metrics, Overlap, P2p, Percentiles, Record, SCHEMA, Sample, Spec, Status};
-use trace::{FORMAT_VERSION, ImportReport, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
+use table::{Backend, Link, Metrics, Overlap, P2p, Percentiles, Record, Sample, Spec, Status};
+use trace::{ImportReport, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
 
 pub fn spec(architecture: &str, tp: u32, p2p: P2p, backend: Backend) -> Spec {
     let emulated = Link::Emulated { alpha_us: 100.0, gb_s: 20.0 };
@@ -87,11 +87,7 @@ pub fn record(run: &str, spec: Spec, tokens_per_s: f64) -> Record {
     let tp = f64::from(spec.tp);
     let tpot = 4000.0 / tokens_per_s;
     Record {
-        schema: SCHEMA,
         run: run.into(),
-        status: Status::Ok,
-        reason: None,
-        provenance: spec.provenance(),
         metrics: Some(Metrics {
             prefill_ms: tpot,
             decode_ms: tpot * 32.0,
@@ -112,19 +108,12 @@ pub fn record(run: &str, spec: Spec, tokens_per_s: f64) -> Record {
             idle_ms: 1.0,
             split: None,
         }),
-        spec,
         environment: [("host".into(), "bench-1".into()), ("cores".into(), 16.into())].into(),
         trace: Some(format!("{run}/trace.parquet")),
         created: "2026-01-02T03:04:05Z".into(),
-        round: 0,
         experiment: Some("quickstart".into()),
-        runs: Vec::new(),
-        samples: Default::default(),
         warnings: vec!["clocks throttled in sample 3".into()],
-        instrumented: None,
-        verified: None,
-        quality: None,
-        training: None,
+        ..Record::new(spec, Status::Ok, None)
     }
 }
 
@@ -289,21 +278,13 @@ pub fn trace() -> TraceIndex {
         clock += 46_000;
     }
     let spec = spec("standard", 2, P2p::On, Backend::Cpu);
+    let provenance = spec.provenance();
     let meta = TraceMeta {
-        version: FORMAT_VERSION,
-        provenance: spec.provenance(),
         run: Some("20260102-0304-1".into()),
         spec: Some(spec),
-        ranks: 2,
-        plan_hashes: Vec::new(),
-        environment: Default::default(),
         clock: "one clock".into(),
         recorder: "own".into(),
-        streams: Vec::new(),
-        range_names: Vec::new(),
-        groups: Vec::new(),
-        products: Default::default(),
-        import: None,
+        ..TraceMeta::new(provenance, 2)
     };
     TraceIndex::new(
         "20260102-0304-1  tiny standard tp2".into(),
@@ -315,17 +296,8 @@ pub fn trace() -> TraceIndex {
 /// 13 (collectives, of which the second is exposed), three profiler steps with a layer each.
 pub fn imported() -> TraceIndex {
     let operation = |name: &str, kind: &str, lane| OperationInfo {
-        name: name.into(),
-        phase: Phase::Decode,
-        kind: kind.into(),
-        module: String::new(),
-        layer: None,
         lane,
-        shape: String::new(),
-        cost: Cost::default(),
-        origins: Vec::new(),
-        waits_for: Vec::new(),
-        collective: None,
+        ..OperationInfo::imported(name.into(), kind)
     };
     let operations = vec![
         operation("void cutlass::gemm_kernel<128, 64>(int)", "kernel", Lane::Compute),
@@ -377,20 +349,12 @@ pub fn imported() -> TraceIndex {
     let names = ["ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2", "layer 0"];
     let import = ImportReport { format: "Kineto JSON".into(), ..ImportReport::default() };
     let meta = TraceMeta {
-        version: FORMAT_VERSION,
-        provenance: table::Provenance::Measured,
-        run: None,
-        spec: None,
-        ranks: 2,
-        plan_hashes: Vec::new(),
-        environment: Default::default(),
         clock: "one clock".into(),
         recorder: "kineto".into(),
         streams,
         range_names: names.map(String::from).into(),
-        groups: Vec::new(),
-        products: Default::default(),
         import: Some(import),
+        ..TraceMeta::new(table::Provenance::Measured, 2)
     };
     TraceIndex::new("vllm.json.gz  Kineto JSON".into(), Trace { meta, operations, spans, ranges })
 }

@@ -13,10 +13,7 @@ use super::open::Metadata;
 use super::parts::{Parts, Place, place};
 use super::table::{Category, PART, Table};
 use crate::import::rank::{Claim, Decision};
-use crate::{
-    FORMAT_VERSION, ImportReport, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace,
-    TraceMeta,
-};
+use crate::{ImportReport, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
 use base::text::{counted, planned};
 use table::Provenance;
 
@@ -165,17 +162,9 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         }
     });
 
+    let provenance = files.iter().filter_map(|file| file.metadata.provenance).max();
+    let ranks = placed.iter().flat_map(Place::ranks).max().map_or(1, |rank| rank + 1);
     let meta = TraceMeta {
-        version: FORMAT_VERSION,
-        provenance: files
-            .iter()
-            .filter_map(|file| file.metadata.provenance)
-            .max()
-            .unwrap_or(Provenance::Measured),
-        run: None,
-        spec: None,
-        ranks: placed.iter().flat_map(Place::ranks).max().map_or(1, |rank| rank + 1),
-        plan_hashes: Vec::new(),
         environment: files.first().map(|file| file.metadata.environment.clone()).unwrap_or_default(),
         clock: clock(&files, &shifts),
         recorder: files.first().map_or("", |file| file.profiler.recorder).into(),
@@ -190,6 +179,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
             clocks: own_clock(&files).map(|(_, clocks)| clocks),
             ..report
         }),
+        ..TraceMeta::new(provenance.unwrap_or(Provenance::Measured), ranks)
     };
     Trace { meta, operations: table, spans, ranges }
 }

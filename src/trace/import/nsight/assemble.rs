@@ -17,9 +17,7 @@ use crate::import::misplaced::{
 };
 use crate::import::steps::{Candidate, Enclosing, Extent, FileSteps, step_name};
 use crate::rules::sort;
-use crate::{
-    Copied, FORMAT_VERSION, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta,
-};
+use crate::{Copied, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
 use plan::{Lane, Phase};
 use table::{Environment, Provenance};
 
@@ -61,20 +59,12 @@ pub(in crate::import) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result
         .collect();
     Ok(Trace {
         meta: TraceMeta {
-            version: FORMAT_VERSION,
-            provenance: Provenance::Measured,
-            run: None,
-            spec: None,
-            ranks: layout.ranks.len() as u32,
-            plan_hashes: Vec::new(),
             environment: parts.environment,
             clock: "Nsight Systems: one clock for all processes and devices of the host".into(),
             recorder: "nsys".into(),
             streams: layout.streams,
             range_names,
-            groups: Vec::new(),
-            products: Default::default(),
-            import: None,
+            ..TraceMeta::new(Provenance::Measured, layout.ranks.len() as u32)
         },
         operations,
         spans,
