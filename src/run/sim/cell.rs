@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cost::{Durations, Machine};
+use super::cost::{Durations, ExpertShares, Machine};
 use super::lanes::{Clock, Event, LaneTimes, Lanes, mean_overlap};
 use super::link::{collective, environment};
 use super::routing::Routed;
@@ -183,14 +183,16 @@ impl SimulatedCell<'_> {
             let decode_ms = served.tpot_ms * f64::from(steps);
             return Prediction { prefill_ms: served.ttft_ms, decode_ms };
         }
-        let at = |step| self.one_step(Phase::Decode, step, |_| {}).0;
+        let shares = self.expert_shares(Phase::Decode);
+        let at = |step| self.one_step(Phase::Decode, step, &shares, |_| {}).0;
         let mean = match steps {
             0 => 0.0,
             1 => at(0),
             _ if self.target.stack.static_kv => at(0),
             _ => (at(0) + 4.0 * at((steps - 1) / 2) + at(steps - 1)) / 6.0,
         };
-        let prefill_ms = self.one_step(Phase::Prefill, 0, |_| {}).0;
+        let shares = self.expert_shares(Phase::Prefill);
+        let prefill_ms = self.one_step(Phase::Prefill, 0, &shares, |_| {}).0;
         Prediction { prefill_ms, decode_ms: mean * f64::from(steps) }
     }
 
@@ -199,7 +201,8 @@ impl SimulatedCell<'_> {
     pub fn predict_middle_step(&self) -> Option<PredictedStep> {
         let steps = self.spec.output_tokens.checked_sub(2)? + 1;
         let mut spans = Vec::with_capacity(self.plans.decode[0].operations.len());
-        let (ms, overlap) = self.one_step(Phase::Decode, (steps - 1) / 2, |event| {
+        let shares = self.expert_shares(Phase::Decode);
+        let (ms, overlap) = self.one_step(Phase::Decode, (steps - 1) / 2, &shares, |event| {
             let Event { operation, lane, start, end, .. } = event;
             spans.push(PredictedSpan { operation, lane, start_ns: start, end_ns: end });
         });
@@ -255,15 +258,24 @@ impl SimulatedCell<'_> {
         Machine::new(&self.target, collective, self.spec, &self.shape, phase)
     }
 
+    /// Draws of the experts' shares in a phase, the same in all its steps; empty if ranks are alike.
+    fn expert_shares(&self, phase: Phase) -> ExpertShares {
+        match self.has_ranks_that_differ() {
+            true => self.durations(phase, 0).expert_shares(&self.step(phase, 0)),
+            false => Vec::new(),
+        }
+    }
+
     /// Simulates one step alone; returns its latency (ms) and overlap.
     fn one_step(
         &self,
         phase: Phase,
         step: u32,
+        shares: &ExpertShares,
         mut visit: impl FnMut(Event),
     ) -> (f64, Option<table::Overlap>) {
         if self.has_ranks_that_differ() {
-            return self.one_step_of_ranks(phase, step, visit);
+            return self.one_step_of_ranks(phase, step, shares, visit);
         }
         let mut times = LaneTimes::default();
         let count = |event: Event| {
@@ -288,6 +300,7 @@ impl SimulatedCell<'_> {
         &self,
         phase: Phase,
         step: u32,
+        shares: &ExpertShares,
         mut visit: impl FnMut(Event),
     ) -> (f64, Option<table::Overlap>) {
         let plan = &self.plans.of(phase)[0];
@@ -297,7 +310,7 @@ impl SimulatedCell<'_> {
         let clocks = vec![Clock::default(); self.ranks() as usize];
         let skew = self.target.profile.skew;
         let mut ranks = Skewed::new(plan, skew, self.spec.seed, number, &clocks);
-        ranks.route(durations.expert_shares(&self.step(phase, 0)));
+        ranks.route(shares.clone());
         let mut times = vec![LaneTimes::default(); clocks.len()];
         ranks.step(&durations, |rank, event| {
             times[rank].count(&event);

@@ -649,7 +649,7 @@ impl<'a> Durations<'a> {
     }
 
     /// Operations with experts, with the shares of [`Machine::expert_shares`].
-    pub(super) fn expert_shares(&self, step: &Step) -> Vec<(usize, Vec<Vec<f64>>)> {
+    pub(super) fn expert_shares(&self, step: &Step) -> ExpertShares {
         let of_class: Vec<Vec<Vec<f64>>> =
             self.classes.iter().map(|class| self.machine.expert_shares(class, step)).collect();
         let operations = self.class_of.iter().enumerate();
@@ -671,6 +671,9 @@ impl<'a> Durations<'a> {
         us
     }
 }
+
+/// Operations with experts, each with the time of each rank over the busiest's mean in several draws.
+pub(super) type ExpertShares = Vec<(usize, Vec<Vec<f64>>)>;
 
 impl Machine<'_> {
     fn grows(&self, class: &Class) -> bool {

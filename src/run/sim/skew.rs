@@ -6,7 +6,7 @@
 //! collective on the compute lane waits for its peers there. An event costs O(ranks), a step O(ranks^2 x operations).
 //! [`replay`] does the same with measured times, to predict a different wiring.
 
-use super::cost::{Durations, Loads};
+use super::cost::{Durations, ExpertShares, Loads};
 use super::lanes::{Clock, Event, Wiring};
 use super::routing::DRAWS;
 use machine::hardware::Skew;
@@ -45,7 +45,7 @@ pub(super) struct Skewed {
     ranks: Vec<Rank>,
     steps: u64,
     /// Operations with experts: the share of each rank, in several draws of the routing.
-    routed: Vec<(usize, Vec<Vec<f64>>)>,
+    routed: ExpertShares,
 }
 
 struct Rank {
@@ -106,7 +106,7 @@ impl Skewed {
     }
 
     /// Gives operations with experts the work of their rank: one of the draws in each step and layer.
-    pub(super) fn route(&mut self, routed: Vec<(usize, Vec<Vec<f64>>)>) {
+    pub(super) fn route(&mut self, routed: ExpertShares) {
         self.routed = routed;
     }
 
