@@ -10,6 +10,7 @@ use rayon::prelude::*;
 
 use super::variant::{Variant, sms_of};
 use crate::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
+use crate::validate::nearest_error;
 use base::error::{Error, Result};
 use machine::hardware::{Profile, Target};
 use plan::{Architecture, ExpertLoad, Lane, ModelShape, Operation, Precision};
@@ -213,6 +214,8 @@ pub struct Answer {
     pub profile_values: ProfileValues,
     /// Link with all slider changes; `None` for one rank, or if the link has no times at this TP.
     pub link: Option<CellLink>,
+    /// Error of the predictions, in words; `None` for a step of a trace.
+    pub error: Option<String>,
     /// Launch gaps of a launch-bound step of a trace.
     pub launch_gaps: Option<LaunchGaps>,
     /// All architectures, including the chosen one. If the variant's batch is not split but can be, also
@@ -382,6 +385,7 @@ impl Variant {
         Ok(Answer {
             variant: self.clone(),
             link: is_linked.then(|| question.link()),
+            error: Some(nearest_error(&question.spec)),
             launch_gaps: None,
             profile_values: question.profile_values(self)?,
             rows: question.with_hidden_share(rows),

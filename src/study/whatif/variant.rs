@@ -216,6 +216,18 @@ pub fn set_link(set: &mut BTreeMap<String, String>, profile: &Profile, name: &st
     }
 }
 
+/// Difference of a launch-bound step with and without the host's part (ms).
+fn launch_gaps_ms(rewiring: &Rewiring) -> Option<f64> {
+    if !rewiring.steps.is_launch_bound() {
+        return None;
+    }
+    let with = |host| {
+        let answer = rewiring.answer(&Choice { host, ..Choice::of(Architecture::Standard) }).ok()?;
+        Some(answer.contended.unwrap_or(answer.alone).step_us / 1e3)
+    };
+    Some((with(true)? - with(false)?).max(0.0))
+}
+
 /// Rounds to six significant digits, so that screen, simulation and command agree.
 fn number(value: f64) -> String {
     let rounded: f64 = format!("{value:.5e}").parse().unwrap_or(value);
@@ -236,6 +248,8 @@ pub struct TracedStep {
     arguments: Vec<String>,
     /// TP sizes to choose from, ascending.
     tps: Vec<u32>,
+    /// Launch gaps that a CUDA graph would remove (ms); `None` unless the step waits much for launches.
+    launch_gaps_ms: Option<f64>,
 }
 
 impl TracedStep {
@@ -290,7 +304,9 @@ impl TracedStep {
         // one rank has no all-reduces to measure
         let tps = TPS[1..].iter().copied().filter(|tp| *tp == cell.tp || has_link(tp) && divides(tp));
         let tps = tps.collect();
-        Ok(Self { rewiring, target, base: Variant::new(cell), number, measured_ms, arguments, tps })
+        let launch_gaps_ms = launch_gaps_ms(&rewiring);
+        let base = Variant::new(cell);
+        Ok(Self { rewiring, target, base, number, measured_ms, arguments, tps, launch_gaps_ms })
     }
 
     /// True if the trace comes from the simulator.
@@ -334,6 +350,7 @@ impl TracedStep {
             spec: variant.cell.clone(),
             profile_values: self.profile_values(variant),
             link: None,
+            error: None,
             launch_gaps: self.launch_gaps(variant),
             rows,
             strips,
@@ -342,17 +359,9 @@ impl TracedStep {
         })
     }
 
-    /// Launch gaps of a step that waits much for launches: those that a CUDA graph would remove.
     fn launch_gaps(&self, variant: &Variant) -> Option<LaunchGaps> {
-        if !self.rewiring.steps.is_launch_bound() {
-            return None;
-        }
-        let with = |host| {
-            let answer = self.rewiring.answer(&Choice { host, ..Choice::of(Architecture::Standard) });
-            answer.ok().map(|answer| answer.contended.unwrap_or(answer.alone).step_us / 1e3)
-        };
         Some(LaunchGaps {
-            ms: (with(true)? - with(false)?).max(0.0),
+            ms: self.launch_gaps_ms?,
             remedy: self.rewiring.steps.launch_remedy(),
             is_removed: variant.no_launch_gaps,
         })

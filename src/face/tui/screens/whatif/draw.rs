@@ -12,7 +12,6 @@ use ::table::P2p;
 use plan::Lane;
 use study::analysis::XAxis;
 use study::plot::look_numbers;
-use study::validate::nearest_error;
 use study::whatif::{Answer, BreakEven, Numbers, Row, Slider, Strip, about_architecture, hidden_words};
 use trace::overlap::intervals::{Coverage, union};
 
@@ -520,8 +519,8 @@ fn notes(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx
     // two rows have room for what matters most
     let said =
         if area.height <= 2 && whatif.error.is_none() && launches.is_some() { None } else { said };
-    let validated = whatif.traced.is_none().then(|| nearest_error(&answer.spec));
-    let validated = validated.map(|error| ("error of predictions:".to_owned(), Role::Dim, error, dim));
+    let validated =
+        answer.error.clone().map(|error| ("error of predictions:".to_owned(), Role::Dim, error, dim));
     let slider = whatif.slider();
     let of_slider = Some((format!("{}:", slider.name()), Role::Dim, about(whatif, answer), dim));
     // one line each, or as many as fit
