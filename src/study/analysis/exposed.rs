@@ -73,7 +73,7 @@ pub struct ExposedStretches {
     /// Number of selected steps if all are of one phase and all selected work is in steps, else 0.
     #[serde(skip)]
     pub steps: u64,
-    /// Ranks that communicate.
+    /// Ranks that totals are averaged over, also those that do not communicate.
     #[serde(skip)]
     pub ranks: u64,
     /// Time between first start and last end per rank (us).
@@ -125,7 +125,7 @@ pub fn exposed_stretches(trace: &Trace, selection: &Selection) -> ExposedStretch
     ExposedStretches {
         families,
         steps: if are_alike { keys.len() as u64 } else { 0 },
-        ranks: lanes.iter().filter(|lanes| !lanes.comm.is_empty()).count() as u64,
+        ranks: lanes.len() as u64,
         time_us: us(sums.span_ns) / lanes.len().max(1) as f64,
         ..bare_stretches(&bare, lanes.len(), longest)
     }
@@ -338,11 +338,15 @@ fn families(runs: &Runs, filled: &[Filled]) -> Vec<StretchFamily> {
             }
         }
     }
+    // operations that are hidden everywhere have no stretch, but belong to the family of their name
+    let mut of: HashMap<u32, Option<usize>> =
+        places.into_iter().map(|(operation, at)| (operation, Some(at))).collect();
     for span in runs.by_rank.iter().flatten().flat_map(|run| &runs.trace.spans[run.at.clone()]) {
-        if span.lane == Lane::Comm
-            && let Some(at) = places.get(&span.operation).filter(|_| runs.clip(span).is_some())
-        {
-            families[*at].calls += 1;
+        if span.lane == Lane::Comm && runs.clip(span).is_some() {
+            let family = || by_name.get(&name(span.operation)).copied();
+            if let Some(at) = *of.entry(span.operation).or_insert_with(family) {
+                families[at].calls += 1;
+            }
         }
     }
     let mut counts: BTreeMap<(usize, String), u64> = BTreeMap::new();
@@ -547,5 +551,27 @@ mod tests {
         assert_eq!(family.in_typical[0].1, 0.105);
         let per_call = family.total_us * told.ranks as f64 / family.calls as f64;
         assert!(per_call <= family.longest.1 && per_call > 0.1, "{per_call}");
+    }
+
+    /// Two layers' all-reduces on one rank, the second one hidden, beside a rank that only computes.
+    #[test]
+    fn hidden_operations_count_as_calls_and_idle_ranks_in_means() {
+        let [compute, comm] = [Lane::Compute, Lane::Comm];
+        let layer = |operation: u32, span: Span| Span { operation, ..span };
+        let mut trace = trace(vec![
+            span(0, compute, 0, 100),
+            span(0, comm, 100, 300),
+            span(0, compute, 300, 600),
+            layer(5, span(0, comm, 400, 500)),
+            span(1, compute, 0, 600),
+        ]);
+        let reduce = trace.operations[trace.spans[1].operation as usize].clone();
+        let name = reduce.name.replace("L0", "L1");
+        trace.operations.push(trace::OperationInfo { name, layer: Some(1), ..reduce });
+        let told = exposed_stretches(&trace, &Selection::default());
+        let family = &told.families[0];
+        assert_eq!((family.calls, told.ranks), (2, 2), "{family:?}");
+        let per_call = family.total_us * told.ranks as f64 / family.calls as f64;
+        assert!((per_call - 0.1).abs() < 1e-9, "0.2 us in two calls: {per_call}");
     }
 }
