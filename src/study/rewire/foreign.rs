@@ -177,7 +177,7 @@ fn group(trace: &Trace, notes: &mut Vec<String>) -> Option<u32> {
         let ranks =
             if ranks.is_empty() { String::new() } else { format!(", ranks {}", ranks.join(" ")) };
         notes.push(format!(
-            "the all-reduces of process group {} are rewired ({}{ranks}); those of {} are left unchanged",
+            "rewiring the all-reduces of process group {} ({}{ranks}); those of {} stay as recorded",
             groups[chosen].name,
             groups[chosen].kind(),
             counted(others, "other group"),
@@ -253,10 +253,14 @@ fn of_phase(
     }
     if found == 0 {
         let has = whole.first().map_or(wanted, phase);
-        notes.push(format!("the trace has no {} step; these are of {}", wanted.as_str(), has.as_str()));
+        notes.push(format!(
+            "no {} steps in this trace; using its {} steps",
+            wanted.as_str(),
+            has.as_str()
+        ));
         return (whole, has);
     }
-    notes.push(format!("{found} of {} steps are of {}", whole.len(), wanted.as_str()));
+    notes.push(format!("using the {found} {} steps of {}", wanted.as_str(), whole.len()));
     (whole.into_iter().filter(|step| phase(step) == wanted).collect(), wanted)
 }
 

@@ -69,7 +69,9 @@ fn part_of(us: f64, all_us: f64) -> String {
 impl Cause {
     fn in_words(self) -> &'static str {
         match self {
-            Self::Inconclusive => "transfer or waiting for ranks, the trace does not tell which",
+            Self::Inconclusive => {
+                "transfer, or waiting for slower ranks: this trace cannot separate them"
+            }
             known => known.as_str(),
         }
     }
