@@ -324,7 +324,7 @@ use Unit::{Bytes, Count, Factor, Ms, Percent, Rate, Share};
 #[rustfmt::skip]
 pub static MEASURES: &[Measure] = &[
     Measure::new("samples_done", &["done"], "done", "samples", (Count, Neither, Run), metric!(samples)),
-    Measure::new("prefill_ms", &["ttft", "prefill"], "TTFT ms", "TTFT", (Ms, Less, Run), metric!(prefill_ms)),
+    Measure::new("prefill_ms", &["ttft", "ttft_ms", "prefill"], "TTFT ms", "TTFT", (Ms, Less, Run), metric!(prefill_ms)),
     Measure::new("decode_ms", &["decode"], "decode ms", "decode latency", (Ms, Less, Run), metric!(decode_ms)),
     Measure::new("completion_ms", &["completion", "latency"], "compl. ms", "completion latency", (Ms, Less, Run), metric!(completion_ms))
         .decimals(2)

@@ -23,6 +23,7 @@ const COLUMNS: [Column; 9] = [
     Column::text("note", 12, 7),
 ];
 
+const LATENCY: usize = 4;
 const INTERVAL: usize = 5;
 
 /// Column omitted if all cells share a provenance, which is then shown once above the table.
@@ -49,7 +50,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
         None => false,
     };
     let kept: Vec<usize> = (0..COLUMNS.len()).filter(|at| !empty(*at)).collect();
-    let columns: Vec<Column> = kept.iter().map(|at| COLUMNS[*at].clone()).collect();
+    let mut columns: Vec<Column> = kept.iter().map(|at| COLUMNS[*at].clone()).collect();
+    if let Some(at) = kept.iter().position(|at| *at == LATENCY) {
+        columns[at].title = format!("{} ms", live.latency()).into();
+    }
     table::draw(buf, areas.table, theme, &columns, rows, |row, column, _| {
         table::cell(content(live, &live.cells[row], kept[column], cx.now_ms, theme))
     });
@@ -201,7 +205,10 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
             (format!("{} {done}/{of}", bar(share, 4)), text)
         }
         3 => number(cell.tokens_per_s),
-        4 => number(cell.tpot_ms),
+        LATENCY => number(match live.latency() {
+            "TTFT" => cell.ttft_ms,
+            _ => cell.tpot_ms,
+        }),
         5 => {
             let ends =
                 cell.tpot_ms_ci95.map(|[low, high]| format!("[{}, {}]", digits(low), digits(high)));
@@ -255,6 +262,8 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
         }
     } else if let Some(tpot) = cell.tpot_ms {
         first.push((format!("TPOT {} ms", digits(tpot)), text));
+    } else if let Some(ttft) = cell.ttft_ms {
+        first.push((format!("TTFT {} ms", digits(ttft)), text));
     }
     let memory = memory(cell);
     pieces(buf, area, 0, &first);

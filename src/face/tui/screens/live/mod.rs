@@ -513,6 +513,7 @@ impl Live {
                 ("samples", &|c| Shown::text(c.1.samples.0)),
                 ("tokens_per_s", &|c| Shown::number(c.1.tokens_per_s, 1)),
                 ("tpot_ms", &|c| Shown::number(c.1.tpot_ms, 3)),
+                ("ttft_ms", &|c| Shown::number(c.1.ttft_ms, 3)),
                 ("provenance", &|c| Shown::text(c.1.spec.provenance())),
                 ("run", &|c| c.1.record.as_ref().map(|record| record.run.as_str()).into()),
                 ("note", &|c| Shown::text(&c.1.note)),

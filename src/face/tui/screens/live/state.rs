@@ -151,8 +151,10 @@ pub struct LiveCell {
     /// Throughput in tokens/s, pooled over finished rounds; from the latest sample before the first
     /// round ends.
     pub tokens_per_s: Option<f64>,
-    /// TPOT of the same samples, in ms.
+    /// TPOT of the same samples, in ms; `None` without decoded tokens.
     pub tpot_ms: Option<f64>,
+    /// TTFT of the same samples, in ms.
+    pub ttft_ms: Option<f64>,
     /// 95 % interval of TPOT in ms, once there are enough samples.
     pub tpot_ms_ci95: Option<[f64; 2]>,
     pub rounds: BTreeMap<u32, Arc<Record>>,
@@ -227,6 +229,14 @@ impl Live {
 
     pub fn is_running(&self) -> bool {
         self.experiment.is_some() && self.ended.is_none()
+    }
+
+    /// Latency in the table: TPOT, or TTFT if no cell decodes a token.
+    pub fn latency(&self) -> &'static str {
+        match self.cells.iter().all(|cell| cell.spec.output_tokens == 1) {
+            true => "TTFT",
+            false => "TPOT",
+        }
     }
 
     /// Title of a cell: the settings that vary within the sweep.
@@ -452,6 +462,7 @@ impl LiveCell {
                     self.tokens_per_s = (completion > 0.0).then(|| tokens / completion * 1e3);
                     let steps = self.spec.output_tokens.saturating_sub(1);
                     self.tpot_ms = (steps > 0).then(|| sample.decode_ms / f64::from(steps));
+                    self.ttft_ms = Some(sample.prefill_ms);
                 }
             }
             RunEvent::Warning { message } => self.log_line(format!("warning: {message}")),
@@ -463,7 +474,9 @@ impl LiveCell {
     /// Sets the numbers pooled over all successful rounds.
     pub fn pooled(&mut self, metrics: Option<&Metrics>) {
         self.tokens_per_s = metrics.map(|metrics| metrics.tokens_per_s);
-        self.tpot_ms = metrics.map(|metrics| metrics.tpot_ms.p50);
+        let decodes = self.spec.output_tokens > 1;
+        self.tpot_ms = metrics.filter(|_| decodes).map(|metrics| metrics.tpot_ms.p50);
+        self.ttft_ms = metrics.map(|metrics| metrics.prefill_ms);
         self.tpot_ms_ci95 = metrics.and_then(|metrics| metrics.tpot_ms_ci95);
     }
 

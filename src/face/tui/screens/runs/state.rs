@@ -35,6 +35,9 @@ pub const COLUMNS: [&str; 14] = [
     "note",
 ];
 
+const TPOT: &str = "tpot_p50_ms";
+const TTFT: &str = "prefill_ms";
+
 /// Columns always shown first: the architecture and the provenance of the numbers. A provenance that all shown runs have is in
 /// the header instead.
 pub const PINNED: [&str; 2] = ["architecture", "provenance"];
@@ -500,7 +503,15 @@ fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)
         // a column that the user added says that it is empty
         name => !runs.empty.contains(name) || !COLUMNS.contains(&name),
     };
-    runs.columns.iter().filter(says).filter_map(|name| Some((table.find(name)?, name.clone())))
+    // prefills alone have their latency in place of TPOT
+    let named = |name: &String| match name.as_str() {
+        TPOT if runs.empty.contains(TPOT) && !runs.columns.iter().any(|name| name == TTFT) => {
+            TTFT.to_owned()
+        }
+        _ => name.clone(),
+    };
+    let names = runs.columns.iter().map(named).collect::<Vec<_>>();
+    names.into_iter().filter(move |name| says(&name)).filter_map(|name| Some((table.find(&name)?, name)))
 }
 
 /// Total width that all columns need uncut.
