@@ -16,7 +16,6 @@ use base::text::counted;
 use study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, XAxis, YAxis,
 };
-use study::validate::TieBand;
 use table::render::{Shown, Sourced, Table};
 
 /// Number of limits that `--at auto` chooses.
@@ -261,25 +260,10 @@ fn text(
         if !text.is_empty() {
             text.push('\n');
         }
-        text += &format!(
-            "{name}\n{}{}",
-            headline(group),
-            output::aligned(&analysis::points_table(group, axes))
-        );
-        text += &output::wrapped(
-            "",
-            &format!(
-                "● on the overall frontier ({x} vs {y}); ○ on the frontier of its architecture and P2P setting; - \
-                 dominated"
-            ),
-            2,
-        );
-        let close = group.iter().filter(|point| point.too_close);
-        let bands: Vec<TieBand> = close.map(|point| TieBand::of([&point.spec])).collect();
-        if let Some(widest) = bands.into_iter().reduce(TieBand::wider) {
-            let close = widest.too_close();
-            let words = format!("≈ {close}: another architecture's point is within this error");
-            text += &output::wrapped("", &words, 2);
+        text += &format!("{name}\n{}", headline(group));
+        // asked tables replace the list of points
+        if at.is_none() && area.is_none() {
+            text += &listed(axes, group);
         }
         for basis in axes.quality_basis(group) {
             text += &format!("{basis}; times are {provenance}\n");
@@ -299,6 +283,29 @@ fn text(
             let mine: Vec<&OverlayPoint> = overlay.iter().filter(|p| p.goes_with(spec)).collect();
             text += &elsewhere(axes, &mine);
         }
+    }
+    text
+}
+
+/// Points of a group, with the meaning of their marks.
+fn listed(axes: Axes, group: &[ParetoPoint]) -> String {
+    let (x, y) = (axes.x.title(), axes.y.title());
+    let mut text = output::aligned(&analysis::points_table(group, axes));
+    text += &output::wrapped(
+        "",
+        &format!(
+            "● on the overall frontier ({x} vs {y}); ○ on the frontier of its architecture and P2P setting; - dominated"
+        ),
+        2,
+    );
+    if let Some(close) = group.iter().find(|point| point.too_close) {
+        let words = match close.band {
+            Some(band) => {
+                format!("≈ {}: another architecture's point is within this error", band.too_close())
+            }
+            None => "≈ within noise: its intervals overlap those of another architecture".to_owned(),
+        };
+        text += &output::wrapped("", &words, 2);
     }
     text
 }

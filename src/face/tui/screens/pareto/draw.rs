@@ -41,8 +41,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     let division = if pareto.visible().any(|p| p.has_divisions) { " eEP dDP" } else { "" };
     let note = format!("labels: TP x batch{division}");
     let series = format!("{note}, of the selected series");
-    let notes = [format!("{series}; {COVERS}: another covers it"), series, note];
-    let note = notes.into_iter().find(|note| note.len() <= room).unwrap_or_default();
+    let note = [series, note].into_iter().find(|note| note.len() <= room).unwrap_or_default();
     let x = plot.area.right().saturating_sub(note.len() as u16);
     put(buf, body, x, plot.area.y.saturating_sub(1), &note, theme.style(Role::Dim));
     if pareto.visible().next().is_none() {
@@ -157,7 +156,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let over = |style: Style| Style::new().fg(Color::Reset).patch(style);
     let drawn = drawn(pareto, plot);
     let order = drawing_order(pareto, &drawn);
-    let suffixes = suffixes(plot, &order, pareto.selected_entry().map(look));
+    let suffixes = suffixes(plot, &order);
     for &((x, y), suffix, look) in &suffixes {
         put(buf, plot.area, x, y, suffix, over(theme.style(Role::Architecture(look))));
     }
@@ -246,29 +245,10 @@ fn drawing_order<'a>(pareto: &Pareto, drawn: &'a [Drawn]) -> Vec<&'a Drawn> {
 /// Mark of overlay points of other architectures than the selected one.
 pub const ELSEWHERE: &str = "×";
 
-/// Mark beside a point that covers a frontier point of the selected architecture.
-pub const COVERS: &str = "+";
-
-/// Suffixes of the topmost glyphs and their cells, with the look of the selected series; skips cells with a point and cells outside the plot.
-fn suffixes(
-    plot: &Plot,
-    order: &[&Drawn],
-    selected: Option<usize>,
-) -> Vec<((u16, u16), &'static str, usize)> {
-    let mut cells: BTreeMap<(u16, u16), (&Drawn, bool)> = BTreeMap::new();
-    for &point in order {
-        let below = cells.get(&point.cell);
-        // points of one architecture with P2P on and off are often the same
-        let covers = below.is_some_and(|(other, covers)| {
-            let is_own = selected == Some(other.look);
-            *covers || is_own && !other.dominated && other.look != point.look
-        });
-        cells.insert(point.cell, (point, covers));
-    }
-    let beside = cells.iter().map(|((x, y), (point, covers))| {
-        let is_plain = *covers && point.suffix.is_empty();
-        ((x + 1, *y), if is_plain { COVERS } else { point.suffix }, point.look)
-    });
+/// Suffixes of the topmost glyphs, their cells and looks; skips cells with a point and cells outside the plot.
+fn suffixes(plot: &Plot, order: &[&Drawn]) -> Vec<((u16, u16), &'static str, usize)> {
+    let cells: BTreeMap<(u16, u16), &Drawn> = order.iter().map(|point| (point.cell, *point)).collect();
+    let beside = cells.iter().map(|((x, y), point)| ((x + 1, *y), point.suffix, point.look));
     let free = |(cell, suffix, _): &((u16, u16), &str, usize)| {
         !suffix.is_empty() && cell.0 < plot.area.right() && !cells.contains_key(cell)
     };

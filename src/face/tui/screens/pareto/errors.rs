@@ -4,12 +4,12 @@ use super::Pareto;
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::TextView;
 use base::statistics::mean;
-use study::analysis::{self, OverlayPoint, ParetoPoint};
+use study::analysis::{self, OverlayPoint, ParetoPoint, PublishedValue};
 use study::validate::badge;
 
 /// Error of a value against the published one: `+8.0 %`.
 pub fn percent(value: f64, published: f64) -> String {
-    format!("{:+.1} %", 100.0 * (value / published - 1.0))
+    format!("{:+.1} %", PublishedValue::new(value, published).error_pct)
 }
 
 /// Width of the cells' labels.
@@ -27,15 +27,10 @@ const MEASURES: [Measured; 3] = [
 impl Pareto {
     /// Shows published and own values of the group's cells, with their errors.
     pub(super) fn show_errors(&self, cx: &mut Context) {
-        let published = match analysis::published() {
-            Ok(points) => points,
-            Err(error) => return cx.fail(error.to_string()),
-        };
         let group = self.groups.get(self.group);
         let points = self.points.iter().flatten().filter(|point| group == Some(&point.group));
-        let both: Vec<(&OverlayPoint, &ParetoPoint)> = points
-            .filter_map(|point| Some((published.iter().find(|other| other.is_of(&point.spec))?, point)))
-            .collect();
+        let both: Vec<(&OverlayPoint, &ParetoPoint)> =
+            points.filter_map(|point| Some((analysis::published_of(&point.spec)?, point))).collect();
         let Some((first, point)) = both.first() else {
             return cx.inform(
                 "no cell of this group was published; `ladderscope validate` compares the simulator with all data sets",

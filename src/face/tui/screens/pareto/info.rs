@@ -6,8 +6,9 @@ use super::{Act, errors};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use plan::Architecture;
-use study::analysis::{AreaGained, LEAST_CELLS, OverlayPoint, ParetoPoint};
-use study::validate::TieBand;
+use study::analysis::{
+    AreaGained, LEAST_CELLS, OverlayPoint, ParetoPoint, PublishedValue, published_of,
+};
 use table::Provenance;
 
 pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &Plot) {
@@ -113,8 +114,11 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> String {
     if pareto.marked != pareto.axes {
         return String::new();
     }
-    let close = Some(TieBand::of([&point.spec])).filter(|_| point.too_close);
-    let close = close.map_or_else(String::new, |band| format!(", {}", band.too_close()));
+    let close = match (point.too_close, point.band) {
+        (false, _) => String::new(),
+        (true, Some(band)) => format!(", {}", band.too_close()),
+        (true, None) => ", ≈ within noise".to_owned(),
+    };
     if point.on_frontier {
         return format!(": on the frontier{close}");
     }
@@ -155,10 +159,13 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     if x != study::analysis::XAxis::Tpot {
         text.push_str(&format!(", TPOT {} ms", digits(point.tpot_ms)));
     }
-    let published = pareto.published_of(point).and_then(|other| other.place(pareto.axes));
+    // measurements of other machines are compared if asked for
+    let is_asked = point.provenance == Provenance::Simulated || !pareto.published.is_empty();
+    let published = published_of(&point.spec).filter(|_| is_asked);
+    let published = published.and_then(|other| other.place(pareto.axes));
     if let (Some((own, _)), Some((x, _))) = (pareto.axes.of(point), published) {
-        let error = errors::percent(own, x);
-        text.push_str(&format!(", published {} {unit}: {error}", digits(x / by)));
+        let published = PublishedValue::new(own, x).words(&format!("{} {unit}", digits(x / by)));
+        text.push_str(&format!(", {published}"));
     }
     // the provenance label already covers where the times come from
     if let (Some(measure), Some(quality)) = (pareto.axes.quality(), &point.quality) {

@@ -55,7 +55,7 @@ acts! {
     Next: "next", "n", "next point by x, including covered ones", None;
     Previous: "previous", "N", "previous point by x", None;
     Dominating: "dominating", "d", "go to the run that dominates this one", None;
-    CycleX: "cycle-x", "a", "x axis: completion latency, TPOT, TTFT, tokens/s/user", Some("x axis"), "latency";
+    CycleX: "cycle-x", "a", "x axis: completion latency, TPOT, TTFT, tokens/s/user", Some("axis"), "latency";
     CycleY: "cycle-y", "A", "y axis: tokens/s/GPU, tokens/s, quality", None, "throughput";
     CycleP2p: "cycle-p2p", "p", "show P2P on, off, or both", Some("P2P");
     Group: "choose-group", "g", "choose a group: model, workload, hardware, provenance", Some("group");

@@ -19,12 +19,13 @@ use crate::face::tui::screens::pareto::picture::Shown;
 use base::text::natural_order;
 use plan::Architecture;
 use series::Entry;
+use study::analysis::filter::Filter;
 use study::analysis::{
-    self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoLayout, ParetoPoint, Series,
-    XAxis, YAxis, told_apart,
+    self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoLayout, ParetoPoint, RunTable,
+    Series, XAxis, YAxis, told_apart,
 };
 use study::plot::Axis;
-use table::{MEASURES, P2p, Scope};
+use table::{MEASURES, P2p, Record, Scope};
 use window::Zoom;
 
 /// Number of limits in the table; a window shows those that fit.
@@ -147,6 +148,8 @@ pub struct Pareto {
     pub overlay: Vec<OverlayPoint>,
     pub overlay_file: Option<PathBuf>,
     pub published: Vec<OverlayPoint>,
+    /// Overlay points that the filter or the legend hides, as indices into `published` and then `overlay`.
+    hidden_others: HashSet<usize>,
     /// Headline, with the revision that it is about.
     pub headline: Option<(u64, String)>,
     /// Areas gained, with the request they answer.
@@ -298,6 +301,7 @@ impl Pareto {
     }
 
     fn measure(&mut self) {
+        self.hidden_others = self.hidden_others();
         let places =
             self.visible().filter_map(|p| self.axes.of(p)).chain(self.others().map(|(_, place)| place));
         self.extent = places.fold(Extent::default(), |Extent { x, y }, place| Extent {
@@ -306,6 +310,32 @@ impl Pareto {
         });
         self.revision += 1;
         self.other = None;
+    }
+
+    /// Overlay points that the filter or the legend hides, as indices into `published` and then `overlay`.
+    fn hidden_others(&self) -> HashSet<usize> {
+        let all: Vec<&OverlayPoint> = self.published.iter().chain(&self.overlay).collect();
+        let first = self.points.as_deref().zip(self.first).and_then(|(points, at)| points.get(at));
+        let Some((stored, first)) = self.stored.as_ref().zip(first).filter(|_| !all.is_empty()) else {
+            return HashSet::new();
+        };
+        let is_hidden = |other: &OverlayPoint| {
+            let own = other.architecture.parse::<Architecture>().ok();
+            let is = |series: &Series| {
+                Some(&series.architecture) == own.as_ref() && Some(series.p2p) == other.p2p
+            };
+            self.hidden.iter().any(is)
+        };
+        let mut hidden: HashSet<usize> = (0..all.len()).filter(|at| is_hidden(all[*at])).collect();
+        let filter = Filter::parse(&self.filter.text());
+        let like = stored.records.iter().find(|record| record.run == first.run);
+        if let Some(like) = like.filter(|_| !filter.is_empty()) {
+            let records: Vec<Record> = all.iter().map(|other| other.record(like)).collect();
+            let table = RunTable::new(&records, &Default::default());
+            let kept: HashSet<u32> = filter.bind(&table).0.rows(&table).into_iter().collect();
+            hidden.extend((0..all.len()).filter(|at| !kept.contains(&(*at as u32))));
+        }
+        hidden
     }
 
     pub fn publish(&mut self, points: Vec<OverlayPoint>) {
@@ -343,10 +373,11 @@ impl Pareto {
         self.points.as_ref()?.iter().find(|p| p.run == run)
     }
 
-    /// Overlay points that match the current group and P2P setting and have values on both axes.
+    /// Overlay points that match the current group, P2P setting, filter and legend, and have values on both axes.
     pub fn others(&self) -> impl Iterator<Item = (&OverlayPoint, (f64, f64))> {
         let spec = self.points.as_deref().zip(self.first).and_then(|(all, at)| Some(&all.get(at)?.spec));
-        self.published.iter().chain(&self.overlay).filter_map(move |other| {
+        let all = self.published.iter().chain(&self.overlay).enumerate();
+        all.filter(|(at, _)| !self.hidden_others.contains(at)).filter_map(move |(_, other)| {
             let goes = spec.is_some_and(|spec| other.goes_with(spec))
                 && (self.p2p.is_none() || other.p2p.is_none() || other.p2p == self.p2p);
             goes.then_some((other, other.place(self.axes)?))
@@ -381,11 +412,6 @@ impl Pareto {
         let of = |(other, _): (&OverlayPoint, _)| self.visible().position(|p| other.is_of(&p.spec));
         let at = self.others().nth(other).and_then(of);
         self.selected = at.unwrap_or(self.selected);
-    }
-
-    /// Published point of a run's cell.
-    pub fn published_of(&self, point: &ParetoPoint) -> Option<&OverlayPoint> {
-        self.published.iter().find(|other| other.is_of(&point.spec))
     }
 
     /// True per axis (x, y) if logarithmic. Based on everything plotted, so that zooming does not change
