@@ -31,7 +31,7 @@ use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
 use crate::face::tui::widgets::paint::headline_rows;
 use base::text::counted;
-use study::analysis::{Axis, AxisCount, Comparison, HeatValue, PivotRow, pivot_table};
+use study::analysis::{Axis, AxisCount, Comparison, HeatValue, Pivot, pivot_table};
 use table::render::Sourced;
 
 acts! {
@@ -255,7 +255,7 @@ impl Screen for Compare {
             axis if *axis == Axis::TP => Kind::Throughput,
             _ => Kind::Improvement,
         };
-        let pairs = self.shown_report().map(|report| report.pairs).unwrap_or_default();
+        let pairs = self.exported_report().map(|report| report.pairs).unwrap_or_default();
         let mut runs: Vec<String> =
             pairs.into_iter().flat_map(|pair| [pair.run, pair.baseline_run]).collect();
         // several pairs share a baseline
@@ -269,26 +269,23 @@ impl Screen for Compare {
     }
 
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {
-        let report = self.shown_report().filter(|report| !report.pairs.is_empty());
+        let report = self.exported_report().filter(|report| !report.pairs.is_empty());
         let report = report.ok_or("nothing to export: no pairs are shown")?;
+        let exported = self.exported();
         Ok(match kind {
             FileKind::Csv if self.shows_pivot() => {
-                let report = &self.compared().ok_or("nothing is compared yet")?.report;
-                let mut pivot = self.pivot.clone();
-                let mut rows = "row";
-                if !self.marked.is_empty() {
-                    let marked =
-                        |row: &PivotRow| row.known().any(|at| self.is_marked(&report.pairs[at]));
-                    pivot.rows.retain(marked);
-                    rows = "marked row";
-                }
-                let text = pivot_table(report, &pivot).csv(Sourced::ByRow);
-                Some(Export::text(text).holding(counted(pivot.rows.len(), rows)))
+                let whole = &self.compared().ok_or("nothing is compared yet")?.report;
+                let pivot = match exported.are_marked {
+                    true => Pivot::new(whole, &exported.pairs),
+                    // in the order of the screen
+                    false => self.pivot.clone(),
+                };
+                let text = pivot_table(whole, &pivot).csv(Sourced::ByRow);
+                Some(Export::text(text).holding(exported.words(pivot.rows.len(), "row")))
             }
             FileKind::Csv => {
-                let pairs = if self.marked.is_empty() { "pair" } else { "marked pair" };
                 let text = study::analysis::pairs_table(&report).csv(Sourced::ByRow);
-                Some(Export::text(text).holding(counted(report.pairs.len(), pairs)))
+                Some(Export::text(text).holding(exported.words(report.pairs.len(), "pair")))
             }
             // the map exports as a picture, the tables as a figure
             _ if self.map.is_some() || kind == FileKind::Html => None,

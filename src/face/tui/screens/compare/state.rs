@@ -500,16 +500,46 @@ impl Compare {
         !self.marked.is_empty() && self.marked.contains(&runs_of(pair))
     }
 
-    /// Report of the marked pairs, or of the filtered ones if none is marked. Counts remain those of the
-    /// whole comparison.
-    pub fn shown_report(&self) -> Option<ComparisonReport> {
-        let compared = self.compared()?;
-        let shown = self.shown.iter().flat_map(Row::all).map(|at| &compared.report.pairs[at]);
-        let mut pairs: Vec<Comparison> = shown.clone().filter(|p| self.is_marked(p)).cloned().collect();
-        if pairs.is_empty() {
-            pairs = shown.cloned().collect();
+    /// Pairs that are exported, as indices into the report: the marked ones, hidden or not, or else the filtered ones.
+    pub fn exported(&self) -> Exported {
+        let shown: Vec<usize> = self.shown.iter().flat_map(Row::all).collect();
+        let pairs = self.pairs();
+        let marked: Vec<usize> = (0..pairs.len()).filter(|at| self.is_marked(&pairs[*at])).collect();
+        if marked.is_empty() {
+            return Exported { pairs: shown, are_marked: false, hidden: 0 };
         }
-        Some(compared.report.of_pairs(pairs))
+        let shown: HashSet<usize> = shown.into_iter().collect();
+        let hidden = marked.iter().filter(|at| !shown.contains(at)).count();
+        Exported { pairs: marked, are_marked: true, hidden }
+    }
+
+    /// Report of the exported pairs. Counts remain those of the whole comparison.
+    pub fn exported_report(&self) -> Option<ComparisonReport> {
+        let report = &self.compared()?.report;
+        let pairs = self.exported().pairs.into_iter().map(|at| report.pairs[at].clone());
+        Some(report.of_pairs(pairs.collect()))
+    }
+}
+
+/// Pairs that are exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// Indices into the report.
+    pub pairs: Vec<usize>,
+    pub are_marked: bool,
+    /// Number of marked pairs that the filter hides.
+    pub hidden: usize,
+}
+
+impl Exported {
+    /// Number of rows in words: `3 marked rows, 1 hidden pair`.
+    pub fn words(&self, rows: usize, row: &str) -> String {
+        let marked = if self.are_marked { "marked " } else { "" };
+        let hidden = match self.hidden {
+            0 => String::new(),
+            hidden => format!(", {} hidden by the filter", counted(hidden, "pair")),
+        };
+        format!("{}{hidden}", counted(rows, &format!("{marked}{row}")))
     }
 }
 

@@ -285,12 +285,19 @@ fn filter_sort_and_mark() {
     let first = driver.state.compare.selected().unwrap().run.clone();
     driver.taps(" ");
     driver.shows("1 marked ●");
-    let report = driver.state.compare.shown_report().unwrap();
+    let report = driver.state.compare.exported_report().unwrap();
     assert_eq!(report.pairs.iter().map(|p| p.run.clone()).collect::<Vec<_>>(), [first]);
     assert_eq!(report.comparisons, 48, "what was compared stays told");
+    // a mark that another filter hides is exported all the same, and said to be hidden
+    driver.press(KeyCode::Esc);
+    driver.taps("/ladder tp2 p2p-off");
+    driver.enter();
+    let exported = driver.state.compare.exported();
+    assert!(!driver.state.compare.shown.iter().any(|row| row.pair == exported.pairs[0]));
+    assert_eq!(exported.words(1, "pair"), "1 marked pair, 1 pair hidden by the filter");
     driver.press(KeyCode::Esc);
     driver.press(KeyCode::Esc);
-    assert_eq!(driver.state.compare.shown_report().unwrap().pairs.len(), 48);
+    assert_eq!(driver.state.compare.exported_report().unwrap().pairs.len(), 48);
 }
 
 #[test]
@@ -372,7 +379,7 @@ fn equal_rows_fold_into_one_that_opens() {
     assert_eq!(driver.state.compare.shown.len(), 4, "any of them folds it again");
     assert_eq!(driver.state.compare.list.selected, 0);
     assert_eq!(
-        driver.state.compare.shown_report().unwrap().pairs.len(),
+        driver.state.compare.exported_report().unwrap().pairs.len(),
         6,
         "what is folded is exported"
     );
