@@ -218,15 +218,10 @@ fn said_of_many(comparison: &ComparisonReport) -> String {
     let chance = if simulated { "" } else { " (before correction for multiple comparisons)" };
     let made = counted(comparison.comparisons, "comparison");
     let mut text = format!("{made}, {} significant{chance}\n", comparison.differ);
-    let mut close: Vec<(String, usize)> = Vec::new();
-    for pair in comparison.pairs.iter().filter(|pair| pair.verdict == Verdict::TooClose) {
-        let words = pair.band.too_close();
-        match close.iter_mut().find(|(known, _)| *known == words) {
-            Some((_, count)) => *count += 1,
-            None => close.push((words, 1)),
-        }
+    let close = comparison.pairs.iter().filter(|pair| pair.verdict == Verdict::TooClose).count();
+    if let Some(band) = comparison.band().filter(|_| close > 0) {
+        text += &format!("{close} {}\n", band.too_close());
     }
-    close.into_iter().for_each(|(words, count)| text += &format!("{count} {words}\n"));
     if adjusted.tested > 0 {
         text += &format!(
             "after correction ({}, false discovery rate {}): {} of {} are significant\n",

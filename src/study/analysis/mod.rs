@@ -68,9 +68,9 @@ pub use noise::{WideRounds, noise_forecast, overload, slow_limits, wide_rounds};
 pub use operations::{Family, OperationDifference, OperationDifferences, Share, operation_differences};
 pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, LEAST_CELLS, NearMiss, OVERLAY_COLUMNS,
-    OverlayPoint, PUBLISHED, ParetoLayout, ParetoPoint, Series, XAxis, YAxis, area_gained, areas_table,
-    at_limits, frontier, frontier_on, limits_table, mark, pareto, pareto_on, parse_overlay,
-    points_table, published, read_overlay, round_limits, told_apart,
+    OverlayPoint, PUBLISHED, ParetoLayout, ParetoPoint, PublishedValue, Series, XAxis, YAxis,
+    area_gained, areas_table, at_limits, frontier, frontier_on, limits_table, mark, pareto, pareto_on,
+    parse_overlay, points_table, published, published_of, read_overlay, round_limits, told_apart,
 };
 pub use products::{Mfu, ProductRow, Products, products_table};
 pub use ranges::{RangeRow, layer_of};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::analysis::{Comparison, ComparisonReport, Side, slow_limits};
+use crate::analysis::{Comparison, ComparisonReport, Side, Verdict, slow_limits};
 use table::{Link, P2p, Provenance};
 
 /// Smallest lead without P2P over the same cell with it, as a ratio, that only noise can explain: an architecture that
@@ -32,12 +32,12 @@ fn sides(report: &ComparisonReport) -> impl Iterator<Item = &Side> {
 
 /// Cell that is faster without P2P than with it, on links of which the one without P2P is no better.
 fn faster_without_p2p(report: &ComparisonReport) -> Option<String> {
-    let mut cells: BTreeMap<String, [Option<&Side>; 2]> = BTreeMap::new();
+    let mut cells: BTreeMap<String, [Vec<&Side>; 2]> = BTreeMap::new();
     for side in sides(report).filter(|side| side.spec.tp > 1 && !side.spec.architecture.is_limit()) {
         let mut spec = side.spec.clone();
         (spec.p2p, spec.link) = (P2p::On, Link::Native);
-        spec.env.clear();
-        cells.entry(spec.key()).or_default()[usize::from(side.spec.p2p == P2p::Off)] = Some(side);
+        spec.env.retain(|name, _| !name.starts_with("NCCL_P2P_"));
+        cells.entry(spec.key()).or_default()[usize::from(side.spec.p2p == P2p::Off)].push(side);
     }
     let no_better = |on: &Side, off: &Side| match (on.spec.link, off.spec.link) {
         (Link::Emulated { alpha_us, gb_s }, Link::Emulated { alpha_us: late, gb_s: narrow }) => {
@@ -45,21 +45,29 @@ fn faster_without_p2p(report: &ComparisonReport) -> Option<String> {
         }
         (on, off) => on == off,
     };
-    let mut both = cells.values().filter_map(|[on, off]| Some(((*on)?, (*off)?)));
-    let (on, off) =
-        both.find(|(on, off)| no_better(on, off) && off.completion_ms * IMPOSSIBLE < on.completion_ms)?;
+    let both = cells
+        .values()
+        .flat_map(|[on, off]| on.iter().flat_map(move |on| off.iter().map(move |off| (*on, *off))));
+    let ratio = |(on, off): &(&Side, &Side)| on.completion_ms / off.completion_ms;
+    let worst = both
+        .filter(|(on, off)| no_better(on, off))
+        .max_by(|a, b| ratio(a).total_cmp(&ratio(b)))
+        .filter(|both| ratio(both) > IMPOSSIBLE)?;
     Some(format!(
-        "{} is {:.2}x faster on the slower link, without P2P, than with P2P",
-        on.spec.architecture_label(),
-        on.completion_ms / off.completion_ms
+        "{} is {:.2}x faster without P2P than with it, on a link that is no faster",
+        worst.0.spec.architecture_label(),
+        ratio(&worst)
     ))
 }
 
-/// Rounds of one cell that vary by more than the largest lead.
+/// Rounds of one cell that vary by more than the largest lead, where no lead is significant.
 fn varying_rounds(report: &ComparisonReport) -> Option<String> {
-    let choices = report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit());
+    let choices = || report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit());
+    if choices().any(|pair| matches!(pair.verdict, Verdict::Faster | Verdict::Slower)) {
+        return None;
+    }
     let lead = |pair: &Comparison| pair.speedup.max(1.0 / pair.speedup) - 1.0;
-    let lead = choices.map(lead).fold(0.0, f64::max);
+    let lead = choices().map(lead).fold(0.0, f64::max);
     let spreads = sides(report).filter_map(|side| Some((side, side.spread?)));
     let (side, spread) = spreads.max_by(|a, b| a.1.total_cmp(&b.1))?;
     (spread > lead).then(|| {

@@ -172,6 +172,7 @@ impl Answer {
                 details.extend(warning);
             }
         }
+        bullets.splice(0..0, question.published());
         bullets.extend(unfinished.others);
         details.extend(unfinished.reasons);
         details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));

@@ -3,11 +3,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::inconclusive::inconclusive;
 use crate::analysis::{
-    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, Pivot, Varied, Verdict, beaten_limit, fastest,
-    is_beaten_by_noise, less_work,
+    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, Pivot, PublishedValue, Varied, Verdict,
+    beaten_limit, fastest, is_beaten_by_noise, less_work,
 };
-use crate::validate::TieBand;
-use base::statistics::median;
+use base::statistics::{mean, median};
 use base::text::{capitalized, counted};
 use table::render::{Shown, Table};
 use table::{P2p, Provenance};
@@ -22,7 +21,7 @@ pub(super) const MOST_NAMED: usize = 3;
 const MOST_KEPT: usize = 6;
 
 /// Columns that a narrow window drops, last one first.
-const LEAST: [&str; 3] = ["exposed %", "verdict", "TPOT ms"];
+const LEAST: [&str; 4] = ["exposed %", "published", "verdict", "TPOT ms"];
 
 /// Headline of a comparison: who wins, by how much and where; `settings` vary besides the axis.
 fn headline(axis: &Axis, report: &ComparisonReport, settings: &Varied) -> String {
@@ -106,9 +105,9 @@ impl Question<'_> {
         winners.into_iter().rev().max_by_key(|winner| (winner.pairs.len(), Reverse(winner.tied)))
     }
 
-    /// Bands in which simulations tie: `within 2 %`.
+    /// Band in which simulations tie: ` within 2 %`; empty for measurements, whose intervals decide.
     fn within(&self) -> String {
-        TieBand::within(self.report.pairs.iter().map(|pair| pair.band))
+        self.report.band().map_or_else(String::new, |band| format!(" {}", band.within()))
     }
 
     /// Headline: the winner, its lead and the settings.
@@ -148,7 +147,9 @@ impl Question<'_> {
         let hidden = hidden.map_or(String::new(), |share| {
             format!("; hides {:.0} % of what communication costs", 100.0 * share)
         });
-        let speedup = times(winner.pairs[0]);
+        let published = winner.pairs[0].published_speedup;
+        let published = published.map_or_else(String::new, |of| format!(" ({})", of.of_ratio()));
+        let speedup = times(winner.pairs[0]) + &published;
         let (next, unit) = (self.over_next(winner, std::slice::from_ref(&pairs)), self.unit());
         format!("{} is {speedup} faster than {baseline} in {unit} at {at}{next}{hidden}", winner.value)
     }
@@ -172,9 +173,9 @@ impl Question<'_> {
         let ahead = self.ahead(winner, choices);
         let wins = match (alone, winner.tied) {
             (alone, 0) => format!("is {adjective} in {}", settings(alone)),
-            (0, tied) => format!("ties for {adjective} {within} in {}{ahead}", settings(tied)),
+            (0, tied) => format!("ties for {adjective}{within} in {}{ahead}", settings(tied)),
             (alone, tied) => {
-                format!("is {adjective} in {}, tied {within} in {tied}{ahead}", settings(alone))
+                format!("is {adjective} in {}, tied{within} in {tied}{ahead}", settings(alone))
             }
         };
         let of = if several { self.of(baseline) } else { format!(" its {}", self.unit()) };
@@ -189,12 +190,13 @@ impl Question<'_> {
             }
             pairs => {
                 let speedups: Vec<f64> = pairs.iter().map(|pair| pair.speedup).collect();
-                let least = speedups.iter().copied().fold(f64::INFINITY, f64::min);
                 let best = pairs.iter().max_by(|a, b| a.speedup.total_cmp(&b.speedup));
-                let (most, at) =
-                    best.map_or((least, String::new()), |best| (best.speedup, self.setting(best)));
+                let at = best.map_or(String::new(), |best| self.setting(best));
+                let published = best.and_then(|best| best.published_speedup);
+                let published = published.map_or_else(String::new, |of| format!(": {}", of.of_ratio()));
                 let median = median(&speedups).unwrap_or_default();
-                format!("{least:.2}x to {most:.2}x{of} (median {median:.2}x; most at {at})")
+                let range = spread(&speedups);
+                format!("{range}{of} (median {median:.2}x; most at {at}{published})")
             }
         };
         let pairs: Vec<&[&Comparison]> = choices.iter().map(|(_, pairs)| pairs.as_slice()).collect();
@@ -210,7 +212,7 @@ impl Question<'_> {
         format!(" {baseline}'s {}", self.unit())
     }
 
-    /// Lead of the winner over the next choice where it leads alone: `; 1.07x parallel, the runner-up`. Empty without
+    /// Lead of the winner over the next choice where it leads alone: `; 1.07x the runner-up, parallel`. Empty without
     /// another choice.
     fn over_next(&self, winner: &Winner<'_>, settings: &[&[&Comparison]]) -> String {
         let mut by: BTreeMap<String, Vec<f64>> = BTreeMap::new();
@@ -231,7 +233,7 @@ impl Question<'_> {
             return String::new();
         };
         let of = if several { " (median)" } else { "" };
-        format!("; {ratio:.2}x {next}, the runner-up{of}")
+        format!("; {ratio:.2}x the runner-up, {next}{of}")
     }
 
     /// Values with more tokens/s than the winner where it ties, with their numbers of settings: ` (parallel ahead
@@ -270,16 +272,22 @@ impl Question<'_> {
             (!slower.is_empty()).then(|| format!("{rival} {range}"))
         });
         let slower: Vec<String> = slower.collect();
+        let ratios = || {
+            rivals.iter().map(|rival| {
+                let of: Vec<&Comparison> = pairs().filter(|pair| self.value(pair) == *rival).collect();
+                let speedups: Vec<f64> = of.iter().map(|pair| pair.speedup).collect();
+                match speedups.len() {
+                    ..3 => format!("{rival} {}", self.range(&of, |pair| Some(pair.speedup), times)),
+                    _ => format!("{rival} {}", spread(&speedups)),
+                }
+            })
+        };
         if pairs().all(|pair| pair.verdict == Verdict::Unknown) {
             let rounds = pairs().flat_map(|pair| [pair.baseline_side.rounds, pair.side.rounds]).min();
-            let ratios = rivals.iter().map(|rival| {
-                let of: Vec<&Comparison> = pairs().filter(|pair| self.value(pair) == *rival).collect();
-                format!("{rival} {}", self.range(&of, |pair| Some(pair.speedup), times))
-            });
             return format!(
                 "too early to say after {}: {}{} so far",
                 counted(rounds.unwrap_or_default(), "round"),
-                listed(ratios.collect()).unwrap_or_default(),
+                listed(ratios().collect()).unwrap_or_default(),
                 self.of(baseline)
             );
         }
@@ -296,10 +304,18 @@ impl Question<'_> {
             Some(slower) => {
                 format!("nothing is faster than {baseline}{several}: {slower} its {}", self.unit())
             }
-            None => format!(
-                "no significant difference{several}: {} vs {baseline}",
-                listed(rivals).unwrap_or_default()
-            ),
+            None => match self.report.band() {
+                Some(band) => format!(
+                    "no significant difference{several} ({}): {}{}",
+                    band.words(),
+                    listed(ratios().collect()).unwrap_or_default(),
+                    self.of(baseline)
+                ),
+                None => format!(
+                    "no significant difference{several}: {} vs {baseline}",
+                    listed(rivals).unwrap_or_default()
+                ),
+            },
         }
     }
 
@@ -331,7 +347,24 @@ impl Question<'_> {
         let tied: Vec<String> = tied.collect();
         let count = counted(tied.len(), "setting");
         let list = listed(tied).filter(|_| choices.len() > 1)?;
-        Some(format!("The fastest tie {} in {count}: {list}.", self.within()))
+        Some(format!("The fastest tie{} in {count}: {list}.", self.within()))
+    }
+
+    /// Errors of simulated speedups whose cells were published.
+    pub fn published(&self) -> Option<String> {
+        let known = self.report.pairs.iter().filter(|pair| pair.is_simulated());
+        let known: Vec<(&Comparison, PublishedValue)> =
+            known.filter_map(|pair| Some((pair, pair.published_speedup?))).collect();
+        let error = |of: &PublishedValue| of.error_pct.abs();
+        let mean = mean(&known.iter().map(|(_, of)| error(of)).collect::<Vec<_>>())?;
+        let (pair, worst) = known.iter().max_by(|a, b| error(&a.1).total_cmp(&error(&b.1)))?;
+        let largest = format!("{} ({:.2}x, {})", self.named(pair), pair.speedup, worst.of_ratio());
+        Some(match known.len() {
+            1 => format!("Published speedup of {largest}."),
+            count => format!(
+                "Published speedups of {count} cells: mean error {mean:.1} %, largest for {largest}."
+            ),
+        })
     }
 
     /// Exposed share of the step of the baseline, and of the winner (or else the first choice).
@@ -499,8 +532,7 @@ impl Question<'_> {
         part(of(Verdict::Unknown), "have too few samples for an interval");
         let least = format!("differ by less than {} %", 100.0 * LEAST_DIFFERENCE);
         part(of(Verdict::Same), &least);
-        let close = pairs().filter(|pair| pair.verdict == Verdict::TooClose).map(|pair| pair.band);
-        if let Some(band) = close.reduce(TieBand::wider) {
+        if let Some(band) = self.report.band() {
             part(of(Verdict::TooClose), &format!("are {}", band.too_close()));
         }
         (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
@@ -563,7 +595,14 @@ impl Question<'_> {
             _ => ("TTFT ms", "speedup (TTFT)"),
         };
         let decodes = latency == "TPOT ms";
+        let latency_of = |pair: &Comparison, at: usize, ci: Option<[f64; 2]>| {
+            let is_own = pair.latency() == self.report.latency();
+            let ms = Some(pair.latencies_ms()[at]).filter(|_| is_own);
+            Shown::interval(ms, ci.filter(|_| decodes && is_own), 2)
+        };
         let titles = ["setting", &by, latency, speedup, "exposed %", "hidden %", "verdict"];
+        let has_published = self.report.pairs.iter().any(|pair| pair.published_speedup.is_some());
+        let titles = titles.into_iter().chain(has_published.then_some("published"));
         let mut table = Table::new(titles).least(&LEAST);
         let mut settings: Vec<String> = Vec::new();
         let (mut rows, mut left_out) = (0, 0);
@@ -594,29 +633,23 @@ impl Question<'_> {
             }
             if new {
                 settings.push(setting.clone());
-                table.push(vec![
+                let mut row = vec![
                     Shown::some(&setting),
                     Shown::text(self.baseline(pair)),
-                    Shown::interval(
-                        Some(pair.latencies_ms()[0]),
-                        pair.baseline_side.tpot_ms_ci95.filter(|_| decodes),
-                        2,
-                    ),
+                    latency_of(pair, 0, pair.baseline_side.tpot_ms_ci95),
                     Shown::None,
                     Shown::number(pair.baseline_side.exposed_pct, 1),
                     Shown::None,
                     Shown::text("baseline"),
-                ]);
+                ];
+                row.extend(has_published.then_some(Shown::None));
+                table.push(row);
                 rows += 1;
             }
-            table.push(vec![
+            let mut row = vec![
                 Shown::text(""),
                 Shown::text(self.value(pair)),
-                Shown::interval(
-                    Some(pair.latencies_ms()[1]),
-                    pair.side.tpot_ms_ci95.filter(|_| decodes),
-                    2,
-                ),
+                latency_of(pair, 1, pair.side.tpot_ms_ci95),
                 Shown::interval(Some(pair.speedup), pair.speedup_ci95, 2),
                 Shown::number(pair.side.exposed_pct, 1),
                 Shown::interval(
@@ -629,7 +662,11 @@ impl Question<'_> {
                     true => "the limit",
                     false => pair.verdict.as_str(),
                 }),
-            ]);
+            ];
+            let published = pair.published_speedup.map(|of| of.of_ratio());
+            let published = published.as_deref().and_then(|words| words.strip_prefix("published "));
+            row.extend(has_published.then(|| published.map_or(Shown::None, Shown::text)));
+            table.push(row);
             rows += 1;
         }
         (table, left_out)
@@ -647,34 +684,40 @@ pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
     let mut wins: BTreeMap<String, Vec<(f64, bool)>> = BTreeMap::new();
     let mut stacks = BTreeSet::new();
     for row in &pivot.rows {
-        let mut pairs: Vec<&Comparison> = row.known().map(|at| &report.pairs[at]).collect();
-        pairs.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
+        let pairs: Vec<&Comparison> = row.known().map(|at| &report.pairs[at]).collect();
         let first = *pairs.first()?;
-        let (best, lead) = match fastest(&pairs).first() {
-            Some(best) => (
-                Axis::Division.phrase(&best.side.spec),
-                best.speedup / pairs.get(1).map_or(1.0, |next| next.speedup.max(1.0)),
-            ),
-            None => (Axis::Division.phrase(&first.baseline_side.spec), 1.0 / first.speedup),
+        let baseline = (Axis::Division.phrase(&first.baseline_side.spec), 1.0);
+        let others = pairs.iter().map(|pair| (Axis::Division.phrase(&pair.side.spec), pair.speedup));
+        let mut all: Vec<(String, f64)> = others.chain([baseline]).collect();
+        all.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let lead = all[0].1 / all[1].1;
+        // a measured lead needs its interval
+        let is_close = match pairs.iter().max_by(|a, b| a.speedup.total_cmp(&b.speedup)) {
+            Some(best) if best.is_simulated() => best.is_tie(lead),
+            best => best.is_some_and(|best| !matches!(best.verdict, Verdict::Faster | Verdict::Slower)),
         };
-        let is_close = first.is_simulated() && first.band.holds(lead);
-        wins.entry(best).or_default().push((lead, is_close));
+        wins.entry(all.swap_remove(0).0).or_default().push((lead, is_close));
         stacks.insert(first.side.spec.stack.as_str());
     }
-    let (best, leads) = wins.into_iter().max_by_key(|(_, leads)| leads.len())?;
-    let settings = match (leads.len(), pivot.rows.len()) {
+    let most = wins.values().map(Vec::len).max()?;
+    wins.retain(|_, leads| leads.len() == most);
+    let each = if wins.len() > 1 { " each" } else { "" };
+    let best = wins.keys().cloned().collect::<Vec<_>>().join(" and ");
+    let leads: Vec<(f64, bool)> = wins.into_values().flatten().collect();
+    let settings = match (most, pivot.rows.len()) {
+        (2, 2) => "both settings".to_owned(),
         (wins, all) if wins == all => format!("all {}", counted(all, "setting")),
-        (wins, all) => format!("{wins} of {}", counted(all, "setting")),
+        (wins, all) => format!("{wins} of {}{each}", counted(all, "setting")),
     };
-    let least = leads.iter().map(|lead| lead.0).fold(f64::INFINITY, f64::min);
-    let most = leads.iter().map(|lead| lead.0).fold(0.0, f64::max);
+    let low = leads.iter().map(|lead| lead.0).fold(f64::INFINITY, f64::min);
+    let high = leads.iter().map(|lead| lead.0).fold(0.0, f64::max);
     let close = match leads.iter().filter(|lead| lead.1).count() {
         0 => String::new(),
         close => format!(", too close to call in {close}"),
     };
     let stacks = stacks.into_iter().collect::<Vec<_>>().join(" and ");
     Some(format!(
-        "best division of the GPUs with {stacks}: {best} in {settings} ({least:.2}x to {most:.2}x the tokens/s of the \
+        "best division of the GPUs with {stacks}: {best} in {settings} ({low:.2}x to {high:.2}x the tokens/s of the \
          next{close})"
     ))
 }
@@ -712,6 +755,13 @@ fn hidden_words(pair: &Comparison) -> String {
 fn times(pair: &Comparison) -> String {
     let ci = pair.speedup_ci95.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
     format!("{:.2}x{ci}", pair.speedup)
+}
+
+/// Least and largest of several ratios: `1.10x to 1.24x`.
+fn spread(ratios: &[f64]) -> String {
+    let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = ratios.iter().copied().fold(0.0, f64::max);
+    format!("{low:.2}x to {high:.2}x")
 }
 
 fn listed(parts: Vec<String>) -> Option<String> {

@@ -58,15 +58,44 @@ pub(super) struct HeldOut {
 /// Set and stack of rewired traces, whose kernels are measured; `hardware` is `cpu` for the cpu backend.
 pub(super) const REWIRE: &str = "rewire";
 
-#[derive(Deserialize)]
-struct File {
-    errors: Vec<KnownError>,
+/// Mean absolute error of a set's first tokens.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FirstTokenError {
+    pub(super) set: String,
+    pub(super) pct: f64,
 }
 
-pub(super) static KNOWN: LazyLock<Vec<KnownError>> = LazyLock::new(|| {
-    let file: Option<File> = toml::from_str(include_str!("sets/errors.toml")).ok();
-    file.map(|file| file.errors).unwrap_or_default()
-});
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    errors: Vec<KnownError>,
+    /// Errors of static prefills, of served dense models and of served mixtures, in this order.
+    pub(super) first_tokens: Vec<FirstTokenError>,
+}
+
+pub(super) static FILE: LazyLock<File> =
+    LazyLock::new(|| toml::from_str(include_str!("sets/errors.toml")).unwrap_or_default());
+
+/// Mean errors by stack and GPU.
+pub(super) fn known_errors() -> &'static [KnownError] {
+    &FILE.errors
+}
+
+impl FirstTokenError {
+    /// Error of the first token of cells like this one.
+    fn of(spec: &Spec) -> Option<&'static Self> {
+        let at = match () {
+            () if has_experts(&spec.model) || spec.ep > 1 => 2,
+            () if spec.concurrency > 0 => 1,
+            () => 0,
+        };
+        FILE.first_tokens.get(at)
+    }
+}
+
+/// Reason of a trust in cells of a GPU or engine without published rows.
+const NOTHING_MEASURED: &str = "for this GPU and engine";
 
 /// Validation of one simulated cell.
 #[derive(Clone, Debug)]
@@ -92,14 +121,14 @@ impl Trust {
             known.stack == Stack::meant(&spec.stack) && known.hardware == Profile::meant(&spec.hardware)
         };
         let mut found: Option<(Self, usize)> = None;
-        for known in KNOWN.iter().filter(is) {
+        for known in known_errors().iter().filter(is) {
             let near = known.trust(spec);
             if found.as_ref().is_none_or(|(_, worse)| near.1 < *worse) {
                 found = Some(near);
             }
         }
         match found {
-            None => Self::NotValidated("for this GPU and engine".into()),
+            None => Self::NotValidated(NOTHING_MEASURED.into()),
             Some(_) if !spec.set.is_empty() => {
                 Self::NotValidated("with other values of hardware or stack".into())
             }
@@ -117,11 +146,21 @@ impl Trust {
         Some(pct?.ceil() / 100.0)
     }
 
-    /// Words beside a result: `fitted to these runs (2 % left)`, `within 12 %, held out`, `not validated`.
+    /// Error of a simulated prefill (share); `None` if no measured prefill covers the cell.
+    fn prefill_error(&self) -> Option<f64> {
+        match self {
+            Self::Fitted(of) | Self::HeldOut(of) if of.known.measure == Measure::Prefill => {
+                Some(of.pct().ceil() / 100.0)
+            }
+            _ => None,
+        }
+    }
+
+    /// Words beside a result: `fitted to these runs (2 % left)`, `mean error 12 %, held out`, `not validated`.
     pub fn badge(&self) -> String {
         match self {
             Self::Fitted(of) => format!("fitted to these runs ({:.0} % left)", of.pct().ceil()),
-            Self::HeldOut(of) => format!("within {:.0} %, held out", of.pct().ceil()),
+            Self::HeldOut(of) => format!("mean error {:.0} %, held out", of.pct().ceil()),
             Self::NotValidated(_) => "not validated".into(),
         }
     }
@@ -149,7 +188,7 @@ impl fmt::Display for Trust {
             Self::HeldOut(of) => {
                 let (measure, pct) = (of.known.measure.title(), of.pct().ceil());
                 let by = of.held_out.map_or("", |out| &out.by);
-                write!(f, "within {pct:.0} % {measure}, with {by} held out: {of}")
+                write!(f, "{pct:.0} % mean {measure} error with {by} held out: {of}")
             }
             Self::NotValidated(why) => write!(f, "not validated {why}"),
         }
@@ -176,7 +215,7 @@ impl KnownError {
         format!("{title} on {}", self.hardware)
     }
 
-    fn rows(&self) -> &[Spec] {
+    pub(super) fn rows(&self) -> &[Spec] {
         self.rows.get_or_init(|| {
             let set = DataSet::named(std::slice::from_ref(&self.set)).unwrap_or_default().pop();
             let runs = set.and_then(|set| set.runs(&Overrides::default()).ok()).unwrap_or_default();
@@ -201,12 +240,13 @@ impl KnownError {
         let differing = |row: &Spec| -> Vec<&OptionEntry> {
             compared.iter().copied().filter(|option| !is_alike(option, spec, row)).collect()
         };
+        let peers = self.peers(spec);
         let mut nearest: Option<Vec<&OptionEntry>> = None;
         let mut held_out: Option<(&HeldOut, usize)> = None;
         for options in self.rows().iter().map(differing) {
             for out in self.held_out.iter().filter(|_| !options.is_empty()) {
                 let is_better = held_out.is_none_or(|(known, _)| out.pct < known.pct);
-                if is_better && options.iter().all(|option| self.covers(out, option, spec)) {
+                if is_better && options.iter().all(|option| out.covers(option, spec, &peers)) {
                     held_out = Some((out, options.len()));
                 }
             }
@@ -214,7 +254,12 @@ impl KnownError {
                 nearest = Some(options);
             }
         }
-        let nearest = nearest.unwrap_or_default();
+        // a row that covers the cell is nearer
+        let not_validated =
+            |why: String, differ: usize| (Trust::NotValidated(why), OPTIONS.len() + differ);
+        let Some(nearest) = nearest else {
+            return not_validated(format!("with {}", self.place()), OPTIONS.len());
+        };
         match held_out {
             _ if nearest.is_empty() => (Trust::Fitted(Evidence { known: self, held_out: None }), 0),
             Some((out, differ)) => {
@@ -222,32 +267,35 @@ impl KnownError {
             }
             None => {
                 let named: Vec<String> = nearest.iter().map(|option| phrase(option, spec)).collect();
-                let why = format!("for {} with {}", named.join(", "), self.place());
-                // a row that covers the cell is nearer
-                (Trust::NotValidated(why), OPTIONS.len() + nearest.len())
+                not_validated(format!("for {} with {}", named.join(", "), self.place()), nearest.len())
             }
         }
     }
 
-    /// True if rows left out this way may differ in an option, and the cell's value lies among the rows'.
-    fn covers(&self, out: &HeldOut, option: &OptionEntry, spec: &Spec) -> bool {
-        let has_experts = |spec: &Spec| has_experts(&spec.model);
-        out.options.iter().any(|name| name == option.name)
+    /// Rows of the cell's model; all rows if the model has none.
+    fn peers(&self, spec: &Spec) -> Vec<&Spec> {
+        let is_own = |row: &&Spec| named("model").is_some_and(|model| is_alike(model, spec, row));
+        let own: Vec<&Spec> = self.rows().iter().filter(is_own).collect();
+        if own.is_empty() { self.rows().iter().collect() } else { own }
+    }
+}
+
+impl HeldOut {
+    /// True if rows left out this way may differ in an option, and the cell's value lies among those of its peers.
+    fn covers(&self, option: &OptionEntry, spec: &Spec, peers: &[&Spec]) -> bool {
+        self.options.iter().any(|name| name == option.name)
             && match option.number(spec) {
                 Some(number) => {
-                    let is_model =
-                        |row: &&Spec| named("model").is_some_and(|model| is_alike(model, spec, row));
-                    let rows = self.rows().iter();
-                    let of_model: Vec<&Spec> = rows.clone().filter(is_model).collect();
-                    let rows = if of_model.is_empty() { rows.collect() } else { of_model };
-                    let numbers = || rows.iter().filter_map(|row| option.number(row));
+                    let numbers = || peers.iter().filter_map(|row| option.number(row));
                     numbers().min() <= Some(number) && Some(number) <= numbers().max()
                 }
                 None if option.name == "model" => {
                     built_in(&spec.model).is_some()
-                        && self.rows().first().map(has_experts) == Some(has_experts(spec))
+                        && peers
+                            .first()
+                            .is_some_and(|row| has_experts(&row.model) == has_experts(&spec.model))
                 }
-                None => true,
+                None => peers.iter().any(|row| is_alike(option, spec, row)),
             }
     }
 }
@@ -278,7 +326,9 @@ fn is_same_shape(a: &str, b: &str) -> bool {
 }
 
 fn built_in(name: &str) -> Option<ModelShape> {
-    Some(Model::built_in().into_iter().find(|known| same_name(&known.name, name))?.shape)
+    static SHAPES: LazyLock<Vec<(String, ModelShape)>> =
+        LazyLock::new(|| Model::built_in().into_iter().map(|model| (model.name, model.shape)).collect());
+    SHAPES.iter().find(|(known, _)| same_name(known, name)).map(|(_, shape)| shape.clone())
 }
 
 /// Value of an option in a sentence: `TP 16`, `prompts of 2048 tokens`.
@@ -299,7 +349,7 @@ pub(super) fn has_experts(model: &str) -> bool {
 }
 
 /// Validation of a simulated cell in words: `fitted to these runs (2 % TPOT left; ...): gpt-fast on h100_sxm
-/// (paper_70b)`, `within 5 % TPOT, with each TP held out: ...`, or `not validated for ...`.
+/// (paper_70b)`, `5 % mean TPOT error with each TP held out: ...`, or `not validated for ...`.
 pub fn nearest_error(spec: &Spec) -> String {
     Trust::of(spec).to_string()
 }
@@ -316,9 +366,11 @@ pub fn nearest_errors<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<Stri
 }
 
 /// Words beside the result of these cells; `None` if none of them is simulated: `fitted to these runs (2 % left)`, or
-/// with several validations `fitted to these runs (2 % left) in 60 of 80 cells, not validated in 20`.
+/// with several validations `fitted to these runs (2 % left) in 60 of 80 cells, not validated in 20`. Prefills alone add
+/// the error of the first token.
 pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
-    let (groups, total) = grouped(specs);
+    let specs: Vec<&Spec> = specs.into_iter().filter(|spec| spec.backend.is_simulated()).collect();
+    let (groups, total) = grouped(specs.iter().copied());
     let mut by: Vec<(String, usize)> = Vec::new();
     for (cells, trust) in &groups {
         let badge = trust.badge();
@@ -327,14 +379,18 @@ pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
             None => by.push((badge, *cells)),
         }
     }
-    Some(match by.as_slice() {
+    let badge = match by.as_slice() {
         [] => return None,
         [(badge, _)] => badge.clone(),
         [(badge, first), rest @ ..] => {
             let rest = rest.iter().map(|(badge, cells)| format!(", {badge} in {cells}"));
             format!("{badge} in {first} of {}{}", counted(total, "cell"), rest.collect::<String>())
         }
-    })
+    };
+    let are_prefills = specs.iter().all(|spec| spec.output_tokens == 1);
+    let band = are_prefills.then(|| TieBand::of_first_tokens(specs));
+    let band = band.filter(|band| matches!(band.basis, Basis::FirstTokens(Some(_))));
+    Some(band.map_or(badge.clone(), |band| format!("{badge}, {}", band.words())))
 }
 
 /// Simulated cells by validation, the best validated first, and their number. All cells that are not validated with one
@@ -343,45 +399,69 @@ fn grouped<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> (Vec<(usize, Trust)
     let mut by: BTreeMap<(u8, String), (usize, Trust)> = BTreeMap::new();
     let mut total = 0;
     for spec in specs.into_iter().filter(|spec| spec.backend.is_simulated()) {
-        let trust = Trust::of(spec);
-        let name = match &trust {
-            Trust::NotValidated(_) => format!("{} on {}", spec.stack, spec.hardware),
-            known => known.to_string(),
-        };
-        let trust = || match trust.clone() {
-            Trust::NotValidated(why) if why.ends_with("this GPU and engine") => {
-                Trust::NotValidated(format!("for stack {} on {}", spec.stack, spec.hardware))
+        let place = format!("{} on {}", spec.stack, spec.hardware);
+        let (trust, text) = match Trust::of(spec) {
+            Trust::NotValidated(why) if why == NOTHING_MEASURED => {
+                (Trust::NotValidated(format!("for stack {place}")), place)
             }
-            trust => trust,
+            trust @ Trust::NotValidated(_) => (trust, place),
+            trust => {
+                let text = trust.to_string();
+                (trust, text)
+            }
         };
-        by.entry((trust().rank(), name)).or_insert_with(|| (0, trust())).0 += 1;
+        by.entry((trust.rank(), text)).or_insert((0, trust)).0 += 1;
         total += 1;
     }
     (by.into_values().collect(), total)
 }
 
-/// Smallest simulated lead that is called one: the error of the speedups near two cells, rounded up to a whole percent.
+/// Smallest simulated lead that is called one: the error of simulated ratios near the compared cells, rounded up to a
+/// whole percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TieBand {
     /// Lead, as a share.
     pub share: f64,
-    /// True if measured speedups cover both cells.
-    pub is_known: bool,
+    pub(super) basis: Basis,
+}
+
+/// Measurements that a band rests on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Basis {
+    /// Speedups near all compared cells.
+    Speedups,
+    /// None near some cell.
+    Unknown,
+    /// First tokens: near the cells, or of a set of similar cells.
+    FirstTokens(Option<&'static str>),
 }
 
 impl TieBand {
     /// Band of cells that no measured speedup covers: twice the mean error of the paper's speedups with each TP held
     /// out (2.5 %), as other models, engines and hardware are farther from the fit.
-    pub const UNKNOWN: Self = Self { share: 0.05, is_known: false };
+    pub const UNKNOWN: Self = Self { share: 0.05, basis: Basis::Unknown };
 
-    /// Band of the ratio of simulated cells: the widest of theirs.
+    /// Band of the speedups of simulated cells: the widest of theirs.
     pub fn of<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
         let mut share: f64 = 0.0;
         for spec in specs {
             let Some(error) = Trust::of(spec).speedup_error() else { return Self::UNKNOWN };
             share = share.max(error);
         }
-        Self { share, is_known: true }
+        Self { share, basis: Basis::Speedups }
+    }
+
+    /// Band of the first tokens of simulated cells: the widest of theirs. The published rows have no speedups of first
+    /// tokens, so it is the error of their latency.
+    pub fn of_first_tokens<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
+        let bands = specs.into_iter().map(|spec| match Trust::of(spec).prefill_error() {
+            Some(share) => Self { share, basis: Basis::FirstTokens(None) },
+            None => FirstTokenError::of(spec).map_or(Self::UNKNOWN, |error| Self {
+                share: error.pct.ceil() / 100.0,
+                basis: Basis::FirstTokens(Some(&error.set)),
+            }),
+        });
+        bands.reduce(Self::wider).unwrap_or(Self::UNKNOWN)
     }
 
     /// True if the ratio of two throughputs or latencies lies within the band.
@@ -389,12 +469,15 @@ impl TieBand {
         ratio.max(1.0 / ratio) - 1.0 < self.share
     }
 
-    /// Error of a speedup in words: `simulator error 2 %`, `simulator error unknown, ties within 5 %`.
+    /// Error of a ratio in words: `simulator error 2 %`, `simulator error unknown, ties within 5 %`, `TTFT error
+    /// 38 % in serving_moe`.
     pub fn words(self) -> String {
         let pct = 100.0 * self.share;
-        match self.is_known {
-            true => format!("simulator error {pct:.0} %"),
-            false => format!("simulator error unknown, ties within {pct:.0} %"),
+        match self.basis {
+            Basis::Speedups => format!("simulator error {pct:.0} %"),
+            Basis::Unknown => format!("simulator error unknown, ties within {pct:.0} %"),
+            Basis::FirstTokens(None) => format!("simulator's TTFT error {pct:.0} %"),
+            Basis::FirstTokens(Some(set)) => format!("TTFT error {pct:.0} % in {set}"),
         }
     }
 
@@ -407,15 +490,9 @@ impl TieBand {
         format!("too close to call ({})", self.words())
     }
 
-    /// Bands of several ratios in words: `within 2 %`, `within 2 to 5 %`.
-    pub fn within(bands: impl IntoIterator<Item = Self>) -> String {
-        let shares: Vec<f64> = bands.into_iter().map(|band| 100.0 * band.share).collect();
-        let low = shares.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = shares.iter().copied().fold(0.0, f64::max);
-        match low < high {
-            true => format!("within {low:.0} to {high:.0} %"),
-            false => format!("within {high:.0} %"),
-        }
+    /// Width in words: `within 2 %`.
+    pub fn within(self) -> String {
+        format!("within {:.0} %", 100.0 * self.share)
     }
 }
 
@@ -432,12 +509,14 @@ pub(crate) fn rewired_error(hardware: Option<&str>, changes: &Changes) -> String
     };
     let title =
         if changes.other_reduces { "rewired traces with another link" } else { "rewired traces" };
-    let Some(known) = KNOWN.iter().find(is) else {
-        return Trust::NotValidated("for this GPU and engine".into()).to_string();
+    let Some(known) = known_errors().iter().find(is) else {
+        return Trust::NotValidated(NOTHING_MEASURED.into()).to_string();
     };
     let (measure, pct) = (known.measure.title(), known.pct.ceil());
     let hardware = &known.hardware;
-    format!("within {pct:.0} % {measure}, held out: {title} on {hardware}, emulated link, no contention")
+    format!(
+        "{pct:.0} % mean {measure} error, not fitted: {title} on {hardware}, emulated link, no contention"
+    )
 }
 
 /// Changes of a rewired trace that its error depends on.
@@ -480,10 +559,14 @@ mod tests {
             );
         }
         let between = Trust::of(&paper(8, 4, P2p::On));
-        assert_eq!(between.badge(), "within 12 %, held out");
-        assert!(between.to_string().starts_with("within 12 % TPOT, with each batch size held out"));
+        assert_eq!(between.badge(), "mean error 12 %, held out");
+        assert!(
+            between
+                .to_string()
+                .starts_with("12 % mean TPOT error with each batch size held out: gpt-fast")
+        );
         // TP 2 was measured, but not with this batch
-        assert_eq!(Trust::of(&paper(2, 16, P2p::On)).badge(), "within 5 %, held out");
+        assert_eq!(Trust::of(&paper(2, 16, P2p::On)).badge(), "mean error 5 %, held out");
         // P2P changes nothing without communication
         let limit = Spec { architecture: Architecture::UpperBound, ..paper(8, 16, P2p::Off) };
         assert_eq!(Trust::of(&limit).badge(), "fitted to these runs (2 % left)");
@@ -557,7 +640,7 @@ mod tests {
         assert_eq!(badge(&cells[..1]).unwrap(), "fitted to these runs (2 % left)");
         assert_eq!(
             badge(&cells).unwrap(),
-            "fitted to these runs (2 % left) in 2 of 5 cells, within 12 %, held out in 1, not validated in 2"
+            "fitted to these runs (2 % left) in 2 of 5 cells, mean error 12 %, held out in 1, not validated in 2"
         );
         let lines = nearest_errors(&cells);
         assert_eq!(lines.len(), 4, "{lines:?}");
@@ -576,6 +659,48 @@ mod tests {
         let unknown = TieBand::of([&fitted, &native]);
         assert_eq!(unknown.words(), "simulator error unknown, ties within 5 %");
         assert!(unknown.holds(1.049) && !unknown.holds(1.051) && unknown.holds(1.0 / 1.049));
-        assert_eq!(TieBand::within([unknown, TieBand::of([&fitted])]), "within 2 to 5 %");
+        assert_eq!(unknown.within(), "within 5 %");
+    }
+
+    #[test]
+    fn first_tokens_tie_within_the_error_of_measured_first_tokens() {
+        let of = |model: &str, stack: &str, concurrency| Spec {
+            model: model.into(),
+            stack: stack.into(),
+            concurrency,
+            prompt_tokens: 4096,
+            output_tokens: 1,
+            ..Spec::default()
+        };
+        let mixture = of("gpt-oss-120b", "native", 0);
+        let served = of("qwen3-32b", "vllm-0.12", 16);
+        let dense = of("llama-3-8b", "native", 0);
+        let words = |specs: &[&Spec]| TieBand::of_first_tokens(specs.iter().copied()).words();
+        assert_eq!(words(&[&mixture, &dense]), "TTFT error 38 % in serving_moe");
+        assert_eq!(words(&[&served]), "TTFT error 18 % in serving_dense");
+        assert_eq!(words(&[&dense]), "TTFT error 5 % in paper_70b");
+        assert_eq!(badge([&mixture]).unwrap(), "not validated, TTFT error 38 % in serving_moe");
+        let decoding = Spec { output_tokens: 9, ..mixture };
+        assert_eq!(badge([&decoding]).unwrap(), "not validated");
+        // the published prefills of this stack
+        let rows = known_errors().iter().find(|known| known.measure == Measure::Prefill).unwrap().rows();
+        assert_eq!(words(&[&rows[0]]), "simulator's TTFT error 3 %");
+        assert_eq!(badge(&rows[..1]).unwrap(), "fitted to these runs (3 % left)");
+    }
+
+    #[test]
+    fn errors_without_rows_and_values_that_no_row_has_validate_nothing() {
+        let known =
+            KnownError { set: "no such set".into(), rows: OnceLock::new(), ..known_errors()[0].clone() };
+        let known: &'static KnownError = Box::leak(Box::new(known));
+        let (trust, _) = known.trust(&paper(8, 1, P2p::On));
+        assert_eq!(trust.to_string(), "not validated with gpt-fast on h100_sxm");
+        // formats are held out, but no row has f32
+        let rows = known_errors().iter().find(|known| known.stack == "vllm-0.10").unwrap().rows();
+        let row = rows.iter().find(|row| row.tp == 4).unwrap();
+        let other = Spec { prompt_tokens: row.prompt_tokens + 1, ..row.clone() };
+        assert!(matches!(Trust::of(&other), Trust::HeldOut(_)), "{}", Trust::of(&other));
+        let f32 = Spec { dtype: DType::F32, ..other };
+        assert!(matches!(Trust::of(&f32), Trust::NotValidated(_)), "{}", Trust::of(&f32));
     }
 }

@@ -17,9 +17,9 @@ use serde::{Serialize, Serializer};
 
 use super::matching::PooledCell;
 use super::pivot::Axis;
-use crate::analysis::RunTable;
 use crate::analysis::filter::{Filter, Term, Test, has_word};
 use crate::analysis::side_by_side::Difference;
+use crate::analysis::{PublishedValue, RunTable};
 use crate::validate::TieBand;
 use base::error::Error;
 use plan::Architecture;
@@ -57,9 +57,10 @@ pub struct Comparison {
     /// Faster, slower or neither; `too close` for a simulated lead below the simulator's error.
     #[schemars(with = "String")]
     pub verdict: Verdict,
-    /// Smallest lead that the verdict calls one, between simulations.
+    /// Smallest simulated lead that the verdict calls one, the same for all pairs of a comparison; `None` if a side was
+    /// measured.
     #[serde(skip)]
-    pub band: TieBand,
+    pub band: Option<TieBand>,
     /// Overlap of the baseline (%); null on both sides if they were recorded in different ways.
     pub baseline_overlap_pct: Option<f64>,
     /// Overlap of the compared cell in the decode phase (%).
@@ -76,6 +77,9 @@ pub struct Comparison {
     pub above_upper_bound: Option<Difference>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
+    /// Published speedup of these cells with the error of this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published_speedup: Option<PublishedValue>,
     pub baseline_side: Side,
     pub side: Side,
 }
@@ -98,6 +102,11 @@ pub enum Verdict {
 pub const LEAST_DIFFERENCE: f64 = 0.005;
 
 impl Verdict {
+    /// True for a difference that is too small to matter or within the simulator's error.
+    pub fn is_tie(self) -> bool {
+        matches!(self, Self::Same | Self::TooClose)
+    }
+
     /// Word used in tables; `not significant` is a difference that may be chance.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -120,12 +129,17 @@ impl Serialize for Verdict {
 impl Comparison {
     /// True if the pair differs by enough to matter; the count next to a comparison table.
     pub fn matters(&self) -> bool {
-        self.differs && !matches!(self.verdict, Verdict::Same | Verdict::TooClose)
+        self.differs && !self.verdict.is_tie()
     }
 
     /// True if both sides are simulated: exact repeats, but subject to the simulator's error.
     pub fn is_simulated(&self) -> bool {
         [self.baseline_side.provenance, self.side.provenance] == [Provenance::Simulated; 2]
+    }
+
+    /// True if a simulated ratio is within the simulator's error.
+    pub fn is_tie(&self, ratio: f64) -> bool {
+        self.band.is_some_and(|band| band.holds(ratio))
     }
 
     /// Latency that the pair compares: TPOT, or TTFT of a prefill without decoded tokens.
@@ -156,7 +170,7 @@ impl Comparison {
             None if !exact => Verdict::Unknown,
             Some(false) => Verdict::Chance,
             _ if (self.speedup - 1.0).abs() < LEAST_DIFFERENCE => Verdict::Same,
-            _ if exact && self.band.holds(self.speedup) => Verdict::TooClose,
+            _ if self.is_tie(self.speedup) => Verdict::TooClose,
             _ if self.speedup > 1.0 => Verdict::Faster,
             _ => Verdict::Slower,
         }
@@ -280,6 +294,12 @@ impl ComparisonReport {
     pub fn latency(&self) -> &'static str {
         let decodes = self.pairs.is_empty() || self.pairs.iter().any(|pair| pair.latency() == "TPOT");
         if decodes { "TPOT" } else { "TTFT" }
+    }
+
+    /// Band within which simulated pairs tie; `None` without such pairs.
+    pub fn band(&self) -> Option<TieBand> {
+        let own = |pair: &&Comparison| pair.latency() == self.latency();
+        self.pairs.iter().filter(own).find_map(|pair| pair.band)
     }
 
     /// Report of some of the pairs; counts remain those of the whole comparison.

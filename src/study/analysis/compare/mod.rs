@@ -22,8 +22,8 @@ use rayon::prelude::*;
 
 use self::comparison::LEVEL;
 use self::matching::{Ratio, cells};
-use crate::analysis::Difference;
 use crate::analysis::noise::flags;
+use crate::analysis::{Difference, PublishedValue};
 use crate::validate::TieBand;
 use base::error::{Error, Result};
 use table::options::OPTIONS;
@@ -94,6 +94,7 @@ impl Cells {
             pairs.push(pair);
             all.extend(warnings);
         }
+        set_bands(&mut pairs);
         let adjusted = adjust_all(&mut pairs);
         Ok(ComparisonReport {
             by: axis.to_string(),
@@ -138,6 +139,26 @@ impl Cells {
 
 pub fn compare(records: &[Record], axis: &str) -> Result<ComparisonReport> {
     Cells::of(records).compare(&Axis::parse(axis)?, None)
+}
+
+/// Gives all simulated pairs that compare one latency the same tie band, the widest of their cells.
+fn set_bands(pairs: &mut [Comparison]) {
+    for latency in ["TPOT", "TTFT"] {
+        let is_own = |pair: &Comparison| pair.is_simulated() && pair.latency() == latency;
+        let mut runs: HashMap<&str, &Spec> = HashMap::new();
+        for pair in pairs.iter().filter(|pair| is_own(pair)) {
+            runs.insert(&pair.baseline_run, &pair.baseline_side.spec);
+            runs.insert(&pair.run, &pair.side.spec);
+        }
+        if runs.is_empty() {
+            continue;
+        }
+        let band = match latency {
+            "TPOT" => TieBand::of(runs.into_values()),
+            _ => TieBand::of_first_tokens(runs.into_values()),
+        };
+        pairs.iter_mut().filter(|pair| is_own(pair)).for_each(|pair| pair.band = Some(band));
+    }
 }
 
 fn adjust_all(pairs: &mut [Comparison]) -> Adjusted {
@@ -200,13 +221,14 @@ impl Pair<'_> {
             adjusted_p: None,
             differs_adjusted: None,
             verdict: Verdict::Unknown,
-            band: TieBand::of([&baseline.spec, &other.spec]),
+            band: None,
             baseline_overlap_pct: baseline_side.overlap_pct,
             overlap_pct: side.overlap_pct,
             hidden_share: side.hidden_share,
             hidden_share_ci95: side.hidden_share_ci95,
             saved: Difference::new(baseline.overlap.as_ref(), other.overlap.as_ref()),
             measured: None,
+            published_speedup: PublishedValue::of_speedup([&baseline.spec, &other.spec], speedup),
             above_upper_bound: self.upper_bound.and_then(|limit| {
                 Difference::new(other.overlap.as_ref(), limit.record.overlap.as_ref())
             }),
@@ -218,7 +240,8 @@ impl Pair<'_> {
 }
 
 /// Columns that a narrow window drops, the last entry first.
-const LEAST: [&str; 9] = [
+const LEAST: [&str; 10] = [
+    "published",
     "baseline TPOT ms",
     "TPOT ms",
     "hidden share",
@@ -257,6 +280,10 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             (["baseline_tpot_ms|", "tpot_ms|"], ttfts, "speedup|speedup (TTFT)")
         }
     };
+    let [published, error] = match report.pairs.iter().any(|pair| pair.published_speedup.is_some()) {
+        true => ["published_speedup|published", "published_error_pct|vs published %"],
+        false => ["published_speedup|", "published_error_pct|"],
+    };
     // omit columns that were not requested
     let named = |name: &str, title: &str| {
         if title.is_empty() { String::new() } else { format!("{name}|{title}") }
@@ -286,6 +313,8 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("speedup_ci95_high|", &|p| end(p.speedup_ci95, 1)),
             ("differs|", &|p| Shown::text(p.differs)),
             ("verdict", &|p| Shown::text(p.verdict.as_str())),
+            (published, &|p| Shown::number(p.published_speedup.map(|of| of.value), 3)),
+            (error, &|p| Shown::number(p.published_speedup.map(|of| of.error_pct), 1)),
             ("p_value|", &|p| Shown::number(p.p_value, 4)),
             ("adjusted_p|adjusted p", &|p| Shown::number(p.adjusted_p, 4)),
             ("baseline_exposed_pct|baseline exposed %", &|p| {

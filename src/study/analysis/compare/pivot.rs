@@ -85,8 +85,15 @@ impl PivotRow {
         let choices: Vec<&Comparison> =
             cells.iter().map(|(_, pair)| *pair).filter(|pair| !is_limit(pair)).collect();
         let column = |fast: &Comparison| cells.iter().find(|(_, pair)| std::ptr::eq(*pair, fast));
-        let fastest: Vec<usize> =
-            fastest(&choices).into_iter().filter_map(|pair| Some(column(pair)?.0)).collect();
+        // noise may put a choice above its limit
+        let beats_limit = |pair: &Comparison| {
+            cells.iter().any(|(_, limit)| is_beaten_by_noise(limit, std::slice::from_ref(pair)))
+        };
+        let fastest: Vec<usize> = fastest(&choices)
+            .into_iter()
+            .filter(|pair| !beats_limit(pair))
+            .filter_map(|pair| Some(column(pair)?.0))
+            .collect();
         let rank = |pair: &Comparison| (!is_limit(pair), pair.speedup);
         let highest = cells.iter().max_by(|(_, a), (_, b)| {
             let [a, b] = [rank(a), rank(b)];
@@ -96,8 +103,7 @@ impl PivotRow {
             best: fastest.first().copied().or(highest.map(|(column, _)| *column)).unwrap_or_default(),
             baseline_wins: !choices.is_empty()
                 && choices.iter().all(|pair| pair.verdict == Verdict::Slower),
-            baseline_ties: fastest.is_empty()
-                && choices.iter().any(|pair| matches!(pair.verdict, Verdict::Same | Verdict::TooClose)),
+            baseline_ties: fastest.is_empty() && choices.iter().any(|pair| pair.verdict.is_tie()),
             fastest,
             pairs,
         }
@@ -109,10 +115,11 @@ impl PivotRow {
     }
 
     /// Ratio of a cell with its mark: `★` the fastest, `≈` a tie or no significant difference, `?` too few samples,
-    /// `!` an upper bound below another column; `-` without a pair.
+    /// `!` an upper bound below another column, `†` a published speedup that differs by more than the tie band; `-`
+    /// without a pair.
     pub fn words(&self, report: &ComparisonReport, column: usize) -> String {
         let Some(pair) = self.pairs[column].map(|at| &report.pairs[at]) else { return "-".into() };
-        let ties = self.baseline_ties && matches!(pair.verdict, Verdict::Same | Verdict::TooClose);
+        let ties = self.baseline_ties && pair.verdict.is_tie();
         let wins = self.fastest.contains(&column) || ties && !is_limit(pair);
         let tie = match pair.verdict {
             _ if self.is_beaten(report, column) => "!",
@@ -121,7 +128,9 @@ impl PivotRow {
             Verdict::Faster | Verdict::Slower if wins && self.fastest.len() > 1 => "≈",
             Verdict::Faster | Verdict::Slower => "",
         };
-        format!("{}{tie}{:.2}x", if wins { "★" } else { "" }, pair.speedup)
+        let misses = pair.published_speedup.is_some_and(|of| !pair.is_tie(1.0 + of.error_pct / 100.0));
+        let published = if misses && pair.is_simulated() { "†" } else { "" };
+        format!("{}{tie}{published}{:.2}x", if wins { "★" } else { "" }, pair.speedup)
     }
 
     /// True if the column is an upper bound that noise put below another column.
@@ -144,12 +153,7 @@ pub(crate) fn fastest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
         pairs.iter().copied().filter(|pair| pair.verdict == Verdict::Faster).collect();
     faster.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
     let Some(best) = faster.first().copied() else { return faster };
-    let is_tied = |pair: &Comparison| {
-        let simulated = best.is_simulated() && pair.is_simulated();
-        std::ptr::eq(pair, best)
-            || (simulated && best.band.wider(pair.band).holds(best.speedup / pair.speedup))
-    };
-    faster.retain(|pair| is_tied(pair));
+    faster.retain(|pair| std::ptr::eq(*pair, best) || pair.is_tie(best.speedup / pair.speedup));
     faster
 }
 
@@ -165,8 +169,17 @@ pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
     let mut table = Table::new(fixed.into_iter().chain(values).chain(last));
     for row in &pivot.rows {
         let Some(first) = row.known().next().map(|at| &report.pairs[at]) else { continue };
-        let names: Vec<&str> = row.fastest.iter().map(|at| pivot.values[*at].as_str()).collect();
-        let fastest = if row.baseline_wins { first.baseline.clone() } else { names.join(" ≈ ") };
+        let is_tied = |column: &usize| {
+            let pair = row.pairs[*column].map(|at| &report.pairs[at]);
+            pair.is_some_and(|pair| !is_limit(pair) && pair.verdict.is_tie())
+        };
+        let columns: Vec<usize> = match row.baseline_ties {
+            true => (0..row.pairs.len()).filter(is_tied).collect(),
+            false => row.fastest.clone(),
+        };
+        let baseline = (row.baseline_wins || row.baseline_ties).then_some(first.baseline.as_str());
+        let names = columns.iter().map(|at| pivot.values[*at].as_str());
+        let fastest = baseline.into_iter().chain(names).collect::<Vec<_>>().join(" ≈ ");
         let ratio = |at: &Option<usize>| {
             let pair = at.map(|at| &report.pairs[at]);
             pair.map_or(Shown::None, |pair| Shown::Interval(pair.speedup, pair.speedup_ci95, 2))
@@ -175,7 +188,10 @@ pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
             Shown::text(&first.matched),
             Shown::text(&report.by),
             Shown::text(&first.baseline),
-            Shown::number(Some(first.latencies_ms()[0]).filter(|ms| *ms > 0.0), 3),
+            Shown::number(
+                Some(first.latencies_ms()[0]).filter(|_| first.latency() == report.latency()),
+                3,
+            ),
         ];
         cells.extend(row.pairs.iter().map(ratio));
         cells.extend([

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::analysis::compare::comparison::LEVEL;
+use crate::analysis::published_of;
 use ::table::options::OPTIONS;
 use ::table::testing::{record, sim_record};
 use ::table::{Backend, Link, P2p, Provenance, Record, Spec, VARIANTS};
@@ -612,6 +613,7 @@ fn a_pivot_names_the_fastest_of_each_setting() {
     let table = pivot_table(&report, &pivot).csv(::table::render::Sourced::ByRow);
     assert_eq!(table.lines().count(), 5);
     assert!(table.contains("parallel ≈ ladder"), "{table}");
+    assert!(table.contains("standard ≈ ladder"), "a tie with the baseline: {table}");
 }
 
 #[test]
@@ -668,6 +670,79 @@ fn a_prefill_alone_compares_first_tokens() {
     };
     let report = compare(&[cell("standard", 30.0), cell("ladder", 20.0)], "architecture").unwrap();
     assert_eq!((report.latency(), report.pairs[0].latencies_ms()), ("TTFT", [30.0, 20.0]));
-    let table = pairs_table(&report);
-    assert!(table.has("TTFT ms") && table.has("speedup (TTFT)") || table.has("speedup"), "{table:?}");
+    let table = pairs_table(&report).aligned();
+    for part in ["baseline TTFT ms", "30.00", "20.00", "speedup (TTFT)", "1.500"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    assert!(!table.contains("TPOT"), "{table}");
+}
+
+/// A cell that was published: 70B on H100s with the paper's engine.
+fn paper(name: &str, batch: u32, step_ms: f64) -> Record {
+    let change = |spec: &mut Spec| {
+        (spec.model, spec.stack) = ("llama-3-70b".into(), "gpt-fast".into());
+        (spec.hardware, spec.dtype) = ("h100_sxm".into(), plan::DType::F16);
+        (spec.architecture, spec.tp, spec.batch) = (name.parse().unwrap(), 8, batch);
+        (spec.prompt_tokens, spec.output_tokens) = (1024, 512);
+    };
+    sim_record(&format!("{name}-{batch}"), change, 80.0, step_ms)
+}
+
+#[test]
+fn one_margin_holds_for_all_simulated_pairs_of_a_comparison() {
+    let near = [paper("standard", 1, 10.0), paper("ladder", 1, 9.75)];
+    let report = compare(&near, "architecture").unwrap();
+    assert_eq!(report.band().unwrap().words(), "simulator error 2 %");
+    assert_eq!(report.pairs[0].verdict, Verdict::Faster);
+    // one cell without a measured speedup widens the margin of all
+    let far = [paper("standard", 128, 10.0), paper("ladder", 128, 8.0)];
+    let report = compare(&[&near[..], &far[..]].concat(), "architecture").unwrap();
+    assert!(report.pairs.iter().all(|pair| pair.band == Some(TieBand::UNKNOWN)), "{report:?}");
+    let verdicts: Vec<Verdict> = report.pairs.iter().map(|pair| pair.verdict).collect();
+    assert_eq!(verdicts, [Verdict::TooClose, Verdict::Faster]);
+    // measured pairs have their intervals instead
+    let measured = [
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        rounds("l", architecture(&LADDER), 1.95),
+    ];
+    let report = compare(&measured.concat(), "architecture").unwrap();
+    assert_eq!((report.band(), report.pairs[0].band), (None, None));
+    assert_eq!(report.pairs[0].verdict, Verdict::Faster, "{report:?}");
+}
+
+#[test]
+fn first_tokens_of_mixtures_tie_within_the_error_of_measured_ones() {
+    let cell = |name: &str, ms| {
+        let change = |spec: &mut Spec| {
+            (spec.model, spec.ep) = ("gpt-oss-120b".into(), 2);
+            (spec.architecture, spec.output_tokens) = (name.parse().unwrap(), 1);
+        };
+        sim_record(name, change, ms, 0.0)
+    };
+    let cells = [cell("standard", 30.0), cell("ladder", 24.0), cell("parallel", 20.0)];
+    let report = compare(&cells, "architecture").unwrap();
+    assert_eq!(report.band().unwrap().words(), "TTFT error 38 % in serving_moe");
+    let verdicts: Vec<Verdict> = report.pairs.iter().map(|pair| pair.verdict).collect();
+    assert_eq!(verdicts, [Verdict::TooClose, Verdict::Faster], "1.25x is within 38 %, 1.5x is not");
+}
+
+#[test]
+fn simulated_speedups_say_what_was_published_and_by_how_much_they_miss() {
+    let published = |name| published_of(&paper(name, 1, 1.0).spec).unwrap().tokens_per_s.unwrap();
+    let ratio = published("ladder") / published("standard");
+    let report =
+        compare(&[paper("standard", 1, 13.0), paper("ladder", 1, 9.0)], "architecture").unwrap();
+    let (pair, of) = (&report.pairs[0], report.pairs[0].published_speedup.unwrap());
+    assert!((of.value - ratio).abs() < 1e-12);
+    assert!((of.error_pct - 100.0 * (pair.speedup / ratio - 1.0)).abs() < 1e-9);
+    assert_eq!(of.of_ratio(), format!("published {ratio:.2}x, {:+.1} %", of.error_pct));
+    assert!(pairs_table(&report).aligned().contains("vs published %"));
+    let pivot = Pivot::new(&report, &[0]);
+    assert_eq!(pivot.rows[0].words(&report, 0), format!("★†{:.2}x", pair.speedup));
+    // other engines and machines were not published
+    let native = [paper("standard", 1, 13.0), paper("ladder", 1, 9.0)]
+        .map(|record| Record { spec: Spec { stack: "native".into(), ..record.spec.clone() }, ..record });
+    let report = compare(&native, "architecture").unwrap();
+    assert_eq!(report.pairs[0].published_speedup, None);
+    assert!(!pairs_table(&report).aligned().contains("published"));
 }

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use super::ParetoPoint;
 use crate::validate::TieBand;
 use base::error::Error;
-use table::{Better, MEASURES, Measure, Scope, Unit, measure};
+use table::{Better, MEASURES, Measure, Scope, Spec, Unit, measure};
 
 /// Horizontal axis: the user's view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -163,13 +163,30 @@ impl Axes {
         faster.is_le() && more.is_ge() && (faster.is_lt() || more.is_gt())
     }
 
-    /// True if two simulated places are within a band on both axes. Measures other than latency and throughput are exact.
-    pub(super) fn are_too_close(self, a: (f64, f64), b: (f64, f64), band: TieBand) -> bool {
-        let near = |measure: &Measure, a: f64, b: f64| match measure.unit {
+    /// Bands of simulated cells on both axes: of first tokens, or of speedups.
+    pub(super) fn bands(self, specs: &[&Spec]) -> [TieBand; 2] {
+        let is_first = [self.x.measure(), self.y.measure()].map(|measure| measure.is("ttft"));
+        let first = is_first.contains(&true).then(|| TieBand::of_first_tokens(specs.iter().copied()));
+        let other = is_first.contains(&false).then(|| TieBand::of(specs.iter().copied()));
+        is_first.map(|is_first| if is_first { first } else { other }.unwrap_or(TieBand::UNKNOWN))
+    }
+
+    /// True if the 95 % intervals of two points overlap on both axes; false without intervals.
+    pub(super) fn overlap(self, a: &ParetoPoint, b: &ParetoPoint) -> bool {
+        let meet = |a: Option<[f64; 2]>, b: Option<[f64; 2]>| {
+            a.zip(b).is_some_and(|(a, b)| a[0] <= b[1] && b[0] <= a[1])
+        };
+        meet(self.x.interval(a), self.x.interval(b)) && meet(self.y.interval(a), self.y.interval(b))
+    }
+
+    /// True if two simulated places are within the bands on both axes. Measures other than latency and throughput are
+    /// exact.
+    pub(super) fn are_too_close(self, a: (f64, f64), b: (f64, f64), bands: [TieBand; 2]) -> bool {
+        let near = |measure: &Measure, a: f64, b: f64, band: TieBand| match measure.unit {
             Unit::Ms | Unit::Rate => band.holds(a / b),
             _ => a == b,
         };
-        near(self.x.measure(), a.0, b.0) && near(self.y.measure(), a.1, b.1)
+        near(self.x.measure(), a.0, b.0, bands[0]) && near(self.y.measure(), a.1, b.1, bands[1])
     }
 }
 

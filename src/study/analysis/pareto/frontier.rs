@@ -11,7 +11,7 @@ use super::axes::Axes;
 use super::{ParetoPoint, Series};
 use crate::validate::TieBand;
 use plan::Architecture;
-use table::{P2p, Provenance};
+use table::{P2p, Provenance, Spec};
 
 /// Marks the frontier of each group and of each series, and the dominating run of each dominated point. A point without
 /// a value on one of the axes is on no frontier.
@@ -20,7 +20,7 @@ pub fn mark(points: &mut [ParetoPoint], axes: Axes) {
     let mut series: BTreeMap<(String, Series), Vec<usize>> = BTreeMap::new();
     for (index, point) in points.iter_mut().enumerate() {
         (point.on_frontier, point.on_series_frontier, point.dominated_by) = (false, false, None);
-        point.too_close = false;
+        (point.too_close, point.band) = (false, None);
         if axes.of(point).is_some() {
             groups.entry(point.group.clone()).or_default().push(index);
             series.entry((point.group.clone(), point.series())).or_default().push(index);
@@ -32,8 +32,10 @@ pub fn mark(points: &mut [ParetoPoint], axes: Axes) {
             points[index].dominated_by = dominator(points, axes, &best, index);
         }
         best.iter().for_each(|&index| points[index].on_frontier = true);
+        let bands = bands(points, axes, members);
+        members.iter().for_each(|&index| points[index].band = bands.map(|bands| bands[0]));
         for &index in &best {
-            for rival in rivals(points, axes, members, index) {
+            for rival in rivals(points, axes, members, index, bands) {
                 (points[index].too_close, points[rival].too_close) = (true, true);
             }
         }
@@ -45,23 +47,33 @@ pub fn mark(points: &mut [ParetoPoint], axes: Axes) {
     }
 }
 
-/// Simulated points of other architectures within the simulator's error of a frontier point.
-fn rivals(points: &[ParetoPoint], axes: Axes, members: &[usize], index: usize) -> Vec<usize> {
+/// Bands of a group's simulated points on both axes; `None` for a measured group.
+fn bands(points: &[ParetoPoint], axes: Axes, members: &[usize]) -> Option<[TieBand; 2]> {
+    let simulated = members.iter().map(|at| &points[*at]);
+    let simulated = simulated.filter(|point| point.provenance == Provenance::Simulated);
+    let specs: Vec<&Spec> = simulated.map(|point| &point.spec).collect();
+    (!specs.is_empty()).then(|| axes.bands(&specs))
+}
+
+/// Points of other architectures within the simulator's error of a frontier point, or within its noise.
+fn rivals(
+    points: &[ParetoPoint],
+    axes: Axes,
+    members: &[usize],
+    index: usize,
+    bands: Option<[TieBand; 2]>,
+) -> Vec<usize> {
     let best = &points[index];
-    let is_near = |rival: &ParetoPoint| {
-        let places = axes.of(best).zip(axes.of(rival));
-        places.is_some_and(|(a, b)| {
-            let near = |band| axes.are_too_close(a, b, band);
-            // the widest band first: a cell's own takes longer to find
-            near(TieBand::UNKNOWN) && near(TieBand::of([&best.spec, &rival.spec]))
-        })
+    let is_near = |rival: &ParetoPoint| match bands {
+        Some(bands) => {
+            let places = axes.of(best).zip(axes.of(rival));
+            places.is_some_and(|(a, b)| axes.are_too_close(a, b, bands))
+        }
+        None => axes.overlap(best, rival),
     };
     let is_rival = |rival: &ParetoPoint| {
         rival.spec.architecture != best.spec.architecture && !rival.is_limit() && is_near(rival)
     };
-    if best.provenance != Provenance::Simulated {
-        return Vec::new();
-    }
     members.iter().copied().filter(|&rival| is_rival(&points[rival])).collect()
 }
 

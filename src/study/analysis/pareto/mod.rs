@@ -15,7 +15,10 @@ pub use axes::{Axes, XAxis, YAxis};
 pub use frontier::{
     AtLimit, BestAtLimit, NearMiss, ParetoLayout, at_limits, frontier, frontier_on, mark, round_limits,
 };
-pub use overlay::{OVERLAY_COLUMNS, OverlayPoint, PUBLISHED, parse_overlay, published, read_overlay};
+pub use overlay::{
+    OVERLAY_COLUMNS, OverlayPoint, PUBLISHED, PublishedValue, parse_overlay, published, published_of,
+    read_overlay,
+};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,6 +26,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::validate::TieBand;
 use base::statistics::bootstrap;
 use plan::Architecture;
 use table::render::{Shown, Table};
@@ -67,9 +71,15 @@ pub struct ParetoPoint {
     pub setting: String,
     /// True if no other run of its series (architecture, P2P and setting) dominates it.
     pub on_series_frontier: bool,
-    /// True for a simulated point on the frontier if another architecture's point is within the simulator's error on
-    /// both axes, and for that other point: the frontier is uncertain here.
+    /// True for a point on the frontier if another architecture's point is within the simulator's error on both axes, or
+    /// the 95 % intervals of measured ones overlap, and for that other point: the frontier is uncertain here.
     pub too_close: bool,
+    /// Band within which the simulated points of its group tie on the horizontal axis; `None` for measured ones.
+    #[serde(skip)]
+    pub band: Option<TieBand>,
+    /// Published throughput of its cell (tokens/s) with the error of this point's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published_tokens_per_s: Option<PublishedValue>,
     /// Run of its group that dominates it, never `upper-bound`: the highest throughput among those no slower; null if
     /// none does.
     pub dominated_by: Option<String>,
@@ -227,6 +237,8 @@ fn point(cell: &CellRuns<'_>, axes: Axes) -> Option<(ParetoPoint, String)> {
         setting: String::new(),
         on_series_frontier: false,
         too_close: false,
+        band: None,
+        published_tokens_per_s: PublishedValue::of_cell(spec, metrics.tokens_per_s),
         dominated_by: None,
         x: None,
         y: None,
@@ -329,6 +341,10 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
     let [y, y_measure] = other("y", if let YAxis::Of(measure) = axes.y { Some(measure) } else { None });
     let decimals = [axes.x.measure().decimals, axes.y.measure().decimals];
     let points: Vec<&ParetoPoint> = points.into_iter().collect();
+    let error = match points.iter().any(|point| point.published_tokens_per_s.is_some()) {
+        true => "published_error_pct|vs published %",
+        false => "published_error_pct|",
+    };
     let [ep, dp] = match points.iter().any(|point| point.has_divisions) {
         true => ["ep", "dp"],
         false => ["ep|", "dp|"],
@@ -383,6 +399,10 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
             ("setting|", &|p| Shown::text(&p.setting)),
             ("on_series_frontier|", &|p| Shown::text(p.on_series_frontier)),
             ("too_close|", &|p| Shown::text(p.too_close)),
+            ("published_tokens_per_s|", &|p| {
+                Shown::number(p.published_tokens_per_s.map(|of| of.value), 2)
+            }),
+            (error, &|p| Shown::number(p.published_tokens_per_s.map(|of| of.error_pct), 1)),
             ("dominated_by|dominated by", &|p| p.dominated_by.as_deref().into()),
         ],
     )

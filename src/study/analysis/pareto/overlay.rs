@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use serde::Serialize;
 
 use super::axes::{Axes, XAxis, YAxis};
 use base::error::{Error, Result};
 use base::regular::InputKind;
+use machine::hardware::{Profile, Stack};
 use plan::Architecture;
-use table::{Measure, P2p, Provenance, Spec, measure};
+use table::{Collective, Measure, P2p, Provenance, Record, Spec, measure};
 
 pub const PUBLISHED: &str = "published (arXiv 2501.06589)";
 
@@ -99,14 +101,37 @@ impl OverlayPoint {
             && self.output_tokens.is_none_or(|n| n == spec.output_tokens)
     }
 
-    /// True if this is the point of a run's cell.
+    /// True if this is the point of a run's cell; a simulated one must be of the published machine and engine.
     pub fn is_of(&self, spec: &Spec) -> bool {
         self.goes_with(spec)
+            && (self.source != PUBLISHED || !spec.backend.is_simulated() || is_published_target(spec))
             && self.architecture.parse().is_ok_and(|own: Architecture| own == spec.architecture)
             && self.tp == Some(spec.tp)
             && self.batch == Some(spec.batch)
             && self.p2p == Some(spec.p2p)
             && spec.ep.max(spec.dp) == 1
+    }
+
+    /// Run with the point's cell and values, as far as it has them, and else those of another run: for filters.
+    pub fn record(&self, like: &Record) -> Record {
+        let mut record = Record { metrics: None, ..like.clone() };
+        let spec = &mut record.spec;
+        spec.architecture = self.architecture.parse().unwrap_or_else(|_| spec.architecture.clone());
+        (spec.tp, spec.batch) = (self.tp.unwrap_or(spec.tp), self.batch.unwrap_or(spec.batch));
+        (spec.p2p, spec.ep, spec.dp) = (self.p2p.unwrap_or(spec.p2p), 1, 1);
+        let values = [
+            ("completion_ms", self.completion_ms),
+            ("prefill_ms", self.ttft_ms),
+            ("tpot_p50_ms", self.tpot_ms),
+            ("tokens_per_s", self.tokens_per_s),
+            ("tokens_per_s_per_gpu", self.tokens_per_s_per_gpu),
+        ];
+        for (name, value) in values {
+            if let (Some(measure), Some(value)) = (measure(name), value) {
+                measure.set(&mut record, value);
+            }
+        }
+        record
     }
 
     /// Label from the table, else TP and batch as `8x16`.
@@ -131,6 +156,58 @@ impl OverlayPoint {
         self.tokens_per_s_per_user = self.tokens_per_s_per_user.or_else(|| Some(1000.0 / self.tpot_ms?));
         self.tpot_ms = self.tpot_ms.or_else(|| Some(1000.0 / self.tokens_per_s_per_user?));
         self
+    }
+}
+
+/// True if a simulated cell has the hardware, the engine and the all-reduce of the published runs.
+fn is_published_target(spec: &Spec) -> bool {
+    Profile::meant(&spec.hardware) == "h100_sxm"
+        && Stack::meant(&spec.stack) == "gpt-fast"
+        && spec.collective == Collective::Nccl
+        && spec.set.is_empty()
+}
+
+/// Published point of a run's cell.
+pub fn published_of(spec: &Spec) -> Option<&'static OverlayPoint> {
+    static POINTS: LazyLock<Vec<OverlayPoint>> = LazyLock::new(|| published().unwrap_or_default());
+    POINTS.iter().find(|point| point.is_of(spec))
+}
+
+fn published_tokens_per_s(spec: &Spec) -> Option<f64> {
+    published_of(spec).filter(|_| spec.backend.is_simulated())?.tokens_per_s
+}
+
+/// Published value of a number, with the error of this program's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct PublishedValue {
+    pub value: f64,
+    /// This program's value over the published one, less 1 (percent).
+    pub error_pct: f64,
+}
+
+impl PublishedValue {
+    pub fn new(own: f64, published: f64) -> Self {
+        Self { value: published, error_pct: 100.0 * (own / published - 1.0) }
+    }
+
+    /// Published throughput of a simulated cell (tokens/s).
+    pub fn of_cell(spec: &Spec, tokens_per_s: f64) -> Option<Self> {
+        Some(Self::new(tokens_per_s, published_tokens_per_s(spec)?))
+    }
+
+    /// Published speedup of a simulated cell over its baseline in tokens/s; `None` if one of them was not published.
+    pub fn of_speedup([baseline, cell]: [&Spec; 2], speedup: f64) -> Option<Self> {
+        Some(Self::new(speedup, published_tokens_per_s(cell)? / published_tokens_per_s(baseline)?))
+    }
+
+    /// Value and error, with the value in these words: `published 1.60x, -7.4 %`.
+    pub fn words(&self, value: &str) -> String {
+        format!("published {value}, {:+.1} %", self.error_pct)
+    }
+
+    /// Value and error of a speedup: `published 1.60x, -7.4 %`.
+    pub fn of_ratio(&self) -> String {
+        self.words(&format!("{:.2}x", self.value))
     }
 }
 

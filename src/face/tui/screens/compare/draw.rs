@@ -31,6 +31,7 @@ const VALUE: usize = 1;
 
 const CELL: usize = 2;
 
+const LATENCY: usize = 7;
 const INTERVAL: usize = 4;
 const ADJUSTED: usize = 6;
 const HIDDEN: usize = 10;
@@ -57,7 +58,12 @@ fn columns(compared: &Compared, told: &Told, width: u16) -> Vec<(usize, Column)>
         HIDDEN if simulated => 13,
         _ => COLUMNS[column].width,
     };
-    let column = |at: usize| (at, Column { width: fixed(at), ..COLUMNS[at].clone() });
+    let title = |at: usize| match (at, compared.report.latency()) {
+        (LATENCY, "TTFT") => "TTFT ms".into(),
+        (3, "TTFT") => "TTFT x".into(),
+        _ => COLUMNS[at].title.clone(),
+    };
+    let column = |at: usize| (at, Column { width: fixed(at), title: title(at), ..COLUMNS[at].clone() });
     (0..COLUMNS.len()).filter(says).map(column).collect()
 }
 
@@ -354,7 +360,11 @@ fn content(
             (interval.unwrap_or_else(|| "-".into()), text)
         }
         ADJUSTED => (p(pair.adjusted_p), text),
-        7 => both(digits(pair.baseline_tpot_ms), digits(pair.tpot_ms)),
+        LATENCY if pair.latency() != compared.report.latency() => (String::from("-"), text),
+        LATENCY => {
+            let [baseline, own] = pair.latencies_ms().map(digits);
+            both(baseline, own)
+        }
         8 => both(percent(sides[0].exposed_pct), percent(sides[1].exposed_pct)),
         9 => both(percent(pair.baseline_overlap_pct), percent(pair.overlap_pct)),
         _ => (pair.provenance.to_string(), theme.provenance(pair.provenance)),

@@ -267,7 +267,9 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
         Verdict::Faster => "▲ faster",
         Verdict::Slower => "▼ slower",
         Verdict::Same => "= negligible difference",
-        Verdict::TooClose => &format!("≈ {}", pair.band.too_close()),
+        Verdict::TooClose => {
+            &pair.band.map_or_else(String::new, |band| format!("≈ {}", band.too_close()))
+        }
         Verdict::Chance => "· no significant difference",
         Verdict::Unknown => "? too few samples",
     };
@@ -284,7 +286,15 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
     };
     let samples = if pair.provenance == Provenance::Simulated { String::new() } else { samples };
     let unit = if pair.latency() == "TPOT" { "tokens/s " } else { "TTFT " };
-    let told = [(unit, text), (&*ratio, title), (" ", text), (differs, text), (&*of_tpot, text)];
+    let published = pair.published_speedup.map_or_else(String::new, |of| format!("; {}", of.of_ratio()));
+    let told = [
+        (unit, text),
+        (&*ratio, title),
+        (" ", text),
+        (differs, text),
+        (&*published, text),
+        (&*of_tpot, text),
+    ];
     line(buf, inner, u16::from(!is_low), &[&told[..], &[(&*adjusted, dim), (&*samples, dim)]].concat());
     let latencies = pair.latencies_ms();
     let overlaps = [pair.baseline_overlap_pct, pair.overlap_pct];

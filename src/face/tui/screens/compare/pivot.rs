@@ -6,7 +6,6 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
 use ::table::Provenance;
 use study::analysis::Verdict;
-use study::validate::TieBand;
 
 /// Columns before the compared values: mark, setting, baseline.
 const FIXED: usize = 3;
@@ -88,16 +87,20 @@ pub fn legend(compare: &Compare, compared: &Compared, width: u16) -> String {
     let words: Vec<String> = rows
         .flat_map(|row| (0..row.pairs.len()).map(move |column| row.words(&compared.report, column)))
         .collect();
-    let pairs = compared.report.pairs.iter().filter(|pair| pair.is_simulated());
-    let within = TieBand::within(pairs.map(|pair| pair.band));
+    let within = compared.report.band().map_or_else(String::new, |band| band.within());
     let tie = match compare.told(compared).provenance {
         Some(Provenance::Simulated) => within,
         Some(_) => "not significant".into(),
         None => format!("{within} or not significant"),
     };
     let baseline = compared.baseline.as_deref().unwrap_or("the baseline");
-    let meanings =
-        [('★', "fastest"), ('≈', &*tie), ('?', "too few samples"), ('!', "limit below a choice: noise")];
+    let meanings = [
+        ('★', "fastest"),
+        ('≈', &*tie),
+        ('?', "too few samples"),
+        ('!', "limit below a choice: noise"),
+        ('†', "published differs by more than a tie"),
+    ];
     let used = meanings.iter().filter(|(mark, _)| words.iter().any(|word| word.contains(*mark)));
     let used = used.map(|(mark, meaning)| format!("{mark} {meaning}"));
     let ratio = match width {
