@@ -18,7 +18,7 @@ const CELL: u16 = 10;
 const LABELS: u16 = 7;
 
 /// Rows above the cells: the slice name and the batch labels.
-const HEAD: u16 = 3;
+pub const HEAD: u16 = 3;
 
 /// Index of the shade of a number, in fifths of the range. Ratios are shaded by distance from 1, so the
 /// largest slowdown is as solid as the largest gain, in a different colour.

@@ -316,9 +316,10 @@ impl Compare {
         let (title, rest) =
             cut_top(body, self.headline_rows(body).len() as u16 + 1 + u16::from(has_legend));
         let detail = if body.height >= 36 { DETAIL + 3 } else { DETAIL };
-        let least = match self.shows_pivot() {
-            true => (self.pivot.rows.len() + 1).clamp(3, LEAST_PIVOT.into()) as u16,
-            false => LEAST_PIVOT / 2,
+        let least = match &self.map {
+            _ if self.shows_pivot() => (self.pivot.rows.len() + 1).clamp(3, LEAST_PIVOT.into()) as u16,
+            Some(map) => heat::HEAD + map.tps.len().min(LEAST_PIVOT.into()) as u16,
+            None => LEAST_PIVOT / 2,
         };
         let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(least)));
         Areas { title, table, detail }

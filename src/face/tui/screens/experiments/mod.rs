@@ -293,7 +293,8 @@ impl Experiments {
         let has_questions = rest.width >= 100 && usize::from(rest.height) >= 2 * self.len() + 2;
         let (rows, width) = match has_questions {
             true if usize::from(rest.height) >= 3 * self.len() + 2 => (3, (rest.width * 2 / 5).min(72)),
-            true => (2, (rest.width * 2 / 5).min(72)),
+            // a question has one row
+            true => (2, (rest.width / 2).min(100)),
             false => (1, (rest.width / 4).clamp(26, 40)),
         };
         let (list, editor) = cut_left(rest, width);

@@ -48,6 +48,12 @@ acts! {
 impl Acts for Runs {
     type Act = Act;
 
+    /// Without runs, only the filter that hides them and the undo of a deletion are possible.
+    fn can(&self, act: Act) -> bool {
+        let filters = act == Act::Filter && !self.filter.text().is_empty();
+        self.count > 0 || filters || act == Act::Undo
+    }
+
     fn act(&mut self, act: Act, cx: &mut Context) {
         let stored = cx.stored.clone();
         let selected = self.selected(stored.as_ref()).map(|r| r.run.clone());
