@@ -403,13 +403,14 @@ impl Live {
 
     /// Warning about the results of a running sweep: a failed run with its reason, else noise.
     pub fn warning(&self) -> Option<String> {
-        let failed = self.cells.iter().filter(|cell| cell.bad.values().any(|s| *s == Status::Failed));
+        let mut failed =
+            self.cells.iter().filter(|cell| cell.bad.values().any(|s| *s == Status::Failed));
         let why = |cell: &LiveCell| {
             let why = cell.note.lines().next().unwrap_or_default();
             format!("✘ {} failed: {why}", self.title(&cell.spec))
         };
         let noise = || self.noise.as_ref().map(|noise| format!("! {noise}"));
-        failed.last().map(why).or_else(noise).filter(|_| self.is_running())
+        failed.next_back().map(why).or_else(noise).filter(|_| self.is_running())
     }
 
     pub fn failures(&self) -> usize {
