@@ -370,7 +370,7 @@ pub static MEASURES: &[Measure] = &[
         (Percent, Less, Lanes),
         Read::Computed(|r| r.overlap.as_ref()?.exposed_pct()),
     ),
-    Measure::new("overlap_pct", &["overlap"], "overlap", "overlap", (Percent, More, Lanes), lane!(overlap_pct)),
+    Measure::new("overlap_pct", &["overlap", "hidden"], "overlap", "overlap", (Percent, More, Lanes), lane!(overlap_pct)),
     Measure::new("compute_ms", &["compute"], "compute ms", "compute time", (Ms, Less, Lanes), lane!(compute_ms)),
     Measure::new("idle_ms", &["idle"], "idle ms", "idle time", (Ms, Less, Lanes), lane!(idle_ms)),
     Measure::new("work_ms", &["work"], "work ms", "compute without contention", (Ms, Less, Lanes), split!(work_ms)),
@@ -386,7 +386,7 @@ pub static MEASURES: &[Measure] = &[
         Read::Computed(|r| r.instrumented.as_ref()?.overhead),
     )
         .interval(None, |r| r.instrumented.as_ref()?.overhead_ci95),
-    Measure::new("hidden_share", &["hidden"], "hidden", "hidden share", (Share, More, Runs), Read::OfAll(|records| hidden_shares(records))),
+    Measure::new("hidden_share", &["gap", "gap_closed"], "gap closed", "gap closed", (Share, More, Runs), Read::OfAll(|records| hidden_shares(records))),
     quality!("nll", &[], "NLL", "negative log-likelihood", Nats, Less, nll, nll_ci95, ["nll_ci95_low", "nll_ci95_high"]),
     quality!("perplexity", &["ppl"], "perplexity", "perplexity", Factor, Less, perplexity, perplexity_ci95, ["perplexity_ci95_low", "perplexity_ci95_high"]),
     quality!("kl", &["divergence"], "KL", "KL from standard per token", Nats, Less, kl, kl_ci95, ["kl_ci95_low", "kl_ci95_high"]),

@@ -262,13 +262,13 @@ pub fn aggregate(records: &[Record]) -> Vec<Record> {
     CellRuns::group(records).iter().filter_map(CellRuns::record).collect()
 }
 
-/// (standard - x) / (standard - upper-bound) for median TPOTs in the same unit; `None` if upper-bound is
+/// Closed share of the gap to upper-bound: (standard - x) / (standard - upper-bound) for median TPOTs in the same unit; `None` if upper-bound is
 /// not faster than standard.
 pub fn hidden_share([standard, it, upper_bound]: [f64; 3]) -> Option<f64> {
     (standard > upper_bound).then(|| (standard - it) / (standard - upper_bound))
 }
 
-/// Hidden share of each record, from medians over the records that match it in machine and in everything
+/// Closed share of the gap of each record, from medians over the records that match it in machine and in everything
 /// except architecture and plan variants. `None` if standard or upper-bound is missing or has no
 /// numbers.
 pub fn hidden_shares<R: Borrow<Record> + Sync>(records: &[R]) -> Vec<Option<f64>> {

@@ -35,7 +35,7 @@ fn runs_are_found_sorted_and_shown_in_chosen_columns() {
     assert_eq!(ids(&place, &["--filter", "upb"]).len(), 2, "letters in order");
     assert_eq!(ids(&place, &["--filter", "-arch:ladder tp:4"]).len(), 2);
     let done =
-        place.run(&["runs", "--sort", "arch,tp:desc", "--columns", "arch,tp,hidden", "--format", "csv"]);
+        place.run(&["runs", "--sort", "arch,tp:desc", "--columns", "arch,tp,gap", "--format", "csv"]);
     let csv = done.exits(0).stdout;
     let rows: Vec<&str> = csv.lines().collect();
     assert_eq!(rows[0], "architecture,tp,hidden_share,provenance");

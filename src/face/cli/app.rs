@@ -37,7 +37,7 @@ struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-`ladderscope help VERB` explains the options of a verb. Terms such as TPOT, exposed, overlap and hidden share: \
+`ladderscope help VERB` explains the options of a verb. Terms such as TPOT, exposed, hidden and gap closed: \
 glossary in docs/faq.md.
 
 Exit status: 0 success, 1 failure, 2 invalid input or a cell that cannot run, 3 some cells of a sweep failed or none \

@@ -1,5 +1,5 @@
 //! Result of a set of runs as a card: who wins and by how much, how far to trust it, and at most three bullets (failures,
-//! where others win, hidden share of communication, P2P); then details and a table.
+//! where others win, closed share of the gap to upper-bound, P2P); then details and a table.
 //!
 //! Rules over comparisons produce the text, so a sweep's end, a stored experiment and the report all show the same.
 //! `upper-bound` is a limit and never wins.
@@ -26,7 +26,7 @@ use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Status, aggrega
 pub const MOST_RUNS: usize = 10_000;
 
 /// Definition of the shares of a card.
-const SHARES: &str = "Hidden share: part of the TPOT that upper-bound saves over standard. Exposed and overlap: recorded \
+const SHARES: &str = "Gap closed: part of the TPOT that upper-bound saves over standard. Exposed and hidden: recorded \
                       lanes, so noise in TPOT can contradict them.";
 
 /// Maximum number of bullets on a card.
@@ -42,7 +42,7 @@ pub struct Answer {
     pub basis: String,
     /// Why the numbers are not trustworthy, and what to do.
     pub noise: Option<String>,
-    /// Bullets on failures, other winners, hidden share and P2P: at most three.
+    /// Bullets on failures, other winners, the gap closed and P2P: at most three.
     pub bullets: Vec<String>,
     pub details: Vec<String>,
     /// Cells with their ratios, in the order of the comparison; at most twelve rows.
@@ -161,7 +161,7 @@ impl Answer {
             .and_then(|report| question::best_division(&report));
         if axis == Axis::ARCHITECTURE {
             bullets.splice(0..0, question.exposed());
-            bullets.extend(question.hidden());
+            bullets.extend(question.gap_closed());
             if has(&Axis::P2P)
                 && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
             {

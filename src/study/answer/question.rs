@@ -143,15 +143,18 @@ impl Question<'_> {
             let named: Vec<String> = named.collect();
             return format!("too close to call at {at}: {}{}", named.join(", "), self.of(baseline));
         }
-        let hidden = winner.pairs[0].hidden_share.filter(|share| *share < 1.005);
-        let hidden = hidden.map_or(String::new(), |share| {
-            format!("; hides {:.0} % of what communication costs", 100.0 * share)
-        });
+        let hidden = winner.pairs[0].overlap_pct.filter(|pct| *pct >= 0.5);
+        let closed = winner.pairs[0].hidden_share.filter(|share| *share < 1.005);
+        let effect = match (hidden, closed) {
+            (Some(pct), _) => format!("; hides {pct:.0} % of its communication"),
+            (None, Some(share)) => format!("; closes {:.0} % of the gap to upper-bound", 100.0 * share),
+            (None, None) => String::new(),
+        };
         let published = winner.pairs[0].published_speedup;
         let published = published.map_or_else(String::new, |of| format!(" ({})", of.of_ratio()));
         let speedup = times(winner.pairs[0]) + &published;
         let (next, unit) = (self.over_next(winner, std::slice::from_ref(&pairs)), self.unit());
-        format!("{} is {speedup} faster than {baseline} in {unit} at {at}{next}{hidden}", winner.value)
+        format!("{} is {speedup} faster than {baseline} in {unit} at {at}{next}{effect}", winner.value)
     }
 
     fn headline_of_many(
@@ -405,13 +408,13 @@ impl Question<'_> {
         Some((value, pairs))
     }
 
-    /// Share of communication that the winner (or else the first choice) hid.
-    pub fn hidden(&self) -> Option<String> {
+    /// Share of the gap between standard and upper-bound that the winner (or else the first choice) closes.
+    pub fn gap_closed(&self) -> Option<String> {
         let limits =
             self.report.pairs.iter().filter(|pair| pair.side.spec.architecture.is_limit()).count();
         if limits == 0 {
             return Some(
-                "The hidden share of communication is unknown: upper-bound was not run.".into(),
+                "The gap that remains is unknown: upper-bound was not run.".into(),
             );
         }
         let (value, pairs) = self.named_first()?;
@@ -426,7 +429,7 @@ impl Question<'_> {
                     true => "upper-bound is no faster than standard",
                     false => "one output token has no decode steps",
                 };
-                return Some(format!("The hidden share of communication is unknown: {why}."));
+                return Some(format!("The gap that remains is unknown: {why}."));
             }
             (count, false) => {
                 format!(
@@ -440,15 +443,15 @@ impl Question<'_> {
         let ends = percents.iter().copied().fold(None, |ends: Option<(f64, f64)>, share| {
             Some(ends.map_or((share, share), |(low, high)| (low.min(share), high.max(share))))
         });
-        let cost = "of what communication costs standard";
+        let gap = "of the gap between standard and upper-bound";
         let shares = match (ends, median(&percents)) {
             (Some((low, high)), _) if percents.len() > 2 && high - low < 1.0 => {
-                format!("{low:.0} % {cost}")
+                format!("{low:.0} % {gap}")
             }
             (Some((low, high)), Some(middle)) if percents.len() > 2 => {
-                format!("{low:.0} to {high:.0} % {cost} (median {middle:.0} %)")
+                format!("{low:.0} to {high:.0} % {gap} (median {middle:.0} %)")
             }
-            _ => format!("{} {cost}", self.range(&with, |pair| pair.hidden_share, hidden_words)),
+            _ => format!("{} {gap}", self.range(&with, |pair| pair.hidden_share, gap_words)),
         };
         let beyond = with.iter().filter(|pair| pair.hidden_share.is_some_and(|share| share >= 1.005));
         // an architecture with less work than upper-bound can be faster
@@ -469,7 +472,7 @@ impl Question<'_> {
                 counted(with.len(), "setting")
             ),
         };
-        let text = format!("{value} hides {shares}");
+        let text = format!("{value} closes {shares}");
         Some(format!("{}{nothing}{beyond}{capped}.", capitalized(&text)))
     }
 
@@ -600,7 +603,7 @@ impl Question<'_> {
             let ms = Some(pair.latencies_ms()[at]).filter(|_| is_own);
             Shown::interval(ms, ci.filter(|_| decodes && is_own), 2)
         };
-        let titles = ["setting", &by, latency, speedup, "exposed %", "hidden %", "verdict"];
+        let titles = ["setting", &by, latency, speedup, "exposed %", "gap %", "verdict"];
         let has_published = self.report.pairs.iter().any(|pair| pair.published_speedup.is_some());
         let titles = titles.into_iter().chain(has_published.then_some("published"));
         let mut table = Table::new(titles).least(&LEAST);
@@ -739,8 +742,8 @@ fn setting_phrase(pair: &Comparison, axis: &Axis) -> String {
     axes.map(|axis| axis.phrase(spec)).collect::<Vec<_>>().join(", ")
 }
 
-/// Hidden share with its interval, if there is one: `67 % [60, 72]`.
-fn hidden_words(pair: &Comparison) -> String {
+/// Gap closed with its interval, if there is one: `67 % [60, 72]`.
+fn gap_words(pair: &Comparison) -> String {
     let share = pair.hidden_share.unwrap_or_default();
     let interval = match pair.hidden_share_ci95 {
         Some([low, high]) => format!(" [{:.0}, {:.0}]", 100.0 * low, 100.0 * high),

@@ -48,7 +48,7 @@ fn said(answer: &Answer) -> Vec<String> {
 }
 
 #[test]
-fn a_clear_result_says_who_by_how_much_and_what_was_hidden() {
+fn a_clear_result_says_who_by_how_much_and_which_gap_is_closed() {
     let answer = one(&quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]));
     assert!(
         answer.basis.starts_with("emulated-link, 9 samples a cell, [95 % intervals] · 6 cells: tiny "),
@@ -65,9 +65,9 @@ fn a_clear_result_says_who_by_how_much_and_what_was_hidden() {
     let faster = "Ladder is faster than standard in both settings: 1.14x [";
     assert!(answer.headline.starts_with(faster), "{text}");
     assert!(answer.headline.contains("(P2P on) and 1.40x [") && text.contains("(P2P off)"), "{text}");
-    let hidden = &answer.bullets[0];
-    assert!(hidden.starts_with("Ladder hides 67 % ["), "10 of 15 ms, and 3 of 4: {text}");
-    assert!(hidden.contains("75 % ["), "{text}");
+    let closed = &answer.bullets[0];
+    assert!(closed.starts_with("Ladder closes 67 % ["), "10 of 15 ms, and 3 of 4: {text}");
+    assert!(closed.contains("75 % ["), "{text}");
     assert!(
         answer.bullets[1].starts_with("P2P off vs on, tokens/s: ladder 0.8")
             && answer.bullets[1].contains("], standard 0.71x ["),
@@ -91,7 +91,7 @@ fn a_tie_is_told_as_one() {
         text.contains("2 of 4 comparisons are not significant: ladder at P2P on, ladder at P2P off."),
         "{text}"
     );
-    assert!(text.contains("Ladder hides 0 %"), "{text}");
+    assert!(text.contains("Ladder closes 0 %"), "{text}");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn exposed_shares_come_first_and_a_limit_below_a_choice_is_noise() {
     );
     let table = answer.table.csv(Sourced::NoRuns);
     assert_eq!(table.matches("the limit, too slow: noise").count(), 1, "{table}");
-    assert!(said(&answer).iter().any(|text| text.starts_with("Hidden share: ")), "{answer:?}");
+    assert!(said(&answer).iter().any(|text| text.starts_with("Gap closed: ")), "{answer:?}");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn more_than_all_is_noise_only_where_it_was_measured_and_no_collective_norms() {
         "upper-bound is not a limit for ladder, which does less work (collectives take over norms";
     let says = |fused, simulated| {
         let text = shares(fused, simulated);
-        assert!(text.contains("hides 150 %"), "{text}");
+        assert!(text.contains("closes 150 %"), "{text}");
         (text.contains(real), text.contains(noise))
     };
     assert_eq!([says(true, true), says(true, false)], [(true, false); 2]);
@@ -240,6 +240,27 @@ fn an_architecture_that_does_less_work_than_the_limit_is_named_once() {
     assert_eq!(no_limit(&records), Some(format!("{wanted}, most of 2 cases at TP 2.")));
     // within the limit nothing is said
     assert_eq!(no_limit(&records[4..5].iter().chain(&records[6..]).cloned().collect::<Vec<_>>()), None);
+}
+
+#[test]
+fn hidden_means_communication_behind_compute_and_a_gap_is_closed() {
+    let mut records = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
+    records.retain(|record| record.spec.p2p == P2p::Off);
+    let headline = one(&records).headline;
+    assert!(headline.ends_with("; closes 67 % of the gap to upper-bound"), "{headline}");
+    for record in records.iter_mut().filter(|record| record.spec.architecture == LADDER) {
+        let (comm_ms, exposed_comm_ms) = (100.0, 22.0);
+        record.overlap = Some(Overlap {
+            comm_ms,
+            exposed_comm_ms,
+            overlap_pct: Some(78.0),
+            compute_ms: 100.0,
+            idle_ms: 0.0,
+            split: None,
+        });
+    }
+    let headline = one(&records).headline;
+    assert!(headline.ends_with("; hides 78 % of its communication"), "{headline}");
 }
 
 #[test]
@@ -345,7 +366,7 @@ fn winners_of_a_few_settings_and_what_wins_elsewhere_are_told_apart() {
         [
             "Ladder is fastest in 2 of 3 settings: 1.11x (TP 2) and 1.33x (TP 4) standard's tokens/s; 1.11x the runner-up, parallel (median)",
             "Elsewhere: parallel at TP 8 (1.40x).",
-            "The hidden share of communication is unknown: upper-bound was not run.",
+            "The gap that remains is unknown: upper-bound was not run.",
         ],
         "{text}"
     );

@@ -252,11 +252,11 @@ pub fn words(html: &mut Html) {
         ),
         ("throughput", "Batch x output tokens / completion latency; per GPU: divided by TP."),
         (
-            "exposed communication, overlap %",
-            "Exposed: time when a rank communicates but does not compute. Overlap % = 100 x (1 - exposed / communication), from unions of intervals per rank, summed over ranks.",
+            "exposed and hidden communication, overlap %",
+            "Exposed: time when a rank communicates but does not compute. Overlap %, the hidden share of communication, = 100 x (1 - exposed / communication), from unions of intervals per rank, summed over ranks.",
         ),
         (
-            "hidden share",
+            "gap closed",
             "(standard - architecture) / (standard - upper-bound), in TPOT of matched cells. It measures the gain; overlap % measures only concurrency.",
         ),
         (

@@ -114,7 +114,7 @@ fn it_answers_in_numbers_and_says_how_many_comparisons() {
     let comparison = crate::analysis::compare(&records, "architecture").unwrap();
     assert!(html.contains(&format!("{} comparisons, ", comparison.comparisons)));
     assert!(html.contains("<div class=\"card\">") && html.contains("P2P off vs on, tokens/s: "));
-    assert!(html.contains("hides 50 %"), "half of what upper-bound gains");
+    assert!(html.contains("closes 50 %"), "half of what upper-bound gains");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn measuring_leaves_every_part_a_summary_and_traces_to_keep() {
     let place = Place::new();
     let parts = "decode,large_tp2,prefill,timing-cupti,tuning,trace";
     let done = measure(device, &place, &["--budget", "500", "--parts", parts]).exits(0);
-    for wanted in ["decode batch 1", "hidden tiny TP 2 b1 p2p-off", "prefill", "emulated-link"] {
+    for wanted in ["decode batch 1", "gap tiny TP 2 b1 p2p-off", "prefill", "emulated-link"] {
         assert!(done.stdout.contains(wanted), "{wanted}: {done:?}");
     }
     let said = summary(&place);
@@ -99,8 +99,8 @@ fn measuring_leaves_every_part_a_summary_and_traces_to_keep() {
     }
     let of =
         |name: &str| said["targets"].as_array().expect("targets").iter().find(|t| t["target"] == name);
-    let hidden = of("hidden tiny TP 2 b1 p2p-off").expect("ladder's hidden share");
-    assert!(hidden["value"].as_f64().is_some_and(|share| share > 0.0 && share <= 1.0), "{hidden}");
+    let closed = of("gap tiny TP 2 b1 p2p-off").expect("the gap that ladder closes");
+    assert!(closed["value"].as_f64().is_some_and(|share| share > 0.0 && share <= 1.0), "{closed}");
     let overhead = of("timing batch 1").expect("the cost of timing");
     assert!(overhead["value"].as_f64().is_some_and(|ratio| ratio > 0.5), "{overhead}");
     for without in [

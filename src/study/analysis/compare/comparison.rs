@@ -65,10 +65,10 @@ pub struct Comparison {
     pub baseline_overlap_pct: Option<f64>,
     /// Overlap of the compared cell in the decode phase (%).
     pub overlap_pct: Option<f64>,
-    /// Hidden share of the compared cell: (standard - cell) / (standard - upper-bound) in TPOT. Needs runs of
+    /// Gap closed by the compared cell: (standard - cell) / (standard - upper-bound) in TPOT. Needs runs of
     /// `standard` and `upper-bound`; null if upper-bound is not faster than standard.
     pub hidden_share: Option<f64>,
-    /// Interval of the hidden share, from the same rounds of all three cells; null without a share, for the two limits,
+    /// Interval of the gap closed, from the same rounds of all three cells; null without a share, for the two limits,
     /// and if the gap between standard and upper-bound may be 0.
     pub hidden_share_ci95: Option<[f64; 2]>,
     /// Breakdown of the decode-phase difference, baseline minus compared; null if the backend does not provide it.
@@ -156,7 +156,7 @@ impl Comparison {
     }
 
     /// True if a simulated cell is slower than `upper-bound` almost only by contention: the stack's constants then
-    /// decide its hidden share, whatever the TP.
+    /// decide its gap closed, whatever the TP.
     pub fn is_capped(&self) -> bool {
         let above = self.above_upper_bound.filter(|above| above.decode_ms > 0.0);
         self.is_simulated() && above.is_some_and(|above| above.contention_ms >= 0.95 * above.decode_ms)
@@ -210,9 +210,9 @@ pub struct Side {
     /// Exposed share of the recorded decode phase, and so of TPOT (%).
     pub exposed_pct: Option<f64>,
     pub overlap_pct: Option<f64>,
-    /// Hidden share of the architecture, if `standard` and `upper-bound` were run too.
+    /// Gap closed by the architecture, if `standard` and `upper-bound` were run too.
     pub hidden_share: Option<f64>,
-    /// Interval of the hidden share; null for simulations, for the two limits and with few samples.
+    /// Interval of the gap closed; null for simulations, for the two limits and with few samples.
     pub hidden_share_ci95: Option<[f64; 2]>,
     /// Breakdown of the decode phase; null if the backend does not provide it.
     pub split: Option<Split>,
@@ -221,8 +221,8 @@ pub struct Side {
 }
 
 impl Side {
-    /// Hidden share in percent with its interval, `55 % [41, 68]`; a dash if there is none.
-    pub fn hidden(&self) -> String {
+    /// Gap closed in percent with its interval, `55 % [41, 68]`; a dash if there is none.
+    pub fn gap_closed(&self) -> String {
         let Some(share) = self.hidden_share else { return "-".into() };
         let ends = |[low, high]: [f64; 2]| format!(" [{:.0}, {:.0}]", 100.0 * low, 100.0 * high);
         format!("{:.0} %{}", 100.0 * share, self.hidden_share_ci95.map(ends).unwrap_or_default())

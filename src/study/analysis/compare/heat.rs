@@ -46,7 +46,7 @@ pub struct HeatCell {
     pub differs: bool,
     /// Exposed share of the decode phase (%): baseline, compared.
     pub exposed_pct: [Option<f64>; 2],
-    /// Hidden share: baseline, compared.
+    /// Gap closed: baseline, compared.
     pub hidden_share: [Option<f64>; 2],
     /// Further pairs of this TP and batch that have the same label and are not shown.
     pub more: usize,
@@ -59,18 +59,18 @@ pub enum HeatValue {
     #[default]
     Speedup,
     ExposedPct,
-    HiddenShare,
+    GapClosed,
 }
 
 impl HeatValue {
     /// All values, in the order in which a key cycles through them.
-    pub const ALL: [Self; 3] = [Self::Speedup, Self::ExposedPct, Self::HiddenShare];
+    pub const ALL: [Self; 3] = [Self::Speedup, Self::ExposedPct, Self::GapClosed];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Speedup => "ratio of tokens/s",
             Self::ExposedPct => "exposed communication, % of TPOT",
-            Self::HiddenShare => "hidden share",
+            Self::GapClosed => "gap closed",
         }
     }
 
@@ -78,13 +78,13 @@ impl HeatValue {
         match self {
             Self::Speedup => Some(cell.speedup),
             Self::ExposedPct => cell.exposed_pct[1],
-            Self::HiddenShare => cell.hidden_share[1],
+            Self::GapClosed => cell.hidden_share[1],
         }
     }
 
     pub fn decimals(self) -> usize {
         match self {
-            Self::Speedup | Self::HiddenShare => 2,
+            Self::Speedup | Self::GapClosed => 2,
             Self::ExposedPct => 1,
         }
     }

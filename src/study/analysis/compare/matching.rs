@@ -2,7 +2,7 @@
 //!
 //! Pairs with equal numbers, which a table merges into one row.
 //!
-//! Pair of a baseline and a compared cell: ratio, interval, p-value, hidden share.
+//! Pair of a baseline and a compared cell: ratio, interval, p-value, gap closed.
 //!
 //! Labels of matched cells: the main options always, other options only if cells differ in them.
 
@@ -29,9 +29,9 @@ pub(in crate::analysis) struct PooledCell {
     pub metrics: Metrics,
     pub rounds: BTreeMap<u32, Vec<Sample>>,
     pub host: Option<String>,
-    /// Hidden share relative to the cells in the same [`cells`] call.
+    /// Gap closed relative to the cells in the same [`cells`] call.
     pub hidden_share: Option<f64>,
-    /// Interval of the hidden share; `None` for simulations, for the two limits and with few samples.
+    /// Interval of the gap closed; `None` for simulations, for the two limits and with few samples.
     pub hidden_share_ci95: Option<[f64; 2]>,
     /// All fields that cells are matched by, sorted by name.
     fields: BTreeMap<String, String>,
@@ -51,7 +51,7 @@ pub(super) fn cells(records: &[Record]) -> Vec<PooledCell> {
     cells
 }
 
-/// Interval of each cell's hidden share. Costs three thousand draws per measured cell.
+/// Interval of each cell's gap closed. Costs three thousand draws per measured cell.
 fn hidden_share_intervals(cells: &[PooledCell]) -> Vec<Option<[f64; 2]>> {
     let asked = |cell: &&PooledCell| {
         cell.hidden_share.is_some() && cell.record.provenance != Provenance::Simulated
@@ -359,7 +359,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Interval of a cell's hidden share, from `standard`, the cell and `upper-bound` resampled in the same rounds; `None`
+/// Interval of a cell's gap closed, from `standard`, the cell and `upper-bound` resampled in the same rounds; `None`
 /// with few samples or if the gap between the limits may be 0.
 pub(super) fn hidden_share_interval(cells: [&PooledCell; 3]) -> Option<[f64; 2]> {
     let [a, b, c] = shared_rounds(cells, |spec, sample| median(&steps_ms(spec, sample)));

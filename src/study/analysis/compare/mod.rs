@@ -244,10 +244,10 @@ const LEAST: [&str; 10] = [
     "published",
     "baseline TPOT ms",
     "TPOT ms",
-    "hidden share",
+    "gap closed",
     "overlap %",
     "exposed %",
-    "baseline hidden share",
+    "baseline gap closed",
     "baseline overlap %",
     "baseline exposed %",
     "adjusted p",
@@ -324,13 +324,13 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("baseline_overlap_pct|baseline overlap %", &|p| Shown::number(p.baseline_overlap_pct, 1)),
             ("overlap_pct|overlap %", &|p| Shown::number(p.overlap_pct, 1)),
             ("baseline_hidden_share|", &|p| Shown::number(p.baseline_side.hidden_share, 3)),
-            // standard hides nothing, and is the baseline when comparing architectures
-            ("|baseline hidden share", &|p| {
+            // standard closes no gap, and is the baseline when comparing architectures
+            ("|baseline gap closed", &|p| {
                 let side = &p.baseline_side;
                 let share = side.hidden_share.filter(|share| *share != 0.0);
                 Shown::interval(share, side.hidden_share_ci95, 3)
             }),
-            ("hidden_share|hidden share", &|p| Shown::interval(p.hidden_share, p.hidden_share_ci95, 3)),
+            ("hidden_share|gap closed", &|p| Shown::interval(p.hidden_share, p.hidden_share_ci95, 3)),
             ("hidden_share_ci95_low|", &|p| end(p.hidden_share_ci95, 0)),
             ("hidden_share_ci95_high|", &|p| end(p.hidden_share_ci95, 1)),
             ("!provenance", &|p| Shown::text(p.provenance)),

@@ -99,7 +99,7 @@ fn variables_and_overrides_are_columns_of_their_own() {
 }
 
 #[test]
-fn the_hidden_share_is_that_of_matching_runs() {
+fn the_gap_closed_is_that_of_matching_runs() {
     let of = |arch: &str, tp, ms| {
         let arch: plan::Architecture = arch.parse().unwrap();
         sim_record("x", move |s| (s.architecture, s.tp) = (arch.clone(), tp), 1.0, ms)
@@ -114,7 +114,7 @@ fn the_hidden_share_is_that_of_matching_runs() {
         of("ladder", 8, 4.0),
     ];
     let table = table(&records);
-    let at = table.find("hidden").unwrap();
+    let at = table.find("gap closed").unwrap();
     let share = |row| match table.cell(row, at) {
         Cell::Number(share) => Some(share),
         _ => None,

@@ -23,7 +23,7 @@ const COLUMNS: [Column; 12] = [
     Column::text("TPOT ms", 15, 1),
     Column::text("exposed", 17, 1),
     Column::text("overlap", 17, 1),
-    Column::text("hidden share", 20, 1),
+    Column::text("gap closed", 20, 1),
     Column::text("provenance", 13, 0),
 ];
 
@@ -34,7 +34,7 @@ const CELL: usize = 2;
 const LATENCY: usize = 7;
 const INTERVAL: usize = 4;
 const ADJUSTED: usize = 6;
-const HIDDEN: usize = 10;
+const GAP: usize = 10;
 
 /// Column omitted when all pairs have the same provenance.
 const PROVENANCE: usize = 11;
@@ -55,7 +55,7 @@ fn columns(compared: &Compared, told: &Told, width: u16) -> Vec<(usize, Column)>
         VALUE => widest(told.widths.0.max(compared.report.by.len()), width / 3),
         CELL => widest(told.widths.1, width * 2 / 5),
         // a share without an interval is short
-        HIDDEN if simulated => 13,
+        GAP if simulated => 13,
         _ => COLUMNS[column].width,
     };
     let title = |at: usize| match (at, compared.report.latency()) {
@@ -348,9 +348,9 @@ fn content(
             Verdict::Chance => ("· no".into(), theme.style(Role::Dim)),
             Verdict::Unknown => ("? few".into(), theme.style(Role::Dim)),
         },
-        // standard hides nothing, so show its share only if it is not the baseline
-        HIDDEN if sides[0].hidden_share.is_none_or(|share| share == 0.0) => (sides[1].hidden(), text),
-        HIDDEN => {
+        // standard closes no gap, so show its share only if it is not the baseline
+        GAP if sides[0].hidden_share.is_none_or(|share| share == 0.0) => (sides[1].gap_closed(), text),
+        GAP => {
             let share =
                 |side: &Side| side.hidden_share.map_or("-".into(), |v| format!("{:.0} %", 100.0 * v));
             both(share(sides[0]), share(sides[1]))

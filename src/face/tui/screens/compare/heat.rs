@@ -74,7 +74,7 @@ fn number(cell: &HeatCell, value: HeatValue) -> String {
         (None, _) => return "-".into(),
         (Some(v), HeatValue::Speedup) => format!("{v:.2}x"),
         (Some(v), HeatValue::ExposedPct) => format!("{v:.1} %"),
-        (Some(v), HeatValue::HiddenShare) => format!("{v:.2}"),
+        (Some(v), HeatValue::GapClosed) => format!("{v:.2}"),
     };
     if cell.differs || value != HeatValue::Speedup { text } else { format!("({text})") }
 }
@@ -210,8 +210,8 @@ fn parts(side: &Side) -> Option<([f64; 5], bool)> {
 
 /// Definitions of the shares in the columns, the longest that fits.
 const SHARES: [&str; 3] = [
-    " exposed: communication beside no compute · overlap: the rest of it · hidden share: of the TPOT that upper-bound saves ",
-    " exposed: beside no compute · hidden share: of upper-bound's TPOT gain ",
+    " exposed: communication beside no compute · overlap: the rest of it · gap closed: of the TPOT that upper-bound saves ",
+    " exposed: beside no compute · gap closed: of upper-bound's TPOT gain ",
     " exposed: communication beside no compute ",
 ];
 
@@ -223,7 +223,7 @@ const SIDES: [Column; 8] = [
     Column::number("exposed ms", 10, 2),
     Column::number("exposed", 8, 0),
     Column::number("overlap", 8, 0),
-    Column::number("hidden share [95 %]", 20, 1),
+    Column::number("gap closed [95 %]", 20, 1),
     Column::text("", 12, 3),
 ];
 
@@ -317,7 +317,7 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
                 3 => ms(side.exposed_comm_ms),
                 4 => percent(side.exposed_pct),
                 5 => percent(overlaps[row]),
-                6 => side.hidden(),
+                6 => side.gap_closed(),
                 _ => link(&side.spec),
             }
         },
@@ -343,7 +343,7 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
         let sum = if parts.is_empty() { String::new() } else { format!(" = {}", parts.join(" + ")) };
         let capped = if row == 1 && pair.is_capped() {
             let stack = &pair.side.spec.stack;
-            format!(": contention, constants of stack {stack}, caps the hidden share")
+            format!(": contention, constants of stack {stack}, caps the gap closed")
         } else {
             String::new()
         };
@@ -434,12 +434,12 @@ mod tests {
         assert_eq!(shades, [0, 0, 1, 2, 4, 4]);
         let alike = |value, number: f64| is_one(value, [number, number + 1e-4]);
         assert!(alike(HeatValue::ExposedPct, 5.0) && alike(HeatValue::Speedup, 2.0));
-        assert!(!is_one(HeatValue::HiddenShare, [0.5, 0.52]));
+        assert!(!is_one(HeatValue::GapClosed, [0.5, 0.52]));
         assert_eq!(legend(HeatValue::Speedup, Some([2.0, 2.0]), (1, 1), 80), " 1 of 1  2.00 everywhere");
         // a fifth of a percent is nothing, also where it is the most
         let shown = [0.0, 0.2, 27.0].map(|v| shade_of(HeatValue::ExposedPct, v, [0.0, v.max(0.2)]));
         assert_eq!(shown, [0, 0, 4]);
-        assert_eq!(shade_of(HeatValue::HiddenShare, 0.5, [0.4, 0.5]), 2, "half of all");
+        assert_eq!(shade_of(HeatValue::GapClosed, 0.5, [0.4, 0.5]), 2, "half of all");
         // half as fast is as far from 1 as twice as fast
         let ratios = [0.5, 0.96, 1.04, 2.0].map(|v| shade_of(HeatValue::Speedup, v, [0.5, 2.0]));
         assert_eq!(ratios, [4, 0, 0, 4]);

@@ -46,7 +46,7 @@ acts! {
     SortReverse: "sort-reverse", "I", "reverse the order", None;
     Mark: "mark", "Space", "mark the row; if any is marked, only marked rows are exported", Some("mark");
     PickSlice: "slice", "c", "map: choose the fixed options", None;
-    NextValue: "value", "v", "map: ratio, exposed communication, hidden share", None;
+    NextValue: "value", "v", "map: ratio, exposed communication, gap closed", None;
     Left: "left", "Left h", "select the value to the left; list: scroll; map: a batch to the left", None;
     Right: "right", "Right l", "select the value to the right; list: scroll; map: a batch to the right", None;
     Fold: "fold", "e", "list: open or fold a row of pairs with equal numbers", None;

@@ -31,7 +31,7 @@ pub enum Order {
     Tpot,
     Exposed,
     Overlap,
-    Hidden,
+    Gap,
     Adjusted,
     Grid,
 }
@@ -44,7 +44,7 @@ impl Order {
         (Self::Tpot, "TPOT", Some(7)),
         (Self::Exposed, "exposed", Some(8)),
         (Self::Overlap, "overlap", Some(9)),
-        (Self::Hidden, "hidden share", Some(10)),
+        (Self::Gap, "gap closed", Some(10)),
         (Self::Adjusted, "adjusted p", Some(6)),
         (Self::Grid, "TP, batch", Some(2)),
     ];
@@ -73,7 +73,7 @@ impl Order {
             Self::Tpot => Some(pair.tpot_ms),
             Self::Exposed => pair.side.exposed_pct,
             Self::Overlap => pair.overlap_pct,
-            Self::Hidden => pair.side.hidden_share,
+            Self::Gap => pair.side.hidden_share,
             Self::Adjusted => pair.adjusted_p,
             Self::Grid => Some(f64::from(pair.side.spec.tp) * 1e6 + f64::from(pair.side.spec.batch)),
         };

@@ -301,7 +301,7 @@ fn filter_sort_and_mark() {
 }
 
 #[test]
-fn hidden_shares_of_both_sides_stand_with_their_intervals() {
+fn gaps_closed_of_both_sides_stand_with_their_intervals() {
     let mut driver = pairs_on(compared(), (160, 24));
     let shown = driver.screen();
     let side = |shown: &str, name: &str| {
@@ -310,7 +310,7 @@ fn hidden_shares_of_both_sides_stand_with_their_intervals() {
         line.unwrap_or_else(|| panic!("{name}: {shown}"))
     };
     assert!(side(&shown, "│ladder").contains("62 % ["), "{shown}");
-    assert!(shown.contains("hidden share"), "{shown}");
+    assert!(shown.contains("gap closed"), "{shown}");
     // against ladder both sides have one
     driver.taps("Bladder");
     driver.tap(KeyCode::Enter);
