@@ -42,6 +42,24 @@ pub enum Ends {
     Exchanges,
 }
 
+/// Experts of a model whose layers end in all-reduces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mixture {
+    /// Dense layers before the first with experts.
+    pub dense_first: u32,
+    /// True if shared experts run on every token. Only our own traces name them.
+    pub has_shared: bool,
+}
+
+impl Mixture {
+    fn of(trace: &Trace) -> Option<Self> {
+        let experts = trace.operations.iter().filter(|operation| operation.kind == EXPERTS);
+        let dense_first = experts.map(|operation| operation.layer.unwrap_or(0)).min()?;
+        let has_shared = trace.operations.iter().any(|operation| operation.name.contains("/shared_"));
+        Some(Self { dense_first, has_shared })
+    }
+}
+
 /// Index of a part of a layer with experts that exchange tokens, in [`OfRank::modules`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -113,6 +131,8 @@ pub struct Steps {
     /// Number of layers; with exchanges, of those with experts.
     pub layers: u32,
     pub ends: Ends,
+    /// Experts of the layers, if they end in all-reduces.
+    pub(super) mixture: Option<Mixture>,
     /// Number of ranks with spans.
     pub ranks: u32,
     pub phase: Phase,
@@ -529,6 +549,7 @@ pub(super) fn assembled(
         has_graphs: ranks.iter().any(|rank| !rank.launches.replays.is_empty()),
         layers,
         ends,
+        mixture: Mixture::of(trace).filter(|_| ends == Ends::AllReduces),
         ranks: ranks.len() as u32,
         phase,
         all_reduce: name.map_or(String::new(), |operation| match trace.meta.spec {
@@ -578,6 +599,7 @@ impl Spans<'_> {
             end: span.end_ns.max(span.start_ns) + self.offset,
             released: self.released(span),
             leads: leads(trace, span),
+            routes: kind(trace, span) == EXPERTS,
         }
     }
 

@@ -14,6 +14,8 @@ pub(super) struct Stretch {
     /// Leading part of the work that adds the last sum to the residual and normalizes it.
     pub lead: i64,
     pub lead_kernels: u32,
+    /// Trailing part of the work, from the first kernel of routed experts on.
+    pub routed: i64,
     /// Idle time because the host had not launched the next kernel.
     pub host: i64,
     /// Part of `host` before replays of CUDA graphs.
@@ -29,6 +31,8 @@ pub(super) struct Kernel {
     pub released: Option<Release>,
     /// True if the kernel adds the last sum to the residual or normalizes it.
     pub leads: bool,
+    /// True for a kernel of routed experts.
+    pub routes: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +53,7 @@ impl Stretch {
     ) -> Self {
         let mut stretch = Self::default();
         let mut at = from;
-        let mut leads = true;
+        let (mut leads, mut routes) = (true, false);
         for kernel in kernels {
             leads &= kernel.leads;
             let took = stretch.add(at, kernel);
@@ -57,9 +61,16 @@ impl Stretch {
                 stretch.lead += took;
                 stretch.lead_kernels += 1;
             }
+            routes |= kernel.routes;
+            if routes {
+                stretch.routed += took;
+            }
             at = at.max(kernel.end);
         }
-        stretch.add(at, Kernel { start: to, end: to, released, leads: false });
+        let took = stretch.add(at, Kernel { start: to, end: to, released, leads: false, routes: false });
+        if routes {
+            stretch.routed += took;
+        }
         stretch.floor = stretch.floor.map(|floor| floor - origin);
         stretch
     }
@@ -137,7 +148,7 @@ mod tests {
 
     fn kernel(start: i64, end: i64, released: Option<i64>) -> Kernel {
         let released = released.map(release);
-        Kernel { start, end, released, leads: false }
+        Kernel { start, end, released, leads: false, routes: false }
     }
 
     fn release(at: i64) -> Release {

@@ -145,7 +145,7 @@ fn a_mixture_of_experts_rewired_takes_what_the_other_architecture_takes() {
         for (which, trace) in [("own", &trace), ("foreign", &disguised(&trace))] {
             let rewiring = rewiring(trace, &standard);
             assert_eq!((rewiring.steps.layers, rewiring.steps.ranks), (32, 4), "{which}");
-            for architecture in ["ladder", "upper-bound"] {
+            for architecture in ["ladder", "farskip", "upper-bound"] {
                 let wanted = step_us(&of(architecture));
                 let found = rewiring.answer(&choice(architecture)).unwrap().contended.unwrap().step_us;
                 assert!(
@@ -153,6 +153,37 @@ fn a_mixture_of_experts_rewired_takes_what_the_other_architecture_takes() {
                     "{which} EP {ep} {architecture}: {found:.1} us rewired, {wanted:.1} us itself"
                 );
             }
+        }
+    }
+}
+
+/// FarSkip's first sum joins attention and shared experts, and its second hides the routed ones: within 2 % of its own
+/// run, with and without shared experts and behind dense layers.
+#[test]
+fn farskip_of_a_mixture_with_all_reduces_takes_what_its_own_run_takes() {
+    for (model, stack) in [
+        ("gpt-oss-120b", "native"),
+        ("gpt-oss-120b", "gpt-fast"),
+        ("llama-4-scout", "native"),
+        ("deepseek-v3", "native"),
+    ] {
+        let of = |architecture: &str| Spec {
+            ep: 8,
+            batch: 16,
+            prompt_tokens: 128,
+            output_tokens: 4,
+            dtype: if model == "deepseek-v3" { DType::Fp8 } else { DType::Bf16 },
+            ..cell(architecture, model, 8, stack)
+        };
+        let standard = of("standard");
+        let rewiring = rewiring(&simulated(&standard), &standard);
+        for architecture in ["ladder", "farskip", "farskip:8"] {
+            let wanted = step_us(&of(architecture));
+            let found = rewiring.answer(&choice(architecture)).unwrap().contended.unwrap().step_us;
+            assert!(
+                (found / wanted - 1.0).abs() < 0.02,
+                "{model} {stack} {architecture}: {found:.1} us rewired, {wanted:.1} us itself"
+            );
         }
     }
 }

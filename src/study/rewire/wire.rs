@@ -6,7 +6,9 @@
 //! `desync`) take as long as the kernels that add a sum to the residual and normalize it, which read and
 //! write at least as much.
 
-use super::steps::{Ends, Part, Step, Steps};
+use std::collections::HashSet;
+
+use super::steps::{Ends, Mixture, Part, Step, Steps};
 use super::stretch::Stretch;
 use base::error::{Error, Result};
 use base::statistics::median;
@@ -55,12 +57,16 @@ pub(super) struct Losses {
 fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
     let tp = steps.ranks.max(2);
     let exchanges = steps.ends == Ends::Exchanges;
-    let experts = ExpertShape {
+    let mixture = match exchanges {
+        true => Some(Mixture { dense_first: 0, has_shared: steps.has_work_beside_dispatch() }),
+        false => split_mixture(steps, wired),
+    };
+    let experts = |mixture: Mixture| ExpertShape {
         count: tp,
         top_k: 1,
-        width: 8,
-        shared_width: if steps.has_work_beside_dispatch() { 8 } else { 0 },
-        dense_first: 0,
+        width: 8 * tp,
+        shared_width: if mixture.has_shared { 8 * tp } else { 0 },
+        dense_first: mixture.dense_first,
         routing: Routing::plain(RouterScore::Softmax, false),
         activation: ExpertActivation::default(),
         biased: false,
@@ -78,7 +84,7 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
         norm_eps: 1e-5,
         tied_embeddings: false,
         attention: AttentionShape::default(),
-        experts: exchanges.then_some(experts),
+        experts: mixture.map(experts),
     };
     if exchanges && wired.architecture.changes_only_sums(steps.layers) {
         return Err(Error::input_help(
@@ -116,6 +122,12 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
     Plan::new(&spec).map_err(|error| Error::input(format!("{}: {error}", wired.architecture)))
 }
 
+/// Experts of a trace with all-reduces that the wiring places apart from the rest of their layer; other wirings treat
+/// a layer with experts like a dense one.
+fn split_mixture(steps: &Steps, wired: &Wired) -> Option<Mixture> {
+    steps.mixture.filter(|_| matches!(wired.architecture, Architecture::FarSkip(_)))
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Lead,
@@ -126,6 +138,13 @@ enum Source {
         block: bool,
         joins: bool,
     },
+    /// Kernels of a module before its routed experts.
+    Unrouted {
+        at: usize,
+        joins: bool,
+    },
+    /// Kernels of a module from its routed experts on.
+    Routed(usize),
     Head {
         joins: bool,
     },
@@ -187,6 +206,13 @@ impl Assigned {
     /// that has none.
     pub fn new(steps: &Steps, wired: Wired) -> Result<Self> {
         let plan = plan(steps, &wired)?;
+        // shared experts join attention's sum, and the routed ones end in an all-reduce of their own
+        let split: HashSet<u32> = plan
+            .operations
+            .iter()
+            .filter(|operation| operation.name.ends_with("/routed_all_reduce"))
+            .filter_map(|operation| operation.layer)
+            .collect();
         let norms = |o: &Operation| matches!(o.kind, Kind::Norm | Kind::AddNorm | Kind::JoinNorm { .. });
         let mut sources: Vec<Source> = Vec::with_capacity(plan.operations.len());
         for (at, operation) in plan.operations.iter().enumerate() {
@@ -210,6 +236,13 @@ impl Assigned {
                 }
                 (_, kind) if kind.is_collective() => {
                     Source::Reduce(place(operation.module, operation.layer))
+                }
+                (Module::Moe, kind) if operation.layer.is_some_and(|layer| split.contains(&layer)) => {
+                    match place(operation.module, operation.layer) {
+                        Some(at) if *kind == Kind::Experts => Source::Routed(at),
+                        Some(at) if carries => Source::Unrouted { at, joins: has_norm },
+                        _ => Source::Nothing,
+                    }
                 }
                 (Module::Embed, _) if operation.kind == Kind::Embed => Source::Lead,
                 (Module::Head, _) if carries => Source::Head { joins: has_norm },
@@ -238,13 +271,12 @@ impl Assigned {
         for rank in &step.ranks {
             let leads = || rank.modules.iter().filter(|module| module.lead_kernels > 0);
             let join = middle(leads().map(|module| module.lead / i64::from(module.lead_kernels)));
+            let module =
+                |at: usize| rank.modules.get(at).map(|own| own.with_kernels(self.wired.kernels));
             let of = |source: &Source| -> Stretch {
                 match *source {
                     Source::Lead => rank.lead,
                     Source::Module { at, block, joins } => {
-                        let module = |at: usize| {
-                            rank.modules.get(at).map(|own| own.with_kernels(self.wired.kernels))
-                        };
                         let own = module(at).unwrap_or_default();
                         let first = at.checked_sub(1).and_then(module);
                         let whole = match first.filter(|_| block) {
@@ -253,13 +285,13 @@ impl Assigned {
                         };
                         if joins { whole } else { whole.without_lead() }
                     }
-                    Source::Head { joins } => {
-                        if joins {
-                            rank.head
-                        } else {
-                            rank.head.without_lead()
-                        }
+                    Source::Unrouted { at, joins } => {
+                        let own = module(at).unwrap_or_default().before_experts();
+                        if joins { own } else { own.without_lead() }
                     }
+                    Source::Routed(at) => module(at).unwrap_or_default().experts(),
+                    Source::Head { joins: true } => rank.head,
+                    Source::Head { joins: false } => rank.head.without_lead(),
                     Source::Extra => Stretch { work: join, ..Stretch::default() },
                     Source::Reduce(_) | Source::Nothing => Stretch::default(),
                 }
@@ -311,7 +343,19 @@ impl Stretch {
     /// Scales the kernels that TP shards; the leading ones work on the whole residual.
     fn with_kernels(self, times: f64) -> Self {
         let change = ((self.work - self.lead) as f64 * (times - 1.0)).round() as i64;
-        Self { work: self.work + change, floor: self.floor.map(|floor| floor + change), ..self }
+        let routed = (self.routed as f64 * times).round() as i64;
+        Self { work: self.work + change, floor: self.floor.map(|floor| floor + change), routed, ..self }
+    }
+
+    /// Part before the routed experts.
+    fn before_experts(self) -> Self {
+        let routed = self.routed;
+        Self { work: self.work - routed, floor: self.floor.map(|floor| floor - routed), routed: 0, ..self }
+    }
+
+    /// Routed experts and the rest of the module.
+    fn experts(self) -> Self {
+        Self { work: self.routed, routed: self.routed, lead: 0, lead_kernels: 0, ..self }
     }
 
     /// Removes the leading part, for an all-reduce that adds to the residual and normalizes itself.
