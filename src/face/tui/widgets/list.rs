@@ -14,6 +14,12 @@ impl List {
         self.selected = self.selected.saturating_add_signed(by).min(len.saturating_sub(1));
     }
 
+    /// Scrolls a text of `len` rows, which has no visible selection.
+    pub fn scroll_by(&mut self, by: isize, len: usize) {
+        self.offset = self.offset.saturating_add_signed(by).min(len.saturating_sub(1));
+        self.selected = self.offset;
+    }
+
     /// Handles a movement key; returns false for other keys.
     pub fn key(&mut self, key: KeyCode, len: usize) -> bool {
         let by = match key {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::state::go::{FORMS, Target};
 use super::state::panel::{Panel, Scope, Stretches, is_explained_by_exposed};
 use super::state::prediction::{Facts, Prediction, Rewired};
-use super::state::{Line, Timeline, View};
+use super::state::{Line, Timeline, TraceIndex, View};
 use super::{Act, ask, draw, files, info, lists};
 use crate::desk::offers;
 use crate::face::tui::prelude::*;
@@ -55,19 +55,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
                 Completing::Words(names.iter().flat_map(|name| offers::axis_values(name)).collect());
             cx.prompt(names, title, hint, text, beneath);
         }
-        Act::WhatIf => {
-            // the sliders start from a step of standard, which the other trace may be
-            let is_standard = |at: &usize| {
-                let spec = view.panes[*at].index.trace.meta.spec.as_ref();
-                spec.is_none_or(|spec| spec.architecture == Architecture::Standard)
-            };
-            let order = std::iter::once(view.focus).chain(0..view.panes.len());
-            let own: Vec<usize> = order.filter(|at| view.panes[*at].ghost.is_none()).collect();
-            let at = own.iter().copied().find(is_standard).or(own.first().copied()).unwrap_or(0);
-            let pane = &view.panes[at];
-            let step = (pane.step_key(view.time, at == view.focus), pane.own(view.time));
-            ask::what_if(Arc::clone(&pane.index), files::opened(pane), step, Facts::default(), cx);
-        }
+        Act::WhatIf => what_if(timeline, true, cx),
         Act::CopyNumbers => match info::stretch_text(view) {
             Some(text) => {
                 cx.inform(format!("copied: {text}"));
@@ -102,14 +90,24 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             }
         },
         // ranks that were stored once get spans of their own
-        Act::FoldRanks => match view.toggle_fold() {
-            true => {
-                ask::forget(cx);
-                if !view.search.line.value().is_empty() {
-                    ask::search(view, cx);
-                }
-            }
-            false => cx.inform("no two ranks did the same at the same times"),
+        Act::FoldRanks => match view.folded() {
+            folded if folded.is_empty() => toggle_fold(view, cx),
+            folded => cx.ask(
+                "unfold",
+                move |_| {
+                    let unfold = |index: Arc<TraceIndex>| {
+                        let whole = Arc::new(index.unfolded());
+                        [index, whole]
+                    };
+                    Ok(folded.into_iter().map(unfold).collect::<Vec<_>>())
+                },
+                |timeline: &mut Timeline, pairs, cx| {
+                    if let Some((view, pairs)) = timeline.view.as_mut().zip(cx.told(pairs)) {
+                        view.unfold(pairs);
+                        toggle_fold(view, cx);
+                    }
+                },
+            ),
         },
         Act::CopyName => match name(view) {
             Some(name) => {
@@ -324,4 +322,40 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::Operations | Act::Stretches | Act::CopyName | Act::Verdict | Act::FoldRanks => {}
     }
     Ok(())
+}
+
+/// Opens the what-if screen on the step under the cursor, at the architecture shown there; unless `asked` by the user,
+/// without a question.
+pub fn what_if(timeline: &Timeline, asked: bool, cx: &mut Context) {
+    let Some(view) = &timeline.view else {
+        return cx.inform("no trace is open");
+    };
+    let architecture = |at: usize| {
+        let spec = view.panes[at].index.trace.meta.spec.as_ref();
+        spec.map(|spec| spec.architecture.clone())
+    };
+    // the times are those of a step of standard, which the other trace may have
+    let is_standard =
+        |at: &usize| architecture(*at).is_none_or(|shown| shown == Architecture::Standard);
+    let order = std::iter::once(view.focus).chain(0..view.panes.len());
+    let own: Vec<usize> = order.filter(|at| view.panes[*at].ghost.is_none()).collect();
+    let at = own.iter().copied().find(is_standard).or(own.first().copied()).unwrap_or(0);
+    let pane = &view.panes[at];
+    let step = (pane.step_key(view.time, at == view.focus), pane.own(view.time));
+    let wish = ask::Wish {
+        asked,
+        facts: Facts::default(),
+        architecture: architecture(view.focus).filter(|_| at != view.focus),
+    };
+    ask::what_if(Arc::clone(&pane.index), files::opened(pane), step, wish, cx);
+}
+
+fn toggle_fold(view: &mut View, cx: &mut Context) {
+    if !view.toggle_fold() {
+        return cx.inform("no two ranks did the same at the same times");
+    }
+    ask::forget(cx);
+    if !view.search.line.value().is_empty() {
+        ask::search(view, cx);
+    }
 }

@@ -16,7 +16,7 @@ use crate::face::tui::overlay::Completing;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::task::Stop;
 use base::error::Result;
-use plan::Phase;
+use plan::{Architecture, Phase};
 use study::analysis;
 use table::Spec;
 use trace::import;
@@ -255,15 +255,26 @@ pub fn rewire(as_what: Rewired, index: Arc<TraceIndex>, step: (Option<StepKey>, 
     show_ghost(cx, move || as_what.step(&index, step));
 }
 
+/// How the what-if screen opens on a trace.
+pub struct Wish {
+    /// True if the user asked for it; else nothing is asked back.
+    pub asked: bool,
+    /// Facts that the trace leaves open.
+    pub facts: Facts,
+    /// Architecture to start at, if not the traced one.
+    pub architecture: Option<Architecture>,
+}
+
 /// Opens the what-if screen on a step of a trace (its key, and a time in ns); on the settings of the run if the step
 /// cannot be changed. Asks for a fact that the trace leaves open.
 pub fn what_if(
     index: Arc<TraceIndex>,
     arguments: Vec<String>,
     step: (Option<StepKey>, i64),
-    facts: Facts,
+    wish: Wish,
     cx: &mut Context,
 ) {
+    let Wish { asked, facts, architecture } = wish;
     let (spec, run) = (index.trace.meta.spec.clone(), index.source());
     let name = match step.0.map(|key| key.phase) {
         Some(Phase::Prefill) => format!("{} (a prefill)", index.title),
@@ -274,7 +285,13 @@ pub fn what_if(
         PREDICTION,
         move |_| traced(&index, arguments, step, facts).map(Arc::new),
         move |_: &mut Timeline, traced, cx| match (traced, spec.zip(run)) {
-            (Ok(traced), _) => cx.request(Request::WhatIfTraced(traced, name)),
+            // the user went elsewhere
+            _ if !asked && cx.tab != Tab::WhatIf => {}
+            (Ok(traced), _) => cx.request(Request::WhatIfTraced(traced, name, architecture)),
+            (Err(why), None) if !asked => {
+                let first = why.lines().next().unwrap_or_default();
+                cx.inform(format!("sliders of a simulated cell, not of the open trace: {first}"));
+            }
             (Err(why), Some((spec, run))) => {
                 cx.request(Request::WhatIf(Some(Box::new(SelectedRun { spec, run }))));
                 let why = why.lines().next().unwrap_or_default();
@@ -288,7 +305,8 @@ pub fn what_if(
                 };
                 let take = move |_: &mut Timeline, typed: &str, cx: &mut Context| {
                     let facts = Facts::parse(typed)?.and(facts);
-                    what_if(Arc::clone(&again), opened.clone(), step, facts, cx);
+                    let wish = Wish { asked, facts, architecture: architecture.clone() };
+                    what_if(Arc::clone(&again), opened.clone(), step, wish, cx);
                     Ok(())
                 };
                 let hint =

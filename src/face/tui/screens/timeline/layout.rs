@@ -237,7 +237,7 @@ pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> 
         let row = panel.list().offset + usize::from(pressed.y - list.y);
         let len = panel.rows(differences.as_deref());
         match kind {
-            PointerKind::Wheel(notches) => panel.list().move_by(3 * notches, len),
+            PointerKind::Wheel(notches) => panel.move_by(3 * notches, len),
             PointerKind::Click | PointerKind::DoubleClick if row < len => {
                 panel.list().selected = row;
                 if kind == PointerKind::DoubleClick {

@@ -609,12 +609,19 @@ fn draw_verdict(
     for (row, y) in list.rows(lines.len(), rows) {
         put(buf, rows, rows.x + 1, y, &lines[row], theme.style(Role::Text));
     }
+    let below = lines.len().saturating_sub(list.offset + usize::from(rows.height));
+    hidden_rows(buf, area, list.offset, below, theme);
     if let Some(verdict) = &view.panes[0].verdict {
         let to = match verdict.longest_gap {
-            Some(_) => "gap",
-            None => "longest exposed communication of a typical step",
+            Some(_) => "the gap",
+            None => "the longest exposed communication of a typical step",
         };
-        note(buf, area, &format!(" Enter: go to the {to}; V: close "), theme);
+        let keys = [to, "the cause"].map(|to| format!(" Enter: go to {to}; V: close "));
+        // beside the mark of hidden rows
+        let fits = |keys: &&String| keys.width() + 20 <= usize::from(area.width);
+        if let Some(keys) = keys.iter().find(fits) {
+            put(buf, area, area.x + 2, area.bottom().saturating_sub(1), keys, theme.style(Role::Dim));
+        }
     }
 }
 

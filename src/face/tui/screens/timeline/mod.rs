@@ -147,7 +147,7 @@ impl Screen for Timeline {
             Request::OpenRuns { runs, opening } => self.open_runs(&runs, opening, cx),
             Request::OpenRecord(record) => self.open_records(vec![*record], Opening::Alone(None), cx),
             Request::OpenPath(path, opening) => self.open_path(path, opening, cx),
-            Request::WhatIfOpenTrace => self.act(Act::WhatIf, cx),
+            Request::WhatIfOpenTrace { asked } => act::what_if(self, asked, cx),
             other => return Some(other),
         }
         None
@@ -224,7 +224,7 @@ fn step(view: &mut View, rows: isize) {
     match &mut view.panel {
         Some(panel) => {
             let len = panel.rows(differences.as_deref());
-            panel.list().move_by(rows, len);
+            panel.move_by(rows, len);
         }
         None => view.move_line(rows),
     }

@@ -3,8 +3,12 @@
 //! After every move, the traces realign at the step and place in view; the trace with the cursor does not move. Manual
 //! alignment stops this until it is turned on again.
 
+use std::sync::{Arc, Weak};
+
+use super::index::TraceIndex;
 use super::view::View;
 use trace::Span;
+use trace::overlap::StepKey;
 
 /// Place in both aligned steps at window time 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,6 +201,23 @@ impl View {
     /// on the same rank if the trace has it, the same occurrence of the name.
     pub fn counterpart(&self) -> Option<usize> {
         let (focus, other) = self.pair()?;
+        let looked = Looked {
+            indices: [focus, other].map(|pane| Arc::downgrade(&self.panes[pane].index)),
+            span: self.panes[focus].span_index(),
+            aligned: [focus, other].map(|pane| self.panes[pane].aligned),
+            unpaired: self.unpaired,
+        };
+        if let Some((known, found)) = &*self.counterpart.borrow()
+            && known.is(&looked)
+        {
+            return *found;
+        }
+        let found = self.search_counterpart(focus, other);
+        *self.counterpart.borrow_mut() = Some((looked, found));
+        found
+    }
+
+    fn search_counterpart(&self, focus: usize, other: usize) -> Option<usize> {
         let (own, their) = (&self.panes[focus], &self.panes[other]);
         let span = own.span()?;
         let here = own.index.step_of(span)?;
@@ -233,6 +254,22 @@ impl View {
                 .collect();
         found.sort_unstable();
         found.get(before).map(|(_, at)| *at)
+    }
+}
+
+/// Everything that [`View::counterpart`] depends on; drawing asks for it on every frame.
+#[derive(Clone, Debug)]
+pub(super) struct Looked {
+    indices: [Weak<TraceIndex>; 2],
+    span: Option<usize>,
+    aligned: [Option<usize>; 2],
+    unpaired: Option<StepKey>,
+}
+
+impl Looked {
+    fn is(&self, other: &Self) -> bool {
+        self.indices.iter().zip(&other.indices).all(|(a, b)| a.ptr_eq(b))
+            && (self.span, self.aligned, self.unpaired) == (other.span, other.aligned, other.unpaired)
     }
 }
 

@@ -89,16 +89,18 @@ impl Pane {
         self.folded && rank.is_some_and(|rank| rank.same_as.is_some())
     }
 
+    /// Takes the index of the same trace with the spans of all ranks.
+    pub fn unfold(&mut self, index: Arc<TraceIndex>) {
+        self.index = index;
+        self.collapsed.resize(self.index.ranks.len(), false);
+        (self.matches, self.path, self.kernel, self.overview) = (None, None, None, None);
+    }
+
     /// Toggles folding of identical ranks; false if all ranks differ.
     pub fn toggle_fold(&mut self) -> bool {
         let (line, place) = (self.current(), self.place);
         // toggle even without effect, so that both traces stay in the same mode
         self.folded = !self.folded;
-        if !self.index.folded.is_empty() {
-            self.index = Arc::new(self.index.unfolded());
-            self.collapsed.resize(self.index.ranks.len(), false);
-            (self.matches, self.path, self.kernel, self.overview) = (None, None, None, None);
-        }
         if self.index.ranks.iter().all(|rank| rank.same_as.is_none()) {
             return false;
         }

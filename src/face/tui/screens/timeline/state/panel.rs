@@ -124,6 +124,14 @@ impl Panel {
         }
     }
 
+    /// Moves the selection, or scrolls a text.
+    pub fn move_by(&mut self, by: isize, len: usize) {
+        match self {
+            Self::Verdict { list, .. } => list.scroll_by(by, len),
+            other => other.list().move_by(by, len),
+        }
+    }
+
     pub fn list(&mut self) -> &mut List {
         match self {
             Self::Dependencies { list, .. }

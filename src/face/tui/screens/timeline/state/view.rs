@@ -1,10 +1,11 @@
 //! State of screen 4: one time window for all open traces, so that they share a scale; one cursor; the search.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::align::Anchor;
+use super::align::{Anchor, Looked};
 use super::index::{Line, TraceIndex};
 use super::pane::Pane;
 use super::panel::{Operations, Panel, Scope};
@@ -119,6 +120,8 @@ pub struct View {
     pub differences: Option<Arc<OperationDifferences>>,
     /// Place in the steps at which two traces are aligned.
     pub anchor: Anchor,
+    /// Latest result of [`Self::counterpart`].
+    pub(super) counterpart: RefCell<Option<(Looked, Option<usize>)>>,
 }
 
 impl View {
@@ -144,6 +147,7 @@ impl View {
             docked: Operations { scope: Scope::Step, ..Operations::default() },
             differences: None,
             anchor: Anchor::Start,
+            counterpart: RefCell::default(),
         };
         if let Some(step) = view.steady_decode(0) {
             view.fit_step(step);
@@ -414,6 +418,7 @@ impl View {
         self.panes.push(Pane::new(index));
         let keys = |pane: &Pane| pane.index.steps.iter().map(|step| step.key).collect::<Vec<_>>();
         let [above, below] = [&self.panes[0], &self.panes[1]].map(keys);
+        *self.counterpart.get_mut() = None;
         self.alignment = StepAlignment::of_keys(above.iter().copied(), below.into_iter());
         let decode = |pair: &&(usize, usize)| above[pair.0].phase == Phase::Decode;
         let both: Vec<_> = self.alignment.pairs.iter().filter(decode).copied().collect();
@@ -524,17 +529,29 @@ impl View {
     pub fn toggle_fold(&mut self) -> bool {
         let folded = self.pane().folded;
         let mut any = false;
-        let stored: usize = self.panes.iter().map(|pane| pane.index.ranks.len()).sum();
         for pane in self.panes.iter_mut().filter(|pane| pane.folded == folded) {
             any |= pane.toggle_fold();
         }
-        if self.panes.iter().map(|pane| pane.index.ranks.len()).sum::<usize>() != stored {
-            // numbers of spans have changed
-            (self.docked.counted, self.differences) = (None, None);
-            self.trail.clear();
-            self.panel = self.panel.take().filter(|panel| matches!(panel, Panel::Legend(_, None)));
-        }
         any
+    }
+
+    /// Indices of panes whose identical ranks were stored once.
+    pub fn folded(&self) -> Vec<Arc<TraceIndex>> {
+        let stored_once = self.panes.iter().filter(|pane| !pane.index.folded.is_empty());
+        stored_once.map(|pane| Arc::clone(&pane.index)).collect()
+    }
+
+    /// Replaces the first index of each pair by the second, which has the spans of all ranks.
+    pub fn unfold(&mut self, pairs: Vec<[Arc<TraceIndex>; 2]>) {
+        for [from, to] in pairs {
+            for pane in self.panes.iter_mut().filter(|pane| Arc::ptr_eq(&pane.index, &from)) {
+                pane.unfold(Arc::clone(&to));
+            }
+        }
+        // numbers of spans have changed
+        (self.docked.counted, self.differences) = (None, None);
+        self.trail.clear();
+        self.panel = self.panel.take().filter(|panel| matches!(panel, Panel::Legend(_, None)));
     }
 
     /// Span of a pane to look up in the imported files; `None` if they are gone, or too large to read on

@@ -52,6 +52,10 @@ fn what_if_starts_from_the_standard_trace_else_from_the_run() {
     pair.taps("w");
     assert_eq!(pair.state.cx.tab, Tab::WhatIf);
     assert!(pair.state.whatif.traced.is_some(), "{}", pair.screen());
+    // at the architecture under the cursor, with the times of the standard trace
+    assert_eq!(pair.state.whatif.variant.cell.architecture.to_string(), "ladder");
+    assert_eq!(pair.state.whatif.base.cell.architecture.to_string(), "standard");
+    pair.shows("at ladder, as on the timeline");
 }
 
 #[test]
@@ -232,6 +236,19 @@ fn the_verdict_leads_to_the_longest_exposed_communication() {
 }
 
 #[test]
+fn a_verdict_longer_than_its_window_scrolls_by_pages_and_says_so() {
+    let mut driver = with(vec![simulated(|_| {})], (60, 16));
+    driver.taps("V");
+    let first = driver.screen();
+    assert!(first.contains("Exposed communication") && first.contains("↓ "), "{first}");
+    press(&mut driver, KeyCode::PageDown, KeyModifiers::NONE);
+    let next = driver.screen();
+    assert!(!next.contains("Exposed communication, ") && next.contains("↑ "), "{next}");
+    press(&mut driver, KeyCode::PageUp, KeyModifiers::NONE);
+    assert_eq!(driver.screen(), first);
+}
+
+#[test]
 fn a_key_without_effect_says_why() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("ff");
@@ -294,11 +311,13 @@ fn ranks_that_did_the_same_are_stored_once_until_they_are_asked_for() {
 fn an_open_trace_is_offered_as_base_and_left_again() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("7");
-    assert!(driver.state.whatif.traced.is_none());
+    assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
+    driver.shows(" B the paper's 70B cell ");
+    driver.taps("B");
+    assert!(driver.state.whatif.traced.is_none(), "and stays so");
     driver.shows(" B trace ");
     driver.taps("B");
     assert!(driver.state.whatif.traced.is_some(), "{}", driver.screen());
-    driver.shows(" B a simulated cell ");
     driver.taps("f");
     driver.shows("a trace has one batch size");
     driver.taps("c");
