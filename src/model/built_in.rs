@@ -3,7 +3,7 @@
 
 use super::Model;
 use plan::{
-    AttentionShape, ExpertActivation, ExpertShape, HeadStep, Latent, ModelShape, Rope, RopeScaling,
+    AttentionShape, DType, ExpertActivation, ExpertShape, HeadStep, Latent, ModelShape, Rope, RopeScaling,
     RouterBias, RouterScore, Routing, Temperature, Window, Yarn,
 };
 
@@ -283,7 +283,8 @@ impl Row {
             },
             dir: None,
             wiring: None,
-            dtype: None,
+            // experts of the released checkpoints are stored so
+            dtype: self.name.starts_with("gpt-oss").then_some(DType::Mxfp4),
             eos: Vec::new(),
             warnings: Vec::new(),
             has_weights: false,

@@ -23,7 +23,9 @@ use serde::Serialize;
 use self::part::CoveredSteps;
 pub use self::words::Reader;
 use self::words::percent;
-use super::analysis::{CollectiveRow, IdleSplit, TimePart, TraceReport, arrivals, time_parts};
+use super::analysis::{
+    CollectiveRow, IdleSplit, TimePart, TraceReport, arrivals, mean_host_us, time_parts,
+};
 use super::rewire::{Asked, Choice, Ends, LAUNCH_BOUND, Rewiring, Setting, Times};
 use base::text::latency;
 use plan::{Architecture, LayerSet};
@@ -191,6 +193,10 @@ pub struct Verdict {
     /// Latency of the recorded step that remedies compare with (us).
     #[serde(skip)]
     step_us: f64,
+    /// Time that kernels limited by memory would save at the profile's bandwidth, as a share of the time (0 to 1), and
+    /// the profile; `None` if the trace records no shapes.
+    #[serde(skip)]
+    memory_slack: Option<(f64, String)>,
     /// Hidden share of the communication (%); null without communication.
     pub overlap_pct: Option<f64>,
     /// Share of the time in which the GPU waited for the host, as far as launches are recorded (0 to 1); null if none
@@ -272,7 +278,7 @@ pub fn verdict(
             && !doubts(Doubted::Durations);
     let runs = Runs::new(trace, selection);
     let own_stream_share = own_stream_share(&runs);
-    let host_share = if is_imported { idle(|rank| rank.host_us) } else { 0.0 };
+    let host_share = if is_imported { share(ranks * mean_host_us(&report.idle)) } else { 0.0 };
     let split = arrivals(trace, selection).filter(|_| !undecided);
     let splits = split.as_ref().map_or(&[][..], |found| &found.collectives);
     let of = |row: &CollectiveRow| CauseTimes::of(row, !undecided);
@@ -294,6 +300,10 @@ pub fn verdict(
         idle_share: share(all.idle_us),
         needs_ranks: false,
         step_us: 0.0,
+        memory_slack: setting
+            .target
+            .as_ref()
+            .and_then(|target| report.products.memory_slack(&target.profile, all.span_us / ranks)),
         overlap_pct: all.overlap_pct,
         // in own traces a ready span waits for nothing else
         host_share: has_launches.then_some(host_share),

@@ -21,6 +21,7 @@ use super::update::{Ended, Press};
 use super::view;
 use lab::store::Annotations;
 use lab::sweep::{Choice, Experiment, SweepEvent};
+use plan::Architecture;
 use study::analysis::RunTable;
 use study::analysis::filter::Filter;
 use study::whatif::TracedStep;
@@ -118,10 +119,13 @@ pub enum Request {
     /// End of the sweep; the error if it could not run.
     SweepEnded(Result<Ended, String>),
     WhatIf(Option<Box<SelectedRun>>),
-    /// Opens the what-if screen on a measured step of the trace with this name.
-    WhatIfTraced(Arc<TracedStep>, String),
-    /// Opens it on the step under the cursor of the timeline.
-    WhatIfOpenTrace,
+    /// Opens the what-if screen on a measured step of the trace with this name, at an architecture if it is not the
+    /// traced one.
+    WhatIfTraced(Arc<TracedStep>, String, Option<Architecture>),
+    /// Opens it on the step under the cursor of the timeline; unless `asked` by the user, without a question.
+    WhatIfOpenTrace {
+        asked: bool,
+    },
 }
 
 #[derive(Clone, Debug)]

@@ -208,7 +208,10 @@ impl PlanBackend for SimBackend {
     }
 
     fn defaults(&self, model: &Model) -> Spec {
-        Spec { hardware: "h100_sxm".into(), samples: 1, warmup: 0, ..usual(model) }
+        let usual = usual(model);
+        // packed weights are only simulated as they are stored
+        let dtype = model.dtype.unwrap_or(usual.dtype);
+        Spec { dtype, hardware: "h100_sxm".into(), samples: 1, warmup: 0, ..usual }
     }
 
     fn formats(&self) -> &'static [DType] {

@@ -72,8 +72,12 @@ impl ExpertLoads {
 }
 
 impl ExpertTimes {
-    /// Ranks with the least and the most time in experts, relative to the mean: `r0 0.93x to r3 1.08x`.
+    /// Ranks with the least and the most time in experts, relative to the mean: `r0 0.93x to r3 1.08x`; `None` for one
+    /// rank.
     fn spread(&self) -> Option<String> {
+        if self.ranks.len() < 2 {
+            return None;
+        }
         let by_load = |a: &&RankExperts, b: &&RankExperts| a.load.total_cmp(&b.load);
         let (least, most) = (self.ranks.iter().min_by(by_load)?, self.ranks.iter().max_by(by_load)?);
         Some(format!("r{} {:.2}x to r{} {:.2}x", least.rank, least.load, most.rank, most.load))

@@ -30,7 +30,7 @@ use super::names::over_layers;
 use plan::Lane;
 use table::render::{Shown, Table};
 use trace::overlap::intervals::{Interval, difference, seek};
-use trace::overlap::{Class, Lanes, Nanoseconds, Replays, Runs, Selection, StepKey, us};
+use trace::overlap::{Class, Lanes, Nanoseconds, Replays, Runs, Selection, StepKey, origin_ns, us};
 use trace::{NO_STEP, Span, Trace};
 
 const MOST: usize = 1_000;
@@ -403,6 +403,23 @@ struct Edge {
 
 pub(super) fn idle(runs: &Runs, lanes: &[Lanes]) -> Vec<IdleSplit> {
     (0..runs.ranks.len()).into_par_iter().map(|rank| of_rank(runs, rank, &lanes[rank])).collect()
+}
+
+/// Time in which the GPU waits for the host within a window of a trace (ns of the trace), averaged over ranks (ms).
+pub fn host_wait_ms(trace: &Trace, (from_ns, to_ns): (i64, i64)) -> f64 {
+    let origin = origin_ns(trace);
+    let window = Selection {
+        from_ns: Some(from_ns - origin),
+        to_ns: Some(to_ns - origin),
+        ..Selection::default()
+    };
+    let runs = Runs::new(trace, &window);
+    mean_host_us(&idle(&runs, &Lanes::of(&runs))) / 1e3
+}
+
+/// Time in which the GPU waits for the host, averaged over ranks (us).
+pub fn mean_host_us(idle: &[IdleSplit]) -> f64 {
+    idle.iter().map(|rank| rank.host_us).sum::<f64>() / idle.len().max(1) as f64
 }
 
 fn of_rank(runs: &Runs, rank: usize, lanes: &Lanes) -> IdleSplit {

@@ -172,6 +172,19 @@ impl Products {
         self.sum_up(Some(profile));
     }
 
+    /// Time that memory-bound products would save at the profile's bandwidth, as a share of `time_us` per rank, and the
+    /// profile's name; `None` without such products.
+    pub fn memory_slack(&self, profile: &Profile, time_us: f64) -> Option<(f64, String)> {
+        let mut rated = self.clone();
+        rated.rate(profile);
+        let bound = rated.rows.iter().filter(|row| row.limit == Some("memory"));
+        let saved: Vec<f64> = bound
+            .map(|row| row.total_us * (1.0 - row.bandwidth_pct.unwrap_or(100.0) / 100.0).max(0.0))
+            .collect();
+        (!saved.is_empty() && time_us > 0.0)
+            .then(|| (saved.iter().sum::<f64>() / time_us, profile.name.clone()))
+    }
+
     fn sum_up(&mut self, profile: Option<&Profile>) {
         let counted = || self.rows.iter().filter(|row| profile.is_none() || row.mfu_pct.is_some());
         let time_ns: i64 = counted().map(|row| row.sums.time_ns).fold(0, i64::saturating_add);

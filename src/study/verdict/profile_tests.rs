@@ -477,10 +477,16 @@ fn what_dominates_is_named_where_nothing_communicates() {
     assert_eq!(found.headline, "one rank, no communication, 98 % idle");
     assert!(said(&found).starts_with("One rank of one: no communication to find."), "{found:?}");
 
+    // what limits it, in time and speedup
+    let bound = "At most, by the recorded 1 ms: 50.00x (980 us less) without any idle time.";
+    assert!(said(&found).contains(bound), "{}", said(&found));
+
     let mut one = Profiled::default();
     one.kernel(GEMM, 7, (1_000, 900), None);
     one.kernel("elementwise", 7, (1_900, 100), None);
     assert_eq!(one.judged().headline, "no communication, 100 % kernels (90 % in nvjet_tst_128x64)");
+    let found = one.judged();
+    assert!(said(&found).contains("Kernels fill 100 % of the time"), "{}", said(&found));
 
     let nothing = Selection { from_ns: Some(1 << 40), ..Selection::default() };
     let trace = one.trace("default");
@@ -643,12 +649,22 @@ fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
     let traced = traced.unwrap();
     let as_traced = traced.answer(&traced.base).unwrap();
     let line = as_traced.launch_bound("c").unwrap();
-    assert!(line.starts_with("launch-bound: no wiring helps until a CUDA graph (c) removes "), "{line}");
+    // the wait that the verdict on this step counts
+    let rewiring = Rewiring::of(&trace, &Asked::default(), &setting()).unwrap();
+    let (_, from, to) = rewiring.steps.times().find(|(at, ..)| *at == traced.number).unwrap();
+    let origin = trace::overlap::origin_ns(&trace);
+    let step =
+        Selection { from_ns: Some(from - origin), to_ns: Some(to - origin), ..Selection::default() };
+    let of_step = verdict(&trace, &trace_report(&trace, &step), &step, &setting());
+    let host = latency(of_step.host_share.unwrap() * of_step.time_us);
+    assert!(of_step.sentences.concat().contains("(launch-bound)"), "{of_step:?}");
+    let wanted = format!("launch-bound: the GPU waits {host} for launches; no wiring helps until a CUDA graph (c) ");
+    assert!(line.starts_with(&wanted), "{line}: {wanted}");
     let mut variant = traced.base.clone();
     variant.no_launch_gaps = true;
     let answer = traced.answer(&variant).unwrap();
     assert!(answer.arguments.contains(&"--no-launches".to_owned()));
-    assert!(answer.launch_bound("c").unwrap().contains("of launch gaps removed"));
+    assert!(answer.launch_bound("c").unwrap().starts_with("without the wait of "));
     variant.cell.collective = Collective::Fused;
     let fused = traced.answer(&variant).unwrap();
     let speedup = |answer: &crate::whatif::Answer, name: &str, groups: u32| {

@@ -300,6 +300,7 @@ impl Verdict {
                 self.stages.map(StageIdle::in_words),
                 self.longest_gap.map(|gap| gap.in_words(self.ranks, &look)),
                 host,
+                self.limits().filter(|_| self.ignored_communication.is_empty()),
                 self.unjudged(),
             ];
             return parts.into_iter().flatten().collect();
@@ -415,17 +416,34 @@ impl Verdict {
 
     /// Upper bounds of speedups, from recorded shares of the time, for traces whose layers are unknown.
     fn bounds(&self) -> Option<String> {
-        let parts = [
-            (self.exposed_share, "if compute hid all communication"),
-            (self.host_share.unwrap_or(0.0), "if the GPU never waited for the host"),
-            (self.idle_share, "without any idle time"),
+        let mut parts = vec![
+            (self.exposed_share, "if compute hid all communication".to_owned()),
+            (self.host_share.unwrap_or(0.0), "if the GPU never waited for the host".to_owned()),
+            (self.idle_share, "without any idle time".to_owned()),
         ];
-        let mut parts: Vec<_> = parts.into_iter().filter(|(share, _)| *share >= LITTLE).collect();
+        let copies = self.time.iter().filter(|part| part.work.ends_with(" copies"));
+        parts.extend(copies.map(|part| (part.share, format!("without {}", part.work))));
+        parts.extend(self.memory_slack.as_ref().map(|(share, profile)| {
+            (*share, format!("if memory-bound products ran at the bandwidth of {profile}"))
+        }));
+        parts.retain(|(share, _)| *share >= LITTLE);
         parts.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let bound =
-            |(share, what): &(f64, &str)| format!("{:.2}x {what}", 1.0 / (1.0 - share).max(1e-3));
+        let bound = |(share, what): &(f64, String)| {
+            let saved = latency(share * self.time_us);
+            format!("{:.2}x ({saved} less) {what}", 1.0 / (1.0 - share).max(1e-3))
+        };
         let parts: Vec<String> = parts.iter().map(bound).collect();
-        (!parts.is_empty()).then(|| format!("At most, by the recorded times: {}.", parts.join("; ")))
+        let of = latency(self.time_us);
+        (!parts.is_empty()).then(|| format!("At most, by the recorded {of}: {}.", parts.join("; ")))
+    }
+
+    /// What limits a trace without communication: the bounds, or kernels.
+    fn limits(&self) -> Option<String> {
+        let computes = || {
+            let busy = percent(1.0 - self.idle_share);
+            format!("Kernels fill {busy} of the time: only fewer or faster kernels shorten it.")
+        };
+        Some(self.bounds().unwrap_or_else(computes))
     }
 }
 

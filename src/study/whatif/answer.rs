@@ -12,6 +12,7 @@ use super::variant::{Variant, sms_of};
 use crate::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
 use crate::validate::nearest_error;
 use base::error::{Error, Result};
+use base::text::latency;
 use machine::hardware::{Profile, Target};
 use plan::{Architecture, ExpertLoad, Lane, ModelShape, Operation, Precision};
 use run::feasibility;
@@ -47,6 +48,8 @@ pub struct ProfileValues {
     pub launch_us: f64,
     /// TP sizes that divide the model, ascending.
     pub tps: Vec<u32>,
+    /// Restriction of the TP sizes to choose from, if any.
+    pub tp_note: Option<String>,
     /// Experts of a layer and top-k, in a mixture.
     pub experts: Option<[u32; 2]>,
     /// Factor of the stack for the latency of measured all-reduces.
@@ -199,7 +202,7 @@ pub struct FrontierPoint {
 /// Waiting for launches in a step of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LaunchGaps {
-    /// Time that the remedy saves (ms).
+    /// Time in which the GPU waits for launches (ms).
     pub ms: f64,
     /// Remedy, as the verdict on the trace names it.
     pub remedy: &'static str,
@@ -264,9 +267,9 @@ impl Answer {
     /// Line on a launch-bound step of a trace; `remove` names the key or option that removes the gaps.
     pub fn launch_bound(&self, remove: &str) -> Option<String> {
         let LaunchGaps { ms, remedy, is_removed } = self.launch_gaps?;
-        let gaps = format!("{:.1} ms of launch gaps", ms);
+        let wait = latency(1e3 * ms);
         if is_removed {
-            return Some(format!("{gaps} removed ({remedy})"));
+            return Some(format!("without the wait of {wait} for launches ({remedy})"));
         }
         let article = if remedy == "CUDA graph" { "a " } else { "" };
         let numbers = self.rows.iter().filter(|row| !row.architecture.is_limit());
@@ -274,9 +277,12 @@ impl Answer {
         let best = speedups.fold(0.0, f64::max);
         Some(match best < 1.0 + LEAST_DIFFERENCE {
             true => format!(
-                "launch-bound: no wiring helps until {article}{remedy} ({remove}) removes {gaps}"
+                "launch-bound: the GPU waits {wait} for launches; no wiring helps until {article}{remedy} ({remove}) \
+                 removes that"
             ),
-            false => format!("launch-bound: first {article}{remedy} ({remove}), which removes {gaps}"),
+            false => format!(
+                "launch-bound: the GPU waits {wait} for launches; first {article}{remedy} ({remove}), which removes that"
+            ),
         })
     }
 
@@ -440,6 +446,7 @@ impl<'a> Question<'a> {
                 })
                 .collect(),
             experts: self.shape.experts.as_ref().map(|experts| [experts.count, experts.top_k]),
+            tp_note: None,
             latency_scale: stack.collective.latency_scale,
             link_note,
             no_link: self.no_link(),
@@ -449,7 +456,7 @@ impl<'a> Question<'a> {
     /// Reason why no value of the link, nor P2P, changes the communication of the cell's architectures, if so.
     pub(super) fn no_link(&self) -> Option<String> {
         if self.spec.ranks() == 1 {
-            return Some("one rank does not communicate; pass --tp".into());
+            return Some("one rank does not communicate; choose a TP above 1".into());
         }
         // without data parallelism nothing is exchanged
         let dp = Some(self.spec.dp).filter(|dp| *dp > 1)?;
@@ -457,8 +464,8 @@ impl<'a> Question<'a> {
         let is_measured = self.cell(&standard).is_ok_and(|cell| cell.has_measured_exchanges());
         is_measured.then(|| {
             format!(
-                "dispatch and combine (DP {dp}) take their latency from measurements, not from the link; emulate one: \
-                 --link emulated:alpha_us=20,gb_s=50"
+                "dispatch and combine (DP {dp}) take their latency from measurements; to change it, emulate a link \
+                 (emulated:alpha_us=20,gb_s=50)"
             )
         })
     }
@@ -477,7 +484,10 @@ impl<'a> Question<'a> {
         overlap.and_then(|overlap| overlap.overlap_pct).ok_or_else(|| {
             Error::input_help(
                 format!("{} at TP {} does not communicate", spec.architecture, spec.tp),
-                "choose an architecture and a TP that do",
+                match spec.ranks() {
+                    1 => "choose a TP above 1",
+                    _ => "choose an architecture that communicates",
+                },
             )
         })
     }

@@ -5,7 +5,7 @@ use super::variant::Variant;
 use base::error::{Error, Result};
 use machine::hardware::{Profile, STACKS};
 use model::Model;
-use plan::Architecture;
+use plan::{Architecture, DType};
 use table::Spec;
 use table::options::{self, Kind, OptionEntry};
 
@@ -25,6 +25,13 @@ enum Value {
         get: fn(&Variant) -> Option<f64>,
         set: fn(&mut Variant, Option<f64>),
         profile: fn(&ProfileValues) -> Option<f64>,
+    },
+    /// Choice that is no option of a cell: names, those that a variant can have, and the present one by index.
+    Choice {
+        names: fn(&Variant) -> Vec<String>,
+        fits: fn(&Variant, usize) -> bool,
+        get: fn(&Variant) -> usize,
+        set: fn(&mut Variant, usize),
     },
 }
 
@@ -87,16 +94,67 @@ sliders! {
     Stack: "stack", "", CHOICE, Value::Option("stack"), "software stack: fusions, attention, overheads";
     Launch: "launch", "us", [0.1, 50.0], hardware!(launch_us, |p| Some(p.launch_us)), "fixed time per kernel in the stack";
     Model: "model", "", CHOICE, Value::Option("model"), "model shape";
+    Dtype: "dtype", "", CHOICE, Value::Option("dtype"), "number format of the weights";
     Serving: "serving", "", CHOICE, Value::Option("concurrency"), "0: static batch; else requests in flight, with prefills between decode steps";
-    Ep: "EP", "", [1.0, 64.0], Value::Option("ep"), "1: every rank holds a slice of each expert; else ranks hold whole experts";
+    Division: "division", "", CHOICE, Value::Choice {
+        names: |v| (0..3).map(|division| division_name(&v.cell, division)).collect(),
+        fits: |v, division| {
+            let mut cell = v.cell.clone();
+            divide(&mut cell, gpus(&v.cell), division);
+            let Spec { tp, ep, dp, .. } = cell;
+            Model::resolve(&cell.model).is_ok_and(|model| model.shape.expert_problem(tp, ep, dp).is_none())
+        },
+        get: |v| division(&v.cell),
+        set: |v, to| {
+            let ranks = gpus(&v.cell);
+            divide(&mut v.cell, ranks, to);
+        },
+    }, "the same GPUs: TP with slices of every expert, TP with whole experts (EP), or attention of own sequences (DP, EP)";
     Load: "expert load", "", CHOICE, Value::Option("expert_load"), "skew of the tokens over experts";
     Experts: "experts", "", [1.0, 1024.0], experts!(0), "routed experts of a layer, each as wide as before";
     TopK: "top-k", "", [1.0, 64.0], experts!(1), "experts that each token chooses";
-    LaunchGaps: "launch gaps", "", CHOICE, Value::Own {
-        get: |v| Some(f64::from(u8::from(v.no_launch_gaps))),
-        set: |v, value| v.no_launch_gaps = value.is_some_and(|value| value > 0.0),
-        profile: |_| None,
+    LaunchGaps: "launch gaps", "", CHOICE, Value::Choice {
+        names: |_| vec!["as traced".into(), "none".into()],
+        fits: |_, _| true,
+        get: |v| usize::from(v.no_launch_gaps),
+        set: |v, to| v.no_launch_gaps = to > 0,
     }, "waiting for kernel launches; none: as if CUDA graphs launched all kernels in time";
+}
+
+/// Weight format in which a model is released, as far as known; models without one are simulated in bf16.
+fn native_dtype(model: &str) -> DType {
+    Model::resolve(model).ok().and_then(|model| model.dtype).unwrap_or(DType::Bf16)
+}
+
+/// GPUs of a pipeline stage.
+fn gpus(cell: &Spec) -> u32 {
+    cell.tp.saturating_mul(cell.dp)
+}
+
+/// Division of the GPUs: 0 slices of every expert, 1 whole experts on TP ranks, 2 attention of each rank's own sequences.
+fn division(cell: &Spec) -> usize {
+    match (cell.dp, cell.ep) {
+        (2.., _) => 2,
+        (_, 2..) => 1,
+        _ => 0,
+    }
+}
+
+fn divide(cell: &mut Spec, ranks: u32, division: usize) {
+    (cell.tp, cell.ep, cell.dp) = match division {
+        0 => (ranks, 1, 1),
+        1 => (ranks, ranks, 1),
+        _ => (1, ranks, ranks),
+    };
+}
+
+fn division_name(cell: &Spec, division: usize) -> String {
+    let ranks = gpus(cell);
+    match division {
+        0 => format!("TP {ranks}"),
+        1 => format!("TP {ranks} EP {ranks}"),
+        _ => format!("DP {ranks} EP {ranks}"),
+    }
 }
 
 impl Slider {
@@ -138,14 +196,10 @@ impl Slider {
             }
             Self::Collective => no_link,
             Self::Tp if dp > 1 => Some(format!("DP {dp} needs TP 1")),
-            Self::Ep if dp > 1 => Some(format!("DP {dp} needs EP {dp}")),
             _ => None,
         }
     }
 }
-
-/// Values of [`Slider::LaunchGaps`].
-const LAUNCH_GAPS: [&str; 2] = ["as traced", "none"];
 
 /// Numbers of experts, and of those that a token chooses.
 const COUNTS: [u32; 10] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
@@ -210,7 +264,7 @@ impl Slider {
     pub fn option(self) -> Option<&'static OptionEntry> {
         match self.entry().value {
             Value::Option(name) => options::option(name),
-            Value::Own { .. } => None,
+            Value::Own { .. } | Value::Choice { .. } => None,
         }
     }
 
@@ -219,6 +273,7 @@ impl Slider {
         match self.entry().value {
             Value::Option(_) => Some(self.option()?.number(&variant.cell)? as f64),
             Value::Own { get, profile, .. } => get(variant).or_else(|| profile_values.and_then(profile)),
+            Value::Choice { .. } => None,
         }
     }
 
@@ -229,10 +284,10 @@ impl Slider {
                 variant.cell.batch.to_string()
             }
             Some(option) => option.text(&variant.cell).into_owned(),
-            None if self == Self::LaunchGaps => {
-                LAUNCH_GAPS[usize::from(variant.no_launch_gaps)].to_owned()
-            }
-            None => self.number(variant, profile_values).map_or_else(|| "-".into(), shown),
+            None => match self.entry().value {
+                Value::Choice { names, get, .. } => names(variant).swap_remove(get(variant)),
+                _ => self.number(variant, profile_values).map_or_else(|| "-".into(), shown),
+            },
         }
     }
 
@@ -331,6 +386,13 @@ impl Slider {
         text: &str,
     ) -> Result<()> {
         let text = text.trim();
+        if let Value::Choice { names, fits, set, .. } = self.entry().value {
+            let names = names(variant);
+            let at = names.iter().position(|name| name == text).filter(|at| fits(variant, *at));
+            let unknown = || Error::unknown(self.name(), text, names.iter().map(String::as_str));
+            set(variant, at.ok_or_else(unknown)?);
+            return Ok(());
+        }
         let [least, _] = self.range(profile_values);
         match self.option() {
             Some(_) if text.is_empty() => {
@@ -344,19 +406,14 @@ impl Slider {
                         self.name()
                     ))
                 })?;
-                let mut changed = variant.clone();
-                self.put(&mut changed, f64::from(value));
-                let Spec { model, tp, ep, dp, .. } = &changed.cell;
-                let shape = Model::resolve(model).ok().filter(|_| self == Self::Ep);
-                let problem = shape.and_then(|model| model.shape.expert_problem(*tp, *ep, *dp));
-                problem.map_or(Ok(()), |why| Err(Error::input(why)))?;
-                *variant = changed;
+                self.put(variant, f64::from(value));
             }
-            Some(option) => option.read(&mut variant.cell, text)?,
-            None if self == Self::LaunchGaps => {
-                let at = LAUNCH_GAPS.iter().position(|value| *value == text);
-                let at = at.ok_or_else(|| Error::unknown("value of launch gaps", text, LAUNCH_GAPS))?;
-                variant.no_launch_gaps = at > 0;
+            Some(option) => {
+                let native = native_dtype(&variant.cell.model);
+                option.read(&mut variant.cell, text)?;
+                if self == Self::Model && variant.cell.dtype == native {
+                    variant.cell.dtype = native_dtype(&variant.cell.model);
+                }
             }
             None if self.is_count() => {
                 let whole = text.parse().ok().filter(|n: &u32| *n >= 1);
@@ -404,13 +461,23 @@ impl Slider {
 
     pub fn reset(self, variant: &mut Variant, base: &Variant) {
         match self.entry().value {
+            Value::Option(_) if self == Self::Tp => {
+                // the division of the GPUs is another slider
+                let division = division(&variant.cell);
+                divide(&mut variant.cell, gpus(&base.cell), division);
+            }
             Value::Option(_) => {
-                self.take_ep_along(variant, base.cell.tp);
+                let cell = &mut variant.cell;
+                let is_other = self == Self::Model && cell.model != base.cell.model;
+                if is_other && cell.dtype == native_dtype(&cell.model) {
+                    cell.dtype = base.cell.dtype;
+                }
                 let option = self.option();
                 // cannot fail: the value comes from a valid cell
                 let _ = option.map(|option| option.read(&mut variant.cell, &option.text(&base.cell)));
             }
             Value::Own { get, set, .. } => set(variant, get(base)),
+            Value::Choice { get, set, .. } => set(variant, get(base)),
         }
     }
 
@@ -421,17 +488,18 @@ impl Slider {
     }
 
     fn choices(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<Vec<String>> {
+        if let Value::Choice { names, fits, .. } = self.entry().value {
+            let all = names(variant).into_iter().enumerate();
+            return Some(all.filter(|(at, _)| fits(variant, *at)).map(|(_, name)| name).collect());
+        }
         let names = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
         let mut choices = match self {
             Self::Architecture => names(&ARCHITECTURES),
-            Self::P2p | Self::Collective => names(self.option()?.values()),
+            Self::P2p | Self::Collective | Self::Dtype => names(self.option()?.values()),
             Self::Serving => return Some(vec!["0".into(), variant.cell.batch.to_string()]),
             Self::Hardware => Profile::built_in().into_iter().map(|profile| profile.name).collect(),
             Self::Stack => names(&STACKS),
             Self::Model => Model::built_in().into_iter().map(|model| model.name).collect(),
-            Self::LaunchGaps => names(&LAUNCH_GAPS),
-            Self::Ep if variant.cell.tp > 1 => vec!["1".into(), variant.cell.tp.to_string()],
-            Self::Ep => vec!["1".into()],
             Self::Load => {
                 names(&["balanced", "uniform", "power:0.5", "power:1", "power:1.5", "power:2"])
             }
@@ -476,14 +544,6 @@ impl Slider {
         matches!(self, Self::Experts | Self::TopK)
     }
 
-    /// Whole experts on all ranks stay so at another TP.
-    fn take_ep_along(self, variant: &mut Variant, tp: u32) {
-        let cell = &mut variant.cell;
-        if self == Self::Tp && cell.ep > 1 && cell.ep == cell.tp {
-            cell.ep = tp;
-        }
-    }
-
     /// True if the scale is linear and starts at 0.
     fn is_share(self) -> bool {
         matches!(self, Self::Sms | Self::CommLoss)
@@ -493,10 +553,14 @@ impl Slider {
         match self.entry().value {
             Value::Option(_) => {
                 let whole = value.round().clamp(self.entry().range[0], f64::from(u32::MAX / 2)) as u64;
-                self.take_ep_along(variant, whole as u32);
+                if self == Self::Tp {
+                    let division = division(&variant.cell);
+                    return divide(&mut variant.cell, whole as u32, division);
+                }
                 self.option().map(|option| option.put(&mut variant.cell, whole));
             }
             Value::Own { set, .. } => set(variant, Some(value)),
+            Value::Choice { .. } => {}
         }
     }
 }

@@ -322,8 +322,10 @@ proptest! {
         slider in any_slider(),
         steps in prop::collection::vec((any::<bool>(), any::<bool>()), 1..60),
     ) {
-        let of_model = [Slider::Model, Slider::Experts, Slider::TopK];
-        let base = if of_model[1..].contains(&slider) { mixture() } else { Variant::default() };
+        // a model comes with its experts and its checkpoint's dtype
+        let of_model = [Slider::Model, Slider::Dtype, Slider::Experts, Slider::TopK];
+        let of_mixture = [Slider::Experts, Slider::TopK, Slider::Division];
+        let base = if of_mixture.contains(&slider) { mixture() } else { Variant::default() };
         let profile_values = profile_values();
         let mut variant = base.clone();
         for (up, coarse) in steps {
@@ -338,7 +340,6 @@ proptest! {
             } else {
                 prop_assert!(!moved || (after > before) == up);
             }
-            // a mixture's experts are part of the model
             let apart = |other: &&Slider| !(of_model.contains(*other) && of_model.contains(&slider));
             for other in Slider::ALL.iter().filter(|other| **other != slider).filter(apart) {
                 prop_assert!(!other.is_changed(&variant, &base), "{slider:?} moved {other:?}");
@@ -360,7 +361,7 @@ fn mixture() -> Variant {
 fn experts_and_top_k_are_offered_for_built_in_mixtures_and_change_the_model() {
     let shown = |variant: &Variant, is_mixture: bool| {
         let sliders = Slider::of_cell(variant, is_mixture);
-        [Slider::Ep, Slider::Load, Slider::Experts, Slider::TopK].map(|slider| sliders.contains(&slider))
+        [Slider::Division, Slider::Load, Slider::Experts, Slider::TopK].map(|slider| sliders.contains(&slider))
     };
     let mut variant = mixture();
     assert_eq!(shown(&Variant::default(), false), [false; 4]);
@@ -453,7 +454,7 @@ fn a_what_if_and_a_run_of_the_same_cell_agree() {
 }
 
 #[test]
-fn sliders_without_effect_say_why_and_ep_follows_tp() {
+fn sliders_without_effect_say_why_and_a_division_keeps_the_gpus() {
     let simulator = Simulator::default();
     let values = |variant: &Variant| variant.answer(&simulator).unwrap().profile_values;
     let mut variant = mixture();
@@ -465,8 +466,8 @@ fn sliders_without_effect_say_why_and_ep_follows_tp() {
     };
     assert_eq!(idle(&variant), []);
     (variant.cell.tp, variant.cell.ep, variant.cell.dp) = (1, 8, 8);
-    use Slider::{Alpha, Bandwidth, Collective as Reduce, Ep, P2p as Peer, Tp};
-    assert_eq!(idle(&variant), [Tp, Alpha, Bandwidth, Peer, Reduce, Ep]);
+    use Slider::{Alpha, Bandwidth, Collective as Reduce, P2p as Peer, Tp};
+    assert_eq!(idle(&variant), [Tp, Alpha, Bandwidth, Peer, Reduce]);
     // indeed: an answer with another link is the same
     let tpot = |variant: &Variant| step_ms(&variant.answer(&simulator).unwrap(), "ladder");
     let before = tpot(&variant);
@@ -475,7 +476,7 @@ fn sliders_without_effect_say_why_and_ep_follows_tp() {
     assert!(variant.break_even(&simulator, Over::AlphaUs, HIDDEN_PCT).is_err());
     // messages cross an emulated link
     variant.cell.link = Link::Emulated { alpha_us: 20.0, gb_s: 50.0 };
-    assert_eq!(idle(&variant), [Tp, Reduce, Ep]);
+    assert_eq!(idle(&variant), [Tp, Reduce]);
     assert!(tpot(&Variant { alpha_us: Some(500.0), ..variant.clone() }) > tpot(&variant));
     // whole experts on all ranks stay so
     let mut whole = mixture();
@@ -484,8 +485,15 @@ fn sliders_without_effect_say_why_and_ep_follows_tp() {
     assert_eq!((whole.cell.tp, whole.cell.ep), (4, 4));
     Slider::Tp.reset(&mut whole, &mixture());
     assert_eq!((whole.cell.tp, whole.cell.ep), (8, 8));
-    let error = Slider::Ep.set(&mut whole, None, "3").unwrap_err().to_string();
-    assert!(error.contains("EP 3 must be 1") && whole.cell.ep == 8, "{error}");
+    // the same GPUs, divided in another way
+    for (text, cell) in [("DP 8 EP 8", (1, 8, 8)), ("TP 8", (8, 1, 1)), ("TP 8 EP 8", (8, 8, 1))] {
+        Slider::Division.set(&mut whole, None, text).unwrap();
+        assert_eq!((whole.cell.tp, whole.cell.ep, whole.cell.dp), cell, "{text}");
+        assert_eq!(Slider::Division.text(&whole, None), text);
+        assert!(!Slider::Tp.is_changed(&whole, &mixture()), "{text} has as many GPUs");
+    }
+    let error = Slider::Division.set(&mut whole, None, "TP 4 EP 2").unwrap_err().to_string();
+    assert!(error.contains("TP 4 EP 2") && whole.cell.ep == 8, "{error}");
 }
 
 #[test]

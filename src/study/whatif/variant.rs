@@ -13,6 +13,7 @@ use super::answer::{
     compare_with, native_link,
 };
 use super::slider::shown;
+use crate::analysis::host_wait_ms;
 use crate::rewire::{Asked, Choice, Ends, Rewiring, Setting, lanes_us};
 use base::error::{Error, Result};
 use machine::hardware::{LinkPoint, Profile, Target};
@@ -216,18 +217,6 @@ pub fn set_link(set: &mut BTreeMap<String, String>, profile: &Profile, name: &st
     }
 }
 
-/// Difference of a launch-bound step with and without the host's part (ms).
-fn launch_gaps_ms(rewiring: &Rewiring) -> Option<f64> {
-    if !rewiring.steps.is_launch_bound() {
-        return None;
-    }
-    let with = |host| {
-        let answer = rewiring.answer(&Choice { host, ..Choice::of(Architecture::Standard) }).ok()?;
-        Some(answer.contended.unwrap_or(answer.alone).step_us / 1e3)
-    };
-    Some((with(true)? - with(false)?).max(0.0))
-}
-
 /// Rounds to six significant digits, so that screen, simulation and command agree.
 fn number(value: f64) -> String {
     let rounded: f64 = format!("{value:.5e}").parse().unwrap_or(value);
@@ -244,12 +233,13 @@ pub struct TracedStep {
     pub number: u32,
     /// Measured step latency (ms).
     pub measured_ms: f64,
+    /// Time in which the GPU waits for launches, as the verdict on the trace counts it (ms); `None` unless that is much.
+    launch_wait_ms: Option<f64>,
     /// Arguments of `ladderscope` that name the trace and its machine, after the verb.
     arguments: Vec<String>,
     /// TP sizes to choose from, ascending.
     tps: Vec<u32>,
-    /// Launch gaps that a CUDA graph would remove (ms); `None` unless the step waits much for launches.
-    launch_gaps_ms: Option<f64>,
+    is_of_known_model: bool,
 }
 
 impl TracedStep {
@@ -296,17 +286,32 @@ impl TracedStep {
             ..known
         };
         let measured_ms = rewiring.measured().step_us / 1e3;
+        let window = rewiring.steps.times().find(|(at, ..)| *at == number);
+        let window = window.filter(|_| rewiring.steps.is_launch_bound());
+        let launch_wait_ms = window.map(|(_, from, to)| host_wait_ms(trace, (from, to)));
         // a trace of another program does not name its model
         let shape = trace.meta.spec.as_ref().and_then(|spec| Model::resolve(&spec.model).ok());
         let has_link = |tp: &u32| target.profile.link_problem(cell.collective, cell.p2p, *tp).is_none();
-        let divides =
-            |tp: &u32| shape.as_ref().is_none_or(|model| model.shape.tp_problem(*tp).is_none());
+        // without the model's heads, only divisors of the traced TP are known to divide them
+        let divides = |tp: &u32| match &shape {
+            Some(model) => model.shape.tp_problem(*tp).is_none(),
+            None => cell.tp.is_multiple_of(*tp),
+        };
         // one rank has no all-reduces to measure
         let tps = TPS[1..].iter().copied().filter(|tp| *tp == cell.tp || has_link(tp) && divides(tp));
         let tps = tps.collect();
-        let launch_gaps_ms = launch_gaps_ms(&rewiring);
-        let base = Variant::new(cell);
-        Ok(Self { rewiring, target, base, number, measured_ms, arguments, tps, launch_gaps_ms })
+        let (is_of_known_model, base) = (shape.is_some(), Variant::new(cell));
+        Ok(Self {
+            rewiring,
+            target,
+            base,
+            number,
+            measured_ms,
+            launch_wait_ms,
+            arguments,
+            tps,
+            is_of_known_model,
+        })
     }
 
     /// True if the trace comes from the simulator.
@@ -361,7 +366,7 @@ impl TracedStep {
 
     fn launch_gaps(&self, variant: &Variant) -> Option<LaunchGaps> {
         Some(LaunchGaps {
-            ms: self.launch_gaps_ms?,
+            ms: self.launch_wait_ms?,
             remedy: self.rewiring.steps.launch_remedy(),
             is_removed: variant.no_launch_gaps,
         })
@@ -436,6 +441,10 @@ impl TracedStep {
             launch_us: stack.launch_us,
             experts: None,
             tps: self.tps.clone(),
+            tp_note: (!self.is_of_known_model).then(|| {
+                let tp = self.base.cell.tp;
+                format!("the trace does not name its model, whose heads only divisors of TP {tp} are sure to divide")
+            }),
             latency_scale: stack.collective.latency_scale,
             link_note,
             no_link: (self.rewiring.steps.ends == Ends::Exchanges).then(|| {
@@ -489,7 +498,7 @@ impl TracedStep {
         if choice.tp.is_some() {
             words.push("kernels between all-reduces scale with 1/TP (best case)".into());
         }
-        words.push("micro2: kernels of half a batch take as long as of the whole (worst case)".into());
+        words.push("worst case for micro2: kernels of half a batch take as long as those of the whole".into());
         words.join("; ")
     }
 }
@@ -715,8 +724,8 @@ impl BreakEven {
             }
             (Crossing::Always, Over::AlphaUs) => format!("any {name} up to {high} {unit}"),
             (Crossing::Always, Over::GbS) => format!("any {name} from {low} {unit}"),
-            (Crossing::Never, Over::AlphaUs) => format!("no {name} is low enough"),
-            (Crossing::Never, Over::GbS) => format!("no {name} is high enough"),
+            (Crossing::Never, Over::AlphaUs) => format!("no {name} down to {low} {unit} is low enough"),
+            (Crossing::Never, Over::GbS) => format!("no {name} up to {high} {unit} is high enough"),
         }
     }
 }

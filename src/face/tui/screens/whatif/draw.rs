@@ -139,7 +139,7 @@ fn header(buf: &mut Buffer, area: Rect, whatif: &WhatIf, shows_pins: bool, cx: &
     let theme = cx.theme;
     let (dim, key) = (theme.style(Role::Dim), theme.style(Role::Key));
     let base = format!(" {} ", cx.key::<WhatIf>(Act::Base));
-    let cell = &whatif.base.cell;
+    let cell = &whatif.variant.cell;
     let (label, from, what, other) = match &whatif.traced {
         Some(traced) => {
             let ranks = match cell.dp {
@@ -153,7 +153,7 @@ fn header(buf: &mut Buffer, area: Rect, whatif: &WhatIf, shows_pins: bool, cx: &
                 cell.hardware
             );
             let label = format!(" [predicted from {}] ", whatif.base_name);
-            (label, String::new(), what, Some("a simulated cell".to_owned()))
+            (label, String::new(), what, Some(whatif.cell_name()))
         }
         None => {
             let what = format!(
@@ -165,7 +165,7 @@ fn header(buf: &mut Buffer, area: Rect, whatif: &WhatIf, shows_pins: bool, cx: &
                 cell.stack
             );
             let trace = cx.open_trace.as_ref().map(|name| format!("trace {}", cut(name, 28)));
-            (" [simulated] ".to_owned(), format!("from {}: ", whatif.base_name), what, trace)
+            (" [simulated] ".to_owned(), format!("from {}, now ", whatif.base_name), what, trace)
         }
     };
     // kept variants without a table of their own
@@ -558,6 +558,10 @@ fn about(whatif: &WhatIf, answer: &Answer) -> String {
         ),
         Slider::P2p | Slider::Hardware => match &values.link_note {
             Some(note) => format!("{about}; link: {note}"),
+            None => about,
+        },
+        Slider::Tp => match &values.tp_note {
+            Some(note) => format!("{about}; {note}"),
             None => about,
         },
         Slider::Load => match answer.experts_touched() {

@@ -19,12 +19,14 @@ use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
 use crate::face::tui::keymap::acts;
 use crate::face::tui::overlay::Completing;
-use crate::face::tui::screen::Tab;
+use crate::face::tui::pick::{Chosen, Pick};
+use crate::face::tui::screen::{Placed, State, Tab};
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Find, Input, Pointer, PointerKind, Screen, ScreenList,
 };
 use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::list::next_of;
+use base::offer::Offer;
 use base::text::shell_command;
 use run::sim::Simulator;
 use study::whatif::{Answer, BreakEven, HIDDEN_PCT, Numbers, Over, Slider, TracedStep, Variant};
@@ -47,7 +49,7 @@ acts! {
     Recall: "recall", "n", "go to the next kept variant", None;
     Strip: "strip", "t", "timeline strip: two layers, a whole step, or none", Some("step");
     LaunchGaps: "launch-gaps", "c", "of a trace: remove launch gaps, as a CUDA graph would, or put them back", None;
-    Base: "base", "B", "start from the trace on the timeline, or go back from it to a simulated cell", None, "trace measured";
+    Base: "base", "B", "start from the trace on the timeline, or go back from it to the cell before", None, "trace measured";
     Frontier: "frontier", "f", "frontier over completion latency, or over TPOT", None;
 }
 
@@ -80,6 +82,12 @@ impl Acts for WhatIf {
                 let title = format!("{title}{unit}");
                 let option = slider.option();
                 let offers = option.map(offers::values).unwrap_or_default();
+                let is_value = |offer: &Offer| {
+                    slider.set(&mut self.variant.clone(), self.profile_values(), &offer.text).is_ok()
+                };
+                if !offers.is_empty() && offers.iter().all(is_value) {
+                    return cx.lay(pick(slider, title, offers, &now));
+                }
                 let range = match slider.range(self.profile_values()) {
                     _ if !offers.is_empty() => String::new(),
                     [low, high] => {
@@ -168,7 +176,7 @@ impl Acts for WhatIf {
             },
             Act::Base => match (&self.traced, &cx.open_trace) {
                 (Some(_), _) => self.leave_trace(),
-                (None, Some(_)) => cx.request(Request::WhatIfOpenTrace),
+                (None, Some(_)) => cx.request(Request::WhatIfOpenTrace { asked: true }),
                 (None, None) => cx.inform("no trace is open on the timeline"),
             },
             Act::Frontier if self.traced.is_some() => {
@@ -181,6 +189,28 @@ impl Acts for WhatIf {
             }
         }
     }
+}
+
+/// Fuzzy picker of a slider's values. Text that matches none is taken as typed, such as the directory of a model.
+fn pick(slider: Slider, title: String, offers: Vec<Offer>, now: &str) -> Pick {
+    let selected = offers.iter().position(|offer| offer.text == now).unwrap_or(0);
+    let lines = offers.iter().map(|offer| (offer.text.clone(), offer.about.clone())).collect();
+    let literal = |text: &str, nothing_matches: bool| {
+        (nothing_matches && !text.trim().is_empty()).then(|| format!("Enter takes {text}"))
+    };
+    let take = move |state: &mut State, chosen| {
+        let value = match chosen {
+            Chosen::Line(at) => offers.get(at).map(|offer| offer.text.clone()).unwrap_or_default(),
+            Chosen::Text(text) => text,
+        };
+        let (whatif, cx) = WhatIf::of(state);
+        let mut outcome = Ok(());
+        whatif.change(|variant, values| outcome = slider.set(variant, values, &value));
+        if let Err(why) = outcome {
+            cx.fail(format::error(&why));
+        }
+    };
+    Pick::new(title, lines, literal, take).selecting(selected)
 }
 
 impl WhatIf {
@@ -300,7 +330,17 @@ impl Screen for WhatIf {
         match request {
             Request::WhatIf(Some(selected)) => self.start_from(&selected, cx),
             Request::WhatIf(None) => {}
-            Request::WhatIfTraced(traced, name) => self.start_traced(traced, name),
+            Request::WhatIfTraced(traced, name, architecture) => {
+                self.seeded.clone_from(&cx.open_trace);
+                self.start_traced(traced, name);
+                if let Some(architecture) = architecture {
+                    cx.inform(format!(
+                        "at {architecture}, as on the timeline; kernel and all-reduce times are those of {}",
+                        self.base_name
+                    ));
+                    self.change(|variant, _| variant.cell.architecture = architecture);
+                }
+            }
             other => return Some(other),
         }
         cx.tab = Tab::WhatIf;
@@ -322,6 +362,11 @@ impl Screen for WhatIf {
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
+        // an open trace is what the user looks at, unless sliders were moved already
+        if cx.open_trace.is_some() && self.is_untouched() && self.seeded != cx.open_trace {
+            self.seeded.clone_from(&cx.open_trace);
+            cx.request(Request::WhatIfOpenTrace { asked: false });
+        }
         self.ask(cx);
     }
 

@@ -22,6 +22,8 @@ pub struct WhatIf {
     pub traced: Option<Arc<TracedStep>>,
     /// Base, its name and the variant before the sliders changed a measured step.
     before_trace: Option<Box<(Variant, String, Variant)>>,
+    /// Open trace from which the sliders started by themselves, or were started.
+    pub seeded: Option<String>,
     pub variant: Variant,
     undo: Vec<Variant>,
     pub list: List,
@@ -111,6 +113,7 @@ impl Default for WhatIf {
             base_name: "the paper's 70B cell".into(),
             traced: None,
             before_trace: None,
+            seeded: None,
             variant: Variant::default(),
             undo: Vec::new(),
             list: List::default(),
@@ -149,6 +152,17 @@ impl WhatIf {
         self.before_trace = before;
     }
 
+    /// True if the sliders stand as they were found: at the default cell, or at a step of a trace.
+    pub fn is_untouched(&self) -> bool {
+        let is_found = self.traced.is_some() || self.base == Variant::default();
+        is_found && self.variant == self.base && self.pins.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Name of the cell that [`Self::leave_trace`] goes back to.
+    pub fn cell_name(&self) -> String {
+        self.before_trace.as_ref().map_or_else(|| Self::default().base_name, |before| before.1.clone())
+    }
+
     /// Goes back from a measured step to the cell before it.
     pub fn leave_trace(&mut self) {
         let own = || Box::new((Variant::default(), Self::default().base_name, Variant::default()));
@@ -175,6 +189,7 @@ impl WhatIf {
             base_name,
             traced,
             variant,
+            seeded: self.seeded.take(),
             simulator: Arc::clone(&self.simulator),
             started: self.started + 1,
             list: self.list,

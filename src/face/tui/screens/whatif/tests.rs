@@ -171,18 +171,43 @@ fn nothing_of_an_older_answer_is_copied_or_exported_while_the_next_is_under_way(
     assert!(command.contains("--set link.alpha_us=16"), "{command}");
 }
 
+/// The model is found by some of its letters, as in every other picker; the title names it, and its experts can be
+/// divided in other ways over the same GPUs.
+#[test]
+fn a_model_is_picked_by_letters_and_named_in_the_title() {
+    let mut driver = on((200, 50));
+    select(&mut driver, Slider::Model);
+    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.taps("gptoss20");
+    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    assert_eq!(driver.state.whatif.variant.cell.model, "gpt-oss-20b");
+    let shown = driver.screen();
+    let title = shown.lines().find(|line| line.contains("[simulated]")).expect("a title");
+    assert!(title.contains("gpt-oss-20b") && !title.contains("llama-3-70b"), "{title}");
+    select(&mut driver, Slider::Division);
+    driver.taps("ll");
+    driver.shows("DP 8 EP 8");
+    let cell = &driver.state.whatif.variant.cell;
+    assert_eq!((cell.tp, cell.ep, cell.dp), (1, 8, 8));
+    // in the format of its checkpoint, unless another is chosen
+    driver.shows("mxfp4 (bf16)");
+    select(&mut driver, Slider::Dtype);
+    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.taps("bf16");
+    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    assert_eq!(driver.state.whatif.variant.cell.dtype.to_string(), "bf16");
+}
+
 #[test]
 fn a_typed_value_is_taken_or_told_what_is_wrong_with_it() {
     let mut driver = on((120, 40));
     select(&mut driver, Slider::Hardware);
     code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-    let effects = driver.send(Message::Key(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL)));
-    driver.answer(effects);
-    driver.taps("a100_sx");
+    driver.taps("a100_sy");
     code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     let shown = driver.screen();
     assert!(
-        shown.contains("✘ unknown hardware profile 'a100_sx': did you") && shown.contains("previous"),
+        shown.contains("✘ unknown hardware profile 'a100_sy': did you") && shown.contains("previous"),
         "{shown}"
     );
     driver.taps("u");
