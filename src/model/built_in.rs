@@ -3,8 +3,8 @@
 
 use super::Model;
 use plan::{
-    AttentionShape, DType, ExpertActivation, ExpertShape, HeadStep, Latent, ModelShape, Rope, RopeScaling,
-    RouterBias, RouterScore, Routing, Temperature, Window, Yarn,
+    AttentionShape, DType, ExpertActivation, ExpertShape, HeadStep, Latent, ModelShape, Rope,
+    RopeScaling, RouterBias, RouterScore, Routing, Temperature, Window, Yarn,
 };
 
 const BLOOM_NOTE: &str =

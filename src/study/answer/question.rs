@@ -413,9 +413,7 @@ impl Question<'_> {
         let limits =
             self.report.pairs.iter().filter(|pair| pair.side.spec.architecture.is_limit()).count();
         if limits == 0 {
-            return Some(
-                "The gap that remains is unknown: upper-bound was not run.".into(),
-            );
+            return Some("The gap that remains is unknown: upper-bound was not run.".into());
         }
         let (value, pairs) = self.named_first()?;
         let with: Vec<&Comparison> =

@@ -350,7 +350,12 @@ impl Stretch {
     /// Part before the routed experts.
     fn before_experts(self) -> Self {
         let routed = self.routed;
-        Self { work: self.work - routed, floor: self.floor.map(|floor| floor - routed), routed: 0, ..self }
+        Self {
+            work: self.work - routed,
+            floor: self.floor.map(|floor| floor - routed),
+            routed: 0,
+            ..self
+        }
     }
 
     /// Routed experts and the rest of the module.

@@ -478,7 +478,7 @@ fn what_dominates_is_named_where_nothing_communicates() {
     assert!(said(&found).starts_with("One rank of one: no communication to find."), "{found:?}");
 
     // what limits it, in time and speedup
-    let bound = "At most, by the recorded 1 ms: 50.00x (980 us less) without any idle time.";
+    let bound = "At most, by the recorded 1.00 ms: 50.00x (980 us less) without any idle time.";
     assert!(said(&found).contains(bound), "{}", said(&found));
 
     let mut one = Profiled::default();
@@ -658,7 +658,9 @@ fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
     let of_step = verdict(&trace, &trace_report(&trace, &step), &step, &setting());
     let host = latency(of_step.host_share.unwrap() * of_step.time_us);
     assert!(of_step.sentences.concat().contains("(launch-bound)"), "{of_step:?}");
-    let wanted = format!("launch-bound: the GPU waits {host} for launches; no wiring helps until a CUDA graph (c) ");
+    let wanted = format!(
+        "launch-bound: the GPU waits {host} for launches; no wiring helps until a CUDA graph (c) "
+    );
     assert!(line.starts_with(&wanted), "{line}: {wanted}");
     let mut variant = traced.base.clone();
     variant.no_launch_gaps = true;

@@ -361,7 +361,8 @@ fn mixture() -> Variant {
 fn experts_and_top_k_are_offered_for_built_in_mixtures_and_change_the_model() {
     let shown = |variant: &Variant, is_mixture: bool| {
         let sliders = Slider::of_cell(variant, is_mixture);
-        [Slider::Division, Slider::Load, Slider::Experts, Slider::TopK].map(|slider| sliders.contains(&slider))
+        [Slider::Division, Slider::Load, Slider::Experts, Slider::TopK]
+            .map(|slider| sliders.contains(&slider))
     };
     let mut variant = mixture();
     assert_eq!(shown(&Variant::default(), false), [false; 4]);

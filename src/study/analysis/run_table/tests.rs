@@ -114,7 +114,7 @@ fn the_gap_closed_is_that_of_matching_runs() {
         of("ladder", 8, 4.0),
     ];
     let table = table(&records);
-    let at = table.find("gap closed").unwrap();
+    let at = table.find("gap").unwrap();
     let share = |row| match table.cell(row, at) {
         Cell::Number(share) => Some(share),
         _ => None,

@@ -335,8 +335,7 @@ pub fn what_if(timeline: &Timeline, asked: bool, cx: &mut Context) {
         spec.map(|spec| spec.architecture.clone())
     };
     // the times are those of a step of standard, which the other trace may have
-    let is_standard =
-        |at: &usize| architecture(*at).is_none_or(|shown| shown == Architecture::Standard);
+    let is_standard = |at: &usize| architecture(*at).is_none_or(|shown| shown == Architecture::Standard);
     let order = std::iter::once(view.focus).chain(0..view.panes.len());
     let own: Vec<usize> = order.filter(|at| view.panes[*at].ghost.is_none()).collect();
     let at = own.iter().copied().find(is_standard).or(own.first().copied()).unwrap_or(0);

@@ -20,10 +20,10 @@ use crate::face::tui::format;
 use crate::face::tui::keymap::acts;
 use crate::face::tui::overlay::Completing;
 use crate::face::tui::pick::{Chosen, Pick};
-use crate::face::tui::screen::{Placed, State, Tab};
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Find, Input, Pointer, PointerKind, Screen, ScreenList,
 };
+use crate::face::tui::screen::{Placed, State, Tab};
 use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::list::next_of;
 use base::offer::Offer;
