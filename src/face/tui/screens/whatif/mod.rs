@@ -271,12 +271,17 @@ impl WhatIf {
     /// about its break-even.
     fn ask(&self, cx: &mut Context) {
         let (simulator, wanted) = (Arc::clone(&self.simulator), self.wanted().clone());
-        let (asked, traced) = (wanted.clone(), self.traced.clone());
+        let (asked, traced, started) = (wanted.clone(), self.traced.clone(), self.started);
         cx.follow(
             "answer",
             &(self.started, wanted.clone()),
             move |_| answered(traced.as_deref(), &wanted, &simulator),
-            move |whatif: &mut Self, answer, _| whatif.learn(&asked, answer),
+            move |whatif: &mut Self, answer, _| {
+                // an answer from another base is no earlier position of these sliders
+                if whatif.started == started {
+                    whatif.learn(&asked, answer);
+                }
+            },
         );
         if let Some(kept) = self.waiting.first().filter(|_| self.traced.is_none()).cloned() {
             let (simulator, asked) = (Arc::clone(&self.simulator), kept.clone());
@@ -328,7 +333,10 @@ impl Screen for WhatIf {
 
     fn serve(&mut self, request: Request, cx: &mut Context) -> Option<Request> {
         match request {
-            Request::WhatIf(Some(selected)) => self.start_from(&selected, cx),
+            Request::WhatIf(Some(selected)) => {
+                self.seeded.clone_from(&cx.open_trace);
+                self.start_from(&selected, cx);
+            }
             Request::WhatIf(None) => {}
             Request::WhatIfTraced(traced, name, architecture) => {
                 self.seeded.clone_from(&cx.open_trace);

@@ -152,10 +152,9 @@ impl WhatIf {
         self.before_trace = before;
     }
 
-    /// True if the sliders stand as they were found: at the default cell, or at a step of a trace.
+    /// True if no slider was moved in this session since the base was set.
     pub fn is_untouched(&self) -> bool {
-        let is_found = self.traced.is_some() || self.base == Variant::default();
-        is_found && self.variant == self.base && self.pins.is_empty() && self.waiting.is_empty()
+        self.undo.is_empty()
     }
 
     /// Name of the cell that [`Self::leave_trace`] goes back to.
