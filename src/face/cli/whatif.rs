@@ -392,7 +392,8 @@ struct PrintedPoint {
     /// Remark if an architecture does less work than `upper-bound` and is faster.
     beaten_limit: Option<String>,
     /// Times in ms (prefill and decode of the whole generation; TPOT, communication and its exposed part of the
-    /// middle step), speedup in TPOT, tokens/s, overlap in percent, hidden share; absent without numbers.
+    /// middle step), speedup in TPOT, tokens/s, overlap in percent, closed share of the gap to upper-bound; absent
+    /// without numbers.
     #[serde(flatten)]
     numbers: BTreeMap<&'static str, Option<f64>>,
 }

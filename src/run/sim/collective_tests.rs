@@ -88,7 +88,7 @@ fn the_environment_says_which_collective_it_was_and_by_what_it_was_scaled() {
     assert_eq!(of(&fused, "collective_ctas"), "16");
     let note = of(&fused, "link_note");
     assert!(note.contains("TokenWeave") && note.contains("1.14 x one-shot"), "{note}");
-    assert!(of(&fused, "norm").contains("hidden shares above 1"));
+    assert!(of(&fused, "norm").contains("gaps closed above 1"));
     let b200 = Spec { hardware: "b200_sxm".into(), ..fused.clone() };
     assert!(of(&b200, "link_note").contains("the machine is not stated"));
     let off = Spec { p2p: P2p::Off, ..fused };

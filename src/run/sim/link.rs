@@ -217,7 +217,7 @@ fn instead(spec: &Spec, target: &Target) -> String {
 /// Norm cost assumed for the upper bound, in words.
 fn norm_of_the_bound(spec: &Spec, target: &Target) -> &'static str {
     if lowering(spec, target).fuse_all_reduce {
-        "every rank norms all rows on its compute lane, which fused all-reduces spare it: hidden shares above 1 are real"
+        "every rank norms all rows on its compute lane, which fused all-reduces spare it: gaps closed above 1 are real"
     } else {
         "every rank norms all rows, as the other architectures do"
     }

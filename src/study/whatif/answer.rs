@@ -588,7 +588,7 @@ impl<'a> Question<'a> {
         })
     }
 
-    /// Fills in speedup and hidden share, relative to plain `standard` and plain `upper-bound`: options that
+    /// Fills in speedup and gap closed, relative to plain `standard` and plain `upper-bound`: options that
     /// change the rows' plans do not apply to these two baselines.
     fn with_hidden_share(&self, mut rows: Vec<Row>) -> Vec<Row> {
         let plain = self.spec.plain();
@@ -611,7 +611,7 @@ impl<'a> Question<'a> {
     }
 }
 
-/// Fills in speedup and hidden share, relative to the step times of `standard` and `upper-bound` (ms).
+/// Fills in speedup and gap closed, relative to the step times of `standard` and `upper-bound` (ms).
 pub(super) fn compare_with(rows: &mut [Row], standard: Option<f64>, limit: Option<f64>) {
     for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
         numbers.speedup = standard.map(|standard| standard / numbers.tpot_ms);

@@ -58,7 +58,7 @@ fn equal_cells_do_not_differ() {
     let pair = compare(&records.concat(), "architecture").unwrap().pairs.remove(0);
     let [low, high] = pair.speedup_ci95.unwrap();
     assert!(low < 1.0 && 1.0 < high && !pair.differs);
-    assert_eq!(pair.hidden_share, None, "without upper-bound there is no hidden share");
+    assert_eq!(pair.hidden_share, None, "without upper-bound there is no gap to close");
 }
 
 #[test]

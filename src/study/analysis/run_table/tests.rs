@@ -1,4 +1,4 @@
-//! Tables of runs: order, CSV, hidden share.
+//! Tables of runs: order, CSV, gap closed.
 
 use super::*;
 use ::table::testing::{record, sim_record};
