@@ -140,21 +140,26 @@ fn division(cell: &Spec) -> usize {
     }
 }
 
-fn divide(cell: &mut Spec, ranks: u32, division: usize) {
-    (cell.tp, cell.ep, cell.dp) = match division {
-        0 => (ranks, 1, 1),
-        1 => (ranks, ranks, 1),
-        _ => (1, ranks, ranks),
-    };
+fn divided(ranks: u32, division: usize) -> [u32; 3] {
+    match division {
+        0 => [ranks, 1, 1],
+        1 => [ranks, ranks, 1],
+        _ => [1, ranks, ranks],
+    }
 }
 
-fn division_name(cell: &Spec, division: usize) -> String {
-    let ranks = gpus(cell);
-    match division {
-        0 => format!("TP {ranks}"),
-        1 => format!("TP {ranks} EP {ranks}"),
-        _ => format!("DP {ranks} EP {ranks}"),
-    }
+fn divide(cell: &mut Spec, ranks: u32, division: usize) {
+    [cell.tp, cell.ep, cell.dp] = divided(ranks, division);
+}
+
+/// Name of a division; of the present one as it is, even if it cannot run.
+fn division_name(cell: &Spec, to: usize) -> String {
+    let [tp, ep, dp] = match to == division(cell) {
+        true => [cell.tp, cell.ep, cell.dp],
+        false => divided(gpus(cell), to),
+    };
+    let ep = if ep > 1 { format!(" EP {ep}") } else { String::new() };
+    if dp > 1 { format!("DP {dp}{ep}") } else { format!("TP {tp}{ep}") }
 }
 
 impl Slider {

@@ -342,12 +342,12 @@ fn on_mixture(size: (u16, u16)) -> Driver {
 fn a_mixture_shows_its_division_and_every_slider_or_how_many_are_below() {
     let driver = on_mixture((120, 40));
     let shown = driver.screen();
-    for part in ["tp8 ep8 b16", " EP ", " expert load ", " experts ", " top-k "] {
+    for part in ["tp8 ep8 b16", " division ", " expert load ", " experts ", " top-k "] {
         assert!(shown.contains(part), "'{part}' is missing in {shown}");
     }
     assert!(!shown.contains("more sliders"), "{shown}");
     let mut driver = on_mixture((80, 24));
-    driver.shows("↓ 3 more sliders");
+    driver.shows("↓ 4 more sliders");
     driver.state.whatif.list.selected = Slider::DENSE + 2;
     driver.taps("j");
     assert!(
@@ -379,7 +379,7 @@ fn a_combination_that_cannot_run_says_why_and_how_to_leave_it_and_knobs_stay() {
     );
     assert_eq!(experts(&driver), before, "its knob is where it was");
     driver.taps("u");
-    driver.shows("undone: EP from 3 back to 8");
+    driver.shows("undone: division from TP 8 EP 3 back to TP 8 EP 8");
     assert!(driver.state.whatif.current().is_some_and(|answer| answer.cannot().is_none()));
 }
 
