@@ -498,7 +498,9 @@ impl TracedStep {
         if choice.tp.is_some() {
             words.push("kernels between all-reduces scale with 1/TP (best case)".into());
         }
-        words.push("worst case for micro2: kernels of half a batch take as long as those of the whole".into());
+        words.push(
+            "worst case for micro2: kernels of half a batch take as long as those of the whole".into(),
+        );
         words.join("; ")
     }
 }
