@@ -174,11 +174,20 @@ impl Question<'_> {
         let alone = winner.pairs.len() - winner.tied;
         let within = self.within();
         let ahead = self.ahead(winner, choices);
+        // the range below is of the settings that it leads
+        let is_level = |pair: &&&Comparison| {
+            self.value(pair) == winner.value
+                && (pair.verdict.is_tie() || pair.verdict == Verdict::Chance)
+        };
+        let level = match choices.iter().flat_map(|(_, pairs)| pairs).filter(is_level).count() {
+            0 => String::new(),
+            level => format!(", level with {baseline} in {level}"),
+        };
         let wins = match (alone, winner.tied) {
-            (alone, 0) => format!("is {adjective} in {}", settings(alone)),
-            (0, tied) => format!("ties for {adjective}{within} in {}{ahead}", settings(tied)),
+            (alone, 0) => format!("is {adjective} in {}{level}", settings(alone)),
+            (0, tied) => format!("ties for {adjective}{within} in {}{ahead}{level}", settings(tied)),
             (alone, tied) => {
-                format!("is {adjective} in {}, tied{within} in {tied}{ahead}", settings(alone))
+                format!("is {adjective} in {}, tied{within} in {tied}{ahead}{level}", settings(alone))
             }
         };
         let of = if several { self.of(baseline) } else { format!(" its {}", self.unit()) };

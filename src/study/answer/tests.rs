@@ -364,7 +364,7 @@ fn winners_of_a_few_settings_and_what_wins_elsewhere_are_told_apart() {
     assert_eq!(
         said(&answer)[..3],
         [
-            "Ladder is fastest in 2 of 3 settings: 1.11x (TP 2) and 1.33x (TP 4) standard's tokens/s; 1.11x the runner-up, parallel (median)",
+            "Ladder is fastest in 2 of 3 settings, level with standard in 1: 1.11x (TP 2) and 1.33x (TP 4) standard's tokens/s; 1.11x the runner-up, parallel (median)",
             "Elsewhere: parallel at TP 8 (1.40x).",
             "The gap that remains is unknown: upper-bound was not run.",
         ],

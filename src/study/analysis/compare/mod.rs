@@ -16,7 +16,7 @@ pub(super) use matching::{Label, Matching, Pair, PooledCell, parts};
 pub(crate) use pivot::fastest;
 pub use pivot::{Axis, Pivot, PivotRow, UNSET, pivot_table};
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rayon::prelude::*;
 
@@ -145,7 +145,7 @@ pub fn compare(records: &[Record], axis: &str) -> Result<ComparisonReport> {
 fn set_bands(pairs: &mut [Comparison]) {
     for latency in ["TPOT", "TTFT"] {
         let is_own = |pair: &Comparison| pair.is_simulated() && pair.latency() == latency;
-        let mut runs: HashMap<&str, &Spec> = HashMap::new();
+        let mut runs: BTreeMap<&str, &Spec> = BTreeMap::new();
         for pair in pairs.iter().filter(|pair| is_own(pair)) {
             runs.insert(&pair.baseline_run, &pair.baseline_side.spec);
             runs.insert(&pair.run, &pair.side.spec);

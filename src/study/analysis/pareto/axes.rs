@@ -165,7 +165,10 @@ impl Axes {
 
     /// Bands of simulated cells on both axes: of first tokens, or of speedups.
     pub(super) fn bands(self, specs: &[&Spec]) -> [TieBand; 2] {
-        let is_first = [self.x.measure(), self.y.measure()].map(|measure| measure.is("ttft"));
+        // prefills alone take as long as their first token
+        let are_prefills = specs.iter().all(|spec| spec.output_tokens == 1);
+        let is_first =
+            [self.x.measure(), self.y.measure()].map(|measure| are_prefills || measure.is("ttft"));
         let first = is_first.contains(&true).then(|| TieBand::of_first_tokens(specs.iter().copied()));
         let other = is_first.contains(&false).then(|| TieBand::of(specs.iter().copied()));
         is_first.map(|is_first| if is_first { first } else { other }.unwrap_or(TieBand::UNKNOWN))

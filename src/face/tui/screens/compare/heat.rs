@@ -297,13 +297,15 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
     ];
     line(buf, inner, u16::from(!is_low), &[&told[..], &[(&*adjusted, dim), (&*samples, dim)]].concat());
     let latencies = pair.latencies_ms();
+    let mut columns = SIDES;
+    columns[1].title = format!("{} ms [95 %]", pair.latency()).into();
     let overlaps = [pair.baseline_overlap_pct, pair.overlap_pct];
     let below = cut_top(inner, 2).1;
     table::draw_all(
         buf,
         Rect { height: below.height.min(3), ..below },
         theme,
-        &SIDES,
+        &columns,
         2,
         |row, column| {
             let (value, side) = sides[row];

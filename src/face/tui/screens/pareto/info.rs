@@ -156,7 +156,7 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
         with(y.of(point), y.interval(point), 1.0),
         y.title()
     );
-    if x != study::analysis::XAxis::Tpot {
+    if x != study::analysis::XAxis::Tpot && point.tpot_ms > 0.0 {
         text.push_str(&format!(", TPOT {} ms", digits(point.tpot_ms)));
     }
     // measurements of other machines are compared if asked for
