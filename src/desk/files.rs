@@ -134,9 +134,10 @@ const INSPECTED: usize = 200;
 pub fn listing(typed: &str) -> Vec<FileEntry> {
     let mut entries = within(typed);
     let folder = place(typed);
+    let path_of = |entry: &FileEntry| folder.join(&entry.path[typed.len()..]);
     let files = entries.iter_mut().filter(|entry| !entry.is_folder());
     for entry in files.take(INSPECTED) {
-        let path = folder.join(&entry.path[typed.len()..]);
+        let path = path_of(entry);
         entry.is_trace &= may_have_events(&path);
         let refused = trace::import::refused(&path);
         if let Some(format) = refused {
@@ -145,10 +146,11 @@ pub fn listing(typed: &str) -> Vec<FileEntry> {
         }
     }
     entries.sort_by_key(order);
-    let traces = entries.iter().filter(|entry| entry.is_trace).count();
+    let files: Vec<PathBuf> = entries.iter().filter(|entry| entry.is_trace).map(path_of).collect();
+    let traces = files.len();
     if (2..=INSPECTED).contains(&traces) {
         let path = format!("{typed}.");
-        let is_one = trace::import::holds_ranks(&folder);
+        let is_one = trace::import::are_ranks(&files);
         let about = match is_one {
             true => format!("its {traces} files, the ranks of one job"),
             false => format!("its {traces} files as one trace (not named as ranks)"),

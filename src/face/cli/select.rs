@@ -15,7 +15,6 @@ use plan::Phase;
 use study::analysis::filter::Filter;
 use study::analysis::{Axis, RunTable, compared_rows, untied_clocks};
 use table::Record;
-use trace::import::step_name;
 use trace::overlap::Selection;
 use trace::{NO_STEP, Span, Trace};
 
@@ -79,17 +78,18 @@ impl SelectArgs {
         let phase = match self.phase {
             Some(PhaseArg::Prefill) => Some(Phase::Prefill),
             Some(PhaseArg::Decode) => Some(Phase::Decode),
+            // a number without a phase is of one step, although numbers of a run repeat in its prefill
+            Some(PhaseArg::All) | None if self.step.is_some() => {
+                self.step.map(|step| phase_of(trace, step))
+            }
             Some(PhaseArg::All) => None,
-            None => match self.step {
-                Some(step) => Some(phase_of(trace, step)),
-                None if timed => None,
-                None => Selection::default_of(trace).phase,
-            },
+            None if timed => None,
+            None => Selection::default_of(trace).phase,
         };
         if self.phase.is_none() && self.step.is_none() && phase.is_some() {
             report::note("decode phase only; --phase all includes prefill");
         }
-        if self.phase.is_some_and(|phase| phase != PhaseArg::All) && !knows_phases(trace) {
+        if self.phase.is_some_and(|phase| phase != PhaseArg::All) && !trace.tells_phases() {
             report::note("the trace does not mark prefills, so all its steps count as decode");
         }
         Ok(Selection {
@@ -104,12 +104,17 @@ impl SelectArgs {
     /// Returns an error if options conflict or the step does not exist.
     fn check(&self, trace: &Trace) -> Result<()> {
         if let Some(step) = self.step {
-            if matches!(self.phase, Some(PhaseArg::Prefill)) {
-                return Err(Error::input(
-                    "--step counts decode steps, so it cannot be combined with --phase prefill",
-                ));
-            }
-            check_step(trace, step)?;
+            let phase = match (self.phase, trace.meta.import.is_some()) {
+                (Some(PhaseArg::Prefill), false) => {
+                    return Err(Error::input(
+                        "--step counts decode steps, so it cannot be combined with --phase prefill",
+                    ));
+                }
+                (Some(PhaseArg::Prefill), true) => Some(Phase::Prefill),
+                (Some(PhaseArg::Decode), _) | (_, false) => Some(Phase::Decode),
+                (_, true) => None,
+            };
+            check_step(trace, step, phase)?;
         }
         let is_cut = self.from.is_some() || self.to.is_some();
         if let Some(warning) = is_cut.then(|| untied_clocks(trace)).flatten() {
@@ -193,14 +198,6 @@ fn phase_of(trace: &Trace, step: u32) -> Phase {
     if is_prefill { Phase::Prefill } else { Phase::Decode }
 }
 
-/// True if a trace is of a run, or the names of its steps or operations tell their phases.
-fn knows_phases(trace: &Trace) -> bool {
-    let names = || trace.meta.range_names.iter().filter_map(|name| step_name(name));
-    trace.meta.import.is_none()
-        || trace.spans.iter().any(|span| span.phase == Phase::Prefill)
-        || names().any(|name| name.work.is_some())
-}
-
 fn extent<'a>(spans: impl Iterator<Item = &'a Span>) -> Option<(i64, i64)> {
     spans.fold(None, |extent, span| match extent {
         None => Some((span.start_ns, span.end_ns)),
@@ -208,11 +205,11 @@ fn extent<'a>(spans: impl Iterator<Item = &'a Span>) -> Option<(i64, i64)> {
     })
 }
 
-fn check_step(trace: &Trace, step: u32) -> Result<()> {
+/// Returns an error if no span of the phase, or of either, is of the step.
+fn check_step(trace: &Trace, step: u32, phase: Option<Phase>) -> Result<()> {
     let mut steps: Vec<u32> = Vec::new();
     // Spans are sorted by step, so this leaves one number per sample and step.
-    let is_import = trace.meta.import.is_some();
-    for span in trace.spans.iter().filter(|span| is_import || span.phase == Phase::Decode) {
+    for span in trace.spans.iter().filter(|span| phase.is_none_or(|phase| phase == span.phase)) {
         if span.step == step {
             return Ok(());
         }
@@ -222,7 +219,11 @@ fn check_step(trace: &Trace, step: u32) -> Result<()> {
     }
     steps.sort_unstable();
     steps.dedup();
-    let what = if is_import { "step" } else { "decode step" };
+    let what = match phase {
+        Some(Phase::Prefill) => "prefill step",
+        Some(Phase::Decode) => "decode step",
+        None => "step",
+    };
     let has = if steps.is_empty() { "none".into() } else { listed(&steps) };
     Err(Error::input(format!("no {what} {step} in this trace; it contains steps {has}")))
 }
@@ -412,6 +413,33 @@ mod tests {
         let select = SelectArgs { step: Some(9), ..SelectArgs::default() };
         let error = select.resolve(&trace()).err().map(|e| e.to_string()).unwrap_or_default();
         assert_eq!(error, "no decode step 9 in this trace; it contains steps 0 to 1");
+    }
+
+    #[test]
+    fn a_step_of_an_import_is_found_in_its_phase() -> Result<()> {
+        let mut served = trace();
+        served.meta.import = Some(trace::ImportReport::default());
+        for span in &mut served.spans {
+            span.phase = if span.step == 0 { Phase::Prefill } else { Phase::Decode };
+        }
+        let select = |step, phase| SelectArgs { step: Some(step), phase, ..SelectArgs::default() };
+        for (step, phase, selected) in [
+            (0, None, Some(Phase::Prefill)),
+            (0, Some(PhaseArg::All), Some(Phase::Prefill)),
+            (0, Some(PhaseArg::Prefill), Some(Phase::Prefill)),
+            (1, None, Some(Phase::Decode)),
+            (1, Some(PhaseArg::All), Some(Phase::Decode)),
+        ] {
+            assert_eq!(select(step, phase).resolve(&served)?.phase, selected, "{step} {phase:?}");
+        }
+        for (step, phase, message) in [
+            (0, PhaseArg::Decode, "no decode step 0 in this trace; it contains steps 1"),
+            (1, PhaseArg::Prefill, "no prefill step 1 in this trace; it contains steps 0"),
+        ] {
+            let error = select(step, Some(phase)).resolve(&served).err().map(|e| e.to_string());
+            assert_eq!(error.as_deref(), Some(message));
+        }
+        Ok(())
     }
 
     #[test]

@@ -71,6 +71,7 @@ impl Matching {
     pub fn of(trace: &Trace) -> Self {
         let members = Members::of(trace);
         let keys = keys(trace, &members);
+        let is_import = trace.meta.import.is_some();
         let step = StepKey { sample: 0, phase: Phase::Decode, step: 0 };
         let part = |(place, span): (usize, &Span)| {
             let (communicator, kind) = keys.get(span.operation as usize).copied().flatten()?;
@@ -78,8 +79,13 @@ impl Matching {
                 communicator,
                 kind,
                 sequence: span.sequence,
-                // sequence numbers are unique in the whole trace
-                step: if span.sequence == Span::NO_SEQUENCE { StepKey::of(span) } else { step },
+                // sequence numbers are unique in the whole trace, and numbers of imported steps in both phases: a
+                // data-parallel rank can prefill while another one decodes
+                step: match span.sequence == Span::NO_SEQUENCE {
+                    true if is_import => StepKey { phase: Phase::Decode, ..StepKey::of(span) },
+                    true => StepKey::of(span),
+                    false => step,
+                },
                 nth: 0,
                 rank: span.rank,
                 start: span.start_ns,

@@ -165,11 +165,13 @@ fn rank_drawn(rank: u32, same: &BTreeSet<u32>) -> String {
 fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
     let name = super::timeline::title(trace);
     let decode = || trace.spans.iter().filter(|s| s.phase == Phase::Decode && s.rank == part.rank);
-    let last = decode().map(|span| span.step).max();
-    let Some(last) = last else {
+    let numbers: BTreeSet<u32> = decode().map(|span| span.step).collect();
+    let Some(last) = numbers.last() else {
         return Err(Error::input(format!("{name}: no decode step of rank {}", part.rank)));
     };
-    let step = part.step.unwrap_or(last / 2);
+    // numbers of imported decode steps may have gaps, where prefills are
+    let middle = numbers.iter().nth(numbers.len() / 2).unwrap_or(last);
+    let step = part.step.unwrap_or(*middle);
     let of_step = || decode().filter(move |span| span.step == step);
     let Some(sample) = of_step().map(|span| span.sample).max() else {
         return Err(Error::input(format!("{name}: no decode step {step}; the last is {last}")));

@@ -95,6 +95,14 @@ pub(super) fn look(directory: &Path) -> Result<Found> {
     survey.finish(directory)
 }
 
+/// Inspects these files of a directory without opening archives among them.
+pub(super) fn of_files(paths: &[PathBuf]) -> Result<Found> {
+    let mut survey = Survey::default();
+    let place = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new("."));
+    survey.add(paths.iter().map(|path| Input::of(path)).collect(), DEPTH);
+    survey.finish(place)
+}
+
 fn list(directory: &Path, name: &str) -> Result<(Vec<Input>, Vec<Input>)> {
     let (mut files, mut directories) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(directory).map_err(Error::io(directory))? {

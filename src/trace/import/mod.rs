@@ -15,7 +15,7 @@ pub mod recording;
 mod steps;
 
 pub use formats::is_trace;
-pub use glance::{holds_ranks, refused};
+pub use glance::{are_ranks, refused};
 pub use steps::{StepName, StepWork, step_name};
 
 use std::path::{Path, PathBuf};

@@ -10,20 +10,20 @@ use std::collections::{BTreeMap, HashMap};
 use plan::Phase;
 use rayon::prelude::*;
 
-/// Kind of a serving engine's iterations, which have no numbers.
+/// Kind of a serving engine's iterations.
 const SERVING: &str = "serving iteration";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepName {
     /// Name before the number, in lower case; equal for all steps of one kind.
     pub kind: String,
-    /// `None` for serving iterations.
+    /// `None` for iterations of vLLM and SGLang.
     pub number: Option<u32>,
     /// Number of requests in the step, if the name contains it.
     pub batch: Option<u32>,
     /// `None` if the name does not say.
     pub work: Option<StepWork>,
-    /// Prompt tokens of the step, if the name contains them.
+    /// Prompt tokens of a prefill or mixed step, if the name contains them.
     pub tokens: Option<u64>,
 }
 
@@ -58,14 +58,27 @@ impl StepWork {
         }
     }
 
+    /// Work in a framework's or user's name for a step: `decode step 7`, `PrefillStep#0`.
     fn of_words(name: &str) -> Option<Self> {
-        let name = name.to_ascii_lowercase();
-        Some(match () {
-            () if name.contains("mixed") => Self::Mixed,
-            () if name.contains("decod") => Self::Decode,
-            () if name.contains("prefill") || name.contains("extend") => Self::Prefill,
-            () => return None,
+        name.split(|c: char| !c.is_ascii_alphabetic()).find_map(|word| {
+            let word = word.to_ascii_lowercase();
+            match word.strip_suffix("step").unwrap_or(&word) {
+                "decode" | "decoding" => Some(Self::Decode),
+                "prefill" | "prefilling" => Some(Self::Prefill),
+                _ => None,
+            }
         })
+    }
+
+    /// Work of SGLang's `ForwardMode`. Steps of speculative decoding are decodes, also those that extend the draft.
+    fn of_mode(mode: &str) -> Option<Self> {
+        match mode {
+            "EXTEND" | "SPLIT_PREFILL" => Some(Self::Prefill),
+            "MIXED" => Some(Self::Mixed),
+            "DECODE" | "TARGET_VERIFY" => Some(Self::Decode),
+            mode if mode.starts_with("DRAFT_EXTEND") => Some(Self::Decode),
+            _ => None,
+        }
     }
 }
 
@@ -129,7 +142,9 @@ fn serving(name: &str) -> Option<StepName> {
     if !mode.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return None;
     }
-    step(None, count("bs="), StepWork::of_words(mode), number_after(mode, "toks=").map(|(n, _)| n))
+    let work = mode.split(' ').next().and_then(StepWork::of_mode);
+    let prompt = number_after(mode, "toks=").filter(|_| work != Some(StepWork::Decode));
+    step(None, count("bs="), work, prompt.map(|(tokens, _)| tokens))
 }
 
 /// Priority of a kind of steps; ties go to the more frequent kind.
@@ -375,10 +390,17 @@ mod tests {
             ("step[DECODE bs=32]", Some(Decode), None),
             ("step[EXTEND bs=1 toks=512]", Some(Prefill), Some(512)),
             ("step[IDLE]", None, None),
+            ("step[MIXED bs=9 toks=520]", Some(Mixed), Some(520)),
+            ("step[TARGET_VERIFY bs=8 toks=32]", Some(Decode), None),
+            ("step[DRAFT_EXTEND bs=8]", Some(Decode), None),
+            ("step[DRAFT_EXTEND_V2 bs=8]", Some(Decode), None),
             ("[Executor] _forward_step 12: 2 ctx reqs, 0 gen reqs", Some(Prefill), None),
             ("[Executor] _forward_step 13: 0 ctx reqs, 2 gen reqs", Some(Decode), None),
             ("decode step 7", Some(Decode), None),
+            ("PrefillStep#0", Some(Prefill), None),
             ("ProfilerStep#12", None, None),
+            ("mixed_precision_step 4", None, None),
+            ("extended step 3", None, None),
         ] {
             let found = step_name(name).map(|step| (step.work, step.tokens));
             assert_eq!(found, Some((work, tokens)), "{name}");

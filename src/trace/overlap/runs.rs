@@ -11,6 +11,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::intervals::{Interval, clip};
+use crate::import::step_name;
 use crate::rules::OTHER;
 use crate::{NO_STEP, OperationInfo, Span, Trace};
 use plan::{Kind, Lane, Phase};
@@ -32,6 +33,16 @@ pub struct Selection {
     pub to_ns: Option<i64>,
 }
 
+impl Trace {
+    /// True for a run, and for an import in which names of steps or operations tell prefill from decode.
+    pub fn tells_phases(&self) -> bool {
+        let is_step_of_phase = |name: &String| step_name(name).is_some_and(|step| step.work.is_some());
+        self.meta.import.is_none()
+            || self.spans.iter().any(|span| span.phase == Phase::Prefill)
+            || self.meta.range_names.iter().any(is_step_of_phase)
+    }
+}
+
 impl Selection {
     pub fn of_step(key: StepKey) -> Self {
         Self {
@@ -47,16 +58,11 @@ impl Selection {
             && (self.from_ns, self.to_ns) == (None, None)
     }
 
-    /// Part of a trace that is meant if none is named: its decode steps, if it also has prefills or is of a run; else all
-    /// of it, because the names of an imported trace's steps may not tell.
+    /// Default selection: the decode steps if the trace marks phases, else the whole trace.
     pub fn default_of(trace: &Trace) -> Self {
-        let has = |phase| {
-            let of_step = |span: &Span| span.phase == phase && span.step != NO_STEP;
-            trace.spans.iter().any(of_step)
-        };
-        let is_told = trace.meta.import.is_none() || has(Phase::Prefill);
-        let phase = (is_told && has(Phase::Decode)).then_some(Phase::Decode);
-        Self { phase, ..Self::default() }
+        let is_decode = |span: &Span| span.phase == Phase::Decode && span.step != NO_STEP;
+        let has_decode = trace.spans.iter().any(is_decode);
+        Self { phase: (has_decode && trace.tells_phases()).then_some(Phase::Decode), ..Self::default() }
     }
 
     fn wants(&self, step: &StepKey) -> bool {

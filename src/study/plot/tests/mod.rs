@@ -3,6 +3,8 @@
 mod figures;
 mod files;
 
+use std::sync::LazyLock;
+
 use super::scene::{Area, Scene, Shape, Text};
 use super::{
     Figure, Options, ParetoData, Part, ProvenanceSummary, Size, Stretch, comparison_figure,
@@ -140,12 +142,12 @@ fn assert_legible(scene: &Scene) {
     let page = Area { left: 0.0, top: 0.0, right: scene.width, bottom: scene.height };
     let texts = texts(scene);
     assert!(!texts.is_empty());
-    for (index, text) in texts.iter().enumerate() {
-        let area = text.area();
-        assert!(page.holds(&area), "'{}' leaves the page: {area:?} in {page:?}", text.text);
+    let areas: Vec<Area> = texts.iter().map(|text| text.area()).collect();
+    for (index, (text, area)) in texts.iter().zip(&areas).enumerate() {
+        assert!(page.holds(area), "'{}' leaves the page: {area:?} in {page:?}", text.text);
         match text.inside {
             true => {
-                let within = scene.data.iter().any(|data| data.holds(&area));
+                let within = scene.data.iter().any(|data| data.holds(area));
                 assert!(within, "'{}' leaves the data", text.text);
             }
             false => {
@@ -154,8 +156,8 @@ fn assert_legible(scene: &Scene) {
                 }
             }
         }
-        for other in &texts[..index] {
-            assert!(!area.meets(&other.area()), "'{}' lies on '{}'", text.text, other.text);
+        for (other, beneath) in texts.iter().zip(&areas[..index]) {
+            assert!(!area.meets(beneath), "'{}' lies on '{}'", text.text, other.text);
         }
     }
     for data in &scene.data {
@@ -183,29 +185,28 @@ fn sized(size: &str) -> Options {
     Options { size: size.parse().unwrap(), ..Options::default() }
 }
 
-/// Every kind of figure at one size; what cannot be drawn there is an input error.
+/// Every kind of figure at one size; a size that is too small for a figure is an input error.
 fn all_scenes(options: &Options) -> Vec<(&'static str, Result<Scene>)> {
+    static COMPARED: LazyLock<[analysis::ComparisonReport; 2]> = LazyLock::new(|| {
+        [cells(), measured()].map(|records| compare(&records, "architecture").unwrap())
+    });
     let (records, set, points) = (cells(), set(), points());
-    let measured = measured();
     let provenance = ProvenanceSummary::of_records(&records);
-    let by = compare(&records, "architecture").unwrap();
+    let [by, measured] = &*COMPARED;
     let data = ParetoData { points: &points, ..ParetoData::default() };
     let (standard, ladder) = (step(false), step(true));
     let traces = [&standard, &ladder];
     let figures = [
         ("pareto", pareto_figure(&data, &provenance, options)),
         ("throughput", throughput_figure(&set, &provenance, options)),
-        ("improvement", improvement_figure(std::slice::from_ref(&set), &by, &provenance, options)),
+        ("improvement", improvement_figure(std::slice::from_ref(&set), by, &provenance, options)),
         ("p2p", p2p_figure(&set, &provenance, options)),
         ("overlap", overlap_figure(&traces, &Part::default(), &provenance, options)),
         ("timeline", {
             let trace = layers();
             timeline_figure(&[Stretch { trace: &trace, from_ns: 0, to_ns: 90_000 }], options)
         }),
-        (
-            "comparison",
-            comparison_figure(&compare(&measured, "architecture").unwrap(), &provenance, options),
-        ),
+        ("comparison", comparison_figure(measured, &provenance, options)),
         ("conversion", conversion_figure(&crate::testing::conversion_report(), options)),
         ("training", training_figure(&trainings(), options)),
     ];

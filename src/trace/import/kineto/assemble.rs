@@ -186,20 +186,24 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
 
 /// Sets the phase of steps that run operations of a plan's prefill, as exports of our own traces name them.
 fn mark_prefills(spans: &mut [Span], operations: &[OperationInfo]) {
-    let is_prefill: Vec<bool> = operations
-        .iter()
-        .map(|operation| {
-            let name = planned(&operation.name).unwrap_or(&operation.name);
-            name.starts_with("prefill/")
-        })
-        .collect();
+    let of_phase = |prefix: &str| -> Vec<bool> {
+        let name = |operation: &OperationInfo| {
+            planned(&operation.name).unwrap_or(&operation.name).starts_with(prefix)
+        };
+        operations.iter().map(name).collect()
+    };
+    let (is_prefill, is_decode) = (of_phase("prefill/"), of_phase("decode/"));
     if !is_prefill.contains(&true) {
         return;
     }
-    let of_prefill = |span: &&Span| span.step != NO_STEP && is_prefill[span.operation as usize];
-    let steps: HashSet<u32> = spans.iter().filter(of_prefill).map(|span| span.step).collect();
+    let of_prefill = |span: &Span| span.step != NO_STEP && is_prefill[span.operation as usize];
+    let steps: HashSet<u32> =
+        spans.iter().filter(|span| of_prefill(span)).map(|span| span.step).collect();
     for span in spans.iter_mut().filter(|span| steps.contains(&span.step)) {
-        span.phase = Phase::Prefill;
+        // without the ranges of steps, all spans are of one
+        if !is_decode[span.operation as usize] {
+            span.phase = Phase::Prefill;
+        }
     }
 }
 

@@ -49,7 +49,7 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
     let reads = |constant| unit.constants.contains(&constant);
     // each size and each group once, and both groups with the size that most models have
     let heads: &[(u32, u32)] = match (reads(Constant::HeadDim), reads(Constant::Group)) {
-        (true, true) => &[(8, 8), (72, 1), (128, 1), (128, 8), (256, 8)],
+        (true, true) => &[(64, 8), (72, 1), (128, 1), (128, 8), (256, 8)],
         (true, false) => &[(8, 1), (72, 1), (128, 1), (256, 1)],
         (false, true) => &[(128, 1), (128, 8)],
         (false, false) => &[(128, 1)],
@@ -78,7 +78,7 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
                 }));
             } else {
                 all.push(Variant { unit, options, constants: Vec::new() });
-                if unit.name.starts_with("attend") && head_dim == 128 {
+                if unit.name.starts_with("attend") && [64, 128].contains(&head_dim) {
                     let constants = vec![("WINDOW", 128), ("SINKS", 1)];
                     all.push(Variant { unit, options, constants });
                 }

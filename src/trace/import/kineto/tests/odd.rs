@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::NO_STEP;
+use plan::Phase;
 
 /// Start and end of the only span.
 fn only(json: &str) -> (i64, i64) {
@@ -213,6 +214,44 @@ fn a_line_without_end_is_given_up_within_bounded_memory() {
         };
         assert!(said.contains("an event or value of more than 64 MiB"), "{start}: {said}");
     }
+}
+
+#[test]
+fn exported_prefills_are_marked_with_all_but_the_decodes_of_their_step() {
+    let step = |n: u32| {
+        format!(
+            r#""ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{n}", "pid": 1, "tid": 1, "ts": {}, "dur": 100"#,
+            n * 100
+        )
+    };
+    let launched = |c: u32, name: &str, at: u32| {
+        [
+            format!(
+                r#""ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 9, "ts": {at}, "dur": 1, "args": {{"correlation": {c}}}"#
+            ),
+            format!(
+                r#""ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": 7, "ts": {}, "dur": 10, "args": {{"device": 0, "stream": 7, "correlation": {c}}}"#,
+                at + 5
+            ),
+        ]
+    };
+    let (prefill, decode) = ("prefill/L0/mlp/down", "decode/L0/mlp/down");
+    let list =
+        [(1, prefill, 110), (2, "fill", 130), (3, decode, 210), (4, prefill, 310), (5, decode, 330)];
+    let kernels = list.iter().flat_map(|(c, name, at)| launched(*c, name, *at));
+    let all: Vec<String> = [1, 2, 3].map(step).into_iter().chain(kernels).collect();
+    let trace = read(&events(&all.iter().map(String::as_str).collect::<Vec<_>>()));
+    let mut seen: Vec<_> = trace.spans.iter().map(|s| (s.start_ns / 1000, s.step, s.phase)).collect();
+    seen.sort_unstable();
+    let expected = [
+        (115, 1, Phase::Prefill),
+        (135, 1, Phase::Prefill),
+        (215, 2, Phase::Decode),
+        (315, 3, Phase::Prefill),
+        (335, 3, Phase::Decode),
+    ];
+    assert_eq!(seen, expected);
+    assert!(trace.spans.is_sorted_by_key(|span| (span.phase, span.step, span.rank, span.start_ns)));
 }
 
 #[test]

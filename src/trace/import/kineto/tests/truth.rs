@@ -84,9 +84,9 @@ fn threads_and_pieces_change_nothing() {
 }
 
 #[test]
-fn spans_are_sorted_by_step_rank_and_start() {
+fn spans_are_sorted_by_phase_step_rank_and_start() {
     let trace = read(&generated(Style::default()).json);
-    assert!(trace.spans.is_sorted_by_key(|span| (span.step, span.rank, span.start_ns)));
+    assert!(trace.spans.is_sorted_by_key(|span| (span.phase, span.step, span.rank, span.start_ns)));
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Navigation: to typed targets, along dependencies and critical paths, to list rows, and back.
 
-use super::index::{Line, StepKey};
+use super::index::{Line, StepKey, StepRange};
 use super::panel::{DifferenceRow, Panel, difference_rows};
 use super::view::View;
 use super::window::Window;
@@ -29,9 +29,29 @@ impl View {
             Target::Around(ns) => {
                 Window::new(self.time.saturating_sub(ns), self.time.saturating_add(ns))
             }
-            Target::Prefill => return self.go_to_steps(Phase::Prefill, 0, 0).map(|()| false),
+            Target::Prefill => {
+                let (key, time) = (self.pane().step_key(self.time, true), self.time);
+                let steps = &self.pane().index.steps;
+                let prefills = || {
+                    let of_sample =
+                        |step: &&StepRange| key.is_none_or(|key| key.sample == step.key.sample);
+                    steps.iter().filter(|step| step.key.phase == Phase::Prefill).filter(of_sample)
+                };
+                let next = prefills().find(|step| step.window.from > time).or_else(|| prefills().next());
+                let number = next.map_or(0, |step| step.key.step);
+                return self.go_to_steps(Phase::Prefill, number, number).map(|()| false);
+            }
             Target::Steps(first, last) => {
-                return self.go_to_steps(Phase::Decode, first, last).map(|()| false);
+                // numbers of imported steps run through both phases
+                let is_prefill =
+                    |step: &StepRange| step.key.step == first && step.key.phase == Phase::Prefill;
+                let index = &self.pane().index;
+                let phase = match index.trace.meta.import.is_some() && index.steps.iter().any(is_prefill)
+                {
+                    true => Phase::Prefill,
+                    false => Phase::Decode,
+                };
+                return self.go_to_steps(phase, first, last).map(|()| false);
             }
             Target::Name(name) => {
                 self.search.line = FilterBox::new(name);
