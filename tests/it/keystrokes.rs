@@ -21,7 +21,7 @@ const TASKS: [Task; 10] = [
     Task {
         name: "see who wins at TP 8, batch 1, without P2P",
         most: 3,
-        keys: &[("6", "[★1.49x]"), ("k", "tp8 b4 p2p-on"), ("k", "[★1.48x]")],
+        keys: &[("6", "[★1.49x]"), ("k", "tp8 b4 p2p-on"), ("k", "[★†1.48x]")],
     },
     Task {
         name: "see its longest exposed collective",

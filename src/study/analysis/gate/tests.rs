@@ -37,7 +37,7 @@ fn a_gate_is_a_measure_a_direction_and_a_limit() {
         ("tpot<", "is not a number"),
         ("tpot<inf%", "is not a number"),
         ("kl<+1%", "cannot be gated"),
-        ("hidden>-5%", "cannot be gated"),
+        ("gap>-5%", "cannot be gated"),
     ] {
         let error = text.parse::<Gate>().unwrap_err().to_string();
         assert!(error.contains(said), "{text}: {error}");

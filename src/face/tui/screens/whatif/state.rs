@@ -247,9 +247,9 @@ impl WhatIf {
         let of_model = is_moved(&Slider::Experts) || is_moved(&Slider::TopK);
         let moved = Slider::ALL.into_iter().filter(is_moved);
         let moved = moved.filter(|slider| !(of_model && *slider == Slider::Model));
-        let words = moved.map(|slider| {
+        let words = moved.filter_map(|slider| {
             let [from, to] = [&undone, &self.variant].map(|of| slider.text(of, values));
-            format!("{} from {from} back to {to}", slider.name())
+            (from != to).then(|| format!("{} from {from} back to {to}", slider.name()))
         });
         Some(words.collect::<Vec<_>>().join(", "))
     }
