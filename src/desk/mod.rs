@@ -40,6 +40,6 @@ mod start;
 pub use describe::{Section, describe, platform};
 pub use open::{Named, OpenOptions, Opened, aligned, is_trace, open, open_run, trace_of};
 pub use predict::{Engine, Part, machine_of, resimulate, verdict_of, verdict_on};
-pub use report::{ReportOrigin, RunsPage, report_of_runs};
+pub use report::{ReportOrigin, RunsPage, dir_option, report_of_runs};
 pub use select::{Selection, Stores, filtered, overlap_pair, picked, stored};
 pub use start::{Gathered, Start};

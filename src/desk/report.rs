@@ -1,6 +1,7 @@
 //! Page of stored runs with their figures, questions and verdicts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use super::select::{Stores, overlap_pair};
 use super::verdict_of;
@@ -11,13 +12,21 @@ use study::report::{Report, page};
 use table::Record;
 use trace::overlap::Selection;
 
-/// How the reader of a page gets its runs again; see [`Report`].
+/// Command-line arguments that select the runs of a page again; see [`Report`].
 #[derive(Clone, Debug, Default)]
 pub struct ReportOrigin {
     pub arguments: Vec<String>,
     pub directory: Vec<String>,
     pub named: String,
     pub filter: String,
+}
+
+/// Option that names a directory of runs; empty for the default.
+pub fn dir_option(dir: &Path) -> Vec<String> {
+    match dir == Path::new("runs") {
+        true => Vec::new(),
+        false => vec!["--dir".into(), dir.display().to_string()],
+    }
 }
 
 #[derive(Debug)]

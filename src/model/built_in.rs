@@ -39,6 +39,8 @@ struct Row {
     tied: bool,
     attention: AttentionShape,
     experts: Option<ExpertShape>,
+    /// Number format in which the experts of the released checkpoint are stored, if packed.
+    dtype: Option<DType>,
     note: Option<&'static str>,
 }
 
@@ -79,6 +81,7 @@ const fn row(name: &'static str, sizes: [u32; 6], rope: Rope) -> Row {
         tied,
         attention: AttentionShape::PLAIN,
         experts: None,
+        dtype: None,
         note,
     }
 }
@@ -124,6 +127,7 @@ const fn gpt_oss(name: &'static str, layers: u32, count: u32) -> Row {
             biased: true,
             ..softmax(count, 4, 2880)
         }),
+        dtype: Some(DType::Mxfp4),
         ..row(name, [layers, 2880, 64, 8, 2880, 201_088], GPT_OSS_ROPE)
     }
 }
@@ -283,8 +287,7 @@ impl Row {
             },
             dir: None,
             wiring: None,
-            // experts of the released checkpoints are stored so
-            dtype: self.name.starts_with("gpt-oss").then_some(DType::Mxfp4),
+            dtype: self.dtype,
             eos: Vec::new(),
             warnings: Vec::new(),
             has_weights: false,

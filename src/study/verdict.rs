@@ -23,9 +23,7 @@ use serde::Serialize;
 use self::part::CoveredSteps;
 pub use self::words::Reader;
 use self::words::percent;
-use super::analysis::{
-    CollectiveRow, IdleSplit, TimePart, TraceReport, arrivals, mean_host_us, time_parts,
-};
+use super::analysis::{CollectiveRow, IdleSplit, TimePart, TraceReport, arrivals, time_parts};
 use super::rewire::{Asked, Choice, Ends, LAUNCH_BOUND, Rewiring, Setting, Times};
 use base::text::latency;
 use plan::{Architecture, LayerSet};
@@ -278,7 +276,7 @@ pub fn verdict(
             && !doubts(Doubted::Durations);
     let runs = Runs::new(trace, selection);
     let own_stream_share = own_stream_share(&runs);
-    let host_share = if is_imported { share(ranks * mean_host_us(&report.idle)) } else { 0.0 };
+    let host_share = if is_imported { idle(|rank| rank.host_us) } else { 0.0 };
     let split = arrivals(trace, selection).filter(|_| !undecided);
     let splits = split.as_ref().map_or(&[][..], |found| &found.collectives);
     let of = |row: &CollectiveRow| CauseTimes::of(row, !undecided);

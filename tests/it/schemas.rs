@@ -122,9 +122,9 @@ fn what_needs_no_runs() {
         &json(&place, "whatif --model llama-3.2-1b --tp 2 --output-tokens 4 --alpha-us 5,40"),
     );
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/cpu-ladder-tp2-600us.parquet");
+    let before = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/cpu-standard-tp2-600us.parquet");
     holds("overlap", &json(&place, &format!("overlap {trace}")));
-    let before = trace.replace("ladder", "standard");
-    place.run(&["rewire", &before, "--architecture", "ladder", "--save", "p"]).exits(0);
+    place.run(&["rewire", before, "--architecture", "ladder", "--save", "p"]).exits(0);
     holds("diff", &json(&place, &format!("diff {before} {trace} --gate tpot<+3% --check p")));
     holds("trace-convert", &json(&place, &format!("trace convert {trace} out.json")));
     // an imported trace has rules, too

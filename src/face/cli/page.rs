@@ -126,25 +126,20 @@ fn trace_arguments(args: &Args, source: &str, dir: &Path) -> Vec<String> {
     option("--to", to.map(|ns| format!("{ns}ns")));
     option("--rules", args.opening.options(None).rules.map(str::to_owned));
     option("--recording", args.opening.recording.clone());
-    option("--dir", (dir != Path::new("runs")).then(|| dir.display().to_string()));
+    words.extend(desk::dir_option(dir));
     words
 }
 
 /// Arguments with which the user named these runs.
 fn arguments(args: &Args, dir: &Path) -> Vec<String> {
-    let mut words = args.runs.clone();
-    if dir != Path::new("runs") {
-        words.extend(["--dir".into(), dir.display().to_string()]);
-    }
-    words
+    [args.runs.clone(), desk::dir_option(dir)].concat()
 }
 
 /// Arguments for the directory of the runs, for verbs that accept no other name. Uses the first of several.
 fn directory(args: &Args, dir: &Path) -> Vec<String> {
     match args.runs.iter().find(|name| Path::new(name).is_dir()) {
         Some(named) => vec!["--dir".into(), named.clone()],
-        None if dir != Path::new("runs") => vec!["--dir".into(), dir.display().to_string()],
-        None => Vec::new(),
+        None => desk::dir_option(dir),
     }
 }
 

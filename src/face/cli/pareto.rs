@@ -261,7 +261,7 @@ fn text(
             text.push('\n');
         }
         text += &format!("{name}\n{}", headline(group));
-        // asked tables replace the list of points
+        // --at and --area print their tables instead of the points
         if at.is_none() && area.is_none() {
             text += &listed(axes, group);
         }

@@ -78,7 +78,7 @@ impl SelectArgs {
         let phase = match self.phase {
             Some(PhaseArg::Prefill) => Some(Phase::Prefill),
             Some(PhaseArg::Decode) => Some(Phase::Decode),
-            // a number without a phase is of one step, although numbers of a run repeat in its prefill
+            // a step number without a phase selects one step; a run's prefill has the number of its first step
             Some(PhaseArg::All) | None if self.step.is_some() => {
                 self.step.map(|step| phase_of(trace, step))
             }

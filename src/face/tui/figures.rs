@@ -321,12 +321,14 @@ struct RunsToReport {
 }
 
 impl RunsToReport {
-    /// Runs that the filter of the screen leaves, or all; `None` if none of them has numbers.
+    /// Runs that the filter of the screen leaves, or all; `None` if none of them has numbers. Ignores terms that the
+    /// runs lack, as the screens do.
     fn of(state: &mut State) -> Option<Self> {
         let (screen, cx) = state.split(state.cx.tab);
         let filter = screen.filter().map(|filter| filter.text().into_owned()).unwrap_or_default();
         let stored = cx.stored.as_ref()?;
-        let rows = Filter::parse(&filter).rows(&stored.table).ok()?;
+        let (bound, _) = Filter::parse(&filter).bind(&stored.table);
+        let rows = bound.rows(&stored.table);
         let records = rows.iter().filter_map(|row| stored.records.get(*row as usize)).cloned();
         let records: Vec<Record> = records.collect();
         let has_numbers = records.iter().any(Record::has_numbers);
@@ -334,10 +336,7 @@ impl RunsToReport {
     }
 
     fn write(&self, path: &Path) -> Result<()> {
-        let directory = match self.dir == Path::new("runs") {
-            true => Vec::new(),
-            false => vec!["--dir".into(), self.dir.display().to_string()],
-        };
+        let directory = desk::dir_option(&self.dir);
         let origin = ReportOrigin {
             arguments: directory.clone(),
             directory,
@@ -360,7 +359,7 @@ fn ask_page_of(cx: &mut Context, runs: RunsToReport) {
         }
         let (runs, holds) = (runs.clone(), counted(runs.records.len(), "run"));
         let export = Export::new(move |path| runs.write(path)).holding(holds);
-        state.cx.inform("drawing the figures of the report: a message says when it is written");
+        state.cx.inform("writing the report; a message appears when it is done");
         state.cx.perform(Effect::Export { export, path });
         Ok(())
     };
@@ -422,9 +421,7 @@ pub fn copy_command(state: &mut State) {
         Err(why) => return state.cx.inform(why),
     };
     let cx = &mut state.cx;
-    if cx.dir != Path::new("runs") {
-        words.extend(["--dir".into(), cx.dir.display().to_string()]);
-    }
+    words.extend(desk::dir_option(&cx.dir));
     let command = shell_command(std::iter::once("ladderscope".to_owned()).chain(words));
     cx.inform(match beyond.as_slice() {
         [] => format!("copied: {command}"),

@@ -211,9 +211,10 @@ impl Pick {
                 // a run without a timeline comes last
                 let (with, without): (Vec<_>, Vec<_>) =
                     runs.partition(|row| stored.records[*row].metrics.is_some());
-                let files = by_words(&self.lines, typed).into_iter();
-                let (before, near): (Vec<_>, Vec<_>) =
-                    files.filter(|at| *at >= stored.records.len()).partition(|at| *at < self.fixed);
+                // runs are found by the filter
+                let first = stored.records.len().min(self.lines.len());
+                let files = by_words(&self.lines[first..], typed).into_iter().map(|at| at + first);
+                let (before, near): (Vec<_>, Vec<_>) = files.partition(|at| *at < self.fixed);
                 let name = |at: &usize| match stored.records.get(*at) {
                     Some(record) => &record.run,
                     None => &self.lines[*at].name,
@@ -562,7 +563,7 @@ pub fn palette(state: &mut State, typed: &str) {
     );
 }
 
-/// Lists again what an open palette finds, after runs or experiments were read.
+/// Rebuilds the open palette after runs or experiments are loaded.
 pub fn renew_palette(state: &mut State) {
     if state.cx.top::<Pick>().is_none_or(|pick| pick.title != PALETTE) {
         return;
@@ -630,7 +631,7 @@ fn words_of(bound: &Bound) -> String {
     folded(&format!("{} {}", bound.row.id, bound.row.also))
 }
 
-/// Actions of other screens whose like the screen does not have itself.
+/// Actions of other screens, without those that this screen has under the same id.
 fn elsewhere(keys: &Keymap, tab: Tab) -> impl Iterator<Item = (Tab, &Bound)> {
     let here: Vec<&str> = usable(keys, tab).map(|bound| bound.row.id).collect();
     keys.all().iter().filter_map(move |bound| match bound.scope {

@@ -414,12 +414,8 @@ pub fn host_wait_ms(trace: &Trace, (from_ns, to_ns): (i64, i64)) -> f64 {
         ..Selection::default()
     };
     let runs = Runs::new(trace, &window);
-    mean_host_us(&idle(&runs, &Lanes::of(&runs))) / 1e3
-}
-
-/// Time in which the GPU waits for the host, averaged over ranks (us).
-pub fn mean_host_us(idle: &[IdleSplit]) -> f64 {
-    idle.iter().map(|rank| rank.host_us).sum::<f64>() / idle.len().max(1) as f64
+    let idle = idle(&runs, &Lanes::of(&runs));
+    idle.iter().map(|rank| rank.host_us).sum::<f64>() / idle.len().max(1) as f64 / 1e3
 }
 
 fn of_rank(runs: &Runs, rank: usize, lanes: &Lanes) -> IdleSplit {

@@ -54,7 +54,7 @@ pub use dependencies::{Dependencies, Dependency, dependencies};
 pub use experts::{ExpertLoads, ExpertTimes, RankExperts, experts_table};
 pub use exposed::{
     ExposedStretch, ExposedStretches, IdleSplit, StretchFamily, exposed_stretches, host_wait_ms,
-    mean_host_us, stretches_table,
+    stretches_table,
 };
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub(crate) use gain::{GroupKey, group_names};

@@ -26,8 +26,8 @@ use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Status, aggrega
 pub const MOST_RUNS: usize = 10_000;
 
 /// Definition of the shares of a card.
-const SHARES: &str = "Gap closed: part of the TPOT that upper-bound saves over standard. Exposed and hidden: recorded \
-                      lanes, so noise in TPOT can contradict them.";
+const SHARES: &str = "Gap closed: share of upper-bound's TPOT saving over standard that an architecture reaches. \
+                      Exposed and hidden: recorded lanes, so noise in TPOT can contradict them.";
 
 /// Maximum number of bullets on a card.
 const MOST_BULLETS: usize = 3;
@@ -172,7 +172,7 @@ impl Answer {
                 details.extend(warning);
             }
         }
-        bullets.splice(0..0, question.published());
+        bullets.extend(question.published());
         bullets.extend(unfinished.others);
         details.extend(unfinished.reasons);
         details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));

@@ -239,13 +239,15 @@ impl Question<'_> {
             }
         }
         let next = by.into_iter().max_by_key(|(_, ratios)| ratios.len());
-        let Some((next, ratio, several)) =
-            next.and_then(|(next, ratios)| Some((next, median(&ratios)?, ratios.len() > 1)))
+        let Some((next, ratio, count)) =
+            next.and_then(|(next, ratios)| Some((next, median(&ratios)?, ratios.len())))
         else {
             return String::new();
         };
-        let of = if several { " (median)" } else { "" };
-        format!("; {ratio:.2}x the runner-up, {next}{of}")
+        let of = if count > 1 { " (median)" } else { "" };
+        // its lead is only known where it wins alone
+        let where_alone = if count < settings.len() { "where fastest, " } else { "" };
+        format!("; {where_alone}{ratio:.2}x the runner-up, {next}{of}")
     }
 
     /// Values with more tokens/s than the winner where it ties, with their numbers of settings: ` (parallel ahead
@@ -370,12 +372,14 @@ impl Question<'_> {
         let error = |of: &PublishedValue| of.error_pct.abs();
         let mean = mean(&known.iter().map(|(_, of)| error(of)).collect::<Vec<_>>())?;
         let (pair, worst) = known.iter().max_by(|a, b| error(&a.1).total_cmp(&error(&b.1)))?;
-        let largest = format!("{} ({:.2}x, {})", self.named(pair), pair.speedup, worst.of_ratio());
-        Some(match known.len() {
-            1 => format!("Published speedup of {largest}."),
-            count => format!(
-                "Published speedups of {count} cells: mean error {mean:.1} %, largest for {largest}."
-            ),
+        let largest =
+            format!("{} ({:.2}x simulated, {})", self.named(pair), pair.speedup, worst.of_ratio());
+        // one alone is in the headline
+        (known.len() > 1).then(|| {
+            format!(
+                "Simulated speedups of {} published cells: mean absolute error {mean:.1} %, largest for {largest}.",
+                known.len()
+            )
         })
     }
 
@@ -422,7 +426,7 @@ impl Question<'_> {
         let limits =
             self.report.pairs.iter().filter(|pair| pair.side.spec.architecture.is_limit()).count();
         if limits == 0 {
-            return Some("The gap that remains is unknown: upper-bound was not run.".into());
+            return Some("Gap closed: unknown, because upper-bound was not run.".into());
         }
         let (value, pairs) = self.named_first()?;
         let with: Vec<&Comparison> =
@@ -436,7 +440,7 @@ impl Question<'_> {
                     true => "upper-bound is no faster than standard",
                     false => "one output token has no decode steps",
                 };
-                return Some(format!("The gap that remains is unknown: {why}."));
+                return Some(format!("Gap closed: unknown, because {why}."));
             }
             (count, false) => {
                 format!(
@@ -673,8 +677,7 @@ impl Question<'_> {
                     false => pair.verdict.as_str(),
                 }),
             ];
-            let published = pair.published_speedup.map(|of| of.of_ratio());
-            let published = published.as_deref().and_then(|words| words.strip_prefix("published "));
+            let published = pair.published_speedup.map(|of| of.ratio());
             row.extend(has_published.then(|| published.map_or(Shown::None, Shown::text)));
             table.push(row);
             rows += 1;
@@ -696,15 +699,17 @@ pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
     for row in &pivot.rows {
         let pairs: Vec<&Comparison> = row.known().map(|at| &report.pairs[at]).collect();
         let first = *pairs.first()?;
-        let baseline = (Axis::Division.phrase(&first.baseline_side.spec), 1.0);
-        let others = pairs.iter().map(|pair| (Axis::Division.phrase(&pair.side.spec), pair.speedup));
-        let mut all: Vec<(String, f64)> = others.chain([baseline]).collect();
+        let baseline = (Axis::Division.phrase(&first.baseline_side.spec), 1.0, Some([1.0; 2]));
+        let others = pairs
+            .iter()
+            .map(|pair| (Axis::Division.phrase(&pair.side.spec), pair.speedup, pair.speedup_ci95));
+        let mut all: Vec<(String, f64, Option<[f64; 2]>)> = others.chain([baseline]).collect();
         all.sort_by(|a, b| b.1.total_cmp(&a.1));
         let lead = all[0].1 / all[1].1;
-        // a measured lead needs its interval
-        let is_close = match pairs.iter().max_by(|a, b| a.speedup.total_cmp(&b.speedup)) {
-            Some(best) if best.is_simulated() => best.is_tie(lead),
-            best => best.is_some_and(|best| !matches!(best.verdict, Verdict::Faster | Verdict::Slower)),
+        // a measured lead needs intervals that do not overlap
+        let is_close = match first.is_simulated() {
+            true => first.is_tie(lead),
+            false => all[0].2.zip(all[1].2).is_none_or(|(best, next)| best[0] <= next[1]),
         };
         wins.entry(all.swap_remove(0).0).or_default().push((lead, is_close));
         stacks.insert(first.side.spec.stack.as_str());
@@ -719,16 +724,14 @@ pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
         (wins, all) if wins == all => format!("all {}", counted(all, "setting")),
         (wins, all) => format!("{wins} of {}{each}", counted(all, "setting")),
     };
-    let low = leads.iter().map(|lead| lead.0).fold(f64::INFINITY, f64::min);
-    let high = leads.iter().map(|lead| lead.0).fold(0.0, f64::max);
+    let range = spread(&leads.iter().map(|lead| lead.0).collect::<Vec<_>>());
     let close = match leads.iter().filter(|lead| lead.1).count() {
         0 => String::new(),
         close => format!(", too close to call in {close}"),
     };
     let stacks = stacks.into_iter().collect::<Vec<_>>().join(" and ");
     Some(format!(
-        "best division of the GPUs with {stacks}: {best} in {settings} ({low:.2}x to {high:.2}x the tokens/s of the \
-         next{close})"
+        "best division of the GPUs with {stacks}: {best} in {settings} ({range} the tokens/s of the next{close})"
     ))
 }
 
@@ -751,14 +754,9 @@ fn setting_phrase(pair: &Comparison, axis: &Axis) -> String {
 
 /// Gap closed with its interval, if there is one: `67 % [60, 72]`.
 fn gap_words(pair: &Comparison) -> String {
-    let share = pair.hidden_share.unwrap_or_default();
-    let interval = match pair.hidden_share_ci95 {
-        Some([low, high]) => format!(" [{:.0}, {:.0}]", 100.0 * low, 100.0 * high),
-        None if pair.provenance == Provenance::Simulated => String::new(),
-        // the gap to upper-bound may be zero, or there are too few samples
-        None => " (no interval)".into(),
-    };
-    format!("{:.0} %{interval}", 100.0 * share)
+    // the gap to upper-bound may be zero, or there are too few samples
+    let is_missing = pair.hidden_share_ci95.is_none() && pair.provenance != Provenance::Simulated;
+    format!("{}{}", pair.side.gap_closed(), if is_missing { " (no interval)" } else { "" })
 }
 
 /// Speedup in tokens/s with its 95 % interval, if there is one: `1.16x [1.09, 1.18]`.

@@ -333,7 +333,16 @@ fn cards_say_which_speedups_were_published_and_by_how_much_they_miss() {
     let answer = one(&cells);
     // 77.39 tokens/s were published for standard, 101.22 for ladder
     assert!(answer.headline.contains(" (published 1.31x, +9.9"), "{}", answer.headline);
-    assert!(answer.bullets[0].starts_with("Published speedup of ladder (1.44x, published 1.31x, +9.9"));
+    // one cell is in the headline alone
+    assert!(!answer.bullets.join(" ").contains("ublished"), "{:?}", answer.bullets);
+    let slower =
+        [paper(Architecture::Parallel, 10.0), paper(Architecture::Standard, 13.0), paper(LADDER, 9.0)];
+    let answers = said(&one(&slower)).join(" ");
+    assert!(
+        answers.contains("Simulated speedups of 2 published cells: mean absolute error "),
+        "{answers}"
+    );
+    assert!(answers.contains("x simulated, published "), "{answers}");
     let table = answer.table.aligned();
     assert!(table.contains("published") && table.contains("1.31x, +9.9 %"), "{table}");
     let other = cells.map(|mut record| {
@@ -364,9 +373,9 @@ fn winners_of_a_few_settings_and_what_wins_elsewhere_are_told_apart() {
     assert_eq!(
         said(&answer)[..3],
         [
-            "Ladder is fastest in 2 of 3 settings, level with standard in 1: 1.11x (TP 2) and 1.33x (TP 4) standard's tokens/s; 1.11x the runner-up, parallel (median)",
+            "Ladder is fastest in 2 of 3 settings, level with standard in 1: 1.11x (TP 2) and 1.33x (TP 4) standard's tokens/s; where fastest, 1.11x the runner-up, parallel (median)",
             "Elsewhere: parallel at TP 8 (1.40x).",
-            "The gap that remains is unknown: upper-bound was not run.",
+            "Gap closed: unknown, because upper-bound was not run.",
         ],
         "{text}"
     );
@@ -383,7 +392,10 @@ fn winners_of_a_few_settings_and_what_wins_elsewhere_are_told_apart() {
         },
     );
     let text = said(&one(&prefills)).join("\n");
-    assert!(text.contains("is unknown: one output token has no decode steps."), "{text}");
+    assert!(
+        text.contains("Gap closed: unknown, because one output token has no decode steps."),
+        "{text}"
+    );
 
     // what did not run is counted with its reason
     let oom =

@@ -170,8 +170,8 @@ fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
         return Err(Error::input(format!("{name}: no decode step of rank {}", part.rank)));
     };
     // numbers of imported decode steps may have gaps, where prefills are
-    let middle = numbers.iter().nth(numbers.len() / 2).unwrap_or(last);
-    let step = part.step.unwrap_or(*middle);
+    let middle = numbers.iter().nth((numbers.len() - 1) / 2);
+    let step = part.step.or(middle.copied()).unwrap_or(*last);
     let of_step = || decode().filter(move |span| span.step == step);
     let Some(sample) = of_step().map(|span| span.sample).max() else {
         return Err(Error::input(format!("{name}: no decode step {step}; the last is {last}")));

@@ -47,7 +47,7 @@ pub enum Ends {
 pub(super) struct Mixture {
     /// Dense layers before the first with experts.
     pub dense_first: u32,
-    /// True if shared experts run on every token. Only our own traces name them.
+    /// True if shared experts run on every token; false for imported traces, which do not name them.
     pub has_shared: bool,
 }
 

@@ -11,6 +11,8 @@ pub(super) struct Stretch {
     /// Earliest end of the last kernel, relative to the step, given the host's launch times; `None` if
     /// unknown.
     pub floor: Option<i64>,
+    /// Like `floor`, of the last kernel before the routed experts.
+    pub unrouted_floor: Option<i64>,
     /// Leading part of the work that adds the last sum to the residual and normalizes it.
     pub lead: i64,
     pub lead_kernels: u32,
@@ -56,6 +58,9 @@ impl Stretch {
         let (mut leads, mut routes) = (true, false);
         for kernel in kernels {
             leads &= kernel.leads;
+            if kernel.routes && !routes {
+                stretch.unrouted_floor = stretch.floor;
+            }
             let took = stretch.add(at, kernel);
             if leads {
                 stretch.lead += took;
@@ -68,10 +73,12 @@ impl Stretch {
             at = at.max(kernel.end);
         }
         let took = stretch.add(at, Kernel { start: to, end: to, released, leads: false, routes: false });
-        if routes {
-            stretch.routed += took;
+        match routes {
+            true => stretch.routed += took,
+            false => stretch.unrouted_floor = stretch.floor,
         }
         stretch.floor = stretch.floor.map(|floor| floor - origin);
+        stretch.unrouted_floor = stretch.unrouted_floor.map(|floor| floor - origin);
         stretch
     }
 

@@ -344,18 +344,19 @@ impl Stretch {
     fn with_kernels(self, times: f64) -> Self {
         let change = ((self.work - self.lead) as f64 * (times - 1.0)).round() as i64;
         let routed = (self.routed as f64 * times).round() as i64;
-        Self { work: self.work + change, floor: self.floor.map(|floor| floor + change), routed, ..self }
+        let before = change - (routed - self.routed);
+        Self {
+            work: self.work + change,
+            floor: self.floor.map(|floor| floor + change),
+            unrouted_floor: self.unrouted_floor.map(|floor| floor + before),
+            routed,
+            ..self
+        }
     }
 
     /// Part before the routed experts.
     fn before_experts(self) -> Self {
-        let routed = self.routed;
-        Self {
-            work: self.work - routed,
-            floor: self.floor.map(|floor| floor - routed),
-            routed: 0,
-            ..self
-        }
+        Self { work: self.work - self.routed, floor: self.unrouted_floor, routed: 0, ..self }
     }
 
     /// Routed experts and the rest of the module.

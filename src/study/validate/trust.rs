@@ -70,7 +70,7 @@ pub(super) struct FirstTokenError {
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     errors: Vec<KnownError>,
-    /// Errors of static prefills, of served dense models and of served mixtures, in this order.
+    /// Errors of static prefills, of served dense models and of served mixtures.
     pub(super) first_tokens: Vec<FirstTokenError>,
 }
 
@@ -85,12 +85,12 @@ pub(super) fn known_errors() -> &'static [KnownError] {
 impl FirstTokenError {
     /// Error of the first token of cells like this one.
     fn of(spec: &Spec) -> Option<&'static Self> {
-        let at = match () {
-            () if has_experts(&spec.model) || spec.ep > 1 => 2,
-            () if spec.concurrency > 0 => 1,
-            () => 0,
+        let set = match () {
+            () if has_experts(&spec.model) || spec.ep > 1 => "serving_moe",
+            () if spec.concurrency > 0 => "serving_dense",
+            () => "paper_70b",
         };
-        FILE.first_tokens.get(at)
+        FILE.first_tokens.iter().find(|error| error.set == set)
     }
 }
 
@@ -390,7 +390,10 @@ pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
     let are_prefills = specs.iter().all(|spec| spec.output_tokens == 1);
     let band = are_prefills.then(|| TieBand::of_first_tokens(specs));
     let band = band.filter(|band| matches!(band.basis, Basis::FirstTokens(Some(_))));
-    Some(band.map_or(badge.clone(), |band| format!("{badge}, {}", band.words())))
+    Some(match band {
+        Some(band) => format!("{badge}, {}", band.words()),
+        None => badge,
+    })
 }
 
 /// Simulated cells by validation, the best validated first, and their number. All cells that are not validated with one
@@ -476,7 +479,7 @@ impl TieBand {
         match self.basis {
             Basis::Speedups => format!("simulator error {pct:.0} %"),
             Basis::Unknown => format!("simulator error unknown, ties within {pct:.0} %"),
-            Basis::FirstTokens(None) => format!("simulator's TTFT error {pct:.0} %"),
+            Basis::FirstTokens(None) => format!("simulator TTFT error {pct:.0} %"),
             Basis::FirstTokens(Some(set)) => format!("TTFT error {pct:.0} % in {set}"),
         }
     }
@@ -684,7 +687,7 @@ mod tests {
         assert_eq!(badge([&decoding]).unwrap(), "not validated");
         // the published prefills of this stack
         let rows = known_errors().iter().find(|known| known.measure == Measure::Prefill).unwrap().rows();
-        assert_eq!(words(&[&rows[0]]), "simulator's TTFT error 3 %");
+        assert_eq!(words(&[&rows[0]]), "simulator TTFT error 3 %");
         assert_eq!(badge(&rows[..1]).unwrap(), "fitted to these runs (3 % left)");
     }
 

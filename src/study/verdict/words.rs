@@ -300,7 +300,7 @@ impl Verdict {
                 self.stages.map(StageIdle::in_words),
                 self.longest_gap.map(|gap| gap.in_words(self.ranks, &look)),
                 host,
-                self.limits().filter(|_| self.ignored_communication.is_empty()),
+                self.ignored_communication.is_empty().then(|| self.limits()),
                 self.unjudged(),
             ];
             return parts.into_iter().flatten().collect();
@@ -419,31 +419,35 @@ impl Verdict {
         let mut parts = vec![
             (self.exposed_share, "if compute hid all communication".to_owned()),
             (self.host_share.unwrap_or(0.0), "if the GPU never waited for the host".to_owned()),
-            (self.idle_share, "without any idle time".to_owned()),
+            (self.idle_share, "without idle time".to_owned()),
         ];
         let copies = self.time.iter().filter(|part| part.work.ends_with(" copies"));
         parts.extend(copies.map(|part| (part.share, format!("without {}", part.work))));
         parts.extend(self.memory_slack.as_ref().map(|(share, profile)| {
-            (*share, format!("if memory-bound products ran at the bandwidth of {profile}"))
+            (
+                *share,
+                format!("if memory-bound matrix products reached the memory bandwidth of {profile}"),
+            )
         }));
         parts.retain(|(share, _)| *share >= LITTLE);
         parts.sort_by(|a, b| b.0.total_cmp(&a.0));
         let bound = |(share, what): &(f64, String)| {
             let saved = latency(share * self.time_us);
-            format!("{:.2}x ({saved} less) {what}", 1.0 / (1.0 - share).max(1e-3))
+            format!("{:.2}x (saves {saved}) {what}", 1.0 / (1.0 - share).max(1e-3))
         };
         let parts: Vec<String> = parts.iter().map(bound).collect();
         let of = latency(self.time_us);
-        (!parts.is_empty()).then(|| format!("At most, by the recorded {of}: {}.", parts.join("; ")))
+        (!parts.is_empty())
+            .then(|| format!("Upper bounds on the speedup of the recorded {of}: {}.", parts.join("; ")))
     }
 
     /// What limits a trace without communication: the bounds, or kernels.
-    fn limits(&self) -> Option<String> {
+    fn limits(&self) -> String {
         let computes = || {
             let busy = percent(1.0 - self.idle_share);
-            format!("Kernels fill {busy} of the time: only fewer or faster kernels shorten it.")
+            format!("Kernels run {busy} of the time: only fewer or faster kernels can help.")
         };
-        Some(self.bounds().unwrap_or_else(computes))
+        self.bounds().unwrap_or_else(computes)
     }
 }
 

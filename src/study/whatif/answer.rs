@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use super::slider;
 use super::variant::{Variant, sms_of};
 use crate::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
 use crate::validate::nearest_error;
@@ -48,6 +49,8 @@ pub struct ProfileValues {
     pub launch_us: f64,
     /// TP sizes that divide the model, ascending.
     pub tps: Vec<u32>,
+    /// True for each division of the GPUs, in the slider's order, that divides the experts.
+    pub divisions: [bool; 3],
     /// Restriction of the TP sizes to choose from, if any.
     pub tp_note: Option<String>,
     /// Experts of a layer and top-k, in a mixture.
@@ -269,7 +272,7 @@ impl Answer {
         let LaunchGaps { ms, remedy, is_removed } = self.launch_gaps?;
         let wait = latency(1e3 * ms);
         if is_removed {
-            return Some(format!("without the wait of {wait} for launches ({remedy})"));
+            return Some(format!("launch wait of {wait} removed ({remedy})"));
         }
         let article = if remedy == "CUDA graph" { "a " } else { "" };
         let numbers = self.rows.iter().filter(|row| !row.architecture.is_limit());
@@ -278,10 +281,11 @@ impl Answer {
         Some(match best < 1.0 + LEAST_DIFFERENCE {
             true => format!(
                 "launch-bound: the GPU waits {wait} for launches; no wiring helps until {article}{remedy} ({remove}) \
-                 removes that"
+                 removes this wait"
             ),
             false => format!(
-                "launch-bound: the GPU waits {wait} for launches; first {article}{remedy} ({remove}), which removes that"
+                "launch-bound: the GPU waits {wait} for launches; remove this wait first with {article}{remedy} \
+                 ({remove})"
             ),
         })
     }
@@ -445,6 +449,10 @@ impl<'a> Question<'a> {
                     self.shape.expert_problem(*tp, ep, cell.dp).is_none()
                 })
                 .collect(),
+            divisions: [0, 1, 2].map(|division| {
+                let [tp, ep, dp] = slider::divided(slider::gpus(cell), division);
+                self.shape.expert_problem(tp, ep, dp).is_none()
+            }),
             experts: self.shape.experts.as_ref().map(|experts| [experts.count, experts.top_k]),
             tp_note: None,
             latency_scale: stack.collective.latency_scale,

@@ -29,7 +29,7 @@ enum Value {
     /// Choice that is no option of a cell: names, those that a variant can have, and the present one by index.
     Choice {
         names: fn(&Variant) -> Vec<String>,
-        fits: fn(&Variant, usize) -> bool,
+        fits: fn(Option<&ProfileValues>, usize) -> bool,
         get: fn(&Variant) -> usize,
         set: fn(&mut Variant, usize),
     },
@@ -98,18 +98,13 @@ sliders! {
     Serving: "serving", "", CHOICE, Value::Option("concurrency"), "0: static batch; else requests in flight, with prefills between decode steps";
     Division: "division", "", CHOICE, Value::Choice {
         names: |v| (0..3).map(|division| division_name(&v.cell, division)).collect(),
-        fits: |v, division| {
-            let mut cell = v.cell.clone();
-            divide(&mut cell, gpus(&v.cell), division);
-            let Spec { tp, ep, dp, .. } = cell;
-            Model::resolve(&cell.model).is_ok_and(|model| model.shape.expert_problem(tp, ep, dp).is_none())
-        },
+        fits: |values, division| values.is_none_or(|values| values.divisions[division]),
         get: |v| division(&v.cell),
         set: |v, to| {
             let ranks = gpus(&v.cell);
             divide(&mut v.cell, ranks, to);
         },
-    }, "the same GPUs: TP with slices of every expert, TP with whole experts (EP), or attention of own sequences (DP, EP)";
+    }, "how the same GPUs split the model: sliced experts (TP), whole experts (TP and EP), or data-parallel attention (DP and EP)";
     Load: "expert load", "", CHOICE, Value::Option("expert_load"), "skew of the tokens over experts";
     Experts: "experts", "", [1.0, 1024.0], experts!(0), "routed experts of a layer, each as wide as before";
     TopK: "top-k", "", [1.0, 64.0], experts!(1), "experts that each token chooses";
@@ -127,7 +122,7 @@ fn native_dtype(model: &str) -> DType {
 }
 
 /// GPUs of a pipeline stage.
-fn gpus(cell: &Spec) -> u32 {
+pub(super) fn gpus(cell: &Spec) -> u32 {
     cell.tp.saturating_mul(cell.dp)
 }
 
@@ -140,7 +135,7 @@ fn division(cell: &Spec) -> usize {
     }
 }
 
-fn divided(ranks: u32, division: usize) -> [u32; 3] {
+pub(super) fn divided(ranks: u32, division: usize) -> [u32; 3] {
     match division {
         0 => [ranks, 1, 1],
         1 => [ranks, ranks, 1],
@@ -200,6 +195,7 @@ impl Slider {
                 Some(format!("data-parallel attention (DP {dp}) has no all-reduce"))
             }
             Self::Collective => no_link,
+            Self::Division if gpus(&variant.cell) == 1 => Some("one GPU cannot be divided".into()),
             Self::Tp if dp > 1 => Some(format!("DP {dp} needs TP 1")),
             _ => None,
         }
@@ -393,7 +389,7 @@ impl Slider {
         let text = text.trim();
         if let Value::Choice { names, fits, set, .. } = self.entry().value {
             let names = names(variant);
-            let at = names.iter().position(|name| name == text).filter(|at| fits(variant, *at));
+            let at = names.iter().position(|name| name == text).filter(|at| fits(profile_values, *at));
             let unknown = || Error::unknown(self.name(), text, names.iter().map(String::as_str));
             set(variant, at.ok_or_else(unknown)?);
             return Ok(());
@@ -495,7 +491,9 @@ impl Slider {
     fn choices(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<Vec<String>> {
         if let Value::Choice { names, fits, .. } = self.entry().value {
             let all = names(variant).into_iter().enumerate();
-            return Some(all.filter(|(at, _)| fits(variant, *at)).map(|(_, name)| name).collect());
+            return Some(
+                all.filter(|(at, _)| fits(profile_values, *at)).map(|(_, name)| name).collect(),
+            );
         }
         let names = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
         let mut choices = match self {

@@ -311,6 +311,17 @@ fn typed_values_are_checked() {
     }
 }
 
+#[test]
+fn one_gpu_has_no_division_and_eight_have_those_that_divide_the_experts() {
+    let mut variant = mixture();
+    let values = variant.answer(&Simulator::default()).unwrap().profile_values;
+    assert_eq!(values.divisions, [true; 3]);
+    assert_eq!(Slider::Division.no_effect(&variant, Some(&values)), None);
+    (variant.cell.tp, variant.cell.ep, variant.cell.dp) = (1, 1, 1);
+    let why = Slider::Division.no_effect(&variant, Some(&values));
+    assert_eq!(why.as_deref(), Some("one GPU cannot be divided"));
+}
+
 fn any_slider() -> impl Strategy<Value = Slider> {
     prop::sample::select(Slider::ALL.to_vec())
 }
@@ -340,7 +351,9 @@ proptest! {
             } else {
                 prop_assert!(!moved || (after > before) == up);
             }
-            let apart = |other: &&Slider| !(of_model.contains(*other) && of_model.contains(&slider));
+            let apart = |other: &&Slider| {
+                slider == Slider::Dtype || !(of_model.contains(*other) && of_model.contains(&slider))
+            };
             for other in Slider::ALL.iter().filter(|other| **other != slider).filter(apart) {
                 prop_assert!(!other.is_changed(&variant, &base), "{slider:?} moved {other:?}");
             }

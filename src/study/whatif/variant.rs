@@ -441,9 +441,10 @@ impl TracedStep {
             launch_us: stack.launch_us,
             experts: None,
             tps: self.tps.clone(),
+            divisions: [true, false, false],
             tp_note: (!self.is_of_known_model).then(|| {
                 let tp = self.base.cell.tp;
-                format!("the trace does not name its model, whose heads only divisors of TP {tp} are sure to divide")
+                format!("the trace does not name its model; only divisors of TP {tp} are certain to divide its heads")
             }),
             latency_scale: stack.collective.latency_scale,
             link_note,

@@ -141,7 +141,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines.map(|line| line.replace('\u{a0}', " ")).collect()
 }
 
-/// Text cut behind a word; nothing if there is no room for two.
+/// Text cut after a whole word, with an ellipsis; empty if fewer than three words fit.
 pub fn whole_words(text: &str, room: usize) -> String {
     if text.width() <= room {
         return text.to_owned();

@@ -298,7 +298,8 @@ impl ComparisonReport {
 
     /// Band within which simulated pairs tie; `None` without such pairs.
     pub fn band(&self) -> Option<TieBand> {
-        let own = |pair: &&Comparison| pair.latency() == self.latency();
+        let latency = self.latency();
+        let own = |pair: &&Comparison| pair.latency() == latency;
         self.pairs.iter().filter(own).find_map(|pair| pair.band)
     }
 

@@ -129,7 +129,7 @@ impl PivotRow {
             Verdict::Faster | Verdict::Slower => "",
         };
         let misses = pair.published_speedup.is_some_and(|of| !pair.is_tie(1.0 + of.error_pct / 100.0));
-        let published = if misses && pair.is_simulated() { "†" } else { "" };
+        let published = if misses { "†" } else { "" };
         format!("{}{tie}{published}{:.2}x", if wins { "★" } else { "" }, pair.speedup)
     }
 

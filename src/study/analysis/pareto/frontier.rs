@@ -47,15 +47,20 @@ pub fn mark(points: &mut [ParetoPoint], axes: Axes) {
     }
 }
 
-/// Bands of a group's simulated points on both axes; `None` for a measured group.
+/// Bands of a group's simulated points on both axes; `None` for a measured group and for one architecture.
 fn bands(points: &[ParetoPoint], axes: Axes, members: &[usize]) -> Option<[TieBand; 2]> {
+    let architecture = |at: &usize| &points[*at].spec.architecture;
+    if members.windows(2).all(|pair| architecture(&pair[0]) == architecture(&pair[1])) {
+        return None;
+    }
     let simulated = members.iter().map(|at| &points[*at]);
     let simulated = simulated.filter(|point| point.provenance == Provenance::Simulated);
     let specs: Vec<&Spec> = simulated.map(|point| &point.spec).collect();
     (!specs.is_empty()).then(|| axes.bands(&specs))
 }
 
-/// Points of other architectures within the simulator's error of a frontier point, or within its noise.
+/// Points of other architectures within the simulator's error of a frontier point or, if measured, with overlapping
+/// 95 % intervals.
 fn rivals(
     points: &[ParetoPoint],
     axes: Axes,

@@ -112,13 +112,22 @@ impl OverlayPoint {
             && spec.ep.max(spec.dp) == 1
     }
 
-    /// Run with the point's cell and values, as far as it has them, and else those of another run: for filters.
+    /// Run with the point's cell, for filters; options that the table lacks are those of another run, values are NaN.
     pub fn record(&self, like: &Record) -> Record {
-        let mut record = Record { metrics: None, ..like.clone() };
+        let mut record = Record {
+            provenance: like.provenance,
+            experiment: like.experiment.clone(),
+            ..Record::new(like.spec.clone(), like.status, None)
+        };
         let spec = &mut record.spec;
         spec.architecture = self.architecture.parse().unwrap_or_else(|_| spec.architecture.clone());
         (spec.tp, spec.batch) = (self.tp.unwrap_or(spec.tp), self.batch.unwrap_or(spec.batch));
         (spec.p2p, spec.ep, spec.dp) = (self.p2p.unwrap_or(spec.p2p), 1, 1);
+        if let Some(model) = &self.model {
+            spec.model.clone_from(model);
+        }
+        spec.prompt_tokens = self.prompt_tokens.unwrap_or(spec.prompt_tokens);
+        spec.output_tokens = self.output_tokens.unwrap_or(spec.output_tokens);
         let values = [
             ("completion_ms", self.completion_ms),
             ("prefill_ms", self.ttft_ms),
@@ -127,8 +136,9 @@ impl OverlayPoint {
             ("tokens_per_s_per_gpu", self.tokens_per_s_per_gpu),
         ];
         for (name, value) in values {
-            if let (Some(measure), Some(value)) = (measure(name), value) {
-                measure.set(&mut record, value);
+            // no comparison holds for NaN
+            if let Some(measure) = measure(name) {
+                measure.set(&mut record, value.unwrap_or(f64::NAN));
             }
         }
         record
@@ -200,14 +210,19 @@ impl PublishedValue {
         Some(Self::new(speedup, published_tokens_per_s(cell)? / published_tokens_per_s(baseline)?))
     }
 
-    /// Value and error, with the value in these words: `published 1.60x, -7.4 %`.
+    /// Value and error, with the value in these words: `published 5.06 s (-1.8 %)`.
     pub fn words(&self, value: &str) -> String {
-        format!("published {value}, {:+.1} %", self.error_pct)
+        format!("published {value} ({:+.1} %)", self.error_pct)
     }
 
-    /// Value and error of a speedup: `published 1.60x, -7.4 %`.
+    /// Value and error of a speedup: `1.60x, -7.3 %`.
+    pub fn ratio(&self) -> String {
+        format!("{:.2}x, {:+.1} %", self.value, self.error_pct)
+    }
+
+    /// Value and error of a speedup in a sentence: `published 1.60x, -7.3 %`.
     pub fn of_ratio(&self) -> String {
-        self.words(&format!("{:.2}x", self.value))
+        format!("published {}", self.ratio())
     }
 }
 

@@ -541,3 +541,19 @@ fn what_varies_is_said_of_each_group_and_the_rest_once() {
     assert_eq!(told_apart(&[&names[0]]), (vec![String::new()], names[0].clone()));
     assert_eq!(told_apart(&[]), (Vec::new(), String::new()));
 }
+
+/// Numbers and options that a table lacks are not those of the runs beside it.
+#[test]
+fn a_filter_judges_a_published_point_by_its_own_numbers() {
+    let like = sim_record("a", |spec| spec.output_tokens = 64, 10.0, 20.0);
+    let point = OverlayPoint { ttft_ms: None, ..published().unwrap().remove(0) };
+    let record = point.record(&like);
+    assert_eq!(
+        (Some(record.spec.output_tokens), record.spec.tp),
+        (point.output_tokens, point.tp.unwrap())
+    );
+    assert!(record.overlap.is_none() && record.samples.is_empty());
+    let metrics = record.metrics.unwrap();
+    assert!(metrics.prefill_ms.is_nan());
+    assert_eq!(Some(metrics.tokens_per_s), point.tokens_per_s);
+}

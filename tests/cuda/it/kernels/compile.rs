@@ -49,8 +49,8 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
     let reads = |constant| unit.constants.contains(&constant);
     // each size and each group once, and both groups with the size that most models have
     let heads: &[(u32, u32)] = match (reads(Constant::HeadDim), reads(Constant::Group)) {
-        (true, true) => &[(64, 8), (72, 1), (128, 1), (128, 8), (256, 8)],
-        (true, false) => &[(8, 1), (72, 1), (128, 1), (256, 1)],
+        (true, true) => &[(8, 8), (64, 8), (72, 1), (128, 1), (128, 8), (256, 8)],
+        (true, false) => &[(8, 1), (64, 1), (72, 1), (128, 1), (256, 1)],
         (false, true) => &[(128, 1), (128, 8)],
         (false, false) => &[(128, 1)],
     };

@@ -532,7 +532,7 @@ pub struct Exported {
 }
 
 impl Exported {
-    /// Number of rows in words: `3 marked rows, 1 hidden pair`.
+    /// Number of rows in words: `3 marked rows, 1 pair hidden by the filter`.
     pub fn words(&self, rows: usize, row: &str) -> String {
         let marked = if self.are_marked { "marked " } else { "" };
         let hidden = match self.hidden {

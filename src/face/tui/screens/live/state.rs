@@ -57,8 +57,10 @@ pub struct Live {
     pub varied: Varied,
     /// Cells with a new round that is not pooled into their numbers yet.
     pub unpooled: Vec<usize>,
-    /// Sign in the results so far that they are noisy.
+    /// Noise warning about the runs finished so far.
     pub noise: Option<String>,
+    /// Latest failed run: cell, round and first line of the reason.
+    pub failure: Option<(usize, u32, String)>,
     /// Result of the finished sweep; `None` until computed.
     pub answers: Option<Vec<Answer>>,
     /// Most recently run experiment, whose stored result is shown before the first sweep.
@@ -338,6 +340,10 @@ impl Live {
                 if record.status == Status::Ok {
                     self.fresh.push((*record).clone());
                 }
+                if record.status == Status::Failed {
+                    let why = record.reason.as_deref().and_then(|why| why.lines().next());
+                    self.failure = Some((index, round, why.unwrap_or_default().to_owned()));
+                }
                 cell.settled.insert(round);
                 cell.took_ms = cell.since_ms.take().map(|since| now_ms.saturating_sub(since));
                 cell.executed += 1;
@@ -403,14 +409,12 @@ impl Live {
 
     /// Warning about the results of a running sweep: a failed run with its reason, else noise.
     pub fn warning(&self) -> Option<String> {
-        let mut failed =
-            self.cells.iter().filter(|cell| cell.bad.values().any(|s| *s == Status::Failed));
-        let why = |cell: &LiveCell| {
-            let why = cell.note.lines().next().unwrap_or_default();
-            format!("✘ {} failed: {why}", self.title(&cell.spec))
-        };
+        let failure = self.failure.as_ref().and_then(|(at, round, why)| {
+            let cell = self.cells.get(*at).filter(|cell| cell.bad.contains_key(round))?;
+            Some(format!("✘ {} failed: {why}", self.title(&cell.spec)))
+        });
         let noise = || self.noise.as_ref().map(|noise| format!("! {noise}"));
-        failed.next_back().map(why).or_else(noise).filter(|_| self.is_running())
+        failure.or_else(noise).filter(|_| self.is_running())
     }
 
     pub fn failures(&self) -> usize {

@@ -341,12 +341,12 @@ pub fn what_if(timeline: &Timeline, asked: bool, cx: &mut Context) {
     let at = own.iter().copied().find(is_standard).or(own.first().copied()).unwrap_or(0);
     let pane = &view.panes[at];
     let step = (pane.step_key(view.time, at == view.focus), pane.own(view.time));
-    let wish = ask::Wish {
+    let start = ask::WhatIfStart {
         asked,
         facts: Facts::default(),
         architecture: architecture(view.focus).filter(|_| at != view.focus),
     };
-    ask::what_if(Arc::clone(&pane.index), files::opened(pane), step, wish, cx);
+    ask::what_if(Arc::clone(&pane.index), files::opened(pane), step, start, cx);
 }
 
 fn toggle_fold(view: &mut View, cx: &mut Context) {

@@ -256,7 +256,7 @@ pub fn rewire(as_what: Rewired, index: Arc<TraceIndex>, step: (Option<StepKey>, 
 }
 
 /// How the what-if screen opens on a trace.
-pub struct Wish {
+pub struct WhatIfStart {
     /// True if the user asked for it; else nothing is asked back.
     pub asked: bool,
     /// Facts that the trace leaves open.
@@ -271,10 +271,10 @@ pub fn what_if(
     index: Arc<TraceIndex>,
     arguments: Vec<String>,
     step: (Option<StepKey>, i64),
-    wish: Wish,
+    start: WhatIfStart,
     cx: &mut Context,
 ) {
-    let Wish { asked, facts, architecture } = wish;
+    let WhatIfStart { asked, facts, architecture } = start;
     let (spec, run) = (index.trace.meta.spec.clone(), index.source());
     let name = match step.0.map(|key| key.phase) {
         Some(Phase::Prefill) => format!("{} (a prefill)", index.title),
@@ -290,7 +290,9 @@ pub fn what_if(
             (Ok(traced), _) => cx.request(Request::WhatIfTraced(traced, name, architecture)),
             (Err(why), None) if !asked => {
                 let first = why.lines().next().unwrap_or_default();
-                cx.inform(format!("sliders of a simulated cell, not of the open trace: {first}"));
+                cx.inform(format!(
+                    "what-if keeps the simulated cell; the open trace cannot be used: {first}"
+                ));
             }
             (Err(why), Some((spec, run))) => {
                 cx.request(Request::WhatIf(Some(Box::new(SelectedRun { spec, run }))));
@@ -305,8 +307,8 @@ pub fn what_if(
                 };
                 let take = move |_: &mut Timeline, typed: &str, cx: &mut Context| {
                     let facts = Facts::parse(typed)?.and(facts);
-                    let wish = Wish { asked, facts, architecture: architecture.clone() };
-                    what_if(Arc::clone(&again), opened.clone(), step, wish, cx);
+                    let start = WhatIfStart { asked, facts, architecture: architecture.clone() };
+                    what_if(Arc::clone(&again), opened.clone(), step, start, cx);
                     Ok(())
                 };
                 let hint =

@@ -649,7 +649,7 @@ pub const LEGEND: [(&str, Role, &str); 7] = [
 
 pub const LEGEND_MARKS: [(&str, Role, &str); 22] = [
     ("▂▅█", Role::Series(0), "compute, attention; height: share of the cell"),
-    ("▎▋█", Role::Series(1), "compute, MLP or experts; width: start or end"),
+    ("▎▋█", Role::Series(1), "compute, MLP or experts; width: an operation's start or end"),
     ("█", Role::Series(2), "compute, head"),
     ("█", Role::Series(3), "compute, all else, and kernels of imported traces"),
     ("▒▓", Role::Comm, "hidden communication: under, over half the cell"),

@@ -165,7 +165,8 @@ fn header(buf: &mut Buffer, area: Rect, whatif: &WhatIf, shows_pins: bool, cx: &
                 cell.stack
             );
             let trace = cx.open_trace.as_ref().map(|name| format!("trace {}", cut(name, 28)));
-            (" [simulated] ".to_owned(), format!("from {}, now ", whatif.base_name), what, trace)
+            let now = if whatif.variant == whatif.base { ": " } else { ", now " };
+            (" [simulated] ".to_owned(), format!("from {}{now}", whatif.base_name), what, trace)
         }
     };
     // kept variants without a table of their own

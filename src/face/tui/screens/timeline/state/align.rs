@@ -201,7 +201,7 @@ impl View {
     /// on the same rank if the trace has it, the same occurrence of the name.
     pub fn counterpart(&self) -> Option<usize> {
         let (focus, other) = self.pair()?;
-        let looked = Looked {
+        let looked = CounterpartKey {
             indices: [focus, other].map(|pane| Arc::downgrade(&self.panes[pane].index)),
             span: self.panes[focus].span_index(),
             aligned: [focus, other].map(|pane| self.panes[pane].aligned),
@@ -259,14 +259,14 @@ impl View {
 
 /// Everything that [`View::counterpart`] depends on; drawing asks for it on every frame.
 #[derive(Clone, Debug)]
-pub(super) struct Looked {
+pub(super) struct CounterpartKey {
     indices: [Weak<TraceIndex>; 2],
     span: Option<usize>,
     aligned: [Option<usize>; 2],
     unpaired: Option<StepKey>,
 }
 
-impl Looked {
+impl CounterpartKey {
     fn is(&self, other: &Self) -> bool {
         self.indices.iter().zip(&other.indices).all(|(a, b)| a.ptr_eq(b))
             && (self.span, self.aligned, self.unpaired) == (other.span, other.aligned, other.unpaired)

@@ -30,7 +30,7 @@ impl View {
                 Window::new(self.time.saturating_sub(ns), self.time.saturating_add(ns))
             }
             Target::Prefill => {
-                let (key, time) = (self.pane().step_key(self.time, true), self.time);
+                let (key, time) = (self.pane().step_key(self.time, true), self.pane().own(self.time));
                 let steps = &self.pane().index.steps;
                 let prefills = || {
                     let of_sample =
@@ -43,14 +43,13 @@ impl View {
             }
             Target::Steps(first, last) => {
                 // numbers of imported steps run through both phases
-                let is_prefill =
-                    |step: &StepRange| step.key.step == first && step.key.phase == Phase::Prefill;
                 let index = &self.pane().index;
-                let phase = match index.trace.meta.import.is_some() && index.steps.iter().any(is_prefill)
-                {
-                    true => Phase::Prefill,
-                    false => Phase::Decode,
+                let has = |phase| {
+                    index.steps.iter().any(|step| (step.key.step, step.key.phase) == (first, phase))
                 };
+                let is_prefill =
+                    index.trace.meta.import.is_some() && !has(Phase::Decode) && has(Phase::Prefill);
+                let phase = if is_prefill { Phase::Prefill } else { Phase::Decode };
                 return self.go_to_steps(phase, first, last).map(|()| false);
             }
             Target::Name(name) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::align::{Anchor, Looked};
+use super::align::{Anchor, CounterpartKey};
 use super::index::{Line, TraceIndex};
 use super::pane::Pane;
 use super::panel::{Operations, Panel, Scope};
@@ -121,7 +121,7 @@ pub struct View {
     /// Place in the steps at which two traces are aligned.
     pub anchor: Anchor,
     /// Latest result of [`Self::counterpart`].
-    pub(super) counterpart: RefCell<Option<(Looked, Option<usize>)>>,
+    pub(super) counterpart: RefCell<Option<(CounterpartKey, Option<usize>)>>,
 }
 
 impl View {
