@@ -242,7 +242,7 @@ fn a_simulated_trace_is_trusted_as_far_as_its_cell() {
         change(&mut choice);
         rewiring.error(&choice)
     };
-    assert!(of(|_| ()).starts_with("fitted to these runs (2 % TPOT left"), "{}", of(|_| ()));
+    assert!(of(|_| ()).starts_with("fitted to these runs (mean TPOT error 2 %"), "{}", of(|_| ()));
     assert!(of(|choice| choice.p2p = Some(P2p::Off)).starts_with("fitted to these runs"));
     assert!(of(|choice| choice.tp = Some(4)).starts_with("fitted to these runs"));
     for (change, why) in [

@@ -156,11 +156,11 @@ impl Trust {
         }
     }
 
-    /// Words beside a result: `fitted to these runs (2 % left)`, `mean error 12 %, held out`, `not validated`.
+    /// Words beside a result: `fitted to these runs (mean error 2 %)`, `held out (mean error 12 %)`, `not validated`.
     pub fn badge(&self) -> String {
         match self {
-            Self::Fitted(of) => format!("fitted to these runs ({:.0} % left)", of.pct().ceil()),
-            Self::HeldOut(of) => format!("mean error {:.0} %, held out", of.pct().ceil()),
+            Self::Fitted(of) => format!("fitted to these runs (mean error {:.0} %)", of.pct().ceil()),
+            Self::HeldOut(of) => format!("held out (mean error {:.0} %)", of.pct().ceil()),
             Self::NotValidated(_) => "not validated".into(),
         }
     }
@@ -183,7 +183,7 @@ impl fmt::Display for Trust {
                     out.map(|out| format!("{:.0} % with {} held out", out.pct.ceil(), out.by)).collect();
                 let out = if out.is_empty() { String::new() } else { format!("; {}", out.join(", ")) };
                 let (measure, pct) = (of.known.measure.title(), of.pct().ceil());
-                write!(f, "fitted to these runs ({pct:.0} % {measure} left{out}): {of}")
+                write!(f, "fitted to these runs (mean {measure} error {pct:.0} %{out}): {of}")
             }
             Self::HeldOut(of) => {
                 let (measure, pct) = (of.known.measure.title(), of.pct().ceil());
@@ -348,7 +348,7 @@ pub(super) fn has_experts(model: &str) -> bool {
     built_in(model).is_some_and(|shape| shape.experts.is_some())
 }
 
-/// Validation of a simulated cell in words: `fitted to these runs (2 % TPOT left; ...): gpt-fast on h100_sxm
+/// Validation of a simulated cell in words: `fitted to these runs (mean TPOT error 2 %; ...): gpt-fast on h100_sxm
 /// (paper_70b)`, `5 % mean TPOT error with each TP held out: ...`, or `not validated for ...`.
 pub fn nearest_error(spec: &Spec) -> String {
     Trust::of(spec).to_string()
@@ -365,8 +365,8 @@ pub fn nearest_errors<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<Stri
     groups.iter().map(line).collect()
 }
 
-/// Words beside the result of these cells; `None` if none of them is simulated: `fitted to these runs (2 % left)`, or
-/// with several validations `fitted to these runs (2 % left) in 60 of 80 cells, not validated in 20`. Prefills alone add
+/// Words beside the result of these cells; `None` if none of them is simulated: `fitted to these runs (mean error 2 %)`, or
+/// with several validations `fitted to these runs (mean error 2 %) in 60 of 80 cells, not validated in 20`. Prefills alone add
 /// the error of the first token.
 pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
     let specs: Vec<&Spec> = specs.into_iter().filter(|spec| spec.backend.is_simulated()).collect();
@@ -557,24 +557,24 @@ mod tests {
             let said = nearest_error(&paper(8, 1, p2p));
             assert_eq!(
                 said,
-                "fitted to these runs (2 % TPOT left; 5 % with each TP held out, 12 % with each batch \
+                "fitted to these runs (mean TPOT error 2 %; 5 % with each TP held out, 12 % with each batch \
                  size held out): gpt-fast on h100_sxm (paper_70b)"
             );
         }
         let between = Trust::of(&paper(8, 4, P2p::On));
-        assert_eq!(between.badge(), "mean error 12 %, held out");
+        assert_eq!(between.badge(), "held out (mean error 12 %)");
         assert!(
             between
                 .to_string()
                 .starts_with("12 % mean TPOT error with each batch size held out: gpt-fast")
         );
         // TP 2 was measured, but not with this batch
-        assert_eq!(Trust::of(&paper(2, 16, P2p::On)).badge(), "mean error 5 %, held out");
+        assert_eq!(Trust::of(&paper(2, 16, P2p::On)).badge(), "held out (mean error 5 %)");
         // P2P changes nothing without communication
         let limit = Spec { architecture: Architecture::UpperBound, ..paper(8, 16, P2p::Off) };
-        assert_eq!(Trust::of(&limit).badge(), "fitted to these runs (2 % left)");
+        assert_eq!(Trust::of(&limit).badge(), "fitted to these runs (mean error 2 %)");
         let bf16 = Spec { dtype: DType::Bf16, ..paper(8, 1, P2p::On) };
-        assert_eq!(Trust::of(&bf16).badge(), "fitted to these runs (2 % left)");
+        assert_eq!(Trust::of(&bf16).badge(), "fitted to these runs (mean error 2 %)");
         let desync: Architecture = "desync:4".parse().unwrap();
         for (spec, why) in [
             (paper(16, 1, P2p::On), "TP 16"),
@@ -640,10 +640,10 @@ mod tests {
             Spec { architecture: desync, ..paper(8, 1, P2p::On) },
             Spec { stack: "native".into(), ..paper(8, 1, P2p::On) },
         ];
-        assert_eq!(badge(&cells[..1]).unwrap(), "fitted to these runs (2 % left)");
+        assert_eq!(badge(&cells[..1]).unwrap(), "fitted to these runs (mean error 2 %)");
         assert_eq!(
             badge(&cells).unwrap(),
-            "fitted to these runs (2 % left) in 2 of 5 cells, mean error 12 %, held out in 1, not validated in 2"
+            "fitted to these runs (mean error 2 %) in 2 of 5 cells, held out (mean error 12 %) in 1, not validated in 2"
         );
         let lines = nearest_errors(&cells);
         assert_eq!(lines.len(), 4, "{lines:?}");
@@ -688,7 +688,7 @@ mod tests {
         // the published prefills of this stack
         let rows = known_errors().iter().find(|known| known.measure == Measure::Prefill).unwrap().rows();
         assert_eq!(words(&[&rows[0]]), "simulator TTFT error 3 %");
-        assert_eq!(badge(&rows[..1]).unwrap(), "fitted to these runs (3 % left)");
+        assert_eq!(badge(&rows[..1]).unwrap(), "fitted to these runs (mean error 3 %)");
     }
 
     #[test]

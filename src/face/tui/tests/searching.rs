@@ -94,6 +94,10 @@ fn typed_text_replaces_a_proposal_and_other_keys_edit_it() {
 #[test]
 fn a_key_pressed_while_experiments_load_takes_effect_then() {
     let mut driver = Driver::empty(100, 24);
+    // before their names are known, too
+    driver.taps("p");
+    assert!(!driver.screen().contains("there is no experiment"), "{}", driver.screen());
+    assert!(driver.state.experiments.early.take().is_some());
     let named = |name: &str| (name.to_owned(), format!("Is {name} fast?"));
     driver.state.experiments.list_names(["quickstart", "broken"].map(named).into());
     driver.enter();

@@ -99,7 +99,7 @@ pub fn legend(compare: &Compare, compared: &Compared, width: u16) -> String {
         ('≈', &*tie),
         ('?', "too few samples"),
         ('!', "limit below a choice: noise"),
-        ('†', "published speedup differs by more than the simulator's error"),
+        ('†', "differs from the published speedup"),
     ];
     let used = meanings.iter().filter(|(mark, _)| words.iter().any(|word| word.contains(*mark)));
     let used = used.map(|(mark, meaning)| format!("{mark} {meaning}"));

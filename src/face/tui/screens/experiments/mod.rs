@@ -440,7 +440,9 @@ impl Experiments {
 
     /// Starts the paper's 70B sweep, whatever is selected.
     fn run_paper(&mut self, cx: &mut Context) {
+        let is_unread = self.entries.is_none() && self.names.is_empty();
         match self.show("paper-70b") {
+            _ if is_unread => self.early = Some(Act::Paper),
             true if self.selected().is_none() => self.early = Some(Act::Paper),
             true => self.run(Choice::Missing, cx),
             false => cx.inform("there is no experiment paper-70b"),

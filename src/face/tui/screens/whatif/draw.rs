@@ -43,7 +43,9 @@ pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), 
         (false, _) => 0,
     };
     let beside = rest.height.saturating_sub(pins + 1 + all) >= NOTES;
-    let (rest, below) = cut_bottom(rest, if beside { 0 } else { 2 });
+    // the sliders of a trace leave room for whole sentences
+    let spare = rest.height.saturating_sub(sliders as u16 + 8).min(2);
+    let (rest, below) = cut_bottom(rest, if beside { 0 } else { 2 + spare });
     let (rest, pins) = cut_bottom(rest, pins);
     let left = match body.width {
         110.. => 50,
