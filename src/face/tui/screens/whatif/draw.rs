@@ -396,14 +396,13 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let at = |p: &study::whatif::FrontierPoint| (x_of(p), p.tokens_per_s_per_gpu);
     let points: Vec<(f64, f64)> =
         answer.frontiers.iter().flat_map(|frontier| frontier.points.iter().map(at)).collect();
-    if area.height < 5 {
-        let said = "over batch: no room for the plot; t hides the strip";
-        put(buf, area, area.x, area.y, said, theme.style(Role::Dim));
-        return;
-    }
-    if whatif.traced.is_some() {
-        let said = "a trace has one batch size: no frontier";
-        put(buf, area, area.x, area.y, said, theme.style(Role::Dim));
+    let missing = match (whatif.traced.is_some(), area.height) {
+        (true, _) => Some("a trace has one batch size: no frontier"),
+        (false, ..5) => Some("over batch: no room for the plot; t hides the strip"),
+        (false, _) => None,
+    };
+    if let Some(missing) = missing {
+        put(buf, area, area.x, area.y, missing, theme.style(Role::Dim));
         return;
     }
     if points.is_empty() {
