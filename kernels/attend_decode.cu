@@ -1,20 +1,19 @@
-// Attention of one new token a sequence over its cache (GQA), split over the context: partial results of each
-// split, and their combination.
+// Decode attention (GQA): one new token per sequence over its KV cache, split along the context (split-K).
+// `attend_decode` computes a partial result per split, `attend_combine` merges them.
 //
-// Cost: 2 x context x HEAD_DIM x sizeof(T) bytes of cache for each sequence and KV head, each read once for all
-// GROUP heads that share it; 4 x context x HEAD_DIM x GROUP FLOPs. Bound by memory for any GROUP that occurs.
-// The combination reads splits x (HEAD_DIM + 2) x 4 bytes a head, from the second-level cache.
+// Cost: 2 x context x HEAD_DIM x sizeof(T) bytes of KV cache per sequence and KV head, each read once for all GROUP
+// heads that share it; 4 x context x HEAD_DIM x GROUP FLOPs. Memory-bound for every GROUP in use. The combine kernel
+// reads splits x (HEAD_DIM + 2) x 4 bytes per head, from L2.
 //
-// How: a warp takes 16 keys at a time, and the warps of a block the tiles of its split in turn. 16-bit numbers go
-// through tensor cores with keys as rows and heads as columns (8 of them fit a product exactly), straight from
-// global memory into fragments (mma.cuh): scores = K Q^T, and out^T = V^T P^T, whose fragments a lane builds from
-// halves of what it loaded. So 16 keys of 128 numbers take 16 loads of 16 bytes a lane, 16 products, and about 250
-// other instructions for up to 8 heads. What is consumed of a tile is asked for of the next one at once: 4 to 8 KB a
-// warp are in flight, 48 KB and more on a multiprocessor of 12 warps (an H200 needs 29 KB).
+// Method: a warp processes 16 keys at a time; the warps of a block take the tiles of their split round-robin. 16-bit
+// formats use tensor cores with keys as rows and heads as columns (8 heads fill a product exactly), loaded from global
+// memory straight into fragments (mma.cuh): scores = K Q^T, and out^T = V^T P^T, whose fragments a lane builds from
+// halves of the words that it loaded. 16 keys of 128 elements thus take 16 loads of 16 bytes per lane, 16 products, and
+// about 250 other instructions for up to 8 heads. As soon as part of a tile is consumed, the same part of the next tile
+// is loaded: 4 to 8 KB per warp are in flight, 48 KB or more on an SM with 12 warps (an H200 needs 29 KB).
 //
-// Splits (`attention::splits`): as many blocks as fit on the device at once, or as make whole waves of them, but none
-// of less than 64 keys. Of splits past the end of the context only the maximum is written, -infinity; the combination
-// reads nothing else of them.
+// Splits (`attention::splits`): as many blocks as are resident at once, or as fill whole waves, but at least 64 keys
+// each. Splits past the context write only their maximum, -infinity; the combine kernel reads nothing else.
 #include "mma.cuh"
 #include "softmax.cuh"
 #include "stream.cuh"
@@ -32,11 +31,10 @@ constexpr u32 WARPS = 4;
 constexpr u32 THREADS = WARPS * WARP;
 constexpr u32 TILE = 16;
 
-// Numbers of a partial result: HEAD_DIM sums of weighted values, the largest score (in units of log 2), and the
-// sum of weights.
+// Floats of a partial result: HEAD_DIM weighted sums of values, maximum score (in units of log 2), sum of weights.
 constexpr u32 RESULT = HEAD_DIM + 2;
 
-// The keys of a split: whole rounds of the block's warps, so that no warp has more than one tile too many.
+// Keys of a split: whole rounds of the block's warps, so that no warp has more than one extra tile.
 struct Keys {
     u32 first, end;
 };
@@ -53,7 +51,7 @@ DEVICE void prefetch_by_all(const NextProduct& next_product) {
     next_product.prefetch(block, gridDim.x * gridDim.y * gridDim.z, WARPS);
 }
 
-// What the warps of a block found for so many heads at a time (large heads of f32: what registers hold).
+// Results of a block's warps, for HEADS heads at a time (f32 with large heads: what fits in registers).
 #if defined(NUMBER_F32)
 constexpr u32 MOST_HEADS = HEAD_DIM <= 128 ? 8 : 4;
 #else
@@ -65,7 +63,7 @@ struct Found {
     float maximum[WARPS][HEADS], denominator[WARPS][HEADS];
 };
 
-// Merges what the warps found, in their order, and writes it for `heads` heads, whose results are `stride` apart.
+// Merges the warps' results in warp order and writes them for `heads` heads, `stride` floats apart.
 DEVICE void merge_warps(const Found& found, float* partial, u64 stride, u32 heads) {
     __syncthreads();
     for (u32 i = threadIdx.x; i < heads * RESULT; i += THREADS) {
@@ -86,7 +84,7 @@ DEVICE void merge_warps(const Found& found, float* partial, u64 stride, u32 head
 
 #if defined(NUMBER_F32)
 
-// Plain arithmetic: lanes share a key's row, KEYS_AT_ONCE keys are loaded together.
+// CUDA cores: lanes share a key's row, KEYS_AT_ONCE keys are loaded together.
 constexpr u32 PACKS = HEAD_DIM / PACK;
 constexpr u32 LANE_PACKS = (PACKS + WARP - 1) / WARP;
 constexpr u32 KEYS_AT_ONCE = 4;
@@ -169,9 +167,9 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
 
 #else
 
-constexpr u32 PACKS = HEAD_DIM / PACK;                // of a row
+constexpr u32 PACKS = HEAD_DIM / PACK;                // per row
 constexpr u32 STEPS = (PACKS + 3) / 4;                // of 32 dimensions, for scores
-constexpr u32 LANE_PACKS = (PACKS + 7) / 8;           // of each value that a lane takes, for sums
+constexpr u32 LANE_PACKS = (PACKS + 7) / 8;           // of each value row per lane, for sums
 constexpr u32 TILES = (GROUP + 7) / 8;                // of 8 heads
 
 DEVICE void attend_split(const T* q, const T* keys, const T* values, float* partial, u64 stride, Keys split,
@@ -180,11 +178,11 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
     const u32 g = lane_index() / 4, t = lane_index() % 4;
 
     Pack key[STEPS][2], value[4][LANE_PACKS];
-    // the first of this lane's rows of the tile that is loaded next
+    // this lane's first row of the next tile to load
     u32 tile = split.first + warp_index() * TILE;
     const T* key_row = keys + u64(tile + g) * HEAD_DIM + t * PACK;
     const T* value_row = values + u64(tile + 2 * t) * HEAD_DIM + g * PACK;
-    auto load_keys = [&](u32 tile) { // rows g and g + 8, packs t of each step
+    auto load_keys = [&](u32 tile) { // rows g and g + 8, pack t of each step
 #pragma unroll
         for (u32 i = 0; i < 2; i++) {
             bool seen = tile + g + 8 * i < split.end;
@@ -196,7 +194,7 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
         }
         key_row += WARPS * TILE * HEAD_DIM;
     };
-    auto load_values = [&](u32 tile) { // rows 2t, 2t + 1, 2t + 8, 2t + 9, pack g of each eight
+    auto load_values = [&](u32 tile) { // rows 2t, 2t + 1, 2t + 8, 2t + 9, pack g of each 8
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             u32 row = i % 2 + i / 2 * 8;
@@ -221,8 +219,8 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
             query[n][step] = load_shared(at, n * 8 + g < GROUP && step * 4 + t < PACKS);
         }
     }
-    // of heads 2t and 2t + 1: sums of dimensions 2i (first two) and 2i + 1 of pack g; this lane's part of the
-    // denominator; the maximum so far
+    // for heads 2t and 2t + 1: sums of dimensions 2i (first two) and 2i + 1 of pack g; this lane's part of the
+    // denominator; the running maximum
     float sums[TILES][LANE_PACKS][4][4] = {}, denominator[TILES][2] = {}, maximum[TILES][2];
 #pragma unroll
     for (u32 n = 0; n < TILES; n++) maximum[n][0] = maximum[n][1] = unseen();
@@ -236,7 +234,7 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
             for (u32 n = 0; n < TILES; n++) mma_packs(score[n], key[step][0], key[step][1], query[n][step]);
         }
         load_keys(tile + WARPS * TILE);
-        u32 weight[TILES][2]; // column g: a head; keys 2t, 2t + 1, and those 8 further
+        u32 weight[TILES][2]; // column g: a head; keys 2t, 2t + 1, 2t + 8, 2t + 9
 #pragma unroll
         for (u32 n = 0; n < TILES; n++) {
 #pragma unroll
@@ -312,16 +310,16 @@ constexpr u32 COMBINE_WARPS = 8;
 constexpr u32 LANE_NUMBERS = (HEAD_DIM + WARP - 1) / WARP;
 
 // Grid (splits, kv_heads, sequences), 128 threads. q [sequence][kv_heads * GROUP][HEAD_DIM]; caches
-// [sequence][kv_head][capacity][HEAD_DIM]; context of a sequence: positions[sequence] + 1;
-// partial [sequence][head][split][HEAD_DIM + 2].
+// [sequence][kv_head][capacity][HEAD_DIM]; the context of a sequence is positions[sequence] + 1; partial
+// [sequence][head][split][HEAD_DIM + 2].
 BOUNDED_KERNEL(attend_decode, THREADS, HEAD_DIM <= 128 && GROUP <= 8 ? 3 : 2, const T* q, const T* k_cache, const T* v_cache, float* partial,
                const u32* positions, u32 kv_heads, u32 capacity, u32 splits, float scale AHEAD_PARAMETERS) {
     SAY_WHEN();
     const NextProduct next_product = NEXT_PRODUCT;
-    u64 pair = u64(blockIdx.z) * kv_heads + blockIdx.y; // of sequence and KV head
+    u64 pair = u64(blockIdx.z) * kv_heads + blockIdx.y; // (sequence, KV head)
     u64 cache = pair * capacity * HEAD_DIM, stride = u64(splits) * RESULT;
-    // Positions are those of the step, and all of the cache but its newest row is older: the first round of keys and values
-    // is on its way while the kernel before this one still turns that row.
+    // `positions` is already final for this step, and every cache row but the newest is older: prefetch the first round
+    // of keys and values while the previous kernel still rotates the newest row
     const u32 context = min(positions[blockIdx.z] + 1, capacity);
     const u32 skipped = WINDOW > 0 && context > WINDOW ? context - WINDOW : 0;
     Keys split = keys_of_split(context - skipped, splits);
@@ -342,7 +340,7 @@ BOUNDED_KERNEL(attend_decode, THREADS, HEAD_DIM <= 128 && GROUP <= 8 ? 3 : 2, co
     }
 }
 
-// Grid (heads, sequences), 256 threads: adds up the splits of each head, in their order within a warp, then the
+// Grid (heads, sequences), 256 threads. Sums the splits of each head: in split order within a warp, then over the
 // warps. out [sequence][head][HEAD_DIM].
 BOUNDED_KERNEL(attend_combine, COMBINE_WARPS* WARP, 1, const float* partial, T* out, u32 splits SINK_PARAMETER) {
     SAY_WHEN();
@@ -359,7 +357,7 @@ BOUNDED_KERNEL(attend_combine, COMBINE_WARPS* WARP, 1, const float* partial, T* 
     const float sink = to_float(sinks[blockIdx.x]) * LOG2_E;
     largest = sink;
 #endif
-    u32 used = 0; // splits with keys are the first ones
+    u32 used = 0; // splits with keys come first
     for (u32 split = threadIdx.x; split < splits; split += COMBINE_WARPS * WARP) {
         float maximum = partial[split * u64(RESULT) + HEAD_DIM];
         largest = fmaxf(largest, maximum);

@@ -1,18 +1,19 @@
-// Causal attention of many new tokens a sequence over its cache, in tiles and one pass (FlashAttention's online
-// softmax, arXiv 2205.14135): no more than BLOCK_K scores a query exist at a time, in registers.
+// Prefill attention: many new tokens per sequence over the KV cache, causal, tiled, in one pass (FlashAttention's
+// online softmax, arXiv 2205.14135): at most BLOCK_K scores per query exist at a time, in registers.
 //
-// Cost: 4 x HEAD_DIM FLOPs for each query, head and key that it sees; about half the square of the context where the
-// prompt is new. Each block of BLOCK_Q queries reads the keys and values it sees once: from the second-level cache
-// 2 x BLOCK_K x HEAD_DIM x sizeof(T) bytes per 4 x BLOCK_Q x BLOCK_K x HEAD_DIM FLOPs (16 bits: 128 FLOPs a byte,
-// 16 bytes a cycle on each multiprocessor at 2048 FLOPs a cycle). Tiles that no query of a block sees are not read;
-// tiles that no query of a warp sees are not worked on; blocks with most keys start first.
+// Cost: 4 x HEAD_DIM FLOPs per query, head and visible key; for a new prompt these are about half the square of the
+// context. Each block of BLOCK_Q queries reads its visible keys and values once: from L2, 2 x BLOCK_K x HEAD_DIM x
+// sizeof(T) bytes per 4 x BLOCK_Q x BLOCK_K x HEAD_DIM FLOPs (16-bit: 128 FLOPs per byte, 16 bytes per cycle and SM at
+// 2048 FLOPs per cycle). Tiles that are masked for a whole block are not read; tiles that are masked for a whole warp
+// are skipped; blocks with the most keys start first.
 //
-// How (16 bits): 8 warps of 16 queries each. Queries stay in registers (heads up to 128); tiles of keys and values come by
-// asynchronous copies into one half of shared memory while the other half is worked on, one barrier a tile.
-// Scores take 16-byte loads of keys as fragments of two products (rows 4 packs apart modulo 8: no bank conflicts),
-// weights become fragments where they are, values are transposed by ldmatrix (rows an odd number of packs
-// apart: no bank conflicts). A warp reads 1 byte of shared memory for 8 multiply-adds.
-// f32: plain FMA, 4 queries a warp, lanes are keys for scores and dimensions for sums.
+// Method (16-bit): 8 warps of 16 queries each. Queries stay in registers (head size up to 128). Tiles of keys and
+// values are double-buffered in shared memory with asynchronous copies, one barrier per tile. Scores use 16-byte loads
+// of keys as fragments of two products (row stride of 4 packs modulo 8: no bank conflicts), weights become fragments in
+// place, values are transposed by ldmatrix (row stride of an odd number of packs: no bank conflicts). A warp reads 1
+// byte of shared memory per 8 multiply-adds.
+//
+// f32: FMA, 4 queries per warp; lanes are keys for scores and dimensions for sums.
 #include "mma.cuh"
 #include "softmax.cuh"
 #include "stream.cuh"
@@ -24,21 +25,21 @@ static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= 256, "HEAD_DIM is a multiple of 8
 
 constexpr u32 WARPS = 8;
 constexpr u32 THREADS = WARPS * WARP;
-constexpr u32 PACKS = HEAD_DIM / PACK; // of a row
+constexpr u32 PACKS = HEAD_DIM / PACK; // per row
 
-// A block's part of the work.
+// Work of one block.
 struct Part {
-    const T *q, *keys, *values; // of the sequence and head; rows of q and out are `stride` apart
+    const T *q, *keys, *values; // of this sequence and head; rows of q and out are `stride` apart
     T* out;
     u64 stride;
     u32 tokens;   // new tokens of the sequence
-    u32 position; // of the first of them
-    u32 first;    // first query of the block, by its number among the new tokens
-    u32 end;      // keys that the block's queries see: 0 .. end
-    float scale;  // of scores, to units of log 2
-    float sink;   // in units of log 2; -infinity without
+    u32 position; // of the first new token
+    u32 first;    // first query of the block, as an index into the new tokens
+    u32 end;      // the block's queries see keys 0 .. end
+    float scale;  // from scores to units of log 2
+    float sink;   // in units of log 2; -infinity without sinks
 
-    // The first key that a query sees.
+    // First key that a query sees.
     DEVICE u32 first_key(u32 query) const {
         u32 context = position + query + 1;
         return WINDOW > 0 && context > WINDOW ? context - WINDOW : 0;
@@ -50,7 +51,7 @@ struct Part {
 constexpr u32 WARP_ROWS = 4;
 constexpr u32 BLOCK_Q = WARPS * WARP_ROWS;
 constexpr u32 BLOCK_K = WARP;
-constexpr u32 KEY_STRIDE = PACKS + 1; // packs between keys: odd, so that lanes' packs lie in different banks
+constexpr u32 KEY_STRIDE = PACKS + 1; // packs between keys: odd, so that lanes access different banks
 constexpr u32 LANE_PACKS = (PACKS + WARP - 1) / WARP;
 
 DEVICE void attend(const Part& part, Pack* shared) {
@@ -149,8 +150,8 @@ constexpr u32 BLOCK_K = HEAD_DIM <= 128 ? 64 : 32;
 constexpr u32 STEPS = (PACKS + 3) / 4; // of 32 dimensions
 constexpr u32 KEY_STRIDE = STEPS * 4 + (STEPS % 2 == 0 ? 4 : 0); // packs between keys: 4 modulo 8
 constexpr u32 VALUE_STRIDE = (PACKS + 1) / 2 * 2 + 1;            // packs between values: odd
-constexpr u32 STAGE = BLOCK_K * (KEY_STRIDE + VALUE_STRIDE);     // packs of a tile; there are two
-constexpr bool KEPT = HEAD_DIM <= 128; // whether registers have room for queries, else they are read for each tile
+constexpr u32 STAGE = BLOCK_K * (KEY_STRIDE + VALUE_STRIDE);     // packs per tile; two stages
+constexpr bool KEPT = HEAD_DIM <= 128; // queries stay in registers; otherwise reloaded for each tile
 
 DEVICE void copy_tile(const Part& part, u32 tile, Pack* keys, Pack* values) {
     constexpr u32 EACH = (BLOCK_K * PACKS + THREADS - 1) / THREADS;
@@ -166,7 +167,7 @@ DEVICE void copy_tile(const Part& part, u32 tile, Pack* keys, Pack* values) {
     commit_copies();
 }
 
-// What pads keys to whole steps is multiplied by zeros, so it must be numbers.
+// The padding of keys to whole steps is multiplied by zeros, so it must be finite.
 template <u32 PADDING> DEVICE void clear_padding(Pack* first, Pack* second) {
     if constexpr (PADDING > 0) {
         for (u32 i = threadIdx.x; i < 2 * BLOCK_K * PADDING; i += THREADS) {
@@ -198,8 +199,8 @@ DEVICE void attend(const Part& part, Pack* shared) {
 #pragma unroll
         for (u32 step = 0; step < STEPS; step++) load_query(step, query[step]);
     }
-    // of rows g (first two) and g + 8: sums of dimensions 2t and 2t + 1 of each pack; this lane's part of the
-    // denominator; the largest score so far
+    // for rows g (first two) and g + 8: sums of dimensions 2t and 2t + 1 of each pack; this lane's part of the
+    // denominator; the running maximum
     float sums[PACKS][4] = {}, denominator[2] = {}, maximum[2] = {unseen(), unseen()};
     const u32 last_seen = part.position + min(own + 15, part.tokens - 1);
 
@@ -207,7 +208,7 @@ DEVICE void attend(const Part& part, Pack* shared) {
 #pragma unroll 1
     for (u32 tile = first_tile; tile < part.end; tile += BLOCK_K, stage ^= 1) {
         wait_for_copies<0>();
-        __syncthreads(); // the tile is there for all, and all are done with the one before
+        __syncthreads(); // this tile has arrived for all threads, and all are done with the previous one
         if (tile + BLOCK_K < part.end) copy_tile(part, tile + BLOCK_K, keys_of(stage ^ 1), values_of(stage ^ 1));
         if (tile > last_seen || tile + BLOCK_K <= part.first_key(own)) continue;
 
@@ -222,7 +223,7 @@ DEVICE void attend(const Part& part, Pack* shared) {
                 mma_packs(score[n], rows[0], rows[1], load_pack(&keys[n * 8 * KEY_STRIDE + step * 4]));
             }
         }
-        // some key is ahead of some query, or behind its window
+        // some key is after some query, or before its window
         if (tile + BLOCK_K - 1 > part.position + own || (WINDOW > 0 && tile < part.first_key(own + 15))) {
 #pragma unroll
             for (u32 n = 0; n < BLOCK_K / 8; n++) {
@@ -235,7 +236,7 @@ DEVICE void attend(const Part& part, Pack* shared) {
             }
         }
 #pragma unroll
-        for (u32 i = 0; i < 2; i++) { // without a window, key 0 is seen by all, so the largest is finite
+        for (u32 i = 0; i < 2; i++) { // without a window, every query sees key 0, so the maximum is finite
             float largest = score[0][2 * i];
 #pragma unroll
             for (u32 n = 0; n < BLOCK_K / 8; n++) largest = fmaxf(largest, fmaxf(score[n][2 * i], score[n][2 * i + 1]));
@@ -258,7 +259,7 @@ DEVICE void attend(const Part& part, Pack* shared) {
                 sums[n][2 * i + 1] *= shrink;
             }
         }
-        // lane l: row l % 8 of matrix l / 8: of keys 0 - 7 and 8 - 15 of 16, and of two packs
+        // lane l: row l % 8 of matrix l / 8; matrices: keys 0 - 7 and 8 - 15 of 16 in one pack, then in the next
         const Pack* const values = values_of(stage) + (lane_index() % 16) * VALUE_STRIDE + lane_index() / 16;
 #pragma unroll
         for (u32 step = 0; step < BLOCK_K / 16; step++) {
@@ -290,9 +291,9 @@ DEVICE void attend(const Part& part, Pack* shared) {
 
 #endif
 
-// Grid (ceil(tokens / BLOCK_Q), heads, sequences), 256 threads, dynamic shared memory as `attention::prefill` says.
-// q, out [sequence * tokens][heads * HEAD_DIM]; caches [sequence][kv_head][capacity][HEAD_DIM], the new tokens'
-// keys and values already in them at positions[sequence] + first and after.
+// Grid (ceil(tokens / BLOCK_Q), heads, sequences), 256 threads, dynamic shared memory from `attention::prefill`. q,
+// out [sequence * tokens][heads * HEAD_DIM]; caches [sequence][kv_head][capacity][HEAD_DIM], which already hold the new
+// tokens' keys and values, starting at positions[sequence] + first.
 BOUNDED_KERNEL(attend_prefill, THREADS, 1, const T* q, const T* k_cache, const T* v_cache, T* out,
                const u32* positions, u32 tokens, u32 first, u32 heads, u32 kv_heads, u32 capacity, float scale SINK_PARAMETER) {
     SAY_WHEN();

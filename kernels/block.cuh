@@ -1,12 +1,12 @@
-// What a block of threads does together: declarations of kernels and shared memory, sums and maxima over
-// warps and blocks in a fixed order, and the overlap of a kernel's start with the end of the one before it.
+// Thread-block utilities: declarations of kernels and shared memory, warp and block reductions in a fixed order,
+// programmatic dependent launch, and timestamps.
 #pragma once
 
 #include "number.cuh"
 
 #ifndef SHIM
-// A kernel that the registry finds by its name. The second form bounds its registers: so many threads a
-// block, and at least so many blocks at a time on a multiprocessor.
+// Kernel entry point; the registry finds it by name. BOUNDED_KERNEL adds launch bounds: maximum threads per block, and
+// minimum resident blocks per SM.
 #ifdef STAMPED
 #define STAMP_PARAMETER , u64* stamps_at
 #else
@@ -15,7 +15,7 @@
 #define KERNEL(name, ...) extern "C" __global__ void name(__VA_ARGS__ STAMP_PARAMETER)
 #define BOUNDED_KERNEL(name, threads, blocks, ...)                                                            \
     extern "C" __global__ void __launch_bounds__(threads, blocks) name(__VA_ARGS__ STAMP_PARAMETER)
-// Arrays that all threads of a block share: of a fixed size, or of the launch's.
+// Shared memory of a block: static size, or dynamic size (set by the launch).
 #define SHARED(type, name, n) __shared__ type name[n]
 #define DYNAMIC_SHARED(type, name)                                                                            \
     extern __shared__ u8 dynamic_shared_memory[];                                                             \
@@ -28,14 +28,14 @@ constexpr u32 ALL_LANES = 0xffffffffu;
 DEVICE u32 lane_index() { return threadIdx.x % WARP; }
 DEVICE u32 warp_index() { return threadIdx.x / WARP; }
 
-// ---- programmatic dependent launch: with -DPROGRAMMATIC, on sm_90 and newer, a kernel may begin while the one
-// before it in its stream still runs. Nothing that another kernel writes is read, and nothing is written,
-// before `wait_for_previous`; weights never change and may be read at once.
+// ---- Programmatic dependent launch (PDL): with -DPROGRAMMATIC on sm_90 and newer, a kernel may start while its
+// predecessor in the stream still runs. Before `wait_for_previous`, a kernel must not read anything that another kernel
+// writes, and must not write anything. Weights never change and may be read at once.
 //
-// Short kernels wait before they let the next one start. So the product after them begins to stream its weights while
-// they run, when memory is idle; not while the product before them still streams, whose multiprocessors it would fill
-// unevenly and in whose stream what it asked for would be lost from the second-level cache. Products let the next one
-// start first: it is a short one, which then is there when they end.
+// Short kernels call `wait_for_previous` before `let_next_start`. The product after them then starts streaming its
+// weights while they run, when memory is idle, and not while the previous product still streams: its blocks would fill
+// that product's SMs unevenly, and that product's weight stream would evict the prefetched lines from L2. Products call
+// `let_next_start` first: the next kernel is a short one, and is resident by the time they end.
 
 DEVICE void wait_for_previous() {
 #if defined(PROGRAMMATIC) && !defined(SHIM) && __CUDA_ARCH__ >= 900
@@ -54,7 +54,7 @@ DEVICE void let_next_start() {
 template <class V> DEVICE V shuffle(V x, u32 lane) { return __shfl_sync(ALL_LANES, x, lane); }
 template <class V> DEVICE V shuffle_xor(V x, u32 lanes) { return __shfl_xor_sync(ALL_LANES, x, lanes); }
 
-// Over the lanes of each group of LANES neighbours; every lane gets the result, the same bits.
+// Reduces over each group of LANES adjacent lanes; every lane gets the same bits.
 template <u32 LANES = WARP> DEVICE float warp_sum(float x) {
 #pragma unroll
     for (u32 by = LANES / 2; by > 0; by /= 2) x += shuffle_xor(x, by);
@@ -67,10 +67,10 @@ template <u32 LANES = WARP> DEVICE float warp_max(float x) {
     return x;
 }
 
-// ---- blocks of whole warps, one dimension
+// ---- 1D blocks of whole warps
 
-// The sum over all threads of a block, for every thread. `scratch`: 32 floats of shared memory, to be written
-// again only after another barrier. One barrier.
+// Block-wide sum, returned to all threads. One barrier. `scratch`: 32 floats of shared memory; needs another barrier
+// before it is written again.
 DEVICE float block_sum(float x, float* scratch) {
     x = warp_sum(x);
     if (lane_index() == 0) scratch[warp_index()] = x;
@@ -82,7 +82,7 @@ DEVICE float block_sum(float x, float* scratch) {
 
 // ---- clocks
 
-// Nanoseconds of the clock that all multiprocessors share; it may tick in steps of a microsecond.
+// Global timer in ns, shared by all SMs; may advance in steps of 1 us.
 DEVICE u64 global_time() {
 #ifndef SHIM
     u64 now;
@@ -93,16 +93,16 @@ DEVICE u64 global_time() {
 #endif
 }
 
-// ---- stamps: with -DSTAMPED every kernel takes one argument more and says there when it ran: at stamps_at[0] when its
-// first block began, at stamps_at[1] when the first thread of its last block ended (ns; both are 0 before). A kernel that
-// was started early begins before the one ahead of it ends. Of kernels that are told the same place, all together.
+// ---- Timestamps: with -DSTAMPED every kernel takes an extra argument and records when it ran: the start of its first
+// block at stamps_at[0], the end of the first thread of its last block at stamps_at[1] (ns; both are 0 before). With
+// PDL, a kernel starts before its predecessor ends. Kernels that share a slot record one joint interval.
 
 struct Stamps {
     u64* at;
 
     DEVICE static bool is_first_thread() { return threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0; }
     DEVICE explicit Stamps(u64* place) : at(place) {
-        // most blocks see that another one was there before, and leave the line alone
+        // most blocks find the start already set and skip the atomic, which leaves the cache line alone
         if (is_first_thread() && *static_cast<volatile u64*>(at) == 0) atomicCAS(at, 0ull, global_time());
     }
     DEVICE ~Stamps() {

@@ -1,11 +1,11 @@
-// Collectives on one device: over ranks that share it, and one that only takes what a real one would.
-// As NCCL's kernels they do not let the next kernel start before they end.
+// Single-device collectives: between ranks that share the device (loopback), and one that emulates the time and
+// resources of a real collective. Like NCCL's kernels, they do not let the next kernel start before they end.
 
 #include "block.cuh"
 
-// outputs[rank][i] = sum over ranks of inputs[rank][i], in f32 and in the order of ranks, rounded once: all ranks
-// get the same bits. `inputs` and `outputs` are arrays of addresses on the device; an output may be its input.
-// Grid: enough blocks for a pack a thread. Moves 2 x ranks numbers and `ranks` FLOPs a number.
+// All-reduce: outputs[rank][i] = sum over ranks of inputs[rank][i], in f32 and in rank order, rounded once, so all
+// ranks get the same bits. `inputs` and `outputs` are arrays of device addresses; an output may alias its input.
+// Grid: enough blocks for one pack per thread. Per element: moves 2 x ranks elements, `ranks` FLOPs.
 KERNEL(loopback_sum, const u64* inputs, const u64* outputs, u32 ranks, u64 n) {
     SAY_WHEN();
     wait_for_previous();
@@ -29,7 +29,7 @@ KERNEL(loopback_sum, const u64* inputs, const u64* outputs, u32 ranks, u64 n) {
     }
 }
 
-// The same, of which each rank gets its share: outputs[i / each][i % each] = sum over ranks of inputs[rank][i].
+// Reduce-scatter: outputs[i / each][i % each] = sum over ranks of inputs[rank][i].
 KERNEL(loopback_scatter, const u64* inputs, const u64* outputs, u32 ranks, u64 each, u64 n) {
     SAY_WHEN();
     wait_for_previous();
@@ -41,7 +41,7 @@ KERNEL(loopback_scatter, const u64* inputs, const u64* outputs, u32 ranks, u64 e
     }
 }
 
-// Every rank gets the shares of all: outputs[rank][i] = inputs[i / each][i % each].
+// All-gather: outputs[rank][i] = inputs[i / each][i % each].
 KERNEL(loopback_gather, const u64* inputs, const u64* outputs, u32 ranks, u64 each, u64 n) {
     SAY_WHEN();
     wait_for_previous();
@@ -52,8 +52,8 @@ KERNEL(loopback_gather, const u64* inputs, const u64* outputs, u32 ranks, u64 ea
     }
 }
 
-// Every rank gets the columns of all, of rows of `each` words (32 bits) a rank: outputs[rank][row][from][i] =
-// inputs[from][row][i]. Moves each word once, and once a rank.
+// All-gather of columns, with rows of `each` 32-bit words per rank: outputs[rank][row][from][i] = inputs[from][row][i].
+// Reads each word once and writes it once per rank.
 KERNEL(loopback_columns, const u64* inputs, const u64* outputs, u32 ranks, u32 each, u64 words) {
     SAY_WHEN();
     wait_for_previous();
@@ -65,9 +65,9 @@ KERNEL(loopback_columns, const u64* inputs, const u64* outputs, u32 ranks, u32 e
     }
 }
 
-// Puts the columns of ranks into order that were gathered one rank behind the other: out[row][rank][i] =
-// in[rank][row][i], rows of `each` words (32 bits) a rank. Four words at a time where rows have whole fours.
-// Grid: a thread for each 16 bytes, up to what fills the GPU. Moves 2 x 4 bytes a word.
+// Reorders columns that were gathered rank by rank: out[row][rank][i] = in[rank][row][i], rows of `each` 32-bit words
+// per rank. Moves four words at a time if `each` is a multiple of 4.
+// Grid: one thread per 16 bytes, up to a full GPU. Moves 2 x 4 bytes per word.
 KERNEL(order_columns, const u32* in, u32* out, u32 ranks, u32 each, u32 rows) {
     SAY_WHEN();
     wait_for_previous();
@@ -87,9 +87,9 @@ KERNEL(order_columns, const u32* in, u32* out, u32 ranks, u32 each, u32 rows) {
     }
 }
 
-// Packs that a thread of the emulated collective has in flight. With their addresses they take 96 registers,
-// which is assumed (not measured) to be what NCCL's kernels take, so that its blocks fit beside others as little as NCCL's.
-// The compiler needs more of them for sm_100's wider instructions.
+// Packs in flight per thread of the emulated collective. With their addresses they need 96 registers, which is assumed
+// (not measured) to match NCCL's kernels, so that these blocks co-reside with others as little as NCCL's. With the
+// wider instructions of sm_100 the compiler needs more registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 constexpr u32 FLIGHT = 10;
 #else
@@ -109,14 +109,13 @@ DEVICE void copy_packs(const T* from, T* to, u64 packs) {
     for (; i < packs; i += step) store_pack(to + i * PACK, load_pack(from + i * PACK));
 }
 
-// Rank 0's part of a collective, without the other ranks: out = in, `copies` times one behind the other (a gather, of
-// whose ranks all hold what this one does), and then the kernel stays until `lasts_ns` have passed since its first
-// block could run.
+// Rank 0's share of a collective, without the other ranks: copies `in` to `out` `copies` times back to back (a gather
+// whose ranks all hold the same data), then keeps running until `lasts_ns` after its first block could start.
 //
-// It takes what NCCL's ring takes: its blocks (grid = NCCL's CTAs, 512 threads each, spinning), and its reads and
-// writes: those of what it copies and, from in to scratch, those of `more` numbers which a ring would pass on.
-// `state`: 2 numbers, 0 before the first launch, and again after each, so that a graph can be replayed: the start (ns,
-// 0: none yet) and how many blocks are done. Blocks that only find room later share the start.
+// Uses the resources of NCCL's ring: its blocks (grid = NCCL's CTAs, 512 threads each, spinning) and its reads and
+// writes: the copies above and, from `in` to `scratch`, `more` elements that a ring would forward. `state`: 2 words, 0
+// before the first launch and reset by each launch, so that a CUDA graph can be replayed: start time (ns, 0: none yet)
+// and number of finished blocks. Blocks that become resident later share the start time.
 BOUNDED_KERNEL(emulated_collective, 512, 1, const T* in, T* out, T* scratch, u64 n, u32 copies, u64 more, u64 lasts_ns,
                u64* state) {
     SAY_WHEN();
@@ -126,7 +125,7 @@ BOUNDED_KERNEL(emulated_collective, 512, 1, const T* in, T* out, T* scratch, u64
         u64 now = global_time(), start = atomicCAS(&state[0], 0ull, now);
         end = (start == 0 ? now : start) + lasts_ns;
     }
-    // copies begin on 16 bytes where one has whole packs
+    // every copy starts 16-byte aligned if n is whole packs
     u64 packs = copies == 1 || packs_fit(n) ? n / PACK : 0;
 #pragma unroll 1
     for (u32 copy = 0; copy <= copies; copy++) {
@@ -140,12 +139,12 @@ BOUNDED_KERNEL(emulated_collective, 512, 1, const T* in, T* out, T* scratch, u64
     if (threadIdx.x == 0) {
         while (global_time() < end) __nanosleep(64);
         __threadfence();
-        // the last block leaves the state as it was found
+        // the last block resets the state
         if (atomicAdd(&state[1], 1ull) == gridDim.x - 1) {
             atomicExch(&state[0], 0ull);
             atomicExch(&state[1], 0ull);
         }
     }
-    // nobody leaves before the time: the threads hold their registers
+    // no thread exits early: all of them hold their registers
     __syncthreads();
 }

@@ -1,15 +1,15 @@
-// Messages of all-reduces in 8 bits: what a rank sends of its part, and the sum of what all ranks sent.
+// All-reduce messages in 8 bits: quantization of a rank's part, and the sum of all ranks' messages.
 //
-// A message of n numbers, in rows of `columns`: n bytes, up to the next 16 of them nothing, and then an f32 scale for
-// each TOGETHER columns of each row, row by row. A warp takes what shares a scale. `is_float`: a byte is a number of
-// e4m3, else an integer from -127 to 127.
+// Message of n elements, in rows of `columns`: n bytes, padding to a multiple of 16, then an f32 scale for each
+// TOGETHER columns of each row, row by row. Elements that share a scale form a stretch, processed by one warp.
+// `is_float`: a byte is an e4m3 number, otherwise an integer from -127 to 127.
 
 #include "block.cuh"
 #include "e4m3.cuh"
 
 constexpr u32 TOGETHER = 128;
 
-// The numbers that share a scale, one stretch after the other, divided among the warps of the grid.
+// Iterates over stretches (elements that share a scale), distributed over the warps of the grid.
 struct Stretch {
     u32 columns, parts;
     u64 all, index;
@@ -25,9 +25,9 @@ struct Stretch {
     DEVICE u32 count() const { return columns - column() < TOGETHER ? columns - column() : TOGETHER; }
 };
 
-// message = x, its bytes and its scales: the largest number of each stretch is the largest of the format. Where one is
-// not finite, nor is the scale, nor anything that it scales. Grid: as for n numbers one after the other.
-// Moves a number and a byte a number, 4 FLOPs.
+// Quantizes x into a message of bytes and scales: the largest magnitude of each stretch maps to the format's maximum. A
+// non-finite element makes the scale non-finite, and with it the whole stretch.
+// Grid: as for n contiguous elements. Per element: moves one element and one byte, 4 FLOPs.
 KERNEL(quantize, const T* x, u8* message, u32 columns, u32 is_float, u64 n) {
     SAY_WHEN();
     wait_for_previous();
@@ -35,7 +35,7 @@ KERNEL(quantize, const T* x, u8* message, u32 columns, u32 is_float, u64 n) {
     float* scales = reinterpret_cast<float*>(message + scales_at(n));
     for (Stretch s(columns, n); s.is_there(); s.next()) {
         float number[TOGETHER / WARP];
-        // sizes are ordered as their bits are, NaN above all
+        // magnitudes compare like their bits, with NaN above all
         u32 largest = 0;
 #pragma unroll
         for (u32 k = 0; k < TOGETHER / WARP; k++) {
@@ -61,14 +61,14 @@ KERNEL(quantize, const T* x, u8* message, u32 columns, u32 is_float, u64 n) {
     }
 }
 
-// What a message says of number `at`, in stretch `s`.
+// Dequantizes element `at`, which is in stretch `s`.
 DEVICE float said(const u8* message, const Stretch& s, u64 at, u32 is_float, u64 n) {
     float scale = reinterpret_cast<const float*>(message + scales_at(n))[s.index];
     return (is_float ? from_e4m3(message[at]) : float(static_cast<signed char>(message[at]))) * scale;
 }
 
-// out = the sum of `ranks` messages of n numbers, `stride` bytes apart, in f32 and in the order of ranks, rounded once.
-// With one rank, what its message says. Grid as above. Moves `ranks` bytes and a number a number, 2 x ranks FLOPs.
+// out = sum of `ranks` messages of n elements, `stride` bytes apart, in f32 and in rank order, rounded once. With one
+// rank, dequantizes its message. Grid as `quantize`. Per element: moves `ranks` bytes and one element, 2 x ranks FLOPs.
 KERNEL(sum_eight, const u8* messages, u64 stride, T* out, u32 ranks, u32 columns, u32 is_float, u64 n) {
     SAY_WHEN();
     wait_for_previous();
@@ -82,8 +82,7 @@ KERNEL(sum_eight, const u8* messages, u64 stride, T* out, u32 ranks, u32 columns
     }
 }
 
-// The same where the ranks share a device: `inputs` and `outputs` are arrays of addresses, of their messages and of
-// where each of them wants the sum.
+// As `sum_eight` for ranks that share a device; `inputs`, `outputs`: arrays of message and result addresses.
 KERNEL(loopback_eight, const u64* inputs, const u64* outputs, u32 ranks, u32 columns, u32 is_float, u64 n) {
     SAY_WHEN();
     wait_for_previous();

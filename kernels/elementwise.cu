@@ -1,10 +1,10 @@
-// Element by element: sums of residuals, and the activation of an MLP.
+// Element-wise kernels: residual additions, and the activation of an MLP.
 
 #include "activation.cuh"
 #include "block.cuh"
 #include "join.cuh"
 
-// out = b + a * scale over n numbers; all threads of the grid, 16 bytes at a time.
+// out = b + a * scale over n elements; all threads of the grid, 16 bytes at a time.
 template <bool SCALED> DEVICE void add_all(const T* a, const T* b, T* out, float scale, u64 n) {
     u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
     u64 packs = n / PACK;
@@ -22,7 +22,7 @@ template <bool SCALED> DEVICE void add_all(const T* a, const T* b, T* out, float
     }
 }
 
-// out = a + b. Grid: enough blocks for a pack a thread. Moves 3 numbers a number, 1 FLOP.
+// out = a + b. Grid: enough blocks for one pack per thread. Per element: moves 3 elements, 1 FLOP.
 KERNEL(add, const T* a, const T* b, T* out, u64 n) {
     SAY_WHEN();
     wait_for_previous();
@@ -30,7 +30,7 @@ KERNEL(add, const T* a, const T* b, T* out, u64 n) {
     add_all<false>(a, b, out, 1.0f, n);
 }
 
-// out = b + a * scale. As `add`, 2 FLOPs.
+// out = b + a * scale. As `add`, 2 FLOPs per element.
 KERNEL(add_mean, const T* a, const T* b, T* out, float scale, u64 n) {
     SAY_WHEN();
     wait_for_previous();
@@ -38,7 +38,7 @@ KERNEL(add_mean, const T* a, const T* b, T* out, float scale, u64 n) {
     add_all<true>(a, b, out, scale, n);
 }
 
-// out = x + own * scale + (sum - part), see join.cuh. Moves 5 numbers a number (3 without `part`), 4 FLOPs.
+// out = x + own * scale + (sum - part), see join.cuh. Per element: moves 5 elements (3 without `part`), 4 FLOPs.
 KERNEL(join, const T* x, const T* own, const T* sum, const T* part, T* out, u32 columns, u32 shared, float scale, u64 n) {
     SAY_WHEN();
     wait_for_previous();
@@ -50,7 +50,7 @@ KERNEL(join, const T* x, const T* own, const T* sum, const T* part, T* out, u32 
     for (u64 i = packs * PACK + first; i < n; i += step) out[i] = to_number(join.number(i));
 }
 
-// out = x * scale. Moves 2 numbers a number, 1 FLOP.
+// out = x * scale. Per element: moves 2 elements, 1 FLOP.
 KERNEL(mean_share, const T* x, T* out, float scale, u64 n) {
     SAY_WHEN();
     wait_for_previous();
@@ -68,9 +68,9 @@ DEVICE Pack silu_times(const Pack& gates, const Pack& ups) {
     return pack(gate);
 }
 
-// out[row][i] = silu(gate[i]) * up[i]; gate begins at column `offset` of a row of `stride` numbers, up follows.
-// Grid (rows, parts): a part is a pack a thread (a number a thread where packs do not fit).
-// Moves 3 x width numbers a row, about 5 FLOPs and an exponential for each result.
+// out[row][i] = silu(gate[i]) * up[i]; gate starts at column `offset` of a row of `stride` elements, up follows.
+// Grid (rows, parts): one pack per thread (one element per thread if packs do not fit). Moves 3 x width elements per
+// row; about 5 FLOPs and one exponential per result.
 KERNEL(silu_mul, const T* x, T* out, u32 stride, u32 offset, u32 width) {
     SAY_WHEN();
     wait_for_previous();

@@ -1,8 +1,8 @@
-// Rows picked from a matrix: embeddings of tokens, the last token of each sequence, and the first columns of all.
+// Row copies: token embeddings, the last token of each sequence, and the first columns of every row.
 
 #include "block.cuh"
 
-// Copies a row of `columns` numbers with all threads of the block.
+// Copies a row of `columns` elements with all threads of the block.
 DEVICE void copy_row(const T* from, T* to, u32 columns) {
     if (packs_fit(columns)) {
         for (u32 i = threadIdx.x; i < columns / PACK; i += blockDim.x) {
@@ -13,7 +13,7 @@ DEVICE void copy_row(const T* from, T* to, u32 columns) {
     }
 }
 
-// out[row] = table[tokens[row]]. Grid (rows). Moves 2 x columns numbers a row; no arithmetic.
+// out[row] = table[tokens[row]]. Grid (rows). Moves 2 x columns elements per row; no arithmetic.
 KERNEL(embed, const u32* tokens, const T* table, T* out, u32 columns) {
     SAY_WHEN();
     wait_for_previous();
@@ -21,8 +21,8 @@ KERNEL(embed, const u32* tokens, const T* table, T* out, u32 columns) {
     copy_row(table + u64(tokens[blockIdx.x]) * columns, out + u64(blockIdx.x) * columns, columns);
 }
 
-// out[s] = x[s * tokens + tokens - 1]: the last of each sequence's `tokens` rows. Grid (sequences).
-// Moves 2 x columns numbers a sequence; no arithmetic.
+// out[s] = x[s * tokens + tokens - 1]: the last of each sequence's `tokens` rows.
+// Grid (sequences). Moves 2 x columns elements per sequence; no arithmetic.
 KERNEL(select_last, const T* x, T* out, u32 tokens, u32 columns) {
     SAY_WHEN();
     wait_for_previous();
@@ -31,7 +31,7 @@ KERNEL(select_last, const T* x, T* out, u32 tokens, u32 columns) {
     copy_row(x + row * columns, out + u64(blockIdx.x) * columns, columns);
 }
 
-// out[row] = the first `kept` columns of x[row]. Grid (rows). Moves 2 x kept numbers a row; no arithmetic.
+// out[row] = the first `kept` columns of x[row]. Grid (rows). Moves 2 x kept elements per row; no arithmetic.
 KERNEL(narrow, const T* x, T* out, u32 columns, u32 kept) {
     SAY_WHEN();
     wait_for_previous();

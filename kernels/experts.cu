@@ -1,24 +1,25 @@
-// Mixture of experts: which experts a row goes to, and the MLPs of the experts that a rank holds.
+// Mixture of experts: routing of rows to experts, and the MLPs of a rank's experts.
 //
-// Cost: the weights of each touched expert once from memory (2 or 1 bytes a number), whatever the number of its rows: rows
-// beyond ROW_TILES x 8 read a tile of weights again from the second-level cache. Experts without a row are not read.
+// Cost: the weights of each touched expert are read once from memory (2 or 1 bytes per element), regardless of its
+// number of rows; rows beyond ROW_TILES x 8 read a tile of weights again, from L2. Experts without rows are not read.
 //
-// How: `group_choices` lists the choices of each expert. A block of `experts_up` or `experts_down` takes an equal share of
-// the tiles (16 rows of weights) of all touched experts, one after the other, so that a batch of one token, which touches
-// top_k experts, fills all multiprocessors too. All warps share a tile, split along the inputs, as in matvec.cu; packs come
-// by a ring of SLOTS x 2 x THREADS x 16 bytes (64 KB with 4 slots and 512 threads). A tile of `experts_up` is 8 rows of gate and the same 8 of up,
-// so that the activation needs no kernel. Results of each choice go to rows of their own and are summed in the
-// order of choices: no atomics, and no result depends on the other rows.
+// Method: `group_choices` lists the choices of each expert. Each block of `experts_up` or `experts_down` takes an equal
+// share of the tiles (16 rows of weights) of all touched experts, sequentially, so that even a batch of one token,
+// which touches top_k experts, fills all SMs. All warps of a block share a tile, split along the inputs (split-K) as in
+// matvec.cu; packs arrive through a ring of SLOTS x 2 x THREADS x 16 bytes (64 KB with 4 slots and 512 threads). A tile
+// of `experts_up` is 8 rows of gate and the same 8 of up, so the activation needs no kernel of its own. The results of
+// each choice go to separate rows and are summed in the order of choices: no atomics, results independent of other
+// rows.
 //
-// In prefill with many rows, cuBLASLt multiplies instead, expert by expert: `place_choices` gives each choice a slot,
+// In prefill with many rows, cuBLASLt multiplies instead, expert by expert: `place_choices` assigns each choice a slot,
 // contiguous per expert, `embed` gathers x by slot, and `activate_experts` runs between the two products. There the
-// algorithm follows the number of slots, so the rounding of a row can depend on the other rows.
+// algorithm depends on the number of slots, so the rounding of a row can depend on the other rows.
 //
-// `experts_down` asks for its first weights before `wait_for_previous`: the lists were written by the kernel before the
-// previous one, which had ended when the previous one let this one start.
+// `experts_down` issues its first weight loads before `wait_for_previous`: the lists were written by the kernel before
+// the previous one, which had ended when the previous one let this one start.
 //
-// Constants: INPUTS; ROW_TILES: of 8 rows that are multiplied at a time; THREADS, BLOCKS, SLOTS as in matvec.cu; PAIRED for
-// `experts_up`. Without whole packs, and for f32: a warp an output, element by element (slow).
+// Constants: INPUTS; ROW_TILES (tiles of 8 rows multiplied at a time); THREADS, BLOCKS, SLOTS as in matvec.cu. Without
+// whole packs, and for f32: one warp per output, element by element (slow).
 #include "activation.cuh"
 #include "weight.cuh"
 
@@ -42,9 +43,9 @@
 
 constexpr u32 WARPS = THREADS / WARP;
 constexpr u32 ROWS = ROW_TILES * 8;
-// Rows of weights of a tile.
+// Rows of weights per tile.
 constexpr u32 TILE = 16;
-// Experts of a rank.
+// Maximum number of experts per rank.
 constexpr u32 MOST_EXPERTS = 1024;
 
 struct Choice {
@@ -52,13 +53,13 @@ struct Choice {
     float weight;
 };
 
-// A number's place among all floats, NaN above infinity.
+// Order-preserving map of floats to unsigned integers, NaN above infinity.
 DEVICE u32 place_of(float x) {
     u32 bits = __float_as_uint(x);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// Index of the largest of `count` places, the lowest of equal ones; every lane of a warp gets it.
+// Warp argmax of `count` places, the lowest index on ties; every lane gets it.
 DEVICE u32 largest_of(const u32* places, u32 count) {
     u32 best = 0, at = count;
     for (u32 i = lane_index(); i < count; i += WARP) {
@@ -81,13 +82,13 @@ DEVICE u32 largest_of(const u32* places, u32 count) {
 // Routing rule; see `Routing` of the plan.
 struct Rule {
     u32 score;    // 0: softmax over all; 1: softmax over the chosen; 2: sigmoid
-    u32 bias;     // 0: none; 1: added to logits; 2: added to scores for the choice only
+    u32 bias;     // 0: none; 1: added to logits; 2: added to scores for the selection only
     u32 renormalise;
     float scale;
     u32 groups, kept;
 };
 
-// Chooses `top_k` (at most 32) experts of a row, by one warp. `scores` and `places`: shared memory for `experts` numbers each.
+// Selects the `top_k` (at most 32) experts of a row with one warp. `scores`, `places`: `experts` shared words each.
 DEVICE void choose(const float* logits, const T* bias, const Rule& rule, u32 experts, u32 top_k, float* scores, u32* places,
                    Choice* to) {
     float greatest = negative_infinity();
@@ -113,7 +114,7 @@ DEVICE void choose(const float* logits, const T* bias, const Rule& rule, u32 exp
     __syncwarp();
     if (rule.kept < rule.groups) {
         const u32 each = experts / rule.groups;
-        // lane l scores group l: at most 32 groups
+        // lane l scores group l, so at most 32 groups
         u32 place = 0;
         if (lane_index() < rule.groups) {
             float first = negative_infinity(), second = negative_infinity();
@@ -122,7 +123,7 @@ DEVICE void choose(const float* logits, const T* bias, const Rule& rule, u32 exp
                 second = fmaxf(second, fminf(first, x));
                 first = fmaxf(first, x);
             }
-            // with a softmax over all (DeepSeek-V2), a group counts as much as its largest
+            // group score: the maximum with a softmax over all (DeepSeek-V2), otherwise the sum of the two largest
             place = place_of(each > 1 && rule.score != 0 ? first + second : first);
         }
         u32 kept = 0;
@@ -143,7 +144,7 @@ DEVICE void choose(const float* logits, const T* bias, const Rule& rule, u32 exp
         }
         __syncwarp();
     }
-    // lane n keeps the n-th choice
+    // lane n holds the n-th choice
     u32 expert = 0;
     for (u32 n = 0; n < top_k; n++) {
         u32 at = largest_of(places, experts);
@@ -169,8 +170,8 @@ DEVICE u32* dynamic_words() {
     return memory;
 }
 
-// Grid: any; a warp a row, with 8 x experts bytes of shared memory each. logits [rows][experts], bias [experts] or null,
-// choices [rows][top_k], best first.
+// Grid: any; one warp per row, with 8 x experts bytes of shared memory per warp. logits [rows][experts], bias [experts]
+// or null, choices [rows][top_k], best first.
 KERNEL(choose_experts, const float* logits, const T* bias, Choice* choices, u32 rows, u32 experts, u32 top_k, u32 score,
        u32 bias_kind, u32 renormalise, float scale, u32 groups, u32 kept) {
     SAY_WHEN();
@@ -187,8 +188,8 @@ KERNEL(choose_experts, const float* logits, const T* bias, Choice* choices, u32 
     }
 }
 
-// Grid: any; a warp for each of `own` experts from `first` on. counts [own]; lists [own][rows]: numbers of the choices
-// (row x top_k + which) of each expert, ascending.
+// Grid: any; one warp for each of `own` experts, starting at `first`. counts [own]; lists [own][rows]: indices of each
+// expert's choices (row x top_k + n for the n-th choice of a row), ascending.
 KERNEL(group_choices, const Choice* choices, u32* counts, u32* lists, u32 rows, u32 top_k, u32 first, u32 own) {
     SAY_WHEN();
     wait_for_previous();
@@ -208,14 +209,13 @@ KERNEL(group_choices, const Choice* choices, u32* counts, u32* lists, u32 rows, 
     }
 }
 
-// Slots of an expert: its rows, rounded up, so that products have few different shapes.
+// Slots of an expert are its rows rounded up to a multiple of this, so that products have few distinct shapes.
 constexpr u32 SLOT_ROWS = 64;
 
 DEVICE u32 slots_of(u32 count) { return (count + SLOT_ROWS - 1) / SLOT_ROWS * SLOT_ROWS; }
 
-// Grid (own): a block an expert, whose slots follow those of the experts before it. rows_of, experts_of [all slots]: row of x
-// and expert of each slot; the slots that an expert does not fill have row 0. slots [rows x top_k]: slot of each choice of the
-// rank's experts.
+// Grid (own): one block per expert, whose slots follow those of the preceding experts. rows_of, experts_of [all slots]:
+// row of x and expert of each slot; padding slots have row 0. slots [rows x top_k]: slot of each choice of own experts.
 KERNEL(place_choices, const u32* counts, const u32* lists, u32* rows_of, u32* experts_of, u32* slots, u32 rows, u32 top_k) {
     SAY_WHEN();
     wait_for_previous();
@@ -233,7 +233,7 @@ KERNEL(place_choices, const u32* counts, const u32* lists, u32* rows_of, u32* ex
     }
 }
 
-// silu(gate) x up, or gpt-oss' activation if `clamped`, for an output of an expert. bias [own][2 width] or null.
+// silu(gate) x up, or the gpt-oss activation if `clamped`, for an output of an expert. bias [own][2 width] or null.
 DEVICE T activated(u32 expert, u32 output, float gate, float up, const T* bias, u32 width, u32 clamped) {
     if (bias != nullptr) {
         gate += to_float(bias[u64(expert) * 2 * width + output]);
@@ -242,7 +242,7 @@ DEVICE T activated(u32 expert, u32 output, float gate, float up, const T* bias, 
     return to_number(clamped ? clamped_times(gate, up) : silu_times(gate, up));
 }
 
-// Grid (slots, parts): a thread a number. sums [slots][2 width]: gate, then up; active [slots][width].
+// Grid (slots, parts): one thread per element. sums [slots][2 width]: gate, then up; active [slots][width].
 KERNEL(activate_experts, const float* sums, const u32* experts_of, const T* bias, T* active, u32 width, u32 clamped) {
     SAY_WHEN();
     wait_for_previous();
@@ -254,16 +254,16 @@ KERNEL(activate_experts, const float* sums, const u32* experts_of, const T* bias
     }
 }
 
-// What a product of all touched experts reads besides weights, and where results go.
+// Inputs (other than weights) and shape of a product over all touched experts.
 struct Operands {
     const T* x;
     const u32 *counts, *lists;
-    u32 own, rows;   // experts of the rank; rows of a list
-    u32 outputs;     // of each expert
-    u32 shared_by;   // choices that read the same row of x
+    u32 own, rows;   // experts of the rank; capacity of each list
+    u32 outputs;     // per expert
+    u32 shared_by;   // choices that share a row of x
 };
 
-// The experts with rows, and how many they are.
+// Experts with at least one row.
 struct Touched {
     u32 experts[MOST_EXPERTS];
     u32 counts[MOST_EXPERTS];
@@ -288,19 +288,20 @@ DEVICE void find_touched(Touched& touched, const u32* counts, u32 own) {
     __syncthreads();
 }
 
-// Sums of a tile, of each warp: rows of x x rows of weights.
+// Partial sums of a tile per warp: [rows of x][rows of weights].
 struct Sums {
     float of[WARPS][ROWS * TILE];
 };
 
-// Multiplies rows of all touched experts. A tile has the rows `first + i` of an expert's weights for i below TILE / 2, and
-// from `second` rows further on for the others. PAIR: the other half are the up projections of the same outputs.
-// `store` gets expert, output, choice and its sum, or its two sums. EARLY: asks for weights before `wait_for_previous`.
+// Multiplies the rows of all touched experts. A tile holds rows `first + i` of an expert's weights for i below
+// TILE / 2, and rows `second` further for the others. PAIR: the other half are the up projections of the same outputs.
+// `store` receives the expert, output, choice and its sum (two sums if PAIR). EARLY: loads weights before
+// `wait_for_previous`.
 template <bool PAIR, bool EARLY, class Store> DEVICE void multiply(const Operands& of, const W* w, const Store& store) {
     SHARED(Touched, touched, 1);
     SHARED(Sums, sums, 1);
     DYNAMIC_SHARED(Pack, memory);
-    constexpr u32 EACH = PAIR ? TILE / 2 : TILE; // outputs of a tile
+    constexpr u32 EACH = PAIR ? TILE / 2 : TILE; // outputs per tile
     const u32 height = PAIR ? 2 * of.outputs : of.outputs, second = PAIR ? of.outputs : TILE / 2;
     if (!EARLY) wait_for_previous();
     find_touched(touched[0], of.counts, of.own);
@@ -308,7 +309,7 @@ template <bool PAIR, bool EARLY, class Store> DEVICE void multiply(const Operand
     const u32 share = all / gridDim.x, longer = all % gridDim.x;
     const u32 first_tile = blockIdx.x * share + min(blockIdx.x, longer), end = first_tile + share + (blockIdx.x < longer);
     const Scales scales(w, INPUTS, of.own * height);
-    // row of weights that row i of a tile stands for, and whether it exists
+    // weight row of row i of a tile, and whether it exists
     auto weight_row = [&](u32 first, u32 i) { return first + i % (TILE / 2) + i / (TILE / 2) * second; };
     auto exists = [&](u32 first, u32 i) { return first + i % (TILE / 2) + (PAIR ? 0 : i / (TILE / 2) * second) < of.outputs; };
 
@@ -317,7 +318,7 @@ template <bool PAIR, bool EARLY, class Store> DEVICE void multiply(const Operand
 #else
     constexpr bool BY_PACKS = INPUTS % WEIGHTS == 0;
 #endif
-    // a chunk is up to ROWS rows of an expert
+    // a chunk is up to ROWS rows of one expert
     auto finish = [&](u32 at, u32 tile, u32 chunk, u32 warps) {
         const u32 expert = touched[0].experts[at], first = tile * EACH;
         const u32 rows = min(ROWS, touched[0].counts[at] - chunk * ROWS);
@@ -346,7 +347,7 @@ template <bool PAIR, bool EARLY, class Store> DEVICE void multiply(const Operand
         const u32 g = lane_index() / 4, t = lane_index() % 4;
         const u32 own = warp_index() * STEP + t * WEIGHTS;
         auto inside = [&](u32 turn) { return INPUTS % STRIDE == 0 || turn * STRIDE + own < INPUTS; };
-        // a group of the ring: this lane's packs of rows g and g + 8 of a tile, in a turn
+        // ring group: this lane's packs of rows g and g + 8 of a tile, in one turn
         Ring<2, 1> ring(memory);
         u32 ask_tile = first_tile, ask_chunk = 0, ask_turn = 0, ask_chunks = 0;
         const W *upper = w, *lower = w;
@@ -445,9 +446,9 @@ template <bool PAIR, bool EARLY, class Store> DEVICE void multiply(const Operand
     }
 }
 
-// Grid: any number of blocks of THREADS threads, with SLOTS x 2 x THREADS packs of shared memory (none without
-// whole packs). x [rows][INPUTS]; w [own][2 width][INPUTS]: gate, then up; bias [own][2 width] or null; active [rows x
-// top_k][width]: silu(gate) x up of each choice, or gpt-oss' activation if `clamped`.
+// Grid: any number of blocks of THREADS threads, with SLOTS x 2 x THREADS packs of shared memory (none without whole
+// packs). x [rows][INPUTS]; w [own][2 width][INPUTS]: gate, then up; bias [own][2 width] or null; active
+// [rows x top_k][width]: silu(gate) x up of each choice, or the gpt-oss activation if `clamped`.
 BOUNDED_KERNEL(experts_up, THREADS, BLOCKS, const T* x, const W* w, const T* bias, const u32* counts, const u32* lists,
                T* active, u32 own, u32 rows, u32 width, u32 top_k, u32 clamped) {
     SAY_WHEN();
@@ -458,7 +459,8 @@ BOUNDED_KERNEL(experts_up, THREADS, BLOCKS, const T* x, const W* w, const T* bia
                    });
 }
 
-// The same grid. active [rows x top_k][INPUTS]; w [own][hidden][INPUTS]; bias [own][hidden] or null; y [rows x top_k][hidden].
+// Grid as `experts_up`. active [rows x top_k][INPUTS]; w [own][hidden][INPUTS]; bias [own][hidden] or null; y
+// [rows x top_k][hidden].
 BOUNDED_KERNEL(experts_down, THREADS, BLOCKS, const T* active, const W* w, const T* bias, const u32* counts, const u32* lists,
                float* y, u32 own, u32 rows, u32 hidden) {
     SAY_WHEN();
@@ -469,8 +471,8 @@ BOUNDED_KERNEL(experts_down, THREADS, BLOCKS, const T* active, const W* w, const
                     });
 }
 
-// out[row] = the sum over the row's choices among the rank's experts of weight x (y + bias). Row of y: the choice's slot, or
-// the choice itself without `slots`; bias [own][hidden] or null. Grid (rows, parts): a thread a number.
+// out[row] = sum over the row's choices of this rank's experts of weight x (y + bias). A choice's row of y is its slot,
+// or the choice itself without `slots`; bias [own][hidden] or null. Grid (rows, parts): one thread per element.
 KERNEL(sum_experts, const float* y, const u32* slots, const T* bias, const Choice* choices, T* out, u32 top_k, u32 first,
        u32 own, u32 hidden) {
     SAY_WHEN();

@@ -1,4 +1,4 @@
-// fp8 weights (e4m3, one f32 scale per output): random creation, and expansion to T for products with many rows.
+// fp8 weights (e4m3, one f32 scale per output): random initialization, and expansion to T for products with many rows.
 //
 // Layout: outputs x inputs bytes, row-major; then, from the next multiple of 16 bytes, one scale per output.
 
@@ -30,8 +30,8 @@ KERNEL(random_fp8, u8* out, float* scales, u64 key, float mean, float step, u32 
     }
 }
 
-// out = the dequantized weights, rounded to T; `scales` has one number per output. Grid: any; 16 elements per thread and
-// turn. Reads one byte and writes sizeof(T) bytes per element.
+// out = the dequantized weights, rounded to T; `scales` has one number per output.
+// Grid: any; 16 elements per thread and iteration. Reads one byte and writes sizeof(T) bytes per element.
 KERNEL(expand_fp8, const u8* w, const float* scales, T* out, u32 inputs, u32 outputs) {
     SAY_WHEN();
     wait_for_previous();

@@ -1,11 +1,11 @@
-// What joins a rank's own residual: in `delayed` the own part of a module at once, the others' later; in `partial` the
-// sum of the first channels, and the own part of the others.
+// Update of a rank's own residual. `delayed` adds the rank's own part of a module at once and the other ranks' parts
+// later. `partial` adds the sum over ranks for the first channels and the own part for the others.
 
 #pragma once
 
 #include "block.cuh"
 
-// x + own * scale + (sum - part). Without `part`, `sum` has the first `shared` of each row's `columns` numbers: x + sum
+// x + own * scale + (sum - part). Without `part`, `sum` holds only the first `shared` columns of each row: x + sum
 // there, x + own * scale elsewhere. `sum` and `part` may both be null.
 struct Join {
     const T *x, *own, *sum, *part;
@@ -28,7 +28,7 @@ struct Join {
         bool channels = sum && !part;
         if (channels) {
             row = first / columns, column = first % columns;
-            // a pack that is no one's alone
+            // a pack may straddle `shared` or the end of a row
             if (!packs_fit(shared) || !packs_fit(columns)) {
                 for (u32 i = 0; i < PACK; i++) y[i] = number(first + i);
                 return pack(y);

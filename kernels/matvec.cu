@@ -1,41 +1,45 @@
-// Matrix-vector products for up to 8 rows (16 through tensor cores): out[r][o] = sum over i of x[r][i] w[o][i]. Bound by reading w once.
+// Matrix-vector products, up to 8 rows (16 with tensor cores): out[r][o] = sum_i x[r][i] w[o][i]. Bound by reading w.
 //
-// Cost: outputs x inputs x sizeof(W) bytes of weights, each read once for all ROWS rows; 2 x ROWS FLOPs a weight.
-// x (ROWS x inputs) is read from the second-level cache: once by each block, by tensor cores once a round
-// of outputs where the block's part of it is more than registers hold.
+// Cost: outputs x inputs x sizeof(W) bytes of weights, each read once for all ROWS rows; 2 x ROWS FLOPs per weight. x
+// (ROWS x inputs) is read from L2: once per block, or with tensor cores once per round of outputs if the block's part
+// of it does not fit in registers.
 //
-// How: a block takes a contiguous range of outputs (equal to one row over the grid, so that where blocks are spread
-// evenly no multiprocessor has more than one row too many), and all its warps share each row, split along the inputs.
-// So a warp needs only its slice of x. No atomics: partial sums of the warps meet in shared memory and are added in
-// the order of warps; results do not depend on timing.
+// Method: each block takes a contiguous range of outputs (equal to within one row over the grid, so that no SM has more
+// than one extra row if blocks are spread evenly), and all its warps share each row, split along the inputs (split-K).
+// A warp thus needs only its slice of x. No atomics: the warps' partial sums meet in shared memory and are added in
+// warp order, so results do not depend on timing.
 //
-// Bytes in flight: each thread has SLOTS groups of packs under way into its own part of shared memory (`Ring`) and
-// asks for a new one as soon as it has taken the oldest: 64 to 86 KB a multiprocessor (8 packs x 512 threads, 12 x 448),
-// all but one group of it at the worst moment; an H200 needs 4.8 TB/s x 0.8 us / 132 = 29 KB. Registers would not do:
-// the compiler has six barriers for loads, lets all of a loop's loads share one, and so waits for the newest where
-// it needs the oldest. The first ring is filled before `wait_for_previous`, for weights do not change, and
-// the next 64 KB or so of the block's weights are asked for in the second-level cache: the start of a
-// matrix streams while the kernels before this one still run. With AHEAD, once a product has
-// issued its last loads, it prefetches the first weights of the next product (stream.cuh).
+// Bytes in flight: each thread has SLOTS groups of packs in flight into its own part of shared memory (`Ring`) and
+// issues a new one as soon as it has taken the oldest: 64 to 86 KB per SM (8 packs x 512 threads, 12 x 448), at worst
+// one group less; an H200 needs 4.8 TB/s x 0.8 us / 132 = 29 KB. Registers would not do: the compiler has six
+// scoreboard barriers for loads, lets all loads of a loop share one, and so waits for the newest where it needs the
+// oldest.
 //
-// Two ways of the arithmetic. VECTOR (f32 always, 16-bit weights with one row): FMA, about 5 instructions a weight at
-// one row, lanes of a warp read 512 contiguous bytes; x stays in registers. MMA (16-bit weights, and fp8 with any number of rows): 16 outputs x 8 rows x 32
-// inputs take two tensor-core products, so the work hardly grows with ROWS; lanes read 64 contiguous bytes of each of 8
-// outputs. There x is read again for each TILES x 16 outputs, from the caches: at 16 rows a quarter to half as many
-// bytes as weights where a block has so many outputs.
+// The first ring is filled before `wait_for_previous`, because weights do not change, and about the next 64 KB of the
+// block's weights are prefetched into L2: a matrix starts streaming while earlier kernels still run. With AHEAD, a
+// product that has issued its last loads prefetches the first weights of the next product (stream.cuh).
 //
-// Registers: 64 per thread for 16-bit weights, and for fp8 with up to 8 rows (72 in blocks of 448 threads). A
-// multiprocessor thus has room for one more block, of the next kernel or of a collective.
+// Two arithmetic paths:
+// - FMA (f32 always, 16-bit weights with one row): about 5 instructions per weight at one row; the lanes of a warp read
+//   512 contiguous bytes; x stays in registers.
+// - MMA (16-bit weights with more rows, fp8 with any number of rows): 16 outputs x 8 rows x 32 inputs take two
+//   tensor-core products, so the work hardly grows with ROWS; lanes read 64 contiguous bytes of each of 8 outputs. x is
+//   read again from the caches for each TILES x 16 outputs: at 16 rows, a quarter to half as many bytes as weights if a
+//   block has that many outputs.
 //
-// Waves and tails on 132 multiprocessors (inputs x outputs, bf16, one block of 448 to 512 threads each):
-//   4096 x 4096 (33.5 MB): 31 or 32 outputs a block, 97% of the blocks' time is the mean's
+// Registers: 64 per thread for 16-bit weights, and for fp8 with up to 8 rows (72 in blocks of 448 threads). This leaves
+// room on an SM for one more block, of the next kernel or of a collective.
+//
+// Waves and tails on 132 SMs (inputs x outputs, bf16, one block of 448 to 512 threads each; percentages are the mean
+// block time over the longest):
+//   4096 x 4096 (33.5 MB): 31 or 32 outputs per block, 97%
 //   4096 x 6144: 46 or 47, 99%;  4096 x 28672: 217 or 218, 99.6%;  14336 x 4096: 31 or 32 (448 threads x 4 packs)
 //   4096 x 128256: 971 or 972;   8192 x 1280 (one of 8 ranks of 70B): 9 or 10, 97%
-//   1024 x 8192, one row: 128 threads, 4 blocks a multiprocessor, 15 or 16 outputs each, 97%
+//   1024 x 8192, one row: 128 threads, 4 blocks per SM, 15 or 16 outputs each, 97%
 //
-// Constants: ROWS; INPUTS (0: known at the launch only, slow); THREADS; BLOCKS (at least so many on a multiprocessor:
-// bounds registers); SLOTS: of the ring; UNIT_ROWS, UNIT_PACKS: what FMA takes at a time; TILES: of 16 outputs that
-// tensor cores take at a time, 0 for FMA. `matvec_geometry` chooses them. The launch gives the ring's shared memory.
+// Constants: ROWS; INPUTS (0: known only at launch, slow); THREADS; BLOCKS (minimum per SM, bounds registers); SLOTS
+// (of the ring); UNIT_ROWS, UNIT_PACKS (processed at a time by FMA); TILES (of 16 outputs, processed at a time by
+// tensor cores; 0 for FMA). `matvec_geometry` chooses them. The launch provides the ring's shared memory.
 #include "weight.cuh"
 
 #ifndef ROWS
@@ -70,8 +74,8 @@ static_assert(THREADS % WARP == 0 && THREADS <= 1024, "whole warps");
 
 constexpr u32 WARPS = THREADS / WARP;
 
-// Bytes of a block's weights that it prefetches beyond the ring while earlier kernels still run. With AHEAD the window
-// also spans what the previous product may have prefetched.
+// Bytes of a block's weights prefetched beyond the ring while earlier kernels still run. With AHEAD the window also
+// spans what the previous product may have prefetched.
 constexpr u32 BEYOND_RING = 65536;
 #ifdef AHEAD
 constexpr u32 PREFETCH = BEYOND_RING + AHEAD;
@@ -79,7 +83,7 @@ constexpr u32 PREFETCH = BEYOND_RING + AHEAD;
 constexpr u32 PREFETCH = BEYOND_RING;
 #endif
 
-// The outputs of one block.
+// Outputs of one block.
 struct Range {
     u32 first, end;
 };
@@ -95,12 +99,12 @@ DEVICE void store(T* out, float x) { *out = to_number(x); }
 DEVICE void store(float* out, float x) { *out = x; }
 #endif
 
-// Sums of WARPS warps for COUNT outputs x ROWS rows meet here.
+// Partial sums of WARPS warps for COUNT outputs x ROWS rows, in shared memory.
 template <u32 COUNT> struct Partial {
     float sums[WARPS][ROWS * COUNT];
 };
 
-// Sums, scales and stores one round of COUNT outputs, starting at `first`; `scale` belongs to output threadIdx.x % COUNT.
+// Reduces, scales and stores one round of COUNT outputs from `first`; `scale` belongs to output threadIdx.x % COUNT.
 template <u32 COUNT, class Out>
 DEVICE void finish_round(const Partial<COUNT>& partial, float scale, Out* out, u32 first, u32 end, u32 outputs) {
     __syncthreads();
@@ -115,7 +119,7 @@ DEVICE void finish_round(const Partial<COUNT>& partial, float scale, Out* out, u
     __syncthreads();
 }
 
-// Asks for what follows the first `rows` outputs of this block.
+// Prefetches the weights that follow the first `rows` outputs of this block.
 DEVICE void prefetch_after(const W* w, Range range, u32 rows, u32 inputs) {
     if (threadIdx.x == 0 && INPUTS > 0 && INPUTS % WEIGHTS == 0 && range.end > range.first + rows) {
         u64 bytes = u64(range.end - range.first - rows) * inputs * sizeof(W);
@@ -137,13 +141,13 @@ constexpr u32 TURNS = (INPUTS + STRIDE - 1) / STRIDE;
 constexpr u32 LAST_TURN = TURNS > SLOTS / (RUN * TILES) ? TURNS - SLOTS / (RUN * TILES) : 0;
 // Tiles of 8 rows of x.
 constexpr u32 COLUMNS = (ROWS + 7) / 8;
-// Whether a warp's part of x stays in registers.
+// True if a warp's part of x stays in registers.
 constexpr bool KEPT = TURNS == 1 && RUN * COLUMNS * XPack::PACKS <= 4;
-// True if a step loads x for the next step; registers must hold both.
+// True if each step loads x for the next one; registers must hold both.
 constexpr bool X_AHEAD = !KEPT && COLUMNS * XPack::PACKS <= 2;
-// Whether every pack of every turn is one of the row (what is past the end counts as zero).
+// True if every pack of every turn is inside the row (packs past the end count as zeros).
 constexpr bool EXACT = INPUTS % STRIDE == 0;
-// Outputs of a round, and of those the ones whose sums fit into shared memory together.
+// Outputs per round, and tiles whose sums fit into shared memory together.
 constexpr u32 COUNT = 16 * TILES;
 constexpr u32 TOGETHER = TILES < 2 ? 1 : 2;
 static_assert(TILES % TOGETHER == 0, "1 tile, or a multiple of 2");
@@ -159,7 +163,7 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 /* INPUTS */, u32 o
     const u32 own = warp_index() * RUN * STEP + t * WEIGHTS;
     auto inside = [&](u32 turn, u32 step) { return EXACT || turn * STRIDE + step * STEP + own < INPUTS; };
 
-    // a group of the ring: this lane's packs of outputs g and g + 8 of a tile, in a step
+    // ring group: this lane's packs of outputs g and g + 8 of a tile, in one step
     Ring<2, RUN * TILES> ring(memory);
     u32 ask_first = range.first, ask_turn = 0;
     const W* row = w + u64(range.first + g) * INPUTS + own;
@@ -180,7 +184,7 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 /* INPUTS */, u32 o
     };
 #pragma unroll
     for (u32 slot = 0; slot < SLOTS; slot++) ask(slot % (RUN * TILES));
-    // what follows in the outputs that the ring began, or else the outputs that follow
+    // prefetch the rest of the outputs that the ring started, or the outputs that follow if there is no rest
     constexpr u32 BEGUN = SLOTS / (RUN * TILES) * STRIDE;
     if constexpr (BEGUN < INPUTS) {
         constexpr u32 WIDE = STRIDE + (PREFETCH - BEYOND_RING) / COUNT / sizeof(W) / WEIGHTS * WEIGHTS;
@@ -202,7 +206,7 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 /* INPUTS */, u32 o
             column[n] = load_x_pack(at, turn < TURNS && inside(turn, step) && g + n * 8 < ROWS);
         }
     };
-    // what is multiplied in a step of every round, or only in the one at hand
+    // x of all steps if it stays in registers, otherwise of the current step
     XPack column[KEPT ? RUN : 1][COLUMNS];
     if constexpr (KEPT) {
 #pragma unroll
@@ -260,14 +264,14 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 /* INPUTS */, u32 o
 
 static_assert(sizeof(W) == sizeof(T), "weights of another format go through tensor cores");
 
-// What one load brings: a pack, or a single number where rows do not begin on 16 bytes.
+// One load: a pack, or a single element if rows are not 16-byte aligned.
 constexpr bool WHOLE_PACKS = INPUTS > 0 && INPUTS % PACK == 0;
 
 template <bool PACKS> struct Load {
     static constexpr u32 NUMBERS = PACK;
     Pack pack;
     DEVICE void set(const Pack& from) { pack = from; }
-    DEVICE void load(const T*, bool) {} // packs come from the ring, or as x
+    DEVICE void load(const T*, bool) {} // packs arrive through `set`
     DEVICE float number(u32 i) const {
 #if defined(NUMBER_F32)
         return __uint_as_float(pack.words[i]);
@@ -280,32 +284,32 @@ template <bool PACKS> struct Load {
 template <> struct Load<false> {
     static constexpr u32 NUMBERS = 1;
     float x;
-    DEVICE void set(const Pack&) {} // no ring then
+    DEVICE void set(const Pack&) {} // no ring in this case
     DEVICE void load(const T* at, bool valid) { x = valid ? to_float(*at) : 0.0f; }
     DEVICE float number(u32) const { return x; }
 };
 
 using Loaded = Load<WHOLE_PACKS>;
 
-// Parts of a row, UNIT_PACKS loads of each thread wide; 0: known at the launch only.
+// Parts of a row, each UNIT_PACKS loads per thread wide; 0: known only at launch.
 constexpr u32 PART = THREADS * UNIT_PACKS * Loaded::NUMBERS;
 constexpr u32 PARTS = INPUTS > 0 ? (INPUTS + PART - 1) / PART : 0;
-// Whether every load of every part is one of the row.
+// True if every load of every part is inside the row.
 constexpr bool EXACT = INPUTS > 0 && INPUTS % PART == 0;
-// Whether a thread's slice of x stays in registers.
+// True if a thread's slice of x stays in registers.
 constexpr bool KEPT = PARTS == 1 && WHOLE_PACKS && ROWS * UNIT_PACKS <= 8;
-// Outputs of a unit that are taken at a time: where x is read again, once for all of them.
+// Outputs of a unit processed at a time: if x is re-read, one read serves all of them.
 constexpr u32 GRAIN = KEPT ? 1 : UNIT_ROWS;
 
-// Sums of each thread for UNIT_ROWS outputs x ROWS rows, padded to a power of two.
+// Each thread's sums for UNIT_ROWS outputs x ROWS rows, padded to a power of two.
 constexpr u32 SUMS = UNIT_ROWS * ROWS;
 constexpr u32 PADDED = SUMS <= 1 ? 1 : SUMS <= 2 ? 2 : SUMS <= 4 ? 4 : SUMS <= 8 ? 8 : SUMS <= 16 ? 16 : 32;
 static_assert(SUMS <= 32, "a unit's sums are at most one a lane");
-// Outputs between two barriers.
+// Outputs between two barriers (a round).
 constexpr u32 COUNT = (128 / SUMS > 0 ? 128 / SUMS : 1) * UNIT_ROWS;
 
-// Adds each of PADDED values over the lanes of a warp; lane l ends with value l / (32 / PADDED). In each exchange
-// a lane gives away the half of its values that its partner keeps: about PADDED + 4 shuffles in all.
+// Sums each of PADDED values over the lanes of a warp; lane l gets value l / (32 / PADDED). In each exchange a lane
+// gives away the half of its values that its partner keeps: about PADDED + 4 shuffles in total.
 template <u32 BY, u32 VALUES> DEVICE float sums_over_lanes(float (&x)[VALUES]) {
     if constexpr (BY == 0) {
         return x[0];
@@ -332,12 +336,12 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 inputs, u32 outputs
     DYNAMIC_SHARED(Pack, memory);
     const Range range = outputs_of_block(outputs);
 
-    // where a load of this thread lies in a row
+    // column of a load of this thread
     auto column = [&](u32 part, u32 i) {
         return ((part * UNIT_PACKS + i) * THREADS + threadIdx.x) * Loaded::NUMBERS;
     };
     auto inside = [&](u32 part, u32 i) { return EXACT || column(part, i) < inputs; };
-    // the unit that is asked for next: UNIT_ROWS outputs from `ask_first` on, their part `ask_part`
+    // next unit to load: UNIT_ROWS outputs starting at `ask_first`, part `ask_part`
     u32 ask_first = range.first, ask_part = 0;
     const W* row = w + u64(range.first) * inputs + column(0, 0);
     auto place = [&](u32 j, u32 i) { return row + j * u64(inputs) + column(ask_part, i) - column(0, 0); };
@@ -349,7 +353,7 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 inputs, u32 outputs
             row += UNIT_ROWS * u64(inputs);
         }
     };
-    // a group of the ring: this thread's packs of row j of that unit
+    // ring group: this thread's packs of row j of that unit
     Ring<UNIT_PACKS, UNIT_ROWS> ring(memory);
     auto ask = [&](u32 j) {
 #pragma unroll
@@ -394,9 +398,9 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 inputs, u32 outputs
         }
     }
     float sums[PADDED] = {};
-    // the unit that is taken, and the first output of its round
+    // current part, and first output of the current round
     u32 part = 0, round_first = range.first;
-    // first unit with all remaining weights of this block in the ring
+    // first unit at which the ring holds all remaining weights of this block
     const u32 length = range.end - range.first;
     const u32 last_asked = range.first + (length > SLOTS ? (length - SLOTS + UNIT_ROWS - 1) / UNIT_ROWS * UNIT_ROWS : 0);
     for (u32 first = range.first; first < range.end;) {
@@ -449,15 +453,15 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 inputs, u32 outputs
 
 #endif
 
-// Grid: any number of blocks of THREADS threads, with SLOTS x (TILES > 0 ? 2 : UNIT_PACKS) x THREADS
-// packs of shared memory (none where INPUTS is no multiple of a pack). x [ROWS][inputs], w [outputs][inputs], out
-// [ROWS][outputs]; rows begin on 16 bytes where INPUTS is a multiple of a pack.
+// Grid: any number of blocks of THREADS threads, with SLOTS x (TILES > 0 ? 2 : UNIT_PACKS) x THREADS packs of shared
+// memory (none if INPUTS is not a multiple of a pack). x [ROWS][inputs], w [outputs][inputs], out [ROWS][outputs]; rows
+// are 16-byte aligned if INPUTS is a multiple of a pack.
 BOUNDED_KERNEL(matvec, THREADS, BLOCKS, const T* x, const W* w, T* out, u32 inputs, u32 outputs AHEAD_PARAMETERS) {
     SAY_WHEN();
     matvec_any(x, w, out, inputs, outputs, NEXT_PRODUCT);
 }
 
-// The same with f32 results, for logits.
+// As `matvec` with f32 results, for logits.
 BOUNDED_KERNEL(matvec_logits, THREADS, BLOCKS, const T* x, const W* w, float* out, u32 inputs,
                u32 outputs AHEAD_PARAMETERS) {
     SAY_WHEN();

@@ -1,12 +1,12 @@
-// Measuring the device: how fast memory can be read, and how its clock ticks.
+// Device measurements: memory read bandwidth, and the resolution of the clock.
 
 #include "block.cuh"
 
-// Loads in flight a thread.
+// Loads in flight per thread.
 constexpr u32 UNROLL = 8;
 
-// Reads n x 16 bytes once; the exclusive or of all words goes into *sink (so that no load can be left out, and
-// so that what was read can be checked). Grid: a few blocks a multiprocessor. Moves 16 n bytes.
+// Reads n x 16 bytes once; XORs all words into *sink, so that no load is optimized away and the data can be verified.
+// Grid: a few blocks per SM. Moves 16 n bytes.
 BOUNDED_KERNEL(read_bandwidth, 512, 2, const uint4* data, u64 n, u32* sink) {
     SAY_WHEN();
     let_next_start();
@@ -29,7 +29,7 @@ BOUNDED_KERNEL(read_bandwidth, 512, 2, const uint4* data, u64 n, u32* sink) {
     if (lane_index() == 0) atomicXor(sink, word);
 }
 
-// out[0..n]: the first n distinct times (ns) that the shared clock shows, so its tick and the cost of a look.
+// out[0..n]: the first n distinct values (ns) of the global timer, which give its tick and the cost of a read.
 // Grid (1), one thread.
 KERNEL(clock_probe, u64* out, u32 n) {
     SAY_WHEN();

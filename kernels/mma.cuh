@@ -1,12 +1,12 @@
-// Tensor-core products of 16-bit numbers, m16n8k16 with f32 sums, and the moves that feed them.
+// Tensor-core products of 16-bit elements (mma.m16n8k16, f32 accumulators), and the data movement for them.
 //
 // Fragments (PTX manual, "Matrix fragments for mma.m16n8k16"), with g = lane / 4 and t = lane % 4:
 //   a[0], a[1]: rows g, g + 8 of k = 2t, 2t + 1;    a[2], a[3]: the same rows of k = 2t + 8, 2t + 9
 //   b[0], b[1]: column g of k = 2t, 2t + 1, and of k = 2t + 8, 2t + 9
 //   c[0], c[1]: row g, columns 2t, 2t + 1;          c[2], c[3]: row g + 8
-// The order of k is free as long as a and b agree. So a lane may load 16 bytes, the numbers 8t .. 8t + 7 of
-// a row's 32, and use them as k of two products: words 0 and 1 in the first, 2 and 3 in the second
-// (`rows_fragment`, `column_fragment`). Matrices that lie in memory with k contiguous need no shared memory then.
+// The order of k is free as long as a and b agree. A lane may thus load 16 bytes (elements 8t .. 8t + 7 of a row's 32)
+// and use them as k of two products: words 0 and 1 in the first, 2 and 3 in the second (`mma_packs`). K-major matrices
+// in global memory then need no shared memory.
 #pragma once
 
 #include "block.cuh"
@@ -33,7 +33,7 @@ DEVICE void mma(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #endif
 }
 
-// c += a b over 32 values of k: packs of rows g and g + 8 of a, a pack of column g of b.
+// c += a b over 32 values of k. `upper`, `lower`: packs of rows g and g + 8 of a; `column`: pack of column g of b.
 DEVICE void mma_packs(float (&c)[4], const Pack& upper, const Pack& lower, const Pack& column) {
 #pragma unroll
     for (u32 half = 0; half < 4; half += 2) {
@@ -43,12 +43,11 @@ DEVICE void mma_packs(float (&c)[4], const Pack& upper, const Pack& lower, const
     }
 }
 
-// The low halves, and the high halves, of two words: `first` becomes the low half.
+// Combines the low (high) halves of two words; `first` becomes the low half.
 DEVICE u32 low_halves(u32 first, u32 second) { return (first & 0xffffu) | second << 16; }
 DEVICE u32 high_halves(u32 first, u32 second) { return first >> 16 | (second & 0xffff0000u); }
 
-// Transposes an 8 x 8 matrix of 16-bit numbers: a lane gives row g, columns 2t and 2t + 1, and gets column g,
-// rows 2t and 2t + 1.
+// Transposes an 8 x 8 matrix of 16-bit elements: a lane's row g, columns 2t, 2t + 1 becomes column g, rows 2t, 2t + 1.
 DEVICE u32 transpose(u32 pair) {
 #ifndef SHIM
     u32 turned;
@@ -61,8 +60,8 @@ DEVICE u32 transpose(u32 pair) {
 #endif
 }
 
-// Four 8 x 8 matrices of shared memory, each transposed as it is loaded: lane l gives the address of row l % 8
-// (16 bytes, aligned) of matrix l / 8; word i then holds column g, rows 2t and 2t + 1 of matrix i.
+// Loads four 8 x 8 matrices from shared memory, transposed: lane l passes the address of row l % 8 (16 bytes, aligned)
+// of matrix l / 8; word i of the result is column g, rows 2t and 2t + 1 of matrix i.
 DEVICE Pack load_transposed(const T* row) {
     Pack p;
 #ifndef SHIM
@@ -84,9 +83,9 @@ DEVICE Pack load_transposed(const T* row) {
 
 #endif
 
-// ---- copies from global into shared memory that go on beside arithmetic
+// ---- asynchronous copies from global to shared memory (cp.async)
 
-// Sixteen bytes (both ends aligned); zeros where not `valid` (`from` must still be an address).
+// Copies 16 bytes (both addresses aligned); zero-fills unless `valid` (`from` must still be an address).
 DEVICE void copy_async(void* to, const void* from, bool valid) {
 #ifndef SHIM
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(u32(__cvta_generic_to_shared(to))),
@@ -97,7 +96,7 @@ DEVICE void copy_async(void* to, const void* from, bool valid) {
 #endif
 }
 
-// Ends a group of copies.
+// Commits the current group of copies.
 DEVICE void commit_copies() {
 #ifndef SHIM
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -106,7 +105,7 @@ DEVICE void commit_copies() {
 #endif
 }
 
-// Waits until at most LATEST of this thread's groups are still under way.
+// Waits until at most LATEST of this thread's groups are pending.
 template <u32 LATEST> DEVICE void wait_for_copies() {
 #ifndef SHIM
     asm volatile("cp.async.wait_group %0;" ::"n"(LATEST) : "memory");

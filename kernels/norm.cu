@@ -1,9 +1,9 @@
-// RMSNorm of rows (norm.cuh), alone or fused with the addition before it.
+// RMSNorm of rows (norm.cuh), alone or fused with the preceding addition.
 
 #include "join.cuh"
 #include "norm.cuh"
 
-// Where a row's numbers come from: x itself, a + b, or a join. A sum is stored to `to` and normed as it was rounded.
+// Row sources: x itself, a + b, or a join. A sum is stored to `to`, and its rounded values are normalized.
 struct Alone {
     const T* to;
     DEVICE Pack packed(u32 at) const { return load_pack(to + at * PACK); }
@@ -38,16 +38,16 @@ struct Joined {
     }
 };
 
-// out = x / sqrt(mean(x^2) + eps) * weight for each row. Grid (rows).
-// Moves 2 x columns numbers a row and the weights once (from L2 for all rows but the first); 4 FLOPs a number.
+// out = x / sqrt(mean(x^2) + eps) * weight for each row. Grid (rows). Moves 2 x columns elements per row and the
+// weights once (from L2 for all rows but the first); 4 FLOPs per element.
 BOUNDED_KERNEL(rms_norm, 1024, 1, const T* x, const T* weight, T* out, u32 columns, float eps) {
     SAY_WHEN();
     u64 row = u64(blockIdx.x) * columns;
     norm_row(Alone{x + row}, weight, out + row, columns, eps);
 }
 
-// sum = a + b, rounded to T; out = the norm of that. Grid (rows). Moves 4 x columns numbers a row (a, b, sum, out):
-// one read less than the two kernels alone; 5 FLOPs a number.
+// sum = a + b, rounded to T; out = norm of sum. Grid (rows). Moves 4 x columns elements per row (a, b, sum, out), one
+// read less than two separate kernels; 5 FLOPs per element.
 BOUNDED_KERNEL(add_norm, 1024, 1, const T* a, const T* b, const T* weight, T* sum, T* out, u32 columns,
                float eps) {
     SAY_WHEN();
@@ -55,8 +55,8 @@ BOUNDED_KERNEL(add_norm, 1024, 1, const T* a, const T* b, const T* weight, T* su
     norm_row(Sum{a + row, b + row, sum + row}, weight, out + row, columns, eps);
 }
 
-// to = x + own * scale + (sum - part) (join.cuh), rounded to T; out = the norm of that. Grid (rows).
-// Moves 6 x columns numbers a row (4 without `part`); 8 FLOPs a number.
+// to = x + own * scale + (sum - part) (join.cuh), rounded to T; out = norm of to.
+// Grid (rows). Moves 6 x columns elements per row (4 without `part`); 8 FLOPs per element.
 BOUNDED_KERNEL(join_norm, 1024, 1, const T* x, const T* own, const T* sum, const T* part, const T* weight, T* to,
                T* out, u32 columns, u32 shared, float scale, float eps) {
     SAY_WHEN();

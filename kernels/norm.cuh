@@ -1,13 +1,13 @@
-// RMSNorm of a row by a block.
+// RMSNorm of one row by one block.
 //
-// Its numbers stay in registers between the sum of squares and the scaling (up to KEEP packs a
-// thread: 1024 threads keep 16384 numbers of 16 bits), so each byte is read once and written once. The weights
-// do not depend on the kernel before and are fetched while it still runs.
+// The row stays in registers between the sum of squares and the scaling (up to KEEP packs per thread: 1024 threads hold
+// 16384 16-bit elements), so each byte is read once and written once. The weights do not depend on the previous kernel
+// and are loaded while it still runs.
 #pragma once
 
 #include "block.cuh"
 
-// Packs of a row that a thread keeps in registers.
+// Packs of a row that each thread keeps in registers.
 constexpr u32 KEEP = 2;
 
 DEVICE float squares(const Pack& p) {
@@ -40,7 +40,7 @@ DEVICE float norm_scale(float total, u32 columns, float eps) {
     return 1.0f / sqrtf(total / float(columns) + eps);
 }
 
-// One row: `row.packed(at)` and `row.number(at)` give its numbers as they are normed, and `row.to` where they lie then.
+// Normalizes one row. `row.packed(at)` and `row.number(at)` return its elements; `row.to` holds them afterwards.
 template <class Row> DEVICE void norm_row(const Row& row, const T* weight, T* out, u32 columns, float eps) {
     SHARED(float, scratch, 32);
     u32 first = threadIdx.x, step = blockDim.x;
@@ -74,7 +74,7 @@ template <class Row> DEVICE void norm_row(const Row& row, const T* weight, T* ou
             total += squares(x[k]);
         }
     }
-    // rows longer than the registers: read again below
+    // packs that do not fit in registers are read again below
     for (u32 i = first + KEEP * step; i < packs; i += step) total += squares(row.packed(i));
     float scale = norm_scale(block_sum(total, scratch), columns, eps);
 #pragma unroll

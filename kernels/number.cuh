@@ -1,6 +1,5 @@
-// Numbers of kernels: T, the storage type (one of -DNUMBER_F32, -DNUMBER_BF16, -DNUMBER_F16), its
-// conversions to and from f32, and packs of 16 bytes. All arithmetic is f32; conversions to T round to nearest
-// even. No header of CUDA is needed.
+// Element type T (one of -DNUMBER_F32, -DNUMBER_BF16, -DNUMBER_F16), its conversions to and from f32, and 16-byte
+// packs. All arithmetic is f32; conversions to T round to nearest even. Needs no CUDA headers.
 #pragma once
 
 typedef unsigned char u8;
@@ -12,7 +11,7 @@ typedef unsigned long long u64;
 
 DEVICE float negative_infinity() { return __uint_as_float(0xff800000u); }
 
-// ---- conversions of 16-bit formats, by their bits
+// ---- bitwise conversions of 16-bit formats
 
 DEVICE float bf16_to_float(u16 bits) { return __uint_as_float(u32(bits) << 16); }
 
@@ -36,7 +35,7 @@ DEVICE float f16_to_float(u16 bits) {
 #else
     u32 magnitude = bits & 0x7fff, sign = u32(bits & 0x8000) << 16;
     if (magnitude >= 0x7c00) return __uint_as_float(sign | 0x7f800000u | (magnitude & 0x3ff) << 13);
-    // as a float its exponent is 112 too small; the product also normalises subnormals
+    // as f32 the exponent is 112 too small; the multiplication corrects that and normalizes subnormals
     return __uint_as_float(sign | __float_as_uint(__uint_as_float(magnitude << 13) * 0x1p112f));
 #endif
 }
@@ -49,8 +48,8 @@ DEVICE u16 float_to_f16(float x) {
 #else
     u32 bits = __float_as_uint(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return 0x7fff;
-    if (magnitude >= 0x477ff000u) return u16(sign | 0x7c00); // 65520 and more round to infinity
-    if (magnitude < 0x38800000u) { // subnormal: adding 0.5 leaves units of 2^-24 in the last bits
+    if (magnitude >= 0x477ff000u) return u16(sign | 0x7c00); // 65520 and above round to infinity
+    if (magnitude < 0x38800000u) { // subnormal: adding 0.5 leaves units of 2^-24 in the low bits
         u32 sum = __float_as_uint(__uint_as_float(magnitude) + 0.5f);
         return u16(sign | (sum - 0x3f000000u));
     }
@@ -58,7 +57,7 @@ DEVICE u16 float_to_f16(float x) {
 #endif
 }
 
-// Two numbers in a register: `low` in the low half, as they lie in memory.
+// Converts two numbers into one register: `low` in the low half, as in memory.
 DEVICE u32 floats_to_bf16x2(float low, float high) {
 #ifndef SHIM
     u32 bits;
@@ -96,7 +95,7 @@ struct T {
 #if defined(NUMBER_BF16)
 DEVICE float to_float(T x) { return bf16_to_float(x.bits); }
 DEVICE T to_number(float x) { return T{float_to_bf16(x)}; }
-// Two neighbours in a register.
+// Adjacent elements in one register.
 DEVICE float low_to_float(u32 pair) { return __uint_as_float(pair << 16); }
 DEVICE float high_to_float(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 DEVICE u32 to_number_pair(float low, float high) { return floats_to_bf16x2(low, high); }
@@ -114,14 +113,14 @@ DEVICE u32 to_number_pair(float low, float high) { return floats_to_f16x2(low, h
 
 // ---- packs: 16 bytes, the widest access of a thread
 
-// Numbers in a pack: 4 or 8.
+// Elements per pack: 4 or 8.
 constexpr u32 PACK = 16 / sizeof(T);
 
 struct alignas(16) Pack {
     u32 words[4];
 };
 
-// Loads 16 bytes (aligned).
+// Loads 16 aligned bytes.
 DEVICE Pack load_pack(const void* at) {
 #ifndef SHIM
     uint4 v = *static_cast<const uint4*>(at);
@@ -131,7 +130,7 @@ DEVICE Pack load_pack(const void* at) {
 #endif
 }
 
-// Loads 16 bytes that nobody writes while the kernel runs and that are read once: weights.
+// Loads 16 aligned bytes that are read once and not written while the kernel runs (weights).
 DEVICE Pack load_pack_once(const void* at) {
 #ifndef SHIM
     Pack p;
@@ -152,7 +151,6 @@ DEVICE void store_pack(void* at, const Pack& p) {
 #endif
 }
 
-// The PACK numbers of a pack.
 DEVICE void unpack(const Pack& p, float (&x)[PACK]) {
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
@@ -178,5 +176,5 @@ DEVICE Pack pack(const float (&x)[PACK]) {
     return p;
 }
 
-// Whether rows of so many numbers, the first of them aligned, all begin on 16 bytes.
+// True if rows of `columns` elements all start 16-byte aligned, given that the first one does.
 DEVICE bool packs_fit(u64 columns) { return columns % PACK == 0; }

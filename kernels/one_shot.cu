@@ -1,30 +1,30 @@
-// All-reduces in one shot among GPUs that reach each other's memory: each rank lays its part where all can read it,
-// says so, waits until all others have said so, and sums what lies there.
+// One-shot all-reduces between GPUs with peer access: each rank copies its part to memory that all ranks can read,
+// publishes a flag, waits for the flags of all other ranks, and sums the parts.
 //
-// A rank has a region in the memory of its GPU. Each launch is the region's next epoch, which the kernel itself counts,
-// so that a graph can be replayed. Parts of odd and of even epochs lie in different halves: a rank that lays its part
-// down for epoch e + 2 has seen all parts of e + 1, whose ranks had ended e, so nobody reads what it writes over. A
-// flag is the latest epoch for which a block of a rank has laid its numbers down: a block waits for the blocks of its
-// own number alone, and so for none that may find no room beside it. Epochs are compared by their difference: they may
-// wrap.
+// Each rank has a region in its GPU's memory. Each launch is the region's next epoch, counted by the kernel itself, so
+// that a CUDA graph can be replayed. Odd and even epochs use different halves of the region: a rank that writes its
+// part for epoch e + 2 has seen all flags of e + 1, whose ranks had finished e, so nobody reads what it overwrites. A
+// flag is the latest epoch for which a block of a rank has published its part. A block waits only for the blocks with
+// its own index on the other ranks, and so never for one that may not become resident alongside it. Epochs are compared
+// by their difference, so they may wrap.
 //
-// All ranks launch the same grids in the same order. Sums are in f32 and in the order of ranks, rounded once: all ranks
-// get the same bits, and the same as `loopback_sum`.
+// All ranks launch the same grids in the same order. Sums are in f32 and in rank order, rounded once: all ranks get the
+// same bits, and the same as `loopback_sum`.
 
 #include "norm.cuh"
 
 constexpr u32 MOST_RANKS = 16, MOST_BLOCKS = 64;
 
-// The head of a region; its two halves follow.
+// Header of a region; its two halves follow.
 struct Region {
-    // Where the regions of all ranks begin.
+    // Addresses of all ranks' regions.
     u64 peers[MOST_RANKS];
-    // Launches that have ended, and blocks that have, of the one under way.
+    // Number of finished launches, and of finished blocks of the current launch.
     u32 epoch, ended, unused[30];
     u32 flags[MOST_BLOCKS][MOST_RANKS];
 };
 
-// ---- memory that other GPUs write and read
+// ---- memory shared with other GPUs
 
 DEVICE u32 load_flag(const u32* at) {
 #ifndef SHIM
@@ -57,14 +57,14 @@ DEVICE Pack load_peers_pack(const T* at) {
 #endif
 }
 
-// What a thread does that waits for another GPU.
+// Body of a spin-wait for another GPU; the CPU shim ends the block and runs it again later.
 DEVICE void wait_on() {
 #ifdef SHIM
     shim::come_back();
 #endif
 }
 
-// ---- what a block has to do with the others of its number
+// ---- rendezvous of the blocks with the same index on all ranks
 
 struct Meeting {
     Region* own;
@@ -74,12 +74,12 @@ struct Meeting {
     DEVICE Meeting(Region* region, u32 rank, u32 ranks, u64 half)
         : own(region), epoch(region->epoch + 1), rank(rank), ranks(ranks), half(half) {}
 
-    // Where a rank's part lies.
+    // Address of a rank's part.
     DEVICE T* part(u32 of) const {
         return reinterpret_cast<T*>(own->peers[of] + sizeof(Region) + (epoch % 2) * half);
     }
 
-    // Lays the own part's numbers from `from` up to `end` down, this thread its share as one of `threads`.
+    // Copies elements `from` to `end` of this rank's part into its region, as thread `thread` of `threads`.
     DEVICE void lay_down(const T* in, u64 from, u64 end, u64 thread, u64 threads) const {
         T* to = part(rank);
         u64 packs = packs_fit(from) ? (end - from) / PACK : 0;
@@ -89,7 +89,7 @@ struct Meeting {
         for (u64 i = from + packs * PACK + thread; i < end; i += threads) to[i] = in[i];
     }
 
-    // Until what the blocks of this number of all ranks have laid down can be read.
+    // Publishes this block's flag, and waits until the parts of all ranks' blocks with this index can be read.
     DEVICE void meet() const {
         __syncthreads();
         if (warp_index() == 0) {
@@ -106,7 +106,7 @@ struct Meeting {
         __syncthreads();
     }
 
-    // The sum of the ranks' numbers `at`, a pack of them.
+    // Sum over ranks of the pack at element `at`.
     DEVICE Pack sum_pack(u64 at) const {
         constexpr u32 FLIGHT = 4;
         float sum[PACK] = {};
@@ -135,7 +135,7 @@ struct Meeting {
         return to_number(sum);
     }
 
-    // The last block to end leaves the region to the next launch.
+    // The last block to end advances the epoch.
     DEVICE void end() const {
         if (threadIdx.x == 0 && atomicAdd(&own->ended, 1u) == gridDim.x - 1) {
             own->ended = 0;
@@ -144,8 +144,8 @@ struct Meeting {
     }
 };
 
-// out = the sum over ranks of their `in`; out may be in. `half`: bytes of half a region. Grid: at most MOST_BLOCKS.
-// Moves 2 numbers, and `ranks` numbers over the link, and `ranks` FLOPs a number.
+// out = sum over ranks of `in`; out may alias in. `half`: bytes of half a region.
+// Grid: at most MOST_BLOCKS. Per element: moves 2 elements, and `ranks` elements over the link, `ranks` FLOPs.
 BOUNDED_KERNEL(one_shot_sum, 512, 1, Region* region, const T* in, T* out, u32 rank, u32 ranks, u64 half, u64 n) {
     SAY_WHEN();
     wait_for_previous();
@@ -159,7 +159,7 @@ BOUNDED_KERNEL(one_shot_sum, 512, 1, Region* region, const T* in, T* out, u32 ra
     meeting.end();
 }
 
-// A row of a residual with the sum over ranks added to it, each rounded as if it were a kernel of its own.
+// Row of a residual plus the sum over ranks, each rounded as if by a separate kernel.
 struct Reduced {
     const Meeting& meeting;
     u64 first;
@@ -176,8 +176,8 @@ struct Reduced {
     }
 };
 
-// to = residual + the sum over ranks of their `in`; out = the norm of that. A block takes every gridDim.x-th row: at most
-// MOST_BLOCKS of them. Moves 5 numbers, and `ranks` numbers over the link, and `ranks` + 5 FLOPs a number.
+// to = residual + sum over ranks of `in`; out = norm of to. A block processes every gridDim.x-th row; at most
+// MOST_BLOCKS blocks. Per element: moves 5 elements, and `ranks` elements over the link, `ranks` + 5 FLOPs.
 BOUNDED_KERNEL(one_shot_add_norm, 512, 1, Region* region, const T* in, const T* residual, const T* weight, T* to, T* out,
                u32 rank, u32 ranks, u64 half, u32 rows, u32 columns, float eps) {
     SAY_WHEN();
@@ -190,7 +190,7 @@ BOUNDED_KERNEL(one_shot_add_norm, 512, 1, Region* region, const T* in, const T* 
     for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
         u64 first = row * columns;
         norm_row(Reduced{meeting, first, residual + first, to + first}, weight, out + first, columns, eps);
-        // what the block summed in shared memory has been read
+        // the next row reuses the shared memory of norm_row
         __syncthreads();
     }
     meeting.end();

@@ -1,11 +1,11 @@
-// Random weights on the device, the same bits as src/model/random.rs makes on the host.
+// Random weights on the device; must match src/model/random.rs bit for bit.
 
 #include "block.cuh"
 #include "hash.cuh"
 
-// Fills rows x columns numbers at `out`, a slice of a stored tensor that is `width` wide: row r, column c is the
-// tensor's number start + r * width + c. Grid: any; a pack a thread and turn.
-// Writes rows x columns numbers; a hash (two 64-bit products and shifts) for two of them.
+// Fills rows x columns elements at `out`, a slice of a stored tensor of width `width`: element (r, c) is tensor element
+// start + r * width + c. Grid: any; one pack per thread and iteration. Writes rows x columns elements; one hash (two
+// 64-bit multiplications and shifts) per two elements.
 KERNEL(random_fill, T* out, u64 key, float mean, float step, u32 signs, u64 start, u64 width, u32 columns,
        u64 rows) {
     SAY_WHEN();
@@ -13,7 +13,7 @@ KERNEL(random_fill, T* out, u64 key, float mean, float step, u32 signs, u64 star
     let_next_start();
     u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, stride = u64(gridDim.x) * blockDim.x;
     u64 count = rows * columns;
-    // whole packs within a row, pairs that share their hash: what models have
+    // fast path, which models use: whole packs within a row, pairs that share their hash
     if (packs_fit(columns) && width % 2 == 0 && start % 2 == 0 && reinterpret_cast<u64>(out) % 16 == 0) {
         for (u64 i = first; i < count / PACK; i += stride) {
             u64 at = i * PACK, row = at / columns, index = start + row * width + (at - row * columns);

@@ -1,20 +1,20 @@
-// Rotary position embedding of queries and keys, and the append of keys and values to the cache.
+// Rotary position embedding (RoPE) of queries and keys, and append of keys and values to the KV cache.
 //
-// -DHEAD_DIM: numbers of a head, a multiple of 8. Pairs are (i, i + HEAD_DIM / 2), as in HF checkpoints.
+// -DHEAD_DIM: elements per head, a multiple of 8. Pairs are (i, i + HEAD_DIM / 2), as in HF checkpoints.
 
 #include "block.cuh"
 
 constexpr u32 HALF = HEAD_DIM / 2;
-// Whether both halves of a head are whole packs, and whether a head is.
+// True if both halves of a head consist of whole packs, and if a head does.
 constexpr bool HALVES_FIT = HALF % PACK == 0;
 constexpr bool HEADS_FIT = HEAD_DIM % PACK == 0;
-// Numbers of one half that a thread rotates at a time, and numbers of a value that it copies.
+// Elements of one half that a thread rotates at a time, and elements of a value that it copies at a time.
 constexpr u32 ROTATED = HALVES_FIT ? PACK : 1;
 constexpr u32 COPIED = HEADS_FIT ? PACK : 1;
 
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM >= 8, "a head has a multiple of 8 numbers");
 
-// Rotates `ROTATED` pairs from number `i` of a head on. `angles`: (cos, sin) of the head's pairs.
+// Rotates `ROTATED` pairs of a head, starting at element `i`. `angles`: (cos, sin) of the head's pairs.
 DEVICE void rotate(const T* from, T* to, const float* angles, u32 i, bool aligned) {
     if (HALVES_FIT && aligned) {
         float a[PACK], b[PACK];
@@ -46,11 +46,11 @@ DEVICE void rotate(const T* from, T* to, const float* angles, u32 i, bool aligne
 }
 
 // Row r of qkv belongs to sequence r / tokens, at position positions[sequence] + first + r % tokens. A row has `stride`
-// numbers and begins with the queries (heads x HEAD_DIM), the keys and the values (kv_heads x HEAD_DIM each).
-// Rotated queries go to q [rows][heads][HEAD_DIM], rotated keys and the values to the caches
+// elements and starts with the queries (heads x HEAD_DIM), the keys and the values (kv_heads x HEAD_DIM each). Rotated
+// queries go to q [rows][heads][HEAD_DIM], rotated keys and the values to the caches
 // [sequence][kv_head][capacity][HEAD_DIM]. `rope`: [capacity][HEAD_DIM / 2] pairs (cos, sin).
-// Grid (rows, parts): the row's pieces of work over all threads of its parts.
-// Moves 2 x (heads + 2 kv_heads) x HEAD_DIM numbers a row and HEAD_DIM floats of the table; 6 FLOPs a pair.
+// Grid (rows, parts): all threads of a row's parts share its work. Moves 2 x (heads + 2 kv_heads) x HEAD_DIM elements
+// per row and HEAD_DIM floats of the table; 6 FLOPs per pair.
 KERNEL(rope_append, const T* qkv, T* q, T* k_cache, T* v_cache, const u32* positions, const float* rope,
        u32 stride, u32 heads, u32 kv_heads, u32 tokens, u32 first, u32 capacity) {
     SAY_WHEN();
@@ -88,9 +88,9 @@ KERNEL(rope_append, const T* qkv, T* q, T* k_cache, T* v_cache, const u32* posit
     }
 }
 
-// Adds biases to the queries, keys and values that rows begin with, in place, before `rope_append`. A row has `stride`
-// numbers, of which the first `columns` have a bias. Grid (rows, parts): a thread a number.
-// Moves 2 x columns numbers a row and the biases once; 1 FLOP a number.
+// Adds biases in place to the queries, keys and values at the start of each row, before `rope_append`. A row has
+// `stride` elements, of which the first `columns` have a bias. Grid (rows, parts): one thread per element. Moves
+// 2 x columns elements per row and the biases once; 1 FLOP per element.
 KERNEL(bias_heads, T* qkv, const T* bias, u32 stride, u32 columns) {
     SAY_WHEN();
     wait_for_previous();
@@ -101,9 +101,9 @@ KERNEL(bias_heads, T* qkv, const T* bias, u32 stride, u32 columns) {
     }
 }
 
-// RMSNorm of each of the queries and keys that rows of `stride` numbers begin with, in place, before `rope_append`.
-// weight [2][HEAD_DIM]: for queries, for keys. Grid (rows, parts): a warp a head.
-// Moves 2 x (heads + kv_heads) x HEAD_DIM numbers a row and the weights once; 4 FLOPs a number.
+// RMSNorm in place of each query and key head at the start of rows of `stride` elements, before `rope_append`. weight
+// [2][HEAD_DIM]: for queries, for keys. Grid (rows, parts): one warp per head. Moves 2 x (heads + kv_heads) x HEAD_DIM
+// elements per row and the weights once; 4 FLOPs per element.
 KERNEL(norm_heads, T* qkv, const T* weight, u32 stride, u32 heads, u32 kv_heads, float eps) {
     SAY_WHEN();
     wait_for_previous();

@@ -1,26 +1,25 @@
-// The next token from logits: the highest, or one drawn from the k highest; and the step's state after it.
+// Sampling: the next token from the logits (the highest, or drawn from the top k), and the update of the step's state.
 //
-// The same choices as src/run/sample.rs makes: of equal logits the first token counts as highest, NaN as
-// lowest, and a draw depends on (seed, sequence, position) alone.
+// Must match src/run/sample.rs: lowest token id on ties, NaN lowest, draws depend on (seed, sequence, position) only.
 
 #include "block.cuh"
 #include "hash.cuh"
 
-constexpr u32 SAMPLE_THREADS = 1024; // of sample_random's blocks
+constexpr u32 SAMPLE_THREADS = 1024; // block size of sample_random
 
-// ---- the highest logit
+// ---- the highest logit (argmax)
 
 struct Best {
     float value;
     u32 index;
 };
 
-// The higher of two; of equals the first.
+// The higher of two; the lower index on ties.
 DEVICE Best better(Best a, Best b) {
     return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
 }
 
-// Over all threads of the block, for thread 0. `values`, `indices`: 32 places each of shared memory.
+// Block-wide argmax, returned to thread 0. `values`, `indices`: 32 elements of shared memory each.
 DEVICE Best block_best(Best best, float* values, u32* indices) {
 #pragma unroll
     for (u32 by = WARP / 2; by > 0; by /= 2) {
@@ -37,7 +36,7 @@ DEVICE Best block_best(Best best, float* values, u32* indices) {
     return best;
 }
 
-// What follows from a token: it is the next input, and the history's entry of this step.
+// Records a token as the next input and as this step's history entry, and advances the position.
 DEVICE void finish_step(u32 sequence, u32 token, u32* tokens, u32* history, u32* steps, u32* positions, u32 batch,
                         u32 advance) {
     u32 step = steps[sequence];
@@ -47,23 +46,23 @@ DEVICE void finish_step(u32 sequence, u32 token, u32* tokens, u32* history, u32*
     positions[sequence] += advance;
 }
 
-// The bits of a logit that is infinite or no number: all of its exponent's.
+// Exponent bits of a logit, all set if it is infinite or NaN.
 constexpr u32 NOT_FINITE = 0x7f800000u;
 
-// The highest logit of each part of a sequence's vocabulary: [sequence][part]. Logits that are infinite or no numbers
-// are added to *not_finite: such a run computes nothing. Grid (parts, sequences). Reads 4 x vocab bytes a sequence.
+// Argmax of each part of a sequence's vocabulary: [sequence][part]. Counts infinite and NaN logits in *not_finite; the
+// results of such a run are meaningless. Grid (parts, sequences). Reads 4 x vocab bytes per sequence.
 KERNEL(sample_part, const float* logits, u32 vocab, float* best_value, u32* best_index, u32* not_finite) {
     SAY_WHEN();
     SHARED(float, values, 32);
     SHARED(u32, indices, 32);
-    // parts begin at multiples of 4, so that they can be read 16 bytes at a time
+    // parts start at multiples of 4, for 16-byte loads
     u32 length = (vocab + gridDim.x - 1) / gridDim.x;
     length = (length + 3) / 4 * 4;
     u32 begin = min(blockIdx.x * length, vocab), end = min(begin + length, vocab);
     const float* row = logits + u64(blockIdx.y) * vocab;
     wait_for_previous();
     let_next_start();
-    // a thread sees its logits in ascending order, so a greater one alone takes the place
+    // a thread visits its logits in ascending order, so only a greater one replaces the best
     Best best{negative_infinity(), 0};
     u32 odd = 0;
     u32 whole = vocab % 4 == 0 ? begin + (end - begin) / 4 * 4 : begin;
@@ -89,8 +88,8 @@ KERNEL(sample_part, const float* logits, u32 vocab, float* best_value, u32* best
     }
 }
 
-// The highest of a sequence's parts is its next token; the state moves on: `history` is [step][batch], `advance` is
-// how many positions the step processed. Grid (sequences). Reads 8 bytes a part.
+// Takes the highest of a sequence's parts as its next token and advances the state: `history` is [step][batch],
+// `advance` is the number of positions that the step processed. Grid (sequences). Reads 8 bytes per part.
 KERNEL(sample_greedy, const float* best_value, const u32* best_index, u32 parts, u32* tokens, u32* history,
        u32* steps, u32* positions, u32 batch, u32 advance) {
     SAY_WHEN();
@@ -110,9 +109,9 @@ KERNEL(sample_greedy, const float* best_value, const u32* best_index, u32 parts,
     }
 }
 
-// ---- a draw from the k highest
+// ---- a draw from the top k
 
-// A number in [0, 1) from three integers.
+// Uniform number in [0, 1) from three integers.
 DEVICE double uniform(u64 seed, u64 sequence, u64 position) {
     u64 z = seed;
 #pragma unroll
@@ -120,8 +119,8 @@ DEVICE double uniform(u64 seed, u64 sequence, u64 position) {
     return double(z >> 11) * 0x1p-53;
 }
 
-// A logit as a number that is the smaller the higher the logit is. NaN counts as -infinity. Zeros differ by their
-// sign, unless `equal_zeros`, as a greedy choice compares them.
+// Sort key of a logit: smaller for higher logits. NaN counts as -infinity. Zeros differ by their sign unless
+// `equal_zeros` (greedy selection compares them as equal).
 DEVICE u32 descending(float logit, bool equal_zeros) {
     if (logit != logit) logit = negative_infinity();
     if (equal_zeros && logit == 0.0f) logit = 0.0f;
@@ -129,8 +128,8 @@ DEVICE u32 descending(float logit, bool equal_zeros) {
     return bits >> 31 ? bits : ~bits & 0x7fffffffu;
 }
 
-// Finds in a histogram the bin that holds rank `rank` (from 0, in ascending order of bins), and how many come before
-// that bin. All threads of the block; `found`: 2 places of shared memory.
+// Finds the histogram bin that holds rank `rank` (from 0, in ascending order of bins), and the number of elements
+// before that bin. Called by the whole block; `found`: 2 elements of shared memory.
 DEVICE void find_bin(const u32* histogram, u32 bins, u32 rank, u32* found) {
     if (warp_index() == 0) {
         u32 each = bins / WARP, own = 0;
@@ -152,7 +151,7 @@ DEVICE void find_bin(const u32* histogram, u32 bins, u32 rank, u32* found) {
     __syncthreads();
 }
 
-// Sorts a power of two of numbers, ascending, with all threads of the block (bitonic).
+// Bitonic sort of `count` numbers (a power of two), ascending, by all threads of the block.
 DEVICE void sort(u64* numbers, u32 count) {
     for (u32 run = 2; run <= count; run *= 2) {
         for (u32 by = run / 2; by > 0; by /= 2) {
@@ -170,14 +169,14 @@ DEVICE void sort(u64* numbers, u32 count) {
     __syncthreads();
 }
 
-// Draws each sequence's next token from the softmax, at a temperature, of its top_k highest logits, and moves the state
-// on as `sample_greedy` does. The draw's sequence is first_sequence + block, its position that of the last processed
-// token. `scratch`: not read for top_k up to 1024, else min(top_k, vocab) numbers rounded up to a power of two a
-// sequence. Grid (sequences) of 1024 threads.
+// Draws each sequence's next token from the softmax, at a temperature, of its top_k highest logits, and advances the
+// state like `sample_greedy`. The draw depends on sequence first_sequence + block and the position of the last
+// processed token. `scratch`: unused for top_k up to 1024, otherwise min(top_k, vocab) elements per sequence, rounded
+// up to a power of two. Grid (sequences) of 1024 threads.
 //
-// The k-th highest logit is found by three passes over 11, 11 and 10 bits of the keys (radix selection), a fourth pass
-// gathers the k, which are then sorted: 16 x vocab bytes read a sequence, from L2 but for the first pass.
-// Weights and sums are f64, added in the order of the sorted logits, as on the host.
+// Three passes over 11, 11 and 10 bits of the keys (radix select) find the k-th highest logit, and a fourth pass
+// gathers the top k, which are then sorted: reads 16 x vocab bytes per sequence, from L2 after the first pass. Weights
+// and sums are f64, added in the order of the sorted logits, as on the host.
 BOUNDED_KERNEL(sample_random, SAMPLE_THREADS, 1, const float* logits, u32 vocab, float temperature, u32 top_k,
                u64 seed, u32 first_sequence, u64* scratch, u32* tokens, u32* history, u32* steps, u32* positions,
                u32 batch, u32 advance) {
@@ -196,7 +195,7 @@ BOUNDED_KERNEL(sample_random, SAMPLE_THREADS, 1, const float* logits, u32 vocab,
     u32 k = min(max(top_k, 1u), vocab);
     bool equal_zeros = top_k <= 1;
 
-    // the key of rank k - 1: its highest bits first
+    // key of rank k - 1, most significant bits first
     u32 key = 0, known = 0, rank = k - 1;
     constexpr u32 WIDTHS[3] = {11, 11, 10};
 #pragma unroll
@@ -216,7 +215,7 @@ BOUNDED_KERNEL(sample_random, SAMPLE_THREADS, 1, const float* logits, u32 vocab,
         __syncthreads();
     }
 
-    // gather: all keys below, and of the equal ones the first `rank + 1`
+    // gather all keys below it, and the first `rank + 1` of the equal ones
     u64* best = k <= SAMPLE_THREADS ? few : nullptr;
     u32 room = 1;
     while (room < k) room *= 2;
@@ -232,7 +231,7 @@ BOUNDED_KERNEL(sample_random, SAMPLE_THREADS, 1, const float* logits, u32 vocab,
         if (x < key) best[atomicAdd(gathered, 1u)] = u64(x) << 32 | i;
     }
     __syncthreads();
-    // in the order of tokens, since not all of the equal ones may take part
+    // in token order, since not all of the equal ones may be selected
     u32 taken = below;
     for (u32 start = 0; start < vocab && taken < k; start += blockDim.x) {
         u32 i = start + thread;
@@ -252,7 +251,7 @@ BOUNDED_KERNEL(sample_random, SAMPLE_THREADS, 1, const float* logits, u32 vocab,
     }
     sort(best, room);
 
-    // weights by all threads, sums by one, in order
+    // all threads compute weights; one thread sums them, in order
     double* weights = reinterpret_cast<double*>(histogram);
     float highest = row[u32(best[0])];
     if (thread == 0) {

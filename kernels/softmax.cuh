@@ -1,10 +1,10 @@
-// What one pass of softmax over scores in parts needs: scores are in units of log 2 (scaled by LOG2_E), so that
-// weights are powers of 2 relative to the largest score so far.
+// Helpers of the single-pass (online) softmax. Scores are in units of log 2 (scaled by LOG2_E), so that weights are
+// powers of 2 relative to the running maximum.
 #pragma once
 
 #include "block.cuh"
 
-// WINDOW: a query sees only the last WINDOW tokens; 0 for all. SINKS: each head has a logit in the denominator.
+// WINDOW: a query sees only the last WINDOW tokens; 0 for all. SINKS: each head has an extra logit in the denominator.
 #ifndef WINDOW
 #define WINDOW 0
 #endif
@@ -16,10 +16,10 @@
 
 constexpr float LOG2_E = 1.4426950408889634f;
 
-// The score of what is not seen: its weight is 0.
+// Score of a masked key; its weight is 0.
 DEVICE float unseen() { return negative_infinity(); }
 
-// 2 to the power of x in one instruction; relative error 2^-22, results below the normal range are 0.
+// 2^x in one instruction; relative error 2^-22, results below the normal range flush to 0.
 DEVICE float power_of_2(float x) {
 #ifndef SHIM
     float y;
@@ -30,7 +30,7 @@ DEVICE float power_of_2(float x) {
 #endif
 }
 
-// The weight of a score relative to the largest; 0 also where nothing at all was seen.
+// Weight of a score relative to the maximum; 0 for a masked key, also if every key is masked.
 DEVICE float weight_of(float score, float largest) {
     return score == unseen() ? 0.0f : power_of_2(score - largest);
 }

@@ -1,10 +1,9 @@
-// Saying when something ran that cannot say so itself (a product of cuBLASLt, a collective of NCCL), and keeping what
-// the kernels of a step said.
+// Timestamps of operations that cannot record their own (cuBLASLt products, NCCL collectives), and a per-step history.
 
 #include "block.cuh"
 
-// Writes down the time at at[0], if nothing is there yet, or, of an end, the latest at at[1]. On the stream of what it
-// stamps, before it and behind it. Grid (1), one thread.
+// Records the current time in at[0] if that is still 0, or with `is_end` in at[1] if it is later. Launched before and
+// after the timed operation, on its stream. Grid (1), one thread.
 KERNEL(stamp, u64* at, u32 is_end) {
     SAY_WHEN();
     wait_for_previous();
@@ -16,8 +15,8 @@ KERNEL(stamp, u64* at, u32 is_end) {
     }
 }
 
-// history[*step][0..n] = stamps, for the next step 0 again, and *step grows by one; steps from `most` on are not kept.
-// Grid (1). Moves 24 n bytes.
+// history[*step][0..n] = stamps; resets the stamps to 0 for the next step and increments *step. Steps from `most`
+// onwards are not stored. Grid (1). Moves 24 n bytes.
 KERNEL(keep_stamps, u64* stamps, u64* history, u32* step, u32 n, u32 most) {
     SAY_WHEN();
     wait_for_previous();
@@ -26,7 +25,7 @@ KERNEL(keep_stamps, u64* stamps, u64* history, u32* step, u32 n, u32 most) {
         if (at < most) history[u64(at) * n + i] = stamps[i];
         stamps[i] = 0;
     }
-    // all have read it
+    // all threads have read *step
     __syncthreads();
     if (threadIdx.x == 0) *step = at + 1;
 }

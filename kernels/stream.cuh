@@ -1,10 +1,10 @@
-// Loads that stream memory once: masked without a branch, and prefetches into the second-level cache.
+// Loads of data that is read once: predicated instead of branching, and prefetches into L2.
 #pragma once
 
 #include "block.cuh"
 
 #ifndef SHIM
-// A load of 16 bytes, predicated rather than branched around, so that many of them are in flight.
+// 16-byte load, predicated instead of branched around, so that many loads are in flight.
 #define PREDICATED_LOAD(kind, p, at, valid)                                                                   \
     asm volatile("{\n.reg .pred valid;\n"                                                                     \
                  "setp.ne.u32 valid, %5, 0;\n"                                                                \
@@ -15,7 +15,7 @@
                  : "memory")
 #endif
 
-// Loads 16 aligned bytes that are read once (zeros if not `valid`). An earlier kernel may have written them.
+// Loads 16 aligned bytes that are read once (zeros unless `valid`). An earlier kernel may have written them.
 DEVICE Pack load_once(const void* at, bool valid) {
 #ifndef SHIM
     Pack p;
@@ -26,7 +26,7 @@ DEVICE Pack load_once(const void* at, bool valid) {
 #endif
 }
 
-// The same, but cached in L1 for other warps.
+// As `load_once`, but cached in L1 for other warps.
 DEVICE Pack load_shared(const void* at, bool valid) {
 #ifndef SHIM
     Pack p;
@@ -37,8 +37,8 @@ DEVICE Pack load_shared(const void* at, bool valid) {
 #endif
 }
 
-// Prefetches `bytes` (a multiple of 16) from `at` (16-byte aligned) into L2; called by one thread. Does nothing without
-// programmatic launches, where no earlier kernel hides the prefetch.
+// Prefetches `bytes` (a multiple of 16) from `at` (16-byte aligned) into L2; called by one thread. No-op without
+// programmatic dependent launch, where no earlier kernel hides the prefetch.
 DEVICE void prefetch_to_l2(const void* at, u32 bytes) {
 #if defined(PROGRAMMATIC) && !defined(NO_PREFETCH) && !defined(SHIM)
     if (bytes > 0) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes));
@@ -50,7 +50,7 @@ DEVICE void prefetch_to_l2(const void* at, u32 bytes) {
 
 // ---- Prefetch of the next product. With -DAHEAD=bytes, a kernel that has issued its last loads prefetches the first
 // weights of the next product, so memory stays busy during reductions, short kernels and launches. Estimate, not
-// measured: these gaps last up to 5 us, in which an H100 reads 15 MB (116 KB per SM). Only products use the value of AHEAD.
+// measured: these gaps last up to 5 us, in which an H100 reads 15 MB (116 KB per SM). Only products use its value.
 #ifdef AHEAD
 #define AHEAD_PARAMETERS                                                                                      \
     , const T *next_w, u32 next_outputs, u32 next_blocks, u32 next_pitch, u32 next_rows, u32 next_bytes
@@ -62,8 +62,8 @@ DEVICE void prefetch_to_l2(const void* at, u32 bytes) {
     NextProduct {}
 #endif
 
-// First reads of the next product: `blocks` blocks share `outputs` outputs, `pitch` elements apart; each block first reads
-// `bytes` bytes of each of its first `rows` outputs.
+// First reads of the next product: `blocks` blocks split `outputs` outputs, `pitch` elements apart; each block starts
+// with `bytes` bytes of each of its first `rows` outputs.
 struct NextProduct {
     const T* w;
     u32 outputs, blocks, pitch, rows, bytes;

@@ -15,7 +15,7 @@ typedef T W;
 // Weights per 16-byte pack: 4, 8 or 16.
 constexpr u32 WEIGHTS = 16 / sizeof(W);
 
-// Elements of x that belong to one pack of weights.
+// Elements of x that match one pack of weights.
 struct XPack {
     static constexpr u32 PACKS = WEIGHTS / PACK;
     Pack packs[PACKS];
@@ -28,7 +28,7 @@ DEVICE XPack load_x_pack(const T* at, bool valid) {
     return x;
 }
 
-// Scale factors of the outputs; 1 unless the weights are e4m3.
+// Scales of the outputs; 1 unless the weights are e4m3.
 struct Scales {
 #if defined(WEIGHTS_E4M3)
     const float* scales;
@@ -43,8 +43,7 @@ struct Scales {
 
 #if !defined(NUMBER_F32)
 
-// c += a b for tiles of 8 rows of x, for the k in this lane's packs: weight rows g and g + 8,
-// column g of x.
+// c += a b for tiles of 8 rows of x, over the k in this lane's packs: weight rows g and g + 8, column g of x.
 template <u32 COLUMNS>
 DEVICE void mma_weights(float (&c)[COLUMNS][4], const Pack& upper, const Pack& lower, const XPack (&x)[COLUMNS]) {
 #if defined(WEIGHTS_E4M3)
