@@ -11,7 +11,7 @@ use base::error::{Error, Result};
 use lab::store::Store;
 use plan::{Architecture, Phase};
 use run::sim::Simulator;
-use study::analysis::{Difference, told_table};
+use study::analysis::{DIFFERENCES, Decoding, Difference, told_table};
 use table::render::{Shown, Table};
 use table::{Record, Spec, Status};
 use trace::overlap::{BreakdownRow, Selection};
@@ -127,23 +127,23 @@ fn differences(record: &Record) -> Option<String> {
     let of = |architecture: Architecture| {
         let spec = Spec { architecture, ..record.spec.clone() };
         let (outcome, _) = simulator.cell(&spec).ok()?.run(false).ok()?;
-        outcome.samples.first()?.overlap
+        outcome.samples.into_iter().next()
     };
-    let (standard, bound) = (of(Architecture::Standard), of(Architecture::UpperBound));
-    let it = record.overlap.as_ref();
+    let samples = [Architecture::Standard, Architecture::UpperBound].map(of);
+    let [standard, bound] = samples.each_ref().map(|sample| {
+        let sample = sample.as_ref()?;
+        Some(Decoding { decode_ms: sample.decode_ms, overlap: sample.overlap.as_ref() })
+    });
+    let decode_ms = record.metrics.as_ref()?.decode_ms;
+    let it = Some(Decoding { decode_ms, overlap: record.overlap.as_ref() });
     let name = record.spec.architecture.to_string();
-    let told: Vec<_> = [
-        (format!("standard - {name}"), Difference::new(standard.as_ref(), it)),
-        (format!("{name} - upper-bound"), Difference::new(it, bound.as_ref())),
-    ]
-    .into_iter()
-    .filter(|(names, _)| names != "standard - standard" && names != "upper-bound - upper-bound")
-    .filter_map(|(names, difference)| Some(("", names, difference?)))
-    .collect();
-    Some(format!(
-        "\nDifferences from standard and upper-bound in the decode phase, ms per rank (simulated)\n{}",
-        output::aligned(&told_table(&told))
-    ))
+    let told: Vec<_> =
+        [(format!("standard - {name}"), standard, it), (format!("{name} - upper-bound"), it, bound)]
+            .into_iter()
+            .filter(|(names, ..)| names != "standard - standard" && names != "upper-bound - upper-bound")
+            .filter_map(|(names, a, b)| Some(("", names, Difference::new(a?, b?)?)))
+            .collect();
+    Some(format!("\n{DIFFERENCES} (simulated)\n{}", output::aligned(&told_table(&told))))
 }
 
 pub fn breakdown_rows(rows: &[BreakdownRow]) -> Table {

@@ -38,9 +38,9 @@ pub use clocks::{Clocks, StepAlignment, clocks, tie_clocks, untied_clocks};
 pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};
 pub(crate) use compare::fastest;
 pub use compare::{
-    Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatCell, HeatMap,
-    HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Pivot, PivotRow, Reasons, Side, UNSET, Verdict,
-    beaten_limit, benjamini_hochberg, compare, compared_rows, differences_table, first_equal,
+    Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, DIFFERENCES, Flag, Gaps, HeatCell,
+    HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Pivot, PivotRow, Reasons, Side, UNSET,
+    Verdict, beaten_limit, benjamini_hochberg, compare, compared_rows, differences_table, first_equal,
     is_beaten_by_noise, less_work, no_limit, pairs_table, pivot_table, slices, told_table,
 };
 pub use conversion::{
@@ -78,7 +78,7 @@ pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, ranks_table, trace_report};
 pub use run_table::{Cell as RunCell, Column, RunTable, SortKeys};
 pub use sets::{CellSet, Varied, comparable, differ_in_model, settings};
-pub use side_by_side::{Both, Difference, SideBySide, side_by_side};
+pub use side_by_side::{Both, Decoding, Difference, SideBySide, side_by_side};
 pub use steps::{StepSummary, steps, steps_table};
 pub use trainings::{
     ArchitectureCurve, ComparedTrainings, CurvePoint, TrainingSet, compared_trainings, one_training_set,

@@ -128,7 +128,14 @@ fn warnings(a: &Record, b: &Record, differences: &[(&str, String, String)]) -> V
     warnings
 }
 
-/// Decode phase of one run minus another's, by part (ms per sample and rank, averaged over ranks). The parts sum to
+/// Decode latency of a run and its breakdown.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoding<'a> {
+    pub decode_ms: f64,
+    pub overlap: Option<&'a Overlap>,
+}
+
+/// Decode latency of one run minus another's, by part (ms per sample and rank, averaged over ranks). The parts sum to
 /// `decode_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Difference {
@@ -143,25 +150,32 @@ pub struct Difference {
     pub operations_ms: f64,
     /// Time in which neither lane was busy.
     pub idle_ms: f64,
+    /// Rest of the latency: ranks that end before the slowest one, and prefills of other requests.
+    pub rest_ms: f64,
 }
 
 impl Difference {
     /// `a` minus `b`; `None` if a backend does not provide the breakdown.
-    pub fn new(a: Option<&Overlap>, b: Option<&Overlap>) -> Option<Self> {
-        let (a, b) = (a?, b?);
+    pub fn new(a: Decoding<'_>, b: Decoding<'_>) -> Option<Self> {
+        let decode_ms = a.decode_ms - b.decode_ms;
+        let (a, b) = (a.overlap?, b.overlap?);
         let (x, y) = (a.split?, b.split?);
         let transfer_ms = x.transfer_ms - y.transfer_ms;
         let peer_wait_ms = x.peer_wait_ms - y.peer_wait_ms;
         let contention_ms = x.contention_ms - y.contention_ms;
         let operations_ms = x.work_ms - y.work_ms;
         let idle_ms = a.idle_ms - b.idle_ms;
+        let of_ranks_ms = transfer_ms + peer_wait_ms + contention_ms + operations_ms + idle_ms;
+        // sums and medians of the same nanoseconds differ in the last digits
+        let rest_ms = Some(decode_ms - of_ranks_ms).filter(|rest| rest.abs() > 1e-6);
         Some(Self {
-            decode_ms: transfer_ms + peer_wait_ms + contention_ms + operations_ms + idle_ms,
+            decode_ms,
             transfer_ms,
             peer_wait_ms,
             contention_ms,
             operations_ms,
             idle_ms,
+            rest_ms: rest_ms.unwrap_or(0.0),
         })
     }
 }
@@ -209,22 +223,26 @@ mod tests {
     }
 
     #[test]
-    fn parts_sum_to_the_whole_and_are_unknown_where_a_run_has_none() {
+    fn parts_sum_to_the_latency_and_are_unknown_where_a_run_has_none() {
         let (standard, ladder) = (overlap(10.0, 0.0, 2.0, 8.0), overlap(10.5, 1.0, 0.25, 0.5));
-        let saved = Difference::new(Some(&standard), Some(&ladder)).unwrap();
-        assert_eq!(
-            saved,
-            Difference {
-                decode_ms: 7.75,
-                transfer_ms: 7.5,
-                peer_wait_ms: 1.75,
-                contention_ms: -1.0,
-                operations_ms: -0.5,
-                idle_ms: 0.0
-            }
-        );
+        let of = |decode_ms, overlap| Decoding { decode_ms, overlap: Some(overlap) };
+        let saved = Difference::new(of(21.0, &standard), of(13.25, &ladder)).unwrap();
+        let expected = Difference {
+            decode_ms: 7.75,
+            transfer_ms: 7.5,
+            peer_wait_ms: 1.75,
+            contention_ms: -1.0,
+            operations_ms: -0.5,
+            idle_ms: 0.0,
+            rest_ms: 0.0,
+        };
+        assert_eq!(saved, expected);
+        // the slowest rank of the second ends 2 ms after the mean one
+        let uneven = Difference::new(of(21.0, &standard), of(15.25, &ladder)).unwrap();
+        assert_eq!(uneven, Difference { decode_ms: 5.75, rest_ms: -2.0, ..expected });
         let measured = Overlap { split: None, ..standard };
-        assert_eq!(Difference::new(Some(&measured), Some(&ladder)), None);
-        assert_eq!(Difference::new(None, Some(&ladder)), None);
+        assert_eq!(Difference::new(of(21.0, &measured), of(13.25, &ladder)), None);
+        let unknown = Decoding { decode_ms: 21.0, overlap: None };
+        assert_eq!(Difference::new(unknown, of(13.25, &ladder)), None);
     }
 }

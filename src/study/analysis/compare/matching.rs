@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use super::comparison::Flag;
 use super::pivot::Axis;
 use super::{Comparison, ComparisonReport};
+use crate::analysis::Decoding;
 use base::statistics::{interval95, median, p_value, resample};
 use table::options::{OPTIONS, PAIRS, option};
 use table::{
@@ -72,6 +73,10 @@ fn hidden_share_intervals(cells: &[PooledCell]) -> Vec<Option<[f64; 2]>> {
 }
 
 impl PooledCell {
+    pub(super) fn decoding(&self) -> Decoding<'_> {
+        Decoding { decode_ms: self.metrics.decode_ms, overlap: self.record.overlap.as_ref() }
+    }
+
     pub fn new(runs: &CellRuns<'_>) -> Option<Self> {
         let mut record = runs.record().filter(Record::has_numbers)?;
         let metrics = record.metrics.clone()?;

@@ -226,12 +226,12 @@ impl Pair<'_> {
             overlap_pct: side.overlap_pct,
             hidden_share: side.hidden_share,
             hidden_share_ci95: side.hidden_share_ci95,
-            saved: Difference::new(baseline.overlap.as_ref(), other.overlap.as_ref()),
+            saved: Difference::new(self.baseline.decoding(), self.other.decoding()),
             measured: None,
             published_speedup: PublishedValue::of_speedup([&baseline.spec, &other.spec], speedup),
-            above_upper_bound: self.upper_bound.and_then(|limit| {
-                Difference::new(other.overlap.as_ref(), limit.record.overlap.as_ref())
-            }),
+            above_upper_bound: self
+                .upper_bound
+                .and_then(|limit| Difference::new(self.other.decoding(), limit.decoding())),
             baseline_side,
             side,
         };
@@ -339,11 +339,13 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("saved_peer_wait_ms|", &|p| saved(p, |d| d.peer_wait_ms)),
             ("saved_contention_ms|", &|p| saved(p, |d| d.contention_ms)),
             ("saved_operations_ms|", &|p| saved(p, |d| d.operations_ms)),
+            ("saved_rest_ms|", &|p| saved(p, |d| d.rest_ms)),
             ("above_bound_decode_ms|", &|p| above(p, |d| d.decode_ms)),
             ("above_bound_transfer_ms|", &|p| above(p, |d| d.transfer_ms)),
             ("above_bound_peer_wait_ms|", &|p| above(p, |d| d.peer_wait_ms)),
             ("above_bound_contention_ms|", &|p| above(p, |d| d.contention_ms)),
             ("above_bound_operations_ms|", &|p| above(p, |d| d.operations_ms)),
+            ("above_bound_rest_ms|", &|p| above(p, |d| d.rest_ms)),
             ("baseline_comm_ms|", &|p| Shown::number(p.baseline_side.comm_ms, 3)),
             ("comm_ms|", &|p| Shown::number(p.side.comm_ms, 3)),
             ("baseline_exposed_comm_ms|", &|p| Shown::number(p.baseline_side.exposed_comm_ms, 3)),
@@ -354,6 +356,10 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
     )
     .least(&LEAST)
 }
+
+/// Title of a table of differences.
+pub const DIFFERENCES: &str = "Source of the difference in decode latency, mean over ranks (rest: early ranks, other \
+    requests' prefills)";
 
 /// Row of a difference: cell, `minuend − subtrahend`, breakdown.
 pub type Told<'a> = (&'a str, String, Difference);
@@ -387,6 +393,7 @@ pub fn told_table(told: &[Told<'_>]) -> Table {
             ("contention_ms|contention", &|told| Shown::Number(told.2.contention_ms, 2)),
             ("operations_ms|compute", &|told| Shown::Number(told.2.operations_ms, 2)),
             ("idle_ms|idle", &|told| Shown::Number(told.2.idle_ms, 2)),
+            ("rest_ms|rest", &|told| Shown::Number(told.2.rest_ms, 2)),
         ],
     )
 }

@@ -338,6 +338,7 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
             ("contention", by.contention_ms),
             ("operations", by.operations_ms),
             ("idle", by.idle_ms),
+            ("rest", by.rest_ms),
         ];
         // skip parts that contribute nothing to the difference
         let parts = parts.into_iter().filter(|(_, ms)| ms.abs() >= 0.0005);
