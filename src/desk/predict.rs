@@ -4,7 +4,7 @@
 use std::fmt;
 
 use base::error::{Error, Result};
-use machine::hardware::{Profile, STACKS, Stack, Target, profile_named};
+use machine::hardware::{Profile, STACKS, Stack, Target, profile_named, profile_simulated};
 use plan::Phase;
 use run::Shared;
 use run::sim::Simulator;
@@ -12,6 +12,7 @@ use study::analysis::TraceReport;
 use study::rewire::Setting;
 use study::verdict::{Verdict, verdict};
 use table::Spec;
+use table::options::PAIRS;
 use trace::Trace;
 use trace::overlap::Selection;
 
@@ -115,11 +116,13 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
     let spec = trace.meta.spec.as_ref();
     let gpu = trace.meta.environment.get("gpus").and_then(|gpus| gpus[0]["name"].as_str());
     let gpu = gpu.filter(|name| !name.is_empty());
+    let set = PAIRS[1].read(&engine.set)?;
     let is_known = |spec: &&Spec| {
         Profile::names().contains(&spec.hardware.as_str()) || spec.hardware.ends_with(".toml")
     };
     let own = spec.filter(is_known);
-    let (hardware, why) = match (&engine.hardware, own, gpu.and_then(profile_named)) {
+    let of_gpu = gpu.and_then(|name| profile_simulated(name).or_else(|| profile_named(name)));
+    let (hardware, why) = match (&engine.hardware, own, of_gpu) {
         (Some(named), ..) => (named.clone(), "as asked".to_owned()),
         (None, Some(spec), _) => (spec.hardware.clone(), "the run's own".to_owned()),
         (None, None, Some(profile)) => {
@@ -130,6 +133,14 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
                 Some(gpu) => format!("no profile for {gpu}"),
                 None => "the trace does not name its GPU".into(),
             };
+            if let Some(pair) = engine.set.first() {
+                // an unknown key is the first mistake
+                Target::of(&Spec { hardware: "h100_sxm".into(), set, ..Spec::default() })?;
+                return Err(Error::input_help(
+                    format!("--set {pair} changes no profile: {why}"),
+                    "pass --hardware too",
+                ));
+            }
             return Ok((None, why));
         }
     };
@@ -142,15 +153,10 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
             None => (STACKS[0].to_owned(), " (default: the trace names no known engine)".to_owned()),
         },
     };
-    let mut set = of_run.map(|spec| spec.set.clone()).unwrap_or_default();
-    for pair in &engine.set {
-        let Some((key, value)) = pair.split_once('=') else {
-            return Err(Error::input(format!("--set {pair}: write it as KEY=VALUE")));
-        };
-        set.insert(key.to_owned(), value.to_owned());
-    }
+    let mut of_run = of_run.map(|spec| spec.set.clone()).unwrap_or_default();
+    of_run.extend(set);
     let target =
-        Target { profile: Profile::load(&hardware)?, stack: Stack::load(&stack)? }.with(&set)?;
+        Target { profile: Profile::load(&hardware)?, stack: Stack::load(&stack)? }.with(&of_run)?;
     let why = format!("{} ({why}), stack {}{why_stack}", target.profile.name, target.stack.name);
     Ok((Some(target), why))
 }
@@ -176,6 +182,29 @@ mod tests {
     use super::*;
 
     use serde_json::json;
+
+    /// An exported trace of a simulated run names the profile as its GPU; a change of values needs a known key and a profile.
+    #[test]
+    fn a_simulated_gpu_is_its_profile_and_unknown_values_are_errors() {
+        let mut trace = trace::testing::trace(Vec::new());
+        trace.meta.spec = None;
+        let mut named = |gpu: &str, set: &str| {
+            trace.meta.environment.insert("gpus".to_owned(), json!([{ "name": gpu }]));
+            let set = [set].into_iter().filter(|set| !set.is_empty()).map(str::to_owned).collect();
+            machine_of(&trace, &Engine { set, ..Engine::default() })
+        };
+        let (target, why) = named("simulated b200_sxm", "").unwrap();
+        assert_eq!(target.unwrap().profile.name, "b200_sxm");
+        assert!(why.starts_with("b200_sxm (the trace is of simulated b200_sxm)"), "{why}");
+        for gpu in ["simulated b200_sxm", "Unheard-of GPU"] {
+            let Err(Error::Input { message, help }) = named(gpu, "lunch_us=1") else { panic!("{gpu}") };
+            assert!(message.contains("lunch_us"), "{message}");
+            assert!(help.unwrap().contains("did you mean 'launch_us'?"));
+        }
+        let unused = named("Unheard-of GPU", "launch_us=1").unwrap_err().to_string();
+        assert!(unused.contains("--set launch_us=1 changes no profile"), "{unused}");
+        assert_eq!(named("simulated mine.toml", "").unwrap().0.map(|_| ()), None);
+    }
 
     /// An imported trace on an H100 with a kernel of this name and these entries of metadata.
     fn shown(kernel: &str, metadata: &[(&str, &str)]) -> (String, String) {

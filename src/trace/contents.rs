@@ -291,7 +291,7 @@ impl Trace {
     /// Step parameters for cost functions, if the trace has a spec.
     pub fn step(&self, span: &Span) -> Option<Step> {
         let spec = self.meta.spec.as_ref()?;
-        let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));
+        let (batch, prompt) = (u64::from(spec.sequences_of_rank()), u64::from(spec.prompt_tokens));
         Some(match span.phase {
             Phase::Prefill => Step::prefill(batch, prompt),
             Phase::Decode => Step::decode(batch, prompt, u64::from(span.step)),

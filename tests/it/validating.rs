@@ -315,9 +315,15 @@ fn all_reduces_of_a_trace_become_points_of_a_profile() {
     assert!(beside.contains("is a run of ladder, whose all-reduces overlap with compute"), "{beside}");
     let other = given(&format!("{standard} --p2p off")).exits(2).stderr;
     assert!(other.contains("was run with P2P on") && other.contains("say --p2p on"), "{other}");
-    // of another engine the user knows the message
+    // an export records the sizes
     let trace = format!("runs/{standard}/trace.parquet");
     place.run(&["trace", "convert", &trace, "out.json"]).exits(0);
+    let exported = given("out.json").exits(0).json();
+    assert_eq!(exported["tp"][0]["points"].as_array().unwrap().len(), 2, "{exported}");
+    // of another engine the user knows the message
+    let file = place.path().join("out.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("In msg nelems", "elements")).unwrap();
     let unknown = given("out.json").exits(2).stderr;
     assert!(unknown.contains("does not record message sizes"), "{unknown}");
     let told = given("out.json --message-bytes 512").exits(0).json();

@@ -293,6 +293,15 @@ pub fn profile_named(name: &str) -> Option<&'static str> {
     memory_in_name(name).map_or_else(|| board(name), |memory| profile_of(name, memory))
 }
 
+/// Start of the GPU's name in an exported trace of a simulated run; the profile's name follows.
+pub const SIMULATED_GPU: &str = "simulated ";
+
+/// Profile of the simulated GPU in an exported trace.
+pub fn profile_simulated(name: &str) -> Option<&'static str> {
+    let profile = Profile::meant(name.strip_prefix(SIMULATED_GPU)?);
+    Profile::names().into_iter().find(|known| *known == profile)
+}
+
 fn board(name: &str) -> Option<&'static str> {
     #[derive(Deserialize)]
     struct File {

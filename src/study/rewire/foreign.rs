@@ -76,7 +76,8 @@ impl<'a> Repeated<'a> {
         }
         let first = &ranks[0];
         let gaps = signatures(trace, first);
-        let steps = first.within_profiled(split_steps(&gaps));
+        let steps = first.at_first_layers(trace).unwrap_or_else(|| split_steps(&gaps));
+        let steps = first.within_profiled(steps);
         let usual = usual_length(&steps);
         let layers = layers(ends, asked, usual, &steps, &gaps)?;
         Ok(Self { ranks, layers, steps, usual, count, is_partial, gaps })
@@ -336,6 +337,16 @@ pub(super) fn families(trace: &Trace) -> Vec<usize> {
 }
 
 impl Spans<'_> {
+    /// Steps of an export of our own, whose collectives name their layers; `None` for other traces.
+    fn at_first_layers(&self, trace: &Trace) -> Option<Vec<Range<usize>>> {
+        let layer = |at: &usize| trace.operations[self.spans[*at].operation as usize].layer;
+        let layers: Vec<u32> = self.reduces.iter().map(layer).collect::<Option<_>>()?;
+        let begins = (0..layers.len()).filter(|at| *at == 0 || layers[*at] < layers[at - 1]);
+        let begins: Vec<usize> = begins.collect();
+        let ends = begins.iter().copied().skip(1).chain([layers.len()]);
+        Some(begins.iter().copied().zip(ends).map(|(from, to)| from..to).collect())
+    }
+
     /// Also splits steps at the profiler's step markers if all of them have the same number of all-reduces:
     /// an engine's own markers are more reliable than signatures.
     fn within_profiled(&self, found: Vec<Range<usize>>) -> Vec<Range<usize>> {

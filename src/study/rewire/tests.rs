@@ -176,7 +176,11 @@ fn farskip_of_a_mixture_with_all_reduces_takes_what_its_own_run_takes() {
             ..cell(architecture, model, 8, stack)
         };
         let standard = of("standard");
-        let rewiring = rewiring(&simulated(&standard), &standard);
+        let trace = simulated(&standard);
+        let [rewiring, exported] = [&trace, &through_chrome(&trace)].map(|of| rewiring(of, &standard));
+        // layers with attention of two kinds, and messages of the size that the plan has
+        let read = |of: &Rewiring| (of.steps.layers, of.message());
+        assert_eq!(read(&exported), read(&rewiring), "{model}");
         for architecture in ["ladder", "farskip", "farskip:8"] {
             let wanted = step_us(&of(architecture));
             let found = rewiring.answer(&choice(architecture)).unwrap().contended.unwrap().step_us;
@@ -203,6 +207,13 @@ fn exchanges_of_tokens_rewired_take_what_the_other_architecture_takes() {
         let (foreign, exported) = (disguised(&trace), through_chrome(&trace));
         for (which, trace) in [("own", &trace), ("foreign", &foreign), ("exported", &exported)] {
             let rewiring = rewiring(trace, &standard);
+            if which != "foreign" {
+                assert_eq!(
+                    rewiring.message().map(|(_, is_estimate)| is_estimate),
+                    Some(false),
+                    "{which}"
+                );
+            }
             let steps = &rewiring.steps;
             assert_eq!(
                 (steps.layers, steps.ranks, steps.ends),

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{CollectiveInfo, OperationInfo, ProcessGroup, Span, Trace};
 use base::text::escaped_json;
+use machine::hardware::SIMULATED_GPU;
 use plan::{Kind, Lane, Phase};
 use table::Provenance;
 
@@ -89,7 +90,7 @@ fn title(trace: &Trace) -> String {
 
 fn device_name(trace: &Trace) -> String {
     match (&trace.meta.spec, trace.meta.provenance) {
-        (Some(spec), Provenance::Simulated) => format!("simulated {}", spec.hardware),
+        (Some(spec), Provenance::Simulated) => format!("{SIMULATED_GPU}{}", spec.hardware),
         (Some(spec), _) => spec.backend.as_str().into(),
         (None, _) => "device".into(),
     }
@@ -191,11 +192,9 @@ impl<W: Write> ChromeFile<'_, W> {
 
     fn spans(&mut self) -> io::Result<()> {
         let own = self.trace.meta.import.is_none();
-        let events: Vec<OperationEvent> = {
-            let groups = &self.trace.meta.groups;
-            let operations = self.trace.operations.iter();
-            operations.map(|operation| OperationEvent::of(operation, groups, own)).collect()
-        };
+        let operations = self.trace.operations.iter();
+        let events: Vec<OperationEvent> =
+            operations.map(|operation| OperationEvent::of(operation, self.trace, own)).collect();
         let mut flows = Flows::new(&self.trace.operations);
         let steps = own && !has_steps(self.trace);
         let key = |span: &Span| (span.sample, span.phase, span.step);
@@ -326,7 +325,7 @@ struct OperationEvent {
 }
 
 impl OperationEvent {
-    fn of(operation: &OperationInfo, groups: &[ProcessGroup], own: bool) -> Self {
+    fn of(operation: &OperationInfo, trace: &Trace, own: bool) -> Self {
         let (cat, launch) = match operation.kind.as_str() {
             "memcpy" => ("gpu_memcpy", "\"cudaMemcpyAsync\""),
             "memset" => ("gpu_memset", "\"cudaMemsetAsync\""),
@@ -334,7 +333,7 @@ impl OperationEvent {
         };
         if !own {
             let of = |info: &CollectiveInfo| {
-                let group = info.group.and_then(|group| groups.get(group as usize));
+                let group = info.group.and_then(|group| trace.meta.groups.get(group as usize));
                 collective(info, group)
             };
             let args = operation.collective.as_ref().map_or(String::new(), of);
@@ -355,8 +354,21 @@ impl OperationEvent {
         if !operation.origins.is_empty() {
             args += &format!(r#","origins":{}"#, quoted(&operation.origins.join(" ")));
         }
+        args.extend(message(operation, trace).map(|info| collective(&info, None)));
         Self { cat, launch, name: quoted(&name), is_receive, args }
     }
+}
+
+/// Message of a collective of an own trace, of the phase's first step.
+fn message(operation: &OperationInfo, trace: &Trace) -> Option<CollectiveInfo> {
+    let step = trace.step(&Span { phase: operation.phase, step: 0, ..Span::EMPTY })?;
+    let bytes = operation.cost.message_bytes.at(&step);
+    (bytes > 0).then(|| CollectiveInfo {
+        name: operation.kind.clone(),
+        in_elements: Some(bytes),
+        dtype: "uint8".into(),
+        ..CollectiveInfo::default()
+    })
 }
 
 /// Launch times of a rank's spans of one step: when they were ready. A receive is launched when the rank has nothing
