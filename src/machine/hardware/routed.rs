@@ -58,15 +58,17 @@ impl Tables {
         }
     }
 
-    /// Latency (us) of the measured experts nearest in count and top-k, of the same hidden size and width, with their
-    /// sizes. The caller scales it.
-    pub fn similar_experts_us(
+    /// Ratio of latency to roofline of unmeasured experts: interpolated by their number between the measured ones nearest
+    /// in count and top-k, of the same hidden size and width, so that more experts of a measured shape are not faster;
+    /// beyond these, the nearest one's.
+    pub fn similar_experts(
         &self,
         engine: Option<Engine>,
         format: DType,
         sizes: ExpertSizes,
         tokens: f64,
-    ) -> Option<(ExpertSizes, f64, CostSource)> {
+        roofline_us: &dyn Fn(&ExpertSizes) -> f64,
+    ) -> Option<f64> {
         let (start, end) = (format!("experts-{}x{}x", sizes.hidden, sizes.width), format!("-{format}"));
         let measured = self.sections.iter().filter_map(|section| {
             let numbers = section.what.strip_prefix(&*start)?.strip_suffix(&*end)?;
@@ -80,10 +82,20 @@ impl Tables {
         measured.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
         // each engine that measured a shape has a section of it
         measured.dedup();
-        measured.into_iter().find_map(|similar| {
-            let (us, source) = self.experts_us(engine, format, similar, tokens)?;
-            Some((similar, us, source))
-        })
+        let ratios = measured.into_iter().filter_map(|similar| {
+            let (us, _) = self.experts_us(engine, format, similar, tokens)?;
+            Some((similar, (us / roofline_us(&similar)).ln()))
+        });
+        let ratios: Vec<(ExpertSizes, f64)> = ratios.collect();
+        let (first, near) = ratios.first()?;
+        let is_between = |other: &&(ExpertSizes, f64)| {
+            other.0.top_k == first.top_k
+                && (other.0.experts < sizes.experts) != (first.experts < sizes.experts)
+        };
+        let Some((second, far)) = ratios.iter().find(is_between) else { return Some(near.exp()) };
+        let log = |of: &ExpertSizes| f64::from(of.experts).ln();
+        let weight = (log(&sizes) - log(first)) / (log(second) - log(first));
+        Some((near + weight * (far - near)).exp())
     }
 
     /// Latency of a decode step's attention over cached latents of DeepSeek-V3's width, without the products
@@ -228,11 +240,20 @@ mod tests {
         assert_eq!(us("h100_sxm", vllm, ExpertSizes { width: 1000, ..OSS }, 1.0), None);
         assert_eq!(us("h100_sxm", vllm, ExpertSizes { tp: 16, ..OSS }, 1.0), None);
         let h100 = Tables::of("h100_sxm").unwrap();
-        let similar =
-            |sizes| h100.similar_experts_us(vllm, DType::Mxfp4, sizes, 32.0).map(|found| found.0);
-        assert_eq!(similar(ExpertSizes { top_k: 8, ..OSS }), Some(OSS));
-        let fewer = ExpertSizes { experts: 32, ..OSS };
-        assert_eq!(similar(ExpertSizes { experts: 30, ..OSS }), Some(fewer));
+        let similar = |sizes| {
+            let roofline_us = |of: &ExpertSizes| f64::from(of.experts);
+            h100.similar_experts(vllm, DType::Mxfp4, sizes, 32.0, &roofline_us)
+        };
+        // 687 us for 128 experts, 200 us for 32; their geometric mean between them
+        let [most, least] = [687.0 / 128.0, 200.0 / 32.0];
+        for (sizes, ratio) in [
+            (ExpertSizes { top_k: 8, ..OSS }, most),
+            (ExpertSizes { experts: 30, ..OSS }, least),
+            (ExpertSizes { experts: 64, ..OSS }, f64::sqrt(most * least)),
+        ] {
+            let found = similar(sizes).unwrap();
+            assert!((found / ratio - 1.0).abs() < 1e-9, "{sizes:?}: {found}, not {ratio}");
+        }
         assert_eq!(similar(ExpertSizes { width: 1000, ..OSS }), None);
     }
 

@@ -435,10 +435,9 @@ impl<'a> Machine<'a> {
         let table = self.tables.and_then(|tables| {
             let of = |sizes| tables.experts_us(stack.engine, format, sizes, tokens);
             of(sizes).or_else(|| {
-                let (similar, us, source) =
-                    tables.similar_experts_us(stack.engine, format, sizes, tokens)?;
-                let scale = own / roofline_us(similar.top_k, similar.experts);
-                Some((us * scale, source.max(CostSource::Interpolated)))
+                let of = |similar: &ExpertSizes| roofline_us(similar.top_k, similar.experts);
+                let ratio = tables.similar_experts(stack.engine, format, sizes, tokens, &of)?;
+                Some((own * ratio, CostSource::Interpolated))
             })
         });
         match table {
