@@ -281,6 +281,11 @@ fn rank_orders_count_the_cells_that_the_simulator_reverses() {
     let order = of("ladder", "parallel");
     let band = TieBand { share: 0.02, ..TieBand::UNKNOWN };
     assert_eq!((order.pairs, order.reversed.len()), (14, 5));
+    for known in &trust::FILE.orders {
+        let [a, b] = &known.architectures;
+        let order = of(a, b);
+        assert_eq!((known.pairs, known.reversed), (order.pairs, order.reversed.len()));
+    }
     for pair in &order.reversed {
         assert!((0.5..3.2).contains(&pair.measured_lead_pct), "{pair:?}");
         assert!(pair.reversed_lead_pct >= 0.0 && !pair.cell.contains("ladder"), "{pair:?}");

@@ -4,7 +4,7 @@
 //! A cell is compared with the published rows of its hardware and stack, option by option. Errors of rows that were
 //! left out of a fit come from `calibrate` and `validate --left-out`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{LazyLock, OnceLock};
 
@@ -66,12 +66,23 @@ pub(super) struct FirstTokenError {
     pub(super) pct: f64,
 }
 
+/// Pairs of two architectures in paper_70b, and those of them that the simulator reverses; a test counts both.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KnownOrder {
+    pub(super) architectures: [String; 2],
+    pub(super) pairs: usize,
+    pub(super) reversed: usize,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     errors: Vec<KnownError>,
     /// Errors of static prefills, of served dense models and of served mixtures.
     pub(super) first_tokens: Vec<FirstTokenError>,
+    /// Architectures whose published order the simulator often reverses.
+    pub(super) orders: Vec<KnownOrder>,
 }
 
 pub(super) static FILE: LazyLock<File> =
@@ -131,6 +142,10 @@ impl Trust {
             None => Self::NotValidated(NOTHING_MEASURED.into()),
             Some(_) if !spec.set.is_empty() => {
                 Self::NotValidated("with other values of hardware or stack".into())
+            }
+            Some((Self::NotValidated(why), _)) => {
+                let other = KnownError::of_other_version(spec);
+                Self::NotValidated(other.map_or(why.clone(), |other| format!("{why}; {other}")))
             }
             Some((trust, _)) => trust,
         }
@@ -272,10 +287,31 @@ impl KnownError {
         }
     }
 
+    /// Published rows of the cell's model and GPU in another version of its engine, in words, if its own version has none:
+    /// `published rows of this model are of vllm-0.15 (30 rows, 9 % mean TPOT error)`.
+    fn of_other_version(spec: &Spec) -> Option<String> {
+        let engine = |stack: &str| stack.split_once('-').map(|(engine, _)| engine.to_owned());
+        let stack = Stack::meant(&spec.stack);
+        let known = known_errors().iter().filter(|known| {
+            engine(&known.stack) == engine(stack) && known.hardware == Profile::meant(&spec.hardware)
+        });
+        let rows = |known: &Self| known.rows().iter().filter(|row| is_of_model(row, spec)).count();
+        let mut counted: Vec<(&Self, usize)> =
+            known.map(|known| (known, rows(known))).filter(|(_, rows)| *rows > 0).collect();
+        if counted.iter().any(|(known, _)| known.stack == stack) {
+            return None;
+        }
+        counted.sort_by_key(|(_, rows)| std::cmp::Reverse(*rows));
+        let (Self { stack, measure, pct, .. }, rows) = counted.first()?;
+        let (measure, pct) = (measure.title(), pct.ceil());
+        Some(format!(
+            "published rows of this model are of {stack} ({rows} rows, {pct:.0} % mean {measure} error)"
+        ))
+    }
+
     /// Rows of the cell's model; all rows if the model has none.
     fn peers(&self, spec: &Spec) -> Vec<&Spec> {
-        let is_own = |row: &&Spec| named("model").is_some_and(|model| is_alike(model, spec, row));
-        let own: Vec<&Spec> = self.rows().iter().filter(is_own).collect();
+        let own: Vec<&Spec> = self.rows().iter().filter(|row| is_of_model(row, spec)).collect();
         if own.is_empty() { self.rows().iter().collect() } else { own }
     }
 }
@@ -314,6 +350,11 @@ fn is_alike(option: &OptionEntry, a: &Spec, b: &Spec) -> bool {
             "p2p" | "collective" => a.architecture.is_limit() || a.tp * a.dp == 1,
             _ => false,
         }
+}
+
+/// True if a row is of the cell's model.
+fn is_of_model(row: &Spec, spec: &Spec) -> bool {
+    named("model").is_some_and(|model| is_alike(model, spec, row))
 }
 
 /// True if two built-in models have layers of the same sizes.
@@ -388,12 +429,24 @@ pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
         }
     };
     let are_prefills = specs.iter().all(|spec| spec.output_tokens == 1);
-    let band = are_prefills.then(|| TieBand::of_first_tokens(specs));
+    let band = are_prefills.then(|| TieBand::of_first_tokens(specs.iter().copied()));
     let band = band.filter(|band| matches!(band.basis, Basis::FirstTokens(Some(_))));
-    Some(match band {
-        Some(band) => format!("{badge}, {}", band.words()),
-        None => badge,
-    })
+    let more = [band.map(TieBand::words), reversed_orders(specs)].into_iter().flatten();
+    Some(std::iter::once(badge).chain(more).collect::<Vec<_>>().join(", "))
+}
+
+/// Warning on these simulated cells if two of their architectures rank otherwise in published pairs:
+/// `ladder/parallel order reversed in 5 of 14 published pairs`.
+pub fn reversed_orders<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
+    let simulated = specs.into_iter().filter(|spec| spec.backend.is_simulated());
+    let names: BTreeSet<String> = simulated
+        .map(|spec| spec.architecture.to_string())
+        .map(|name| name.split_once(':').map_or(name.clone(), |(family, _)| family.to_owned()))
+        .collect();
+    let is_ranked = |order: &&KnownOrder| order.architectures.iter().all(|name| names.contains(name));
+    let order = FILE.orders.iter().find(is_ranked)?;
+    let KnownOrder { architectures: [a, b], pairs, reversed, .. } = order;
+    Some(format!("{a}/{b} order reversed in {reversed} of {pairs} published pairs"))
 }
 
 /// Simulated cells by validation, the best validated first, and their number. All cells that are not validated with one
@@ -627,7 +680,10 @@ mod tests {
             assert_eq!(nearest_error(&spec), "not validated for this GPU and engine");
         }
         let experts = of("gpt-oss-120b", "vllm-0.12", |_| ());
-        assert!(experts.starts_with("not validated for gpt-oss-120b"), "{experts}");
+        // its rows on this GPU are of a newer version
+        let wanted = "not validated for gpt-oss-120b with vLLM 0.12 on h100_sxm; published rows of this model are of \
+                      vllm-0.15 (30 rows, 9 % mean TPOT error)";
+        assert_eq!(experts, wanted);
     }
 
     #[test]
@@ -651,6 +707,17 @@ mod tests {
         assert_eq!(lines[3], "1 of 5 cells: not validated for stack native on H100-SXM");
         let measured = Spec { backend: Backend::Cpu, ..Spec::default() };
         assert_eq!((badge([&measured]), nearest_errors([&measured])), (None, Vec::new()));
+    }
+
+    #[test]
+    fn a_ranking_of_ladder_and_parallel_says_how_often_their_published_order_is_reversed() {
+        let ladder = paper(8, 1, P2p::On);
+        let parallel = Spec { architecture: Architecture::Parallel, ..ladder.clone() };
+        let badge = badge([&ladder, &parallel]).unwrap();
+        let reversed = ", ladder/parallel order reversed in 5 of 14 published pairs";
+        assert_eq!(badge, format!("fitted to these runs (mean error 2 %){reversed}"));
+        let measured = Spec { backend: Backend::Cpu, ..parallel };
+        assert_eq!(reversed_orders([&ladder, &measured]), None);
     }
 
     #[test]
