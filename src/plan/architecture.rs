@@ -364,7 +364,7 @@ impl Architecture {
         "one all-reduce per layer in the last K layers; sync-drop:[0+2]: in layers 0, 2",
         "one all-reduce per layer, behind the next attention, which reads only the rank's own part",
         "one residual per rank, averaged every D layers",
-        "experts skip attention, the next attention the routed experts, in the last K layers; farskip: in all",
+        "in the last K layers (farskip: in all), experts skip attention, and the next attention the routed experts",
         "only the share P of the channels is summed, partial:0.5; the others stay on their rank",
         "partial, without the newest output",
         "no all-reduce: wrong on purpose, the speed limit",

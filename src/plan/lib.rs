@@ -44,6 +44,6 @@ pub use operation::{
 pub use pipeline::{stage_layers, stage_problem};
 pub use shape::{
     AttentionShape, DType, HeadStep, KvDType, Latent, ModelShape, Rope, RopeScaling, Temperature,
-    Window, Yarn,
+    Window, Yarn, division_problem,
 };
 pub use weights::{QUANTIZED, Shard, Tensor, Weight, WeightPart};

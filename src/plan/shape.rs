@@ -391,13 +391,7 @@ impl ModelShape {
         let count = experts.count;
         match () {
             () if ep == 0 || dp == 0 => Some("ep and dp must be at least 1".into()),
-            () if dp > 1 && (tp, ep) != (1, dp) => Some(format!(
-                "DP {dp} needs TP 1 and EP {dp}, not TP {tp} and EP {ep}: data-parallel attention sends tokens to \
-                 whole experts on every rank"
-            )),
-            () if dp == 1 && ep != 1 && ep != tp => Some(format!(
-                "EP {ep} must be 1 (a slice of every expert on each rank) or TP ({tp}: whole experts)"
-            )),
+            () if division_problem(tp, ep, dp).is_some() => division_problem(tp, ep, dp),
             () if !count.is_multiple_of(ep) => Some(format!(
                 "EP {ep} does not divide {count} experts ({count} mod {ep} = {})",
                 count % ep
@@ -409,6 +403,20 @@ impl ModelShape {
             )),
             () => experts.routing_problem(),
         }
+    }
+}
+
+/// Explains why no mixture can be divided this way over the ranks, if so.
+pub fn division_problem(tp: u32, ep: u32, dp: u32) -> Option<String> {
+    match () {
+        () if dp > 1 && (tp, ep) != (1, dp) => Some(format!(
+            "DP {dp} needs TP 1 and EP {dp}, not TP {tp} and EP {ep}: data-parallel attention sends tokens to whole \
+             experts on every rank"
+        )),
+        () if dp == 1 && ep != 1 && ep != tp => Some(format!(
+            "EP {ep} must be 1 (a slice of every expert on each rank) or TP ({tp}: whole experts)"
+        )),
+        () => None,
     }
 }
 

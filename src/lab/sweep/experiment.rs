@@ -11,6 +11,7 @@ use super::file::ExperimentFile;
 use base::error::{Error, Result, nearest};
 use base::regular::InputKind;
 use base::text::{counted, same_name};
+use plan::division_problem;
 use run::sim::Simulator;
 use run::{Resolve, Shared, feasibility};
 use table::Spec;
@@ -146,7 +147,9 @@ impl Experiment {
             .into_par_iter()
             .map(|index| {
                 let (spec, note) = resolve_cell(&file, index, path, shared)?;
-                if file.gpus.is_some_and(|gpus| gpus != spec.ranks()) {
+                let divides =
+                    |gpus| gpus == spec.ranks() && division_problem(spec.tp, spec.ep, spec.dp).is_none();
+                if !file.gpus.is_none_or(divides) {
                     return Ok(None);
                 }
                 let feasibility =
@@ -158,8 +161,8 @@ impl Experiment {
         let combinations = resolved.len();
         if let (0, Some(gpus)) = (combinations, file.gpus) {
             return Err(Error::input_help(
-                format!("{}: no combination of the grid has TP x PP = {gpus}", path.display()),
-                "change gpus, or the values of tp and pp",
+                format!("{}: no combination of the grid divides {gpus} GPUs", path.display()),
+                "change gpus, or the values of tp, pp, ep and dp (TP x PP x DP = gpus)",
             ));
         }
         let (mut keys, mut seen) = (HashSet::new(), HashSet::new());
