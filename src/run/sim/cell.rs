@@ -277,7 +277,7 @@ impl SimulatedCell<'_> {
         if self.has_ranks_that_differ() {
             return self.one_step_of_ranks(phase, step, shares, visit);
         }
-        let mut times = LaneTimes::default();
+        let mut times = LaneTimes::since(0);
         let count = |event: Event| {
             times.count(&event);
             visit(event);
@@ -311,7 +311,7 @@ impl SimulatedCell<'_> {
         let skew = self.target.profile.skew;
         let mut ranks = Skewed::new(plan, skew, self.spec.seed, number, &clocks);
         ranks.route(shares.clone());
-        let mut times = vec![LaneTimes::default(); clocks.len()];
+        let mut times = vec![LaneTimes::since(0); clocks.len()];
         ranks.step(&durations, |rank, event| {
             times[rank].count(&event);
             if rank == 0 {
@@ -343,7 +343,7 @@ impl SimulatedCell<'_> {
         recorder.end_step(Phase::Prefill, 0);
         let mut tokens = Vec::with_capacity(steps as usize + 1);
         tokens.push(clock.tokens);
-        let mut times = LaneTimes::default();
+        let mut times = LaneTimes::since(clock.tokens);
         let mut lanes = Lanes::new(&self.plans.decode[0]);
         let mut step = 0;
         while step < steps {
@@ -386,7 +386,8 @@ impl SimulatedCell<'_> {
         ranks.step(prefill, |rank, event| recorder.add(rank, &event));
         recorder.end_step(Phase::Prefill, 0);
         let mut tokens = vec![ranks.tokens()];
-        let mut times = vec![LaneTimes::default(); clocks.len()];
+        let mut times: Vec<LaneTimes> =
+            ranks.clocks().iter().map(|clock| LaneTimes::since(clock.tokens)).collect();
         let mut ranks = Skewed::new(&self.plans.decode[0], skew, seed, 1, &ranks.clocks());
         ranks.route(durations.expert_shares(&self.step(Phase::Decode, 0)));
         for step in 0..self.decode_steps() {

@@ -168,14 +168,25 @@ impl<'a> Machine<'a> {
         if !stack.cuda_graphs {
             taken.us = taken.us.max(f64::from(kernels) * stack.eager_launch_us);
         }
-        // micro-batches of a pipeline are steps of their own
-        let is_step = class.group == 0 || self.transfer.is_some();
-        let sequences = self.target.profile.host_scale * step.sequences as f64;
-        let host_us = stack.step_us + stack.sequence_us * sequences;
-        if class.kind == Kind::Embed && is_step && host_us > 0.0 {
-            taken = Taken { us: taken.us + host_us, source: CostSource::Calibrated, ..taken };
-        }
         taken
+    }
+
+    /// Time that the engine's host takes before the operation that begins a step (us); 0 for other operations.
+    fn host_us(&self, class: &Class, step: &Step) -> f64 {
+        // micro-batches of a pipeline are steps of their own
+        if class.kind != Kind::Embed || class.group > 0 && self.transfer.is_none() {
+            return 0.0;
+        }
+        let (stack, step) = (&self.target.stack, step.of_group(self.groups, class.group));
+        let sequences = self.target.profile.host_scale * step.sequences as f64;
+        stack.step_us + stack.sequence_us * sequences
+    }
+
+    /// [`Self::host_us`] of each class (ns), which together with the operation is rounded once.
+    fn hosts(&self, classes: &[Class], taken: &[Taken], step: &Step) -> Vec<i64> {
+        let of =
+            |(class, taken): (&Class, &Taken)| ns(taken.us + self.host_us(class, step)) - ns(taken.us);
+        classes.iter().zip(taken).map(of).collect()
     }
 
     /// Fixed time of a kernel without a latency table (us).
@@ -559,6 +570,8 @@ pub(super) struct Durations<'a> {
     growing: (Vec<u32>, Vec<u32>),
     /// Duration of each operation, alone on the machine (ns).
     pub(super) ns: Vec<i64>,
+    /// Time of the host before each operation: see [`Machine::host_us`] (ns).
+    pub(super) host: Vec<i64>,
     /// Contention of each operation; see [`Machine::contention`].
     pub(super) contention: Vec<f64>,
     /// Share of its rate that a collective loses while compute runs.
@@ -592,6 +605,7 @@ impl<'a> Durations<'a> {
             })
             .collect();
         let taken: Vec<Taken> = classes.iter().map(|class| machine.taken(class, step)).collect();
+        let host = machine.hosts(&classes, &taken, step);
         let contention: Vec<f64> = classes
             .iter()
             .zip(&taken)
@@ -605,7 +619,8 @@ impl<'a> Durations<'a> {
         let operations =
             (0_u32..).zip(&class_of).filter(|(_, class)| growing.contains(class)).map(|(i, _)| i);
         Self {
-            ns: class_of.iter().map(|&class| ns(&taken[class as usize])).collect(),
+            ns: class_of.iter().map(|&class| ns(taken[class as usize].us)).collect(),
+            host: class_of.iter().map(|&class| host[class as usize]).collect(),
             contention: class_of.iter().map(|&class| contention[class as usize]).collect(),
             comm_loss: machine.target.stack.contention.comm,
             growing: (growing.clone(), operations.collect()),
@@ -628,7 +643,7 @@ impl<'a> Durations<'a> {
         if changed {
             for &operation in &self.growing.1 {
                 let operation = operation as usize;
-                self.ns[operation] = ns(&self.taken[self.class_of[operation] as usize]);
+                self.ns[operation] = ns(self.taken[self.class_of[operation] as usize].us);
             }
         }
         changed
@@ -641,8 +656,10 @@ impl<'a> Durations<'a> {
         let classes = self.classes.iter().zip(&self.taken);
         let contention: Vec<f64> =
             classes.map(|(class, taken)| machine.contention(class, taken, step)).collect();
+        let host = machine.hosts(&self.classes, &self.taken, step);
         for (operation, &class) in self.class_of.iter().enumerate() {
-            self.ns[operation] = ns(&self.taken[class as usize]);
+            self.ns[operation] = ns(self.taken[class as usize].us);
+            self.host[operation] = host[class as usize];
             self.contention[operation] = contention[class as usize];
         }
     }
@@ -667,6 +684,7 @@ impl<'a> Durations<'a> {
             let taken = &self.taken[class as usize];
             us[taken.source as usize] += taken.us;
         }
+        us[CostSource::Calibrated as usize] += self.host.iter().sum::<i64>() as f64 / NS_PER_US;
         us
     }
 }
@@ -710,6 +728,7 @@ impl Durations<'_> {
             class_of: Vec::new(),
             growing: (Vec::new(), Vec::new()),
             ns: ns.to_vec(),
+            host: vec![0; ns.len()],
             contention: contention.to_vec(),
             comm_loss,
         }
@@ -717,8 +736,8 @@ impl Durations<'_> {
 }
 
 /// Whole nanoseconds; saturates, and overflowing times are reported later.
-fn ns(taken: &Taken) -> i64 {
-    (taken.us * NS_PER_US).round() as i64
+fn ns(us: f64) -> i64 {
+    (us * NS_PER_US).round() as i64
 }
 
 #[cfg(test)]

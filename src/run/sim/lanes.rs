@@ -39,7 +39,8 @@ impl Clock {
 pub(super) struct Event {
     pub(super) operation: usize,
     pub(super) lane: Lane,
-    /// Time at which all producers had ended; from here to `start` it waited for its lane.
+    /// Time at which all producers had ended, and the host had launched the step; from here to `start` it waited for its
+    /// lane.
     pub(super) ready: i64,
     pub(super) start: i64,
     /// Arrival of the last rank at a collective; equals `start` for other operations and for identical ranks.
@@ -243,7 +244,12 @@ impl<V: FnMut(Event)> Replay<'_, V> {
             // what nobody sent is there from the start: the tokens of the first step simulated
             ready = ready.max(self.transfers.incoming.pop_front().unwrap_or(0));
         }
-        let start = ready.max(self.clock.free[0]);
+        let mut start = ready.max(self.clock.free[0]);
+        let host = self.durations.host[operation];
+        if host > 0 {
+            start = start.saturating_add(host);
+            ready = start;
+        }
         self.comm_alone(start);
         let work = self.durations.ns[operation];
         let (mut now, mut left) = (start, work);
@@ -371,14 +377,22 @@ pub(super) struct LaneTimes {
     /// Comm lane busy before the last rank had arrived.
     waiting: i64,
     work: i64,
+    /// Begin of the phase; the first event's start if unknown.
+    begin: Option<i64>,
     span: Option<(i64, i64)>,
 }
 
 impl LaneTimes {
+    /// Times of a phase that begins at `ns`.
+    pub(super) fn since(ns: i64) -> Self {
+        Self { begin: Some(ns), ..Self::default() }
+    }
+
     /// Adds an event; [`Self::meet`] adds its overlap with the other lane.
     #[inline]
     pub(super) fn count(&mut self, event: &Event) {
-        let (first, last) = self.span.unwrap_or((event.start, event.end));
+        let begin = self.begin.unwrap_or(event.start);
+        let (first, last) = self.span.unwrap_or((begin, event.end));
         self.span = Some((first.min(event.start), last.max(event.end)));
         match event.lane {
             Lane::Compute => {

@@ -52,8 +52,9 @@ struct Rank {
     clock: Clock,
     speed: f64,
     ends: Vec<i64>,
-    /// Durations of the current step's operations on this rank (ns).
+    /// Durations of the current step's operations on this rank, and the host's time before each (ns).
     durations: Vec<i64>,
+    host: Vec<i64>,
     /// Earliest end of each operation on this rank (ns); empty if unknown.
     floors: Vec<i64>,
     head: [usize; 2],
@@ -95,6 +96,7 @@ impl Skewed {
                     .max(LEAST),
                 ends: vec![i64::MAX; wiring.len()],
                 durations: vec![0; wiring.len()],
+                host: vec![0; wiring.len()],
                 floors: Vec::new(),
                 head: [0; 2],
                 compute: None,
@@ -135,7 +137,7 @@ impl Skewed {
         for _ in 0..PACED {
             self.draw(durations);
             for (sum, rank) in sums.iter_mut().zip(&self.ranks) {
-                *sum += rank.durations.iter().sum::<i64>();
+                *sum += rank.durations.iter().chain(&rank.host).sum::<i64>();
             }
             self.steps += 1;
         }
@@ -225,6 +227,7 @@ impl Skewed {
         let share = self.skew.operation_pct / 100.0;
         for (rank, index) in self.ranks.iter_mut().zip(0_u64..) {
             let mut normal = Normal::new(self.seed, index, self.steps);
+            rank.host.clone_from(&durations.host);
             for (own, &ns) in rank.durations.iter_mut().zip(&durations.ns) {
                 let jitter = if share > 0.0 { (1.0 + share * normal.next()).max(LEAST) } else { 1.0 };
                 *own = (ns as f64 * rank.speed * jitter).round() as i64;
@@ -324,9 +327,13 @@ impl Rank {
         let waits_inline = self.comm.is_some_and(|one| one.lane == Lane::Compute);
         if self.compute.is_none()
             && !waits_inline
-            && let Some((operation, ready)) = self.startable(wiring, 0)
+            && let Some((operation, mut ready)) = self.startable(wiring, 0)
         {
-            let start = ready.max(self.clock.free[0]);
+            let mut start = ready.max(self.clock.free[0]);
+            if self.host[operation] > 0 {
+                start = start.saturating_add(self.host[operation]);
+                ready = start;
+            }
             if !wiring.inline[operation] {
                 let floor = self.floors.get(operation).map_or(0, |floor| floor.saturating_sub(start));
                 let left = self.durations[operation].max(floor) as f64;

@@ -1,6 +1,7 @@
 //! What single operations take.
 
 use super::*;
+use crate::sim::lanes::{Clock, Lanes};
 use crate::sim::testing::{plan, shape_70b, shape_tiny, spec};
 use machine::hardware::{Engine, Profile, Stack};
 use plan::{Architecture, Lowering, PlanSpec, Precision};
@@ -111,8 +112,7 @@ fn a_gpu_without_tables_adds_its_own_constants_to_the_stack() {
         let operation = plan.operations.iter().find(|operation| operation.name == name).unwrap();
         machine.taken(&machine.class(&plan, operation), &Step::decode(64, 1024, 0)).us
     };
-    let names = ["L0/mlp/down", "L0/attn/attend", "embed/tokens"];
-    let [down, attend, embed] = names.map(|name| taken(&target, name));
+    let [down, attend] = ["L0/mlp/down", "L0/attn/attend"].map(|name| taken(&target, name));
     target.profile.kernel_us += 1.0;
     assert!((taken(&target, "L0/mlp/down") - down - 2.0).abs() < 1e-9);
     target.profile.kernel_us -= 1.0;
@@ -123,9 +123,14 @@ fn a_gpu_without_tables_adds_its_own_constants_to_the_stack() {
     target.profile.attention_efficiency = Some(0.35 / 2.0);
     let slower = taken(&target, "L0/attn/attend");
     assert!(((slower - fixed) / (attend - fixed) - 2.0).abs() < 1e-6, "{attend} {slower}");
+    let host = |target: &Target| {
+        let machine = Machine::new(target, formula(1.0, 1.0), &spec, &shape, Phase::Decode);
+        let plan = plan(&Architecture::Standard, &shape, 8, Phase::Decode);
+        machine.host_us(&machine.class(&plan, &plan.operations[0]), &Step::decode(64, 1024, 0))
+    };
+    let before = host(&target);
     target.profile.host_scale = 0.5;
-    let spared = embed - taken(&target, "embed/tokens");
-    assert!((spared - 32.0 * target.stack.sequence_us).abs() < 1e-6, "{spared}");
+    assert!((before - host(&target) - 32.0 * target.stack.sequence_us).abs() < 1e-6, "{before}");
 }
 
 /// [64, 8192] x [8192, 7168] in fp8 (us).
@@ -182,7 +187,7 @@ fn without_cuda_graphs_no_kernel_is_faster_than_its_launch() {
 }
 
 #[test]
-fn a_steps_host_time_comes_on_top_of_its_first_kernel_once_and_is_calibrated() {
+fn a_steps_host_time_precedes_its_first_kernel_once_and_is_calibrated() {
     let (spec, shape) = (spec("standard", "tiny"), shape_tiny());
     let plan = plan(&Architecture::Standard, &shape, 2, Phase::Decode);
     let taken = |step_us: f64, cuda_graphs: bool| {
@@ -190,13 +195,20 @@ fn a_steps_host_time_comes_on_top_of_its_first_kernel_once_and_is_calibrated() {
         (target.stack.step_us, target.stack.cuda_graphs) = (step_us, cuda_graphs);
         let machine = Machine::new(&target, formula(1.0, 1.0), &spec, &shape, Phase::Decode);
         let durations = Durations::new(machine, &plan, &Step::decode(1, 8, 0));
-        (durations.ns.clone(), durations.by_source()[CostSource::Calibrated as usize])
+        let (mut events, mut clock) = (Vec::new(), Clock::default());
+        Lanes::new(&plan).step(&durations, &mut clock, |event| events.push(event));
+        (durations.by_source()[CostSource::Calibrated as usize], events, clock.tokens)
     };
     for cuda_graphs in [false, true] {
-        let ((none, without), (some, with)) = (taken(0.0, cuda_graphs), taken(500.0, cuda_graphs));
+        let (without, none, least) = taken(0.0, cuda_graphs);
+        let (with, some, tokens) = taken(500.0, cuda_graphs);
         assert_eq!(plan.operations[0].kind, Kind::Embed);
-        assert_eq!((some[0] - none[0], &some[1..]), (500_000, &none[1..]));
-        assert!(with >= without + 500.0, "{without} {with}");
+        // the GPU idles until the host has launched the step
+        assert_eq!((some[0].ready, some[0].start, tokens - least), (500_000, 500_000, 500_000));
+        assert!(
+            some.iter().zip(&none).all(|(some, none)| some.end - some.start == none.end - none.start)
+        );
+        assert!((with - without - 500.0).abs() < 1e-6, "{without} {with}");
     }
 }
 
