@@ -12,7 +12,7 @@ use super::select::FilterArgs;
 use super::select::OpenArgs;
 use crate::desk::{self, Engine};
 use base::error::{Error, Result};
-use base::text::{counted, fitting_name, latency};
+use base::text::{capitalized, counted, fitting_name, latency};
 use lab::store::Store;
 use plan::{Architecture, Phase};
 use study::diff::{PredictedRow, Prediction};
@@ -475,6 +475,10 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
         ),
         0,
     );
+    let unmerged = answers.iter().filter_map(|answer| rewiring.unmerged(&answer.choice.architecture));
+    for note in unmerged.collect::<BTreeSet<String>>() {
+        text += &output::wrapped("", &format!("{}.", capitalized(&note)), 0);
+    }
     let errors: BTreeSet<String> = answers.iter().map(|answer| rewiring.error(&answer.choice)).collect();
     for error in errors {
         text += &output::wrapped("Error: ", &format!("{error}."), 7);

@@ -248,6 +248,19 @@ impl Rewiring {
         rewired_error(self.hardware.as_deref(), &Changes { uncovered, ..changes })
     }
 
+    /// Note on architectures whose plan merges products that the trace has apart: a simulated run of them is faster.
+    pub fn unmerged(&self, architecture: &Architecture) -> Option<String> {
+        let merges = architecture.wiring(self.steps.layers).fused_block
+            && self.steps.ends == Ends::AllReduces
+            && self.steps.mixture.is_none();
+        merges.then(|| {
+            format!(
+                "{architecture} keeps the trace's separate QKV and gate/up products; a simulated run merges them into one, \
+                 which is faster"
+            )
+        })
+    }
+
     /// P2P setting of the traced run.
     pub fn p2p(&self) -> P2p {
         self.p2p

@@ -495,6 +495,7 @@ impl TracedStep {
         {
             words.push(format!("{profile} gives the ratio of new to traced all-reduce times"));
         }
+        words.extend(self.rewiring.unmerged(&choice.architecture));
         words.push(self.rewiring.error(&choice));
         if choice.tp.is_some() {
             words.push("kernels between all-reduces scale with 1/TP (best case)".into());
