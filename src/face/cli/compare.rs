@@ -12,15 +12,15 @@ use super::select::FilterArgs;
 use crate::desk::export::{self, FileKind};
 use crate::desk::{self, Selection, Stores};
 use base::error::{Error, Result};
-use base::text::counted;
 use lab::store::Store;
 use study::analysis::{
-    Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue, Pivot, Verdict,
-    beaten_limit, differences_table, pairs_table, pivot_table, slices,
+    Axis, Cells, Comparison, ComparisonReport, DIFFERENCES, Gaps, Gate, HeatCell, HeatMap, HeatValue,
+    Pivot, beaten_limit, differences_table, pairs_table, pivot_table, slices,
 };
 use study::answer::headlines_of_all;
+use study::validate::reversed_orders;
 use table::render::{Shown, Sourced, Table};
-use table::{MEASURES, Provenance, Record, measure};
+use table::{MEASURES, Record, measure};
 
 /// Arguments of `ladderscope compare`.
 #[derive(Debug, clap::Args)]
@@ -178,7 +178,7 @@ fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]
     if maps.is_empty() {
         return text;
     }
-    text + &format!("(brackets: difference not significant) {}", said_of_many(comparison))
+    text + &format!("(brackets: no clear difference) {}", said_of_many(comparison))
 }
 
 fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
@@ -213,15 +213,9 @@ fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
 /// Number of comparisons, and of differences left after correcting for multiple comparisons.
 fn said_of_many(comparison: &ComparisonReport) -> String {
     let adjusted = &comparison.adjusted;
-    // simulations are deterministic, so none of their differences is due to chance
-    let simulated = comparison.pairs.iter().all(|pair| pair.provenance == Provenance::Simulated);
-    let chance = if simulated { "" } else { " (before correction for multiple comparisons)" };
-    let made = counted(comparison.comparisons, "comparison");
-    let mut text = format!("{made}, {} significant{chance}\n", comparison.differ);
-    let close = comparison.pairs.iter().filter(|pair| pair.verdict == Verdict::TooClose).count();
-    if let Some(band) = comparison.band().filter(|_| close > 0) {
-        text += &format!("{close} {}\n", band.too_close());
-    }
+    let mut text = format!("{}\n", comparison.counts());
+    let specs = comparison.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
+    text += &reversed_orders(specs).map_or(String::new(), |warning| format!("simulator: {warning}\n"));
     if adjusted.tested > 0 {
         text += &format!(
             "after correction ({}, false discovery rate {}): {} of {} are significant\n",
@@ -233,7 +227,7 @@ fn said_of_many(comparison: &ComparisonReport) -> String {
 
 /// Headline of the compare screen.
 fn headline(axis: &Axis, comparison: &ComparisonReport) -> String {
-    output::wrapped("", &format!("{}.", headlines_of_all(axis, comparison)), 0)
+    output::wrapped("", &format!("{}.", headlines_of_all(axis, comparison).trim_end_matches('.')), 0)
 }
 
 fn table(axis: &Axis, comparison: &ComparisonReport) -> String {
@@ -241,10 +235,7 @@ fn table(axis: &Axis, comparison: &ComparisonReport) -> String {
     let differences = match differences.is_empty() {
         true => String::new(),
         false => {
-            format!(
-                "\nSource of the difference in the decode phase (ms per rank)\n{}",
-                output::aligned(&differences)
-            )
+            format!("\n{DIFFERENCES}\n{}", output::aligned(&differences))
         }
     };
     let pairs = output::aligned(&pairs_table(comparison));

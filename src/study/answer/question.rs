@@ -320,7 +320,7 @@ impl Question<'_> {
             }
             None => match self.report.band() {
                 Some(band) => format!(
-                    "no significant difference{several} ({}): {}{}",
+                    "no clear difference{several} ({}): {}{}",
                     band.words(),
                     listed(ratios().collect()).unwrap_or_default(),
                     self.of(baseline)

@@ -299,7 +299,7 @@ fn a_simulated_lead_below_the_simulators_error_names_no_winner() {
     assert!(both.iter().any(|text| text == tied), "{both:?}");
     // nor is one that leads standard by so little; the table says the same
     let little = one(&[close[0].clone(), sim("l", LADDER, 2, 9.85)]);
-    let wanted = "No significant difference (simulator error unknown, ties within 5 %): ladder 1.02x standard's tokens/s";
+    let wanted = "No clear difference (simulator error unknown, ties within 5 %): ladder 1.02x standard's tokens/s";
     assert_eq!(little.headline, wanted);
     let unclear =
         "1 of 1 comparisons are too close to call (simulator error unknown, ties within 5 %): ladder.";

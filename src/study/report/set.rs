@@ -4,7 +4,7 @@ use super::Commands;
 use super::Html;
 use super::{Compared, Report, badge};
 use crate::analysis::{
-    self, CellSet, Comparison, ComparisonReport, ParetoPoint, Verdict, differences_table, pairs_table,
+    self, CellSet, ComparisonReport, DIFFERENCES, ParetoPoint, differences_table, pairs_table,
 };
 use crate::answer::{Answer, CardLine};
 use crate::plot::{self, Figure, Options, ParetoData, ProvenanceSummary};
@@ -253,15 +253,10 @@ fn comparisons(html: &mut Html, report: &ComparisonReport, commands: &Commands<'
     if report.pairs.is_empty() {
         return;
     }
-    let decided = |pair: &&Comparison| matches!(pair.verdict, Verdict::Faster | Verdict::Slower);
-    let shown = report.pairs.iter().filter(decided).count();
     let command = commands.of(&["compare", "--by", &report.by], &[]);
     html.element("h3", &format!("Comparisons by {}", report.by));
     html.table(
-        &format!(
-            "{} comparisons, {shown} of them significantly faster or slower (see \"verdict\" in the glossary).",
-            report.comparisons
-        ),
+        &format!("{} (see \"verdict\" in the glossary).", report.counts()),
         &pairs_table(report),
         MOST_ROWS,
         &command,
@@ -277,7 +272,7 @@ fn time(html: &mut Html, report: &ComparisonReport, commands: &Commands<'_>) {
     let command = commands.of(&["compare", "--by", "architecture"], &[]);
     html.element("h3", "Where the time went");
     html.table(
-        "Decode-phase differences in ms per rank (mean over ranks). The columns add up to `decode ms`.",
+        &format!("{DIFFERENCES}. The columns add up to `decode ms`."),
         &table,
         MOST_ROWS,
         &command,

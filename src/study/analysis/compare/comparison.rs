@@ -22,6 +22,7 @@ use crate::analysis::side_by_side::Difference;
 use crate::analysis::{PublishedValue, RunTable};
 use crate::validate::TieBand;
 use base::error::Error;
+use base::text::counted;
 use plan::Architecture;
 use table::{Collective, Measure, Overlap, Provenance, Record, Spec, Split};
 
@@ -301,6 +302,31 @@ impl ComparisonReport {
         let latency = self.latency();
         let own = |pair: &&Comparison| pair.latency() == latency;
         self.pairs.iter().filter(own).find_map(|pair| pair.band)
+    }
+
+    /// Numbers of pairs and of those that differ: significant ones between measurements; between simulations, which
+    /// repeat exactly, those beyond the simulator's error.
+    pub fn counts(&self) -> String {
+        let (simulated, measured): (Vec<_>, Vec<_>) =
+            self.pairs.iter().partition(|pair| pair.is_simulated());
+        let of = |all: usize, word: &str| match simulated.is_empty() || measured.is_empty() {
+            true => String::new(),
+            false => format!(" of {all} {word}"),
+        };
+        let differ = |pairs: &[&Comparison]| pairs.iter().filter(|pair| pair.matters()).count();
+        let mut text = counted(self.pairs.len(), "comparison");
+        if !measured.is_empty() {
+            let of = of(measured.len(), "measured");
+            let chance = "before correction for multiple comparisons";
+            text += &format!(", {}{of} significant ({chance})", differ(&measured));
+        }
+        if !simulated.is_empty() {
+            let of = of(simulated.len(), "simulated");
+            text += &format!(", {}{of} differ", differ(&simulated));
+        }
+        let close = self.pairs.iter().filter(|pair| pair.verdict == Verdict::TooClose).count();
+        let band = self.band().filter(|_| close > 0);
+        text + &band.map_or(String::new(), |band| format!(", {close} {}", band.too_close()))
     }
 
     /// Report of some of the pairs; counts remain those of the whole comparison.

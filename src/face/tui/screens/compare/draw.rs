@@ -263,6 +263,7 @@ fn adjusted(compare: &Compare, report: &ComparisonReport, wide: bool) -> String 
     let counts = compare.counts;
     match counts.tested {
         _ if counts.pairs == 0 && !report.pairs.is_empty() => "the filter leaves none".to_owned(),
+        0 if report.pairs.iter().all(Comparison::is_simulated) => "simulated: no p-values".to_owned(),
         0 if wide => "no p-values: too few samples".to_owned(),
         0 => "no p-values".to_owned(),
         tested => format!(
