@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::axes::{Axes, XAxis, YAxis};
 use base::error::{Error, Result};
 use base::regular::InputKind;
+use base::text::latency;
 use machine::hardware::{Profile, Stack};
 use plan::Architecture;
 use table::{Collective, Measure, P2p, Provenance, Record, Spec, measure};
@@ -43,6 +44,9 @@ pub const OVERLAY_COLUMNS: [&str; 20] = [
     "y",
     "y_measure",
 ];
+
+/// Difference between a latency and its parts above which one of them is of another run.
+const CONTRADICTION: f64 = 0.05;
 
 /// External point. Values missing from its table are `None`, or computed from the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
@@ -110,6 +114,17 @@ impl OverlayPoint {
             && self.batch == Some(spec.batch)
             && self.p2p == Some(spec.p2p)
             && spec.ep.max(spec.dp) == 1
+    }
+
+    /// Note on a latency that TTFT and TPOT of the same table contradict.
+    pub fn contradiction(&self) -> Option<String> {
+        let steps = self.output_tokens?.checked_sub(1)?;
+        let (completion_ms, tpot_ms) = (self.completion_ms?, self.tpot_ms?);
+        let sum_ms = self.ttft_ms? + f64::from(steps) * tpot_ms;
+        ((sum_ms / completion_ms - 1.0).abs() > CONTRADICTION).then(|| {
+            let [completion, sum, tpot] = [completion_ms, sum_ms, tpot_ms].map(|ms| latency(1e3 * ms));
+            format!("the latency of {completion} contradicts TTFT + {steps} x TPOT ({tpot}) = {sum}")
+        })
     }
 
     /// Run with the point's cell, for filters; options that the table lacks are those of another run, values are NaN.

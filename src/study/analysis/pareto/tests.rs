@@ -302,6 +302,11 @@ fn the_published_points_say_what_the_paper_says() {
     assert!((gain(1, P2p::On) - 1.29).abs() < 0.03, "{}", gain(1, P2p::On));
     assert!((gain(1, P2p::Off) - 1.60).abs() < 0.01, "{}", gain(1, P2p::Off));
     assert!(gain(16, P2p::On) < gain(1, P2p::On) && gain(64, P2p::On) < gain(16, P2p::On));
+    let contradicts = points.iter().filter_map(|p| Some((p.batch, p.contradiction()?)));
+    let contradicts: Vec<(Option<u32>, String)> = contradicts.collect();
+    assert_eq!(contradicts.iter().map(|(batch, _)| *batch).collect::<Vec<_>>(), [Some(1), Some(64)]);
+    let why = "the latency of 6.20 s contradicts TTFT + 511 x TPOT (12.8 ms) = 6.60 s";
+    assert_eq!(contradicts[0].1, why);
     // tokens/s are batch x 512 over the completion latency; the run logs agree within about 6 %
     for point in points.iter().filter(|p| p.tpot_ms.is_some()) {
         let logged = point.ttft_ms.unwrap() + 511.0 * point.tpot_ms.unwrap();

@@ -57,6 +57,12 @@ impl Pareto {
             format!("{mean:>26}")
         });
         rows.push(("mean absolute error".to_owned(), means.to_vec()));
+        let notes: Vec<String> = both
+            .iter()
+            .filter_map(|(other, point)| {
+                Some(format!("{}: {}", point.spec.label(), other.contradiction()?))
+            })
+            .collect();
         let titles = MEASURES.map(|(name, ..)| format!("{name:>26}"));
         let what = MEASURES.map(|_| format!("{:>8}{:>10}{:>8}", "publ.", "here", "error"));
         rows.splice(0..0, [(String::new(), titles.to_vec()), (String::new(), what.to_vec())]);
@@ -67,6 +73,7 @@ impl Pareto {
                 format!("{label:<LABEL$}{}", cells.iter().take(shown).cloned().collect::<String>())
             };
             lines.extend(rows.iter().map(row));
+            lines.extend(notes.iter().flat_map(|note| wrap(note, width)));
             lines.extend(wrap(
                 "`ladderscope validate paper_70b`: also prefill, speedups and ranking",
                 width,

@@ -162,10 +162,12 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     // measurements of other machines are compared if asked for
     let is_asked = point.provenance == Provenance::Simulated || !pareto.published.is_empty();
     let published = published_of(&point.spec).filter(|_| is_asked);
+    let contradiction = published.and_then(OverlayPoint::contradiction);
     let published = published.and_then(|other| other.place(pareto.axes));
     if let (Some((own, _)), Some((x, _))) = (pareto.axes.of(point), published) {
         let published = PublishedValue::new(own, x).words(&format!("{} {unit}", digits(x / by)));
         text.push_str(&format!(", {published}"));
+        text.extend(contradiction.map(|why| format!(" ({why})")));
     }
     // the provenance label already covers where the times come from
     if let (Some(measure), Some(quality)) = (pareto.axes.quality(), &point.quality) {
