@@ -23,7 +23,7 @@ use table::render::{Shown, Sourced, Table};
 use table::{Backend, CellOptions, Provenance, Spec};
 
 const NOTES: &str = "Columns are of the middle decode step: speedup is TPOT of standard / TPOT, hidden the share of the communication \
-    behind compute, gap the closed share of the TPOT between standard and upper-bound. The break-even is the highest \
+    behind compute, gap (hidden_share in CSV and JSON) the closed share of the TPOT between standard and upper-bound. The break-even is the highest \
     latency and lowest bandwidth, each alone, at which at least --hidden-pct of the communication is hidden. Latencies \
     are those of nccl-tests; inside a model the stack scales them, and the output shows both. With several nodes, the \
     search varies the network. One sweep option may have several values; a single value is a setting. A mixture with \
