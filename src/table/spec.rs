@@ -1,6 +1,6 @@
 //! Labels, keys and provenance of cells.
 
-use super::options::{Backend, Spec, option};
+use super::options::{Backend, OPTIONS, Spec, option};
 use crate::shared_gpu;
 use base::error::{Error, Result};
 use base::words::words;
@@ -51,6 +51,32 @@ impl Provenance {
 /// Options that modify the plan of any architecture ([`Variant`]).
 pub const VARIANTS: [&str; 3] = ["micro_batches", "comm_dtype", "sequence_parallel"];
 
+/// Options that [`Spec::settings`] leaves out: the model and its workload, the machine, the division among ranks, and how
+/// often a cell is timed. An option that is new is a setting.
+const NO_SETTINGS: [&str; 21] = [
+    "architecture",
+    "model",
+    "dtype",
+    "prompt_tokens",
+    "output_tokens",
+    "expert_load",
+    "concurrency",
+    "backend",
+    "hardware",
+    "stack",
+    "no_graph",
+    "link",
+    "p2p",
+    "tp",
+    "pp",
+    "ep",
+    "dp",
+    "batch",
+    "samples",
+    "warmup",
+    "seed",
+];
+
 impl Spec {
     /// Provenance of a run of this cell by this process.
     pub fn provenance(&self) -> Provenance {
@@ -80,6 +106,13 @@ impl Spec {
         let labels: Vec<String> =
             changed.filter(|option| !option.is_default(self)).map(|option| option.label(self)).collect();
         labels.join(" ")
+    }
+
+    /// Labels of settings not at their default (`one-shot`, `comm-f8`, `kv-f8`, `nvls-off`): two cells with
+    /// different settings do the same work in different ways.
+    pub fn settings(&self) -> impl Iterator<Item = String> {
+        let set = OPTIONS.iter().filter(|o| !NO_SETTINGS.contains(&o.name) && !o.is_default(self));
+        set.map(|option| option.label(self))
     }
 
     /// Architecture with variant: `ladder micro2`. Comparisons group cells by this label, against plain

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::compare::Axis;
 use plan::Architecture;
 use table::options::{self, OPTIONS, OptionEntry};
-use table::{Collective, P2p, Record, Spec, VARIANTS, aggregate};
+use table::{P2p, Record, Spec, VARIANTS, aggregate};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellSet {
@@ -88,17 +88,13 @@ pub fn differ_in_model(sets: &[CellSet]) -> bool {
 fn name(record: &Record, with_link: bool) -> String {
     let spec = &record.spec;
     let mut name = super::pareto::group(record);
-    if spec.collective != Collective::Nccl {
-        name.push_str(&format!(", {} all-reduce", spec.collective));
-    }
     for (division, ranks) in
-        [("EP", spec.ep), ("DP", spec.dp)].into_iter().filter(|(_, ranks)| *ranks > 1)
+        [("PP", spec.pp), ("EP", spec.ep), ("DP", spec.dp)].into_iter().filter(|(_, ranks)| *ranks > 1)
     {
         name.push_str(&format!(", {division} {ranks}"));
     }
-    let variant = spec.variant_label();
-    if !variant.is_empty() {
-        name.push_str(&format!(", {variant}"));
+    for setting in spec.settings() {
+        name.push_str(&format!(", {setting}"));
     }
     for (key, value) in spec.env.iter().filter(|(key, _)| !key.starts_with("NCCL_P2P_")) {
         name.push_str(&format!(", {key}={value}"));
@@ -272,8 +268,8 @@ impl Varied {
     /// Settings that this cell shares with all others: `tiny f32 tp2 b1 ...`.
     pub fn common(&self, spec: &Spec) -> String {
         let telling = OPTIONS.iter().filter(|option| {
-            let heeded_by = option.about.heeded_by;
-            let heeded = heeded_by.is_empty() || heeded_by.contains(&spec.backend);
+            let used_by = option.about.used_by;
+            let heeded = used_by.is_empty() || used_by.contains(&spec.backend);
             let told = heeded && !option.is_default(spec) && !COUNTS.contains(&option.name);
             ALWAYS.contains(&option.name) || told
         });

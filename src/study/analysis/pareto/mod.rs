@@ -28,11 +28,9 @@ use serde::Serialize;
 
 use crate::validate::TieBand;
 use base::statistics::bootstrap;
-use plan::Architecture;
+use plan::{Architecture, ExpertLoad};
 use table::render::{Shown, Table};
-use table::{
-    CellRuns, Collective, Measure, P2p, Provenance, Record, RunQuality, Spec, aggregate, host, shared,
-};
+use table::{CellRuns, Measure, P2p, Provenance, Record, RunQuality, Spec, aggregate, host, shared};
 
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ParetoPoint {
@@ -268,16 +266,10 @@ fn place(points: &mut [ParetoPoint], records: &[Record], measure: &Measure, at: 
     }
 }
 
-/// Link, collective, variant and variables of a spec as text, without P2P's own variables.
+/// Link, settings and variables of a spec as text, without P2P's own variables.
 fn setting(spec: &Spec) -> String {
     let mut words = vec![spec.link.to_string()];
-    if spec.collective != Collective::Nccl {
-        words.push(spec.collective.to_string());
-    }
-    let variant = spec.variant_label();
-    if !variant.is_empty() {
-        words.push(variant);
-    }
+    words.extend(spec.settings());
     let own = |(key, _): &(&String, &String)| !key.starts_with("NCCL_P2P_");
     words.extend(spec.env.iter().filter(own).map(|(key, value)| format!("{key}={value}")));
     words.join(" ")
@@ -311,8 +303,15 @@ pub(in crate::analysis) fn group(record: &Record) -> String {
         hardware.push_str(&format!(" on {host}"));
     }
     let eager = if spec.no_graph { " eager" } else { "" };
+    let mut load = String::new();
+    if spec.expert_load != ExpertLoad::Uniform {
+        load += &format!(", {} expert load", spec.expert_load);
+    }
+    if spec.concurrency > 0 {
+        load += &format!(", {} requests in flight", spec.concurrency);
+    }
     format!(
-        "{} {}, prompt {}, output {}, {hardware}, {} {}{eager}, {}",
+        "{} {}, prompt {}, output {}{load}, {hardware}, {} {}{eager}, {}",
         named("model", &spec.model),
         spec.dtype,
         spec.prompt_tokens,

@@ -186,8 +186,8 @@ impl OverlayPoint {
 
 /// True if a simulated cell has the hardware, the engine and the all-reduce of the published runs.
 fn is_published_target(spec: &Spec) -> bool {
-    Profile::meant(&spec.hardware) == "h100_sxm"
-        && Stack::meant(&spec.stack) == "gpt-fast"
+    Profile::canonical_name(&spec.hardware) == "h100_sxm"
+        && Stack::canonical_name(&spec.stack) == "gpt-fast"
         && spec.collective == Collective::Nccl
         && spec.set.is_empty()
 }

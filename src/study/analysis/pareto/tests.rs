@@ -6,8 +6,8 @@ use super::area::hypervolume;
 use super::*;
 use ::table::render::Sourced;
 use ::table::testing::{evaluated, record, sim_record};
-use ::table::{Link, P2p, Record, Status};
-use plan::{Architecture, LayerSet};
+use ::table::{Link, Nvls, P2p, Record, Spec, Status};
+use plan::{Architecture, ExpertLoad, KvDType, LayerSet};
 
 /// A record whose metrics are these two numbers.
 fn at(run: usize, completion_ms: f64, per_gpu: f64) -> Record {
@@ -161,6 +161,30 @@ fn intervals_of_both_axes_belong_to_the_same_samples() {
     }
     let simulated = pareto(&[sim_record("s", |_| (), 1.0, 2.0)]);
     assert_eq!((simulated[0].completion_ms_ci95, simulated[0].ttft_ms_ci95), (None, None));
+}
+
+#[test]
+fn every_option_separates_series_or_groups_but_those_of_a_point() {
+    let plain = sim_record("plain", |_| (), 1.0, 2.0);
+    let set = |change: &dyn Fn(&mut Spec)| sim_record("set", change, 1.0, 2.0);
+    let settings: [&dyn Fn(&mut Spec); 5] = [
+        &|s| s.kv_dtype = KvDType::Fp8,
+        &|s| s.nvls = Nvls::Off,
+        &|s| s.comm_sms = 8,
+        &|s| s.shard_head = true,
+        &|s| s.sequence_parallel = true,
+    ];
+    for change in settings {
+        let points = pareto(&[plain.clone(), set(change)]);
+        assert_eq!(points[0].group, points[1].group);
+        assert_ne!(points[0].series(), points[1].series(), "{}", points[1].setting);
+    }
+    let loads: [&dyn Fn(&mut Spec); 2] =
+        [&|s| s.expert_load = ExpertLoad::PowerLaw(1.2), &|s| s.concurrency = 16];
+    for change in loads {
+        let points = pareto(&[plain.clone(), set(change)]);
+        assert_ne!(points[0].group, points[1].group, "another workload");
+    }
 }
 
 #[test]
