@@ -19,22 +19,47 @@ use plan::{
 pub const MAX_SIZE: u32 = 1 << 22;
 pub const MAX_LAYERS: u32 = 10_000;
 
-/// Supported families by `model_type`, with their step between q, k, v projection and rotation. A config
-/// without the key is Llama's, as old ones are.
-pub(super) const FAMILIES: [(&str, HeadStep, Mixture); 12] = [
-    ("llama", HeadStep::Plain, Mixture::None),
-    ("ladder_llama", HeadStep::Plain, Mixture::None),
-    ("mistral", HeadStep::Plain, Mixture::None),
-    ("qwen2", HeadStep::Biased, Mixture::None),
-    ("qwen3", HeadStep::Normed, Mixture::None),
-    ("mixtral", HeadStep::Plain, Mixture::Mixtral),
-    ("qwen3_moe", HeadStep::Normed, Mixture::Qwen3),
-    ("dots1", HeadStep::Normed, Mixture::Dots1),
-    ("gpt_oss", HeadStep::Biased, Mixture::GptOss),
-    ("deepseek_v2", HeadStep::Plain, Mixture::DeepSeekV2),
-    ("deepseek_v3", HeadStep::Plain, Mixture::DeepSeekV3),
-    ("llama4_text", HeadStep::UnitNormed, Mixture::Llama4),
+/// Supported families. A config without `model_type` is the first one's, as old ones are.
+pub(super) static FAMILIES: [Family; 12] = [
+    Family::new("llama", HeadStep::Plain, Mixture::None),
+    Family::new("ladder_llama", HeadStep::Plain, Mixture::None),
+    Family::new("mistral", HeadStep::Plain, Mixture::None),
+    Family::new("qwen2", HeadStep::Biased, Mixture::None).flags_windows(),
+    Family::new("qwen3", HeadStep::Normed, Mixture::None).flags_windows().with_head_dim(128),
+    Family::new("mixtral", HeadStep::Plain, Mixture::Mixtral),
+    Family::new("qwen3_moe", HeadStep::Normed, Mixture::Qwen3).flags_windows(),
+    Family::new("dots1", HeadStep::Normed, Mixture::Dots1).flags_windows(),
+    Family::new("gpt_oss", HeadStep::Biased, Mixture::GptOss).with_head_dim(64),
+    Family::new("deepseek_v2", HeadStep::Plain, Mixture::DeepSeekV2),
+    Family::new("deepseek_v3", HeadStep::Plain, Mixture::DeepSeekV3),
+    Family::new("llama4_text", HeadStep::UnitNormed, Mixture::Llama4),
 ];
+
+pub(super) struct Family {
+    /// `model_type` of its configs.
+    pub name: &'static str,
+    /// Step between the projection of q, k, v and their rotation.
+    pub qkv: HeadStep,
+    pub mixture: Mixture,
+    /// Default of `head_dim`; `None` if it is the hidden size over the heads.
+    head_dim: Option<u32>,
+    /// True if `sliding_window` means nothing unless `use_sliding_window` is true, as in Qwen's families.
+    has_window_flag: bool,
+}
+
+impl Family {
+    const fn new(name: &'static str, qkv: HeadStep, mixture: Mixture) -> Self {
+        Self { name, qkv, mixture, head_dim: None, has_window_flag: false }
+    }
+
+    const fn with_head_dim(self, head_dim: u32) -> Self {
+        Self { head_dim: Some(head_dim), ..self }
+    }
+
+    const fn flags_windows(self) -> Self {
+        Self { has_window_flag: true, ..self }
+    }
+}
 
 /// Family of a mixture of experts: what its config's keys mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +87,6 @@ impl Mixture {
 /// Keys of a wiring's layers.
 pub(super) const LADDER_LAYERS: &str = "ladder_layers";
 pub(super) const FARSKIP_LAYERS: &str = "farskip_layers";
-
-/// Default head widths of Qwen3 and gpt-oss, which do not follow from the hidden size.
-const QWEN3_HEAD_DIM: u32 = 128;
-const GPT_OSS_HEAD_DIM: u32 = 64;
 
 /// Parsed `config.json` with its text, so that errors can point at the line.
 #[derive(Debug)]
@@ -165,18 +186,16 @@ impl Config {
 
     /// Model shape, after checking that the model belongs to the Llama family.
     pub(super) fn shape(&self) -> Result<ModelShape> {
-        let (qkv, mixture) = self.family()?;
+        let Family { qkv, mixture, head_dim, .. } = *self.family()?;
         self.refuse_others(mixture)?;
         let latent = self.latent(mixture)?;
         let hidden = self.size("hidden_size", MAX_SIZE)?;
         let heads = self.size("num_attention_heads", MAX_SIZE)?;
         let kv_heads = self.size_if_any("num_key_value_heads", MAX_SIZE)?.unwrap_or(heads);
-        let head_dim = match self.size_if_any("head_dim", MAX_SIZE)? {
+        let head_dim = match self.size_if_any("head_dim", MAX_SIZE)?.or(head_dim) {
             // the key may hold the rotated part alone
             _ if latent.is_some() => latent.map_or(0, |latent| latent.query_dim()),
             Some(head_dim) => head_dim,
-            None if mixture == Mixture::GptOss => GPT_OSS_HEAD_DIM,
-            None if qkv == HeadStep::Normed && mixture == Mixture::None => QWEN3_HEAD_DIM,
             None if hidden.is_multiple_of(heads) => hidden / heads,
             None => {
                 return Err(self.wrong(
@@ -237,12 +256,10 @@ impl Config {
         })
     }
 
-    /// Family of the model: its step between q, k, v projection and rotation, and its experts.
-    fn family(&self) -> Result<(HeadStep, Mixture)> {
-        let Some(value) = self.get("model_type") else { return Ok((HeadStep::Plain, Mixture::None)) };
-        let known = FAMILIES.iter().find(|(name, ..)| value.as_str() == Some(name));
-        known.map(|(_, qkv, mixture)| (*qkv, *mixture)).ok_or_else(|| {
-            let names = FAMILIES.map(|(name, ..)| name).join(", ");
+    fn family(&self) -> Result<&'static Family> {
+        let Some(value) = self.get("model_type") else { return Ok(&FAMILIES[0]) };
+        FAMILIES.iter().find(|family| value.as_str() == Some(family.name)).ok_or_else(|| {
+            let names = FAMILIES.iter().map(|family| family.name).collect::<Vec<_>>().join(", ");
             self.wrong("model_type", value, format!("not supported: {names} are read"))
         })
     }
@@ -313,8 +330,7 @@ impl Config {
     fn refuse_windows(&self) -> Result<()> {
         let off = match self.get("use_sliding_window") {
             Some(used) => *used == Value::Bool(false),
-            // Qwen's windows are off unless enabled
-            None => self.family()?.0 != HeadStep::Plain,
+            None => self.family()?.has_window_flag,
         };
         if let Some(value) = self.get("sliding_window").filter(|_| !off) {
             let context = self.get("max_position_embeddings").and_then(Value::as_u64);
@@ -479,7 +495,7 @@ impl Config {
             (None, Some(rotated), Some(all)) => magnitude(rotated) / magnitude(all),
             (None, ..) => magnitude(1.0),
         };
-        let is_latent = self.family()?.1.is_latent();
+        let is_latent = self.family()?.mixture.is_latent();
         Ok(Yarn {
             factor,
             beta_fast: number("beta_fast")?.unwrap_or(32.0),

@@ -235,8 +235,8 @@ impl Model {
             let shared = of.shared_width.is_multiple_of(of.width);
             (score, bias) == (RouterScore::Sigmoid, RouterBias::Choice) && shared && !weighs_input
         });
-        let found = FAMILIES.iter().find(|(_, step, of)| (*step, *of) == (shape.qkv, mixture));
-        found.filter(|_| has_its_experts).map(|(name, ..)| *name).ok_or_else(|| {
+        let found = FAMILIES.iter().find(|family| (family.qkv, family.mixture) == (shape.qkv, mixture));
+        found.filter(|_| has_its_experts).map(|family| family.name).ok_or_else(|| {
             Error::input_help(
                 format!("{}: no checkpoint of its family is written from scratch", self.name),
                 "take the shape of a dense model or mini-moe, or train a checkpoint",
@@ -377,7 +377,7 @@ mod tests {
                 json!({ "AutoModelForCausalLM": "modeling_ladder.LadderLlamaForCausalLM" })
             );
             let modeling = fs::read_to_string(out.join("modeling_ladder.py")).unwrap();
-            for (family, ..) in FAMILIES {
+            for family in FAMILIES.iter().map(|family| family.name) {
                 let class = modeling_class(family);
                 let is_there = class.is_some_and(|class| modeling.contains(&format!("class {class}(")));
                 assert_eq!(is_there, !["ladder_llama", "llama4_text"].contains(&family), "{family}");
