@@ -324,8 +324,8 @@ impl Stack {
 
     /// Canonical name of a built-in stack, ignoring case and dashes (`gpt_fast` is `gpt-fast`); other
     /// text, such as a file name, is returned unchanged.
-    pub fn meant(typed: &str) -> &str {
-        BUILT_IN_STACKS.meant(typed)
+    pub fn canonical_name(typed: &str) -> &str {
+        BUILT_IN_STACKS.canonical_name(typed)
     }
 
     /// TOML text of a built-in stack.
@@ -452,6 +452,15 @@ mod tests {
         let Err(Error::Input { message, help }) = lowering("gptfast") else { panic!("accepted") };
         assert_eq!(message, "unknown stack 'gptfast'");
         assert!(help.unwrap().contains("did you mean 'gpt-fast'?"));
+    }
+
+    #[test]
+    fn the_option_offers_every_built_in_stack() {
+        let mut offered = table::options::option("stack").unwrap().values().to_vec();
+        let mut built_in = STACKS.to_vec();
+        offered.sort_unstable();
+        built_in.sort_unstable();
+        assert_eq!(offered, built_in);
     }
 
     #[test]
