@@ -71,8 +71,8 @@ impl Start {
         let how = OnSlurm { options, binary: executor.binary.clone(), detach, timeout: self.timeout };
         if experiment.evaluate.is_some() || experiment.adapt.is_some() {
             emit(SweepEvent::Note(
-                "quality is not evaluated, and nothing trained, by Slurm's tasks: the same sweep without --slurm does \
-                 that, and finds the runs stored"
+                "Slurm tasks only run cells; run the same sweep without --slurm afterwards to evaluate quality and to \
+                 train (it finds the stored runs)"
                     .into(),
             ));
         }

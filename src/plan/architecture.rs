@@ -337,7 +337,9 @@ impl Architecture {
             (Self::Standard | Self::Ladder(_), Self::Ladder(_)) => "that is ladder",
             (Self::Stale(_), Self::Ladder(_)) => "ladder is stale:1; write stale:S with another S",
             (Self::Delayed(_), Self::Ladder(_)) => "delayed:D delays sums already; choose another D",
-            (Self::Kraken, Self::Ladder(_)) => "kraken's sum is behind the next attention already",
+            (Self::Kraken, Self::Ladder(_)) => {
+                "kraken already hides its all-reduce behind the next attention"
+            }
             (Self::SyncDrop(_), Self::Ladder(_)) => "kraken is sync-drop with a delayed sum",
             (Self::FarSkip(_), Self::Ladder(_)) => "parallel+ladder delays the same sum, with one norm",
             (Self::Desync(_) | Self::Tracks(_), Self::Ladder(_)) => {
@@ -581,7 +583,7 @@ mod tests {
         );
         assert_eq!("partial:0.50".parse::<Architecture>().unwrap().to_string(), "partial:0.5");
         for (text, part) in [
-            ("kraken+ladder", "behind the next attention already"),
+            ("kraken+ladder", "behind the next attention"),
             ("tracks:2+ladder", "exchange residuals"),
             ("desync:2+ladder", "exchange residuals"),
             ("delayed:2+ladder", "choose another D"),

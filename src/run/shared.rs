@@ -182,16 +182,16 @@ impl Comparison {
     /// from the first generation.
     pub fn take(&mut self, name: &str, ranks: &[Computed]) -> Result<()> {
         let failed =
-            |why: String| Err(Error::failed(format!("{name}: {why}; its times count for nothing")));
+            |why: String| Err(Error::failed(format!("{name}: {why}; its timings are discarded")));
         if let Some((rank, wrong)) = ranks.iter().enumerate().find(|(_, rank)| rank.not_finite > 0) {
             let logits = counted(wrong.not_finite as usize, "logit");
-            return failed(format!("{logits} of rank {rank} are infinite or no numbers"));
+            return failed(format!("{logits} of rank {rank} are infinite or NaN"));
         }
         let differs = ranks.iter().position(|rank| rank.tokens != ranks[0].tokens);
         if let (true, Some(rank)) = (self.ranks_agree, differs) {
             let architecture = &self.architecture;
             return failed(format!(
-                "rank {rank} chose other tokens than rank 0, and all ranks of {architecture} compute the same"
+                "rank {rank} chose other tokens than rank 0, but all ranks of {architecture} compute the same"
             ));
         }
         self.generations += 1;
@@ -202,7 +202,7 @@ impl Comparison {
         let mut pairs = ranks.iter().zip(before);
         match pairs.position(|(now, before)| now.tokens != before.tokens) {
             Some(rank) => failed(format!(
-                "rank {rank} chose other tokens than in {first}, from the same prompts and without chance"
+                "rank {rank} chose other tokens than in {first}, from the same prompts and without sampling"
             )),
             None => Ok(()),
         }
@@ -301,6 +301,6 @@ mod tests {
     fn logits_that_are_no_numbers_fail() {
         let mut all = Comparison::new(&spec("upper-bound", "tiny"), 4);
         let why = error(all.take("sample 1/1", &[computed(&[1]), Computed::of(&[1], 5)]));
-        assert!(why.starts_with("sample 1/1: 5 logits of rank 1 are infinite or no numbers"), "{why}");
+        assert!(why.starts_with("sample 1/1: 5 logits of rank 1 are infinite or NaN"), "{why}");
     }
 }

@@ -37,7 +37,7 @@ const POLL: Duration = Duration::from_millis(200);
 const CANCELLED: &str = "cancelled before it ran";
 
 /// Reason of cells that were not run because only failed ones were selected.
-const NOT_CHOSEN: &str = "it did not fail before, and only what failed was to run again";
+const NOT_CHOSEN: &str = "only failed cells are run again, and it did not fail";
 
 /// Cells and rounds of a sweep.
 #[derive(Clone, Copy)]

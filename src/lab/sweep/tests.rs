@@ -299,7 +299,7 @@ fn cells_without_a_run_say_whether_they_were_cancelled_or_not_meant() {
     let reasons: Vec<&str> = outcome.cells.iter().filter_map(|r| r.reason.as_deref()).collect();
     assert_eq!(
         reasons[1..],
-        ["cancelled before it ran", "it did not fail before, and only what failed was to run again"]
+        ["cancelled before it ran", "only failed cells are run again, and it did not fail"]
     );
 }
 

@@ -358,7 +358,7 @@ mod tests {
         few.launched = Ok(Some(8));
         assert_eq!(judged(&cell(8), &few), Feasibility::Runs);
         let why = skipped(judged(&Spec { collective: Collective::Fused, ..cell(8) }, &few));
-        assert!(why.contains("a launcher's ranks are processes"), "{why}");
+        assert!(why.contains("needs all ranks in one process"), "{why}");
         few.launched = Ok(Some(4));
         assert_eq!(skipped(judged(&cell(8), &few)), "tp 8 needs 8 ranks, and the launcher started 4");
         few.launched = Err("RANK is set and WORLD_SIZE is not".into());

@@ -24,7 +24,7 @@ pub(super) fn lacks(spec: &Spec) -> Option<String> {
         return None;
     }
     let why = if spec.link.is_emulated() {
-        "needs a GPU a rank, and an emulated link has one; its length is its profile's".to_owned()
+        "needs one GPU per rank; an emulated link runs one rank and takes its latency from the hardware profile".to_owned()
     } else if spec.p2p == P2p::Off {
         "needs P2P, because it reads the memory of other ranks".to_owned()
     } else if spec.sequence_parallel || spec.comm_dtype != CommDType::Activations {
@@ -41,8 +41,8 @@ pub(super) fn lacks(spec: &Spec) -> Option<String> {
 /// Reason why ranks in separate processes do not support one-shot all-reduces.
 pub(super) fn lacks_processes(collective: Collective) -> String {
     format!(
-        "the {collective} all-reduce of the cuda backend is one of threads, which know each other's addresses; a launcher's \
-         ranks are processes (LADDERSCOPE_LAUNCHER=none ignores the launcher)"
+        "the {collective} all-reduce of the cuda backend needs all ranks in one process; the launcher started one process \
+         per rank (LADDERSCOPE_LAUNCHER=none ignores the launcher)"
     )
 }
 
@@ -155,7 +155,7 @@ mod tests {
         };
         let why = |spec: Spec| lacks(&spec).unwrap_or_default();
         assert_eq!(lacks(&cell), None);
-        assert!(why(Spec { link: Link::P2pOn, ..cell.clone() }).contains("needs a GPU a rank"));
+        assert!(why(Spec { link: Link::P2pOn, ..cell.clone() }).contains("needs one GPU per rank"));
         let off = Spec { p2p: P2p::Off, collective: Collective::OneShot, ..cell.clone() };
         assert!(why(off.clone()).starts_with("the one-shot all-reduce of the cuda backend needs P2P"));
         assert_eq!(lacks(&Spec { collective: Collective::Nccl, ..off.clone() }), None);

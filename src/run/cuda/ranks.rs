@@ -285,7 +285,7 @@ fn next(said: &Receiver<Said>, peers: &Peers, until: Instant) -> Result<Said> {
         match said.recv_timeout(LOOK) {
             Ok(said) => return Ok(said),
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(Error::failed("a probe of what NCCL chooses ended without a word"));
+                return Err(Error::failed("the probe of what NCCL chooses ended without output"));
             }
             Err(RecvTimeoutError::Timeout) => peers.check()?,
         }

@@ -241,7 +241,7 @@ impl<V: FnMut(Event)> Replay<'_, V> {
     fn compute(&mut self, operation: usize) {
         let mut ready = self.ready(operation);
         if self.receives[operation] {
-            // what nobody sent is there from the start: the tokens of the first step simulated
+            // the first simulated step has no sender: its tokens are available at 0
             ready = ready.max(self.transfers.incoming.pop_front().unwrap_or(0));
         }
         let mut start = ready.max(self.clock.free[0]);

@@ -225,7 +225,7 @@ fn inspected(ranks: u32, sequences: &[Sequence]) -> Inspected {
     let most = sequences.iter().map(|sequence| sequence.ranks.len()).max().unwrap_or(0);
     let note = (!is_whole).then(|| {
         format!(
-            "TP {ranks}: {most} of {} recorded, so that times contain what these waited for the others (give the files of all ranks)",
+            "TP {ranks}: {most} of {} recorded, so latencies include waiting for the missing ranks (give the files of all ranks)",
             counted(ranks as usize, "rank")
         )
     });

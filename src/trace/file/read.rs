@@ -102,7 +102,7 @@ impl Head {
         match CHECKSUM.check(&footer) {
             Check::Intact => {}
             Check::Changed => {
-                return Err(Problem::Damaged("its footer is not what was written".into()));
+                return Err(Problem::Damaged("the checksum of its footer does not match".into()));
             }
             Check::Missing => {
                 return Err(Problem::Foreign("its footer has no checksum of Ladderscope".into()));
@@ -138,7 +138,7 @@ impl Head {
         let rows = parquet.row_groups().map(|rows| rows as u64);
         let bytes = groups.iter().fold(0_u64, |sum, group| sum.saturating_add(group.bytes));
         if !groups.iter().map(|group| group.rows).eq(rows) || bytes > start {
-            return Err(Problem::Damaged("its footer speaks of row groups that are not there".into()));
+            return Err(Problem::Damaged("its footer lists row groups that it does not contain".into()));
         }
         let most = (parquet.rows() as u64).saturating_mul(MOST_ROW_BYTES).saturating_add(1 << 20);
         if parquet.unpacked_bytes() > most {

@@ -377,7 +377,9 @@ fn a_file_without_checksums_of_its_rows_is_not_decoded() {
     assert!(refused(&bytes).contains("its footer has no entry ladderscope.groups"));
     let groups = r#"[{"holds":"spans","rows":2,"bytes":1,"sha256":""}]"#;
     let entries = [entries, vec![(super::GROUPS.to_owned(), groups.into())]].concat();
-    assert!(refused(&with_checksum(all_columns(), entries)).contains("row groups that are not there"));
+    assert!(
+        refused(&with_checksum(all_columns(), entries)).contains("row groups that it does not contain")
+    );
 }
 
 prop_compose! {

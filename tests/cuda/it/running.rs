@@ -376,7 +376,7 @@ fn what_was_computed_is_looked_at() {
     fails(device, &COUNTED, &spoilt, &["sample 1/2: rank 1 chose other tokens than rank 0"]);
     // 8 all-reduces a step, behind two that are the first ones: of the step that is tried, of the prefill
     let spoilt = [gpus, ("FAKE_NCCL_SPOIL", "1:22=1")];
-    fails(device, &COUNTED, &spoilt, &["sample 1/2", "are infinite or no numbers"]);
+    fails(device, &COUNTED, &spoilt, &["sample 1/2", "are infinite or NaN"]);
     // ranks that have residuals of their own need not agree, but they do what they did before
     let alone = ["--tp", "2", "--architecture", "upper-bound"];
     run(device, &Place::new(), &alone, &[gpus]).exits(0);

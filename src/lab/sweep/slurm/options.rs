@@ -154,10 +154,10 @@ fn refused(word: &str, name: &str) -> Error {
     let whole = whole.or_else(|| nearest(name, &mut all));
     let near = whole.map(|long| format!("did you mean --{long}? ")).unwrap_or_default();
     Error::input_help(
-        format!("'{word}' is none of the options of sbatch that are yours to give"),
+        format!("'{word}' is not an option of sbatch that can be given here"),
         format!(
-            "{near}names are written out; sweep itself says which script runs, as which array, and where its output \
-             goes; partition, account, time, memory and nodes are yours"
+            "{near}write names in full; sweep sets the script, the array and the output files itself; set partition, \
+             account, time, memory and nodes"
         ),
     )
 }

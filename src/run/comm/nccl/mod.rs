@@ -262,7 +262,9 @@ impl Shared {
         let (what, until) = locked(&self.call).clone()?;
         if Instant::now() > until {
             let seconds = self.timeout.as_secs_f64();
-            return Some(format!("{what} was not enqueued within {seconds:.0} s: a rank did not come"));
+            return Some(format!(
+                "{what} was not enqueued within {seconds:.0} s: a rank never reached it"
+            ));
         }
         alive().err().map(|error| error.to_string())
     }

@@ -117,7 +117,7 @@ impl<R: Read, W: Write> Handshake<R, W> {
         let joined = self.receive().map_err(|error| match error.kind() {
             // the other process checks this proof first
             io::ErrorKind::UnexpectedEof => {
-                malformed("it left at the proof: it has another secret, or is of another job".into())
+                malformed("it closed the connection during authentication: it has another secret, or belongs to another job".into())
             }
             _ => error,
         })?;

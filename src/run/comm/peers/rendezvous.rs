@@ -161,7 +161,7 @@ fn receive(
                 let phase = mine.missing(rank).unwrap_or_default();
                 let how = match e.kind() {
                     ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
-                        "its process ended without a word".to_owned()
+                        "its process ended without a message".to_owned()
                     }
                     _ => format!("its connection failed: {e}"),
                 };

@@ -110,8 +110,8 @@ impl Engine {
         let rows = u64::from(sequences) * u64::from(tokens);
         if rows > most || first_sequence + sequences > self.setup.sequences {
             return Err(Error::failed(format!(
-                "a prefill of {rows} rows of sequences {first_sequence}..{} where there is room for {most} \
-                 rows of {} sequences",
+                "a prefill of {rows} rows (sequences {first_sequence}..{}) exceeds the engine's {most} rows and \
+                 {} sequences",
                 first_sequence + sequences,
                 self.setup.sequences
             )));
@@ -374,7 +374,9 @@ impl Engine {
                 Call::Exchange { .. } if self.without_peers.get() => {}
                 Call::Exchange { exchange, send, receive, count, bytes } => {
                     let Collective::Nccl(communicator, _) = &self.collective else {
-                        return Err(Error::failed("a collective, and nobody to exchange with"));
+                        return Err(Error::failed(
+                            "a collective in a plan without an NCCL communicator",
+                        ));
                     };
                     let dtype = (!*bytes).then_some(self.setup.dtype);
                     // SAFETY: both buffers hold `count` elements in the setup's format, or bytes, for all

@@ -80,8 +80,7 @@ fn silent(step: Option<&Step>, times: &[Option<[u64; 2]>]) -> Result<()> {
     match silent.count() {
         0 => Ok(()),
         count => Err(Error::failed(format!(
-            "{count} operations of a step were launched and did not say when they ran; --recorder events or cupti does \
-             without their word"
+            "{count} operations of a step recorded no timestamp; --recorder events and cupti need none of theirs"
         ))),
     }
 }

@@ -232,9 +232,9 @@ fn clock(files: &[ReadFile], shifts: &[i64]) -> String {
         return "the profiler's, one for host and devices".into();
     }
     if shifts.iter().any(|shift| *shift != 0) {
-        return "the profiler's, one a file, tied together by baseTimeNanoseconds".into();
+        return "the profiler's, one per file, aligned by baseTimeNanoseconds".into();
     }
-    "the profiler's, one a file, taken as one".into()
+    "the profiler's, one per file, assumed to agree".into()
 }
 
 /// Sorts ranges and computes their nesting depth. Returns the new index of each range.

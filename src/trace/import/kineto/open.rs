@@ -68,7 +68,7 @@ pub(super) fn import_files(inputs: &[Input], wanted: Option<&str>, read: Read) -
         let is_merged = count > 1
             && (rank::is_merged_of(&file.claim, &parts)
                 || count == parts.len() && file.table.spans.len() == spans);
-        is_merged.then(|| format!("{count} ranks merged, whose own files are here"))
+        is_merged.then(|| format!("{count} ranks merged; the files of its ranks are used instead"))
     }));
     let claims: Vec<Claim> = files.iter().map(|file| file.claim.clone()).collect();
     let chosen = rank::choose(&claims, wanted)?.found(wanted)?;

@@ -249,8 +249,8 @@ impl Gpu {
         notes.read(&read);
         if !self.graphs.is_empty() {
             notes.warn(format!(
-                "{} launches of CUDA graphs were recorded as a whole: what is in them counts for nothing, for \
-                 nobody can tell what of it is communication. They are shown as ranges. Record with `nsys \
+                "{} launches of CUDA graphs were recorded as a whole, without their kernels: their time counts \
+                 neither as compute nor as communication, and they are shown as ranges. Record with `nsys \
                  profile --cuda-graph-trace=node`",
                 self.graphs.len()
             ));

@@ -119,8 +119,8 @@ pub(super) fn far_apart(claims: &[Claim]) -> Option<String> {
     let apart = last.0.saturating_sub(first.0);
     FAR_APART.contains(&apart).then(|| {
         format!(
-            "{} was recorded {:.0} minutes after {}: unless their clocks differ, they are of several jobs, and how \
-             long they wait for each other means nothing",
+            "{} was recorded {:.0} minutes after {}: unless their clocks differ, they belong to different jobs, and \
+             waiting times between them are meaningless",
             last.1,
             apart as f64 / 60e9,
             first.1

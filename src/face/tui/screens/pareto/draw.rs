@@ -72,7 +72,7 @@ fn nothing(pareto: &Pareto, cx: &Context) -> String {
     } else if pareto.p2p.is_some() || !pareto.hidden.is_empty() {
         format!("all points are hidden: {} P2P, {} legend", key(Act::CycleP2p), key(Act::Legend))
     } else {
-        format!("no run has {}: {} takes another axis", pareto.axes.x.title(), key(Act::CycleX))
+        format!("no run has {}: {} for another axis", pareto.axes.x.title(), key(Act::CycleX))
     }
 }
 
