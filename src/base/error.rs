@@ -172,13 +172,13 @@ thread_local! {
 
 /// Runs `work`, returning a panic's message as `Err`; the panic hook still reports it. A panic may leave
 /// data borrowed by `work` inconsistent: do not use it afterwards.
-pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| text(&*panic).to_owned())
 }
 
 /// Like [`caught`], without calling the panic hook. For parsers that panic on damaged files, as Polars
 /// does in places. `work` must stay on this thread; other panics are reported as usual.
-pub fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+pub fn catch_panic_quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let report = take_hook();
@@ -189,7 +189,7 @@ pub fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
         }));
     });
     let outer = CONTAINED.replace(true);
-    let result = caught(work);
+    let result = catch_panic(work);
     CONTAINED.set(outer);
     result
 }
@@ -206,10 +206,10 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_an_error_with_its_message_and_later_ones_are_reported_again() {
-        assert_eq!(contained(|| 5), Ok(5));
-        assert_eq!(contained(|| -> u8 { panic!("row {}", 7) }), Err("row 7".to_owned()));
-        assert_eq!(contained(|| -> u8 { panic!("no row") }), Err("no row".to_owned()));
-        assert!(contained(|| CONTAINED.get()).unwrap());
+        assert_eq!(catch_panic_quietly(|| 5), Ok(5));
+        assert_eq!(catch_panic_quietly(|| -> u8 { panic!("row {}", 7) }), Err("row 7".to_owned()));
+        assert_eq!(catch_panic_quietly(|| -> u8 { panic!("no row") }), Err("no row".to_owned()));
+        assert!(catch_panic_quietly(|| CONTAINED.get()).unwrap());
         assert!(!CONTAINED.get());
     }
 }

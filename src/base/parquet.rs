@@ -17,7 +17,7 @@ use polars_parquet::write::{ZstdLevel, schema_to_metadata_key};
 use polars_parquet_format::PageHeader;
 use polars_parquet_format::thrift::protocol::TCompactInputProtocol;
 
-use super::error::contained;
+use super::error::catch_panic_quietly;
 
 /// Maximum memory for a parsed page header, including statistics.
 const MOST_HEADER_BYTES: usize = 1 << 20;
@@ -130,7 +130,7 @@ impl ParquetFile {
 
 /// Runs a parser of Polars, which panics on some damaged files.
 fn parsed<T>(parse: impl FnOnce() -> PolarsResult<T>) -> Result<T, String> {
-    match contained(parse) {
+    match catch_panic_quietly(parse) {
         Ok(Ok(parsed)) => Ok(parsed),
         Ok(Err(e)) => Err(e.to_string()),
         Err(_) => Err("not a readable Parquet file".into()),

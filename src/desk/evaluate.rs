@@ -174,7 +174,7 @@ pub fn evaluate(
         .map(|(architecture, plan)| {
             let plan = plan.clone();
             let of = Evaluation::new(&model.name, weights, architecture, *tp, *dtype, plan);
-            store.evaluation(of.sending(*comm_dtype).beside(reference.clone()))
+            store.evaluation(of.with_comm_dtype(*comm_dtype).with_reference(reference.clone()))
         })
         .collect::<Result<_>>()?;
 
@@ -225,7 +225,7 @@ pub fn evaluate(
         let text = asked.text.name();
         let beside = asked.reference.as_ref().map(|model| model.name.as_str());
         let of = (model.name.as_str(), beside);
-        store.evaluated(of, (&text, *context), backend.name(), keys.clone(), &files)?;
+        store.record_evaluation(of, (&text, *context), backend.name(), keys.clone(), &files)?;
     }
     Ok(TextQuality {
         model: model.name.clone(),

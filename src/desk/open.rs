@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::files::expanded;
-use super::predict::{Part, resimulate, unchanged};
+use super::predict::{Part, require_unchanged_files, resimulate};
 use base::error::{Error, Result};
 use base::regular;
 use lab::store::Store;
@@ -159,7 +159,7 @@ pub fn trace_of(record: &Record, store: &Store, upto: Option<u32>) -> Result<(Tr
     };
     match (record.status, record.spec.backend.is_simulated(), &record.trace) {
         (Status::Ok, true, _) => {
-            unchanged(&record.spec)?;
+            require_unchanged_files(&record.spec)?;
             let (mut trace, part) = resimulate(&record.spec, upto)?;
             trace.meta.run = Some(record.run.clone());
             Ok((trace, part))
@@ -183,7 +183,7 @@ pub fn trace_of(record: &Record, store: &Store, upto: Option<u32>) -> Result<(Tr
 
 impl Opened {
     /// Returns an input error for a trace without GPU spans, and explains which kind of file it is.
-    pub fn with_gpu(self) -> Result<Self> {
+    pub fn require_gpu_spans(self) -> Result<Self> {
         if !self.trace.spans.is_empty() {
             return Ok(self);
         }
@@ -324,12 +324,12 @@ mod tests {
         let text = r#"[{"ph": "X", "cat": "kernel", "name": "a", "ts": "0x10", "dur": 5, "args": {"stream": 7}}]"#;
         std::fs::write(&path, text).unwrap();
         let opened = open(path.to_str().unwrap(), &Store::open(dir.path()), OpenOptions::default());
-        let error = opened.unwrap().with_gpu().unwrap_err().to_string();
+        let error = opened.unwrap().require_gpu_spans().unwrap_err().to_string();
         assert!(error.contains("skipped: 1 kernel with a start (ts) that is not a number"), "{error}");
         let text = r#"[{"ph": "B", "cat": "kernel", "name": "a", "ts": 1}, {"ph": "E", "cat": "kernel", "ts": 5}]"#;
         std::fs::write(&path, text).unwrap();
         let opened = open(path.to_str().unwrap(), &Store::open(dir.path()), OpenOptions::default());
-        let error = opened.unwrap().with_gpu().unwrap_err().to_string();
+        let error = opened.unwrap().require_gpu_spans().unwrap_err().to_string();
         assert!(error.contains("2 events, 2 of them unpaired begin or end events (ph B, E)"), "{error}");
     }
 

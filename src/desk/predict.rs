@@ -55,7 +55,7 @@ pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<Part>
 
 /// Returns an input error if a file that a stored cell names is missing or has changed, because simulating again
 /// would give another trace.
-pub(super) fn unchanged(spec: &Spec) -> Result<()> {
+pub(super) fn require_unchanged_files(spec: &Spec) -> Result<()> {
     let shared = Shared::default();
     let now = shared.files(&*shared.model(&spec.model)?, &spec.hardware, &spec.stack)?;
     match spec.files.keys().find(|option| now.get(*option) != spec.files.get(*option)) {

@@ -96,7 +96,8 @@ impl Tokenizer {
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).map_err(|e| wrong(e.to_string()))?;
         let text = String::from_utf8(bytes).map_err(|error| wrong(error.to_string()))?;
         // uses a function compiled in the library's own crate
-        let opened = error::contained(|| text.parse::<tokenizers::Tokenizer>()).map_err(wrong)?;
+        let opened =
+            error::catch_panic_quietly(|| text.parse::<tokenizers::Tokenizer>()).map_err(wrong)?;
         let mut inner = opened.map_err(|error| wrong(error.to_string()))?;
         // some files request truncation or padding, which is meant for training in batches
         inner.with_padding(None);
@@ -121,7 +122,7 @@ impl Tokenizer {
     }
 
     fn encode_with(&self, text: &str, special: bool) -> Result<Vec<u32>> {
-        match error::contained(|| self.inner.encode(text, special)) {
+        match error::catch_panic_quietly(|| self.inner.encode(text, special)) {
             Ok(Ok(encoding)) => Ok(encoding.get_ids().to_vec()),
             Ok(Err(error)) => Err(self.failed("encode the text", error)),
             Err(panic) => Err(self.failed("encode the text", panic)),
@@ -134,7 +135,7 @@ impl Tokenizer {
     /// # Errors
     /// Returns a failure with the tokenizer's reason.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        match error::contained(|| self.inner.decode(ids, false)) {
+        match error::catch_panic_quietly(|| self.inner.decode(ids, false)) {
             Ok(Ok(text)) => Ok(text),
             Ok(Err(error)) => Err(self.failed("decode the ids", error)),
             Err(panic) => Err(self.failed("decode the ids", panic)),

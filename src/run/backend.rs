@@ -56,7 +56,7 @@ fn lacks_capability(backend: &dyn PlanBackend, what: &str, has: fn(&dyn PlanBack
 }
 
 /// Default cell for a backend that decodes large models on this machine in the checkpoint's dtype.
-pub fn usual(model: &Model) -> Spec {
+pub fn default_spec(model: &Model) -> Spec {
     Spec {
         dtype: model.dtype.map_or(DType::Bf16, DType::activations),
         hardware: HOST.into(),
@@ -65,7 +65,7 @@ pub fn usual(model: &Model) -> Spec {
 }
 
 /// Reason why `auto` picks a backend (`Ok`) or rejects it (`Err`). Empty reasons are not printed.
-pub type Suits = std::result::Result<String, String>;
+pub type AutoFit = std::result::Result<String, String>;
 
 /// Describes a backend: the cells that it can run, and what it can do with them ([`Execute`], [`Generate`],
 /// [`Evaluate`]). A backend that only predicts ([`Backend::is_simulated`]) runs in the calling process.
@@ -127,7 +127,7 @@ pub trait PlanBackend: Sync {
 
     /// Names of the given options that only this backend honors; other backends warn that they have no effect.
     fn asked_for(&self, options: &CellOptions) -> Vec<&'static str> {
-        let own = options.given().filter(|option| option.about.heeded_by == [self.name()]);
+        let own = options.given().filter(|option| option.about.used_by == [self.name()]);
         let own = own.filter(|option| option.asked(options).as_deref() != Some("false"));
         own.map(|option| option.name).collect()
     }
@@ -139,7 +139,7 @@ pub trait PlanBackend: Sync {
 
     /// Decides if `auto` picks this backend for a cell; the default never does. Options that are invalid on every
     /// backend are an error.
-    fn suits(&self, _: &CellOptions, _: &Model, _: &Shared) -> Result<Suits> {
+    fn auto_fit(&self, _: &CellOptions, _: &Model, _: &Shared) -> Result<AutoFit> {
         Ok(Err(String::new()))
     }
 
@@ -196,7 +196,7 @@ pub trait Execute: PlanBackend {
 
 pub trait Generate: PlanBackend {
     /// Decides if `auto` picks this backend to generate tokens.
-    fn suits_generation(&self, model: &Model, dtype: Option<DType>) -> Suits;
+    fn suits_generation(&self, model: &Model, dtype: Option<DType>) -> AutoFit;
 
     /// Generates tokens. Calls `on_token` periodically with the number of tokens per sequence; `say` receives status
     /// messages.

@@ -52,9 +52,9 @@ impl Resolve for CellOptions {
                 notes.push(format!("{} only matter to {}", unused.join(", "), other.title()));
             }
         }
-        let unheeded = self.given().filter(|option| !option.is_heeded_by(chosen.name()));
-        notes.extend(unheeded.filter(|option| option.about.heeded_by.len() > 1).map(|option| {
-            let heed: Vec<&str> = option.about.heeded_by.iter().map(|b| b.as_str()).collect();
+        let unheeded = self.given().filter(|option| !option.is_used_by(chosen.name()));
+        notes.extend(unheeded.filter(|option| option.about.used_by.len() > 1).map(|option| {
+            let heed: Vec<&str> = option.about.used_by.iter().map(|b| b.as_str()).collect();
             format!("{} only matters to {}", option.name, heed.join(" and "))
         }));
         let nccl = |name: &&String| name.starts_with("NCCL_") && !name.starts_with("NCCL_P2P_");
@@ -107,7 +107,7 @@ fn choose(
             said.push(format!("not {}: {why}", backend.name().as_str()));
             continue;
         }
-        let suits = backend.suits(options, model, shared)?;
+        let suits = backend.auto_fit(options, model, shared)?;
         let is_chosen = suits.is_ok();
         said.extend(Some(suits.unwrap_or_else(|why| why)).filter(|why| !why.is_empty()));
         if is_chosen {
@@ -135,7 +135,7 @@ pub(super) fn fill(
     let link = options.link.unwrap_or(Link::Native);
     let from_profile = matches!(link, Link::P2pOn | Link::P2pOff);
     let named = options.hardware.as_ref().filter(|_| from_profile || defaults.hardware != HOST);
-    let hardware = Profile::meant(named.unwrap_or(&defaults.hardware)).to_owned();
+    let hardware = Profile::canonical_name(named.unwrap_or(&defaults.hardware)).to_owned();
     if from_profile && !backend.name().is_simulated() {
         if hardware == HOST {
             return Err(Error::input_help(
@@ -151,11 +151,11 @@ pub(super) fn fill(
     }
     // a profile's link is one with P2P or without
     spec.p2p = if link == Link::P2pOff { P2p::Off } else { P2p::On };
-    for option in OPTIONS.iter().filter(|option| option.is_heeded_by(backend.name())) {
+    for option in OPTIONS.iter().filter(|option| option.is_used_by(backend.name())) {
         option.apply(options, &mut spec);
     }
     spec.model.clone_from(&model.name);
-    spec.stack = Stack::meant(&spec.stack).to_owned();
+    spec.stack = Stack::canonical_name(&spec.stack).to_owned();
     (spec.backend, spec.hardware) = (backend.name(), hardware);
     spec.env = PAIRS[0].read(&options.env)?;
     // invalid overrides are errors on every backend

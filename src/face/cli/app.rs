@@ -157,7 +157,7 @@ fn parse_and_dispatch() -> ExitCode {
     }
     let words: Vec<String> =
         std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    report::heed_format(&words);
+    report::take_error_format(&words);
     let terminal = std::io::stdout().is_terminal() || report::stderr_is_terminal();
     let colour = if is_coloured(terminal) { ColorChoice::Auto } else { ColorChoice::Never };
     let mut given: Vec<OsString> = std::env::args_os().collect();

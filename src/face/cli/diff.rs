@@ -80,7 +80,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let open = |source: &str| -> Result<Opened> {
         // a recording is chosen within a directory
         let recording = options.recording.filter(|_| Path::new(source).is_dir());
-        desk::open(source, &store, OpenOptions { recording, ..options })?.with_gpu()
+        desk::open(source, &store, OpenOptions { recording, ..options })?.require_gpu_spans()
     };
     let (a, b) = (open(&args.a)?, open(&args.b)?);
     [&a, &b].into_iter().for_each(report::part);

@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 
 use super::evaluate::model_of;
 use super::output::{self, Format, FormatArgs};
-use super::progress::Patience;
+use super::progress::TimeoutArgs;
 use super::report;
 use base::error::{Error, Result};
 use model::{ChatTemplate, Message, Model, Tokenizer, read_prompts};
@@ -79,7 +79,7 @@ pub struct Args {
     #[arg(long)]
     pub no_graph: bool,
     #[command(flatten)]
-    pub patience: Patience,
+    pub patience: TimeoutArgs,
     #[command(flatten)]
     pub output: FormatArgs,
 }

@@ -91,7 +91,8 @@ impl By {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
-    let opened = desk::open(&source, &store, args.opening.options(args.select.step))?.with_gpu()?;
+    let opened =
+        desk::open(&source, &store, args.opening.options(args.select.step))?.require_gpu_spans()?;
     report::part(&opened);
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;

@@ -77,7 +77,8 @@ fn of_trace(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let source = args.filter.one(args.runs.first(), &dir)?;
     let store = Store::open(&dir);
-    let opened = desk::open(&source, &store, args.opening.options(args.select.step))?.with_gpu()?;
+    let opened =
+        desk::open(&source, &store, args.opening.options(args.select.step))?.require_gpu_spans()?;
     report::part(&opened);
     let trace = &opened.trace;
     let selection = args.select.resolve(trace)?;

@@ -383,13 +383,13 @@ fn is_ignored(signal: i32) -> bool {
 
 /// Timeout option of every verb that runs on GPUs.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub struct Patience {
+pub struct TimeoutArgs {
     /// Timeout: end a GPU run if any rank makes no progress, or does not start, for this long
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
 }
 
-impl Patience {
+impl TimeoutArgs {
     /// Runs `lead` on the store in `dir`, with the second value of `resolve` and this timeout; signals cancel it. Ranks
     /// above 0 of a launcher take part in rank 0's runs instead. Without `hang_up`, a hangup of the terminal ends this
     /// process at once. Returns the exit status.

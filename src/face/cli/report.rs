@@ -25,7 +25,7 @@ pub fn stderr_draws() -> bool {
 static JSON: AtomicBool = AtomicBool::new(false);
 
 /// Enables JSON errors if the arguments ask for JSON. Scans the raw arguments, because parse errors are printed too.
-pub fn heed_format(arguments: &[String]) {
+pub fn take_error_format(arguments: &[String]) {
     let pairs = arguments.iter().zip(arguments.iter().skip(1));
     let asked = arguments.iter().any(|argument| argument == "--format=json")
         || pairs.into_iter().any(|(option, value)| option == "--format" && value == "json");

@@ -112,7 +112,7 @@ pub enum PhaseArg {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
-    let opened = desk::open(&source, &store, args.opening.options(args.step))?.with_gpu()?;
+    let opened = desk::open(&source, &store, args.opening.options(args.step))?.require_gpu_spans()?;
     report::part(&opened);
     let has_prefill = || opened.trace.spans.iter().any(|span| span.phase == Phase::Prefill);
     if args.phase == PhaseArg::Prefill && !has_prefill() {

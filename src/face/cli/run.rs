@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use super::output::{self, Format, FormatArgs};
-use super::progress::{INTERRUPTED, Patience, Progress};
+use super::progress::{INTERRUPTED, Progress, TimeoutArgs};
 use super::{record_table, report, select, show};
 use crate::desk::Start;
 use crate::face::tui;
@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     #[command(flatten)]
-    pub patience: Patience,
+    pub patience: TimeoutArgs,
     /// Also write the trace of the last sample: Chrome JSON (.json, .json.gz, .json.zst), .csv, else Parquet
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,

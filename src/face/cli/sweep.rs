@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::output::{self, Format, FormatArgs};
-use super::progress::{self, INTERRUPTED, Patience, Progress};
+use super::progress::{self, INTERRUPTED, Progress, TimeoutArgs};
 use super::record_table::RecordPrinter;
 use super::{baseline, report};
 use crate::desk::{Gathered, Selection, Start};
@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long, requires = "slurm", conflicts_with = "gate")]
     pub detach: bool,
     #[command(flatten)]
-    pub patience: Patience,
+    pub patience: TimeoutArgs,
     #[command(flatten)]
     pub output: FormatArgs,
 }

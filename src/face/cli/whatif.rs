@@ -55,7 +55,7 @@ fn listed(option: clap::Arg) -> clap::Arg {
 }
 
 fn is_of_other_backends(name: &str) -> bool {
-    option(name).is_some_and(|option| !option.is_heeded_by(Backend::Sim))
+    option(name).is_some_and(|option| !option.is_used_by(Backend::Sim))
 }
 
 /// Options that sweep a value.
@@ -506,7 +506,7 @@ fn told(cell: &Spec, fixed: &[(&str, f64)]) -> String {
         "prompt_tokens",
         "output_tokens",
     ];
-    let others = OPTIONS.iter().filter(|option| option.is_heeded_by(Backend::Sim));
+    let others = OPTIONS.iter().filter(|option| option.is_used_by(Backend::Sim));
     let others = others.filter(|option| {
         let is_named = shown.contains(&option.name) || WITHOUT_EFFECT.contains(&option.name);
         !is_named && !option.is_default(cell)

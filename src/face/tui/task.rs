@@ -14,7 +14,7 @@ use super::format;
 use super::prelude::*;
 use super::screen::Placed;
 use base::error::Result;
-use base::error::caught;
+use base::error::catch_panic;
 
 /// Identity of a kind of question: screen, name, and an index if a screen asks the same about several things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -298,7 +298,7 @@ impl From<(&'static str, usize)> for In {
 
 /// Converts a panic into an error, so that a bug neither freezes nor ends the workbench.
 pub fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    caught(work).map_err(|text| format!("a defect of ladderscope, please report it: {text}"))
+    catch_panic(work).map_err(|text| format!("a defect of ladderscope, please report it: {text}"))
 }
 
 #[cfg(test)]

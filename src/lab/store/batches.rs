@@ -319,7 +319,7 @@ impl Store {
             _ => return Ok(None),
         };
         let mut listing = self.read_batch(id, files);
-        self.rate(&mut listing.records);
+        self.attach_quality(&mut listing.records);
         Ok(Some(listing))
     }
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::annotations::Annotations;
 use super::claims::{Liveness, Process};
-use super::evaluations::Qualities;
+use super::evaluations::QualityIndex;
 use super::log::{Derived, Stamp, stamp};
 use base::atomic::{AtomicFile, UnfinishedDir};
 use base::checksum::{Check, Checksum};
@@ -34,7 +34,7 @@ pub struct Store {
     /// Files read before, if [`Store::remembering`].
     remembered: Option<Arc<Mutex<Remembered>>>,
     pub(super) annotated: Derived<Annotations>,
-    pub(super) qualities: Derived<Qualities>,
+    pub(super) qualities: Derived<QualityIndex>,
     /// Finished trainings, newest first.
     pub(super) trainings: Derived<Vec<Training>>,
 }
@@ -166,7 +166,7 @@ impl Store {
         let mut all = Listing::joined(read);
         all.damaged.extend(self.annotations().damaged.iter().cloned());
         all.sort();
-        self.rate(&mut all.records);
+        self.attach_quality(&mut all.records);
         Ok(all)
     }
 
@@ -196,7 +196,7 @@ impl Store {
     /// Returns a failure if the directory cannot be read. Damaged runs are reported in the listing instead.
     pub fn list_runs(&self) -> Result<Listing> {
         let mut all = self.read_runs(|record| record)?;
-        self.rate(&mut all.records);
+        self.attach_quality(&mut all.records);
         Ok(all)
     }
 
@@ -211,7 +211,7 @@ impl Store {
             environment: Environment::new(),
             ..record
         })?;
-        self.rate(&mut all.records);
+        self.attach_quality(&mut all.records);
         Ok(all)
     }
 

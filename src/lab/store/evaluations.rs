@@ -94,12 +94,12 @@ impl Evaluation {
     }
 
     /// Copy with another format of partial sums.
-    pub fn sending(self, comm_dtype: CommDType) -> Self {
+    pub fn with_comm_dtype(self, comm_dtype: CommDType) -> Self {
         Self { comm_dtype, ..self }
     }
 
     /// Copy that compares with the `standard` of another model, if `reference` is set.
-    pub fn beside(self, reference: Option<String>) -> Self {
+    pub fn with_reference(self, reference: Option<String>) -> Self {
         Self { reference, ..self }
     }
 
@@ -205,18 +205,18 @@ struct EvaluatedText {
 
 /// Evaluations of each model on its latest text.
 #[derive(Debug, Default)]
-pub(super) struct Qualities(Vec<Evaluated>);
+pub(super) struct QualityIndex(Vec<ModelQuality>);
 
 #[derive(Debug)]
-struct Evaluated {
+struct ModelQuality {
     model: PathBuf,
     named: Vec<PathBuf>,
-    cases: Vec<Case>,
+    cases: Vec<ArchitectureQuality>,
 }
 
 /// Evaluation of one architecture of a model.
 #[derive(Debug)]
-struct Case {
+struct ArchitectureQuality {
     architecture: Architecture,
     tp: u32,
     /// True if results do not depend on TP, except for the order of summation.
@@ -243,7 +243,7 @@ impl Store {
     /// Records that a model (and its reference model, if different) was evaluated on these windows of a text; each
     /// file has results for all of them. From now on, runs of the model have this quality. Fails if the file cannot
     /// be created or written.
-    pub fn evaluated(
+    pub fn record_evaluation(
         &self,
         (model, reference): (&str, Option<&str>),
         (text, context): (&str, usize),
@@ -276,13 +276,13 @@ impl Store {
 
     /// Adds the quality of their models, and the results of their trainings, to runs. Costs one file lookup if no
     /// model was evaluated.
-    pub(super) fn rate(&self, records: &mut [Record]) {
+    pub(super) fn attach_quality(&self, records: &mut [Record]) {
         self.add_trainings(records);
         let qualities = self.qualities();
         if qualities.0.is_empty() {
             return;
         }
-        let mut known: HashMap<String, Option<&[Case]>> = HashMap::new();
+        let mut known: HashMap<String, Option<&[ArchitectureQuality]>> = HashMap::new();
         for record in records.iter_mut().filter(|record| record.metrics.is_some()) {
             let cases = match known.get(&record.spec.model) {
                 Some(cases) => *cases,
@@ -300,13 +300,13 @@ impl Store {
         self.dir().join(FOLDER).join(TEXTS)
     }
 
-    fn qualities(&self) -> Arc<Qualities> {
+    fn qualities(&self) -> Arc<QualityIndex> {
         // the quality is optional: an unreadable file counts as missing
         self.qualities.get(&self.texts_path(), |read| self.load(&texts(&read.unwrap_or_default())))
     }
 
     /// Loads the newest line of each model, and older ones for the same text and weights.
-    fn load(&self, lines: &[EvaluatedText]) -> Qualities {
+    fn load(&self, lines: &[EvaluatedText]) -> QualityIndex {
         let mut models: Vec<(PathBuf, Vec<&EvaluatedText>)> = Vec::new();
         for line in lines.iter().rev() {
             match models.iter_mut().find(|(model, _)| *model == line.model) {
@@ -316,7 +316,7 @@ impl Store {
             }
         }
         let cases = |(model, lines): (PathBuf, Vec<&EvaluatedText>)| {
-            let (mut cases, mut seen): (Vec<Case>, HashSet<&str>) = Default::default();
+            let (mut cases, mut seen): (Vec<ArchitectureQuality>, HashSet<&str>) = Default::default();
             let keys = lines.iter().flat_map(|line| line.evaluations.iter().map(move |k| (line, k)));
             for (line, key) in keys {
                 // each result is read once, even if several lines name it
@@ -330,12 +330,12 @@ impl Store {
                     cases.push(case);
                 }
             }
-            Evaluated { model, named: lines.iter().map(|line| line.named.clone()).collect(), cases }
+            ModelQuality { model, named: lines.iter().map(|line| line.named.clone()).collect(), cases }
         };
-        Qualities(models.into_par_iter().map(cases).collect())
+        QualityIndex(models.into_par_iter().map(cases).collect())
     }
 
-    fn case(&self, line: &EvaluatedText, key: &str) -> Option<Case> {
+    fn case(&self, line: &EvaluatedText, key: &str) -> Option<ArchitectureQuality> {
         let path = self.dir().join(FOLDER).join(format!("{key}.jsonl"));
         let (evaluation, found) = parse(&regular::read(&path).ok()?);
         let evaluation = evaluation?;
@@ -356,7 +356,7 @@ impl Store {
             reference: line.reference.clone(),
             evaluated: line.created.clone(),
         };
-        Some(Case {
+        Some(ArchitectureQuality {
             architecture: evaluation.architecture,
             tp: evaluation.tp,
             is_of_any_tp,
@@ -385,7 +385,7 @@ impl EvaluatedText {
     }
 }
 
-impl Case {
+impl ArchitectureQuality {
     fn is_of_same(&self, other: &Self) -> bool {
         let of = |case: &Self| (case.tp, case.dtype, case.comm_dtype);
         self.architecture == other.architecture && of(self) == of(other)
@@ -400,12 +400,12 @@ impl Case {
     }
 }
 
-impl Qualities {
+impl QualityIndex {
     /// Evaluations of the model with this name in runs.
-    fn of_model(&self, model: &str) -> Option<&[Case]> {
+    fn of_model(&self, model: &str) -> Option<&[ArchitectureQuality]> {
         let is_relative = Path::new(model).is_relative() && !Model::is_built_in(model);
         let (place, named) = (place(model), plain(model));
-        let is_it = |known: &&Evaluated| match is_relative {
+        let is_it = |known: &&ModelQuality| match is_relative {
             true => known.named.contains(&named),
             false => known.model == place,
         };
@@ -414,7 +414,7 @@ impl Qualities {
 }
 
 /// Quality for a cell. Prefers its own number format, then its own TP.
-fn best(cases: &[Case], spec: &Spec) -> Option<Arc<RunQuality>> {
+fn best(cases: &[ArchitectureQuality], spec: &Spec) -> Option<Arc<RunQuality>> {
     let of_cell = cases.iter().filter(|case| case.is_of(spec));
     let best = of_cell.max_by_key(|case| (case.dtype == spec.dtype, case.tp == spec.tp));
     best.map(|case| Arc::clone(&case.quality))
@@ -475,7 +475,7 @@ mod tests {
             Evaluation { dtype: DType::Bf16, ..ladder("a") },
             Evaluation { plan: "x".into(), ..ladder("a") },
             Evaluation { architecture: Architecture::Parallel, ..ladder("a") },
-            ladder("a").beside(Some("b".into())),
+            ladder("a").with_reference(Some("b".into())),
         ] {
             assert_eq!(store.evaluation(other).unwrap().get("2"), None);
         }
@@ -518,7 +518,7 @@ mod tests {
             }
             let told = (text, 5);
             let (model, windows) = (self.model(), windows.to_vec());
-            self.store.evaluated((&model, None), told, Backend::Cpu, windows, &[file]).unwrap();
+            self.store.record_evaluation((&model, None), told, Backend::Cpu, windows, &[file]).unwrap();
         }
 
         fn run(&self, change: impl FnOnce(&mut Spec)) {
@@ -602,7 +602,9 @@ mod tests {
         let file = fresh().evaluation(of).unwrap();
         assert!(file.get("a1").is_some());
         let windows = || vec!["a1".to_owned(), "a2".to_owned()];
-        fresh().evaluated((&place.model(), None), ("a", 5), Backend::Cpu, windows(), &[file]).unwrap();
+        fresh()
+            .record_evaluation((&place.model(), None), ("a", 5), Backend::Cpu, windows(), &[file])
+            .unwrap();
         assert!(fresh().list().unwrap().records[0].quality.is_some(), "its description is another line");
         let lines = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, lines.split_once('\n').unwrap().1).unwrap();
@@ -625,7 +627,10 @@ mod tests {
         for _ in 0..3 {
             let file = place.store.evaluation(of.clone()).unwrap();
             let named = "./no/such/model/";
-            place.store.evaluated((named, None), ("a", 5), Backend::Cpu, windows(), &[file]).unwrap();
+            place
+                .store
+                .record_evaluation((named, None), ("a", 5), Backend::Cpu, windows(), &[file])
+                .unwrap();
         }
         assert_eq!(place.kl(), [told(0.5, "a"), None, told(0.5, "a")]);
         let lines = std::fs::read_to_string(place.store.texts_path()).unwrap();

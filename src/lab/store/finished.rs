@@ -194,7 +194,7 @@ impl Store {
     /// rows, and a failure if the record is damaged.
     pub fn get(&self, id: &str) -> Result<Record> {
         let mut record = self.find(id)?;
-        self.rate(std::slice::from_mut(&mut record));
+        self.attach_quality(std::slice::from_mut(&mut record));
         Ok(record)
     }
 

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::{Cell, SweepEvent, aggregated, impossible, not_run};
 use crate::launch::{Cancel, with_outcome};
 use crate::store::Store;
-use base::error::{Result, caught};
+use base::error::{Result, catch_panic};
 use run::sim::Simulator;
 use run::{Shared, feasibility};
 use table::{Environment, Record, Spec, Status};
@@ -80,7 +80,7 @@ impl Simulations<'_> {
                     ItemProgress::Started | ItemProgress::Done(None) => return Ok(()),
                 };
                 record.experiment = self.experiment.map(str::to_owned);
-                of_round(&mut record, self.round, &self.environment);
+                set_round(&mut record, self.round, &self.environment);
                 let all_stored = batch.push(row as u32, &mut record)?;
                 unstored.push((cell, record));
                 if all_stored {
@@ -127,7 +127,7 @@ pub fn simulate_one(
         let mut batch = store.new_batch();
         emit(SweepEvent::RunStarted { cell: 0, round, run: format!("{}:0", batch.id()) });
         let (mut record, trace) = simulate(spec, &shared.simulator, record_trace);
-        of_round(&mut record, round, &environment);
+        set_round(&mut record, round, &environment);
         batch.push(0, &mut record)?;
         batch.finish()?;
         emit(SweepEvent::RunEnded { cell: 0, round, record: Box::new(record.clone()) });
@@ -140,7 +140,7 @@ pub fn simulate_one(
 /// Simulates one cell, with its trace if `record_trace`. A failed or panicked simulation yields a failed record.
 fn simulate(spec: &Spec, simulator: &Simulator, record_trace: bool) -> (Record, Option<Trace>) {
     let failed = |reason: String| (Record::new(spec.clone(), Status::Failed, Some(reason)), None);
-    match caught(|| simulator.cell(spec)?.run(record_trace)) {
+    match catch_panic(|| simulator.cell(spec)?.run(record_trace)) {
         Ok(Ok((outcome, trace))) => {
             (with_outcome(Record::new(spec.clone(), Status::Ok, None), outcome), trace)
         }
@@ -150,7 +150,7 @@ fn simulate(spec: &Spec, simulator: &Simulator, record_trace: bool) -> (Record, 
 }
 
 /// Adds the fields that all records of a round have in common.
-fn of_round(record: &mut Record, round: u32, environment: &Environment) {
+fn set_round(record: &mut Record, round: u32, environment: &Environment) {
     record.round = round;
     for (key, value) in environment {
         record.environment.entry(key.clone()).or_insert_with(|| value.clone());

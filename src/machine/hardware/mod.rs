@@ -88,7 +88,7 @@ impl<T: Clone + DeserializeOwned> Library<T> {
 
     /// Canonical name of a built-in value, ignoring case and dashes; other text, such as a file name, is returned
     /// unchanged.
-    fn meant<'a>(&self, typed: &'a str) -> &'a str {
+    fn canonical_name<'a>(&self, typed: &'a str) -> &'a str {
         self.texts.iter().find(|(name, _)| same_name(name, typed)).map_or(typed, |(name, _)| name)
     }
 

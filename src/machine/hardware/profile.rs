@@ -204,8 +204,8 @@ impl Profile {
 
     /// Canonical name of a built-in profile, ignoring case and dashes (`H100-SXM` is `h100_sxm`); other
     /// text, such as a file name, is returned unchanged.
-    pub fn meant(typed: &str) -> &str {
-        PROFILES.meant(typed)
+    pub fn canonical_name(typed: &str) -> &str {
+        PROFILES.canonical_name(typed)
     }
 
     /// TOML text of a built-in profile.

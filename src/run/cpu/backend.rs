@@ -1,6 +1,6 @@
 //! Cpu backend: default options and feasibility of cells.
 
-use crate::backend::{Evaluate, Execute, Generate, PlanBackend, Suits, usual};
+use crate::backend::{AutoFit, Evaluate, Execute, Generate, PlanBackend, default_spec};
 use crate::generate::{Emit, EvaluateRequest};
 use crate::generate::{GenerateOptions, Saying};
 use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
@@ -31,7 +31,7 @@ impl PlanBackend for CpuBackend {
 
     fn defaults(&self, model: &Model) -> Spec {
         let dtype = model.dtype.filter(|dtype| *dtype != DType::F16).unwrap_or(DType::F32);
-        Spec { dtype, prompt_tokens: 32, output_tokens: 32, ..usual(model) }
+        Spec { dtype, prompt_tokens: 32, output_tokens: 32, ..default_spec(model) }
     }
 
     /// Weights stored in mxfp4 become bf16, with the same numbers, where ranks hold parts of blocks.
@@ -45,7 +45,7 @@ impl PlanBackend for CpuBackend {
         Ok(())
     }
 
-    fn suits(&self, options: &CellOptions, model: &Model, shared: &Shared) -> Result<Suits> {
+    fn auto_fit(&self, options: &CellOptions, model: &Model, shared: &Shared) -> Result<AutoFit> {
         let parameters = model.shape.parameters();
         let billions = parameters as f64 / 1e9;
         if parameters > MOST_PARAMETERS {
@@ -116,7 +116,7 @@ impl Execute for CpuBackend {
 }
 
 impl Generate for CpuBackend {
-    fn suits_generation(&self, model: &Model, _: Option<DType>) -> Suits {
+    fn suits_generation(&self, model: &Model, _: Option<DType>) -> AutoFit {
         let parameters = model.shape.parameters();
         Ok(match parameters > MOST_PARAMETERS {
             true => format!("{:.1} B parameters are slow on it", parameters as f64 / 1e9),

@@ -13,7 +13,7 @@ use super::team::{Placement, Team};
 use crate::comm::{Broken, EmulatedLink, Group, Pipe};
 use crate::recorder::{Clock, SpanRecorder, name_thread, precise_sleep};
 use crate::sample::Sampling;
-use base::error::caught;
+use base::error::catch_panic;
 use base::error::{Error, Result};
 use model::{Model, WeightSource};
 use plan::{
@@ -257,7 +257,7 @@ pub(super) fn run_ranks_with<T: Send, E: Send>(
                 };
                 let guarded = move || {
                     // a rank that fails or panics must not leave the others waiting
-                    let result = caught(compute).unwrap_or_else(|text| {
+                    let result = catch_panic(compute).unwrap_or_else(|text| {
                         Err(Error::failed(format!("rank {global} panicked: {text}")))
                     });
                     if let Err(error) = &result {
@@ -275,7 +275,7 @@ pub(super) fn run_ranks_with<T: Send, E: Send>(
             .inspect_err(|error| shared.abort(&error.to_string()))?;
         drop(events);
         // a panic on this thread must not leave the ranks waiting either
-        let main = caught(|| main(received))
+        let main = catch_panic(|| main(received))
             .unwrap_or_else(|text| Err(Error::failed(format!("bookkeeping panicked: {text}"))));
         if let Err(error) = &main {
             shared.abort(&error.to_string());

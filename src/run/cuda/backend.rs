@@ -8,7 +8,7 @@ use super::experts;
 use super::gpus::{self, Gpus};
 use super::one_shot;
 use super::program::Program;
-use crate::backend::{Evaluate, Execute, Generate, PlanBackend, Suits, usual};
+use crate::backend::{AutoFit, Evaluate, Execute, Generate, PlanBackend, default_spec};
 use crate::comm::nccl::{self, Nccl};
 use crate::generate::{Emit, EvaluateRequest};
 use crate::generate::{GenerateOptions, Saying};
@@ -50,7 +50,7 @@ impl PlanBackend for CudaBackend {
     }
 
     fn defaults(&self, model: &Model) -> Spec {
-        usual(model)
+        default_spec(model)
     }
 
     fn complete(&self, _: &CellOptions, _: &Shared, spec: &mut Spec) -> Result<()> {
@@ -60,7 +60,7 @@ impl PlanBackend for CudaBackend {
         Ok(())
     }
 
-    fn suits(&self, options: &CellOptions, model: &Model, shared: &Shared) -> Result<Suits> {
+    fn auto_fit(&self, options: &CellOptions, model: &Model, shared: &Shared) -> Result<AutoFit> {
         let gpus = shared.gpus();
         let Some(gpu) = gpus.smallest() else { return Ok(Err("no GPU found".into())) };
         let spec = resolve::fill(options, model, self, shared)?;
@@ -193,7 +193,7 @@ impl Execute for CudaBackend {
 }
 
 impl Generate for CudaBackend {
-    fn suits_generation(&self, _: &Model, dtype: Option<DType>) -> Suits {
+    fn suits_generation(&self, _: &Model, dtype: Option<DType>) -> AutoFit {
         match gpus::usable().map(|gpus| gpus.len()) {
             Ok(0) => Err("no GPU".into()),
             Ok(count) => Ok(counted(count, "GPU")),

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::first_sums;
 use crate::TIMEOUT;
-use crate::comm::nccl::{Chosen, Communicator, Nccl, UniqueId};
+use crate::comm::nccl::{Chosen, Communicator, Nccl, PeerCheck, UniqueId};
 use crate::comm::{Peers, Progress, nccl};
 use crate::cuda::collective::Collective;
-use crate::cuda::engine::{Alive, Local};
+use crate::cuda::engine::Local;
 use base::cache::Cache;
 use base::checksum::{hex, sha256};
 use base::error::{Error, Result};
@@ -141,7 +141,7 @@ pub(super) fn broadcast<T: Serialize + DeserializeOwned>(
 }
 
 /// Check that an engine polls while it waits: fails once another rank has ended.
-pub(super) fn alive(peers: Option<&Arc<Peers>>) -> Alive {
+pub(super) fn alive(peers: Option<&Arc<Peers>>) -> PeerCheck {
     let peers = peers.cloned();
     Arc::new(move || peers.as_ref().map_or(Ok(()), |peers| peers.check()))
 }

@@ -290,7 +290,7 @@ impl SimulatedCell<'_> {
             let both = lanes.step(&self.durations(phase, step), &mut clock, count);
             (milliseconds(clock.tokens), both)
         };
-        times.meet(both, 0);
+        times.add_overlap(both, 0);
         (ms, times.overlap())
     }
 
@@ -319,7 +319,7 @@ impl SimulatedCell<'_> {
             }
         });
         for (times, (both, both_waiting)) in times.iter_mut().zip(ranks.both()) {
-            times.meet(both, both_waiting);
+            times.add_overlap(both, both_waiting);
         }
         let is_free = !plan.operations.iter().any(|operation| operation.kind.is_collective());
         let ns = match is_free && phase == Phase::Decode {
@@ -353,7 +353,7 @@ impl SimulatedCell<'_> {
                 times.count(&event);
                 recorder.add(0, &event);
             });
-            times.meet(both, 0);
+            times.add_overlap(both, 0);
             recorder.end_step(Phase::Decode, step);
             tokens.push(clock.tokens);
             step += 1;
@@ -400,7 +400,7 @@ impl SimulatedCell<'_> {
             tokens.push(ranks.tokens());
         }
         for (times, (both, both_waiting)) in times.iter_mut().zip(ranks.both()) {
-            times.meet(both, both_waiting);
+            times.add_overlap(both, both_waiting);
         }
         (tokens, mean_overlap(&times))
     }

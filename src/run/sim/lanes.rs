@@ -407,7 +407,7 @@ impl LaneTimes {
     }
 
     /// Adds time with both lanes busy, and the part of it in which the collective waited for a peer.
-    pub(super) fn meet(&mut self, both: i64, waiting: i64) {
+    pub(super) fn add_overlap(&mut self, both: i64, waiting: i64) {
         self.both = self.both.saturating_add(both);
         self.both_waiting = self.both_waiting.saturating_add(waiting);
     }

@@ -122,7 +122,7 @@ impl SimulatedCell<'_> {
             for ((times, both), (tail, clock)) in
                 times.iter_mut().zip(both).zip(tails.iter_mut().zip(&stages.clocks))
             {
-                times.meet(both + tail.end_step(clock.free[0]), 0);
+                times.add_overlap(both + tail.end_step(clock.free[0]), 0);
             }
             recorder.end_step(Phase::Decode, step);
             tokens.push(sampled);

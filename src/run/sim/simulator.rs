@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::cell::SimulatedCell;
 use super::link::{collective, link_problem};
-use crate::backend::{HOST, PlanBackend, Suits, usual};
+use crate::backend::{AutoFit, HOST, PlanBackend, default_spec};
 use crate::shared::Cache;
 use crate::{Feasibility, Shared};
 use base::error::{Error, Result};
@@ -208,10 +208,10 @@ impl PlanBackend for SimBackend {
     }
 
     fn defaults(&self, model: &Model) -> Spec {
-        let usual = usual(model);
+        let default = default_spec(model);
         // packed weights are only simulated as they are stored
-        let dtype = model.dtype.unwrap_or(usual.dtype);
-        Spec { dtype, hardware: "h100_sxm".into(), samples: 1, warmup: 0, ..usual }
+        let dtype = model.dtype.unwrap_or(default.dtype);
+        Spec { dtype, hardware: "h100_sxm".into(), samples: 1, warmup: 0, ..default }
     }
 
     fn formats(&self) -> &'static [DType] {
@@ -227,7 +227,7 @@ impl PlanBackend for SimBackend {
             "hardware" => hardware,
             _ => option.asked(options).is_some_and(|text| text != option.about.default),
         };
-        let own = options.given().filter(|option| option.about.heeded_by == [self.name()]);
+        let own = options.given().filter(|option| option.about.used_by == [self.name()]);
         let set = (!options.set.is_empty()).then_some("set");
         set.into_iter().chain(own.filter(asked).map(|option| option.name)).collect()
     }
@@ -248,7 +248,7 @@ impl PlanBackend for SimBackend {
         Ok(())
     }
 
-    fn suits(&self, _: &CellOptions, _: &Model, _: &Shared) -> Result<Suits> {
+    fn auto_fit(&self, _: &CellOptions, _: &Model, _: &Shared) -> Result<AutoFit> {
         Ok(Ok(String::new()))
     }
 

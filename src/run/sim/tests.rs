@@ -70,7 +70,7 @@ fn step(plan: &Plan, durations: &Durations<'_>, clock: &mut Clock) -> (Vec<Event
         times.count(&event);
         events.push(event);
     });
-    times.meet(both, 0);
+    times.add_overlap(both, 0);
     events.sort_by_key(|event| event.operation);
     (events, times)
 }

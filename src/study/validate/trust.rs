@@ -129,7 +129,8 @@ pub struct Evidence {
 impl Trust {
     pub fn of(spec: &Spec) -> Self {
         let is = |known: &&'static KnownError| {
-            known.stack == Stack::meant(&spec.stack) && known.hardware == Profile::meant(&spec.hardware)
+            known.stack == Stack::canonical_name(&spec.stack)
+                && known.hardware == Profile::canonical_name(&spec.hardware)
         };
         let mut found: Option<(Self, usize)> = None;
         for known in known_errors().iter().filter(is) {
@@ -250,7 +251,7 @@ impl KnownError {
     fn trust(&'static self, spec: &Spec) -> (Trust, usize) {
         let compared: Vec<&OptionEntry> = OPTIONS
             .iter()
-            .filter(|option| option.is_heeded_by(Backend::Sim) && !IGNORED.contains(&option.name))
+            .filter(|option| option.is_used_by(Backend::Sim) && !IGNORED.contains(&option.name))
             .collect();
         let differing = |row: &Spec| -> Vec<&OptionEntry> {
             compared.iter().copied().filter(|option| !is_alike(option, spec, row)).collect()
@@ -560,7 +561,7 @@ pub(crate) fn rewired_error(hardware: Option<&str>, changes: &Changes) -> String
     }
     let is = |known: &&KnownError| {
         known.stack == REWIRE
-            && hardware.is_some_and(|hardware| known.hardware == Profile::meant(hardware))
+            && hardware.is_some_and(|hardware| known.hardware == Profile::canonical_name(hardware))
             && known.other_reduces == changes.other_reduces
     };
     let title =

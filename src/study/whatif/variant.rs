@@ -165,7 +165,7 @@ impl Variant {
     pub fn arguments(&self) -> Result<Vec<String>> {
         let spec = self.spec()?;
         let mut words: Vec<String> = ["run", "--backend", "sim"].map(str::to_owned).to_vec();
-        for option in OPTIONS.iter().filter(|option| option.is_heeded_by(Backend::Sim)) {
+        for option in OPTIONS.iter().filter(|option| option.is_used_by(Backend::Sim)) {
             let text = option.text(&spec);
             match (option.name, option.kind) {
                 // already set, or fixed by the simulator

@@ -133,7 +133,7 @@ options! {
         /// Hardware profile to simulate (see `ladderscope hardware`) or a TOML file
         hardware: String = "h100_sxm".into(), About {
             default: "h100_sxm; on cpu the host", value_name: "NAME|FILE", aliases: &["hw"],
-            heeded_by: &[Backend::Sim], ..PLAIN
+            used_by: &[Backend::Sim], ..PLAIN
         };
         /// Software stack to simulate, by name or TOML file
         stack: String = "native".into(), About {
@@ -144,7 +144,7 @@ options! {
             meanings: &[
                 "Ladderscope's own kernels and CUDA graphs", "gpt-fast with torch.compile, as in the paper",
             ],
-            default: "native", value_name: "NAME|FILE", label: "stack-", heeded_by: &[Backend::Sim],
+            default: "native", value_name: "NAME|FILE", label: "stack-", used_by: &[Backend::Sim],
             ..PLAIN
         };
         /// All-reduce implementation
@@ -169,11 +169,11 @@ options! {
     later {
         /// Recorder of operation times in a cuda run
         recorder: Recorder = Recorder::Stamps, About {
-            default: "stamps", value_name: "RECORDER", label: "recorder-", heeded_by: &[Backend::Cuda],
+            default: "stamps", value_name: "RECORDER", label: "recorder-", used_by: &[Backend::Cuda],
             ..PLAIN
         };
         /// Launch the operations of a cuda run one by one instead of replaying a CUDA graph
-        no_graph: bool = false, About { label: "eager", heeded_by: &[Backend::Cuda], ..PLAIN };
+        no_graph: bool = false, About { label: "eager", used_by: &[Backend::Cuda], ..PLAIN };
         /// Pipeline stages (each on TP ranks); micro-batches follow one another through them
         pp: u32 = 1, About {
             default: "1", value_name: "PP", least: 1, title: Some("pp"), label: "pp",
@@ -187,13 +187,13 @@ options! {
         /// Data-parallel ranks, each with its own attention and sequences; they share experts
         dp: u32 = 1, About {
             default: "1", value_name: "DP", least: 1, title: Some("dp"), label: "dp",
-            heeded_by: &[Backend::Sim], in_workload: true, ..PLAIN
+            used_by: &[Backend::Sim], in_workload: true, ..PLAIN
         };
         /// Distribution of tokens over the experts of a mixture-of-experts model
         expert_load: ExpertLoad = ExpertLoad::Uniform, About {
             values: &ExpertLoad::FORMS, meanings: &ExpertLoad::MEANINGS,
             default: "uniform", value_name: "LOAD", title: Some("experts"), label: "load-",
-            heeded_by: &[Backend::Sim], in_workload: true, ..PLAIN
+            used_by: &[Backend::Sim], in_workload: true, ..PLAIN
         };
         /// Split each batch into M micro-batches with interleaved operations (a prefill of fewer than M sequences by tokens)
         micro_batches: u32 = 1, About {
@@ -202,7 +202,7 @@ options! {
         };
         /// Serve C requests in flight in a closed loop, with prefills between decode steps; 0: a static batch
         concurrency: u32 = 0, About {
-            default: "0", value_name: "C", label: "c", heeded_by: &[Backend::Sim],
+            default: "0", value_name: "C", label: "c", used_by: &[Backend::Sim],
             in_workload: true, ..PLAIN
         };
         /// Number format of all-reduce messages (partial sums)
@@ -218,17 +218,17 @@ options! {
         sequence_parallel: bool = false, About { label: "seqpar", ..PLAIN };
         /// In-switch reduction (NVLink SHARP) in NCCL, independent of p2p
         nvls: Nvls = Nvls::On, About {
-            default: "on", value_name: "NVLS", label: "nvls-", heeded_by: &[Backend::Cuda],
+            default: "on", value_name: "NVLS", label: "nvls-", used_by: &[Backend::Cuda],
             in_workload: true, baseline: Some("on"), ..PLAIN
         };
         /// SMs per GPU reserved for communication; 0: compute and communication share all SMs
         comm_sms: u32 = 0, About {
             default: "0", value_name: "N", title: Some("comm SMs"), label: "comm-sms",
-            heeded_by: &[Backend::Cuda], in_workload: true, ..PLAIN
+            used_by: &[Backend::Cuda], in_workload: true, ..PLAIN
         };
         /// Total compute threads, divided among the ranks; 0: one per rank
         threads: u32 = 0, About {
-            default: "one per rank", value_name: "N", label: "threads", heeded_by: &[Backend::Cpu],
+            default: "one per rank", value_name: "N", label: "threads", used_by: &[Backend::Cpu],
             in_workload: true, ..PLAIN
         };
         /// Shard the LM head by vocabulary; adds one all-gather per step (named `head` in traces)

@@ -55,7 +55,7 @@ pub struct About {
     /// True if free-text search includes the values.
     pub is_searched: bool,
     /// Backends that use the option, if not all; for others it has no effect and causes a warning.
-    pub heeded_by: &'static [Backend],
+    pub used_by: &'static [Backend],
     /// True if newly written experiment files place it in `[workload]` instead of at the top.
     pub in_workload: bool,
     /// Baseline value. Cells are compared only if cells with this value exist, because a ratio to
@@ -74,7 +74,7 @@ const PLAIN: About = About {
     aliases: &[],
     label: "",
     is_searched: true,
-    heeded_by: &[],
+    used_by: &[],
     in_workload: false,
     baseline: None,
 };
@@ -139,8 +139,8 @@ impl OptionEntry {
         self.about.title.unwrap_or(self.name)
     }
 
-    pub fn is_heeded_by(&self, backend: Backend) -> bool {
-        self.about.heeded_by.is_empty() || self.about.heeded_by.contains(&backend)
+    pub fn is_used_by(&self, backend: Backend) -> bool {
+        self.about.used_by.is_empty() || self.about.used_by.contains(&backend)
     }
 
     /// Value in a cell, as a user writes it.

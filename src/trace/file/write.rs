@@ -27,7 +27,7 @@ use super::{CHECKSUM, GROUPS, Group, Holds, META, OPERATIONS, SEAL, VERSION};
 use crate::{FORMAT_VERSION, OperationInfo, Range, Span, TraceMeta};
 use base::atomic::AtomicFile;
 use base::checksum::sha256;
-use base::error::contained;
+use base::error::catch_panic_quietly;
 use base::error::{Error, Result};
 
 /// Rows per row group: few enough that a group and its columns fit into a core's cache, many enough to
@@ -167,7 +167,7 @@ impl TraceWriter {
         for rows in rows.chunks(wave) {
             let schema = &self.schema;
             let encode = |rows: &[T]| -> Result<Vec<Vec<CompressedPage>>, String> {
-                contained(|| encoded(columns(rows), schema))?.map_err(|e| e.to_string())
+                catch_panic_quietly(|| encoded(columns(rows), schema))?.map_err(|e| e.to_string())
             };
             let encoded: Vec<_> = rows.par_chunks(ROW_GROUP).map(encode).collect();
             for (rows, pages) in rows.chunks(ROW_GROUP).zip(encoded) {

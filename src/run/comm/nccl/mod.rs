@@ -32,7 +32,8 @@ const ENDING: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000
 /// A call that holds the communicator longer than this is waiting for another rank and returns only on abort.
 const STUCK: Duration = Duration::from_millis(50);
 
-pub type Alive = Arc<dyn Fn() -> Result<()> + Send + Sync>;
+/// Returns an error if another rank has ended.
+pub type PeerCheck = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
 #[derive(Debug)]
 pub struct Communicator {
@@ -77,7 +78,7 @@ impl Communicator {
             };
             let id = UniqueId::from_bytes(&peers.broadcast(mine)?)?;
             let watched = Arc::clone(peers);
-            let alive: Alive = Arc::new(move || watched.check());
+            let alive: PeerCheck = Arc::new(move || watched.check());
             Self::join_with(nccl, id, (peers.rank(), peers.ranks()), peers.timeout(), bind, alive)
         })();
         joined.inspect_err(|e| peers.abort(&format!("rank {}: {e}", peers.rank())))
@@ -91,7 +92,7 @@ impl Communicator {
         (rank, ranks): (usize, usize),
         timeout: Duration,
         bind: impl Fn() -> Result<()> + Send + 'static,
-        alive: Alive,
+        alive: PeerCheck,
     ) -> Result<Self> {
         let number = |n: usize| {
             c_int::try_from(n).map_err(|_| Error::input(format!("{n} ranks are too many for NCCL")))
@@ -258,7 +259,7 @@ impl Shared {
         Error::failed(why)
     }
 
-    fn overdue(&self, alive: &Alive) -> Option<String> {
+    fn overdue(&self, alive: &PeerCheck) -> Option<String> {
         let (what, until) = locked(&self.call).clone()?;
         if Instant::now() > until {
             let seconds = self.timeout.as_secs_f64();
@@ -270,7 +271,7 @@ impl Shared {
     }
 }
 
-fn watch(shared: &Arc<Shared>, alive: Alive) -> Result<Sender<()>> {
+fn watch(shared: &Arc<Shared>, alive: PeerCheck) -> Result<Sender<()>> {
     let (watched, ended) = bounded::<()>(0);
     let shared = Arc::clone(shared);
     let look = move || {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Alive;
+use super::PeerCheck;
 use super::library::Functions;
 use super::library::{Comm, Config, SUCCESS, Stream};
 use super::*;
@@ -165,7 +165,7 @@ fn join(behaviour: u8, timeout: Duration) -> Result<Communicator> {
     join_among(behaviour, timeout, Arc::new(|| Ok(())))
 }
 
-fn join_among(behaviour: u8, timeout: Duration, alive: Alive) -> Result<Communicator> {
+fn join_among(behaviour: u8, timeout: Duration, alive: PeerCheck) -> Result<Communicator> {
     let id = UniqueId::from_bytes(&[behaviour; 128]).unwrap();
     Communicator::join_with(nccl(), id, (1, 4), timeout, || Ok(()), alive)
 }

@@ -15,7 +15,7 @@ use super::program::Program;
 use crate::comm::{Broken, Group, SpinWait};
 use crate::cpu::attention::RopeTable;
 use crate::recorder::Clock;
-use base::error::caught;
+use base::error::catch_panic;
 use base::error::{Error, Result};
 use plan::{Architecture, ModelShape, Tensor, TrainingPlan, Weight};
 
@@ -292,7 +292,7 @@ impl<T: Real> Trainer<T> {
                     let (work, part) = (&work, part.clone());
                     let guarded = move || {
                         let gradients = learns.then_some(&mut gradients[..]);
-                        let result = caught(|| work.on_rank(part, given, pass, gradients));
+                        let result = catch_panic(|| work.on_rank(part, given, pass, gradients));
                         let result = result.unwrap_or_else(|text| {
                             Err(Broken(format!("rank {rank} panicked: {text}")).into())
                         });

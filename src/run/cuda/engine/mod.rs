@@ -24,6 +24,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::comm::nccl::PeerCheck;
 use crate::cuda::blas::Blas;
 use crate::cuda::collective::{Collective, EmulatedScratch, LoopbackTable};
 use crate::cuda::kernels::{Ahead, KernelOptions, Kernels};
@@ -102,10 +103,8 @@ pub struct Engine {
     /// True while exchanges with other ranks are skipped.
     pub(in crate::cuda) without_peers: Cell<bool>,
     /// Polled while waiting; returns an error if another rank has ended.
-    alive: Alive,
+    alive: PeerCheck,
 }
-
-pub type Alive = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
 impl Drop for Engine {
     fn drop(&mut self) {
@@ -132,7 +131,7 @@ impl Engine {
         setup: &Setup,
         programs: Arc<Programs>,
         local: Local,
-        alive: Alive,
+        alive: PeerCheck,
         on_phase: &mut dyn FnMut(&str),
     ) -> Result<Self> {
         gpu.bind()?;

@@ -120,8 +120,8 @@ impl PooledCell {
         let provenance = matches!(axis, Axis::Option("link" | "backend"));
         // options that only one real backend reads
         let of_one = |name: &str| {
-            let heeded_by = option(name).map(|option| option.about.heeded_by);
-            *axis == Axis::Option("backend") && matches!(heeded_by, Some([only]) if !only.is_simulated())
+            let used_by = option(name).map(|option| option.about.used_by);
+            *axis == Axis::Option("backend") && matches!(used_by, Some([only]) if !only.is_simulated())
         };
         let kept = self.fields.iter().filter(|(name, _)| {
             !axis.spans(name)

@@ -192,7 +192,7 @@ impl Splitter<'_> {
         let mut scanned = self.at;
         loop {
             if let Some(next) = self.last_event(&first).filter(|_| !self.ended) {
-                self.hand_on(next, sink);
+                self.emit_piece(next, sink);
                 (elements, scanned) = (Elements::default(), self.at);
                 self.more()?;
                 continue;
@@ -201,12 +201,12 @@ impl Splitter<'_> {
             scanned = self.length;
             if let Some(end) = found.end {
                 self.top.is_broken |= self.buffer[end] != b']';
-                self.hand_on(end, sink);
+                self.emit_piece(end, sink);
                 self.at = 1;
                 return Ok(());
             }
             if let Some(complete) = found.complete {
-                self.hand_on(complete, sink);
+                self.emit_piece(complete, sink);
                 scanned = self.length;
             }
             let before = self.at;
@@ -252,7 +252,7 @@ impl Splitter<'_> {
         self.ended_in("the file ends", inside)
     }
 
-    fn hand_on(&mut self, end: usize, sink: &mut Sink<'_>) {
+    fn emit_piece(&mut self, end: usize, sink: &mut Sink<'_>) {
         let from = self.at;
         let rest = self.length - end;
         let whole = std::mem::take(&mut self.buffer);
@@ -398,7 +398,7 @@ impl Walk<'_, '_> {
                 }
                 _ => {
                     if let Err(broken) = self.event(visit)? {
-                        self.pass(&broken)?;
+                        self.skip_broken(&broken)?;
                     }
                 }
             }
@@ -430,7 +430,7 @@ impl Walk<'_, '_> {
     /// Skips the broken element at the cursor: to the first valid event inside its brackets, or else to
     /// its end; if its brackets are not closed, to the next valid event anywhere.
     #[cold]
-    fn pass(&mut self, broken: &BrokenAt) -> Result<(), Break> {
+    fn skip_broken(&mut self, broken: &BrokenAt) -> Result<(), Break> {
         let start = self.splitter.place();
         let end = self.element()?.map(|length| start + length as u64);
         let found = self.seek(start, end)?;
@@ -479,7 +479,7 @@ impl Walk<'_, '_> {
                 return Ok(false);
             }
             let place = self.splitter.place();
-            if comma.is_some() && next == Some(b'{') && self.event(&mut sound)?.is_ok() {
+            if comma.is_some() && next == Some(b'{') && self.event(&mut require_event)?.is_ok() {
                 self.splitter.at = (place - self.splitter.offset) as usize;
                 return Ok(true);
             }
@@ -501,7 +501,7 @@ struct BrokenAt {
 }
 
 /// Parses an event and its arguments; requires a phase.
-fn sound(cursor: &mut Cursor<'_>, _place: u64) -> Result<(), Broken> {
+fn require_event(cursor: &mut Cursor<'_>, _place: u64) -> Result<(), Broken> {
     let start = cursor.at;
     let event = Event::read(cursor, |_| true)?;
     event.arguments(cursor.bytes)?;
@@ -566,7 +566,7 @@ mod tests {
     fn a_search_in_garbage_ends() {
         let text = format!("[{}", r#",{"a":["#.repeat(20_000));
         let top = read("t", unpack("t", text.as_bytes()).unwrap(), 4096, &mut |splitter| {
-            Walk { splitter, effort: 1 << 20 }.events(&mut sound)
+            Walk { splitter, effort: 1 << 20 }.events(&mut require_event)
         });
         let top = top.unwrap();
         assert!(top.cut.is_some_and(|cut| cut.contains("too much broken JSON")));
