@@ -1,7 +1,7 @@
 //! That the checks would see what goes wrong in kernels: each of these kernels has one mistake.
 
 use super::{Argument, assert_close, shim};
-use base::error::caught;
+use base::error::catch_panic;
 use machine::driver::Launch;
 use plan::DType;
 use run::testing::cuda::Unit;
@@ -132,7 +132,7 @@ fn failure(order: u64, kernel: &str, x: bool, shared_bytes: u32, count: usize) -
             };
             assert_close(kernel, DType::F32, &bench.read_numbers(out), &want);
         };
-        message = caught(check).err().unwrap_or_default();
+        message = catch_panic(check).err().unwrap_or_default();
     });
     message
 }
@@ -229,7 +229,7 @@ fn a_launch_with_too_few_arguments_or_too_many_threads_is_refused() {
         {
             let geometry = Launch::flat(1, threads);
             let check = || bench.launch("forgets_one", &geometry, &arguments);
-            let message = caught(check).expect_err("refused");
+            let message = catch_panic(check).expect_err("refused");
             assert!(message.contains(why), "{message}");
         }
     });
