@@ -2,29 +2,39 @@
 
 use std::str::FromStr;
 
+use csv::StringRecord;
+
 use base::error::{Error, Result, nearest};
+
+const WHOLE: &str = "it must be a whole number of at least 1";
 
 /// Field delimiter of a file with this header: a tab if it contains one, else a comma.
 pub(super) fn delimiter(header: &str) -> char {
     if header.contains('\t') { '\t' } else { ',' }
 }
 
-/// CSV file with a header and one run per line; skips empty lines and lines that start with `#`.
+/// CSV file with a header and one run per line; skips empty lines and lines that start with `#`. Fields may be quoted, but
+/// not contain line breaks.
 #[derive(Clone, Debug)]
 pub(super) struct Sheet<'a> {
     file: &'a str,
-    columns: Vec<&'a str>,
-    rows: Vec<(usize, Vec<&'a str>)>,
+    columns: StringRecord,
+    rows: Vec<(usize, StringRecord)>,
 }
 
 impl<'a> Sheet<'a> {
     /// Splits a file into rows. Returns an error if a column is unknown or repeated, a required one is
     /// missing, a row has another number of fields than the header, or there are no rows.
-    pub(super) fn parse(
+    pub(super) fn parse(file: &'a str, text: &str, required: &[&str], known: &[&str]) -> Result<Self> {
+        Self::parse_with(file, text, (required, known), |_| false)
+    }
+
+    /// Like [`Self::parse`]; also accepts columns for which `is_ignored` is true.
+    pub(super) fn parse_with(
         file: &'a str,
-        text: &'a str,
-        required: &[&str],
-        known: &[&str],
+        text: &str,
+        (required, known): (&[&str], &[&str]),
+        is_ignored: impl Fn(&str) -> bool,
     ) -> Result<Self> {
         let mut lines = text
             .lines()
@@ -36,25 +46,26 @@ impl<'a> Sheet<'a> {
             return Err(Error::input_help(format!("{file}: it is empty"), wanted()));
         };
         let between = delimiter(header);
-        let columns: Vec<&str> = header.split(between).map(str::trim).collect();
+        let columns = fields(header, between);
         for (at, name) in columns.iter().enumerate() {
-            if !known.contains(name) {
+            if !known.contains(&name) && !is_ignored(name) {
                 let guess = nearest(name, known.iter().copied());
                 let guess = guess.map(|g| format!("did you mean '{g}'? ")).unwrap_or_default();
                 let message = format!("{file}:{head}: unknown column '{name}'");
                 return Err(Error::input_help(message, format!("{guess}{}", wanted())));
             }
-            if columns[..at].contains(name) {
+            if columns.iter().take(at).any(|other| other == name) {
                 return Err(Error::input(format!("{file}:{head}: column '{name}' appears twice")));
             }
         }
-        if let Some(missing) = required.iter().find(|name| !columns.contains(name)) {
+        let has = |name: &str| columns.iter().any(|column| column == name);
+        if let Some(missing) = required.iter().find(|name| !has(name)) {
             let message = format!("{file}:{head}: it has no column '{missing}'");
             return Err(Error::input_help(message, wanted()));
         }
         let mut rows = Vec::new();
         for (line, text) in lines {
-            let fields: Vec<&str> = text.split(between).map(str::trim).collect();
+            let fields = fields(text, between);
             if fields.len() != columns.len() {
                 let problem = format!("has {} fields, the header {}", fields.len(), columns.len());
                 return Err(Error::input(format!("{file}:{line}: {problem}")));
@@ -71,12 +82,25 @@ impl<'a> Sheet<'a> {
         let (file, columns) = (self.file, &self.columns);
         self.rows.iter().map(move |(line, fields)| Row { file, line: *line, columns, fields })
     }
+
+    /// True if the file has one of these columns.
+    pub(super) fn has_any(&self, names: &[&str]) -> bool {
+        self.columns.iter().any(|column| names.contains(&column))
+    }
+}
+
+/// Fields of a line, without the blanks around them.
+fn fields(line: &str, delimiter: char) -> StringRecord {
+    let mut reader = csv::ReaderBuilder::new();
+    reader.has_headers(false).delimiter(delimiter as u8).trim(csv::Trim::All);
+    // text is valid, and a line alone cannot have another number of fields than itself
+    reader.from_reader(line.as_bytes()).into_records().flatten().next().unwrap_or_default()
 }
 
 /// Column list for error messages: `a,b; optional: c`.
 fn listed(required: &[&str], known: &[&str]) -> String {
     let optional: Vec<&str> = known.iter().filter(|name| !required.contains(name)).copied().collect();
-    let more = if optional.is_empty() { "" } else { "; optional: " };
+    let more = if optional.is_empty() || required.is_empty() { "" } else { "; optional: " };
     format!("{}{more}{}", required.join(","), optional.join(","))
 }
 
@@ -84,15 +108,15 @@ fn listed(required: &[&str], known: &[&str]) -> String {
 pub(super) struct Row<'a> {
     file: &'a str,
     pub(super) line: usize,
-    columns: &'a [&'a str],
-    fields: &'a [&'a str],
+    columns: &'a StringRecord,
+    fields: &'a StringRecord,
 }
 
 impl Row<'_> {
     /// Value of a column; `None` if it is empty or the column does not exist.
     pub(super) fn text(&self, column: &str) -> Option<&str> {
-        let at = self.columns.iter().position(|name| *name == column)?;
-        self.fields.get(at).copied().filter(|text| !text.is_empty())
+        let at = self.columns.iter().position(|name| name == column)?;
+        self.fields.get(at).filter(|text| !text.is_empty())
     }
 
     pub(super) fn wrong(&self, column: &str, wanted: &str) -> Error {
@@ -102,11 +126,18 @@ impl Row<'_> {
 
     /// Parses a whole number of at least 1; `default` applies only if the file lacks the column.
     pub(super) fn whole(&self, column: &str, default: Option<u32>) -> Result<u32> {
-        if let (false, Some(default)) = (self.columns.contains(&column), default) {
+        if let (false, Some(default)) = (self.columns.iter().any(|name| name == column), default) {
             return Ok(default);
         }
         let value = self.text(column).and_then(|text| text.parse().ok()).filter(|n| *n > 0);
-        value.ok_or_else(|| self.wrong(column, "it must be a whole number of at least 1"))
+        value.ok_or_else(|| self.wrong(column, WHOLE))
+    }
+
+    /// Parses a whole number of at least 1; `None` if the value is empty or the column does not exist.
+    pub(super) fn count(&self, column: &str) -> Result<Option<u32>> {
+        let Some(text) = self.text(column) else { return Ok(None) };
+        let value = text.parse().ok().filter(|n: &u32| *n > 0);
+        value.map(Some).ok_or_else(|| self.wrong(column, WHOLE))
     }
 
     /// Parses a number above 0; `None` if the value is empty or the column does not exist.

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use serde::Serialize;
 
 use super::axes::{Axes, XAxis, YAxis};
+use crate::rows::{Row, Sheet};
 use base::error::{Error, Result};
 use base::regular::InputKind;
 use base::text::latency;
@@ -269,150 +270,73 @@ pub fn read_overlay(path: &Path) -> Result<Vec<OverlayPoint>> {
 ///
 /// Returns an input error for an unknown or missing column or an invalid number.
 pub fn parse_overlay(file: &str, text: &str, source: &str) -> Result<Vec<OverlayPoint>> {
-    let first = text.lines().find(|line| !line.starts_with('#')).unwrap_or_default();
-    let mut reader = csv::ReaderBuilder::new()
-        .delimiter(if first.contains('\t') { b'\t' } else { b',' })
-        .comment(Some(b'#'))
-        .trim(csv::Trim::All)
-        .from_reader(text.as_bytes());
-    let broken = |error: csv::Error| Error::input(format!("{file}: {}", reason(&error)));
-    let header = reader.headers().map_err(broken)?.clone();
-    for (at, name) in header.iter().enumerate() {
-        if !OVERLAY_COLUMNS.contains(&name) && !super::is_own(name) {
-            let Error::Input { message, help } = Error::unknown("column", name, OVERLAY_COLUMNS) else {
-                return Err(Error::input(format!("{file}: unknown column '{name}'")));
-            };
-            let line = reader.position().line().saturating_sub(1).max(1);
-            let message = format!("{file}: line {line}, column {}: {message}", at + 1);
-            return Err(Error::Input { message, help });
-        }
-    }
+    let sheet = Sheet::parse_with(file, text, (&[], &OVERLAY_COLUMNS), super::is_own)?;
     let y = ["tokens_per_s", "tokens_per_s_per_gpu"];
     let x = ["completion_ms", "ttft_ms", "tpot_ms", "tokens_per_s_per_user"];
-    let has = |names: &[&str]| header.iter().any(|name| names.contains(&name));
     // throughput, batch and output tokens give the completion latency
-    let derived = has(&["batch"]) && has(&["output_tokens"]);
-    let tells_y = has(&y) || (derived && has(&["completion_ms"]));
-    if !tells_y || !(has(&x) || derived) {
+    let derived = sheet.has_any(&["batch"]) && sheet.has_any(&["output_tokens"]);
+    let tells_y = sheet.has_any(&y) || (derived && sheet.has_any(&["completion_ms"]));
+    if !tells_y || !(sheet.has_any(&x) || derived) {
         return Err(Error::input_help(
             format!("{file}: no column for latency or for throughput"),
             format!("columns: {}", OVERLAY_COLUMNS.join(", ")),
         ));
     }
-    let mut points = Vec::new();
-    for row in reader.into_records() {
-        let row = row.map_err(broken)?;
-        let line = row.position().map_or(0, csv::Position::line);
-        let row = Row { file, line, header: &header, fields: &row };
-        points.push(row.point(source)?);
-    }
-    Ok(points)
+    sheet.rows().map(|row| point(&row, source)).collect()
 }
 
-/// Reason for a malformed table, with the line.
-fn reason(error: &csv::Error) -> String {
-    let line = error.position().map(|p| format!("line {}: ", p.line())).unwrap_or_default();
-    match error.kind() {
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("{line}{len} fields, where the header has {expected_len}")
-        }
-        _ => format!("{line}{error}"),
+fn point(row: &Row<'_>, source: &str) -> Result<OverlayPoint> {
+    let text = |name| row.text(name).map(str::to_owned);
+    let p2p = match row.text("p2p") {
+        None => None,
+        Some(value) => Some(value.parse().map_err(|_| row.wrong("p2p", "it must be on or off"))?),
+    };
+    let mut source = text("source").unwrap_or_else(|| source.to_owned());
+    if let Some(provenance) = provenance(row)? {
+        provenance.require_evidence(&source)?;
+        source.push_str(&format!(" ({provenance})"));
     }
+    let point = OverlayPoint {
+        source,
+        architecture: text("architecture").unwrap_or_else(|| "?".into()),
+        label: text("label").unwrap_or_default(),
+        model: text("model"),
+        tp: row.count("tp")?,
+        batch: row.count("batch")?,
+        p2p,
+        prompt_tokens: row.count("prompt_tokens")?,
+        output_tokens: row.count("output_tokens")?,
+        completion_ms: row.positive("completion_ms")?,
+        ttft_ms: row.positive("ttft_ms")?,
+        tpot_ms: row.positive("tpot_ms")?,
+        tokens_per_s_per_user: row.positive("tokens_per_s_per_user")?,
+        tokens_per_s: row.positive("tokens_per_s")?,
+        tokens_per_s_per_gpu: row.positive("tokens_per_s_per_gpu")?,
+        others: [other(row, "x", "x_measure")?, other(row, "y", "y_measure")?]
+            .into_iter()
+            .flatten()
+            .collect(),
+    };
+    Ok(point.complete())
 }
 
-struct Row<'a> {
-    file: &'a str,
-    line: u64,
-    header: &'a csv::StringRecord,
-    fields: &'a csv::StringRecord,
+/// Provenance of a row, so that simulated numbers are not shown as measurements.
+fn provenance(row: &Row<'_>) -> Result<Option<Provenance>> {
+    let parse = |text: &str| {
+        text.parse().map_err(|_| {
+            let known = Provenance::ALL.map(Provenance::as_str).join(", ");
+            row.wrong("provenance", &format!("it must be one of {known}"))
+        })
+    };
+    row.text("provenance").map(parse).transpose()
 }
 
-impl Row<'_> {
-    fn point(&self, source: &str) -> Result<OverlayPoint> {
-        let text = |name| self.text(name).map(str::to_owned);
-        let p2p = match self.text("p2p") {
-            None => None,
-            Some(value) => {
-                Some(value.parse().map_err(|_| self.wrong("p2p", value, "neither on nor off"))?)
-            }
-        };
-        let mut source = text("source").unwrap_or_else(|| source.to_owned());
-        if let Some(provenance) = self.provenance()? {
-            provenance.require_evidence(&source)?;
-            source.push_str(&format!(" ({provenance})"));
-        }
-        let point = OverlayPoint {
-            source,
-            architecture: text("architecture").unwrap_or_else(|| "?".into()),
-            label: text("label").unwrap_or_default(),
-            model: text("model"),
-            tp: self.count("tp")?,
-            batch: self.count("batch")?,
-            p2p,
-            prompt_tokens: self.count("prompt_tokens")?,
-            output_tokens: self.count("output_tokens")?,
-            completion_ms: self.number("completion_ms")?,
-            ttft_ms: self.number("ttft_ms")?,
-            tpot_ms: self.number("tpot_ms")?,
-            tokens_per_s_per_user: self.number("tokens_per_s_per_user")?,
-            tokens_per_s: self.number("tokens_per_s")?,
-            tokens_per_s_per_gpu: self.number("tokens_per_s_per_gpu")?,
-            others: [self.other("x", "x_measure")?, self.other("y", "y_measure")?]
-                .into_iter()
-                .flatten()
-                .collect(),
-        };
-        Ok(point.complete())
-    }
-
-    /// Provenance of the row, so that simulated numbers are not shown as measurements.
-    fn provenance(&self) -> Result<Option<Provenance>> {
-        let parse = |text: &str| {
-            text.parse().map_err(|_| {
-                let known = Provenance::ALL.map(Provenance::as_str).join(", ");
-                self.wrong("provenance", text, &format!("none of {known}"))
-            })
-        };
-        self.text("provenance").map(parse).transpose()
-    }
-
-    /// Text of a field; `None` if it is empty.
-    fn text(&self, name: &str) -> Option<&str> {
-        let at = self.header.iter().position(|column| column == name)?;
-        self.fields.get(at).filter(|text| !text.is_empty())
-    }
-
-    fn count(&self, name: &str) -> Result<Option<u32>> {
-        let parse = |text: &str| {
-            let count = text.parse().ok().filter(|n| *n > 0);
-            count.ok_or_else(|| self.wrong(name, text, "not a whole number above 0"))
-        };
-        self.text(name).map(parse).transpose()
-    }
-
-    fn number(&self, name: &str) -> Result<Option<f64>> {
-        let parse = |text: &str| {
-            let number = text.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0);
-            number.ok_or_else(|| self.wrong(name, text, "not a number above 0"))
-        };
-        self.text(name).map(parse).transpose()
-    }
-
-    /// Measure and value of an extra axis; `None` if the value is not above 0 and cannot be plotted.
-    fn other(&self, value: &str, name: &str) -> Result<Option<(&'static str, f64)>> {
-        let Some(text) = self.text(value) else { return Ok(None) };
-        let number: f64 = text.parse().map_err(|_| self.wrong(value, text, "no number"))?;
-        let measure = self.text(name).and_then(measure);
-        let what = format!("of no measure: the column {name} names none");
-        let measure = measure.ok_or_else(|| self.wrong(value, text, &what))?;
-        Ok((number > 0.0).then_some((measure.name, number)))
-    }
-
-    fn wrong(&self, name: &str, value: &str, what: &str) -> Error {
-        let at = self.header.iter().position(|column| column == name).map_or(0, |at| at + 1);
-        Error::input(format!(
-            "{}: line {}, column {at} ({name}): '{value}' is {what}",
-            self.file, self.line
-        ))
-    }
+/// Measure and value of an extra axis; `None` if the value is not above 0 and cannot be plotted.
+fn other(row: &Row<'_>, value: &str, name: &str) -> Result<Option<(&'static str, f64)>> {
+    let Some(text) = row.text(value) else { return Ok(None) };
+    let number: f64 = text.parse().map_err(|_| row.wrong(value, "it must be a number"))?;
+    let measure = row.text(name).and_then(measure);
+    let what = format!("the column {name} names no measure");
+    let measure = measure.ok_or_else(|| row.wrong(value, &what))?;
+    Ok((number > 0.0).then_some((measure.name, number)))
 }

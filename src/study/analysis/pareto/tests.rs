@@ -354,26 +354,23 @@ fn a_table_of_ones_own_is_read_and_errors_name_their_place() {
     assert_eq!(points[1].place(Axes { x: XAxis::Tpot, y: YAxis::Total }), Some((5.0, 200.0)));
     assert_eq!(points[1].place(Axes::default()), None, "no TP, so nothing a GPU");
     for (text, wanted) in [
-        ("tp,tokens_per_s,tpot\n1,2,3\n", "mine.csv: line 1, column 3: unknown column 'tpot'"),
-        (
-            "tp,tokens_per_s,tpot_ms\n8,1,2\nx,2,3\n",
-            "mine.csv: line 3, column 1 (tp): 'x' is not a whole",
-        ),
+        ("tp,tokens_per_s,tpot\n1,2,3\n", "mine.csv:1: unknown column 'tpot'"),
+        ("tp,tokens_per_s,tpot_ms\n8,1,2\nx,2,3\n", "mine.csv:3: tp is 'x'; it must be a whole number"),
         (
             "tp,tokens_per_s,tpot_ms\n8,-1,2\n",
-            "line 2, column 2 (tokens_per_s): '-1' is not a number above 0",
+            "mine.csv:2: tokens_per_s is '-1'; it must be a number above 0",
         ),
         (
             "tp,p2p,tokens_per_s,tpot_ms\n8,maybe,1,2\n",
-            "line 2, column 2 (p2p): 'maybe' is neither on nor off",
+            "mine.csv:2: p2p is 'maybe'; it must be on or off",
         ),
         (
             "tp,provenance,tokens_per_s,tpot_ms\n8,guessed,1,2\n",
-            "line 2, column 2 (provenance): 'guessed' is none of measured, emulated-link, simulated",
+            "mine.csv:2: provenance is 'guessed'; it must be one of measured, emulated-link, simulated",
         ),
-        ("tp,tokens_per_s,tpot_ms\n8,1\n", "line 2: 2 fields, where the header has 3"),
+        ("tp,tokens_per_s,tpot_ms\n8,1\n", "mine.csv:2: has 2 fields, the header 3"),
         ("tp,batch\n8,1\n", "no column for latency or for throughput"),
-        ("", "no column for latency or for throughput"),
+        ("", "mine.csv: it is empty"),
     ] {
         let error = parse_overlay("mine.csv", text, "mine.csv").unwrap_err();
         assert!(error.to_string().contains(wanted), "{error}");

@@ -534,7 +534,7 @@ fn a_file_of_points_is_asked_for_and_its_errors_are_told() {
     driver.press(KeyCode::Esc);
     assert!(driver.screen().contains("m mine.csv"), "{}", driver.screen());
     lay_over(&mut driver, &file, "tp,completion_ms,tokens_per_s\nx,400,20\n");
-    assert!(driver.screen().contains("line 2, column 1"), "{}", driver.screen());
+    assert!(driver.screen().contains("mine.csv:2: tp is 'x'"), "{}", driver.screen());
 }
 
 #[test]
