@@ -298,7 +298,7 @@ pub const SIMULATED_GPU: &str = "simulated ";
 
 /// Profile of the simulated GPU in an exported trace.
 pub fn profile_simulated(name: &str) -> Option<&'static str> {
-    let profile = Profile::meant(name.strip_prefix(SIMULATED_GPU)?);
+    let profile = Profile::canonical_name(name.strip_prefix(SIMULATED_GPU)?);
     Profile::names().into_iter().find(|known| *known == profile)
 }
 

@@ -292,9 +292,9 @@ impl KnownError {
     /// `published rows of this model are of vllm-0.15 (30 rows, 9 % mean TPOT error)`.
     fn of_other_version(spec: &Spec) -> Option<String> {
         let engine = |stack: &str| stack.split_once('-').map(|(engine, _)| engine.to_owned());
-        let stack = Stack::meant(&spec.stack);
+        let stack = Stack::canonical_name(&spec.stack);
         let known = known_errors().iter().filter(|known| {
-            engine(&known.stack) == engine(stack) && known.hardware == Profile::meant(&spec.hardware)
+            engine(&known.stack) == engine(stack) && known.hardware == Profile::canonical_name(&spec.hardware)
         });
         let rows = |known: &Self| known.rows().iter().filter(|row| is_of_model(row, spec)).count();
         let mut counted: Vec<(&Self, usize)> =
