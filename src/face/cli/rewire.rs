@@ -16,7 +16,9 @@ use base::text::{capitalized, counted, fitting_name, latency};
 use lab::store::Store;
 use plan::{Architecture, Phase};
 use study::diff::{PredictedRow, Prediction};
-use study::rewire::{Answer, Asked, Choice, Ends, Rewiring, Setting, Steps, Times, answers_table};
+use study::rewire::{
+    Answer, Asked, Choice, Ends, LEAST_MESSAGE, Rewiring, Setting, Steps, Times, answers_table,
+};
 use table::render::Sourced;
 use table::{Collective, P2p, Provenance};
 
@@ -446,6 +448,10 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
     let mut text = output::wrapped("", &headline(rewiring, answers), 0);
     text += &output::wrapped("found     ", &found, 10);
     let profile = match rewiring.message() {
+        // no size of the profile's collective is as fast
+        Some((bytes, true)) if bytes <= LEAST_MESSAGE => format!(
+            "{machine}; message size unknown: the collectives are faster than the profile's smallest; pass --message-bytes"
+        ),
         Some((bytes, is_estimate)) => format!(
             "{machine}; message size {}{}",
             output::bytes(bytes.round() as u64),

@@ -265,7 +265,7 @@ pub fn words(html: &mut Html) {
         ),
         (
             "verdict",
-            "Faster, slower: a significant difference (p-value adjusted for the number of comparisons; not needed for simulations) of at least 0.5 %. The same: less than 0.5 %. Too close: simulations that differ by less than the simulator's error for speedups (2 %). Not significant: may be chance. Unknown: fewer than 6 samples.",
+            "Faster, slower: a difference of at least 0.5 %, between measurements significant (p-value adjusted for the number of comparisons), between simulations beyond the simulator's error. The same: less than 0.5 %. Too close: simulations within the simulator's error. Not significant: may be chance. Unknown: fewer than 6 samples.",
         ),
         (
             "upper-bound",

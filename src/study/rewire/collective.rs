@@ -56,8 +56,11 @@ fn us(target: &Target, collective: Collective, p2p: P2p, tp: u32, bytes: f64) ->
     Ok(cost(target, collective, p2p, tp)?.us(bytes).0)
 }
 
+/// Smallest message size that is estimated (bytes).
+pub const LEAST_MESSAGE: f64 = 256.0;
+
 /// Smallest and largest message size of the search (bytes).
-pub(super) const MESSAGES: (f64, f64) = (256.0, (1u64 << 36) as f64);
+pub(super) const MESSAGES: (f64, f64) = (LEAST_MESSAGE, (1u64 << 36) as f64);
 
 /// Message size whose latency is `time_us`, clamped to the given bounds.
 pub(super) fn bytes_of(us: impl Fn(f64) -> f64, time_us: f64, (mut low, mut high): (f64, f64)) -> f64 {
@@ -69,7 +72,8 @@ pub(super) fn bytes_of(us: impl Fn(f64) -> f64, time_us: f64, (mut low, mut high
             high = middle;
         }
     }
-    high
+    // at the lower bound, the exact one
+    if us(low) < time_us { high } else { low }
 }
 
 pub(super) fn known(
@@ -196,6 +200,8 @@ mod tests {
             let Message::About(found) = message(us, us(bytes)) else { panic!("{bytes}") };
             assert!((found / bytes - 1.0).abs() < 1e-6, "{found} for {bytes}");
         }
+        // nothing is faster than the smallest message
+        assert_eq!(bytes_of(us, 5.0, MESSAGES), LEAST_MESSAGE);
         // up to 12.5 us the size is open
         for time_us in [0.1, 9.0, 10.0, 12.0] {
             let Message::AtMost(most) = message(us, time_us) else { panic!("{time_us}") };
