@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseEvent, MouseEventKind};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
@@ -458,6 +458,26 @@ impl Driver {
     /// Presses each character and answers what is asked for after each.
     pub fn taps(&mut self, text: &str) {
         text.chars().for_each(|c| self.tap(KeyCode::Char(c)));
+    }
+
+    /// Presses a key with modifiers and answers what is asked for.
+    pub fn chord(&mut self, code: KeyCode, modifiers: KeyModifiers) {
+        let effects = self.send(Message::Key(KeyEvent::new(code, modifiers)));
+        self.answer(effects);
+    }
+
+    /// Moves or presses the mouse at a cell of the window.
+    pub fn mouse(&mut self, kind: MouseEventKind, (column, row): (u16, u16)) -> Vec<Effect> {
+        self.mouse_with(kind, (column, row), KeyModifiers::NONE)
+    }
+
+    pub fn mouse_with(
+        &mut self,
+        kind: MouseEventKind,
+        (column, row): (u16, u16),
+        modifiers: KeyModifiers,
+    ) -> Vec<Effect> {
+        self.send(Message::Mouse(MouseEvent { kind, column, row, modifiers }))
     }
 
     pub fn enter(&mut self) -> Vec<Effect> {

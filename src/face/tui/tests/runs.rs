@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEventKind};
 
 use super::fixtures::{Driver, record, records, spec};
 use crate::face::tui::context::Snapshot;
@@ -143,9 +143,8 @@ fn a_column_sorts_alone_and_others_break_ties_only_if_added() {
         let at = line.find(title).unwrap_or_else(|| panic!("{title} in {line}"));
         (line[..at].chars().count() as u16, 2)
     };
-    let click_with = |driver: &mut Driver, (column, row): (u16, u16), modifiers: KeyModifiers| {
-        let kind = MouseEventKind::Down(MouseButton::Left);
-        driver.send(Message::Mouse(MouseEvent { kind, column, row, modifiers }));
+    let click_with = |driver: &mut Driver, at: (u16, u16), modifiers: KeyModifiers| {
+        driver.mouse_with(MouseEventKind::Down(MouseButton::Left), at, modifiers);
     };
     let click = |driver: &mut Driver, at| click_with(driver, at, KeyModifiers::NONE);
     let sort = |driver: &Driver| -> Vec<String> {

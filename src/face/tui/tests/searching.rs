@@ -1,6 +1,6 @@
 //! The palette over everything, the search of one screen, clicks on hints, proposals, and keys pressed early.
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEventKind};
 
 use super::fixtures::{Driver, entries, trace};
 use crate::desk::Opened;
@@ -15,8 +15,7 @@ fn click(driver: &mut Driver, text: &str) -> Vec<Effect> {
         screen.lines().enumerate().filter(|(_, line)| line.contains(text)).last().expect(text);
     let column = line.split(text).next().unwrap_or_default().chars().count();
     let kind = MouseEventKind::Down(MouseButton::Left);
-    let (column, row) = (column as u16, row as u16);
-    driver.send(Message::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }))
+    driver.mouse(kind, (column as u16, row as u16))
 }
 
 /// Types into the palette and chooses the first match.

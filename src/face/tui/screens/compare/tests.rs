@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{KeyCode, MouseButton, MouseEventKind};
 
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::screen::Tab;
@@ -136,9 +136,7 @@ fn a_click_selects_a_cell_of_the_pivot() {
     let row = screen.lines().position(|line| line.contains("tp4 b16 p2p-off")).unwrap();
     let column = line_of(&driver, "TPOT ms").find("upper-bound").unwrap();
     let kind = MouseEventKind::Down(MouseButton::Left);
-    let event =
-        MouseEvent { kind, column: column as u16, row: row as u16, modifiers: KeyModifiers::NONE };
-    driver.send(Message::Mouse(event));
+    driver.mouse(kind, (column as u16, row as u16));
     let pair = driver.state.compare.selected().unwrap();
     assert_eq!((pair.value.as_str(), pair.side.spec.tp, pair.side.spec.batch), ("upper-bound", 4, 16));
 }

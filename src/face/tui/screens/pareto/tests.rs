@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEventKind};
 
 use super::{draw, layout, state::Scale};
 use crate::face::tui::context::Snapshot;
@@ -77,7 +77,7 @@ fn driver(columns: u16, rows: u16) -> Driver {
     driver.state.cx.cell_pixels = Some((8, 16));
     let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
     driver.answer(effects);
-    keys(&mut driver, "5");
+    driver.taps("5");
     driver
 }
 
@@ -86,44 +86,30 @@ fn asks(effects: &[Effect], name: &str) -> bool {
     effects.iter().any(|effect| matches!(effect, Effect::Ask(task) if task.slot.name == name))
 }
 
-fn keys(driver: &mut Driver, text: &str) {
-    let effects = driver.keys(text);
-    driver.answer(effects);
-}
-
-fn press(driver: &mut Driver, code: KeyCode) {
-    let effects = driver.press(code);
-    driver.answer(effects);
-}
-
-fn mouse(driver: &mut Driver, kind: MouseEventKind, (column, row): (u16, u16)) -> Vec<Effect> {
-    driver.send(Message::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }))
-}
-
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
 #[test]
 fn looks() {
     let mut driver = driver(120, 40);
     insta::assert_snapshot!("measured_120x40", driver.screen());
-    keys(&mut driver, "g");
-    press(&mut driver, KeyCode::Down);
-    press(&mut driver, KeyCode::Enter);
-    press(&mut driver, KeyCode::Right);
+    driver.taps("g");
+    driver.tap(KeyCode::Down);
+    driver.tap(KeyCode::Enter);
+    driver.tap(KeyCode::Right);
     insta::assert_snapshot!("simulated_120x40", driver.screen());
-    keys(&mut driver, "app");
-    keys(&mut driver, "+");
+    driver.taps("app");
+    driver.taps("+");
     insta::assert_snapshot!("zoomed_tpot_120x40", driver.screen());
 }
 
 #[test]
 fn panels_look() {
     let mut driver = driver(120, 40);
-    keys(&mut driver, "g");
+    driver.taps("g");
     insta::assert_snapshot!("groups", driver.screen());
-    press(&mut driver, KeyCode::Esc);
-    keys(&mut driver, "L");
-    keys(&mut driver, " jj ");
+    driver.tap(KeyCode::Esc);
+    driver.taps("L");
+    driver.taps(" jj ");
     insta::assert_snapshot!("legend", driver.screen());
 }
 
@@ -151,15 +137,15 @@ fn axes_change_at_once_and_their_marks_follow() {
     assert!(!asks(&driver.keys("n"), "points"), "asked once");
     driver.answer(effects);
     assert_eq!(driver.state.pareto.marked.x, XAxis::Tpot);
-    keys(&mut driver, "aa");
+    driver.taps("aa");
     assert_eq!(driver.state.pareto.axes.x, XAxis::User);
     let line = driver.state.pareto.lines.iter().find(|l| l.places.len() > 1).unwrap();
     assert!(line.places.windows(2).all(|w| w[0].0 > w[1].0 && w[0].1 < w[1].1), "{line:?}");
-    keys(&mut driver, "A");
+    driver.taps("A");
     assert_eq!(driver.state.pareto.axes.y, YAxis::Total);
-    keys(&mut driver, "e");
+    driver.taps("e");
     assert_eq!(driver.state.pareto.scales.0, Scale::Linear);
-    keys(&mut driver, "e");
+    driver.taps("e");
     assert!(driver.screen().contains("tokens/s/user (log)"), "{}", driver.screen());
 }
 
@@ -178,7 +164,7 @@ fn the_note_on_labels_leaves_the_axis_title_whole() {
 #[test]
 fn quality_is_an_axis_once_a_model_was_evaluated() {
     let mut driver = driver(200, 60);
-    keys(&mut driver, "AA");
+    driver.taps("AA");
     assert_eq!(driver.state.pareto.axes.y, YAxis::PerGpu, "nothing was evaluated");
     let kl = |record: &Record| match record.spec.architecture.to_string().as_str() {
         "standard" => 0.0,
@@ -194,7 +180,7 @@ fn quality_is_an_axis_once_a_model_was_evaluated() {
         .collect();
     let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
     driver.answer(effects);
-    keys(&mut driver, "aAAAA");
+    driver.taps("aAAAA");
     assert_eq!(driver.state.pareto.axes.y.as_str(), "kl");
     let screen = driver.screen();
     for said in
@@ -208,7 +194,7 @@ fn quality_is_an_axis_once_a_model_was_evaluated() {
     assert!(words.ends_with("--y kl --at"), "{words}");
     let places = driver.state.pareto.visible().filter(|point| point.y == Some(0.0)).count();
     assert!(places > 0, "standard, which loses nothing, is on the plot");
-    keys(&mut driver, "AA");
+    driver.taps("AA");
     assert_eq!(driver.state.pareto.axes.y, YAxis::PerGpu, "round and round");
 }
 
@@ -221,10 +207,10 @@ fn a_plot_never_mixes_and_the_group_is_chosen_from_a_list() {
         all
     };
     assert_eq!(provenances(&driver), [Provenance::EmulatedLink], "what ran comes first");
-    keys(&mut driver, "g");
+    driver.taps("g");
     assert!(driver.screen().contains("shown now, "), "{}", driver.screen());
-    keys(&mut driver, "simulated");
-    press(&mut driver, KeyCode::Enter);
+    driver.taps("simulated");
+    driver.tap(KeyCode::Enter);
     assert!(driver.state.cx.overlays.is_empty());
     assert_eq!(provenances(&driver), [Provenance::Simulated]);
     assert!(driver.screen().contains("[simulated]"));
@@ -247,22 +233,22 @@ fn it_opens_on_what_was_run_last_and_keeps_what_was_chosen() {
         driver.answer(effects);
     };
     let shown = |driver: &Driver| driver.state.pareto.current().unwrap().spec.model.clone();
-    keys(&mut driver, "5");
+    driver.taps("5");
     read(&mut driver, old.clone());
     assert_eq!(shown(&driver), "1b");
     let (both, more) = ([old, new].concat(), of_model("llama-3-8b", "20260103-0900"));
     read(&mut driver, both.clone());
     assert_eq!(shown(&driver), "3b", "the newest");
     // a filter shows its group, and chooses none
-    keys(&mut driver, "/model:1b");
-    press(&mut driver, KeyCode::Enter);
+    driver.taps("/model:1b");
+    driver.tap(KeyCode::Enter);
     assert_eq!(shown(&driver), "1b", "what the filter leaves");
-    press(&mut driver, KeyCode::Esc);
+    driver.tap(KeyCode::Esc);
     read(&mut driver, [both.clone(), of_model("3b", "20260103-0100")].concat());
     assert_eq!(shown(&driver), "3b", "the newest again");
-    keys(&mut driver, "g");
-    (0..3).for_each(|_| press(&mut driver, KeyCode::Up));
-    press(&mut driver, KeyCode::Enter);
+    driver.taps("g");
+    (0..3).for_each(|_| driver.tap(KeyCode::Up));
+    driver.tap(KeyCode::Enter);
     assert_eq!(shown(&driver), "1b", "chosen");
     read(&mut driver, [both.clone(), more.clone()].concat());
     assert_eq!(shown(&driver), "1b", "what was chosen stays");
@@ -271,7 +257,7 @@ fn it_opens_on_what_was_run_last_and_keeps_what_was_chosen() {
     let again = |records: Vec<Record>| {
         let mut driver = Driver::empty(120, 40);
         driver.state.pareto.recall(&kept, &mut driver.state.cx);
-        keys(&mut driver, "5");
+        driver.taps("5");
         read(&mut driver, records);
         shown(&driver)
     };
@@ -299,7 +285,7 @@ fn labels_are_of_the_selected_series_and_the_ends_of_the_frontier() {
                 let wide = label.text.chars().count() as u16;
                 assert!(!(label.x..label.x + wide).any(covers), "{label:?} lies on a point");
             }
-            keys(&mut driver, "n");
+            driver.taps("n");
         }
     }
 }
@@ -315,7 +301,7 @@ fn long_latencies_are_in_seconds_as_in_figures() {
     }
     let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
     driver.answer(effects);
-    keys(&mut driver, "5");
+    driver.taps("5");
     let most = driver.state.pareto.extent.x.1;
     assert!(most >= 10_000.0, "{most}");
     assert_eq!(XAxis::Completion.unit_for(most), ("s", 1e3));
@@ -324,7 +310,7 @@ fn long_latencies_are_in_seconds_as_in_figures() {
     let selected = driver.state.pareto.current().unwrap().completion_ms / 1e3;
     let said = format!(" {} s, ", base::text::digits(selected));
     assert!(shown.contains(&said), "{said}: {shown}");
-    keys(&mut driver, "a");
+    driver.taps("a");
     assert!(driver.screen().contains("TPOT (ms)"), "each axis by its own values: {}", driver.screen());
 }
 
@@ -348,27 +334,28 @@ fn a_plot_is_painted_on_the_themes_ground() {
 fn legend_filter_and_p2p_decide_what_is_shown() {
     let mut driver = driver(120, 40);
     let all = driver.state.pareto.shown.len();
-    keys(&mut driver, "L ");
+    driver.taps("L ");
     let hidden = driver.state.pareto.hidden.iter().next().unwrap().clone();
     assert!(driver.state.pareto.visible().all(|p| p.series() != hidden));
-    keys(&mut driver, "a");
+    driver.taps("a");
     assert_eq!(driver.state.pareto.shown.len(), all);
-    press(&mut driver, KeyCode::Esc);
-    keys(&mut driver, "/arch:ladder tp>=4");
+    driver.tap(KeyCode::Esc);
+    driver.taps("/arch:ladder tp>=4");
     assert!(driver.state.pareto.filter.typing);
-    press(&mut driver, KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
     let shown: Vec<String> = driver.state.pareto.visible().map(|p| p.spec.label()).collect();
     assert!(
         !shown.is_empty()
             && shown.iter().all(|l| l.starts_with("ladder tp4") || l.starts_with("ladder tp8"))
     );
-    press(&mut driver, KeyCode::Esc);
+    driver.tap(KeyCode::Esc);
     assert_eq!(driver.state.pareto.shown.len(), all, "Escape drops the filter");
-    keys(&mut driver, "p");
+    driver.taps("p");
     assert!(driver.state.pareto.visible().all(|p| p.spec.p2p == P2p::On));
-    keys(&mut driver, "/nothing-like-it");
-    press(&mut driver, KeyCode::Enter);
-    assert!(driver.screen().contains("no point matches the filter"), "{}", driver.screen());
+    driver.taps("/nothing-like-it");
+    driver.tap(KeyCode::Enter);
+    driver.shows("'nothing-like-it' matches none of 180 runs");
+    driver.shows("Esc clears the filter, / changes it");
 }
 
 #[test]
@@ -379,15 +366,15 @@ fn arrows_go_to_the_nearest_point_and_d_to_the_one_that_dominates() {
         pareto.axes.of(pareto.current().unwrap()).unwrap()
     };
     let from = place(&driver);
-    press(&mut driver, KeyCode::Right);
+    driver.tap(KeyCode::Right);
     assert!(place(&driver).0 > from.0);
-    press(&mut driver, KeyCode::Left);
+    driver.tap(KeyCode::Left);
     assert!(place(&driver).0 <= from.0 + 1e9);
     let at = driver.state.pareto.visible().position(|p| p.dominated_by.is_some()).unwrap();
     driver.state.pareto.selected = at;
     let by = driver.state.pareto.current().unwrap().dominated_by.clone();
     assert!(driver.screen().contains("dominated by"), "{}", driver.screen());
-    keys(&mut driver, "d");
+    driver.taps("d");
     assert_eq!(driver.state.pareto.current().map(|p| p.run.clone()), by);
     assert!(matches!(driver.press(KeyCode::Enter)[..], [Effect::Ask(_)]));
     assert_eq!(driver.state.cx.tab, Tab::Timeline);
@@ -398,25 +385,25 @@ fn a_dragged_rectangle_is_zoomed_to_and_undone() {
     let mut driver = driver(120, 40);
     let plot = layout::plot(&driver.state.pareto, driver.state.cx.body());
     let (from, to) = ((plot.area.x + 5, plot.area.y + 2), (plot.area.x + 45, plot.area.y + 10));
-    mouse(&mut driver, MouseEventKind::Down(MouseButton::Left), from);
-    mouse(&mut driver, MouseEventKind::Drag(MouseButton::Left), to);
+    driver.mouse(MouseEventKind::Down(MouseButton::Left), from);
+    driver.mouse(MouseEventKind::Drag(MouseButton::Left), to);
     assert!(driver.state.pareto.drag.is_some());
-    mouse(&mut driver, MouseEventKind::Up(MouseButton::Left), to);
+    driver.mouse(MouseEventKind::Up(MouseButton::Left), to);
     let zoomed = layout::plot(&driver.state.pareto, driver.state.cx.body());
     assert!(driver.state.pareto.drag.is_none());
     // the corners of the rectangle are the corners of the plot now
     let (x, y) = plot.share(from);
     let corner = (plot.x.value(x), plot.y.value(y));
     assert_eq!(zoomed.cell(corner), (zoomed.area.x, zoomed.area.y));
-    mouse(&mut driver, MouseEventKind::ScrollUp, (plot.area.x + 20, plot.area.y + 5));
-    keys(&mut driver, "uu");
+    driver.mouse(MouseEventKind::ScrollUp, (plot.area.x + 20, plot.area.y + 5));
+    driver.taps("uu");
     assert_eq!(driver.state.pareto.zoom.window, None);
-    keys(&mut driver, "u");
+    driver.taps("u");
     assert!(driver.screen().contains("nothing to undo"));
     // a click selects what is near
     let place =
         driver.state.pareto.visible().nth(7).and_then(|p| driver.state.pareto.axes.of(p)).unwrap();
-    mouse(&mut driver, MouseEventKind::Down(MouseButton::Left), plot.cell(place));
+    driver.mouse(MouseEventKind::Down(MouseButton::Left), plot.cell(place));
     let near = driver.state.pareto.axes.of(driver.state.pareto.current().unwrap()).unwrap();
     assert_eq!(plot.cell(near), plot.cell(place));
 }
@@ -429,7 +416,7 @@ fn the_headline_compares_the_same_cells_as_compare() {
     let (claim, _) = headline.split_once(':').expect(&headline);
     assert!(claim.contains(" settings") && driver.screen().contains(claim), "{}", driver.screen());
     assert!(!driver.screen().contains("Most tokens/s/GPU"), "{}", driver.screen());
-    keys(&mut driver, "6");
+    driver.taps("6");
     let compared = driver.state.compare.headline();
     assert!(compared.contains(claim), "{claim}: {compared}");
 }
@@ -444,9 +431,9 @@ fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
             && text.contains("], P2P off +47.7 %, 6 matched cells, emulated-link"),
         "{text}"
     );
-    keys(&mut driver, "g");
-    press(&mut driver, KeyCode::Down);
-    press(&mut driver, KeyCode::Enter);
+    driver.taps("g");
+    driver.tap(KeyCode::Down);
+    driver.tap(KeyCode::Enter);
     let text = driver.screen();
     assert!(
         text.contains(" P2P on +14.8 %, P2P off +") && text.contains(" %, 12 matched cells, simulated"),
@@ -457,9 +444,9 @@ fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
 #[test]
 fn published_points_lie_beside_and_join_nothing() {
     let mut driver = driver(120, 40);
-    keys(&mut driver, "D");
+    driver.taps("D");
     assert!(driver.screen().contains("no published point has this model"), "{}", driver.screen());
-    keys(&mut driver, "D");
+    driver.taps("D");
     let records = records_of(|spec| {
         (spec.model, spec.prompt_tokens, spec.output_tokens) = ("llama-3-70b".into(), 1024, 512);
     });
@@ -467,39 +454,39 @@ fn published_points_lie_beside_and_join_nothing() {
     driver.answer(effects);
     let before = driver.state.pareto.lines.clone();
     let limits = driver.state.pareto.limits.clone();
-    keys(&mut driver, "D");
+    driver.taps("D");
     assert!(driver.screen().contains("published (arXiv 2501.06589)"), "{}", driver.screen());
     assert_eq!((&driver.state.pareto.lines, &driver.state.pareto.limits), (&before, &limits));
     assert_eq!(driver.state.pareto.others().count(), 48);
-    keys(&mut driver, "p");
+    driver.taps("p");
     assert!(driver.state.pareto.others().all(|(o, _)| o.p2p == Some(P2p::On)));
     insta::assert_snapshot!("published_120x40", driver.screen());
     // the filter holds for published points, too
-    keys(&mut driver, "/arch:ladder tp:8");
-    press(&mut driver, KeyCode::Enter);
+    driver.taps("/arch:ladder tp:8");
+    driver.tap(KeyCode::Enter);
     let others: Vec<(String, Option<u32>)> =
         driver.state.pareto.others().map(|(o, _)| (o.architecture.clone(), o.tp)).collect();
     assert!(others.iter().all(|other| *other == ("ladder".into(), Some(8))), "{others:?}");
     assert_eq!(others.len(), 3, "batches 1, 16 and 64");
-    press(&mut driver, KeyCode::Esc);
+    driver.tap(KeyCode::Esc);
     // a published point is selected like any other, with the run of its cell
     let steps = driver.state.pareto.places().0.len();
     for _ in 0..steps {
-        keys(&mut driver, "N");
+        driver.taps("N");
     }
     let is_ladder = |driver: &Driver| {
         let other = driver.state.pareto.other().map(|(other, _)| other.clone());
         other.is_some_and(|other| other.name() == "8x1" && other.architecture == "ladder")
     };
     let found = (0..steps).any(|_| {
-        keys(&mut driver, "n");
+        driver.taps("n");
         is_ladder(&driver)
     });
     assert!(found, "{}", driver.screen());
     let screen = driver.screen();
     assert!(screen.contains("published (arXiv 2501.06589), ladder 8x1 p2p-on: 5.06 s"), "{screen}");
     assert_eq!(driver.state.pareto.current().unwrap().spec.label(), "ladder tp8 b1 p2p-on", "{screen}");
-    keys(&mut driver, "v");
+    driver.taps("v");
     let screen = driver.screen();
     for words in ["publ.", "mean absolute error", "ladder tp8 b1 p2p-on", "validate paper_70b"] {
         assert!(screen.contains(words), "{words}: {screen}");
@@ -517,7 +504,7 @@ fn name_overlay(driver: &mut Driver, name: &str) {
     driver.keys("B");
     driver.send(Message::Key(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL)));
     driver.keys(name);
-    press(driver, KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
 }
 
 #[test]
@@ -540,7 +527,7 @@ fn a_file_of_points_is_asked_for_and_its_errors_are_told() {
 #[test]
 fn a_low_window_shows_the_selected_series_in_the_table_and_says_how_many_it_leaves_out() {
     let mut driver = driver(80, 24);
-    keys(&mut driver, "t");
+    driver.taps("t");
     let lines = driver.state.pareto.lines.iter().filter(|line| !line.places.is_empty()).count();
     for _ in 0..driver.state.pareto.looks.len() {
         let screen = driver.screen();
@@ -552,16 +539,16 @@ fn a_low_window_shows_the_selected_series_in_the_table_and_says_how_many_it_leav
         let more: usize = more.map_or(0, |(count, _)| count.parse().unwrap());
         assert!(table.clone().any(|line| line.starts_with(&row)), "{row}:\n{screen}");
         assert!(more > 0 && more < lines, "{more} of {lines}:\n{screen}");
-        press(&mut driver, KeyCode::Right);
+        driver.tap(KeyCode::Right);
     }
 }
 
 #[test]
 fn the_command_and_the_table_say_what_is_shown() {
     let mut driver = driver(120, 40);
-    keys(&mut driver, "aap");
-    keys(&mut driver, "/tp:8");
-    press(&mut driver, KeyCode::Enter);
+    driver.taps("aap");
+    driver.taps("/tp:8");
+    driver.tap(KeyCode::Enter);
     let words = driver.state.screen(driver.state.cx.tab).command().unwrap().words.join(" ");
     assert!(words.starts_with("pareto --filter model=tiny"), "{words}");
     for part in ["provenance=emulated-link", "p2p=on", "tp:8", "--x ttft", "--area --at"] {
@@ -573,7 +560,7 @@ fn the_command_and_the_table_say_what_is_shown() {
         screen.export(FileKind::Svg, &driver.state.cx).unwrap().is_some(),
         "the figure has these axes, too"
     );
-    keys(&mut driver, "aa");
+    driver.taps("aa");
     assert!(
         driver
             .state
@@ -587,14 +574,14 @@ fn the_command_and_the_table_say_what_is_shown() {
 #[test]
 fn what_is_shown_is_kept_until_the_next_start() {
     let mut driver = driver(120, 40);
-    keys(&mut driver, "aaAsp");
-    keys(&mut driver, "g");
-    press(&mut driver, KeyCode::Down);
-    press(&mut driver, KeyCode::Enter);
-    keys(&mut driver, "L ");
-    press(&mut driver, KeyCode::Esc);
-    keys(&mut driver, "+/tp>=4");
-    press(&mut driver, KeyCode::Enter);
+    driver.taps("aaAsp");
+    driver.taps("g");
+    driver.tap(KeyCode::Down);
+    driver.tap(KeyCode::Enter);
+    driver.taps("L ");
+    driver.tap(KeyCode::Esc);
+    driver.taps("+/tp>=4");
+    driver.tap(KeyCode::Enter);
     let screen = driver.state.screen(Tab::Pareto);
     let kept = screen.remember().unwrap();
     let before = driver.screen();
@@ -604,7 +591,7 @@ fn what_is_shown_is_kept_until_the_next_start() {
     again.state.pareto.filter = FilterBox::new("tp>=4");
     let effects = again.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
     again.answer(effects);
-    keys(&mut again, "5");
+    again.taps("5");
     assert_eq!(again.screen(), before);
     assert_eq!(again.state.pareto.remember().unwrap(), kept);
     // what cannot be read is left
@@ -618,8 +605,8 @@ fn what_is_shown_is_kept_until_the_next_start() {
 fn nothing_breaks_without_points_or_room() {
     for (columns, rows) in [(20, 5), (80, 24), (81, 25), (300, 90)] {
         let mut driver = driver(columns, rows);
-        keys(&mut driver, "/zzz");
-        press(&mut driver, KeyCode::Enter);
+        driver.taps("/zzz");
+        driver.tap(KeyCode::Enter);
         for key in "nNdaAsSpgq".chars().chain("L q+-ufitbb".chars()) {
             driver.keys(&key.to_string());
             driver.screen();
@@ -647,7 +634,7 @@ fn with_micro_batches() -> Driver {
     let mut driver = Driver::empty(120, 40);
     let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
     driver.answer(effects);
-    keys(&mut driver, "5");
+    driver.taps("5");
     driver
 }
 
@@ -657,8 +644,8 @@ fn series_of_one_shape_are_told_apart_and_the_legend_is_of_what_the_filter_leave
     let marks: Vec<String> = driver.state.pareto.entries.iter().map(|entry| entry.mark()).collect();
     let distinct: std::collections::BTreeSet<&String> = marks.iter().collect();
     assert_eq!(distinct.len(), marks.len(), "{marks:?}");
-    keys(&mut driver, "/ladder tp:8 p2p:off");
-    press(&mut driver, KeyCode::Enter);
+    driver.taps("/ladder tp:8 p2p:off");
+    driver.tap(KeyCode::Enter);
     let marks: Vec<String> = driver.state.pareto.entries.iter().map(|entry| entry.mark()).collect();
     assert_eq!(marks, ["□", "□²"], "as before the filter");
     let shown = driver.screen();
@@ -669,9 +656,9 @@ fn series_of_one_shape_are_told_apart_and_the_legend_is_of_what_the_filter_leave
 #[test]
 fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
     let mut driver = driver(120, 40);
-    keys(&mut driver, "g");
-    press(&mut driver, KeyCode::Down);
-    press(&mut driver, KeyCode::Enter);
+    driver.taps("g");
+    driver.tap(KeyCode::Down);
+    driver.tap(KeyCode::Enter);
     let shown = driver.screen();
     assert!(shown.contains("×: over standard's best, same batch and P2P"), "{shown}");
     let row = |name: &str| shown.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
@@ -694,9 +681,9 @@ fn points_on_one_another_are_marked_counted_and_stepped_through() {
     let (first, shown) = (name(&driver), driver.screen());
     assert!(shown.contains(" of 2 points here, n: next)"), "{shown}");
     assert!(shown.contains("[■]") || shown.contains("[□]"), "the selected point stands out: {shown}");
-    keys(&mut driver, "n");
+    driver.taps("n");
     if !name(&driver).starts_with(&first) {
-        keys(&mut driver, "NN");
+        driver.taps("NN");
     }
     assert_eq!(name(&driver), format!("{first}-micro"), "the other one in the same place");
     assert!(driver.screen().contains(" of 2 points here, n: next)"));

@@ -7,7 +7,7 @@ mod rows;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEventKind};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -64,23 +64,18 @@ fn view(driver: &Driver) -> &View {
     driver.state.timeline.view.as_ref().expect("a trace is open")
 }
 
-fn press(driver: &mut Driver, code: KeyCode, modifiers: KeyModifiers) {
-    let effects = driver.send(Message::Key(KeyEvent::new(code, modifiers)));
-    driver.answer(effects);
-}
-
 /// Types a line at a prompt that a key opens.
 fn type_line(driver: &mut Driver, key: &str, text: &str) {
     driver.taps(key);
     for _ in 0..80 {
-        press(driver, KeyCode::Backspace, KeyModifiers::NONE);
+        driver.tap(KeyCode::Backspace);
     }
     driver.taps(text);
-    press(driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
 }
 
-fn mouse(driver: &mut Driver, kind: MouseEventKind, (column, row): (u16, u16), modifiers: KeyModifiers) {
-    let effects = driver.send(Message::Mouse(MouseEvent { kind, column, row, modifiers }));
+fn mouse(driver: &mut Driver, kind: MouseEventKind, at: (u16, u16), modifiers: KeyModifiers) {
+    let effects = driver.mouse_with(kind, at, modifiers);
     driver.answer(effects);
 }
 
@@ -117,7 +112,7 @@ fn looks() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("(");
     driver.taps("v");
-    press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    driver.tap(KeyCode::Right);
     insta::assert_snapshot!("selection_120x40", driver.screen());
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("p");
@@ -127,7 +122,7 @@ fn looks() {
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
     driver.taps("Cc");
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     insta::assert_snapshot!("differences_120x40", driver.screen());
     let mut driver = with(vec![imported()], (120, 40));
     driver.taps("OW");
@@ -141,7 +136,7 @@ fn looks() {
     insta::assert_snapshot!("verdict_120x40", driver.screen());
     driver.taps("Vg");
     insta::assert_snapshot!("ghost_asked_120x40", driver.screen());
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     insta::assert_snapshot!("ghost_120x40", driver.screen());
 }
 
@@ -205,7 +200,7 @@ fn a_typed_target_is_gone_to_and_undone() {
         driver.taps("u");
     }
     assert_eq!(view(&driver).window, first);
-    press(&mut driver, KeyCode::Char('r'), KeyModifiers::CONTROL);
+    driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
     assert_eq!(window(&driver), (50_000, 60_000));
     type_line(&mut driver, "t", "decode mlp/reduce");
     let at = view(&driver).span().map(|span| (span.step, span.operation));
@@ -220,7 +215,7 @@ fn a_typed_target_is_gone_to_and_undone() {
         type_line(&mut driver, "t", text);
         let shown = driver.screen();
         assert!(shown.contains(why), "{text}: {shown}");
-        press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+        driver.tap(KeyCode::Esc);
     }
 }
 
@@ -230,7 +225,7 @@ fn marks_measure_what_lies_between_them() {
     driver.taps("y");
     driver.shows("no numbers yet");
     driver.taps("(");
-    press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    driver.tap(KeyCode::Right);
     driver.taps(")");
     // A where the first operation of step 0 starts, B where its second ends: 30 us
     driver.shows("A to B 30.0 us: 0.000046000 to 0.000076000 s");
@@ -243,8 +238,8 @@ fn marks_measure_what_lies_between_them() {
     let command = driver.press(KeyCode::Char('Y'));
     let [Effect::Copy(command)] = &command[..] else { panic!("{command:?}") };
     assert_eq!(command, "ladderscope overlap 20260102-0304-1 --from 46000ns --to 76000ns");
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
+    driver.tap(KeyCode::Esc);
     driver.hides("A to B");
 }
 
@@ -253,7 +248,7 @@ fn a_selection_follows_the_cursor_and_its_numbers_are_those_of_analysis() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("v");
     for _ in 0..3 {
-        press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+        driver.tap(KeyCode::Right);
     }
     driver.shows("selecting 76.0 us");
     let (measured, now) = view(&driver).measured(0).expect("it is counted");
@@ -264,13 +259,13 @@ fn a_selection_follows_the_cursor_and_its_numbers_are_those_of_analysis() {
         Selection { from_ns: Some(stretch.0), to_ns: Some(stretch.1), ..Selection::default() };
     assert_eq!(measured.report, trace::overlap::overlap(&index.trace, &selection));
     driver.taps("v");
-    press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    driver.tap(KeyCode::Right);
     driver.shows("selection 76.0 us");
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     assert_eq!(view(&driver).window.width(), 76_000, "Enter zooms to it");
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     assert_eq!(view(&driver).selected, None);
-    press(&mut driver, KeyCode::Right, KeyModifiers::SHIFT);
+    driver.chord(KeyCode::Right, KeyModifiers::SHIFT);
     assert!(view(&driver).selected.is_some_and(|selected| selected.extending));
 }
 
@@ -356,16 +351,16 @@ fn edges_are_followed_and_there_is_a_way_back() {
     driver.taps("D");
     assert_eq!(view(&driver).span().map(|s| (s.rank, s.operation)), Some((1, 5)));
     for _ in 0..3 {
-        press(&mut driver, KeyCode::Backspace, KeyModifiers::NONE);
+        driver.tap(KeyCode::Backspace);
     }
     assert_eq!(view(&driver).span(), Some(&reduce));
-    press(&mut driver, KeyCode::Backspace, KeyModifiers::NONE);
+    driver.tap(KeyCode::Backspace);
     driver.shows("no way back");
     driver.taps("e");
     let shown = driver.screen();
     assert!(shown.contains("for this peer to arrive") && shown.contains("decode/L0/mlp/up"), "{shown}");
-    press(&mut driver, KeyCode::Down, KeyModifiers::NONE);
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Down);
+    driver.tap(KeyCode::Enter);
     assert_eq!(view(&driver).span().map(|s| (s.rank, s.operation)), Some((0, 4)), "the second row");
     assert!(view(&driver).panel.is_none());
 }
@@ -395,7 +390,7 @@ fn the_critical_path_is_lit_and_walked() {
 fn what_is_shown_is_exported_and_the_command_shows_the_same() {
     let mut driver = with(vec![measured()], (120, 40));
     driver.taps("v");
-    press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    driver.tap(KeyCode::Right);
     let stretch = view(&driver).pane().window(view(&driver).stretch().expect("it is selected"));
     let dir = tempfile::tempdir().expect("a directory");
     for kind in FileKind::ALL {
@@ -409,7 +404,7 @@ fn what_is_shown_is_exported_and_the_command_shows_the_same() {
     let spans = &whole.spans;
     let touching = spans.iter().filter(|s| s.start_ns < stretch.to && s.end_ns > stretch.from).count();
     assert_eq!(csv.lines().count(), touching + 1);
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     let command = driver.press(KeyCode::Char('Y'));
     let [Effect::Copy(command)] = &command[..] else { panic!("{command:?}") };
     assert!(command.starts_with("ladderscope timeline 20260102-0304-1 --from "), "{command}");
@@ -458,9 +453,9 @@ fn rules_stay_with_the_trace_that_they_classify() {
     let (command, told) = copied(&mut two);
     assert!(command.starts_with("ladderscope timeline 'my trace.json' 'my trace.json' --rules hta"));
     assert!(told.contains("copied, but for the rules in which the traces differ"), "{told}");
-    press(&mut two, KeyCode::Esc, KeyModifiers::NONE);
+    two.tap(KeyCode::Esc);
     driver.taps("v");
-    press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    driver.tap(KeyCode::Right);
     let (command, _) = copied(&mut driver);
     assert!(command.starts_with("ladderscope overlap 'my trace.json' --rules hta --from "), "{command}");
 }
@@ -565,7 +560,7 @@ fn ranks_that_did_the_same_are_shown_once() {
     driver.taps("F");
     assert_eq!(lines(&driver), 12);
     driver.hides("= r1");
-    press(&mut driver, KeyCode::End, KeyModifiers::NONE);
+    driver.tap(KeyCode::End);
     assert_eq!(view(&driver).span().map(|span| span.rank), Some(3));
     let at = view(&driver).span().map(|span| span.start_ns);
     driver.taps("F");
@@ -581,10 +576,10 @@ fn an_exposed_stretch_leads_to_its_own_step() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("f");
     // on the exposed line of rank 0, the third stretch: of step 1
-    press(&mut driver, KeyCode::Up, KeyModifiers::NONE);
-    press(&mut driver, KeyCode::Home, KeyModifiers::NONE);
+    driver.tap(KeyCode::Up);
+    driver.tap(KeyCode::Home);
     for _ in 0..2 {
-        press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+        driver.tap(KeyCode::Right);
     }
     let shown = driver.screen();
     assert!(shown.contains("interval 3 of 5, step 1"), "{shown}");

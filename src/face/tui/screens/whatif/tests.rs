@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use crate::face::tui::screen::State;
 use crate::face::tui::screen::Tab;
@@ -18,11 +18,6 @@ fn on((columns, rows): (u16, u16)) -> Driver {
     let mut driver = Driver::empty(columns, rows);
     driver.taps("7");
     driver
-}
-
-fn code(driver: &mut Driver, code: KeyCode, modifiers: KeyModifiers) {
-    let effects = driver.send(Message::Key(KeyEvent::new(code, modifiers)));
-    driver.answer(effects);
 }
 
 /// Moves the selection to a slider.
@@ -66,16 +61,16 @@ fn looks() {
     insta::assert_snapshot!("base_120x40", driver.screen());
     select(&mut driver, Slider::Alpha);
     for _ in 0..3 {
-        code(&mut driver, KeyCode::Right, KeyModifiers::SHIFT);
+        driver.chord(KeyCode::Right, KeyModifiers::SHIFT);
     }
     select(&mut driver, Slider::Batch);
     driver.taps("ll");
     driver.taps("p");
     insta::assert_snapshot!("slid_120x40", driver.screen());
     driver.taps("tt");
-    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     driver.taps("x");
-    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     insta::assert_snapshot!("typing_120x40", driver.screen());
 }
 
@@ -99,7 +94,7 @@ fn every_number_follows_the_slider_and_undo_brings_it_back() {
     assert_eq!(driver.state.whatif.variant.cell.tp, 4);
     driver.taps("0");
     assert_eq!(driver.state.whatif.variant.cell.tp, 8);
-    code(&mut driver, KeyCode::Delete, KeyModifiers::NONE);
+    driver.tap(KeyCode::Delete);
     assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
     assert_eq!(tpot(&driver.state, "standard"), standard);
 }
@@ -177,9 +172,9 @@ fn nothing_of_an_older_answer_is_copied_or_exported_while_the_next_is_under_way(
 fn a_model_is_picked_by_letters_and_named_in_the_title() {
     let mut driver = on((200, 50));
     select(&mut driver, Slider::Model);
-    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     driver.taps("gptoss20");
-    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     assert_eq!(driver.state.whatif.variant.cell.model, "gpt-oss-20b");
     let shown = driver.screen();
     let title = shown.lines().find(|line| line.contains("[simulated]")).expect("a title");
@@ -192,9 +187,9 @@ fn a_model_is_picked_by_letters_and_named_in_the_title() {
     // in the format of its checkpoint, unless another is chosen
     driver.shows("mxfp4 (bf16)");
     select(&mut driver, Slider::Dtype);
-    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     driver.taps("bf16");
-    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     assert_eq!(driver.state.whatif.variant.cell.dtype.to_string(), "bf16");
 }
 
@@ -202,9 +197,9 @@ fn a_model_is_picked_by_letters_and_named_in_the_title() {
 fn a_typed_value_is_taken_or_told_what_is_wrong_with_it() {
     let mut driver = on((120, 40));
     select(&mut driver, Slider::Hardware);
-    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     driver.taps("a100_sy");
-    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     let shown = driver.screen();
     assert!(
         shown.contains("✘ unknown hardware profile 'a100_sy': did you") && shown.contains("previous"),
@@ -213,13 +208,13 @@ fn a_typed_value_is_taken_or_told_what_is_wrong_with_it() {
     driver.taps("u");
     assert_eq!(driver.state.whatif.variant.cell.hardware, "h100_sxm");
     select(&mut driver, Slider::Batch);
-    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     // an edit keeps the proposed 1
-    code(&mut driver, KeyCode::End, KeyModifiers::NONE);
+    driver.tap(KeyCode::End);
     driver.taps(".5");
-    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     driver.shows("'1.5' is not a whole number");
-    code(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     assert_eq!(driver.state.whatif.variant.cell.batch, 1);
 }
 

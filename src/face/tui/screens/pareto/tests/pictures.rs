@@ -3,7 +3,7 @@
 use crossterm::event::KeyCode;
 
 use super::super::layout;
-use super::{asks, driver, keys, lay_over, name_overlay, press};
+use super::{asks, driver, lay_over, name_overlay};
 use crate::face::tui::pictures::{self, Kind, Pictures};
 use crate::face::tui::tests::fixtures::Driver;
 use crate::face::tui::update::{Effect, Message};
@@ -57,10 +57,10 @@ fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
             driver.screen().chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
         };
         assert!(drawn(&driver) > 10);
-        keys(&mut driver, "i");
+        driver.taps("i");
         assert!(driver.screen().contains("not known to show pictures"), "{}", driver.screen());
         driver.state.pareto.pictures.kind = Some(kind);
-        press(&mut driver, KeyCode::Esc);
+        driver.tap(KeyCode::Esc);
         let effects = driver.keys("i");
         assert!(asks(&effects, "picture"));
         assert!(drawn(&driver) > 10, "characters until it is painted");
@@ -107,7 +107,7 @@ fn whatever_changes_the_plot_is_painted_and_nothing_else() {
     assert!(painted(&driver.send(Message::Resize(100, 40))));
     assert!(!painted(&driver.send(Message::Clock(7))));
     // the axes fit what is plotted, points from elsewhere among it
-    press(&mut driver, KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
     name_overlay(&mut driver, "");
     let before = driver.state.pareto.extent;
     lay_over(&mut driver, &file, &text(8, 9e6));
@@ -120,7 +120,7 @@ fn whatever_changes_the_plot_is_painted_and_nothing_else() {
 fn half_blocks_show_the_colours_of_the_plot() {
     let mut driver = driver(80, 24);
     driver.state.pareto.pictures = Pictures { kind: Some(Kind::Halfblocks), tmux: false, on: true };
-    keys(&mut driver, "n");
+    driver.taps("n");
     let plot = layout::plot(&driver.state.pareto, driver.state.cx.body());
     let buffer = driver.buffer();
     let colours: std::collections::HashSet<_> =
@@ -133,7 +133,7 @@ fn a_terminal_that_does_not_tell_its_pixels_gets_no_sixels() {
     let mut driver = driver(80, 24);
     driver.state.pareto.pictures = Pictures { kind: Some(Kind::Sixel), tmux: false, on: true };
     driver.state.cx.cell_pixels = None;
-    keys(&mut driver, "n");
+    driver.taps("n");
     assert!(driver.screen().contains("does not tell how many pixels"), "{}", driver.screen());
     assert!(!driver.state.pareto.pictures.on);
 }

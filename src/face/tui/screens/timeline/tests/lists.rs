@@ -57,17 +57,17 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     driver.taps("/nccl");
     driver.shows("1 operation");
     driver.shows("of 80.0 us: comm ");
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
+    driver.tap(KeyCode::Enter);
     let on = view(&driver).span().copied().expect("on a span");
     let longest = rows(&driver)[0].max_us;
     assert_eq!((on.step, (on.end_ns - on.start_ns) as f64 / 1e3), (1, longest));
     assert!(view(&driver).window.contains(view(&driver).time), "it is shown");
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     driver.shows("3 operations");
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     assert!(view(&driver).panel.is_none());
-    press(&mut driver, KeyCode::Backspace, KeyModifiers::NONE);
+    driver.tap(KeyCode::Backspace);
     assert_ne!(view(&driver).span(), Some(&on), "there is a way back");
 }
 
@@ -76,7 +76,7 @@ fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("v");
     driver.taps("/reduce");
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     driver.taps("O");
     for (part, many) in [
         ("the whole trace", " · 6 op"),
@@ -101,9 +101,9 @@ fn a_search_says_what_it_found_took_together() {
     // of each decode step 15 us on rank 0 and 13 us on rank 1; the prefill's are the other fifth
     let shown = driver.screen();
     assert!(shown.contains("8 matches · 56.0 us per rank, 80.0 % of comm, exposed 56.0 us"), "{shown}");
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     driver.shows("1 of 8 · 56.0 us per rank");
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     driver.hides("per rank, 80.0 %");
     let mut narrow = with(vec![trace()], (80, 24));
     narrow.taps("/decode reduce");
@@ -127,7 +127,7 @@ fn a_name_is_shown_whole_and_copied() {
     driver.taps("O");
     driver.hides(kernel);
     driver.taps("/gemm");
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     driver.taps("W");
     driver.shows(kernel);
     assert_eq!(copied(&mut driver), kernel);
@@ -164,20 +164,24 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     let first = row(&driver, 0);
     assert!(first.contains(" 1 ") && first.contains("L*/mlp/reduce"), "a call a rank and step: {first}");
     let place = |driver: &Driver| view(driver).span().copied().expect("on a span");
-    driver.shows("Enter longest in step ");
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.shows("Enter: go to the longest in step ");
+    driver.tap(KeyCode::Enter);
     let longest = place(&driver);
     assert_eq!(longest.operation, 5, "an all-reduce");
     let family = table(&driver).families[0].clone();
     let typical = family.typical.expect("it has steps");
     assert_eq!(trace::overlap::StepKey::of(&longest), typical);
-    driver.shows(&format!("1 of {} in {}, a typical one", family.count_in_typical, typical.label()));
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.shows(&format!(
+        "1 of {} in {}, a typical step; Enter: next",
+        family.count_in_typical,
+        typical.label()
+    ));
+    driver.tap(KeyCode::Enter);
     let next = place(&driver);
     assert!(next.operation == 5 && next.start_ns != longest.start_ns, "the next longest");
     assert_eq!(trace::overlap::StepKey::of(&next), typical);
     driver.shows(&format!("2 of {} in ", family.count_in_typical));
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     assert!(view(&driver).panel.is_none());
 }
 
@@ -192,7 +196,7 @@ fn the_legend_has_every_mark_of_the_lanes() {
     driver.taps("L");
     assert!(view(&driver).panel.is_none());
     driver.taps("O/reduce");
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     let table = driver.screen();
     driver.taps("L");
     assert!(matches!(view(&driver).panel, Some(Panel::Legend(..))));
@@ -297,7 +301,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     driver.taps("J");
     driver.shows("steps, ladder [simulated], decode");
     assert_ne!(rows(&driver), upper);
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     assert_eq!(view(&driver).focus, 1);
     driver.taps("XO");
     driver.shows("the whole trace: where the time went, in us per rank");
@@ -338,9 +342,9 @@ fn the_load_of_experts_is_shown() {
     driver.shows("experts in step 1: r2 ");
     driver.taps("OO");
     driver.shows(&format!("experts: {}", wanted.in_words().expect("several ranks")));
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     driver.taps("/SendRecv");
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     let mut named = false;
     for _ in 0..12 {
         driver.taps("+");

@@ -14,13 +14,13 @@ fn differences_are_listed_and_gone_to_in_both_traces() {
     let named = |driver: &Driver, of: &str| driver.screen().contains(&format!(" {}", name(of)));
     let largest = report.groups[family.groups[0]].clone();
     assert!(named(&driver, &family.sum.name) && !named(&driver, &largest.name), "{}", driver.screen());
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     assert!(named(&driver, &largest.name), "opened: {}", driver.screen());
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     assert!(!named(&driver, &largest.name), "closed again: {}", driver.screen());
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-    press(&mut driver, KeyCode::Down, KeyModifiers::NONE);
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
+    driver.tap(KeyCode::Down);
+    driver.tap(KeyCode::Enter);
     let [above, below] = &view(&driver).panes[..] else { panic!("two traces") };
     let at =
         |pane: &super::super::state::Pane| pane.span().map(|span| pane.index.name(span).to_string());
@@ -39,7 +39,7 @@ fn differences_are_listed_and_gone_to_in_both_traces() {
     let shown = driver.screen();
     let row = shown.lines().position(|line| line.contains("ladder exp.")).expect("a header") + 1;
     assert!(shown.lines().nth(row).is_some_and(|line| line.contains(&name(&exposed.name))), "{shown}");
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     assert!(view(&driver).panel.is_none());
 }
 
@@ -78,7 +78,7 @@ fn every_jump_in_a_pair_shows_the_same_step_of_both() {
     assert_eq!(starts(&driver, "step 1"), [0, 0]);
     // to the longest exposed communication: both at its layer, the cursor of both on the same operation
     driver.taps("E");
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     let at = |driver: &Driver| -> Vec<(String, trace::overlap::StepKey)> {
         let panes = view(driver).panes.iter();
         let of = |pane: &super::super::state::Pane| {
@@ -89,7 +89,7 @@ fn every_jump_in_a_pair_shows_the_same_step_of_both() {
     };
     let [above, below] = &at(&driver)[..] else { panic!("two traces") };
     assert_eq!(above, below);
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     driver.shows("trace: the same operation took ");
     // a time is of the trace with the cursor
     driver.taps("J");
@@ -122,7 +122,7 @@ fn the_prediction_is_a_ghost_that_says_what_it_is() {
     driver.taps("P");
     let shown = driver.screen();
     assert!(shown.contains("h100_sxm native") && shown.contains("'host', on"), "{shown}");
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     let shown = driver.screen();
     assert!(shown.contains("[simulated] ghost: "), "{shown}");
     assert!(shown.contains(", on h100_sxm, stack native (the run: host)"), "{shown}");
@@ -137,18 +137,18 @@ fn the_prediction_is_a_ghost_that_says_what_it_is() {
     assert_eq!((report.steps.0.step, report.steps.1.step), (1, 1));
     let matmuls: Vec<_> = report.groups.iter().filter(|g| g.name.ends_with("mlp/down")).collect();
     assert!(!matmuls.is_empty() && matmuls.iter().all(|g| g.a.is_some() && g.b.is_some()));
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     driver.taps("]");
     driver.shows("aligned: step 2 over step 2");
     driver.taps("P");
     assert_eq!(view(&driver).panes.len(), 1, "once more, and it is gone");
     type_line(&mut driver, "P", "h100_sx native");
     driver.shows("did you mean 'h100_sxm'");
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     let mut driver = with(vec![imported()], (120, 40));
     driver.taps("P");
     driver.shows("rewire this trace as");
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     type_line(&mut driver, "P", "h100_sxm native");
     driver.shows("name an architecture to");
 }
@@ -195,7 +195,7 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
     let mut driver = with(vec![imported()], (120, 40));
     type_line(&mut driver, "P", "ladder");
     driver.shows("ladder layers 8");
-    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    driver.tap(KeyCode::Esc);
     // and asks for what it leaves open
     driver.taps("w");
     driver.shows("what-if of this trace");
@@ -222,7 +222,7 @@ fn the_verdict_leads_to_the_longest_exposed_communication() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("V");
     driver.shows("Enter: go to the longest exposed communication of a typical step");
-    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    driver.tap(KeyCode::Enter);
     let view = view(&driver);
     let index = &view.panes[0].index;
     let span = view.span().expect("an operation");
@@ -241,10 +241,10 @@ fn a_verdict_longer_than_its_window_scrolls_by_pages_and_says_so() {
     driver.taps("V");
     let first = driver.screen();
     assert!(first.contains("Exposed communication") && first.contains("↓ "), "{first}");
-    press(&mut driver, KeyCode::PageDown, KeyModifiers::NONE);
+    driver.tap(KeyCode::PageDown);
     let next = driver.screen();
     assert!(!next.contains("Exposed communication, ") && next.contains("↑ "), "{next}");
-    press(&mut driver, KeyCode::PageUp, KeyModifiers::NONE);
+    driver.tap(KeyCode::PageUp);
     assert_eq!(driver.screen(), first);
 }
 

@@ -9,7 +9,7 @@ fn marks_stand_in_a_row_of_their_own() {
     let before = ticks(&driver);
     assert!(before.contains("╷+0 ns"), "{before}");
     driver.taps("(");
-    press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    driver.tap(KeyCode::Right);
     driver.taps(")");
     assert_eq!(ticks(&driver), before, "the time axis keeps its labels");
     let marks = driver.screen().lines().nth(6).unwrap_or_default().to_owned();
@@ -24,7 +24,7 @@ fn nothing_at_the_bottom_is_clipped_while_rows_are_empty() {
     for size in [(80, 24), (120, 40), (200, 60)] {
         let mut driver = with(vec![trace()], size);
         driver.taps("v");
-        press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+        driver.tap(KeyCode::Right);
         let areas =
             layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
         let lines = super::super::info::stretch_content(view(&driver));
