@@ -92,7 +92,7 @@ mod prelude {
     pub use super::overlay::{Completing, Prompt};
     pub use super::pick::{Chosen, Pick};
     pub use super::screen::{
-        Acts, Command, Export, FileKind, Find, Hints, Input, Kept, NO_COMMAND, News, Pointer,
+        Acts, Command, Export, FileKind, Find, Hints, Input, Kept, NO_COMMAND, News, Note, Pointer,
         PointerKind, Screen, ScreenList, ScreenStatus, Selection,
     };
     pub use super::screen::{State, Tab};
@@ -102,7 +102,8 @@ mod prelude {
     pub use super::widgets::field::FilterBox;
     pub use super::widgets::list::{List, next_of};
     pub use super::widgets::paint::{
-        empty, frame, headline_rows, hidden_rows, line, popup, put, select, selected, whole_words, wrap,
+        empty, first_fitting, folded_notes, frame, headline_rows, hidden_rows, is_whole, line,
+        notes_hint, popup, put, select, selected, whole_words, wrap,
     };
     pub use base::text::counted;
 }

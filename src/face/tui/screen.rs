@@ -109,6 +109,11 @@ pub trait Screen: AnyScreen {
         ScreenStatus::default()
     }
 
+    /// Caveats of what is shown; the help begins with those for which the window has no room.
+    fn notes(&self, _body: Rect, _cx: &Context) -> Vec<Note> {
+        Vec::new()
+    }
+
     fn selection(&self, _cx: &Context) -> Selection {
         Selection::default()
     }
@@ -185,6 +190,20 @@ pub struct ScreenStatus {
     pub experiment: Option<String>,
     /// True if the screen opens on the most recently viewed experiment when no filter is typed.
     pub opens_on_experiment: bool,
+}
+
+/// Caveat of what is shown, such as the error of a simulation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    pub text: String,
+    /// True if the window is too small to show it; the screen then counts it beside the key of the help.
+    pub is_folded: bool,
+}
+
+impl Note {
+    pub fn new(text: impl Into<String>, is_folded: bool) -> Self {
+        Self { text: text.into(), is_folded }
+    }
 }
 
 /// Item of a screen that can be searched and gone to.

@@ -118,6 +118,8 @@ impl Overlay for PictureView {
 pub struct Help {
     scroll: usize,
     search: FilterBox,
+    /// Notes for which the screen has no room.
+    notes: Vec<Note>,
 }
 
 const HELP_KEYS: usize = 14;
@@ -194,17 +196,31 @@ fn help_found(keys: &Keymap, tab: Tab, words: &str) -> Vec<HelpLine> {
 }
 
 impl Help {
-    fn rows(&self, cx: &Context) -> Vec<HelpLine> {
+    /// Help that begins with the notes of a screen.
+    pub fn with(notes: Vec<Note>) -> Self {
+        Self { notes, ..Self::default() }
+    }
+
+    /// Rows as drawn: what is before the text, and the text; a heading has nothing before it.
+    fn rows(&self, cx: &Context) -> Vec<(String, String)> {
         let width = usize::from(inside(text_area(cx.size)).width);
-        let rows = |(keys, text): HelpLine| {
-            let room = width.saturating_sub(keys.as_ref().map_or(0, |k| k.width()).max(HELP_KEYS) + 2);
-            let wrapped = wrap(&text, room).into_iter().enumerate();
-            let row = move |(at, text)| {
-                (keys.as_ref().map(|k| if at == 0 { k.clone() } else { String::new() }), text)
-            };
-            wrapped.map(row).collect::<Vec<_>>()
+        let wrapped = |before: [String; 2], text: &str| {
+            let rows = wrap(text, width.saturating_sub(before[0].width())).into_iter().enumerate();
+            rows.map(|(at, text)| (before[at.min(1)].clone(), text)).collect::<Vec<_>>()
         };
-        help_found(&cx.keys, cx.tab, self.search.value()).into_iter().flat_map(rows).collect()
+        let notes = self.notes.iter().filter(|_| self.search.value().is_empty());
+        let mut rows: Vec<(String, String)> =
+            notes.flat_map(|note| wrapped(["  • ".into(), "    ".into()], &note.text)).collect();
+        if !rows.is_empty() {
+            rows.insert(0, (String::new(), "Notes for which the window has no room".into()));
+        }
+        let found = help_found(&cx.keys, cx.tab, self.search.value());
+        rows.extend(found.into_iter().flat_map(|(keys, text)| {
+            let of = |keys: &str| format!("  {keys:<HELP_KEYS$}");
+            let before = keys.map_or_else(Default::default, |keys| [of(&keys), of("")]);
+            wrapped(before, &text)
+        }));
+        rows
     }
 
     fn search_rows(&self) -> u16 {
@@ -226,11 +242,9 @@ impl Overlay for Help {
         if rows.is_empty() {
             put(buf, area, area.x + 1, area.y + 1, "no key does that", theme.style(Role::Dim));
         }
-        for (row, (keys, text)) in (0..area.height).zip(rows.iter().skip(self.scroll)) {
-            let keys = keys.as_ref().map(|keys| format!("  {keys:<HELP_KEYS$}"));
-            let role = if keys.is_some() { Role::Text } else { Role::Title };
-            let keys = keys.unwrap_or_default();
-            line(buf, area, row, &[(&keys, theme.style(Role::Key)), (text, theme.style(role))]);
+        for (row, (before, text)) in (0..area.height).zip(rows.iter().skip(self.scroll)) {
+            let role = if before.is_empty() { Role::Title } else { Role::Text };
+            line(buf, area, row, &[(before, theme.style(Role::Key)), (text, theme.style(role))]);
         }
     }
 

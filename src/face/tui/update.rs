@@ -183,7 +183,11 @@ pub fn act(state: &mut State, action: Action) {
         Action::Show(tab) => cx.tab = tab,
         Action::NextScreen => cx.tab = cx.tab.shifted(1),
         Action::PreviousScreen => cx.tab = cx.tab.shifted(Tab::ALL.len() - 1),
-        Action::Help => cx.lay(Help::default()),
+        Action::Help => {
+            let mut notes = screen.notes(cx.body(), cx);
+            notes.retain(|note| note.is_folded);
+            cx.lay(Help::with(notes));
+        }
         Action::Palette => pick::palette(state, ""),
         Action::Find => pick::find(state),
         Action::TypeOpen => cx.pick_file("", Opening::Alone(None)),

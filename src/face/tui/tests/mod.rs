@@ -11,6 +11,7 @@ mod runs;
 mod scenarios;
 mod scope;
 mod searching;
+mod small;
 mod sweeping;
 mod timelines;
 mod trainings;

@@ -92,6 +92,22 @@ pub fn hidden_rows(buf: &mut Buffer, area: Rect, above: usize, below: usize, the
     }
 }
 
+/// Number of notes that only the help has, as ` +2 notes: ? `; empty without any.
+pub fn notes_hint(notes: &[Note], cx: &Context) -> String {
+    match notes.iter().filter(|note| note.is_folded).count() {
+        0 => String::new(),
+        folded => format!(" +{}: {} ", counted(folded, "note"), cx.keys.label(Action::Help)),
+    }
+}
+
+/// Writes [`notes_hint`] at the right end of a row; returns the rest of the row.
+pub fn folded_notes(buf: &mut Buffer, row: Rect, notes: &[Note], cx: &Context) -> Rect {
+    let hint = notes_hint(notes, cx);
+    let (rest, place) = cut_left(row, row.width.saturating_sub(hint.width() as u16));
+    put(buf, place, place.x, place.y, &hint, cx.theme.style(Role::Key));
+    rest
+}
+
 /// Writes into the bottom border of a result's frame the keys of the screens that show more of it.
 pub fn next_screens(buf: &mut Buffer, area: Rect, cx: &Context) {
     let (mut x, y) = (area.x + 2, area.bottom().saturating_sub(1));
@@ -150,6 +166,12 @@ pub fn whole_words(text: &str, room: usize) -> String {
     if kept.split_whitespace().count() > 2 { format!("{kept} …") } else { String::new() }
 }
 
+/// First text that fits, the last if none does.
+pub fn first_fitting(texts: &[String], room: u16) -> &str {
+    let fits = |text: &&String| text.width() <= room.into();
+    texts.iter().find(fits).or(texts.last()).map_or("", String::as_str)
+}
+
 /// Rows of a headline, at most `most`; too long a text loses the remark in brackets at its end, then its last words.
 pub fn headline_rows(text: &str, width: u16, most: usize) -> Vec<String> {
     let width = usize::from(width.saturating_sub(2));
@@ -167,6 +189,11 @@ pub fn headline_rows(text: &str, width: u16, most: usize) -> Vec<String> {
         }
     }
     rows
+}
+
+/// True if rows have all words of a text.
+pub fn is_whole(rows: &[String], text: &str) -> bool {
+    rows.iter().flat_map(|row| row.split_whitespace()).eq(text.split_whitespace())
 }
 
 pub fn empty(buf: &mut Buffer, area: Rect, text: &str, theme: Theme) {

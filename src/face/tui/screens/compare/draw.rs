@@ -112,10 +112,40 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     if compare.flags {
         flags(buf, places.detail, theme, compare, compared);
     } else if let Some(selected) = compare.selected() {
-        heat::draw_detail(buf, places.detail, theme, &compared.axis, selected);
+        let notes = notes(compare, body);
+        heat::draw_detail(buf, places.detail, (&compared.axis, selected), &notes, cx);
     } else if compare.shows_pivot() && compare.selected_row().is_some() {
         empty(buf, places.detail, "no result for this value at this setting", theme);
     }
+}
+
+/// Caveats of the comparison: the headline with its remark, the meaning of the marks, the validation of simulated cells, and
+/// the result of the selected pair.
+pub fn notes(compare: &Compare, body: Rect) -> Vec<Note> {
+    let Some(compared) = compare.compared().filter(|compared| !compared.report.pairs.is_empty()) else {
+        return Vec::new();
+    };
+    let (places, rows) = (compare.areas(body), compare.headline_rows(body));
+    let mut notes = Vec::new();
+    if compare.shows_pivot() {
+        if !is_whole(&rows, compare.headline()) {
+            notes.push(Note::new(compare.headline(), true));
+        }
+        let has_legend = usize::from(places.title.height) > rows.len() + 1;
+        let shown = pivot::legend(compare, compared, body.width);
+        let is_folded = !has_legend || shown.width() > body.width.into();
+        let all = pivot::legend(compare, compared, u16::MAX);
+        notes.push(Note::new(format!("marks: {}", all.trim()), is_folded));
+    }
+    notes.extend(compare.trust.iter().map(|trust| Note::new(format!("simulated: {trust}"), true)));
+    if let Some(pair) = compare.selected() {
+        let told = heat::result(pair, false).concat();
+        let inner = inside(places.detail);
+        let is_folded = inner.height < 2 || told.width() > inner.width.into();
+        let pair = format!("{}, {} against {}", pair.matched, pair.value, pair.baseline);
+        notes.push(Note::new(format!("{pair}: {told}"), is_folded));
+    }
+    notes
 }
 
 /// Row below the headline: provenance, filter, settings, flags.

@@ -227,10 +227,63 @@ const SIDES: [Column; 8] = [
     Column::text("", 12, 3),
 ];
 
-pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comparison) {
-    let (text, dim, title) = (theme.style(Role::Text), theme.style(Role::Dim), theme.style(Role::Title));
+/// Result of a pair: measure, ratio, verdict with what goes with it, and its statistics. `is_short` has the exposed shares in
+/// place of the ratio of TPOT.
+pub fn result(pair: &Comparison, is_short: bool) -> [String; 4] {
+    let ci = pair.speedup_ci95.map_or_else(String::new, |[a, b]| format!(" [{a:.2}, {b:.2}]"));
+    // tokens/s includes the prefill
+    let of_tpot = if is_short {
+        let exposed = [&pair.baseline_side, &pair.side].map(|side| percent(side.exposed_pct));
+        format!("; exposed {}", exposed.join(" → "))
+    } else if pair.tpot_ms > 0.0 {
+        format!("; by TPOT {:.2}x", pair.baseline_tpot_ms / pair.tpot_ms)
+    } else {
+        String::new()
+    };
+    let verdict = match pair.verdict {
+        Verdict::Faster => "▲ faster".to_owned(),
+        Verdict::Slower => "▼ slower".into(),
+        Verdict::Same => "= negligible difference".into(),
+        Verdict::TooClose => {
+            pair.band.map_or_else(String::new, |band| format!("≈ {}", band.too_close()))
+        }
+        Verdict::Chance => "· no significant difference".into(),
+        Verdict::Unknown => "? too few samples".into(),
+    };
+    let adjusted = match pair.adjusted_p {
+        Some(_) => format!("; adjusted p {}", p(pair.adjusted_p)),
+        None => String::new(),
+    };
+    let samples = match [&pair.baseline_side, &pair.side].map(|side| (side.samples, side.rounds)) {
+        _ if pair.provenance == Provenance::Simulated => String::new(),
+        [a, b] if a == b => {
+            format!("; {} in {} each", counted(a.0 as usize, "sample"), counted(a.1, "round"))
+        }
+        [a, b] => format!("; {} and {} samples in {} and {}", a.0, b.0, a.1, counted(b.1, "round")),
+    };
+    let unit = if pair.latency() == "TPOT" { "tokens/s " } else { "TTFT " };
+    let published = pair.published_speedup.map_or_else(String::new, |of| format!("; {}", of.of_ratio()));
+    [
+        unit.to_owned(),
+        format!("{:.2}x{ci}", pair.speedup),
+        format!(" {verdict}{published}{of_tpot}"),
+        format!("{adjusted}{samples}"),
+    ]
+}
+
+pub fn draw_detail(
+    buf: &mut Buffer,
+    area: Rect,
+    (axis, pair): (&Axis, &Comparison),
+    notes: &[Note],
+    cx: &Context,
+) {
+    let theme = cx.theme;
+    let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let name = format!("{axis}: {} against {}", pair.value, pair.baseline);
-    let inner = frame(buf, area, &name, theme);
+    let room = area.width.saturating_sub(notes_hint(notes, cx).width() as u16 + 6);
+    let inner = frame(buf, area, &cut(&name, room), theme);
+    folded_notes(buf, cut_top(Rect { width: area.width.saturating_sub(2), ..area }, 1).0, notes, cx);
     let shares = SHARES.into_iter().find(|shares| shares.width() + 4 <= usize::from(area.width));
     put(buf, area, area.x + 2, area.bottom().saturating_sub(1), shares.unwrap_or_default(), dim);
     // a single row is for the result
@@ -249,53 +302,15 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
         let fits = runs.iter().find(|runs| runs.width() <= room).unwrap_or(&runs[2]);
         put(buf, inner, x, inner.y, fits, dim);
     }
-    let of_ratio = |ci: Option<[f64; 2]>| ci.map(|[a, b]| format!(" [{a:.2}, {b:.2}]"));
+    let told = result(pair, is_low);
+    let roles = [Role::Text, Role::Title, Role::Text, Role::Dim];
+    let told: Vec<(&str, Style)> =
+        told.iter().map(String::as_str).zip(roles.map(|role| theme.style(role))).collect();
+    line(buf, inner, u16::from(!is_low), &told);
     let interval = |ci: Option<[f64; 2]>| {
         ci.map(|[a, b]| format!(" [{}, {}]", digits(a), digits(b))).unwrap_or_default()
     };
-    let ratio = format!("{:.2}x{}", pair.speedup, of_ratio(pair.speedup_ci95).unwrap_or_default());
-    // tokens/s includes the prefill
-    let of_tpot = if is_low {
-        let exposed = [&pair.baseline_side, &pair.side].map(|side| percent(side.exposed_pct));
-        format!("; exposed {}", exposed.join(" → "))
-    } else if pair.tpot_ms > 0.0 {
-        format!("; by TPOT {:.2}x", pair.baseline_tpot_ms / pair.tpot_ms)
-    } else {
-        String::new()
-    };
-    let differs = match pair.verdict {
-        Verdict::Faster => "▲ faster",
-        Verdict::Slower => "▼ slower",
-        Verdict::Same => "= negligible difference",
-        Verdict::TooClose => {
-            &pair.band.map_or_else(String::new, |band| format!("≈ {}", band.too_close()))
-        }
-        Verdict::Chance => "· no significant difference",
-        Verdict::Unknown => "? too few samples",
-    };
-    let adjusted = match pair.adjusted_p {
-        Some(_) => format!("; adjusted p {}", p(pair.adjusted_p)),
-        None => String::new(),
-    };
     let sides = [(&pair.baseline, &pair.baseline_side), (&pair.value, &pair.side)];
-    let samples = match sides.map(|(_, side)| (side.samples, side.rounds)) {
-        [a, b] if a == b => {
-            format!("; {} in {} each", counted(a.0 as usize, "sample"), counted(a.1, "round"))
-        }
-        [a, b] => format!("; {} and {} samples in {} and {}", a.0, b.0, a.1, counted(b.1, "round")),
-    };
-    let samples = if pair.provenance == Provenance::Simulated { String::new() } else { samples };
-    let unit = if pair.latency() == "TPOT" { "tokens/s " } else { "TTFT " };
-    let published = pair.published_speedup.map_or_else(String::new, |of| format!("; {}", of.of_ratio()));
-    let told = [
-        (unit, text),
-        (&*ratio, title),
-        (" ", text),
-        (differs, text),
-        (&*published, text),
-        (&*of_tpot, text),
-    ];
-    line(buf, inner, u16::from(!is_low), &[&told[..], &[(&*adjusted, dim), (&*samples, dim)]].concat());
     let latencies = pair.latencies_ms();
     let mut columns = SIDES;
     columns[1].title = format!("{} ms [95 %]", pair.latency()).into();

@@ -23,8 +23,8 @@ use crate::face::tui::figures::Subject;
 use crate::face::tui::keymap::acts;
 use crate::face::tui::pick::Chosen;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Input, Kept, NO_COMMAND, News, PointerKind, Screen, ScreenList,
-    ScreenStatus, Selection,
+    Acts, Command, Export, FileKind, Input, Kept, NO_COMMAND, News, Note, PointerKind, Screen,
+    ScreenList, ScreenStatus, Selection,
 };
 use crate::face::tui::view::{cut_bottom, cut_top};
 use crate::face::tui::widgets::field::FilterBox;
@@ -229,9 +229,11 @@ impl Screen for Compare {
         }
         if let Some(of) = self.headline_of().filter(|_| self.shows_pivot()) {
             let asked = of.clone();
-            let work = move |_: &_| Ok((of.0.headline(&of.1), of));
+            let work = move |_: &_| Ok((of.0.headline(&of.1), of.0.trust(&of.1), of));
             cx.want("headline", &asked, work, |screen: &mut Self, found, cx| {
-                screen.headline = cx.told(found).map(|(text, of)| (of, text));
+                let found = cx.told(found);
+                screen.trust = found.as_ref().and_then(|(_, trust, _)| trust.clone());
+                screen.headline = found.map(|(text, _, of)| (of, text));
             });
         }
         let Some(of) = self.map_of() else { return };
@@ -247,6 +249,10 @@ impl Screen for Compare {
     fn status(&self, _cx: &Context) -> ScreenStatus {
         let hints = self.filter.taken();
         ScreenStatus { hints, opens_on_experiment: true, ..ScreenStatus::default() }
+    }
+
+    fn notes(&self, body: Rect, _cx: &Context) -> Vec<Note> {
+        draw::notes(self, body)
     }
 
     fn selection(&self, _cx: &Context) -> Selection {

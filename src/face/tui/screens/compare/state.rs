@@ -17,6 +17,8 @@ use study::analysis::{
     Pivot, PivotRow, Reasons, Varied, compared_rows, first_equal, slices,
 };
 use study::answer::{MOST_RUNS, headlines};
+use study::validate::badge;
+use table::Spec;
 
 /// Run ids of a pair; identifies it across comparisons.
 fn runs_of(pair: &Comparison) -> (String, String) {
@@ -138,6 +140,8 @@ pub struct Compare {
     pub column: Option<String>,
     /// Winners among the filtered pairs; `None` until computed.
     pub headline: Option<(PartOf<Arc<Vec<usize>>>, String)>,
+    /// Validation of the filtered pairs' simulated cells, in words.
+    pub trust: Option<String>,
     pub shown: Vec<Row>,
     /// Distinguishing settings of the filtered pairs; `None` without a filter.
     pub narrowed: Option<Told>,
@@ -611,6 +615,17 @@ impl Compared {
         let pairs: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
         let settings = self.told.narrowed(&pairs, &self.axis).settings;
         headlines(&self.axis, &self.report, &pairs, &settings)
+    }
+
+    /// Validation of the simulated cells among these pairs, in words; too slow for the drawing thread.
+    pub fn trust(&self, pairs: &[usize]) -> Option<String> {
+        // several pairs share a baseline
+        let mut specs: HashMap<&str, &Spec> = HashMap::new();
+        for pair in pairs.iter().map(|at| &self.report.pairs[*at]) {
+            specs.insert(&pair.run, &pair.side.spec);
+            specs.insert(&pair.baseline_run, &pair.baseline_side.spec);
+        }
+        badge(specs.into_values())
     }
 
     pub fn map(&self, slice: usize) -> Option<HeatMap> {

@@ -81,6 +81,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     if checked.is_some_and(|checked| !checked.answers.is_empty()) && areas.editor.width >= 40 {
         next_screens(buf, areas.editor, cx);
     }
+    let border = Rect { width: areas.editor.width.saturating_sub(2), ..areas.editor };
+    folded_notes(buf, cut_bottom(border, 1).1, &notes(experiments, areas.editor, cx), cx);
     draw_editor(buf, inner, experiments, cx, entry);
 }
 
@@ -232,6 +234,33 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
 
 /// Rows of the editor below which stored results take the place of the question.
 const LOW: u16 = 16;
+
+/// Texts of the editor that caveats are among, with those that do not fit folded: cards of stored results, and the forecast.
+pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<Note> {
+    let Some((draft, entry)) = experiments.draft().zip(experiments.selected()) else {
+        return Vec::new();
+    };
+    let (inner, parts) = (inside(area), parts(experiments, inside(area), cx));
+    let width = usize::from(inner.width.saturating_sub(2));
+    let shown = |lines: Vec<&str>, rows: u16| {
+        let rows = lines.into_iter().take(rows.into()).flat_map(str::split_whitespace);
+        rows.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let head = head(draft, width, inner.height);
+    let above = shown(head.iter().map(|(text, _)| text.as_str()).collect(), parts.top.height);
+    let forecast = forecast_texts(cx, draft, entry);
+    let wrapped: Vec<String> = forecast.iter().flat_map(|(text, _)| wrap(text, width)).collect();
+    let height = parts.bottom.height.saturating_sub(1);
+    let below = shown(wrapped.iter().map(String::as_str).collect(), height);
+    let holds = |shown: &[String], text: &str| {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        shown.windows(words.len().max(1)).any(|shown| shown == words)
+    };
+    let answers = draft.checked.iter().flat_map(|checked| &checked.answers);
+    let cards = answers.flat_map(|answer| answer.card().map(|(_, text)| (text, &above)));
+    let all = cards.chain(forecast.iter().map(|(text, _)| (text.as_str(), &below)));
+    all.map(|(text, shown)| Note::new(text, !holds(shown, text))).collect()
+}
 
 /// Question of the experiment and the cards of its stored results.
 fn head(draft: &Draft, width: usize, height: u16) -> Vec<(String, Role)> {
@@ -478,20 +507,25 @@ fn draw_bottom(
     }
 }
 
-/// Keys that run the experiment, how long that takes, the provenance of its results, and what cannot run.
+/// [`forecast_texts`], wrapped.
 fn forecast_lines(cx: &Context, draft: &Draft, entry: &Entry, width: usize) -> Vec<(String, Style)> {
+    let texts = forecast_texts(cx, draft, entry).into_iter();
+    let wrapped =
+        texts.flat_map(|(text, style)| wrap(&text, width).into_iter().map(move |text| (text, style)));
+    wrapped.collect()
+}
+
+/// Keys that run the experiment, how long that takes, the provenance of its results, and what cannot run.
+fn forecast_texts(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, Style)> {
     let theme = cx.theme;
-    let wrapped = |text: String, role: Role| {
-        let style = theme.style(role);
-        wrap(&text, width).into_iter().map(move |text| (text, style))
-    };
-    let error = |error: &str| wrapped(format!("✘ {error}"), Role::Bad).collect();
+    let error = |error: &str| (format!("✘ {error}"), theme.style(Role::Bad));
     if let Some(broken) = &draft.broken {
-        return error(broken);
+        return vec![error(broken)];
     }
-    let mut lines: Vec<(String, Style)> = Vec::new();
+    let mut texts: Vec<(String, Style)> = Vec::new();
+    let styled = |text: String, role: Role| (text, theme.style(role));
     if !draft.is_checked() {
-        lines.extend(wrapped("computing the forecast…".into(), Role::Dim));
+        texts.push(styled("computing the forecast…".into(), Role::Dim));
     }
     let (experiment, forecast) = match &draft.checked {
         None => (entry.experiment.as_deref().map_err(String::as_str), None),
@@ -502,43 +536,40 @@ fn forecast_lines(cx: &Context, draft: &Draft, entry: &Entry, width: usize) -> V
     let experiment = match experiment {
         Ok(experiment) => experiment,
         Err(why) => {
-            lines.extend::<Vec<_>>(error(why));
-            return lines;
+            texts.push(error(why));
+            return texts;
         }
     };
     if let Some(forecast) = forecast {
-        lines.extend(wrapped(runs_text(forecast, cx), Role::Text));
+        texts.push(styled(runs_text(forecast, cx), Role::Text));
         if draft.checked.as_ref().is_some_and(|checked| checked.is_shared) {
-            lines.extend(wrapped(
-                "stored runs: of the same cells in other experiments".into(),
-                Role::Dim,
-            ));
+            texts.push(styled("stored runs: of the same cells in other experiments".into(), Role::Dim));
         }
     }
     if let Some(noise) = draft.checked.as_ref().and_then(|checked| checked.noise.as_deref()) {
-        lines.extend(wrapped(format!("! {noise}"), Role::Warn));
+        texts.push(styled(format!("! {noise}"), Role::Warn));
     }
-    let basis = forecast.and_then(basis_text);
-    lines.extend(basis.into_iter().flat_map(|text| wrapped(text, Role::Dim)));
+    if let Some(basis) = forecast.and_then(basis_text) {
+        texts.push(styled(basis, Role::Dim));
+    }
     let mut provenances: Vec<Provenance> =
         experiment.cells.iter().map(|cell| cell.spec.provenance()).collect();
     provenances.sort_unstable();
     provenances.dedup();
     for provenance in provenances {
         let text = format!("results: {provenance} ({})", meaning(provenance));
-        lines.extend(wrapped(text, Role::of_provenance(provenance)));
+        texts.push(styled(text, Role::of_provenance(provenance)));
     }
     for note in &experiment.notes {
-        lines.extend(wrapped(format!("! {note}"), Role::Warn));
+        texts.push(styled(format!("! {note}"), Role::Warn));
     }
     for unable in forecast.iter().flat_map(|forecast| &forecast.unable) {
         let (glyph, word) = (unable.status.glyph(), unable.status.as_str());
         let cells = counted(unable.cells, "cell");
         let text = format!("{glyph} {cells} {word}: {} ({})", unable.reason, unable.example);
-        let style = theme.status(unable.status);
-        lines.extend(wrap(&text, width).into_iter().map(|text| (text, style)));
+        texts.push((text, theme.status(unable.status)));
     }
-    lines
+    texts
 }
 
 fn meaning(provenance: Provenance) -> &'static str {

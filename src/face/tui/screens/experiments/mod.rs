@@ -232,6 +232,10 @@ impl Screen for Experiments {
         }
     }
 
+    fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
+        draw::notes(self, self.areas(body).editor, cx)
+    }
+
     fn finds(&self, _cx: &Context) -> Vec<Find> {
         let find = |(name, question): (&String, &str)| {
             let (name, about) = (name.clone(), format!("experiment  {question}"));

@@ -150,7 +150,10 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     line(buf, area, 0, &[&told[..], &[(&*common, dim)]].concat());
     line(buf, area, 1, &[(" ", text), (&full, theme.style(Role::Active)), (&numbers, text)]);
     if let Some(warning) = live.warning() {
-        line(buf, area, 2, &[(" ", text), (&warning, theme.style(Role::Warn))]);
+        let row = cut_top(cut_top(area, 2).1, 1).0;
+        let row = folded_notes(buf, row, &notes(live, area.width), cx);
+        let shown = whole_words(&warning, usize::from(row.width.saturating_sub(1)));
+        line(buf, row, 0, &[(" ", text), (&shown, theme.style(Role::Warn))]);
     }
 }
 

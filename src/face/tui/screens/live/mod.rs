@@ -213,6 +213,10 @@ impl Screen for Live {
         }
     }
 
+    fn notes(&self, body: Rect, _cx: &Context) -> Vec<Note> {
+        draw::notes(self, body.width)
+    }
+
     fn finds(&self, _cx: &Context) -> Vec<Find> {
         let find = |(at, cell): (usize, &LiveCell)| {
             Find::new(cell.spec.label(), "cell of the sweep", move |live: &mut Self, _| {

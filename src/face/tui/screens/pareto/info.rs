@@ -1,6 +1,7 @@
 //! Text around the plot: selected point, area gained, frontiers at fixed x.
 
 use super::draw::covered;
+use super::layout::{areas, plot};
 use super::state::Pareto;
 use super::{Act, errors};
 use crate::face::tui::prelude::*;
@@ -14,7 +15,7 @@ use table::Provenance;
 pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let theme = cx.theme;
     let Some(point) = pareto.current() else { return };
-    let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
+    let (text, title) = (theme.style(Role::Text), theme.style(Role::Title));
     if let Some((other, place)) = pareto.other() {
         let words = against(pareto, other, place);
         let rows = wrap(&words, usize::from(area.width.saturating_sub(2)));
@@ -23,32 +24,29 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
         }
         return;
     }
-    let label = format!(" [{}] ", point.provenance);
-    let what = point.cell_label();
-    let here = covered(pareto, plot).map_or_else(String::new, |(at, of)| {
-        let key = cx.key::<Pareto>(Act::Next);
-        match area.width {
-            ..80 => format!(" ({at} of {of} here, {key})"),
-            _ => format!(" ({at} of {of} points here, {key}: next)"),
-        }
-    });
-    let standing = format!("{here}{}", standing(pareto, point));
+    let told = Told::of(pareto, point, cx, plot, area.width);
     line(
         buf,
         area,
         0,
-        &[(&label, theme.provenance(point.provenance)), (&what, title), (&standing, text)],
+        &[
+            (&told.label, theme.provenance(point.provenance)),
+            (&told.cell, title),
+            (&told.standing, text),
+        ],
     );
-    let width = usize::from(area.width.saturating_sub(2));
-    let mut rows: Vec<(String, Style)> =
-        wrap(&numbers(pareto, point), width).into_iter().map(|row| (row, text)).collect();
-    // the area of two cells is a single step, whose size depends on their arbitrary distance
-    if let Some(area) = pareto.area().filter(|area| area.cells >= LEAST_CELLS) {
-        rows.extend(wrap(&gained(pareto, area, width), width).into_iter().map(|row| (row, dim)));
-    }
-    for (row, (text, style)) in rows.iter().enumerate().take(usize::from(area.height.saturating_sub(1)))
-    {
-        line(buf, area, 1 + row as u16, &[(" ", *style), (text, *style)]);
+    // the hint ends the last row
+    let notes = notes(pareto, cx);
+    let rows = told.rows(area.width);
+    for row in 1..area.height {
+        let mut place = cut_top(cut_top(area, row).1, 1).0;
+        if row + 1 == area.height {
+            place = folded_notes(buf, place, &notes, cx);
+        }
+        if let Some((text, role)) = rows.get(usize::from(row) - 1) {
+            let style = theme.style(*role);
+            line(buf, place, 0, &[(" ", style), (text, style)]);
+        }
     }
 }
 
@@ -71,11 +69,12 @@ fn against(pareto: &Pareto, other: &OverlayPoint, (x, y): (f64, f64)) -> String 
         None => text += "; this cell is not among the runs shown",
         Some((point, (own_x, own_y))) => {
             text += &format!(
-                "; {} {} {unit}: {}, {}: {}",
+                "; {} {} {unit} ({}), {} ({} {})",
                 point.provenance,
                 digits(own_x / by),
                 errors::percent(own_x, x),
                 digits(own_y),
+                pareto.axes.y.title(),
                 errors::percent(own_y, y)
             );
         }

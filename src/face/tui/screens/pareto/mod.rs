@@ -27,7 +27,7 @@ use crate::face::tui::overlay::Completing;
 use crate::face::tui::pick::{Chosen, Pick};
 use crate::face::tui::pictures;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Input, NO_COMMAND, News, Pointer, PointerKind, Screen,
+    Acts, Command, Export, FileKind, Input, NO_COMMAND, News, Note, Pointer, PointerKind, Screen,
     ScreenStatus, Selection,
 };
 use crate::face::tui::texts::{Changed, CheckItem, Checklist};
@@ -168,9 +168,13 @@ impl Screen for Pareto {
         cx.follow(
             "points",
             &(axes, self.reading),
-            move |_| Ok(analysis::pareto_on(&of.records, axes)),
-            move |pareto: &mut Self, points, cx| {
-                if let Some(points) = cx.told(points) {
+            move |_| {
+                let points = analysis::pareto_on(&of.records, axes);
+                Ok((state::trust(&points), points))
+            },
+            move |pareto: &mut Self, found, cx| {
+                if let Some((trust, points)) = cx.told(found) {
+                    pareto.trust = trust;
                     pareto.set(axes, points, told);
                 }
             },
@@ -211,6 +215,10 @@ impl Screen for Pareto {
     fn status(&self, _cx: &Context) -> ScreenStatus {
         let hints = self.filter.taken();
         ScreenStatus { hints, opens_on_experiment: true, ..ScreenStatus::default() }
+    }
+
+    fn notes(&self, _body: Rect, cx: &Context) -> Vec<Note> {
+        info::notes(self, cx)
     }
 
     fn selection(&self, _cx: &Context) -> Selection {

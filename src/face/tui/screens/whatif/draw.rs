@@ -27,6 +27,13 @@ pub struct Areas {
     pins: Rect,
 }
 
+impl Areas {
+    /// True if kept variants have a table.
+    fn has_pins(&self) -> bool {
+        self.pins.height > 0 || self.frontier.height > 1
+    }
+}
+
 /// Minimum rows under the sliders to place the notes there.
 const NOTES: u16 = 6;
 
@@ -74,11 +81,12 @@ pub fn tracks(sliders: Rect) -> (u16, u16) {
 
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     let theme = cx.theme;
-    let architectures = whatif.answer.as_ref().map_or(0, |answer| answer.rows.len());
-    let counts = (architectures, whatif.sliders().len());
-    let areas = areas(body, whatif.strip != StripView::Hidden, counts, whatif.pins.len());
-    let shows_pins = areas.pins.height > 0 || areas.frontier.height > 1;
-    header(buf, areas.header, whatif, shows_pins, cx);
+    let areas = areas_of(body, whatif);
+    let header = folded_notes(buf, areas.header, &notes(whatif, body, cx), cx);
+    let pieces = header_pieces(whatif, areas.has_pins(), cx);
+    let pieces: Vec<(&str, Style)> =
+        pieces.iter().map(|(text, role)| (text.as_str(), theme.style(*role))).collect();
+    line(buf, header, 0, &pieces);
     sliders(buf, &areas, theme, whatif);
     let Some(answer) = &whatif.answer else {
         let text = whatif.error.as_deref().unwrap_or("simulating…").replace('\n', ": ");
@@ -106,7 +114,13 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     if whatif.error.is_some() && whatif.current().is_none() {
         stale(buf, &[areas.bars, areas.strip, areas.frontier], theme);
     }
-    notes(buf, areas.notes, whatif, answer, cx);
+    draw_notes(buf, areas.notes, whatif, answer, cx);
+}
+
+fn areas_of(body: Rect, whatif: &WhatIf) -> Areas {
+    let architectures = whatif.answer.as_ref().map_or(0, |answer| answer.rows.len());
+    let counts = (architectures, whatif.sliders().len());
+    areas(body, whatif.strip != StripView::Hidden, counts, whatif.pins.len())
 }
 
 /// Reason why no architecture can run, and the keys that lead back.
@@ -137,9 +151,8 @@ fn stale(buf: &mut Buffer, areas: &[Rect], theme: Theme) {
     put(buf, areas[0], areas[0].x, areas[0].y, " previous", theme.style(Role::Bad));
 }
 
-fn header(buf: &mut Buffer, area: Rect, whatif: &WhatIf, shows_pins: bool, cx: &Context) {
-    let theme = cx.theme;
-    let (dim, key) = (theme.style(Role::Dim), theme.style(Role::Key));
+/// Provenance, kept variants without a table of their own, the base and the present cell.
+fn header_pieces(whatif: &WhatIf, shows_pins: bool, cx: &Context) -> [(String, Role); 6] {
     let base = format!(" {} ", cx.key::<WhatIf>(Act::Base));
     let cell = &whatif.variant.cell;
     let (label, from, what, other) = match &whatif.traced {
@@ -181,15 +194,14 @@ fn header(buf: &mut Buffer, area: Rect, whatif: &WhatIf, shows_pins: bool, cx: &
     let kept = if kept.is_empty() { kept } else { format!("kept, ms: {kept}") };
     let other = other.map(|other| format!("{other}  "));
     let base = if other.is_some() { base } else { String::new() };
-    let pieces = [
-        (&*label, theme.style(Role::Simulated)),
-        (&*kept, theme.style(Role::Title)),
-        (&*base, key),
-        (other.as_deref().unwrap_or_default(), dim),
-        (&*from, theme.style(Role::Text)),
-        (&*what, dim),
-    ];
-    line(buf, area, 0, &pieces);
+    [
+        (label, Role::Simulated),
+        (kept, Role::Title),
+        (base, Role::Key),
+        (other.unwrap_or_default(), Role::Dim),
+        (from, Role::Text),
+        (what, Role::Dim),
+    ]
 }
 
 fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
@@ -504,45 +516,98 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     });
 }
 
-fn notes(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) {
-    let theme = cx.theme;
-    let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
+/// Sentence below the sliders, with its heading.
+struct Told {
+    head: String,
+    role: Role,
+    words: String,
+    style: Role,
+}
+
+impl Told {
+    fn new(head: impl Into<String>, role: Role, words: String, style: Role) -> Self {
+        Self { head: head.into(), role, words, style }
+    }
+
+    fn whole(&self) -> String {
+        format!("{} {}", self.head, self.words).trim_start().to_owned()
+    }
+
+    /// Rows in this area: one if it is low, else as many as are needed.
+    fn rows(&self, area: Rect) -> Vec<String> {
+        let width = usize::from(area.width.saturating_sub(1));
+        if area.height > 2 { wrap(&self.whole(), width) } else { vec![self.whole()] }
+    }
+}
+
+/// Launch gaps, break-even or assumptions, meaning of the slider, and validation.
+fn told(whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) -> Vec<Told> {
     let launches = answer.launch_bound(&cx.key::<WhatIf>(Act::LaunchGaps));
     let launches = launches.map(|said| match said.split_once(": ") {
-        Some((head, words)) => (format!("{head}:"), Role::Warn, words.to_owned(), text),
-        None => (String::new(), Role::Text, said, text),
+        Some((head, words)) => Told::new(format!("{head}:"), Role::Warn, words.to_owned(), Role::Text),
+        None => Told::new("", Role::Text, said, Role::Text),
     });
     let said = match (&whatif.error, &whatif.traced) {
-        (Some(why), _) => ("✘", Role::Bad, why.replace('\n', ": ")),
-        (None, Some(traced)) => ("predicted:", Role::Title, traced.assumptions(&whatif.variant)),
-        (None, None) => ("break-even:", Role::Title, break_even(whatif, answer)),
+        (Some(why), _) => Told::new("✘", Role::Bad, why.replace('\n', ": "), Role::Bad),
+        (None, Some(traced)) => {
+            Told::new("predicted:", Role::Title, traced.assumptions(&whatif.variant), Role::Text)
+        }
+        (None, None) => Told::new("break-even:", Role::Title, break_even(whatif, answer), Role::Text),
     };
-    let said = Some((said.0.to_owned(), said.1, said.2, text));
-    // two rows have room for what matters most
-    let said =
-        if area.height <= 2 && whatif.error.is_none() && launches.is_some() { None } else { said };
-    let validated =
-        answer.error.clone().map(|error| ("error of predictions:".to_owned(), Role::Dim, error, dim));
-    let slider = whatif.slider();
-    let of_slider = Some((format!("{}:", slider.name()), Role::Dim, about(whatif, answer), dim));
-    // one line each, or as many as fit
-    let width = usize::from(area.width.saturating_sub(1));
+    let name = format!("{}:", whatif.slider().name());
+    let of_slider = Told::new(name, Role::Dim, about(whatif, answer), Role::Dim);
+    let error = |error: &String| Told::new("error of predictions:", Role::Dim, error.clone(), Role::Dim);
+    let validated = answer.error.as_ref().map(error);
+    launches.into_iter().chain([said, of_slider]).chain(validated).collect()
+}
+
+/// Sentences of [`told`] in the order drawn: two rows have room for what matters most.
+fn drawn(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) -> Vec<Told> {
+    let mut all = told(whatif, answer, cx);
+    let has_launches = answer.launch_bound("").is_some();
+    if area.height <= 2 && whatif.error.is_none() && has_launches {
+        let said = all.remove(1);
+        all.push(said);
+    }
+    all
+}
+
+fn draw_notes(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) {
+    let theme = cx.theme;
     let mut row = 0;
-    for (head, role, words, style) in [launches, said, of_slider, validated].into_iter().flatten() {
-        let whole = format!("{head} {words}");
-        let whole = whole.trim_start().to_owned();
-        let lines = if area.height > 2 { wrap(&whole, width) } else { vec![whole] };
-        for (at, words) in lines.iter().enumerate() {
-            let (head, words) = match words.split_at_checked(head.len()) {
+    for told in drawn(area, whatif, answer, cx) {
+        for (at, words) in told.rows(area).iter().enumerate() {
+            let (head, words) = match words.split_at_checked(told.head.len()) {
                 Some(split) if at == 0 => split,
                 _ => ("", words.as_str()),
             };
-            let style = if role == Role::Bad { theme.style(role) } else { style };
-            line(buf, area, row, &[(" ", text), (head, theme.style(role)), (words, style)]);
+            let pieces = [(" ", Role::Text), (head, told.role), (words, told.style)];
+            line(buf, area, row, &pieces.map(|(text, role)| (text, theme.style(role))));
             row += 1;
         }
         row += u16::from(area.height > 2);
     }
+}
+
+/// Caveats: the cell or step, and the sentences below the sliders.
+pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
+    let Some(answer) = &whatif.answer else { return Vec::new() };
+    let areas = areas_of(body, whatif);
+    let mut notes = Vec::new();
+    let mut row = 0;
+    for told in drawn(areas.notes, whatif, answer, cx) {
+        let rows = told.rows(areas.notes);
+        row += rows.len();
+        let is_wide = rows.iter().any(|row| row.width() + 1 > areas.notes.width.into());
+        notes.push(Note::new(told.whole(), is_wide || row > areas.notes.height.into()));
+        row += usize::from(areas.notes.height > 2);
+    }
+    // the hint takes its room from the header
+    let pieces = header_pieces(whatif, areas.has_pins(), cx);
+    let header: String = pieces.iter().map(|(text, _)| text.as_str()).collect();
+    let is_cut = header.width() + notes_hint(&notes, cx).width() > areas.header.width.into();
+    notes.push(Note::new(header.trim(), is_cut));
+    notes
 }
 
 /// Meaning of the selected slider, and what its value needs or rests on.
@@ -642,7 +707,7 @@ fn draw_strip(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whol
             }
             let x = area.x + LABELS + column;
             let share = |cover: &Coverage| cover.within((from, to)) as f64 / (to - from) as f64;
-            let shares = Shares {
+            Shares {
                 compute: share(&compute),
                 comm: share(&comm),
                 exposed: share(&exposed),

@@ -21,7 +21,7 @@ use crate::face::tui::keymap::acts;
 use crate::face::tui::overlay::Completing;
 use crate::face::tui::pick::{Chosen, Pick};
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Find, Input, Pointer, PointerKind, Screen, ScreenList,
+    Acts, Command, Export, FileKind, Find, Input, Note, Pointer, PointerKind, Screen, ScreenList,
 };
 use crate::face::tui::screen::{Placed, State, Tab};
 use crate::face::tui::task::Stop;
@@ -376,6 +376,10 @@ impl Screen for WhatIf {
             cx.request(Request::WhatIfOpenTrace { asked: false });
         }
         self.ask(cx);
+    }
+
+    fn notes(&self, body: Rect, cx: &Context) -> Vec<Note> {
+        draw::notes(self, body, cx)
     }
 
     fn finds(&self, _cx: &Context) -> Vec<Find> {

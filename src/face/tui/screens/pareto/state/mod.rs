@@ -25,7 +25,8 @@ use study::analysis::{
     Series, XAxis, YAxis, told_apart,
 };
 use study::plot::Axis;
-use table::{MEASURES, P2p, Record, Scope};
+use study::validate::badge;
+use table::{MEASURES, P2p, Record, Scope, Spec};
 use window::Zoom;
 
 /// Number of limits in the table; a window shows those that fit.
@@ -113,6 +114,8 @@ pub struct Pareto {
     pub chosen: bool,
     /// Run of the newest point at the last update.
     pub newest: Option<String>,
+    /// Validation of each simulated group's cells, in words.
+    pub trust: HashMap<String, String>,
     /// Group from the previous session, until found.
     pub wanted_group: Option<String>,
     /// Series hidden in the previous session, by label, until found.
@@ -164,6 +167,15 @@ fn newest<'a>(points: &'a [ParetoPoint], stored: &Snapshot) -> Option<&'a Pareto
     let created: HashMap<&str, &str> =
         records.map(|record| (record.run.as_str(), record.created.as_str())).collect();
     points.iter().max_by_key(|p| (created.get(p.run.as_str()), Reverse(p.provenance)))
+}
+
+/// Validation of each group's simulated cells, in words; asks for the error of every cell, so it is computed with the points.
+pub fn trust(points: &[ParetoPoint]) -> HashMap<String, String> {
+    let mut groups: HashMap<&str, Vec<&Spec>> = HashMap::new();
+    for point in points {
+        groups.entry(&point.group).or_default().push(&point.spec);
+    }
+    groups.into_iter().filter_map(|(group, specs)| Some((group.to_owned(), badge(specs)?))).collect()
 }
 
 impl Pareto {

@@ -1,0 +1,68 @@
+//! Small windows: caveats that do not fit are counted beside the key of the help, which has them in full.
+
+use super::fixtures::Driver;
+use crate::face::tui::screen::Note;
+
+/// Notes of the current screen.
+fn notes(driver: &Driver) -> Vec<Note> {
+    let cx = &driver.state.cx;
+    driver.state.screen(cx.tab).notes(cx.body(), cx)
+}
+
+#[test]
+fn what_does_not_fit_is_counted_and_in_the_help() {
+    for (columns, rows) in [(60, 16), (80, 24)] {
+        for screen in ["5", "6", "7"] {
+            let mut driver = Driver::full(columns, rows);
+            driver.taps(screen);
+            let folded: Vec<Note> = notes(&driver).into_iter().filter(|note| note.is_folded).collect();
+            match folded.len() {
+                0 => driver.hides(": ?"),
+                1 => driver.shows(" +1 note: ?"),
+                more => driver.shows(&format!(" +{more} notes: ?")),
+            }
+            driver.taps("?");
+            match folded.len() {
+                0 => driver.hides("no room"),
+                _ => driver.shows("Notes for which the window has no room"),
+            }
+            let mut help = String::new();
+            for _ in 0..40 {
+                help += &driver.screen();
+                driver.taps("j");
+            }
+            let words = |text: &str| {
+                let kept = text.chars().filter(|c| c.is_alphanumeric() || ".%≈±".contains(*c));
+                kept.collect::<String>()
+            };
+            let help = words(&help);
+            for note in folded {
+                let begin: String = words(&note.text).chars().take(24).collect();
+                assert!(help.contains(&begin), "{screen} at {columns}x{rows}: {note:?} not in {help}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_window_with_room_for_all_notes_counts_none() {
+    let mut driver = Driver::full(200, 60);
+    driver.taps("6");
+    assert!(notes(&driver).iter().all(|note| !note.is_folded), "{:?}", notes(&driver));
+    driver.hides(" note: ?");
+    driver.hides(" notes: ?");
+}
+
+#[test]
+fn a_headline_keeps_its_remark_in_the_notes() {
+    let mut driver = Driver::full(60, 16);
+    driver.taps("6");
+    let remark = "(and this remark is too long for two rows of sixty columns)";
+    if let Some((_, text)) = &mut driver.state.compare.headline {
+        *text = format!("Ladder is faster than standard in one setting, 1.25x its tokens/s {remark}");
+    }
+    driver.hides("and this remark");
+    driver.shows("notes: ?");
+    driver.taps("?");
+    driver.shows("and this remark is too long");
+}
