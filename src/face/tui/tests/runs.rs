@@ -377,7 +377,7 @@ fn columns_are_chosen_ordered_and_never_lose_the_provenance() {
     driver.keys("  ");
     assert_eq!(driver.state.runs.columns[..2], ["architecture", "provenance"], "these stay");
     driver.keys("jjJ");
-    assert_eq!(driver.state.runs.columns[2..4], ["batch", "tp"]);
+    assert_eq!(driver.state.runs.columns[2..4], ["ep", "tp"]);
     driver.keys(" ");
     assert!(!driver.state.runs.columns.contains(&"tp".into()));
     driver.press(KeyCode::End);
@@ -394,6 +394,40 @@ fn columns_are_chosen_ordered_and_never_lose_the_provenance() {
     driver.keys("Cd");
     driver.press(KeyCode::Esc);
     assert_eq!(driver.state.runs.columns, super::super::screens::runs::state::COLUMNS);
+}
+
+#[test]
+fn expert_and_data_parallelism_are_columns_where_runs_differ_in_them() {
+    let mut driver = driver((80, 24));
+    let head = |driver: &Driver| driver.screen().lines().nth(2).unwrap_or_default().to_owned();
+    assert!(!head(&driver).contains(" ep "), "all runs have EP 1:\n{}", head(&driver));
+    let (mut records, _) = many();
+    let mut whole = spec("standard", 8, P2p::On, Backend::Sim);
+    whole.ep = 8;
+    records.push(record("20260103-101500-sim-4f2a91:99", whole, 900.0));
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+    assert!(head(&driver).contains(" tp   ep "), "{}", driver.screen());
+    assert!(!head(&driver).contains(" dp "), "{}", driver.screen());
+    driver.keys("/ep:8");
+    driver.enter();
+    assert!(!head(&driver).contains(" ep "), "one run is shown:\n{}", driver.screen());
+}
+
+#[test]
+fn a_filter_without_a_match_says_why_and_how_to_clear_it() {
+    for (size, keys) in [((60, 16), "d"), ((80, 24), "d"), ((160, 40), "")] {
+        let mut driver = driver(size);
+        driver.keys(keys);
+        driver.keys("/tp:7");
+        driver.enter();
+        driver.shows("'tp:7' matches none of");
+        driver.shows("values of tp: 1, 2, 4");
+        driver.shows("Esc clears the filter, / changes it");
+        driver.hides("provenance");
+        driver.hides("details");
+        driver.press(KeyCode::Esc);
+        driver.hides("matches none");
+    }
 }
 
 #[test]
@@ -492,7 +526,8 @@ fn the_smallest_window_shows_each_run_with_its_result_and_columns_that_say_nothi
     let mut driver = driver((80, 24));
     let head = |driver: &Driver| driver.screen().lines().nth(2).unwrap_or_default().to_owned();
     assert!(head(&driver).contains("TPOT ms"), "{}", driver.screen());
-    assert!(driver.state.runs.empty.is_empty(), "{:?}", driver.state.runs.empty);
+    let uniform = ["ep", "dp"].map(String::from);
+    assert_eq!(driver.state.runs.empty, uniform.into(), "all other columns tell something");
     // runs without tags and notes have no columns of them
     driver.keys("/arch:parallel");
     driver.enter();

@@ -502,7 +502,8 @@ impl Filter {
 /// Values of the column that a term tests, and the column that has the term's value.
 fn values(term: &Term, table: &RunTable) -> String {
     let Test::Field { name, value, .. } = &term.test else { return String::new() };
-    let has_it = |column: &&Column| column.has_text(&folded(value));
+    // ids contain all digits
+    let has_it = |column: &&Column| column.field.name != "run" && column.has_text(&folded(value));
     let meant = match table.columns().iter().map(AsRef::as_ref).find(has_it) {
         Some(column) => format!("; did you mean {}:{value}?", column.field.short()),
         None => String::new(),

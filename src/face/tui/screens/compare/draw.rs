@@ -342,7 +342,8 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
         table::cell(content(compare, compared, &compare.shown[row], kept[column], theme))
     });
     if compare.shown.is_empty() {
-        let drops = if compare.filter.value().trim().is_empty() { "" } else { "\nEsc drops the filter" };
+        let drops =
+            if compare.filter.value().trim().is_empty() { "" } else { "\nEsc clears the filter" };
         empty(buf, area, &format!("{}{drops}", compare.headline()), theme);
     }
 }

@@ -124,7 +124,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &Compared
     if pivot.rows.is_empty() {
         let text = match compare.filter.value().trim().is_empty() {
             true => compare.headline(),
-            false => "no pair matches the filter: Esc drops it",
+            false => "no pair matches the filter\nEsc clears the filter",
         };
         empty(buf, area, text, theme);
     }

@@ -423,9 +423,11 @@ fn draw_row(
     let names = Rect { width: x.saturating_sub(area.x + 1), ..area };
     let on_name = if selected && column == 0 { theme.style(Role::Selected) } else { style };
     put(buf, names, area.x + 2, area.y, &row.name, on_name);
-    // the question heads this pane
+    // a question is a sentence: whole words of it, until it is selected
     if row.name == "question" && row.kind == RowKind::Setting && !selected {
-        put(buf, area, x + 1, area.y, "(above)", theme.style(Role::Dim));
+        let room = usize::from(area.right().saturating_sub(x + 1));
+        let question = whole_words(&row.values.join(" "), room);
+        put(buf, area, x + 1, area.y, &question, theme.style(Role::Dim));
         return;
     }
     let (shown, before, after) = chips(row, column, x, area.right());

@@ -12,6 +12,7 @@ use super::layout::{Areas, areas, legend, plot};
 use super::state::series::{glyph, letter};
 use super::state::{Line, Pareto};
 use super::{Act, info, picture};
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::{self, Plot, titled};
 use plan::Architecture;
@@ -68,7 +69,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
 fn nothing(pareto: &Pareto, cx: &Context) -> String {
     let key = |act| cx.key::<Pareto>(act);
     if !pareto.filter.text().is_empty() {
-        format!("no point matches the filter: {} changes it, Esc drops it", key(Act::Filter))
+        let why = pareto.nothing.as_deref().unwrap_or("no point of this group matches the filter");
+        let close = cx.keys.label(Action::Close);
+        format!("{why}\n{close} clears the filter, {} changes it", key(Act::Filter))
     } else if pareto.p2p.is_some() || !pareto.hidden.is_empty() {
         format!("all points are hidden: {} P2P, {} legend", key(Act::CycleP2p), key(Act::Legend))
     } else {

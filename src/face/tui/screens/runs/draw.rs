@@ -8,6 +8,7 @@ use super::Act;
 use super::state::{self, RunColumn};
 use super::state::{COLUMNS, Line, PINNED, Runs};
 use crate::desk;
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{Changed, CheckItem, Checklist};
 use crate::face::tui::texts::{Pieces, TextView};
@@ -36,15 +37,25 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let place = (runs.lines.len() > rows)
         .then(|| runs_above.filter(|line| matches!(line, Line::Run(_))).count().max(1));
     draw_top(buf, top, runs, cx, (stored, place), &shown);
-    draw_table(buf, area, theme, runs, stored, (&columns, &specs));
     if runs.lines.is_empty() {
-        let why = runs.nothing.as_deref().unwrap_or("no run matches the filter");
-        empty(buf, area, &format!("{why}. Esc drops the filter"), theme);
-    }
-    if runs.shows_detail(body.width) {
+        empty(buf, area, &nothing(runs, cx), theme);
+    } else {
+        draw_table(buf, area, theme, runs, stored, (&columns, &specs));
         draw_details(buf, details, cx, runs, stored);
     }
     runs.filter.draw_offers(buf, top, body, theme);
+}
+
+/// Why no run is shown, and the keys that show runs again.
+fn nothing(runs: &Runs, cx: &Context) -> String {
+    let why = runs.nothing.as_deref().unwrap_or("no run matches the filter");
+    let [close, filter, marked] =
+        [cx.keys.label(Action::Close), cx.key::<Runs>(Act::Filter), cx.key::<Runs>(Act::OnlyMarked)];
+    match (runs.only_marked, runs.filter.text().is_empty()) {
+        (true, true) => format!("{why}\n{marked} shows all runs"),
+        (true, false) => format!("{why}\n{marked} shows all runs, {filter} changes the filter"),
+        (false, _) => format!("{why}\n{close} clears the filter, {filter} changes it"),
+    }
 }
 
 fn draw_top(
@@ -205,6 +216,9 @@ pub(super) fn cut_middle(id: &str, width: u16) -> String {
 }
 
 fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, stored: &Arc<Snapshot>) {
+    if area.is_empty() {
+        return;
+    }
     let (theme, whole) = (cx.theme, cx.key::<Runs>(Act::Whole));
     let record = runs.selected(Some(stored));
     let title = record.map_or("details", |r| r.run.as_str());

@@ -296,7 +296,7 @@ impl Runs {
     /// Areas of the summary with the filter, the table with its header, and the framed details.
     fn areas(&self, body: Rect) -> (Rect, Rect, Rect) {
         let (top, rest) = cut_top(body, 1);
-        let (table, details) = match self.shows_detail(body.width) {
+        let (table, details) = match self.shows_detail(body.width) && !self.lines.is_empty() {
             false => cut_bottom(rest, 0),
             true if body.width >= 150 => cut_left(rest, body.width - state::DETAILS),
             true => {
@@ -309,7 +309,7 @@ impl Runs {
     }
 
     fn close(&mut self, cx: &mut Context) {
-        if self.shows_detail(cx.size.0) {
+        if self.shows_detail(cx.size.0) && !self.lines.is_empty() {
             self.detail = Some(false);
         } else if self.only_marked {
             self.only_marked = false;

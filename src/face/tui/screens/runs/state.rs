@@ -18,10 +18,12 @@ const SORT_KEYS: usize = 3;
 
 pub const DETAILS: u16 = 60;
 
-pub const COLUMNS: [&str; 14] = [
+pub const COLUMNS: [&str; 16] = [
     "architecture",
     "provenance",
     "tp",
+    EP,
+    DP,
     "batch",
     "p2p",
     "setting",
@@ -34,6 +36,10 @@ pub const COLUMNS: [&str; 14] = [
     "tags",
     "note",
 ];
+
+/// Columns shown only where runs differ in them: most runs divide neither experts nor sequences.
+const EP: &str = "ep";
+const DP: &str = "dp";
 
 const TPOT: &str = "tpot_p50_ms";
 const TTFT: &str = "prefill_ms";
@@ -68,7 +74,7 @@ pub struct Runs {
     pub sort: Vec<(String, bool)>,
     /// Shown columns, by name, in order.
     pub columns: Vec<String>,
-    /// Columns empty in all shown runs, by name.
+    /// Columns that tell nothing about the shown runs, by name: empty, or EP and DP with one value.
     pub empty: HashSet<String>,
     /// Shown runs without a result, by status.
     pub bad: Vec<(Status, usize)>,
@@ -253,13 +259,19 @@ impl Runs {
         self.note_empty(table);
     }
 
-    /// Updates the list of empty columns and the width all columns need.
+    /// Updates the list of columns that tell nothing, and the width all columns need.
     pub fn note_empty(&mut self, table: &RunTable) {
         let says = |name: &&String| {
             let column = table.find(name).and_then(|at| table.columns().get(at));
             column.is_some_and(|column| {
-                !column.is_blank()
-                    && self.rows().any(|row| column.cell(row as usize) != RunCell::Nothing)
+                let mut cells = self.rows().map(|row| column.cell(row as usize));
+                match name.as_str() {
+                    EP | DP => {
+                        let first = cells.next();
+                        cells.any(|cell| Some(cell) != first)
+                    }
+                    _ => !column.is_blank() && cells.any(|cell| cell != RunCell::Nothing),
+                }
             })
         };
         self.empty = self.columns.iter().filter(|name| !says(name)).cloned().collect();
@@ -331,7 +343,10 @@ impl Runs {
         let key = |(name, down): &(String, bool)| format!("{name}{}", if *down { ":desc" } else { "" });
         let sort: Vec<String> = self.sort.iter().map(key).collect();
         words.extend(["--sort".into(), sort.join(",")]);
-        words.extend(["--columns".into(), self.columns.join(",")]);
+        let is_shown =
+            |name: &&String| ![EP, DP].contains(&name.as_str()) || !self.empty.contains(*name);
+        let columns: Vec<&str> = self.columns.iter().filter(is_shown).map(String::as_str).collect();
+        words.extend(["--columns".into(), columns.join(",")]);
         words
     }
 }

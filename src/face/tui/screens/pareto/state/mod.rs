@@ -125,6 +125,8 @@ pub struct Pareto {
     pub entries: Vec<Entry>,
     pub hidden: BTreeSet<Series>,
     pub filter: FilterBox,
+    /// Why the filter leaves no point.
+    pub nothing: Option<String>,
     /// Index of the group's first point, which provides the common settings.
     first: Option<usize>,
     /// Counter of changes to the plotted content.
@@ -256,6 +258,9 @@ impl Pareto {
         let mut order: Vec<(usize, f64)> = points.iter().enumerate().filter_map(shown).collect();
         order.sort_by(|a, b| a.1.total_cmp(&b.1));
         self.shown = order.into_iter().map(|(i, _)| i).collect();
+        let filter = self.filter.text();
+        let stored = self.stored.as_ref().filter(|_| self.shown.is_empty() && !filter.is_empty());
+        self.nothing = stored.and_then(|stored| Filter::parse(&filter).why_nothing(&stored.table));
         self.draw_up();
         let points = self.points.as_deref().unwrap_or_default();
         // do not select a limit by default
