@@ -15,6 +15,7 @@ use rayon::prelude::*;
 use super::config::Themes;
 use super::keymap::{Action, Keymap};
 use super::overlay::{Folder, Overlay};
+use super::pick::TypedPath;
 use super::prelude::*;
 use super::task::Tasks;
 use super::update::{Ended, Press};
@@ -48,6 +49,8 @@ pub struct Context {
     /// Recently opened trace files, newest first.
     pub recent: Vec<String>,
     pub folder: Option<Folder>,
+    /// Path from a dialog that is being opened.
+    pub typed_path: Option<TypedPath>,
     /// Title of the trace on the timeline.
     pub open_trace: Option<String>,
     pub notice: Option<Notice>,
@@ -147,6 +150,7 @@ impl Context {
             scope: Scope::default(),
             recent: Vec::new(),
             folder: None,
+            typed_path: None,
             open_trace: None,
             notice: None,
             keys: Keymap::default(),
@@ -195,11 +199,16 @@ impl Context {
         answer.map_err(|error| self.fail(error)).ok()
     }
 
-    fn tell(&mut self, notice: Notice) {
+    /// Adds a message to the history.
+    pub fn log(&mut self, notice: Notice) {
         if self.messages.len() == MESSAGES {
             self.messages.pop_front();
         }
-        self.messages.push_back((self.now_ms, notice.clone()));
+        self.messages.push_back((self.now_ms, notice));
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        self.log(notice.clone());
         // an open error is not replaced by a plain message
         if notice.error || !self.notice.as_ref().is_some_and(|n| n.error) {
             self.notice = Some(notice);

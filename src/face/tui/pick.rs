@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
 
-use super::context::{Context, Opening, Request};
+use super::context::{Context, Notice, Opening, Request};
 use super::keymap::{Action, MOVING};
 use super::keymap::{Bound, Keymap, Scope};
 use super::overlay::{Folder, Overlay, whole_body};
@@ -363,9 +363,23 @@ impl Pick {
         centered(whole_body(cx), width, height)
     }
 
-    /// First visible match in a popup with this inner area.
-    fn first(&self, area: Rect) -> usize {
-        (self.selected + 1).saturating_sub(usize::from(area.height.saturating_sub(2)))
+    /// Error of the last choice, wrapped to a popup with this inner area.
+    fn error_rows(&self, area: Rect) -> Vec<String> {
+        let mut rows = self.error.as_ref().map_or_else(Vec::new, |error| {
+            wrap(&format!("✘ {error}"), usize::from(area.width.saturating_sub(2)))
+        });
+        rows.truncate(usize::from(area.height / 2));
+        rows
+    }
+
+    /// Rows of the list: below the text and the error.
+    fn list_area(&self, area: Rect) -> Rect {
+        cut_top(area, 2 + self.error_rows(area).len() as u16).1
+    }
+
+    /// First visible match in a list with this area.
+    fn first(&self, list: Rect) -> usize {
+        (self.selected + 1).saturating_sub(list.height.into())
     }
 }
 
@@ -378,22 +392,26 @@ impl Overlay for Pick {
         let typed =
             Rect { x, width: area.right().saturating_sub(x), height: 1.min(area.height), ..area };
         self.field.draw(buf, typed, theme);
+        for (y, text) in (area.y + 1..).zip(self.error_rows(area)) {
+            put(buf, area, area.x + 1, y, &text, theme.style(Role::Bad));
+        }
+        let list = self.list_area(area);
         let none = || self.found.is_empty().then(|| (self.nothing().to_owned(), Role::Dim));
         let instead = self.literal().map(|text| (text, Role::Text)).or_else(none);
         if let Some((text, role)) = instead {
-            for (y, text) in (area.y + 2..).zip(wrap(&text, usize::from(area.width.saturating_sub(2)))) {
+            for (y, text) in (list.y..).zip(wrap(&text, usize::from(area.width.saturating_sub(2)))) {
                 put(buf, area, area.x + 1, y, &text, theme.style(role));
             }
             return;
         }
-        let rows = usize::from(area.height.saturating_sub(2));
-        let first = self.first(area);
+        let rows = usize::from(list.height);
+        let first = self.first(list);
         let below = self.found.len().saturating_sub(first + rows);
         hidden_rows(buf, self.area(cx).intersection(buf.area), first, below, theme);
         // align descriptions in one column, as far right as they fit
         let about = words.min(area.width / 2);
         let column = area.x + area.width.saturating_sub(about + 1).max((names + 3).min(30));
-        for ((row, at), y) in self.found.iter().enumerate().skip(first).take(rows).zip(area.y + 2..) {
+        for ((row, at), y) in self.found.iter().enumerate().skip(first).take(rows).zip(list.y..) {
             let Some((name, about)) = self.line(*at) else { continue };
             let taken = (about.width() as u16).min(area.width / 2);
             let room = area.width.saturating_sub(taken + if taken > 0 { 4 } else { 2 });
@@ -432,7 +450,7 @@ impl Overlay for Pick {
             KeyCode::PageUp => self.selected = self.selected.saturating_sub(PAGE),
             KeyCode::PageDown => self.selected += PAGE,
             KeyCode::Tab => self.complete(),
-            _ if self.field.key(key) => self.selected = 0,
+            _ if self.field.key(key) => (self.selected, self.error) = (0, None),
             _ => {}
         }
         Some(self)
@@ -444,7 +462,7 @@ impl Overlay for Pick {
     }
 
     fn paste(&mut self, text: &str) {
-        self.selected = 0;
+        (self.selected, self.error) = (0, None);
         self.field.paste(text);
     }
 
@@ -454,9 +472,9 @@ impl Overlay for Pick {
         if !outer.contains(at) {
             return Some(KeyCode::Esc);
         }
-        let area = inside(outer);
-        let row = self.first(area) + usize::from(at.y.checked_sub(area.y + 2)?);
-        let on = area.contains(at) && row < self.found.len() && self.literal().is_none();
+        let list = self.list_area(inside(outer));
+        let row = self.first(list) + usize::from(at.y.checked_sub(list.y)?);
+        let on = list.contains(at) && row < self.found.len() && self.literal().is_none();
         on.then(|| {
             self.selected = row;
             KeyCode::Enter
@@ -666,7 +684,7 @@ fn pick_of(
 }
 
 fn open_trace(state: &mut State, path: String) {
-    state.cx.request(Request::OpenPath(path, Opening::Alone(None)));
+    state.cx.open_typed(path, Opening::Alone(None));
 }
 
 impl Context {
@@ -701,6 +719,14 @@ impl Context {
             self.chosen_theme = (name != self.themes.setting).then_some(name);
         }
     }
+}
+
+/// Path chosen in a dialog that is being opened, and the screen below the dialog.
+#[derive(Debug)]
+pub struct TypedPath {
+    path: String,
+    opening: Opening,
+    tab: Tab,
 }
 
 const RECENT: usize = 20;
@@ -792,10 +818,30 @@ impl Context {
 
     fn open_named(&mut self, name: String, opening: Opening) {
         let run = self.stored.as_ref().is_some_and(|stored| stored.find(&name).is_some());
-        self.request(match run {
-            true => Request::OpenRuns { runs: vec![name], opening },
-            false => Request::OpenPath(name, opening),
-        });
+        match run {
+            true => self.request(Request::OpenRuns { runs: vec![name], opening }),
+            false => self.open_typed(name, opening),
+        }
+    }
+
+    /// Opens a path from a dialog, which comes back if that fails.
+    fn open_typed(&mut self, path: String, opening: Opening) {
+        self.typed_path = Some(TypedPath { path: path.clone(), opening, tab: self.tab });
+        self.request(Request::OpenPath(path, opening));
+    }
+
+    /// Shows why a trace did not open. A path from a dialog is in the dialog again, with the error below, unless the user
+    /// does something else by now.
+    pub fn open_failed(&mut self, name: &str, why: String) {
+        let is_waiting = self.tab == Tab::Timeline && self.overlays.is_empty();
+        let typed = self.typed_path.take_if(|typed| typed.path == name).filter(|_| is_waiting);
+        let Some(TypedPath { path, opening, tab }) = typed else { return self.fail(why) };
+        self.tab = tab;
+        self.log(Notice { text: why.clone(), error: true });
+        self.pick_file(&path, opening);
+        if let Some(pick) = self.top_mut::<Pick>() {
+            pick.error = Some(why);
+        }
     }
 
     /// Adds a file to the recent list; ignores run ids.

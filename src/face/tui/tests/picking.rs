@@ -190,6 +190,28 @@ fn a_path_that_is_dropped_stands_in_the_list_of_files() {
     driver.shows("opening /tmp/no such/a b.json");
 }
 
+/// The dialog keeps the path, so that a letter of it can be mended.
+#[test]
+fn a_path_that_does_not_open_is_in_the_dialog_again_with_the_error() {
+    for (size, before) in [((60, 16), "3o"), ((80, 24), "3o"), ((80, 24), "1:")] {
+        let mut driver = Driver::full(size.0, size.1);
+        let screen = if before == "1:" { Tab::Experiments } else { Tab::Runs };
+        driver.taps(before);
+        driver.taps("/tmp/no such/a.json");
+        driver.shows("Enter opens /tmp/no such/a.json");
+        driver.tap(KeyCode::Enter);
+        assert_eq!(driver.state.cx.tab, screen, "the screen below is as before");
+        driver.shows("open a trace");
+        driver.shows("› /tmp/no such/a.json");
+        driver.shows("✘ /tmp/no such/a.json: no such file");
+        driver.shows("Enter opens /tmp/no such/a.json");
+        assert!(driver.state.cx.messages.iter().any(|(_, notice)| notice.error), "in the history, too");
+        driver.tap(KeyCode::Backspace);
+        driver.hides("no such file");
+        driver.shows("› /tmp/no such/a.jso");
+    }
+}
+
 #[test]
 fn files_that_were_opened_are_offered_after_a_restart() {
     let mut before = Driver::empty(80, 24);

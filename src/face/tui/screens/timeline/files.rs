@@ -108,7 +108,7 @@ impl Timeline {
         cx: &mut Context,
     ) {
         cx.tab = Tab::Timeline;
-        self.loading = Some(what);
+        self.loading = Some(what.clone());
         self.kept = None;
         let store = Store::open(&cx.dir);
         cx.ask(
@@ -117,11 +117,14 @@ impl Timeline {
             move |timeline: &mut Self, traces, cx| {
                 timeline.loading = None;
                 let early = std::mem::take(&mut timeline.early);
-                if let Some(traces) = cx.told(traces) {
-                    timeline.show(traces, opening, cx);
-                    if cx.tab == Tab::Timeline {
-                        cx.early = early;
+                match traces {
+                    Ok(traces) => {
+                        timeline.show(traces, opening, cx);
+                        if cx.tab == Tab::Timeline {
+                            cx.early = early;
+                        }
                     }
+                    Err(why) => cx.open_failed(&what, why),
                 }
             },
         );
