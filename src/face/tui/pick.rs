@@ -14,13 +14,17 @@ use super::keymap::{Action, MOVING};
 use super::keymap::{Bound, Keymap, Scope};
 use super::overlay::{Folder, Overlay, whole_body};
 use super::prelude::*;
+use super::screens::experiments::state::Entry;
+use super::screens::live::state::LiveCell;
 use super::update::act;
 use super::widgets::field::Field;
 use super::widgets::list::PAGE;
 use crate::desk::files;
 use crate::desk::files::{FileEntry, folder_of};
 use base::text::folded;
+use study::analysis::NameRow;
 use study::analysis::filter::{Filter, complete};
+use study::whatif::Slider;
 use table::Record;
 
 /// Longest description that is aligned to the right edge.
@@ -41,6 +45,10 @@ pub struct Pick {
     found: Vec<usize>,
     searched: Option<String>,
     folder: Option<Folder>,
+    /// Why the last choice failed; until the text changes.
+    error: Option<String>,
+    /// Contents of the palette; `None` for other pickers.
+    basis: Option<PaletteBasis>,
     literal: Literal,
     take: TakeChosen,
 }
@@ -61,6 +69,10 @@ impl PickLine {
     fn new((name, about): (String, String)) -> Self {
         let (folded, also) = (folded(&name), folded(&about));
         Self { name, about, folded, also, is_elsewhere: false }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.name, &self.about) == (&other.name, &other.about)
     }
 }
 
@@ -118,6 +130,8 @@ impl Pick {
             found: Vec::new(),
             searched: None,
             folder: None,
+            error: None,
+            basis: None,
             literal,
             take,
         };
@@ -232,6 +246,12 @@ impl Pick {
     #[cfg(test)]
     pub fn found(&self) -> &[usize] {
         &self.found
+    }
+
+    /// Address of the list, which is new after a rebuild.
+    #[cfg(test)]
+    pub fn lines(&self) -> *const () {
+        self.lines.as_ptr().cast()
     }
 
     pub fn line(&self, at: usize) -> Option<(&str, &str)> {
@@ -581,19 +601,45 @@ pub fn palette(state: &mut State, typed: &str) {
     );
 }
 
-/// Rebuilds the open palette after runs or experiments are loaded.
+/// Contents that the palette lists, by address and length: a palette is rebuilt when they change.
+#[derive(Debug, PartialEq)]
+pub struct PaletteBasis {
+    runs: Option<*const Snapshot>,
+    experiments: Option<*const Entry>,
+    operations: Option<(*const NameRow, usize)>,
+    cells: (*const LiveCell, usize),
+    sliders: &'static [Slider],
+}
+
+impl PaletteBasis {
+    fn of(state: &State) -> Self {
+        let counted = state.timeline.view.as_ref().and_then(|view| view.docked.counted.as_ref());
+        let cells = &state.live.cells;
+        Self {
+            runs: state.cx.stored.as_ref().map(Arc::as_ptr),
+            experiments: state.experiments.entries.as_ref().map(Vec::as_ptr),
+            operations: counted.map(|counted| (counted.table.rows.as_ptr(), counted.table.rows.len())),
+            cells: (cells.as_ptr(), cells.len()),
+            sliders: state.whatif.sliders(),
+        }
+    }
+}
+
+/// Rebuilds the open palette if runs, experiments or a trace were loaded; keeps its text and its selected line.
 pub fn renew_palette(state: &mut State) {
-    if state.cx.top::<Pick>().is_none_or(|pick| pick.title != PALETTE) {
+    let basis = PaletteBasis::of(state);
+    let Some(before) = state.cx.top::<Pick>() else { return };
+    if before.basis.as_ref().is_none_or(|known| *known == basis) {
         return;
     }
     let mut pick = palette_of(state);
     let Some(before) = state.cx.top_mut::<Pick>() else { return };
     let near = before.lines.split_off(before.fixed.min(before.lines.len()));
-    let on = before.found.get(before.selected).filter(|_| before.selected > 0);
-    let on = on.and_then(|at| before.lines.iter().chain(&near).nth(*at)).map(|line| line.name.clone());
+    let on = before.found.get(before.selected);
+    let on = on.and_then(|at| before.lines.iter().chain(&near).nth(*at)).cloned();
     pick.field = std::mem::take(&mut before.field);
     pick.add(near.into_iter().map(|line| (line.name, line.about)).collect());
-    let is_on = |at: &usize| Some(&pick.lines[*at].name) == on.as_ref();
+    let is_on = |at: &usize| on.as_ref().is_some_and(|on| pick.lines[*at].is_same(on));
     pick.selected = pick.found.iter().position(is_on).unwrap_or(0);
     *before = pick;
 }
@@ -641,6 +687,7 @@ fn palette_of(state: &State) -> Pick {
         line.also = format!("{} {also}", line.also);
         line.is_elsewhere = at >= here;
     }
+    pick.basis = Some(PaletteBasis::of(state));
     pick
 }
 

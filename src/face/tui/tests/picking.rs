@@ -73,6 +73,31 @@ fn an_open_palette_lists_what_is_read_meanwhile() {
     driver.shows("› ladder tiny off");
 }
 
+/// Answers to questions come several times a second while a sweep runs.
+#[test]
+fn an_open_palette_is_rebuilt_for_new_contents_alone_and_keeps_text_and_line() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3:ladder");
+    driver.press(KeyCode::Down);
+    let chosen = |driver: &Driver| {
+        let pick = driver.state.cx.top::<Pick>().expect("the palette");
+        pick.line(pick.found()[pick.selected]).map(|(name, about)| format!("{name} {about}"))
+    };
+    let before = chosen(&driver);
+    let lines = |driver: &Driver| driver.state.cx.top::<Pick>().map(Pick::lines);
+    let built = lines(&driver);
+    driver.state.cx.ask_own("near", |_| Ok(()), |_, _| ());
+    let effects = driver.send(Message::Resize(80, 24));
+    driver.answer(effects);
+    assert_eq!(lines(&driver), built, "an answer changes nothing");
+    let mut more = records();
+    more.push(super::fixtures::record("new", more[1].spec.clone(), 1.0));
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(more, Vec::new())))));
+    assert_ne!(lines(&driver), built);
+    assert_eq!(chosen(&driver), before);
+    driver.shows("› ladder");
+}
+
 #[test]
 fn other_words_find_an_action_from_every_screen() {
     for (typed, name) in [
