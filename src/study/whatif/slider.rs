@@ -147,6 +147,18 @@ fn divide(cell: &mut Spec, ranks: u32, division: usize) {
     [cell.tp, cell.ep, cell.dp] = divided(ranks, division);
 }
 
+/// Divides this many GPUs as before. A single GPU keeps the division for the next time that there are more.
+fn divide_as_before(variant: &mut Variant, ranks: u32) {
+    let division = match gpus(&variant.cell) {
+        1 => std::mem::take(&mut variant.division_above_one),
+        _ => division(&variant.cell),
+    };
+    divide(&mut variant.cell, ranks, division);
+    if ranks == 1 {
+        variant.division_above_one = division;
+    }
+}
+
 /// Name of a division; of the present one as it is, even if it cannot run.
 fn division_name(cell: &Spec, to: usize) -> String {
     let [tp, ep, dp] = match to == division(cell) {
@@ -412,6 +424,10 @@ impl Slider {
             Some(option) => {
                 let native = native_dtype(&variant.cell.model);
                 option.read(&mut variant.cell, text)?;
+                if self == Self::Model {
+                    // the next model may have no experts
+                    variant.division_above_one = 0;
+                }
                 if self == Self::Model && variant.cell.dtype == native {
                     variant.cell.dtype = native_dtype(&variant.cell.model);
                 }
@@ -464,8 +480,7 @@ impl Slider {
         match self.entry().value {
             Value::Option(_) if self == Self::Tp => {
                 // the division of the GPUs is another slider
-                let division = division(&variant.cell);
-                divide(&mut variant.cell, gpus(&base.cell), division);
+                divide_as_before(variant, gpus(&base.cell));
             }
             Value::Option(_) => {
                 let cell = &mut variant.cell;
@@ -557,8 +572,7 @@ impl Slider {
             Value::Option(_) => {
                 let whole = value.round().clamp(self.entry().range[0], f64::from(u32::MAX / 2)) as u64;
                 if self == Self::Tp {
-                    let division = division(&variant.cell);
-                    return divide(&mut variant.cell, whole as u32, division);
+                    return divide_as_before(variant, whole as u32);
                 }
                 self.option().map(|option| option.put(&mut variant.cell, whole));
             }

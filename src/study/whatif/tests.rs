@@ -508,6 +508,18 @@ fn sliders_without_effect_say_why_and_a_division_keeps_the_gpus() {
     }
     let error = Slider::Division.set(&mut whole, None, "TP 4 EP 2").unwrap_err().to_string();
     assert!(error.contains("TP 4 EP 2") && whole.cell.ep == 8, "{error}");
+    // one GPU has nothing to divide, and the way back has the division again
+    let before = whole.clone();
+    Slider::Tp.set(&mut whole, None, "1").unwrap();
+    assert_eq!((whole.cell.tp, whole.cell.ep), (1, 1));
+    Slider::Tp.set(&mut whole, None, "1").unwrap();
+    Slider::Tp.set(&mut whole, None, "8").unwrap();
+    assert_eq!(whole, before);
+    // but not into a model without experts
+    Slider::Tp.set(&mut whole, None, "1").unwrap();
+    Slider::Model.set(&mut whole, None, "llama-3-70b").unwrap();
+    Slider::Tp.set(&mut whole, None, "8").unwrap();
+    assert_eq!((whole.cell.tp, whole.cell.ep), (8, 1));
 }
 
 #[test]

@@ -48,6 +48,9 @@ pub struct Variant {
     /// True if no kernel waits for its launch, as in a CUDA graph; changes steps of a trace alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_launch_gaps: bool,
+    /// Division of the GPUs that returns when TP rises from 1, by index; one GPU has nothing to divide.
+    #[serde(skip)]
+    pub division_above_one: usize,
 }
 
 impl Default for Variant {
@@ -77,6 +80,7 @@ impl Variant {
             hbm_gb_s: None,
             launch_us: None,
             no_launch_gaps: false,
+            division_above_one: 0,
         }
     }
 

@@ -9,10 +9,14 @@ use crate::face::tui::widgets::scatter::{Plot, mark};
 use crate::face::tui::widgets::shade::{self, Shares};
 use crate::face::tui::widgets::table::{self, Column};
 use ::table::P2p;
+use base::text::without_middle;
 use plan::Lane;
 use study::analysis::XAxis;
 use study::plot::look_numbers;
-use study::whatif::{Answer, BreakEven, Numbers, Row, Slider, Strip, about_architecture, hidden_words};
+use study::whatif::{
+    Answer, BreakEven, Numbers, ProfileValues, Row, Slider, Strip, Variant, about_architecture,
+    hidden_words,
+};
 use trace::overlap::intervals::{Coverage, union};
 
 #[derive(Clone, Copy, Debug)]
@@ -207,7 +211,6 @@ fn header_pieces(whatif: &WhatIf, shows_pins: bool, cx: &Context) -> [(String, R
 fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
     let area = areas.sliders;
     let profile_values = whatif.profile_values();
-    let base_facts = whatif.base_answer.as_ref().map(|answer| &answer.profile_values);
     let (track_x, bar) = tracks(area);
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
     let all = whatif.sliders();
@@ -231,30 +234,56 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
         let place = slider.place(&whatif.variant, profile_values).filter(|_| !no_effect);
         let track = track(place, usize::from(bar));
         put(buf, area, track_x, y, &track, theme.style(if changed { Role::Active } else { Role::Dim }));
-        // SM usage is derived from measured contention, so fractions are meaningless
-        let told = |variant, values| match (slider, slider.number(variant, values)) {
-            (Slider::Sms, Some(sms)) => format!("{sms:.0}"),
-            (Slider::Serving, Some(0.0)) => "static batch".into(),
-            (Slider::Serving, _) => format!("{} in flight", slider.text(variant, values)),
-            _ => slider.text(variant, values),
-        };
-        let value = told(&whatif.variant, profile_values);
+        let value = value_text(slider, &whatif.variant, profile_values);
         let style = if changed { theme.style(Role::Title) } else { text };
-        let x = put(buf, area, track_x + bar + 1, y, &value, style);
+        // a value too long beside the track takes its place
+        let x = track_x + bar + 1;
+        let fits = value.width() <= usize::from(area.right().saturating_sub(x));
+        let (x, value) = match fits {
+            true => (x, value),
+            false => {
+                let room = area.right().saturating_sub(track_x);
+                put(buf, area, track_x, y, &" ".repeat(room.into()), text);
+                (track_x, without_middle(&value, room.into()))
+            }
+        };
+        let x = put(buf, area, x, y, &value, style);
         let of_all = match (slider, profile_values.and_then(|profile_values| profile_values.sms_total)) {
             (Slider::Sms, Some(total)) => format!("of {total}"),
             _ => String::new(),
         };
         let unit = if of_all.is_empty() { slider.unit() } else { &of_all };
-        let x = if unit.is_empty() { x } else { put(buf, area, x + 1, y, unit, dim) };
-        if changed {
-            let before = told(&whatif.base, base_facts);
-            put(buf, area, x + 1, y, &format!("({before})"), dim);
+        let room = |x: u16| usize::from(area.right().saturating_sub(x + 1));
+        let x = match unit.width() {
+            1.. if unit.width() <= room(x) => put(buf, area, x + 1, y, unit, dim),
+            _ => x,
+        };
+        // the note of the selected slider has a base value that does not fit
+        let before = base_text(whatif, slider).map(|before| format!("({before})"));
+        if let Some(before) = before.filter(|before| before.width() <= room(x)) {
+            put(buf, area, x + 1, y, &before, dim);
         }
         if index == whatif.list.selected {
             select(buf, area, y, theme);
         }
     }
+}
+
+/// Value of a slider as shown. SM usage is derived from measured contention, so fractions are meaningless.
+fn value_text(slider: Slider, variant: &Variant, values: Option<&ProfileValues>) -> String {
+    match (slider, slider.number(variant, values)) {
+        (Slider::Sms, Some(sms)) => format!("{sms:.0}"),
+        (Slider::Serving, Some(0.0)) => "static batch".into(),
+        (Slider::Serving, _) => format!("{} in flight", slider.text(variant, values)),
+        _ => slider.text(variant, values),
+    }
+}
+
+/// Value of a changed slider in the base; `None` if it is unchanged.
+fn base_text(whatif: &WhatIf, slider: Slider) -> Option<String> {
+    let values = whatif.base_answer.as_ref().map(|answer| &answer.profile_values);
+    let is_changed = slider.is_changed(&whatif.variant, &whatif.base);
+    is_changed.then(|| value_text(slider, &whatif.base, values))
 }
 
 /// Slider track with its knob, such as `──●────`.
@@ -425,7 +454,10 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         put(buf, area, area.x, area.y, said, theme.style(Role::Dim));
         return;
     }
-    let mut x = put(buf, area, area.x, area.y, "over batch ", theme.style(Role::Title));
+    let names = answer.frontiers.iter().map(|of| of.architecture.to_string().width() + 3).sum::<usize>();
+    let titles = ["over batch ".to_owned(), "batch ".to_owned()];
+    let title = first_fitting(&titles, area.width.saturating_sub(names as u16));
+    let mut x = put(buf, area, area.x, area.y, title, theme.style(Role::Title));
     let order = |architecture: &plan::Architecture| match architecture {
         plan::Architecture::UpperBound => 2,
         a if *a == answer.spec.architecture => 1,
@@ -612,6 +644,12 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
 
 /// Meaning of the selected slider, and what its value needs or rests on.
 fn about(whatif: &WhatIf, answer: &Answer) -> String {
+    let slider = whatif.slider();
+    let before = base_text(whatif, slider).map_or_else(String::new, |before| format!("base {before}; "));
+    before + &about_value(whatif, answer)
+}
+
+fn about_value(whatif: &WhatIf, answer: &Answer) -> String {
     let slider = whatif.slider();
     let (about, values) = (slider.about().to_owned(), &answer.profile_values);
     if let Some(why) = slider.no_effect(&whatif.variant, Some(values)) {
