@@ -199,8 +199,8 @@ pub fn act(state: &mut State, action: Action) {
         Action::ToggleMouse => {
             cx.mouse = !cx.mouse;
             cx.inform(match cx.mouse {
-                true => "mouse captured: click tabs and rows, scroll with the wheel, drag on plots",
-                false => "mouse free: the terminal selects text with it; the same key captures it again",
+                true => "mouse captured: click, scroll, drag on plots",
+                false => "mouse free to select text; the same key captures it",
             });
             cx.perform(Effect::CaptureMouse(cx.mouse));
         }

@@ -198,7 +198,10 @@ fn note(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
     let text = notice.text.lines().collect::<Vec<_>>().join("  ");
     let title = cx.theme.style(Role::Title);
     buf.set_style(area, cx.theme.style(Role::Text));
-    line(buf, area, 0, &[(" ", title), (&cut(&text, area.width.saturating_sub(4)), title)]);
+    let room = area.width.saturating_sub(2);
+    // the history of messages has the rest
+    let shown = Some(whole_words(&text, room.into())).filter(|shown| !shown.is_empty());
+    line(buf, area, 0, &[(" ", title), (&shown.unwrap_or_else(|| cut(&text, room)), title)]);
 }
 
 /// Smallest supported window (columns, rows).

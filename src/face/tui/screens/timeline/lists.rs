@@ -19,7 +19,7 @@ use crate::face::tui::widgets::table::{self, Column, Rows};
 use ::table::Provenance;
 use ::table::render::{Shown, Sourced, Table};
 use base::text::fitting_name;
-use plan::Lane;
+use plan::{Lane, Phase};
 use study::analysis::{
     Dependencies, Dependency, ExposedStretches, LaneTotal, NameRow, OperationDifference,
     OperationDifferences, Share, StretchFamily, Why, totals_of,
@@ -333,8 +333,13 @@ fn draw_operations(
         true => counted(table.order.len(), "operation"),
         false => "counting…".into(),
     };
-    let title = format!("{trace}{part}: where the time went, in us{} · {many}", per_rank(view));
-    let inner = frame(buf, area, &title, theme);
+    let per_rank = per_rank(view);
+    let titles = [
+        format!("{trace}{part}: where the time went, in us{per_rank} · {many}"),
+        format!("{trace}{part}: time in us{per_rank} · {many}"),
+        format!("{trace}{part}: us{per_rank} · {many}"),
+    ];
+    let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), theme);
     let typed = table.filter.typing || !table.filter.value().is_empty();
     if typed {
         let width = (table.filter.value().width() as u16 + 11).min(area.width / 2);
@@ -347,19 +352,22 @@ fn draw_operations(
     let name = table.row().filter(|_| table.whole).map(|(row, _)| whole(&row.name, rows));
     let under = Rect { y: rows.bottom(), height: inner.bottom().saturating_sub(rows.bottom()), ..rows };
     let words = name.unwrap_or_default().into_iter().map(|words| (words, Role::Key));
-    let sums = totals(table).into_iter().chain(load(table));
+    let sums = totals(table, rows.width.saturating_sub(1)).into_iter().chain(load(table));
     for (at, (words, role)) in words.chain(sums.map(|words| (words, Role::Dim))).enumerate() {
         line(buf, under, at as u16, &[(" ", theme.style(Role::Text)), (&words, theme.style(role))]);
     }
     let key = |act| cx.key::<Timeline>(act);
-    let keys = format!(
-        " Enter longest  {} part  {} sort  {} filter  {} name ",
-        key(Act::Operations),
-        key(Act::SortNext),
-        key(Act::Search),
-        key(Act::WholeName)
-    );
-    note(buf, area, &keys, theme);
+    let keys = ["go to the longest", "longest"].map(|go| {
+        format!(
+            " Enter: {go}  {}: part  {}: sort  {}: filter  {}: name ",
+            key(Act::Operations),
+            key(Act::SortNext),
+            key(Act::Search),
+            key(Act::WholeName)
+        )
+    });
+    let keys = first_fitting(&keys, area.width.saturating_sub(4));
+    note(buf, area, keys, theme);
 }
 
 fn per_rank(view: &View) -> &'static str {
@@ -410,24 +418,26 @@ fn mark(row: &NameRow, index: &TraceIndex, span: Option<usize>) -> Mark {
     }
 }
 
-/// Lane totals of the shown operations; `None` if none is shown.
-fn totals(table: &Operations) -> Option<String> {
+/// Lane totals of the shown operations, with their shares if these fit; `None` if none is shown.
+fn totals(table: &Operations, room: u16) -> Option<String> {
     let (rows, time_us) = (&table.counted.as_ref()?.table.rows, table.counted.as_ref()?.table.time_us);
-    let lane = |lane: LaneTotal| {
-        let exposed = match lane.lane {
-            "comm" => format!(", exposed {}", digits(lane.exposed_us)),
-            _ => String::new(),
+    let lanes = totals_of(table.order.iter().filter_map(|at| rows.get(*at)));
+    let words = |with_share: bool| {
+        let lane = |lane: &LaneTotal| {
+            let share = match with_share {
+                true => format!(" ({} %)", share_of(lane.total_us, time_us)),
+                false => String::new(),
+            };
+            let exposed = match lane.lane {
+                "comm" => format!(", exposed {}", time_of(lane.exposed_us)),
+                _ => String::new(),
+            };
+            format!("{} {}{share}{exposed}", lane.lane, time_of(lane.total_us))
         };
-        format!(
-            "{} {} ({} %){exposed}",
-            lane.lane,
-            digits(lane.total_us),
-            share_of(lane.total_us, time_us)
-        )
+        let lanes: Vec<String> = lanes.iter().map(lane).collect();
+        format!("of {}: {}", time_of(time_us), lanes.join("  "))
     };
-    let lanes: Vec<String> =
-        totals_of(table.order.iter().filter_map(|at| rows.get(*at))).into_iter().map(lane).collect();
-    (!lanes.is_empty()).then(|| format!("of {}: {}", time_of(time_us), lanes.join("  ")))
+    (!lanes.is_empty()).then(|| first_fitting(&[words(true), words(false)], room).to_owned())
 }
 
 /// Share of the time between first start and last end, in percent.
@@ -499,12 +509,27 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
         (_, steps) => format!(" per rank and step, mean of {steps} steps"),
     };
     // the number first: a narrow window cuts the end
-    let title = match counted.map(|counted| &counted.table) {
-        None => format!("exposed communication: {}{part} · looking…", which(view)),
-        Some(table) if table.count == 0 => format!("no communication is exposed: {}{part}", which(view)),
-        Some(table) => format!("exposed: {}{}, {}{part}", sum(table), basis(table), which(view)),
+    let titles = match counted.map(|counted| &counted.table) {
+        None => vec![format!("exposed communication: {}{part} · looking…", which(view))],
+        Some(table) if table.count == 0 => {
+            vec![format!("no communication is exposed: {}{part}", which(view))]
+        }
+        Some(table) => {
+            let sum = sum(table);
+            let short = match (view.pane().index.rank_count(), table.steps) {
+                (..=1, ..=1) => "",
+                (_, ..=1) => " a rank",
+                (..=1, _) => " a step",
+                (_, _) => " a rank, step",
+            };
+            vec![
+                format!("exposed: {sum}{}, {}{part}", basis(table), which(view)),
+                format!("exposed: {sum}{}, {part}", basis(table)),
+                format!("{part}: exposed {sum}{short}"),
+            ]
+        }
     };
-    let inner = frame(buf, area, &title, theme);
+    let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), theme);
     // the name of the collective keeps its room
     let shown_columns: &[usize] = match inner.width {
         100.. => &[0, 1, 2, 3, 4, 5, 6],
@@ -536,20 +561,29 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
             _ => brief(family.waited.as_deref().unwrap_or("nothing"), width.into()),
         })
     });
-    let in_step = |family: &StretchFamily| match family.typical {
-        Some(key) if key.step != NO_STEP => format!("in {}, a typical one", key.label()),
-        _ => "in this part".into(),
-    };
     let selected = shown.families().get(shown.list.selected);
     let gone = shown.gone.filter(|(row, _)| *row == shown.list.selected);
-    let place = match (selected, gone) {
-        (Some(family), Some((_, at))) => {
-            format!(" {} of {} {}  Enter next ", at + 1, family.count_in_typical, in_step(family))
+    let key = cx.key::<Timeline>(Act::Stretches);
+    let keys = |is_wide: bool| {
+        let other = if is_wide { "other phase or step" } else { "other part" };
+        let Some(family) = selected else { return format!(" {key}: {other} ") };
+        let step = match family.typical.filter(|key| key.step != NO_STEP) {
+            Some(key) if is_wide && key.phase == Phase::Decode => {
+                format!("in {}, a typical step", key.label())
+            }
+            Some(key) => format!("in {}", key.label()),
+            None => "in this part".into(),
+        };
+        match gone {
+            Some((_, at)) => {
+                let count = family.count_in_typical;
+                format!(" {} of {count} {step}; Enter: next; {key}: {other} ", at + 1)
+            }
+            None => format!(" Enter: go to the longest {step}; {key}: {other} "),
         }
-        (Some(family), None) => format!(" Enter longest {} ", in_step(family)),
-        (None, _) => String::new(),
     };
-    note(buf, area, &format!("{place} {} other part ", cx.key::<Timeline>(Act::Stretches)), theme);
+    let keys = [true, false].map(keys);
+    note(buf, area, first_fitting(&keys, area.width.saturating_sub(4)), theme);
 }
 
 /// Mean of a count; whole numbers without decimals.
@@ -649,7 +683,7 @@ pub const LEGEND: [(&str, Role, &str); 7] = [
 
 pub const LEGEND_MARKS: [(&str, Role, &str); 22] = [
     ("▂▅█", Role::Series(0), "compute, attention; height: share of the cell"),
-    ("▎▋█", Role::Series(1), "compute, MLP or experts; width: an operation's start or end"),
+    ("▎▋█", Role::Series(1), "compute, MLP or experts; width: its start or end"),
     ("█", Role::Series(2), "compute, head"),
     ("█", Role::Series(3), "compute, all else, and kernels of imported traces"),
     ("▒▓", Role::Comm, "hidden communication: under, over half the cell"),
