@@ -341,7 +341,7 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
     let decimals = [axes.x.measure().decimals, axes.y.measure().decimals];
     let points: Vec<&ParetoPoint> = points.into_iter().collect();
     let error = match points.iter().any(|point| point.published_tokens_per_s.is_some()) {
-        true => "published_error_pct|vs published %",
+        true => "published_error_pct|tok/s vs published %",
         false => "published_error_pct|",
     };
     let [ep, dp] = match points.iter().any(|point| point.has_divisions) {

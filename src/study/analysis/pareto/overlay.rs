@@ -226,11 +226,6 @@ impl PublishedValue {
         Some(Self::new(speedup, published_tokens_per_s(cell)? / published_tokens_per_s(baseline)?))
     }
 
-    /// Value and error, with the value in these words: `published 5.06 s (-1.8 %)`.
-    pub fn words(&self, value: &str) -> String {
-        format!("published {value} ({:+.1} %)", self.error_pct)
-    }
-
     /// Value and error of a speedup: `1.60x, -7.3 %`.
     pub fn ratio(&self) -> String {
         format!("{:.2}x, {:+.1} %", self.value, self.error_pct)

@@ -7,9 +7,7 @@ use super::{Act, errors};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use plan::Architecture;
-use study::analysis::{
-    AreaGained, LEAST_CELLS, OverlayPoint, ParetoPoint, PublishedValue, published_of,
-};
+use study::analysis::{AreaGained, LEAST_CELLS, OverlayPoint, ParetoPoint, XAxis, published_of};
 use table::Provenance;
 
 pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &Plot) {
@@ -50,8 +48,91 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
     }
 }
 
+/// Texts on the selected point.
+struct Told {
+    label: String,
+    cell: String,
+    standing: String,
+    numbers: String,
+    /// Area gained; the area of two cells is a single step, whose size depends on their arbitrary distance.
+    gained: Option<String>,
+}
+
+impl Told {
+    fn of(pareto: &Pareto, point: &ParetoPoint, cx: &Context, plot: &Plot, width: u16) -> Self {
+        let here = covered(pareto, plot).map_or_else(String::new, |(at, of)| {
+            let key = cx.key::<Pareto>(Act::Next);
+            match width {
+                ..80 => format!(" ({at} of {of} here, {key})"),
+                _ => format!(" ({at} of {of} points here, {key}: next)"),
+            }
+        });
+        let area = pareto.area().filter(|area| area.cells >= LEAST_CELLS);
+        Self {
+            label: format!(" [{}] ", point.provenance),
+            cell: point.cell_label(),
+            standing: format!("{here}{}", standing(pareto, point)),
+            numbers: numbers(pareto, point),
+            gained: area.map(|area| gained(pareto, area, width.saturating_sub(2).into())),
+        }
+    }
+
+    /// Rows below the first.
+    fn rows(&self, width: u16) -> Vec<(String, Role)> {
+        let texts = [(Some(&self.numbers), Role::Text), (self.gained.as_ref(), Role::Dim)];
+        let rows = texts.into_iter().flat_map(|(text, role)| {
+            let rows = text.map_or_else(Vec::new, |text| wrap(text, width.saturating_sub(2).into()));
+            rows.into_iter().map(move |row| (row, role))
+        });
+        rows.collect()
+    }
+}
+
+/// Caveats of the plot: the headline with its remark, the validation of simulated cells, and what the selected point rests on.
+pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<Note> {
+    let (Some(point), body) = (pareto.current(), cx.body()) else { return Vec::new() };
+    let (areas, plot) = (areas(body, pareto), plot(pareto, body));
+    let mut notes = Vec::new();
+    if has_headline(pareto) && !is_whole(&headline(pareto, body), pareto.headline()) {
+        notes.push(Note::new(pareto.headline(), true));
+    }
+    if let Some(trust) = pareto.trust.get(&point.group) {
+        notes.push(Note::new(format!("{}: {trust}", point.provenance), true));
+    }
+    let told = Told::of(pareto, point, cx, &plot, areas.info.width);
+    let first = [&told.label, &told.cell, &told.standing].map(|text| text.width()).iter().sum::<usize>();
+    let standing = format!("{}{}", told.cell, told.standing);
+    notes.push(Note::new(standing, first > areas.info.width.into()));
+    let (rows, below) = (told.rows(areas.info.width), usize::from(areas.info.height.saturating_sub(1)));
+    let numbers = rows.iter().filter(|(_, role)| *role == Role::Text).count();
+    let at = notes.len();
+    notes.push(Note::new(told.numbers, numbers > below));
+    notes.extend(told.gained.map(|gained| Note::new(gained, rows.len() > below)));
+    // the hint takes its room from the last row
+    let hint = notes_hint(&notes, cx).width();
+    if let Some((last, _)) = below.checked_sub(1).and_then(|row| rows.get(row)).filter(|_| hint > 0)
+        && last.width() + 1 + hint > areas.info.width.into()
+        && let Some(note) = notes.get_mut(at + usize::from(below > numbers))
+    {
+        note.is_folded = true;
+    }
+    notes
+}
+
+/// Error of a place on the x axis against the published one, with its measure: `tok/s -7.5 %`. As on the command line
+/// and in comparisons, a latency counts as its rate, so a plus is always faster.
+fn speed_error(x: XAxis, own: f64, published: f64) -> String {
+    let (measure, own, published) = match x {
+        XAxis::Completion => ("tok/s".to_owned(), published, own),
+        XAxis::Tpot => ("tok/s/user".to_owned(), published, own),
+        XAxis::Ttft => ("1/TTFT".to_owned(), published, own),
+        XAxis::User | XAxis::Of(_) => (x.title(), own, published),
+    };
+    format!("{measure} {}", errors::percent(own, published))
+}
+
 /// Overlay point with the run of its cell: `published (arXiv 2501.06589), ladder 8x1 p2p-off: 6.20 s, 10.3
-/// tokens/s/GPU; simulated 6.70 s: +8 %, 9.57: -7 %`.
+/// tokens/s/GPU; simulated 6.70 s (tok/s -7.5 %), 9.57 (tokens/s/GPU -7.1 %)`.
 fn against(pareto: &Pareto, other: &OverlayPoint, (x, y): (f64, f64)) -> String {
     let (unit, by) = pareto.unit();
     let p2p = other.p2p.map_or_else(String::new, |p2p| format!(" p2p-{}", p2p.as_str()));
@@ -72,7 +153,7 @@ fn against(pareto: &Pareto, other: &OverlayPoint, (x, y): (f64, f64)) -> String 
                 "; {} {} {unit} ({}), {} ({} {})",
                 point.provenance,
                 digits(own_x / by),
-                errors::percent(own_x, x),
+                speed_error(pareto.axes.x, own_x, x),
                 digits(own_y),
                 pareto.axes.y.title(),
                 errors::percent(own_y, y)
@@ -144,8 +225,8 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     };
     let (unit, by) = pareto.unit();
     let name = match x {
-        study::analysis::XAxis::Tpot => "TPOT ",
-        study::analysis::XAxis::Ttft => "TTFT ",
+        XAxis::Tpot => "TPOT ",
+        XAxis::Ttft => "TTFT ",
         _ => "",
     };
     let mut text = format!(
@@ -155,7 +236,7 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
         with(y.of(point), y.interval(point), 1.0),
         y.title()
     );
-    if x != study::analysis::XAxis::Tpot && point.tpot_ms > 0.0 {
+    if x != XAxis::Tpot && point.tpot_ms > 0.0 {
         text.push_str(&format!(", TPOT {} ms", digits(point.tpot_ms)));
     }
     // measurements of other machines are compared if asked for
@@ -164,8 +245,8 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     let contradiction = published.and_then(OverlayPoint::contradiction);
     let published = published.and_then(|other| other.place(pareto.axes));
     if let (Some((own, _)), Some((x, _))) = (pareto.axes.of(point), published) {
-        let published = PublishedValue::new(own, x).words(&format!("{} {unit}", digits(x / by)));
-        text.push_str(&format!(", {published}"));
+        let error = speed_error(pareto.axes.x, own, x);
+        text.push_str(&format!(", published {} {unit} ({error})", digits(x / by)));
         text.extend(contradiction.map(|why| format!(" ({why})")));
     }
     // the provenance label already covers where the times come from
