@@ -352,6 +352,15 @@ fn noise(records: &[Record], varied: &Varied, question: Option<&Question>) -> Op
         .then(|| format!("Noisy: {}. Run everything again on an idle machine.", reasons.join("; ")))
 }
 
+/// Signs of noise in the finished runs of a sweep that goes on, without a comparison of its cells; `None` without any.
+pub fn noise_so_far(mut records: Vec<Record>) -> Option<String> {
+    records.retain(|record| record.provenance != Provenance::Simulated);
+    let varied = Varied::of(records.iter().map(|record| &record.spec));
+    let reasons: Vec<String> =
+        [widest(&records, &varied), overload(&records)].into_iter().flatten().collect();
+    (!reasons.is_empty()).then(|| format!("Noisy so far: {}. Close other programs.", reasons.join("; ")))
+}
+
 /// Pair in which `upper-bound` falls furthest behind `standard`.
 fn slow_limit(question: &Question) -> Option<String> {
     let worst = slow_limits(question.report).min_by(|a, b| a.speedup.total_cmp(&b.speedup))?;

@@ -70,12 +70,19 @@ fn noise_and_failures_are_told_while_the_sweep_runs() {
         let effects = send(&mut driver, ended(round, rounds("c0", &spec, step, 3).remove(round)));
         answered(&mut driver, effects);
     }
-    driver.shows("! Noisy: rounds of standard");
+    driver.shows("! Noisy so far: rounds of standard");
+    driver.hides("again");
+    let before = driver.state.live.progress(0);
+    assert_eq!((before.done, before.failed), (2, 0.0));
     let mut failed = rounds("c0", &spec, 5.0, 3).remove(2);
     (failed.status, failed.metrics) = (Status::Failed, None);
     failed.reason = Some("rank 1 died of signal 9".into());
     send(&mut driver, ended(2, failed));
     driver.shows("✘ standard p2p-on failed: rank 1 died of signal 9");
+    let after = driver.state.live.progress(0);
+    assert_eq!((after.done, after.fraction), (2, before.fraction), "a failed run is not done");
+    assert!(after.failed > 0.0);
+    driver.shows("×");
 }
 
 #[test]

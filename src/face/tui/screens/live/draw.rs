@@ -120,7 +120,12 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     }
     // gives way to the numbers in narrow windows
     let room = usize::from(area.width).saturating_sub(numbers.width() + 2);
-    let full = bar(progress.fraction, room.clamp(6, usize::from(area.width / 4).max(6)));
+    let columns = room.clamp(6, usize::from(area.width / 4).max(6));
+    // failed runs end the bar, so that only good ones fill it
+    let crosses = ((progress.failed * columns as f64).ceil() as usize).min(columns - 1);
+    let full = columns - crosses;
+    let full = bar(progress.fraction * columns as f64 / full as f64, full);
+    let crosses = "×".repeat(crosses);
     let failed = match live.failures() {
         0 => String::new(),
         n => format!("  ✘ {n} failed"),
@@ -148,13 +153,28 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     let taken: usize = told.iter().map(|(text, _)| text.width()).sum();
     let common = whole_words(&common, usize::from(area.width).saturating_sub(taken));
     line(buf, area, 0, &[&told[..], &[(&*common, dim)]].concat());
-    line(buf, area, 1, &[(" ", text), (&full, theme.style(Role::Active)), (&numbers, text)]);
+    let second = [
+        (" ", text),
+        (&*full, theme.style(Role::Active)),
+        (&*crosses, theme.style(Role::Bad)),
+        (&*numbers, text),
+    ];
+    line(buf, area, 1, &second);
     if let Some(warning) = live.warning() {
         let row = cut_top(cut_top(area, 2).1, 1).0;
         let row = folded_notes(buf, row, &notes(live, area.width), cx);
         let shown = whole_words(&warning, usize::from(row.width.saturating_sub(1)));
         line(buf, row, 0, &[(" ", text), (&shown, theme.style(Role::Warn))]);
     }
+}
+
+/// Warning of a running sweep, in full.
+pub fn notes(live: &Live, width: u16) -> Vec<Note> {
+    let note = |warning: String| {
+        let is_cut = warning.width() + 1 > width.into();
+        Note::new(warning, is_cut)
+    };
+    live.warning().map(note).into_iter().collect()
 }
 
 fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {

@@ -15,7 +15,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments::history;
 use crate::face::tui::update::{Ended, SweepOrder};
 use lab::sweep::{Choice, Experiment, SweepEvent, forecast};
-use study::answer::{Answer, MOST_RUNS};
+use study::answer::{MOST_RUNS, noise_so_far};
 use table::render::{Shown, Sourced, Table};
 use table::{Record, Status, aggregate};
 
@@ -440,10 +440,8 @@ impl Live {
             return;
         }
         let results = self.results();
-        let work = move |_: &_| {
-            let answers = Answer::of(results.iter().map(|record| Record::clone(record)).collect());
-            Ok(answers.into_iter().find_map(|answer| answer.noise))
-        };
+        let work =
+            move |_: &_| Ok(noise_so_far(results.iter().map(|record| Record::clone(record)).collect()));
         cx.follow("noise", &count, work, |live: &mut Self, noise, cx| {
             live.noise = cx.told(noise).flatten();
         });

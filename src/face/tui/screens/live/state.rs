@@ -185,8 +185,10 @@ pub struct Progress {
     /// All runs: runnable cells times rounds.
     pub total: usize,
     pub unable: usize,
-    /// Share of the work that needs no more, including partial runs, 0 to 1.
+    /// Share of the work that is done, including partial runs, 0 to 1.
     pub fraction: f64,
+    /// Share of the work whose runs failed or were interrupted, 0 to 1.
+    pub failed: f64,
     /// Estimated remaining time in ms, once there is evidence.
     pub left_ms: Option<u64>,
 }
@@ -368,8 +370,9 @@ impl Live {
         let total = (self.cells.len() - unable) * self.rounds as usize;
         let able = || self.cells.iter().filter(|cell| cell.can_run());
         let settled = |cell: &LiveCell| cell.settled.range(..self.rounds).count();
-        let done =
-            able().map(|cell| settled(cell).saturating_sub(cell.bad.range(..self.rounds).count())).sum();
+        let bad = |cell: &LiveCell| cell.bad.range(..self.rounds).count();
+        let done = able().map(|cell| settled(cell).saturating_sub(bad(cell))).sum();
+        let failed: f64 = able().map(|cell| cell.work * bad(cell).min(settled(cell)) as f64).sum();
         let finished: f64 = able().map(|cell| cell.work * settled(cell) as f64).sum();
         let partial: f64 = able().map(|cell| cell.work * cell.partial()).sum();
         let all: f64 = able().map(|cell| cell.work * f64::from(self.rounds)).sum();
@@ -379,8 +382,10 @@ impl Live {
             None => self.remaining.seconds(elapsed_s, worked, left, self.is_predicted),
             Some(_) => None,
         };
-        let fraction = if all > 0.0 { ((finished + partial) / all).min(1.0) } else { 1.0 };
-        Progress { done, total, unable, fraction, left_ms: left_s.map(|left| (left * 1e3) as u64) }
+        let share = |work: f64| if all > 0.0 { (work / all).min(1.0) } else { 0.0 };
+        let fraction = if all > 0.0 { share(finished + partial - failed) } else { 1.0 };
+        let left_ms = left_s.map(|left| (left * 1e3) as u64);
+        Progress { done, total, unable, fraction, failed: share(failed), left_ms }
     }
 
     /// Work of the runs executed by this sweep.
