@@ -6,7 +6,7 @@
 //! quarter, half, three quarters, all of the cell's time. Waiting for a peer is `░`, exposed `╲`; copies
 //! are `▬`.
 
-use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::prelude::*;
 
 /// Blocks from below, in eighths of a cell.
 pub const BELOW: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
@@ -72,6 +72,27 @@ pub fn comm(shares: Shares) -> Option<Mark> {
         () if waits => ("░", Role::Waiting),
         () => (if comm >= 0.5 { "▓" } else { "▒" }, Role::Comm),
     })
+}
+
+/// Draws the compute lane of a step, and in the row below its comm lane: a column for each of the shares. `idle` fills the
+/// columns in which a lane does nothing.
+pub fn draw_step(
+    buf: &mut Buffer,
+    area: Rect,
+    (x, y): (u16, u16),
+    columns: impl IntoIterator<Item = Shares>,
+    idle: &str,
+    theme: Theme,
+) {
+    for (x, shares) in (x..).zip(columns) {
+        let compute = match eighths(shares.compute) {
+            0 => (idle, Role::Dim),
+            eighths => (BELOW[eighths], Role::Series(0)),
+        };
+        for (y, (glyph, role)) in (y..).zip([compute, comm(shares).unwrap_or((idle, Role::Dim))]) {
+            put(buf, area, x, y, glyph, theme.style(role));
+        }
+    }
 }
 
 /// Non-compute mark of several merged lanes: exposed communication above the minimum share, or

@@ -386,22 +386,13 @@ fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, the
         let compute = coverage(&lanes.compute, end, columns);
         let comm = coverage(&lanes.comm, end, columns);
         let bare = coverage(&exposed(lanes), end, columns);
-        for column in 0..columns {
-            let x = area.x + width + column as u16;
-            let shares = Shares {
-                compute: compute[column],
-                comm: comm[column],
-                exposed: bare[column],
-                ..Shares::default()
-            };
-            let (glyph, role) = match shade::eighths(shares.compute) {
-                0 => ("·", Role::Dim),
-                eighths => (shade::BELOW[eighths], Role::Series(0)),
-            };
-            put(buf, area, x, area.y + row, glyph, theme.style(role));
-            let (glyph, role) = shade::comm(shares).unwrap_or(("·", Role::Dim));
-            put(buf, area, x, area.y + row + 1, glyph, theme.style(role));
-        }
+        let shares = (0..columns).map(|column| Shares {
+            compute: compute[column],
+            comm: comm[column],
+            exposed: bare[column],
+            ..Shares::default()
+        });
+        shade::draw_step(buf, area, (area.x + width, area.y + row), shares, "·", theme);
     }
 }
 

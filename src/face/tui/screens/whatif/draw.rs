@@ -738,23 +738,16 @@ fn draw_strip(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whol
         let (compute, comm) = (spans(Lane::Compute), spans(Lane::Comm));
         let exposed = cover(strip.exposed.clone());
         let end = window(strip).1;
-        for column in 0..columns {
-            let (from, to) = bounds(column);
-            if from >= end {
-                break;
-            }
-            let x = area.x + LABELS + column;
+        let columns = (0..columns).map(bounds).take_while(|(from, _)| *from < end);
+        let shares = columns.map(|(from, to)| {
             let share = |cover: &Coverage| cover.within((from, to)) as f64 / (to - from) as f64;
             Shares {
                 compute: share(&compute),
                 comm: share(&comm),
                 exposed: share(&exposed),
                 ..Shares::default()
-            };
-            let block = shade::BELOW[shade::eighths(shares.compute)];
-            put(buf, area, x, y, block, theme.style(Role::Series(0)));
-            let (glyph, role) = shade::comm(shares).unwrap_or((" ", Role::Text));
-            put(buf, area, x, y + 1, glyph, theme.style(role));
-        }
+            }
+        });
+        shade::draw_step(buf, area, (area.x + LABELS, y), shares, " ", theme);
     }
 }
