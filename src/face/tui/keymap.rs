@@ -13,6 +13,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::prelude::*;
 use super::screen::Tab;
+use super::screens::experiments::{self, Experiments};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -312,7 +313,8 @@ impl Keymap {
 
     pub fn to_first_run(&self) -> String {
         let key = self.label(Action::Show(Tab::Experiments));
-        format!("{key} lists experiments, the quickstart among them")
+        let run = self.label(Action::of::<Experiments>(experiments::Act::Run));
+        format!("{key} lists experiments, {run} there runs one")
     }
 
     /// Main action on the selected row of a screen: the one bound to Enter by default.

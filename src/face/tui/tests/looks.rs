@@ -65,13 +65,18 @@ fn empty_screens_tell_of_the_keys_that_are_bound() {
     driver.send(Message::Runs(Ok(Default::default())));
     driver.state.pareto.set(Default::default(), Vec::new(), Default::default());
     for (screen, told) in [
-        (Tab::Runs, "1 lists experiments"),
-        (Tab::Pareto, "1 lists experiments"),
+        (Tab::Runs, "1 lists experiments, r there runs one"),
+        (Tab::Pareto, "1 lists experiments, r there runs one"),
         (Tab::Timeline, "3 lists runs, F2 there opens the timeline of one"),
         (Tab::Timeline, "F9 opens a trace file"),
     ] {
         driver.state.cx.tab = screen;
         driver.shows(told);
+    }
+    for screen in [Tab::Pareto, Tab::Compare] {
+        driver.state.cx.tab = screen;
+        driver.hides("Enter timeline");
+        driver.hides("baseline");
     }
 }
 

@@ -58,6 +58,11 @@ acts! {
 impl Acts for Compare {
     type Act = Act;
 
+    /// Without pairs on any axis, nothing is possible.
+    fn can(&self, _act: Act) -> bool {
+        self.compared().is_some_and(|compared| compared.axes.iter().any(|axis| axis.pairs > 0))
+    }
+
     fn act(&mut self, act: Act, cx: &mut Context) {
         match act {
             Act::Open => {

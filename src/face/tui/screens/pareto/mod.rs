@@ -77,6 +77,11 @@ acts! {
 impl Acts for Pareto {
     type Act = Act;
 
+    /// Without points, nothing is possible.
+    fn can(&self, _act: Act) -> bool {
+        self.points.as_ref().is_some_and(|points| !points.is_empty())
+    }
+
     fn act(&mut self, act: Act, cx: &mut Context) {
         let plot = layout::plot(self, cx.body());
         let zoom = |pareto: &mut Self, factor| {
