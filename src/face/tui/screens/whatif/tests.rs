@@ -100,6 +100,32 @@ fn every_number_follows_the_slider_and_undo_brings_it_back() {
 }
 
 #[test]
+fn a_value_is_whole_and_that_of_the_base_is_beside_it_or_in_the_note() {
+    let mut driver = on((80, 24));
+    let row = |driver: &Driver| {
+        let screen = driver.screen();
+        let is_row =
+            |line: &&str| line.starts_with(" architecture") || line.starts_with("*architecture");
+        let row = screen.lines().find(is_row).unwrap_or_default().chars().take(36);
+        row.collect::<String>().trim_end().to_owned()
+    };
+    let take = |driver: &mut Driver, name: &str| {
+        driver.state.whatif.change(|variant, _| variant.cell.architecture = name.parse().unwrap());
+        let effects = driver.send(Message::Resize(80, 24));
+        driver.answer(effects);
+    };
+    take(&mut driver, "farskip");
+    assert!(row(&driver).ends_with(" farskip"), "{}", row(&driver));
+    driver.shows("architecture: base ladder; farskip: ");
+    take(&mut driver, "stale:2");
+    assert!(row(&driver).ends_with("stale:2"), "no room for the base: {}", row(&driver));
+    // a value too wide beside the track takes its place
+    take(&mut driver, "partial:0.5+ladder");
+    assert!(row(&driver).ends_with(" partial:0.5+ladder"), "{}", driver.screen());
+    assert!(!row(&driver).contains('─'), "{}", driver.screen());
+}
+
+#[test]
 fn while_a_key_is_held_the_screen_follows_and_ends_at_the_newest() {
     let mut driver = on((120, 40));
     select(&mut driver, Slider::Alpha);
