@@ -436,7 +436,11 @@ impl Overlay for Pick {
             let taken = (about.width() as u16).min(area.width / 2);
             let room = area.width.saturating_sub(taken + if taken > 0 { 4 } else { 2 });
             let role = if self.is_refused(*at) { Role::Dim } else { Role::Text };
-            let end = put(buf, area, area.x + 1, y, &cut(name, room), theme.style(role));
+            // sentences are cut after a whole word, paths where they end
+            let sentence =
+                matches!(self.search, Search::Letters).then(|| whole_words(name, room.into()));
+            let name = sentence.filter(|name| !name.is_empty()).unwrap_or_else(|| cut(name, room));
+            let end = put(buf, area, area.x + 1, y, &name, theme.style(role));
             // beside long descriptions, short ones such as keys end at the right edge
             let is_elsewhere = self.path().is_none() && self.lines[*at].is_elsewhere;
             let is_short = taken <= SHORT && words > SHORT || is_elsewhere;

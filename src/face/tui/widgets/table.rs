@@ -152,6 +152,17 @@ pub struct TableLayout {
 }
 
 impl TableLayout {
+    /// [`Self::words`], in a narrow window without the noun.
+    pub fn words_in(&self, width: u16) -> String {
+        match (self.left, self.right) {
+            _ if width >= 80 => self.words(),
+            (0, 0) => String::new(),
+            (0, n) => format!("  → {n} "),
+            (n, 0) => format!("  ← {n} "),
+            (a, b) => format!("  ← {a} → {b} "),
+        }
+    }
+
     /// Describes the hidden columns by the keys that show them: `← 2, → 3 more columns`; empty if all are visible.
     pub fn words(&self) -> String {
         match (self.left, self.right) {

@@ -136,6 +136,10 @@ pub fn notes(compare: &Compare, body: Rect) -> Vec<Note> {
         let is_folded = !has_legend || shown.width() > body.width.into();
         let all = pivot::legend(compare, compared, u16::MAX);
         notes.push(Note::new(format!("marks: {}", all.trim()), is_folded));
+    } else {
+        let shown = compared_counts(compare, compared, body.width >= 110).concat();
+        let all = compared_counts(compare, compared, true).concat();
+        notes.push(Note::new(all.trim(), shown.width() > body.width.into()));
     }
     notes.extend(compare.trust.iter().map(|trust| Note::new(format!("simulated: {trust}"), true)));
     if let Some(pair) = compare.selected() {
@@ -163,35 +167,16 @@ fn header(
 ) {
     let (theme, report) = (cx.theme, &compared.report);
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
-    let baseline = match &compare.asked.baseline {
-        Some(baseline) => baseline.clone(),
-        None => report.pairs.first().map_or_else(|| "-".into(), |pair| pair.baseline.clone()),
-    };
     let counts = compare.counts;
     if compare.shows_pivot() && !report.pairs.is_empty() {
         for (row, text) in compare.headline_rows(body).iter().enumerate() {
             line(buf, area, row as u16, &[(" ", title), (text, title)]);
         }
     } else {
-        let made = made(compare, report);
-        let adjusted = match compare.told(compared).provenance {
-            // simulations are deterministic
-            Some(Provenance::Simulated) if compare.counts.pairs > 0 => String::new(),
-            _ => format!("; {}", adjusted(compare, report, area.width >= 110)),
-        };
-        line(
-            buf,
-            area,
-            0,
-            &[
-                (" by ", text),
-                (&report.by, title),
-                (" against ", text),
-                (&baseline, title),
-                (&made, text),
-                (&adjusted, dim),
-            ],
-        );
+        let counts = compared_counts(compare, compared, area.width >= 110);
+        let styles = [text, title, text, title, text, dim];
+        let counts: Vec<(&str, Style)> = counts.iter().map(String::as_str).zip(styles).collect();
+        line(buf, area, 0, &counts);
     }
     let title_area = area;
     let area = status_row(area, compare, body);
@@ -236,8 +221,8 @@ fn header(
     let x = put(buf, area, x, area.y, &words, dim);
     // important text goes to the right end, and long text is cut before it
     let hidden = match &compare.map {
-        None if compare.shows_pivot() => pivot::layout(compare, compared, area).words(),
-        None => scrolled(compare, compared, area.width).words(),
+        None if compare.shows_pivot() => pivot::layout(compare, compared, area).words_in(area.width),
+        None => scrolled(compare, compared, area.width).words_in(area.width),
         Some(_) => String::new(),
     };
     let mut right = area.right().saturating_sub(hidden.width() as u16);
@@ -275,6 +260,22 @@ fn header(
         let room = usize::from(rest.right().saturating_sub(end));
         put(buf, rest, end, rest.y, &whole_words(&format!("; {common}"), room), dim);
     }
+}
+
+/// Axis, baseline, and numbers of comparisons: of those that differ, and of those that still do after the correction.
+fn compared_counts(compare: &Compare, compared: &Compared, wide: bool) -> [String; 6] {
+    let report = &compared.report;
+    let baseline = match &compare.asked.baseline {
+        Some(baseline) => baseline.clone(),
+        None => report.pairs.first().map_or_else(|| "-".into(), |pair| pair.baseline.clone()),
+    };
+    let adjusted = match compare.told(compared).provenance {
+        // simulations are deterministic
+        Some(Provenance::Simulated) if compare.counts.pairs > 0 => String::new(),
+        _ => format!("; {}", adjusted(compare, report, wide)),
+    };
+    let made = made(compare, report);
+    [" by ".into(), report.by.clone(), " against ".into(), baseline, made, adjusted]
 }
 
 /// Number of comparisons and of those that differ, among the filtered pairs.
@@ -431,9 +432,12 @@ fn flags(buf: &mut Buffer, area: Rect, theme: Theme, compare: &Compare, compared
     }
     if from > 0 || whole < flags.len() {
         let (first, all) = (from + 1, flags.len());
-        let more =
-            format!(" {first} of {all}, j k scroll; `ladderscope compare --by {}` ", compared.axis);
-        put(buf, area, area.x + 2, area.bottom().saturating_sub(1), &more, theme.style(Role::Dim));
+        let more = [
+            format!(" {first} of {all}, j k scroll; `ladderscope compare --by {}` ", compared.axis),
+            format!(" {first} of {all}, j k scroll "),
+        ];
+        let more = first_fitting(&more, area.width.saturating_sub(4));
+        put(buf, area, area.x + 2, area.bottom().saturating_sub(1), more, theme.style(Role::Dim));
     }
     if flags.is_empty() {
         let text = match compared.report.flags.len() {

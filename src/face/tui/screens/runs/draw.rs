@@ -14,6 +14,7 @@ use crate::face::tui::texts::{Changed, CheckItem, Checklist};
 use crate::face::tui::texts::{Pieces, TextView};
 use crate::face::tui::widgets::table::{self, Rows, TableLayout};
 use ::table::{Provenance, Record};
+use base::text::without_middle;
 use lab::store::Annotations;
 use study::analysis::{SideBySide, side_by_side};
 
@@ -93,8 +94,9 @@ fn draw_top(
     let x = x + 2;
     // hidden columns are counted on the right
     let mut right = top.right();
-    let hidden = shown.words();
-    if top.width > 60 {
+    let hidden = shown.words_in(top.width);
+    let is_filtered = runs.filter.typing || !runs.filter.text().is_empty();
+    if top.width > 60 || !is_filtered {
         right = right.saturating_sub(hidden.width() as u16);
         put(buf, top, right, top.y, &hidden, theme.style(Role::Dim));
     }
@@ -421,13 +423,13 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
     let name_width = names.map(str::width).max().unwrap_or(0).clamp(18, (width / 3).max(18));
     let column = width.saturating_sub(name_width + 15).max(20) / 2;
     let row = |name: &str, a: &str, b: &str, last: &str, role: Role| -> Pieces {
-        let fit = |text: &str| cut(text, column as u16 - 1);
+        let fit = |text: &str| without_middle(text, column - 1);
         vec![
             (format!("{:<width$}", cut(name, name_width as u16), width = name_width + 1), Role::Dim),
             (format!("{:<column$}{:<column$}{last}", fit(a), fit(b)), role),
         ]
     };
-    let run = |run: &String| cut_middle(run, column as u16 - 1);
+    let run = |run: &String| cut_middle(run, column.max(14) as u16 - 1);
     // named by what differs; ids of one batch look alike
     let words = |of: for<'a> fn(&'a (&'static str, String, String)) -> &'a String| {
         both.differences.iter().map(|difference| of(difference).as_str()).collect::<Vec<_>>().join(" ")

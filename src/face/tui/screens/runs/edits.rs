@@ -147,7 +147,7 @@ impl Runs {
         let has = stored.annotations.of(first).map(|a| a.tags.clone()).unwrap_or_default();
         let has = has.into_iter().collect::<Vec<_>>().join(" ");
         let has = if has.is_empty() { String::new() } else { format!("\nit has: {has}") };
-        let hint = format!("words, -word takes one away{has}");
+        let hint = format!("words to add; -word removes one{has}");
         let title = format!("tag {}", named(&runs));
         cx.prompt(known, title, hint, "", move |screen: &mut Self, typed, cx| {
             let edit = Edit::tags(typed).map_err(|error| format::error(&error))?;
