@@ -45,7 +45,7 @@ pub struct Pick {
     found: Vec<usize>,
     searched: Option<String>,
     folder: Option<Folder>,
-    /// Why the last choice failed; until the text changes.
+    /// Error of the last choice, until the text changes.
     error: Option<String>,
     /// Contents of the palette; `None` for other pickers.
     basis: Option<PaletteBasis>,

@@ -235,7 +235,7 @@ pub fn parts(experiments: &Experiments, inner: Rect, cx: &Context) -> Parts {
 /// Rows of the editor below which stored results take the place of the question.
 const LOW: u16 = 16;
 
-/// Texts of the editor that caveats are among, with those that do not fit folded: cards of stored results, and the forecast.
+/// Caveats of the editor: the cards of stored results, and the forecast.
 pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<Note> {
     let Some((draft, entry)) = experiments.draft().zip(experiments.selected()) else {
         return Vec::new();

@@ -47,7 +47,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     runs.filter.draw_offers(buf, top, body, theme);
 }
 
-/// Why no run is shown, and the keys that show runs again.
+/// Reason no run is shown, and the keys that show runs again.
 fn nothing(runs: &Runs, cx: &Context) -> String {
     let why = runs.nothing.as_deref().unwrap_or("no run matches the filter");
     let [close, filter, marked] =

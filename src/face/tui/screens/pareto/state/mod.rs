@@ -125,7 +125,7 @@ pub struct Pareto {
     pub entries: Vec<Entry>,
     pub hidden: BTreeSet<Series>,
     pub filter: FilterBox,
-    /// Why the filter leaves no point.
+    /// Reason the filter leaves no point.
     pub nothing: Option<String>,
     /// Index of the group's first point, which provides the common settings.
     first: Option<usize>,
