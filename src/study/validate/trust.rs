@@ -294,7 +294,8 @@ impl KnownError {
         let engine = |stack: &str| stack.split_once('-').map(|(engine, _)| engine.to_owned());
         let stack = Stack::canonical_name(&spec.stack);
         let known = known_errors().iter().filter(|known| {
-            engine(&known.stack) == engine(stack) && known.hardware == Profile::canonical_name(&spec.hardware)
+            engine(&known.stack) == engine(stack)
+                && known.hardware == Profile::canonical_name(&spec.hardware)
         });
         let rows = |known: &Self| known.rows().iter().filter(|row| is_of_model(row, spec)).count();
         let mut counted: Vec<(&Self, usize)> =
