@@ -34,6 +34,13 @@ impl LaunchSite {
     pub const UNKNOWN: Self = Self { range: Self::NONE, operator: Self::NONE };
 }
 
+/// True for the name of a host call that launches GPU work (`cudaGraphLaunch`, `hipLaunchKernel`), as opposed to a
+/// framework's operator.
+pub fn is_host_call(name: &str) -> bool {
+    let is_capital = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
+    ["cuda", "cu", "hip"].iter().any(|api| name.strip_prefix(api).is_some_and(is_capital))
+}
+
 /// One executed operation. Times are in ns on one clock for all ranks. Idle time is derived, not stored.
 ///
 /// Struct literals end in `..Span::EMPTY`, so a new column changes only the code that fills it.

@@ -23,7 +23,7 @@ pub use collective::{
 };
 pub use contents::{
     Doubt, Doubted, FORMAT_VERSION, IgnoredKernel, ImportReport, LaunchSite, NO_STEP, Range, Span,
-    Stream, Trace, TraceMeta,
+    Stream, Trace, TraceMeta, is_host_call,
 };
 pub use file::{TraceWriter, check, read, read_file, read_meta, write};
 pub use operations::{Copied, OperationInfo, operations, stage_groups};

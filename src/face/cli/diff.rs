@@ -57,7 +57,7 @@ pub struct Args {
 pub enum By {
     /// Each operation by name and place
     Operation,
-    /// Parts of a step: compute, exposed communication, copies, idle
+    /// Parts of a step: compute, exposed communication, copies, idle, gap to the next step
     Part,
     /// Each layer of the model
     Layer,
@@ -195,10 +195,11 @@ fn text(diff: &TraceDiff, gates: Option<&GateReport>, checks: &[PredictionCheck]
     let paired = match diff.paired_by {
         "whole trace" => "whole traces, which have no steps".to_owned(),
         by => format!(
-            "{} of {} and {} steps, by {by}",
+            "{} of {} and {} steps, by {by}; a step lasts until the next one begins{}",
             counted(diff.pairs, "pair"),
             diff.a.steps,
-            diff.b.steps
+            diff.b.steps,
+            if diff.leaves_out_last { ", so steps without a next one are left out" } else { "" }
         ),
     };
     let by = if diff.by_operator { "name and framework operator" } else { "name" };

@@ -110,7 +110,7 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
         layers: layers(&runs, &lanes, &tally),
         ranges: ranges::by_name(&runs, &lanes),
         operators: operators(&runs, &lanes),
-        steps: steps::of_runs(&runs, &clocks),
+        steps: steps::of_runs(&runs, &lanes, &clocks),
         critical_path: critical::summary(&runs),
         stragglers: stragglers(&runs, &matching, &clocks),
         experts: experts(&runs, &matching, &clocks),

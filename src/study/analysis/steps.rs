@@ -1,4 +1,9 @@
 //! Overlap per step.
+//!
+//! A step lasts until the next one begins ([`StepTime`]): the gap after its last kernel and kernels outside of steps
+//! are part of its latency. `diff` compares these times, and `rewire` measures its steps in the same way.
+
+use std::collections::HashMap;
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -9,7 +14,8 @@ use plan::Phase;
 use table::overlap_pct;
 use table::render::{Shown, Table};
 use trace::import::{StepName, StepWork, step_name};
-use trace::overlap::{Lanes, Nanoseconds, Run, Runs, Selection, StepKey, us};
+use trace::overlap::intervals::{Coverage, Interval, UnionBuilder, difference};
+use trace::overlap::{Lanes, Nanoseconds, RankOverlap, Run, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Trace};
 
 /// Prefill or decode step of one sample.
@@ -46,19 +52,113 @@ pub struct StepSummary {
     pub idle_us: f64,
     /// 100 x (1 - exposed / comm); null without communication.
     pub overlap_pct: Option<f64>,
+    /// Latency of the step, up to the start of the next one.
+    pub time: StepTime,
+}
+
+/// Time of a step from a rank's first start until its next step begins, averaged over ranks (us). All work that runs in
+/// this time counts; compute, exposed communication, other work, idle time and the gap add up to the whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct StepTime {
+    pub step_us: f64,
+    /// False for the last step of a generation and before a step that was not recorded: the time ends with the step's
+    /// last kernel.
+    pub until_next: bool,
+    pub comm_us: f64,
+    pub compute_us: f64,
+    pub exposed_us: f64,
+    /// Copies, fills and other work without compute or communication.
+    pub other_us: f64,
+    /// Idle time before the last end.
+    pub idle_us: f64,
+    /// Idle time after the last end.
+    pub gap_us: f64,
+    /// Time of work that was launched outside of steps, which the other parts contain.
+    pub outside_us: f64,
+}
+
+/// Times at which each rank begins its steps, by [`begin_key`].
+type Begins = HashMap<(usize, u32, Option<Phase>, u32), i64>;
+
+/// Key of a step of a rank (an index into [`Runs::ranks`]). Imported traces number the steps of both phases together.
+fn begin_key(runs: &Runs, rank: usize, key: StepKey) -> (usize, u32, Option<Phase>, u32) {
+    let phase = runs.trace.meta.import.is_none().then_some(key.phase);
+    (rank, key.sample, phase, key.step)
+}
+
+/// Times of the steps on each rank: from the first start until the rank's next step begins, or to the last end if none
+/// follows (ns of the rank's clock, in order).
+pub fn step_windows(trace: &Trace) -> HashMap<u32, Vec<(Interval, StepKey)>> {
+    let runs = Runs::new(trace, &Selection::default());
+    let by_step = numbered(&runs);
+    let begins = begins(&runs, &by_step);
+    let mut windows: HashMap<u32, Vec<(Interval, StepKey)>> = HashMap::new();
+    for (key, of_step) in &by_step {
+        for of_rank in of_step.chunk_by(|a, b| a.rank == b.rank) {
+            let Some((from, end)) = extent(&runs, of_rank) else { continue };
+            let until = next_begin(&runs, &begins, of_rank[0].rank, *key, from).unwrap_or(end);
+            windows.entry(runs.ranks[of_rank[0].rank]).or_default().push(((from, until), *key));
+        }
+    }
+    windows.values_mut().for_each(|of_rank| of_rank.sort_unstable());
+    windows
+}
+
+fn numbered<'r>(runs: &'r Runs) -> Vec<(StepKey, Vec<&'r Run>)> {
+    runs.by_step().into_iter().filter(|(key, _)| key.step != NO_STEP).collect()
+}
+
+/// First start and last end of the selected spans of these runs (ns).
+fn extent(runs: &Runs, of_rank: &[&Run]) -> Option<Interval> {
+    let mut extent: Option<Interval> = None;
+    runs.each(of_rank.iter().copied(), |_, (start, end)| {
+        let (first, last) = extent.unwrap_or((start, end));
+        extent = Some((first.min(start), last.max(end)));
+    });
+    extent
+}
+
+fn begins(runs: &Runs, by_step: &[(StepKey, Vec<&Run>)]) -> Begins {
+    let of_ranks = |(key, of_step): &(StepKey, Vec<&Run>)| {
+        let of_rank = |of_rank: &[&Run]| {
+            let (begin, _) = extent(runs, of_rank)?;
+            Some((begin_key(runs, of_rank[0].rank, *key), begin))
+        };
+        of_step.chunk_by(|a, b| a.rank == b.rank).filter_map(of_rank).collect::<Vec<_>>()
+    };
+    by_step.par_iter().flat_map_iter(of_ranks).collect()
+}
+
+/// Start of a rank's next step, if it was recorded and follows this one.
+fn next_begin(runs: &Runs, begins: &Begins, rank: usize, key: StepKey, from: i64) -> Option<i64> {
+    let next = StepKey { step: key.step.checked_add(1)?, ..key };
+    begins.get(&begin_key(runs, rank, next)).copied().filter(|begin| *begin >= from)
 }
 
 /// Steps of a trace, in order of sample and time. Averages cover the ranks that took part in the step.
 pub fn steps(trace: &Trace) -> Vec<StepSummary> {
-    of_runs(&Runs::new(trace, &Selection::default()), &clocks(trace))
+    let runs = Runs::new(trace, &Selection::default());
+    of_runs(&runs, &Lanes::of(&runs), &clocks(trace))
 }
 
 /// Steps with selected spans, on one clock for all ranks.
-pub(super) fn of_runs(runs: &Runs, clocks: &Clocks) -> Vec<StepSummary> {
+pub(super) fn of_runs(runs: &Runs, lanes: &[Lanes], clocks: &Clocks) -> Vec<StepSummary> {
     let names = StepNames::of(runs.trace);
-    let steps = runs.by_step().into_par_iter().filter(|(key, _)| key.step != NO_STEP);
-    let mut steps: Vec<StepSummary> = steps
-        .filter_map(|(key, of_step)| summary(runs, clocks, key, &of_step, names.as_ref()))
+    let by_step = numbered(runs);
+    let begins = begins(runs, &by_step);
+    // a phase leaves out work outside of steps
+    let Selection { from_ns, to_ns, .. } = runs.selection;
+    let everything = runs.selection.phase.filter(|_| runs.trace.meta.import.is_some()).map(|_| {
+        let all = Runs::new(runs.trace, &Selection { from_ns, to_ns, ..Selection::default() });
+        let lanes = Lanes::of(&all);
+        RankWork::of(&all, &lanes)
+    });
+    let work = everything.unwrap_or_else(|| RankWork::of(runs, lanes));
+    let mut steps: Vec<StepSummary> = by_step
+        .par_iter()
+        .filter_map(|(key, of_step)| {
+            summary(runs, clocks, (*key, of_step), names.as_ref(), (&begins, &work))
+        })
         .collect();
     // a serving engine's prefills come between its decode steps
     steps.sort_by_key(|step| (step.sample, step.start_ns));
@@ -75,6 +175,7 @@ pub fn steps_table(steps: &[StepSummary]) -> Table {
             ("batch", &|s| s.batch.map_or(Shown::None, Shown::from)),
             ("start_us", &|s| Shown::instant(s.start_ns as f64 / 1e3)),
             ("duration_us", &|s| Shown::Time(s.duration_us)),
+            ("gap_us|gap to next", &|s| Shown::time(s.time.until_next.then_some(s.time.gap_us))),
             ("compute_us", &|s| Shown::Time(s.compute_us)),
             ("comm_us", &|s| Shown::Time(s.comm_us)),
             ("exposed_us", &|s| Shown::Time(s.exposed_us)),
@@ -82,7 +183,7 @@ pub fn steps_table(steps: &[StepSummary]) -> Table {
             ("idle_us", &|s| Shown::Time(s.idle_us)),
         ],
     )
-    .least(&["idle_us", "overlap_pct", "comm_us", "phase", "batch", "start_us", "sample"])
+    .least(&["idle_us", "gap_us", "overlap_pct", "comm_us", "phase", "batch", "start_us", "sample"])
 }
 
 struct StepNames {
@@ -124,16 +225,22 @@ impl StepNames {
 fn summary(
     runs: &Runs,
     clocks: &Clocks,
-    key: StepKey,
-    of_step: &[&Run],
+    (key, of_step): (StepKey, &[&Run]),
     names: Option<&StepNames>,
+    (begins, work): (&Begins, &[RankWork]),
 ) -> Option<StepSummary> {
     let (mut sum, mut ranks) = (Nanoseconds::default(), 0u32);
+    let (mut time, mut until_next) = (StepTime::default(), true);
     let (mut start, mut end) = (i64::MAX, i64::MIN);
     for of_rank in of_step.chunk_by(|a, b| a.rank == b.rank) {
         let lanes = Lanes::build(runs, of_rank.iter().copied()).finish();
         let Some(extent) = lanes.extent else { continue };
-        let offset = clocks.offset(runs.ranks[of_rank[0].rank]);
+        let rank = of_rank[0].rank;
+        let offset = clocks.offset(runs.ranks[rank]);
+        let next = next_begin(runs, begins, rank, key, extent.0);
+        let until = next.unwrap_or(extent.1);
+        time = time.plus(work[rank].within((extent.0, until)));
+        until_next &= next.is_some();
         start = start.min(extent.0.saturating_add(offset));
         end = end.max(extent.1.saturating_add(offset));
         sum = sum + lanes.sums();
@@ -161,5 +268,91 @@ fn summary(
         compute_us: average(sum.compute_ns),
         idle_us: average(sum.idle_ns),
         overlap_pct: overlap_pct(sum.exposed_comm_ns as f64, sum.comm_ns as f64),
+        time: StepTime { until_next, ..time.over(f64::from(ranks)) },
     })
+}
+
+/// Work of a rank by lane, for lookups.
+struct RankWork {
+    comm: Coverage,
+    compute: Coverage,
+    exposed: Coverage,
+    busy: Coverage,
+    /// Work outside of steps.
+    outside: Coverage,
+}
+
+impl RankWork {
+    fn of(runs: &Runs, lanes: &[Lanes]) -> Vec<Self> {
+        let of_rank = |(lanes, of_rank): (&Lanes, &Vec<Run>)| {
+            let mut outside = UnionBuilder::default();
+            let without_step = of_rank.iter().filter(|run| run.step.step == NO_STEP);
+            runs.each(without_step, |_, interval| outside.add(interval));
+            Self {
+                comm: Coverage::new(lanes.comm.clone()),
+                compute: lanes.compute.clone(),
+                exposed: Coverage::new(difference(&lanes.comm, lanes.compute.union())),
+                busy: Coverage::new(lanes.busy()),
+                outside: Coverage::new(outside.finish()),
+            }
+        };
+        lanes.par_iter().zip(&runs.by_rank).map(of_rank).collect()
+    }
+
+    fn within(&self, window: Interval) -> StepTime {
+        let (from, until) = window;
+        let of = |work: &Coverage| work.within(window);
+        let before = self.busy.union().partition_point(|(start, _)| *start < until);
+        let last = before.checked_sub(1).map_or(from, |at| self.busy.union()[at].1.clamp(from, until));
+        let [compute, exposed, busy] = [of(&self.compute), of(&self.exposed), of(&self.busy)];
+        StepTime {
+            step_us: us(until - from),
+            until_next: true,
+            comm_us: us(of(&self.comm)),
+            compute_us: us(compute),
+            exposed_us: us(exposed),
+            other_us: us(busy - compute - exposed),
+            idle_us: us(last - from - busy),
+            gap_us: us(until - last),
+            outside_us: us(of(&self.outside)),
+        }
+    }
+}
+
+impl StepTime {
+    fn each(self, other: Self, of: impl Fn(f64, f64) -> f64) -> Self {
+        Self {
+            step_us: of(self.step_us, other.step_us),
+            until_next: self.until_next,
+            comm_us: of(self.comm_us, other.comm_us),
+            compute_us: of(self.compute_us, other.compute_us),
+            exposed_us: of(self.exposed_us, other.exposed_us),
+            other_us: of(self.other_us, other.other_us),
+            outside_us: of(self.outside_us, other.outside_us),
+            idle_us: of(self.idle_us, other.idle_us),
+            gap_us: of(self.gap_us, other.gap_us),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        self.each(other, |a, b| a + b)
+    }
+
+    fn over(self, count: f64) -> Self {
+        self.each(self, |a, _| a / count)
+    }
+
+    /// Time of a trace without steps, from its overlap over `ranks` ranks.
+    pub fn of_whole(all: &RankOverlap, ranks: f64) -> Self {
+        Self {
+            step_us: all.span_us,
+            comm_us: all.comm_us,
+            compute_us: all.compute_us,
+            exposed_us: all.exposed_comm_us,
+            other_us: all.busy_us - all.compute_us - all.exposed_comm_us,
+            idle_us: all.idle_us,
+            ..Self::default()
+        }
+        .over(ranks)
+    }
 }

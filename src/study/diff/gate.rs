@@ -18,11 +18,11 @@ const STATISTICS: &str = "means over paired steps; 95 % percentile bootstrap of 
 
 /// Measures of a step, in the measure's unit.
 const MEASURES: [OfStep; 5] = [
-    ("tpot_p50_ms", |s| s.duration_us / 1e3),
+    ("tpot_p50_ms", |s| s.step_us / 1e3),
     ("comm_ms", |s| s.comm_us / 1e3),
     ("exposed_comm_ms", |s| s.exposed_us / 1e3),
     ("compute_ms", |s| s.compute_us / 1e3),
-    ("idle_ms", |s| s.idle_us / 1e3),
+    ("idle_ms", |s| (s.idle_us + s.gap_us) / 1e3),
 ];
 
 /// Judges the second trace against the first.

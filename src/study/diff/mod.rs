@@ -1,22 +1,23 @@
 //! Comparison of two traces of one engine: P2P on and off, two versions, a flag.
 //!
 //! This file pairs the steps of the traces, also of one without markers, whose steps are inferred, and finds the parts,
-//! layers and operations that became slower, per rank and step. `gate` has limits on the change; stored predictions, and
-//! their error once the change was measured.
+//! layers and operations that became slower, per rank and step. A step lasts until the next one begins, as in `overlap`
+//! and `rewire` ([`StepTime`]). `gate` has limits on the change; stored predictions, and their error once the change was
+//! measured.
 
 mod gate;
 
 pub use gate::{PredictedRow, Prediction, PredictionCheck, checked, checks_table, judge_diff};
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::analysis::{
-    LayerRow, OperationDifference, OperationDifferences, Share, StepAlignment, StepSummary,
-    operation_differences, trace_report,
+    LayerRow, OperationDifference, OperationDifferences, Share, StepAlignment, StepSummary, StepTime,
+    clocks, operation_differences, step_windows, trace_report,
 };
 use crate::rewire::{Asked, Steps};
 use base::error::{Error, Result};
@@ -25,8 +26,9 @@ use base::text::{counted, fitting_name, latency};
 use plan::Phase;
 use table::Provenance;
 use table::render::{Shown, Table};
+use trace::overlap::intervals::Interval;
 use trace::overlap::{Selection, StepKey};
-use trace::{LaunchSite, NO_STEP, Span, Trace};
+use trace::{NO_STEP, Trace, is_host_call};
 
 /// Maximum pairs of steps whose operations are compared, evenly spread.
 const MOST_PAIRS: usize = 256;
@@ -46,18 +48,22 @@ pub struct SideSummary {
     pub ranks: u32,
     /// Steps of the trace, paired or not.
     pub steps: usize,
+    /// Time from the start of a step until the next one begins (us).
     pub step_us: f64,
     pub comm_us: f64,
     pub exposed_us: f64,
     pub compute_us: f64,
+    /// Idle time, including the gap before the next step (us).
     pub idle_us: f64,
+    /// Time of work that was launched outside of the recorded steps; it counts in the step in whose time it runs (us).
+    pub outside_us: f64,
     pub overlap_pct: Option<f64>,
 }
 
 /// Part of a step; the parts add up to the step.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ChangedPart {
-    /// `compute`, `exposed communication`, `copies and other`, `idle`.
+    /// `compute`, `exposed communication`, `copies and other`, `idle` (between kernels), `gap to the next step`.
     pub part: &'static str,
     pub a_us: f64,
     pub b_us: f64,
@@ -130,9 +136,11 @@ pub struct TraceDiff {
     /// Doubts about the comparison, one sentence each.
     pub warnings: Vec<String>,
     pub headline: String,
-    /// Paired steps: first, second.
+    /// Times of paired steps: first, second.
     #[serde(skip)]
-    steps: Vec<[StepSummary; 2]>,
+    steps: Vec<[StepTime; 2]>,
+    /// True if steps were left out because their end is unknown: the next one was not recorded.
+    pub leaves_out_last: bool,
     /// True if the importer doubts the GPU work of a trace.
     #[serde(skip)]
     is_doubtful: bool,
@@ -148,10 +156,7 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
         trace.meta.provenance.require_evidence(name)?;
     }
     let marked = traces.map(|(trace, _)| with_steps(trace));
-    let by_operator = marked.iter().all(|trace| has_places(trace));
-    let placed = marked.map(|trace| if by_operator { Cow::Owned(with_places(&trace)) } else { trace });
-    let [a, b] = [placed[0].as_ref(), placed[1].as_ref()];
-    let reports = [a, b]
+    let reports = [&marked[0], &marked[1]]
         .map(|trace| trace_report(trace, &Selection { phase: phase(trace), ..Selection::default() }));
     let [steps_a, steps_b] = [&reports[0].steps, &reports[1].steps];
     let kinds = |steps: &[StepSummary]| -> Vec<(StepKey, (&'static str, Option<u32>))> {
@@ -159,18 +164,28 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     };
     let has_steps = !steps_a.is_empty() && !steps_b.is_empty();
     let aligned = StepAlignment::of(&kinds(steps_a), &kinds(steps_b));
-    let (steps, paired_by) = match has_steps {
+    let mut pairs = aligned.pairs;
+    // samples of one trace may share a step of the other
+    let mut seen = BTreeSet::new();
+    pairs.retain(|pair| seen.insert(pair.1));
+    let found = pairs.len();
+    let is_ended =
+        |pair: &(usize, usize)| steps_a[pair.0].time.until_next && steps_b[pair.1].time.until_next;
+    // the latency of a step is known if the next one was recorded
+    if pairs.iter().any(is_ended) {
+        pairs.retain(is_ended);
+    }
+    let leaves_out_last = pairs.len() < found;
+    let (steps, paired_by): (Vec<[StepTime; 2]>, _) = match has_steps {
         true => {
-            let mut pairs = aligned.pairs.clone();
-            // samples of one trace may share a step of the other
-            let mut seen = std::collections::BTreeSet::new();
-            pairs.retain(|pair| seen.insert(pair.1));
-            let of = |pair: &(usize, usize)| [steps_a[pair.0].clone(), steps_b[pair.1].clone()];
+            let of = |pair: &(usize, usize)| [steps_a[pair.0].time, steps_b[pair.1].time];
             (pairs.iter().map(of).collect(), if aligned.by_order { "order" } else { "number" })
         }
-        false => (vec![[whole(a, &reports[0].overlap)?, whole(b, &reports[1].overlap)?]], "whole trace"),
+        false => {
+            let [a, b] = [0, 1].map(|at| whole(&marked[at], &reports[at].overlap));
+            (vec![[a?, b?]], "whole trace")
+        }
     };
-    let steps: Vec<[StepSummary; 2]> = steps;
     if steps.is_empty() {
         let what = |steps: &[StepSummary]| {
             let mut kinds: Vec<&str> = steps.iter().map(|step| step.phase).collect();
@@ -182,23 +197,37 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
             "record both with the same requests and batch size; `ladderscope overlap TRACE --by step` lists steps",
         ));
     }
-    let operations = operations([a, b], &steps);
+    let keys: Vec<[StepKey; 2]> = match has_steps {
+        true => pairs.iter().map(|(a, b)| [steps_a[*a].key, steps_b[*b].key]).collect(),
+        false => vec![[StepKey { sample: 0, phase: Phase::Decode, step: NO_STEP }; 2]],
+    };
+    // work outside of steps is compared in the step before it, which it delays
+    let whole_steps = marked.map(|trace| match has_outside(&trace) {
+        true => {
+            let windows = step_windows(&trace);
+            Cow::Owned(with_keys(&trace, &windows))
+        }
+        false => trace,
+    });
+    let (placed, by_operator) = with_places(whole_steps);
+    let operations = operations([&placed[0], &placed[1]], &keys);
     let layers =
         layers([&reports[0].layers, &reports[1].layers], [steps_a, steps_b].map(|s| s.len().max(1)));
     let sides = [0, 1].map(|at| {
         let (trace, name) = traces[at];
-        let of = |part: fn(&StepSummary) -> f64| average(&steps, at, part);
+        let of = |part: fn(&StepTime) -> f64| average(&steps, at, part);
         let (comm_us, exposed_us) = (of(|s| s.comm_us), of(|s| s.exposed_us));
         SideSummary {
             name: name.to_owned(),
             provenance: trace.meta.provenance,
             ranks: reports[at].overlap.ranks.len() as u32,
             steps: reports[at].steps.len(),
-            step_us: of(|s| s.duration_us),
+            step_us: of(|s| s.step_us),
             comm_us,
             exposed_us,
             compute_us: of(|s| s.compute_us),
-            idle_us: of(|s| s.idle_us),
+            idle_us: of(|s| s.idle_us + s.gap_us),
+            outside_us: of(|s| s.outside_us),
             overlap_pct: table::overlap_pct(exposed_us, comm_us),
         }
     });
@@ -206,11 +235,11 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     let [a, b] = sides;
     let delta = b.step_us - a.step_us;
     let change_pct = 100.0 * (b.step_us / a.step_us - 1.0);
-    let change_pct_ci95 =
-        interval(&steps, is_simulated, |s| s.duration_us, |a, b| 100.0 * (b / a - 1.0));
+    let change_pct_ci95 = interval(&steps, is_simulated, |s| s.step_us, |a, b| 100.0 * (b / a - 1.0));
     let mut diff = TraceDiff {
         pairs: steps.len(),
         paired_by,
+        leaves_out_last,
         by_operator,
         change_pct,
         change_pct_ci95,
@@ -231,44 +260,26 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
 }
 
 /// A trace without steps as one step.
-fn whole(trace: &Trace, overlap: &trace::overlap::OverlapReport) -> Result<StepSummary> {
-    let ranks = overlap.ranks.len().max(1) as f64;
-    let all = &overlap.all;
+fn whole(trace: &Trace, overlap: &trace::overlap::OverlapReport) -> Result<StepTime> {
     if trace.spans.iter().any(|span| span.step != NO_STEP) {
         return Err(Error::input_help(
             "one trace has steps and the other has none",
             "record both with the profiler's steps, or with NVTX ranges around them",
         ));
     }
-    Ok(StepSummary {
-        sample: 0,
-        phase: "step",
-        step: NO_STEP,
-        key: StepKey { sample: 0, phase: Phase::Decode, step: NO_STEP },
-        name: None,
-        batch: None,
-        ranks: overlap.ranks.len() as u32,
-        start_ns: 0,
-        end_ns: 0,
-        duration_us: all.span_us / ranks,
-        comm_us: all.comm_us / ranks,
-        exposed_us: all.exposed_comm_us / ranks,
-        compute_us: all.compute_us / ranks,
-        idle_us: all.idle_us / ranks,
-        overlap_pct: all.overlap_pct,
-    })
+    Ok(StepTime::of_whole(&overlap.all, overlap.ranks.len().max(1) as f64))
 }
 
-fn average(steps: &[[StepSummary; 2]], side: usize, of: fn(&StepSummary) -> f64) -> f64 {
+fn average(steps: &[[StepTime; 2]], side: usize, of: fn(&StepTime) -> f64) -> f64 {
     mean(&steps.iter().map(|pair| of(&pair[side])).collect::<Vec<_>>()).unwrap_or(0.0)
 }
 
 /// 95 % interval of a function of the means over paired steps. `None` for simulations, which repeat exactly, and for
 /// fewer than 6 pairs.
 fn interval(
-    steps: &[[StepSummary; 2]],
+    steps: &[[StepTime; 2]],
     is_simulated: bool,
-    of: fn(&StepSummary) -> f64,
+    of: fn(&StepTime) -> f64,
     change: impl Fn(f64, f64) -> f64,
 ) -> Option<[f64; 2]> {
     if is_simulated {
@@ -284,17 +295,18 @@ fn interval(
 }
 
 /// Name of a number of a step, and its value (us, unless the list says otherwise).
-type OfStep = (&'static str, fn(&StepSummary) -> f64);
+type OfStep = (&'static str, fn(&StepTime) -> f64);
 
-const PARTS: [OfStep; 4] = [
+const PARTS: [OfStep; 5] = [
     ("compute", |s| s.compute_us),
     ("exposed communication", |s| s.exposed_us),
-    ("copies and other", |s| s.duration_us - s.compute_us - s.exposed_us - s.idle_us),
+    ("copies and other", |s| s.other_us),
     ("idle", |s| s.idle_us),
+    ("gap to the next step", |s| s.gap_us),
 ];
 
-fn parts(steps: &[[StepSummary; 2]], delta: f64) -> Vec<ChangedPart> {
-    let changed = delta.abs() * 100.0 > average(steps, 0, |s| s.duration_us) * 0.5;
+fn parts(steps: &[[StepTime; 2]], delta: f64) -> Vec<ChangedPart> {
+    let changed = delta.abs() * 100.0 > average(steps, 0, |s| s.step_us) * 0.5;
     let part = |(part, of): OfStep| {
         let (a_us, b_us) = (average(steps, 0, of), average(steps, 1, of));
         let explains_pct = changed.then(|| 100.0 * (b_us - a_us) / delta);
@@ -322,9 +334,9 @@ fn layers(rows: [&[LayerRow]; 2], steps: [usize; 2]) -> Vec<ChangedLayer> {
 }
 
 /// Operations over all pairs, by name and lane; layers are merged.
-fn operations([a, b]: [&Trace; 2], steps: &[[StepSummary; 2]]) -> Vec<ChangedOperation> {
+fn operations([a, b]: [&Trace; 2], steps: &[[StepKey; 2]]) -> Vec<ChangedOperation> {
     let stride = steps.len().div_ceil(MOST_PAIRS);
-    let pairs: Vec<&[StepSummary; 2]> = steps.iter().step_by(stride).collect();
+    let pairs: Vec<&[StepKey; 2]> = steps.iter().step_by(stride).collect();
     let ranks = [a, b].map(|trace| {
         let mut ranks: Vec<u32> = trace.spans.iter().map(|span| span.rank).collect();
         ranks.sort_unstable();
@@ -332,7 +344,7 @@ fn operations([a, b]: [&Trace; 2], steps: &[[StepSummary; 2]]) -> Vec<ChangedOpe
         ranks.len().max(1) as f64
     });
     let compared: Vec<OperationDifferences> =
-        pairs.par_iter().map(|pair| operation_differences(a, pair[0].key, b, pair[1].key)).collect();
+        pairs.par_iter().map(|pair| operation_differences(a, pair[0], b, pair[1])).collect();
     let mut sums: BTreeMap<(String, &'static str), [Option<PerStep>; 2]> = BTreeMap::new();
     for family in compared.into_iter().flat_map(|differences| differences.families) {
         let OperationDifference { name, lane, a, b, .. } = family.sum;
@@ -390,6 +402,14 @@ fn warnings(traces: [(&Trace, &str); 2], sides: [&SideSummary; 2]) -> Vec<String
     if recorders[0] != recorders[1] && !recorders.contains(&"sim") {
         let [a, b] = recorders;
         warnings.push(format!("recorded by {a} and {b}, which time operations differently"));
+    }
+    for side in [a, b].into_iter().filter(|side| side.outside_us > 0.0) {
+        warnings.push(format!(
+            "{}: kernels of {} per step were launched outside of the recorded steps; they count in the step in whose time \
+             they run",
+            side.name,
+            latency(side.outside_us)
+        ));
     }
     for (trace, name) in traces {
         let doubts = trace.meta.import.iter().flat_map(|import| &import.doubts);
@@ -499,48 +519,98 @@ fn with_steps(trace: &Trace) -> Cow<'_, Trace> {
         return Cow::Borrowed(trace);
     }
     let Ok(steps) = Steps::of(trace, &Asked::default()) else { return Cow::Borrowed(trace) };
-    let times: Vec<(u32, i64, i64)> = steps.times().collect();
-    let step_of = |span: &Span| {
-        let after = times.partition_point(|(_, from, _)| *from <= span.start_ns);
-        let (number, _, to) = times.get(after.checked_sub(1)?)?;
-        (span.start_ns < *to).then_some(*number)
+    let (mut times, mut number, mut last) = (Vec::new(), 0, None);
+    for (_, from, until) in steps.times() {
+        // skipped steps leave a number out
+        number += u32::from(last.is_some_and(|last| last != from));
+        times.push(((from, until), StepKey { sample: 0, phase: Phase::Decode, step: number }));
+        (number, last) = (number + 1, Some(until));
+    }
+    let clocks = clocks(trace);
+    let mut ranks: Vec<u32> = trace.spans.iter().map(|span| span.rank).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    let on_clock = |rank: u32| {
+        let own = |time: i64| time.saturating_sub(clocks.offset(rank));
+        let times = times.iter().map(move |((from, until), key)| ((own(*from), own(*until)), *key));
+        (rank, times.collect())
     };
+    Cow::Owned(with_keys(trace, &ranks.into_iter().map(on_clock).collect()))
+}
+
+/// True if a trace with steps has work outside of them.
+fn has_outside(trace: &Trace) -> bool {
+    let is_outside = |span: &trace::Span| span.step == NO_STEP;
+    trace.spans.iter().any(is_outside) && !trace.spans.iter().all(is_outside)
+}
+
+/// Copy of a trace in which work outside of steps belongs to the step of its rank in whose window it starts.
+fn with_keys(trace: &Trace, windows: &HashMap<u32, Vec<(Interval, StepKey)>>) -> Trace {
     let mut marked = trace.clone();
-    for span in &mut marked.spans {
-        span.step = step_of(span).unwrap_or(NO_STEP);
+    for span in marked.spans.iter_mut().filter(|span| span.step == NO_STEP) {
+        let Some(of_rank) = windows.get(&span.rank) else { continue };
+        let after = of_rank.partition_point(|((from, _), _)| *from <= span.start_ns);
+        let within = after.checked_sub(1).map(|at| of_rank[at]);
+        if let Some((_, key)) = within.filter(|((_, until), _)| span.start_ns < *until) {
+            (span.sample, span.phase, span.step) = (key.sample, key.phase, key.step);
+        }
     }
     // the order of every trace: see `Trace`
     marked.spans.sort_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns));
-    Cow::Owned(marked)
+    marked
+}
+
+/// Name of the framework's operator that launched each span; `None` for a host call such as `cudaGraphLaunch`, which
+/// says nothing about the kernel's place in the model.
+fn operators(trace: &Trace) -> impl Iterator<Item = Option<&str>> {
+    trace.spans.iter().map(|span| {
+        let name = trace.meta.range_names.get(span.launched.operator as usize)?;
+        Some(name.as_str()).filter(|name| !is_host_call(name))
+    })
 }
 
 /// True if the framework's operators tell the kernels of this trace apart.
 fn has_places(trace: &Trace) -> bool {
-    let known = trace.spans.iter().filter(|span| span.launched.operator != LaunchSite::NONE).count();
+    let known = operators(trace).flatten().count();
     !trace.spans.is_empty() && known as f64 >= KNOWN * trace.spans.len() as f64
 }
 
-/// Splits operations by the operator that launched them: one kernel in two places becomes two operations.
-fn with_places(trace: &Trace) -> Trace {
-    let mut placed = trace.clone();
-    placed.operations.clear();
-    let mut known: HashMap<(u32, Option<&str>), u32> = HashMap::new();
-    for span in &mut placed.spans {
-        let Some(info) = trace.operations.get(span.operation as usize) else { continue };
-        let operator = trace.meta.range_names.get(span.launched.operator as usize);
-        let operator = operator.map(String::as_str).filter(|_| info.collective.is_none());
-        let next = placed.operations.len() as u32;
-        let operation = *known.entry((span.operation, operator)).or_insert(next);
-        if operation == next {
-            let mut info = info.clone();
-            if let Some(operator) = operator {
-                info.name = format!("{} in {operator}", info.name);
-            }
-            placed.operations.push(info);
-        }
-        span.operation = operation;
+/// Splits operations by the operator that launched them: one kernel in two places becomes two operations. Kernels that
+/// lack an operator anywhere, as those of a CUDA graph, stay whole in both traces. True if any were split.
+fn with_places(traces: [Cow<'_, Trace>; 2]) -> ([Cow<'_, Trace>; 2], bool) {
+    if !traces.iter().all(|trace| has_places(trace)) {
+        return (traces, false);
     }
-    placed
+    let mut placeless: HashSet<String> = HashSet::new();
+    for trace in &traces {
+        let spans = trace.spans.iter().zip(operators(trace));
+        let without: HashSet<u32> =
+            spans.filter(|(_, of)| of.is_none()).map(|(s, _)| s.operation).collect();
+        let named = without.iter().filter_map(|at| trace.operations.get(*at as usize));
+        placeless.extend(named.map(|operation| operation.name.clone()));
+    }
+    let split = |trace: &Trace| {
+        let mut placed = trace.clone();
+        placed.operations.clear();
+        let mut known: HashMap<(u32, Option<&str>), u32> = HashMap::new();
+        for (span, operator) in placed.spans.iter_mut().zip(operators(trace)) {
+            let Some(info) = trace.operations.get(span.operation as usize) else { continue };
+            let operator =
+                operator.filter(|_| info.collective.is_none() && !placeless.contains(&info.name));
+            let next = placed.operations.len() as u32;
+            let operation = *known.entry((span.operation, operator)).or_insert(next);
+            if operation == next {
+                let mut info = info.clone();
+                if let Some(operator) = operator {
+                    info.name = format!("{} in {operator}", info.name);
+                }
+                placed.operations.push(info);
+            }
+            span.operation = operation;
+        }
+        Cow::Owned(placed)
+    };
+    ([&traces[0], &traces[1]].map(|trace| split(trace)), true)
 }
 
 /// Phase that is compared: decoding of own runs, everything of imported traces.
