@@ -80,7 +80,7 @@ pub use run_table::{Cell as RunCell, Column, RunTable, SortKeys};
 pub use sets::{CellSet, Varied, comparable, differ_in_model, settings};
 pub use side_by_side::{Both, Decoding, Difference, SideBySide, side_by_side};
 pub(crate) use steps::step_windows;
-pub use steps::{StepSummary, StepTime, steps, steps_table};
+pub use steps::{StepSummary, StepTime, mixed_steps, steps, steps_table};
 pub use trainings::{
     ArchitectureCurve, ComparedTrainings, CurvePoint, TrainingSet, compared_trainings, one_training_set,
     training_sets,

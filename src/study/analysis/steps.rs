@@ -3,7 +3,7 @@
 //! A step lasts until the next one begins ([`StepTime`]): the gap after its last kernel and kernels outside of steps
 //! are part of its latency. `diff` compares these times, and `rewire` measures its steps in the same way.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -163,6 +163,19 @@ pub(super) fn of_runs(runs: &Runs, lanes: &[Lanes], clocks: &Clocks) -> Vec<Step
     // a serving engine's prefills come between its decode steps
     steps.sort_by_key(|step| (step.sample, step.start_ns));
     steps
+}
+
+/// Steps of an imported trace whose names say that they process prompts and decode in one batch.
+pub fn mixed_steps(trace: &Trace) -> BTreeSet<StepKey> {
+    let is_mixed = |name: &StepName| name.work == Some(StepWork::Mixed);
+    let names = StepNames::of(trace).filter(|names| names.names.iter().flatten().any(is_mixed));
+    let Some(names) = names else { return BTreeSet::new() };
+    let runs = Runs::new(trace, &Selection::default());
+    let of_step = |(key, of_step): (StepKey, Vec<&Run>)| {
+        let (name, _) = names.find(trace, key.step, &of_step);
+        name.as_deref().and_then(step_name).filter(is_mixed).map(|_| key)
+    };
+    numbered(&runs).into_iter().filter_map(of_step).collect()
 }
 
 pub fn steps_table(steps: &[StepSummary]) -> Table {

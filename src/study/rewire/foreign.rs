@@ -15,10 +15,11 @@ use super::steps::{
     Asked, Ends, Spans, Step, Steps, assembled, find_launches, follow, is_all_reduce, ranks, step,
     unlike, whole_exchanges,
 };
-use crate::analysis::{clocks, over_layers};
+use crate::analysis::{clocks, mixed_steps, over_layers};
 use base::error::{Error, Result};
 use base::text::counted;
 use plan::{Lane, Phase};
+use trace::overlap::StepKey;
 use trace::overlap::intervals::{Coverage, union};
 use trace::rules::DISPATCH;
 use trace::{Span, Trace};
@@ -118,7 +119,7 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
             counted(extra, "all-reduce")
         ));
     }
-    let (whole, phase) = of_phase(&ranks[0], repeated.whole(), asked.phase, &mut notes);
+    let (whole, phase) = of_phase(trace, &ranks[0], repeated.whole(), asked.phase, &mut notes);
     let whole = alike(whole, &repeated.gaps, repeated.steps.len(), &mut notes);
     let mut steps: Vec<Step> = whole
         .par_iter()
@@ -241,6 +242,7 @@ fn layers(
 
 /// Steps of the asked phase (decode by default), or all if none is of it; and the phase of those kept.
 fn of_phase(
+    trace: &Trace,
     first: &Spans<'_>,
     whole: Vec<Range<usize>>,
     asked: Option<Phase>,
@@ -254,11 +256,11 @@ fn of_phase(
     }
     if found == 0 {
         let has = whole.first().map_or(wanted, phase);
-        notes.push(format!(
-            "no {} steps in this trace; using its {} steps",
-            wanted.as_str(),
-            has.as_str()
-        ));
+        let mixed = mixed_steps(trace);
+        let is_mixed =
+            |step: &Range<usize>| mixed.contains(&StepKey::of(first.spans[first.reduces[step.start]]));
+        let kind = if whole.iter().all(is_mixed) { "mixed" } else { has.as_str() };
+        notes.push(format!("no {} steps in this trace; using its {kind} steps", wanted.as_str()));
         return (whole, has);
     }
     notes.push(format!("using the {found} {} steps of {}", wanted.as_str(), whole.len()));

@@ -172,7 +172,9 @@ fn hidden(pane: &Pane, time: i64, focus: bool) -> [String; 2] {
         None => "all steps",
     };
     [
-        step.map_or(String::new(), |key| format!("{} of {}", pct(Some(key)), key.label())),
+        step.map_or(String::new(), |key| {
+            format!("{} of {}", pct(Some(key)), pane.index.step_label(key))
+        }),
         format!("{} of {all}", pct(None)),
     ]
 }
@@ -282,7 +284,7 @@ fn ruler(buf: &mut Buffer, area: Rect, pane: &Pane, window: Window, theme: Theme
     while at < steps.len() && steps[at].window.from < window.to {
         let start = steps[at].window.from;
         let column = window.column(start.max(window.from), columns).unwrap_or(0);
-        let label = steps[at].key.label();
+        let label = pane.index.step_label(steps[at].key);
         // the label of a step that began earlier yields to the next one
         let gives_way = start < window.from
             && steps

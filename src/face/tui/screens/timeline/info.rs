@@ -124,7 +124,7 @@ fn path(view: &View) -> Option<String> {
     let pane = view.pane();
     let path = pane.path.as_ref().filter(|_| view.lit)?;
     let Some(summary) = &path.summary else {
-        return Some(format!("critical path of {}: unknown", path.key.label()));
+        return Some(format!("critical path of {}: unknown", pane.index.step_label(path.key)));
     };
     let on = pane.span_index().is_some_and(|span| path.steps.iter().any(|step| step.span == span));
     let mut kinds: std::collections::BTreeMap<&str, f64> = std::collections::BTreeMap::new();
@@ -143,7 +143,7 @@ fn path(view: &View) -> Option<String> {
         kinds.iter().map(|(name, share)| format!("{name}\u{a0}{:.1} %", 100.0 * share)).collect();
     Some(format!(
         "critical path of {} ({} on it), {}: {}",
-        path.key.label(),
+        pane.index.step_label(path.key),
         if on { "this is" } else { "this is not" },
         ns((summary.length_us * 1e3) as i64),
         kinds.join(" · ")
@@ -240,7 +240,9 @@ fn exposed(view: &View, pane: &Pane, at: usize) -> (String, Vec<String>) {
     let window = pane.window(view.window);
     let shown = rank.exposed.within((window.from, window.to));
     let bounds = pane.index.bounds;
-    let step = pane.step_key(view.time, true).map_or(String::new(), |key| format!(", {}", key.label()));
+    let step = pane
+        .step_key(view.time, true)
+        .map_or(String::new(), |key| format!(", {}", pane.index.step_label(key)));
     let mut lines = vec![
         format!("interval {} of {}{step}", pane.place + 1, all.len()),
         interval(pane, interval_here),
@@ -281,7 +283,7 @@ fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
         what.push_str(&format!(", stream {}", stream.id));
     }
     if let Some(step) = pane.step(view.time, true).and_then(|i| index.steps.get(i)) {
-        what.push_str(&format!(", {}", step.key.label()));
+        what.push_str(&format!(", {}", index.step_label(step.key)));
     }
     let mut lines = vec![format!("{what}   {}", info.shape), timing(pane, span)];
     lines.extend(experts(view, &info.kind, span));
@@ -305,7 +307,7 @@ fn experts(view: &View, kind: &str, span: &Span) -> Option<String> {
     let counted = view.docked.counted.as_ref().filter(|counted| counted.is_of(view.docked.scope, view));
     let counted = counted.filter(|_| [EXPERTS, DISPATCH, COMBINE, ROUTER].contains(&kind))?;
     let load = counted.table.experts.as_ref()?.of_rank(span.rank)?;
-    Some(format!("experts in {}: {load}", counted.part.label()))
+    Some(format!("experts in {}: {load}", counted.part.label(&view.pane().index)))
 }
 
 /// NCCL's choices for a collective; `None` if the trace has none.
@@ -399,7 +401,7 @@ fn work(pane: &Pane, span: &Span) -> Option<String> {
 /// Lines of numbers, wrapped when drawn; empty until computed.
 pub fn stretch_content(view: &View) -> Vec<String> {
     match view.panes.len() {
-        1 => view.measured(0).map_or(Vec::new(), |(measured, _)| one(measured)),
+        1 => view.measured(0).map_or(Vec::new(), |(measured, _)| one(&view.panes[0], measured)),
         _ => two(view),
     }
 }
@@ -435,7 +437,7 @@ fn stretch_title(view: &View, stretch: Window) -> String {
     format!("{what} {}: {} to {} s", ns(stretch.width()), at(own.from), at(own.to))
 }
 
-fn one(measured: &Measured) -> Vec<String> {
+fn one(pane: &Pane, measured: &Measured) -> Vec<String> {
     let (all, ranks) = (&measured.report.all, measured.ranks());
     let us = |value: f64| latency(value / ranks);
     let list = |list: &[(String, f64)]| {
@@ -459,7 +461,7 @@ fn one(measured: &Measured) -> Vec<String> {
             us(all.idle_us),
             measured.meant_ranks()
         ),
-        format!("{} operations   {}", measured.count, steps(measured)),
+        format!("{} operations   {}", measured.count, steps(pane, measured)),
         format!("kinds: {}", list(&measured.kinds)),
         match list(&measured.modules) {
             modules if modules.is_empty() => "modules: not known of these operations".into(),
@@ -469,15 +471,16 @@ fn one(measured: &Measured) -> Vec<String> {
 }
 
 /// Text such as `step 3 to step 5, 2 steps begin`.
-fn steps(measured: &Measured) -> String {
+fn steps(pane: &Pane, measured: &Measured) -> String {
+    let label = |key| pane.index.step_label(key);
     let begin = match measured.begins {
         0 => "no step begins".to_string(),
         1 => "1 step begins".into(),
         n => format!("{n} steps begin"),
     };
     match measured.steps {
-        Some((a, b)) if a == b => format!("within {}; {begin}", a.label()),
-        Some((a, b)) => format!("{} to {}; {begin}", a.label(), b.label()),
+        Some((a, b)) if a == b => format!("within {}; {begin}", label(a)),
+        Some((a, b)) => format!("{} to {}; {begin}", label(a), label(b)),
         None => begin,
     }
 }
@@ -524,7 +527,7 @@ fn two(view: &View) -> Vec<String> {
             less(|m| m.report.all.idle_us),
             b.count as i64 - a.count as i64
         ),
-        format!("{upper}: {}; {lower}: {}", steps(a), steps(b)),
+        format!("{upper}: {}; {lower}: {}", steps(&view.panes[0], a), steps(&view.panes[1], b)),
     ]
 }
 
@@ -552,7 +555,7 @@ fn of_pane(pane: &Pane, measured: &Measured, stretch: Window) -> String {
         at(own.from),
         at(own.to),
         own.width() as f64 / 1e3,
-        steps(measured),
+        steps(pane, measured),
         percent(all.overlap_pct),
         us(all.comm_us),
         us(all.exposed_comm_us),

@@ -79,7 +79,7 @@ fn part_label(part: &Part, view: &View) -> String {
     let verdict = view.pane().verdict.as_ref();
     match (part, verdict.and_then(|verdict| verdict.only_prefill())) {
         (Part::All, Some(only)) => format!("{only}, no decode step"),
-        (part, _) => part.label(),
+        (part, _) => part.label(&view.pane().index),
     }
 }
 
@@ -163,7 +163,7 @@ fn draw_differences(
     let (took, exposed) = (report.lengths_us, report.exposed_us);
     let wide = area.width >= 112;
     let (a, b) = match wide {
-        true => (format!(" {}", a.label()), format!(" {}", b.label())),
+        true => [(0, a), (1, b)].map(|(at, key)| format!(" {}", view.step_label(at, key))).into(),
         false => (String::new(), String::new()),
     };
     let less = match &report.recorders {
@@ -458,7 +458,7 @@ pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     }
     let table = &view.docked;
     let key = cx.key::<Timeline>(Act::Operations);
-    let (trace, part) = (which(view), table.scope.part(view).label());
+    let (trace, part) = (which(view), table.scope.part(view).label(&view.pane().index));
     let title = format!("operations of {trace}{part}, in us{} ({key}: all)", per_rank(view));
     let inner = frame(buf, area, &title, cx.theme);
     operation_table(buf, inner, view, table, cx.theme);
@@ -569,9 +569,9 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
         let Some(family) = selected else { return format!(" {key}: {other} ") };
         let step = match family.typical.filter(|key| key.step != NO_STEP) {
             Some(key) if is_wide && key.phase == Phase::Decode => {
-                format!("in {}, a typical step", key.label())
+                format!("in {}, a typical step", index.step_label(key))
             }
-            Some(key) => format!("in {}", key.label()),
+            Some(key) => format!("in {}", index.step_label(key)),
             None => "in this part".into(),
         };
         match gone {
@@ -596,7 +596,7 @@ fn longest(index: &TraceIndex, family: &StretchFamily) -> String {
     let (span, us) = family.longest;
     let key = index.trace.spans.get(span).map(StepKey::of).filter(|key| key.step != NO_STEP);
     match key.filter(|_| index.steps.len() > 1) {
-        Some(key) => format!("{}, {}", time_of(us), key.label()),
+        Some(key) => format!("{}, {}", time_of(us), index.step_label(key)),
         None => time_of(us),
     }
 }

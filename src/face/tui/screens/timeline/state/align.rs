@@ -43,11 +43,12 @@ impl View {
     pub fn aligned_words(&self, short: bool, other: &str) -> String {
         let [first, second] = &self.panes[..] else { return String::new() };
         if let Some(key) = self.unpaired {
-            return format!("not aligned: {other} has no {}", key.label());
+            let step = self.step_label(self.focus, key);
+            return format!("not aligned: {other} has no {step}");
         }
         let step = |pane: &super::pane::Pane| {
             let step = pane.aligned.and_then(|at| pane.index.steps.get(at));
-            step.map_or("their starts".into(), |step| step.key.label())
+            step.map_or("their starts".into(), |step| pane.index.step_label(step.key))
         };
         let steps = match (step(first), step(second)) {
             (first, second) if first == second && short => first,
@@ -55,6 +56,11 @@ impl View {
         };
         let fixed = if self.follows { "" } else { " (fixed)" };
         format!("aligned: {}{steps}{fixed}", self.anchor.words())
+    }
+
+    /// Display name of a step of a pane.
+    pub fn step_label(&self, pane: usize, key: StepKey) -> String {
+        self.panes.get(pane).map_or_else(|| key.label(), |pane| pane.index.step_label(key))
     }
 
     /// Pane with the cursor, and the other one.
@@ -120,7 +126,7 @@ impl View {
         let Some(there) = self.partner(focus, key) else {
             self.unpaired = Some(key);
             let which = if other == 0 { "upper" } else { "lower" };
-            return Err(format!("the {which} trace has no {}", key.label()));
+            return Err(format!("the {which} trace has no {}", self.step_label(focus, key)));
         };
         let anchor = self.anchor_here((focus, here), (other, there));
         if anchor != self.anchor

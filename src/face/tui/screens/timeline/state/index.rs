@@ -4,7 +4,7 @@
 //! bytes per span, mostly about 20.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use rayon::prelude::*;
@@ -13,7 +13,7 @@ use super::align::Anchor;
 use super::row::{Class, RangeRow, Row, Spans, Unions, nearer};
 use super::window::Window;
 use plan::{Lane, Phase};
-use study::analysis::{ExpertLoads, ExpertTimes};
+use study::analysis::{ExpertLoads, ExpertTimes, mixed_steps};
 use table::Provenance;
 use trace::overlap::Selection;
 pub use trace::overlap::StepKey;
@@ -72,6 +72,8 @@ pub struct TraceIndex {
     /// Named ranges by rank, thread and depth.
     pub range_rows: Vec<RangeRow>,
     pub steps: Vec<StepRange>,
+    /// Steps of a serving engine with prefill and decode in one batch; their phase is prefill.
+    mixed: BTreeSet<StepKey>,
     /// Phase that overlap and verdict cover by default; `None` for all steps.
     pub default_phase: Option<Phase>,
     pub(super) classes: Vec<Class>,
@@ -213,6 +215,14 @@ impl TraceIndex {
     pub fn experts(&self, selection: &Selection) -> Option<ExpertTimes> {
         let loads = self.experts.get_or_init(|| ExpertLoads::of(&self.trace));
         loads.as_ref()?.times(&self.trace, selection)
+    }
+
+    /// Display name of a step: `prefill`, `mixed (step 3)`, `step 12`.
+    pub fn step_label(&self, key: StepKey) -> String {
+        match self.mixed.contains(&key) {
+            true => format!("mixed (step {})", key.step),
+            false => key.label(),
+        }
     }
 
     pub fn step_of(&self, span: &Span) -> Option<usize> {
@@ -658,6 +668,7 @@ impl TraceIndex {
         steps.sort_by_key(|s| (s.window.from, s.key));
         let step_places = steps.iter().enumerate().map(|(i, s)| (s.key, i)).collect();
         let default_phase = Selection::default_of(&trace).phase;
+        let mixed = mixed_steps(&trace);
         let mut index = Self {
             trace,
             folded,
@@ -673,6 +684,7 @@ impl TraceIndex {
             range_rows,
             steps,
             default_phase,
+            mixed,
             classes,
             step_places,
             experts: OnceLock::new(),

@@ -325,11 +325,11 @@ impl Scope {
 }
 
 impl Part {
-    pub fn label(&self) -> String {
+    pub fn label(&self, index: &TraceIndex) -> String {
         match self {
             Self::All => "the whole trace".into(),
             Self::Phase(phase) => phase.as_str().into(),
-            Self::Step(key) => key.label(),
+            Self::Step(key) => index.step_label(*key),
             Self::Stretch(_) => "the selection".into(),
             Self::Hits(query) => format!("what /{query} finds"),
         }

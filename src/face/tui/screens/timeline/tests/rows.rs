@@ -55,6 +55,22 @@ fn the_header_calls_no_step_of_an_imported_trace_decoding_and_zero_is_not_negati
     assert_eq!(told, ["0.000000", "-0.000001", "0.000000", "0.000001"]);
 }
 
+#[test]
+fn a_step_with_prefill_and_decode_tokens_is_labelled_mixed() {
+    let mut trace = imported().trace;
+    trace.meta.range_names[1] = "step[MIXED bs=9 toks=520]".into();
+    for span in trace.spans.iter_mut().filter(|span| span.step == 1) {
+        span.phase = Phase::Prefill;
+        let is_around = |range: &trace::Range| (range.rank, range.name) == (span.rank, 1);
+        span.launched.range = trace.ranges.iter().position(is_around).expect("its range") as u32;
+    }
+    trace.spans.sort_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns));
+    let mut driver = with(vec![TraceIndex::new("t".into(), trace)], (160, 40));
+    driver.taps("f");
+    let shown = driver.screen();
+    assert!(shown.contains("├mixed (step 1)") && !shown.contains("prefill (step 1)"), "{shown}");
+}
+
 /// The numbers come first and stay, whatever the width.
 #[test]
 fn the_header_drops_what_matters_least_in_a_narrow_window() {
