@@ -185,6 +185,12 @@ pub struct Verdict {
     /// Share of the time in which nothing ran (0 to 1).
     #[serde(skip)]
     idle_share: f64,
+    /// Parts of `idle_share`: waiting for the host, next to collectives, between kernels, outside of generations.
+    #[serde(skip)]
+    idle_parts: [f64; 4],
+    /// Share of the time that kernels could save by hiding exposed communication (0 to 1).
+    #[serde(skip)]
+    hideable_share: f64,
     /// True if the first need is traces of more ranks.
     #[serde(skip)]
     needs_ranks: bool,
@@ -296,6 +302,13 @@ pub fn verdict(
             _ => 0,
         },
         idle_share: share(all.idle_us),
+        idle_parts: [
+            idle(|rank| rank.host_us),
+            idle(|rank| rank.communication_us),
+            idle(|rank| rank.between_us),
+            idle(|rank| rank.outside_us),
+        ],
+        hideable_share: share(all.exposed_comm_us.min(all.compute_us - all.overlap_us)),
         needs_ranks: false,
         step_us: 0.0,
         memory_slack: setting

@@ -236,11 +236,8 @@ fn rules(report: &RuleReport, one_rank: bool) -> Option<String> {
         text.extend(matches.operations.iter().take(MATCHES).map(line));
     }
     if !report.unsure.is_empty() {
-        let _ = writeln!(
-            text,
-            "  {} kernels may be communication; confirm with --rules FILE",
-            report.unsure.len()
-        );
+        let kernels = counted(report.unsure.len(), "kernel");
+        let _ = writeln!(text, "  {kernels} may be communication; confirm with --rules FILE");
         for unsure in report.unsure.iter().take(MATCHES) {
             text += &line(&unsure.operation);
             text += &output::wrapped(

@@ -224,8 +224,12 @@ fn check_step(trace: &Trace, step: u32, phase: Option<Phase>) -> Result<()> {
         Some(Phase::Decode) => "decode step",
         None => "step",
     };
-    let has = if steps.is_empty() { "none".into() } else { listed(&steps) };
-    Err(Error::input(format!("no {what} {step} in this trace; it contains steps {has}")))
+    let has = match &steps[..] {
+        [] => "no steps".into(),
+        [one] => format!("only step {one}"),
+        steps => format!("steps {}", listed(steps)),
+    };
+    Err(Error::input(format!("no {what} {step} in this trace; it contains {has}")))
 }
 
 /// Formats ascending numbers with ranges, e.g. `0, 3 to 7, 9`. Truncates long lists.
@@ -433,8 +437,8 @@ mod tests {
             assert_eq!(select(step, phase).resolve(&served)?.phase, selected, "{step} {phase:?}");
         }
         for (step, phase, message) in [
-            (0, PhaseArg::Decode, "no decode step 0 in this trace; it contains steps 1"),
-            (1, PhaseArg::Prefill, "no prefill step 1 in this trace; it contains steps 0"),
+            (0, PhaseArg::Decode, "no decode step 0 in this trace; it contains only step 1"),
+            (1, PhaseArg::Prefill, "no prefill step 1 in this trace; it contains only step 0"),
         ] {
             let error = select(step, Some(phase)).resolve(&served).err().map(|e| e.to_string());
             assert_eq!(error.as_deref(), Some(message));

@@ -249,10 +249,10 @@ pub(super) fn operators(runs: &Runs, lanes: &[Lanes]) -> Vec<OperatorRow> {
 /// Minimum share of the time for a part to be reported (0 to 1).
 const LEAST: f64 = 0.01;
 
-/// Part of the time of a trace. Parts overlap if copies, kernels and communication run in parallel.
+/// Part of the time of a trace. Parts add up to at most the whole: communication and copies count while nothing else runs.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct TimePart {
-    /// `idle`, `kernels`, `communication`, `other work`, or the direction of copies: `host-to-device copies`.
+    /// `idle`, `kernels`, `exposed communication`, or the direction of copies: `host-to-device copies`.
     pub work: String,
     /// Share of the time, averaged over ranks (0 to 1).
     pub share: f64,
@@ -271,11 +271,12 @@ pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) ->
         return Vec::new();
     }
     // sums of durations count parallel work twice, so shares use the unions of lanes
-    let lane = |lane: &str, union_us: f64| {
+    let lane = |lane: &str, of: fn(&NameRow) -> f64, union_us: f64| {
         let rows = || report.names.iter().filter(move |row| row.lane == lane);
-        let sum: f64 = rows().map(|row| row.total_us).sum();
+        let sum: f64 = rows().map(of).sum();
         let part = move |us: f64| if sum > 0.0 { us / sum * union_us / all.span_us } else { 0.0 };
-        let longest = rows().next().map(|row| (row.name.clone(), part(row.total_us)));
+        let longest = rows().reduce(|most, row| if of(row) > of(most) { row } else { most });
+        let longest = longest.map(|row| (row.name.clone(), part(of(row))));
         (union_us / all.span_us, longest, part)
     };
     let mut parts = vec![TimePart {
@@ -285,15 +286,19 @@ pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) ->
         longest_share: 0.0,
         gb_s: None,
     }];
-    for (work, name, union_us) in
-        [("kernels", "compute", all.compute_us), ("communication", "comm", all.comm_us)]
-    {
-        let (share, longest, _) = lane(name, union_us);
+    let total: fn(&NameRow) -> f64 = |row| row.total_us;
+    let exposed: fn(&NameRow) -> f64 = |row| row.exposed_us;
+    for (work, name, of, union_us) in [
+        ("kernels", "compute", total, all.compute_us),
+        ("exposed communication", "comm", exposed, all.exposed_comm_us),
+    ] {
+        let (share, longest, _) = lane(name, of, union_us);
         let (longest, longest_share) = longest.unzip();
         let longest_share = longest_share.unwrap_or(0.0);
         parts.push(TimePart { work: work.into(), share, longest, longest_share, gb_s: None });
     }
-    let (_, _, part) = lane("memory", all.memory_us);
+    let alone_us = (all.busy_us - all.compute_us - all.exposed_comm_us).min(all.memory_us);
+    let (_, _, part) = lane("memory", total, alone_us);
     let is_whole = selection.is_everything();
     let mut copies: BTreeMap<&str, (f64, Option<f64>, f64)> = BTreeMap::new();
     let ranks = report.overlap.ranks.len().max(1) as f64;

@@ -8,6 +8,9 @@ use trace::rules::function;
 /// Exposed share of the time below which no remedy is worthwhile.
 const LITTLE: f64 = 0.02;
 
+/// Minimum idle share of the time to lead a verdict.
+const IDLE: f64 = 0.05;
+
 /// Minimum overlap for communication to count as partly hidden.
 const HIDDEN: f64 = 0.05;
 
@@ -106,9 +109,10 @@ impl Verdict {
         if self.exposed_share >= LITTLE && self.cause != Cause::Inconclusive {
             words.push(self.cause.as_str().to_owned());
         }
-        if let Some(host) = self.host_share.filter(|share| *share >= HOST) {
+        let host = self.host_share.filter(|share| *share >= HOST);
+        // the larger loss first: narrow windows drop what comes later
+        if let Some(host) = host {
             let at = if self.waits_between_graphs() { " between CUDA graphs" } else { "" };
-            // the larger loss first: narrow windows drop what comes later
             let place = if host > self.exposed_share { 0 } else { words.len() };
             words.insert(place, format!("{} waiting for the host{at}", percent(host)));
         } else if let Some(ladder) = self.remedies.iter().find(|remedy| remedy.name == "ladder") {
@@ -116,7 +120,16 @@ impl Verdict {
         } else if self.exposed_share >= LITTLE {
             words.push(format!("most in {}", worst.fitting_name()));
         }
+        if self.leads_with_idle() && host.is_none_or(|host| host <= self.exposed_share) {
+            let unknown = if self.host_share.is_none() { " (cause unknown)" } else { "" };
+            words.insert(0, format!("{} idle{unknown}", percent(self.idle_share)));
+        }
         of_part + &words.join(", ")
+    }
+
+    /// True if more time is idle than exposed communication takes.
+    fn leads_with_idle(&self) -> bool {
+        self.stages.is_none() && self.idle_share >= IDLE && self.idle_share > self.exposed_share
     }
 
     fn without_communication(&self) -> String {
@@ -235,6 +248,29 @@ impl Verdict {
         })
     }
 
+    /// Sentence on idle time, if it is more than exposed communication, and what is known of its cause.
+    fn idle(&self) -> Option<String> {
+        if !self.leads_with_idle() || self.host_share.is_some_and(|share| share >= HOST) {
+            return self.host();
+        }
+        let idle = part_of(self.idle_share * self.time_us, self.time_us);
+        let causes = [
+            "waiting for the host",
+            "next to collectives",
+            "between kernels",
+            "outside of timed generations",
+        ];
+        let known = self.idle_parts.iter().zip(causes).filter(|(share, _)| **share >= 0.005);
+        let known: Vec<String> =
+            known.map(|(share, cause)| format!("{} {cause}", percent(*share))).collect();
+        Some(match self.host_share {
+            None => format!(
+                "Idle: {idle} per rank. The trace has GPU events only, so the cause is unknown; record CPU events, too."
+            ),
+            Some(_) => format!("Idle: {idle} per rank: {}.", known.join(", ")),
+        })
+    }
+
     /// The importer's first doubt, and the number of others.
     fn first_doubt(&self) -> Option<String> {
         let (first, others) = self.doubts.split_first()?;
@@ -289,8 +325,9 @@ impl Verdict {
                 true => "One rank of one: no communication to find.".to_owned(),
                 false => format!("No communication{known} found{left}."),
             };
-            // gaps may hold the ignored communication
-            let host = self.host().filter(|_| self.ignored_communication.is_empty());
+            // gaps may hold the ignored communication, and one long gap is a cause of its own
+            let idle = if self.longest_gap.is_some() { self.host() } else { self.idle() };
+            let idle = idle.filter(|_| self.ignored_communication.is_empty());
             let parts = [
                 lacking,
                 Some(none),
@@ -299,7 +336,7 @@ impl Verdict {
                 self.dominated(),
                 self.stages.map(StageIdle::in_words),
                 self.longest_gap.map(|gap| gap.in_words(self.ranks, &look)),
-                host,
+                idle,
                 self.ignored_communication.is_empty().then(|| self.limits()),
                 self.unjudged(),
             ];
@@ -311,6 +348,9 @@ impl Verdict {
         let hidden = self.overlap_pct.map_or(String::new(), |pct| {
             format!("; {} of all communication is hidden", percent(pct / 100.0))
         });
+        // the larger loss first
+        let leads = self.leads_with_idle();
+        sentences.extend(self.idle().filter(|_| leads));
         sentences.push(format!(
             "Exposed communication{part}: {} per rank{hidden}.",
             part_of(self.exposed_us, self.time_us)
@@ -324,9 +364,9 @@ impl Verdict {
             });
             let calls = match (self.steps as u64, row.count) {
                 (steps @ 2.., count) if count % steps == 0 => {
-                    format!("{} calls per rank and step", count / steps)
+                    format!("{} per rank and step", counted((count / steps) as usize, "call"))
                 }
-                (_, count) => format!("{count} calls per rank"),
+                (_, count) => format!("{} per rank", counted(count as usize, "call")),
             };
             format!(
                 "{} in {} ({calls}): {}{transfer}{waited}",
@@ -347,7 +387,7 @@ impl Verdict {
         sentences.extend(self.streams());
         sentences.extend(self.stages.map(StageIdle::in_words));
         sentences.extend(self.longest_gap.map(|gap| gap.in_words(self.ranks, &look)));
-        sentences.extend(self.host());
+        sentences.extend(self.idle().filter(|_| !leads));
         sentences.extend(self.unjudged());
         let differ = |skew: &[f64; 2]| skew.iter().any(|pct| *pct >= 0.005);
         if let Some([rank, operation]) = self.skew.filter(|skew| self.ranks > 1 && differ(skew)) {
@@ -417,7 +457,7 @@ impl Verdict {
     /// Upper bounds of speedups, from recorded shares of the time, for traces whose layers are unknown.
     fn bounds(&self) -> Option<String> {
         let mut parts = vec![
-            (self.exposed_share, "if compute hid all communication".to_owned()),
+            (self.hideable_share, "if compute hid communication, without contention".to_owned()),
             (self.host_share.unwrap_or(0.0), "if the GPU never waited for the host".to_owned()),
             (self.idle_share, "without idle time".to_owned()),
         ];
