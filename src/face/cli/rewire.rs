@@ -392,9 +392,13 @@ fn host(steps: &Steps, no_launches: bool) -> Option<String> {
     let instead =
         if steps.has_graphs { "without these gaps" } else { "as if a CUDA graph replaced the launches" };
     Some(format!(
-        "the GPU waits {place} for {:.0} % of a step, and rewiring does not change that; add --no-launches to predict the step \
+        "the GPU waits {place} for {:.0} % of {}, and rewiring does not change that; add --no-launches to predict the step \
          {instead}",
-        100.0 * host
+        100.0 * host,
+        match steps.len() {
+            1 => "the step".to_owned(),
+            count => format!("these {count} steps"),
+        }
     ))
 }
 

@@ -29,7 +29,7 @@ use serde::Serialize;
 use super::names::over_layers;
 use plan::Lane;
 use table::render::{Shown, Table};
-use trace::overlap::intervals::{Interval, difference, seek};
+use trace::overlap::intervals::{Coverage, Interval, difference, seek, union};
 use trace::overlap::{Class, Lanes, Nanoseconds, Replays, Runs, Selection, StepKey, origin_ns, us};
 use trace::{NO_STEP, Span, Trace};
 
@@ -402,7 +402,58 @@ struct Edge {
 }
 
 pub(super) fn idle(runs: &Runs, lanes: &[Lanes]) -> Vec<IdleSplit> {
-    (0..runs.ranks.len()).into_par_iter().map(|rank| of_rank(runs, rank, &lanes[rank])).collect()
+    (0..runs.ranks.len())
+        .into_par_iter()
+        .map(|rank| {
+            let gaps = gaps(runs, rank, &lanes[rank]);
+            IdleSplit::of(runs.ranks[rank], runs.origin, &gaps)
+        })
+        .collect()
+}
+
+/// Times of ranks within a window (ns), averaged over the ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct WindowTimes {
+    pub exposed: f64,
+    /// Waiting for the host.
+    pub host: f64,
+    /// Part of `host` before replays of CUDA graphs.
+    pub between_graphs: f64,
+}
+
+/// Exposed communication and waiting for the host, as `overlap` counts them, of these ranks in windows of a common clock.
+/// Each rank has the offset of its clock.
+pub(crate) fn window_times(
+    trace: &Trace,
+    ranks: &[(u32, i64)],
+    windows: &[Interval],
+) -> Vec<WindowTimes> {
+    let runs = Runs::new(trace, &Selection::default());
+    let lanes = Lanes::of(&runs);
+    let of_rank = |(number, offset): &(u32, i64)| {
+        let rank = runs.ranks.iter().position(|rank| rank == number)?;
+        let gaps = gaps(&runs, rank, &lanes[rank]);
+        let waits = |gaps: &mut dyn Iterator<Item = &Gap>| {
+            Coverage::new(union(gaps.map(|gap| (gap.interval.0, gap.given))))
+        };
+        let exposed = difference(&lanes[rank].comm, lanes[rank].compute.union());
+        let parts = [
+            Coverage::new(exposed),
+            waits(&mut gaps.iter()),
+            waits(&mut gaps.iter().filter(|gap| gap.is_replay)),
+        ];
+        let within = |(from, until): &Interval| {
+            parts.each_ref().map(|part| part.within((from - offset, until - offset)) as f64)
+        };
+        Some(windows.iter().map(within).collect::<Vec<_>>())
+    };
+    let by_rank: Vec<Vec<[f64; 3]>> = ranks.par_iter().filter_map(of_rank).collect();
+    let mean = |at: usize, part: usize| {
+        by_rank.iter().map(|windows| windows[at][part]).sum::<f64>() / by_rank.len().max(1) as f64
+    };
+    let times =
+        |at| WindowTimes { exposed: mean(at, 0), host: mean(at, 1), between_graphs: mean(at, 2) };
+    (0..windows.len()).map(times).collect()
 }
 
 /// Time in which the GPU waits for the host within a window of a trace (ns of the trace), averaged over ranks (ms).
@@ -418,48 +469,80 @@ pub fn host_wait_ms(trace: &Trace, (from_ns, to_ns): (i64, i64)) -> f64 {
     idle.iter().map(|rank| rank.host_us).sum::<f64>() / idle.len().max(1) as f64 / 1e3
 }
 
-fn of_rank(runs: &Runs, rank: usize, lanes: &Lanes) -> IdleSplit {
-    let gaps: Vec<Interval> = lanes.gaps();
+/// Idle time between two busy stretches of a rank.
+struct Gap {
+    interval: Interval,
+    /// End of the part in which the device had no work.
+    given: i64,
+    /// True if the next span is the replay of a CUDA graph.
+    is_replay: bool,
+    rest: Rest,
+}
+
+/// Cause of a gap after the part in which the device had no work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    Communication,
+    Between,
+    /// The whole gap is between two timed generations.
+    Outside,
+}
+
+fn gaps(runs: &Runs, rank: usize, lanes: &Lanes) -> Vec<Gap> {
+    let intervals: Vec<Interval> = lanes.gaps();
     let own = runs.trace.meta.import.is_none();
-    let mut split =
-        IdleSplit { rank: runs.ranks[rank], gaps: gaps.len() as u64, ..IdleSplit::default() };
     let mut sample = runs.by_rank[rank].first().map_or(0, |run| run.step.sample);
-    let edges = edges(runs, rank, &gaps, sample);
+    let edges = edges(runs, rank, &intervals, sample);
     let late = |((start, _), edge): (&Interval, &Edge)| !own && *start < edge.ready;
-    let replays = match gaps.iter().zip(&edges).any(late) {
+    let replays = match intervals.iter().zip(&edges).any(late) {
         true => Replays::of(runs.by_rank[rank].iter().flat_map(|run| &runs.trace.spans[run.at.clone()])),
         false => Replays::default(),
     };
-    for ((start, end), edge) in gaps.iter().zip(edges) {
+    let gap = |(interval, edge): (Interval, Edge)| {
+        let is_replay = replays.has_launch(edge.ready);
         if std::mem::replace(&mut sample, edge.sample) != edge.sample {
-            split.outside_ns += end - start;
-            continue;
+            return Gap { interval, given: interval.0, is_replay, rest: Rest::Outside };
         }
-        let ready = edge.ready.clamp(*start, *end);
-        let given = if own && edge.from_comm { *start } else { ready };
-        let rest = end - given;
-        split.host_ns += given - start;
-        if replays.has_launch(edge.ready) {
-            split.between_graphs_ns += given - start;
-        }
+        let given = match own && edge.from_comm {
+            true => interval.0,
+            false => edge.ready.clamp(interval.0, interval.1),
+        };
         let is_known = edge.ready > i64::MIN;
-        if is_known && (edge.to_comm || edge.from_comm) {
-            split.communication_ns += rest;
-        } else {
-            split.between_ns += rest;
+        let rest = match is_known && (edge.to_comm || edge.from_comm) {
+            true => Rest::Communication,
+            false => Rest::Between,
+        };
+        Gap { interval, given, is_replay, rest }
+    };
+    intervals.into_iter().zip(edges).map(gap).collect()
+}
+
+impl IdleSplit {
+    fn of(rank: u32, origin: i64, gaps: &[Gap]) -> Self {
+        let mut split = Self { rank, gaps: gaps.len() as u64, ..Self::default() };
+        for Gap { interval: (start, end), given, is_replay, rest } in gaps {
+            split.host_ns += given - start;
+            if *is_replay {
+                split.between_graphs_ns += given - start;
+            }
+            *match rest {
+                Rest::Communication => &mut split.communication_ns,
+                Rest::Between => &mut split.between_ns,
+                Rest::Outside => &mut split.outside_ns,
+            } += end - given;
+            if *rest != Rest::Outside && end - start > split.longest_ns {
+                (split.longest_ns, split.longest_at_ns) = (end - start, start - origin);
+            }
         }
-        if end - start > split.longest_ns {
-            (split.longest_ns, split.longest_at_ns) = (end - start, start - runs.origin);
-        }
+        split.idle_ns = split.host_ns + split.communication_ns + split.between_ns + split.outside_ns;
+        split.host_us = us(split.host_ns);
+        split.between_graphs_us = us(split.between_graphs_ns);
+        split.communication_us = us(split.communication_ns);
+        split.between_us = us(split.between_ns);
+        split.outside_us = us(split.outside_ns);
+        split.idle_us = us(split.idle_ns);
+        split
     }
-    split.idle_ns = split.host_ns + split.communication_ns + split.between_ns + split.outside_ns;
-    split.host_us = us(split.host_ns);
-    split.between_graphs_us = us(split.between_graphs_ns);
-    split.communication_us = us(split.communication_ns);
-    split.between_us = us(split.between_ns);
-    split.outside_us = us(split.outside_ns);
-    split.idle_us = us(split.idle_ns);
-    split
 }
 
 /// Edges of a rank's gaps. Spans come mostly in order, so the search usually only checks the next gap.

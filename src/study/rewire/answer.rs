@@ -83,7 +83,7 @@ impl Choice {
             () if !self.host => Some("steps without launch gaps"),
             () => None,
         };
-        Changes { other_reduces: !self.keeps_reduces(), uncovered }
+        Changes { other_reduces: !self.keeps_reduces(), uncovered, is_contended: false }
     }
 
     /// Cell of a run with these changes.
@@ -136,7 +136,7 @@ pub struct Times {
     pub speedup: f64,
     /// 2.5th to 97.5th percentile of the speedup over the steps; null with fewer than 6 steps.
     pub speedup_95: Option<[f64; 2]>,
-    /// Exposed communication: median over steps, averaged over ranks (us).
+    /// Exposed communication, of all collectives: median over steps, averaged over ranks (us).
     pub exposed_us: f64,
 }
 
@@ -245,7 +245,8 @@ impl Rewiring {
             Ends::Exchanges => Some("dispatch and combine"),
             Ends::AllReduces => changes.uncovered,
         };
-        rewired_error(self.hardware.as_deref(), &Changes { uncovered, ..changes })
+        let is_contended = self.losses(choice).is_some();
+        rewired_error(self.hardware.as_deref(), &Changes { uncovered, is_contended, ..changes })
     }
 
     /// Note on architectures whose plan merges products that the trace has apart: a simulated run of them is faster.
@@ -297,7 +298,7 @@ impl Rewiring {
 
     pub fn measured(&self) -> Times {
         let lengths: Vec<f64> = self.chosen.iter().map(|at| self.length(*at)).collect();
-        let exposed: Vec<f64> = self.chosen.iter().map(|at| self.communication(*at)).collect();
+        let exposed: Vec<f64> = self.chosen.iter().map(|at| self.exposed(*at)).collect();
         times(&lengths, &vec![1.0; lengths.len()], &exposed)
     }
 
@@ -310,6 +311,11 @@ impl Rewiring {
     fn length(&self, at: usize) -> f64 {
         let step = &self.steps.steps[at];
         (step.time.1 - step.time.0) as f64 / 1e3
+    }
+
+    /// Exposed communication of a step, of all collectives (us).
+    fn exposed(&self, at: usize) -> f64 {
+        self.steps.steps[at].times.exposed / 1e3
     }
 
     fn communication(&self, at: usize) -> f64 {
@@ -385,7 +391,10 @@ impl Rewiring {
                 // except the gap between two graphs if launches are assumed free
                 let left_out = if choice.host { 0 } else { step.between_graphs };
                 let rewired = (length + (after - before - left_out) as f64 / 1e3).max(f64::MIN_POSITIVE);
-                (rewired, length / rewired, lanes_us(&executed, self.steps.ranks)[1])
+                // so does communication besides the layers' collectives
+                let others = (self.exposed(at) - self.communication(at)).max(0.0);
+                let exposed = lanes_us(&executed, self.steps.ranks)[1] + others;
+                (rewired, length / rewired, exposed)
             })
             .collect();
         let column = |of: fn(&(f64, f64, f64)) -> f64| each.iter().map(of).collect::<Vec<_>>();

@@ -10,9 +10,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::foreign::foreign;
-use super::stretch::{Kernel, Launches, Release, Stretch};
+use super::stretch::{Kernel, Launches, Stretch};
 use super::wire::middle;
-use crate::analysis::Arrived;
+use crate::analysis::{Arrived, WindowTimes, window_times};
 use base::error::{Error, Result};
 use base::text::counted;
 use plan::{Architecture, Lane, Phase};
@@ -112,6 +112,8 @@ pub(super) struct Step {
     pub launched: Option<i64>,
     /// Gap at the end until the next step's CUDA graph is launched (ns).
     pub between_graphs: i64,
+    /// Exposed communication and waiting for the host, as `overlap` counts them.
+    pub times: WindowTimes,
     pub ranks: Vec<OfRank>,
     /// Two collectives of every layer: all-reduces of attention and MLP, or dispatch and combine.
     pub reduces: Vec<Reduced>,
@@ -226,25 +228,19 @@ impl Steps {
 
     /// Share of the steps' time in which a rank waited for the host (0 to 1).
     pub fn host_share(&self) -> f64 {
-        self.share(|stretch| stretch.host)
+        self.share(|times| times.host)
     }
 
     /// Part of [`Self::host_share`] between CUDA graphs.
     pub fn between_graphs_share(&self) -> f64 {
-        self.share(|stretch| stretch.between_graphs)
+        self.share(|times| times.between_graphs)
     }
 
-    /// Share of the steps' time in a part of their stretches plus the gaps between CUDA graphs of two steps.
-    fn share(&self, part: fn(&Stretch) -> i64) -> f64 {
-        let (mut host, mut all) = (0i64, 0i64);
-        for step in &self.steps {
-            for rank in &step.ranks {
-                let of = [&rank.lead, &rank.head].into_iter().chain(&rank.modules);
-                host += step.between_graphs + of.map(part).sum::<i64>();
-                all += step.time.1 - step.time.0;
-            }
-        }
-        if all > 0 { host as f64 / all as f64 } else { 0.0 }
+    /// Share of the steps' time; 0 without recorded launches.
+    fn share(&self, part: fn(&WindowTimes) -> f64) -> f64 {
+        let all: i64 = self.steps.iter().map(|step| step.time.1 - step.time.0).sum();
+        let sum: f64 = self.steps.iter().map(|step| part(&step.times)).sum();
+        if all > 0 && self.has_launches { sum / all as f64 } else { 0.0 }
     }
 }
 
@@ -532,11 +528,16 @@ pub(super) fn unlike(ends: Ends, layers: u32, found: usize) -> Error {
 pub(super) fn assembled(
     trace: &Trace,
     ranks: &[Spans<'_>],
-    steps: Vec<Step>,
+    mut steps: Vec<Step>,
     (ends, layers): (Ends, u32),
     phase: Phase,
 ) -> Steps {
     let first = &ranks[0];
+    let windows: Vec<(i64, i64)> = steps.iter().map(|step| step.time).collect();
+    let clocks: Vec<(u32, i64)> = ranks.iter().map(|rank| (rank.rank, rank.offset)).collect();
+    for (step, times) in steps.iter_mut().zip(window_times(trace, &clocks, &windows)) {
+        step.times = times;
+    }
     let mut counts: HashMap<u32, usize> = HashMap::new();
     let named = |span: &&&Span| ends == Ends::AllReduces || kind(trace, span) == DISPATCH;
     let named = first.reduces.iter().map(|at| &first.spans[*at]).filter(named);
@@ -623,9 +624,8 @@ impl Spans<'_> {
         (from..router.unwrap_or(places.end)).rev().find(is_norm).or(router)
     }
 
-    fn released(&self, span: &Span) -> Option<Release> {
-        let release = self.launches.release(span)?;
-        Some(Release { at: release.at + self.offset, ..release })
+    fn released(&self, span: &Span) -> Option<i64> {
+        self.launches.release(span).map(|at| at + self.offset)
     }
 }
 
@@ -657,8 +657,7 @@ pub(super) fn step(
     let begin = begins.iter().copied().min()?;
     let first = ranks.iter().zip(places).zip(&begins).find(|(_, begun)| **begun == begin);
     let launched = first.and_then(|((rank, places), _)| {
-        let release = rank.released(rank.spans[places.start])?;
-        Some(release.at).filter(|_| !rank.launches.replays.is_empty())
+        rank.released(rank.spans[places.start]).filter(|_| !rank.launches.replays.is_empty())
     });
     let key = StepKey::of(ranks.first()?.spans[places.first()?.start]);
     let end = ranks
@@ -730,6 +729,7 @@ pub(super) fn step(
         time: (begin, end),
         launched,
         between_graphs: 0,
+        times: WindowTimes::default(),
         reduces: (0..modules).map(reduced).collect(),
         ranks: of_ranks,
     })

@@ -1,4 +1,4 @@
-//! Time of a rank between two all-reduces, split into kernel work and waiting for the host.
+//! Time of a rank between two all-reduces: kernel work, and the launches that it has to wait for.
 
 use trace::Span;
 use trace::overlap::Replays;
@@ -18,10 +18,6 @@ pub(super) struct Stretch {
     pub lead_kernels: u32,
     /// Trailing part of the work, from the first kernel of routed experts on.
     pub routed: i64,
-    /// Idle time because the host had not launched the next kernel.
-    pub host: i64,
-    /// Part of `host` before replays of CUDA graphs.
-    pub between_graphs: i64,
 }
 
 /// Times in ns.
@@ -30,18 +26,11 @@ pub(super) struct Kernel {
     pub start: i64,
     pub end: i64,
     /// Earliest possible start given the host's launch; `None` if unknown.
-    pub released: Option<Release>,
+    pub released: Option<i64>,
     /// True if the kernel adds the last sum to the residual or normalizes it.
     pub leads: bool,
     /// True for a kernel of routed experts.
     pub routes: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Release {
-    /// Earliest possible start of the kernel (ns).
-    pub at: i64,
-    pub is_replay: bool,
 }
 
 impl Stretch {
@@ -50,7 +39,7 @@ impl Stretch {
     pub fn of(
         kernels: impl IntoIterator<Item = Kernel>,
         (from, to): (i64, i64),
-        released: Option<Release>,
+        released: Option<i64>,
         origin: i64,
     ) -> Self {
         let mut stretch = Self::default();
@@ -85,12 +74,8 @@ impl Stretch {
     /// Adds a kernel that follows at time `at`; returns its work.
     fn add(&mut self, at: i64, kernel: Kernel) -> i64 {
         let start = kernel.start.max(at);
-        let released = kernel.released.map(|release| release.at.min(start));
+        let released = kernel.released.map(|release| release.min(start));
         let base = released.map_or(at, |time| time.max(at));
-        self.host += base - at;
-        if kernel.released.is_some_and(|release| release.is_replay) {
-            self.between_graphs += base - at;
-        }
         let took = (start - base) + (kernel.end - start).max(0);
         self.work += took;
         // (max, +): a kernel ends after its predecessor or its launch, whichever is later
@@ -104,8 +89,6 @@ impl Stretch {
         Self {
             work: self.work + added,
             floor: self.floor.map(|floor| floor + added).max(next.floor.map(|floor| floor - next.lead)),
-            host: self.host + next.host,
-            between_graphs: self.between_graphs + next.between_graphs,
             ..self
         }
     }
@@ -139,11 +122,10 @@ impl Launches {
     /// Earliest possible start of a span given its launch; `None` if the launch is not recorded. A replay's
     /// first kernel includes the graph's own startup, which the host cannot avoid; the others follow the
     /// first.
-    pub fn release(&self, span: &Span) -> Option<Release> {
+    pub fn release(&self, span: &Span) -> Option<i64> {
         let delay = self.delay.filter(|_| span.is_launch_known())?;
-        let is_replay = self.replays.has(span);
-        let at = span.ready_ns + if is_replay { 0 } else { delay };
-        Some(Release { at: at.min(span.start_ns), is_replay })
+        let delay = if self.replays.has(span) { 0 } else { delay };
+        Some((span.ready_ns + delay).min(span.start_ns))
     }
 }
 
@@ -154,35 +136,21 @@ mod tests {
     use super::*;
 
     fn kernel(start: i64, end: i64, released: Option<i64>) -> Kernel {
-        let released = released.map(release);
         Kernel { start, end, released, leads: false, routes: false }
-    }
-
-    fn release(at: i64) -> Release {
-        Release { at, is_replay: false }
     }
 
     #[test]
     fn gaps_are_work_unless_the_host_caused_them() {
         // launched long before: the gap of 5 is the device's
-        let own = Stretch::of(
-            [kernel(10, 30, Some(2)), kernel(35, 50, Some(3))],
-            (10, 60),
-            Some(release(4)),
-            0,
-        );
-        assert_eq!((own.work, own.host), (50, 0));
+        let own = Stretch::of([kernel(10, 30, Some(2)), kernel(35, 50, Some(3))], (10, 60), Some(4), 0);
+        assert_eq!(own.work, 50);
         // the second was launched at 34: the device waited from 30 on
-        let late = Stretch::of(
-            [kernel(10, 30, Some(2)), kernel(35, 50, Some(34))],
-            (10, 50),
-            Some(release(4)),
-            0,
-        );
-        assert_eq!((late.work, late.host, late.floor), (36, 4, Some(50)));
+        let late =
+            Stretch::of([kernel(10, 30, Some(2)), kernel(35, 50, Some(34))], (10, 50), Some(4), 0);
+        assert_eq!((late.work, late.floor), (36, Some(50)));
         // unknown launches: every gap is the device's
         let unknown = Stretch::of([kernel(10, 30, None), kernel(35, 50, None)], (10, 60), None, 0);
-        assert_eq!((unknown.work, unknown.host, unknown.floor), (50, 0, None));
+        assert_eq!((unknown.work, unknown.floor), (50, None));
     }
 
     proptest! {
@@ -200,10 +168,10 @@ mod tests {
                 at = start + length;
             }
             let to = at + tail;
-            let stretch = Stretch::of(kernels, (1_000, to), known.then_some(release(to - 5)), 1_000);
+            let stretch = Stretch::of(kernels, (1_000, to), known.then_some(to - 5), 1_000);
             let end = stretch.work.max(stretch.floor.unwrap_or(i64::MIN));
             prop_assert_eq!(end, to - 1_000);
-            prop_assert_eq!(stretch.work + stretch.host, to - 1_000);
+            prop_assert!(stretch.work <= to - 1_000);
         }
     }
 }

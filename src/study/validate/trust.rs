@@ -555,7 +555,7 @@ impl TieBand {
 }
 
 /// Error of the rewired steps of a trace, in words: traces of standard on this hardware, compared with runs of the other
-/// wirings, to which nothing was fitted. Their links are emulated, so it holds without contention between the lanes.
+/// wirings, to which nothing was fitted. Their links are emulated, so it is that of predictions without contention.
 pub(crate) fn rewired_error(hardware: Option<&str>, changes: &Changes) -> String {
     if let Changes { uncovered: Some(what), .. } = changes {
         return format!("not validated for {what}");
@@ -572,8 +572,12 @@ pub(crate) fn rewired_error(hardware: Option<&str>, changes: &Changes) -> String
     };
     let (measure, pct) = (known.measure.title(), known.pct.ceil());
     let hardware = &known.hardware;
+    let contention = match changes.is_contended {
+        true => "validated without contention, which this prediction adds",
+        false => "no contention",
+    };
     format!(
-        "{pct:.0} % mean {measure} error, not fitted: {title} on {hardware}, emulated link, no contention"
+        "{pct:.0} % mean {measure} error, not fitted: {title} on {hardware}, emulated link, {contention}"
     )
 }
 
@@ -584,6 +588,8 @@ pub(crate) struct Changes {
     pub(crate) other_reduces: bool,
     /// Change that no validated trace has: `another TP`.
     pub(crate) uncovered: Option<&'static str>,
+    /// True if the prediction adds contention between the lanes.
+    pub(crate) is_contended: bool,
 }
 
 #[cfg(test)]

@@ -203,6 +203,29 @@ fn shares_of_the_time_add_up_to_the_whole() {
     assert!(said(&found).contains("Time breakdown: 100 % kernels in nvjet"), "{}", said(&found));
 }
 
+#[test]
+fn overlap_and_rewire_count_the_same_waits_and_exposed_communication() -> Result<()> {
+    for (by, gaps) in [(By::Calls, (10, 20)), (By::Graph(4), (0, 400)), (By::Both, (10, 400))] {
+        let trace = steps(by, NCCL, gaps).trace("default");
+        let found = judged(&trace);
+        let rewiring = Rewiring::of(&trace, &Asked::default(), &setting())?;
+        let waits = [rewiring.steps.host_share(), rewiring.steps.between_graphs_share()];
+        assert!((found.host_share.unwrap() - waits[0]).abs() < 1e-9, "{waits:?}: {found:?}");
+        assert!((found.between_graphs_share - waits[1]).abs() < 1e-9, "{waits:?}: {found:?}");
+        assert!((8.0 * rewiring.measured().exposed_us - found.exposed_us).abs() < 1e-6);
+        // without launches, the step saves the waits and the latency of launches
+        let free = Choice { host: false, ..Choice::of(Architecture::Standard) };
+        let saved = 1.0 - 1.0 / rewiring.answer(&free)?.alone.speedup;
+        assert!(saved >= waits[0] - 1e-9 && saved < waits[0] + 0.2, "{saved}: {waits:?}");
+        // its contention is not what was validated
+        let ladder = Choice::of(Architecture::Ladder(LayerSet::All));
+        assert!(rewiring.answer(&ladder)?.contended.is_some());
+        let error = rewiring.error(&ladder);
+        assert!(error.ends_with("validated without contention, which this prediction adds"), "{error}");
+    }
+    Ok(())
+}
+
 /// A profile that begins in the middle: of the first half no launch is recorded.
 #[test]
 fn only_gaps_before_recorded_launches_count_as_waiting_for_the_host() {
