@@ -34,7 +34,7 @@ pub fn are_ranks(files: &[PathBuf]) -> bool {
     }
     match claims.iter().map(Claim::rank).collect::<Option<BTreeSet<u32>>>() {
         Some(own) => own.len() > 1,
-        None => !is_of_order(&decide(&claims)),
+        None => !is_of_order(decide(&claims).how.as_deref()),
     }
 }
 

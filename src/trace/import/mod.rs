@@ -18,6 +18,7 @@ pub use formats::is_trace;
 pub use glance::{are_ranks, refused};
 pub use steps::{StepName, StepWork, step_name};
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use self::directory::Found;
@@ -83,6 +84,7 @@ pub fn open_recording(
     }
     let Found { importer, files, notes } = found;
     let mut trace = (importer.import)(Selection { path, files, recording, notes })?;
+    require_one_program(&trace)?;
     if trace.operations.len() > MOST_OPERATIONS {
         return Err(Error::input_help(
             format!(
@@ -102,6 +104,56 @@ pub fn open_recording(
     let report = if classify { rules.classify(&mut trace) } else { RuleReport::default() };
     Ok((trace, report))
 }
+
+/// Minimum share of a rank's kernel names that another rank of its job has, too.
+const COMMON: f64 = 0.5;
+
+/// Refuses several files that nothing names as ranks of one job, if they run different kernels.
+fn require_one_program(trace: &Trace) -> Result<()> {
+    let Some(import) = &trace.meta.import else { return Ok(()) };
+    if import.files.len() < 2 || !rank::is_of_order(import.ranks_from.as_deref()) {
+        return Ok(());
+    }
+    let mut kernels: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for of_rank in trace.spans.chunk_by(|a, b| a.rank == b.rank) {
+        let names = kernels.entry(of_rank[0].rank).or_default();
+        names.extend(of_rank.iter().map(|span| span.operation));
+    }
+    let mut ranks = kernels.values();
+    let Some(first) = ranks.next() else { return Ok(()) };
+    let common = |other: &BTreeSet<u32>| {
+        first.intersection(other).count() as f64 / first.len().min(other.len()).max(1) as f64
+    };
+    let Some((at, share)) = (1..).zip(ranks.map(common)).find(|(_, share)| *share < COMMON) else {
+        return Ok(());
+    };
+    let name = |at: usize| {
+        let file = import.files.get(at.min(import.files.len() - 1)).map_or("", String::as_str);
+        Path::new(file)
+            .file_name()
+            .map_or_else(|| file.into(), |name| name.to_string_lossy().into_owned())
+    };
+    let names: Vec<String> = (0..import.files.len().min(MOST_NAMED)).map(name).collect();
+    let more = import.files.len() - names.len();
+    Err(Error::input_help(
+        format!(
+            "{} traces of different programs, not the ranks of one job: {} and {} share {:.0} % of their kernels, and \
+             neither contents nor file names have rank numbers",
+            import.files.len(),
+            name(0),
+            name(at),
+            100.0 * share
+        ),
+        format!(
+            "open one file: {}{}; to open ranks together, name their files rank0, rank1, ...",
+            names.join(", "),
+            if more > 0 { format!(" and {more} more") } else { String::new() }
+        ),
+    ))
+}
+
+/// Maximum number of files named in an error.
+const MOST_NAMED: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {

@@ -239,3 +239,53 @@ fn exports_of_ranks_have_the_ranks_of_their_names() {
     assert_eq!(report.ranks_from.as_deref(), Some("ranks from file names"));
     assert!(report.warnings.iter().any(|said| said == "ignored frontend.sqlite: no GPU work"));
 }
+
+/// Traces of different programs, and of different runs of one rank, in one folder.
+#[test]
+fn a_folder_of_unrelated_traces_is_refused_with_their_names() {
+    let profile = |kernels: [&str; 2], top: &str| {
+        let event = |(at, name): (usize, &str)| {
+            format!(
+                r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": 7, "ts": {at}, "dur": 1}}"#
+            )
+        };
+        let events: Vec<String> = (1..).zip(kernels).map(event).collect();
+        format!(r#"{{{top} "schemaVersion": 1, "traceEvents": [{}]}}"#, events.join(","))
+    };
+    let folder = |files: &[(&str, String)]| {
+        let directory = tempfile::tempdir().expect("a directory");
+        files.iter().for_each(|(name, text)| {
+            std::fs::write(directory.path().join(name), text).expect("written");
+        });
+        directory
+    };
+    let of_two = |second| {
+        folder(&[
+            ("llama.json", profile(["gemm", "norm"], "")),
+            ("resnet.json", profile(second, r#""file": 2,"#)),
+        ])
+    };
+    let said = refusal(of_two(["conv", "pool"]).path());
+    for part in [
+        "2 traces of different programs, not the ranks of one job",
+        "llama.json and resnet.json share 0 % of their kernels",
+        "open one file: llama.json, resnet.json; to open ranks together, name their files rank0, rank1",
+    ] {
+        assert!(said.contains(part), "'{part}' is missing in {said}");
+    }
+    let trace = open(of_two(["gemm", "norm"]).path()).expect("ranks of one program");
+    assert_eq!(trace.meta.ranks, 2);
+    let info = r#""distributedInfo": {"rank": 0, "world_size": 8},"#;
+    let runs = folder(&[
+        ("eager.json", profile(["gemm", "norm"], info)),
+        ("graph.json", profile(["gemm", "other"], info)),
+    ]);
+    let said = refusal(runs.path());
+    assert!(
+        said.contains("2 traces of one rank with different names, not the ranks of one job"),
+        "{said}"
+    );
+    assert!(said.contains("--recording: "), "{said}");
+    let (trace, _) = open_recording(runs.path(), Some("graph"), &Rules::default()).expect("chosen");
+    assert!(trace.operations.iter().any(|operation| operation.name == "other"));
+}

@@ -138,9 +138,9 @@ pub(super) fn decide(claims: &[Claim]) -> Decision {
     decision
 }
 
-/// True if neither contents nor names say which ranks the files are.
-pub(super) fn is_of_order(decision: &Decision) -> bool {
-    decision.how.as_deref().is_none_or(|how| how.starts_with(BY_ORDER) || how.contains("in file order"))
+/// True if neither contents nor names say which ranks the files are, by the source of the ranks.
+pub(super) fn is_of_order(how: Option<&str>) -> bool {
+    how.is_none_or(|how| how.starts_with(BY_ORDER) || how.contains("in file order"))
 }
 
 /// Source of ranks that nothing names.

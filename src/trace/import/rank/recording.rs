@@ -75,6 +75,15 @@ pub(in crate::import) fn choose(claims: &[Claim], wanted: Option<&str>) -> Resul
         let only = Some(std::mem::take(&mut only.name));
         return Ok(Chosen { files: (0..claims.len()).collect(), only, ..Chosen::default() });
     }
+    if wanted.is_none() && are_separate(claims, &recordings) {
+        return Err(Error::input_help(
+            format!(
+                "{} traces of one rank with different names, not the ranks of one job",
+                recordings.len()
+            ),
+            format!("open one file, or choose it with --recording: {}", list(&recordings)),
+        ));
+    }
     let world = claims.iter().filter_map(Claim::world).max().unwrap_or(0) as usize;
     let expected = all.len().max(world);
     let most = recordings.iter().map(|recording| recording.files.len()).max().unwrap_or(0);
@@ -112,6 +121,18 @@ pub(in crate::import) fn choose(claims: &[Claim], wanted: Option<&str>) -> Resul
     files.extend(others.into_iter().filter(|at| nearest(*at)));
     files.sort_unstable();
     Ok(Chosen { files, notes, only: None })
+}
+
+/// True if each recording is one file, and nothing but words tells their names apart: a folder of unrelated traces.
+fn are_separate(claims: &[Claim], recordings: &[Recording]) -> bool {
+    let files: Vec<&Name> = recordings
+        .iter()
+        .filter_map(|recording| <[usize; 1]>::try_from(&recording.files[..]).ok())
+        .map(|[at]| &claims[at].name)
+        .collect();
+    let rests: BTreeSet<&str> = files.iter().map(|name| name.rest.as_str()).collect();
+    rests.len() == recordings.len()
+        && files.iter().all(|name| name.part.is_empty() && name.step.is_none() && name.stamp.is_none())
 }
 
 fn stamp(claim: &Claim) -> Option<u128> {
