@@ -34,9 +34,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         Act::Verdict => match &view.panel {
             Some(Panel::Verdict { .. }) => view.panel = None,
             _ => {
-                let known = view.panes[0].verdict.as_ref();
-                let lines = known.map(|verdict| lists::verdict_lines(verdict, cx));
-                let (lines, list) = (lines.unwrap_or_default(), Default::default());
+                let (lines, list) = (lists::verdict_lines(view, cx), Default::default());
                 view.panel = Some(Panel::Verdict { lines, list });
             }
         },

@@ -67,13 +67,13 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
             let take = |pane: &mut Pane, span, found| pane.kernel = Some((span, found));
             of_pane(cx, ("kernel", at), pane, span, look, take);
         }
-        if let Some(part) = pane.wanted(view.time, at == view.focus) {
+        if let Some(part) = pane.wanted(view.step_looked_at(at)) {
             of_pane(cx, ("overlap", at), pane, part, overlap_pct, |pane, part, pct| {
                 pane.overlap.insert(part, pct);
             });
         }
     }
-    judge(view, cx);
+    (0..view.panes.len()).for_each(|at| judge(view, at, cx));
     count(view, cx);
     if let (Some(Panel::Differences { .. }), [a, b]) = (&view.panel, &view.panes[..])
         && let Ok(steps) = view.steps_to_compare()
@@ -106,10 +106,11 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
 /// Maximum trace size, in spans, for computing a verdict in advance; takes a few seconds of one core.
 const JUDGED: usize = 1 << 20;
 
-fn judge(view: &View, cx: &mut Context) {
-    let pane = &view.panes[0];
+fn judge(view: &View, at: usize, cx: &mut Context) {
+    let pane = &view.panes[at];
     let is_wanted = matches!(view.panel, Some(Panel::Verdict { .. }));
-    if pane.verdict.is_some() || !is_wanted && pane.index.trace.spans.len() > JUDGED {
+    let is_known = pane.verdict.is_some() || pane.ghost.is_some();
+    if is_known || !is_wanted && pane.index.trace.spans.len() > JUDGED {
         return;
     }
     let index = Arc::clone(&pane.index);
@@ -120,12 +121,15 @@ fn judge(view: &View, cx: &mut Context) {
         let report = analysis::trace_report(&trace, &selection);
         Ok(desk::verdict_of(&trace, &report, &selection))
     };
-    cx.follow(("verdict", 0), &(), work, |timeline: &mut Timeline, verdict, cx| {
+    cx.follow(("verdict", at), &(), work, move |timeline: &mut Timeline, verdict, cx| {
         let Some((view, verdict)) = timeline.view.as_mut().zip(cx.told(verdict)) else { return };
-        if let Some(Panel::Verdict { lines, .. }) = &mut view.panel {
-            *lines = lists::verdict_lines(&verdict, cx);
+        if let Some(pane) = view.panes.get_mut(at) {
+            pane.verdict = Some(Arc::new(verdict));
         }
-        view.panes[0].verdict = Some(Arc::new(verdict));
+        let told = lists::verdict_lines(view, cx);
+        if let Some(Panel::Verdict { lines, .. }) = &mut view.panel {
+            *lines = told;
+        }
     });
 }
 

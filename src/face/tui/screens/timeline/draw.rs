@@ -123,8 +123,7 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     } else {
         let verdict = pane.verdict.as_ref().map_or("", |verdict| verdict.headline.as_str());
         let room = usize::from(area.width).saturating_sub(1 + back.width());
-        let [verdict, hidden, beside] =
-            fitting_header(verdict, hidden(pane, view.time, true), beside, room);
+        let [verdict, hidden, beside] = fitting_header(verdict, hidden(view, view.focus), beside, room);
         let (title, key) = (theme.style(Role::Title), theme.style(Role::Key));
         let pieces = [(back, key), (&*verdict, title), (&*hidden, text), (&*beside, dim)];
         line(buf, Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area }, 1, &pieces);
@@ -164,9 +163,10 @@ fn fitting_header(headline: &str, [step, all]: [String; 2], window: &str, room: 
 
 /// Hidden shares of communication: `0.0 % of step 3`, `71 % of decode`. Imported traces whose steps have no names show
 /// all steps.
-fn hidden(pane: &Pane, time: i64, focus: bool) -> [String; 2] {
+fn hidden(view: &View, at: usize) -> [String; 2] {
+    let pane = &view.panes[at.min(view.panes.len() - 1)];
     let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
-    let step = pane.step(time, focus).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
+    let step = view.step_looked_at(at).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
     let all = match pane.index.default_phase {
         Some(_) => "decode",
         None => "all steps",
@@ -189,7 +189,7 @@ fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
         None => pane.index.title.clone(),
     };
     let (text, bold) = (theme.style(Role::Text), theme.style(Role::Title));
-    let [step, all] = hidden(pane, view.time, at == view.focus);
+    let [step, all] = hidden(view, at);
     // in a narrow window, the step's share alone leaves room for the name
     let hidden = match area.width {
         ..100 => format!("  hidden {step} "),

@@ -9,7 +9,7 @@ use super::draw::names;
 use super::state::panel::{
     DifferenceRow, OperationColumn, Operations, Panel, Part, Stretches, difference_rows,
 };
-use super::state::{TraceIndex, View};
+use super::state::{Pane, TraceIndex, View};
 use super::{Act, Timeline};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
@@ -614,8 +614,27 @@ const STRETCH_COLUMNS: [Column; 7] = [
 /// Total width of all columns except the two names.
 const FIXED: u16 = 57;
 
-/// Lines of a verdict for the workbench; its table of remedies is not wrapped.
-pub fn verdict_lines(verdict: &Verdict, cx: &Context) -> Vec<String> {
+/// Lines of the verdicts on all open traces, each after the trace's name if there are two; empty until one is known.
+/// Tables of remedies are not wrapped.
+pub fn verdict_lines(view: &View, cx: &Context) -> Vec<String> {
+    let names = names(view);
+    let judged = view.panes.iter().enumerate().filter(|(_, pane)| pane.ghost.is_none());
+    let lines = |(at, pane): (usize, &Pane)| {
+        let Some(verdict) = &pane.verdict else { return Vec::new() };
+        let mut lines = sentence_lines(verdict, cx);
+        if view.panes.len() > 1 {
+            lines
+                .insert(0, format!("{} [{}]: {}", names[at], pane.index.provenance(), pane.index.title));
+            lines.push(String::new());
+        }
+        lines
+    };
+    let mut lines: Vec<String> = judged.flat_map(lines).collect();
+    lines.pop_if(|last| last.is_empty());
+    lines
+}
+
+fn sentence_lines(verdict: &Verdict, cx: &Context) -> Vec<String> {
     let width = usize::from(cx.body().width.saturating_sub(4).max(20));
     let (go, open) = (cx.key::<Timeline>(Act::ToggleRank), cx.keys.label(Action::TypeOpen));
     let sentences = verdict.sentences_for(Reader::Workbench { go: &go, open: &open });
@@ -633,10 +652,13 @@ fn draw_verdict(
     (lines, list): (&[String], &List),
     theme: Theme,
 ) {
-    let provenance = view.panes[0].index.provenance();
-    frame(buf, area, &format!("verdict [{provenance}]; gains of remedies are simulated"), theme);
+    let of = match &view.panes[..] {
+        [pane] => format!(" [{}]", pane.index.provenance()),
+        _ => String::new(),
+    };
+    frame(buf, area, &format!("verdict{of}; gains of remedies are simulated"), theme);
     if lines.is_empty() {
-        let operations = counted(view.panes[0].index.trace.spans.len(), "operation");
+        let operations = counted(view.pane().index.trace.spans.len(), "operation");
         let looking = format!("looking at {operations}…");
         put(buf, rows, rows.x + 1, rows.y, &looking, theme.style(Role::Dim));
     }
@@ -645,7 +667,7 @@ fn draw_verdict(
     }
     let below = lines.len().saturating_sub(list.offset + usize::from(rows.height));
     hidden_rows(buf, area, list.offset, below, theme);
-    if let Some(verdict) = &view.panes[0].verdict {
+    if let Some(verdict) = &view.judged().verdict {
         let to = match verdict.longest_gap {
             Some(_) => "the gap",
             None => "the longest exposed communication of a typical step",

@@ -71,9 +71,9 @@ impl View {
 
     /// Step in view: under the cursor if it is visible; else the aligned one if that is, or the one in the
     /// middle of the window.
-    pub(super) fn step_looked_at(&self, focus: usize) -> Option<usize> {
-        let pane = &self.panes[focus];
-        let is_cursor = self.window.contains(self.time);
+    pub fn step_looked_at(&self, at: usize) -> Option<usize> {
+        let pane = self.panes.get(at)?;
+        let is_cursor = at == self.focus && self.window.contains(self.time);
         let shown = pane.window(self.window);
         let is_shown = |step: &usize| {
             let step = pane.index.steps.get(*step).map(|step| step.window);
@@ -85,12 +85,16 @@ impl View {
         }
     }
 
-    /// Puts each trace's anchor at window time 0, or its start.
+    /// Puts each trace's anchor at window time 0, or its first work. If a step lacks the anchor, all align at their start.
     pub(super) fn align(&mut self) {
-        let anchor = self.anchor;
+        let place = |pane: &super::pane::Pane, anchor| {
+            pane.aligned.map_or(Some(pane.index.zero), |step| pane.index.place_in_step(step, anchor))
+        };
+        if self.panes.iter().any(|pane| place(pane, self.anchor).is_none()) {
+            self.anchor = Anchor::Start;
+        }
         for pane in &mut self.panes {
-            let place = pane.aligned.and_then(|step| pane.index.place_in_step(step, anchor));
-            pane.origin = place.unwrap_or(pane.index.bounds.from);
+            pane.origin = place(pane, self.anchor).unwrap_or(pane.index.zero);
         }
     }
 

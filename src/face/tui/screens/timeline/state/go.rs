@@ -276,10 +276,11 @@ impl View {
         self.panel = panel;
     }
 
-    /// Shows what the verdict of the upper trace is about: the gap that is most of the idle time, else the longest exposed
+    /// Shows what the verdict on the trace with the cursor is about: the gap that is most of the idle time, else the longest exposed
     /// communication of a typical step.
     pub fn go_to_cause(&mut self) -> Result<(), String> {
-        let pane = &self.panes[0];
+        let at = if self.pane().verdict.is_some() { self.focus } else { 0 };
+        let pane = &self.panes[at];
         let verdict = pane.verdict.as_ref().ok_or("the verdict is not known yet")?;
         if let Some(gap) = verdict.longest_gap {
             let ns = |us: f64| (us * 1e3).round() as i64;
@@ -287,7 +288,7 @@ impl View {
             let (length, rank) = (ns(gap.gap_us), gap.rank);
             let rows = pane.index.ranks.iter().find(|own| own.rank == rank).map(|own| own.rows.clone());
             self.remember();
-            self.focus = 0;
+            self.focus = at;
             if let Some(row) = rows.into_iter().flatten().next() {
                 self.pane_mut().go_to(Line::Row(row), 0);
             }
@@ -301,7 +302,7 @@ impl View {
         let longest = pane.index.typical_exposed();
         let span = longest.and_then(|(rank, stretch)| pane.index.collective(rank, stretch));
         match span {
-            Some(span) => self.jump_closely(0, span),
+            Some(span) => self.jump_closely(at, span),
             None => return Err("nothing to go to: no long gap, and no exposed communication".into()),
         }
         Ok(())

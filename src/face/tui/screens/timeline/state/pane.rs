@@ -176,9 +176,10 @@ impl Pane {
         self.index.trace.spans.get(self.index.collective(rank, stretch)?)
     }
 
-    /// Part whose overlap the header needs and lacks.
-    pub fn wanted(&self, time: i64, focus: bool) -> Option<OverlapOf> {
-        let wanted = [self.step_key(time, focus).map(Some), Some(None)];
+    /// Part whose overlap the header needs for a step (by index), and lacks.
+    pub fn wanted(&self, step: Option<usize>) -> Option<OverlapOf> {
+        let key = step.and_then(|at| self.index.steps.get(at)).map(|step| step.key);
+        let wanted = [key.map(Some), Some(None)];
         wanted.into_iter().flatten().find(|part| !self.overlap.contains_key(part))
     }
 
@@ -197,6 +198,23 @@ impl Pane {
     pub fn point_at(&mut self, time: i64) {
         if let Some(line) = self.current() {
             self.place = self.index.nearest(line, time.saturating_add(self.origin));
+        }
+    }
+
+    /// Moves the cursor to the first row with work in a window (of window time), if its own has none.
+    pub fn prefer_busy_row(&mut self, window: Window) {
+        let window = self.window(window);
+        let works = |line: &Line| match *line {
+            Line::Row(row) => {
+                let place = self.index.rows[row].from(self.index.spans(), window.from);
+                self.index.span(row, place).is_some_and(|span| span.start_ns < window.to)
+            }
+            _ => false,
+        };
+        if !self.current().is_some_and(|line| works(&line))
+            && let Some(at) = self.lines.iter().position(works)
+        {
+            self.line = at;
         }
     }
 

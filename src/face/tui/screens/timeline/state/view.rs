@@ -172,6 +172,11 @@ impl View {
         &self.panes[self.focus.min(self.panes.len() - 1)]
     }
 
+    /// Pane whose verdict Enter leads to the cause of: the one with the cursor, else the upper one.
+    pub fn judged(&self) -> &Pane {
+        Some(self.pane()).filter(|pane| pane.verdict.is_some()).unwrap_or(&self.panes[0])
+    }
+
     pub(super) fn pane_mut(&mut self) -> &mut Pane {
         let last = self.panes.len() - 1;
         &mut self.panes[self.focus.min(last)]
@@ -421,7 +426,10 @@ impl View {
         *self.counterpart.get_mut() = None;
         self.alignment = StepAlignment::of_keys(above.iter().copied(), below.into_iter());
         let decode = |pair: &&(usize, usize)| above[pair.0].phase == Phase::Decode;
-        let both: Vec<_> = self.alignment.pairs.iter().filter(decode).copied().collect();
+        let mut both: Vec<_> = self.alignment.pairs.iter().filter(decode).copied().collect();
+        if both.is_empty() {
+            both.clone_from(&self.alignment.pairs);
+        }
         let (first, second) = match both.get(both.len() / 2) {
             Some((first, second)) => (Some(*first), Some(*second)),
             None => (self.steady_decode(0), self.steady_decode(1)),
@@ -446,6 +454,7 @@ impl View {
         let width = width.unwrap_or_else(|| self.bounds().width());
         self.window = Window::new(0, width).within(self.bounds());
         for pane in &mut self.panes {
+            pane.prefer_busy_row(self.window);
             match pane.aligned.filter(|_| self.anchor == Anchor::Start) {
                 Some(step) => pane.point_in_step(step),
                 None => pane.point_from(0),

@@ -104,6 +104,27 @@ fn every_jump_in_a_pair_shows_the_same_step_of_both() {
     driver.hides("(fixed)");
 }
 
+/// A profile, whose first stream works in the last step only, over a run.
+#[test]
+fn unlike_traces_open_on_work_of_one_step_and_are_both_judged() {
+    let mut profile = imported().trace;
+    profile.spans.retain(|span| span.stream != 0 || span.step == 2);
+    let profile = TraceIndex::new("profile".into(), profile);
+    let mut driver = with(vec![profile, simulated(|_| {})], (160, 50));
+    driver.shows("aligned: step 0 over step 0");
+    // titles and rulers name the step of the window
+    let shown = driver.screen();
+    assert!(shown.matches(" % of step 0,").count() == 2 && !shown.contains(" of step 2"), "{shown}");
+    let span = view(&driver).panes[0].span().expect("a row with work");
+    assert_eq!((span.step, span.stream != 0), (0, true), "{span:?}");
+    driver.taps("V");
+    let shown = driver.screen();
+    for part in ["measured [measured]: profile", "simulated [simulated]: "] {
+        assert!(shown.contains(part), "'{part}' is missing in {shown}");
+    }
+    assert_eq!(shown.matches("Exposed communication").count(), 2, "{shown}");
+}
+
 #[test]
 fn a_step_that_the_other_trace_lacks_is_named() {
     let longer = simulated(|spec| spec.output_tokens = 9);
