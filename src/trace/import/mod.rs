@@ -27,6 +27,7 @@ use self::input::Input;
 use crate::Trace;
 use crate::rules::{RuleReport, Rules};
 use base::error::{Error, Result};
+use plan::Lane;
 use table::Provenance;
 
 /// Kernel of the cuda backend that emulates the latency of a link (`kernels/collective.cu`). A profile
@@ -84,7 +85,6 @@ pub fn open_recording(
     }
     let Found { importer, files, notes } = found;
     let mut trace = (importer.import)(Selection { path, files, recording, notes })?;
-    require_one_program(&trace)?;
     if trace.operations.len() > MOST_OPERATIONS {
         return Err(Error::input_help(
             format!(
@@ -102,46 +102,54 @@ pub fn open_recording(
     }
     let classify = trace.meta.import.is_some() && (importer.is_foreign || !rules.is_default());
     let report = if classify { rules.classify(&mut trace) } else { RuleReport::default() };
+    require_one_program(&mut trace)?;
     Ok((trace, report))
 }
 
-/// Minimum share of a rank's kernel names that another rank of its job has, too.
-const COMMON: f64 = 0.5;
+/// Minimum share of compute kernels, by name, that two ranks of one job have in common.
+const COMMON: f64 = 1.0 / 3.0;
 
-/// Refuses several files that nothing names as ranks of one job, if they run different kernels.
-fn require_one_program(trace: &Trace) -> Result<()> {
-    let Some(import) = &trace.meta.import else { return Ok(()) };
-    if import.files.len() < 2 || !rank::is_of_order(import.ranks_from.as_deref()) {
+/// Minimum number of different compute kernels by which a rank is judged: helpers launch a few of their own.
+const JUDGED: usize = 4;
+
+/// Refuses several files whose ranks run different compute kernels if nothing names them as ranks of one job; warns if
+/// something does.
+fn require_one_program(trace: &mut Trace) -> Result<()> {
+    let Some(import) = trace.meta.import.as_mut().filter(|import| import.files.len() > 1) else {
         return Ok(());
+    };
+    let mut kernels: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+    for span in &trace.spans {
+        let operation = &trace.operations[span.operation as usize];
+        if operation.lane == Lane::Compute && !["memcpy", "memset"].contains(&operation.kind.as_str()) {
+            kernels.entry(span.rank).or_default().insert(&operation.name);
+        }
     }
-    let mut kernels: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    for of_rank in trace.spans.chunk_by(|a, b| a.rank == b.rank) {
-        let names = kernels.entry(of_rank[0].rank).or_default();
-        names.extend(of_rank.iter().map(|span| span.operation));
-    }
-    let mut ranks = kernels.values();
+    let mut ranks = kernels.values().filter(|names| names.len() >= JUDGED);
     let Some(first) = ranks.next() else { return Ok(()) };
-    let common = |other: &BTreeSet<u32>| {
-        first.intersection(other).count() as f64 / first.len().min(other.len()).max(1) as f64
+    let common = |other: &BTreeSet<&str>| {
+        first.intersection(other).count() as f64 / first.len().min(other.len()) as f64
     };
-    let Some((at, share)) = (1..).zip(ranks.map(common)).find(|(_, share)| *share < COMMON) else {
+    let Some(share) = ranks.map(common).find(|share| *share < COMMON) else { return Ok(()) };
+    if !rank::is_of_order(import.ranks_from.as_deref()) {
+        import.warnings.push(format!(
+            "ranks share only {:.0} % of their compute kernels: if they are no stages of a pipeline, they are of \
+             different programs",
+            100.0 * share
+        ));
         return Ok(());
+    }
+    let name = |file: &String| {
+        let name = Path::new(file).file_name();
+        name.map_or_else(|| file.clone(), |name| name.to_string_lossy().into_owned())
     };
-    let name = |at: usize| {
-        let file = import.files.get(at.min(import.files.len() - 1)).map_or("", String::as_str);
-        Path::new(file)
-            .file_name()
-            .map_or_else(|| file.into(), |name| name.to_string_lossy().into_owned())
-    };
-    let names: Vec<String> = (0..import.files.len().min(MOST_NAMED)).map(name).collect();
+    let names: Vec<String> = import.files.iter().take(MOST_NAMED).map(name).collect();
     let more = import.files.len() - names.len();
     Err(Error::input_help(
         format!(
-            "{} traces of different programs, not the ranks of one job: {} and {} share {:.0} % of their kernels, and \
-             neither contents nor file names have rank numbers",
+            "{} traces of different programs, not the ranks of one job: some share only {:.0} % of their compute \
+             kernels, and neither contents nor file names have rank numbers",
             import.files.len(),
-            name(0),
-            name(at),
             100.0 * share
         ),
         format!(

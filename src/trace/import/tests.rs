@@ -240,10 +240,12 @@ fn exports_of_ranks_have_the_ranks_of_their_names() {
     assert!(report.warnings.iter().any(|said| said == "ignored frontend.sqlite: no GPU work"));
 }
 
+const LLAMA: [&str; 4] = ["gemm", "norm", "attention", "rope"];
+
 /// Traces of different programs, and of different runs of one rank, in one folder.
 #[test]
 fn a_folder_of_unrelated_traces_is_refused_with_their_names() {
-    let profile = |kernels: [&str; 2], top: &str| {
+    let profile = |kernels: [&str; 4], top: &str| {
         let event = |(at, name): (usize, &str)| {
             format!(
                 r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": 7, "ts": {at}, "dur": 1}}"#
@@ -260,25 +262,43 @@ fn a_folder_of_unrelated_traces_is_refused_with_their_names() {
         directory
     };
     let of_two = |second| {
-        folder(&[
-            ("llama.json", profile(["gemm", "norm"], "")),
-            ("resnet.json", profile(second, r#""file": 2,"#)),
-        ])
+        folder(&[("llama.json", profile(LLAMA, "")), ("resnet.json", profile(second, r#""file": 2,"#))])
     };
-    let said = refusal(of_two(["conv", "pool"]).path());
+    let said = refusal(of_two(["conv", "pool", "bias", "norm"]).path());
     for part in [
         "2 traces of different programs, not the ranks of one job",
-        "llama.json and resnet.json share 0 % of their kernels",
+        "some share only 25 % of their compute kernels",
         "open one file: llama.json, resnet.json; to open ranks together, name their files rank0, rank1",
     ] {
         assert!(said.contains(part), "'{part}' is missing in {said}");
     }
-    let trace = open(of_two(["gemm", "norm"]).path()).expect("ranks of one program");
-    assert_eq!(trace.meta.ranks, 2);
+    // of ranks with other products for other shapes, other communication, or little work
+    for second in [
+        ["gemm_64", "norm", "attention", "rope"],
+        [
+            "norm",
+            "ncclDevKernel_SendRecv",
+            "ncclDevKernel_AllGather_RING_LL",
+            "ncclDevKernel_AllReduce_Sum_bf16",
+        ],
+    ] {
+        let trace = open(of_two(second).path()).expect("ranks of one program");
+        assert_eq!(trace.meta.ranks, 2);
+    }
+    let named = [
+        ("rank0.json", profile(LLAMA, "")),
+        ("rank1.json", profile(["conv", "pool", "bias", "norm"], "")),
+    ];
+    let report = open(folder(&named).path()).expect("named as ranks").meta.import.expect("a report");
+    assert!(
+        report.warnings.iter().any(|said| said.contains("share only 25 %")),
+        "{:?}",
+        report.warnings
+    );
     let info = r#""distributedInfo": {"rank": 0, "world_size": 8},"#;
     let runs = folder(&[
-        ("eager.json", profile(["gemm", "norm"], info)),
-        ("graph.json", profile(["gemm", "other"], info)),
+        ("eager.json", profile(LLAMA, info)),
+        ("graph.json", profile(["gemm", "norm", "attention", "other"], info)),
     ]);
     let said = refusal(runs.path());
     assert!(
@@ -286,6 +306,13 @@ fn a_folder_of_unrelated_traces_is_refused_with_their_names() {
         "{said}"
     );
     assert!(said.contains("--recording: "), "{said}");
+    let apart = tempfile::tempdir().expect("a directory");
+    for (directory, last) in [("before", "rope"), ("after", "other")] {
+        std::fs::create_dir(apart.path().join(directory)).expect("a directory");
+        let file = apart.path().join(directory).join("rank0.json");
+        std::fs::write(file, profile(["gemm", "norm", "attention", last], info)).expect("written");
+    }
+    open(apart.path()).expect("the newest of two recordings in directories of their own");
     let (trace, _) = open_recording(runs.path(), Some("graph"), &Rules::default()).expect("chosen");
     assert!(trace.operations.iter().any(|operation| operation.name == "other"));
 }

@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use super::Claim;
 use super::Position;
@@ -123,7 +124,8 @@ pub(in crate::import) fn choose(claims: &[Claim], wanted: Option<&str>) -> Resul
     Ok(Chosen { files, notes, only: None })
 }
 
-/// True if each recording is one file, and nothing but words tells their names apart: a folder of unrelated traces.
+/// True if each recording is one file of the same directory, and nothing but words tells their names apart: a folder of
+/// unrelated traces.
 fn are_separate(claims: &[Claim], recordings: &[Recording]) -> bool {
     let files: Vec<&Name> = recordings
         .iter()
@@ -131,7 +133,9 @@ fn are_separate(claims: &[Claim], recordings: &[Recording]) -> bool {
         .map(|[at]| &claims[at].name)
         .collect();
     let rests: BTreeSet<&str> = files.iter().map(|name| name.rest.as_str()).collect();
+    let directories: BTreeSet<_> = files.iter().map(|name| Path::new(&name.text).parent()).collect();
     rests.len() == recordings.len()
+        && directories.len() == 1
         && files.iter().all(|name| name.part.is_empty() && name.step.is_none() && name.stamp.is_none())
 }
 
