@@ -131,7 +131,7 @@ pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Shown>>,
     /// Titles or names of the least important columns, most important first; narrow windows drop them first.
-    least: &'static [&'static str],
+    least: Vec<&'static str>,
 }
 
 /// Column; an empty name or title hides it in files or on screen.
@@ -229,8 +229,8 @@ impl Table {
 
     /// Sets the titles or names of the least important columns, most important first; narrow windows drop them
     /// first.
-    pub fn least(self, least: &'static [&'static str]) -> Self {
-        Self { least, ..self }
+    pub fn least(self, least: &[&'static str]) -> Self {
+        Self { least: least.to_vec(), ..self }
     }
 
     /// Builds a table with one row per item; columns as in [`Table::new`].

@@ -15,7 +15,7 @@ use base::error::{Error, Result};
 use lab::store::Store;
 use study::analysis::{
     Axis, Cells, Comparison, ComparisonReport, DIFFERENCES, Gaps, Gate, HeatCell, HeatMap, HeatValue,
-    Pivot, beaten_limit, differences_table, pairs_table, pivot_table, slices,
+    Pivot, REST, beaten_limit, differences_table, pairs_table, pivot_table, slices,
 };
 use study::answer::headlines_of_all;
 use study::validate::reversed_orders;
@@ -210,12 +210,15 @@ fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
     )
 }
 
-/// Number of comparisons, and of differences left after correcting for multiple comparisons.
+/// Number of comparisons, the simulator's errors in the order of architectures, and the differences left after
+/// correcting for multiple comparisons.
 fn said_of_many(comparison: &ComparisonReport) -> String {
     let adjusted = &comparison.adjusted;
     let mut text = format!("{}\n", comparison.counts());
-    let specs = comparison.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
-    text += &reversed_orders(specs).map_or(String::new(), |warning| format!("simulator: {warning}\n"));
+    let specs = comparison.pairs.iter().map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
+    let ranked = specs.filter(|[baseline, side]| baseline.architecture != side.architecture);
+    text += &reversed_orders(ranked.flatten())
+        .map_or(String::new(), |warning| format!("simulator: {warning}\n"));
     if adjusted.tested > 0 {
         text += &format!(
             "after correction ({}, false discovery rate {}): {} of {} are significant\n",
@@ -235,7 +238,8 @@ fn table(axis: &Axis, comparison: &ComparisonReport) -> String {
     let differences = match differences.is_empty() {
         true => String::new(),
         false => {
-            format!("\n{DIFFERENCES}\n{}", output::aligned(&differences))
+            let about = output::wrapped("", &format!("{DIFFERENCES}; {REST}"), 0);
+            format!("\n{about}{}", output::aligned(&differences))
         }
     };
     let pairs = output::aligned(&pairs_table(comparison));

@@ -11,7 +11,7 @@ use base::error::{Error, Result};
 use lab::store::Store;
 use plan::{Architecture, Phase};
 use run::sim::Simulator;
-use study::analysis::{DIFFERENCES, Decoding, Difference, told_table};
+use study::analysis::{DIFFERENCES, Decoding, Difference, REST, told_table};
 use table::render::{Shown, Table};
 use table::{Record, Spec, Status};
 use trace::overlap::{BreakdownRow, Selection};
@@ -129,13 +129,13 @@ fn differences(record: &Record) -> Option<String> {
         let (outcome, _) = simulator.cell(&spec).ok()?.run(false).ok()?;
         outcome.samples.into_iter().next()
     };
-    let samples = [Architecture::Standard, Architecture::UpperBound].map(of);
-    let [standard, bound] = samples.each_ref().map(|sample| {
+    // the run itself again, too: it may be of a build that divided its time otherwise
+    let samples =
+        [Architecture::Standard, Architecture::UpperBound, record.spec.architecture.clone()].map(of);
+    let [standard, bound, it] = samples.each_ref().map(|sample| {
         let sample = sample.as_ref()?;
         Some(Decoding { decode_ms: sample.decode_ms, overlap: sample.overlap.as_ref() })
     });
-    let decode_ms = record.metrics.as_ref()?.decode_ms;
-    let it = Some(Decoding { decode_ms, overlap: record.overlap.as_ref() });
     let name = record.spec.architecture.to_string();
     let told: Vec<_> =
         [(format!("standard - {name}"), standard, it), (format!("{name} - upper-bound"), it, bound)]
@@ -143,7 +143,8 @@ fn differences(record: &Record) -> Option<String> {
             .filter(|(names, ..)| names != "standard - standard" && names != "upper-bound - upper-bound")
             .filter_map(|(names, a, b)| Some(("", names, Difference::new(a?, b?)?)))
             .collect();
-    Some(format!("\n{DIFFERENCES} (simulated)\n{}", output::aligned(&told_table(&told))))
+    let about = output::wrapped("", &format!("{DIFFERENCES}, simulated; {REST}"), 0);
+    Some(format!("\n{about}{}", output::aligned(&told_table(&told))))
 }
 
 pub fn breakdown_rows(rows: &[BreakdownRow]) -> Table {

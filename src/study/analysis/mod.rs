@@ -39,9 +39,9 @@ pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_over
 pub(crate) use compare::fastest;
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, DIFFERENCES, Flag, Gaps, HeatCell,
-    HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Pivot, PivotRow, Reasons, Side, UNSET,
-    Verdict, beaten_limit, benjamini_hochberg, compare, compared_rows, differences_table, first_equal,
-    is_beaten_by_noise, less_work, no_limit, pairs_table, pivot_table, slices, told_table,
+    HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Pivot, PivotRow, REST, Reasons, Side,
+    UNSET, Verdict, beaten_limit, benjamini_hochberg, compare, compared_rows, differences_table,
+    first_equal, is_beaten_by_noise, less_work, no_limit, pairs_table, pivot_table, slices, told_table,
 };
 pub use conversion::{
     Chosen, Conversion, ConversionPoint, ConversionReport, Draws, Origins, SetSeries, Unconverted,

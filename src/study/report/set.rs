@@ -4,7 +4,7 @@ use super::Commands;
 use super::Html;
 use super::{Compared, Report, badge};
 use crate::analysis::{
-    self, CellSet, ComparisonReport, DIFFERENCES, ParetoPoint, differences_table, pairs_table,
+    self, CellSet, ComparisonReport, DIFFERENCES, ParetoPoint, REST, differences_table, pairs_table,
 };
 use crate::answer::{Answer, CardLine};
 use crate::plot::{self, Figure, Options, ParetoData, ProvenanceSummary};
@@ -272,7 +272,7 @@ fn time(html: &mut Html, report: &ComparisonReport, commands: &Commands<'_>) {
     let command = commands.of(&["compare", "--by", "architecture"], &[]);
     html.element("h3", "Where the time went");
     html.table(
-        &format!("{DIFFERENCES}. The columns add up to `decode ms`."),
+        &format!("{DIFFERENCES}. The columns add up to `decode ms`; {REST}."),
         &table,
         MOST_ROWS,
         &command,

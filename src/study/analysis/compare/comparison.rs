@@ -297,11 +297,16 @@ impl ComparisonReport {
         if decodes { "TPOT" } else { "TTFT" }
     }
 
-    /// Band within which simulated pairs tie; `None` without such pairs.
+    /// Band within which simulated pairs tie, the widest of several experiments; `None` without such pairs.
     pub fn band(&self) -> Option<TieBand> {
+        self.band_of(&self.pairs)
+    }
+
+    /// Like [`Self::band`], of some of the pairs.
+    pub fn band_of<'a>(&self, pairs: impl IntoIterator<Item = &'a Comparison>) -> Option<TieBand> {
         let latency = self.latency();
-        let own = |pair: &&Comparison| pair.latency() == latency;
-        self.pairs.iter().filter(own).find_map(|pair| pair.band)
+        let own = pairs.into_iter().filter(|pair| pair.latency() == latency);
+        own.filter_map(|pair| pair.band).reduce(TieBand::wider)
     }
 
     /// Numbers of pairs and of those that differ: significant ones between measurements; between simulations, which

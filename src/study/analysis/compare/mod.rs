@@ -16,7 +16,7 @@ pub(super) use matching::{Label, Matching, Pair, PooledCell, parts};
 pub(crate) use pivot::fastest;
 pub use pivot::{Axis, Pivot, PivotRow, UNSET, pivot_table};
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rayon::prelude::*;
 
@@ -94,7 +94,7 @@ impl Cells {
             pairs.push(pair);
             all.extend(warnings);
         }
-        set_bands(&mut pairs);
+        set_bands(&mut pairs, cells);
         let adjusted = adjust_all(&mut pairs);
         Ok(ComparisonReport {
             by: axis.to_string(),
@@ -141,17 +141,21 @@ pub fn compare(records: &[Record], axis: &str) -> Result<ComparisonReport> {
     Cells::of(records).compare(&Axis::parse(axis)?, None)
 }
 
-/// Gives all simulated pairs that compare one latency the same tie band, the widest of their cells.
-fn set_bands(pairs: &mut [Comparison]) {
-    for latency in ["TPOT", "TTFT"] {
-        let is_own = |pair: &Comparison| pair.is_simulated() && pair.latency() == latency;
+/// Gives the simulated pairs of an experiment that compare one latency the same tie band, the widest of their cells: it
+/// must not depend on what else is stored.
+fn set_bands(pairs: &mut [Comparison], cells: &[PooledCell]) {
+    let experiments: HashMap<&str, Option<&str>> =
+        cells.iter().map(|cell| (cell.record.run.as_str(), cell.record.experiment.as_deref())).collect();
+    let key = |pair: &Comparison| {
+        let experiment = experiments.get(pair.run.as_str()).copied().flatten();
+        pair.is_simulated().then(|| (pair.latency(), experiment))
+    };
+    for (latency, experiment) in pairs.iter().filter_map(key).collect::<BTreeSet<_>>() {
+        let is_own = |pair: &Comparison| key(pair) == Some((latency, experiment));
         let mut runs: BTreeMap<&str, &Spec> = BTreeMap::new();
         for pair in pairs.iter().filter(|pair| is_own(pair)) {
             runs.insert(&pair.baseline_run, &pair.baseline_side.spec);
             runs.insert(&pair.run, &pair.side.spec);
-        }
-        if runs.is_empty() {
-            continue;
         }
         let band = match latency {
             "TPOT" => TieBand::of(runs.into_values()),
@@ -339,12 +343,14 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("saved_peer_wait_ms|", &|p| saved(p, |d| d.peer_wait_ms)),
             ("saved_contention_ms|", &|p| saved(p, |d| d.contention_ms)),
             ("saved_operations_ms|", &|p| saved(p, |d| d.operations_ms)),
+            ("saved_idle_ms|", &|p| saved(p, |d| d.idle_ms)),
             ("saved_rest_ms|", &|p| saved(p, |d| d.rest_ms)),
             ("above_bound_decode_ms|", &|p| above(p, |d| d.decode_ms)),
             ("above_bound_transfer_ms|", &|p| above(p, |d| d.transfer_ms)),
             ("above_bound_peer_wait_ms|", &|p| above(p, |d| d.peer_wait_ms)),
             ("above_bound_contention_ms|", &|p| above(p, |d| d.contention_ms)),
             ("above_bound_operations_ms|", &|p| above(p, |d| d.operations_ms)),
+            ("above_bound_idle_ms|", &|p| above(p, |d| d.idle_ms)),
             ("above_bound_rest_ms|", &|p| above(p, |d| d.rest_ms)),
             ("baseline_comm_ms|", &|p| Shown::number(p.baseline_side.comm_ms, 3)),
             ("comm_ms|", &|p| Shown::number(p.side.comm_ms, 3)),
@@ -358,8 +364,10 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
 }
 
 /// Title of a table of differences.
-pub const DIFFERENCES: &str = "Source of the difference in decode latency, mean over ranks (rest: early ranks, other \
-    requests' prefills)";
+pub const DIFFERENCES: &str = "Source of the difference in decode latency (ms, mean over ranks)";
+
+/// Explanation of the column `rest`.
+pub const REST: &str = "rest: ranks that end early, prefills of other requests";
 
 /// Row of a difference: cell, `minuend − subtrahend`, breakdown.
 pub type Told<'a> = (&'a str, String, Difference);
@@ -381,7 +389,18 @@ pub fn differences_table(report: &ComparisonReport) -> Table {
     told_table(&told)
 }
 
+/// Table of differences. Windows too narrow for all parts lose the smallest ones.
 pub fn told_table(told: &[Told<'_>]) -> Table {
+    let total = |part: fn(&Difference) -> f64| told.iter().map(|told| part(&told.2).abs()).sum::<f64>();
+    let mut parts = [
+        ("transfer", total(|d| d.transfer_ms)),
+        ("peer wait", total(|d| d.peer_wait_ms)),
+        ("contention", total(|d| d.contention_ms)),
+        ("compute", total(|d| d.operations_ms)),
+        ("idle", total(|d| d.idle_ms)),
+        ("rest", total(|d| d.rest_ms)),
+    ];
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
     Table::of(
         told,
         &[
@@ -389,13 +408,14 @@ pub fn told_table(told: &[Told<'_>]) -> Table {
             ("difference", &|told| Shown::text(&told.1)),
             ("decode_ms|decode ms", &|told| Shown::Number(told.2.decode_ms, 2)),
             ("transfer_ms|transfer", &|told| Shown::Number(told.2.transfer_ms, 2)),
-            ("peer_wait_ms|waiting for ranks", &|told| Shown::Number(told.2.peer_wait_ms, 2)),
+            ("peer_wait_ms|peer wait", &|told| Shown::Number(told.2.peer_wait_ms, 2)),
             ("contention_ms|contention", &|told| Shown::Number(told.2.contention_ms, 2)),
             ("operations_ms|compute", &|told| Shown::Number(told.2.operations_ms, 2)),
             ("idle_ms|idle", &|told| Shown::Number(told.2.idle_ms, 2)),
             ("rest_ms|rest", &|told| Shown::Number(told.2.rest_ms, 2)),
         ],
     )
+    .least(&parts.map(|(name, _)| name))
 }
 
 #[cfg(test)]

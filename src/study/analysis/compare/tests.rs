@@ -700,6 +700,16 @@ fn one_margin_holds_for_all_simulated_pairs_of_a_comparison() {
     assert!(report.pairs.iter().all(|pair| pair.band == Some(TieBand::UNKNOWN)), "{report:?}");
     let verdicts: Vec<Verdict> = report.pairs.iter().map(|pair| pair.verdict).collect();
     assert_eq!(verdicts, [Verdict::TooClose, Verdict::Faster]);
+    // but not that of another experiment: a cell's verdict does not depend on what else is stored
+    let of = |name: &str, cells: &[Record]| {
+        let named = cells.iter().cloned().map(|r| Record { experiment: Some(name.into()), ..r });
+        named.collect::<Vec<_>>()
+    };
+    let report = compare(&[of("near", &near), of("far", &far)].concat(), "architecture").unwrap();
+    let verdicts: Vec<Verdict> = report.pairs.iter().map(|pair| pair.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Faster; 2]);
+    assert_eq!(report.band_of(&report.pairs[..1]).unwrap().words(), "simulator error 2 %");
+    assert_eq!(report.band(), Some(TieBand::UNKNOWN));
     // measured pairs have their intervals instead
     let measured = [
         rounds("s", architecture(&Architecture::Standard), 2.0),
