@@ -142,7 +142,7 @@ pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
             ("ranks", &|s| Shown::text(ranks(s))),
             ("sample", &|s| s.step.sample.into()),
             ("phase|", &|s| Shown::text(s.step.phase.as_str())),
-            ("step", &|s| s.step.step.into()),
+            ("step", &|s| Some(s.step.step).filter(|step| *step != NO_STEP).into()),
             ("~collective", &|s| Shown::text(&s.collective)),
             ("~waited|delayed", &|s| s.waited.as_ref().map_or(Shown::None, Shown::text)),
         ],

@@ -119,6 +119,7 @@ impl Timeline {
                 let early = std::mem::take(&mut timeline.early);
                 match traces {
                     Ok(traces) => {
+                        cx.typed_path = None;
                         timeline.show(traces, opening, cx);
                         if cx.tab == Tab::Timeline {
                             cx.early = early;

@@ -620,7 +620,12 @@ pub fn verdict_lines(view: &View, cx: &Context) -> Vec<String> {
     let names = names(view);
     let judged = view.panes.iter().enumerate().filter(|(_, pane)| pane.ghost.is_none());
     let lines = |(at, pane): (usize, &Pane)| {
-        let Some(verdict) = &pane.verdict else { return Vec::new() };
+        let Some(verdict) = &pane.verdict else {
+            let is_other_known = view.panes.iter().any(|pane| pane.verdict.is_some());
+            let pending =
+                is_other_known.then(|| format!("{}: its verdict is being computed", names[at]));
+            return pending.into_iter().collect();
+        };
         let mut lines = sentence_lines(verdict, cx);
         if view.panes.len() > 1 {
             lines
