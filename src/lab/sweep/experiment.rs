@@ -143,25 +143,34 @@ impl Experiment {
         if let Some(model) = model {
             file = file.of_model(model)?;
         }
-        let resolved: Vec<(String, Cell, Option<String>)> = (0..file.count())
+        let resolved: Vec<std::result::Result<(String, Cell, Option<String>), String>> = (0..file
+            .count())
             .into_par_iter()
             .map(|index| {
                 let (spec, note) = resolve_cell(&file, index, path, shared)?;
-                let divides =
-                    |gpus| gpus == spec.ranks() && division_problem(spec.tp, spec.ep, spec.dp).is_none();
-                if !file.gpus.is_none_or(divides) {
-                    return Ok(None);
+                if let Some(gpus) = file.gpus {
+                    if gpus != spec.ranks() {
+                        return Ok(None);
+                    }
+                    if let Some(problem) = division_problem(spec.tp, spec.ep, spec.dp) {
+                        return Ok(Some(Err(problem)));
+                    }
                 }
                 let feasibility =
                     feasibility::of_with(&spec, shared).map_err(|e| in_cell(path, &spec.label(), e))?;
-                Ok(Some((spec.key(), Cell { spec, feasibility }, note)))
+                Ok(Some(Ok((spec.key(), Cell { spec, feasibility }, note))))
             })
             .filter_map(Result::transpose)
             .collect::<Result<_>>()?;
+        let (divided, problems): (Vec<_>, Vec<_>) = resolved.into_iter().partition(Result::is_ok);
+        let left_out = problems.len();
+        let problem = problems.into_iter().find_map(Result::err);
+        let resolved: Vec<_> = divided.into_iter().flatten().collect();
         let combinations = resolved.len();
         if let (0, Some(gpus)) = (combinations, file.gpus) {
+            let why = problem.map_or(String::new(), |problem| format!(": {problem}"));
             return Err(Error::input_help(
-                format!("{}: no combination of the grid divides {gpus} GPUs", path.display()),
+                format!("{}: no combination of the grid divides {gpus} GPUs{why}", path.display()),
                 "change gpus, or the values of tp, pp, ep and dp (TP x PP x DP = gpus)",
             ));
         }
@@ -174,6 +183,9 @@ impl Experiment {
                 cells.push(cell);
             }
         }
+        notes.extend(problem.map(|problem| {
+            format!("{} left out, such as: {problem}", counted(left_out, "combination"))
+        }));
         notes.extend(merged(combinations, &cells).into_iter().chain(links_alike(&cells)));
         // simulations are deterministic
         let is_executed = cells.iter().any(|cell| !cell.spec.backend.is_simulated());
