@@ -67,7 +67,12 @@ impl<'a> Sheet<'a> {
         for (line, text) in lines {
             let fields = fields(text, between);
             if fields.len() != columns.len() {
-                let problem = format!("has {} fields, the header {}", fields.len(), columns.len());
+                let open = if text.matches('"').count() % 2 == 1 {
+                    "; a quote is not closed on this line"
+                } else {
+                    ""
+                };
+                let problem = format!("has {} fields, the header {}{open}", fields.len(), columns.len());
                 return Err(Error::input(format!("{file}:{line}: {problem}")));
             }
             rows.push((line, fields));
@@ -91,6 +96,9 @@ impl<'a> Sheet<'a> {
 
 /// Fields of a line, without the blanks around them.
 fn fields(line: &str, delimiter: char) -> StringRecord {
+    if !line.contains('"') {
+        return line.split(delimiter).map(str::trim).collect();
+    }
     let mut reader = csv::ReaderBuilder::new();
     reader.has_headers(false).delimiter(delimiter as u8).trim(csv::Trim::All);
     // text is valid, and a line alone cannot have another number of fields than itself
