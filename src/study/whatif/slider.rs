@@ -150,12 +150,12 @@ fn divide(cell: &mut Spec, ranks: u32, division: usize) {
 /// Divides this many GPUs as before. A single GPU keeps the division for the next time that there are more.
 fn divide_as_before(variant: &mut Variant, ranks: u32) {
     let division = match gpus(&variant.cell) {
-        1 => std::mem::take(&mut variant.division_above_one),
+        1 => std::mem::take(&mut variant.division_above_one).0,
         _ => division(&variant.cell),
     };
     divide(&mut variant.cell, ranks, division);
     if ranks == 1 {
-        variant.division_above_one = division;
+        variant.division_above_one.0 = division;
     }
 }
 
@@ -426,7 +426,7 @@ impl Slider {
                 option.read(&mut variant.cell, text)?;
                 if self == Self::Model {
                     // the next model may have no experts
-                    variant.division_above_one = 0;
+                    variant.division_above_one.0 = 0;
                 }
                 if self == Self::Model && variant.cell.dtype == native {
                     variant.cell.dtype = native_dtype(&variant.cell.model);

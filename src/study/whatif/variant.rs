@@ -50,7 +50,17 @@ pub struct Variant {
     pub no_launch_gaps: bool,
     /// Division of the GPUs that returns when TP rises from 1, by index; one GPU has nothing to divide.
     #[serde(skip)]
-    pub division_above_one: usize,
+    pub division_above_one: RememberedDivision,
+}
+
+/// Division of the GPUs, by index, that takes no part in comparisons: it changes no number.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RememberedDivision(pub usize);
+
+impl PartialEq for RememberedDivision {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl Default for Variant {
@@ -80,7 +90,7 @@ impl Variant {
             hbm_gb_s: None,
             launch_us: None,
             no_launch_gaps: false,
-            division_above_one: 0,
+            division_above_one: RememberedDivision::default(),
         }
     }
 
