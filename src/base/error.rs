@@ -176,7 +176,7 @@ pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| text(&*panic).to_owned())
 }
 
-/// Like [`caught`], without calling the panic hook. For parsers that panic on damaged files, as Polars
+/// Like [`catch_panic`], without calling the panic hook. For parsers that panic on damaged files, as Polars
 /// does in places. `work` must stay on this thread; other panics are reported as usual.
 pub fn catch_panic_quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static QUIET: Once = Once::new();

@@ -388,7 +388,7 @@ impl LaneTimes {
         Self { begin: Some(ns), ..Self::default() }
     }
 
-    /// Adds an event; [`Self::meet`] adds its overlap with the other lane.
+    /// Adds an event; [`Self::add_overlap`] adds its overlap with the other lane.
     #[inline]
     pub(super) fn count(&mut self, event: &Event) {
         let begin = self.begin.unwrap_or(event.start);

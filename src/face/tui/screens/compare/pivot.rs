@@ -87,7 +87,9 @@ pub fn legend(compare: &Compare, compared: &Compared, width: u16) -> String {
     let words: Vec<String> = rows
         .flat_map(|row| (0..row.pairs.len()).map(move |column| row.words(&compared.report, column)))
         .collect();
-    let within = compared.report.band().map_or_else(String::new, |band| band.within());
+    let shown = compare.pivot.rows.iter().flat_map(|row| row.pairs.iter().flatten());
+    let band = compared.report.band_of(shown.map(|at| &compared.report.pairs[*at]));
+    let within = band.map_or_else(String::new, |band| band.within());
     let tie = match compare.told(compared).provenance {
         Some(Provenance::Simulated) => within,
         Some(_) => "not significant".into(),

@@ -119,8 +119,8 @@ pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<Note> {
     notes
 }
 
-/// Error of a place on the x axis against the published one, with its measure: `tok/s -7.5 %`. As on the command line
-/// and in comparisons, a latency counts as its rate, so a plus is always faster.
+/// Error of a place on the x axis against the published one, with its measure: `tok/s -7.5 %`. A latency counts
+/// as its rate, as on the command line and in comparisons: a plus is faster. Other measures keep their sign.
 fn speed_error(x: XAxis, own: f64, published: f64) -> String {
     let (measure, own, published) = match x {
         XAxis::Completion => ("tok/s".to_owned(), published, own),
