@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use plan::{Lane, Phase};
-use trace::overlap::{Runs, StepKey, us};
+use trace::overlap::{Runs, Selection, StepKey, us};
 use trace::{Span, Trace};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -57,7 +57,9 @@ pub fn critical_path(trace: &Trace, sample: u32, phase: Phase, step: u32) -> Vec
 
 pub fn path_summary(trace: &Trace, path: &[PathStep]) -> Option<PathSummary> {
     let mut sums = Sums::default();
-    sums.add_path(trace, path);
+    let key = StepKey::of(&trace.spans[path.first()?.span]);
+    let runs = Runs::new(trace, &Selection::of_step(key));
+    sums.add_path(trace, path, runs.begin_of_all(runs.by_rank.iter().flatten()));
     (sums.steps > 0).then(|| describe(trace, sums, 1))
 }
 
@@ -205,7 +207,7 @@ pub struct PathSummary {
     pub transfer_us: f64,
     /// Waiting time for peers that are not in the trace (us).
     pub peer_us: f64,
-    /// Gaps: nothing ran although the next span was ready (us).
+    /// Gaps: nothing ran although the next span was ready, or the host had not launched the simulated step (us).
     pub gap_us: f64,
     /// Number of times the path moves to another rank.
     pub rank_changes: f64,
@@ -239,10 +241,13 @@ struct Sums {
 }
 
 impl Sums {
-    fn add_path(&mut self, trace: &Trace, path: &[PathStep]) {
+    /// Adds the path of a step. Time from the step's begin, if known, to its first span is a gap.
+    fn add_path(&mut self, trace: &Trace, path: &[PathStep], begin: Option<i64>) {
         let (Some(first), Some(last)) = (path.first(), path.last()) else { return };
         self.steps += 1;
-        self.length += last.to_ns.saturating_sub(first.from_ns);
+        let begin = begin.unwrap_or(first.from_ns).min(first.from_ns);
+        self.gap += first.from_ns.saturating_sub(begin);
+        self.length += last.to_ns.saturating_sub(begin);
         for pair in path.windows(2) {
             self.gap += pair[1].from_ns.saturating_sub(pair[0].to_ns);
         }
@@ -290,7 +295,8 @@ pub(super) fn summary(runs: &Runs) -> Option<PathSummary> {
         .step_by(stride)
         .fold(Sums::default, |mut sums, (_, of_step)| {
             let spans = of_step.iter().flat_map(|run| run.at.clone()).collect();
-            sums.add_path(runs.trace, &Walk::new(runs.trace, spans).path());
+            let begin = runs.begin_of_all(of_step.iter().copied());
+            sums.add_path(runs.trace, &Walk::new(runs.trace, spans).path(), begin);
             sums
         })
         .reduce(Sums::default, Sums::merge);

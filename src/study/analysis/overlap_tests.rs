@@ -207,6 +207,33 @@ fn steps_are_told_apart() {
     assert_eq!(exposed_intervals(&trace, 1, 0, 3500), []);
 }
 
+#[test]
+fn the_hosts_time_before_a_simulated_step_is_idle_time_of_the_step() {
+    let at = |step, lane, from, to| Span { step, ..span(0, lane, from, to) };
+    let prefill = Span { phase: Phase::Prefill, ..span(0, Lane::Compute, 0, 1000) };
+    let trace = trace(vec![
+        prefill,
+        at(0, Lane::Compute, 1300, 2000),
+        at(0, Lane::Comm, 2000, 3000),
+        at(1, Lane::Compute, 3400, 5000),
+    ]);
+    let found = steps(&trace);
+    let times: Vec<_> = found.iter().map(|s| (s.start_ns, s.duration_us, s.idle_us)).collect();
+    assert_eq!(times, [(0, 1.0, 0.0), (1000, 2.0, 0.3), (3000, 2.0, 0.4)]);
+    assert_eq!((found[1].time.step_us, found[1].time.idle_us, found[1].time.gap_us), (2.0, 0.3, 0.0));
+    let of = |selection: Selection| {
+        let report = trace_report(&trace, &selection);
+        assert_eq!(report.idle[0].idle_us, report.overlap.all.idle_us);
+        (report.overlap.all.span_us, report.overlap.all.idle_us, report.idle[0].host_us)
+    };
+    assert_eq!(of(Selection { step: Some(1), ..Selection::default() }), (2.0, 0.4, 0.4));
+    let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
+    // after a collective the next operation waits for its result
+    assert_eq!(of(decode), (4.0, 0.7, 0.3));
+    // a window without the begin of a step
+    assert_eq!(of(Selection { from_ns: Some(3200), ..decode }), (1.6, 0.0, 0.0));
+}
+
 /// What one rank did, a flag a nanosecond: comm, compute, memory.
 fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> Nanoseconds {
     let memory = |s: &Span| trace.operations[s.operation as usize].kind == "memcpy";

@@ -1,7 +1,8 @@
 //! Overlap per step.
 //!
 //! A step lasts until the next one begins ([`StepTime`]): the gap after its last kernel and kernels outside of steps
-//! are part of its latency. `diff` compares these times, and `rewire` measures its steps in the same way.
+//! are part of its latency. A simulated step begins at the end of the one before, with the host's time before its first
+//! operation. `diff` compares these times, and `rewire` measures its steps in the same way.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -36,11 +37,12 @@ pub struct StepSummary {
     /// Requests in the step, if its name contains the number.
     pub batch: Option<u32>,
     pub ranks: u32,
-    /// First start on any rank (ns since the trace's first start).
+    /// First start on any rank; in simulations, the end of the step before (ns since the trace's first start).
     pub start_ns: i64,
     /// Last end on any rank (ns since the trace's first start).
     pub end_ns: i64,
-    /// Time between a rank's first start and its last end (us, averaged over ranks).
+    /// Time between a rank's first start (in simulations, the end of its step before) and its last end (us, averaged over
+    /// ranks).
     pub duration_us: f64,
     /// Busy time of the comm lane (us, averaged over ranks).
     pub comm_us: f64,
@@ -48,7 +50,7 @@ pub struct StepSummary {
     pub exposed_us: f64,
     /// Busy time of the compute lane (us, averaged over ranks).
     pub compute_us: f64,
-    /// Time with no lane busy between the rank's first start and last end (us, averaged over ranks).
+    /// Time with no lane busy in `duration_us` (us, averaged over ranks).
     pub idle_us: f64,
     /// 100 x (1 - exposed / comm); null without communication.
     pub overlap_pct: Option<f64>,
@@ -56,7 +58,7 @@ pub struct StepSummary {
     pub time: StepTime,
 }
 
-/// Time of a step from a rank's first start until its next step begins, averaged over ranks (us). All work that runs in
+/// Time of a step from a rank's first start (in simulations, the end of its step before) until its next step begins, averaged over ranks (us). All work that runs in
 /// this time counts; compute, exposed communication, other work, idle time and the gap add up to the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct StepTime {
@@ -108,14 +110,15 @@ fn numbered<'r>(runs: &'r Runs) -> Vec<(StepKey, Vec<&'r Run>)> {
     runs.by_step().into_iter().filter(|(key, _)| key.step != NO_STEP).collect()
 }
 
-/// First start and last end of the selected spans of these runs (ns).
+/// First start, or the known begin of a simulated step, and last end of these runs' selected spans (ns).
 fn extent(runs: &Runs, of_rank: &[&Run]) -> Option<Interval> {
     let mut extent: Option<Interval> = None;
     runs.each(of_rank.iter().copied(), |_, (start, end)| {
         let (first, last) = extent.unwrap_or((start, end));
         extent = Some((first.min(start), last.max(end)));
     });
-    extent
+    let begin = of_rank.iter().filter_map(|run| runs.begin(run)).min();
+    extent.map(|(first, last)| (begin.map_or(first, |begin| first.min(begin)), last))
 }
 
 fn begins(runs: &Runs, by_step: &[(StepKey, Vec<&Run>)]) -> Begins {

@@ -58,6 +58,28 @@ fn the_parts_add_up_and_the_all_reduce_that_grew_explains_the_change() {
     assert!(back.headline.contains("faster"), "{}", back.headline);
 }
 
+/// The first operation of a simulated step starts after the host's time for the step.
+#[test]
+fn a_slower_simulated_host_is_idle_time_of_the_step() {
+    let with_host = |host: i64| {
+        let spans = (0..6).map(|step| {
+            let at = i64::from(step) * (1_000 + host) + host;
+            Span { step, ..span(0, Lane::Compute, at, at + 1_000) }
+        });
+        trace(spans.collect())
+    };
+    let diff = diff(&with_host(500), &with_host(3_000));
+    assert!(
+        diff.headline.contains("slower") && !diff.headline.contains("No clear"),
+        "{}",
+        diff.headline
+    );
+    let idle = &diff.parts[0];
+    // the first step has none before it, so its host's time is unknown
+    assert_eq!((idle.part, idle.a_us, idle.b_us), ("idle", 0.4, 2.4));
+    assert_eq!(gates(&diff, &["tpot<+5%", "idle<+5%"]), [GateOutcome::Violated; 2]);
+}
+
 #[test]
 fn steps_with_other_numbers_are_paired_in_order_and_equal_traces_do_not_differ() {
     let (a, b) = (of_steps(0..8, |_| (1_000, 400)), of_steps(20..28, |_| (1_000, 400)));

@@ -213,7 +213,7 @@ pub struct Lanes {
     pub memory: Vec<Interval>,
     pub other: Vec<Interval>,
     pub peer_wait: Vec<Interval>,
-    /// First start and last end, including zero-length events.
+    /// First start and last end, including zero-length events; a simulated step begins at the end of the step before.
     pub extent: Option<Interval>,
 }
 
@@ -296,7 +296,12 @@ impl Lanes {
 
     pub fn build<'r>(runs: &Runs, portion: impl IntoIterator<Item = &'r Run>) -> LanesBuilder {
         let mut builder = LanesBuilder::default();
-        runs.each(portion, |span, interval| builder.add(span, interval, runs.class(span)));
+        for run in portion {
+            runs.each([run], |span, interval| builder.add(span, interval, runs.class(span)));
+            if let (Some(begin), Some(extent)) = (runs.begin(run), &mut builder.extent) {
+                extent.0 = extent.0.min(begin);
+            }
+        }
         builder
     }
 

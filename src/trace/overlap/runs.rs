@@ -5,7 +5,7 @@
 //!
 //! [`Replays`] are CUDA graph replays: launches shared by several spans of a rank.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -15,6 +15,7 @@ use crate::import::step_name;
 use crate::rules::OTHER;
 use crate::{NO_STEP, OperationInfo, Span, Trace};
 use plan::{Kind, Lane, Phase};
+use table::Provenance;
 
 /// Spans per unit of work for a thread; also the maximum length of a run.
 const PIECE: usize = 1 << 16;
@@ -109,6 +110,15 @@ impl StepKey {
         }
     }
 
+    /// The step before in the same generation; before decode step 0, prefill.
+    fn before(self) -> Option<Self> {
+        match (self.phase, self.step) {
+            (Phase::Prefill, _) | (_, NO_STEP) => None,
+            (Phase::Decode, 0) => Some(Self { phase: Phase::Prefill, ..self }),
+            (Phase::Decode, step) => Some(Self { step: step - 1, ..self }),
+        }
+    }
+
     /// Index range of the step's spans. The spans must be sorted, as in every trace that was read or
     /// recorded.
     pub fn spans(&self, trace: &Trace) -> Range<usize> {
@@ -124,6 +134,11 @@ pub struct Run {
     /// Rank: an index into [`Runs::ranks`].
     pub rank: usize,
     pub at: Range<usize>,
+    /// Begin of the step in a simulated trace: the end of the rank's step before (ns), since the host's time before the
+    /// first operation belongs to the step. `None` in other traces and without such a step.
+    begin: Option<i64>,
+    /// Last end (ns).
+    end: i64,
 }
 
 /// Classification of an operation for overlap.
@@ -190,11 +205,20 @@ impl<'a> Runs<'a> {
         let bounds = (selection.from_ns.is_some() || selection.to_ns.is_some())
             .then(|| (at(selection.from_ns, i64::MIN), at(selection.to_ns, i64::MAX)));
 
+        let has_begins = trace.meta.provenance == Provenance::Simulated && trace.meta.import.is_none();
+        let mut ends: HashMap<(u32, StepKey), i64> = HashMap::new();
+        if has_begins {
+            for (rank, run) in pieces.iter().flat_map(|(_, runs)| runs) {
+                let end = ends.entry((*rank, run.step)).or_insert(run.end);
+                *end = run.end.max(*end);
+            }
+        }
         let mut by_rank: BTreeMap<u32, Vec<Run>> = BTreeMap::new();
         for (rank, run) in pieces.into_iter().flat_map(|(_, runs)| runs) {
             let runs = by_rank.entry(rank).or_default();
             if selection.wants(&run.step) {
-                runs.push(run);
+                let begin = run.step.before().and_then(|before| ends.get(&(rank, before))).copied();
+                runs.push(Run { begin, ..run });
             }
         }
         let (ranks, mut by_rank): (Vec<u32>, Vec<Vec<Run>>) = by_rank.into_iter().unzip();
@@ -233,6 +257,17 @@ impl<'a> Runs<'a> {
             None => Some(interval),
             Some(bounds) => clip(interval, bounds),
         }
+    }
+
+    /// Known begin of the run's step (ns), if both it and spans of the run are selected.
+    pub fn begin(&self, run: &Run) -> Option<i64> {
+        let from = self.bounds.map_or(i64::MIN, |(from, _)| from);
+        run.begin.filter(|begin| from < *begin && self.any([run]))
+    }
+
+    /// Begin of a simulated step of all ranks (ns): the end of the step before on its last rank.
+    pub fn begin_of_all<'r>(&self, of_step: impl IntoIterator<Item = &'r Run>) -> Option<i64> {
+        of_step.into_iter().filter_map(|run| run.begin).max()
     }
 
     pub fn clip_interval(&self, interval: Interval) -> Option<Interval> {
@@ -300,7 +335,8 @@ fn cut(offset: usize, spans: &[Span]) -> (i64, Vec<(u32, Run)>) {
     let (mut runs, mut from, mut origin) = (Vec::new(), 0, i64::MAX);
     let run = |from: usize, to: usize| {
         let (rank, step) = (spans[from].rank, StepKey::of(&spans[from]));
-        (rank, Run { step, rank: 0, at: offset + from..offset + to })
+        let end = spans[from..to].iter().map(|span| span.end_ns).max().unwrap_or(i64::MIN);
+        (rank, Run { step, rank: 0, at: offset + from..offset + to, begin: None, end })
     };
     for (at, span) in spans.iter().enumerate() {
         origin = origin.min(span.start_ns);

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::analysis::trace_report;
-use trace::overlap::Selection;
 use trace::testing::{span, trace};
 
 /// Operations 0 to 4 in a row, each waiting for the one before; 1 is the collective.
@@ -43,6 +42,27 @@ fn a_chain_is_its_own_path_and_gaps_lie_between() {
     assert_eq!((summary.steps, summary.length_us), (1, 0.35));
     assert_eq!((summary.compute_us, summary.transfer_us, summary.gap_us), (0.25, 0.09, 0.01));
     assert_eq!(summary.parts[0].kind, "attend", "the longest part comes first");
+}
+
+#[test]
+fn the_hosts_time_before_a_simulated_step_is_a_gap_of_its_path() {
+    let at = |step, span: Span| Span { step, ..span };
+    let mut trace = chained(vec![
+        at(4, op(0, 0, 100, 200)),
+        at(4, op(0, 1, 200, 300)),
+        at(5, op(0, 0, 350, 450)),
+        at(5, op(0, 1, 450, 500)),
+    ]);
+    let of = |trace: &Trace| {
+        let step = Selection { step: Some(5), ..Selection::default() };
+        let found = trace_report(trace, &step).critical_path.unwrap();
+        let path = critical_path(trace, 0, Phase::Decode, 5);
+        assert_eq!(path_summary(trace, &path).unwrap(), found);
+        (found.length_us, found.gap_us)
+    };
+    assert_eq!(of(&trace), (0.2, 0.05));
+    trace.meta.provenance = table::Provenance::Measured;
+    assert_eq!(of(&trace), (0.15, 0.0));
 }
 
 #[test]

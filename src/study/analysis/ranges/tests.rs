@@ -61,7 +61,9 @@ fn a_window_cuts_ranges_too() {
 fn a_step_has_the_ranges_of_its_time() {
     let spans =
         vec![span(0, Lane::Compute, 0, 1_000), Span { step: 1, ..span(0, Lane::Compute, 2_000, 3_000) }];
-    let trace = named(spans, &[("early", 0, 0, 1_500), ("late", 0, 2_500, 4_000)]);
+    let mut trace = named(spans, &[("early", 0, 0, 1_500), ("late", 0, 2_500, 4_000)]);
+    // a simulated step would begin at the end of the one before
+    trace.meta.provenance = table::Provenance::Measured;
     let step = Selection { step: Some(1), ..Selection::default() };
     let rows = trace_report(&trace, &step).ranges;
     assert_eq!(rows.len(), 1);
