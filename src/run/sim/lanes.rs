@@ -366,7 +366,7 @@ fn progress(time: i64, rate: f64) -> i64 {
 }
 
 /// Busy times of a rank's two serial lanes (ns), summed during the simulation in whole nanoseconds, so that they equal
-/// those of the run's trace to the last digit. They saturate on an extremely slow link.
+/// those of the trace's decode phase, which begins at the end of prefill, to the last digit. They saturate on an extremely slow link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LaneTimes {
     compute: i64,

@@ -11,6 +11,7 @@ use machine::hardware::{CollectiveScale, Target};
 use plan::{Architecture, Lane, ModelShape, OpId, Phase, Plan, ValueId};
 use table::{Collective, Link, P2p, Provenance, Sample, Spec};
 use trace::Trace;
+use trace::overlap::{Selection, overlap};
 
 const ARCHITECTURES: [&str; 17] = [
     "standard",
@@ -172,6 +173,28 @@ fn the_overlap_said_is_the_overlap_in_the_trace_averaged_over_ranks() {
             assert!((said - mean).abs() < 1e-9, "{architecture} {skew}: {said} ms, not {mean}");
         }
         assert_eq!(said.overlap_pct.is_none(), architecture == "upper-bound");
+    }
+}
+
+/// The host's time before a step is idle time of the step and, before the first one, of the decode phase.
+#[test]
+fn the_idle_time_of_an_engines_host_is_the_same_in_the_record_and_the_trace() {
+    for skew in ["0", "4"] {
+        let base = spec("standard", "tiny");
+        let mut spec = Spec { tp: 4, output_tokens: 6, stack: "vllm-0.12".into(), ..base };
+        spec.set = [("step_us", "500"), ("skew.operation_pct", skew)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into();
+        let (sample, trace) = traced(&spec, &shape_tiny());
+        let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
+        let idle_us = |selection| overlap(&trace, &selection).all.idle_us / 4.0;
+        let said_us = 1e3 * sample.overlap.unwrap().idle_ms;
+        assert!((said_us - idle_us(decode)).abs() < 1e-6, "{said_us} {}", idle_us(decode));
+        assert!(said_us > 5.0 * 500.0, "{said_us}");
+        for step in 0..5 {
+            let idle_us = idle_us(Selection { step: Some(step), ..decode });
+            assert!((500.0..said_us / 4.0).contains(&idle_us), "step {step}: {idle_us}");
+        }
     }
 }
 
