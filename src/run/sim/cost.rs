@@ -684,7 +684,8 @@ impl<'a> Durations<'a> {
             let taken = &self.taken[class as usize];
             us[taken.source as usize] += taken.us;
         }
-        us[CostSource::Calibrated as usize] += self.host.iter().sum::<i64>() as f64 / NS_PER_US;
+        us[CostSource::Calibrated as usize] +=
+            self.host.iter().map(|&ns| ns as f64 / NS_PER_US).sum::<f64>();
         us
     }
 }

@@ -137,7 +137,8 @@ impl Skewed {
         for _ in 0..PACED {
             self.draw(durations);
             for (sum, rank) in sums.iter_mut().zip(&self.ranks) {
-                *sum += rank.durations.iter().chain(&rank.host).sum::<i64>();
+                let times = rank.durations.iter().chain(&rank.host);
+                *sum = times.fold(*sum, |sum, ns| sum.saturating_add(*ns));
             }
             self.steps += 1;
         }
@@ -206,7 +207,7 @@ impl Skewed {
                             start: one.start,
                             arrival,
                             end: now,
-                            work: durations.ns[one.operation] + waited.max(0),
+                            work: durations.ns[one.operation].saturating_add(waited.max(0)),
                         };
                         rank.end(event);
                         visit(index, event);

@@ -314,6 +314,17 @@ fn what_cannot_be_simulated_is_refused_with_the_reason() {
         let set = [(key.to_owned(), value.to_owned())].into();
         assert!(refused(Spec { set, ..spec("standard", "tiny") }).contains("292 years"), "{key}");
     }
+    // two micro-batches, each with more of the host's time than the clock holds
+    let set = [("step_us".to_owned(), "1e16".to_owned())].into();
+    let stages = Spec { pp: 2, micro_batches: 2, batch: 16, set, ..spec("standard", "tiny") };
+    assert!(refused(Spec { stack: "vllm-0.12".into(), ..stages.clone() }).contains("292 years"));
+    // ranks that never wait for each other
+    let mut apart = Spec { pp: 1, tp: 2, ..stages };
+    apart.architecture = Architecture::UpperBound;
+    apart.set.insert("skew.rank_pct".into(), "5".into());
+    let target = Target::of(&apart).unwrap().into();
+    let predicted = Simulator::default().cell_on(&apart, &shape_tiny(), target).unwrap().predict();
+    assert!(predicted.decode_ms > 1e10, "{predicted:?}");
 }
 
 #[test]
