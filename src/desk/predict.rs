@@ -4,7 +4,9 @@
 use std::fmt;
 
 use base::error::{Error, Result};
-use machine::hardware::{Profile, STACKS, Stack, Target, profile_named, profile_simulated};
+use machine::hardware::{
+    Profile, SIMULATED_GPU, STACKS, Stack, Target, profile_named, profile_simulated,
+};
 use plan::Phase;
 use run::Shared;
 use run::sim::Simulator;
@@ -121,7 +123,10 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
         Profile::names().contains(&spec.hardware.as_str()) || spec.hardware.ends_with(".toml")
     };
     let own = spec.filter(is_known);
-    let of_gpu = gpu.and_then(|name| profile_simulated(name).or_else(|| profile_named(name)));
+    let of_gpu = gpu.and_then(|name| match name.starts_with(SIMULATED_GPU) {
+        true => profile_simulated(name),
+        false => profile_named(name),
+    });
     let (hardware, why) = match (&engine.hardware, own, of_gpu) {
         (Some(named), ..) => (named.clone(), "as asked".to_owned()),
         (None, Some(spec), _) => (spec.hardware.clone(), "the run's own".to_owned()),
@@ -204,6 +209,8 @@ mod tests {
         let unused = named("Unheard-of GPU", "launch_us=1").unwrap_err().to_string();
         assert!(unused.contains("--set launch_us=1 changes no profile"), "{unused}");
         assert_eq!(named("simulated mine.toml", "").unwrap().0.map(|_| ()), None);
+        let (target, why) = named("simulated h100_sxm (changed)", "").unwrap();
+        assert_eq!((target.map(|_| ()), &*why), (None, "no profile for simulated h100_sxm (changed)"));
     }
 
     /// An imported trace on an H100 with a kernel of this name and these entries of metadata.

@@ -115,6 +115,20 @@ impl Event {
     }
 }
 
+#[test]
+fn a_simulated_gpu_with_changed_values_is_not_that_of_its_profile() {
+    let name = |set: &[(&str, &str)]| {
+        let mut spec = Spec { output_tokens: 2, ..testing::spec("standard", "tiny") };
+        spec.set = set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let text = exported(&crate::testing::simulated(&spec), Ranks::One(0));
+        let head: Value = serde_json::from_str(&text).unwrap();
+        head["deviceProperties"][0]["name"].as_str().unwrap().to_owned()
+    };
+    let plain = name(&[]);
+    assert!(plain.starts_with("simulated "), "{plain}");
+    assert_eq!(name(&[("hbm_gb_s", "1000")]), format!("{plain} (changed)"));
+}
+
 /// The microseconds behind a key, as nanoseconds and without floats.
 fn ns(line: &str, key: &str) -> i128 {
     // a quote within a name has a backslash before it: this is the key

@@ -90,6 +90,10 @@ fn title(trace: &Trace) -> String {
 
 fn device_name(trace: &Trace) -> String {
     match (&trace.meta.spec, trace.meta.provenance) {
+        // no profile has the changed values, so none may be taken for it
+        (Some(spec), Provenance::Simulated) if !spec.set.is_empty() => {
+            format!("{SIMULATED_GPU}{} (changed)", spec.hardware)
+        }
         (Some(spec), Provenance::Simulated) => format!("{SIMULATED_GPU}{}", spec.hardware),
         (Some(spec), _) => spec.backend.as_str().into(),
         (None, _) => "device".into(),
