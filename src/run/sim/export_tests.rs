@@ -116,6 +116,26 @@ impl Event {
 }
 
 #[test]
+fn messages_of_micro_batches_have_the_size_of_their_own_rows() {
+    let sizes = |batch| {
+        let base = testing::spec("standard", "tiny");
+        let spec = Spec { batch, micro_batches: 2, output_tokens: 3, ..base };
+        let text = exported(&crate::testing::simulated(&spec), Ranks::One(0));
+        let reduces = events(&text).into_iter().filter(|event| {
+            event.cat == "kernel" && event.name.contains("AllReduce") && event.name.contains("decode/")
+        });
+        let mut sizes: Vec<Option<u64>> =
+            reduces.map(|event| event.args["In msg nelems"].as_u64()).collect();
+        sizes.dedup();
+        sizes
+    };
+    let row = u64::from(testing::shape_tiny().hidden) * 2;
+    assert_eq!(sizes(16), [Some(8 * row)]);
+    // groups of 9 and 8 sequences
+    assert_eq!(sizes(17), [None]);
+}
+
+#[test]
 fn a_simulated_gpu_with_changed_values_is_not_that_of_its_profile() {
     let name = |set: &[(&str, &str)]| {
         let mut spec = Spec { output_tokens: 2, ..testing::spec("standard", "tiny") };

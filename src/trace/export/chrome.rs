@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{CollectiveInfo, OperationInfo, ProcessGroup, Span, Trace};
 use base::text::escaped_json;
 use machine::hardware::SIMULATED_GPU;
-use plan::{Kind, Lane, Phase};
+use plan::{Groups, Kind, Lane, Phase};
 use table::Provenance;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -363,11 +363,15 @@ impl OperationEvent {
     }
 }
 
-/// Message of a collective of an own trace, of the phase's first step.
+/// Message of a collective of an own trace, of the phase's first step; `None` if micro-batches differ in their rows.
 fn message(operation: &OperationInfo, trace: &Trace) -> Option<CollectiveInfo> {
     let step = trace.step(&Span { phase: operation.phase, step: 0, ..Span::EMPTY })?;
-    let bytes = operation.cost.message_bytes.at(&step);
-    (bytes > 0).then(|| CollectiveInfo {
+    let spec = trace.meta.spec.as_ref()?;
+    let groups = Groups::of(operation.phase, spec.sequences_of_rank(), spec.micro_batches);
+    let of_group = |group| operation.cost.message_bytes.at(&step.of_group(groups, group));
+    // an operation does not name its group; the first has the most rows, the last the fewest
+    let [bytes, fewest] = [0, groups.count - 1].map(of_group);
+    (bytes > 0 && bytes == fewest).then(|| CollectiveInfo {
         name: operation.kind.clone(),
         in_elements: Some(bytes),
         dtype: "uint8".into(),
