@@ -17,7 +17,7 @@ use lab::store::Store;
 use plan::{Architecture, Phase};
 use study::diff::{PredictedRow, Prediction};
 use study::rewire::{
-    Answer, Asked, Choice, Ends, LEAST_MESSAGE, Rewiring, Setting, Steps, Times, answers_table,
+    Answer, Asked, Choice, Ends, Rewiring, Setting, Steps, Times, UnknownSize, answers_table,
 };
 use table::render::Sourced;
 use table::{Collective, P2p, Provenance};
@@ -273,9 +273,9 @@ pub struct Printed<'a> {
     all_reduce: &'a str,
     /// Kind of all-reduce; null if its name does not show it.
     collective: Option<Collective>,
-    /// Message size in bytes; null without a profile.
+    /// Message size in bytes; null without a profile, and if it cannot be estimated.
     message_bytes: Option<f64>,
-    /// True if the message size is estimated from the latency.
+    /// True if the message size is estimated from the latency; null if it is unknown.
     message_bytes_estimated: Option<bool>,
     /// Profile and stack, with the reason for the choice.
     machine: &'a str,
@@ -451,17 +451,26 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
     );
     let mut text = output::wrapped("", &headline(rewiring, answers), 0);
     text += &output::wrapped("found     ", &found, 10);
+    let unknown = |why: UnknownSize| match why {
+        UnknownSize::TooFast => {
+            "the traced collectives are faster than the profile's smallest message".to_owned()
+        }
+        UnknownSize::NoLatencies => {
+            let ranks = rewiring.tp.map_or(0, |tp| tp as usize);
+            format!("the profile has no latencies of these collectives for {}", counted(ranks, "rank"))
+        }
+    };
+    let size = |why| format!("{machine}; message size unknown: {}; pass --message-bytes", unknown(why));
     let profile = match rewiring.message() {
-        // no size of the profile's collective is as fast
-        Some((bytes, true)) if bytes <= LEAST_MESSAGE => format!(
-            "{machine}; message size unknown: the collectives are faster than the profile's smallest; pass --message-bytes"
-        ),
         Some((bytes, is_estimate)) => format!(
             "{machine}; message size {}{}",
             output::bytes(bytes.round() as u64),
             if is_estimate { " (estimated from the collectives' latency)" } else { "" }
         ),
-        None => format!("none: {machine}; pass --hardware to predict contention and other all-reduces"),
+        None => rewiring.unknown_size().map_or_else(
+            || format!("none: {machine}; pass --hardware to predict contention and other all-reduces"),
+            size,
+        ),
     };
     text += &output::wrapped("profile   ", &profile, 10);
     for note in &steps.notes {

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use std::collections::BTreeMap;
 
-use super::collective::{After, Instead, Known, by_name, instead, known};
+use super::collective::{After, Instead, Known, UnknownSize, by_name, instead, known};
 use super::steps::{Asked, Ends, Step, Steps, spread};
 use super::wire::{Assigned, Losses, Wired, middle};
 use crate::validate::{Changes, nearest_error, rewired_error};
@@ -279,9 +279,14 @@ impl Rewiring {
         self.chosen.len()
     }
 
-    /// Message size of an all-reduce (bytes), and true if it was estimated from the latency.
+    /// Message size of an all-reduce (bytes), and true if it was estimated from the latency; `None` if unknown.
     pub fn message(&self) -> Option<(f64, bool)> {
-        self.known.map(|known| (known.bytes, known.is_estimate))
+        self.known.and_then(|known| Some((known.bytes.ok()?, known.is_estimate)))
+    }
+
+    /// Reason why the message size is unknown although a profile fits the trace.
+    pub fn unknown_size(&self) -> Option<UnknownSize> {
+        self.known?.bytes.err()
     }
 
     /// Collective of the trace, if the run or the kernel name identifies it.
@@ -411,7 +416,8 @@ impl Rewiring {
             Phase::Prefill => contention.arithmetic,
             Phase::Decode => contention.memory,
         };
-        let intensity = contention.intensity(known.bytes, cost.ctas(known.bytes));
+        let bytes = known.cost_bytes();
+        let intensity = contention.intensity(bytes, cost.ctas(bytes));
         Some(Losses { compute: rate * intensity, comm: contention.comm })
     }
 

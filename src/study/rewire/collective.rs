@@ -17,9 +17,26 @@ use trace::rules::function;
 pub(super) struct Known {
     /// Collective of the trace; `None` if the kernel name does not identify it.
     pub collective: Option<Collective>,
-    pub bytes: f64,
+    /// Message size (bytes).
+    pub bytes: std::result::Result<f64, UnknownSize>,
     /// True if the size was estimated from the latency instead of derived from the model.
     pub is_estimate: bool,
+}
+
+impl Known {
+    /// Message size of costs: the smallest if it is unknown (bytes).
+    pub fn cost_bytes(&self) -> f64 {
+        self.bytes.unwrap_or(MESSAGES.0)
+    }
+}
+
+/// Reason why a message size cannot be estimated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownSize {
+    /// The profile has no latencies for the trace's ranks.
+    NoLatencies,
+    /// Even the smallest message takes longer than the traced ones.
+    TooFast,
 }
 
 /// All-reduces that a kernel's name matches, the one that determines its latency first.
@@ -56,11 +73,8 @@ fn us(target: &Target, collective: Collective, p2p: P2p, tp: u32, bytes: f64) ->
     Ok(cost(target, collective, p2p, tp)?.us(bytes).0)
 }
 
-/// Smallest message size that is estimated (bytes).
-pub const LEAST_MESSAGE: f64 = 256.0;
-
 /// Smallest and largest message size of the search (bytes).
-pub(super) const MESSAGES: (f64, f64) = (LEAST_MESSAGE, (1u64 << 36) as f64);
+pub(super) const MESSAGES: (f64, f64) = (256.0, (1u64 << 36) as f64);
 
 /// Message size whose latency is `time_us`, clamped to the given bounds.
 pub(super) fn bytes_of(us: impl Fn(f64) -> f64, time_us: f64, (mut low, mut high): (f64, f64)) -> f64 {
@@ -85,7 +99,7 @@ pub(super) fn known(
 ) -> Known {
     let collective = own;
     if let Some(bytes) = bytes {
-        return Known { collective, bytes, is_estimate: false };
+        return Known { collective, bytes: Ok(bytes), is_estimate: false };
     }
     let time_us = steps.usual_transfer() as f64 / 1e3;
     let of = |collective| cost(target, collective, P2p::On, tp).ok();
@@ -94,7 +108,11 @@ pub(super) fn known(
         Ends::AllReduces => cost.us(bytes).0,
         Ends::Exchanges => cost.half_us(bytes).0,
     };
-    let bytes = cost.map_or(MESSAGES.0, |cost| bytes_of(|bytes| us(&cost, bytes), time_us, MESSAGES));
+    let bytes = match cost {
+        None => Err(UnknownSize::NoLatencies),
+        Some(cost) if us(&cost, MESSAGES.0) > time_us => Err(UnknownSize::TooFast),
+        Some(cost) => Ok(bytes_of(|bytes| us(&cost, bytes), time_us, MESSAGES)),
+    };
     Known { collective, bytes, is_estimate: true }
 }
 
@@ -131,8 +149,9 @@ pub(super) fn instead(
     own: Option<Collective>,
     after: &After<'_>,
 ) -> Result<Instead> {
-    let then = us(after.target, after.collective, after.p2p, after.tp, known.bytes)?;
-    let before = own.map(|own| us(target, own, p2p, tp, known.bytes));
+    let bytes = known.cost_bytes();
+    let then = us(after.target, after.collective, after.p2p, after.tp, bytes)?;
+    let before = own.map(|own| us(target, own, p2p, tp, bytes));
     Ok(match before {
         Some(Ok(before)) if before > 0.0 => Instead::Times(then / before),
         _ => Instead::Takes((then * 1e3).round() as i64),
@@ -201,7 +220,7 @@ mod tests {
             assert!((found / bytes - 1.0).abs() < 1e-6, "{found} for {bytes}");
         }
         // nothing is faster than the smallest message
-        assert_eq!(bytes_of(us, 5.0, MESSAGES), LEAST_MESSAGE);
+        assert_eq!(bytes_of(us, 5.0, MESSAGES), MESSAGES.0);
         // up to 12.5 us the size is open
         for time_us in [0.1, 9.0, 10.0, 12.0] {
             let Message::AtMost(most) = message(us, time_us) else { panic!("{time_us}") };

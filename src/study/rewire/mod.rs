@@ -22,6 +22,6 @@ mod wire;
 
 pub(crate) use answer::lanes_us;
 pub use answer::{Answer, Choice, PREDICTION_ERROR, Rewiring, Setting, Times, answers_table, beneath};
-pub use collective::{LEAST_MESSAGE, estimate_messages};
+pub use collective::{UnknownSize, estimate_messages};
 pub(crate) use layers::LayerTimes;
 pub use steps::{Asked, Ends, LAUNCH_BOUND, Reduced, Steps};

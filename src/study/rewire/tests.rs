@@ -465,6 +465,29 @@ fn message_sizes_that_a_foreign_trace_names_are_not_estimated() {
 }
 
 #[test]
+fn message_sizes_without_a_basis_are_unknown_and_say_why() {
+    let standard = cell("standard", "llama-3-8b", 2, "native");
+    let mut trace = disguised(&simulated(&standard));
+    let of = |trace: &Trace, target: Target| {
+        let setting = Setting { target: Some(target), tp: Some(2), message_bytes: None };
+        let rewiring = Rewiring::of(trace, &Asked::default(), &setting).unwrap();
+        assert!(rewiring.answer(&choice("ladder")).is_ok());
+        (rewiring.message(), rewiring.unknown_size())
+    };
+    let target = Target::of(&standard).unwrap();
+    assert!(matches!(of(&trace, target.clone()), (Some((_, true)), None)));
+    let mut other = target.clone();
+    other.profile.link.p2p_on.tp.retain(|tp, _| *tp == 8);
+    other.profile.link.p2p_on.extrapolate = false;
+    assert_eq!(of(&trace, other), (None, Some(UnknownSize::NoLatencies)));
+    for span in &mut trace.spans {
+        let is_reduce = trace.operations[span.operation as usize].name.contains("AllReduce");
+        span.end_ns = if is_reduce { span.start_ns + 100 } else { span.end_ns };
+    }
+    assert_eq!(of(&trace, target), (None, Some(UnknownSize::TooFast)));
+}
+
+#[test]
 fn ranks_that_differ_are_rewired_rank_by_rank() {
     let with = |architecture: &str| {
         let mut cell = cell(architecture, "llama-3-8b", 4, "native");
