@@ -60,7 +60,7 @@ impl Tables {
 
     /// Ratio of latency to roofline of unmeasured experts: interpolated by their number between the measured ones nearest
     /// in count and top-k, of the same hidden size and width, so that more experts of a measured shape are not faster;
-    /// beyond these, the nearest one's.
+    /// the worse of their sources. Beyond these, the nearest one's, which is a roofline's.
     pub fn similar_experts(
         &self,
         engine: Option<Engine>,
@@ -68,7 +68,7 @@ impl Tables {
         sizes: ExpertSizes,
         tokens: f64,
         roofline_us: &dyn Fn(&ExpertSizes) -> f64,
-    ) -> Option<f64> {
+    ) -> Option<(f64, CostSource)> {
         let (start, end) = (format!("experts-{}x{}x", sizes.hidden, sizes.width), format!("-{format}"));
         let measured = self.sections.iter().filter_map(|section| {
             let numbers = section.what.strip_prefix(&*start)?.strip_suffix(&*end)?;
@@ -82,20 +82,24 @@ impl Tables {
         measured.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
         // each engine that measured a shape has a section of it
         measured.dedup();
-        let ratios = measured.into_iter().filter_map(|similar| {
-            let (us, _) = self.experts_us(engine, format, similar, tokens)?;
-            Some((similar, (us / roofline_us(&similar)).ln()))
-        });
-        let ratios: Vec<(ExpertSizes, f64)> = ratios.collect();
-        let (first, near) = ratios.first()?;
-        let is_between = |other: &&(ExpertSizes, f64)| {
-            other.0.top_k == first.top_k
-                && (other.0.experts < sizes.experts) != (first.experts < sizes.experts)
+        // each step asks, so only the shapes that count are looked up
+        let log_ratio = |similar: ExpertSizes| {
+            let (us, source) = self.experts_us(engine, format, similar, tokens)?;
+            Some((similar, (us / roofline_us(&similar)).ln(), source))
         };
-        let Some((second, far)) = ratios.iter().find(is_between) else { return Some(near.exp()) };
+        let mut measured = measured.into_iter();
+        let (first, near, first_source) = measured.find_map(log_ratio)?;
+        let is_between = |other: &ExpertSizes| {
+            other.top_k == first.top_k
+                && (other.experts < sizes.experts) != (first.experts < sizes.experts)
+        };
+        let Some((second, far, source)) = measured.filter(is_between).find_map(log_ratio) else {
+            return Some((near.exp(), CostSource::Roofline));
+        };
         let log = |of: &ExpertSizes| f64::from(of.experts).ln();
-        let weight = (log(&sizes) - log(first)) / (log(second) - log(first));
-        Some((near + weight * (far - near)).exp())
+        let weight = (log(&sizes) - log(&first)) / (log(&second) - log(&first));
+        let source = first_source.max(source).max(CostSource::Interpolated);
+        Some(((near + weight * (far - near)).exp(), source))
     }
 
     /// Latency of a decode step's attention over cached latents of DeepSeek-V3's width, without the products
@@ -240,21 +244,31 @@ mod tests {
         assert_eq!(us("h100_sxm", vllm, ExpertSizes { width: 1000, ..OSS }, 1.0), None);
         assert_eq!(us("h100_sxm", vllm, ExpertSizes { tp: 16, ..OSS }, 1.0), None);
         let h100 = Tables::of("h100_sxm").unwrap();
-        let similar = |sizes| {
-            let roofline_us = |of: &ExpertSizes| f64::from(of.experts);
-            h100.similar_experts(vllm, DType::Mxfp4, sizes, 32.0, &roofline_us)
+        let lookups = std::cell::Cell::new(0);
+        let similar = |sizes, tokens| {
+            let roofline_us = |of: &ExpertSizes| {
+                lookups.set(lookups.get() + 1);
+                f64::from(of.experts)
+            };
+            h100.similar_experts(vllm, DType::Mxfp4, sizes, tokens, &roofline_us)
         };
         // 687 us for 128 experts, 200 us for 32; their geometric mean between them
         let [most, least] = [687.0 / 128.0, 200.0 / 32.0];
-        for (sizes, ratio) in [
-            (ExpertSizes { top_k: 8, ..OSS }, most),
-            (ExpertSizes { experts: 30, ..OSS }, least),
-            (ExpertSizes { experts: 64, ..OSS }, f64::sqrt(most * least)),
+        let half = ExpertSizes { experts: 64, ..OSS };
+        for (sizes, ratio, wanted, shapes) in [
+            (ExpertSizes { experts: 30, ..OSS }, least, CostSource::Roofline, 1),
+            (half, f64::sqrt(most * least), CostSource::Interpolated, 2),
         ] {
-            let found = similar(sizes).unwrap();
+            lookups.set(0);
+            let (found, source) = similar(sizes, 32.0).unwrap();
             assert!((found / ratio - 1.0).abs() < 1e-9, "{sizes:?}: {found}, not {ratio}");
+            assert_eq!((source, lookups.get()), (wanted, shapes), "{sizes:?}");
         }
-        assert_eq!(similar(ExpertSizes { width: 1000, ..OSS }), None);
+        let (found, _) = similar(ExpertSizes { top_k: 8, ..OSS }, 32.0).unwrap();
+        assert!((found / most - 1.0).abs() < 1e-9, "{found}, not {most}");
+        // beyond the measured numbers of tokens both sides are rooflines
+        assert_eq!(similar(half, 65_536.0).unwrap().1, CostSource::Roofline);
+        assert_eq!(similar(ExpertSizes { width: 1000, ..OSS }, 32.0), None);
     }
 
     #[test]

@@ -447,8 +447,9 @@ impl<'a> Machine<'a> {
             let of = |sizes| tables.experts_us(stack.engine, format, sizes, tokens);
             of(sizes).or_else(|| {
                 let of = |similar: &ExpertSizes| roofline_us(similar.top_k, similar.experts);
-                let ratio = tables.similar_experts(stack.engine, format, sizes, tokens, &of)?;
-                Some((own * ratio, CostSource::Interpolated))
+                let (ratio, source) =
+                    tables.similar_experts(stack.engine, format, sizes, tokens, &of)?;
+                Some((own * ratio, source))
             })
         });
         match table {
