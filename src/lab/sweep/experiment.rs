@@ -72,6 +72,9 @@ pub struct Experiment {
     pub notes: Vec<String>,
 }
 
+/// Key, cell and note of a combination of the grid.
+type ResolvedCell = (String, Cell, Option<String>);
+
 impl Experiment {
     /// Reads an experiment file and resolves every cell of its grid. Runs nothing.
     ///
@@ -143,8 +146,7 @@ impl Experiment {
         if let Some(model) = model {
             file = file.of_model(model)?;
         }
-        let resolved: Vec<std::result::Result<(String, Cell, Option<String>), String>> = (0..file
-            .count())
+        let resolved: Vec<Result<ResolvedCell, String>> = (0..file.count())
             .into_par_iter()
             .map(|index| {
                 let (spec, note) = resolve_cell(&file, index, path, shared)?;

@@ -441,7 +441,8 @@ impl TraceDiff {
         let size = |[low, high]: [f64; 2]| if is_slower { [low, high] } else { [-high, -low] };
         let interval = self.change_pct_ci95.map(size).map_or(String::new(), shown);
         let mut words = format!("Second is {:.1} %{interval} {way}: {times}", self.change_pct.abs());
-        if let Some(part) = self.parts.first().filter(|part| part.explains_pct.is_some()) {
+        let largest = self.parts.first().filter(|part| part.explains_pct.is_some());
+        if let Some(part) = largest {
             let explains = part.explains_pct.unwrap_or(0.0);
             words += &format!(
                 "; {} {} of it",
@@ -451,6 +452,10 @@ impl TraceDiff {
                     pct => format!("explains {pct:.0} %"),
                 }
             );
+        }
+        // an operation explains no idle time
+        if largest.is_some_and(|part| ["idle", "gap to the next step"].contains(&part.part)) {
+            return words;
         }
         let same_way = |one: &&ChangedOperation| (one.delaying_us > 0.0) == (b.step_us > a.step_us);
         if let Some(most) = self.operations.iter().find(same_way).filter(|one| one.delaying_us != 0.0) {
