@@ -234,6 +234,37 @@ fn the_hosts_time_before_a_simulated_step_is_idle_time_of_the_step() {
     assert_eq!(of(Selection { from_ns: Some(3200), ..decode }), (1.6, 0.0, 0.0));
 }
 
+/// A prefill between decode steps, and a kernel outside of steps.
+#[test]
+fn the_time_of_a_step_does_not_depend_on_the_selected_steps() {
+    let at = |step: u32, from, to| Span { step, ..span(0, Lane::Compute, from, to) };
+    let mut spans: Vec<Span> =
+        (0..5).map(|step| at(step, 100 * i64::from(step), 100 * i64::from(step) + 48)).collect();
+    spans[2].phase = Phase::Prefill;
+    spans.push(at(trace::NO_STEP, 360, 370));
+    spans.sort_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns));
+    let mut trace = trace(spans);
+    (trace.meta.spec, trace.meta.import) = (None, Some(Default::default()));
+    let times = |selection: Selection| -> Vec<_> {
+        let steps = trace_report(&trace, &selection).steps;
+        steps.iter().map(|step| (step.step, step.time)).collect()
+    };
+    let all = times(Selection::default());
+    let (_, time) = all[3];
+    assert_eq!((time.step_us, time.gap_us, time.outside_us, time.until_next), (0.1, 0.03, 0.01, true));
+    assert_eq!((all[1].1.step_us, all[4].1.until_next), (0.1, false));
+    for (step, row) in all.iter().enumerate() {
+        let phase = Some(if step == 2 { Phase::Prefill } else { Phase::Decode });
+        let selection = Selection { phase, step: Some(step as u32), ..Selection::default() };
+        assert_eq!(times(selection), [*row]);
+    }
+    let decode = times(Selection { phase: Some(Phase::Decode), ..Selection::default() });
+    assert_eq!(decode, [all[0], all[1], all[3], all[4]]);
+    // a window ends the last step in it
+    let cut = times(Selection { to_ns: Some(250), ..Selection::default() });
+    assert_eq!((cut.len(), cut[1], cut[2].1.until_next), (3, all[1], false));
+}
+
 /// What one rank did, a flag a nanosecond: comm, compute, memory.
 fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> Nanoseconds {
     let memory = |s: &Span| trace.operations[s.operation as usize].kind == "memcpy";

@@ -144,19 +144,21 @@ pub fn steps(trace: &Trace) -> Vec<StepSummary> {
     of_runs(&runs, &Lanes::of(&runs), &clocks(trace))
 }
 
-/// Steps with selected spans, on one clock for all ranks.
+/// Steps with selected spans, on one clock for all ranks. Their [`StepTime`] does not depend on the selected phase and
+/// steps, only on the time window.
 pub(super) fn of_runs(runs: &Runs, lanes: &[Lanes], clocks: &Clocks) -> Vec<StepSummary> {
     let names = StepNames::of(runs.trace);
     let by_step = numbered(runs);
-    let begins = begins(runs, &by_step);
-    // a phase leaves out work outside of steps
+    // a selection may leave out the next step, and work outside of steps
     let Selection { from_ns, to_ns, .. } = runs.selection;
-    let everything = runs.selection.phase.filter(|_| runs.trace.meta.import.is_some()).map(|_| {
-        let all = Runs::new(runs.trace, &Selection { from_ns, to_ns, ..Selection::default() });
-        let lanes = Lanes::of(&all);
-        RankWork::of(&all, &lanes)
-    });
-    let work = everything.unwrap_or_else(|| RankWork::of(runs, lanes));
+    let window = Selection { from_ns, to_ns, ..Selection::default() };
+    let (begins, work) = match runs.selection == window {
+        true => (begins(runs, &by_step), RankWork::of(runs, lanes)),
+        false => {
+            let all = Runs::new(runs.trace, &window);
+            (begins(&all, &numbered(&all)), RankWork::of(&all, &Lanes::of(&all)))
+        }
+    };
     let mut steps: Vec<StepSummary> = by_step
         .par_iter()
         .filter_map(|(key, of_step)| {

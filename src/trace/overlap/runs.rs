@@ -21,7 +21,7 @@ use table::Provenance;
 const PIECE: usize = 1 << 16;
 
 /// Filter for spans; `None` means all.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Timed generation, from 0.
     pub sample: Option<u32>,
