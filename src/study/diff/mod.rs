@@ -518,6 +518,9 @@ pub fn operations_table(operations: &[ChangedOperation]) -> Table {
 /// Minimum share of spans with a known operator for it to tell kernels apart.
 const KNOWN: f64 = 0.5;
 
+/// Maximum share of a kernel's spans without an operator for the others to be told apart by theirs.
+const PLACELESS: f64 = 0.1;
+
 /// Adds step numbers to a trace without step markers, if its all-reduces repeat as those of a model do.
 fn with_steps(trace: &Trace) -> Cow<'_, Trace> {
     if trace.spans.iter().any(|span| span.step != NO_STEP) {
@@ -581,20 +584,14 @@ fn has_places(trace: &Trace) -> bool {
 }
 
 /// Splits operations by the operator that launched them: one kernel in two places becomes two operations. Kernels that
-/// lack an operator anywhere, as those of a CUDA graph, stay whole in both traces. True if any were split.
+/// often lack an operator in one trace, as those of a CUDA graph, stay whole in both. True if any were split.
 fn with_places(traces: [Cow<'_, Trace>; 2]) -> ([Cow<'_, Trace>; 2], bool) {
     if !traces.iter().all(|trace| has_places(trace)) {
         return (traces, false);
     }
-    let mut placeless: HashSet<String> = HashSet::new();
-    for trace in &traces {
-        let spans = trace.spans.iter().zip(operators(trace));
-        let without: HashSet<u32> =
-            spans.filter(|(_, of)| of.is_none()).map(|(s, _)| s.operation).collect();
-        let named = without.iter().filter_map(|at| trace.operations.get(*at as usize));
-        placeless.extend(named.map(|operation| operation.name.clone()));
-    }
-    let split = |trace: &Trace| {
+    let placeless: HashSet<String> = traces.iter().flat_map(|trace| placeless(trace)).collect();
+    let mut is_split = false;
+    let mut split = |trace: &Trace| {
         let mut placed = trace.clone();
         placed.operations.clear();
         let mut known: HashMap<(u32, Option<&str>), u32> = HashMap::new();
@@ -608,6 +605,7 @@ fn with_places(traces: [Cow<'_, Trace>; 2]) -> ([Cow<'_, Trace>; 2], bool) {
                 let mut info = info.clone();
                 if let Some(operator) = operator {
                     info.name = format!("{} in {operator}", info.name);
+                    is_split = true;
                 }
                 placed.operations.push(info);
             }
@@ -615,7 +613,23 @@ fn with_places(traces: [Cow<'_, Trace>; 2]) -> ([Cow<'_, Trace>; 2], bool) {
         }
         Cow::Owned(placed)
     };
-    ([&traces[0], &traces[1]].map(|trace| split(trace)), true)
+    let placed = [&traces[0], &traces[1]].map(|trace| split(trace));
+    (placed, is_split)
+}
+
+/// Names of kernels of which more than [`PLACELESS`] lack an operator.
+fn placeless(trace: &Trace) -> Vec<String> {
+    // spans without an operator, and all
+    let mut counts: HashMap<&str, [usize; 2]> = HashMap::new();
+    for (span, operator) in trace.spans.iter().zip(operators(trace)) {
+        let Some(operation) = trace.operations.get(span.operation as usize) else { continue };
+        let [without, all] = counts.entry(&operation.name).or_default();
+        *without += usize::from(operator.is_none());
+        *all += 1;
+    }
+    let is_placeless =
+        |(_, [without, all]): &(&str, [usize; 2])| *without as f64 > PLACELESS * *all as f64;
+    counts.into_iter().filter(is_placeless).map(|(name, _)| name.to_owned()).collect()
 }
 
 /// Phase that is compared: decoding of own runs, everything of imported traces.

@@ -111,30 +111,51 @@ fn a_gate_holds_is_violated_or_is_undecided() {
     assert_eq!(wrong.exit_code(), 2);
 }
 
+/// Steps in which one kernel runs under two operators, the second time for so much longer (ns).
+fn of_two_places(long: i64) -> Trace {
+    let mut trace = of_steps(0..6, move |_| (1_000, 400));
+    trace.meta.spec = None;
+    trace.meta.import = Some(ImportReport::default());
+    trace.meta.range_names = vec!["aten::mm".into(), "aten::add".into(), "c10d::allreduce_".into()];
+    let ops = trace.operations.clone();
+    trace.operations = ops.into_iter().map(|o| trace::OperationInfo { layer: None, ..o }).collect();
+    for span in &mut trace.spans {
+        let operator = match (span.lane, span.operation) {
+            (Lane::Comm, _) => 2,
+            (_, 2) => 1,
+            _ => 0,
+        };
+        span.launched = LaunchSite { operator, ..LaunchSite::UNKNOWN };
+        if operator == 1 {
+            // the same kernel as before, elsewhere
+            (span.operation, span.end_ns) = (0, span.end_ns + long);
+        }
+    }
+    trace
+}
+
+#[test]
+fn a_kernel_whose_operator_is_rarely_missing_is_still_two_operations() {
+    let without = |count: usize| {
+        let mut trace = of_two_places(30);
+        let (kernels, reduces): (Vec<_>, Vec<_>) =
+            trace.spans.iter_mut().partition(|span| span.lane == Lane::Compute);
+        let without = kernels.into_iter().take(count).chain(reduces);
+        without.for_each(|span| span.launched = LaunchSite::UNKNOWN);
+        diff(&of_two_places(0), &trace)
+    };
+    let has_places =
+        |diff: &TraceDiff| diff.operations.iter().any(|one| one.name.contains(" in aten::"));
+    // of 24 kernels
+    let rare = without(2);
+    assert!(rare.by_operator && has_places(&rare), "{:?}", rare.operations);
+    let often = without(3);
+    assert!(!often.by_operator && !has_places(&often), "{:?}", often.operations);
+}
+
 #[test]
 fn a_kernel_in_two_places_is_two_operations_where_both_traces_tell_them_apart() {
-    let of = |long: i64| {
-        let mut trace = of_steps(0..6, move |_| (1_000, 400));
-        trace.meta.spec = None;
-        trace.meta.import = Some(ImportReport::default());
-        trace.meta.range_names = vec!["aten::mm".into(), "aten::add".into(), "c10d::allreduce_".into()];
-        let ops = trace.operations.clone();
-        trace.operations = ops.into_iter().map(|o| trace::OperationInfo { layer: None, ..o }).collect();
-        for span in &mut trace.spans {
-            let operator = match (span.lane, span.operation) {
-                (Lane::Comm, _) => 2,
-                (_, 2) => 1,
-                _ => 0,
-            };
-            span.launched = LaunchSite { operator, ..LaunchSite::UNKNOWN };
-            if operator == 1 {
-                // the same kernel as before, elsewhere
-                (span.operation, span.end_ns) = (0, span.end_ns + long);
-            }
-        }
-        trace
-    };
-    let diff = diff(&of(0), &of(30));
+    let diff = diff(&of_two_places(0), &of_two_places(30));
     assert!(diff.by_operator);
     let named = |name: &str| diff.operations.iter().find(|one| one.name.contains(name)).unwrap();
     assert!((named("in aten::add").delta_us - 0.03).abs() < 1e-9, "{:?}", diff.operations);
