@@ -34,11 +34,24 @@ impl LaunchSite {
     pub const UNKNOWN: Self = Self { range: Self::NONE, operator: Self::NONE };
 }
 
+/// Calls of CUDA and HIP that launch GPU work, after the name of the API.
+const HOST_CALLS: [&str; 9] = [
+    "Launch",
+    "GraphLaunch",
+    "ModuleLaunch",
+    "ExtLaunch",
+    "ExtModuleLaunch",
+    "HccModuleLaunch",
+    "Memcpy",
+    "Memset",
+    "MemPrefetch",
+];
+
 /// True for the name of a host call that launches GPU work (`cudaGraphLaunch`, `hipLaunchKernel`), as opposed to a
-/// framework's operator.
+/// framework's operator or an annotation (`cuBLAS gemm`).
 pub fn is_host_call(name: &str) -> bool {
-    let is_capital = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
-    ["cuda", "cu", "hip"].iter().any(|api| name.strip_prefix(api).is_some_and(is_capital))
+    let is_call = |rest: &str| HOST_CALLS.iter().any(|call| rest.starts_with(call));
+    ["cuda", "cu", "hip"].iter().any(|api| name.strip_prefix(api).is_some_and(is_call))
 }
 
 /// One executed operation. Times are in ns on one clock for all ranks. Idle time is derived, not stored.
@@ -303,5 +316,31 @@ impl Trace {
             Phase::Prefill => Step::prefill(batch, prompt),
             Phase::Decode => Step::decode(batch, prompt, u64::from(span.step)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_host_call;
+
+    #[test]
+    fn host_calls_are_launches_and_copies_of_the_driver_and_the_runtime() {
+        for name in [
+            "cudaLaunchKernel",
+            "cudaLaunchKernelExC_v11060",
+            "cudaGraphLaunch",
+            "cuLaunchKernelEx",
+            "cudaMemcpyAsync",
+            "cuMemsetD8Async",
+            "hipExtModuleLaunchKernel",
+            "hipMemcpyWithStream",
+        ] {
+            assert!(is_host_call(name), "{name}");
+        }
+        for name in
+            ["cuBLAS gemm", "cuDNN attention", "cuFFT", "cublasLtMatmul", "hipBLASLt", "aten::mm"]
+        {
+            assert!(!is_host_call(name), "{name}");
+        }
     }
 }
