@@ -185,6 +185,9 @@ pub struct Verdict {
     /// Share of the time in which nothing ran (0 to 1).
     #[serde(skip)]
     idle_share: f64,
+    /// True if the importer doubts the times of launches.
+    #[serde(skip)]
+    doubts_launches: bool,
     /// Parts of `idle_share`: waiting for the host, next to collectives, between kernels, outside of generations.
     #[serde(skip)]
     idle_parts: [f64; 4],
@@ -302,6 +305,7 @@ pub fn verdict(
             _ => 0,
         },
         idle_share: share(all.idle_us),
+        doubts_launches: doubts(Doubted::Launches),
         idle_parts: [
             idle(|rank| rank.host_us),
             idle(|rank| rank.communication_us),

@@ -261,6 +261,21 @@ fn nobody_waits_for_a_host_whose_clock_is_doubted() {
     assert_eq!((report.idle[0].host_ns, report.idle[0].between_graphs_ns), (0, 0));
 }
 
+/// Launches that end after their kernels have, around one long gap.
+#[test]
+fn idle_time_with_doubted_launches_is_not_called_a_trace_without_launches() {
+    let mut profile = Profiled::default();
+    for (name, at) in [(GEMM, 1_000), (NCCL, 1_060), (GEMM, 6_120), (NCCL, 6_180)] {
+        let launch = profile.call("cudaLaunchKernel", at + 9_980, 1);
+        profile.kernel(name, 7, (at, 60), Some(launch));
+    }
+    let found = profile.judged();
+    let first = "Idle: 5.00 of 5.24 ms (95 %) per rank; the cause is not judged (see Doubtful).";
+    assert_eq!(found.sentences[0], first);
+    assert!(said(&found).contains("Doubtful: "), "{}", said(&found));
+    assert!(!said(&found).contains("GPU events only"), "{}", said(&found));
+}
+
 /// Every fourth kernel contains the next three: durations or stream numbers are wrong.
 #[test]
 fn no_cause_follows_from_durations_that_are_doubted() {

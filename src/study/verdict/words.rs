@@ -264,6 +264,9 @@ impl Verdict {
         let known: Vec<String> =
             known.map(|(share, cause)| format!("{} {cause}", percent(*share))).collect();
         Some(match self.host_share {
+            None if self.doubts_launches => {
+                format!("Idle: {idle} per rank; the cause is not judged (see Doubtful).")
+            }
             None => format!(
                 "Idle: {idle} per rank. The trace has GPU events only, so the cause is unknown; record CPU events, too."
             ),
