@@ -185,6 +185,9 @@ pub struct Verdict {
     /// Share of the time in which nothing ran (0 to 1).
     #[serde(skip)]
     idle_share: f64,
+    /// True for a run of our own, whose host launches nothing by itself: only an engine's host time is recorded.
+    #[serde(skip)]
+    is_own: bool,
     /// True if the importer doubts the times of launches.
     #[serde(skip)]
     doubts_launches: bool,
@@ -285,7 +288,7 @@ pub fn verdict(
             && !doubts(Doubted::Durations);
     let runs = Runs::new(trace, selection);
     let own_stream_share = own_stream_share(&runs);
-    let host_share = if is_imported { idle(|rank| rank.host_us) } else { 0.0 };
+    let host_share = idle(|rank| rank.host_us);
     let split = arrivals(trace, selection).filter(|_| !undecided);
     let splits = split.as_ref().map_or(&[][..], |found| &found.collectives);
     let of = |row: &CollectiveRow| CauseTimes::of(row, !undecided);
@@ -305,9 +308,10 @@ pub fn verdict(
             _ => 0,
         },
         idle_share: share(all.idle_us),
+        is_own: !is_imported,
         doubts_launches: doubts(Doubted::Launches),
         idle_parts: [
-            idle(|rank| rank.host_us),
+            host_share,
             idle(|rank| rank.communication_us),
             idle(|rank| rank.between_us),
             idle(|rank| rank.outside_us),
@@ -320,13 +324,12 @@ pub fn verdict(
             .as_ref()
             .and_then(|target| report.products.memory_slack(&target.profile, all.span_us / ranks)),
         overlap_pct: all.overlap_pct,
-        // in own traces a ready span waits for nothing else
         host_share: has_launches.then_some(host_share),
-        between_graphs_share: match is_imported && has_launches {
+        between_graphs_share: match has_launches {
             true => idle(|rank| rank.between_graphs_us),
             false => 0.0,
         },
-        has_graphs: host_share >= HOST && replays_graphs(&runs),
+        has_graphs: is_imported && host_share >= HOST && replays_graphs(&runs),
         longest_gap: LongestGap::of(report).filter(|_| !undecided),
         stages: stages(trace).map(|[pp, micro_batches]| StageIdle {
             pp,

@@ -128,3 +128,26 @@ fn bubbles_of_pipeline_stages_are_named_with_their_share() {
     assert!(stages.idle_share > 0.3 && stages.idle_share <= 0.5, "{stages:?}");
     assert!(found.sentences.iter().any(|said| said.starts_with(&idle)), "{:?}", found.sentences);
 }
+
+/// A run of our own with an engine's host time between its operations.
+#[test]
+fn waiting_for_the_host_in_an_own_trace_is_one_number() {
+    let with_host = |us: i64| {
+        let at = 40_000 + 1_000 * us;
+        judged(vec![
+            span(0, Lane::Compute, 0, 40_000),
+            span(0, Lane::Compute, at, at + 50_000),
+            span(0, Lane::Comm, at + 50_000, at + 60_000),
+        ])
+    };
+    let much = with_host(100);
+    assert_eq!((much.host_share, much.has_graphs), (Some(0.5), false));
+    assert!(much.headline.starts_with("50 % waiting for the host, "), "{}", much.headline);
+    let waits = "The GPU waits for the host 100 of 200 us (50 %) per rank. First reduce the host's work";
+    assert!(much.sentences[0].starts_with(waits), "{:?}", much.sentences);
+    let some = with_host(15);
+    let share = some.host_share.unwrap();
+    assert!((share - 15.0 / 115.0).abs() < 1e-9, "{share}");
+    let idle = format!("(13 %) per rank: {} waiting for the host.", percent(share));
+    assert!(some.sentences[0].ends_with(&idle), "{:?}", some.sentences);
+}

@@ -227,6 +227,10 @@ impl Verdict {
             false => "The GPU".to_owned(),
         };
         Some(match () {
+            () if self.is_own => format!(
+                "{idle} waits for the host {waits} per rank. First reduce the host's work between steps (scheduling, \
+                 sampling, input copies).",
+            ),
             () if self.waits_between_graphs() => format!(
                 "{idle} waits for the host {waits} per rank; {} of that is between CUDA graphs. First reduce the host's work \
                  between steps (scheduling, sampling, input copies), or launch the next graph before this one ends.",
