@@ -415,44 +415,59 @@ pub(super) fn idle(runs: &Runs, lanes: &[Lanes]) -> Vec<IdleSplit> {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct WindowTimes {
     pub exposed: f64,
+    /// Part of `exposed` without the collectives of the layers.
+    pub exposed_others: f64,
     /// Waiting for the host.
     pub host: f64,
     /// Part of `host` before replays of CUDA graphs.
     pub between_graphs: f64,
 }
 
+/// Rank whose times in windows are wanted.
+pub(crate) struct WindowRank {
+    pub rank: u32,
+    /// Clock correction to add to the rank's times (ns).
+    pub offset: i64,
+    /// Spans of the layers' collectives (ns of the common clock).
+    pub collectives: Vec<Interval>,
+}
+
 /// Exposed communication and waiting for the host, as `overlap` counts them, of these ranks in windows of a common clock.
-/// Each rank has the offset of its clock.
 pub(crate) fn window_times(
     trace: &Trace,
-    ranks: &[(u32, i64)],
+    ranks: &[WindowRank],
     windows: &[Interval],
 ) -> Vec<WindowTimes> {
     let runs = Runs::new(trace, &Selection::default());
     let lanes = Lanes::of(&runs);
-    let of_rank = |(number, offset): &(u32, i64)| {
-        let rank = runs.ranks.iter().position(|rank| rank == number)?;
+    let of_rank = |of: &WindowRank| {
+        let rank = runs.ranks.iter().position(|rank| *rank == of.rank)?;
         let gaps = gaps(&runs, rank, &lanes[rank]);
         let waits = |gaps: &mut dyn Iterator<Item = &Gap>| {
             Coverage::new(union(gaps.map(|gap| (gap.interval.0, gap.given))))
         };
+        let own = |(start, end): &Interval| (start - of.offset, end - of.offset);
         let exposed = difference(&lanes[rank].comm, lanes[rank].compute.union());
+        let others = difference(&exposed, &union(of.collectives.iter().map(own)));
         let parts = [
             Coverage::new(exposed),
+            Coverage::new(others),
             waits(&mut gaps.iter()),
             waits(&mut gaps.iter().filter(|gap| gap.is_replay)),
         ];
-        let within = |(from, until): &Interval| {
-            parts.each_ref().map(|part| part.within((from - offset, until - offset)) as f64)
-        };
+        let within = |window: &Interval| parts.each_ref().map(|part| part.within(own(window)) as f64);
         Some(windows.iter().map(within).collect::<Vec<_>>())
     };
-    let by_rank: Vec<Vec<[f64; 3]>> = ranks.par_iter().filter_map(of_rank).collect();
+    let by_rank: Vec<Vec<[f64; 4]>> = ranks.par_iter().filter_map(of_rank).collect();
     let mean = |at: usize, part: usize| {
         by_rank.iter().map(|windows| windows[at][part]).sum::<f64>() / by_rank.len().max(1) as f64
     };
-    let times =
-        |at| WindowTimes { exposed: mean(at, 0), host: mean(at, 1), between_graphs: mean(at, 2) };
+    let times = |at| WindowTimes {
+        exposed: mean(at, 0),
+        exposed_others: mean(at, 1),
+        host: mean(at, 2),
+        between_graphs: mean(at, 3),
+    };
     (0..windows.len()).map(times).collect()
 }
 

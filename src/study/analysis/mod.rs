@@ -56,7 +56,7 @@ pub use exposed::{
     ExposedStretch, ExposedStretches, IdleSplit, StretchFamily, exposed_stretches, host_wait_ms,
     stretches_table,
 };
-pub(crate) use exposed::{WindowTimes, window_times};
+pub(crate) use exposed::{WindowRank, WindowTimes, window_times};
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub(crate) use gain::{GroupKey, group_names};
 pub use gate::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};

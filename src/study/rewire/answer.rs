@@ -397,7 +397,7 @@ impl Rewiring {
                 let left_out = if choice.host { 0 } else { step.between_graphs };
                 let rewired = (length + (after - before - left_out) as f64 / 1e3).max(f64::MIN_POSITIVE);
                 // so does communication besides the layers' collectives
-                let others = (self.exposed(at) - self.communication(at)).max(0.0);
+                let others = step.times.exposed_others / 1e3;
                 let exposed = lanes_us(&executed, self.steps.ranks)[1] + others;
                 (rewired, length / rewired, exposed)
             })

@@ -12,11 +12,12 @@ use rayon::prelude::*;
 use super::foreign::foreign;
 use super::stretch::{Kernel, Launches, Stretch};
 use super::wire::middle;
-use crate::analysis::{Arrived, WindowTimes, window_times};
+use crate::analysis::{Arrived, WindowRank, WindowTimes, window_times};
 use base::error::{Error, Result};
 use base::text::counted;
 use plan::{Architecture, Lane, Phase};
 use trace::overlap::StepKey;
+use trace::overlap::intervals::Interval;
 use trace::rules::{COMBINE, DISPATCH, EXPERTS, ROUTER, is_attention};
 use trace::{Span, Trace};
 
@@ -99,6 +100,8 @@ pub(super) struct OfRank {
     pub modules: Vec<Stretch>,
     /// Work after the last collective.
     pub head: Stretch,
+    /// Spans of the modules' collectives (ns of the trace).
+    pub collectives: Vec<Interval>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -534,8 +537,13 @@ pub(super) fn assembled(
 ) -> Steps {
     let first = &ranks[0];
     let windows: Vec<(i64, i64)> = steps.iter().map(|step| step.time).collect();
-    let clocks: Vec<(u32, i64)> = ranks.iter().map(|rank| (rank.rank, rank.offset)).collect();
-    for (step, times) in steps.iter_mut().zip(window_times(trace, &clocks, &windows)) {
+    let of_rank = |(at, rank): (usize, &Spans<'_>)| {
+        let of_steps = steps.iter().filter_map(|step| step.ranks.get(at));
+        let collectives = of_steps.flat_map(|rank| rank.collectives.iter().copied()).collect();
+        WindowRank { rank: rank.rank, offset: rank.offset, collectives }
+    };
+    let wanted: Vec<WindowRank> = ranks.iter().enumerate().map(of_rank).collect();
+    for (step, times) in steps.iter_mut().zip(window_times(trace, &wanted, &windows)) {
         step.times = times;
     }
     let mut counts: HashMap<u32, usize> = HashMap::new();
@@ -713,7 +721,12 @@ pub(super) fn step(
         let rest = kernels(from, places.end);
         let last = rest.iter().map(|kernel| kernel.end).max().unwrap_or(at).max(at);
         let head = Stretch::of(rest, (at, last), None, begin);
-        of_ranks.push(OfRank { begin: begun - begin, lead, modules: stretches, head });
+        let collective = |at: &usize| {
+            let span = rank.spans[*at];
+            (span.start_ns + rank.offset, span.end_ns + rank.offset)
+        };
+        let collectives = reduces[extra..].iter().map(collective).collect();
+        of_ranks.push(OfRank { begin: begun - begin, lead, modules: stretches, head, collectives });
     }
     let reduced = |nth: usize| {
         let of = ranks.iter().zip(&reduces);

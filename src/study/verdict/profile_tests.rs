@@ -226,6 +226,34 @@ fn overlap_and_rewire_count_the_same_waits_and_exposed_communication() -> Result
     Ok(())
 }
 
+/// All-reduces of 15 us that kernels hide in part, and an exposed all-gather of 50 us at the end of each step.
+#[test]
+fn other_collectives_stay_exposed_beside_all_reduces_that_are_hidden_in_part() -> Result<()> {
+    let mut profile = Profiled::default();
+    let mut at = 10_000;
+    for _ in 0..8 {
+        profile.kernel("embedding_kernel", 7, (at, 10), None);
+        at += 10;
+        for name in ["nvjet_qkv", "nvjet_down"].iter().cycle().take(8) {
+            profile.kernel("norm_kernel", 7, (at, 10), None);
+            profile.kernel(name, 7, (at + 10, 40), None);
+            profile.kernel(NCCL, 20, (at + 50, 15), None);
+            // the next kernel starts 6 us before the end
+            at += 59;
+        }
+        profile.kernel("nvjet_head", 7, (at, 40), None);
+        profile.kernel("ncclDevKernel_AllGather_RING_LL(x)", 20, (at + 40, 50), None);
+        at += 100;
+    }
+    let trace = profile.trace("default");
+    let rewiring = Rewiring::of(&trace, &Asked::default(), &setting())?;
+    let exposed = rewiring.measured().exposed_us;
+    assert!((exposed - (8.0 * 9.0 + 50.0)).abs() < 1e-6, "{exposed}");
+    let limit = rewiring.answer(&Choice::of(Architecture::UpperBound))?.alone;
+    assert!((limit.exposed_us - 50.0).abs() < 1e-6, "{limit:?}");
+    Ok(())
+}
+
 /// A profile that begins in the middle: of the first half no launch is recorded.
 #[test]
 fn only_gaps_before_recorded_launches_count_as_waiting_for_the_host() {
