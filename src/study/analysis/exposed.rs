@@ -641,6 +641,48 @@ mod tests {
         assert_eq!((late.count, late.longest[0].length_us), (3, 0.01), "clipped to what is selected");
     }
 
+    /// Two ranks whose clocks are apart by 3 ms, and a window that begins and ends within kernels of both.
+    #[test]
+    fn window_times_are_those_of_the_overlap_of_the_same_window_on_each_clock() {
+        const APART: i64 = 3_000_000;
+        let [compute, comm] = [Lane::Compute, Lane::Comm];
+        let of_rank = |rank: u32, late: i64| {
+            let at = |lane, from: i64, to: i64| {
+                let shift = i64::from(rank) * APART;
+                span(rank, lane, from + shift, to + shift)
+            };
+            // launched 20 before its start
+            let next = at(compute, 260 + late, 400);
+            [
+                at(compute, 0, 100),
+                at(comm, 90, 200),
+                Span { ready_ns: next.start_ns - 20, ..next },
+                at(comm, 380, 450),
+                at(compute, 450, 600),
+            ]
+        };
+        let mut trace = trace([of_rank(0, 0), of_rank(1, 30)].concat());
+        (trace.meta.spec, trace.meta.import) = (None, Some(Default::default()));
+        let window = (50, 500);
+        let ranks = [(0, 0), (1, -APART)].map(|(rank, offset)| WindowRank {
+            rank,
+            offset,
+            collectives: vec![(90, 200)],
+        });
+        let found = window_times(&trace, &ranks, &[window])[0];
+        let [mut exposed_us, mut host_us] = [0.0; 2];
+        for (at, WindowRank { offset, .. }) in ranks.iter().enumerate() {
+            let [from_ns, to_ns] = [window.0, window.1].map(|time| Some(time - offset));
+            let selection = Selection { from_ns, to_ns, ..Selection::default() };
+            let report = super::super::trace_report(&trace, &selection);
+            exposed_us += report.overlap.ranks[at].exposed_comm_us / 2.0;
+            host_us += report.idle[at].host_us / 2.0;
+        }
+        assert!((found.exposed / 1e3 - exposed_us).abs() < 1e-9, "{found:?}, not {exposed_us}");
+        assert!((found.host / 1e3 - host_us).abs() < 1e-9, "{found:?}, not {host_us}");
+        assert_eq!((found.exposed, found.exposed_others, found.host), (150.0, 50.0, 55.0));
+    }
+
     /// Eight steps of one all-reduce, of which the first takes five times as long as the others.
     #[test]
     fn calls_total_and_typical_stretches_have_one_basis() {
