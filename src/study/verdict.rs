@@ -583,7 +583,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
             speedup_95: told.speedup_95,
             without_contention: answer.contended.map(|_| answer.alone.speedup),
             at_best: half.map(|half| half.contended.unwrap_or(half.alone).speedup),
-            error: rewiring.error(choice),
+            error: rewiring.error_of(&answer),
         });
     }
     Ok(Predicted { remedies, step_us: rewiring.measured().step_us, needs })

@@ -319,8 +319,10 @@ struct PrintedAnswer<'a> {
     alone: Times,
     /// Latency with the profile's contention; null without a profile.
     contended: Option<Times>,
-    /// Error of the nearest validated traces, in words.
+    /// Error of the nearest validated traces, in words; of `alone`.
     error: String,
+    /// Error of `contended`; null if contention does not change the times or their error.
+    contended_error: Option<String>,
 }
 
 fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) -> Printed<'a> {
@@ -370,6 +372,7 @@ impl<'a> PrintedAnswer<'a> {
             alone: answer.alone,
             contended: answer.contended,
             error: rewiring.error(choice),
+            contended_error: rewiring.contended_error(answer),
         }
     }
 }
@@ -501,6 +504,10 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
     let errors: BTreeSet<String> = answers.iter().map(|answer| rewiring.error(&answer.choice)).collect();
     for error in errors {
         text += &output::wrapped("Error: ", &format!("{error}."), 7);
+    }
+    let contended = answers.iter().filter_map(|answer| rewiring.contended_error(answer));
+    for error in contended.collect::<BTreeSet<String>>() {
+        text += &output::wrapped("Error of contended times: ", &format!("{error}."), 7);
     }
     text
 }

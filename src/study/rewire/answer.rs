@@ -230,9 +230,24 @@ impl Rewiring {
         Ok(self)
     }
 
-    /// Error of the validated traces nearest to a choice, in words; for a simulated run, the validation of its cell with
-    /// that choice (see [`nearest_error`]).
+    /// Error of the validated traces nearest to a choice, in words, for times without contention; for a simulated run, the
+    /// validation of its cell with that choice (see [`nearest_error`]).
     pub fn error(&self, choice: &Choice) -> String {
+        self.nearest(choice, false)
+    }
+
+    /// Error of an answer's times with contention; `None` if contention does not change them or their error.
+    pub fn contended_error(&self, answer: &Answer) -> Option<String> {
+        answer.contended.filter(|contended| *contended != answer.alone)?;
+        Some(self.nearest(&answer.choice, true)).filter(|error| *error != self.error(&answer.choice))
+    }
+
+    /// Error of an answer's times with contention if a profile gives it, else without.
+    pub fn error_of(&self, answer: &Answer) -> String {
+        self.contended_error(answer).unwrap_or_else(|| self.error(&answer.choice))
+    }
+
+    fn nearest(&self, choice: &Choice, is_contended: bool) -> String {
         let changes = self.changed(choice).changes();
         if self.provenance == Provenance::Simulated {
             return match &self.cell {
@@ -245,7 +260,6 @@ impl Rewiring {
             Ends::Exchanges => Some("dispatch and combine"),
             Ends::AllReduces => changes.uncovered,
         };
-        let is_contended = self.losses(choice).is_some();
         rewired_error(self.hardware.as_deref(), &Changes { uncovered, is_contended, ..changes })
     }
 
@@ -539,6 +553,7 @@ struct Row<'a> {
     alone: &'a Times,
     contended: Option<&'a Times>,
     error: String,
+    contended_error: Option<String>,
 }
 
 /// Measured steps, then every answer.
@@ -554,6 +569,7 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
         alone: &measured,
         contended: rewiring.target.is_some().then_some(&measured),
         error: String::new(),
+        contended_error: None,
     };
     let rest = answers.iter().map(|answer| Row {
         name: answer.choice.label(),
@@ -562,6 +578,7 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
         alone: &answer.alone,
         contended: answer.contended.as_ref(),
         error: rewiring.error(&answer.choice),
+        contended_error: rewiring.contended_error(answer),
     });
     let rows: Vec<Row<'_>> = std::iter::once(first).chain(rest).collect();
     let end = |pair: Option<[f64; 2]>, at: usize| Shown::number(pair.map(|pair| pair[at]), 3);
@@ -585,6 +602,7 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
             ("step_low_us|", &|row| end(best(row).step_us_95, 0)),
             ("step_high_us|", &|row| end(best(row).step_us_95, 1)),
             ("error|", &|row| Shown::text(&row.error)),
+            ("contended_error|", &|row| row.contended_error.as_ref().map_or(Shown::None, Shown::text)),
         ],
     )
     .least(&["speedup", "step_us", "exposed_us"])
@@ -639,7 +657,8 @@ pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u
         .collect();
     spans.sort_by_key(|span| (span.rank, span.lane, span.start_ns));
     let mut environment = original.meta.environment.clone();
-    environment.insert(PREDICTION_ERROR.to_owned(), rewiring.error(choice).into());
+    let error = rewiring.error_of(&rewiring.answer(choice)?);
+    environment.insert(PREDICTION_ERROR.to_owned(), error.into());
     Ok(Trace {
         meta: TraceMeta {
             environment,

@@ -130,8 +130,7 @@ fn errors_of_rewired_traces_are_those_of_measured_runs() {
         errors.entry(rewiring.error(&choice)).or_default().push(error.abs());
     }
     for known in trust::known_errors().iter().filter(|known| known.set == trust::REWIRE) {
-        let (other_reduces, is_contended) = (known.other_reduces, known.hardware != "cpu");
-        let changes = Changes { other_reduces, is_contended, ..Changes::default() };
+        let changes = Changes { other_reduces: known.other_reduces, ..Changes::default() };
         let errors = &errors[&rewired_error(Some(&known.hardware), &changes)];
         let error = base::statistics::mean(errors).unwrap();
         let differs = has_grown(error, known.pct) || has_grown(known.pct, error);

@@ -217,12 +217,26 @@ fn overlap_and_rewire_count_the_same_waits_and_exposed_communication() -> Result
         let free = Choice { host: false, ..Choice::of(Architecture::Standard) };
         let saved = 1.0 - 1.0 / rewiring.answer(&free)?.alone.speedup;
         assert!(saved >= waits[0] - 1e-9 && saved < waits[0] + 0.2, "{saved}: {waits:?}");
-        // its contention is not what was validated
-        let ladder = Choice::of(Architecture::Ladder(LayerSet::All));
-        assert!(rewiring.answer(&ladder)?.contended.is_some());
-        let error = rewiring.error(&ladder);
-        assert!(error.ends_with("validated without contention, which this prediction adds"), "{error}");
     }
+    Ok(())
+}
+
+/// Only ladder runs kernels beside all-reduces.
+#[test]
+fn an_error_names_contention_only_where_it_changes_the_times() -> Result<()> {
+    let trace = steps(By::Graph(4), NCCL, (0, 400)).trace("default");
+    let rewiring = Rewiring::of(&trace, &Asked::default(), &setting())?;
+    let of = |architecture: Architecture| -> Result<_> {
+        let answer = rewiring.answer(&Choice::of(architecture))?;
+        assert!(answer.contended.is_some());
+        let error = rewiring.error(&answer.choice);
+        assert!(error.ends_with("emulated link, no contention"), "{error}");
+        Ok(rewiring.contended_error(&answer))
+    };
+    assert_eq!(of(Architecture::Standard)?, None);
+    assert_eq!(of(Architecture::UpperBound)?, None);
+    let error = of(Architecture::Ladder(LayerSet::All))?.unwrap();
+    assert!(error.ends_with("validated without contention, which this prediction adds"), "{error}");
     Ok(())
 }
 

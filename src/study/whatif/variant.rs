@@ -514,7 +514,10 @@ impl TracedStep {
             words.push(format!("{profile} gives the ratio of new to traced all-reduce times"));
         }
         words.extend(self.rewiring.unmerged(&choice.architecture));
-        words.push(self.rewiring.error(&choice));
+        words.push(match self.rewiring.answer(&choice) {
+            Ok(answer) => self.rewiring.error_of(&answer),
+            Err(_) => self.rewiring.error(&choice),
+        });
         if choice.tp.is_some() {
             words.push("kernels between all-reduces scale with 1/TP (best case)".into());
         }

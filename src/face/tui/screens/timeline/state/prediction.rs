@@ -173,7 +173,7 @@ impl Rewired {
             let ms = left_out.abs() as f64 / 1e6;
             title += &format!(", replayed {ms:.3} ms {than} than measured");
         }
-        let error = rewiring.error(&self.0);
+        let error = rewiring.error_of(&rewiring.answer(&self.0)?);
         Ok((Arc::new(TraceIndex::new(title, rewired)), format!("the measured times, {with}; {error}")))
     }
 }
