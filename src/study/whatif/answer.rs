@@ -224,6 +224,8 @@ pub struct Answer {
     pub error: Option<String>,
     /// Launch gaps of a launch-bound step of a trace.
     pub launch_gaps: Option<LaunchGaps>,
+    /// What a prediction from a trace assumes, and its error.
+    pub assumptions: Option<String>,
     /// All architectures, including the chosen one. If the variant's batch is not split but can be, also
     /// `standard` in two micro-batches: the rival that needs no new model.
     pub rows: Vec<Row>,
@@ -397,6 +399,7 @@ impl Variant {
             link: is_linked.then(|| question.link()),
             error: Some(nearest_error(&question.spec)),
             launch_gaps: None,
+            assumptions: None,
             profile_values: question.profile_values(self)?,
             rows: question.with_hidden_share(rows),
             strips: two,

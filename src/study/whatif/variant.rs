@@ -375,6 +375,7 @@ impl TracedStep {
             link: None,
             error: None,
             launch_gaps: self.launch_gaps(variant),
+            assumptions: Some(self.assumptions(variant)),
             rows,
             strips,
             frontiers: Vec::new(),

@@ -581,8 +581,9 @@ fn told(whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) -> Vec<Told> {
     });
     let said = match (&whatif.error, &whatif.traced) {
         (Some(why), _) => Told::new("✘", Role::Bad, why.replace('\n', ": "), Role::Bad),
-        (None, Some(traced)) => {
-            Told::new("predicted:", Role::Title, traced.assumptions(&whatif.variant), Role::Text)
+        (None, Some(_)) => {
+            let assumptions = answer.assumptions.clone().unwrap_or_default();
+            Told::new("predicted:", Role::Title, assumptions, Role::Text)
         }
         (None, None) => Told::new("break-even:", Role::Title, break_even(whatif, answer), Role::Text),
     };
