@@ -89,7 +89,7 @@ fn what_cannot_be_is_said_before_it_runs_or_with_the_gpus_that_lack_it() {
         |more: &[&'static str]| -> Vec<&'static str> { one_shot.iter().chain(more).copied().collect() };
     for (more, why) in [
         (["--p2p", "off"], "needs P2P, because it reads the memory of other ranks"),
-        (["--link", "emulated:alpha_us=5,gb_s=100"], "an emulated link has one"),
+        (["--link", "emulated:alpha_us=5,gb_s=100"], "an emulated link runs one rank"),
         (["--comm-dtype", "f8"], "messages in 8 bits"),
         (["--collective", "two-shot"], "has no two-shot all-reduce"),
     ] {
