@@ -30,7 +30,7 @@ use super::names::over_layers;
 use plan::Lane;
 use table::render::{Shown, Table};
 use trace::overlap::intervals::{Coverage, Interval, difference, seek, union};
-use trace::overlap::{Class, Lanes, Nanoseconds, Replays, Runs, Selection, StepKey, origin_ns, us};
+use trace::overlap::{Class, Lanes, Nanoseconds, Replays, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Span, Trace};
 
 const MOST: usize = 1_000;
@@ -443,18 +443,15 @@ pub(crate) fn window_times(
     let of_rank = |of: &WindowRank| {
         let rank = runs.ranks.iter().position(|rank| *rank == of.rank)?;
         let gaps = gaps(&runs, rank, &lanes[rank]);
-        let waits = |gaps: &mut dyn Iterator<Item = &Gap>| {
+        let waits = |wanted: fn(&Gap) -> bool| {
+            let gaps = gaps.iter().filter(|gap| wanted(gap));
             Coverage::new(union(gaps.map(|gap| (gap.interval.0, gap.given))))
         };
         let own = |(start, end): &Interval| (start - of.offset, end - of.offset);
         let exposed = difference(&lanes[rank].comm, lanes[rank].compute.union());
         let others = difference(&exposed, &union(of.collectives.iter().map(own)));
-        let parts = [
-            Coverage::new(exposed),
-            Coverage::new(others),
-            waits(&mut gaps.iter()),
-            waits(&mut gaps.iter().filter(|gap| gap.is_replay)),
-        ];
+        let parts =
+            [Coverage::new(exposed), Coverage::new(others), waits(|_| true), waits(|gap| gap.is_replay)];
         let within = |window: &Interval| parts.each_ref().map(|part| part.within(own(window)) as f64);
         Some(windows.iter().map(within).collect::<Vec<_>>())
     };
@@ -469,19 +466,6 @@ pub(crate) fn window_times(
         between_graphs: mean(at, 3),
     };
     (0..windows.len()).map(times).collect()
-}
-
-/// Time in which the GPU waits for the host within a window of a trace (ns of the trace), averaged over ranks (ms).
-pub fn host_wait_ms(trace: &Trace, (from_ns, to_ns): (i64, i64)) -> f64 {
-    let origin = origin_ns(trace);
-    let window = Selection {
-        from_ns: Some(from_ns - origin),
-        to_ns: Some(to_ns - origin),
-        ..Selection::default()
-    };
-    let runs = Runs::new(trace, &window);
-    let idle = idle(&runs, &Lanes::of(&runs));
-    idle.iter().map(|rank| rank.host_us).sum::<f64>() / idle.len().max(1) as f64 / 1e3
 }
 
 /// Idle time between two busy stretches of a rank.

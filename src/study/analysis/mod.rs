@@ -53,8 +53,7 @@ pub use critical::{
 pub use dependencies::{Dependencies, Dependency, dependencies};
 pub use experts::{ExpertLoads, ExpertTimes, RankExperts, experts_table};
 pub use exposed::{
-    ExposedStretch, ExposedStretches, IdleSplit, StretchFamily, exposed_stretches, host_wait_ms,
-    stretches_table,
+    ExposedStretch, ExposedStretches, IdleSplit, StretchFamily, exposed_stretches, stretches_table,
 };
 pub(crate) use exposed::{WindowRank, WindowTimes, window_times};
 pub use gain::{GainGroup, GainMark, GainPoint, gains};

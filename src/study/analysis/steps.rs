@@ -58,8 +58,9 @@ pub struct StepSummary {
     pub time: StepTime,
 }
 
-/// Time of a step from a rank's first start (in simulations, the end of its step before) until its next step begins, averaged over ranks (us). All work that runs in
-/// this time counts; compute, exposed communication, other work, idle time and the gap add up to the whole.
+/// Latency of a step until the rank's next step begins, averaged over ranks (us). It begins with the rank's first start, or
+/// in simulations at the end of the step before. All work that runs in this time counts; compute, exposed communication,
+/// other work, idle time and the gap add up to the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct StepTime {
     pub step_us: f64,

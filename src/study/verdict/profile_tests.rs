@@ -312,7 +312,7 @@ fn idle_time_with_doubted_launches_is_not_called_a_trace_without_launches() {
         profile.kernel(name, 7, (at, 60), Some(launch));
     }
     let found = profile.judged();
-    let first = "Idle: 5.00 of 5.24 ms (95 %) per rank; the cause is not judged (see Doubtful).";
+    let first = "Idle: 5.00 of 5.24 ms (95 %) per rank; launch times are unreliable, so the cause is unknown (see Doubtful).";
     assert_eq!(found.sentences[0], first);
     assert!(said(&found).contains("Doubtful: "), "{}", said(&found));
     assert!(!said(&found).contains("GPU events only"), "{}", said(&found));
@@ -771,6 +771,20 @@ fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
     }
 }
 
+/// The gap of 400 us behind a step's last kernel counts, up to the start of the next step and no further.
+#[test]
+fn what_if_counts_the_gap_between_graphs_as_launch_wait() {
+    let trace = steps(By::Graph(4), NCCL, (0, 400)).trace("default");
+    let Setting { target, tp, .. } = setting();
+    let middle = trace.spans[trace.spans.len() / 2].start_ns;
+    let traced =
+        crate::whatif::TracedStep::of(&trace, (None, middle), [None, tp], target.unwrap(), Vec::new());
+    let traced = traced.unwrap();
+    let answer = traced.answer(&traced.base).unwrap();
+    let wait_ms = answer.launch_gaps.unwrap().ms;
+    assert!((wait_ms - 0.4).abs() < 0.02, "{wait_ms}");
+}
+
 /// The sliders over a step have the verdict's remedies, with the same numbers.
 #[test]
 fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
@@ -789,8 +803,9 @@ fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
     let rewiring = Rewiring::of(&trace, &Asked::default(), &setting()).unwrap();
     let (_, from, to) = rewiring.steps.times().find(|(at, ..)| *at == traced.number).unwrap();
     let origin = trace::overlap::origin_ns(&trace);
+    // with the next step's first nanosecond, so that the gap before it counts
     let step =
-        Selection { from_ns: Some(from - origin), to_ns: Some(to - origin), ..Selection::default() };
+        Selection { from_ns: Some(from - origin), to_ns: Some(to + 1 - origin), ..Selection::default() };
     let of_step = verdict(&trace, &trace_report(&trace, &step), &step, &setting());
     let host = latency(of_step.host_share.unwrap() * of_step.time_us);
     assert!(of_step.sentences.concat().contains("(launch-bound)"), "{of_step:?}");

@@ -269,10 +269,12 @@ impl Verdict {
             known.map(|(share, cause)| format!("{} {cause}", percent(*share))).collect();
         Some(match self.host_share {
             None if self.doubts_launches => {
-                format!("Idle: {idle} per rank; the cause is not judged (see Doubtful).")
+                format!(
+                    "Idle: {idle} per rank; launch times are unreliable, so the cause is unknown (see Doubtful)."
+                )
             }
             None => format!(
-                "Idle: {idle} per rank. The trace has GPU events only, so the cause is unknown; record CPU events, too."
+                "Idle: {idle} per rank. The trace has GPU events only, so the cause is unknown; also record CPU events."
             ),
             Some(_) => format!("Idle: {idle} per rank: {}.", known.join(", ")),
         })

@@ -13,7 +13,6 @@ use super::answer::{
     compare_with, native_link,
 };
 use super::slider::shown;
-use crate::analysis::host_wait_ms;
 use crate::rewire::{Asked, Choice, Ends, Rewiring, Setting, lanes_us};
 use base::error::{Error, Result};
 use machine::hardware::{LinkPoint, Profile, Target};
@@ -274,11 +273,6 @@ impl TracedStep {
         let setting = Setting { target: Some(target.clone()), tp, ..Setting::default() };
         let rewiring = Rewiring::of(trace, &asked, &setting)?;
         let number = rewiring.step_at(key, at_ns);
-        // with the gap to the next step
-        let begins = |number| rewiring.steps.times().find(|(at, ..)| *at == number);
-        let window = begins(number).map(|(_, from, to)| {
-            (from, number.checked_add(1).and_then(begins).map_or(to, |(_, next, _)| to.max(next)))
-        });
         let rewiring = rewiring.on_step(number)?;
         let tp = rewiring.tp.ok_or_else(|| {
             Error::input_help(
@@ -305,8 +299,7 @@ impl TracedStep {
             ..known
         };
         let measured_ms = rewiring.measured().step_us / 1e3;
-        let window = window.filter(|_| rewiring.steps.is_launch_bound());
-        let launch_wait_ms = window.map(|window| host_wait_ms(trace, window));
+        let launch_wait_ms = rewiring.steps.launch_wait_ms(number);
         // a trace of another program does not name its model
         let shape = trace.meta.spec.as_ref().and_then(|spec| Model::resolve(&spec.model).ok());
         let has_link = |tp: &u32| target.profile.link_problem(cell.collective, cell.p2p, *tp).is_none();
