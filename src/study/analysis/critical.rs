@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use plan::{Lane, Phase};
-use trace::overlap::{Runs, Selection, StepKey, us};
+use trace::overlap::{Runs, StepKey, us};
 use trace::{Span, Trace};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -58,8 +58,7 @@ pub fn critical_path(trace: &Trace, sample: u32, phase: Phase, step: u32) -> Vec
 pub fn path_summary(trace: &Trace, path: &[PathStep]) -> Option<PathSummary> {
     let mut sums = Sums::default();
     let key = StepKey::of(&trace.spans[path.first()?.span]);
-    let runs = Runs::new(trace, &Selection::of_step(key));
-    sums.add_path(trace, path, runs.begin_of_all(runs.by_rank.iter().flatten()));
+    sums.add_path(trace, path, key.begin(trace));
     (sums.steps > 0).then(|| describe(trace, sums, 1))
 }
 
@@ -293,10 +292,9 @@ pub(super) fn summary(runs: &Runs) -> Option<PathSummary> {
     let sums = steps
         .into_par_iter()
         .step_by(stride)
-        .fold(Sums::default, |mut sums, (_, of_step)| {
+        .fold(Sums::default, |mut sums, (key, of_step)| {
             let spans = of_step.iter().flat_map(|run| run.at.clone()).collect();
-            let begin = runs.begin_of_all(of_step.iter().copied());
-            sums.add_path(runs.trace, &Walk::new(runs.trace, spans).path(), begin);
+            sums.add_path(runs.trace, &Walk::new(runs.trace, spans).path(), key.begin(runs.trace));
             sums
         })
         .reduce(Sums::default, Sums::merge);

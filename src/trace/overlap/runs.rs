@@ -119,6 +119,12 @@ impl StepKey {
         }
     }
 
+    /// Begin of a simulated step over all ranks: the last end of the step before (ns).
+    pub fn begin(self, trace: &Trace) -> Option<i64> {
+        let before = self.before().filter(|_| has_begins(trace))?;
+        trace.spans[before.spans(trace)].iter().map(|span| span.end_ns).max()
+    }
+
     /// Index range of the step's spans. The spans must be sorted, as in every trace that was read or
     /// recorded.
     pub fn spans(&self, trace: &Trace) -> Range<usize> {
@@ -205,9 +211,8 @@ impl<'a> Runs<'a> {
         let bounds = (selection.from_ns.is_some() || selection.to_ns.is_some())
             .then(|| (at(selection.from_ns, i64::MIN), at(selection.to_ns, i64::MAX)));
 
-        let has_begins = trace.meta.provenance == Provenance::Simulated && trace.meta.import.is_none();
         let mut ends: HashMap<(u32, StepKey), i64> = HashMap::new();
-        if has_begins {
+        if has_begins(trace) {
             for (rank, run) in pieces.iter().flat_map(|(_, runs)| runs) {
                 let end = ends.entry((*rank, run.step)).or_insert(run.end);
                 *end = run.end.max(*end);
@@ -263,11 +268,6 @@ impl<'a> Runs<'a> {
     pub fn begin(&self, run: &Run) -> Option<i64> {
         let from = self.bounds.map_or(i64::MIN, |(from, _)| from);
         run.begin.filter(|begin| from < *begin && self.any([run]))
-    }
-
-    /// Begin of a simulated step of all ranks (ns): the end of the step before on its last rank.
-    pub fn begin_of_all<'r>(&self, of_step: impl IntoIterator<Item = &'r Run>) -> Option<i64> {
-        of_step.into_iter().filter_map(|run| run.begin).max()
     }
 
     pub fn clip_interval(&self, interval: Interval) -> Option<Interval> {
@@ -329,25 +329,30 @@ impl<'a> Runs<'a> {
     }
 }
 
+/// True for traces whose steps begin where the step before ends: those of our own simulated runs.
+fn has_begins(trace: &Trace) -> bool {
+    trace.meta.provenance == Provenance::Simulated && trace.meta.import.is_none()
+}
+
 /// Splits a piece of the spans, which starts at `offset`, into runs with their ranks; also returns its
 /// first start.
 fn cut(offset: usize, spans: &[Span]) -> (i64, Vec<(u32, Run)>) {
-    let (mut runs, mut from, mut origin) = (Vec::new(), 0, i64::MAX);
-    let run = |from: usize, to: usize| {
+    let (mut runs, mut from, mut origin, mut end) = (Vec::new(), 0, i64::MAX, i64::MIN);
+    let run = |from: usize, to: usize, end: i64| {
         let (rank, step) = (spans[from].rank, StepKey::of(&spans[from]));
-        let end = spans[from..to].iter().map(|span| span.end_ns).max().unwrap_or(i64::MIN);
         (rank, Run { step, rank: 0, at: offset + from..offset + to, begin: None, end })
     };
     for (at, span) in spans.iter().enumerate() {
         origin = origin.min(span.start_ns);
         let first = &spans[from];
         if span.rank != first.rank || StepKey::of(span) != StepKey::of(first) {
-            runs.push(run(from, at));
-            from = at;
+            runs.push(run(from, at, end));
+            (from, end) = (at, i64::MIN);
         }
+        end = end.max(span.end_ns);
     }
     if !spans.is_empty() {
-        runs.push(run(from, spans.len()));
+        runs.push(run(from, spans.len(), end));
     }
     (origin, runs)
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::analysis::trace_report;
+use trace::overlap::Selection;
 use trace::testing::{span, trace};
 
 /// Operations 0 to 4 in a row, each waiting for the one before; 1 is the collective.
