@@ -25,9 +25,9 @@ use self::directory::Found;
 use self::formats::{Reader, Selection, recognise};
 use self::input::Input;
 use crate::Trace;
+use crate::overlap::Class;
 use crate::rules::{RuleReport, Rules};
 use base::error::{Error, Result};
-use plan::Lane;
 use table::Provenance;
 
 /// Kernel of the cuda backend that emulates the latency of a link (`kernels/collective.cu`). A profile
@@ -106,7 +106,8 @@ pub fn open_recording(
     Ok((trace, report))
 }
 
-/// Minimum share of compute kernels, by name, that two ranks of one job have in common.
+/// Minimum share of compute kernels, by name, that two ranks of one job have in common. Chosen, not measured: names of
+/// kernels differ between ranks with other shapes.
 const COMMON: f64 = 1.0 / 3.0;
 
 /// Minimum number of different compute kernels by which a rank is judged: helpers launch a few of their own.
@@ -118,14 +119,20 @@ fn require_one_program(trace: &mut Trace) -> Result<()> {
     let Some(import) = trace.meta.import.as_mut().filter(|import| import.files.len() > 1) else {
         return Ok(());
     };
-    let mut kernels: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+    let mut ran: BTreeMap<u32, Vec<bool>> = BTreeMap::new();
     for span in &trace.spans {
-        let operation = &trace.operations[span.operation as usize];
-        if operation.lane == Lane::Compute && !["memcpy", "memset"].contains(&operation.kind.as_str()) {
-            kernels.entry(span.rank).or_default().insert(&operation.name);
-        }
+        let ran = ran.entry(span.rank).or_insert_with(|| vec![false; trace.operations.len()]);
+        ran[span.operation as usize] = true;
     }
-    let mut ranks = kernels.values().filter(|names| names.len() >= JUDGED);
+    let names = |ran: Vec<bool>| -> BTreeSet<&str> {
+        let ran =
+            trace.operations.iter().zip(ran).filter(|(_, ran)| *ran).map(|(operation, _)| operation);
+        ran.filter(|operation| Class::of(operation, operation.lane) == Class::Compute)
+            .map(|operation| operation.name.as_str())
+            .collect()
+    };
+    let kernels: Vec<BTreeSet<&str>> = ran.into_values().map(names).collect();
+    let mut ranks = kernels.iter().filter(|names| names.len() >= JUDGED);
     let Some(first) = ranks.next() else { return Ok(()) };
     let common = |other: &BTreeSet<&str>| {
         first.intersection(other).count() as f64 / first.len().min(other.len()) as f64
@@ -133,8 +140,8 @@ fn require_one_program(trace: &mut Trace) -> Result<()> {
     let Some(share) = ranks.map(common).find(|share| *share < COMMON) else { return Ok(()) };
     if !rank::is_of_order(import.ranks_from.as_deref()) {
         import.warnings.push(format!(
-            "ranks share only {:.0} % of their compute kernels: if they are no stages of a pipeline, they are of \
-             different programs",
+            "ranks share only {:.0} % of their compute kernels: unless they are pipeline stages, they run different \
+             programs",
             100.0 * share
         ));
         return Ok(());
