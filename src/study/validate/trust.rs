@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, OnceLock};
 
 use serde::Deserialize;
 
@@ -139,18 +139,20 @@ impl Trust {
                 found = Some(near);
             }
         }
-        let not_validated = |why: String| {
-            let other = KnownError::of_other_version(spec);
-            Self::NotValidated(other.map_or(why.clone(), |other| format!("{why}; {other}")))
-        };
         match found {
-            None => not_validated(NOTHING_MEASURED.into()),
+            None => Self::NotValidated(NOTHING_MEASURED.into()),
             Some(_) if !spec.set.is_empty() => {
                 Self::NotValidated("with other values of hardware or stack".into())
             }
-            Some((Self::NotValidated(why), _)) => not_validated(why),
             Some((trust, _)) => trust,
         }
+    }
+
+    /// Adds the published rows of another version of the engine, if the cell is not validated.
+    fn with_other_version(self, spec: &Spec) -> Self {
+        let Self::NotValidated(why) = self else { return self };
+        let other = KnownError::of_other_version(spec).filter(|_| spec.set.is_empty());
+        Self::NotValidated(other.map_or(why.clone(), |other| format!("{why}; {other}")))
     }
 
     /// Error of a simulated speedup (share); `None` if no measured pair covers the cell.
@@ -290,20 +292,11 @@ impl KnownError {
     }
 
     /// Published rows of the cell's model and GPU in another version of its engine, in words, if its own version has none:
-    /// `published rows of this model are of vllm-0.15 (30 of its 95 rows, which have 9 % mean TPOT error)`. Counted once
-    /// per model, GPU and stack.
+    /// `published rows of this model are of vllm-0.15 (30 of its 95 rows, which have 9 % mean TPOT error)`. Reads all
+    /// published rows of the engine.
     fn of_other_version(spec: &Spec) -> Option<String> {
-        type Cell = [String; 3];
-        static HINTS: Mutex<BTreeMap<Cell, Option<String>>> = Mutex::new(BTreeMap::new());
         let (stack, hardware) =
             (Stack::canonical_name(&spec.stack), Profile::canonical_name(&spec.hardware));
-        engine_of_version(stack)?;
-        let cell = [spec.model.as_str(), stack, hardware].map(str::to_owned);
-        let mut hints = HINTS.lock().unwrap_or_else(PoisonError::into_inner);
-        hints.entry(cell).or_insert_with(|| Self::count_other_versions(spec, stack, hardware)).clone()
-    }
-
-    fn count_other_versions(spec: &Spec, stack: &str, hardware: &str) -> Option<String> {
         let engine = engine_of_version(stack)?;
         let known = known_errors().iter().filter(|known| {
             engine_of_version(&known.stack) == Some(engine) && known.hardware == hardware
@@ -416,7 +409,7 @@ pub(super) fn has_experts(model: &str) -> bool {
 /// Validation of a simulated cell in words: `fitted to these runs (mean TPOT error 2 %; ...): gpt-fast on h100_sxm
 /// (paper_70b)`, `5 % mean TPOT error with each TP held out: ...`, or `not validated for ...`.
 pub fn nearest_error(spec: &Spec) -> String {
-    Trust::of(spec).to_string()
+    Trust::of(spec).with_other_version(spec).to_string()
 }
 
 /// Validations of the simulated ones of these cells, one line each, with their numbers of cells if there are several.
@@ -460,7 +453,7 @@ pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
 }
 
 /// Warning on these simulated cells if two of their architectures rank otherwise in published pairs:
-/// `ladder/parallel order reversed in 5 of 14 published pairs`.
+/// `ladder/parallel order reversed in 5 of 14 published pairs (gpt-fast on h100_sxm)`.
 pub fn reversed_orders<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
     let simulated = specs.into_iter().filter(|spec| spec.backend.is_simulated());
     let names: BTreeSet<String> = simulated
@@ -469,8 +462,10 @@ pub fn reversed_orders<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<
         .collect();
     let is_ranked = |order: &&KnownOrder| order.architectures.iter().all(|name| names.contains(name));
     let order = FILE.orders.iter().find(is_ranked)?;
-    let KnownOrder { architectures: [a, b], pairs, reversed, .. } = order;
-    Some(format!("{a}/{b} order reversed in {reversed} of {pairs} published pairs"))
+    let KnownOrder { architectures: [a, b], pairs, reversed } = order;
+    Some(format!(
+        "{a}/{b} order reversed in {reversed} of {pairs} published pairs (gpt-fast on h100_sxm)"
+    ))
 }
 
 /// Simulated cells by validation, the best validated first, and their number. All cells that are not validated with one
@@ -481,9 +476,8 @@ fn grouped<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> (Vec<(usize, Trust)
     for spec in specs.into_iter().filter(|spec| spec.backend.is_simulated()) {
         let place = format!("{} on {}", spec.stack, spec.hardware);
         let (trust, text) = match Trust::of(spec) {
-            Trust::NotValidated(why) if why.starts_with(NOTHING_MEASURED) => {
-                let why = why.replacen(NOTHING_MEASURED, &format!("for stack {place}"), 1);
-                (Trust::NotValidated(why), place)
+            Trust::NotValidated(why) if why == NOTHING_MEASURED => {
+                (Trust::NotValidated(format!("for stack {place}")), place)
             }
             trust @ Trust::NotValidated(_) => (trust, place),
             trust => {
@@ -491,7 +485,8 @@ fn grouped<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> (Vec<(usize, Trust)
                 (trust, text)
             }
         };
-        by.entry((trust.rank(), text)).or_insert((0, trust)).0 += 1;
+        let group = by.entry((trust.rank(), text));
+        group.or_insert_with(|| (0, trust.with_other_version(spec))).0 += 1;
         total += 1;
     }
     (by.into_values().collect(), total)
@@ -762,7 +757,8 @@ mod tests {
         let ladder = paper(8, 1, P2p::On);
         let parallel = Spec { architecture: Architecture::Parallel, ..ladder.clone() };
         let badge = badge([&ladder, &parallel]).unwrap();
-        let reversed = ", ladder/parallel order reversed in 5 of 14 published pairs";
+        let reversed =
+            ", ladder/parallel order reversed in 5 of 14 published pairs (gpt-fast on h100_sxm)";
         assert_eq!(badge, format!("fitted to these runs (mean error 2 %){reversed}"));
         let measured = Spec { backend: Backend::Cpu, ..parallel };
         assert_eq!(reversed_orders([&ladder, &measured]), None);
