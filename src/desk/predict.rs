@@ -4,9 +4,7 @@
 use std::fmt;
 
 use base::error::{Error, Result};
-use machine::hardware::{
-    Profile, SIMULATED_GPU, STACKS, Stack, Target, profile_named, profile_simulated,
-};
+use machine::hardware::{Profile, STACKS, Stack, Target, profile_named};
 use plan::Phase;
 use run::Shared;
 use run::sim::Simulator;
@@ -123,11 +121,7 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
         Profile::names().contains(&spec.hardware.as_str()) || spec.hardware.ends_with(".toml")
     };
     let own = spec.filter(is_known);
-    let of_gpu = gpu.and_then(|name| match name.starts_with(SIMULATED_GPU) {
-        true => profile_simulated(name),
-        false => profile_named(name),
-    });
-    let (hardware, why) = match (&engine.hardware, own, of_gpu) {
+    let (hardware, why) = match (&engine.hardware, own, gpu.and_then(profile_named)) {
         (Some(named), ..) => (named.clone(), "as asked".to_owned()),
         (None, Some(spec), _) => (spec.hardware.clone(), "the run's own".to_owned()),
         (None, None, Some(profile)) => {
@@ -139,11 +133,11 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
                 None => "the trace does not name its GPU".into(),
             };
             if let Some(pair) = engine.set.first() {
-                // an unknown key is the first mistake
+                // an unknown key is reported first; all profiles have the same keys
                 Target::of(&Spec { hardware: "h100_sxm".into(), set, ..Spec::default() })?;
                 return Err(Error::input_help(
-                    format!("--set {pair} changes no profile: {why}"),
-                    "pass --hardware too",
+                    format!("--set {pair} needs a hardware profile: {why}"),
+                    "pass --hardware",
                 ));
             }
             return Ok((None, why));
@@ -207,10 +201,11 @@ mod tests {
             assert!(help.unwrap().contains("did you mean 'launch_us'?"));
         }
         let unused = named("Unheard-of GPU", "launch_us=1").unwrap_err().to_string();
-        assert!(unused.contains("--set launch_us=1 changes no profile"), "{unused}");
-        assert_eq!(named("simulated mine.toml", "").unwrap().0.map(|_| ()), None);
+        assert!(unused.contains("--set launch_us=1 needs a hardware profile"), "{unused}");
+        assert!(named("simulated mine.toml", "").unwrap().0.is_none());
         let (target, why) = named("simulated h100_sxm (changed)", "").unwrap();
-        assert_eq!((target.map(|_| ()), &*why), (None, "no profile for simulated h100_sxm (changed)"));
+        assert!(target.is_none());
+        assert_eq!(why, "no profile for simulated h100_sxm (changed)");
     }
 
     /// An imported trace on an H100 with a kernel of this name and these entries of metadata.
