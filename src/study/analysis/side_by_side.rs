@@ -167,7 +167,8 @@ impl Difference {
         let idle_ms = a.idle_ms - b.idle_ms;
         let of_ranks_ms = transfer_ms + peer_wait_ms + contention_ms + operations_ms + idle_ms;
         // sums and medians of the same nanoseconds differ in the last digits
-        let rest_ms = Some(decode_ms - of_ranks_ms).filter(|rest| rest.abs() > 1e-6);
+        let rest_ms = decode_ms - of_ranks_ms;
+        let rest_ms = if rest_ms.abs() > 1e-6 { rest_ms } else { 0.0 };
         Some(Self {
             decode_ms,
             transfer_ms,
@@ -175,7 +176,7 @@ impl Difference {
             contention_ms,
             operations_ms,
             idle_ms,
-            rest_ms: rest_ms.unwrap_or(0.0),
+            rest_ms,
         })
     }
 }

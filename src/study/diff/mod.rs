@@ -28,7 +28,7 @@ use table::Provenance;
 use table::render::{Shown, Table};
 use trace::overlap::intervals::Interval;
 use trace::overlap::{Selection, StepKey};
-use trace::{NO_STEP, Trace, is_host_call};
+use trace::{NO_STEP, Span, Trace, TraceMeta, is_host_call};
 
 /// Maximum pairs of steps whose operations are compared, evenly spread.
 const MOST_PAIRS: usize = 256;
@@ -337,12 +337,7 @@ fn layers(rows: [&[LayerRow]; 2], steps: [usize; 2]) -> Vec<ChangedLayer> {
 fn operations([a, b]: [&Trace; 2], steps: &[[StepKey; 2]]) -> Vec<ChangedOperation> {
     let stride = steps.len().div_ceil(MOST_PAIRS);
     let pairs: Vec<&[StepKey; 2]> = steps.iter().step_by(stride).collect();
-    let ranks = [a, b].map(|trace| {
-        let mut ranks: Vec<u32> = trace.spans.iter().map(|span| span.rank).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        ranks.len().max(1) as f64
-    });
+    let ranks = [a, b].map(|trace| ranks(trace).len().max(1) as f64);
     let compared: Vec<OperationDifferences> =
         pairs.par_iter().map(|pair| operation_differences(a, pair[0], b, pair[1])).collect();
     let mut sums: BTreeMap<(String, &'static str), [Option<PerStep>; 2]> = BTreeMap::new();
@@ -535,15 +530,16 @@ fn with_steps(trace: &Trace) -> Cow<'_, Trace> {
         (number, last) = (number + 1, Some(until));
     }
     let clocks = clocks(trace);
-    let mut ranks: Vec<u32> = trace.spans.iter().map(|span| span.rank).collect();
-    ranks.sort_unstable();
-    ranks.dedup();
     let on_clock = |rank: u32| {
         let own = |time: i64| time.saturating_sub(clocks.offset(rank));
         let times = times.iter().map(move |((from, until), key)| ((own(*from), own(*until)), *key));
         (rank, times.collect())
     };
-    Cow::Owned(with_keys(trace, &ranks.into_iter().map(on_clock).collect()))
+    Cow::Owned(with_keys(trace, &ranks(trace).into_iter().map(on_clock).collect()))
+}
+
+fn ranks(trace: &Trace) -> BTreeSet<u32> {
+    trace.spans.iter().map(|span| span.rank).collect()
 }
 
 /// True if a trace with steps has work outside of them.
@@ -568,13 +564,15 @@ fn with_keys(trace: &Trace, windows: &HashMap<u32, Vec<(Interval, StepKey)>>) ->
     marked
 }
 
-/// Name of the framework's operator that launched each span; `None` for a host call such as `cudaGraphLaunch`, which
+/// Name of the framework's operator that launched a span; `None` for a host call such as `cudaGraphLaunch`, which
 /// says nothing about the kernel's place in the model.
+fn operator<'t>(meta: &'t TraceMeta, span: &Span) -> Option<&'t str> {
+    let name = meta.range_names.get(span.launched.operator as usize)?;
+    Some(name.as_str()).filter(|name| !is_host_call(name))
+}
+
 fn operators(trace: &Trace) -> impl Iterator<Item = Option<&str>> {
-    trace.spans.iter().map(|span| {
-        let name = trace.meta.range_names.get(span.launched.operator as usize)?;
-        Some(name.as_str()).filter(|name| !is_host_call(name))
-    })
+    trace.spans.iter().map(|span| operator(&trace.meta, span))
 }
 
 /// True if the framework's operators tell the kernels of this trace apart.
@@ -591,14 +589,14 @@ fn with_places(traces: [Cow<'_, Trace>; 2]) -> ([Cow<'_, Trace>; 2], bool) {
     }
     let placeless: HashSet<String> = traces.iter().flat_map(|trace| placeless(trace)).collect();
     let mut is_split = false;
-    let mut split = |trace: &Trace| {
-        let mut placed = trace.clone();
-        placed.operations.clear();
+    let mut split = |trace: Cow<'_, Trace>| {
+        let mut placed = trace.into_owned();
+        let operations = std::mem::take(&mut placed.operations);
         let mut known: HashMap<(u32, Option<&str>), u32> = HashMap::new();
-        for (span, operator) in placed.spans.iter_mut().zip(operators(trace)) {
-            let Some(info) = trace.operations.get(span.operation as usize) else { continue };
-            let operator =
-                operator.filter(|_| info.collective.is_none() && !placeless.contains(&info.name));
+        for span in &mut placed.spans {
+            let Some(info) = operations.get(span.operation as usize) else { continue };
+            let operator = operator(&placed.meta, span)
+                .filter(|_| info.collective.is_none() && !placeless.contains(&info.name));
             let next = placed.operations.len() as u32;
             let operation = *known.entry((span.operation, operator)).or_insert(next);
             if operation == next {
@@ -613,7 +611,7 @@ fn with_places(traces: [Cow<'_, Trace>; 2]) -> ([Cow<'_, Trace>; 2], bool) {
         }
         Cow::Owned(placed)
     };
-    let placed = [&traces[0], &traces[1]].map(|trace| split(trace));
+    let placed = traces.map(&mut split);
     (placed, is_split)
 }
 

@@ -339,14 +339,17 @@ pub(super) fn families(trace: &Trace) -> Vec<usize> {
 }
 
 impl Spans<'_> {
-    /// Steps of an export of our own, whose collectives name their layers; `None` for other traces.
+    /// Splits an export of our own, whose collectives name their layers, where the layers start again; `None` for other
+    /// traces.
     fn at_first_layers(&self, trace: &Trace) -> Option<Vec<Range<usize>>> {
         let layer = |at: &usize| trace.operations[self.spans[*at].operation as usize].layer;
         let layers: Vec<u32> = self.reduces.iter().map(layer).collect::<Option<_>>()?;
-        let begins = (0..layers.len()).filter(|at| *at == 0 || layers[*at] < layers[at - 1]);
-        let begins: Vec<usize> = begins.collect();
-        let ends = begins.iter().copied().skip(1).chain([layers.len()]);
-        Some(begins.iter().copied().zip(ends).map(|(from, to)| from..to).collect())
+        let mut end = 0;
+        let step = |step: &[u32]| {
+            end += step.len();
+            end - step.len()..end
+        };
+        Some(layers.chunk_by(|a, b| a <= b).map(step).collect())
     }
 
     /// Also splits steps at the profiler's step markers if all of them have the same number of all-reduces:
