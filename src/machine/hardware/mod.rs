@@ -26,9 +26,7 @@ use table::{BANDWIDTHS_GB_S, LATENCIES_US};
 pub use collective::CollectiveCost;
 pub use link::{BasisRows, Fabric, InterNode, LargeMessages, LinkBasis, LinkPoint, LinkTable, Links};
 pub use memory::{MemoryNeed, PlanMemory};
-pub use profile::{
-    GpuName, Profile, SIMULATED_GPU, Skew, Tflops, profile_named, profile_of, profile_simulated,
-};
+pub use profile::{GpuName, Profile, SIMULATED_GPU, Skew, Tflops, profile_named, profile_of};
 pub use routed::{AllToAll, ExpertSizes, TransferCost};
 pub use stack::{
     ActivationScales, AttentionKind, CollectiveScale, Contention, Engine, EngineVersion, STACKS,

@@ -290,17 +290,15 @@ pub fn profile_of(name: &str, memory_bytes: u64) -> Option<&'static str> {
 
 /// Profile of a GPU known only by name. Parses no profile unless the name states a memory size.
 pub fn profile_named(name: &str) -> Option<&'static str> {
+    if let Some(simulated) = name.strip_prefix(SIMULATED_GPU) {
+        let profile = Profile::canonical_name(simulated);
+        return Profile::names().into_iter().find(|known| *known == profile);
+    }
     memory_in_name(name).map_or_else(|| board(name), |memory| profile_of(name, memory))
 }
 
 /// Start of the GPU's name in an exported trace of a simulated run; the profile's name follows.
 pub const SIMULATED_GPU: &str = "simulated ";
-
-/// Profile of the simulated GPU in an exported trace.
-pub fn profile_simulated(name: &str) -> Option<&'static str> {
-    let profile = Profile::canonical_name(name.strip_prefix(SIMULATED_GPU)?);
-    Profile::names().into_iter().find(|known| *known == profile)
-}
 
 fn board(name: &str) -> Option<&'static str> {
     #[derive(Deserialize)]

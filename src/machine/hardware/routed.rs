@@ -58,9 +58,9 @@ impl Tables {
         }
     }
 
-    /// Ratio of latency to roofline of unmeasured experts: interpolated by their number between the measured ones nearest
-    /// in count and top-k, of the same hidden size and width, so that more experts of a measured shape are not faster;
-    /// the worse of their sources. Beyond these, the nearest one's, which is a roofline's.
+    /// Ratio of latency to roofline of unmeasured experts, from measured ones of the same hidden size and width:
+    /// interpolated over their number between the two nearest, so that more experts are not faster. Outside of them, and
+    /// with another top-k, it is the nearest one's and counts as a roofline.
     pub fn similar_experts(
         &self,
         engine: Option<Engine>,
@@ -98,7 +98,9 @@ impl Tables {
         };
         let log = |of: &ExpertSizes| f64::from(of.experts).ln();
         let weight = (log(&sizes) - log(&first)) / (log(&second) - log(&first));
-        let source = first_source.max(source).max(CostSource::Interpolated);
+        let is_measured = first.top_k == sizes.top_k;
+        let own = if is_measured { CostSource::Interpolated } else { CostSource::Roofline };
+        let source = first_source.max(source).max(own);
         Some(((near + weight * (far - near)).exp(), source))
     }
 
@@ -264,8 +266,9 @@ mod tests {
             assert!((found / ratio - 1.0).abs() < 1e-9, "{sizes:?}: {found}, not {ratio}");
             assert_eq!((source, lookups.get()), (wanted, shapes), "{sizes:?}");
         }
-        let (found, _) = similar(ExpertSizes { top_k: 8, ..OSS }, 32.0).unwrap();
+        let (found, source) = similar(ExpertSizes { top_k: 8, ..OSS }, 32.0).unwrap();
         assert!((found / most - 1.0).abs() < 1e-9, "{found}, not {most}");
+        assert_eq!(source, CostSource::Roofline, "no experts were measured with this top-k");
         // beyond the measured numbers of tokens both sides are rooflines
         assert_eq!(similar(half, 65_536.0).unwrap().1, CostSource::Roofline);
         assert_eq!(similar(ExpertSizes { width: 1000, ..OSS }, 32.0), None);
