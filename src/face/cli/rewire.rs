@@ -459,8 +459,8 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
             "the traced collectives are faster than the profile's smallest message".to_owned()
         }
         UnknownSize::NoLatencies => {
-            let ranks = rewiring.tp.map_or(0, |tp| tp as usize);
-            format!("the profile has no latencies of these collectives for {}", counted(ranks, "rank"))
+            let ranks = rewiring.tp.map_or("this many ranks".into(), |tp| counted(tp as usize, "rank"));
+            format!("the profile has no latencies of these collectives for {ranks}")
         }
     };
     let size = |why| format!("{machine}; message size unknown: {}; pass --message-bytes", unknown(why));

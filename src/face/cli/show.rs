@@ -129,7 +129,7 @@ fn differences(record: &Record) -> Option<String> {
         let (outcome, _) = simulator.cell(&spec).ok()?.run(false).ok()?;
         outcome.samples.into_iter().next()
     };
-    // the run itself again, too: it may be of a build that divided its time otherwise
+    // simulate this run again, too: an older build may have attributed its time differently
     let samples =
         [Architecture::Standard, Architecture::UpperBound, record.spec.architecture.clone()].map(of);
     let [standard, bound, it] = samples.each_ref().map(|sample| {
@@ -137,14 +137,14 @@ fn differences(record: &Record) -> Option<String> {
         Some(Decoding { decode_ms: sample.decode_ms, overlap: sample.overlap.as_ref() })
     });
     let name = record.spec.architecture.to_string();
-    let told: Vec<_> =
+    let rows: Vec<_> =
         [(format!("standard - {name}"), standard, it), (format!("{name} - upper-bound"), it, bound)]
             .into_iter()
             .filter(|(names, ..)| names != "standard - standard" && names != "upper-bound - upper-bound")
             .filter_map(|(names, a, b)| Some(("", names, Difference::new(a?, b?)?)))
             .collect();
     let about = output::wrapped("", &format!("{DIFFERENCES}, simulated; {REST}"), 0);
-    Some(format!("\n{about}{}", output::aligned(&told_table(&told))))
+    Some(format!("\n{about}{}", output::aligned(&told_table(&rows))))
 }
 
 pub fn breakdown_rows(rows: &[BreakdownRow]) -> Table {

@@ -103,7 +103,7 @@ mod prelude {
     pub use super::widgets::list::{List, next_of};
     pub use super::widgets::paint::{
         empty, first_fitting, folded_notes, frame, headline_rows, hidden_rows, is_whole, line,
-        notes_hint, popup, put, select, selected, whole_words, wrap,
+        notes_hint, popup, put, select, selected, whole_words, words_or_cut, wrap,
     };
     pub use base::text::counted;
 }

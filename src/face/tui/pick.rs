@@ -437,9 +437,8 @@ impl Overlay for Pick {
             let room = area.width.saturating_sub(taken + if taken > 0 { 4 } else { 2 });
             let role = if self.is_refused(*at) { Role::Dim } else { Role::Text };
             // sentences are cut after a whole word, paths where they end
-            let sentence =
-                matches!(self.search, Search::Letters).then(|| whole_words(name, room.into()));
-            let name = sentence.filter(|name| !name.is_empty()).unwrap_or_else(|| cut(name, room));
+            let is_sentence = matches!(self.search, Search::Letters);
+            let name = if is_sentence { words_or_cut(name, room) } else { cut(name, room) };
             let end = put(buf, area, area.x + 1, y, &name, theme.style(role));
             // beside long descriptions, short ones such as keys end at the right edge
             let is_elsewhere = self.path().is_none() && self.lines[*at].is_elsewhere;
@@ -609,7 +608,7 @@ pub fn palette(state: &mut State, typed: &str) {
 #[derive(Debug, PartialEq)]
 pub struct PaletteBasis {
     runs: Option<*const Snapshot>,
-    experiments: Option<*const Entry>,
+    experiments: (*const (String, String), Option<*const Entry>),
     operations: Option<(*const NameRow, usize)>,
     cells: (*const LiveCell, usize),
     sliders: &'static [Slider],
@@ -621,7 +620,10 @@ impl PaletteBasis {
         let cells = &state.live.cells;
         Self {
             runs: state.cx.stored.as_ref().map(Arc::as_ptr),
-            experiments: state.experiments.entries.as_ref().map(Vec::as_ptr),
+            experiments: (
+                state.experiments.names.as_ptr(),
+                state.experiments.entries.as_ref().map(Vec::as_ptr),
+            ),
             operations: counted.map(|counted| (counted.table.rows.as_ptr(), counted.table.rows.len())),
             cells: (cells.as_ptr(), cells.len()),
             sliders: state.whatif.sliders(),
@@ -875,14 +877,14 @@ impl Context {
         }
     }
 
-    /// Opens a path from a dialog, which comes back if that fails.
+    /// Opens a path typed in a dialog; the dialog reopens if that fails.
     fn open_typed(&mut self, path: String, opening: Opening) {
         self.typed_path = Some(TypedPath { path: path.clone(), opening, tab: self.tab });
         self.request(Request::OpenPath(path, opening));
     }
 
-    /// Shows why a trace did not open. A path from a dialog is in the dialog again, with the error below, unless the user
-    /// does something else by now.
+    /// Reports that a trace did not open. Reopens the dialog with the typed path and the error, unless the user has moved
+    /// on.
     pub fn open_failed(&mut self, name: &str, why: String) {
         let is_waiting = self.tab == Tab::Timeline && self.overlays.is_empty();
         let typed = self.typed_path.take_if(|typed| typed.path == name).filter(|_| is_waiting);

@@ -192,11 +192,11 @@ pub struct ScreenStatus {
     pub opens_on_experiment: bool,
 }
 
-/// Caveat of what is shown, such as the error of a simulation.
+/// Caveat about the current screen, such as the simulator's error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     pub text: String,
-    /// True if the window is too small to show it; the screen then counts it beside the key of the help.
+    /// True if the screen does not show it, and counts it beside the key of the help instead.
     pub is_folded: bool,
 }
 

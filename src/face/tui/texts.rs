@@ -118,7 +118,7 @@ impl Overlay for PictureView {
 pub struct Help {
     scroll: usize,
     search: FilterBox,
-    /// Notes for which the screen has no room.
+    /// Notes of the screen.
     notes: Vec<Note>,
 }
 
@@ -212,7 +212,7 @@ impl Help {
         let mut rows: Vec<(String, String)> =
             notes.flat_map(|note| wrapped(["  • ".into(), "    ".into()], &note.text)).collect();
         if !rows.is_empty() {
-            rows.insert(0, (String::new(), "Notes for which the window has no room".into()));
+            rows.insert(0, (String::new(), "Notes not shown on this screen".into()));
         }
         let found = help_found(&cx.keys, cx.tab, self.search.value());
         rows.extend(found.into_iter().flat_map(|(keys, text)| {

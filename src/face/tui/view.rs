@@ -200,8 +200,7 @@ fn note(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
     buf.set_style(area, cx.theme.style(Role::Text));
     let room = area.width.saturating_sub(2);
     // the history of messages has the rest
-    let shown = Some(whole_words(&text, room.into())).filter(|shown| !shown.is_empty());
-    line(buf, area, 0, &[(" ", title), (&shown.unwrap_or_else(|| cut(&text, room)), title)]);
+    line(buf, area, 0, &[(" ", title), (&words_or_cut(&text, room), title)]);
 }
 
 /// Smallest supported window (columns, rows).

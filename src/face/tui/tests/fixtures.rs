@@ -391,7 +391,10 @@ impl Driver {
         driver.state.pareto.set(Axes::default(), points(), stored);
         let compare = &mut driver.state.compare;
         compare.set(Ok(Arc::new(comparison())));
-        compare.headline = compare.headline_of().map(|of| (of.clone(), of.0.headline(&of.1)));
+        compare.headline = compare.headline_of().map(|of| {
+            let (text, trust) = (of.0.headline(&of.1), of.0.trust(&of.1));
+            (of, text, trust)
+        });
         driver.show(vec![trace()]);
         driver
     }

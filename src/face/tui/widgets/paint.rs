@@ -205,6 +205,12 @@ pub fn empty(buf: &mut Buffer, area: Rect, text: &str, theme: Theme) {
     }
 }
 
+/// Like [`whole_words`], but cut within the first word rather than empty.
+pub fn words_or_cut(text: &str, room: u16) -> String {
+    let words = Some(whole_words(text, room.into())).filter(|words| !words.is_empty());
+    words.unwrap_or_else(|| cut(text, room))
+}
+
 /// Progress bar filled to `fraction`, in eighths of a column.
 pub fn bar(fraction: f64, columns: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];

@@ -119,8 +119,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     }
 }
 
-/// Caveats of the comparison: the headline with its remark, the meaning of the marks, the validation of simulated cells, and
-/// the result of the selected pair.
+/// Caveats of the comparison: the headline with its remark, the meaning of the marks, the validation of simulated cells,
+/// and the result of the selected pair.
 pub fn notes(compare: &Compare, body: Rect) -> Vec<Note> {
     let Some(compared) = compare.compared().filter(|compared| !compared.report.pairs.is_empty()) else {
         return Vec::new();
@@ -141,13 +141,14 @@ pub fn notes(compare: &Compare, body: Rect) -> Vec<Note> {
         let all = compared_counts(compare, compared, true).concat();
         notes.push(Note::new(all.trim(), shown.width() > body.width.into()));
     }
-    notes.extend(compare.trust.iter().map(|trust| Note::new(format!("simulated: {trust}"), true)));
+    notes
+        .extend(compare.trust().into_iter().map(|trust| Note::new(format!("simulated: {trust}"), true)));
     if let Some(pair) = compare.selected() {
-        let told = heat::result(pair, false).concat();
+        let result = heat::result(pair, false).concat();
         let inner = inside(places.detail);
-        let is_folded = inner.height < 2 || told.width() > inner.width.into();
+        let is_folded = inner.height < 2 || result.width() > inner.width.into();
         let pair = format!("{}, {} against {}", pair.matched, pair.value, pair.baseline);
-        notes.push(Note::new(format!("{pair}: {told}"), is_folded));
+        notes.push(Note::new(format!("{pair}: {result}"), is_folded));
     }
     notes
 }

@@ -302,11 +302,11 @@ pub fn draw_detail(
         let fits = runs.iter().find(|runs| runs.width() <= room).unwrap_or(&runs[2]);
         put(buf, inner, x, inner.y, fits, dim);
     }
-    let told = result(pair, is_low);
+    let pieces = result(pair, is_low);
     let roles = [Role::Text, Role::Title, Role::Text, Role::Dim];
-    let told: Vec<(&str, Style)> =
-        told.iter().map(String::as_str).zip(roles.map(|role| theme.style(role))).collect();
-    line(buf, inner, u16::from(!is_low), &told);
+    let pieces: Vec<(&str, Style)> =
+        pieces.iter().map(String::as_str).zip(roles.map(|role| theme.style(role))).collect();
+    line(buf, inner, u16::from(!is_low), &pieces);
     let interval = |ci: Option<[f64; 2]>| {
         ci.map(|[a, b]| format!(" [{}, {}]", digits(a), digits(b))).unwrap_or_default()
     };

@@ -58,9 +58,13 @@ acts! {
 impl Acts for Compare {
     type Act = Act;
 
-    /// Without pairs on any axis, nothing is possible.
-    fn can(&self, _act: Act) -> bool {
-        self.compared().is_some_and(|compared| compared.axes.iter().any(|axis| axis.pairs > 0))
+    /// Without pairs on any axis, nothing is possible; after an error, another comparison.
+    fn can(&self, act: Act) -> bool {
+        match &self.compared {
+            Some(Err(_)) => matches!(act, Act::NextAxis | Act::PreviousAxis),
+            Some(Ok(compared)) => compared.axes.iter().any(|axis| axis.pairs > 0),
+            None => false,
+        }
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {
@@ -70,6 +74,10 @@ impl Acts for Compare {
                 cx.open_runs(pair.into_iter().flatten());
             }
             Act::PickAxis | Act::PickBaseline | Act::PickOrder => self.pick(act, cx),
+            // a baseline that no longer exists
+            Act::NextAxis | Act::PreviousAxis if matches!(self.compared, Some(Err(_))) => {
+                self.compare_by(self.asked.axis.clone(), None);
+            }
             Act::NextAxis | Act::PreviousAxis => {
                 let axes: Vec<Axis> = self
                     .compared()
@@ -232,13 +240,11 @@ impl Screen for Compare {
             let key = (self.asked.clone(), self.reading);
             cx.want("comparison", &key, work, |screen: &mut Self, compared, _| screen.set(compared));
         }
-        if let Some(of) = self.headline_of().filter(|_| self.shows_pivot()) {
+        if let Some(of) = self.headline_of() {
             let asked = of.clone();
             let work = move |_: &_| Ok((of.0.headline(&of.1), of.0.trust(&of.1), of));
             cx.want("headline", &asked, work, |screen: &mut Self, found, cx| {
-                let found = cx.told(found);
-                screen.trust = found.as_ref().and_then(|(_, trust, _)| trust.clone());
-                screen.headline = found.map(|(text, _, of)| (of, text));
+                screen.headline = cx.told(found).map(|(text, trust, of)| (of, text, trust));
             });
         }
         let Some(of) = self.map_of() else { return };

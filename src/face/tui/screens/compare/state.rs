@@ -138,10 +138,8 @@ pub struct Compare {
     pub pivot: Pivot,
     /// Selected value of the pivot; `None` selects the best of each row.
     pub column: Option<String>,
-    /// Winners among the filtered pairs; `None` until computed.
-    pub headline: Option<(PartOf<Arc<Vec<usize>>>, String)>,
-    /// Validation of the filtered pairs' simulated cells, in words.
-    pub trust: Option<String>,
+    /// Winners among the filtered pairs, and the validation of their simulated cells; `None` until computed.
+    pub headline: Option<(PartOf<Arc<Vec<usize>>>, String, Option<String>)>,
     pub shown: Vec<Row>,
     /// Distinguishing settings of the filtered pairs; `None` without a filter.
     pub narrowed: Option<Told>,
@@ -252,12 +250,20 @@ impl Compare {
 
     /// Headline of the filtered pairs; `…` until computed.
     pub fn headline(&self) -> &str {
-        let of_shown =
-            |(of, _): &&(PartOf<Arc<Vec<usize>>>, String)| Some(of) == self.headline_of().as_ref();
         if self.kept.is_empty() {
             return &self.why_none;
         }
-        self.headline.as_ref().filter(of_shown).map_or("…", |(_, text)| text.as_str())
+        self.known_headline().map_or("…", |(text, _)| text)
+    }
+
+    /// Validation of the filtered pairs' simulated cells, in words.
+    pub fn trust(&self) -> Option<&str> {
+        self.known_headline()?.1
+    }
+
+    fn known_headline(&self) -> Option<(&str, Option<&str>)> {
+        let (of, text, trust) = self.headline.as_ref()?;
+        (Some(of) == self.headline_of().as_ref()).then_some((text, trust.as_deref()))
     }
 
     pub fn compared(&self) -> Option<&Arc<Compared>> {

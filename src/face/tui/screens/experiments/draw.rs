@@ -9,6 +9,8 @@
 //! | ╰───────────────────╯ ╰──────────────────────────────────╯ |
 //! ```
 
+use std::collections::BTreeSet;
+
 use super::draft::{Draft, Row, RowKind, name_before_edits};
 use super::state::Entry;
 use super::typing::{Typing, What};
@@ -554,10 +556,8 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, St
     if let Some(basis) = forecast.and_then(basis_text) {
         texts.push(styled(basis, Role::Dim));
     }
-    let mut provenances: Vec<Provenance> =
+    let provenances: BTreeSet<Provenance> =
         experiment.cells.iter().map(|cell| cell.spec.provenance()).collect();
-    provenances.sort_unstable();
-    provenances.dedup();
     for provenance in provenances {
         let text = format!("results: {provenance} ({})", meaning(provenance));
         texts.push(styled(text, Role::of_provenance(provenance)));

@@ -122,11 +122,9 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     let room = usize::from(area.width).saturating_sub(numbers.width() + 2);
     let columns = room.clamp(6, usize::from(area.width / 4).max(6));
     // failed runs end the bar, so that only good ones fill it
-    let crosses = (progress.failed * columns as f64).round() as usize;
-    let mut full = bar(progress.fraction, columns);
-    let kept = full.char_indices().nth(columns - crosses.min(columns)).map_or(full.len(), |(at, _)| at);
-    full.truncate(kept);
-    let crosses = "×".repeat(crosses.min(columns));
+    let crosses = ((progress.failed * columns as f64).round() as usize).min(columns);
+    let full: String = bar(progress.fraction, columns).chars().take(columns - crosses).collect();
+    let crosses = "×".repeat(crosses);
     let failed = match live.failures() {
         0 => String::new(),
         n => format!("  ✘ {n} failed"),

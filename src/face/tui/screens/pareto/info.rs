@@ -22,20 +22,20 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
         }
         return;
     }
-    let told = Told::of(pareto, point, cx, plot, area.width);
+    let point_text = PointText::of(pareto, point, cx, plot, area.width);
     line(
         buf,
         area,
         0,
         &[
-            (&told.label, theme.provenance(point.provenance)),
-            (&told.cell, title),
-            (&told.standing, text),
+            (&point_text.label, theme.provenance(point.provenance)),
+            (&point_text.cell, title),
+            (&point_text.standing, text),
         ],
     );
     // the hint ends the last row
     let notes = notes(pareto, cx);
-    let rows = told.rows(area.width);
+    let rows = point_text.rows(area.width);
     for row in 1..area.height {
         let mut place = cut_top(cut_top(area, row).1, 1).0;
         if row + 1 == area.height {
@@ -49,7 +49,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
 }
 
 /// Texts on the selected point.
-struct Told {
+struct PointText {
     label: String,
     cell: String,
     standing: String,
@@ -58,7 +58,7 @@ struct Told {
     gained: Option<String>,
 }
 
-impl Told {
+impl PointText {
     fn of(pareto: &Pareto, point: &ParetoPoint, cx: &Context, plot: &Plot, width: u16) -> Self {
         let here = covered(pareto, plot).map_or_else(String::new, |(at, of)| {
             let key = cx.key::<Pareto>(Act::Next);
@@ -99,15 +99,19 @@ pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<Note> {
     if let Some(trust) = pareto.trust.get(&point.group) {
         notes.push(Note::new(format!("{}: {trust}", point.provenance), true));
     }
-    let told = Told::of(pareto, point, cx, &plot, areas.info.width);
-    let first = [&told.label, &told.cell, &told.standing].map(|text| text.width()).iter().sum::<usize>();
-    let standing = format!("{}{}", told.cell, told.standing);
+    let point_text = PointText::of(pareto, point, cx, &plot, areas.info.width);
+    let first = [&point_text.label, &point_text.cell, &point_text.standing]
+        .map(|text| text.width())
+        .iter()
+        .sum::<usize>();
+    let standing = format!("{}{}", point_text.cell, point_text.standing);
     notes.push(Note::new(standing, first > areas.info.width.into()));
-    let (rows, below) = (told.rows(areas.info.width), usize::from(areas.info.height.saturating_sub(1)));
+    let (rows, below) =
+        (point_text.rows(areas.info.width), usize::from(areas.info.height.saturating_sub(1)));
     let numbers = rows.iter().filter(|(_, role)| *role == Role::Text).count();
     let at = notes.len();
-    notes.push(Note::new(told.numbers, numbers > below));
-    notes.extend(told.gained.map(|gained| Note::new(gained, rows.len() > below)));
+    notes.push(Note::new(point_text.numbers, numbers > below));
+    notes.extend(point_text.gained.map(|gained| Note::new(gained, rows.len() > below)));
     // the hint takes its room from the last row
     let hint = notes_hint(&notes, cx).width();
     if let Some((last, _)) = below.checked_sub(1).and_then(|row| rows.get(row)).filter(|_| hint > 0)

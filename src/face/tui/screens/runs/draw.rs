@@ -429,7 +429,6 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
             (format!("{:<column$}{:<column$}{last}", fit(a), fit(b)), role),
         ]
     };
-    let run = |run: &String| cut_middle(run, column.max(14) as u16 - 1);
     // named by what differs; ids of one batch look alike
     let words = |of: for<'a> fn(&'a (&'static str, String, String)) -> &'a String| {
         both.differences.iter().map(|difference| of(difference).as_str()).collect::<Vec<_>>().join(" ")
@@ -437,7 +436,7 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
     if !both.differences.is_empty() {
         lines.push(row("", &words(|d| &d.1), &words(|d| &d.2), "", Role::Title));
     }
-    lines.push(row("run", &run(&both.runs[0]), &run(&both.runs[1]), "", Role::Text));
+    lines.push(row("run", &both.runs[0], &both.runs[1], "", Role::Text));
     let provenance = both.provenance.map(|p| p.to_string());
     let mixed = if provenance[0] == provenance[1] { Role::Text } else { Role::Warn };
     lines.push(row("provenance", &provenance[0], &provenance[1], "", mixed));

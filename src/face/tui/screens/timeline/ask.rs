@@ -126,9 +126,11 @@ fn judge(view: &View, at: usize, cx: &mut Context) {
         if let Some(pane) = view.panes.get_mut(at) {
             pane.verdict = Some(Arc::new(verdict));
         }
-        let told = lists::verdict_lines(view, cx);
-        if let Some(Panel::Verdict { lines, .. }) = &mut view.panel {
-            *lines = told;
+        if matches!(view.panel, Some(Panel::Verdict { .. })) {
+            let computed = lists::verdict_lines(view, cx);
+            if let Some(Panel::Verdict { lines, .. }) = &mut view.panel {
+                *lines = computed;
+            }
         }
     });
 }

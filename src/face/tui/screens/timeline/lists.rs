@@ -518,9 +518,9 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
             let sum = sum(table);
             let short = match (view.pane().index.rank_count(), table.steps) {
                 (..=1, ..=1) => "",
-                (_, ..=1) => " a rank",
-                (..=1, _) => " a step",
-                (_, _) => " a rank, step",
+                (_, ..=1) => " per rank",
+                (..=1, _) => " per step",
+                (_, _) => " per rank and step",
             };
             vec![
                 format!("exposed: {sum}{}, {}{part}", basis(table), which(view)),
@@ -622,8 +622,7 @@ pub fn verdict_lines(view: &View, cx: &Context) -> Vec<String> {
     let lines = |(at, pane): (usize, &Pane)| {
         let Some(verdict) = &pane.verdict else {
             let is_other_known = view.panes.iter().any(|pane| pane.verdict.is_some());
-            let pending =
-                is_other_known.then(|| format!("{}: its verdict is being computed", names[at]));
+            let pending = is_other_known.then(|| format!("{}: computing the verdict…", names[at]));
             return pending.into_iter().collect();
         };
         let mut lines = sentence_lines(verdict, cx);
@@ -672,7 +671,7 @@ fn draw_verdict(
     }
     let below = lines.len().saturating_sub(list.offset + usize::from(rows.height));
     hidden_rows(buf, area, list.offset, below, theme);
-    if let Some(verdict) = &view.judged().verdict {
+    if let Some(verdict) = &view.panes[view.judged()].verdict {
         let to = match verdict.longest_gap {
             Some(_) => "the gap",
             None => "the longest exposed communication of a typical step",

@@ -548,15 +548,15 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     });
 }
 
-/// Sentence below the sliders, with its heading.
-struct Told {
+/// Text below the sliders, with its heading.
+struct Sentence {
     head: String,
     role: Role,
     words: String,
     style: Role,
 }
 
-impl Told {
+impl Sentence {
     fn new(head: impl Into<String>, role: Role, words: String, style: Role) -> Self {
         Self { head: head.into(), role, words, style }
     }
@@ -572,35 +572,36 @@ impl Told {
     }
 }
 
-/// Launch gaps, break-even or assumptions, meaning of the slider, and validation.
-fn told(whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) -> Vec<Told> {
+/// Launch gaps, break-even or assumptions, meaning of the slider, and validation; two rows have room for what matters
+/// most.
+fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) -> Vec<Sentence> {
     let launches = answer.launch_bound(&cx.key::<WhatIf>(Act::LaunchGaps));
     let launches = launches.map(|said| match said.split_once(": ") {
-        Some((head, words)) => Told::new(format!("{head}:"), Role::Warn, words.to_owned(), Role::Text),
-        None => Told::new("", Role::Text, said, Role::Text),
+        Some((head, words)) => {
+            Sentence::new(format!("{head}:"), Role::Warn, words.to_owned(), Role::Text)
+        }
+        None => Sentence::new("", Role::Text, said, Role::Text),
     });
     let said = match (&whatif.error, &whatif.traced) {
-        (Some(why), _) => Told::new("✘", Role::Bad, why.replace('\n', ": "), Role::Bad),
+        (Some(why), _) => Sentence::new("✘", Role::Bad, why.replace('\n', ": "), Role::Bad),
         (None, Some(_)) => {
             let assumptions = answer.assumptions.clone().unwrap_or_default();
-            Told::new("predicted:", Role::Title, assumptions, Role::Text)
+            Sentence::new("predicted:", Role::Title, assumptions, Role::Text)
         }
-        (None, None) => Told::new("break-even:", Role::Title, break_even(whatif, answer), Role::Text),
+        (None, None) => {
+            Sentence::new("break-even:", Role::Title, break_even(whatif, answer), Role::Text)
+        }
     };
     let name = format!("{}:", whatif.slider().name());
-    let of_slider = Told::new(name, Role::Dim, about(whatif, answer), Role::Dim);
-    let error = |error: &String| Told::new("error of predictions:", Role::Dim, error.clone(), Role::Dim);
+    let of_slider = Sentence::new(name, Role::Dim, about(whatif, answer), Role::Dim);
+    let error =
+        |error: &String| Sentence::new("error of predictions:", Role::Dim, error.clone(), Role::Dim);
     let validated = answer.error.as_ref().map(error);
-    launches.into_iter().chain([said, of_slider]).chain(validated).collect()
-}
-
-/// Sentences of [`told`] in the order drawn: two rows have room for what matters most.
-fn drawn(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) -> Vec<Told> {
-    let mut all = told(whatif, answer, cx);
-    let has_launches = answer.launch_bound("").is_some();
-    if area.height <= 2 && whatif.error.is_none() && has_launches {
-        let said = all.remove(1);
-        all.push(said);
+    let is_last = area.height <= 2 && whatif.error.is_none() && launches.is_some();
+    let mut all: Vec<Sentence> =
+        launches.into_iter().chain([said, of_slider]).chain(validated).collect();
+    if is_last {
+        all[1..].rotate_left(1);
     }
     all
 }
@@ -608,13 +609,13 @@ fn drawn(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) -> Vec
 fn draw_notes(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) {
     let theme = cx.theme;
     let mut row = 0;
-    for told in drawn(area, whatif, answer, cx) {
-        for (at, words) in told.rows(area).iter().enumerate() {
-            let (head, words) = match words.split_at_checked(told.head.len()) {
+    for sentence in sentences(area, whatif, answer, cx) {
+        for (at, words) in sentence.rows(area).iter().enumerate() {
+            let (head, words) = match words.split_at_checked(sentence.head.len()) {
                 Some(split) if at == 0 => split,
                 _ => ("", words.as_str()),
             };
-            let pieces = [(" ", Role::Text), (head, told.role), (words, told.style)];
+            let pieces = [(" ", Role::Text), (head, sentence.role), (words, sentence.style)];
             line(buf, area, row, &pieces.map(|(text, role)| (text, theme.style(role))));
             row += 1;
         }
@@ -628,11 +629,11 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
     let areas = areas_of(body, whatif);
     let mut notes = Vec::new();
     let mut row = 0;
-    for told in drawn(areas.notes, whatif, answer, cx) {
-        let rows = told.rows(areas.notes);
+    for sentence in sentences(areas.notes, whatif, answer, cx) {
+        let rows = sentence.rows(areas.notes);
         row += rows.len();
         let is_wide = rows.iter().any(|row| row.width() + 1 > areas.notes.width.into());
-        notes.push(Note::new(told.whole(), is_wide || row > areas.notes.height.into()));
+        notes.push(Note::new(sentence.whole(), is_wide || row > areas.notes.height.into()));
         row += usize::from(areas.notes.height > 2);
     }
     // the hint takes its room from the header

@@ -276,10 +276,10 @@ impl View {
         self.panel = panel;
     }
 
-    /// Shows what the verdict on the trace with the cursor is about: the gap that is most of the idle time, else the longest exposed
+    /// Goes to the cause that the verdict names: the gap that is most of the idle time, else the longest exposed
     /// communication of a typical step.
     pub fn go_to_cause(&mut self) -> Result<(), String> {
-        let at = if self.pane().verdict.is_some() { self.focus } else { 0 };
+        let at = self.judged();
         let pane = &self.panes[at];
         let verdict = pane.verdict.as_ref().ok_or("the verdict is not known yet")?;
         if let Some(gap) = verdict.longest_gap {

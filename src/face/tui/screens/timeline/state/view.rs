@@ -172,9 +172,10 @@ impl View {
         &self.panes[self.focus.min(self.panes.len() - 1)]
     }
 
-    /// Pane whose verdict Enter leads to the cause of: the one with the cursor, else the upper one.
-    pub fn judged(&self) -> &Pane {
-        Some(self.pane()).filter(|pane| pane.verdict.is_some()).unwrap_or(&self.panes[0])
+    /// Index of the pane to whose verdict's cause Enter goes: the one with the cursor, else the upper one.
+    pub fn judged(&self) -> usize {
+        let at = self.focus.min(self.panes.len() - 1);
+        if self.panes[at].verdict.is_some() { at } else { 0 }
     }
 
     pub(super) fn pane_mut(&mut self) -> &mut Pane {
