@@ -389,9 +389,13 @@ impl ModelShape {
             });
         };
         let count = experts.count;
+        if ep == 0 || dp == 0 {
+            return Some("ep and dp must be at least 1".into());
+        }
+        if let Some(problem) = division_problem(tp, ep, dp) {
+            return Some(problem);
+        }
         match () {
-            () if ep == 0 || dp == 0 => Some("ep and dp must be at least 1".into()),
-            () if division_problem(tp, ep, dp).is_some() => division_problem(tp, ep, dp),
             () if !count.is_multiple_of(ep) => Some(format!(
                 "EP {ep} does not divide {count} experts ({count} mod {ep} = {})",
                 count % ep

@@ -52,7 +52,7 @@ impl Provenance {
 pub const VARIANTS: [&str; 3] = ["micro_batches", "comm_dtype", "sequence_parallel"];
 
 /// Options that [`Spec::settings`] leaves out: the model and its workload, the machine, the division among ranks, and how
-/// often a cell is timed. An option that is new is a setting.
+/// often a cell is timed. Any other option is a setting, new ones included.
 const NO_SETTINGS: [&str; 21] = [
     "architecture",
     "model",
@@ -251,6 +251,9 @@ mod tests {
         let (key, text) = KEYS[3];
         let old = text.replace(r#""no_graph""#, r#""coverage":"full","no_graph""#);
         assert_eq!(serde_json::from_str::<Spec>(&old).unwrap().key(), key);
+        for name in NO_SETTINGS {
+            assert!(option(name).is_some(), "{name}");
+        }
         let (_, text) = KEYS[0];
         let broken = text.replace(r#""tp":8,"#, "");
         assert!(serde_json::from_str::<Spec>(&broken).unwrap_err().to_string().contains("`tp`"));

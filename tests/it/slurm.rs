@@ -291,9 +291,9 @@ fn what_slurm_refuses_is_told_and_leaves_nothing() {
     assert!(done.stderr.contains("invalid partition specified: nowhere"), "{}", done.stderr);
     assert_eq!(std::fs::read_dir(place.path().join("runs/.slurm")).unwrap().count(), 0);
     let done = place.run(&["sweep", "s.toml", "--slurm", "--array=0-9"]).exits(2);
-    assert!(done.stderr.contains("'--array=0-9' is not an option of sbatch"), "{}", done.stderr);
+    assert!(done.stderr.contains("'--array=0-9' cannot be passed to sbatch"), "{}", done.stderr);
     let done = place.run(&["sweep", "s.toml", "--slurm", "-QJx --wra hostname"]).exits(2);
-    assert!(done.stderr.contains("'-QJx' is not an option of sbatch"), "{}", done.stderr);
+    assert!(done.stderr.contains("'-QJx' cannot be passed to sbatch"), "{}", done.stderr);
     // which machine auto would look at is not known
     place.write("s.toml", "[model]\nname = \"tiny\"\n[workload]\nbatch = 1\n");
     let done = finish(command(&place, &fake, &[])).exits(2);

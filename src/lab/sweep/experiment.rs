@@ -172,8 +172,8 @@ impl Experiment {
         if let (0, Some(gpus)) = (combinations, file.gpus) {
             let why = problem.map_or(String::new(), |problem| format!(": {problem}"));
             return Err(Error::input_help(
-                format!("{}: no combination of the grid divides {gpus} GPUs{why}", path.display()),
-                "change gpus, or the values of tp, pp, ep and dp (TP x PP x DP = gpus)",
+                format!("{}: no combination of the grid has TP x PP x DP = {gpus}{why}", path.display()),
+                "change gpus, or the values of tp, pp, ep and dp",
             ));
         }
         let (mut keys, mut seen) = (HashSet::new(), HashSet::new());

@@ -73,7 +73,7 @@ pub(super) static FILE_KEYS: [FileKey; 22] = [
         "",
         "gpus",
         Whole(1, MAX_GPUS),
-        "Keep only the combinations that divide this many GPUs: TP x PP x DP, with EP 1, TP or DP [default: all]",
+        "Keep only combinations with TP x PP x DP equal to this, and EP 1, TP or DP [default: all]",
     ),
     key("workload", "rounds", Whole(1, 10_000), ROUNDS),
     key("model", "name", Text, "Built-in model shape"),

@@ -277,7 +277,7 @@ impl SimulatedCell<'_> {
         if self.has_ranks_that_differ() {
             return self.one_step_of_ranks(phase, step, shares, visit);
         }
-        // a stage's wait for its data before its first operation is no idle time of the step alone
+        // in a pipeline, a stage's wait for its input does not count as idle time of a single step
         let mut times = if self.spec.pp > 1 { LaneTimes::default() } else { LaneTimes::since(0) };
         let count = |event: Event| {
             times.count(&event);

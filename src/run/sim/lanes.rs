@@ -365,8 +365,8 @@ fn progress(time: i64, rate: f64) -> i64 {
     if rate >= 1.0 { time } else { (time as f64 * rate) as i64 }
 }
 
-/// Busy times of a rank's two serial lanes (ns), summed during the simulation in whole nanoseconds, so that they equal
-/// those of the trace's decode phase, which begins at the end of prefill, to the last digit. They saturate on an extremely slow link.
+/// Busy times of a rank's two serial lanes (ns), summed in whole nanoseconds, so that they equal those of the trace's
+/// decode phase exactly. The phase begins at the end of prefill. They saturate on an extremely slow link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LaneTimes {
     compute: i64,

@@ -90,7 +90,7 @@ fn title(trace: &Trace) -> String {
 
 fn device_name(trace: &Trace) -> String {
     match (&trace.meta.spec, trace.meta.provenance) {
-        // no profile has the changed values, so none may be taken for it
+        // readers must not match a run with changed values to the unchanged profile
         (Some(spec), Provenance::Simulated) if !spec.set.is_empty() => {
             format!("{SIMULATED_GPU}{} (changed)", spec.hardware)
         }

@@ -154,10 +154,10 @@ fn refused(word: &str, name: &str) -> Error {
     let whole = whole.or_else(|| nearest(name, &mut all));
     let near = whole.map(|long| format!("did you mean --{long}? ")).unwrap_or_default();
     Error::input_help(
-        format!("'{word}' is not an option of sbatch that can be given here"),
+        format!("'{word}' cannot be passed to sbatch here"),
         format!(
-            "{near}write names in full; sweep sets the script, the array and the output files itself; set partition, \
-             account, time, memory and nodes"
+            "{near}write names in full; sweep sets the script, the array and the output files itself; you can set \
+             partition, account, time, memory and nodes"
         ),
     )
 }

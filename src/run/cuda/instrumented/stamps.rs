@@ -80,7 +80,7 @@ fn silent(step: Option<&Step>, times: &[Option<[u64; 2]>]) -> Result<()> {
     match silent.count() {
         0 => Ok(()),
         count => Err(Error::failed(format!(
-            "{count} operations of a step recorded no timestamp; --recorder events and cupti need none of theirs"
+            "{count} operations of a step recorded no timestamp; --recorder events and cupti need none from kernels"
         ))),
     }
 }
