@@ -81,7 +81,8 @@ impl Around {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::cuda) struct Choice {
     pub in_samples: bool,
-    /// Decode step latency without and with events (us).
+    /// Decode step latency without and with events, each in its fastest round (us): a busy host makes rounds longer, never
+    /// shorter.
     pub step_us: [f64; 2],
 }
 
@@ -101,10 +102,10 @@ pub(in crate::cuda) fn choose(
 ) -> Result<Choice> {
     let each = STEPS.min(tokens.saturating_sub(1)).max(1);
     let (started, ended): (Event, Event) = (engine.gpu().event(true)?, engine.gpu().event(true)?);
-    let mut us = [Vec::new(), Vec::new()];
+    let mut fastest_us = [f64::INFINITY; 2];
     // one extra warm-up round
     for round in 0..=ROUNDS {
-        for (step, us) in steps.iter_mut().zip(&mut us) {
+        for (step, fastest) in steps.iter_mut().zip(&mut fastest_us) {
             engine.forget()?;
             engine.wait_idle("looking what events around collectives cost")?;
             peers.map_or(Ok(()), |peers| peers.barrier())?;
@@ -113,12 +114,11 @@ pub(in crate::cuda) fn choose(
             engine.main().record(&ended)?;
             engine.wait(|| ended.is_done(), || "a step with events around collectives".into())?;
             if round > 0 {
-                us.push(f64::from(ended.elapsed_ms(&started)?) * 1e3 / f64::from(each));
+                *fastest = fastest.min(f64::from(ended.elapsed_ms(&started)?) * 1e3 / f64::from(each));
             }
         }
     }
-    let own = Choice::of(us.map(|us| median(&us).unwrap_or_default()));
-    broadcast(peers, "choice of events", own)
+    broadcast(peers, "choice of events", Choice::of(fastest_us))
 }
 
 /// Grouping key for collectives: operation kind and message size in bytes.
