@@ -21,6 +21,8 @@ const LENGTH_BYTES: usize = 8;
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// Prefix of tensor names in checkpoints of whole models, absent in those of bare models.
 const PREFIX: &str = "model.";
+/// Parts of Llama 4 that read images, beside the prefix of its text part; text does not pass them.
+const IMAGE_PARTS: [&str; 2] = ["vision_model.", "multi_modal_projector."];
 /// Formats of unquantised tensors.
 const FORMATS: [Dtype; 3] = [Dtype::F32, Dtype::BF16, Dtype::F16];
 
@@ -125,6 +127,9 @@ fn read(paths: &[PathBuf]) -> Result<(Vec<MappedFile>, Found, Option<String>)> {
     let prefix = common_prefix(&files, all.iter().map(|(name, (file, ..))| (name.as_str(), *file)))?;
     let mut found = Found::new();
     for (name, place) in all {
+        if prefix.is_some() && is_of_images(&name) {
+            continue;
+        }
         let (file, bare) = (place.0, prefix.as_deref().and_then(|prefix| name.strip_prefix(prefix)));
         let bare = bare.unwrap_or(&name);
         let short = bare.strip_prefix(PREFIX).unwrap_or(bare).to_owned();
@@ -151,8 +156,9 @@ fn common_prefix<'a>(
     let embedding = names.clone().find_map(|(name, _)| name.strip_suffix("embed_tokens.weight"));
     let prefix = embedding.map(|before| before.strip_suffix(PREFIX).unwrap_or(before));
     let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) else { return Ok(None) };
-    let mut others =
-        names.filter(|(name, _)| !name.starts_with(prefix) && *name != "lm_head.weight").peekable();
+    let is_other =
+        |name: &str| !name.starts_with(prefix) && name != "lm_head.weight" && !is_of_images(name);
+    let mut others = names.filter(|(name, _)| is_other(name)).peekable();
     let Some(&(other, file)) = others.peek() else { return Ok(Some(prefix.to_owned())) };
     let path = files.get(file).map(|f| f.path.display().to_string()).unwrap_or_default();
     Err(Error::input_help(
@@ -162,6 +168,10 @@ fn common_prefix<'a>(
         ),
         "save only the language model, for example model.language_model.save_pretrained(DIR)",
     ))
+}
+
+fn is_of_images(name: &str) -> bool {
+    IMAGE_PARTS.iter().any(|part| name.starts_with(part))
 }
 
 /// Tensors that a checkpoint of this shape must contain.

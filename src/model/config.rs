@@ -105,6 +105,21 @@ fn shown(value: &Value) -> String {
     text.chars().take(57).chain("...".chars()).collect()
 }
 
+/// Members of the text part of a model that also reads images, with those of the whole that it lacks.
+fn text_part(mut root: Map<String, Value>) -> Map<String, Value> {
+    if root.get("model_type").is_none_or(|family| family != "llama4") {
+        return root;
+    }
+    let Some(Value::Object(mut text)) = root.remove("text_config") else { return root };
+    root.insert("model_type".into(), "llama4_text".into());
+    for (key, value) in root {
+        if text.get(&key).is_none_or(Value::is_null) {
+            text.insert(key, value);
+        }
+    }
+    text
+}
+
 impl Config {
     /// Reads and parses the file; fields are checked on access.
     pub(super) fn read(path: &Path) -> Result<Self> {
@@ -115,7 +130,9 @@ impl Config {
     /// Parses a config's text; `path` is for messages.
     pub(super) fn parse(path: &Path, text: String) -> Result<Self> {
         match serde_json::from_str::<Value>(&text) {
-            Ok(Value::Object(root)) => Ok(Self { path: path.to_path_buf(), text, root }),
+            Ok(Value::Object(root)) => {
+                Ok(Self { path: path.to_path_buf(), text, root: text_part(root) })
+            }
             Ok(other) => Err(Error::input_help(
                 format!("{}: it holds {}, not an object", path.display(), shown(&other)),
                 "an HF config is { \"hidden_size\": ..., ... }",
@@ -186,7 +203,11 @@ impl Config {
 
     /// Model shape, after checking that the model belongs to the Llama family.
     pub(super) fn shape(&self) -> Result<ModelShape> {
-        let Family { qkv, mixture, head_dim, .. } = *self.family()?;
+        let Family { mut qkv, mixture, head_dim, .. } = *self.family()?;
+        if qkv == HeadStep::UnitNormed && !self.flag("use_qk_norm", true)? {
+            // Llama 4 Maverick
+            qkv = HeadStep::Plain;
+        }
         self.refuse_others(mixture)?;
         let latent = self.latent(mixture)?;
         let hidden = self.size("hidden_size", MAX_SIZE)?;
@@ -272,9 +293,6 @@ impl Config {
                 continue;
             }
             if key == "use_qk_norm" && mixture == Mixture::Llama4 {
-                if let Some(value) = self.get(key).filter(|v| **v != Value::Bool(true)) {
-                    return Err(self.wrong(key, value, "not supported: only true, as in Llama 4 Scout"));
-                }
                 continue;
             }
             if let Some(value) = self.get(key).filter(|v| **v != Value::Bool(false)) {

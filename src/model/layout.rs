@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use arithmetic::{Number, mxfp4};
-use plan::{DType, HeadStep, ModelShape, Tensor};
+use plan::{DType, ModelShape, Tensor};
 
 /// Position of a stored tensor: file, format, and byte range.
 #[derive(Clone, Copy, Debug)]
@@ -222,6 +222,9 @@ pub(super) fn other_names(tensor: Tensor) -> Vec<String> {
         Tensor::SharedGate(l) => vec![format!("layers.{l}.feed_forward.shared_expert.gate_proj.weight")],
         Tensor::SharedUp(l) => vec![format!("layers.{l}.feed_forward.shared_expert.up_proj.weight")],
         Tensor::SharedDown(l) => vec![format!("layers.{l}.feed_forward.shared_expert.down_proj.weight")],
+        Tensor::Gate(l) => vec![format!("layers.{l}.feed_forward.gate_proj.weight")],
+        Tensor::Up(l) => vec![format!("layers.{l}.feed_forward.up_proj.weight")],
+        Tensor::Down(l) => vec![format!("layers.{l}.feed_forward.down_proj.weight")],
         // MLA with a query latent
         Tensor::Query(l) => vec![format!("layers.{l}.self_attn.q_b_proj.weight")],
         _ => Vec::new(),
@@ -233,7 +236,9 @@ pub(super) fn alternating(tensor: Tensor, shape: &ModelShape) -> Option<(usize, 
     let Some(latent) = shape.attention.latent else {
         let is_rotated = matches!(tensor, Tensor::Query(_) | Tensor::Key(_));
         let head = shape.head_dim as usize;
-        return (shape.qkv == HeadStep::UnitNormed && is_rotated).then_some((head, head));
+        // only Llama 4 has attention in chunks
+        let is_llama4 = shape.attention.window.is_some_and(|window| window.is_chunked);
+        return (is_llama4 && is_rotated).then_some((head, head));
     };
     let head = match tensor {
         Tensor::Query(_) => latent.query_dim(),

@@ -23,6 +23,7 @@ impl Config {
             Mixture::Mixtral => plain(Routing::plain(RouterScore::Softmax, true), dense_width()?)?,
             Mixture::Qwen3 => ExpertShape {
                 dense_first: self.dense_first_of_qwen3()?,
+                every: self.every("decoder_sparse_step")?,
                 ..plain(
                     Routing::plain(RouterScore::Softmax, self.flag("norm_topk_prob", false)?),
                     expert_width()?,
@@ -42,16 +43,21 @@ impl Config {
                 }
             }
             Mixture::Llama4 => {
-                self.only_number("interleave_moe_layer_step", 1.0)?;
+                let every = self.every("interleave_moe_layer_step")?;
                 let layers = self.size("num_hidden_layers", MAX_LAYERS)?;
-                let all: Vec<Value> = (0..layers).map(Value::from).collect();
-                if let Some(value) = self.get("moe_layers").filter(|v| v.as_array() != Some(&all)) {
-                    return Err(self.wrong("moe_layers", value, "not supported: only all layers"));
+                let routed: Vec<Value> =
+                    (every - 1..layers).step_by(every as usize).map(Value::from).collect();
+                if let Some(value) = self.get("moe_layers").filter(|v| v.as_array() != Some(&routed)) {
+                    let right = format!(
+                        "not supported: only the last of every {every} layers (interleave_moe_layer_step)"
+                    );
+                    return Err(self.wrong("moe_layers", value, right));
                 }
                 let routing =
                     Routing { weighs_input: true, ..Routing::plain(RouterScore::Sigmoid, false) };
                 let width = dense_width()?;
-                ExpertShape { shared_width: width, ..plain(routing, width)? }
+                let dense_first = every - 1;
+                ExpertShape { shared_width: width, dense_first, every, ..plain(routing, width)? }
             }
             Mixture::DeepSeekV2 | Mixture::DeepSeekV3 | Mixture::Dots1 => {
                 let width = expert_width()?;
@@ -109,14 +115,20 @@ impl Config {
         })
     }
 
-    /// Leading dense layers of Qwen3-MoE. Dense layers elsewhere are not supported.
+    /// Distance of routed layers, of which the first is the last of so many layers.
+    fn every(&self, key: &str) -> Result<u32> {
+        Ok(self.size_if_any(key, MAX_LAYERS)?.unwrap_or(1))
+    }
+
+    /// First routed layer of Qwen3-MoE: the last of every `decoder_sparse_step` layers, after the leading dense ones.
     fn dense_first_of_qwen3(&self) -> Result<u32> {
-        self.only_number("decoder_sparse_step", 1.0)?;
-        let Some(value) = self.get("mlp_only_layers") else { return Ok(0) };
+        let every = self.every("decoder_sparse_step")?;
+        let after = |dense: u32| (dense / every + 1) * every - 1;
+        let Some(value) = self.get("mlp_only_layers") else { return Ok(after(0)) };
         let dense = value.as_array().map_or(&[][..], Vec::as_slice);
         let is_leading = dense.iter().enumerate().all(|(at, layer)| layer.as_u64() == Some(at as u64));
         match is_leading && value.is_array() {
-            true => Ok(dense.len() as u32),
+            true => Ok(after(dense.len() as u32)),
             false => Err(self.wrong(
                 "mlp_only_layers",
                 value,
@@ -203,7 +215,7 @@ impl Config {
         Ok(Some(Temperature { every, scale: self.positive("attn_scale")?.unwrap_or(0.1) }))
     }
 
-    fn flag(&self, key: &str, default: bool) -> Result<bool> {
+    pub(super) fn flag(&self, key: &str, default: bool) -> Result<bool> {
         match self.get(key) {
             None => Ok(default),
             Some(Value::Bool(flag)) => Ok(*flag),

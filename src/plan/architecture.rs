@@ -242,13 +242,16 @@ impl Architecture {
         let (Self::FarSkip(set), Some(experts)) = (self, &shape.experts) else { return wiring };
         // experts do not see attention of their layer, nor attention the routed output of the layer before
         let has_shared = experts.shared_width > 0;
-        let chosen = experts.dense_first..shape.layers;
-        for layer in chosen.filter(|layer| set.contains(*layer, shape.layers)) {
+        let is_apart = |layer: &u32| experts.is_routed(*layer) && set.contains(*layer, shape.layers);
+        for layer in (0..shape.layers).filter(|layer| set.contains(*layer, shape.layers)) {
             let at = layer as usize;
-            wiring.apart[at] = true;
-            wiring.dropped[at] = has_shared;
-            let skips = layer > experts.dense_first && set.contains(layer - 1, shape.layers);
-            wiring.staleness[at] = [u32::from(skips), u32::from(!has_shared)];
+            let skips = layer.checked_sub(1).is_some_and(|before| is_apart(&before));
+            wiring.staleness[at] = [u32::from(skips), 0];
+            if is_apart(&layer) {
+                wiring.apart[at] = true;
+                wiring.dropped[at] = has_shared;
+                wiring.staleness[at][1] = u32::from(!has_shared);
+            }
         }
         wiring
     }

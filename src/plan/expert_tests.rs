@@ -76,6 +76,23 @@ fn farskip_reads_two_streams() {
     }
 }
 
+/// A dense layer behind one with experts is a parallel block whose attention leaves out the routed output before it.
+#[test]
+fn farskip_reads_two_streams_between_dense_layers() {
+    let shape = ExpertShape { shared_width: 16, dense_first: 1, every: 2, ..experts() };
+    let seen = seen(&Plan::new(&moe("farskip", 2, shape)).unwrap());
+    for (module, list) in [
+        ("attn1", &["a0", "m0"][..]),
+        ("moe1", &["a0", "m0"]),
+        ("attn2", &["a0", "m0", "a1", "s1"]),
+        ("mlp2", &["a0", "m0", "a1", "s1", "r1"]),
+        ("attn3", &["a0", "m0", "a1", "s1", "r1", "a2", "m2"]),
+        ("moe3", &["a0", "m0", "a1", "s1", "r1", "a2", "m2"]),
+    ] {
+        assert_eq!(seen[module], names(list), "{module}");
+    }
+}
+
 /// Attention and shared experts share one all-reduce, which starts before the routed experts do; the
 /// routed one is in flight during the next attention.
 #[test]

@@ -26,12 +26,24 @@ pub struct ExpertShape {
     pub shared_width: u32,
     /// Leading layers with a dense MLP (of width [`super::ModelShape::intermediate`]) instead of experts.
     pub dense_first: u32,
+    /// Distance of routed layers, from the first on; the layers between them are dense.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub every: u32,
     pub routing: Routing,
     #[serde(default)]
     pub activation: ExpertActivation,
     /// True if gate, up and down of routed experts have biases.
     #[serde(default)]
     pub biased: bool,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_one(every: &u32) -> bool {
+    *every == 1
 }
 
 /// From a token's router logits z (one per expert) to its experts and their weights.
@@ -116,6 +128,7 @@ impl ExpertShape {
             width,
             shared_width: 0,
             dense_first: 0,
+            every: 1,
             routing,
             activation: ExpertActivation::Silu,
             biased: false,
@@ -124,7 +137,7 @@ impl ExpertShape {
 
     /// True if layer `layer` has routed experts.
     pub fn is_routed(&self, layer: u32) -> bool {
-        layer >= self.dense_first
+        layer.checked_sub(self.dense_first).is_some_and(|after| after.is_multiple_of(self.every))
     }
 
     /// Explains why the routing is impossible; `None` if it is possible.

@@ -316,7 +316,7 @@ impl ModelShape {
 
     /// Number of layers with a dense MLP.
     pub fn dense_layers(&self) -> u32 {
-        self.experts.as_ref().map_or(self.layers, |experts| experts.dense_first.min(self.layers))
+        (0..self.layers).filter(|layer| self.experts_of(*layer).is_none()).count() as u32
     }
 
     /// Window of a layer's attention; `None` if it is full.

@@ -94,11 +94,11 @@ fn variants() -> impl Strategy<Value = Variant> {
 
 /// Experts of a model, and how they are divided: in slices, whole, or behind a dispatch.
 fn experts() -> impl Strategy<Value = Option<(ExpertShape, u32)>> {
-    let some = (any::<bool>(), 0u32..3, any::<bool>(), 0u32..3).prop_map(
-        |(has_shared, dense_first, biased, division)| {
+    let some = (any::<bool>(), 0u32..3, 1u32..3, any::<bool>(), 0u32..3).prop_map(
+        |(has_shared, dense_first, every, biased, division)| {
             let shared_width = if has_shared { 16 } else { 0 };
             Some((
-                ExpertShape { shared_width, dense_first, biased, ..expert_tests::experts() },
+                ExpertShape { shared_width, dense_first, every, biased, ..expert_tests::experts() },
                 division,
             ))
         },

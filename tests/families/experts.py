@@ -18,7 +18,7 @@ import torch
 from make import FORMATS, GOLDEN, LLAMA3, SEED, TOKENS, mix
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.integrations.mxfp4 import FP4_VALUES
 
 SIZES = {
@@ -176,6 +176,37 @@ CASES += [
     ("llama4_text", "bf16", 2, {**LLAMA4, "num_experts_per_tok": 1, "rope_scaling": {**LLAMA3, "factor": 16.0}}),
     ("llama4_text", "f32", 1, {**LLAMA4, "num_local_experts": 12, "num_experts_per_tok": 2, "attn_temperature_tuning": False}),
 ]
+# Maverick: every second layer is dense, heads are not normed
+MAVERICK = {**LLAMA4, "interleave_moe_layer_step": 2, "use_qk_norm": False, "num_experts_per_tok": 1}
+VISION = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vision_output_dim": 32,
+    "image_size": 28,
+    "patch_size": 14,
+    "projector_input_dim": 32,
+    "projector_output_dim": 32,
+}
+CASES += [
+    (
+        "qwen3_moe",
+        "f32",
+        1,
+        {
+            "intermediate_size": 96,
+            "moe_intermediate_size": 32,
+            "head_dim": 8,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "norm_topk_prob": True,
+            "decoder_sparse_step": 2,
+        },
+    ),
+    ("llama4_text", "f32", 1, MAVERICK),
+    ("llama4", "bf16", 2, {"text_config": {**SIZES, **MAVERICK}, "vision_config": VISION}),
+]
 # closest of a chosen and a left-out expert's score: rounding must not change a choice
 MARGIN = 3e-4
 
@@ -262,10 +293,13 @@ def margins(model):
 
 
 def case(family, stored, files, more):
-    config = AutoConfig.for_model(family, **{**SIZES, **more})
+    is_whole = "text_config" in more
+    config = AutoConfig.for_model(family, **(more if is_whole else {**SIZES, **more}))
+    kind = AutoModelForImageTextToText if is_whole else AutoModelForCausalLM
+    layers = config.get_text_config().num_hidden_layers
     with tempfile.TemporaryDirectory() as place:
         place = Path(place)
-        AutoModelForCausalLM.from_config(config).save_pretrained(place)
+        kind.from_config(config).save_pretrained(place)
         with safe_open(place / "model.safetensors", "pt") as made:
             shapes = {name: list(made.get_slice(name).get_shape()) for name in made.keys()}
         if stored == "mxfp4":
@@ -273,11 +307,13 @@ def case(family, stored, files, more):
                 experts, inputs, outputs = shapes.pop(name)
                 shapes[f"{name}_blocks"] = [experts, outputs, inputs // 32, 16]
                 shapes[f"{name}_scales"] = [experts, outputs, inputs // 32]
-        state = {name: numbers(name, shape, config.num_hidden_layers, stored) for name, shape in shapes.items()}
+        state = {name: numbers(name, shape, layers, stored) for name, shape in shapes.items()}
         save_file(expanded(state), place / "model.safetensors", {"format": "pt"})
-        model = AutoModelForCausalLM.from_pretrained(
+        model = kind.from_pretrained(
             place, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager"
         ).eval()
+        # without images the whole of Llama 4 passes the text through this part
+        model = getattr(model, "language_model", model)
         written = json.loads((place / "config.json").read_text())
     # a router that computes in f32 by itself is not worth another tolerance
     closest = margins(model)

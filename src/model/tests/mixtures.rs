@@ -109,6 +109,32 @@ fn llama_4_has_chunks_beside_full_layers_without_rope() {
     assert_eq!(shape(&config).expect("valid").attention.temperature, None);
 }
 
+/// Keys of Maverick, within a config of text and images.
+#[test]
+fn llama_4_with_images_is_its_text_part_and_dense_layers_may_lie_between() {
+    let mut text = llama4();
+    text["interleave_moe_layer_step"] = json!(2);
+    text["moe_layers"] = json!([1, 3]);
+    text["use_qk_norm"] = json!(false);
+    text["eos_token_id"] = json!(null);
+    let whole = json!({"model_type": "llama4", "text_config": text, "vision_config": {"hidden_size": 8},
+        "eos_token_id": 7, "hidden_size": 8, "ladder_layers": 2});
+    let model = resolve(model_dir(&whole.to_string()).path()).expect("valid");
+    let shape = model.shape;
+    assert_eq!((shape.hidden, shape.qkv, shape.dense_layers()), (64, HeadStep::Plain, 2));
+    assert_eq!([0, 1, 2, 3].map(|l| shape.experts_of(l).is_some()), [false, true, false, true]);
+    assert_eq!((model.eos, model.wiring.map(|w| w.to_string())), (vec![7], Some("ladder:2".into())));
+    let mut qwen = qwen3();
+    qwen["decoder_sparse_step"] = json!(2);
+    let routed = |config: &Value| {
+        let experts = self::shape(config).expect("valid").experts.expect("experts");
+        (experts.dense_first, experts.every)
+    };
+    assert_eq!(routed(&qwen), (1, 2));
+    qwen["mlp_only_layers"] = json!([0, 1]);
+    assert_eq!(routed(&qwen), (3, 2));
+}
+
 /// DeepSeek-V2 limits the choice to groups only if its method says so.
 #[test]
 fn groups_of_deepseek_v2_follow_from_its_method() {
@@ -146,15 +172,15 @@ fn what_a_family_cannot_have_is_refused_by_key() {
         (mixtral(), "sliding_window", json!(4096), "not supported"),
         (mixtral(), "quantization_config", json!({"quant_method": "gptq"}), "quantised"),
         (qwen3(), "mlp_only_layers", json!([2]), "only leading layers"),
-        (qwen3(), "decoder_sparse_step", json!(2), "only 1"),
+        (qwen3(), "decoder_sparse_step", json!(0), "a whole number from 1"),
         (gpt_oss(), "swiglu_limit", json!(5.0), "only 7"),
         (gpt_oss(), "quantization_config", json!({"quant_method": "fp8"}), "quantised"),
         (deepseek(), "topk_method", json!("greedy"), "only \"noaux_tc\""),
         (deepseek(), "scoring_func", json!("softmax"), "only \"sigmoid\""),
         (deepseek(), "rope_interleave", json!(false), "only true"),
-        (llama4(), "use_qk_norm", json!(false), "only true"),
-        (llama4(), "interleave_moe_layer_step", json!(2), "only 1"),
-        (llama4(), "moe_layers", json!([1, 3]), "only all layers"),
+        (llama4(), "use_qk_norm", json!(1), "true or false"),
+        (llama4(), "interleave_moe_layer_step", json!(0), "a whole number from 1"),
+        (llama4(), "moe_layers", json!([1, 3]), "only the last of every 1 layers"),
         (llama4(), "no_rope_layers", json!([1, 1, 0, 1]), "with 0 in the last of every 4 layers"),
         (llama4(), "layer_types", json!(["full_attention"]), "chunked_attention"),
         (deepseek(), "qk_rope_head_dim", json!(7), "an even number"),

@@ -191,7 +191,8 @@ impl Mixture {
 
     /// Mean and standard deviation of a tensor's numbers, as in the script.
     fn distribution(&self, name: &str, sizes: &[usize]) -> (f64, f64) {
-        let modules = 2.0 * self.config["num_hidden_layers"].as_f64().unwrap();
+        let text = self.config.get("text_config").unwrap_or(&self.config);
+        let modules = 2.0 * text["num_hidden_layers"].as_f64().unwrap();
         if sizes.len() == 1 || name.ends_with("_bias") {
             return match name {
                 _ if name.contains("norm") => (1.0, 0.1),

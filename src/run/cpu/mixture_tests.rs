@@ -250,8 +250,9 @@ const YARN: Yarn = Yarn {
     score_scale: 1.0,
 };
 
-/// Shapes like Mixtral's, Qwen3-MoE's, gpt-oss', DeepSeek-V3's, Instella-MoE's and Llama 4's, in miniature.
-fn models() -> [Model; 6] {
+/// Shapes like Mixtral's, Qwen3-MoE's, gpt-oss', DeepSeek-V3's, Instella-MoE's and Llama 4's (Scout and Maverick), in
+/// miniature.
+fn models() -> [Model; 7] {
     let deepseek = |experts: &mut ExpertShape| {
         (experts.shared_width, experts.dense_first, experts.top_k) = (32, 1, 3);
         experts.routing = Routing {
@@ -261,6 +262,16 @@ fn models() -> [Model; 6] {
             kept_groups: 2,
             ..experts.routing
         };
+    };
+    let llama4 = |shape: &mut ModelShape, every: u32| {
+        let window = Some(Window { tokens: 3, full_every: 3, is_chunked: true });
+        let temperature = Some(Temperature { every: 2.0, scale: 0.4 });
+        shape.attention = AttentionShape { window, temperature, ..AttentionShape::default() };
+        shape.experts = experts(RouterScore::Sigmoid, |experts| {
+            (experts.dense_first, experts.every) = (every - 1, every);
+            (experts.shared_width, experts.top_k) = (32, 1);
+            (experts.routing.renormalise, experts.routing.weighs_input) = (false, true);
+        });
     };
     let latent = Latent {
         q_rank: Some(24),
@@ -304,16 +315,11 @@ fn models() -> [Model; 6] {
                 (experts.routing.groups, experts.routing.kept_groups) = (1, 1);
             });
         }),
-        model("llama-4", |shape| {
+        model("scout", |shape| {
             shape.qkv = HeadStep::UnitNormed;
-            let window = Some(Window { tokens: 3, full_every: 3, is_chunked: true });
-            let temperature = Some(Temperature { every: 2.0, scale: 0.4 });
-            shape.attention = AttentionShape { window, temperature, ..AttentionShape::default() };
-            shape.experts = experts(RouterScore::Sigmoid, |experts| {
-                (experts.shared_width, experts.top_k) = (32, 1);
-                (experts.routing.renormalise, experts.routing.weighs_input) = (false, true);
-            });
+            llama4(shape, 1);
         }),
+        model("maverick", |shape| llama4(shape, 2)),
     ]
 }
 
@@ -381,7 +387,7 @@ fn checkpoints_in_mxfp4_stay_packed_where_ranks_hold_whole_blocks() {
 
 #[test]
 fn more_ranks_than_kv_heads_hold_copies() {
-    let [mut mixtral, .., deepseek] = models();
+    let [mut mixtral, _, _, deepseek, ..] = models();
     mixtral.shape.kv_heads = 2;
     for (tp, ep) in [(4, 1), (8, 8)] {
         agrees(&asked(&mixtral, "ladder", tp, ep));

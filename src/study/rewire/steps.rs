@@ -48,6 +48,8 @@ pub enum Ends {
 pub(super) struct Mixture {
     /// Dense layers before the first with experts.
     pub dense_first: u32,
+    /// Distance of layers with experts.
+    pub every: u32,
     /// True if shared experts run on every token; false for imported traces, which do not name them.
     pub has_shared: bool,
 }
@@ -55,9 +57,12 @@ pub(super) struct Mixture {
 impl Mixture {
     fn of(trace: &Trace) -> Option<Self> {
         let experts = trace.operations.iter().filter(|operation| operation.kind == EXPERTS);
-        let dense_first = experts.map(|operation| operation.layer.unwrap_or(0)).min()?;
+        let layers: BTreeSet<u32> = experts.map(|operation| operation.layer.unwrap_or(0)).collect();
+        let mut layers = layers.into_iter();
+        let dense_first = layers.next()?;
+        let every = layers.next().map_or(1, |second| second - dense_first);
         let has_shared = trace.operations.iter().any(|operation| operation.name.contains("/shared_"));
-        Some(Self { dense_first, has_shared })
+        Some(Self { dense_first, every, has_shared })
     }
 }
 

@@ -58,7 +58,7 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
     let tp = steps.ranks.max(2);
     let exchanges = steps.ends == Ends::Exchanges;
     let mixture = match exchanges {
-        true => Some(Mixture { dense_first: 0, has_shared: steps.has_work_beside_dispatch() }),
+        true => Some(Mixture { dense_first: 0, every: 1, has_shared: steps.has_work_beside_dispatch() }),
         false => split_mixture(steps, wired),
     };
     let experts = |mixture: Mixture| ExpertShape {
@@ -67,6 +67,7 @@ fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
         width: 8 * tp,
         shared_width: if mixture.has_shared { 8 * tp } else { 0 },
         dense_first: mixture.dense_first,
+        every: mixture.every,
         routing: Routing::plain(RouterScore::Softmax, false),
         activation: ExpertActivation::default(),
         biased: false,
