@@ -29,6 +29,8 @@ CASES = [
     ("llama-3.2-1b", "bf16", 1, 1, 1, 8, 8),
     *[("llama-3.2-1b", "bf16", 2, 2, b, 8, 8) for b in (1, 4, 16)],
     *[("untied-150m", d, 2, 2, 1, 8, 24) for d in ("f32", "bf16")],
+    # 8 of its 24 layers, on llama.cpp only (--engines llama)
+    ("gpt-oss-20b-8", "mxfp4", 2, 1, 1, 16, 24),
 ]
 
 

@@ -1,11 +1,11 @@
-"""Models with random weights, the same for all programs: an HF directory, and a GGUF file of it."""
+"""Models with random weights, the same for all programs: an HF directory, and a GGUF file of it (of gpt-oss with its own)."""
 
 import json
 from pathlib import Path
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFWriter, RopeScalingType
 from safetensors.torch import load_file, save_file
 
 # hidden, layers, heads, kv heads, head dim, mlp, vocabulary, tied, rope theta
@@ -23,6 +23,9 @@ def make(name, dtype, dir):
     if (out / "model.gguf").exists():
         return out
     out.mkdir(parents=True, exist_ok=True)
+    if name == "gpt-oss-20b-8":
+        gpt_oss(out)
+        return out
     hidden, layers, heads, kv, dim, mlp, vocab, tied, theta = SHAPES[name]
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
@@ -98,6 +101,80 @@ def to_gguf(config, dtype, out):
         else:
             numbers = tensor.view(torch.int16).numpy().view(np.uint16)
             writer.add_tensor(f"{block}{to}.weight", numbers, raw_dtype=GGMLQuantizationType.BF16)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    (out / "model.part").rename(out / "model.gguf")
+
+
+def gpt_oss(out, layers=8):
+    """gpt-oss-20b's shape with fewer layers: a config, whose weights are random, and OUT/model.gguf in mxfp4."""
+    hidden, heads, kv, dim, vocab, experts = 2880, 64, 8, 64, 201088, 32
+    yarn = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
+    config = {
+        "model_type": "gpt_oss", "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": kv, "head_dim": dim, "intermediate_size": hidden, "vocab_size": vocab,
+        "num_local_experts": experts, "num_experts_per_tok": 4, "sliding_window": 128, "attention_bias": True,
+        "rope_theta": 150000.0, "rope_scaling": {**yarn, "original_max_position_embeddings": 4096},
+        "rms_norm_eps": 1e-5, "max_position_embeddings": 131072,
+    }
+    (out / "config.json").write_text(json.dumps(config, indent=1))
+    writer = GGUFWriter(str(out / "model.part"), "gpt-oss")
+    writer.add_vocab_size(vocab)
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(hidden)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(hidden)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv)
+    writer.add_key_length(dim)
+    writer.add_value_length(dim)
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_rope_scaling_type(RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(yarn["factor"])
+    writer.add_rope_scaling_orig_ctx_len(4096)
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_expert_count(experts)
+    writer.add_expert_used_count(4)
+    writer.add_expert_feed_forward_length(hidden)
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_tokenizer_model("none")
+    random = np.random.default_rng(0)
+
+    def vector(name, *shape, mean=0.0, spread=0.3):
+        writer.add_tensor(name, (mean + spread * (random.random(shape, dtype=np.float32) - 0.5)).astype(np.float32))
+
+    def matrix(name, rows, columns, deviation):
+        numbers = (random.random((rows, columns), dtype=np.float32) - 0.5) * np.float32(deviation * 12**0.5)
+        bits = (numbers.view(np.uint32) >> 16).astype(np.uint16)
+        writer.add_tensor(name, bits, raw_dtype=GGMLQuantizationType.BF16)
+
+    def packed(name):
+        # 32 numbers: a power of two, then 16 bytes of e2m1
+        blocks = random.integers(0, 256, (experts, hidden, hidden // 32, 17), dtype=np.uint8)
+        blocks[..., 0] = 119 + blocks[..., 0] % 3
+        writer.add_tensor(name, blocks.reshape(experts, hidden, -1), raw_dtype=GGMLQuantizationType.MXFP4)
+
+    matrix("token_embd.weight", vocab, hidden, 0.25)
+    matrix("output.weight", vocab, hidden, 3 * hidden**-0.5)
+    vector("output_norm.weight", hidden, mean=1.0)
+    for layer in range(layers):
+        block = f"blk.{layer}."
+        vector(f"{block}attn_norm.weight", hidden, mean=1.0)
+        vector(f"{block}post_attention_norm.weight", hidden, mean=1.0)
+        for part, rows, columns in [
+            ("attn_q", heads * dim, hidden), ("attn_k", kv * dim, hidden), ("attn_v", kv * dim, hidden),
+            ("attn_output", hidden, heads * dim),
+        ]:
+            matrix(f"{block}{part}.weight", rows, columns, columns**-0.5)
+            vector(f"{block}{part}.bias", rows)
+        vector(f"{block}attn_sinks.weight", heads)
+        vector(f"{block}ffn_gate_inp.weight", experts, hidden, spread=(12 / hidden) ** 0.5)
+        vector(f"{block}ffn_gate_inp.bias", experts)
+        for part in ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"]:
+            packed(f"{block}{part}.weight")
+            vector(f"{block}{part}.bias", experts, hidden)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
