@@ -432,7 +432,6 @@ impl<'a> Machine<'a> {
         let roofline_us = |top_k: u32, experts: u32| {
             EXPERTS_START_US + (weights_us(top_k, experts) + passing_us).max(arithmetic_us(top_k))
         };
-        let own = roofline_us(weights.top_k, weights.experts);
         let is_arithmetic =
             arithmetic_us(weights.top_k) > weights_us(weights.top_k, weights.experts) + passing_us;
         let sizes = ExpertSizes {
@@ -443,13 +442,11 @@ impl<'a> Machine<'a> {
             tp: self.routed.as_ref().map_or(1, Routed::slices),
             ep: weights.ep,
         };
-        let table = self.tables.and_then(|tables| {
+        let table = self.tables.map(|tables| {
             let of = |sizes| tables.experts_us(stack.engine, format, sizes, tokens);
-            of(sizes).or_else(|| {
+            of(sizes).unwrap_or_else(|| {
                 let of = |similar: &ExpertSizes| roofline_us(similar.top_k, similar.experts);
-                let (ratio, source) =
-                    tables.similar_experts(stack.engine, format, sizes, tokens, &of)?;
-                Some((own * ratio, source))
+                tables.similar_experts(stack.engine, format, sizes, tokens, &of)
             })
         });
         match table {
@@ -457,7 +454,7 @@ impl<'a> Machine<'a> {
             Some((us, source)) => {
                 (us.max(weights_us(weights.top_k, weights.experts)), source, is_arithmetic)
             }
-            None => (own, CostSource::Roofline, is_arithmetic),
+            None => (roofline_us(weights.top_k, weights.experts), CostSource::Roofline, is_arithmetic),
         }
     }
 
