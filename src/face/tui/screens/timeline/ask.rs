@@ -271,8 +271,9 @@ pub struct WhatIfStart {
     pub architecture: Option<Architecture>,
 }
 
-/// Opens the what-if screen on a step of a trace (its key, and a time in ns); on the settings of the run if the step
-/// cannot be changed. Asks for a fact that the trace leaves open.
+/// Opens the what-if screen on a step of a trace (its key, and a time in ns); on the settings of the run if it was
+/// simulated, so that the sliders give what other runs of it take, or if the step cannot be changed. Asks for a fact that
+/// the trace leaves open.
 pub fn what_if(
     index: Arc<TraceIndex>,
     arguments: Vec<String>,
@@ -282,6 +283,13 @@ pub fn what_if(
 ) {
     let WhatIfStart { asked, facts, architecture } = start;
     let (spec, run) = (index.trace.meta.spec.clone(), index.source());
+    if let Some((spec, run)) = spec.as_ref().filter(|spec| spec.backend.is_simulated()).zip(run.clone())
+    {
+        let architecture = architecture.unwrap_or_else(|| spec.architecture.clone());
+        let spec = Spec { architecture, ..spec.clone() };
+        cx.request(Request::WhatIf(Some(Box::new(SelectedRun { spec, run }))));
+        return cx.inform("sliders simulate this trace's run again");
+    }
     let name = match step.0.map(|key| key.phase) {
         Some(Phase::Prefill) => format!("{} (a prefill)", index.title),
         _ => index.title.clone(),

@@ -328,6 +328,22 @@ fn ranks_that_did_the_same_are_stored_once_until_they_are_asked_for() {
     driver.shows("▾ r0 = r1");
 }
 
+/// Its sliders give what other runs of the cell take: the trace would be rewired with the products of standard.
+#[test]
+fn what_if_of_a_simulated_run_simulates_it_again() {
+    let mut trace = simulated(|spec| spec.batch = 4).whole().into_owned();
+    trace.meta.run = Some("20260102-0304-1".into());
+    let spec = trace.meta.spec.clone().expect("it has one");
+    let mut driver = with(vec![TraceIndex::new("tiny".into(), trace)], (120, 40));
+    driver.taps("w");
+    assert_eq!(driver.state.cx.tab, Tab::WhatIf);
+    let whatif = &driver.state.whatif;
+    assert!(whatif.traced.is_none());
+    assert_eq!((&whatif.base.cell.model, whatif.base.cell.batch), (&spec.model, 4));
+    driver.shows("from run 20260102-0304-1");
+    driver.shows("sliders simulate this trace's run again");
+}
+
 #[test]
 fn an_open_trace_is_offered_as_base_and_left_again() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
