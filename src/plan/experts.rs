@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::graph::{is_one, one};
 use base::error::Error;
 
 /// Clamp of gate and up in [`ExpertActivation::Clamped`].
@@ -35,15 +36,6 @@ pub struct ExpertShape {
     /// True if gate, up and down of routed experts have biases.
     #[serde(default)]
     pub biased: bool,
-}
-
-const fn one() -> u32 {
-    1
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_one(every: &u32) -> bool {
-    *every == 1
 }
 
 /// From a token's router logits z (one per expert) to its experts and their weights.

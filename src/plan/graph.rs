@@ -251,11 +251,11 @@ pub struct Variant {
     pub dp: u32,
 }
 
-fn one() -> u32 {
+pub(super) fn one() -> u32 {
     1
 }
 
-fn is_one(n: &u32) -> bool {
+pub(super) fn is_one(n: &u32) -> bool {
     *n == 1
 }
 
