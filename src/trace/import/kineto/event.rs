@@ -75,7 +75,8 @@ pub(super) struct Event<'a> {
     pub(super) tid: &'a [u8],
     pub(super) start: Option<&'a [u8]>,
     pub(super) duration: Option<&'a [u8]>,
-    args: Option<usize>,
+    /// Offset of the arguments in the event's source.
+    pub(super) args: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -156,10 +157,6 @@ impl<'a> Event<'a> {
             }
         }
         Ok(None)
-    }
-
-    pub(super) fn arguments_at(&self) -> Option<usize> {
-        self.args
     }
 
     /// Cursor at the arguments object. `bytes` must be the source of the event.

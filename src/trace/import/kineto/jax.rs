@@ -4,19 +4,16 @@
 //! GPU work is on threads named `Stream #20(Compute)` of processes named `/device:GPU:0`. Other threads
 //! of these processes (`XLA Ops`, `XLA Modules`, `Steps`, `Source code`, ...) show the same work again
 //! under its names in the program, and are ignored. Names of processes and threads may follow the
-//! events, so events are buffered until the whole file is parsed, and then added to the table as the
-//! equivalent events of PyTorch's profiler.
+//! events, so events are buffered until the whole file is parsed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::assemble::Profiler;
-use super::event::{Class, Event, Gpu};
+use super::event::{Arguments, Class, Event, Gpu};
 use super::json::{Broken, last_integer, unescape};
 use super::names::Interner;
 use super::table::{Category, PART, Table, times};
 use base::error::{Error, Result};
-
-const AT_ONCE: usize = 4096;
 
 #[derive(Clone, Copy, Debug)]
 struct Loose {
@@ -46,8 +43,8 @@ enum Line {
     /// A GPU stream. `device` is unique in the file; `stream` is the number in the thread's name.
     Stream {
         pid: String,
-        device: usize,
-        stream: i64,
+        device: String,
+        stream: String,
     },
     Derived(String),
     Host {
@@ -153,11 +150,11 @@ impl Uncategorised {
             let name = self.thread_names.get(key).map_or("", String::as_str);
             let digits =
                 name.strip_prefix("Stream #").map(|rest| rest.split(|c: char| !c.is_ascii_digit()));
-            match digits.and_then(|mut digits| digits.next()?.parse().ok()) {
+            match digits.and_then(|mut digits| digits.next()?.parse::<i64>().ok()) {
                 Some(stream) => {
                     // PyTorch's profiler uses the device number as the pid of GPU processes, too
                     let pid = format!("{}_{device}", prefix(pid));
-                    Line::Stream { pid, device: *device, stream }
+                    Line::Stream { pid, device: device.to_string(), stream: stream.to_string() }
                 }
                 None => Line::Derived(name.to_owned()),
             }
@@ -198,7 +195,7 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
                 "expected a trace of PyTorch's profiler or of JAX",
             ));
         }
-        table.note_uncategorised(loose.events.len() as u64);
+        *table.odd.entry(("event", "no category")).or_default() += loose.events.len() as u64;
         return Ok(false);
     }
     // host names may look like rank labels
@@ -206,48 +203,37 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
     let names = loose.names.texts();
     let lines = loose.lines();
     let mut left_out: BTreeMap<String, u64> = BTreeMap::new();
-    let mut text = Vec::new();
-    let (mut adopted, mut unnamed) = (0_u64, 0_u64);
-    for events in loose.events.chunks(AT_ONCE) {
-        text.clear();
-        for event in events {
-            let event_name = names[event.name as usize];
-            match &lines[event.thread as usize] {
-                Line::Stream { pid, device, stream } => {
-                    let category = match event.memory.unwrap_or_else(|| by_name(event_name)) {
-                        Gpu::Kernel => "kernel",
-                        Gpu::Memcpy => "gpu_memcpy",
-                        Gpu::Memset => "gpu_memset",
-                    };
-                    let on = format!(r#""pid":"{pid}","tid":{stream}"#);
-                    let more = format!(r#","device":{device},"stream":{stream}"#);
-                    write(&mut text, category, event_name, &on, event, &more);
-                }
-                Line::Host { pid } if event.correlation >= 0 => {
-                    let on = format!(r#""pid":"{pid}","tid":0"#);
-                    write(&mut text, "cuda_runtime", event_name, &on, event, "");
-                }
-                Line::Host { .. } => {
-                    *left_out.entry("host (JAX)".into()).or_default() += 1;
-                    continue;
-                }
-                Line::Derived(line) if line.is_empty() => {
-                    unnamed += 1;
-                    continue;
-                }
-                Line::Derived(line) => {
-                    *left_out.entry(format!("{line} (JAX: the streams' work again)")).or_default() += 1;
-                    continue;
-                }
+    for loose in &loose.events {
+        let (name, times) = (names[loose.name as usize], (loose.start_ns, loose.end_ns));
+        let correlation = loose.correlation.to_string();
+        let arguments = Arguments { correlation: Some(correlation.as_bytes()), ..Arguments::default() };
+        match &lines[loose.thread as usize] {
+            Line::Stream { pid, device, stream } => {
+                let event = Event { name: Some(name), pid: pid.as_bytes(), ..Event::default() };
+                let (device, stream) = (Some(device.as_bytes()), Some(stream.as_bytes()));
+                let arguments = Arguments { device, stream, ..arguments };
+                let gpu = loose.memory.unwrap_or_else(|| by_name(name));
+                let added = table.span(&event, &arguments, gpu, times, b"");
+                debug_assert!(added.is_ok(), "{added:?}");
             }
-            adopted += 1;
+            Line::Host { pid } if loose.correlation >= 0 => {
+                let (pid, tid) = (pid.as_bytes(), b"0".as_slice());
+                table.launch(
+                    &Event { name: Some(name), pid, tid, ..Event::default() },
+                    &arguments,
+                    times,
+                );
+            }
+            Line::Host { .. } => *left_out.entry("host (JAX)".into()).or_default() += 1,
+            // it may be a stream or repeat one
+            Line::Derived(line) if line.is_empty() => {
+                table.note("event", "on a device's thread without a name (JAX)");
+            }
+            Line::Derived(line) => {
+                *left_out.entry(format!("{line} (JAX: the streams' work again)")).or_default() += 1;
+            }
         }
-        let read = table.read(&text, 0);
-        debug_assert!(read.is_ok(), "{read:?}");
     }
-    // already counted when first parsed
-    table.events -= adopted;
-    table.note_unnamed_threads(unnamed);
     for (line, count) in left_out {
         table.categories.push(Category {
             name: line.into_bytes().into(),
@@ -279,23 +265,6 @@ fn by_name(name: &[u8]) -> Gpu {
         () if begins("memset") => Gpu::Memset,
         () => Gpu::Kernel,
     }
-}
-
-/// Appends an event in the format of PyTorch's profiler. `name` is still JSON-escaped.
-fn write(text: &mut Vec<u8>, category: &str, name: &[u8], on: &str, event: &Loose, more: &str) {
-    text.extend_from_slice(format!(r#"{{"ph":"X","cat":"{category}","name":""#).as_bytes());
-    text.extend_from_slice(name);
-    let Loose { start_ns, end_ns, correlation, .. } = *event;
-    let duration = end_ns.saturating_sub(start_ns);
-    let times = format!(r#"","ts":{},"dur":{},{on}"#, microseconds(start_ns), microseconds(duration));
-    text.extend_from_slice(times.as_bytes());
-    text.extend_from_slice(format!(r#","args":{{"correlation":{correlation}{more}}}}},"#).as_bytes());
-}
-
-pub(super) fn microseconds(ns: i64) -> String {
-    let sign = if ns < 0 { "-" } else { "" };
-    let ns = ns.unsigned_abs();
-    format!("{sign}{}.{:03}", ns / 1000, ns % 1000)
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! PyTorch profiler traces (Kineto): Chrome JSON, plain or compressed, one file or one per rank. JAX
-//! (`jax`) and rocprofv3 (`rocprof`) traces are converted to the equivalent events of PyTorch's
-//! profiler.
+//! (`jax`) and rocprofv3 (`rocprof`) traces fill the same tables.
 //!
 //! Pipeline (`open`, which also reads the metadata at the top): decompression, `split` into pieces of whole events by
 //! brackets (`blocks`, 64 bytes at a time), parallel parsing (`event`, `json`) into rows of numbers (`table`) and

@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 
 use super::assemble::ReadFile;
 use super::event::{Event, Gpu};
-use super::json::{Broken, Cursor, Value, last_integer, unescape};
+use super::json::{Broken, Value, last_integer, unescape};
 use super::table::{Launch, PART, Table};
 use crate::import::steps::{Enclosing, Extent};
 use crate::{
@@ -80,11 +80,7 @@ impl<'a> Collective<'a> {
     /// Parses the arguments of an event; `None` if they name no collective.
     pub(super) fn of(event: &Event<'a>, bytes: &'a [u8]) -> Result<Option<Self>, Broken> {
         let mut found = Self { sequence: Span::NO_SEQUENCE, ..Self::default() };
-        let Some(at) = event.arguments_at() else { return Ok(None) };
-        let mut cursor = Cursor::new(bytes, at);
-        if cursor.peek() != Some(b'{') {
-            return Ok(None);
-        }
+        let Some(mut cursor) = event.arguments_cursor(bytes) else { return Ok(None) };
         cursor.enter()?;
         while let Some(key) = cursor.key()? {
             let value = match cursor.value()? {

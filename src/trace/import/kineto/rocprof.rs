@@ -1,5 +1,4 @@
-//! rocprofv3 JSON: converts kernel dispatches and memory copies to the equivalent events of PyTorch's
-//! profiler.
+//! rocprofv3 JSON: kernel dispatches, memory copies, and the host calls that launched them.
 //!
 //! Each process and agent (GPU) with kernels is a rank. The file is parsed as a stream; only used
 //! records stay in memory, about 60 bytes each.
@@ -11,13 +10,11 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::assemble::Profiler;
-use super::jax::microseconds;
+use super::event::{Arguments, Event, Gpu};
 use super::open::Metadata;
 use super::open::{Open, Options};
 use super::table::Table;
 use base::error::{Error, Result};
-
-const AT_ONCE: usize = 4096;
 
 /// Type code of GPU agents in rocprofiler.
 const GPU: u32 = 2;
@@ -209,19 +206,16 @@ pub(super) fn read(
     }
     metadata.environment.insert("gpus".into(), gpus.into());
     let warnings = std::mem::take(&mut events.warnings);
-    Ok((PROFILER, events.finish(), metadata, warnings))
+    Ok((PROFILER, events.table, metadata, warnings))
 }
 
 fn agents_with_kernels(process: &Process) -> BTreeSet<Id> {
     process.buffer_records.kernel_dispatch.iter().map(|kernel| kernel.dispatch_info.agent_id).collect()
 }
 
-/// Converted events, buffered as JSON until the table parses them.
 #[derive(Default)]
 struct Events {
     table: Table,
-    text: Vec<u8>,
-    waiting: usize,
     ranks: usize,
     warnings: Vec<String>,
 }
@@ -252,7 +246,7 @@ impl Events {
             );
             let time = (kernel.start_timestamp, kernel.end_timestamp);
             let on = (pid.as_str(), ranks[&info.agent_id], stream);
-            self.work("kernel", &name, time, kernel.correlation_id, on);
+            self.work(Gpu::Kernel, &name, time, kernel.correlation_id, on);
         }
         let mut elsewhere = 0_u64;
         for copy in &records.memory_copy {
@@ -266,7 +260,7 @@ impl Events {
             let name = process.strings.name(copy.kind, copy.operation).unwrap_or("MEMORY_COPY");
             let time = (copy.start_timestamp, copy.end_timestamp);
             let on = (pid.as_str(), ranks[agent], copy.stream_id.handle);
-            self.work("gpu_memcpy", name, time, copy.correlation_id, on);
+            self.work(Gpu::Memcpy, name, time, copy.correlation_id, on);
         }
         for call in records
             .hip_api
@@ -276,8 +270,14 @@ impl Events {
         {
             let time = (call.start_timestamp, call.end_timestamp);
             let name = process.strings.name(call.kind, call.operation).unwrap_or("call");
-            let on = format!(r#""pid":"{pid}","tid":{}"#, call.thread_id);
-            self.push("hip_runtime", name, time, call.correlation_id, &on, "");
+            let (name, tid) = (escaped(name), call.thread_id.to_string());
+            let (pid, tid) = (pid.as_bytes(), tid.as_bytes());
+            let event = Event { name: Some(name.as_bytes()), pid, tid, ..Event::default() };
+            let correlation = call.correlation_id.internal.to_string();
+            let correlation = Some(correlation.as_bytes());
+            if self.takes("launch", time) {
+                self.table.launch(&event, &Arguments { correlation, ..Arguments::default() }, time);
+            }
         }
         if nameless > 0 {
             self.warnings.push(format!("{nameless} kernels have no name in kernel_symbols"));
@@ -293,53 +293,41 @@ impl Events {
 
     fn work(
         &mut self,
-        category: &str,
+        gpu: Gpu,
         name: &str,
         time: (i64, i64),
         correlation: Correlation,
         (pid, device, stream): (&str, usize, u64),
     ) {
-        let on = format!(r#""pid":"{pid}","tid":{stream}"#);
-        let more = format!(r#","device":{device},"stream":{stream}"#);
-        self.push(category, name, time, correlation, &on, &more);
-    }
-
-    fn push(
-        &mut self,
-        category: &str,
-        name: &str,
-        (start, end): (i64, i64),
-        correlation: Correlation,
-        on: &str,
-        more: &str,
-    ) {
-        let name = serde_json::Value::from(name);
-        let duration = end.saturating_sub(start);
-        let (start, duration) = (microseconds(start), microseconds(duration));
-        let correlation = correlation.internal;
-        self.text.extend_from_slice(
-            format!(
-                r#"{{"ph":"X","cat":"{category}","name":{name},"ts":{start},"dur":{duration},{on},"args":{{"correlation":{correlation}{more}}}}},"#
-            )
-            .as_bytes(),
-        );
-        self.waiting += 1;
-        if self.waiting >= AT_ONCE {
-            self.flush();
+        let (name, correlation) = (escaped(name), correlation.internal.to_string());
+        let (device, stream) = (device.to_string(), stream.to_string());
+        let event = Event { name: Some(name.as_bytes()), pid: pid.as_bytes(), ..Event::default() };
+        let arguments = Arguments {
+            device: Some(device.as_bytes()),
+            stream: Some(stream.as_bytes()),
+            correlation: Some(correlation.as_bytes()),
+            ..Arguments::default()
+        };
+        if self.takes(gpu.as_str(), time) {
+            let added = self.table.span(&event, &arguments, gpu, time, b"");
+            debug_assert!(added.is_ok(), "{added:?}");
         }
     }
 
-    fn flush(&mut self) {
-        let read = self.table.read(&self.text, 0);
-        debug_assert!(read.is_ok(), "{read:?}");
-        self.text.clear();
-        self.waiting = 0;
+    /// Counts an event; false if it ends before it starts.
+    fn takes(&mut self, what: &'static str, (start, end): (i64, i64)) -> bool {
+        self.table.events += 1;
+        if end < start {
+            self.table.note(what, "ending before its start");
+        }
+        end >= start
     }
+}
 
-    fn finish(mut self) -> Table {
-        self.flush();
-        self.table
-    }
+/// Escapes a name as JSON has it: the table unescapes all names.
+fn escaped(name: &str) -> String {
+    let quoted = serde_json::Value::from(name).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
 }
 
 /// Kernel name without the suffix of a clone.

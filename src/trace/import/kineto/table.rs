@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::event::{Class, Event, Gpu};
+use super::event::{Arguments, Class, Event, Gpu};
 use super::jax::{self, Uncategorised};
 use super::json::{Broken, Cursor, NotATime, last_integer, nanoseconds, unescape};
 use super::names::{self, Collective, Interner};
@@ -264,18 +264,6 @@ impl Table {
         number
     }
 
-    pub(super) fn note_uncategorised(&mut self, count: u64) {
-        *self.odd.entry(("event", "no category")).or_default() += count;
-    }
-
-    /// Notes work of a device's thread without a name, which may be a stream or repeat one.
-    pub(super) fn note_unnamed_threads(&mut self, count: u64) {
-        if count > 0 {
-            *self.odd.entry(("event", "on a device's thread without a name (JAX)")).or_default() +=
-                count;
-        }
-    }
-
     #[inline]
     fn category(&mut self, name: &[u8]) -> usize {
         match self.categories.iter().position(|known| *known.name == *name) {
@@ -306,7 +294,7 @@ impl Table {
         self.lost = lost;
     }
 
-    fn note(&mut self, what: &'static str, why: &'static str) {
+    pub(super) fn note(&mut self, what: &'static str, why: &'static str) {
         *self.odd.entry((what, why)).or_default() += 1;
     }
 
@@ -331,47 +319,58 @@ impl Table {
                 return Ok(());
             }
         };
-        self.extremes.add((start_ns, end_ns));
         match class {
-            Class::Gpu(gpu) => self.span(event, gpu, (start_ns, end_ns), bytes)?,
-            Class::Launch => {
-                let arguments = event.arguments(bytes)?;
-                match link(arguments.correlation, arguments.external) {
-                    -1 => self.note(what, NO_CORRELATION),
-                    link => {
-                        let thread = self.thread(event).min(MOST_ROWS - 1) as u16;
-                        let name = self.names.intern(event.name.unwrap_or_default());
-                        self.launches_read += 1;
-                        let process = self.process(event.pid);
-                        let launch = Launch { link, start_ns, end_ns, process, thread, name };
-                        self.launches.push(launch);
-                    }
+            Class::Gpu(gpu) => {
+                self.span(event, &event.arguments(bytes)?, gpu, (start_ns, end_ns), bytes)?;
+            }
+            Class::Launch => self.launch(event, &event.arguments(bytes)?, (start_ns, end_ns)),
+            Class::Operator | Class::HostRange | Class::DeviceRange | Class::Other => {
+                self.extremes.add((start_ns, end_ns));
+                if class == Class::Operator {
+                    self.comms_operator(event, (start_ns, end_ns), bytes)?;
                 }
-            }
-            Class::Operator => {
-                self.comms_operator(event, (start_ns, end_ns), bytes)?;
-                self.range(event, class, (start_ns, end_ns), bytes)?;
-            }
-            Class::HostRange | Class::DeviceRange | Class::Other => {
                 self.range(event, class, (start_ns, end_ns), bytes)?;
             }
         }
         Ok(())
     }
 
+    /// Adds a host call; its event needs a name, `pid` and `tid`.
     #[inline]
-    fn span(
+    pub(super) fn launch(
         &mut self,
         event: &Event<'_>,
+        arguments: &Arguments<'_>,
+        (start_ns, end_ns): (i64, i64),
+    ) {
+        self.extremes.add((start_ns, end_ns));
+        match link(arguments.correlation, arguments.external) {
+            -1 => self.note("launch", NO_CORRELATION),
+            link => {
+                let thread = self.thread(event).min(MOST_ROWS - 1) as u16;
+                let name = self.names.intern(event.name.unwrap_or_default());
+                self.launches_read += 1;
+                let process = self.process(event.pid);
+                self.launches.push(Launch { link, start_ns, end_ns, process, thread, name });
+            }
+        }
+    }
+
+    /// Adds GPU work. `bytes` is the JSON that the event is from; empty if it is from another format.
+    #[inline]
+    pub(super) fn span(
+        &mut self,
+        event: &Event<'_>,
+        arguments: &Arguments<'_>,
         gpu: Gpu,
         (start_ns, end_ns): (i64, i64),
         bytes: &[u8],
     ) -> Result<(), Broken> {
+        self.extremes.add((start_ns, end_ns));
         let Some(name) = event.name else {
             self.note(gpu.as_str(), "no name");
             return Ok(());
         };
-        let arguments = event.arguments(bytes)?;
         let device = arguments.device.unwrap_or(event.pid);
         let stream = arguments.stream.unwrap_or(event.tid);
         let row = self.stream(event.pid, device, stream);
