@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rayon::prelude::*;
 
-use super::left_out::{Extremes, NO_TIME};
+use super::left_out::{Extremes, LeftOut, NO_TIME};
 use super::steps::partition_near;
 use crate::{Doubt, Doubted};
 
@@ -133,11 +133,11 @@ pub(super) fn launch_before<T, K: Ord>(
 #[derive(Debug, Default)]
 pub(super) struct Misplaced {
     /// Number of each piece of work to leave out, in order, and the reason.
-    pub(super) found: Vec<(usize, &'static str)>,
+    found: Vec<(usize, &'static str)>,
     /// Findings that affect too much of a file or stream to leave the work out.
-    pub(super) doubts: Vec<Doubt>,
+    doubts: Vec<Doubt>,
     /// The same about so little of the GPU's time that no result changes.
-    pub(super) remarks: Vec<String>,
+    remarks: Vec<String>,
 }
 
 /// Finds work that cannot have run at its recorded time. `host` is the extent of all host events.
@@ -263,6 +263,28 @@ fn missing_starts(
 }
 
 impl Misplaced {
+    /// Drops the work from a list and the list of its launches, and keeps the doubts and remarks. `note` adds a dropped
+    /// piece to what is left out, with the reason.
+    pub(super) fn drop_from<T>(
+        self,
+        works: &mut Vec<T>,
+        launch_of: &mut Vec<u32>,
+        left_out: &mut LeftOut,
+        mut note: impl FnMut(&mut LeftOut, &T, &'static str),
+    ) {
+        left_out.doubt(self.doubts);
+        left_out.remark(self.remarks);
+        let mut keep = vec![true; works.len()];
+        for (number, why) in self.found {
+            note(left_out, &works[number], why);
+            keep[number] = false;
+        }
+        let mut kept = keep.iter();
+        works.retain(|_| kept.next().copied().unwrap_or(true));
+        let mut kept = keep.iter();
+        launch_of.retain(|_| kept.next().copied().unwrap_or(true));
+    }
+
     fn leave_out(&mut self, numbers: impl IntoIterator<Item = usize>, why: &'static str) {
         self.found.extend(numbers.into_iter().map(|number| (number, why)));
     }

@@ -15,8 +15,7 @@ use super::table::{CommsOperator, Launch, PART, Table};
 use crate::import::left_out::described;
 use crate::import::left_out::{Clock, Extremes};
 use crate::import::misplaced::{
-    Misplaced, NO_LAUNCH, Placed, correlation, forget_reused, is_early, launch_before, misplaced,
-    stream_name,
+    NO_LAUNCH, Placed, correlation, forget_reused, is_early, launch_before, misplaced, stream_name,
 };
 use crate::import::steps::{Candidate, Enclosing, Extent, FileSteps, StepName, step_name};
 use crate::{LaunchSite, NO_STEP, Range, Span};
@@ -41,22 +40,17 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
     let launch_of = leave_out_misplaced(table, &launches, groups);
     let steps = names_of_steps(table);
     let processes = processes(table);
-    let candidate = |range: &Range| Candidate {
-        process: processes[range.thread as usize].into(),
+    let candidate = |range: &Range, process: u32| Candidate {
+        process: process.into(),
         thread: range.thread.into(),
         start_ns: range.start_ns,
         end_ns: range.end_ns,
         name: range.name,
     };
-    let host = FileSteps::of(table.host_ranges.iter().map(candidate), &steps);
+    let on_host = |range: &Range| candidate(range, processes[range.thread as usize]);
+    let host = FileSteps::of(table.host_ranges.iter().map(on_host), &steps);
     // device annotations apply to their own stream only
-    let on_stream = |range: &Range| Candidate {
-        process: range.thread.into(),
-        thread: range.thread.into(),
-        start_ns: range.start_ns,
-        end_ns: range.end_ns,
-        name: range.name,
-    };
+    let on_stream = |range: &Range| candidate(range, range.thread.into());
     let device = FileSteps::of(table.device_ranges.iter().map(on_stream), &steps);
     let extent = |(range, value): (&Range, u32)| Extent {
         thread: range.thread.into(),
@@ -307,28 +301,17 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
         let key = stream_key(table.streams.texts()[stream]);
         stream_name(key.id.unwrap_or_default(), key.device)
     };
-    let Misplaced { found, doubts, remarks } = misplaced(spans.len(), placed, host, stream_name);
-    table.left_out.doubt(doubts);
-    table.left_out.remark(remarks);
-    if found.is_empty() {
-        return launch_of;
-    }
-    let names = table.names.texts();
-    let mut keep = vec![true; spans.len()];
-    for (number, why) in found {
-        let span = &spans[number];
+    let misplaced = misplaced(spans.len(), placed, host, stream_name);
+    let Table { spans, left_out, names, used, .. } = table;
+    let names = names.texts();
+    misplaced.drop_from(spans, &mut launch_of, left_out, |left_out, span, why| {
         let gpu = Gpu::ALL[span.operation as usize % KINDS];
-        table.left_out.add(gpu.as_str(), why, span.start_ns, || {
+        left_out.add(gpu.as_str(), why, span.start_ns, || {
             let name = bare_name(names[span.operation as usize / KINDS]);
             described(&name, span.start_ns, span.end_ns)
         });
-        table.used[gpu as usize] -= 1;
-        keep[number] = false;
-    }
-    let mut kept = keep.iter();
-    table.spans.retain(|_| kept.next().copied().unwrap_or(true));
-    let mut kept = keep.iter();
-    launch_of.retain(|_| kept.next().copied().unwrap_or(true));
+        used[gpu as usize] -= 1;
+    });
     launch_of
 }
 

@@ -13,7 +13,7 @@ use super::host::{HostRange, HostRanges, Launch, Launches, Process, process};
 use crate::import::left_out::described;
 use crate::import::left_out::{Clock, Extremes};
 use crate::import::misplaced::{
-    Misplaced, NO_LAUNCH, Placed, correlation, forget_reused, is_early, misplaced, stream_name,
+    NO_LAUNCH, Placed, correlation, forget_reused, is_early, misplaced, stream_name,
 };
 use crate::import::steps::{Candidate, Enclosing, Extent, FileSteps, step_name};
 use crate::rules::sort;
@@ -247,24 +247,14 @@ fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
         let Place { device, stream, .. } = gpu.places[stream];
         stream_name(stream, Some(device))
     };
-    let Misplaced { found, doubts, remarks } = misplaced(gpu.events.len(), placed, host, stream_name);
-    notes.left_out.doubt(doubts);
-    notes.left_out.remark(remarks);
-    if found.is_empty() {
-        return launch_of;
-    }
-    let mut keep = vec![true; gpu.events.len()];
-    for (at, why) in found {
-        let Event { start, end, operation, .. } = gpu.events[at];
-        let (name, kind) = &gpu.operations[operation as usize];
-        notes.left_out.add(kind, why, start, || described(name, start, end));
-        notes.unuse(kind, 1);
-        keep[at] = false;
-    }
-    let mut kept = keep.iter();
-    gpu.events.retain(|_| kept.next().copied().unwrap_or(true));
-    let mut kept = keep.iter();
-    launch_of.retain(|_| kept.next().copied().unwrap_or(true));
+    let misplaced = misplaced(gpu.events.len(), placed, host, stream_name);
+    let (operations, mut dropped) = (&gpu.operations, Vec::new());
+    misplaced.drop_from(&mut gpu.events, &mut launch_of, &mut notes.left_out, |left_out, event, why| {
+        let (name, kind) = &operations[event.operation as usize];
+        left_out.add(kind, why, event.start, || described(name, event.start, event.end));
+        dropped.push(*kind);
+    });
+    dropped.into_iter().for_each(|kind| notes.unuse(kind, 1));
     launch_of
 }
 
