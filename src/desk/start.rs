@@ -90,15 +90,12 @@ impl Start {
         emit: &mut dyn FnMut(SweepEvent),
     ) -> Result<Record> {
         trace.map_or(Ok(()), check_writable)?;
-        let (store, cancel) = (&self.store, &self.cancel);
-        if !spec.backend.is_simulated() {
-            let executor = self.executor(trace)?;
-            return sweep::run_one(spec, shared, rounds, store, &executor, cancel, emit);
-        }
-        // the store keeps no trace of a simulated run, because simulating again gives the same spans
-        let (mut record, simulated) =
-            sweep::simulate_one(spec, shared, rounds, trace.is_some(), store, cancel, emit)?;
-        if let (Some(path), Status::Ok) = (trace, record.status) {
+        let executor = self.executor(trace)?;
+        let mut record =
+            sweep::run_one(spec, shared, rounds, &self.store, &executor, &self.cancel, emit)?;
+        if let (Some(path), Status::Ok, true) = (trace, record.status, spec.backend.is_simulated()) {
+            // the store keeps no trace of a simulated run, because simulating again gives the same spans
+            let (_, simulated) = shared.simulator.cell(spec)?.run(true)?;
             let mut simulated =
                 simulated.ok_or_else(|| Error::failed("the simulation left no trace"))?;
             simulated.meta.run = Some(record.run.clone());

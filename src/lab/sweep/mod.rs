@@ -13,7 +13,7 @@ mod slurm;
 
 pub use experiment::{Adapt, BUILT_IN, CONTEXT, Evaluate, Experiment, OWN_TEXT, Text};
 pub use keys::experiment_schema;
-pub use simulate::{simulate_cells, simulate_one};
+pub use simulate::simulate_cells;
 pub use slurm::{OnSlurm, SlurmOptions, TaskCells, execute_on_slurm};
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -443,8 +443,8 @@ pub fn execute(
     run_grid(SweepState::new(experiment.grid(&simulator), store, choice, cancel, emit)?, executor)
 }
 
-/// Executes one cell `rounds` times, even if it is finished (command `run`). Returns its record, aggregated over the
-/// rounds. A cell that cannot run yields a record with the reason.
+/// Executes or simulates one cell `rounds` times, even if it is finished (command `run`). Returns its record, aggregated
+/// over the rounds. A cell that cannot run yields a record with the reason.
 ///
 /// # Errors
 ///

@@ -8,14 +8,11 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
-use super::{Cell, SweepEvent, aggregated, impossible, not_run};
 use crate::launch::{Cancel, with_outcome};
 use crate::store::Store;
 use base::error::{Result, catch_panic};
 use run::sim::Simulator;
-use run::{Shared, feasibility};
 use table::{Environment, Record, Spec, Status};
-use trace::Trace;
 
 /// Cells of one round that are stored as one batch, with the fields common to their records.
 pub(super) struct Simulations<'a> {
@@ -40,7 +37,7 @@ pub fn simulate_cells(specs: &[&Spec], mut on_record: impl FnMut(usize, Record))
     // the callback cannot fail here
     let _ = in_order(
         specs.len(),
-        |index| simulate(specs[index], &simulator, false).0,
+        |index| simulate(specs[index], &simulator),
         |index, progress| {
             if let ItemProgress::Done(record) = progress {
                 on_record(index, record);
@@ -67,7 +64,7 @@ impl Simulations<'_> {
             self.cells.len(),
             |row| {
                 let (cell, spec) = self.cells[row];
-                (!cancel.is_cell(cell)).then(|| simulate(spec, simulator, false).0)
+                (!cancel.is_cell(cell)).then(|| simulate(spec, simulator))
             },
             |row, progress| {
                 let (cell, _) = self.cells[row];
@@ -80,7 +77,10 @@ impl Simulations<'_> {
                     ItemProgress::Started | ItemProgress::Done(None) => return Ok(()),
                 };
                 record.experiment = self.experiment.map(str::to_owned);
-                set_round(&mut record, self.round, &self.environment);
+                record.round = self.round;
+                for (key, value) in &self.environment {
+                    record.environment.entry(key.clone()).or_insert_with(|| value.clone());
+                }
                 let all_stored = batch.push(row as u32, &mut record)?;
                 unstored.push((cell, record));
                 if all_stored {
@@ -99,61 +99,13 @@ impl Simulations<'_> {
     }
 }
 
-/// Simulates one cell in every round, even if it is finished, and stores each run. Returns the record aggregated over
-/// the rounds and, with `record_trace`, the trace of the last one. A cell that cannot run yields a record with the
-/// reason.
-///
-/// # Errors
-///
-/// Returns a failure if the store cannot be written. A failed simulation yields a record with the reason instead.
-pub fn simulate_one(
-    spec: &Spec,
-    shared: &Shared,
-    rounds: u32,
-    record_trace: bool,
-    store: &Store,
-    cancel: &Cancel,
-    emit: &mut dyn FnMut(SweepEvent),
-) -> Result<(Record, Option<Trace>)> {
-    store.prepare()?;
-    let cell = Cell { spec: spec.clone(), feasibility: feasibility::of_with(spec, shared)? };
-    if let Some(record) = impossible(&cell, None, store) {
-        emit(SweepEvent::CellSettled { cell: 0, round: 0, record: Box::new(record.clone()) });
-        return Ok((record, None));
-    }
-    let environment = machine::environment::collect();
-    let (mut records, mut last) = (Vec::new(), None);
-    for round in (0..rounds.max(1)).take_while(|_| !cancel.is_all()) {
-        let mut batch = store.new_batch();
-        emit(SweepEvent::RunStarted { cell: 0, round, run: format!("{}:0", batch.id()) });
-        let (mut record, trace) = simulate(spec, &shared.simulator, record_trace);
-        set_round(&mut record, round, &environment);
-        batch.push(0, &mut record)?;
-        batch.finish()?;
-        emit(SweepEvent::RunEnded { cell: 0, round, record: Box::new(record.clone()) });
-        records.push(record);
-        last = trace;
-    }
-    Ok((aggregated(records).unwrap_or_else(|| not_run(spec, store)), last))
-}
-
-/// Simulates one cell, with its trace if `record_trace`. A failed or panicked simulation yields a failed record.
-fn simulate(spec: &Spec, simulator: &Simulator, record_trace: bool) -> (Record, Option<Trace>) {
-    let failed = |reason: String| (Record::new(spec.clone(), Status::Failed, Some(reason)), None);
-    match catch_panic(|| simulator.cell(spec)?.run(record_trace)) {
-        Ok(Ok((outcome, trace))) => {
-            (with_outcome(Record::new(spec.clone(), Status::Ok, None), outcome), trace)
-        }
+/// Simulates one cell. A failed or panicked simulation yields a failed record.
+fn simulate(spec: &Spec, simulator: &Simulator) -> Record {
+    let failed = |reason: String| Record::new(spec.clone(), Status::Failed, Some(reason));
+    match catch_panic(|| simulator.cell(spec)?.run(false)) {
+        Ok(Ok((outcome, _))) => with_outcome(Record::new(spec.clone(), Status::Ok, None), outcome),
         Ok(Err(error)) => failed(error.to_string()),
         Err(text) => failed(format!("internal error: the simulation panicked: {text}")),
-    }
-}
-
-/// Adds the fields that all records of a round have in common.
-fn set_round(record: &mut Record, round: u32, environment: &Environment) {
-    record.round = round;
-    for (key, value) in environment {
-        record.environment.entry(key.clone()).or_insert_with(|| value.clone());
     }
 }
 

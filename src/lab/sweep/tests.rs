@@ -445,8 +445,9 @@ fn one_cell_runs_as_often_as_asked_whatever_is_stored() {
 }
 
 #[test]
-fn one_simulated_cell_is_stored_once_a_round_and_keeps_the_trace_that_is_asked_for() {
+fn one_simulated_cell_is_stored_once_a_round() {
     let (_dir, store) = store();
+    let executor = mock(|_| unreachable!("it is simulated"));
     let (spec, shared, cancel) =
         (simulated("ladder", 1).spec, run::Shared::default(), Cancel::default());
     let mut events = Vec::new();
@@ -457,7 +458,7 @@ fn one_simulated_cell_is_stored_once_a_round_and_keeps_the_trace_that_is_asked_f
             event => format!("{event:?}"),
         });
     };
-    let (record, trace) = simulate_one(&spec, &shared, 2, true, &store, &cancel, &mut emit).unwrap();
+    let record = run_one(&spec, &shared, 2, &store, &executor, &cancel, &mut emit).unwrap();
     let stored = store.list().unwrap().records;
     assert_eq!((record.status, record.runs.len(), stored.len()), (Status::Ok, 2, 2));
     let expected: Vec<String> = (0..2)
@@ -467,12 +468,9 @@ fn one_simulated_cell_is_stored_once_a_round_and_keeps_the_trace_that_is_asked_f
         })
         .collect();
     assert_eq!(events, expected);
-    let without = simulate_one(&spec, &shared, 1, false, &store, &cancel, &mut |_| ()).unwrap();
-    assert_eq!((without.0.metrics, without.0.overlap), (record.metrics, record.overlap));
-    assert!(without.1.is_none() && trace.is_some_and(|trace| !trace.spans.is_empty()));
     cancel.all();
-    let (record, _) = simulate_one(&spec, &shared, 1, true, &store, &cancel, &mut |_| ()).unwrap();
-    assert_eq!((record.status, store.list().unwrap().records.len()), (Status::Interrupted, 3));
+    let record = run_one(&spec, &shared, 1, &store, &executor, &cancel, &mut |_| ()).unwrap();
+    assert_eq!((record.status, store.list().unwrap().records.len()), (Status::Interrupted, 2));
 }
 
 #[test]
