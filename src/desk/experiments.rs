@@ -30,7 +30,7 @@ impl AtHand {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let (text, experiment) = match InputKind::EXPERIMENT.text(&path) {
             Ok(text) => {
-                let experiment = Experiment::from_str_with(&text, &path, shared);
+                let experiment = Experiment::resolve(&text, &path, None, shared);
                 (text, experiment)
             }
             Err(error) => (String::new(), Err(error)),
@@ -39,7 +39,7 @@ impl AtHand {
     }
 
     fn of_built_in(name: &str, text: &str, shared: &Shared) -> Self {
-        let experiment = Experiment::from_str_with(text, Path::new(&format!("{name}.toml")), shared);
+        let experiment = Experiment::resolve(text, Path::new(&format!("{name}.toml")), None, shared);
         Self { name: name.into(), path: None, text: text.into(), experiment }
     }
 }

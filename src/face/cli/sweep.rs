@@ -15,6 +15,7 @@ use base::text::{counted, shell_command};
 use lab::launch::{self, Cancel};
 use lab::store::{Baseline, Store};
 use lab::sweep::{Choice, Experiment, SlurmOptions, SweepEvent, TaskCells};
+use run::Shared;
 use study::analysis::Gate;
 use study::analysis::filter::Filter;
 use study::answer::{Answer, CardLine};
@@ -77,19 +78,13 @@ impl Args {
 /// table of records follow at the end; long tables are printed per thousand rows. On ranks above 0 of a launcher, takes part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let resolve = || {
-        let experiment = experiment(args)?;
+        let shared = if args.slurm.is_some() { Shared::elsewhere() } else { Shared::default() };
+        let experiment = Experiment::open_on(&args.file, args.model.as_deref(), &shared)?;
         Ok((experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), experiment))
     };
     // tasks of Slurm outlive the terminal
     let hang_up = args.slurm.is_none();
     args.patience.lead(dir, hang_up, resolve, |start, experiment| lead(args, &start, &experiment))
-}
-
-fn experiment(args: &Args) -> Result<Experiment> {
-    match args.slurm {
-        Some(_) => Experiment::open_elsewhere(&args.file, args.model.as_deref()),
-        None => Experiment::open_with(&args.file, args.model.as_deref()),
-    }
 }
 
 fn lead(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> {

@@ -76,53 +76,32 @@ pub struct Experiment {
 type ResolvedCell = (String, Cell, Option<String>);
 
 impl Experiment {
-    /// Reads an experiment file and resolves every cell of its grid. Runs nothing.
+    /// Resolves every cell of an experiment's text. Relative paths in it start at `path`'s directory. Runs nothing.
     ///
     /// # Errors
     ///
-    /// Returns the system's error if the file cannot be read, and an input error with file, line, column and nearest
-    /// valid name if its contents are invalid.
-    pub fn load(path: &Path) -> Result<Self> {
-        Self::from_str(&InputKind::EXPERIMENT.text(path)?, path)
-    }
-
-    /// Like [`Experiment::load`], for a text already in memory. Relative paths in it start at `path`'s directory.
-    ///
-    /// # Errors
-    ///
-    /// Returns an input error with line, column and the nearest valid name.
+    /// Returns an input error with file, line, column and nearest valid name.
     pub fn from_str(text: &str, path: &Path) -> Result<Self> {
-        Self::from_str_with(text, path, &Shared::default())
+        Self::resolve(text, path, None, &Shared::default())
     }
 
-    /// Like [`Experiment::from_str`] for one experiment of many, which share the memory needs of equal plans.
-    pub fn from_str_with(text: &str, path: &Path, shared: &Shared) -> Result<Self> {
-        Self::resolve(text, path, None, shared)
-    }
-
-    /// Reads a file, or a built-in experiment of that name if there is no file. Fails like [`Experiment::load`], and
-    /// for an unknown word, with the nearest name.
+    /// Reads a file, or a built-in experiment of that name if there is no file.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Experiment::from_str`], if the file cannot be read, and for an unknown word, with the nearest name.
     pub fn open(path_or_name: &Path) -> Result<Self> {
-        Self::open_with(path_or_name, None)
-    }
-
-    /// Like [`Experiment::open`], but with `model`, if given, in all cells in place of the file's. Also fails for a
-    /// model that is neither built in nor a directory.
-    pub fn open_with(path_or_name: &Path, model: Option<&str>) -> Result<Self> {
-        Self::open_on(path_or_name, model, &Shared::default())
-    }
-
-    /// Like [`Experiment::open_with`], for cells that run on another machine: the GPUs and memory of this one do not
-    /// limit what can run. Also fails for cells with backend `auto`.
-    pub fn open_elsewhere(path_or_name: &Path, model: Option<&str>) -> Result<Self> {
-        Self::open_on(path_or_name, model, &Shared::elsewhere())
+        Self::open_on(path_or_name, None, &Shared::default())
     }
 
     pub(super) fn grid<'a>(&'a self, simulator: &'a Simulator) -> Grid<'a> {
         Grid { cells: &self.cells, rounds: self.rounds, name: Some(&self.name), simulator }
     }
 
-    fn open_on(path: &Path, model: Option<&str>, shared: &Shared) -> Result<Self> {
+    /// Like [`Experiment::open`], with `model`, if given, in all cells in place of the file's, and on the machine that
+    /// `shared` describes. Also fails for a model that is neither built in nor a directory, and for backend `auto` on
+    /// another machine than this one.
+    pub fn open_on(path: &Path, model: Option<&str>, shared: &Shared) -> Result<Self> {
         let word = path.to_str().unwrap_or_default();
         let built_in = BUILT_IN.iter().find(|(name, _)| same_name(name, word));
         // `sweep moe --dir moe` creates a directory named like the experiment
@@ -133,8 +112,8 @@ impl Experiment {
         Self::resolve(text, Path::new(&format!("{name}.toml")), model, shared)
     }
 
-    /// Resolves the cells of a text, with `model`, if given, in all of them, on the machine described by `shared`.
-    fn resolve(text: &str, path: &Path, model: Option<&str>, shared: &Shared) -> Result<Self> {
+    /// Like [`Experiment::from_str`], with `model`, if given, in all cells, and on the machine that `shared` describes.
+    pub fn resolve(text: &str, path: &Path, model: Option<&str>, shared: &Shared) -> Result<Self> {
         if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
             return Err(Error::input_help(
                 format!("{}: the experiment file is empty", path.display()),

@@ -288,12 +288,12 @@ fn every_mistake_is_told_where_it_is_and_what_would_be_right() {
 #[test]
 fn files_that_are_not_there_or_not_text_are_named() {
     let dir = tempfile::tempdir().unwrap();
-    let missing = Experiment::load(&dir.path().join("none.toml")).unwrap_err();
+    let missing = Experiment::open(&dir.path().join("none.toml")).unwrap_err();
     assert_eq!(missing.exit_code(), 2);
     assert!(missing.to_string().contains("none.toml"));
     let path = dir.path().join("bytes.toml");
     std::fs::write(&path, b"a = \"\xff\"").unwrap();
-    assert!(Experiment::load(&path).unwrap_err().to_string().contains("byte 5"));
+    assert!(Experiment::open(&path).unwrap_err().to_string().contains("byte 5"));
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn model_directories_are_looked_for_beside_the_file() {
     for text in ["[model]\npath = \"my-model\"\n", "[grid]\nmodel = [\"my-model\", \"tiny\"]\n"] {
         let path = dir.path().join("e.toml");
         std::fs::write(&path, format!("backend = \"cpu\"\n{text}")).unwrap();
-        let experiment = Experiment::load(&path).unwrap();
+        let experiment = Experiment::open(&path).unwrap();
         assert_eq!(experiment.cells[0].spec.model, model.to_string_lossy());
         assert_eq!(experiment.cells[0].spec.dtype, plan::DType::Bf16, "the checkpoint's");
     }
