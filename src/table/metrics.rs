@@ -8,9 +8,8 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use rayon::prelude::*;
 
-use super::record::overlap_pct;
 use super::{Record, Spec};
-use crate::{Instrumented, Metrics, Overlap, Percentiles, Provenance, Sample, Split, Status};
+use crate::{Instrumented, Metrics, Overlap, Percentiles, Provenance, Sample, Status};
 use base::statistics::{bootstrap, mean, median, percentile};
 use plan::Architecture;
 
@@ -152,16 +151,7 @@ impl<'a> CellRuns<'a> {
             .filter(|run| recorder(run) == recorder(last))
             .filter_map(|run| run.overlap)
             .collect();
-        let average = |of: fn(&Overlap) -> f64| mean(&overlaps.iter().map(of).collect::<Vec<_>>());
-        let (comm_ms, exposed_comm_ms) = (average(|o| o.comm_ms)?, average(|o| o.exposed_comm_ms)?);
-        Some(Overlap {
-            comm_ms,
-            exposed_comm_ms,
-            overlap_pct: overlap_pct(exposed_comm_ms, comm_ms),
-            compute_ms: average(|o| o.compute_ms)?,
-            idle_ms: average(|o| o.idle_ms)?,
-            split: split(&overlaps),
-        })
+        Overlap::mean(&overlaps)
     }
 
     /// Distinct warnings of the runs, plus warnings about the pooled samples.
@@ -209,18 +199,6 @@ fn origins(record: &Record) -> Vec<String> {
 
 fn text<'a>(record: &'a Record, key: &str) -> Option<&'a str> {
     record.environment.get(key).and_then(|value| value.as_str())
-}
-
-/// Average of the runs' splits; `None` unless all have one.
-fn split(overlaps: &[Overlap]) -> Option<Split> {
-    let splits: Vec<Split> = overlaps.iter().map(|overlap| overlap.split).collect::<Option<_>>()?;
-    let average = |of: fn(&Split) -> f64| mean(&splits.iter().map(of).collect::<Vec<_>>());
-    Some(Split {
-        work_ms: average(|s| s.work_ms)?,
-        contention_ms: average(|s| s.contention_ms)?,
-        peer_wait_ms: average(|s| s.peer_wait_ms)?,
-        transfer_ms: average(|s| s.transfer_ms)?,
-    })
 }
 
 /// Recorder of the run's spans, if known. Overlap of different recorders must not be compared. The

@@ -115,6 +115,26 @@ impl Overlap {
         (phase_ms > 0.0).then(|| 100.0 * self.exposed_comm_ms / phase_ms)
     }
 
+    /// Mean over ranks or runs; `None` without any. It has a breakdown if all of them have one.
+    pub fn mean(all: &[Self]) -> Option<Self> {
+        let mean = |of: &dyn Fn(&Self) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+        let split = |of: fn(&Split) -> f64| mean(&|one| one.split.as_ref().map_or(0.0, of));
+        let (comm_ms, exposed_comm_ms) = (mean(&|one| one.comm_ms), mean(&|one| one.exposed_comm_ms));
+        (!all.is_empty()).then(|| Self {
+            comm_ms,
+            exposed_comm_ms,
+            overlap_pct: overlap_pct(exposed_comm_ms, comm_ms),
+            compute_ms: mean(&|one| one.compute_ms),
+            idle_ms: mean(&|one| one.idle_ms),
+            split: all.iter().all(|one| one.split.is_some()).then(|| Split {
+                work_ms: split(|split| split.work_ms),
+                contention_ms: split(|split| split.contention_ms),
+                peer_wait_ms: split(|split| split.peer_wait_ms),
+                transfer_ms: split(|split| split.transfer_ms),
+            }),
+        })
+    }
+
     /// Overlap of a number of such phases.
     pub fn times(&self, number: f64) -> Self {
         Self {

@@ -454,21 +454,5 @@ impl LaneTimes {
 
 /// Mean overlap of a run's ranks; `None` without events.
 pub(super) fn mean_overlap(ranks: &[LaneTimes]) -> Option<Overlap> {
-    let all: Vec<Overlap> = ranks.iter().map(LaneTimes::overlap).collect::<Option<_>>()?;
-    let mean = |of: &dyn Fn(&Overlap) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
-    let split = |of: fn(&Split) -> f64| mean(&|o| o.split.as_ref().map_or(0.0, of));
-    let (comm_ms, exposed_comm_ms) = (mean(&|o| o.comm_ms), mean(&|o| o.exposed_comm_ms));
-    Some(Overlap {
-        comm_ms,
-        exposed_comm_ms,
-        overlap_pct: (comm_ms > 0.0).then(|| 100.0 * (1.0 - exposed_comm_ms / comm_ms)),
-        compute_ms: mean(&|o| o.compute_ms),
-        idle_ms: mean(&|o| o.idle_ms),
-        split: Some(Split {
-            work_ms: split(|s| s.work_ms),
-            contention_ms: split(|s| s.contention_ms),
-            peer_wait_ms: split(|s| s.peer_wait_ms),
-            transfer_ms: split(|s| s.transfer_ms),
-        }),
-    })
+    Overlap::mean(&ranks.iter().map(LaneTimes::overlap).collect::<Option<Vec<_>>>()?)
 }

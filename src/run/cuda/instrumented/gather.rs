@@ -10,7 +10,7 @@ use crate::measure::{self, Times};
 use base::error::Result;
 use base::statistics::median;
 use plan::{Lane, Phase};
-use table::{Environment, Instrumented, Link, Overlap, Recorder};
+use table::{Environment, Instrumented, Link, Recorder};
 use trace::{OperationInfo, Span};
 
 /// Clock queries per rank.
@@ -52,9 +52,9 @@ pub(super) fn gather(
     let mut spans: Vec<Span> = steps.flat_map(|step| spans_of(step, &operations, emulated)).collect();
     spans.sort_unstable_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns, s.operation));
     let executed = ranks.len() as u32;
-    let steps = decode_steps(&ranks);
-    let overlap = trace::overlap::decode_overlap(&spans, executed)
-        .map(|overlap| of_all_steps(overlap, context.steps(), steps));
+    // extrapolates the recorded steps to the whole decode phase
+    let phases = context.steps() as f64 / decode_steps(&ranks).max(1) as f64;
+    let overlap = trace::overlap::decode_overlap(&spans, executed).map(|overlap| overlap.times(phases));
     let sample = measure::combine(&times, &[], executed);
     let name = recorder_name(recorder);
     let instrumented = Instrumented {
@@ -78,18 +78,6 @@ fn decode_steps(ranks: &[RankTimes]) -> usize {
         rank.steps.iter().filter(|step| step.phase == Phase::Decode && step.rank == rank.rank).count()
     };
     ranks.first().map_or(0, of_first)
-}
-
-/// Extrapolates the overlap of the recorded steps to the whole decode phase.
-fn of_all_steps(overlap: Overlap, steps: usize, recorded: usize) -> Overlap {
-    let factor = steps as f64 / recorded.max(1) as f64;
-    Overlap {
-        comm_ms: overlap.comm_ms * factor,
-        exposed_comm_ms: overlap.exposed_comm_ms * factor,
-        compute_ms: overlap.compute_ms * factor,
-        idle_ms: overlap.idle_ms * factor,
-        ..overlap
-    }
 }
 
 fn recorder_name(recorder: Recorder) -> &'static str {
