@@ -101,16 +101,10 @@ impl Api {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ActivityKind {
-    Kernel,
-    Copy,
-    Set,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
-    pub kind: ActivityKind,
+    /// False for copies and fills.
+    pub is_kernel: bool,
     /// Start on CUPTI's clock (ns); 0 if unknown.
     pub start_ns: u64,
     /// End on CUPTI's clock (ns).
@@ -128,13 +122,9 @@ pub struct Activity {
 
 impl From<records::Work<'_>> for Activity {
     fn from(work: records::Work<'_>) -> Self {
-        let (kind, name) = match work.what {
-            What::Kernel(name) => (ActivityKind::Kernel, name),
-            What::Copy { .. } => (ActivityKind::Copy, None),
-            What::Fill { .. } => (ActivityKind::Set, None),
-        };
+        let name = if let What::Kernel(name) = work.what { name } else { None };
         Self {
-            kind,
+            is_kernel: matches!(work.what, What::Kernel(_)),
             start_ns: work.start_ns,
             end_ns: work.end_ns,
             device: work.device,

@@ -11,7 +11,7 @@
 
 mod api;
 
-pub use api::{Activity, ActivityKind, check, version};
+pub use api::{Activity, check, version};
 
 use std::alloc::Layout as Allocation;
 use std::cell::Cell;
@@ -422,7 +422,7 @@ pub fn assemble(recording: &Recording, expected: impl Fn(StepId) -> Vec<Label>) 
             node => recording.nodes.get(&node).copied(),
         };
         // copies and memsets also happen before and between steps
-        if external.is_none() && activity.kind != ActivityKind::Kernel {
+        if external.is_none() && !activity.is_kernel {
             continue;
         }
         let (Some((step, _)), Some(label)) = (external, label) else {

@@ -69,7 +69,7 @@ fn records_are_read_whatever_their_alignment() {
     // SAFETY: a whole record lies there.
     let Record::Work(parsed) = (unsafe { read(bytes.as_ptr().add(1)) }) else { panic!("no kernel") };
     let wanted = Activity {
-        kind: ActivityKind::Kernel,
+        is_kernel: true,
         start_ns: 1_000,
         end_ns: 2_500,
         device: 3,
@@ -131,7 +131,7 @@ fn what_is_launched_belongs_to_what_was_said_last_until_that_ends() {
 
 fn activity(correlation: u32, graph_node: u64, start_ns: u64, end_ns: u64) -> Activity {
     Activity {
-        kind: ActivityKind::Kernel,
+        is_kernel: true,
         start_ns,
         end_ns,
         device: 0,
@@ -157,7 +157,7 @@ fn kernels_of_an_operation_are_one_span_and_what_is_missing_is_counted() {
             // nobody's
             activity(3, 0, 3_000, 3_100),
             // of no step, and not expected to be
-            Activity { kind: ActivityKind::Copy, name: None, ..activity(9, 0, 500, 600) },
+            Activity { is_kernel: false, name: None, ..activity(9, 0, 500, 600) },
             activity(2, 77, 3_000, 3_100),
             // no room for its times
             activity(2, 5, 0, 0),
