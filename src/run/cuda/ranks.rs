@@ -164,7 +164,7 @@ struct Task {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Said {
+enum ProbeMessage {
     /// Rank 0's NCCL id in hexadecimal, sent before any input.
     Id(String),
     Chosen(Box<Chosen>),
@@ -189,15 +189,15 @@ pub(super) fn chosen(
     let key = all.map(|ranks| {
         let variables = nccl::variables();
         let driver = gpu.info().driver_api;
-        let told = (ranks, nccl.version(), driver, variables, messages);
-        format!("{}.json", sha256(serde_json::to_vec(&told).unwrap_or_default()))
+        let inputs = (ranks, nccl.version(), driver, variables, messages);
+        format!("{}.json", sha256(serde_json::to_vec(&inputs).unwrap_or_default()))
     });
     let known = key.as_ref().zip(cache.as_ref()).and_then(|(key, cache)| cache.load(key));
     let known = peers.broadcast(known.unwrap_or_default())?;
     if let Ok(chosen) = serde_json::from_slice(&known) {
         return Ok(Some(chosen));
     }
-    let found = ask(peers, gpu.info().index, messages)?;
+    let found = run_probe(peers, gpu.info().index, messages)?;
     if let (Some(key), Some(cache), Ok(bytes)) = (key, cache, serde_json::to_vec(&found)) {
         cache.store(&key, &bytes);
     }
@@ -206,7 +206,7 @@ pub(super) fn chosen(
     Ok((first != Chosen::default()).then_some(first))
 }
 
-fn ask(peers: &Peers, device: usize, messages: &[u64]) -> Result<Chosen> {
+fn run_probe(peers: &Peers, device: usize, messages: &[u64]) -> Result<Chosen> {
     let task = Task {
         rank: peers.rank(),
         ranks: peers.ranks(),
@@ -222,12 +222,12 @@ fn ask(peers: &Peers, device: usize, messages: &[u64]) -> Result<Chosen> {
     command.arg(VERB).arg(text).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     command.envs(nccl::DEBUG_VARIABLES).env(nccl::DEBUG_FILE, folder.path().join("nccl.txt"));
     let mut probe = Probe { child: command.spawn().map_err(Error::io(&binary))? };
-    let said = lines(&mut probe.child);
+    let received = lines(&mut probe.child);
     let until = Instant::now() + peers.timeout() + Duration::from_secs(10);
     let mut mine = Vec::new();
     if peers.rank() == 0 {
-        match next(&said, peers, until)? {
-            Said::Id(id) => mine = id.into_bytes(),
+        match next(&received, peers, until)? {
+            ProbeMessage::Id(id) => mine = id.into_bytes(),
             other => return Err(unexpected(&other)),
         }
     }
@@ -235,18 +235,18 @@ fn ask(peers: &Peers, device: usize, messages: &[u64]) -> Result<Chosen> {
     // keep stdin open: the probe exits when it closes
     let mut input = probe.child.stdin.take();
     if let Some(input) = &mut input {
-        let told = input.write_all(&[&id, b"\n".as_slice()].concat()).and_then(|()| input.flush());
-        told.map_err(|e| Error::failed(format!("writing the result of an NCCL probe: {e}")))?;
+        let written = input.write_all(&[&id, b"\n".as_slice()].concat()).and_then(|()| input.flush());
+        written.map_err(|e| Error::failed(format!("writing the result of an NCCL probe: {e}")))?;
     }
-    match next(&said, peers, until)? {
-        Said::Chosen(chosen) => Ok(*chosen),
+    match next(&received, peers, until)? {
+        ProbeMessage::Chosen(chosen) => Ok(*chosen),
         other => Err(unexpected(&other)),
     }
 }
 
-fn unexpected(said: &Said) -> Error {
-    match said {
-        Said::Error(why) => Error::failed(why.clone()),
+fn unexpected(message: &ProbeMessage) -> Error {
+    match message {
+        ProbeMessage::Error(why) => Error::failed(why.clone()),
         other => Error::failed(format!("a probe of NCCL says {other:?} out of turn")),
     }
 }
@@ -265,25 +265,25 @@ impl Drop for Probe {
 }
 
 /// Receives the probe's output line by line.
-fn lines(probe: &mut Child) -> Receiver<Said> {
-    let (tell, told) = unbounded();
+fn lines(probe: &mut Child) -> Receiver<ProbeMessage> {
+    let (sender, receiver) = unbounded();
     if let Some(out) = probe.stdout.take() {
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(std::io::Result::ok) {
                 // skip other output of libraries
-                if let Ok(said) = serde_json::from_str(&line) {
-                    let _ = tell.send(said);
+                if let Ok(message) = serde_json::from_str(&line) {
+                    let _ = sender.send(message);
                 }
             }
         });
     }
-    told
+    receiver
 }
 
-fn next(said: &Receiver<Said>, peers: &Peers, until: Instant) -> Result<Said> {
+fn next(messages: &Receiver<ProbeMessage>, peers: &Peers, until: Instant) -> Result<ProbeMessage> {
     loop {
-        match said.recv_timeout(LOOK) {
-            Ok(said) => return Ok(said),
+        match messages.recv_timeout(LOOK) {
+            Ok(message) => return Ok(message),
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Error::failed("the probe of what NCCL chooses ended without output"));
             }
@@ -298,17 +298,20 @@ fn next(said: &Receiver<Said>, peers: &Peers, until: Instant) -> Result<Said> {
 /// Main function of a probe process: joins its ranks, sums once per message size, reports NCCL's log, and
 /// exits.
 pub fn probe_main(task: &str) -> ExitCode {
-    let said = serde_json::from_str(task)
+    let chosen = serde_json::from_str(task)
         .map_err(|e| Error::input(format!("{VERB} takes a task as JSON: {e}")))
         .and_then(|task| probe(&task));
-    let code = u8::from(said.is_err());
-    say(&said.map_or_else(|e| Said::Error(e.to_string()), |chosen| Said::Chosen(Box::new(chosen))));
+    let code = u8::from(chosen.is_err());
+    print(&match chosen {
+        Ok(chosen) => ProbeMessage::Chosen(Box::new(chosen)),
+        Err(error) => ProbeMessage::Error(error.to_string()),
+    });
     // a regular exit would wait for libraries with hanging work
     signal_hook::low_level::exit(code.into())
 }
 
-fn say(said: &Said) {
-    if let Ok(line) = serde_json::to_string(said) {
+fn print(message: &ProbeMessage) {
+    if let Ok(line) = serde_json::to_string(message) {
         let mut out = std::io::stdout().lock();
         let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     }
@@ -318,7 +321,7 @@ fn probe(task: &Task) -> Result<Chosen> {
     let nccl = Nccl::load()?;
     let gpu = Gpu::open(task.device)?;
     if task.rank == 0 {
-        say(&Said::Id(hex(nccl.unique_id()?.as_bytes())));
+        print(&ProbeMessage::Id(hex(nccl.unique_id()?.as_bytes())));
     }
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line);
