@@ -434,7 +434,7 @@ impl ExpertProduct {
         };
         let shape = MatMul { rows: touched.slots.into(), ..self.shape };
         let x = self.x.offset(first * inputs * dtype.bytes());
-        engine.blas().matmul(stream, &shape, x, weight, self.out.offset(4 * first * outputs))
+        engine.blas.matmul(stream, &shape, x, weight, self.out.offset(4 * first * outputs))
     }
 }
 

@@ -95,7 +95,7 @@ impl Generation {
         [of_prefill, of_decode]: [Option<&Stamps>; 2],
         around: Option<Around>,
     ) -> Result<Self> {
-        let ends: Result<Vec<Event>> = (0..output).map(|_| engine.gpu().event(true)).collect();
+        let ends: Result<Vec<Event>> = (0..output).map(|_| engine.gpu.event(true)).collect();
         let timing = Timing { stamps: of_prefill, marks: None };
         let mut prefill = engine.prefill_step(0, sequences, prompt, timing)?;
         if shared_gpu::is_on() {
@@ -107,7 +107,7 @@ impl Generation {
             prefill,
             decode: (output > 1).then(|| engine.decode_step(timing)).transpose()?,
             around,
-            started: engine.gpu().event(true)?,
+            started: engine.gpu.event(true)?,
             ends: ends?,
             sequences,
         })

@@ -250,11 +250,11 @@ fn measure_one(
             all.iter().map(TimedProduct::shape).filter(is_own).collect(),
         ))
     };
-    let whole = engine.gpu().info().multiprocessors;
+    let whole = engine.gpu.info().multiprocessors;
     let target = (multiprocessors < whole).then_some(multiprocessors);
     let shape = product.product.by_library(engine.dtype(), target);
     let operands = Operands { x: product.x, weights: &product.weights, out: product.out };
-    let tuned = engine.blas().tune(engine.main(), &shape, &operands)?;
+    let tuned = engine.blas.tune(engine.main(), &shape, &operands)?;
     let among = own && product.in_layer && engine.is_captured();
     Ok(ProductTimes {
         rows,
@@ -268,10 +268,10 @@ fn measure_one(
 }
 
 fn time_own(engine: &Engine, product: &TimedProduct) -> Result<f64> {
-    let kernels = engine.kernels().of(false);
+    let kernels = engine.kernels.of(false);
     let call = |weight: &DevicePtr| Ok((*weight, product.by_own_kernel(kernels, *weight)?));
     let mut calls: HashMap<DevicePtr, Call> = product.weights.iter().map(call).collect::<Result<_>>()?;
-    median_us(engine.gpu(), engine.main(), &product.weights, |weight| {
+    median_us(&engine.gpu, engine.main(), &product.weights, |weight| {
         engine
             .launch(engine.main(), calls.get_mut(&weight).map(std::slice::from_mut).unwrap_or_default())
     })

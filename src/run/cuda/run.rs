@@ -261,7 +261,7 @@ fn rank(
             check::warning(known.as_deref())
         }
     });
-    if let (P2p::Off, Collective::Nccl(_, chosen)) = (spec.p2p, engine.collective()) {
+    if let (P2p::Off, Collective::Nccl(_, chosen)) = (spec.p2p, &engine.collective) {
         report.warn(chosen.as_deref().and_then(Chosen::switch_without_p2p));
     }
     let traced = match is_traced {
@@ -305,7 +305,7 @@ fn samples(
 ) -> Result<Samples> {
     let (spec, peers) = (&shared.job.spec, report.peers);
     let watch = shared.job.watch && engine.ranks().first() == Some(&0);
-    let info = engine.gpu().info();
+    let info = engine.gpu.info();
     let compared = Comparison::new(spec, shared.setup.model.shape.layers);
     let mut done = Samples { samples: Vec::new(), collectives: Vec::new(), compared, clocks: None };
     for number in 0..spec.warmup + spec.samples {
@@ -371,10 +371,10 @@ fn environment(
     products: &[ProductTimes],
     checked: Option<&LinkCheck>,
 ) -> Environment {
-    let info = engine.gpu().info();
-    let compiled = engine.kernels().compiled();
+    let info = engine.gpu.info();
+    let compiled = engine.kernels.compiled();
     let weights = if setup.model.has_weights { "checkpoint" } else { "random, from the seed" };
-    let collective = engine.collective();
+    let collective = &engine.collective;
     let divided =
         engine.divided().map(|(compute, comm)| json!({ "compute": compute, "communication": comm }));
     let divides_head = setup.shard_head || spec.architecture.wiring(1).divides_head();
@@ -385,7 +385,7 @@ fn environment(
         ("compute_capability".into(), json!(format!("{}.{}", info.sm.0, info.sm.1))),
         ("multiprocessors".into(), json!(info.multiprocessors)),
         ("driver_api".into(), json!(info.driver_api)),
-        ("nvrtc".into(), json!(engine.kernels().compiler())),
+        ("nvrtc".into(), json!(engine.kernels.compiler())),
         ("cublaslt".into(), json!(blas::version().ok())),
         (
             "kernels".into(),
@@ -407,10 +407,10 @@ fn environment(
             "ahead".into(),
             json!(
                 (engine.programmatic() && setup.tuning.prefetch)
-                    .then_some(engine.kernels().of(false).options().ahead)
+                    .then_some(engine.kernels.of(false).options().ahead)
             ),
         ),
-        ("matvec".into(), json!(engine.matvec().describe())),
+        ("matvec".into(), json!(engine.setup.matvec.describe())),
         ("products".into(), json!(products)),
         ("head".into(), json!(if divides_head && spec.tp > 1 { "sharded" } else { "replicated" })),
         ("weights".into(), json!(weights)),

@@ -143,7 +143,7 @@ impl Bench<'_> {
         }
         let tokens = engine.tokens(self.tokens)?;
         let logits = engine.logits(Phase::Decode, 1)?.into_iter().map(f32::to_bits).collect();
-        let weights = engine.programs().decode.plan.weights.iter();
+        let weights = engine.programs.decode.plan.weights.iter();
         // a step reads only one row of the embedding per token
         let weights =
             weights.filter(|weight| weight.parts.iter().all(|p| p.tensor != Tensor::Embedding));
@@ -197,7 +197,7 @@ fn products(bench: &Bench<'_>) -> Result<(Found, String)> {
 /// Largest difference between our kernel and cuBLASLt, relative to the largest result. Returns `None` if our
 /// kernel does not support this many rows.
 fn off_by(engine: &Engine, product: &TimedProduct, rows: u32) -> Result<Option<f64>> {
-    let gpu = engine.gpu();
+    let gpu = &engine.gpu;
     let all = gpu.info().multiprocessors;
     let asked = Product { rows, multiprocessors: all, ..product.product };
     let Product { inputs, outputs, weights: format, logits, .. } = asked;
@@ -213,7 +213,7 @@ fn off_by(engine: &Engine, product: &TimedProduct, rows: u32) -> Result<Option<f
     let size = u64::from(rows) * u64::from(outputs) * if logits { 4 } else { 2 };
     let (own, theirs) = (gpu.allocate(size, "a product")?, gpu.allocate(size, "a product")?);
     let weight = product.weights.first().copied().unwrap_or(DevicePtr(0));
-    let kernels = engine.kernels().of(false);
+    let kernels = engine.kernels.of(false);
     asked.call(kernels, [from.ptr(), weight, own.ptr()], None)?.enqueue(engine.main())?;
     let shape = asked.by_library(engine.dtype(), None);
     // must outlive the product
@@ -225,7 +225,7 @@ fn off_by(engine: &Engine, product: &TimedProduct, rows: u32) -> Result<Option<f
         let (function, operands) = (kernels.get("expand_fp8")?, [weight, theirs_weight]);
         fp8::expand(function, operands, [inputs, outputs], (0, 1), all).enqueue(engine.main())?;
     }
-    engine.blas().matmul(engine.main(), &shape, from.ptr(), theirs_weight, theirs.ptr())?;
+    engine.blas.matmul(engine.main(), &shape, from.ptr(), theirs_weight, theirs.ptr())?;
     engine.wait_idle("a check of products")?;
     let read = |memory: &Memory| -> Result<Vec<f32>> {
         let mut bytes = vec![0u8; size as usize];
@@ -280,7 +280,7 @@ fn early_starts(bench: &Bench<'_>) -> Result<(Found, String)> {
 
 fn bandwidth(bench: &Bench<'_>) -> Result<(Found, String)> {
     let ran = bench.plain()?;
-    let read = read_bandwidth(bench.gpu, &bench.engine()?.kernels().get("read_bandwidth")?)?;
+    let read = read_bandwidth(bench.gpu, &bench.engine()?.kernels.get("read_bandwidth")?)?;
     let gb_s = ran.bytes as f64 / ran.tpot_us / 1e3;
     let share = gb_s / read.gb_s;
     let said = format!("{gb_s:.0} GB/s of {:.0} GB/s: {:.0} %", read.gb_s, 100.0 * share);
@@ -337,8 +337,8 @@ fn link(bench: &Bench<'_>) -> Result<(Found, String)> {
 fn stamps(bench: &Bench<'_>) -> Result<(Found, String)> {
     let gpu = bench.gpu;
     let engine = bench.engine()?;
-    let tick = Tick::measure(gpu, engine.main(), &engine.kernels().get("clock_probe")?)?;
-    let stamp_us = Stamps::new(gpu, 1, 1)?.cost_us(gpu, engine.kernels(), engine.main())?;
+    let tick = Tick::measure(gpu, engine.main(), &engine.kernels.get("clock_probe")?)?;
+    let stamp_us = Stamps::new(gpu, 1, 1)?.cost_us(gpu, &engine.kernels, engine.main())?;
     let event = gpu.event(true)?;
     let event_us = median_us(gpu, engine.main(), &[DevicePtr(0)], |_| engine.main().record(&event))?;
     let said = format!(

@@ -250,47 +250,14 @@ impl Engine {
         self.divided.as_ref().map(Divided::multiprocessors)
     }
 
-    pub fn gpu(&self) -> &Gpu {
-        &self.gpu
-    }
-
-    /// Number of sequences decoded together.
-    pub fn sequences(&self) -> u32 {
-        self.setup.sequences
-    }
-
-    pub fn programs(&self) -> &Programs {
-        &self.programs
-    }
-
-    pub fn layout(&self) -> Layout {
-        self.layout
-    }
-
     /// Global indices of the local ranks.
     pub fn ranks(&self) -> Vec<u32> {
         self.ranks.iter().map(|rank| rank.index).collect()
     }
 
-    pub fn collective(&self) -> &Collective {
-        &self.collective
-    }
-
     /// Sets the implementation of products with few rows for steps created later.
     pub fn set_matvec(&mut self, choice: MatvecChoice) {
         self.setup.matvec = choice;
-    }
-
-    pub fn matvec(&self) -> &MatvecChoice {
-        &self.setup.matvec
-    }
-
-    pub(in crate::cuda) fn blas(&self) -> &Blas {
-        &self.blas
-    }
-
-    pub fn kernels(&self) -> &Kernels {
-        &self.kernels
     }
 
     /// GPU memory per local rank taken since before loading (bytes). Includes memory that other processes

@@ -46,7 +46,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
             true => (0..spec.tp).collect(),
             false => vec![context.rank()],
         };
-        let programs = engine.programs();
+        let programs = &engine.programs;
         let expected = |id: StepId| {
             let (prefill, decode) = generation.steps();
             let (step, program) = match id {

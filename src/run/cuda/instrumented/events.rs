@@ -69,12 +69,12 @@ impl Instruments {
 }
 
 fn parts(engine: &Engine, program: &Program) -> Parts {
-    Parts::of(&program.plan, &Schedule::new(&program.plan, &engine.layout(), None))
+    Parts::of(&program.plan, &Schedule::new(&program.plan, &engine.layout, None))
 }
 
 /// Operations table of a generation timed by events.
 pub(super) fn table(engine: &Engine) -> Vec<OperationInfo> {
-    let programs = engine.programs();
+    let programs = &engine.programs;
     let operations = trace::operations([&programs.prefill.plan], [&programs.decode.plan]);
     let mut table = parts(engine, &programs.prefill).table(&operations, programs.prefill.base, 0);
     let decode = parts(engine, &programs.decode);
@@ -84,16 +84,16 @@ pub(super) fn table(engine: &Engine) -> Vec<OperationInfo> {
 
 pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     let (engine, spec) = (context.engine, context.spec);
-    let (programs, steps) = (engine.programs(), context.steps());
+    let (programs, steps) = (&engine.programs, context.steps());
     let mut prefill = Instruments::new(engine, &programs.prefill, 1, |timing| {
         engine.prefill_step(0, spec.batch, spec.prompt_tokens, timing)
     })?;
     let decode = || Instruments::new(engine, &programs.decode, 2, |timing| engine.decode_step(timing));
     let mut decode = (steps > 0).then(decode).transpose()?;
-    let ends: Vec<Event> = (0..=steps).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
-    let started = engine.gpu().event(true)?;
+    let ends: Vec<Event> = (0..=steps).map(|_| engine.gpu.event(true)).collect::<Result<_>>()?;
+    let started = engine.gpu.event(true)?;
     let ties: Vec<Event> =
-        (0..2 * ROUND_TRIPS).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
+        (0..2 * ROUND_TRIPS).map(|_| engine.gpu.event(true)).collect::<Result<_>>()?;
     let (first_ties, last_ties) = ties.split_at(ROUND_TRIPS);
 
     context.prepare()?;

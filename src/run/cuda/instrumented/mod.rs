@@ -64,7 +64,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Option<Traced>> {
         return Ok(None);
     }
     let engine = context.engine;
-    let tick = Tick::measure(engine.gpu(), engine.main(), &engine.kernels().get("clock_probe")?)?;
+    let tick = Tick::measure(&engine.gpu, engine.main(), &engine.kernels.get("clock_probe")?)?;
     let (recorder, warning) = recorder(context, &tick)?;
     let offsets = gather::compare_clocks(context)?;
     let (times, mut of_rank) = match recorder {
@@ -73,7 +73,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Option<Traced>> {
         Recorder::Stamps | Recorder::Off => stamps::run(context, tick)?,
     };
     of_rank.warnings.extend(warning);
-    let programs = engine.programs();
+    let programs = &engine.programs;
     let operations = match recorder {
         Recorder::Events => events::table(engine),
         _ => trace::operations([&programs.prefill.plan], [&programs.decode.plan]),

@@ -17,14 +17,13 @@ const LOOKS: usize = 32;
 /// Times one generation of this rank; `tick` is the resolution of its GPU's clock.
 pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes)> {
     let engine = context.engine;
-    let (programs, steps) = (engine.programs(), context.steps());
-    let room =
-        |program: &Program, steps| Stamps::new(engine.gpu(), program.plan.operations.len(), steps);
+    let (programs, steps) = (&engine.programs, context.steps());
+    let room = |program: &Program, steps| Stamps::new(&engine.gpu, program.plan.operations.len(), steps);
     let (of_prefill, of_decode) = (room(&programs.prefill, 1)?, room(&programs.decode, steps)?);
     let around = context.events.then(|| Around::of(engine)).flatten();
     let stamps = [Some(&of_prefill), Some(&of_decode)];
     let mut generation = Generation::timed(engine, context.sizes(), Purpose::Stamped, stamps, around)?;
-    let stamp_us = of_prefill.cost_us(engine.gpu(), engine.kernels(), engine.main())?;
+    let stamp_us = of_prefill.cost_us(&engine.gpu, &engine.kernels, engine.main())?;
 
     context.prepare()?;
     let (first, start_tie) = tie(context, &of_prefill)?;
@@ -92,7 +91,7 @@ fn tie(context: &Context<'_>, stamps: &Stamps) -> Result<(u64, Tie)> {
     let mut trips = Vec::with_capacity(LOOKS);
     for _ in 0..LOOKS {
         let before_ns = context.clock.now();
-        looks.push(stamps.clock(engine.kernels(), engine.main())?);
+        looks.push(stamps.clock(&engine.kernels, engine.main())?);
         trips.push(RoundTrip { before_ns, after_ns: context.clock.now() });
     }
     let best = RoundTrip::best(&trips).and_then(|(at, tie)| Some((*looks.get(at)?, tie)));

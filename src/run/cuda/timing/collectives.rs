@@ -48,8 +48,8 @@ pub(in crate::cuda) struct Around {
 impl Around {
     /// Returns `None` if no collective has its own stream.
     pub fn of(engine: &Engine) -> Option<Self> {
-        let plan = &engine.programs().decode.plan;
-        let parts = Parts::of(plan, &Schedule::new(plan, &engine.layout(), None));
+        let plan = &engine.programs.decode.plan;
+        let parts = Parts::of(plan, &Schedule::new(plan, &engine.layout, None));
         let marks = Marks::around(&parts, false, |part| part.stream == Lane::Comm);
         (marks.count() > 0).then_some(Self { parts, marks })
     }
@@ -101,7 +101,7 @@ pub(in crate::cuda) fn choose(
     tokens: u32,
 ) -> Result<Choice> {
     let each = STEPS.min(tokens.saturating_sub(1)).max(1);
-    let (started, ended): (Event, Event) = (engine.gpu().event(true)?, engine.gpu().event(true)?);
+    let (started, ended): (Event, Event) = (engine.gpu.event(true)?, engine.gpu.event(true)?);
     let mut fastest_us = [f64::INFINITY; 2];
     // one extra warm-up round
     for round in 0..=ROUNDS {
@@ -125,9 +125,9 @@ pub(in crate::cuda) fn choose(
 type Like = (&'static str, u64);
 
 fn like(engine: &Engine, operation: u32) -> Like {
-    let program = &engine.programs().decode;
+    let program = &engine.programs.decode;
     let Some(found) = program.plan.operations.get(operation as usize) else { return ("collective", 0) };
-    (found.kind.as_str(), program.message_bytes(found, &StepSize::decode(engine.sequences())))
+    (found.kind.as_str(), program.message_bytes(found, &StepSize::decode(engine.setup.sequences)))
 }
 
 /// Groups collectives of the same kind and message size for the record. Each group has its count per step and
@@ -159,7 +159,7 @@ pub(in crate::cuda) fn environment(
     samples: &[Vec<Took>],
 ) -> Value {
     let Some(choice) = choice else {
-        let plan = &engine.programs().decode.plan;
+        let plan = &engine.programs.decode.plan;
         let any = plan.operations.iter().any(|operation| operation.kind.is_collective());
         let why = match any {
             true => {
