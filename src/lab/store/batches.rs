@@ -3,7 +3,6 @@
 //! ```text
 //! batches/BATCH.parquet          first segment
 //! batches/BATCH.000001.parquet   a later one
-//! batches/BATCH.parts/N.parquet  segments that earlier versions left when they were killed
 //! ```
 //!
 //! A writer stores its rows at least every second or so: it replaces its last segment by one with the new rows, until
@@ -30,7 +29,7 @@ use base::atomic;
 use base::checksum::{Check, Checksum};
 use base::error::{Error, Result};
 use base::parquet::{self, ParquetFile};
-use base::regular::{self, Entry};
+use base::regular;
 use table::frame::{self, Numbers, RECORD, Texts};
 use table::{MEASURES, Provenance, Record, Status};
 use trace::memory;
@@ -50,9 +49,6 @@ const VERSION_KEY: &str = "ladderscope.batch.version";
 const CHECKSUM_KEY: &str = "ladderscope.batch.seal";
 /// Covers the whole file.
 const CHECKSUM: Checksum = Checksum { mark: "ladderscope.batch.sha256:", zeroed: false };
-
-/// Suffix of the directory in which earlier versions kept the segments of an unfinished batch.
-const PARTS: &str = ".parts";
 
 /// Maximum rows of a segment, and rows read at a time from larger files of earlier versions.
 const ROWS: usize = 4096;
@@ -466,7 +462,6 @@ impl Store {
         let dir = self.batches_dir();
         regular::folder(&dir).map_err(Error::io(&dir))?;
         let mut all = Segments::new();
-        let mut others = Vec::new();
         for name in names(&dir, file_name)? {
             match name.strip_suffix(".parquet").map(segment) {
                 // sorts after the later ones by name
@@ -476,14 +471,7 @@ impl Store {
                 Some((batch, Some(_))) => {
                     all.entry(batch.to_owned()).or_default().push(dir.join(&name));
                 }
-                None => others.push(name),
-            }
-        }
-        for (name, id) in others.iter().filter_map(|name| Some((name, name.strip_suffix(PARTS)?))) {
-            let is_part = |entry: &Entry| file_name(entry).filter(|name| name.ends_with(".parquet"));
-            let parts = names(&dir.join(name), is_part).unwrap_or_default();
-            if !parts.is_empty() && !all.contains_key(id) {
-                all.insert(id.to_owned(), parts.iter().map(|part| dir.join(name).join(part)).collect());
+                None => {}
             }
         }
         Ok(all)

@@ -145,17 +145,6 @@ impl Store {
                     Err(why) => found.damaged(at, why),
                 }
             }
-            ("batches", "parts", true) => {
-                for part in entries(found, &path, &at) {
-                    if part.name != "lock" {
-                        self.check_file(
-                            folder,
-                            &Entry { name: format!("{}/{}", entry.name, part.name), ..part },
-                            found,
-                        );
-                    }
-                }
-            }
             (documents::BASELINES, "replaced", true) if entry.name == documents::REPLACED => {}
             (documents::BASELINES, "json", false) => {
                 if let Err(why) = documents::Baseline::read(&path) {

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::directory;
 use super::directory::{Store, file_name, json, names};
 use base::error::{Error, Result};
+use base::regular::Entry;
 use base::{atomic, regular};
 use table::Record;
 
@@ -146,8 +147,7 @@ impl Store {
     ///
     /// Returns an input error if there is none of this name, and a failure if its file cannot be moved.
     pub fn delete_baseline(&self, name: &str) -> Result<()> {
-        let path = self.baseline_path(name)?;
-        match self.keep(&path, name, regular::rename)? {
+        match self.keep(&self.baseline_path(name)?, name, regular::rename)? {
             true => Ok(()),
             false => self.baseline(name).map(|_| ()),
         }
@@ -160,11 +160,8 @@ impl Store {
         name: &str,
         put: impl FnOnce(&Path, &Path) -> std::io::Result<()>,
     ) -> Result<bool> {
-        let folder = self.dir().join(BASELINES);
-        let replaced = folder.join(REPLACED);
-        for folder in [&folder, &replaced] {
-            regular::folder(folder).map_err(Error::io(folder))?;
-        }
+        let replaced = self.documents(BASELINES)?.join(REPLACED);
+        regular::folder(&replaced).map_err(Error::io(&replaced))?;
         if !path.exists() {
             return Ok(false);
         }
@@ -200,8 +197,7 @@ impl Store {
     /// the file cannot be written.
     pub fn set_prediction(&self, name: &str, prediction: &impl Serialize) -> Result<PathBuf> {
         let path = self.named_path(PREDICTIONS, "a prediction", name)?;
-        let folder = self.dir().join(PREDICTIONS);
-        regular::folder(&folder).map_err(Error::io(&folder))?;
+        self.documents(PREDICTIONS)?;
         atomic::write(&path, &json(prediction)?)?;
         Ok(path)
     }
@@ -231,18 +227,22 @@ impl Store {
         Ok(names.iter().filter_map(|name| self.prediction(name).ok()).collect())
     }
 
-    fn document_names(&self, kind: &str) -> Result<Vec<String>> {
+    /// Folder of a kind of documents. Fails if something else has its name.
+    fn documents(&self, kind: &str) -> Result<PathBuf> {
         let folder = self.dir().join(kind);
         regular::folder(&folder).map_err(Error::io(&folder))?;
-        names(&folder, |entry| Some(file_name(entry)?.strip_suffix(".json")?.to_owned()))
+        Ok(folder)
+    }
+
+    fn document_names(&self, kind: &str) -> Result<Vec<String>> {
+        let is_document = |entry: &Entry| Some(file_name(entry)?.strip_suffix(".json")?.to_owned());
+        names(&self.documents(kind)?, is_document)
     }
 
     /// Stores a conversion under a key, replacing an earlier one. Returns its path. Fails if the file cannot be
     /// written.
     pub fn add_conversion(&self, key: &str, conversion: &impl Serialize) -> Result<PathBuf> {
-        let folder = self.dir().join(CONVERSIONS);
-        regular::folder(&folder).map_err(Error::io(&folder))?;
-        let path = folder.join(format!("{key}.json"));
+        let path = self.documents(CONVERSIONS)?.join(format!("{key}.json"));
         atomic::write(&path, &json(conversion)?)?;
         Ok(path)
     }
@@ -250,11 +250,9 @@ impl Store {
     /// Stored conversions, newest first, and the errors of unreadable ones. Fails if the folder exists and cannot be
     /// read.
     pub fn conversions<T: DeserializeOwned>(&self) -> Result<(Vec<T>, Vec<String>)> {
-        let folder = self.dir().join(CONVERSIONS);
-        regular::folder(&folder).map_err(Error::io(&folder))?;
-        let files = names(&folder, |entry| file_name(entry).filter(|name| name.ends_with(".json")))?;
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-        for path in files.iter().map(|name| folder.join(name)) {
+        for name in self.document_names(CONVERSIONS)? {
+            let path = self.dir().join(CONVERSIONS).join(format!("{name}.json"));
             let written = path.metadata().and_then(|there| there.modified()).ok();
             let read = regular::read(&path).map_err(|e| e.to_string());
             match read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|e| e.to_string())) {

@@ -17,8 +17,8 @@
 //! 8. Records, segments and traces carry a SHA-256 of themselves; a file that does not match is named, never shown.
 //! 9. Deleted runs move to `.trash/ID/`, deleted rows are marked in `annotations.jsonl`; unfinished files are in
 //!    `.ladderscope/`, named after their process, and removed once it is provably gone; nobody else's files are touched.
-//! 10. Links are never followed. Older formats are read: records and segments without checksums, `BATCH.parts/`,
-//!     `index.jsonl` and `records.cache` (both ignored).
+//! 10. Links are never followed. Older formats are read: records and segments without checksums, `index.jsonl`
+//!     and `records.cache` (both ignored).
 //!
 //! `trainings/ID/` belongs to `adapt`, `.slurm/NAME/` to sweeps on a cluster.
 

@@ -340,18 +340,6 @@ fn rows_of_a_killed_writer_are_there_up_to_its_last_segment() {
     assert_eq!(fresh.get(&format!("{id}:5")).unwrap().spec.batch, 6);
     assert!(fresh.get(&format!("{id}:1106")).unwrap_err().to_string().contains("no row 1106"));
     assert_eq!(fresh.finished().unwrap().len(), 1_106);
-    // as earlier versions left it
-    let dir = store.dir().join("batches");
-    fs::create_dir(dir.join(format!("{id}.parts"))).unwrap();
-    fs::write(dir.join(format!("{id}.parts/lock")), "").unwrap();
-    for (name, part) in [(format!("{id}.parquet"), "000000"), (format!("{id}.000001.parquet"), "000001")]
-    {
-        fs::rename(dir.join(name), dir.join(format!("{id}.parts/{part}.parquet"))).unwrap();
-    }
-    assert_eq!(fresh.list().unwrap().records.len(), 1_106);
-    assert_eq!(fresh.get(&format!("{id}:1105")).unwrap().spec.batch, 1_106);
-    let check = fresh.check().unwrap();
-    assert_eq!((check.segments, check.damaged, check.foreign), (2, vec![], vec![]));
 }
 
 #[test]

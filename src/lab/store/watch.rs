@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::directory::Store;
 use super::log::{Stamp, stamp};
-use base::regular;
 
 /// Interval between comparisons.
 const LOOK: Duration = Duration::from_millis(250);
@@ -51,15 +50,10 @@ impl Store {
         rustix::fs::statfs(self.dir()).is_ok_and(|found| OF_A_NETWORK.contains(&(found.f_type as u32)))
     }
 
-    /// Directories of runs without a record, and of batches that earlier versions are writing.
+    /// Directories of runs without a record.
     fn unfinished(&self) -> Vec<PathBuf> {
         let runs = self.run_ids().unwrap_or_default().into_iter().map(|id| self.dir().join(id));
-        let mut unfinished: Vec<PathBuf> =
-            runs.filter(|run| !run.join("record.json").exists()).collect();
-        let batches = self.batches_dir();
-        let parts = regular::entries(&batches).unwrap_or_default().into_iter();
-        unfinished.extend(parts.filter(|entry| entry.is_dir).map(|entry| batches.join(entry.name)));
-        unfinished
+        runs.filter(|run| !run.join("record.json").exists()).collect()
     }
 }
 
