@@ -173,8 +173,11 @@ pub fn evaluate(
         .iter()
         .map(|(architecture, plan)| {
             let plan = plan.clone();
-            let of = Evaluation::new(&model.name, weights, architecture, *tp, *dtype, plan);
-            store.evaluation(of.with_comm_dtype(*comm_dtype).with_reference(reference.clone()))
+            store.evaluation(Evaluation {
+                comm_dtype: *comm_dtype,
+                reference: reference.clone(),
+                ..Evaluation::new(&model.name, weights, architecture, *tp, *dtype, plan)
+            })
         })
         .collect::<Result<_>>()?;
 

@@ -44,7 +44,7 @@ pub(super) const TEXTS: &str = "texts.jsonl";
 /// Identity of an evaluation: all inputs of its results except the window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    version: u32,
+    pub version: u32,
     /// Name or directory of the model, for people. Equal weights count as the same model.
     pub model: String,
     /// Hash of shape and weights ([`model::Model::fingerprint`]).
@@ -91,16 +91,6 @@ impl Evaluation {
             comm_dtype: CommDType::Activations,
             reference: None,
         }
-    }
-
-    /// Copy with another format of partial sums.
-    pub fn with_comm_dtype(self, comm_dtype: CommDType) -> Self {
-        Self { comm_dtype, ..self }
-    }
-
-    /// Copy that compares with the `standard` of another model, if `reference` is set.
-    pub fn with_reference(self, reference: Option<String>) -> Self {
-        Self { reference, ..self }
     }
 
     /// File name without suffix. Independent of the model's name.
@@ -217,12 +207,9 @@ struct ModelQuality {
 /// Evaluation of one architecture of a model.
 #[derive(Debug)]
 struct ArchitectureQuality {
-    architecture: Architecture,
-    tp: u32,
+    evaluation: Evaluation,
     /// True if results do not depend on TP, except for the order of summation.
     is_of_any_tp: bool,
-    dtype: DType,
-    comm_dtype: CommDType,
     quality: Arc<RunQuality>,
 }
 
@@ -350,20 +337,13 @@ impl Store {
             windows: windows.len(),
             tp: evaluation.tp,
             dtype: evaluation.dtype,
-            weights: evaluation.weights,
+            weights: evaluation.weights.clone(),
             backend: line.backend,
             provenance: Provenance::Measured,
             reference: line.reference.clone(),
             evaluated: line.created.clone(),
         };
-        Some(ArchitectureQuality {
-            architecture: evaluation.architecture,
-            tp: evaluation.tp,
-            is_of_any_tp,
-            dtype: evaluation.dtype,
-            comm_dtype: evaluation.comm_dtype,
-            quality: Arc::new(quality),
-        })
+        Some(ArchitectureQuality { evaluation, is_of_any_tp, quality: Arc::new(quality) })
     }
 }
 
@@ -387,16 +367,16 @@ impl EvaluatedText {
 
 impl ArchitectureQuality {
     fn is_of_same(&self, other: &Self) -> bool {
-        let of = |case: &Self| (case.tp, case.dtype, case.comm_dtype);
-        self.architecture == other.architecture && of(self) == of(other)
+        let of = |case: &Self| (case.evaluation.tp, case.evaluation.dtype, case.evaluation.comm_dtype);
+        self.evaluation.architecture == other.evaluation.architecture && of(self) == of(other)
     }
 
     /// True if the cell computes what was evaluated, apart from the weight format.
     fn is_of(&self, spec: &Spec) -> bool {
-        self.architecture == spec.architecture
-            && self.comm_dtype == spec.comm_dtype
+        self.evaluation.architecture == spec.architecture
+            && self.evaluation.comm_dtype == spec.comm_dtype
             && spec.kv_dtype == KvDType::Activations
-            && (self.tp == spec.tp || self.is_of_any_tp)
+            && (self.evaluation.tp == spec.tp || self.is_of_any_tp)
     }
 }
 
@@ -416,7 +396,8 @@ impl QualityIndex {
 /// Quality for a cell. Prefers its own number format, then its own TP.
 fn best(cases: &[ArchitectureQuality], spec: &Spec) -> Option<Arc<RunQuality>> {
     let of_cell = cases.iter().filter(|case| case.is_of(spec));
-    let best = of_cell.max_by_key(|case| (case.dtype == spec.dtype, case.tp == spec.tp));
+    let fit = |of: &Evaluation| (of.dtype == spec.dtype, of.tp == spec.tp);
+    let best = of_cell.max_by_key(|case| fit(&case.evaluation));
     best.map(|case| Arc::clone(&case.quality))
 }
 
@@ -475,7 +456,7 @@ mod tests {
             Evaluation { dtype: DType::Bf16, ..ladder("a") },
             Evaluation { plan: "x".into(), ..ladder("a") },
             Evaluation { architecture: Architecture::Parallel, ..ladder("a") },
-            ladder("a").with_reference(Some("b".into())),
+            Evaluation { reference: Some("b".into()), ..ladder("a") },
         ] {
             assert_eq!(store.evaluation(other).unwrap().get("2"), None);
         }
