@@ -15,7 +15,7 @@ use lab::launch::Cancel;
 use lab::store::Store;
 use lab::sweep::simulate_cells;
 use model::Model;
-use plan::Architecture;
+use plan::{Architecture, LayerSet};
 use run::Resolve;
 use run::{Evaluate, Feasibility, feasibility};
 use study::analysis::{
@@ -34,6 +34,19 @@ pub struct Wanted {
     pub greedy: bool,
     /// Number of random sets per size.
     pub draws: u32,
+}
+
+/// Parses a set of layers in the syntax of `ladder:`; brackets of a list are optional.
+pub fn layer_set(text: &str) -> Result<LayerSet> {
+    let list =
+        if text.contains('+') && !text.starts_with('[') { format!("[{text}]") } else { text.into() };
+    match format!("ladder:{list}").parse() {
+        Ok(Architecture::Ladder(set)) => Ok(set),
+        _ => Err(Error::input_help(
+            format!("'{text}' is not a set of layers"),
+            "write K for the last K layers, or a list such as [0+2+5]",
+        )),
+    }
 }
 
 /// Target options that the search itself sets.

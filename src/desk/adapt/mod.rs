@@ -42,30 +42,118 @@ pub struct Asked {
     pub from_scratch: bool,
     pub text: Text,
     pub limit: Option<usize>,
-    /// Held-out share of the tokens (percent).
-    pub held_out_pct: f64,
     pub architectures: Vec<Architecture>,
-    pub seeds: Vec<u64>,
-    pub layers: Layers,
+    pub options: Options,
+}
+
+/// Options of trainings, as on the command line.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Share of the tokens to hold out for evaluation, from the end of the text (%)
+    #[arg(long, value_name = "PERCENT", default_value_t = Self::default().held_out, value_parser = percent)]
+    pub held_out: f64,
+    /// Number of training steps
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub steps: u32,
-    pub batch: u32,
-    pub context: u32,
-    pub lr: f64,
-    /// Warm-up steps; by default a twentieth of all steps.
-    pub warmup: Option<u32>,
-    pub weight_decay: f64,
-    pub clip: f64,
+    /// Layers to train: all, converted (those that the architecture converts), K (the last K) or a set such as
+    /// [0+2+5] [default: converted; from scratch all]
+    #[arg(long, value_name = "all|converted|LAYERS", value_parser = layer_choice)]
+    pub layers: Option<Layers>,
+    /// Also distil from the unconverted model: weight of the KL divergence in the loss [without a value: 1]
+    #[arg(long, value_name = "WEIGHT", num_args = 0..=1, default_missing_value = "1", value_parser = positive)]
     pub distil: Option<f64>,
+    /// Peak learning rate, reached after the warm-up and then decayed to a tenth [default: 1e-4; from scratch 1e-3]
+    #[arg(long, value_name = "RATE", value_parser = positive)]
+    pub lr: Option<f64>,
+    /// Warm-up steps of the learning rate [default: 5 % of all steps]
+    #[arg(long, value_name = "STEPS")]
+    pub warmup: Option<u32>,
+    /// Weight decay of the matrices (AdamW: scaled by the learning rate)
+    #[arg(long, value_name = "DECAY", default_value_t = Self::default().weight_decay)]
+    pub weight_decay: f64,
+    /// Maximum gradient norm; larger gradients are scaled down to it
+    #[arg(long, value_name = "NORM", default_value_t = Self::default().clip, value_parser = positive)]
+    pub clip: f64,
+    /// Batch size: windows per step
+    #[arg(long, value_name = "WINDOWS", default_value_t = Self::default().batch, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub batch: u32,
+    /// Tokens per window
+    #[arg(long, value_name = "TOKENS", default_value_t = Self::default().context, value_parser = clap::value_parser!(u32).range(2..=65536))]
+    pub context: u32,
+    /// Tensor-parallel size (ranks) of each replica
+    #[arg(long, default_value_t = Self::default().tp, value_parser = clap::value_parser!(u32).range(1..))]
     pub tp: u32,
-    /// Sets of ranks that share a step's windows; by default one per `tp` cores.
-    pub replicas: Option<usize>,
-    /// Steps between checkpoints; by default about one minute.
+    /// Number of data-parallel replicas; changes the summation order, so results differ in the last digits
+    /// [default: cores over TP]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub replicas: Option<u32>,
+    /// Seeds of the window order and of random weights, one training each: 0,1,2
+    #[arg(long, value_delimiter = ',', default_value = "0")]
+    pub seed: Vec<u64>,
+    /// Steps between checkpoints [default: about one per minute]
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
     pub checkpoint_every: Option<u32>,
-    /// Directory of the final model, by default next to the checkpoints. With several trainings, each gets a
-    /// subdirectory.
+    /// Output HF directory; parent directory for several trainings [default: next to the checkpoints, in
+    /// RUNS_DIR/trainings/ID]
+    #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// True to discard the stored state of these trainings.
+    /// Start over: discard the stored checkpoints of this training
+    #[arg(long)]
     pub restart: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            held_out: 10.0,
+            steps: 1,
+            layers: None,
+            distil: None,
+            lr: None,
+            warmup: None,
+            weight_decay: 0.1,
+            clip: 1.0,
+            batch: 8,
+            context: 256,
+            tp: 1,
+            replicas: None,
+            seed: vec![0],
+            checkpoint_every: None,
+            output: None,
+            restart: false,
+        }
+    }
+}
+
+fn layer_choice(text: &str) -> Result<Layers> {
+    match text {
+        "all" => Ok(Layers::All),
+        "converted" => Ok(Layers::Converted),
+        _ => match super::convert::layer_set(text)? {
+            LayerSet::Last(0) => Err(Error::input("--layers 0: train at least one layer")),
+            set => Ok(Layers::These(set)),
+        },
+    }
+}
+
+fn number(text: &str, is_right: impl Fn(f64) -> bool, what: &str) -> Result<f64> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && is_right(*number));
+    number.ok_or_else(|| Error::input(format!("'{text}' is not a {what}")))
+}
+
+fn positive(text: &str) -> Result<f64> {
+    number(text, |number| number > 0.0, "number above 0")
+}
+
+fn percent(text: &str) -> Result<f64> {
+    number(text, |number| (0.0..=90.0).contains(&number), "percentage from 0 to 90")
+}
+
+impl Asked {
+    /// Peak learning rate.
+    fn lr(&self) -> f64 {
+        self.options.lr.unwrap_or(if self.from_scratch { 1e-3 } else { 1e-4 })
+    }
 }
 
 #[derive(Debug)]
@@ -103,7 +191,7 @@ pub fn adapt(
     let mut tokens = evaluate::tokens(&asked.model, &asked.text)?;
     tokens.truncate(asked.limit.unwrap_or(tokens.len()));
     let name = asked.text.path().display().to_string();
-    let data = Data::split(tokens, asked.context as usize, asked.held_out_pct, &name)?;
+    let data = Data::split(tokens, asked.options.context as usize, asked.options.held_out, &name)?;
     let specs = specs(asked, &layers);
     let outputs = outputs(asked, &specs, store)?;
     let mut found = Vec::new();
@@ -145,7 +233,7 @@ pub fn named(store: &Store, names: &[String]) -> Result<Vec<Curve>> {
 
 fn check(asked: &Asked) -> Result<()> {
     let shape = &asked.model.shape;
-    if let Some(problem) = shape.tp_problem(asked.tp) {
+    if let Some(problem) = shape.tp_problem(asked.options.tp) {
         return Err(Error::input(problem));
     }
     for architecture in &asked.architectures {
@@ -157,17 +245,17 @@ fn check(asked: &Asked) -> Result<()> {
                 "train an architecture that computes a model: standard, ladder, parallel, desync:2, ...",
             ));
         }
-        if let Some(problem) = architecture.model_problem(shape, asked.tp) {
+        if let Some(problem) = architecture.model_problem(shape, asked.options.tp) {
             return Err(Error::input(problem));
         }
     }
-    if asked.from_scratch && asked.distil.is_some() {
+    if asked.from_scratch && asked.options.distil.is_some() {
         return Err(Error::input_help(
             "--distil needs trained weights, but these are random",
             "omit --distil, or pass a checkpoint with --model",
         ));
     }
-    let numbers = [("lr", asked.lr), ("clip", asked.clip)];
+    let numbers = [("lr", asked.lr()), ("clip", asked.options.clip)];
     if let Some((name, value)) = numbers.iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
         return Err(Error::input(format!("{name} is {value}; it must be a number above 0")));
     }
@@ -176,10 +264,11 @@ fn check(asked: &Asked) -> Result<()> {
 
 fn layers(asked: &Asked) -> Result<Option<Vec<u32>>> {
     let count = asked.model.shape.layers;
-    match &asked.layers {
-        Layers::All => Ok(None),
-        Layers::These(set) => set.layers(count).map(Some),
-        Layers::Converted => {
+    match &asked.options.layers {
+        Some(Layers::All) => Ok(None),
+        None if asked.from_scratch => Ok(None),
+        Some(Layers::These(set)) => set.layers(count).map(Some),
+        Some(Layers::Converted) | None => {
             let standard = Architecture::Standard.wiring(count);
             let is_converted = |layer: &u32| {
                 asked.architectures.iter().any(|architecture| {
@@ -222,20 +311,25 @@ fn specs(asked: &Asked, layers: &Option<Vec<u32>>) -> Vec<TrainingSpec> {
             _ => text.to_string_lossy().into_owned(),
         },
         tokens: asked.limit,
-        held_out_pct: asked.held_out_pct,
-        steps: asked.steps,
-        batch: asked.batch,
-        context: asked.context,
-        lr: asked.lr,
-        warmup: asked.warmup.unwrap_or_else(|| asked.steps.div_ceil(20)),
-        weight_decay: asked.weight_decay,
-        clip: asked.clip,
-        distil: asked.distil,
-        tp: asked.tp,
+        held_out_pct: asked.options.held_out,
+        steps: asked.options.steps,
+        batch: asked.options.batch,
+        context: asked.options.context,
+        lr: asked.lr(),
+        warmup: asked.options.warmup.unwrap_or_else(|| asked.options.steps.div_ceil(20)),
+        weight_decay: asked.options.weight_decay,
+        clip: asked.options.clip,
+        distil: asked.options.distil,
+        tp: asked.options.tp,
         seed: *seed,
-        look_every: asked.steps.div_ceil(20).max(1),
+        look_every: asked.options.steps.div_ceil(20).max(1),
     };
-    asked.seeds.iter().flat_map(|seed| asked.architectures.iter().map(move |a| one(seed, a))).collect()
+    asked
+        .options
+        .seed
+        .iter()
+        .flat_map(|seed| asked.architectures.iter().map(move |a| one(seed, a)))
+        .collect()
 }
 
 fn id(spec: &TrainingSpec) -> String {
@@ -244,7 +338,7 @@ fn id(spec: &TrainingSpec) -> String {
 
 /// Output directory of each training, checked before any long work.
 fn outputs(asked: &Asked, specs: &[TrainingSpec], store: &Store) -> Result<Vec<PathBuf>> {
-    let Some(out) = &asked.output else {
+    let Some(out) = &asked.options.output else {
         return Ok(specs
             .iter()
             .map(|spec| store.dir().join("trainings").join(id(spec)).join("model"))
@@ -253,7 +347,8 @@ fn outputs(asked: &Asked, specs: &[TrainingSpec], store: &Store) -> Result<Vec<P
     let out = std::path::absolute(out).unwrap_or_else(|_| out.clone());
     let word = |spec: &TrainingSpec| {
         let name = spec.architecture.to_string().replace([':', '[', ']'], "-").replace("--", "-");
-        let seed = if asked.seeds.len() > 1 { format!("-seed{}", spec.seed) } else { String::new() };
+        let seed =
+            if asked.options.seed.len() > 1 { format!("-seed{}", spec.seed) } else { String::new() };
         format!("{}{seed}", name.trim_end_matches('-'))
     };
     let outputs: Vec<PathBuf> = match specs {
@@ -363,23 +458,18 @@ fn asked(wanted: &Adapt, model: &str, tp: u32, architectures: Vec<Architecture>)
         from_scratch,
         text: wanted.text.clone(),
         limit: wanted.limit,
-        held_out_pct: 10.0,
         architectures,
-        seeds: wanted.seeds.clone(),
-        layers: if from_scratch || wanted.all_layers { Layers::All } else { Layers::Converted },
-        steps: wanted.steps,
-        batch: wanted.batch,
-        context: wanted.context,
-        lr: wanted.lr.unwrap_or(if from_scratch { 1e-3 } else { 1e-4 }),
-        warmup: None,
-        weight_decay: 0.1,
-        clip: 1.0,
-        distil: wanted.distil.filter(|_| !from_scratch),
-        tp,
-        replicas: None,
-        checkpoint_every: None,
-        output: None,
-        restart: false,
+        options: Options {
+            layers: wanted.all_layers.then_some(Layers::All),
+            steps: wanted.steps,
+            batch: wanted.batch,
+            context: wanted.context,
+            lr: wanted.lr,
+            distil: wanted.distil.filter(|_| !from_scratch),
+            tp,
+            seed: wanted.seeds.clone(),
+            ..Options::default()
+        },
         model,
     })
 }

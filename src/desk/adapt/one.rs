@@ -54,7 +54,7 @@ impl One<'_> {
     pub fn train(&self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Curve> {
         let id = id(&self.spec);
         let folder = self.store.training_folder(&id)?;
-        if self.asked.restart {
+        if self.asked.options.restart {
             folder.clear()?;
             self.remove_output()?;
         }
@@ -110,7 +110,9 @@ impl One<'_> {
                 format!("the {what} of {name} changed since (hash {before} then, {now} now)")
             })
             .collect();
-        if let Some(replicas) = self.asked.replicas.filter(|replicas| *replicas != stored.replicas) {
+        if let Some(replicas) =
+            self.asked.options.replicas.filter(|replicas| *replicas as usize != stored.replicas)
+        {
             differ.push(format!("replicas is {} there, {replicas} here", stored.replicas));
         }
         if differ.is_empty() {
@@ -147,7 +149,7 @@ impl One<'_> {
             held_out_tokens: self.data.held_out.len(),
             parameters: 0,
             trained_parameters: 0,
-            replicas: self.asked.replicas.unwrap_or(replicas),
+            replicas: self.asked.options.replicas.map_or(replicas, |replicas| replicas as usize),
             created: now.clone(),
             updated: now,
             step: 0,
@@ -312,7 +314,7 @@ impl UnderWay<'_> {
             let tokens_per_s = f64::from(spec.batch * spec.context) / seconds;
             let of = spec.steps;
             progress(Progress::Step { what: &what, done, found, of, loss: lost.nll, tokens_per_s });
-            let is_due = match asked.checkpoint_every {
+            let is_due = match asked.options.checkpoint_every {
                 Some(every) => done.is_multiple_of(every),
                 None => kept.elapsed() >= CHECKPOINT,
             };

@@ -27,23 +27,16 @@ impl Place {
             from_scratch: true,
             text: Text::Words(self.dir.path().join("text.txt")),
             limit: None,
-            held_out_pct: 10.0,
             architectures: architectures.iter().map(|a| a.parse().unwrap()).collect(),
-            seeds: vec![0],
-            layers: Layers::All,
-            steps: 12,
-            batch: 4,
-            context: 16,
-            lr: 3e-3,
-            warmup: None,
-            weight_decay: 0.1,
-            clip: 1.0,
-            distil: None,
-            tp: 1,
-            replicas: Some(2),
-            checkpoint_every: Some(5),
-            output: None,
-            restart: false,
+            options: Options {
+                steps: 12,
+                batch: 4,
+                context: 16,
+                lr: Some(3e-3),
+                replicas: Some(2),
+                checkpoint_every: Some(5),
+                ..Options::default()
+            },
         }
     }
 
@@ -134,29 +127,34 @@ fn steps_after_a_checkpoint_are_done_again_where_a_process_died() {
 fn another_text_or_output_is_told_with_what_differs() {
     let place = Place::new();
     let mut asked = place.asked(&["standard"]);
-    asked.output = Some(place.dir.path().join("out"));
+    asked.options.output = Some(place.dir.path().join("out"));
     place.interrupt(&asked, 2);
     let told = |asked: &Asked| {
         let error = adapt(asked, &place.store, &Cancel::default(), &mut |_| ()).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{error}");
         error.to_string()
     };
-    let text = told(&Asked { lr: 0.5, ..asked.clone() });
+    let changed = |change: &dyn Fn(&mut Options)| {
+        let mut asked = asked.clone();
+        change(&mut asked.options);
+        asked
+    };
+    let text = told(&changed(&|options| options.lr = Some(0.5)));
     assert!(text.contains("lr is 0.003 there, 0.5 here"), "{text}");
-    let text = told(&Asked { replicas: Some(1), ..asked.clone() });
+    let text = told(&changed(&|options| options.replicas = Some(1)));
     assert!(text.contains("replicas is 2 there, 1 here"), "{text}");
     std::fs::write(place.dir.path().join("text.txt"), "another text. ".repeat(40)).unwrap();
     let text = told(&asked);
     assert!(text.contains("the text of") && text.contains("changed since"), "{text}");
-    let ended = place.train(&Asked { restart: true, ..asked.clone() }).remove(0);
+    let ended = place.train(&changed(&|options| options.restart = true)).remove(0);
     assert_eq!(ended.training.output, place.dir.path().join("out"));
     // and what it ended with is not overwritten by another
-    let text = told(&Asked { steps: 3, ..asked.clone() });
+    let text = told(&changed(&|options| options.steps = 3));
     assert!(text.contains("steps is 12 there, 3 here"), "{text}");
     std::fs::create_dir(place.dir.path().join("full")).unwrap();
     std::fs::write(place.dir.path().join("full/file"), "").unwrap();
     let full = Some(place.dir.path().join("full"));
-    assert!(told(&Asked { output: full, ..asked }).contains("not empty"));
+    assert!(told(&changed(&|options| options.output.clone_from(&full))).contains("not empty"));
 }
 
 #[test]
@@ -173,13 +171,14 @@ fn what_cannot_be_trained_is_refused_before_anything_is_stored() {
         |name: &'static str| told(&|asked| asked.architectures = vec![name.parse().unwrap()]);
     assert!(architecture("upper-bound").contains("cannot be trained"));
     assert!(architecture("ladder:9").contains("the last 9 layers"));
-    assert!(told(&|asked| asked.tp = 3).contains("TP 3"));
-    assert!(told(&|asked| asked.context = 512).contains("of them held out"));
-    assert!(told(&|asked| asked.distil = Some(1.0)).contains("needs trained weights"));
-    assert!(told(&|asked| asked.layers = Layers::These(LayerSet::Only(vec![4]))).contains("layer 4"));
+    assert!(told(&|asked| asked.options.tp = 3).contains("TP 3"));
+    assert!(told(&|asked| asked.options.context = 512).contains("of them held out"));
+    assert!(told(&|asked| asked.options.distil = Some(1.0)).contains("needs trained weights"));
+    let fifth = Some(Layers::These(LayerSet::Only(vec![4])));
+    assert!(told(&|asked| asked.options.layers.clone_from(&fifth)).contains("layer 4"));
     let standard = |asked: &mut Asked| {
         asked.architectures = vec![Architecture::Standard];
-        asked.layers = Layers::Converted;
+        asked.options.layers = Some(Layers::Converted);
     };
     assert!(told(&standard).contains("standard converts no layer"));
     assert!(told(&|asked| asked.text = Text::Words("no/such".into())).contains("no/such"));
@@ -191,16 +190,17 @@ fn what_cannot_be_trained_is_refused_before_anything_is_stored() {
 #[test]
 fn a_conversion_is_repaired_and_only_its_layers_change() {
     let place = Place::new();
-    let taught = place.train(&Asked { steps: 60, ..place.asked(&["standard"]) }).remove(0);
+    let mut asked = place.asked(&["standard"]);
+    asked.options.steps = 60;
+    let taught = place.train(&asked).remove(0);
     let model = Model::resolve(&taught.training.output.to_string_lossy()).unwrap();
-    let asked = Asked {
-        model,
-        from_scratch: false,
-        layers: Layers::Converted,
+    let mut asked = Asked { model, from_scratch: false, ..place.asked(&["standard", "ladder:3"]) };
+    asked.options = Options {
+        layers: Some(Layers::Converted),
         distil: Some(30.0),
-        lr: 1e-3,
+        lr: Some(1e-3),
         steps: 20,
-        ..place.asked(&["standard", "ladder:3"])
+        ..asked.options
     };
     let found = place.train(&asked);
     let [control, ladder] = [&found[0].training, &found[1].training];
@@ -272,4 +272,16 @@ fn seeds_and_passes_differ_and_a_short_text_is_told() {
         "{error}"
     );
     assert!(Data::split((0..18).collect(), 8, 10.0, "text.txt").is_ok());
+}
+
+#[test]
+fn layers_and_numbers_are_read_and_mistakes_told() {
+    assert_eq!(layer_choice("all").unwrap(), Layers::All);
+    assert_eq!(layer_choice("3").unwrap(), Layers::These(LayerSet::Last(3)));
+    assert_eq!(layer_choice("[0+2]").unwrap(), Layers::These(LayerSet::Only(vec![0, 2])));
+    assert!(
+        layer_choice("0").is_err() && layer_choice("some").unwrap_err().to_string().contains("'some'")
+    );
+    assert_eq!(positive("1e-3").unwrap(), 1e-3);
+    assert!(positive("0").is_err() && positive("nan").is_err() && percent("91").is_err());
 }

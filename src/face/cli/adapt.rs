@@ -8,12 +8,12 @@ use serde::Serialize;
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
 use super::{progress, report};
-use crate::desk::adapt::{Asked, Layers, Text, adapt};
+use crate::desk::adapt::{Asked, Options, Text, adapt};
 use base::error::{Error, Result};
 use lab::launch::Cancel;
 use lab::store::Store;
 use model::Model;
-use plan::{Architecture, LayerSet};
+use plan::Architecture;
 use study::analysis::compared_trainings;
 use table::render::{Shown, Sourced, Table};
 use table::{Curve, Provenance, Quality};
@@ -41,83 +41,10 @@ pub struct Args {
     /// Use only the first LIMIT tokens of the text
     #[arg(long, value_name = "LIMIT", value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: Option<u32>,
-    /// Share of the tokens to hold out for evaluation, from the end of the text (%)
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
-    pub held_out: f64,
-    /// Number of training steps
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub steps: u32,
-    /// Layers to train: all, converted (those that the architecture converts), K (the last K) or a set such as
-    /// [0+2+5] [default: converted; from scratch all]
-    #[arg(long, value_name = "all|converted|LAYERS", value_parser = layers)]
-    pub layers: Option<Layers>,
-    /// Also distil from the unconverted model: weight of the KL divergence in the loss [without a value: 1]
-    #[arg(long, value_name = "WEIGHT", num_args = 0..=1, default_missing_value = "1", value_parser = positive)]
-    pub distil: Option<f64>,
-    /// Peak learning rate, reached after the warm-up and then decayed to a tenth [default: 1e-4; from scratch 1e-3]
-    #[arg(long, value_name = "RATE", value_parser = positive)]
-    pub lr: Option<f64>,
-    /// Warm-up steps of the learning rate [default: 5 % of all steps]
-    #[arg(long, value_name = "STEPS")]
-    pub warmup: Option<u32>,
-    /// Weight decay of the matrices (AdamW: scaled by the learning rate)
-    #[arg(long, value_name = "DECAY", default_value_t = 0.1)]
-    pub weight_decay: f64,
-    /// Maximum gradient norm; larger gradients are scaled down to it
-    #[arg(long, value_name = "NORM", default_value_t = 1.0, value_parser = positive)]
-    pub clip: f64,
-    /// Batch size: windows per step
-    #[arg(long, value_name = "WINDOWS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub batch: u32,
-    /// Tokens per window
-    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(2..=65536))]
-    pub context: u32,
-    /// Tensor-parallel size (ranks) of each replica
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub tp: u32,
-    /// Number of data-parallel replicas; changes the summation order, so results differ in the last digits
-    /// [default: cores over TP]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub replicas: Option<u32>,
-    /// Seeds of the window order and of random weights, one training each: 0,1,2
-    #[arg(long, value_delimiter = ',', default_value = "0")]
-    pub seed: Vec<u64>,
-    /// Steps between checkpoints [default: about one per minute]
-    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub checkpoint_every: Option<u32>,
-    /// Output HF directory; parent directory for several trainings [default: next to the checkpoints, in
-    /// RUNS_DIR/trainings/ID]
-    #[arg(short, long, value_name = "DIR")]
-    pub output: Option<PathBuf>,
-    /// Start over: discard the stored checkpoints of this training
-    #[arg(long)]
-    pub restart: bool,
+    #[command(flatten)]
+    pub options: Options,
     #[command(flatten)]
     pub format: FormatArgs,
-}
-
-fn layers(text: &str) -> Result<Layers> {
-    match text {
-        "all" => Ok(Layers::All),
-        "converted" => Ok(Layers::Converted),
-        _ => match super::convert::layers(text)? {
-            LayerSet::Last(0) => Err(Error::input("--layers 0: train at least one layer")),
-            set => Ok(Layers::These(set)),
-        },
-    }
-}
-
-fn number(text: &str, is_right: impl Fn(f64) -> bool, what: &str) -> Result<f64> {
-    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && is_right(*number));
-    number.ok_or_else(|| Error::input(format!("'{text}' is not a {what}")))
-}
-
-fn positive(text: &str) -> Result<f64> {
-    number(text, |number| number > 0.0, "number above 0")
-}
-
-fn percent(text: &str) -> Result<f64> {
-    number(text, |number| (0.0..=90.0).contains(&number), "percentage from 0 to 90")
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
@@ -155,7 +82,7 @@ fn asked(args: &Args) -> Result<Asked> {
             }
             model
         }
-        (_, Some(dir)) => super::evaluate::model_of(dir, args.seed[0])?,
+        (_, Some(dir)) => super::evaluate::model_of(dir, args.options.seed[0])?,
         _ => return Err(Error::input("no model: pass --model DIR or --from-scratch SHAPE")),
     };
     let architectures = match (&args.architecture[..], &model.wiring) {
@@ -178,27 +105,8 @@ fn asked(args: &Args) -> Result<Asked> {
         model,
         from_scratch,
         limit: args.tokens.map(|limit| limit as usize),
-        held_out_pct: args.held_out,
         architectures,
-        seeds: args.seed.clone(),
-        layers: match (&args.layers, from_scratch) {
-            (Some(layers), _) => layers.clone(),
-            (None, true) => Layers::All,
-            (None, false) => Layers::Converted,
-        },
-        steps: args.steps,
-        batch: args.batch,
-        context: args.context,
-        lr: args.lr.unwrap_or(if from_scratch { 1e-3 } else { 1e-4 }),
-        warmup: args.warmup,
-        weight_decay: args.weight_decay,
-        clip: args.clip,
-        distil: args.distil,
-        tp: args.tp,
-        replicas: args.replicas.map(|replicas| replicas as usize),
-        checkpoint_every: args.checkpoint_every,
-        output: args.output.clone(),
-        restart: args.restart,
+        options: args.options.clone(),
     })
 }
 
@@ -345,19 +253,4 @@ fn means(one: &Curve, steps: u32, columns: usize) -> Vec<Option<f64>> {
         sums[column].1 += 1;
     }
     sums.into_iter().map(|(sum, count)| (count > 0).then(|| sum / f64::from(count))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layers_and_numbers_are_read_and_mistakes_told() {
-        assert_eq!(layers("all").unwrap(), Layers::All);
-        assert_eq!(layers("3").unwrap(), Layers::These(LayerSet::Last(3)));
-        assert_eq!(layers("[0+2]").unwrap(), Layers::These(LayerSet::Only(vec![0, 2])));
-        assert!(layers("0").is_err() && layers("some").unwrap_err().to_string().contains("'some'"));
-        assert_eq!(positive("1e-3").unwrap(), 1e-3);
-        assert!(positive("0").is_err() && positive("nan").is_err() && percent("91").is_err());
-    }
 }

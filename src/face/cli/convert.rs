@@ -60,25 +60,12 @@ pub struct Args {
     pub format: FormatArgs,
 }
 
-/// Parses a set of layers in the syntax of `ladder:`; brackets of a list are optional.
-pub(super) fn layers(text: &str) -> Result<LayerSet> {
-    let list =
-        if text.contains('+') && !text.starts_with('[') { format!("[{text}]") } else { text.into() };
-    match format!("ladder:{list}").parse() {
-        Ok(Architecture::Ladder(set)) => Ok(set),
-        _ => Err(Error::input_help(
-            format!("'{text}' is not a set of layers"),
-            "write K for the last K layers, or a list such as [0+2+5]",
-        )),
-    }
-}
-
 /// Parses a set of layers, or a wiring that a config records.
 fn wiring(text: &str) -> Result<Architecture> {
     let named = text.contains(char::is_alphabetic).then(|| text.parse::<Architecture>().ok()).flatten();
     match named.filter(|one| one.recorded_layers().is_some()) {
         Some(wiring) => Ok(wiring),
-        None => layers(text).map(Architecture::Ladder),
+        None => convert::layer_set(text).map(Architecture::Ladder),
     }
 }
 
@@ -250,13 +237,13 @@ mod tests {
 
     #[test]
     fn sets_and_budgets_are_read_and_mistakes_told() {
-        assert_eq!(layers("3").unwrap(), LayerSet::Last(3));
-        assert_eq!(layers("2+0").unwrap(), LayerSet::Only(vec![0, 2]));
+        assert_eq!(convert::layer_set("3").unwrap(), LayerSet::Last(3));
+        assert_eq!(convert::layer_set("2+0").unwrap(), LayerSet::Only(vec![0, 2]));
         assert_eq!(wiring("2+0").unwrap(), Architecture::Ladder(LayerSet::Only(vec![0, 2])));
         assert_eq!(wiring("farskip:2").unwrap(), Architecture::FarSkip(LayerSet::Last(2)));
         assert!(wiring("parallel").unwrap_err().to_string().contains("'parallel'"));
-        assert_eq!(layers("[7]").unwrap(), LayerSet::Only(vec![7]));
-        assert!(layers("0-3").unwrap_err().to_string().contains("'0-3'"));
+        assert_eq!(convert::layer_set("[7]").unwrap(), LayerSet::Only(vec![7]));
+        assert!(convert::layer_set("0-3").unwrap_err().to_string().contains("'0-3'"));
         assert_eq!(conversion("sync-drop").unwrap(), Conversion::SyncDrop);
         for (other, part) in [("kraken", "kraken is no conversion"), ("sync-dorp", "sync-drop")] {
             let error = conversion(other).unwrap_err();
