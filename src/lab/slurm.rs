@@ -302,12 +302,12 @@ pub(crate) fn is_under_way(id: &str) -> Option<bool> {
     if let Some((_, answer)) = known.get(id).filter(|(asked, _)| asked.elapsed() < FRESH) {
         return *answer;
     }
-    let answer = ask(id);
+    let answer = query(id);
     known.insert(id.to_owned(), (Instant::now(), answer));
     answer
 }
 
-fn ask(id: &str) -> Option<bool> {
+fn query(id: &str) -> Option<bool> {
     let mut command = Command::new("squeue");
     command.args(["--noheader", "--array", "--states=all", "--format=%T", "--jobs", id]);
     match answer(&mut command, SHORT) {

@@ -149,10 +149,10 @@ fn parse_and_dispatch() -> ExitCode {
         return cuda::probe_main(&arguments.next().unwrap_or_default().to_string_lossy());
     }
     if verb.is_some_and(|verb| verb == complete::VERB) {
-        let line: Vec<String> =
-            arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
+        let mut words = arguments.map(|argument| argument.to_string_lossy().into_owned());
+        let (line, token) = (words.next().unwrap_or_default(), words.next());
         // a shell that closes the pipe early is no failure
-        let _ = output::emit(&complete::main(&line));
+        let _ = output::emit(&complete::answer(&line, token.as_deref()));
         return ExitCode::SUCCESS;
     }
     let words: Vec<String> =

@@ -108,7 +108,7 @@ fn complete(before: &[&str], word: &str) -> Completion {
     let mut offers = Vec::new();
     if positional == 0 {
         let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
-        let verb = |verb: &Command| Offer::new(verb.get_name(), told(verb.get_about()));
+        let verb = |verb: &Command| Offer::new(verb.get_name(), plain_text(verb.get_about()));
         offers = fitting(verbs.map(verb), word, MOST);
         // verbs must match by prefix
         offers.retain(|offer| offer.text.starts_with(word));
@@ -133,12 +133,12 @@ fn complete(before: &[&str], word: &str) -> Completion {
 fn options(command: &Command) -> Vec<Offer> {
     let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
     let offer = |argument: &Arg| {
-        Some(Offer::new(format!("--{}", argument.get_long()?), told(argument.get_help())))
+        Some(Offer::new(format!("--{}", argument.get_long()?), plain_text(argument.get_help())))
     };
     shown.filter_map(offer).collect()
 }
 
-fn told(text: Option<&clap::builder::StyledStr>) -> String {
+fn plain_text(text: Option<&clap::builder::StyledStr>) -> String {
     text.map(ToString::to_string).unwrap_or_default()
 }
 
@@ -179,15 +179,6 @@ fn words(line: &str) -> Vec<String> {
     }
     words.push(word);
     words
-}
-
-/// Entry point of the hidden verb. Arguments: the line, and for bash the token.
-pub fn main(arguments: &[String]) -> String {
-    match arguments {
-        [line] => answer(line, None),
-        [line, token, ..] => answer(line, Some(token)),
-        [] => String::new(),
-    }
 }
 
 /// True if a word looks like a path, which shells complete themselves.

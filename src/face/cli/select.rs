@@ -30,10 +30,10 @@ pub struct SelectArgs {
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
     /// Start of the time range, after the trace's first start, for example 250us, 1.5ms (no unit: us)
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub from: Option<i64>,
     /// End of the time range, after the trace's first start
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub to: Option<i64>,
 }
 
@@ -49,7 +49,7 @@ pub enum PhaseArg {
 }
 
 /// Parses a time since the trace's first start into nanoseconds.
-fn moment(text: &str) -> Result<i64> {
+fn parse_time(text: &str) -> Result<i64> {
     let (number, scale) = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("", 1e3)]
         .iter()
         .find_map(|(unit, scale)| text.strip_suffix(unit).map(|number| (number, *scale)))
@@ -397,10 +397,10 @@ mod tests {
         for (text, ns) in
             [("250", 250_000), ("1.5ms", 1_500_000), ("3s", 3_000_000_000), ("7ns", 7), ("2 us", 2_000)]
         {
-            assert_eq!(moment(text)?, ns, "{text}");
+            assert_eq!(parse_time(text)?, ns, "{text}");
         }
         for text in ["", "soon", "-1ms", "1h", "inf"] {
-            assert_eq!(moment(text).map_err(|e| e.exit_code()), Err(2), "{text}");
+            assert_eq!(parse_time(text).map_err(|e| e.exit_code()), Err(2), "{text}");
         }
         Ok(())
     }

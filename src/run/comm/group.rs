@@ -204,7 +204,7 @@ impl<T: Copy + AddAssign> Group<T> {
     }
 
     /// Notifies waiting ranks. Makes a system call only if a thread sleeps.
-    fn tell(&self, state: MutexGuard<'_, State<T>>) {
+    fn notify(&self, state: MutexGuard<'_, State<T>>) {
         self.news.fetch_add(1, Ordering::Release);
         let somebody_sleeps = state.sleeping > 0;
         drop(state);
@@ -255,7 +255,7 @@ impl<T: Copy + AddAssign> Group<T> {
         let round = &mut state.rounds[at];
         (round.buffers, round.done) = (buffers, true);
         (round.last_arrival, round.end) = (arrived, complete_at.max(self.clock.now()));
-        self.tell(state);
+        self.notify(state);
         Ok(())
     }
 
@@ -322,7 +322,7 @@ impl<T: Copy + AddAssign> Group<T> {
         if state.barrier_arrived == self.ranks {
             state.barrier_arrived = 0;
             state.barriers += 1;
-            self.tell(state);
+            self.notify(state);
         } else {
             drop(state);
         }
@@ -334,7 +334,7 @@ impl<T: Copy + AddAssign> Group<T> {
         if state.broken.is_none() {
             state.broken = Some(Broken(why.into()));
         }
-        self.tell(state);
+        self.notify(state);
     }
 }
 

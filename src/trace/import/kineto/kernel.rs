@@ -58,7 +58,7 @@ pub(super) fn kernel(files: &[PathBuf], wanted: &Wanted) -> Result<Option<Kernel
         let shift = base.zip(first).map_or(0, |(base, first)| base.saturating_sub(first));
         let own = wanted.time.0.saturating_sub(shift);
         if let Some(found) = found.into_iter().find(|found| found.start_ns == own) {
-            return told(path, &found).map(Some);
+            return describe(path, &found).map(Some);
         }
     }
     Ok(None)
@@ -94,7 +94,7 @@ struct Call {
     start_ns: i64,
 }
 
-fn told(path: &Path, found: &Found) -> Result<Kernel> {
+fn describe(path: &Path, found: &Found) -> Result<Kernel> {
     let value: serde_json::Value =
         serde_json::from_slice(&found.text).unwrap_or(serde_json::Value::Null);
     let three = |key: &str| -> Option<[i64; 3]> {
