@@ -147,14 +147,18 @@ fn is_limit(pair: &Comparison) -> bool {
     pair.side.spec.architecture.is_limit()
 }
 
-/// Fastest of the pairs that beat the baseline, best first, with the simulations that tie with it.
+/// Fastest of the pairs that beat the baseline, best first, with the simulations that tie with it, whether or not they
+/// beat the baseline too.
 pub(crate) fn fastest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
-    let mut faster: Vec<&Comparison> =
-        pairs.iter().copied().filter(|pair| pair.verdict == Verdict::Faster).collect();
-    faster.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
-    let Some(best) = faster.first().copied() else { return faster };
-    faster.retain(|pair| std::ptr::eq(*pair, best) || pair.is_tie(best.speedup / pair.speedup));
-    faster
+    let mut fastest = pairs.to_vec();
+    fastest.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
+    let is_faster = |pair: &&&Comparison| pair.verdict == Verdict::Faster;
+    let Some(best) = fastest.iter().find(is_faster).copied() else { return Vec::new() };
+    let is_best = |pair: &Comparison| std::ptr::eq(pair, best);
+    fastest.retain(|pair| {
+        is_best(pair) || pair.verdict != Verdict::Slower && pair.is_tie(best.speedup / pair.speedup)
+    });
+    fastest
 }
 
 /// Table with one row per setting: the baseline's TPOT and the ratio of tokens/s of each value.
