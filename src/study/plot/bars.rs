@@ -457,11 +457,21 @@ pub fn comparison_figure(
     let names: Vec<String> = pairs.iter().map(|pair| row_name(pair, matched, baseline, value)).collect();
     let ratios: Vec<String> = pairs.iter().map(ratio).collect();
 
-    let mut remark = counted(report.comparisons, "comparison");
+    // a filter may have left some of the pairs
+    let mut remark = match report.pairs.len() {
+        all if all == report.comparisons => counted(all, "comparison"),
+        shown => format!("{shown} of {}", counted(report.comparisons, "comparison")),
+    };
     if pairs.len() < report.pairs.len() {
         remark.push_str(&format!(", first {} shown", pairs.len()));
     }
-    let key = |filled| Key::Marker { look: PLAIN, filled };
+    let looks = looks_of(report);
+    let look_of = |pair: &Comparison| looks.get(pair.value.as_str()).copied().unwrap_or_else(|| look(1));
+    // a shape of the chart; grey if several colours have it
+    let shown = look_of(&pairs[0]);
+    let is_one = pairs.iter().all(|pair| pair.value == pairs[0].value);
+    let color = if is_one { shown.color } else { PLAIN.color };
+    let key = |filled| Key::Marker { look: Look { color, ..shown }, filled };
     let sheet = Sheet {
         options,
         provenance,
@@ -502,10 +512,9 @@ pub fn comparison_figure(
     scene.line(vec![(x.place(1.0), area.top), (x.place(1.0), area.bottom)], INK, sizes.line * 0.7);
     layout::frame(&mut scene, area, &sizes);
 
-    let looks = looks_of(report);
     let row = area.height() / count;
     for (index, pair) in pairs.iter().enumerate() {
-        let look = looks.get(pair.value.as_str()).copied().unwrap_or_else(|| look(1));
+        let look = look_of(pair);
         let y = area.top + row * (index as f64 + 0.5);
         let name = scene::fit(&names[index], sizes.note, names_width);
         let at = (area.left - 0.6 * sizes.tick, y);

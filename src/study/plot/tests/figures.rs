@@ -510,6 +510,14 @@ fn a_comparison_shows_ratios_with_intervals() {
         ],
     );
 
+    // what a filter leaves, and the shape of its markers, also in the legend
+    let kept =
+        report.of_pairs(report.pairs.iter().filter(|pair| pair.value == "ladder").cloned().collect());
+    let figure = comparison_figure(&kept, &provenance, &Options::default()).unwrap();
+    assert_says(&figure, &[&format!("{} of 5 comparisons", kept.pairs.len())]);
+    let is_disc = |shape: &Shape| matches!(shape, Shape::Disc(..));
+    assert!(!figure.scene.shapes.iter().any(is_disc), "ladder has squares");
+
     let report = compare(&cells(), "p2p").unwrap();
     let provenance = ProvenanceSummary::of_records(&cells());
     let figure = comparison_figure(&report, &provenance, &Options::default()).unwrap();
