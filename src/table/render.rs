@@ -403,7 +403,9 @@ impl Table {
         for &column in shown.iter().filter(|c| self.columns[**c].may_be_cut) {
             let texts: Vec<String> = self.rows.iter().map(|row| row[column].to_string()).collect();
             let words: Vec<Vec<&str>> = texts.iter().map(|text| text.split(' ').collect()).collect();
-            let [first, rest @ ..] = &words[..] else { continue };
+            // a text that is left out repeats the one above
+            let told: Vec<&Vec<&str>> = words.iter().filter(|words| words[..] != [""]).collect();
+            let [first, rest @ ..] = &told[..] else { continue };
             if rest.is_empty() || rest.iter().any(|words| words.len() != first.len()) {
                 continue;
             }
@@ -416,7 +418,8 @@ impl Table {
                 places.iter().map(|at| words[*at]).collect::<Vec<_>>().join(" ")
             };
             removed.push(format!("{} {}", self.columns[column].title, of(first, &common)));
-            for (row, words) in table.rows.iter_mut().zip(&words) {
+            for (row, words) in table.rows.iter_mut().zip(&words).filter(|(_, words)| words[..] != [""])
+            {
                 row[column] = Shown::Text(of(words, &own));
             }
         }

@@ -327,11 +327,10 @@ impl Axis {
             Self::Option("batch") => format!("batch {}", spec.batch),
             Self::Option("p2p") => format!("P2P {}", spec.p2p.as_str()),
             Self::Division => {
-                let parts = [("TP", spec.tp), ("DP", spec.dp), ("EP", spec.ep)].into_iter();
-                let parts = parts.filter(|(_, ranks)| *ranks > 1).map(|(name, n)| format!("{name} {n}"));
-                Some(parts.collect::<Vec<_>>().join(" x "))
-                    .filter(|text| !text.is_empty())
-                    .unwrap_or_else(|| "TP 1".into())
+                // EP always: without it, `TP 8` leaves open how the experts are divided
+                let parts = [("TP", spec.tp, 2), ("DP", spec.dp, 2), ("EP", spec.ep, 1)].into_iter();
+                let parts = parts.filter(|(_, ranks, least)| ranks >= least);
+                parts.map(|(name, ranks, _)| format!("{name} {ranks}")).collect::<Vec<_>>().join(" + ")
             }
             _ => self.label(spec),
         }

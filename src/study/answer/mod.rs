@@ -29,6 +29,9 @@ pub const MOST_RUNS: usize = 10_000;
 const SHARES: &str = "Gap closed: share of upper-bound's TPOT saving over standard that an architecture reaches. \
                       Exposed and hidden: recorded lanes, so noise in TPOT can contradict them.";
 
+/// Separates, in an answer's basis, how far to trust the numbers from the cells that they are about.
+pub const SCOPE: &str = " · ";
+
 /// Maximum number of bullets on a card.
 const MOST_BULLETS: usize = 3;
 
@@ -152,21 +155,19 @@ impl Answer {
             };
         };
         let settings = varied.without(&axis);
-        let question = Question { axis: &axis, report: &report, settings: &settings };
+        let question = Question::new(&axis, &report, &settings);
         bullets.extend(question.elsewhere());
         let mut details = Vec::new();
-        let division = has(&Axis::Division)
-            .then(|| cells.compare(&Axis::Division, None).ok())
-            .flatten()
-            .and_then(|report| question::best_division(&report));
         if axis == Axis::ARCHITECTURE {
-            bullets.splice(0..0, question.exposed());
+            let division = has(&Axis::Division).then(|| cells.compare(&Axis::Division, None).ok());
+            let division = division.flatten().and_then(|report| question::best_division(&report));
+            bullets.splice(0..0, division.into_iter().chain(question.exposed()).chain(question.equal()));
             bullets.extend(question.gap_closed());
             if has(&Axis::P2P)
                 && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
             {
                 let settings = varied.without(&Axis::P2P);
-                let question = Question { axis: &Axis::P2P, report: &by_p2p, settings: &settings };
+                let question = Question::new(&Axis::P2P, &by_p2p, &settings);
                 let (kept, warning) = question.without_p2p();
                 bullets.extend(kept);
                 details.extend(warning);
@@ -189,8 +190,7 @@ impl Answer {
         );
         let (table, left_out) = question.table();
         Self {
-            headline: question.headline()
-                + &division.map_or_else(String::new, |best| format!("; {best}")),
+            headline: question.headline(),
             provenance: Some(provenance),
             basis,
             noise: noise(records, &varied, Some(&question)),
@@ -234,7 +234,7 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
     });
     let links = links(cells);
     let cells = counted(cells.specs().count(), "cell");
-    format!("{provenance}{samples} · {cells}: {common}{machine}{links}")
+    format!("{provenance}{samples}{SCOPE}{cells}: {common}{machine}{links}")
 }
 
 /// Links that emulate P2P on and off, if both are emulated; else empty.

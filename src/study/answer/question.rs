@@ -8,11 +8,15 @@ use crate::analysis::{
 };
 use base::statistics::{mean, median};
 use base::text::{capitalized, counted};
+use plan::Architecture;
 use table::render::{Shown, Table};
 use table::{P2p, Provenance};
 
 /// Maximum rows of the table; the sentences cover all pairs.
 const MOST_ROWS: usize = 12;
+
+/// Relative difference below which simulated speedups are equal: two orders of operations that cost the same.
+const EQUAL: f64 = 1e-4;
 
 /// Maximum items that a sentence names; it counts the rest.
 pub(super) const MOST_NAMED: usize = 3;
@@ -20,12 +24,12 @@ pub(super) const MOST_NAMED: usize = 3;
 /// Maximum architectures in the sentence about P2P; experiments ask about few.
 const MOST_KEPT: usize = 6;
 
-/// Columns that a narrow window drops, last one first.
-const LEAST: [&str; 4] = ["exposed %", "published", "verdict", "TPOT ms"];
+/// Columns that a narrow window drops, last one first. The speedup stays.
+const LEAST: [&str; 5] = ["gap %", "exposed %", "published", "verdict", "TPOT ms"];
 
 /// Headline of a comparison: who wins, by how much and where; `settings` vary besides the axis.
 fn headline(axis: &Axis, report: &ComparisonReport, settings: &Varied) -> String {
-    Question { axis, report, settings }.headline()
+    Question::new(axis, report, settings).headline()
 }
 
 /// Headlines of all pairs of a report, one per provenance.
@@ -60,9 +64,15 @@ pub(super) struct Question<'a> {
     pub report: &'a ComparisonReport,
     /// Options that vary besides the axis.
     pub settings: &'a Varied,
+    /// Simulated values whose numbers equal another value's in all settings, with that value: (farskip, ladder).
+    twins: Vec<(String, String)>,
 }
 
-impl Question<'_> {
+impl<'a> Question<'a> {
+    pub fn new(axis: &'a Axis, report: &'a ComparisonReport, settings: &'a Varied) -> Self {
+        Self { axis, report, settings, twins: twins(axis, report) }
+    }
+
     /// Compared cell's value of the axis: `ladder`, `TP 8`, `NCCL_ALGO=Ring`.
     fn value(&self, pair: &Comparison) -> String {
         self.axis.phrase(&pair.side.spec)
@@ -72,10 +82,14 @@ impl Question<'_> {
         self.axis.phrase(&pair.baseline_side.spec)
     }
 
-    /// Pairs without limits (`upper-bound`), grouped by setting, in the order of the comparison.
+    /// Pairs without limits (`upper-bound`) and twins, grouped by setting, in the order of the comparison.
     fn choices(&self) -> Vec<(String, Vec<&Comparison>)> {
         let mut by: Vec<(String, Vec<&Comparison>)> = Vec::new();
-        for pair in self.report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit()) {
+        let is_twin = |pair: &Comparison| {
+            !self.twins.is_empty() && self.twins.iter().any(|(twin, _)| *twin == self.value(pair))
+        };
+        let is_choice = |pair: &&Comparison| !pair.side.spec.architecture.is_limit() && !is_twin(pair);
+        for pair in self.report.pairs.iter().filter(is_choice) {
             let setting = self.setting(pair);
             match by.iter_mut().find(|(known, _)| *known == setting) {
                 Some((_, pairs)) => pairs.push(pair),
@@ -154,7 +168,42 @@ impl Question<'_> {
         let published = published.map_or_else(String::new, |of| format!(" ({})", of.of_ratio()));
         let speedup = times(winner.pairs[0]) + &published;
         let (next, unit) = (self.over_next(winner, std::slice::from_ref(&pairs)), self.unit());
-        format!("{} is {speedup} faster than {baseline} in {unit} at {at}{next}{effect}", winner.value)
+        let winner = self.with_twins(&winner.value);
+        format!("{winner} is {speedup} faster than {baseline} in {unit} at {at}{next}{effect}")
+    }
+
+    /// Value with those that equal it: `ladder (farskip is equal)`.
+    fn with_twins(&self, value: &str) -> String {
+        let twins = self.twins.iter().filter(|(_, of)| of == value).map(|(twin, _)| twin.as_str());
+        match &twins.collect::<Vec<_>>()[..] {
+            [] => value.to_owned(),
+            [twin] => format!("{value} ({twin} is equal)"),
+            twins => format!("{value} ({} are equal)", twins.join(", ")),
+        }
+    }
+
+    /// Values with the numbers of another, and the reason if the model gives it.
+    pub fn equal(&self) -> Option<String> {
+        let (twin, of) = self.twins.first()?;
+        let pair = self.report.pairs.iter().find(|pair| self.value(pair) == *twin)?;
+        let settings: BTreeSet<String> =
+            self.report.pairs.iter().map(|pair| self.setting(pair)).collect();
+        let settings = match settings.len() {
+            1 => String::new(),
+            several => format!(" in all {several} settings"),
+        };
+        let spec = &pair.side.spec;
+        let model = run::Shared::default().model(&spec.model).ok();
+        let experts = model.as_ref().and_then(|model| model.shape.experts.as_ref());
+        let is_bare = experts.is_some_and(|experts| experts.shared_width == 0);
+        let why = match matches!(spec.architecture, Architecture::FarSkip(_)) && is_bare {
+            true => format!(
+                ": {} has no shared experts, whose output is all that {twin} delays in another way",
+                spec.model
+            ),
+            false => String::new(),
+        };
+        Some(format!("{} has the latency of {of}{settings}{why}.", capitalized(twin)))
     }
 
     fn headline_of_many(
@@ -212,7 +261,8 @@ impl Question<'_> {
             }
         };
         let pairs: Vec<&[&Comparison]> = choices.iter().map(|(_, pairs)| pairs.as_slice()).collect();
-        format!("{} {wins}: {speedups}{}", winner.value, self.over_next(winner, &pairs))
+        let next = self.over_next(winner, &pairs);
+        format!("{} {wins}: {speedups}{next}", self.with_twins(&winner.value))
     }
 
     /// Measure that the ratios compare: tokens/s, or the speed of the first token if no cell decodes.
@@ -336,17 +386,25 @@ impl Question<'_> {
     /// Settings in which the winner is not the fastest.
     pub fn elsewhere(&self) -> Option<String> {
         let (choices, winner) = (self.choices(), self.winner()?);
-        let elsewhere = choices.iter().filter_map(|(setting, pairs)| {
+        let (mut elsewhere, mut without) = (Vec::new(), Vec::new());
+        for (setting, pairs) in &choices {
             let fastest = fastest(pairs);
             match fastest.first() {
-                None => {
-                    Some(format!("no choice is faster than {} at {setting}", self.baseline(pairs[0])))
+                None => without.push((setting, self.baseline(pairs[0]))),
+                Some(_) if fastest.iter().any(|pair| self.value(pair) == winner.value) => {}
+                Some(pair) => {
+                    elsewhere.push(format!("{} at {setting} ({})", self.value(pair), times(pair)))
                 }
-                Some(_) if fastest.iter().any(|pair| self.value(pair) == winner.value) => None,
-                Some(pair) => Some(format!("{} at {setting} ({})", self.value(pair), times(pair))),
             }
-        });
-        listed(elsewhere.collect()).map(|list| format!("Elsewhere: {list}."))
+        }
+        if let Some((setting, baseline)) = without.first() {
+            let at = match without.len() {
+                1 => format!("at {setting}"),
+                several => format!("in {several} settings (the first: {setting})"),
+            };
+            elsewhere.insert(0, format!("no choice is faster than {baseline} {at}"));
+        }
+        listed(elsewhere).map(|list| format!("Elsewhere: {list}."))
     }
 
     /// Settings whose fastest simulations differ by less than the simulator's error.
@@ -614,7 +672,7 @@ impl Question<'_> {
             let ms = Some(pair.latencies_ms()[at]).filter(|_| is_own);
             Shown::interval(ms, ci.filter(|_| decodes && is_own), 2)
         };
-        let titles = ["setting", &by, latency, speedup, "exposed %", "gap %", "verdict"];
+        let titles = ["~setting", &by, latency, speedup, "exposed %", "gap %", "verdict"];
         let has_published = self.report.pairs.iter().any(|pair| pair.published_speedup.is_some());
         let titles = titles.into_iter().chain(has_published.then_some("published"));
         let mut table = Table::new(titles).least(&LEAST);
@@ -729,10 +787,38 @@ pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
         0 => String::new(),
         close => format!(", too close to call in {close}"),
     };
-    let stacks = stacks.into_iter().collect::<Vec<_>>().join(" and ");
+    let stacks = match &stacks.into_iter().collect::<Vec<_>>()[..] {
+        [several @ .., last] if !several.is_empty() => format!("{} and {last}", several.join(", ")),
+        stacks => stacks.concat(),
+    };
     Some(format!(
-        "best division of the GPUs with {stacks}: {best} in {settings} ({range} the tokens/s of the next{close})"
+        "Best division of the GPUs with {stacks}: {best} in {settings} ({range} the tokens/s of the next{close})."
     ))
+}
+
+/// Simulated values whose throughput equals that of an earlier value in every setting.
+fn twins(axis: &Axis, report: &ComparisonReport) -> Vec<(String, String)> {
+    let mut by: Vec<(String, BTreeMap<&str, f64>)> = Vec::new();
+    for pair in report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit()) {
+        if !pair.is_simulated() {
+            return Vec::new();
+        }
+        let value = axis.phrase(&pair.side.spec);
+        let at = by.iter().position(|(known, _)| *known == value).unwrap_or_else(|| {
+            by.push((value, BTreeMap::new()));
+            by.len() - 1
+        });
+        by[at].1.insert(&pair.baseline_run, pair.speedup);
+    }
+    let is_equal = |a: &BTreeMap<&str, f64>, b: &BTreeMap<&str, f64>| {
+        a.len() == b.len()
+            && a.iter().all(|(run, x)| b.get(run).is_some_and(|y| (x / y - 1.0).abs() < EQUAL))
+    };
+    let twin = |at: usize| {
+        let of = by[..at].iter().find(|(_, speedups)| is_equal(speedups, &by[at].1))?;
+        Some((by[at].0.clone(), of.0.clone()))
+    };
+    (1..by.len()).filter_map(twin).collect()
 }
 
 /// Value of an axis that is the fastest in some settings.

@@ -646,11 +646,12 @@ fn experiments_with_experts_say_the_best_division_of_the_gpus() {
         cell(Architecture::Standard, (1, 8, 8), 6.0),
         cell(LADDER, (1, 8, 8), 5.0),
     ];
-    let headline = one(&records).headline;
-    let wanted = ": TP 8 in both settings (1.50x to 1.67x the tokens/s of the next)";
+    let division = |records: &[Record]| one(records).bullets[0].clone();
+    let bullet = division(&records);
+    let wanted = ": TP 8 + EP 1 in both settings (1.50x to 1.67x the tokens/s of the next).";
     assert!(
-        headline.contains("; best division of the GPUs with ") && headline.ends_with(wanted),
-        "{headline}"
+        bullet.starts_with("Best division of the GPUs with ") && bullet.ends_with(wanted),
+        "{bullet}"
     );
     // a lead within the simulator's error is no lead
     let close = [
@@ -659,6 +660,36 @@ fn experiments_with_experts_say_the_best_division_of_the_gpus() {
         cell(Architecture::Standard, (1, 8, 8), 4.04),
         cell(LADDER, (1, 8, 8), 5.0),
     ];
-    let headline = one(&close).headline;
-    assert!(headline.ends_with("of the next, too close to call in 1)"), "{headline}");
+    let bullet = division(&close);
+    assert!(bullet.ends_with("of the next, too close to call in 1)."), "{bullet}");
+}
+
+#[test]
+fn architectures_with_the_same_numbers_are_named_together() {
+    let cell = |architecture: &str, batch, ms| {
+        let architecture: Architecture = architecture.parse().unwrap();
+        let name = format!("{architecture}-{batch}");
+        let change = move |spec: &mut Spec| {
+            (spec.architecture, spec.batch, spec.model) =
+                (architecture.clone(), batch, "gpt-oss-120b".into());
+        };
+        sim_record(&name, change, 0.0, ms)
+    };
+    let of = |batch, farskip| {
+        [cell("standard", batch, 9.0), cell("ladder", batch, 6.0), cell("farskip", batch, farskip)]
+    };
+    let answer = one(&[of(1, 6.0), of(2, 6.0)].concat());
+    assert!(
+        answer
+            .headline
+            .starts_with("Ladder (farskip is equal) is faster than standard in both settings"),
+        "{}",
+        answer.headline
+    );
+    let equal =
+        "Farskip has the latency of ladder in all 2 settings: gpt-oss-120b has no shared experts";
+    assert!(answer.bullets.iter().any(|bullet| bullet.starts_with(equal)), "{:?}", answer.bullets);
+    // another number in one setting
+    let headline = one(&[of(1, 6.0), of(2, 6.1)].concat()).headline;
+    assert!(!headline.contains("is equal"), "{headline}");
 }

@@ -103,6 +103,39 @@ fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
 }
 
 #[test]
+fn the_smallest_window_keeps_headline_trust_speedups_and_next_keys() {
+    let driver = ended_sweep((60, 16));
+    for kept in [
+        "Ladder is faster than standard in both settings",
+        "emulated-link, 9 samples a cell",
+        "speedup",
+        "6 compare  5 pareto  3 runs",
+        "more rows",
+    ] {
+        driver.shows(kept);
+    }
+    let screen = driver.screen();
+    assert!(screen.lines().any(|row| row.contains(" ladder ") && row.contains("1.25 [")), "{screen}");
+}
+
+#[test]
+fn cells_are_named_by_all_that_differs_at_any_width() {
+    let text = "backend = \"sim\"\nhardware = \"h100_sxm\"\n[model]\nname = \"llama-3-70b\"\n[grid]\n\
+                stack = [\"native\", \"vllm-0.15\"]\narchitecture = [\"upper-bound\"]\ntp = [4, 8]\nbatch = [16, 256]\n";
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = Driver::empty(size.0, size.1);
+        let experiment = Arc::new(Experiment::from_str(text, Path::new("x.toml")).unwrap());
+        driver.state.live.start(&experiment, 1000);
+        driver.state.cx.tab = Tab::Live;
+        // in the list, and of the selected cell
+        driver.state.live.list.selected = 7;
+        driver.read(Vec::new());
+        driver.shows("tp8 b256 stack-vllm-0.15");
+        driver.shows("tok/s");
+    }
+}
+
+#[test]
 fn looks_of_a_result() {
     insta::assert_snapshot!("result_120x40", ended_sweep((120, 40)).screen());
 }

@@ -732,3 +732,13 @@ fn looks_of_a_run_under_way() {
     driver.state.cx.notice = None;
     insta::assert_snapshot!("live_queue_120x40", driver.screen());
 }
+
+#[test]
+fn a_running_experiment_shows_that_it_runs_in_place_of_a_forecast_that_ages() {
+    let mut driver = workbench((120, 40));
+    driver.shows("about 2:05");
+    keys(&mut driver, "r");
+    press(&mut driver, KeyCode::Char('1'));
+    driver.shows("running: 16 runs of 36 cells; 2 shows what is left");
+    driver.hides("about 2:05");
+}

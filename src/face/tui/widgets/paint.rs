@@ -7,10 +7,10 @@ use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use study::answer::{Answer, CardLine};
+use study::answer::CardLine;
 
-/// Writes text, cut at the area's right edge with an ellipsis; returns the next column. Cut blanks and
-/// rules need no ellipsis.
+/// Writes text, cut at the area's right edge with an ellipsis, after a whole word if it has several; returns the next
+/// column. Cut blanks and rules need no ellipsis.
 pub fn put(buf: &mut Buffer, area: Rect, x: u16, y: u16, text: &str, style: Style) -> u16 {
     let area = area.intersection(buf.area);
     if !area.contains(Position::new(x, y)) {
@@ -22,7 +22,7 @@ pub fn put(buf: &mut Buffer, area: Rect, x: u16, y: u16, text: &str, style: Styl
     }
     let is_cut = text.len() > room.into() && text.trim_end_matches([' ', '─']).width() > room.into();
     match is_cut {
-        true => buf.set_stringn(x, y, cut(text, room), room.into(), style).0,
+        true => buf.set_stringn(x, y, words_or_cut(text, room), room.into(), style).0,
         false => buf.set_stringn(x, y, text, room.into(), style).0,
     }
 }
@@ -127,7 +127,7 @@ pub fn frame(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
     let title = if title.is_empty() {
         String::new()
     } else {
-        format!(" {} ", cut(title, area.width.saturating_sub(4)))
+        format!(" {} ", words_or_cut(title, area.width.saturating_sub(4)))
     };
     Block::bordered()
         .border_type(BorderType::Rounded)
@@ -151,8 +151,8 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let options = textwrap::Options::new(width.max(1))
         .word_separator(textwrap::WordSeparator::AsciiSpace)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    // a number and its percent sign stay together
-    let text = text.replace(" %", "\u{a0}%");
+    // a number and its percent sign stay together, as do a tie's mark and its words
+    let text = text.replace(" %", "\u{a0}%").replace("≈ ", "≈\u{a0}");
     let lines = text.lines().flat_map(|line| textwrap::wrap(line, &options));
     lines.map(|line| line.replace('\u{a0}', " ")).collect()
 }
@@ -222,10 +222,13 @@ pub fn bar(fraction: f64, columns: usize) -> String {
     text
 }
 
-/// Lines of a card with their roles.
-pub fn card_lines(answer: &Answer, width: usize) -> Vec<(String, Role)> {
+/// Wrapped lines of a card with their roles.
+pub fn card_lines<'a>(
+    card: impl IntoIterator<Item = (CardLine, &'a str)>,
+    width: usize,
+) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
-    for (line, text) in answer.card() {
+    for (line, text) in card {
         let (head, role) = match line {
             CardLine::Headline => ("", Role::Title),
             CardLine::Basis(provenance) => ("", provenance.map_or(Role::Dim, Role::of_provenance)),
@@ -256,6 +259,7 @@ mod tests {
         assert_eq!(shown("ladder", 5), "ladd…");
         assert_eq!(shown("ladder   ", 6), "ladder", "blanks are no loss");
         assert_eq!(shown("── a ──────", 7), "── a ──", "nor is a rule");
+        assert_eq!(shown("a b c defgh", 8), "a b c …", "whole words");
         assert_eq!(shown("日本語", 5), "日 本 …", "a letter of two columns is there or not");
         assert_eq!(shown("日本語", 4), "日 …");
     }

@@ -279,7 +279,7 @@ fn head(draft: &Draft, width: usize, height: u16) -> Vec<(String, Role)> {
         if !lines.is_empty() {
             lines.push((String::new(), Role::Text));
         }
-        lines.extend(card_lines(answer, width));
+        lines.extend(card_lines(answer.card(), width));
     }
     lines
 }
@@ -545,7 +545,10 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, St
         }
     };
     if let Some(forecast) = forecast {
-        texts.push(styled(runs_text(forecast, cx), Role::Text));
+        let is_running =
+            cx.sweeps.running.as_ref().is_some_and(|name| name_before_edits(name) == entry.name);
+        let text = if is_running { running_text(forecast, cx) } else { runs_text(forecast, cx) };
+        texts.push(styled(text, Role::Text));
         if draft.checked.as_ref().is_some_and(|checked| checked.is_shared) {
             texts.push(styled("stored runs: of the same cells in other experiments".into(), Role::Dim));
         }
@@ -610,6 +613,16 @@ fn runs_text(forecast: &Forecast, cx: &Context) -> String {
             forecast.runs
         ),
     }
+}
+
+/// Runs of the running sweep. What is left changes with every run, so only the live screen counts it.
+fn running_text(forecast: &Forecast, cx: &Context) -> String {
+    let live = cx.keys.label(Action::Show(Tab::Live));
+    format!(
+        "running: {} of {}; {live} shows what is left",
+        counted(forecast.runs, "run"),
+        counted(forecast.cells, "cell")
+    )
 }
 
 fn basis_text(forecast: &Forecast) -> Option<String> {

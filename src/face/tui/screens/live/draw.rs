@@ -11,11 +11,14 @@ use crate::face::tui::widgets::table::{self, Column, Rows};
 use ::table::{Provenance, Status};
 use run::{Feasibility, StepLanes};
 
+/// Width of the throughput.
+const RATE: u16 = 7;
+
 const COLUMNS: [Column; 9] = [
-    Column::text("  cell", 28, 0).growing(12),
+    Column::text("  cell", 14, 0).growing(12),
     Column::number("round", 5, 6),
     Column::text("samples", 10, 3),
-    Column::number("tok/s", 7, 1),
+    Column::number("tok/s", RATE, 1),
     Column::number("TPOT ms", 7, 1),
     Column::number("[95 %]", 14, 3),
     Column::number("last run", 8, 4),
@@ -51,6 +54,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     };
     let kept: Vec<usize> = (0..COLUMNS.len()).filter(|at| !empty(*at)).collect();
     let mut columns: Vec<Column> = kept.iter().map(|at| COLUMNS[*at].clone()).collect();
+    // titles are whole, as far as the rate beside them leaves room: cells differ in all their words
+    let room = areas.table.width.saturating_sub(RATE + 1);
+    columns[0].width = columns[0].width.max(live.widest as u16 + 2).min(room);
     if let Some(at) = kept.iter().position(|at| *at == LATENCY) {
         columns[at].title = format!("{} ms", live.latency()).into();
     }

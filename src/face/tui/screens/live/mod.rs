@@ -22,6 +22,9 @@ use table::{Record, Status, aggregate};
 /// Rows that a key scrolls the result or the log.
 const SCROLLED: isize = 4;
 
+/// Height of the body below which the result takes the place of the cells, and names noise in a word above its table.
+const SMALL: u16 = 20;
+
 /// Minimum interval (ms) between handing finished runs to other screens. It grows with the number of
 /// runs, since each is copied.
 const HAND_OVER_MS: u64 = 500;
@@ -179,7 +182,7 @@ impl Screen for Live {
             );
         }
         self.ask_earlier(cx);
-        self.tell(areas.detail);
+        self.tell(areas.detail, body.height < SMALL);
         self.share(cx);
     }
 
@@ -284,8 +287,12 @@ impl Live {
                 (body.height / 2).clamp(11, 26).min(most)
             }
         };
-        // in a small window the list keeps its head and three rows
-        let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(4)));
+        // in a small window the list keeps its head and three rows; the result needs them
+        let detail = match self.shows_answer() && body.height < SMALL {
+            true => rest.height,
+            false => detail.min(rest.height.saturating_sub(4)),
+        };
+        let (table, detail) = cut_bottom(rest, detail);
         let waiting = self.queue.len() as u16;
         let rows = if waiting == 0 { 0 } else { (waiting + 2).min(table.height / 2).max(3) };
         let (table, queue) = cut_bottom(table, rows);

@@ -10,7 +10,7 @@ use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments;
 use crate::face::tui::widgets::paint::{card_lines, next_screens};
-use study::answer::{Answer, MOST_RUNS};
+use study::answer::{Answer, CardLine, MOST_RUNS, SCOPE};
 use table::Record;
 
 impl Live {
@@ -76,10 +76,10 @@ impl Live {
     }
 
     /// Wraps the result to the width of the area if needed, and clamps its scroll position.
-    pub(super) fn tell(&mut self, detail: Rect) {
-        let width = usize::from(detail.width.saturating_sub(4));
-        if let Some(answers) = self.answers.as_ref().filter(|_| self.told.0 != width) {
-            self.told = (width, lines(answers, width));
+    pub(super) fn tell(&mut self, detail: Rect, is_low: bool) {
+        let size = (detail.width.saturating_sub(4), is_low);
+        if let Some(answers) = self.answers.as_ref().filter(|_| self.told.0 != size) {
+            self.told = (size, lines(answers, size.0.into(), size.1));
         }
         let rows = usize::from(detail.height.saturating_sub(2));
         self.result_scroll = self.result_scroll.min(self.told.1.len().saturating_sub(rows));
@@ -109,18 +109,36 @@ fn concluded(runs: &[&Record]) -> Vec<Record> {
     kept
 }
 
-fn lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
+/// Lines of the result: headline, trust and speedups first, so that a low window shows them; then the rest, there with
+/// the warning about noise.
+fn lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
     for answer in answers {
-        lines.extend(card_lines(answer, width));
+        let (trust, scope) = answer.basis.split_once(SCOPE).unwrap_or((&answer.basis, ""));
+        let is_folded = is_low && answer.noise.is_some();
+        let trust = format!("{trust}{}", if is_folded { ", noisy (below)" } else { "" });
+        let noise = || answer.noise.as_deref().map(|noise| (CardLine::Noise, noise));
+        let basis = (CardLine::Basis(answer.provenance), trust.as_str());
+        let head = [(CardLine::Headline, answer.headline.as_str()), basis];
+        lines.extend(card_lines(head.into_iter().chain(noise().filter(|_| !is_folded)), width));
         let table = answer.table.fitted(width).text;
-        lines.extend(table.lines().map(|line| (line.to_owned(), Role::Text)));
+        let rule = table.lines().position(|line| line.starts_with('─'));
+        for (at, line) in table.lines().enumerate().filter(|(at, _)| Some(*at) != rule) {
+            let role = match rule {
+                Some(rule) if at + 1 == rule => Role::Title,
+                Some(rule) if at < rule => Role::Dim,
+                _ => Role::Text,
+            };
+            lines.push((line.to_owned(), role));
+        }
         if answer.left_out > 0 {
             let compare = Tab::Compare.title();
             let more = counted(answer.left_out, "more row");
             lines.push((format!("… and {more}: screen {compare} has all"), Role::Dim));
         }
-        for text in &answer.details {
+        let bullets = answer.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
+        lines.extend(card_lines(noise().filter(|_| is_folded).into_iter().chain(bullets), width));
+        for text in [scope].into_iter().chain(answer.details.iter().map(String::as_str)) {
             lines.extend(wrap(text, width).into_iter().map(|words| (words, Role::Dim)));
         }
     }

@@ -55,6 +55,8 @@ pub struct Live {
     is_predicted: bool,
     remaining: Remaining,
     pub varied: Varied,
+    /// Width of the longest title of a cell, in columns.
+    pub widest: usize,
     /// Cells with a new round that is not pooled into their numbers yet.
     pub unpooled: Vec<usize>,
     /// Noise warning about the runs finished so far.
@@ -65,8 +67,8 @@ pub struct Live {
     pub answers: Option<Vec<Answer>>,
     /// Most recently run experiment, whose stored result is shown before the first sweep.
     pub earlier: Option<String>,
-    /// Wrapped lines of the result, and the width they are wrapped to.
-    pub told: (usize, Vec<(String, Role)>),
+    /// Wrapped lines of the result, the width they are wrapped to, and true if they are for a low window.
+    pub told: ((u16, bool), Vec<(String, Role)>),
     pub result_scroll: usize,
     /// True to show the selected cell instead of the result.
     pub show_cell: bool,
@@ -229,6 +231,7 @@ impl Live {
             started_ms: now_ms,
             ..Self::default()
         };
+        self.widest = self.cells.iter().map(|cell| self.title(&cell.spec).width()).max().unwrap_or(0);
     }
 
     pub fn is_running(&self) -> bool {
