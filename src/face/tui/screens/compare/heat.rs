@@ -186,26 +186,31 @@ pub fn link(spec: &Spec) -> String {
 }
 
 /// Parts of the decode phase: glyph, name, role.
-const PARTS: [(&str, &str, Role); 5] = [
+const PARTS: [(&str, &str, Role); 6] = [
     ("█", "work", Role::Series(0)),
     ("▓", "contention", Role::Warn),
     ("╱", "exposed transfer", Role::Exposed),
     ("░", "waiting for peers", Role::Waiting),
     ("·", "idle", Role::Dim),
+    (":", "ended before the slowest rank", Role::Dim),
 ];
 
 /// Names of [`PARTS`] in a narrow window.
-const SHORT: [&str; 5] = ["work", "contention", "exposed", "waiting", "idle"];
+const SHORT: [&str; 6] = ["work", "contention", "exposed", "waiting", "idle", "ended early"];
 
-/// Time of each of [`PARTS`] in the recorded decode phase, in ms. Without a recorded split, falls back
-/// to compute, exposed communication and idle time; the flag is true if the split is complete.
-fn parts(side: &Side) -> Option<([f64; 5], bool)> {
+/// Time of each of [`PARTS`] in the recorded decode phase, in ms: with a recorded split, they sum to the decode latency.
+/// Without one, falls back to compute, exposed communication and idle time; the flag is true if the split is complete.
+fn parts(side: &Side) -> Option<([f64; 6], bool)> {
     let idle = side.idle_ms?;
     if let Some(split) = side.split {
         let parts = [split.work_ms, split.contention_ms, split.transfer_ms, split.peer_wait_ms, idle];
-        return Some((parts, true));
+        let rest = side.decode_ms - parts.iter().sum::<f64>();
+        // sums of the same nanoseconds differ in the last digits
+        let rest = if rest > 1e-3 { rest } else { 0.0 };
+        let [work, contention, transfer, wait, idle] = parts;
+        return Some(([work, contention, transfer, wait, idle, rest], true));
     }
-    Some(([side.compute_ms?, 0.0, side.exposed_comm_ms?, 0.0, idle], false))
+    Some(([side.compute_ms?, 0.0, side.exposed_comm_ms?, 0.0, idle, 0.0], false))
 }
 
 /// Definitions of the shares in the columns, the longest that fits.
@@ -346,6 +351,7 @@ pub fn draw_detail(
         (format!("{} less upper-bound", pair.value), above),
     ];
     let known = by.into_iter().filter_map(|(name, by)| by.map(|by| (name, by)));
+    let mut below = 9;
     for (row, (name, by)) in known.enumerate() {
         let parts = [
             ("exposed transfer", by.transfer_ms),
@@ -353,7 +359,7 @@ pub fn draw_detail(
             ("contention", by.contention_ms),
             ("operations", by.operations_ms),
             ("idle", by.idle_ms),
-            ("rest", by.rest_ms),
+            ("ended early", by.rest_ms),
         ];
         // skip parts that contribute nothing to the difference
         let parts = parts.into_iter().filter(|(_, ms)| ms.abs() >= 0.0005);
@@ -366,7 +372,11 @@ pub fn draw_detail(
             String::new()
         };
         let words = format!("{name}: {} ms{sum}{capped}", digits(by.decode_ms));
-        line(buf, inner, 9 + row as u16, &[(&words, text)]);
+        let words = wrap(&words, inner.width.into());
+        for words in &words {
+            line(buf, inner, below, &[(words, text)]);
+            below += 1;
+        }
     }
 }
 
@@ -445,6 +455,23 @@ fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2])
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_sum_to_the_latency_also_if_ranks_end_before_the_slowest() {
+        let cells = crate::face::tui::tests::fixtures::records();
+        let report = study::analysis::Cells::of(&cells).compare(&Axis::ARCHITECTURE, None).unwrap();
+        let mut side = report.pairs[0].side.clone();
+        (side.decode_ms, side.idle_ms) = (20.0, Some(1.0));
+        side.split = Some(::table::Split {
+            work_ms: 10.0,
+            contention_ms: 2.0,
+            peer_wait_ms: 1.0,
+            transfer_ms: 3.0,
+        });
+        assert_eq!(parts(&side), Some(([10.0, 2.0, 3.0, 1.0, 1.0, 3.0], true)));
+        side.decode_ms = 17.0 - 1e-9;
+        assert_eq!(parts(&side).unwrap().0[5], 0.0, "the same nanoseconds");
+    }
 
     #[test]
     fn shades_are_fifths_of_the_range() {

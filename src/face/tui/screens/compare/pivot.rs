@@ -13,6 +13,9 @@ const FIXED: usize = 3;
 /// Rows whose marks the legend explains: more than a window has.
 const VISIBLE: usize = 64;
 
+/// Width of the mark, one compared value and the gaps between the columns.
+const VALUE_AND_GAPS: u16 = 15;
+
 /// Title widths of the compared values.
 const TITLE: std::ops::RangeInclusive<usize> = 7..=16;
 
@@ -21,8 +24,7 @@ fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
     let way = if compare.descending { "▼" } else { "▲" };
     // nothing but the axis may vary
     let title = if told.settings.is_empty() { "" } else { "setting" };
-    let (setting, widest) = (width * 2 / 5, told.widths.1.max(title.width()) as u16);
-    let shortened = widest.min(setting.max(12));
+    let widest = told.widths.1.max(title.width()) as u16;
     let baseline = match width {
         ..80 => format!("{} ms", compared.report.latency()),
         _ => format!(
@@ -33,10 +35,13 @@ fn columns(compare: &Compare, compared: &Compared, width: u16) -> Vec<Column> {
     };
     // baselines that differ are named in the cells
     let least = if compared.baseline.is_some() { 8 } else { 18 };
+    let baseline_width = baseline.width().max(least) as u16;
+    // rows differ in all words of a setting, so it is whole if one compared value fits beside it
+    let shortened = widest.min(width.saturating_sub(baseline_width + VALUE_AND_GAPS).max(12));
     let mut columns = vec![
         Column::text("", 1, 0),
         Column::text(title, shortened, 0).growing(widest - shortened),
-        titled(Column::number("", baseline.width().max(least) as u16, 0), baseline),
+        titled(Column::number("", baseline_width, 0), baseline),
     ];
     columns.extend(compare.pivot.values.iter().map(|value| {
         let wanted = compare.column.as_ref() == Some(value);
