@@ -537,6 +537,11 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
         _ => &[0, 1, 3, 5],
     };
     let mut columns: Vec<Column> = shown_columns.iter().map(|at| STRETCH_COLUMNS[*at].clone()).collect();
+    if let Some(at) = shown_columns.iter().position(|at| *at == 5)
+        && shown.families().iter().any(|family| is_of_layers(&family.collective))
+    {
+        columns[at].title = format!("collective{OF_LAYERS}").into();
+    }
     if let [.., collective, _] = &mut columns[..]
         && inner.width >= 100
     {
@@ -584,6 +589,13 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
     };
     let keys = [true, false].map(keys);
     note(buf, area, first_fitting(&keys, area.width.saturating_sub(4)), theme);
+}
+
+/// Explains the `L*` in names of operations, behind the column's title.
+const OF_LAYERS: &str = " (L*: all layers)";
+
+fn is_of_layers(name: &str) -> bool {
+    name.split('/').any(|part| part == "L*")
 }
 
 /// Mean of a count; whole numbers without decimals.
