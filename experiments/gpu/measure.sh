@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # Measures the cuda backend on the machine at hand: correctness, decoding against the memory's bandwidth and
 # against PyTorch, architectures over emulated links and, on a node of GPUs (--gpus 8), over NCCL with P2P and NVLink's
-# switch on and off; prefill, the cost of timing. The most important parts come first; each has a time limit of its own
-# and leaves its result in OUT as it goes; a part that has its result is not run again. OUT/runs is a directory of runs,
-# which report and calibrate read. Ends with OUT/summary.json and a table.
+# switch on and off, with nccl-tests beside them and a recording of an engine; prefill, the cost of timing. The most
+# important parts come first; each has a time limit of its own and leaves its result in OUT as it goes; a part that has its
+# result is not run again. OUT/runs is a directory of runs, which report and calibrate read. Ends with OUT/summary.json, a
+# table, and all of OUT packed into OUT.tar.gz, which `ladderscope import` reads on another machine.
 #
 #   measure.sh BINARY OUT [--gpus N] [--budget SECONDS] [--tests TEST_BINARY] [--parts NAME,NAME…] [--no-torch]
 #              [--model NAME] [--large NAME] [--huge NAME] [--hardware PROFILE] [--simulate-on PROFILE]
 #              [--links "p2p-on p2p-off"] [--prompt N] [--output N] [--samples N] [--dtype D] [--batches "1 16"] [--large-tp N] [--huge-tp N]
+#              [--all-reduce-perf PATH]
 set -uo pipefail
 
-usage() { sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2; }
 [ $# -ge 2 ] || usage
+command=("$0" "$@")
 binary=$(realpath "$1") out=$(realpath -m "$2")
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,11 +23,12 @@ budget=1500 tests='' parts='' torch=yes gpus=1
 model=llama-3-8b large=llama-3-70b huge=llama-3.1-405b
 hardware=h100_sxm simulate_on=
 prompt=1024 output=256 samples=6 dtype=bf16 batches='1 16' large_tp=8 huge_tp=16 links='p2p-on p2p-off'
+all_reduce_perf=all_reduce_perf
 while [ $# -gt 0 ]; do
     case $1 in
         --no-torch) torch=no; shift; continue ;;
         --budget | --gpus | --tests | --parts | --model | --large | --huge | --hardware | --simulate-on | --prompt | --output \
-            | --samples | --dtype | --batches | --large-tp | --huge-tp | --links) ;;
+            | --samples | --dtype | --batches | --large-tp | --huge-tp | --links | --all-reduce-perf) ;;
         *) echo "measure.sh: unknown option '$1'" >&2; usage ;;
     esac
     [ $# -ge 2 ] || { echo "measure.sh: $1 needs a value" >&2; usage; }
@@ -32,6 +36,7 @@ while [ $# -gt 0 ]; do
     printf -v "${name//-/_}" '%s' "$2"
     shift 2
 done
+all_reduce_perf=$(command -v "$all_reduce_perf")
 [ -x "$binary" ] || { echo "measure.sh: $binary is no program" >&2; exit 2; }
 mkdir -p "$out/parts" "$out/logs" "$out/traces" || exit 2
 began=$SECONDS
@@ -56,13 +61,14 @@ find_library LADDERSCOPE_NCCL 'libnccl.so.2'
 find_library LADDERSCOPE_CUPTI 'libcupti.so.1[0-9]'
 
 left() { echo $((budget - (SECONDS - began))); }
+wanted() { [ -z "$parts" ] || [[ ",$parts," == *",$1,"* || ",$parts," == *",${1%%-*},"* ]]; }
 
 # part NAME LIMIT LEAST COMMAND…: runs COMMAND, its standard output into parts/NAME.json, for at most LIMIT seconds or
 # what is left of the budget; not with less than LEAST seconds left.
 part() {
     local name=$1 limit=$2 least=$3
     shift 3
-    if [ -n "$parts" ] && [[ ",$parts," != *",$name,"* && ",$parts," != *",${name%%-*},"* ]]; then return; fi
+    wanted "$name" || return
     [ -s "$out/parts/$name.json" ] && return
     local remaining start code
     remaining=$(left)
@@ -106,8 +112,23 @@ checks() { # the checks that need a GPU: all pass, none was skipped, and there a
     }
     printf '{"passed": true}\n'
 }
-export -f run checks
-export binary dtype prompt output samples runs out
+# All-reduces alone, in CUDA graphs as decoding has them, with a thread per GPU as ranks are here.
+all_reduces() { # TP on|off
+    local file="$out/nccl-tests/tp$1-$2.txt"
+    mkdir -p "$out/nccl-tests"
+    unset NCCL_P2P_DISABLE
+    [ "$2" = off ] && export NCCL_P2P_DISABLE=1
+    "$all_reduce_perf" -b 8 -e 512M -f 2 -G 1 -t "$1" -g 1 >"$file.unfinished" || return
+    mv "$file.unfinished" "$file"
+    printf '{"file": "nccl-tests/tp%s-%s.txt"}\n' "$1" "$2"
+}
+# The engine's output goes to the log: standard output is the recorder's.
+record_engine() {
+    rm -rf "$out/recordings/engine" # of a call that failed: a recording of the same name would be joined
+    "$binary" record --dir "$out" --name engine --format json -- bash -c 'exec "$@" >&2' _ "$@"
+}
+export -f run checks all_reduces record_engine
+export binary dtype prompt output samples runs out all_reduce_perf
 
 part doctor 120 10 "$binary" doctor --format json
 # What failed is in its result, and in the record of every run: they go on, and are labelled unverified.
@@ -176,6 +197,27 @@ if [ "$gpus" -ge 2 ]; then
             node "$tp" $setting 'standard ladder upper-bound'
         done
     done
+    for tp in 2 4 8; do
+        for p2p in on off; do
+            name=nccl_tests-tp$tp-$p2p
+            if [ "$tp" -gt "$gpus" ]; then
+                continue
+            elif [ -n "$all_reduce_perf" ]; then
+                part "$name" 120 20 bash -c 'all_reduces "$@"' _ "$tp" "$p2p"
+            elif wanted "$name" && [ ! -s "$out/parts/$name.json" ]; then
+                printf '%s\tskipped\t0\t%s\n' "$name" \
+                    'all_reduce_perf of nccl-tests is not in PATH; name it with --all-reduce-perf' >>"$out/status.tsv"
+            fi
+        done
+    done
+    # a short generation of another engine under the recorder, or of this one
+    if [ $torch = yes ] && python3 -c 'import torch' 2>/dev/null; then
+        engine=(python3 "$here/torch_decode.py" --batch "$first" --prompt-tokens "$prompt" --output-tokens 16 --samples 1)
+    else
+        engine=("$binary" run --backend cuda --dtype "$dtype" --model "$model" --tp "$gpus" --batch "$first"
+            --prompt-tokens "$prompt" --output-tokens 16 --samples 1 --warmup 1 --recorder off --dir "$out/recorded")
+    fi
+    part record-engine 240 60 bash -c 'record_engine "$@"' _ "${engine[@]}"
 fi
 
 # The prompt: one token more than the prefill yields.
@@ -240,4 +282,5 @@ fi
 # All pairs of the stored runs, with intervals.
 part_of_runs() { [ -d "$runs" ] && "$binary" compare --by architecture --dir "$runs" --format json; }
 part_of_runs >"$out/compare.json" 2>"$out/logs/compare.log" || rm -f "$out/compare.json"
-python3 "$here/summary.py" "$out" --binary "$binary" ${simulate_on:+--simulate-on "$simulate_on"}
+python3 "$here/summary.py" "$out" --binary "$binary" ${simulate_on:+--simulate-on "$simulate_on"} &&
+    python3 -B "$here/pack.py" "$out" "$binary" "${command[@]}"

@@ -213,6 +213,18 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     file.finish()
 }
 
+/// Copies a file to `to`, without following links. The inner error is that of opening `from`, the outer one that of
+/// writing, as of [`write`].
+pub fn copy(from: &Path, to: &Path) -> Result<io::Result<()>> {
+    let mut source = match regular::open(from) {
+        Ok(source) => source,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut file = AtomicFile::create_all(to)?;
+    io::copy(&mut source, file.file_mut()).map_err(Error::io(to))?;
+    file.finish().map(Ok)
+}
+
 /// Removes a directory of a runs directory. Moves it away first, so that nobody sees it half removed.
 /// Returns an error if it cannot be moved or removed.
 pub fn remove_dir(path: &Path) -> Result<()> {

@@ -12,6 +12,7 @@
 //! | `convert` | search for layers to convert, and write the converted checkpoint |
 //! | `adapt` | training: repair a conversion, or train a small model from scratch |
 //! | `experiments` | available experiments: files and built-in ones |
+//! | `kit` | import what `measure.sh` packed on another machine |
 //! | `record` | record any program, and merge what its processes wrote |
 //! | `files` | trace file discovery |
 //! | `offers` | completions for an option, an axis or a name |
@@ -29,6 +30,7 @@ pub mod experiments;
 pub mod export;
 pub mod figure;
 pub mod files;
+pub mod kit;
 pub mod offers;
 mod open;
 mod predict;

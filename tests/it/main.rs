@@ -14,6 +14,7 @@ mod figures;
 mod fuzz;
 mod help;
 mod hostile;
+mod importing;
 mod interruption;
 mod keystrokes;
 mod many;

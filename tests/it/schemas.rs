@@ -4,7 +4,7 @@ use boon::{Compiler, Schemas};
 use serde_json::Value;
 
 use crate::support::Place;
-use crate::{evaluating, validating};
+use crate::{evaluating, importing, validating};
 
 /// A schema, as the program prints it.
 fn schema(kind: &str) -> Value {
@@ -150,6 +150,8 @@ fn what_is_fitted() {
     holds("calibrate", &json(&place, fit));
     place.write("eight.txt", &validating::all_reduce_perf(8, 3.0));
     holds("calibrate-collectives", &json(&place, "calibrate --collectives eight.txt"));
+    importing::kit(&place);
+    holds("import", &json(&place, "import results -o mine"));
 }
 
 #[test]

@@ -23,100 +23,141 @@ use table::{Collective, P2p, Provenance};
 use trace::import::is_trace;
 
 /// All-reduces of a file: measurements and the resulting link.
-struct Measured<'a> {
-    file: &'a Path,
+struct Measured {
+    file: PathBuf,
     test: AllReduces,
     link: LinkPoint,
 }
 
+/// Profile with measured all-reduces in its links.
+pub(super) struct MeasuredLinks {
+    p2p: P2p,
+    /// Name or file of the profile.
+    hardware: String,
+    profile: Profile,
+    all: Vec<Measured>,
+    after: Profile,
+}
+
 pub fn run(args: &Args, dir: &Path) -> Result<u8> {
-    let mut all: Vec<(&Path, AllReduces)> = Vec::new();
-    // Inspector writes one file per rank, and they are read together
-    let mut inspected: Vec<PathBuf> = Vec::new();
-    let mut first = None;
-    for file in &args.collectives {
-        let files = inspector_files(file);
-        if files.is_empty() {
-            all.push((file, read(file, args, dir)?));
-        } else {
-            first = first.or(Some(file));
-            inspected.extend(files);
-        }
-    }
-    if let Some(file) = first {
-        for (test, note) in read_inspector(&inspected)? {
-            note.iter().for_each(|note| report::note(note));
-            all.push((file, test));
-        }
-    }
-    all.sort_by_key(|(_, test)| test.ranks);
-    if let Some([(a, test), (b, _)]) = all.array_windows().find(|[(_, a), (_, b)]| a.ranks == b.ranks) {
-        return Err(Error::input_help(
-            format!(
-                "{} and {} were both measured on {}",
-                a.display(),
-                b.display(),
-                counted(test.ranks as usize, "GPU")
-            ),
-            "pass one file per number of GPUs",
-        ));
-    }
-    let hardware = hardware(args, &all)?;
-    let profile = Profile::load(&hardware)?;
-    let before = match args.p2p {
-        P2p::On => &profile.link.p2p_on,
-        P2p::Off => &profile.link.p2p_off,
-    };
-    let link = |(file, test)| Ok(Measured { file, link: link(file, &test, before)?, test });
-    let all = all.into_iter().map(link).collect::<Result<Vec<_>>>()?;
-    let after = after(args, &hardware, &profile, &all);
+    let links = MeasuredLinks::read(args, dir)?;
     match args.format.format {
-        Format::Json => output::json(&Printed {
-            profile: &profile.name,
-            p2p: args.p2p,
-            tp: all.iter().map(|measured| PrintedTp::of(measured, before, &after, args.p2p)).collect(),
-            other_tps: other_tps(&after, args.p2p).map(|basis| basis.to_string()).collect(),
-            assumed: assumed(args, &after, &all),
-        })?,
-        Format::Csv => output::emit(&rows(&all, before).csv(Sourced::All(Provenance::Measured)))?,
-        Format::Table => {
-            output::emit(&headline(&profile, args.p2p, &all, before))?;
-            output::emit(&output::aligned(&rows(&all, before)))?;
-            output::emit(&charges(&after, all.iter().map(|m| (args.p2p, m.test.ranks))))?;
-            for basis in other_tps(&after, args.p2p) {
-                let remedy = match basis.rows {
-                    BasisRows::Missing(_) => {
-                        ": its cells are skipped; measure this TP, or add --extrapolate"
-                    }
-                    _ => "",
-                };
-                output::emit(&output::wrapped("", &format!("{basis}{remedy}"), 2))?;
-            }
-            let kept = assumed(args, &after, &all).join("; ");
-            output::emit(&output::wrapped(
-                "",
-                &format!("Not measured, kept from {}: {kept}.", profile.name),
-                2,
-            ))?;
+        Format::Json => output::json(&links.printed())?,
+        Format::Csv => {
+            output::emit(&rows(&links.all, links.before()).csv(Sourced::All(Provenance::Measured)))?;
         }
+        Format::Table => output::emit(&links.text())?,
     }
-    for Measured { file, test, .. } in &all {
-        for warning in &test.warnings {
-            report::warn(&format!("{}: {warning}", file.display()));
-        }
-    }
-    let eager: Vec<u32> =
-        all.iter().filter(|m| m.test.in_graph == Some(false)).map(|m| m.test.ranks).collect();
-    if !eager.is_empty() {
-        report::note(&format!(
-            "TP {}: measured without CUDA graphs, so small-message latencies include launch overhead. Decoding uses graphs: measure with `all_reduce_perf -G 1`",
-            eager.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
-        ));
-    }
+    links.warn();
     if let Some(into) = &args.output {
-        write(args, &hardware, &after, &all, into)?;
+        links.write(into)?;
     }
     Ok(0)
+}
+
+impl MeasuredLinks {
+    /// Reads the files of `--collectives`.
+    pub(super) fn read(args: &Args, dir: &Path) -> Result<Self> {
+        let mut all: Vec<(&Path, AllReduces)> = Vec::new();
+        // Inspector writes one file per rank, and they are read together
+        let mut inspected: Vec<PathBuf> = Vec::new();
+        let mut first = None;
+        for file in &args.collectives {
+            let files = inspector_files(file);
+            if files.is_empty() {
+                all.push((file, read(file, args, dir)?));
+            } else {
+                first = first.or(Some(file));
+                inspected.extend(files);
+            }
+        }
+        if let Some(file) = first {
+            for (test, note) in read_inspector(&inspected)? {
+                note.iter().for_each(|note| report::note(note));
+                all.push((file, test));
+            }
+        }
+        all.sort_by_key(|(_, test)| test.ranks);
+        if let Some([(a, test), (b, _)]) =
+            all.array_windows().find(|[(_, a), (_, b)]| a.ranks == b.ranks)
+        {
+            return Err(Error::input_help(
+                format!(
+                    "{} and {} were both measured on {}",
+                    a.display(),
+                    b.display(),
+                    counted(test.ranks as usize, "GPU")
+                ),
+                "pass one file per number of GPUs",
+            ));
+        }
+        let hardware = hardware(args, &all)?;
+        let profile = Profile::load(&hardware)?;
+        let before = links_of(&profile, args.p2p);
+        let link = |(file, test): (&Path, _)| {
+            Ok(Measured { file: file.to_owned(), link: link(file, &test, before)?, test })
+        };
+        let all = all.into_iter().map(link).collect::<Result<Vec<_>>>()?;
+        let after = after(args, &hardware, &profile, &all);
+        Ok(Self { p2p: args.p2p, hardware, profile, all, after })
+    }
+
+    fn before(&self) -> &LinkTable {
+        links_of(&self.profile, self.p2p)
+    }
+
+    pub(super) fn printed(&self) -> Printed<'_> {
+        let of = |measured| PrintedTp::of(measured, self.before(), &self.after, self.p2p);
+        Printed {
+            profile: &self.profile.name,
+            p2p: self.p2p,
+            tp: self.all.iter().map(of).collect(),
+            other_tps: other_tps(&self.after, self.p2p).map(|basis| basis.to_string()).collect(),
+            assumed: assumed(self.p2p, &self.after, &self.all),
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let Self { p2p, profile, all, after, .. } = self;
+        let mut text = headline(profile, *p2p, all, self.before());
+        text += &output::aligned(&rows(all, self.before()));
+        text += &charges(after, all.iter().map(|m| (*p2p, m.test.ranks)));
+        for basis in other_tps(after, *p2p) {
+            let remedy = match basis.rows {
+                BasisRows::Missing(_) => {
+                    ": its cells are skipped; measure this TP, or add --extrapolate"
+                }
+                _ => "",
+            };
+            text += &output::wrapped("", &format!("{basis}{remedy}"), 2);
+        }
+        let kept = assumed(*p2p, after, all).join("; ");
+        text + &output::wrapped("", &format!("Not measured, kept from {}: {kept}.", profile.name), 2)
+    }
+
+    /// Prints what is odd about the measurements.
+    pub(super) fn warn(&self) {
+        for Measured { file, test, .. } in &self.all {
+            for warning in &test.warnings {
+                report::warn(&format!("{}: {warning}", file.display()));
+            }
+        }
+        let eager = self.all.iter().filter(|m| m.test.in_graph == Some(false));
+        let eager: Vec<String> = eager.map(|m| m.test.ranks.to_string()).collect();
+        if !eager.is_empty() {
+            report::note(&format!(
+                "TP {}: measured without CUDA graphs, so small-message latencies include launch overhead. Decoding uses graphs: measure with `all_reduce_perf -G 1`",
+                eager.join(", ")
+            ));
+        }
+    }
+}
+
+fn links_of(profile: &Profile, p2p: P2p) -> &LinkTable {
+    match p2p {
+        P2p::On => &profile.link.p2p_on,
+        P2p::Off => &profile.link.p2p_off,
+    }
 }
 
 /// Reads output of nccl-tests, or the all-reduces of a trace or stored run.
@@ -142,7 +183,7 @@ const HEAD_BYTES: u64 = 1 << 20;
 
 /// Profile with the measured points in its link. Rows of a built-in profile at other TPs stay only if the measured
 /// GPU is the profile's; otherwise they describe another machine.
-fn after(args: &Args, hardware: &str, profile: &Profile, all: &[Measured<'_>]) -> Profile {
+fn after(args: &Args, hardware: &str, profile: &Profile, all: &[Measured]) -> Profile {
     let mut after = profile.clone();
     let table = match args.p2p {
         P2p::On => &mut after.link.p2p_on,
@@ -239,9 +280,9 @@ fn warn_of_other_gpus(gpus: &[&str], hardware: &str) -> Result<()> {
 const SHOWN: [(&str, u64); 3] = [("16 KB", 16 << 10), ("256 KB", 256 << 10), ("16 MB", 16 << 20)];
 
 /// Measured latency of a small all-reduce relative to the profile's, by TP.
-fn headline(profile: &Profile, p2p: P2p, all: &[Measured<'_>], before: &LinkTable) -> String {
+fn headline(profile: &Profile, p2p: P2p, all: &[Measured], before: &LinkTable) -> String {
     let (size, bytes) = SHOWN[0];
-    let of_tp = |measured: &Measured<'_>| {
+    let of_tp = |measured: &Measured| {
         let ranks = measured.test.ranks;
         let us = alone(ranks, &measured.link).alone_us(ranks, bytes as f64);
         let old = before.alone_us(ranks, bytes as f64);
@@ -257,7 +298,7 @@ fn headline(profile: &Profile, p2p: P2p, all: &[Measured<'_>], before: &LinkTabl
     output::wrapped("", &line, 2)
 }
 
-fn rows(all: &[Measured<'_>], before: &LinkTable) -> Table {
+fn rows(all: &[Measured], before: &LinkTable) -> Table {
     let mut columns = vec!["tp".to_owned(), "messages".into(), "alpha_us".into(), "gb_s|GB/s".into()];
     for (size, bytes) in SHOWN {
         columns.push(format!("us_{bytes}|{size}"));
@@ -323,7 +364,7 @@ struct PrintedTime {
 
 impl<'a> PrintedTp<'a> {
     fn of(
-        Measured { file, test, link }: &'a Measured<'a>,
+        Measured { file, test, link }: &'a Measured,
         before: &LinkTable,
         after: &Profile,
         p2p: P2p,
@@ -349,10 +390,9 @@ impl<'a> PrintedTp<'a> {
 }
 
 /// Describes the values that the profile still takes from elsewhere.
-fn assumed(args: &Args, profile: &Profile, all: &[Measured<'_>]) -> Vec<String> {
+fn assumed(p2p: P2p, profile: &Profile, all: &[Measured]) -> Vec<String> {
     let link = |p2p: P2p| format!("all-reduces with P2P {}", p2p.as_str());
-    let table = if args.p2p == P2p::On { &profile.link.p2p_on } else { &profile.link.p2p_off };
-    let others: Vec<String> = table
+    let others: Vec<String> = links_of(profile, p2p)
         .tp
         .keys()
         .filter(|tp| all.iter().all(|m| m.test.ranks != **tp))
@@ -363,9 +403,9 @@ fn assumed(args: &Args, profile: &Profile, all: &[Measured<'_>]) -> Vec<String> 
         told.push(format!("bandwidth at TP {} (one message size measured)", measured.test.ranks));
     }
     if !others.is_empty() {
-        told.push(format!("{} at TP {}", link(args.p2p), others.join(", ")));
+        told.push(format!("{} at TP {}", link(p2p), others.join(", ")));
     }
-    told.push(link(if args.p2p == P2p::On { P2p::Off } else { P2p::On }));
+    told.push(link(if p2p == P2p::On { P2p::Off } else { P2p::On }));
     told.extend(
         [
             "latencies of collectives other than NCCL",
@@ -378,63 +418,65 @@ fn assumed(args: &Args, profile: &Profile, all: &[Measured<'_>]) -> Vec<String> 
     told
 }
 
-/// Writes the profile's file with the measured points, keeping comments.
-fn write(args: &Args, hardware: &str, after: &Profile, all: &[Measured<'_>], into: &Path) -> Result<()> {
-    std::fs::create_dir_all(into).map_err(Error::io(into))?;
-    let mut file = profile_document(hardware)?;
-    let (name, table) = match args.p2p {
-        P2p::On => ("p2p_on", &after.link.p2p_on),
-        P2p::Off => ("p2p_off", &after.link.p2p_off),
-    };
-    if let Some(rows) = file["link"][name]["tp"].as_table_like_mut() {
-        let old: Vec<String> = rows.iter().map(|(tp, _)| tp.to_owned()).collect();
-        let is_left = |tp: &String| tp.parse().is_ok_and(|tp: u32| table.tp.contains_key(&tp));
-        for tp in old.into_iter().filter(|tp| !is_left(tp)) {
-            rows.remove(&tp);
+impl MeasuredLinks {
+    /// Writes the profile's file with the measured points, keeping comments. Returns its path.
+    pub(super) fn write(&self, into: &Path) -> Result<PathBuf> {
+        let Self { p2p, hardware, after, all, .. } = self;
+        std::fs::create_dir_all(into).map_err(Error::io(into))?;
+        let mut file = profile_document(hardware)?;
+        let name = format!("p2p_{}", p2p.as_str());
+        let (name, table) = (name.as_str(), links_of(after, *p2p));
+        if let Some(rows) = file["link"][name]["tp"].as_table_like_mut() {
+            let old: Vec<String> = rows.iter().map(|(tp, _)| tp.to_owned()).collect();
+            let is_left = |tp: &String| tp.parse().is_ok_and(|tp: u32| table.tp.contains_key(&tp));
+            for tp in old.into_iter().filter(|tp| !is_left(tp)) {
+                rows.remove(&tp);
+            }
         }
-    }
-    if table.extrapolate {
-        file["link"][name]["extrapolate"] = toml_edit::value(true);
-    }
-    for Measured { file: source, test, link } in all {
-        let source = format!(
-            "link.{name}, TP {}: {}, {}{}{}",
-            test.ranks,
-            test.origin,
-            source.file_name().unwrap_or(source.as_os_str()).to_string_lossy(),
-            test.version.as_ref().map(|version| format!(", NCCL {version}")).unwrap_or_default(),
-            match test.in_graph {
-                Some(true) => ", in CUDA graphs",
-                Some(false) => ", without CUDA graphs",
-                None => "",
-            },
-        );
-        let tp = file["link"][name]["tp"].or_insert(Item::Table(TomlTable::new()));
-        let row = tp[&test.ranks.to_string()].or_insert(Item::Table(TomlTable::new()));
-        // the old values described another machine
-        let row = row
-            .as_table_like_mut()
-            .ok_or_else(|| Error::failed(format!("{hardware}: {name} is no table")))?;
-        for key in ["large", "note", "measured_bytes", "points"] {
-            row.remove(key);
+        if table.extrapolate {
+            file["link"][name]["extrapolate"] = toml_edit::value(true);
         }
-        let points: Vec<String> =
-            test.points.iter().map(|(bytes, us)| format!("[{bytes}, {}]", rounded(*us))).collect();
-        let lines: Vec<String> =
-            points.chunks(6).map(|line| format!("    {},\n", line.join(", "))).collect();
-        let points: Value = format!("[\n{}]", lines.concat())
-            .parse()
-            .map_err(|error| Error::failed(format!("points of TP {}: {error}", test.ranks)))?;
-        row.insert("points", Item::Value(points));
-        row.insert("note", Item::Value(source.as_str().into()));
-        let key = |value: &str| format!("link.{name}.tp.{}.{value}", test.ranks);
-        set(&mut file, &key("alpha_us"), link.alpha_us);
-        set(&mut file, &key("gb_s"), link.gb_s);
-        if let Some(sources) = file["sources"].as_array_mut() {
-            sources.push(source);
+        for Measured { file: source, test, link } in all {
+            let source = format!(
+                "link.{name}, TP {}: {}, {}{}{}",
+                test.ranks,
+                test.origin,
+                source.file_name().unwrap_or(source.as_os_str()).to_string_lossy(),
+                test.version.as_ref().map(|version| format!(", NCCL {version}")).unwrap_or_default(),
+                match test.in_graph {
+                    Some(true) => ", in CUDA graphs",
+                    Some(false) => ", without CUDA graphs",
+                    None => "",
+                },
+            );
+            let tp = file["link"][name]["tp"].or_insert(Item::Table(TomlTable::new()));
+            let row = tp[&test.ranks.to_string()].or_insert(Item::Table(TomlTable::new()));
+            // the old values described another machine
+            let row = row
+                .as_table_like_mut()
+                .ok_or_else(|| Error::failed(format!("{hardware}: {name} is no table")))?;
+            for key in ["large", "note", "measured_bytes", "points"] {
+                row.remove(key);
+            }
+            let points: Vec<String> =
+                test.points.iter().map(|(bytes, us)| format!("[{bytes}, {}]", rounded(*us))).collect();
+            let lines: Vec<String> =
+                points.chunks(6).map(|line| format!("    {},\n", line.join(", "))).collect();
+            let points: Value = format!("[\n{}]", lines.concat())
+                .parse()
+                .map_err(|error| Error::failed(format!("points of TP {}: {error}", test.ranks)))?;
+            row.insert("points", Item::Value(points));
+            row.insert("note", Item::Value(source.as_str().into()));
+            let key = |value: &str| format!("link.{name}.tp.{}.{value}", test.ranks);
+            set(&mut file, &key("alpha_us"), link.alpha_us);
+            set(&mut file, &key("gb_s"), link.gb_s);
+            if let Some(sources) = file["sources"].as_array_mut() {
+                sources.push(source);
+            }
         }
+        let path = save(into, &after.name, &file)?;
+        // reads the file back to detect errors now
+        Profile::load(&path.display().to_string())?;
+        Ok(path)
     }
-    let path = save(into, &after.name, &file)?;
-    // reads the file back to detect errors now
-    Profile::load(&path.display().to_string()).map(drop)
 }

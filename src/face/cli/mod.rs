@@ -23,6 +23,7 @@ mod figure;
 mod generate;
 mod hardware;
 mod help;
+mod import;
 mod man;
 mod models;
 mod output;
@@ -213,6 +214,11 @@ app::verbs! {
             "ladderscope trace convert profile.nsys-rep.sqlite trace.parquet",
             "ladderscope trace convert traces/ merged.json.gz",
             "ladderscope trace convert last ranks/ --per-rank",
+        ];
+        /// Import runs, recordings and links that measure.sh packed on another machine
+        Import(import::Args): |args, dir| import::run(&args, &dir), "gpus-and-clusters.md", [
+            "ladderscope import results.tar.gz",
+            "ladderscope import results/ --dir h100 -o mine",
         ];
         /// Export stored runs to a Parquet file, one row per run
         Export(runs::ExportArgs): |args, dir| runs::export_parquet(&args, dir), "files-and-formats.md", [

@@ -10,7 +10,7 @@ use super::output;
 use super::record_table::Annotated;
 use super::{
     adapt, baseline, calibrate, calibrate_collectives, diff, doctor, experiments, generate, hardware,
-    models, overlap, pareto, report, rewire, show, trace, validate, whatif,
+    import, models, overlap, pareto, report, rewire, show, trace, validate, whatif,
 };
 use base::error::Result;
 use lab::store::Trash;
@@ -92,6 +92,8 @@ kinds! {
     Adapt = of::<adapt::Printed<'_>>();
     /// Output of `trace convert`
     TraceConvert = of::<trace::Converted>();
+    /// Output of `import --format json`
+    Import = of::<import::Printed<'_>>();
     /// Output of `models --format json`
     Models = of::<Vec<models::Printed<'_>>>();
     /// Output of `hardware`: profiles with their links

@@ -17,6 +17,7 @@ mod exposed;
 pub mod filter;
 mod gain;
 mod gate;
+mod grid;
 mod matched;
 mod names;
 mod noise;
@@ -59,6 +60,7 @@ pub(crate) use exposed::{WindowRank, WindowTimes, window_times};
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub(crate) use gain::{GroupKey, group_names};
 pub use gate::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
+pub use grid::{GridCell, GridRow, MeasuredGrid};
 pub use matched::{Arrived, MatchedCollective, Matching};
 pub(crate) use names::over_layers;
 pub use names::{

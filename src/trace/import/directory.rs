@@ -406,6 +406,9 @@ pub(super) fn tar(archive: &Input, is_packed: bool) -> Result<Members> {
                 "stored with holes (GNU sparse): pack it without `tar --sparse`",
             );
         }
+        if kind.is_symlink() || kind.is_hard_link() {
+            members.skip(archive, &name, "a link, and links in archives are not followed");
+        }
         if !kind.is_file() && !kind.is_contiguous() {
             continue;
         }

@@ -13,10 +13,12 @@ pub mod nsight;
 mod rank;
 pub mod recording;
 mod steps;
+mod unpack;
 
 pub use formats::is_trace;
 pub use glance::{are_ranks, refused};
 pub use steps::{StepName, StepWork, step_name};
+pub use unpack::unpack;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,0 +1,211 @@
+//! `ladderscope import FOLDER`: runs, recordings and links that `experiments/gpu/measure.sh` packed on another machine.
+
+use std::path::{Path, PathBuf};
+
+use super::calibrate;
+use super::calibrate_collectives::{self, MeasuredLinks};
+use super::output::{self, Format, FormatArgs};
+use super::report;
+use super::select::{FilterArgs, OpenArgs};
+use crate::desk::kit::{ImportedKit, Kit, KitOrigin};
+use base::error::Result;
+use base::text::counted;
+use lab::store::{Copied, DamagedFile, RecordingCopies, Store};
+use study::analysis::GridRow;
+use table::P2p;
+use table::render::Sourced;
+
+/// Arguments of `ladderscope import`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Results of experiments/gpu/measure.sh: its folder OUT, or the archive OUT.tar.gz that it packed
+    #[arg(value_name = "FOLDER|FILE")]
+    pub kit: PathBuf,
+    /// Hardware profile to update with the kit's all-reduces: a built-in name or a TOML file [default: the GPU's]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub hardware: Option<String>,
+    /// Directory for a hardware profile with the kit's all-reduces, P2P on and off, as of `calibrate --collectives`
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// Output of an import in JSON.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    kit: &'a KitOrigin,
+    runs: &'a Copied,
+    recordings: &'a RecordingCopies,
+    /// All-reduces of nccl-tests, with P2P on and off.
+    links: Vec<calibrate_collectives::Printed<'a>>,
+    /// Hardware profile written with --output.
+    profile: Option<String>,
+    /// Measured settings with standard, ladder and upper-bound.
+    grid: &'a [GridRow],
+    /// Files of the kit that are damaged and were left out.
+    damaged: &'a [DamagedFile],
+    /// Members of the archive that were left out.
+    notes: &'a [String],
+}
+
+pub fn run(args: &Args, dir: &Path) -> Result<u8> {
+    let store = Store::open(dir);
+    let kit = Kit::open(&args.kit, &store)?;
+    let imported = kit.import(&store)?;
+    // what was copied is shown even if the links cannot be used
+    let (mut links, mut profile) = (Vec::new(), None);
+    let read = read_links(args, dir, &kit, &mut links, &mut profile);
+    let ImportedKit { origin, runs, recordings, grid, damaged } = &imported;
+    let printed = || Printed {
+        kit: origin,
+        runs,
+        recordings,
+        links: links.iter().map(MeasuredLinks::printed).collect(),
+        profile: profile.as_ref().map(|path| path.display().to_string()),
+        grid: &grid.rows,
+        damaged,
+        notes: &kit.notes,
+    };
+    match args.format.format {
+        Format::Json => output::json(&printed())?,
+        Format::Csv => output::emit(&grid.table().csv(Sourced::ByRow))?,
+        Format::Table => output::emit(&text(args, dir, &imported, &links))?,
+    }
+    links.iter().for_each(MeasuredLinks::warn);
+    notes(&kit, &imported);
+    if let Err(error) = read {
+        if args.output.is_some() {
+            return Err(error);
+        }
+        report::warn(&format!("all-reduces of nccl-tests were not used: {error}"));
+    }
+    Ok(u8::from(!damaged.is_empty()))
+}
+
+/// Reads the kit's all-reduces into `links`, and writes them into one profile if asked.
+fn read_links(
+    args: &Args,
+    dir: &Path,
+    kit: &Kit,
+    links: &mut Vec<MeasuredLinks>,
+    profile: &mut Option<PathBuf>,
+) -> Result<()> {
+    for (p2p, files) in kit.links()? {
+        // P2P off goes into the profile just written
+        let written = profile.as_ref().map(|path| path.display().to_string());
+        let measured = MeasuredLinks::read(
+            &calibration(args, p2p, files, written.or_else(|| args.hardware.clone())),
+            dir,
+        )?;
+        if let Some(into) = &args.output {
+            *profile = Some(measured.write(into)?);
+        }
+        links.push(measured);
+    }
+    Ok(())
+}
+
+/// Arguments of `calibrate --collectives FILES`.
+fn calibration(
+    args: &Args,
+    p2p: P2p,
+    collectives: Vec<PathBuf>,
+    hardware: Option<String>,
+) -> calibrate::Args {
+    calibrate::Args {
+        collectives,
+        p2p,
+        message_bytes: None,
+        extrapolate: false,
+        opening: OpenArgs::default(),
+        data: None,
+        filter: FilterArgs::default(),
+        hardware,
+        stack: String::new(),
+        fit: None,
+        output: None,
+        no_cross_validation: false,
+        format: args.format,
+    }
+}
+
+fn text(args: &Args, dir: &Path, imported: &ImportedKit, links: &[MeasuredLinks]) -> String {
+    let ImportedKit { origin, runs, recordings, grid, .. } = imported;
+    let mut copied = vec![counted(runs.runs.len(), "run")];
+    for (count, what) in [
+        (runs.batches.len(), "simulated sweep"),
+        (runs.traces, "trace"),
+        (recordings.copied.len(), "recording"),
+    ] {
+        if count > 0 {
+            copied.push(counted(count, what));
+        }
+    }
+    let mut head = format!("Imported {} into {}", copied.join(", "), dir.display());
+    let present = runs.present.len() + recordings.present.len();
+    if present > 0 {
+        head += &format!("; skipped {present} already there");
+    }
+    let mut gpus: Vec<&str> = origin.gpus.iter().map(String::as_str).collect();
+    let count = gpus.len();
+    gpus.dedup();
+    let gpus = match gpus.as_slice() {
+        [one] if count > 1 => format!("{count} x {one}"),
+        gpus => gpus.join(", "),
+    };
+    let machine = format!("{} {gpus}", origin.host.as_deref().unwrap_or_default());
+    if !machine.trim().is_empty() {
+        head += &format!(", from {}", machine.trim());
+    }
+    let mut text = output::wrapped("", &format!("{head}."), 0);
+    if !grid.rows.is_empty() {
+        let about = format!(
+            "TPOT in ms (speedup over standard), gap closed and overlap of ladder: {}",
+            grid.settings
+        );
+        text += &format!("\n{}{}", output::wrapped("", &about, 2), output::aligned(&grid.table()));
+    }
+    if grid.incomplete > 0 {
+        text += &output::wrapped(
+            "",
+            &format!(
+                "Without standard, ladder and upper-bound, so not in the table: {}.",
+                counted(grid.incomplete, "setting")
+            ),
+            2,
+        );
+    }
+    for links in links {
+        text += &format!("\n{}", links.text());
+    }
+    if !links.is_empty() && args.output.is_none() {
+        text += &format!("To write the profile: ladderscope import {} -o DIR\n", args.kit.display());
+    }
+    for name in &recordings.copied {
+        let trace = dir.join("recordings").join(name).join("trace.parquet");
+        text += &format!("\nRecording: ladderscope overlap {}\n", trace.display());
+    }
+    text
+}
+
+/// Prints what was left out or not measured.
+fn notes(kit: &Kit, imported: &ImportedKit) {
+    let ImportedKit { origin, runs, damaged, .. } = imported;
+    let damaged: Vec<String> =
+        damaged.iter().map(|file| format!("left out {}: {}", file.path, file.problem)).collect();
+    report::warn_all(damaged.iter().map(String::as_str), "--format json has all of them");
+    let skipped: Vec<String> = kit.notes.iter().map(|note| format!("archive: {note}")).collect();
+    report::warn_all(skipped.iter().map(String::as_str), "--format json has all of them");
+    if !runs.unfinished.is_empty() {
+        report::note(&format!("left out {} without a record", counted(runs.unfinished.len(), "run")));
+    }
+    if runs.without_checksum > 0 {
+        let records = counted(runs.without_checksum, "record");
+        report::note(&format!("{records} without a checksum, of an early version: only parsed"));
+    }
+    for part in origin.parts.iter().filter(|part| part.status != "ok") {
+        let why = part.why.as_deref().unwrap_or("no reason given");
+        report::note(&format!("not measured: {} ({}): {why}", part.part, part.status));
+    }
+}

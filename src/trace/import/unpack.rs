@@ -1,0 +1,49 @@
+//! Unpacking of a tar archive into a directory, within the limits of imports.
+
+use std::fs::File;
+use std::io;
+use std::path::{Component, Path};
+
+use super::directory::Members;
+use super::formats::{Reader, recognise};
+use super::input::{Coding, Input, Member, Place};
+use base::error::{Error, Result};
+use base::regular;
+
+/// Unpacks the regular files of a tar archive, compressed or not, into an empty directory. Returns sentences on what is
+/// left out: links, paths that would leave the directory, and members after damage.
+///
+/// # Errors
+///
+/// Returns an input error for another kind of file and for one that exceeds the limits on unpacked size, and a failure
+/// if the directory cannot be written.
+pub fn unpack(archive: &Path, folder: &Path) -> Result<Vec<String>> {
+    let refused = || {
+        let message = format!("{}: not a tar archive", archive.display());
+        Error::input_help(message, "pass a directory, or a .tar.gz of one")
+    };
+    let input = Input::of(archive);
+    let found = recognise(&input)?;
+    let Reader::Archive(members) = found.reader() else { return Err(refused()) };
+    let archive = Input { name: String::new(), ..input };
+    let Members { inputs, skipped, mut notes } = members(&archive, found.packed.is_some())?;
+    notes.extend(skipped.into_iter().map(|(name, why)| format!("{name}: {why}")));
+    for input in inputs {
+        let Place::Member(Member { coding: Coding::Plain, .. }) = &input.place else {
+            return Err(refused());
+        };
+        let name = Path::new(&input.name);
+        let is_inside = name.components().all(|part| matches!(part, Component::Normal(_)));
+        if input.name.is_empty() || !is_inside {
+            notes.push(format!("{}: its path leaves the archive", input.name));
+            continue;
+        }
+        let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            regular::make_folder(parent).map_err(Error::io(parent))?;
+        }
+        let mut file = File::create_new(&path).map_err(Error::io(&path))?;
+        io::copy(&mut input.stored()?, &mut file).map_err(Error::io(&path))?;
+    }
+    Ok(notes)
+}
