@@ -34,8 +34,8 @@ impl LaunchSite {
     pub const UNKNOWN: Self = Self { range: Self::NONE, operator: Self::NONE };
 }
 
-/// Calls of CUDA and HIP that launch GPU work, after the name of the API.
-const HOST_CALLS: [&str; 9] = [
+/// Calls of CUDA and HIP that launch GPU work or wait for it, after the name of the API.
+const HOST_CALLS: [&str; 13] = [
     "Launch",
     "GraphLaunch",
     "ModuleLaunch",
@@ -45,10 +45,14 @@ const HOST_CALLS: [&str; 9] = [
     "Memcpy",
     "Memset",
     "MemPrefetch",
+    "DeviceSynchronize",
+    "StreamSynchronize",
+    "EventSynchronize",
+    "CtxSynchronize",
 ];
 
-/// True for the name of a host call that launches GPU work (`cudaGraphLaunch`, `hipLaunchKernel`), as opposed to a
-/// framework's operator or an annotation (`cuBLAS gemm`).
+/// True for the name of a host call that launches GPU work (`cudaGraphLaunch`, `hipLaunchKernel`) or waits for it, as
+/// opposed to a framework's operator or an annotation (`cuBLAS gemm`).
 pub fn is_host_call(name: &str) -> bool {
     let is_call = |rest: &str| HOST_CALLS.iter().any(|call| rest.starts_with(call));
     ["cuda", "cu", "hip"].iter().any(|api| name.strip_prefix(api).is_some_and(is_call))
@@ -334,6 +338,7 @@ mod tests {
             "cuMemsetD8Async",
             "hipExtModuleLaunchKernel",
             "hipMemcpyWithStream",
+            "cudaStreamSynchronize",
         ] {
             assert!(is_host_call(name), "{name}");
         }

@@ -282,9 +282,18 @@ fn has_same_bytes(a: &Seen, b: &Seen) -> Result<bool> {
 
 fn nothing(place: &Path, all: usize, skipped: &[Skipped]) -> Error {
     let named = skipped.iter().find(|file| file.format.is_some()).or(skipped.first());
-    let example = named.map_or(String::new(), |file| {
-        format!(": {} is {}", file.name, file.why.trim_start_matches("the file is "))
-    });
+    // a file whose format is known first, which the help is about
+    let others = skipped.iter().filter(|file| named.is_some_and(|named| named.name != file.name));
+    let mut files: Vec<String> = named
+        .into_iter()
+        .chain(others)
+        .take(MOST_NAMED)
+        .map(|file| format!("{} is {}", file.name, file.why.trim_start_matches("the file is ")))
+        .collect();
+    if skipped.len() > MOST_NAMED {
+        files.push(format!("and {} more", skipped.len() - MOST_NAMED));
+    }
+    let example = if files.is_empty() { String::new() } else { format!(": {}", files.join("; ")) };
     let help = named.and_then(|file| file.format).map(|format| format.help);
     let help = help.filter(|help| !help.is_empty()).unwrap_or(
         "pass a directory or archive with one PyTorch trace or Nsight Systems export per rank",

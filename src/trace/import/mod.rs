@@ -49,6 +49,11 @@ pub fn open(path: &Path) -> Result<Trace> {
     open_with(path, &Rules::default()).map(|(trace, _)| trace)
 }
 
+/// True if a directory holds traces that [`open`] reads: its own files, or those of the directories below it.
+pub fn holds_traces(directory: &Path) -> bool {
+    directory::look(directory).is_ok()
+}
+
 /// Opens a trace and classifies it by `rules`. Native traces are not classified, because their plan
 /// defines every operation, and their report is empty. An imported trace that was converted keeps its
 /// classification under the default rules, and is classified again under others.

@@ -36,6 +36,9 @@ pub(super) struct Launch {
 
 type ProcessLabel = (Box<[u8]>, Box<[u8]>);
 
+/// Minimum duration of a host call that is kept as a host range, which tells what the host did in a long gap (ns).
+const LONG_CALL: i64 = 1_000_000;
+
 /// An operator with the arguments of the collectives that it launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CommsOperator {
@@ -323,7 +326,12 @@ impl Table {
             Class::Gpu(gpu) => {
                 self.span(event, &event.arguments(bytes)?, gpu, (start_ns, end_ns), bytes)?;
             }
-            Class::Launch => self.launch(event, &event.arguments(bytes)?, (start_ns, end_ns)),
+            Class::Launch => {
+                if end_ns.saturating_sub(start_ns) >= LONG_CALL {
+                    self.range(event, Class::HostRange, (start_ns, end_ns), bytes)?;
+                }
+                self.launch(event, &event.arguments(bytes)?, (start_ns, end_ns));
+            }
             Class::Operator | Class::HostRange | Class::DeviceRange | Class::Other => {
                 self.extremes.add((start_ns, end_ns));
                 if class == Class::Operator {

@@ -144,6 +144,7 @@ fn a_folder_without_a_trace_names_the_format_of_its_files() {
         "{message}"
     );
     assert!(message.contains("nsys export --type sqlite"), "{message}");
+    assert!(["rank1", "rank2"].iter().all(|rank| message.contains(rank)), "{message}");
 }
 
 #[test]
