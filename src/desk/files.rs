@@ -129,6 +129,9 @@ pub fn within(typed: &str) -> Vec<FileEntry> {
 /// Maximum number of files of a directory that are inspected, and of traces that can be ranks.
 const INSPECTED: usize = 200;
 
+/// Maximum number of folders, one a rank, that are inspected.
+const FOLDERS_OF_RANKS: usize = 64;
+
 /// Like [`within`], after a look into the files: those that cannot be opened come last, with the reason. Traces that
 /// are the ranks of one job come first, together as the directory itself.
 pub fn listing(typed: &str) -> Vec<FileEntry> {
@@ -146,7 +149,13 @@ pub fn listing(typed: &str) -> Vec<FileEntry> {
         }
     }
     entries.sort_by_key(order);
-    let files: Vec<PathBuf> = entries.iter().filter(|entry| entry.is_trace).map(path_of).collect();
+    let mut files: Vec<PathBuf> = entries.iter().filter(|entry| entry.is_trace).map(path_of).collect();
+    if files.is_empty() {
+        // a folder a rank, as opening the folder reads them
+        let folders =
+            entries.iter().filter(|entry| entry.is_folder()).take(FOLDERS_OF_RANKS).map(path_of);
+        files.extend(folders.flat_map(|folder| traces_in(&folder)).take(INSPECTED + 1));
+    }
     let traces = files.len();
     if (2..=INSPECTED).contains(&traces) {
         let path = format!("{typed}.");
@@ -162,6 +171,13 @@ pub fn listing(typed: &str) -> Vec<FileEntry> {
         }
     }
     entries
+}
+
+/// Paths of the traces in a directory, by their names and beginnings.
+fn traces_in(folder: &Path) -> Vec<PathBuf> {
+    let inside = within(&format!("{}/", folder.display()));
+    let paths = inside.into_iter().filter(|entry| entry.is_trace).map(|entry| PathBuf::from(entry.path));
+    paths.filter(|path| may_have_events(path) && trace::import::refused(path).is_none()).collect()
 }
 
 /// Traces in the directory of a file that was opened before (or in that directory), those that cannot be opened last.
@@ -266,6 +282,19 @@ mod tests {
         let entries = listing(&typed);
         assert_eq!(names(&entries), [".", "z/", "rank0.json", "rank1.json"]);
         assert_eq!(entries[0].about, "its 2 files, the ranks of one job");
+        // in a folder a rank
+        for rank in ["rank0", "rank1"] {
+            fs::create_dir(dir.path().join(rank)).unwrap();
+            fs::rename(
+                dir.path().join(format!("{rank}.json")),
+                dir.path().join(format!("{rank}/{rank}.json")),
+            )
+            .unwrap();
+        }
+        let entries = listing(&typed);
+        assert_eq!(names(&entries), [".", "rank0/", "rank1/", "z/"]);
+        assert_eq!(entries[0].about, "its 2 files, the ranks of one job");
+        assert!(crate::desk::is_trace(&typed), "so does a report of the folder");
     }
 
     #[test]

@@ -52,15 +52,16 @@ impl Named {
     }
 }
 
-/// True if a name is a trace file, or a directory that holds trace files and no runs.
+/// True if a name is a trace file, or a directory that holds trace files, also in the directories below it, and no runs.
 pub fn is_trace(given: &str) -> bool {
     let path = expanded(given);
     let holds_runs = || Store::open(&path).list().is_ok_and(|listing| !listing.records.is_empty());
-    let holds_traces = || {
+    let names_traces = || {
         let inside = super::files::within(&format!("{}/", path.display()));
         inside.iter().any(|entry| entry.is_trace)
     };
-    path.is_file() || (path.is_dir() && holds_traces() && !holds_runs())
+    let holds_traces = || names_traces() || import::holds_traces(&path);
+    path.is_file() || (path.is_dir() && !holds_runs() && holds_traces())
 }
 
 #[derive(Debug)]

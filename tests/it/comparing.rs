@@ -99,6 +99,8 @@ fn what_if_another_link_and_its_command_gives_the_same_number() {
     assert!(set.contains(" speedup (TPOT) ") && set.contains(" hidden % "), "{set}");
     let without_effect = place.run(&["whatif", "--samples", "3"]).exits(2);
     assert!(without_effect.stderr.contains("--samples has no effect in whatif"));
+    let trace = place.run(&["whatif", "trace.json"]).exits(2);
+    assert!(trace.stderr.contains("ladderscope rewire trace.json"), "{}", trace.stderr);
     let nothing = place.run(&["whatif", "--model", "tiny", "--tp", "3"]).exits(2);
     assert!(nothing.stderr.contains('3'), "{nothing:?}");
     for (wrong, said) in [("--alpha-us=-1", "-1"), ("--sms=500", "500"), ("--hidden-pct=0", "0")] {

@@ -224,6 +224,9 @@ fn what_cannot_be_rewired_exits_with_2_and_says_why() {
         (vec![standard.as_str(), "--architecture", "sync-drop:99"], "the last 99 layers"),
         (vec![standard.as_str(), "--architecture", "laddr"], "ladder"),
         (vec![standard.as_str(), "--architecture", "standard", "--collective", "fused"], "hardware"),
+        // ladder succeeds, and nothing with the all-reduce that is asked for
+        (vec![standard.as_str(), "--collective", "fused"], "hardware"),
+        (vec![standard.as_str(), "--tp", "3"], "--tp 3 contradicts the trace"),
         (vec![standard.as_str(), "--step", "999"], "no step 999"),
     ] {
         let output = rewire(&arguments);

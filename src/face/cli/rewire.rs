@@ -85,7 +85,7 @@ pub struct Args {
     /// Override a value of the hardware or the stack (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Tensor-parallel size, if the trace does not record it
+    /// Tensor-parallel size of the traced engine, if the trace does not record it; --on-tp predicts another
     #[arg(long, value_name = "N")]
     pub tp: Option<u32>,
     /// All-reduce message size in bytes [default: the run's; else inferred from the latency with the profile]
@@ -232,7 +232,8 @@ fn choices(args: &Args) -> Vec<Choice> {
     choices
 }
 
-/// Predictions for all choices. Notes values that a collective's profile lacks; fails only if no choice succeeds.
+/// Predictions for all choices. Notes values that a collective's profile lacks; fails if no choice succeeds, or none with
+/// another collective although one is asked for.
 fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
     let (mut answers, mut failed) = (Vec::new(), Vec::new());
     for choice in choices {
@@ -241,7 +242,9 @@ fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
             Err(error) => failed.push((choice.label(), error)),
         }
     }
-    if answers.is_empty() && !failed.is_empty() {
+    let asks_other = choices.iter().any(|choice| choice.collective.is_some());
+    let has_other = answers.iter().any(|answer| answer.choice.collective.is_some());
+    if !failed.is_empty() && (answers.is_empty() || asks_other && !has_other) {
         let (_, first) = failed.remove(0);
         failed.iter().for_each(|(label, error)| report::note(&format!("{label}: {error}")));
         return Err(first);
@@ -437,7 +440,7 @@ fn headline(rewiring: &Rewiring, answers: &[Answer]) -> String {
 fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: bool) -> String {
     let steps = &rewiring.steps;
     let rewired = match rewiring.rewired_steps() {
-        some if some < steps.len() => format!(" ({some} evenly spaced ones rewired)"),
+        some if some < steps.len() => format!(" ({some} rewired)"),
         _ => String::new(),
     };
     let layers = steps.layers as usize;

@@ -26,7 +26,7 @@ const NOTES: &str = "Columns are of the middle decode step: speedup is TPOT of s
     behind compute, gap (hidden_share in CSV and JSON) the closed share of the TPOT between standard and upper-bound. The break-even is the highest \
     latency and lowest bandwidth, each alone, at which at least --hidden-pct of the communication is hidden. Latencies \
     are those of nccl-tests; inside a model the stack scales them, and the output shows both. With several nodes, the \
-    search varies the network. One sweep option may have several values; a single value is a setting. A mixture with \
+    search varies the network. For the engine of a trace: `ladderscope rewire TRACE`. One sweep option may have several values; a single value is a setting. A mixture with \
     other experts is also a model: --model gpt-oss-120b@experts=64,top-k=4.";
 
 /// Options of a cell without effect in a what-if, which simulates once without variables and samples.
@@ -65,6 +65,9 @@ const SWEPT: [&str; 5] = ["alpha_us", "gb_s", "sms", "experts", "top_k"];
 #[derive(Debug, clap::Args)]
 #[command(after_help = NOTES, mut_args = listed)]
 pub struct Args {
+    /// A trace or run, which this verb does not read
+    #[arg(hide = true)]
+    pub source: Option<String>,
     #[command(flatten)]
     pub cell: CellOptions,
     /// Sweep the latency of a small all-reduce within a node (us), for example 5,10,20,40
@@ -107,6 +110,12 @@ fn predicted(answer: &Answer) -> Vec<PredictedRow> {
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    if let Some(source) = &args.source {
+        return Err(Error::input_help(
+            format!("{source}: whatif simulates a cell and reads no trace"),
+            format!("to change the engine of a trace or run: `ladderscope rewire {source}`"),
+        ));
+    }
     if !(args.hidden_pct > 0.0 && args.hidden_pct <= 100.0) {
         return Err(Error::input(format!(
             "--hidden-pct {}: write a number above 0, up to 100",
