@@ -5,7 +5,7 @@
 //! [`super::rewire`], which rebuilds steps from the trace's own times. Where the importer doubts times or names, no
 //! cause is claimed from them.
 //!
-//! A single gap that is most of the idle time, such as a blocking copy before the first kernel.
+//! A single gap that is most of the idle time is named, with the host's call that fills it, such as a blocking copy.
 
 mod part;
 mod words;
@@ -28,9 +28,9 @@ use super::rewire::{Asked, Choice, Ends, LAUNCH_BOUND, Rewiring, Setting, Times}
 use base::text::latency;
 use plan::{Architecture, LayerSet};
 use table::Collective;
-use trace::overlap::{Class, Replays, Runs, Selection};
+use trace::overlap::{Class, Replays, Runs, Selection, origin_ns};
 use trace::rules::What;
-use trace::{Doubt, Doubted, ImportReport, Span, Trace};
+use trace::{Doubt, Doubted, ImportReport, Range, Span, Trace, is_host_call};
 
 /// Minimum share of a collective's time before a cause is reported.
 const DOMINATES: f64 = 2.0 / 3.0;
@@ -48,6 +48,9 @@ const DOUBTFUL: f64 = 0.02;
 
 /// Name of the limit that no remedy exceeds.
 const LIMIT: &str = "no communication at all";
+
+/// Name of the remedy that joins all-reduce and norm.
+const FUSED: &str = "fused all-reduce";
 
 /// Maximum number of collectives named in a verdict.
 const NAMED: usize = 3;
@@ -330,7 +333,7 @@ pub fn verdict(
             false => 0.0,
         },
         has_graphs: is_imported && host_share >= HOST && replays_graphs(&runs),
-        longest_gap: LongestGap::of(report).filter(|_| !undecided),
+        longest_gap: LongestGap::of(trace, report).filter(|_| !undecided),
         stages: stages(trace).map(|[pp, micro_batches]| StageIdle {
             pp,
             micro_batches,
@@ -551,7 +554,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
     let exchanges = steps.ends == Ends::Exchanges;
     if rewiring.collective() != Some(Collective::Fused) && !exchanges {
         let fused = Choice { collective: Some(Collective::Fused), ..plain(Architecture::Standard) };
-        choices.push(("fused all-reduce", fused));
+        choices.push((FUSED, fused));
     }
     choices.push(("ladder", plain(Architecture::Ladder(LayerSet::All))));
     if exchanges {
@@ -561,7 +564,12 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
     choices.push((LIMIT, plain(Architecture::UpperBound)));
     let mut remedies = Vec::new();
     let mut needs = None;
-    for (name, choice) in &choices {
+    for (name, choice) in &mut choices {
+        // the limit contains every remedy
+        let is_fused = |remedy: &Remedy| remedy.name.ends_with(FUSED);
+        if *name == LIMIT && remedies.iter().any(is_fused) {
+            choice.collective = Some(Collective::Fused);
+        }
         let answer = match rewiring.answer(choice) {
             Ok(answer) => answer,
             Err(error) if choice.collective.is_some() => {
@@ -577,7 +585,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
         remedies.push(Remedy {
             name: match host || remedies.is_empty() {
                 true => (*name).to_owned(),
-                false => format!("{} + {name}", choices[0].0),
+                false => format!("{} + {name}", steps.launch_remedy()),
             },
             speedup: told.speedup,
             speedup_95: told.speedup_95,
@@ -595,7 +603,7 @@ const MOST: f64 = 0.5;
 /// Minimum share of a rank's time for a gap to be named.
 const MUCH: f64 = 0.2;
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct LongestGap {
     pub rank: u32,
     pub gap_us: f64,
@@ -605,12 +613,15 @@ pub struct LongestGap {
     pub idle_share: f64,
     /// Share of the rank's other time in which it was busy (0 to 1).
     pub busy_share: f64,
+    /// Host call that lasts most of the gap, and its time within it (us); null if no call of the rank is recorded that
+    /// does.
+    pub host_call: Option<(String, f64)>,
 }
 
 impl LongestGap {
     /// The longest gap of any rank, if it is most of that rank's idle time and much of its time, and no wait for
     /// communication.
-    fn of(report: &TraceReport) -> Option<Self> {
+    fn of(trace: &Trace, report: &TraceReport) -> Option<Self> {
         let idle = report.idle.iter().filter(|rank| rank.gaps > 1);
         let longest: &IdleSplit = idle.max_by_key(|rank| rank.longest_ns)?;
         let lanes = report.overlap.ranks.iter().find(|rank| rank.rank == Some(longest.rank))?;
@@ -625,18 +636,36 @@ impl LongestGap {
             at_us: longest.longest_at_ns as f64 / 1e3,
             idle_share: gap_us / longest.idle_us,
             busy_share: lanes.busy_us / others_us,
+            host_call: host_call(trace, longest),
         })
     }
 
     fn in_words(&self, ranks: usize, look: &str) -> String {
         let of_rank = if ranks > 1 { format!(" of rank {}", self.rank) } else { String::new() };
+        let host = match &self.host_call {
+            Some((call, us)) => format!("During it the host was in {call} for {}", latency(*us)),
+            None => "Look at what the host did there".to_owned(),
+        };
         format!(
-            "One gap of {} at {} is {} of the idle time{of_rank}; outside it the GPU is busy {} of the time. Look at what \
-             the host did there ({look}).",
+            "One gap of {} at {} is {} of the idle time{of_rank}; outside it the GPU is busy {} of the time. {host} ({look}).",
             latency(self.gap_us),
             latency(self.at_us),
             percent(self.idle_share),
             percent(self.busy_share)
         )
     }
+}
+
+/// Host call of the rank that lasts most of its longest gap, and its time within the gap (us).
+fn host_call(trace: &Trace, idle: &IdleSplit) -> Option<(String, f64)> {
+    let start = idle.longest_at_ns.saturating_add(origin_ns(trace));
+    let end = start.saturating_add(idle.longest_ns);
+    let of_rank = trace.ranges.iter().filter(|range| range.rank == idle.rank && !range.on_device);
+    let within = |range: &Range| range.end_ns.min(end).saturating_sub(range.start_ns.max(start));
+    let calls = of_rank.filter_map(|range| {
+        let name = trace.meta.range_names.get(range.name as usize)?;
+        is_host_call(name).then(|| (within(range), name))
+    });
+    let (ns, name) = calls.max_by_key(|(ns, _)| *ns)?;
+    (ns as f64 >= MOST * idle.longest_ns as f64).then(|| (name.clone(), ns as f64 / 1e3))
 }

@@ -371,10 +371,13 @@ fn groups(report: &TraceReport) -> Option<String> {
 }
 
 fn steps(report: &TraceReport) -> Option<String> {
-    let steps = &report.steps;
+    // the latency of a step is known if the next one was recorded
+    let is_ended = |step: &&StepSummary| step.time.until_next;
+    let ended: Vec<&StepSummary> = report.steps.iter().filter(is_ended).collect();
+    let steps = if ended.is_empty() { report.steps.iter().collect() } else { ended };
     let of = |value: fn(&StepSummary) -> f64| {
-        let worst = steps.iter().max_by(|a, b| value(a).total_cmp(&value(b)))?;
-        let median = median(&steps.iter().map(value).collect::<Vec<_>>())?;
+        let worst = steps.iter().copied().max_by(|a, b| value(a).total_cmp(&value(b)))?;
+        let median = median(&steps.iter().map(|step| value(step)).collect::<Vec<_>>())?;
         let sample =
             if worst.sample > 0 { format!(" of sample {}", worst.sample) } else { String::new() };
         let place = match worst.phase {
@@ -383,12 +386,12 @@ fn steps(report: &TraceReport) -> Option<String> {
         };
         Some(format!("median {}, max {} ({place}{sample})", latency(median), latency(value(worst))))
     };
-    if steps.len() < 2 {
+    if report.steps.len() < 2 {
         return None;
     }
     Some(format!(
         "Steps: {}\n  duration              {}\n  exposed communication {}\n  idle                  {}\n",
-        steps.len(),
+        report.steps.len(),
         of(|s| s.duration_us)?,
         of(|s| s.exposed_us)?,
         of(|s| s.idle_us)?

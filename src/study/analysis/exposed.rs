@@ -4,8 +4,8 @@
 //! Causes of idle time: what a rank waited for while none of its lanes was busy.
 //!
 //! Every gap between two busy stretches of a rank is split by the span that begins after it. Let *r* be
-//! the time within the gap when that span was ready (imported spans: launched by the host; own spans:
-//! all dependencies done):
+//! the time within the gap when that span could start (imported spans: its launch, and the latency of a launch
+//! without other holdups, see [`Launches`]; own spans: all dependencies done):
 //!
 //! 1. from the gap's start to *r*: **host** - the device had no work. In own traces this only counts if the gap does
 //!    not follow a collective: a span that is not ready after a collective waits for its result. A receive from
@@ -15,7 +15,7 @@
 //! 2. the rest, if the next span is a collective or a collective ended at the gap's start: **communication** - starting
 //!    a collective or handing over its result (comm busy while compute is idle is exposed communication, never idle
 //!    time);
-//! 3. otherwise **between kernels** - the span was ready but had not started, or nothing recorded when it was ready.
+//! 3. otherwise **between kernels** - the span could start but had not, or its launch is not recorded.
 //!
 //! If several spans begin at once, the first that was ready counts, and any collective makes the gap
 //! communication. A gap between timed generations of a run is **outside**, whatever its cause. The four
@@ -26,11 +26,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::launches::Launches;
 use super::names::over_layers;
 use plan::Lane;
 use table::render::{Shown, Table};
-use trace::overlap::intervals::{Coverage, Interval, difference, seek, union};
-use trace::overlap::{Class, Lanes, Nanoseconds, Replays, Runs, Selection, StepKey, us};
+use trace::overlap::intervals::{Coverage, Interval, clip, difference, seek, union};
+use trace::overlap::{Class, Lanes, Nanoseconds, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Span, Trace};
 
 const MOST: usize = 1_000;
@@ -117,7 +118,7 @@ pub fn exposed_stretches(trace: &Trace, selection: &Selection) -> ExposedStretch
     let filled = filled(&runs, &bare, usize::MAX);
     let longest = filled.iter().take(MOST).map(|filled| filled.told(&runs)).collect();
     let families = families(&runs, &filled);
-    let keys: BTreeSet<StepKey> = runs.by_rank.iter().flatten().map(|run| run.step).collect();
+    let keys: BTreeSet<StepKey> = runs.by_step().into_iter().map(|(key, _)| key).collect();
     let first = keys.first().copied();
     let are_alike =
         keys.iter().all(|key| key.step != NO_STEP && Some(key.phase) == first.map(|key| key.phase));
@@ -372,7 +373,7 @@ pub struct IdleSplit {
     pub between_graphs_us: f64,
     /// Gaps next to collectives, none of them running (us).
     pub communication_us: f64,
-    /// The next span was ready but had not started, or no launch is recorded (us).
+    /// The next span could start but had not, or no launch is recorded (us).
     pub between_us: f64,
     /// Gaps between timed generations of a run, whatever their cause (us).
     pub outside_us: f64,
@@ -394,21 +395,34 @@ pub struct IdleSplit {
 /// Facts about a gap that determine its cause.
 #[derive(Clone, Copy)]
 struct Edge {
-    /// Earliest ready time of the spans that begin after the gap; `i64::MIN` if a launch is not recorded.
+    /// Earliest possible start of the spans that begin after the gap; `i64::MIN` if a launch is not recorded.
     ready: i64,
+    /// True if that span is the replay of a CUDA graph.
+    is_replay: bool,
     sample: u32,
     to_comm: bool,
     from_comm: bool,
 }
 
 pub(super) fn idle(runs: &Runs, lanes: &[Lanes]) -> Vec<IdleSplit> {
-    (0..runs.ranks.len())
-        .into_par_iter()
-        .map(|rank| {
-            let gaps = gaps(runs, rank, &lanes[rank]);
-            IdleSplit::of(runs.ranks[rank], runs.origin, &gaps)
-        })
-        .collect()
+    // the cause of a gap at the end of the selection is behind it
+    let all = (!runs.selection.is_everything()).then(|| Runs::new(runs.trace, &Selection::default()));
+    let lanes_of_all = all.as_ref().map(Lanes::of);
+    let of_rank = |rank: usize| {
+        let gaps = match (&all, &lanes_of_all) {
+            (Some(all), Some(lanes)) => {
+                let parts = runs.parts(rank);
+                let within = |gap: Gap| {
+                    let from = parts.partition_point(|part| part.1 <= gap.interval.0);
+                    parts[from..].iter().map_while(move |part| gap.within(*part))
+                };
+                gaps(all, rank, &lanes[rank]).into_iter().flat_map(within).collect()
+            }
+            _ => gaps(runs, rank, &lanes[rank]),
+        };
+        IdleSplit::of(runs.ranks[rank], runs.origin, &gaps)
+    };
+    (0..runs.ranks.len()).into_par_iter().map(of_rank).collect()
 }
 
 /// Times of ranks within a window (ns), averaged over the ranks.
@@ -469,6 +483,7 @@ pub(crate) fn window_times(
 }
 
 /// Idle time between two busy stretches of a rank.
+#[derive(Clone, Copy)]
 struct Gap {
     interval: Interval,
     /// End of the part in which the device had no work.
@@ -492,13 +507,8 @@ fn gaps(runs: &Runs, rank: usize, lanes: &Lanes) -> Vec<Gap> {
     let own = runs.trace.meta.import.is_none();
     let mut sample = runs.by_rank[rank].first().map_or(0, |run| run.step.sample);
     let edges = edges(runs, rank, &intervals, sample);
-    let late = |((start, _), edge): (&Interval, &Edge)| !own && *start < edge.ready;
-    let replays = match intervals.iter().zip(&edges).any(late) {
-        true => Replays::of(runs.by_rank[rank].iter().flat_map(|run| &runs.trace.spans[run.at.clone()])),
-        false => Replays::default(),
-    };
     let gap = |(interval, edge): (Interval, Edge)| {
-        let is_replay = replays.has_launch(edge.ready);
+        let is_replay = edge.is_replay;
         if std::mem::replace(&mut sample, edge.sample) != edge.sample {
             return Gap { interval, given: interval.0, is_replay, rest: Rest::Outside };
         }
@@ -514,6 +524,13 @@ fn gaps(runs: &Runs, rank: usize, lanes: &Lanes) -> Vec<Gap> {
         Gap { interval, given, is_replay, rest }
     };
     intervals.into_iter().zip(edges).map(gap).collect()
+}
+
+impl Gap {
+    fn within(&self, part: Interval) -> Option<Self> {
+        let interval = clip(self.interval, part)?;
+        Some(Self { interval, given: self.given.clamp(interval.0, interval.1), ..*self })
+    }
 }
 
 impl IdleSplit {
@@ -547,7 +564,9 @@ impl IdleSplit {
 /// Edges of a rank's gaps. Spans come mostly in order, so the search usually only checks the next gap.
 fn edges(runs: &Runs, rank: usize, gaps: &[Interval], sample: u32) -> Vec<Edge> {
     let own = runs.trace.meta.import.is_none();
-    let unknown = Edge { ready: i64::MAX, sample, to_comm: false, from_comm: false };
+    let spans = runs.by_rank[rank].iter().flat_map(|run| &runs.trace.spans[run.at.clone()]);
+    let launches = if own { Launches::default() } else { Launches::of_trace(runs.trace, spans) };
+    let unknown = Edge { ready: i64::MAX, is_replay: false, sample, to_comm: false, from_comm: false };
     let mut edges = vec![unknown; gaps.len()];
     let (mut begins, mut ends) = (0, 0);
     runs.each(&runs.by_rank[rank], |span, (start, end)| {
@@ -558,7 +577,11 @@ fn edges(runs: &Runs, rank: usize, gaps: &[Interval], sample: u32) -> Vec<Edge> 
         let ends_in = |gap: &Interval| gap.1 == start || is_receive && gap.0 <= start && start < gap.1;
         if gaps.get(begins).is_some_and(ends_in) {
             let edge = &mut edges[begins];
-            edge.ready = edge.ready.min(if is_known { span.ready_ns } else { i64::MIN });
+            let ready = if own { Some(span.ready_ns) } else { launches.release(span) };
+            let ready = ready.unwrap_or(i64::MIN);
+            if ready < edge.ready {
+                (edge.ready, edge.is_replay) = (ready, launches.replays.has(span));
+            }
             edge.sample = span.sample;
             edge.to_comm |= comm;
             edge.from_comm |= own && is_receive;

@@ -18,6 +18,7 @@ pub mod filter;
 mod gain;
 mod gate;
 mod grid;
+mod launches;
 mod matched;
 mod names;
 mod noise;
@@ -61,6 +62,7 @@ pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub(crate) use gain::{GroupKey, group_names};
 pub use gate::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
 pub use grid::{GridCell, GridRow, MeasuredGrid};
+pub(crate) use launches::Launches;
 pub use matched::{Arrived, MatchedCollective, Matching};
 pub(crate) use names::over_layers;
 pub use names::{

@@ -226,12 +226,12 @@ fn the_hosts_time_before_a_simulated_step_is_idle_time_of_the_step() {
         assert_eq!(report.idle[0].idle_us, report.overlap.all.idle_us);
         (report.overlap.all.span_us, report.overlap.all.idle_us, report.idle[0].host_us)
     };
-    assert_eq!(of(Selection { step: Some(1), ..Selection::default() }), (2.0, 0.4, 0.4));
-    let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
     // after a collective the next operation waits for its result
+    assert_eq!(of(Selection { step: Some(1), ..Selection::default() }), (2.0, 0.4, 0.0));
+    let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
     assert_eq!(of(decode), (4.0, 0.7, 0.3));
     // a window without the begin of a step
-    assert_eq!(of(Selection { from_ns: Some(3200), ..decode }), (1.6, 0.0, 0.0));
+    assert_eq!(of(Selection { from_ns: Some(3200), ..decode }), (1.8, 0.2, 0.0));
 }
 
 /// A prefill between decode steps, and a kernel outside of steps.
@@ -258,7 +258,30 @@ fn the_time_of_a_step_does_not_depend_on_the_selected_steps() {
         let selection = Selection { phase, step: Some(step as u32), ..Selection::default() };
         assert_eq!(times(selection), [*row]);
     }
-    let decode = times(Selection { phase: Some(Phase::Decode), ..Selection::default() });
+    // a step, its time as a window, and its row are one thing
+    for (step, (_, time)) in all.iter().enumerate() {
+        let phase = Some(if step == 2 { Phase::Prefill } else { Phase::Decode });
+        let from = 100 * step as i64;
+        let window = (Some(from), Some(from + (1e3 * time.step_us).round() as i64));
+        for selection in [
+            Selection { phase, step: Some(step as u32), ..Selection::default() },
+            Selection { from_ns: window.0, to_ns: window.1, ..Selection::default() },
+        ] {
+            let report = trace_report(&trace, &selection);
+            let found = &report.overlap.ranks[0];
+            let parts = [found.span_us, found.compute_us, found.idle_us];
+            let of_row = [time.step_us, time.compute_us, time.idle_us + time.gap_us];
+            let differs = parts.iter().zip(of_row).any(|(a, b)| (a - b).abs() > 1e-9);
+            assert!(!differs, "{selection:?}: {parts:?}, not {of_row:?}");
+            assert_eq!(report.idle[0].idle_ns, found.exact.idle_ns, "{selection:?}");
+        }
+    }
+    // the prefill's time is no idle time of decoding
+    let decoding = Selection { phase: Some(Phase::Decode), ..Selection::default() };
+    let report = trace_report(&trace, &decoding);
+    let sum: f64 = report.steps.iter().map(|step| step.duration_us).sum();
+    assert!((report.overlap.ranks[0].span_us - sum).abs() < 1e-9, "{sum}");
+    let decode = times(decoding);
     assert_eq!(decode, [all[0], all[1], all[3], all[4]]);
     // a window ends the last step in it
     let cut = times(Selection { to_ns: Some(250), ..Selection::default() });
@@ -281,9 +304,8 @@ fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> Nanoseconds {
     let count = |of: &dyn Fn(usize) -> bool| (0..comm.len()).filter(|t| of(*t)).count() as i64;
     // Events without length count here: the first and the last are where the rank begins and ends.
     let spans = trace.spans.iter().filter(|s| s.rank == rank);
-    let kept: Vec<_> = spans.filter_map(|s| clip((s.start_ns, s.end_ns), bounds)).collect();
-    let start = kept.iter().map(|i| i.0).min().unwrap_or(0);
-    let end = kept.iter().map(|i| i.1).max().unwrap_or(0);
+    let whole = spans.map(|s| (s.start_ns, s.end_ns)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    let (start, end) = whole.and_then(|whole| clip(whole, bounds)).unwrap_or((0, 0));
     let busy = count(&|t| comm[t] || compute[t] || memory[t]);
     Nanoseconds {
         comm_ns: count(&|t| comm[t]),

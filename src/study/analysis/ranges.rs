@@ -109,12 +109,11 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
         let Some(key) = key(range) else { continue };
         let Ok(rank) = runs.ranks.binary_search(&range.rank) else { continue };
         let interval = (range.start_ns, range.end_ns.max(range.start_ns));
-        let within = runs.clip_interval(interval).and_then(|interval| match lanes[rank].extent {
+        let within = runs.clip_interval(interval).and_then(|interval| match &lanes[rank].extents[..] {
             _ if runs.selection.step.is_none() => Some(interval),
             _ if launched.known[rank] && !range.on_device => launched.active[at].then_some(interval),
             // ranges have no steps, so use the time of the step
-            Some(extent) => clip(interval, extent),
-            None => None,
+            extents => extents.iter().find_map(|extent| clip(interval, *extent)),
         });
         if let Some(within) = within {
             ranges.push((key, rank, range.on_device, within));

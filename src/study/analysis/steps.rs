@@ -16,7 +16,7 @@ use table::overlap_pct;
 use table::render::{Shown, Table};
 use trace::import::{StepName, StepWork, step_name};
 use trace::overlap::intervals::{Coverage, Interval, UnionBuilder, difference};
-use trace::overlap::{Lanes, Nanoseconds, RankOverlap, Run, Runs, Selection, StepKey, us};
+use trace::overlap::{Lanes, RankOverlap, Run, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Trace};
 
 /// Prefill or decode step of one sample.
@@ -41,8 +41,7 @@ pub struct StepSummary {
     pub start_ns: i64,
     /// Last end on any rank (ns since the trace's first start).
     pub end_ns: i64,
-    /// Time between a rank's first start (in simulations, the end of its step before) and its last end (us, averaged over
-    /// ranks).
+    /// Latency of the step, until the next one begins ([`StepTime::step_us`]).
     pub duration_us: f64,
     /// Busy time of the comm lane (us, averaged over ranks).
     pub comm_us: f64,
@@ -50,11 +49,11 @@ pub struct StepSummary {
     pub exposed_us: f64,
     /// Busy time of the compute lane (us, averaged over ranks).
     pub compute_us: f64,
-    /// Time with no lane busy in `duration_us` (us, averaged over ranks).
+    /// Time with no lane busy in `duration_us`, with the gap before the next step (us, averaged over ranks).
     pub idle_us: f64,
     /// 100 x (1 - exposed / comm); null without communication.
     pub overlap_pct: Option<f64>,
-    /// Latency of the step, up to the start of the next one.
+    /// Parts of the latency.
     pub time: StepTime,
 }
 
@@ -80,27 +79,14 @@ pub struct StepTime {
     pub outside_us: f64,
 }
 
-/// Times at which each rank begins its steps, by [`begin_key`].
-type Begins = HashMap<(usize, u32, Option<Phase>, u32), i64>;
-
-/// Key of a step of a rank (an index into [`Runs::ranks`]). Imported traces number the steps of both phases together.
-fn begin_key(runs: &Runs, rank: usize, key: StepKey) -> (usize, u32, Option<Phase>, u32) {
-    let phase = runs.trace.meta.import.is_none().then_some(key.phase);
-    (rank, key.sample, phase, key.step)
-}
-
-/// Times of the steps on each rank: from the first start until the rank's next step begins, or to the last end if none
-/// follows (ns of the rank's clock, in order).
+/// Times of the steps on each rank (ns of the rank's clock, in order).
 pub fn step_windows(trace: &Trace) -> HashMap<u32, Vec<(Interval, StepKey)>> {
     let runs = Runs::new(trace, &Selection::default());
-    let by_step = numbered(&runs);
-    let begins = begins(&runs, &by_step);
     let mut windows: HashMap<u32, Vec<(Interval, StepKey)>> = HashMap::new();
-    for (key, of_step) in &by_step {
+    for (key, of_step) in numbered(&runs) {
         for of_rank in of_step.chunk_by(|a, b| a.rank == b.rank) {
-            let Some((from, end)) = extent(&runs, of_rank) else { continue };
-            let until = next_begin(&runs, &begins, of_rank[0].rank, *key, from).unwrap_or(end);
-            windows.entry(runs.ranks[of_rank[0].rank]).or_default().push(((from, until), *key));
+            let Some(window) = runs.window(of_rank[0]) else { continue };
+            windows.entry(runs.ranks[of_rank[0].rank]).or_default().push((window.time, key));
         }
     }
     windows.values_mut().for_each(|of_rank| of_rank.sort_unstable());
@@ -111,60 +97,20 @@ fn numbered<'r>(runs: &'r Runs) -> Vec<(StepKey, Vec<&'r Run>)> {
     runs.by_step().into_iter().filter(|(key, _)| key.step != NO_STEP).collect()
 }
 
-/// First start, or the known begin of a simulated step, and last end of these runs' selected spans (ns).
-fn extent(runs: &Runs, of_rank: &[&Run]) -> Option<Interval> {
-    let mut extent: Option<Interval> = None;
-    runs.each(of_rank.iter().copied(), |_, (start, end)| {
-        let (first, last) = extent.unwrap_or((start, end));
-        extent = Some((first.min(start), last.max(end)));
-    });
-    let begin = of_rank.iter().filter_map(|run| runs.begin(run)).min();
-    extent.map(|(first, last)| (begin.map_or(first, |begin| first.min(begin)), last))
-}
-
-fn begins(runs: &Runs, by_step: &[(StepKey, Vec<&Run>)]) -> Begins {
-    let of_ranks = |(key, of_step): &(StepKey, Vec<&Run>)| {
-        let of_rank = |of_rank: &[&Run]| {
-            let (begin, _) = extent(runs, of_rank)?;
-            Some((begin_key(runs, of_rank[0].rank, *key), begin))
-        };
-        of_step.chunk_by(|a, b| a.rank == b.rank).filter_map(of_rank).collect::<Vec<_>>()
-    };
-    by_step.par_iter().flat_map_iter(of_ranks).collect()
-}
-
-/// Start of a rank's next step, if it was recorded and follows this one.
-fn next_begin(runs: &Runs, begins: &Begins, rank: usize, key: StepKey, from: i64) -> Option<i64> {
-    let next = StepKey { step: key.step.checked_add(1)?, ..key };
-    begins.get(&begin_key(runs, rank, next)).copied().filter(|begin| *begin >= from)
-}
-
 /// Steps of a trace, in order of sample and time. Averages cover the ranks that took part in the step.
 pub fn steps(trace: &Trace) -> Vec<StepSummary> {
     let runs = Runs::new(trace, &Selection::default());
     of_runs(&runs, &Lanes::of(&runs), &clocks(trace))
 }
 
-/// Steps with selected spans, on one clock for all ranks. Their [`StepTime`] does not depend on the selected phase and
-/// steps, only on the time window.
+/// Steps with selected spans, on one clock for all ranks. Their times do not depend on the selected phase and steps, only
+/// on the time window.
 pub(super) fn of_runs(runs: &Runs, lanes: &[Lanes], clocks: &Clocks) -> Vec<StepSummary> {
     let names = StepNames::of(runs.trace);
-    let by_step = numbered(runs);
-    // a selection may leave out the next step, and work outside of steps
-    let Selection { from_ns, to_ns, .. } = runs.selection;
-    let window = Selection { from_ns, to_ns, ..Selection::default() };
-    let (begins, work) = match runs.selection == window {
-        true => (begins(runs, &by_step), RankWork::of(runs, lanes)),
-        false => {
-            let all = Runs::new(runs.trace, &window);
-            (begins(&all, &numbered(&all)), RankWork::of(&all, &Lanes::of(&all)))
-        }
-    };
-    let mut steps: Vec<StepSummary> = by_step
+    let work = RankWork::of(runs, lanes);
+    let mut steps: Vec<StepSummary> = numbered(runs)
         .par_iter()
-        .filter_map(|(key, of_step)| {
-            summary(runs, clocks, (*key, of_step), names.as_ref(), (&begins, &work))
-        })
+        .filter_map(|(key, of_step)| summary(runs, clocks, (*key, of_step), names.as_ref(), &work))
         .collect();
     // a serving engine's prefills come between its decode steps
     steps.sort_by_key(|step| (step.sample, step.start_ns));
@@ -246,26 +192,24 @@ fn summary(
     clocks: &Clocks,
     (key, of_step): (StepKey, &[&Run]),
     names: Option<&StepNames>,
-    (begins, work): (&Begins, &[RankWork]),
+    work: &[RankWork],
 ) -> Option<StepSummary> {
-    let (mut sum, mut ranks) = (Nanoseconds::default(), 0u32);
+    let mut ranks = 0u32;
     let (mut time, mut until_next) = (StepTime::default(), true);
     let (mut start, mut end) = (i64::MAX, i64::MIN);
     for of_rank in of_step.chunk_by(|a, b| a.rank == b.rank) {
-        let lanes = Lanes::build(runs, of_rank.iter().copied()).finish();
-        let Some(extent) = lanes.extent else { continue };
+        let mut last: Option<i64> = None;
+        runs.each(of_rank.iter().copied(), |_, (_, end)| last = last.max(Some(end)));
+        let (Some(window), Some(last)) = (runs.window(of_rank[0]), last) else { continue };
         let rank = of_rank[0].rank;
         let offset = clocks.offset(runs.ranks[rank]);
-        let next = next_begin(runs, begins, rank, key, extent.0);
-        let until = next.unwrap_or(extent.1);
-        time = time.plus(work[rank].within((extent.0, until)));
-        until_next &= next.is_some();
-        start = start.min(extent.0.saturating_add(offset));
-        end = end.max(extent.1.saturating_add(offset));
-        sum = sum + lanes.sums();
+        time = time.plus(work[rank].within(window.time));
+        until_next &= window.until_next;
+        start = start.min(window.time.0.saturating_add(offset));
+        end = end.max(last.saturating_add(offset));
         ranks += 1;
     }
-    let average = |ns: i64| us(ns) / f64::from(ranks);
+    let time = StepTime { until_next, ..time.over(f64::from(ranks)) };
     let (name, batch) = names.map_or((None, None), |names| names.find(runs.trace, key.step, of_step));
     let work = name.as_deref().and_then(step_name).and_then(|name| name.work);
     (ranks > 0).then(|| StepSummary {
@@ -281,13 +225,13 @@ fn summary(
         ranks,
         start_ns: start.saturating_sub(runs.origin),
         end_ns: end.saturating_sub(runs.origin),
-        duration_us: average(sum.span_ns),
-        comm_us: average(sum.comm_ns),
-        exposed_us: average(sum.exposed_comm_ns),
-        compute_us: average(sum.compute_ns),
-        idle_us: average(sum.idle_ns),
-        overlap_pct: overlap_pct(sum.exposed_comm_ns as f64, sum.comm_ns as f64),
-        time: StepTime { until_next, ..time.over(f64::from(ranks)) },
+        duration_us: time.step_us,
+        comm_us: time.comm_us,
+        exposed_us: time.exposed_us,
+        compute_us: time.compute_us,
+        idle_us: time.idle_us + time.gap_us,
+        overlap_pct: overlap_pct(time.exposed_us, time.comm_us),
+        time,
     })
 }
 

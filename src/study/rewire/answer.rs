@@ -11,6 +11,7 @@ use crate::validate::{Changes, nearest_error, rewired_error};
 use crate::whatif::set_link;
 use base::error::{Error, Result};
 use base::statistics::{interval95, median};
+use base::text::counted;
 use machine::hardware::{CollectiveScale, Target};
 use plan::{Architecture, Kind, Lane, Phase, Plan};
 use run::sim::{Executed, replay};
@@ -182,11 +183,35 @@ impl Rewiring {
         let mut steps = Steps::of(trace, asked)?;
         let spec = trace.meta.spec.as_ref();
         let world = trace.meta.environment.get("world_size").and_then(serde_json::Value::as_u64);
+        let world = world.and_then(|world| u32::try_from(world).ok());
+        let recorded = spec
+            .map(|spec| spec.tp.max(spec.dp))
+            .or(group_size(trace, &steps.all_reduce))
+            .filter(|tp| *tp > 1);
+        if let Some(given) = setting.tp {
+            let contradicted =
+                recorded.filter(|tp| *tp != given).map(|tp| format!("{tp} ranks communicate"));
+            let too_few = world.filter(|world| !world.is_multiple_of(given));
+            let too_few =
+                too_few.map(|world| format!("the trace was recorded with a world size of {world}"));
+            if let Some(why) = contradicted.or(too_few) {
+                return Err(Error::input_help(
+                    format!("--tp {given} contradicts the trace: {why}"),
+                    format!("omit --tp; to predict {given} ranks instead, pass --on-tp {given}"),
+                ));
+            }
+            if let Some(world) = world.filter(|world| recorded.is_none() && *world > given) {
+                let replicas = world / given;
+                steps.notes.push(format!(
+                    "--tp {given} of a world size of {world}: taken as {replicas} replicas or stages of {given} ranks each"
+                ));
+            }
+        }
         let tp = setting
             .tp
-            .or(spec.map(|spec| spec.tp.max(spec.dp)))
+            .or(recorded)
             .or((steps.ranks > 1).then_some(steps.ranks))
-            .or(world.and_then(|world| u32::try_from(world).ok()))
+            .or(world)
             .filter(|tp| *tp > 1);
         let real = spec.filter(|spec| !matches!(spec.link, Link::Emulated { .. }));
         let own = match steps.ends {
@@ -207,7 +232,15 @@ impl Rewiring {
                 .notes
                 .push("the all-reduce is fused with the norm, so the norm's time moves with it".into());
         }
-        let chosen = spread(&(0..steps.steps.len()).collect::<Vec<_>>());
+        let ended = steps.ended();
+        let unended = steps.steps.len() - ended.len();
+        if unended > 0 {
+            steps.notes.push(format!(
+                "{} left out: no next one follows in the trace, so the latency is unknown",
+                counted(unended, "step")
+            ));
+        }
+        let chosen = spread(&ended);
         let p2p = spec.map_or(P2p::On, |spec| spec.p2p);
         let (provenance, target) = (trace.meta.provenance, setting.target.clone());
         let hardware = match (spec.map(|spec| spec.backend), &target) {
@@ -527,6 +560,13 @@ fn times(lengths: &[f64], speedups: &[f64], exposed: &[f64]) -> Times {
         speedup_95: interval(speedups),
         exposed_us: median(exposed).unwrap_or(0.0),
     }
+}
+
+/// Number of ranks in the process group of the collective with this operation name; `None` if the trace names no group.
+fn group_size(trace: &Trace, all_reduce: &str) -> Option<u32> {
+    let mut named = trace.operations.iter().filter(|operation| operation.name == all_reduce);
+    let group = named.find_map(|operation| operation.collective.as_ref()?.group)?;
+    trace.meta.groups.get(group as usize).map(|group| group.size)
 }
 
 /// Median message size (bytes) of the collective with this operation name in the phase, as recorded, or from the plan of

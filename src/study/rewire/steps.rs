@@ -10,9 +10,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::foreign::foreign;
-use super::stretch::{Kernel, Launches, Stretch};
+use super::stretch::{Kernel, Stretch};
 use super::wire::middle;
-use crate::analysis::{Arrived, WindowRank, WindowTimes, window_times};
+use crate::analysis::{Arrived, Launches, WindowRank, WindowTimes, window_times};
 use base::error::{Error, Result};
 use base::text::counted;
 use plan::{Architecture, Lane, Phase};
@@ -116,6 +116,8 @@ pub(super) struct Step {
     pub key: StepKey,
     /// Start, and start of the next step or, for the last step, its end (ns of the trace).
     pub time: (i64, i64),
+    /// True if the next step was recorded, so that the time is the step's latency.
+    pub until_next: bool,
     /// Launch of the first kernel (ns of the trace), if recorded.
     pub launched: Option<i64>,
     /// Gap at the end until the next step's CUDA graph is launched (ns).
@@ -133,6 +135,7 @@ impl Step {
     fn end_at(&mut self, begins: i64, launched: Option<i64>) {
         self.between_graphs = launched.map_or(0, |at| (at.min(begins) - self.time.1).max(0));
         self.time.1 = begins;
+        self.until_next = true;
     }
 }
 
@@ -197,6 +200,13 @@ impl Steps {
 
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
+    }
+
+    /// Steps whose latency is known, or all if the end of each is unknown.
+    pub(super) fn ended(&self) -> Vec<usize> {
+        let all = 0..self.steps.len();
+        let ended: Vec<usize> = all.clone().filter(|at| self.steps[*at].until_next).collect();
+        if ended.is_empty() { all.collect() } else { ended }
     }
 
     /// Number, start and end of each step, in order (ns of the trace).
@@ -609,7 +619,7 @@ pub(super) fn ranks<'a>(
 pub(super) fn find_launches(trace: &Trace, ranks: &mut [Spans<'_>]) {
     // an export of a native trace names layers; its launches are the times at which inputs were ready
     if trace.operations.iter().all(|of| of.layer.is_none()) {
-        ranks.par_iter_mut().for_each(|rank| rank.launches = Launches::of(&rank.spans));
+        ranks.par_iter_mut().for_each(|rank| rank.launches = Launches::of(rank.spans.iter().copied()));
     }
 }
 
@@ -752,6 +762,7 @@ pub(super) fn step(
         number,
         key,
         time: (begin, end),
+        until_next: false,
         launched,
         between_graphs: 0,
         times: WindowTimes::default(),

@@ -1,8 +1,5 @@
 //! Time of a rank between two all-reduces: kernel work, and the launches that it has to wait for.
 
-use trace::Span;
-use trace::overlap::Replays;
-
 /// Kernels of one rank between two all-reduces, in sequence (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stretch {
@@ -91,41 +88,6 @@ impl Stretch {
             floor: self.floor.map(|floor| floor + added).max(next.floor.map(|floor| floor - next.lead)),
             ..self
         }
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Launches {
-    /// Delay from launch to start of a single kernel without other holdups (ns); `None` if no launch is
-    /// recorded.
-    delay: Option<i64>,
-    pub replays: Replays,
-}
-
-impl Launches {
-    pub fn of(spans: &[&Span]) -> Self {
-        let replays = Replays::of(spans.iter().copied());
-        // skip calls that returned after their kernel had started
-        let is_single = |span: &&&Span| span.start_ns - span.ready_ns > 1 && !replays.has(span);
-        let mut delays: Vec<i64> =
-            spans.iter().filter(is_single).map(|span| span.start_ns - span.ready_ns).collect();
-        let at = delays.len() / 20;
-        let quickest = (!delays.is_empty()).then(|| *delays.select_nth_unstable(at).1);
-        let delay = quickest.or_else(|| spans.iter().any(|span| span.is_launch_known()).then_some(0));
-        Self { delay, replays }
-    }
-
-    pub fn are_recorded(&self) -> bool {
-        self.delay.is_some()
-    }
-
-    /// Earliest possible start of a span given its launch; `None` if the launch is not recorded. A replay's
-    /// first kernel includes the graph's own startup, which the host cannot avoid; the others follow the
-    /// first.
-    pub fn release(&self, span: &Span) -> Option<i64> {
-        let delay = self.delay.filter(|_| span.is_launch_known())?;
-        let delay = if self.replays.has(span) { 0 } else { delay };
-        Some((span.ready_ns + delay).min(span.start_ns))
     }
 }
 

@@ -301,7 +301,10 @@ fn exchanges_that_cannot_be_rewired_say_why() {
     };
     assert_eq!(
         of(&renamed(|_, _| None)),
-        Ok(vec!["rank clocks aligned at the ends of matched collectives".into()])
+        Ok(vec![
+            "rank clocks aligned at the ends of matched collectives".into(),
+            "1 step left out: no next one follows in the trace, so the latency is unknown".into(),
+        ])
     );
     // a second micro-batch's dispatch after the first one's experts
     let interleaved = renamed(|gap, name| {
@@ -529,7 +532,73 @@ fn a_step_that_waits_for_its_host_stays_as_long_unless_launches_go() {
     let measured_exposed = rewiring.measured().exposed_us;
     assert!(ladder.exposed_us > 0.3 * measured_exposed, "{ladder:?} against {measured_exposed}");
     let free = Choice { host: false, ..choice("standard") };
-    assert!(rewiring.answer(&free).unwrap().alone.speedup > 1.5);
+    let free = rewiring.answer(&free).unwrap().alone;
+    assert!(free.speedup > 1.5);
+    // never to wait for the host is the bound of a CUDA graph
+    let number = rewiring.steps.times().nth(3).unwrap().0;
+    let wait_us = 1e3 * rewiring.steps.launch_wait_ms(number).unwrap();
+    let step = rewiring.on_step(number).unwrap();
+    let free = step.answer(&Choice { host: false, ..choice("standard") }).unwrap().alone;
+    let bound_us = step.measured().step_us - wait_us;
+    assert!(free.step_us >= bound_us - 1.0, "{free:?} against {bound_us}");
+}
+
+/// The last of eight steps is cut off before its end.
+#[test]
+fn the_last_step_of_a_recording_does_not_count() {
+    let standard = cell("standard", "llama-3-8b", 4, "native");
+    let trace = simulated(&standard);
+    let whole = rewiring(&trace, &standard);
+    assert_eq!(whole.rewired_steps() + 1, whole.steps.len());
+    assert!(whole.steps.notes.iter().any(|note| note.starts_with("1 step left out")));
+    let last = whole.steps.times().last().unwrap();
+    let mut cut = trace.clone();
+    for span in cut.spans.iter_mut().filter(|span| span.start_ns >= last.1) {
+        span.end_ns = span.start_ns + (span.end_ns - span.start_ns) / 3;
+    }
+    let cut = rewiring(&cut, &standard);
+    assert_eq!(cut.measured(), whole.measured());
+    // unless it is the one asked for
+    assert_eq!(whole.on_step(last.0).unwrap().rewired_steps(), 1);
+    let foreign = disguised(&trace);
+    let foreign = rewiring(&foreign, &standard);
+    assert_eq!(foreign.rewired_steps() + 1, foreign.steps.len());
+}
+
+#[test]
+fn a_fused_all_reduce_never_beats_the_limit_that_contains_it() {
+    let standard = cell("standard", "llama-3-8b", 4, "native");
+    let trace = simulated(&standard);
+    let rewiring = rewiring(&trace, &standard);
+    let step_us = |name: &str, collective| {
+        let choice = Choice { collective, ..choice(name) };
+        rewiring.answer(&choice).unwrap().alone.step_us
+    };
+    let fused = Some(Collective::Fused);
+    let limit = step_us("upper-bound", fused);
+    assert!(limit < step_us("upper-bound", None), "it lacks the norms too");
+    for name in ["standard", "ladder"] {
+        assert!(limit <= step_us(name, fused), "{name}");
+    }
+}
+
+#[test]
+fn a_tensor_parallel_size_that_contradicts_the_trace_is_refused() {
+    let standard = cell("standard", "llama-3-8b", 4, "native");
+    let trace = simulated(&standard);
+    let of = |trace: &Trace, tp: u32| {
+        let setting = Setting { tp: Some(tp), ..Setting::default() };
+        Rewiring::of(trace, &Asked::default(), &setting)
+    };
+    let error = of(&trace, 8).unwrap_err().to_string();
+    assert!(error.contains("--tp 8 contradicts the trace: 4 ranks communicate"), "{error}");
+    assert_eq!(of(&trace, 4).unwrap().tp, Some(4));
+    let mut foreign = disguised(&trace);
+    foreign.meta.environment.insert("world_size".into(), 8.into());
+    let error = of(&foreign, 16).unwrap_err().to_string();
+    assert!(error.contains("a world size of 8"), "{error}");
+    let part = of(&foreign, 4).unwrap();
+    assert!(part.steps.notes.iter().any(|note| note.contains("2 replicas or stages of 4 ranks")));
 }
 
 #[test]

@@ -214,6 +214,8 @@ impl Assigned {
             .filter(|operation| operation.name.ends_with("/routed_all_reduce"))
             .filter_map(|operation| operation.layer)
             .collect();
+        // the limit of fused all-reduces lacks the norms that they do
+        let is_bare = wired.fused && wired.architecture.is_limit();
         let norms = |o: &Operation| matches!(o.kind, Kind::Norm | Kind::AddNorm | Kind::JoinNorm { .. });
         let mut sources: Vec<Source> = Vec::with_capacity(plan.operations.len());
         for (at, operation) in plan.operations.iter().enumerate() {
@@ -231,6 +233,7 @@ impl Assigned {
                 true => is_first(&norms),
                 false => is_first(&|o: &Operation| o.kind == Kind::MatMul),
             };
+            let joins = |at: usize| has_norm && (at == 0 || !is_bare);
             sources.push(match (operation.module, &operation.kind) {
                 (Module::Attn | Module::Moe | Module::Block, _) if steps.ends == Ends::Exchanges => {
                     source_of_part(&plan, at, carries, has_norm)
@@ -241,14 +244,14 @@ impl Assigned {
                 (Module::Moe, kind) if operation.layer.is_some_and(|layer| split.contains(&layer)) => {
                     match place(operation.module, operation.layer) {
                         Some(at) if *kind == Kind::Experts => Source::Routed(at),
-                        Some(at) if carries => Source::Unrouted { at, joins: has_norm },
+                        Some(at) if carries => Source::Unrouted { at, joins: joins(at) },
                         _ => Source::Nothing,
                     }
                 }
                 (Module::Embed, _) if operation.kind == Kind::Embed => Source::Lead,
-                (Module::Head, _) if carries => Source::Head { joins: has_norm },
+                (Module::Head, _) if carries => Source::Head { joins: has_norm && !is_bare },
                 (module, _) if carries => match place(module, operation.layer) {
-                    Some(at) => Source::Module { at, block: module == Module::Block, joins: has_norm },
+                    Some(at) => Source::Module { at, block: module == Module::Block, joins: joins(at) },
                     None => Source::Nothing,
                 },
                 (_, Kind::Add | Kind::AddMean | Kind::Join { .. } | Kind::MeanShare | Kind::Narrow) => {

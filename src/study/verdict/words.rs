@@ -146,7 +146,8 @@ impl Verdict {
             }
             (Some(most), None) => {
                 let one = if self.one_rank && ignored.is_empty() { "one rank, " } else { "" };
-                let gap = self.longest_gap.map(|gap| format!(", one gap of {}", latency(gap.gap_us)));
+                let gap =
+                    self.longest_gap.as_ref().map(|gap| format!(", one gap of {}", latency(gap.gap_us)));
                 format!("{one}no communication{ignored}, {}{}", part(most), gap.unwrap_or_default())
             }
         }
@@ -221,6 +222,9 @@ impl Verdict {
         let host = self.host_share.filter(|share| *share >= HOST)?;
         let between = self.between_graphs_share;
         let waits = part_of(host * self.time_us, self.time_us);
+        // a call that blocks the host is no launch
+        let call = self.longest_gap.as_ref().and_then(|gap| gap.host_call.as_ref());
+        let blocked = call.filter(|(_, us)| *us >= 0.5 * host * self.time_us).map(|(call, _)| &call[..]);
         // other idle time has other causes
         let idle = match self.idle_share - host >= 0.005 {
             true => format!("The GPU is idle {} of the time; it", percent(self.idle_share)),
@@ -244,6 +248,10 @@ impl Verdict {
                     true => format!(", and {} between graphs", percent(between)),
                     false => String::new(),
                 }
+            ),
+            () if blocked.is_some() => format!(
+                "{idle} waits for the host {waits} per rank, most of it while the host is in {}.",
+                blocked.unwrap_or_default()
             ),
             () => format!(
                 "{idle} waits for kernel launches {waits} per rank (launch-bound). Capture a CUDA graph or launch fewer \
@@ -344,7 +352,7 @@ impl Verdict {
                 self.doubt(),
                 self.dominated(),
                 self.stages.map(StageIdle::in_words),
-                self.longest_gap.map(|gap| gap.in_words(self.ranks, &look)),
+                self.longest_gap.as_ref().map(|gap| gap.in_words(self.ranks, &look)),
                 idle,
                 self.ignored_communication.is_empty().then(|| self.limits()),
                 self.unjudged(),
@@ -395,7 +403,7 @@ impl Verdict {
         }
         sentences.extend(self.streams());
         sentences.extend(self.stages.map(StageIdle::in_words));
-        sentences.extend(self.longest_gap.map(|gap| gap.in_words(self.ranks, &look)));
+        sentences.extend(self.longest_gap.as_ref().map(|gap| gap.in_words(self.ranks, &look)));
         sentences.extend(self.idle().filter(|_| !leads));
         sentences.extend(self.unjudged());
         let differ = |skew: &[f64; 2]| skew.iter().any(|pct| *pct >= 0.005);
@@ -466,7 +474,10 @@ impl Verdict {
     /// Upper bounds of speedups, from recorded shares of the time, for traces whose layers are unknown.
     fn bounds(&self) -> Option<String> {
         let mut parts = vec![
-            (self.hideable_share, "if compute hid communication, without contention".to_owned()),
+            (
+                self.hideable_share,
+                "if compute hid communication and no kernel became slower or faster".to_owned(),
+            ),
             (self.host_share.unwrap_or(0.0), "if the GPU never waited for the host".to_owned()),
             (self.idle_share, "without idle time".to_owned()),
         ];

@@ -37,7 +37,7 @@ pub struct RankOverlap {
     pub busy_us: f64,
     /// Time of the span during which no lane was busy.
     pub idle_us: f64,
-    /// Time from the first start to the last end.
+    /// Time from the first start to the last end; of selected steps, until the next one begins.
     pub span_us: f64,
     /// Part of comm spent waiting for the last peer to arrive; null if the trace does not record
     /// arrivals, as for profiler traces (for those, see the stragglers).
@@ -213,8 +213,9 @@ pub struct Lanes {
     pub memory: Vec<Interval>,
     pub other: Vec<Interval>,
     pub peer_wait: Vec<Interval>,
-    /// First start and last end, including zero-length events; a simulated step begins at the end of the step before.
-    pub extent: Option<Interval>,
+    /// Times that idle time counts in, in order: from the first start to the last end, including zero-length events, or
+    /// the selected steps.
+    pub extents: Vec<Interval>,
 }
 
 #[derive(Debug, Default)]
@@ -268,7 +269,7 @@ impl LanesBuilder {
             memory: self.memory.finish(),
             other: self.other.finish(),
             peer_wait: self.peer_wait.finish(),
-            extent: self.extent,
+            extents: self.extent.into_iter().collect(),
         }
     }
 }
@@ -285,23 +286,19 @@ impl Lanes {
         let mut ranks: Vec<Vec<LanesBuilder>> = Vec::new();
         ranks.resize_with(runs.ranks.len(), Vec::new);
         portions.into_iter().for_each(|(rank, builder)| ranks[rank].push(builder));
-        let whole = |builders: Vec<LanesBuilder>| {
-            builders.into_iter().reduce(|mut all, next| {
+        let whole = |(rank, builders): (usize, Vec<LanesBuilder>)| {
+            let all = builders.into_iter().reduce(|mut all, next| {
                 all.append(next);
                 all
-            })
+            });
+            Self { extents: runs.parts(rank).to_vec(), ..all.unwrap_or_default().finish() }
         };
-        ranks.into_par_iter().map(|builders| whole(builders).unwrap_or_default().finish()).collect()
+        ranks.into_par_iter().enumerate().map(whole).collect()
     }
 
-    pub fn build<'r>(runs: &Runs, portion: impl IntoIterator<Item = &'r Run>) -> LanesBuilder {
+    fn build(runs: &Runs, portion: &[Run]) -> LanesBuilder {
         let mut builder = LanesBuilder::default();
-        for run in portion {
-            runs.each([run], |span, interval| builder.add(span, interval, runs.class(span)));
-            if let (Some(begin), Some(extent)) = (runs.begin(run), &mut builder.extent) {
-                extent.0 = extent.0.min(begin);
-            }
-        }
+        runs.each(portion, |span, interval| builder.add(span, interval, runs.class(span)));
         builder
     }
 
@@ -309,12 +306,9 @@ impl Lanes {
         merge(&[&self.comm, self.compute.union(), &self.memory, &self.other])
     }
 
-    /// Intervals in which no lane was busy, between the first start and the last end.
+    /// Intervals in which no lane was busy.
     pub fn gaps(&self) -> Vec<Interval> {
-        match self.extent {
-            Some(extent) if extent.0 < extent.1 => difference(&[extent], &self.busy()),
-            _ => Vec::new(),
-        }
+        difference(&self.extents, &self.busy())
     }
 
     pub fn sums(&self) -> Nanoseconds {
@@ -324,7 +318,7 @@ impl Lanes {
             true => comm + compute - overlap,
             false => length(&self.busy()),
         };
-        let span = self.extent.map_or(0, |(start, end)| end.saturating_sub(start));
+        let span = length(&self.extents);
         Nanoseconds {
             comm_ns: comm,
             compute_ns: compute,

@@ -3,6 +3,9 @@
 //! All trace analyses iterate over runs, in parallel, and never look up a span's rank or step in a map.
 //! A trace is sorted by step and rank, so runs are long; an unsorted one is only slower.
 //!
+//! A step lasts on a rank until the rank's next step begins ([`StepWindow`]): the gap after its last kernel and work
+//! that was launched outside of steps belong to its time. A selection of steps is a selection of their times.
+//!
 //! [`Replays`] are CUDA graph replays: launches shared by several spans of a rank.
 
 use std::collections::{BTreeMap, HashMap};
@@ -10,7 +13,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::intervals::{Interval, clip};
+use super::intervals::{Interval, clip, union};
 use crate::import::step_name;
 use crate::rules::OTHER;
 use crate::{NO_STEP, OperationInfo, Span, Trace};
@@ -64,6 +67,11 @@ impl Selection {
         let is_decode = |span: &Span| span.phase == Phase::Decode && span.step != NO_STEP;
         let has_decode = trace.spans.iter().any(is_decode);
         Self { phase: (has_decode && trace.tells_phases()).then_some(Phase::Decode), ..Self::default() }
+    }
+
+    /// True for a selection of phases or steps, which covers their times.
+    fn picks_steps(&self) -> bool {
+        self.phase.is_some() || self.step.is_some()
     }
 
     fn wants(&self, step: &StepKey) -> bool {
@@ -140,11 +148,17 @@ pub struct Run {
     /// Rank: an index into [`Runs::ranks`].
     pub rank: usize,
     pub at: Range<usize>,
-    /// Begin of the step in a simulated trace: the end of the rank's step before (ns), since the host's time before the
-    /// first operation belongs to the step. `None` in other traces and without such a step.
-    begin: Option<i64>,
-    /// Last end (ns).
-    end: i64,
+    /// First start and last end (ns).
+    extent: Interval,
+}
+
+/// Latency of a step on one rank (ns). It begins with the rank's first start; in simulations at the end of the rank's
+/// step before, since the host's time before the first operation belongs to the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepWindow {
+    pub time: Interval,
+    /// False if the rank's next step was not recorded, or not selected: the time ends with the step's last end.
+    pub until_next: bool,
 }
 
 /// Classification of an operation for overlap.
@@ -186,6 +200,9 @@ pub struct Runs<'a> {
     pub origin: i64,
     /// Absolute bounds of the selection (ns).
     bounds: Option<Interval>,
+    /// Selected times of each rank (ns), between its first start and last end.
+    parts: Vec<Vec<Interval>>,
+    windows: HashMap<(u32, StepKey), StepWindow>,
     /// Ranks of the whole trace, ascending, including those without selected spans.
     pub ranks: Vec<u32>,
     pub by_rank: Vec<Vec<Run>>,
@@ -211,28 +228,43 @@ impl<'a> Runs<'a> {
         let bounds = (selection.from_ns.is_some() || selection.to_ns.is_some())
             .then(|| (at(selection.from_ns, i64::MIN), at(selection.to_ns, i64::MAX)));
 
-        let mut ends: HashMap<(u32, StepKey), i64> = HashMap::new();
-        if has_begins(trace) {
-            for (rank, run) in pieces.iter().flat_map(|(_, runs)| runs) {
-                let end = ends.entry((*rank, run.step)).or_insert(run.end);
-                *end = run.end.max(*end);
-            }
+        let mut extents: HashMap<(u32, StepKey), Interval> = HashMap::new();
+        for (rank, run) in pieces.iter().flat_map(|(_, runs)| runs) {
+            let extent = extents.entry((*rank, run.step)).or_insert(run.extent);
+            *extent = hull(*extent, run.extent);
         }
+        let windows = step_windows(trace, &extents);
         let mut by_rank: BTreeMap<u32, Vec<Run>> = BTreeMap::new();
         for (rank, run) in pieces.into_iter().flat_map(|(_, runs)| runs) {
-            let runs = by_rank.entry(rank).or_default();
-            if selection.wants(&run.step) {
-                let begin = run.step.before().and_then(|before| ends.get(&(rank, before))).copied();
-                runs.push(Run { begin, ..run });
-            }
+            by_rank.entry(rank).or_default().push(run);
         }
         let (ranks, mut by_rank): (Vec<u32>, Vec<Vec<Run>>) = by_rank.into_iter().unzip();
-        for (rank, runs) in by_rank.iter_mut().enumerate() {
-            runs.iter_mut().for_each(|run| run.rank = rank);
+        let mut parts = Vec::with_capacity(ranks.len());
+        for (at, runs) in by_rank.iter_mut().enumerate() {
+            let wanted = || runs.iter().filter(|run| selection.wants(&run.step));
+            let whole = wanted().map(|run| run.extent).reduce(hull);
+            let of_rank: Vec<Interval> = match selection.picks_steps() {
+                true => {
+                    union(wanted().filter_map(|run| windows.get(&(ranks[at], run.step))).map(|w| w.time))
+                }
+                false => whole.into_iter().collect(),
+            };
+            let of_rank: Vec<Interval> = match bounds {
+                Some(bounds) => of_rank.into_iter().filter_map(|part| clip(part, bounds)).collect(),
+                None => of_rank,
+            };
+            match selection.picks_steps() {
+                true => runs.retain(|run| {
+                    takes(trace, selection, &run.step) && clip_to(&of_rank, run.extent).is_some()
+                }),
+                false => runs.retain(|run| selection.wants(&run.step)),
+            }
+            runs.iter_mut().for_each(|run| run.rank = at);
+            parts.push(of_rank);
         }
         let of = |operation| [Lane::Compute, Lane::Comm].map(|lane| Class::of(operation, lane));
         let classes = trace.operations.iter().map(of).collect();
-        Self { trace, selection: *selection, origin, bounds, ranks, by_rank, classes }
+        Self { trace, selection: *selection, origin, bounds, parts, windows, ranks, by_rank, classes }
     }
 
     #[inline]
@@ -251,25 +283,33 @@ impl<'a> Runs<'a> {
     }
 
     pub fn selects(&self, span: &Span) -> bool {
-        self.selection.wants(&StepKey::of(span)) && self.clip(span).is_some()
+        takes(self.trace, &self.selection, &StepKey::of(span)) && self.clip(span).is_some()
     }
 
     /// Clips a span to the selection (absolute ns); a reversed span has length 0.
     #[inline]
     pub fn clip(&self, span: &Span) -> Option<Interval> {
         let interval = (span.start_ns, span.end_ns.max(span.start_ns));
-        match self.bounds {
-            None => Some(interval),
-            Some(bounds) => clip(interval, bounds),
+        match self.selection.picks_steps() {
+            false => self.bounds.map_or(Some(interval), |bounds| clip(interval, bounds)),
+            true => clip_to(&self.parts[self.ranks.binary_search(&span.rank).ok()?], interval),
         }
     }
 
-    /// Known begin of the run's step (ns), if both it and spans of the run are selected.
-    pub fn begin(&self, run: &Run) -> Option<i64> {
-        let from = self.bounds.map_or(i64::MIN, |(from, _)| from);
-        run.begin.filter(|begin| from < *begin && self.any([run]))
+    /// Selected times of a rank (an index into [`Self::ranks`]; ns), in order: its steps, or all between its first start
+    /// and last end.
+    pub fn parts(&self, rank: usize) -> &[Interval] {
+        &self.parts[rank]
     }
 
+    /// Time of the run's step, within the selected window of time. `None` outside of steps.
+    pub fn window(&self, run: &Run) -> Option<StepWindow> {
+        let StepWindow { time, until_next } = *self.windows.get(&(self.ranks[run.rank], run.step))?;
+        let Some(bounds) = self.bounds else { return Some(StepWindow { time, until_next }) };
+        clip(time, bounds).map(|cut| StepWindow { time: cut, until_next: until_next && cut.1 == time.1 })
+    }
+
+    /// Clips an interval of any rank to the selected window of time (absolute ns).
     pub fn clip_interval(&self, interval: Interval) -> Option<Interval> {
         self.bounds.map_or(Some(interval), |bounds| clip(interval, bounds))
     }
@@ -320,13 +360,60 @@ impl<'a> Runs<'a> {
         portions
     }
 
-    /// Runs of each step, ordered by step, then by rank.
+    /// Runs of each selected step, ordered by step, then by rank.
     pub fn by_step(&self) -> Vec<(StepKey, Vec<&Run>)> {
-        let mut runs: Vec<&Run> = self.by_rank.iter().flatten().collect();
+        let wanted = |run: &&Run| self.selection.wants(&run.step);
+        let mut runs: Vec<&Run> = self.by_rank.iter().flatten().filter(wanted).collect();
         // Stable: keeps a step's runs ordered by rank, and within a rank in trace order.
         runs.par_sort_by_key(|run| run.step);
         runs.chunk_by(|a, b| a.step == b.step).map(|runs| (runs[0].step, runs.to_vec())).collect()
     }
+}
+
+/// True if work of a step counts in the selected times: of other steps, and outside of steps, only in imported traces.
+fn takes(trace: &Trace, selection: &Selection, step: &StepKey) -> bool {
+    selection.wants(step) || selection.picks_steps() && trace.meta.import.is_some()
+}
+
+fn hull(a: Interval, b: Interval) -> Interval {
+    (a.0.min(b.0), a.1.max(b.1))
+}
+
+/// Clips an interval to the first of sorted, disjoint parts that it reaches.
+fn clip_to(parts: &[Interval], interval: Interval) -> Option<Interval> {
+    clip(interval, *parts.get(parts.partition_point(|part| part.1 <= interval.0))?)
+}
+
+/// Times of the steps on each rank, from the extents of their spans.
+fn step_windows(
+    trace: &Trace,
+    extents: &HashMap<(u32, StepKey), Interval>,
+) -> HashMap<(u32, StepKey), StepWindow> {
+    let is_simulated = has_begins(trace);
+    let begin = |rank: u32, key: StepKey| {
+        let first = extents.get(&(rank, key))?.0;
+        let before =
+            key.before().filter(|_| is_simulated).and_then(|before| extents.get(&(rank, before)));
+        Some(before.map_or(first, |before| first.min(before.1)))
+    };
+    // imported traces number the steps of both phases together
+    let phases = |key: StepKey| match trace.meta.import {
+        Some(_) => vec![Phase::Prefill, Phase::Decode],
+        None => vec![key.phase],
+    };
+    let steps = extents.iter().filter(|((_, key), _)| key.step != NO_STEP);
+    let window = |(&(rank, key), extent): (&(u32, StepKey), &Interval)| {
+        let from = begin(rank, key)?;
+        let step = key.step.checked_add(1).filter(|step| *step != NO_STEP);
+        let next = step.and_then(|step| {
+            let begins =
+                phases(key).into_iter().filter_map(|phase| begin(rank, StepKey { phase, step, ..key }));
+            begins.filter(|next| *next >= from).min()
+        });
+        let time = (from, next.unwrap_or(extent.1));
+        Some(((rank, key), StepWindow { time, until_next: next.is_some() }))
+    };
+    steps.filter_map(window).collect()
 }
 
 /// True for traces whose steps begin where the step before ends: those of our own simulated runs.
@@ -337,23 +424,16 @@ fn has_begins(trace: &Trace) -> bool {
 /// Splits a piece of the spans, which starts at `offset`, into runs with their ranks; also returns its
 /// first start.
 fn cut(offset: usize, spans: &[Span]) -> (i64, Vec<(u32, Run)>) {
-    let (mut runs, mut from, mut origin, mut end) = (Vec::new(), 0, i64::MAX, i64::MIN);
-    let run = |from: usize, to: usize, end: i64| {
-        let (rank, step) = (spans[from].rank, StepKey::of(&spans[from]));
-        (rank, Run { step, rank: 0, at: offset + from..offset + to, begin: None, end })
-    };
-    for (at, span) in spans.iter().enumerate() {
-        origin = origin.min(span.start_ns);
-        let first = &spans[from];
-        if span.rank != first.rank || StepKey::of(span) != StepKey::of(first) {
-            runs.push(run(from, at, end));
-            (from, end) = (at, i64::MIN);
-        }
-        end = end.max(span.end_ns);
+    let same = |a: &Span, b: &Span| (a.rank, StepKey::of(a)) == (b.rank, StepKey::of(b));
+    let (mut runs, mut from) = (Vec::new(), offset);
+    for spans in spans.chunk_by(same) {
+        let extents = spans.iter().map(|span| (span.start_ns, span.end_ns.max(span.start_ns)));
+        let extent = extents.reduce(hull).unwrap_or_default();
+        let at = from..from + spans.len();
+        from = at.end;
+        runs.push((spans[0].rank, Run { step: StepKey::of(&spans[0]), rank: 0, at, extent }));
     }
-    if !spans.is_empty() {
-        runs.push(run(from, spans.len(), end));
-    }
+    let origin = runs.iter().map(|(_, run)| run.extent.0).min().unwrap_or(i64::MAX);
     (origin, runs)
 }
 

@@ -282,7 +282,7 @@ impl View {
         let at = self.judged();
         let pane = &self.panes[at];
         let verdict = pane.verdict.as_ref().ok_or("the verdict is not known yet")?;
-        if let Some(gap) = verdict.longest_gap {
+        if let Some(gap) = verdict.longest_gap.clone() {
             let ns = |us: f64| (us * 1e3).round() as i64;
             let from = pane.index.zero.saturating_add(ns(gap.at_us)).saturating_sub(pane.origin);
             let (length, rank) = (ns(gap.gap_us), gap.rank);
