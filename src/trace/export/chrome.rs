@@ -6,7 +6,8 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::{CollectiveInfo, OperationInfo, ProcessGroup, Span, Trace};
+use crate::overlap::intervals::{Interval, union};
+use crate::{CollectiveInfo, OperationInfo, ProcessGroup, Span, Trace, is_host_call};
 use base::text::escaped_json;
 use machine::hardware::SIMULATED_GPU;
 use plan::{Groups, Kind, Lane, Phase};
@@ -39,7 +40,8 @@ pub fn chrome(trace: &Trace, ranks: Ranks, out: &mut impl Write) -> io::Result<(
     // reopen the object: the events are its last entry
     head.truncate(head.trim_end_matches(['}', '\n']).len());
     write!(out, "{head},\n  \"traceEvents\": [")?;
-    let mut file = ChromeFile { trace, ranks, rows: rows(trace), events: Events::new(&mut *out) };
+    let (rows, calls, ranged) = (rows(trace), calls(trace), ranged(trace));
+    let mut file = ChromeFile { trace, ranks, rows, calls, ranged, events: Events::new(&mut *out) };
     file.about()?;
     file.ranges()?;
     file.spans()?;
@@ -125,10 +127,27 @@ fn rows(trace: &Trace) -> Vec<Row> {
     rows
 }
 
+/// Names of host calls as JSON strings, by index into the range names.
+fn calls(trace: &Trace) -> HashMap<u32, String> {
+    let calls = trace.meta.range_names.iter().zip(0..).filter(|(name, _)| is_host_call(name));
+    calls.map(|(name, at)| (at, quoted(name))).collect()
+}
+
+/// Time within any host range, by rank.
+fn ranged(trace: &Trace) -> HashMap<u32, Vec<Interval>> {
+    let mut of_rank: HashMap<u32, Vec<Interval>> = HashMap::new();
+    for range in trace.ranges.iter().filter(|range| !range.on_device && range.depth == 0) {
+        of_rank.entry(range.rank).or_default().push((range.start_ns, range.end_ns));
+    }
+    of_rank.into_iter().map(|(rank, ranges)| (rank, union(ranges))).collect()
+}
+
 struct ChromeFile<'a, W> {
     trace: &'a Trace,
     ranks: Ranks,
     rows: Vec<Row>,
+    calls: HashMap<u32, String>,
+    ranged: HashMap<u32, Vec<Interval>>,
     events: Events<W>,
 }
 
@@ -289,18 +308,32 @@ impl<W: Write> ChromeFile<'_, W> {
         if self.trace.meta.import.is_some() && !span.is_launch_known() {
             return Ok(());
         }
-        // clamp the launch to its range, on whose row readers look for it
+        // the call begins where readers find the launch's range: on its row and in it, or before all of them
         let range = self.trace.ranges.get(span.launched.range as usize);
-        let (tid, launched_ns) = range.map_or((LAUNCHES, launched_ns), |range| {
-            let last = range.end_ns.saturating_sub(1).max(range.start_ns);
-            (RANGES + i64::from(range.thread), launched_ns.clamp(range.start_ns, last))
-        });
+        let (tid, begin_ns) = match range {
+            Some(range) => {
+                let last = range.end_ns.saturating_sub(1).max(range.start_ns);
+                (RANGES + i64::from(range.thread), launched_ns.clamp(range.start_ns, last))
+            }
+            None => (LAUNCHES, self.outside_ns(span.rank, launched_ns)),
+        };
+        let call = self.calls.get(&span.launched.operator);
         self.events.complete(
-            ("cuda_runtime", event.launch),
+            ("cuda_runtime", call.map_or(event.launch, String::as_str)),
             Row { pid: host(span.rank), tid },
-            (launched_ns, launched_ns),
+            (begin_ns, launched_ns.max(begin_ns)),
             format_args!(r#""correlation":{correlation}"#),
         )
+    }
+
+    /// Latest time up to `at_ns` outside all host ranges of a rank.
+    fn outside_ns(&self, rank: u32, at_ns: i64) -> i64 {
+        let ranged = self.ranged.get(&rank).map_or(&[][..], Vec::as_slice);
+        let after = ranged.partition_point(|(start, _)| *start <= at_ns);
+        match after.checked_sub(1).and_then(|at| ranged.get(at)) {
+            Some((start, end)) if *end > at_ns => start.saturating_sub(1).min(at_ns),
+            _ => at_ns,
+        }
     }
 
     fn row(&self, span: &Span) -> Row {
