@@ -5,7 +5,7 @@
 //! next.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::Notes;
 use super::gpu::{Event, Gpu, Place};
@@ -349,7 +349,10 @@ fn spans(
         });
     }
     sort(&mut spans);
-    let rows = launches.calls.iter().zip(&found).filter(|(_, found)| **found);
+    let graphs: HashSet<(Option<Process>, u32)> =
+        gpu.graphs.iter().map(|graph| (graph.place.process, graph.correlation)).collect();
+    let of_graph = |call: &Launch| graphs.contains(&(Some(process(call.thread)), call.correlation));
+    let rows = launches.calls.iter().zip(&found).filter(|(call, found)| **found || of_graph(call));
     let used: u64 = rows.map(|(call, _)| u64::from(call.rows)).sum();
     notes.use_("launch", used);
     notes.ignore("host call that launched nothing", launches.rows - used);

@@ -50,6 +50,8 @@ pub(in crate::import) struct GraphLaunch {
     pub start: i64,
     pub end: i64,
     pub graph: i64,
+    /// Correlation id; 0 if unknown.
+    pub correlation: u32,
     pub place: Place,
 }
 
@@ -173,6 +175,9 @@ impl Gpu {
             all += length(event);
         }
         let strings = match (db.has(STRINGS), db.unread(STRINGS)) {
+            (true, _) if !db.missing(STRINGS, &["value"]).is_empty() => {
+                format!("table {STRINGS} has no stored column value (generated ones are not read)")
+            }
             (true, _) => format!("table {STRINGS} does not have the ids of their names"),
             (false, Some(kind)) => format!("{STRINGS} is {kind}, and only tables are read"),
             (false, None) => format!("table {STRINGS} is missing"),
@@ -244,7 +249,8 @@ impl Gpu {
                 notes.ignore("graph launch without a device or stream", 1);
                 return;
             };
-            self.graphs.push(GraphLaunch { start, end, graph: row.integer(6).unwrap_or(0), place });
+            let (correlation, graph) = (correlation(row), row.integer(6).unwrap_or(0));
+            self.graphs.push(GraphLaunch { start, end, graph, correlation, place });
         });
         notes.read(&read);
         if !self.graphs.is_empty() {
@@ -264,6 +270,10 @@ fn place(row: &Row) -> Option<Place> {
         device: row.integer(2)?,
         stream: row.integer(3)?,
     })
+}
+
+fn correlation(row: &Row) -> u32 {
+    row.integer(4).and_then(|id| u32::try_from(id).ok()).unwrap_or(0)
 }
 
 impl Tables {
@@ -288,8 +298,14 @@ impl Tables {
             }
         };
         self.last_place = Some((place, number));
-        let correlation = row.integer(4).and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
-        Some(Event { start, end, correlation, operation: 0, place: number, is_node: false })
+        Some(Event {
+            start,
+            end,
+            correlation: correlation(row),
+            operation: 0,
+            place: number,
+            is_node: false,
+        })
     }
 
     fn operation(&mut self, kind: &'static str, key: [i64; 3], name: impl FnOnce() -> String) -> u32 {
