@@ -91,7 +91,7 @@ fn what_if_another_link_and_its_command_gives_the_same_number() {
     assert!(said.contains("of its communication now; for at least 95 %, each alone: "), "{table}");
     assert!(said.contains("simulated"));
     assert!(
-        table.contains("us in nccl-tests") && table.contains("us inside the model (stack gpt-fast)"),
+        table.contains("us alone") && table.contains("us inside the model (stack gpt-fast)"),
         "{table}"
     );
     let set = place.run(&[&["whatif", "--set", "link.alpha_us=5"], &cell[..]].concat()).exits(0).stdout;

@@ -257,7 +257,7 @@ pub(super) fn charged(profile: &Profile, p2p: P2p, tp: u32) -> Vec<Charged> {
 pub(super) fn charges(profile: &Profile, at: impl Iterator<Item = (P2p, u32)>) -> String {
     let stacks = Stack::built_in();
     let scaled = |stack: &Stack| format!("{} x {}", stack.name, stack.collective.latency_scale);
-    let columns = ["p2p", "tp", "nccl-tests"].map(str::to_owned).into_iter();
+    let columns = ["p2p", "tp", "alone"].map(str::to_owned).into_iter();
     let mut rows = Table::new(columns.chain(stacks.iter().map(scaled)));
     for (p2p, tp) in at {
         let scales = stacks.iter().map(|stack| stack.collective);
@@ -266,7 +266,7 @@ pub(super) fn charges(profile: &Profile, at: impl Iterator<Item = (P2p, u32)>) -
         rows.push([p2p.as_str().into(), tp.into()].into_iter().chain(times).collect::<Vec<_>>());
     }
     format!(
-        "\nLatency of a 16 KB all-reduce (us): measured by nccl-tests, and inside a model with each stack's latency scale\n{}",
+        "\nLatency of a 16 KB all-reduce (us): alone, and inside a model with each stack's latency scale\n{}",
         output::aligned(&rows)
     )
 }
@@ -364,7 +364,7 @@ fn table(printed: &[PrintedCollective]) -> Table {
 
 fn collectives_text(profile: &Profile, printed: &[PrintedCollective]) -> String {
     let mut text = format!(
-        "Latency (us) of an all-reduce on {} within a node, P2P on, as nccl-tests measures it\n{}",
+        "Latency (us) of an all-reduce on {} within a node, P2P on, with nothing else running\n{}",
         profile.name,
         output::aligned(&table(printed))
     );

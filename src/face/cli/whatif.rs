@@ -25,7 +25,7 @@ use table::{Backend, CellOptions, Provenance, Spec};
 const NOTES: &str = "Columns are of the middle decode step: speedup is TPOT of standard / TPOT, hidden the share of the communication \
     behind compute, gap (hidden_share in CSV and JSON) the closed share of the TPOT between standard and upper-bound. The break-even is the highest \
     latency and lowest bandwidth, each alone, at which at least --hidden-pct of the communication is hidden. Latencies \
-    are those of nccl-tests; inside a model the stack scales them, and the output shows both. With several nodes, the \
+    are of an all-reduce alone, as in nccl-tests; inside a model the stack scales them, and the output shows both. With several nodes, the \
     search varies the network. For the engine of a trace: `ladderscope rewire TRACE`. One sweep option may have several values; a single value is a setting. A mixture with \
     other experts is also a model: --model gpt-oss-120b@experts=64,top-k=4.";
 
@@ -348,7 +348,7 @@ fn link_in_words(slider: &str, value: Option<f64>, answer: &Answer) -> String {
         .as_ref()
         .map(|(taken, switches)| format!(" by {taken} (by size: {})", switches_in_words(switches)));
     let line = format!(
-        "{at}all-reduce of {}{}: {:.1} us in nccl-tests, {:.1} us inside the model (stack {}){}",
+        "{at}all-reduce of {}{}: {:.1} us alone, {:.1} us inside the model (stack {}){}",
         output::bytes(*message_bytes),
         taken.unwrap_or_default(),
         times.alone_us,

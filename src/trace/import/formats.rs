@@ -618,8 +618,7 @@ fn empty(name: &str) -> Error {
     Error::input_help(format!("{name}: the file is empty"), "copy it again, or record it again")
 }
 
-/// True if the first bytes are those of a supported trace format or an archive.
-pub fn is_trace(path: &Path) -> bool {
-    recognise(&Input::of(path))
-        .is_ok_and(|found| matches!(found.reader(), Reader::Importer(_) | Reader::Archive(_)))
+/// True if opening the file as a trace succeeds or names what it is instead: a known format, an empty or broken file.
+pub fn is_known_file(path: &Path) -> bool {
+    recognise(&Input::of(path)).map_or(true, |found| found.format.is_some())
 }

@@ -15,7 +15,7 @@ pub mod recording;
 mod steps;
 mod unpack;
 
-pub use formats::is_trace;
+pub use formats::is_known_file;
 pub use glance::{are_ranks, refused};
 pub use steps::{StepName, StepWork, step_name};
 pub use unpack::unpack;

@@ -33,7 +33,7 @@ fn is_all_reduce(program: &str) -> bool {
 /// Measured all-reduces over one number of ranks, by message size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllReduces {
-    /// `nccl-tests`, `NCCL Inspector` or `a trace`.
+    /// [`NCCL_TESTS`], `NCCL Inspector` or `a trace`.
     pub origin: &'static str,
     pub ranks: u32,
     pub gpu: Option<String>,
@@ -45,6 +45,9 @@ pub struct AllReduces {
     pub points: Vec<(u64, f64)>,
     pub warnings: Vec<String>,
 }
+
+/// Origin of all-reduces that ran back to back, with nothing else.
+const NCCL_TESTS: &str = "nccl-tests";
 
 /// Placement of the result: in the input buffer, or in another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +118,11 @@ fn several_jobs(file: &str, evidence: &str) -> Error {
 }
 
 impl AllReduces {
+    /// True if the all-reduces ran inside a model, among its kernels.
+    pub fn are_of_a_model(&self) -> bool {
+        self.origin != NCCL_TESTS
+    }
+
     /// True if the start of a file looks like nccl-tests output, by words that traces do not contain.
     pub fn is_output(head: &[u8]) -> bool {
         [&b"busbw"[..], b"bus_bw", b"nThread "]
@@ -178,7 +186,7 @@ impl Job {
         }
         let gpu = gpus.first().map(|gpu| (*gpu).to_owned());
         let Self { in_graph, version, .. } = self;
-        Ok(AllReduces { origin: "nccl-tests", ranks, gpu, in_graph, version, points, warnings })
+        Ok(AllReduces { origin: NCCL_TESTS, ranks, gpu, in_graph, version, points, warnings })
     }
 
     fn check_results(&self) -> Result<()> {

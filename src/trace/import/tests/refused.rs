@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::super::formats::{FORMATS, Reader};
-use super::super::{is_trace, open};
+use super::super::{is_known_file, open};
 use super::refusal;
 use crate::export;
 
@@ -181,7 +181,7 @@ fn our_own_traces_and_exports_are_not_taken_for_others() {
     for name in ["t.parquet", "t.json", "t.json.gz"] {
         let path = directory.path().join(name);
         export::write(&trace, &path).expect("written");
-        assert!(is_trace(&path), "{name}");
+        assert!(is_known_file(&path), "{name}");
         assert_eq!(open(&path).expect("opens").spans.len(), 2, "{name}");
     }
 }
