@@ -17,6 +17,7 @@ mod diff;
 mod doctor;
 mod doctor_gpu;
 mod doctor_machine;
+mod dry_run;
 mod evaluate;
 mod experiments;
 mod figure;
@@ -55,6 +56,7 @@ app::verbs! {
         /// Run an experiment, or resume an interrupted one
         Sweep(sweep::Args): |args, dir| sweep::run(&args, dir), "experiment-files.md", [
             "ladderscope sweep quickstart",
+            "ladderscope sweep mine.toml --dry-run",
             "ladderscope sweep paper-70b --dir paper",
             "ladderscope sweep mine.toml --baseline main --gate 'tpot<+3%'",
         ];

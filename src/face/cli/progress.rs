@@ -336,7 +336,7 @@ impl StepProgress {
 }
 
 /// Formats a duration, e.g. `12 s`, `3 min 05 s` or `2 h 10 min`.
-fn duration(duration: Duration) -> String {
+pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64().ceil() as u64;
     match seconds {
         0..60 => format!("{seconds} s"),

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::output;
 use super::record_table::Annotated;
 use super::{
-    adapt, baseline, calibrate, calibrate_collectives, diff, doctor, experiments, generate, hardware,
-    import, models, overlap, pareto, report, rewire, show, trace, validate, whatif,
+    adapt, baseline, calibrate, calibrate_collectives, diff, doctor, dry_run, experiments, generate,
+    hardware, import, models, overlap, pareto, report, rewire, show, trace, validate, whatif,
 };
 use base::error::Result;
 use lab::store::Trash;
@@ -48,6 +48,8 @@ kinds! {
     Record = schemars::schema_for!(Record).to_value();
     /// Experiment file for `sweep`
     Experiment = lab::sweep::experiment_schema();
+    /// Output of `sweep --dry-run`
+    DryRun = of::<dry_run::Printed<'_>>();
     /// Hardware profile file
     Hardware = schemars::schema_for!(machine::hardware::Profile).to_value();
     /// Output of `runs`: records with tags and notes

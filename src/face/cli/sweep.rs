@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::output::{self, Format, FormatArgs};
 use super::progress::{self, INTERRUPTED, Progress, TimeoutArgs};
 use super::record_table::RecordPrinter;
-use super::{baseline, report};
+use super::{baseline, dry_run, report};
 use crate::desk::{Gathered, Selection, Start};
 use base::error::{Error, Result};
 use base::text::{counted, shell_command};
@@ -33,6 +33,9 @@ pub struct Args {
     /// Model for all cells, instead of the file's: a built-in shape or an HF directory
     #[arg(long, value_name = "NAME|DIR")]
     pub model: Option<String>,
+    /// Only list what would run, what is stored, what cannot run and why, and how long it would take
+    #[arg(long, conflicts_with_all = ["baseline", "slurm", "retry_failed"])]
+    pub dry_run: bool,
     /// Run every cell again, including finished ones
     #[arg(long)]
     pub again: bool,
@@ -77,6 +80,9 @@ impl Args {
 /// Runs the experiment and prints one record per cell, in file order, as soon as it is available. The answer and the
 /// table of records follow at the end; long tables are printed per thousand rows. On ranks above 0 of a launcher, takes part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    if args.dry_run {
+        return dry_run::run(&experiment(args)?, args.choice(), &dir, args.output.format);
+    }
     let resolve = || {
         let shared = if args.slurm.is_some() { Shared::elsewhere() } else { Shared::default() };
         let experiment = Experiment::open_on(&args.file, args.model.as_deref(), &shared)?;

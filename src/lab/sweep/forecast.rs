@@ -1,14 +1,14 @@
 //! Forecast of a sweep: cells, runs, stored results, cells that cannot run with reasons, and the estimated time with
 //! its basis.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::{Cell, Experiment};
 use machine::hardware::{Profile, Stack, Target, Tflops};
 use run::Feasibility;
 use run::sim::{SimulatedCell, Simulator};
-use table::{Spec, Status};
+use table::{Record, Spec, Status};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Past {
@@ -28,6 +28,49 @@ pub struct History {
     pub load: Option<f64>,
 }
 
+/// Maximum number of stored runs used to scale predictions.
+const EXECUTED: usize = 8;
+
+impl History {
+    /// Takes the stored runs that predict how long these cells take at this load. `past` finds those of a cell by
+    /// [`Spec::key`]; `records` are all stored runs, oldest first.
+    pub fn new(
+        cells: &[Cell],
+        past: impl Fn(&str) -> Option<Past>,
+        records: &[Record],
+        load: Option<f64>,
+    ) -> Self {
+        let of_cell = |cell: &Cell| {
+            let key = cell.spec.key();
+            past(&key).map(|past| (key, past))
+        };
+        let mut seen = HashSet::new();
+        let executed = records
+            .iter()
+            .rev()
+            .filter(|record| !record.spec.backend.is_simulated())
+            .filter_map(|record| Some((record, record.metrics.as_ref()?.completion_ms)))
+            .filter(|(record, _)| seen.insert(record.spec.key()))
+            .map(|(record, ms)| (record.spec.clone(), ms))
+            .take(EXECUTED)
+            .collect();
+        Self { cells: cells.iter().filter_map(of_cell).collect(), executed, load }
+    }
+
+    /// Stored runs by [`Spec::key`], of records oldest first.
+    pub fn past(records: &[Record]) -> HashMap<String, Past> {
+        let mut cells: HashMap<String, Past> = HashMap::new();
+        for record in records {
+            if let Some(metrics) = &record.metrics {
+                let past = cells.entry(record.spec.key()).or_default();
+                past.rounds.insert(record.round);
+                past.completion_ms = metrics.completion_ms;
+            }
+        }
+        cells
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Forecast {
     pub cells: usize,
@@ -44,6 +87,20 @@ pub struct Forecast {
     pub rests_on: BTreeMap<Basis, usize>,
     /// Factor by which other work on this machine lengthens the executed runs, contained in `seconds`; at least 1.
     pub slowdown: f64,
+}
+
+impl Forecast {
+    /// Runs that are not stored yet.
+    pub fn left(&self) -> usize {
+        self.runs - self.stored
+    }
+
+    /// Basis of the estimated time: `time estimated from stored runs of the same cells`.
+    pub fn basis(&self) -> Option<String> {
+        let bases: Vec<&str> = self.rests_on.keys().filter_map(|basis| basis.text()).collect();
+        let load = if self.slowdown > 1.05 { ", and the load of this machine now" } else { "" };
+        (!bases.is_empty()).then(|| format!("time estimated from {}{load}", bases.join(" and ")))
+    }
 }
 
 /// Basis of a time estimate.

@@ -2,7 +2,7 @@
 //! background: its cells and the forecast of its sweep.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -275,9 +275,6 @@ impl Draft {
     }
 }
 
-/// Maximum number of stored runs used to scale predictions.
-const EXECUTED: usize = 8;
-
 /// Checks an experiment text and forecasts its sweep. `stop` returns true once the result is no longer
 /// needed.
 pub fn check(
@@ -332,25 +329,11 @@ fn said(error: &Error) -> String {
 /// Stored runs that predict how long these cells take at this load.
 pub fn history(cells: &[Cell], stored: Option<&Snapshot>, load: Option<f64>) -> History {
     let Some(stored) = stored else { return History { load, ..History::default() } };
-    let known = cells.iter().filter_map(|cell| {
-        let key = cell.spec.key();
-        let known = stored.known.get(&key)?;
-        let past = Past { rounds: known.rounds.clone(), completion_ms: known.completion_ms };
-        Some((key, past))
-    });
-    let cells: HashMap<String, Past> = known.collect();
-    let mut seen = HashSet::new();
-    let executed = stored
-        .records
-        .iter()
-        .rev()
-        .filter(|record| !record.spec.backend.is_simulated())
-        .filter_map(|record| Some((record, record.metrics.as_ref()?.completion_ms)))
-        .filter(|(record, _)| seen.insert(record.spec.key()))
-        .map(|(record, ms)| (record.spec.clone(), ms))
-        .take(EXECUTED)
-        .collect();
-    History { cells, executed, load }
+    let past = |key: &str| {
+        let known = stored.known.get(key)?;
+        Some(Past { rounds: known.rounds.clone(), completion_ms: known.completion_ms })
+    };
+    History::new(cells, past, &stored.records, load)
 }
 
 #[cfg(test)]

@@ -556,7 +556,7 @@ fn forecast_texts(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, St
     if let Some(noise) = draft.checked.as_ref().and_then(|checked| checked.noise.as_deref()) {
         texts.push(styled(format!("! {noise}"), Role::Warn));
     }
-    if let Some(basis) = forecast.and_then(basis_text) {
+    if let Some(basis) = forecast.and_then(Forecast::basis) {
         texts.push(styled(basis, Role::Dim));
     }
     let provenances: BTreeSet<Provenance> =
@@ -602,7 +602,7 @@ fn runs_text(forecast: &Forecast, cx: &Context) -> String {
         Some(seconds) if seconds < 1.0 => ", under a second".into(),
         Some(seconds) => format!(", about {}", clock((seconds * 1e3) as u64)),
     };
-    match forecast.runs - forecast.stored {
+    match forecast.left() {
         0 if forecast.runs == 0 => "no cell can run".into(),
         0 => format!("all {} stored ({grid}) · {all}: run again", counted(forecast.runs, "run")),
         _ if forecast.stored == 0 => {
@@ -623,10 +623,4 @@ fn running_text(forecast: &Forecast, cx: &Context) -> String {
         counted(forecast.runs, "run"),
         counted(forecast.cells, "cell")
     )
-}
-
-fn basis_text(forecast: &Forecast) -> Option<String> {
-    let bases: Vec<&str> = forecast.rests_on.keys().filter_map(|basis| basis.text()).collect();
-    let load = if forecast.slowdown > 1.05 { ", and the load of this machine now" } else { "" };
-    (!bases.is_empty()).then(|| format!("time estimated from {}{load}", bases.join(" and ")))
 }
