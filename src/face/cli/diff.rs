@@ -83,7 +83,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         desk::open(source, &store, OpenOptions { recording, ..options })?.require_gpu_spans()
     };
     let (a, b) = (open(&args.a)?, open(&args.b)?);
-    [&a, &b].into_iter().for_each(report::part);
+    for opened in [&a, &b] {
+        report::part(opened);
+        report::import_warnings(opened);
+    }
     let diff = trace_diff([(&a.trace, a.name().as_str()), (&b.trace, b.name().as_str())])?;
     let gates = (!args.gate.is_empty()).then(|| judge_diff(&diff, &args.gate)).transpose()?;
     let checks = match &args.check {

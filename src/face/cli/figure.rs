@@ -161,6 +161,7 @@ fn traces_named(args: &Args, dir: &std::path::Path) -> Result<Option<(Vec<Trace>
         let opened =
             desk::open(name, &store, OpenOptions { upto: args.step, ..OpenOptions::default() })?;
         report::part(&opened);
+        report::import_warnings(&opened);
         let mut trace = opened.trace;
         if let Some(record) = opened.record {
             // A trace simulated just now lacks the environment of the original simulation.

@@ -94,6 +94,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let opened =
         desk::open(&source, &store, args.opening.options(args.select.step))?.require_gpu_spans()?;
     report::part(&opened);
+    if args.by.is_some() || args.output.format == Format::Csv {
+        report::import_warnings(&opened);
+    }
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;
     let mut report = analyzed(&trace, &selection)?;

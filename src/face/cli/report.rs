@@ -134,6 +134,12 @@ pub fn part(opened: &Opened) {
     }
 }
 
+/// Warns of everything that an import left out or chose, for output that does not list it.
+pub fn import_warnings(opened: &Opened) {
+    let warnings = opened.trace.meta.import.iter().flat_map(|import| &import.warnings);
+    warnings.for_each(|warning| warn(&format!("{}: {warning}", opened.source)));
+}
+
 /// Prints a line, with terminal control characters replaced by `�`.
 pub fn line(text: &str) {
     write(&printable(text));

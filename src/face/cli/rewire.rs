@@ -116,6 +116,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let store = Store::open(dir);
     let opened = desk::open(&source, &store, args.opening.options(args.step))?.require_gpu_spans()?;
     report::part(&opened);
+    report::import_warnings(&opened);
     let has_prefill = || opened.trace.spans.iter().any(|span| span.phase == Phase::Prefill);
     if args.phase == PhaseArg::Prefill && !has_prefill() {
         return Err(Error::input_help(

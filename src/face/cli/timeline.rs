@@ -53,6 +53,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         traces.push(open(beneath, desk::OpenOptions { recording, ..options })?);
     }
     traces.iter().for_each(report::part);
+    if args.output.is_some() {
+        traces.iter().for_each(report::import_warnings);
+    }
     let first = &traces[0].trace;
     match &args.output {
         Some(path) => {
