@@ -215,7 +215,7 @@ pub fn host(record: &Record) -> Option<String> {
     }
 }
 
-/// Warnings for medians and means that differ by more than 10 %: stalls happen and must stay visible.
+/// Warnings for medians and means that differ by more than 10 %: stalls and unsteady clocks must stay visible.
 pub fn stalls(spec: &Spec, samples: &[&Sample]) -> Vec<String> {
     let steps: Vec<f64> = samples.iter().flat_map(|s| steps_ms(spec, s)).collect();
     let of = |number: fn(&Sample) -> f64| samples.iter().map(|s| number(s)).collect::<Vec<f64>>();
@@ -223,9 +223,13 @@ pub fn stalls(spec: &Spec, samples: &[&Sample]) -> Vec<String> {
         .into_iter()
         .filter_map(|(what, values)| {
             let (median, mean) = (median(&values)?, mean(&values)?);
+            let (place, why) = match mean > median {
+                true => ("above", "some samples may have stalled"),
+                false => ("below", "less than half of the samples are much faster"),
+            };
             ((mean - median).abs() > 0.1 * median.abs()).then(|| {
                 format!(
-                    "{what}: mean {mean:.3} ms is far above the median {median:.3} ms ({} values); some samples may have stalled",
+                    "{what}: mean {mean:.3} ms is far {place} the median {median:.3} ms ({} values); {why}",
                     values.len()
                 )
             })
