@@ -290,7 +290,8 @@ pub fn verdict(
             && !doubts(Doubted::Launches)
             && !doubts(Doubted::Durations);
     let runs = Runs::new(trace, selection);
-    let own_stream_share = own_stream_share(&runs);
+    // without compute there is nothing to overlap with
+    let own_stream_share = own_stream_share(&runs).filter(|_| all.compute_us > 0.0);
     let host_share = idle(|rank| rank.host_us);
     let split = arrivals(trace, selection).filter(|_| !undecided);
     let splits = split.as_ref().map_or(&[][..], |found| &found.collectives);
