@@ -169,7 +169,7 @@ impl ProvenanceSummary {
         words.extend(listed("links and profile values", &self.changes));
         words.extend(listed("extrapolated links", &self.links));
         words.extend(listed("software versions", &self.software));
-        words.extend(listed("simulator errors", &self.errors));
+        words.extend(listed("statements of simulator error", &self.errors));
         words.extend((self.runs > 0).then(|| counted(self.runs, "run")));
         words.push(match listed("commits", &self.commits) {
             Some(commits) => format!("ladderscope {} {commits}", env!("CARGO_PKG_VERSION")),
