@@ -207,7 +207,7 @@ fn report(args: &ConvertArgs, trace: &Trace, target: &Target, files: &[PathBuf])
 
 /// Text report with one line per kind of event.
 fn rows(report: &Converted) -> Table {
-    let mut rows = Table::new(["action", "count", "details"]);
+    let mut rows = Table::new(["action", "count", "!details"]);
     let (read, written) = (&report.read, &report.written);
     rows.push(vec![Shown::text("read"), Shown::Whole(read.events), Shown::text(&read.format)]);
     for (fate, map) in [("used", &read.used), ("ignored", &read.ignored)] {
