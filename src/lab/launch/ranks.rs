@@ -118,7 +118,7 @@ pub fn on_all_ranks<T>(
     lead: impl FnOnce(Option<Arc<LaunchedRanks>>, T) -> Result<u8>,
 ) -> Result<u8> {
     let Some(launched) = launcher::of_process()? else { return lead(None, resolve()?.1) };
-    let peers = meet(launched, timeout)?.with_timeout(RESOLVING);
+    let peers = meet(launched, timeout, cancel)?.with_timeout(RESOLVING);
     let resolved = resolve();
     match disagreement(&peers, &resolved)? {
         Some(Disagreement::Differs(why)) => {
@@ -256,11 +256,11 @@ fn repeats(reason: &str, failure: &str) -> bool {
 
 /// Connects to the processes of the other ranks, at the address from the launcher. Late ranks are named on standard
 /// error: a shell of `srun --pty` has the variables of a launch without any other rank.
-fn meet(launched: &Launched, timeout: Duration) -> Result<Peers> {
+fn meet(launched: &Launched, timeout: Duration, cancel: &Cancel) -> Result<Peers> {
     let report = |missing: &[usize]| {
         let _ = writeln!(std::io::stderr().lock(), "note: {}", launched.late(missing, LATE));
     };
-    let late = Late { after: LATE, report: &report };
+    let late = Late { after: LATE, report: &report, stop: &|| cancel.is_all() };
     Peers::connect(&launched.meeting, &Secret::of_job()?, timeout, Some(late))
 }
 

@@ -39,11 +39,12 @@ pub struct Meeting {
     pub ranks: usize,
 }
 
-/// One-time report about late ranks; the rendezvous continues until its timeout.
+/// Reaction to late ranks: one report, after which the rendezvous continues until its timeout or until `stop` is true.
 #[derive(Clone, Copy)]
 pub struct Late<'a> {
     pub after: Duration,
     pub report: &'a dyn Fn(&[usize]),
+    pub stop: &'a dyn Fn() -> bool,
 }
 
 /// Connections of one rank: rank 0 connects to all others, every other rank to rank 0.
@@ -270,9 +271,10 @@ fn gather_all(
     meeting: &Meeting,
     secret: &Secret,
     timeout: Duration,
-    mut late: Option<Late<'_>>,
+    late: Option<Late<'_>>,
 ) -> Result<Vec<Option<TcpStream>>> {
     let began = Instant::now();
+    let mut is_reported = false;
     let mut streams: Vec<Option<TcpStream>> = (0..meeting.ranks).map(|_| None).collect();
     if meeting.ranks == 1 {
         return Ok(streams);
@@ -322,7 +324,7 @@ fn gather_all(
         if missing.is_empty() {
             return Ok(streams);
         }
-        report_late(began, &mut late, &missing);
+        wait_on(began, late, &mut is_reported, &missing)?;
         if began.elapsed() > timeout {
             let why = never_came(meeting, &missing, timeout, &odd);
             tell_all(&streams, &why);
@@ -331,10 +333,22 @@ fn gather_all(
     }
 }
 
-fn report_late(began: Instant, late: &mut Option<Late<'_>>, missing: &[usize]) {
-    if let Some(now) = late.take_if(|late| began.elapsed() > late.after) {
-        (now.report)(missing);
+/// Reports late ranks once. Returns an error if the rendezvous is to stop.
+fn wait_on(
+    began: Instant,
+    late: Option<Late<'_>>,
+    is_reported: &mut bool,
+    missing: &[usize],
+) -> Result<()> {
+    let Some(late) = late else { return Ok(()) };
+    if (late.stop)() {
+        return Err(Error::Interrupted);
     }
+    if !*is_reported && began.elapsed() > late.after {
+        *is_reported = true;
+        (late.report)(missing);
+    }
+    Ok(())
 }
 
 fn never_came(meeting: &Meeting, late: &[usize], timeout: Duration, odd: &FailedHandshakes) -> String {
@@ -422,9 +436,10 @@ fn join(
     meeting: &Meeting,
     secret: &Secret,
     timeout: Duration,
-    mut late: Option<Late<'_>>,
+    late: Option<Late<'_>>,
 ) -> Result<TcpStream> {
     let began = Instant::now();
+    let mut is_reported = false;
     let rank = meeting.rank;
     loop {
         let mut latest = String::new();
@@ -441,7 +456,7 @@ fn join(
                 }
             }
         }
-        report_late(began, &mut late, &[0]);
+        wait_on(began, late, &mut is_reported, &[0])?;
         if began.elapsed() > timeout {
             return Err(Error::failed(format!(
                 "rank {rank} did not find rank 0 at {}, ports {}, within {:.0} s (last: {latest}); \

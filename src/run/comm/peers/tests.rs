@@ -249,7 +249,7 @@ fn ranks_that_are_late_are_reported_and_still_let_in() {
             scope.spawn(move || {
                 let report = |missing: &[usize]| said.lock().unwrap().push(note(missing));
                 // time enough for rank 2 to come to rank 0
-                let late = Late { after: SHORT * (3 - rank as u32), report: &report };
+                let late = Late { after: SHORT * (3 - rank as u32), report: &report, stop: &|| false };
                 Peers::connect(&meeting(port, rank, 3), &secret(), TIMEOUT, Some(late)).map(|_| ())
             })
         };
@@ -266,6 +266,15 @@ fn ranks_that_are_late_are_reported_and_still_let_in() {
         second.join().unwrap().unwrap();
     });
     assert_eq!(said.into_inner().unwrap(), [(2, vec![0]), (0, vec![1])]);
+}
+
+#[test]
+fn a_rank_that_waits_for_others_can_be_stopped() {
+    for rank in [0, 1] {
+        let late = Late { after: TIMEOUT, report: &|_| (), stop: &|| true };
+        let found = Peers::connect(&meeting(port(), rank, 2), &secret(), TIMEOUT, Some(late));
+        assert!(matches!(found, Err(Error::Interrupted)), "rank {rank}: {found:?}");
+    }
 }
 
 #[test]
