@@ -106,6 +106,7 @@ fn records_and_what_is_made_of_them() {
     place.run(&["runs", "delete", id]).exits(0);
     holds("trash", &json(&place, "runs trash"));
     holds("experiments", &json(&runs(), "experiments"));
+    holds("dry-run", &json(&runs(), "sweep s.toml --dry-run"));
 }
 
 #[test]

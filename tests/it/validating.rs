@@ -330,3 +330,22 @@ fn all_reduces_of_a_trace_become_points_of_a_profile() {
     assert_eq!(told["tp"][0]["points"].as_array().unwrap().len(), 1, "{told}");
     assert!(told["assumed"][0].as_str().unwrap().starts_with("bandwidth at TP 2"), "{told}");
 }
+
+/// A message that waits for its bytes measures the bandwidth, not the latency of small ones.
+#[test]
+fn a_single_large_all_reduce_measures_the_bandwidth() {
+    let place = Place::new();
+    place.write(
+        "large.jsonl",
+        r#"{"header":{"id":"0x1","rank":2,"n_ranks":8,"nnodes":1},"metadata":{"inspector_output_format_version":"v4.0","rec_mechanism":"profiler_plugin","dump_timestamp_us":1,"hostname":"h","pid":1},"coll_perf":{"coll":"AllReduce","coll_sn":7,"coll_msg_size_bytes":17179869184,"coll_exec_time_us":61974,"coll_algobw_gbs":277.2,"coll_busbw_gbs":485.1}}"#,
+    );
+    let words = "calibrate --collectives large.jsonl --hardware h100_sxm --format json --write mine";
+    let told = place.run(&words.split(' ').collect::<Vec<_>>()).exits(0).json();
+    let link = &told["tp"][0];
+    assert!((link["gb_s"].as_f64().unwrap() - 277.2).abs() < 1.0, "{told}");
+    assert!(link["alpha_us"].as_f64().unwrap() < 30.0, "{told}");
+    let kept = "latency of small messages at TP 8 (only large ones measured)";
+    assert_eq!(told["assumed"][0], kept, "{told}");
+    let cell = "run --backend sim --model llama-3-8b --tp 8 --hardware mine/h100_sxm.toml --format json";
+    place.run(&cell.split(' ').collect::<Vec<_>>()).exits(0);
+}

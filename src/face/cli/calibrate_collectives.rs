@@ -20,13 +20,15 @@ use machine::hardware::{BasisRows, LinkBasis, LinkPoint, LinkTable, Profile, pro
 use study::calibrate::{AllReduces, all_reduces_of, inspector_files, read_inspector};
 use table::render::{Shown, Sourced, Table};
 use table::{Collective, P2p, Provenance};
-use trace::import::is_trace;
+use trace::import::is_known_file;
 
 /// All-reduces of a file: measurements and the resulting link.
 struct Measured {
     file: PathBuf,
     test: AllReduces,
     link: LinkPoint,
+    /// Part of the link that the messages do not measure, kept from the profile, with the reason.
+    kept: Option<[&'static str; 2]>,
 }
 
 /// Profile with measured all-reduces in its links.
@@ -94,10 +96,11 @@ impl MeasuredLinks {
         let hardware = hardware(args, &all)?;
         let profile = Profile::load(&hardware)?;
         let before = links_of(&profile, args.p2p);
-        let link = |(file, test): (&Path, _)| {
-            Ok(Measured { file: file.to_owned(), link: link(file, &test, before)?, test })
+        let measured = |(file, test): (&Path, _)| {
+            let (link, kept) = link(file, &test, before)?;
+            Ok(Measured { file: file.to_owned(), test, link, kept })
         };
-        let all = all.into_iter().map(link).collect::<Result<Vec<_>>>()?;
+        let all = all.into_iter().map(measured).collect::<Result<Vec<_>>>()?;
         let after = after(args, &hardware, &profile, &all);
         Ok(Self { p2p: args.p2p, hardware, profile, all, after })
     }
@@ -150,6 +153,11 @@ impl MeasuredLinks {
                 eager.join(", ")
             ));
         }
+        if self.all.iter().any(|measured| measured.test.are_of_a_model()) {
+            report::note(
+                "these all-reduces already ran inside a model: simulate with `--set collective.latency_scale=1` so that the stack does not scale them again",
+            );
+        }
     }
 }
 
@@ -168,13 +176,14 @@ fn read(file: &Path, args: &Args, dir: &Path) -> Result<AllReduces> {
         let read =
             regular::open_linked(file).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
         read.map_err(Error::io(file))?;
-        if AllReduces::is_output(&head) || !is_trace(file) {
+        if AllReduces::is_output(&head) || !is_known_file(file) {
             return AllReduces::parse(&name, &String::from_utf8_lossy(&InputKind::TABLE.bytes(file)?));
         }
     }
     let options = args.opening.options(None);
     let recording = options.recording.filter(|_| file.is_dir());
     let opened = desk::open(&name, &Store::open(dir), desk::OpenOptions { recording, ..options })?;
+    report::import_warnings(&opened);
     all_reduces_of(&name, &opened.trace, args.p2p, args.message_bytes)
 }
 
@@ -206,22 +215,46 @@ fn other_tps(after: &Profile, p2p: P2p) -> impl Iterator<Item = LinkBasis> {
     basis.filter(|basis| basis.note().is_some())
 }
 
-/// Link through the measured points. Messages of a single size keep the profile's bandwidth.
-fn link(file: &Path, test: &AllReduces, before: &LinkTable) -> Result<LinkPoint> {
-    if let [(_, us)] = test.points[..] {
-        let (_, gb_s) = before.at(test.ranks);
+/// Link through the measured points, and the part kept from the profile: the bandwidth if a single small message was
+/// measured, the latency of small messages if the smallest measured one mostly waits for its bytes.
+fn link(
+    file: &Path,
+    test: &AllReduces,
+    before: &LinkTable,
+) -> Result<(LinkPoint, Option<[&'static str; 2]>)> {
+    let refused = |problem: &str| {
+        let problem = format!("{}: {problem}", file.display());
+        Error::input_help(problem, "measure from 8 B to 512 MB: `all_reduce_perf -b 8 -e 512M -f 2`")
+    };
+    let flat = || {
+        refused("the largest messages are not slower than small ones, so the bandwidth cannot be fitted")
+    };
+    let (alpha_us, gb_s) = before.at(test.ranks);
+    let points = || test.points.clone();
+    let [(bytes, us), ref larger @ ..] = test.points[..] else {
+        return Err(refused("no all-reduce was measured"));
+    };
+    let transfer_us = |gb_s: f64| bytes as f64 / gb_s / 1e3;
+    if larger.is_empty() && transfer_us(gb_s) <= alpha_us {
         // stored as points, so that the measured message gets exactly its measured latency
-        return Ok(LinkPoint { points: test.points.clone(), ..LinkPoint::formula(us, gb_s) });
+        let link = LinkPoint { points: points(), ..LinkPoint::formula(us, gb_s) };
+        return Ok((link, Some(["bandwidth", "one message size measured"])));
     }
-    LinkPoint::of_points(test.points.clone()).ok_or_else(|| {
-        Error::input_help(
-            format!(
-                "{}: the largest messages are not slower than small ones, so the bandwidth cannot be fitted",
-                file.display()
-            ),
-            "measure up to 512 MB: `all_reduce_perf -b 8 -e 512M -f 2`",
-        )
-    })
+    let fitted = match larger {
+        [] => None,
+        _ => Some(LinkPoint::of_points(points()).ok_or_else(flat)?),
+    };
+    match fitted {
+        Some(fitted) if transfer_us(fitted.gb_s) <= us / 2.0 => Ok((fitted, None)),
+        fitted if us > alpha_us => {
+            let gb_s = fitted.map_or(bytes as f64 / (us - alpha_us) / 1e3, |fitted| fitted.gb_s);
+            Ok((
+                LinkPoint::formula(alpha_us, gb_s),
+                Some(["latency of small messages", "only large ones measured"]),
+            ))
+        }
+        _ => Err(flat()),
+    }
 }
 
 /// Profile to update: the one named by the user, else the profile of the GPU named in the files.
@@ -279,18 +312,26 @@ fn warn_of_other_gpus(gpus: &[&str], hardware: &str) -> Result<()> {
 /// Message sizes for comparing measured latencies with the profile's: of a decode step and of a prefill.
 const SHOWN: [(&str, u64); 3] = [("16 KB", 16 << 10), ("256 KB", 256 << 10), ("16 MB", 16 << 20)];
 
-/// Measured latency of a small all-reduce relative to the profile's, by TP.
+/// Latency of an all-reduce relative to the profile's, by TP: of 16 KB if small messages were measured, else of the smallest
+/// that was.
 fn headline(profile: &Profile, p2p: P2p, all: &[Measured], before: &LinkTable) -> String {
-    let (size, bytes) = SHOWN[0];
-    let of_tp = |measured: &Measured| {
-        let ranks = measured.test.ranks;
-        let us = alone(ranks, &measured.link).alone_us(ranks, bytes as f64);
-        let old = before.alone_us(ranks, bytes as f64);
-        format!("{} at TP {ranks} ({:.2}x the profile's {})", latency(us), us / old, latency(old))
+    let of_tp = |Measured { test, link, .. }: &Measured| {
+        let smallest = test.points.first().map_or(0, |(bytes, _)| *bytes);
+        let bytes = smallest.max(SHOWN[0].1);
+        let [us, old] =
+            [&alone(test.ranks, link), before].map(|of| of.alone_us(test.ranks, bytes as f64));
+        let size = if bytes == SHOWN[0].1 { SHOWN[0].0.to_owned() } else { output::bytes(bytes) };
+        let ratio = us / old;
+        format!(
+            "{size} at TP {} {} ({ratio:.2}x the profile's {})",
+            test.ranks,
+            latency(us),
+            latency(old)
+        )
     };
     let of_tps: Vec<String> = all.iter().map(of_tp).collect();
     let line = format!(
-        "All-reduce of {size}, P2P {}, measured against profile {}: {}.",
+        "All-reduces with P2P {}, measured against profile {}: {}.",
         p2p.as_str(),
         profile.name,
         of_tps.join("; ")
@@ -364,7 +405,7 @@ struct PrintedTime {
 
 impl<'a> PrintedTp<'a> {
     fn of(
-        Measured { file, test, link }: &'a Measured,
+        Measured { file, test, link, .. }: &'a Measured,
         before: &LinkTable,
         after: &Profile,
         p2p: P2p,
@@ -399,9 +440,10 @@ fn assumed(p2p: P2p, profile: &Profile, all: &[Measured]) -> Vec<String> {
         .map(u32::to_string)
         .collect();
     let mut told = Vec::new();
-    for measured in all.iter().filter(|measured| measured.test.points.len() == 1) {
-        told.push(format!("bandwidth at TP {} (one message size measured)", measured.test.ranks));
-    }
+    told.extend(all.iter().filter_map(|measured| {
+        let [what, why] = measured.kept?;
+        Some(format!("{what} at TP {} ({why})", measured.test.ranks))
+    }));
     if !others.is_empty() {
         told.push(format!("{} at TP {}", link(p2p), others.join(", ")));
     }
@@ -436,7 +478,7 @@ impl MeasuredLinks {
         if table.extrapolate {
             file["link"][name]["extrapolate"] = toml_edit::value(true);
         }
-        for Measured { file: source, test, link } in all {
+        for Measured { file: source, test, link, .. } in all {
             let source = format!(
                 "link.{name}, TP {}: {}, {}{}{}",
                 test.ranks,
@@ -459,13 +501,15 @@ impl MeasuredLinks {
                 row.remove(key);
             }
             let points: Vec<String> =
-                test.points.iter().map(|(bytes, us)| format!("[{bytes}, {}]", rounded(*us))).collect();
+                link.points.iter().map(|(bytes, us)| format!("[{bytes}, {}]", rounded(*us))).collect();
             let lines: Vec<String> =
                 points.chunks(6).map(|line| format!("    {},\n", line.join(", "))).collect();
             let points: Value = format!("[\n{}]", lines.concat())
                 .parse()
                 .map_err(|error| Error::failed(format!("points of TP {}: {error}", test.ranks)))?;
-            row.insert("points", Item::Value(points));
+            if !link.points.is_empty() {
+                row.insert("points", Item::Value(points));
+            }
             row.insert("note", Item::Value(source.as_str().into()));
             let key = |value: &str| format!("link.{name}.tp.{}.{value}", test.ranks);
             set(&mut file, &key("alpha_us"), link.alpha_us);

@@ -80,12 +80,15 @@ impl Args {
 /// Runs the experiment and prints one record per cell, in file order, as soon as it is available. The answer and the
 /// table of records follow at the end; long tables are printed per thousand rows. On ranks above 0 of a launcher, takes part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let experiment = || {
+        let shared = if args.slurm.is_some() { Shared::elsewhere() } else { Shared::default() };
+        Experiment::open_on(&args.file, args.model.as_deref(), &shared)
+    };
     if args.dry_run {
-        return dry_run::run(&experiment(args)?, args.choice(), &dir, args.output.format);
+        return dry_run::run(&experiment()?, args.choice(), &dir, args.output.format);
     }
     let resolve = || {
-        let shared = if args.slurm.is_some() { Shared::elsewhere() } else { Shared::default() };
-        let experiment = Experiment::open_on(&args.file, args.model.as_deref(), &shared)?;
+        let experiment = experiment()?;
         Ok((experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), experiment))
     };
     // tasks of Slurm outlive the terminal
