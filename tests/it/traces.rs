@@ -189,7 +189,7 @@ fn a_recorded_run_rewired_takes_what_the_recorded_ladder_took() {
     let table = String::from_utf8(rewire(&[&standard]).stdout).unwrap();
     assert!(table.contains("as run, emulated-link"), "{table}");
     let error = told["answers"][0]["error"].as_str().unwrap();
-    assert!(error.starts_with("2 % mean TPOT error, not fitted: rewired traces on cpu"), "{error}");
+    assert!(error.starts_with("3 % mean TPOT error, not fitted: rewired traces on cpu"), "{error}");
     assert!(table.contains(&format!("Error: {error}.")), "{table}");
     let ladder = &told["answers"][0];
     assert_eq!((ladder["architecture"].as_str(), ladder["contended"].is_null()), (Some("ladder"), true));

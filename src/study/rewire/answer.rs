@@ -453,7 +453,12 @@ impl Rewiring {
         times(&column(|one| one.0), &column(|one| one.1), &column(|one| one.2))
     }
 
+    /// Contention between the lanes; `None` without a profile, and over an emulated link, which runs no kernels that could
+    /// slow others.
     fn losses(&self, choice: &Choice) -> Option<Losses> {
+        if self.provenance == Provenance::EmulatedLink {
+            return None;
+        }
         let (target, tp, known) = (self.target.as_ref()?, self.tp?, self.known?);
         let contention = &target.stack.contention;
         let collective = choice.collective.or(known.collective).unwrap_or_default();
@@ -622,7 +627,6 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
     });
     let rows: Vec<Row<'_>> = std::iter::once(first).chain(rest).collect();
     let end = |pair: Option<[f64; 2]>, at: usize| Shown::number(pair.map(|pair| pair[at]), 3);
-    let best = |row: &Row<'_>| *row.contended.unwrap_or(row.alone);
     let speedup = |times: &Times| Shown::Interval(times.speedup, times.speedup_95, 2);
     Table::of(
         &rows,
@@ -637,10 +641,12 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
                 Shown::time(row.contended.map(|times| times.step_us))
             }),
             ("contended_speedup|contended speedup", &|row| row.contended.map_or(Shown::None, speedup)),
-            ("speedup_low|", &|row| end(best(row).speedup_95, 0)),
-            ("speedup_high|", &|row| end(best(row).speedup_95, 1)),
-            ("step_low_us|", &|row| end(best(row).step_us_95, 0)),
-            ("step_high_us|", &|row| end(best(row).step_us_95, 1)),
+            ("speedup_low|", &|row| end(row.alone.speedup_95, 0)),
+            ("speedup_high|", &|row| end(row.alone.speedup_95, 1)),
+            ("step_low_us|", &|row| end(row.alone.step_us_95, 0)),
+            ("step_high_us|", &|row| end(row.alone.step_us_95, 1)),
+            ("contended_speedup_low|", &|row| end(row.contended.and_then(|of| of.speedup_95), 0)),
+            ("contended_speedup_high|", &|row| end(row.contended.and_then(|of| of.speedup_95), 1)),
             ("error|", &|row| Shown::text(&row.error)),
             ("contended_error|", &|row| row.contended_error.as_ref().map_or(Shown::None, Shown::text)),
         ],

@@ -213,10 +213,12 @@ fn overlap_and_rewire_count_the_same_waits_and_exposed_communication() -> Result
         assert!((found.host_share.unwrap() - waits[0]).abs() < 1e-9, "{waits:?}: {found:?}");
         assert!((found.between_graphs_share - waits[1]).abs() < 1e-9, "{waits:?}: {found:?}");
         assert!((8.0 * rewiring.measured().exposed_us - found.exposed_us).abs() < 1e-6);
-        // without launches, the step saves the waits and the latency of launches
+        // without launches, the step saves the waits and the latency of launches, but keeps the gap to the next step
+        let kept =
+            if matches!(by, By::Calls) { gaps.1 as f64 / rewiring.measured().step_us } else { 0.0 };
         let free = Choice { host: false, ..Choice::of(Architecture::Standard) };
         let saved = 1.0 - 1.0 / rewiring.answer(&free)?.alone.speedup;
-        assert!(saved >= waits[0] - 1e-9 && saved < waits[0] + 0.2, "{saved}: {waits:?}");
+        assert!(saved >= waits[0] - kept - 1e-9 && saved < waits[0] + 0.2, "{saved}: {waits:?}");
     }
     Ok(())
 }
