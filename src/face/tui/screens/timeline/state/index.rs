@@ -43,6 +43,8 @@ pub struct RankRows {
     pub ranges: std::ops::Range<usize>,
     /// Time of exposed communication.
     pub exposed: Coverage,
+    /// Span that ends last.
+    pub last: Option<usize>,
     /// Index of the first other rank with identical spans, if any.
     pub same_as: Option<usize>,
 }
@@ -639,21 +641,26 @@ impl TraceIndex {
         let spans = Spans { all: &trace.spans, classes: &classes };
         let streams = &trace.meta.streams;
         // rank by rank, so that one rank's unions are freed before the next rank's are built
-        let built: Vec<(u32, (Vec<Row>, Coverage))> = parts
+        let built: Vec<(u32, (Vec<Row>, Coverage), Option<usize>)> = parts
             .into_par_iter()
-            .map(|(rank, parts)| (rank, rank_rows(parts, streams, spans)))
+            .map(|(rank, parts)| {
+                let (rows, exposed) = rank_rows(parts, streams, spans);
+                let own = rows.iter().flat_map(|row| (0..row.len()).filter_map(|place| row.span(place)));
+                let last = own.max_by_key(|span| spans.all[*span].end_ns);
+                (rank, (rows, exposed), last)
+            })
             .collect();
         let range_rows = range_rows(&trace.ranges);
         let mut rows = Vec::new();
         let ranks = built
             .into_iter()
-            .map(|(rank, (own, exposed))| {
+            .map(|(rank, (own, exposed), last)| {
                 let first = rows.len();
                 rows.extend(own);
                 let ranges = range_rows.partition_point(|r| r.rank < rank)
                     ..range_rows.partition_point(|r| r.rank <= rank);
                 let label = rank_label(rank, streams);
-                RankRows { rank, label, rows: first..rows.len(), ranges, exposed, same_as: None }
+                RankRows { rank, label, rows: first..rows.len(), ranges, exposed, last, same_as: None }
             })
             .collect();
         let zero = steps.values().map(|(from, _)| *from).min();

@@ -106,12 +106,14 @@ fn touched(index: &TraceIndex, window: Window) -> Option<Trace> {
     if count > index.trace.spans.len() / 2 {
         return None;
     }
-    let mut spans: Vec<u32> = Vec::with_capacity(count + index.ranks.len());
+    let mut spans: Vec<u32> = Vec::with_capacity(count + 2 * index.ranks.len());
     for (row, places) in index.rows.iter().zip(places) {
-        // a row's first span keeps its rank present; the analysis clips it away
+        // a row's first span and the rank's last one keep the times between which idle time counts; the analysis clips
+        // them away
         let all = std::iter::once(0).chain(places);
         spans.extend(all.filter_map(|place| row.span(place)).map(|span| span as u32));
     }
+    spans.extend(index.ranks.iter().filter_map(|rank| rank.last).map(|span| span as u32));
     // in trace order, without duplicates
     spans.sort_unstable();
     spans.dedup();

@@ -56,7 +56,7 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert!(max.windows(2).all(|pair| pair[0] <= pair[1]), "{max:?}");
     driver.taps("/nccl");
     driver.shows("1 operation");
-    driver.shows("of 80.0 us: comm ");
+    driver.shows("of 100 us: comm ");
     driver.tap(KeyCode::Enter);
     driver.tap(KeyCode::Enter);
     let on = view(&driver).span().copied().expect("on a span");
