@@ -742,3 +742,20 @@ fn a_running_experiment_shows_that_it_runs_in_place_of_a_forecast_that_ages() {
     driver.shows("running: 16 runs of 36 cells; 2 shows what is left");
     driver.hides("about 2:05");
 }
+
+#[test]
+fn experiments_are_planned_only_once_their_screen_is_visible() {
+    let mut driver = Driver::empty(80, 24);
+    press(&mut driver, KeyCode::Char('4'));
+    let (mut asked, mut effects) = (Vec::new(), VecDeque::from(press(&mut driver, KeyCode::F(5))));
+    while let Some(effect) = effects.pop_front() {
+        if let Effect::Ask(task) = effect {
+            asked.push(task.slot.name);
+            if ["names", "ahead"].contains(&task.slot.name) {
+                effects.extend(driver.send(Message::Answered(task.run())));
+            }
+        }
+    }
+    // a trace that is being opened needs the cores
+    assert!(asked.contains(&"names") && !asked.contains(&"files"), "{asked:?}");
+}

@@ -89,7 +89,7 @@ impl Acts for Experiments {
 
 impl Experiments {
     /// Reads the files. At startup: the names, then the selected experiment with its forecast, then all others, which
-    /// have thousands of cells to plan.
+    /// have thousands of cells to plan: only once this screen is visible, since that takes all cores for seconds.
     fn read(&self, cx: &mut Context) {
         if self.entries.is_some() {
             return self.read_all(cx);
@@ -114,10 +114,8 @@ impl Experiments {
                 Some(entry) => screen.set_ahead(entry, cx.stored.as_deref()),
                 None => screen.read_all(cx),
             }
-            match cx.tab == Tab::Experiments {
-                true => screen.act_early(cx),
-                // the forecast is not visible
-                false => screen.read_all(cx),
+            if cx.tab == Tab::Experiments {
+                screen.act_early(cx);
             }
         });
     }
@@ -193,10 +191,6 @@ impl Screen for Experiments {
                         (cx.told(checked), screen.drafts.get_mut(&name))
                     {
                         draft.learn(checked);
-                    }
-                    // the forecast is not visible on another screen
-                    if screen.entries.is_none() && cx.tab != Tab::Experiments {
-                        screen.read_all(cx);
                     }
                 },
             );
