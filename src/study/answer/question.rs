@@ -196,13 +196,14 @@ impl<'a> Question<'a> {
         let model = run::Shared::default().model(&spec.model).ok();
         let experts = model.as_ref().and_then(|model| model.shape.experts.as_ref());
         let is_bare = experts.is_some_and(|experts| experts.shared_width == 0);
-        let why = match matches!(spec.architecture, Architecture::FarSkip(_)) && is_bare {
-            true => format!(
-                ": {} has no shared experts, whose output is all that {twin} delays in another way",
-                spec.model
-            ),
-            false => String::new(),
-        };
+        let why =
+            match matches!(spec.architecture, Architecture::FarSkip(_)) && is_bare && of == "ladder" {
+                true => format!(
+                    ": {} has no shared experts, and without them {twin} orders the work as {of} does",
+                    spec.model
+                ),
+                false => String::new(),
+            };
         Some(format!("{} has the latency of {of}{settings}{why}.", capitalized(twin)))
     }
 

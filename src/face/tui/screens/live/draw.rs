@@ -11,6 +11,9 @@ use crate::face::tui::widgets::table::{self, Column, Rows};
 use ::table::{Provenance, Status};
 use run::{Feasibility, StepLanes};
 
+/// Least width of the sweep's progress bar.
+const LEAST_BAR: usize = 6;
+
 /// Width of the throughput.
 const RATE: u16 = 7;
 
@@ -112,7 +115,11 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     if let Some(left) = progress.left_ms {
         numbers.push_str(&format!("  left about {}", clock(left)));
     }
-    numbers.push_str(&format!("  elapsed {elapsed}"));
+    // whole or not at all
+    let passed = format!("  elapsed {elapsed}");
+    if numbers.width() + passed.width() + LEAST_BAR < area.width.into() {
+        numbers.push_str(&passed);
+    }
     if let Some(cell) = live.cells.iter().find(|c| c.state == CellState::Running) {
         numbers.push_str(&format!("  round {}/{}", cell.round + 1, live.rounds));
     }
@@ -126,7 +133,7 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     }
     // gives way to the numbers in narrow windows
     let room = usize::from(area.width).saturating_sub(numbers.width() + 2);
-    let columns = room.clamp(6, usize::from(area.width / 4).max(6));
+    let columns = room.clamp(LEAST_BAR, usize::from(area.width / 4).max(LEAST_BAR));
     // failed runs end the bar, so that only good ones fill it
     let crosses = ((progress.failed * columns as f64).round() as usize).min(columns);
     let full: String = bar(progress.fraction, columns).chars().take(columns - crosses).collect();
@@ -258,7 +265,11 @@ const LOG_ROWS: u16 = 2;
 
 fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &LiveCell) {
     let theme = cx.theme;
-    let title = format!("{} {}", cell.state.word(), cell.spec.label());
+    let label = cell.spec.label();
+    let varied = live.title(&cell.spec);
+    let more = varied.split(' ').filter(|word| !label.split(' ').any(|own| own == *word));
+    let title: Vec<&str> = [cell.state.word(), &label].into_iter().chain(more).collect();
+    let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
     let (top, rest) = cut_top(inner, 2);
     numbers(buf, top, cell, theme);
