@@ -247,7 +247,7 @@ fn a_defect_restores_the_terminal_and_is_told_on_it() {
     let panic = [("LADDERSCOPE_PANIC_AT_FRAME", "2")];
     let mut workbench = Workbench::open_with(program, place.path(), &[], &panic, (80, 24));
     // a key before the first picture would change that one, and nothing asks for a second
-    crate::support::wait_for("a picture", || (workbench.written() > 500).then_some(()));
+    workbench.wait_for("? help");
     workbench.press("3");
     let (left, status) = workbench.ended();
     assert_eq!(status.exit_code(), 1);
