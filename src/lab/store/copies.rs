@@ -265,7 +265,7 @@ mod tests {
         std::os::unix::fs::symlink(from.dir().join(&record.run), from.dir().join("other")).unwrap();
         let mut damaged = Vec::new();
         let copied = to.copy_from(&from, &mut damaged).unwrap();
-        assert_eq!(copied.runs, [record.run.clone()]);
+        assert_eq!(copied.runs, std::slice::from_ref(&record.run));
         assert!(damaged[0].problem.contains("link"), "{damaged:?}");
         assert!(!to.dir().join(&record.run).join("log.txt").exists());
     }

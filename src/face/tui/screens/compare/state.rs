@@ -122,6 +122,9 @@ pub enum View {
     Pairs,
 }
 
+/// Part that a headline is of, its text, and the trust in the numbers.
+type Headline = (PartOf<Arc<Vec<usize>>>, String, Option<String>);
+
 #[derive(Debug, Default)]
 pub struct Compare {
     pub asked: Asked,
@@ -139,7 +142,7 @@ pub struct Compare {
     /// Selected value of the pivot; `None` selects the best of each row.
     pub column: Option<String>,
     /// Winners among the filtered pairs, and the validation of their simulated cells; `None` until computed.
-    pub headline: Option<(PartOf<Arc<Vec<usize>>>, String, Option<String>)>,
+    pub headline: Option<Headline>,
     pub shown: Vec<Row>,
     /// Distinguishing settings of the filtered pairs; `None` without a filter.
     pub narrowed: Option<Told>,

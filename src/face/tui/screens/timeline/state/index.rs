@@ -641,7 +641,7 @@ impl TraceIndex {
         let spans = Spans { all: &trace.spans, classes: &classes };
         let streams = &trace.meta.streams;
         // rank by rank, so that one rank's unions are freed before the next rank's are built
-        let built: Vec<(u32, (Vec<Row>, Coverage), Option<usize>)> = parts
+        let built: Vec<_> = parts
             .into_par_iter()
             .map(|(rank, parts)| {
                 let (rows, exposed) = rank_rows(parts, streams, spans);
