@@ -214,7 +214,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// Copies a file to `to`, without following links. The inner error is that of opening `from`, the outer one that of
-/// writing, as of [`write`].
+/// writing, as of [`write()`].
 pub fn copy(from: &Path, to: &Path) -> Result<io::Result<()>> {
     let mut source = match regular::open(from) {
         Ok(source) => source,

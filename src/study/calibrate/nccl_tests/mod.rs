@@ -33,7 +33,7 @@ fn is_all_reduce(program: &str) -> bool {
 /// Measured all-reduces over one number of ranks, by message size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllReduces {
-    /// [`NCCL_TESTS`], `NCCL Inspector` or `a trace`.
+    /// `nccl-tests`, `NCCL Inspector` or `a trace`.
     pub origin: &'static str,
     pub ranks: u32,
     pub gpu: Option<String>,
