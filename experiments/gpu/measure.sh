@@ -36,7 +36,11 @@ while [ $# -gt 0 ]; do
     printf -v "${name//-/_}" '%s' "$2"
     shift 2
 done
-all_reduce_perf=$(command -v "$all_reduce_perf")
+if ! found=$(command -v "$all_reduce_perf") && [ "$all_reduce_perf" != all_reduce_perf ]; then
+    echo "measure.sh: --all-reduce-perf $all_reduce_perf is no program" >&2
+    exit 2
+fi
+all_reduce_perf=$found
 [ -x "$binary" ] || { echo "measure.sh: $binary is no program" >&2; exit 2; }
 mkdir -p "$out/parts" "$out/logs" "$out/traces" || exit 2
 began=$SECONDS
@@ -112,12 +116,13 @@ checks() { # the checks that need a GPU: all pass, none was skipped, and there a
     }
     printf '{"passed": true}\n'
 }
-# All-reduces alone, in CUDA graphs as decoding has them, with a thread per GPU as ranks are here.
+# All-reduces alone, in CUDA graphs as in decoding, with one thread per GPU like our ranks. P2P off disables NVLS too: NCCL
+# would otherwise reduce in NVLink's switch.
 all_reduces() { # TP on|off
     local file="$out/nccl-tests/tp$1-$2.txt"
     mkdir -p "$out/nccl-tests"
-    unset NCCL_P2P_DISABLE
-    [ "$2" = off ] && export NCCL_P2P_DISABLE=1
+    unset NCCL_P2P_DISABLE NCCL_NVLS_ENABLE
+    [ "$2" = off ] && export NCCL_P2P_DISABLE=1 NCCL_NVLS_ENABLE=0
     "$all_reduce_perf" -b 8 -e 512M -f 2 -G 1 -t "$1" -g 1 >"$file.unfinished" || return
     mv "$file.unfinished" "$file"
     printf '{"file": "nccl-tests/tp%s-%s.txt"}\n' "$1" "$2"
@@ -210,14 +215,10 @@ if [ "$gpus" -ge 2 ]; then
             fi
         done
     done
-    # a short generation of another engine under the recorder, or of this one
-    if [ $torch = yes ] && python3 -c 'import torch' 2>/dev/null; then
-        engine=(python3 "$here/torch_decode.py" --batch "$first" --prompt-tokens "$prompt" --output-tokens 16 --samples 1)
-    else
-        engine=("$binary" run --backend cuda --dtype "$dtype" --model "$model" --tp "$gpus" --batch "$first"
-            --prompt-tokens "$prompt" --output-tokens 16 --samples 1 --warmup 1 --recorder off --dir "$out/recorded")
-    fi
-    part record-engine 240 60 bash -c 'record_engine "$@"' _ "${engine[@]}"
+    # a short generation on all GPUs under the recorder; its runs directory is not kept
+    part record-engine 240 60 bash -c 'record_engine "$@" --dir "$(mktemp -d)"' _ "$binary" run --backend cuda --dtype "$dtype" \
+        --model "$model" --tp "$gpus" --batch "$first" --prompt-tokens "$prompt" --output-tokens 16 --samples 1 --warmup 1 \
+        --recorder off
 fi
 
 # The prompt: one token more than the prefill yields.
@@ -282,5 +283,6 @@ fi
 # All pairs of the stored runs, with intervals.
 part_of_runs() { [ -d "$runs" ] && "$binary" compare --by architecture --dir "$runs" --format json; }
 part_of_runs >"$out/compare.json" 2>"$out/logs/compare.log" || rm -f "$out/compare.json"
-python3 "$here/summary.py" "$out" --binary "$binary" ${simulate_on:+--simulate-on "$simulate_on"} &&
-    python3 -B "$here/pack.py" "$out" "$binary" "${command[@]}"
+python3 "$here/summary.py" "$out" --binary "$binary" ${simulate_on:+--simulate-on "$simulate_on"}
+summarized=$?
+python3 -B "$here/pack.py" "$out" "$binary" "${command[@]}" && exit $summarized
