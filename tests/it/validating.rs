@@ -346,6 +346,17 @@ fn a_single_large_all_reduce_measures_the_bandwidth() {
     assert!(link["alpha_us"].as_f64().unwrap() < 30.0, "{told}");
     let kept = "latency of small messages at TP 8 (only large ones measured)";
     assert_eq!(told["assumed"][0], kept, "{told}");
+    // several large ones, the smallest faster than the profile's small messages
+    let all = all_reduce_perf(8, 0.3);
+    let is_large = |line: &&str| {
+        line.split(' ').next().and_then(|word| word.parse::<u64>().ok()).is_none_or(|bytes| bytes >= 8 << 20)
+    };
+    place.write("fast.txt", &all.lines().filter(is_large).collect::<Vec<_>>().join("\n"));
+    let words = "calibrate --collectives fast.txt --hardware h100_sxm --format json";
+    let told = place.run(&words.split(' ').collect::<Vec<_>>()).exits(0).json();
+    let gb_s = told["tp"][0]["gb_s"].as_f64().unwrap();
+    assert!((gb_s / (260.0 / 0.3) - 1.0).abs() < 0.01, "{told}");
+    assert_eq!(told["assumed"][0], kept, "{told}");
     let cell = "run --backend sim --model llama-3-8b --tp 8 --hardware mine/h100_sxm.toml --format json";
     place.run(&cell.split(' ').collect::<Vec<_>>()).exits(0);
 }

@@ -4,12 +4,13 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use toml_edit::{Item, Table as TomlTable, Value};
+use toml_edit::{DocumentMut, Item, Table as TomlTable, Value};
 
 use super::calibrate::{Args, profile_document, rounded, save, set};
 use super::hardware::{Charged, TPS, charged, charges};
 use super::output::{self, Format};
 use super::report;
+use super::select::OpenArgs;
 use crate::desk;
 use base::error::{Error, Result};
 use base::regular;
@@ -31,9 +32,24 @@ struct Measured {
     kept: Option<[&'static str; 2]>,
 }
 
+/// Files of all-reduces with one P2P setting, and the profile to update.
+pub(super) struct CollectiveFiles {
+    pub files: Vec<PathBuf>,
+    pub p2p: P2p,
+    /// Profile by name or file; `None` for that of the GPU that the files name.
+    pub hardware: Option<String>,
+    /// Message size for traces that do not record it.
+    pub message_bytes: Option<u64>,
+    /// Use the only measured TP for the others.
+    pub extrapolate: bool,
+    pub opening: OpenArgs,
+}
+
 /// Profile with measured all-reduces in its links.
 pub(super) struct MeasuredLinks {
     p2p: P2p,
+    /// True if the other P2P setting was measured too.
+    pub has_other: bool,
     /// Name or file of the profile.
     hardware: String,
     profile: Profile,
@@ -42,7 +58,15 @@ pub(super) struct MeasuredLinks {
 }
 
 pub fn run(args: &Args, dir: &Path) -> Result<u8> {
-    let links = MeasuredLinks::read(args, dir)?;
+    let files = CollectiveFiles {
+        files: args.collectives.clone(),
+        p2p: args.p2p,
+        hardware: args.hardware.clone(),
+        message_bytes: args.message_bytes,
+        extrapolate: args.extrapolate,
+        opening: args.opening.clone(),
+    };
+    let links = MeasuredLinks::read(&files, dir)?;
     match args.format.format {
         Format::Json => output::json(&links.printed())?,
         Format::Csv => {
@@ -52,19 +76,18 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     }
     links.warn();
     if let Some(into) = &args.output {
-        links.write(into)?;
+        write(std::slice::from_ref(&links), into)?;
     }
     Ok(0)
 }
 
 impl MeasuredLinks {
-    /// Reads the files of `--collectives`.
-    pub(super) fn read(args: &Args, dir: &Path) -> Result<Self> {
+    pub(super) fn read(args: &CollectiveFiles, dir: &Path) -> Result<Self> {
         let mut all: Vec<(&Path, AllReduces)> = Vec::new();
         // Inspector writes one file per rank, and they are read together
         let mut inspected: Vec<PathBuf> = Vec::new();
         let mut first = None;
-        for file in &args.collectives {
+        for file in &args.files {
             let files = inspector_files(file);
             if files.is_empty() {
                 all.push((file, read(file, args, dir)?));
@@ -102,7 +125,7 @@ impl MeasuredLinks {
         };
         let all = all.into_iter().map(measured).collect::<Result<Vec<_>>>()?;
         let after = after(args, &hardware, &profile, &all);
-        Ok(Self { p2p: args.p2p, hardware, profile, all, after })
+        Ok(Self { p2p: args.p2p, has_other: false, hardware, profile, all, after })
     }
 
     fn before(&self) -> &LinkTable {
@@ -116,7 +139,7 @@ impl MeasuredLinks {
             p2p: self.p2p,
             tp: self.all.iter().map(of).collect(),
             other_tps: other_tps(&self.after, self.p2p).map(|basis| basis.to_string()).collect(),
-            assumed: assumed(self.p2p, &self.after, &self.all),
+            assumed: self.assumed(),
         }
     }
 
@@ -134,7 +157,7 @@ impl MeasuredLinks {
             };
             text += &output::wrapped("", &format!("{basis}{remedy}"), 2);
         }
-        let kept = assumed(*p2p, after, all).join("; ");
+        let kept = self.assumed().join("; ");
         text + &output::wrapped("", &format!("Not measured, kept from {}: {kept}.", profile.name), 2)
     }
 
@@ -169,7 +192,7 @@ fn links_of(profile: &Profile, p2p: P2p) -> &LinkTable {
 }
 
 /// Reads output of nccl-tests, or the all-reduces of a trace or stored run.
-fn read(file: &Path, args: &Args, dir: &Path) -> Result<AllReduces> {
+fn read(file: &Path, args: &CollectiveFiles, dir: &Path) -> Result<AllReduces> {
     let name = file.display().to_string();
     if file.is_file() {
         let mut head = Vec::new();
@@ -192,7 +215,7 @@ const HEAD_BYTES: u64 = 1 << 20;
 
 /// Profile with the measured points in its link. Rows of a built-in profile at other TPs stay only if the measured
 /// GPU is the profile's; otherwise they describe another machine.
-fn after(args: &Args, hardware: &str, profile: &Profile, all: &[Measured]) -> Profile {
+fn after(args: &CollectiveFiles, hardware: &str, profile: &Profile, all: &[Measured]) -> Profile {
     let mut after = profile.clone();
     let table = match args.p2p {
         P2p::On => &mut after.link.p2p_on,
@@ -215,7 +238,7 @@ fn other_tps(after: &Profile, p2p: P2p) -> impl Iterator<Item = LinkBasis> {
     basis.filter(|basis| basis.note().is_some())
 }
 
-/// Link through the measured points, and the part kept from the profile: the bandwidth if a single small message was
+/// Link through the measured points, and the part kept from the profile: the bandwidth if only small messages were
 /// measured, the latency of small messages if the smallest measured one mostly waits for its bytes.
 fn link(
     file: &Path,
@@ -226,39 +249,46 @@ fn link(
         let problem = format!("{}: {problem}", file.display());
         Error::input_help(problem, "measure from 8 B to 512 MB: `all_reduce_perf -b 8 -e 512M -f 2`")
     };
-    let flat = || {
-        refused("the largest messages are not slower than small ones, so the bandwidth cannot be fitted")
-    };
     let (alpha_us, gb_s) = before.at(test.ranks);
     let points = || test.points.clone();
     let [(bytes, us), ref larger @ ..] = test.points[..] else {
         return Err(refused("no all-reduce was measured"));
     };
-    let transfer_us = |gb_s: f64| bytes as f64 / gb_s / 1e3;
-    if larger.is_empty() && transfer_us(gb_s) <= alpha_us {
-        // stored as points, so that the measured message gets exactly its measured latency
+    let largest = larger.last().map_or(bytes, |(bytes, _)| *bytes);
+    if largest as f64 / gb_s / 1e3 <= alpha_us {
+        // stored as points, so that measured messages get exactly their measured latencies
         let link = LinkPoint { points: points(), ..LinkPoint::formula(us, gb_s) };
-        return Ok((link, Some(["bandwidth", "one message size measured"])));
+        return Ok((link, Some(["bandwidth", "only small messages measured"])));
     }
-    let fitted = match larger {
-        [] => None,
-        _ => Some(LinkPoint::of_points(points()).ok_or_else(flat)?),
-    };
-    match fitted {
-        Some(fitted) if transfer_us(fitted.gb_s) <= us / 2.0 => Ok((fitted, None)),
-        fitted if us > alpha_us => {
-            let gb_s = fitted.map_or(bytes as f64 / (us - alpha_us) / 1e3, |fitted| fitted.gb_s);
-            Ok((
-                LinkPoint::formula(alpha_us, gb_s),
-                Some(["latency of small messages", "only large ones measured"]),
-            ))
+    let transfer_us = |gb_s: f64| bytes as f64 / gb_s / 1e3;
+    if larger.is_empty() {
+        if us <= alpha_us {
+            return Err(refused(&format!(
+                "one message of {} takes {}, less than the profile's latency of small ones ({}), so neither latency nor bandwidth follows",
+                output::bytes(bytes),
+                latency(us),
+                latency(alpha_us)
+            )));
         }
-        _ => Err(flat()),
+        let gb_s = bytes as f64 / (us - alpha_us) / 1e3;
+        return Ok((LinkPoint::formula(alpha_us, gb_s), Some(ONLY_LARGE)));
+    }
+    let fitted = LinkPoint::of_points(points()).ok_or_else(|| {
+        refused("the largest messages are not slower than small ones, so the bandwidth cannot be fitted")
+    })?;
+    // time besides the transfer
+    let rest_us = (us - transfer_us(fitted.gb_s)).max(0.0);
+    match rest_us >= us / 2.0 {
+        true => Ok((fitted, None)),
+        false => Ok((LinkPoint::formula(alpha_us.min(rest_us), fitted.gb_s), Some(ONLY_LARGE))),
     }
 }
 
+/// What links fitted to large messages keep from the profile, and why.
+const ONLY_LARGE: [&str; 2] = ["latency of small messages", "only large ones measured"];
+
 /// Profile to update: the one named by the user, else the profile of the GPU named in the files.
-fn hardware(args: &Args, all: &[(&Path, AllReduces)]) -> Result<String> {
+fn hardware(args: &CollectiveFiles, all: &[(&Path, AllReduces)]) -> Result<String> {
     let mut gpus: Vec<&str> = all.iter().filter_map(|(_, test)| test.gpu.as_deref()).collect();
     gpus.sort_unstable();
     gpus.dedup();
@@ -312,8 +342,8 @@ fn warn_of_other_gpus(gpus: &[&str], hardware: &str) -> Result<()> {
 /// Message sizes for comparing measured latencies with the profile's: of a decode step and of a prefill.
 const SHOWN: [(&str, u64); 3] = [("16 KB", 16 << 10), ("256 KB", 256 << 10), ("16 MB", 16 << 20)];
 
-/// Latency of an all-reduce relative to the profile's, by TP: of 16 KB if small messages were measured, else of the smallest
-/// that was.
+/// Latency of an all-reduce relative to the profile's, by TP: of 16 KB if small messages were measured, else of
+/// the smallest measured size.
 fn headline(profile: &Profile, p2p: P2p, all: &[Measured], before: &LinkTable) -> String {
     let of_tp = |Measured { test, link, .. }: &Measured| {
         let smallest = test.points.first().map_or(0, |(bytes, _)| *bytes);
@@ -345,8 +375,9 @@ fn rows(all: &[Measured], before: &LinkTable) -> Table {
         columns.push(format!("us_{bytes}|{size}"));
         columns.push(format!("profile_us_{bytes}|{size} before"));
     }
+    columns.push("kept|".into());
     let mut table = Table::new(columns).least(&["messages", "us_262144", "profile_us_262144"]);
-    for Measured { test, link, .. } in all {
+    for Measured { test, link, kept, .. } in all {
         let bytes = |at: Option<&(u64, f64)>| at.map_or(0, |(bytes, _)| *bytes);
         let messages = format!("{} to {} B", bytes(test.points.first()), bytes(test.points.last()));
         let mut row = vec![test.ranks.into(), messages.into()];
@@ -356,6 +387,7 @@ fn rows(all: &[Measured], before: &LinkTable) -> Table {
             row.push(Shown::Time(us(&alone(test.ranks, link))));
             row.push(Shown::Time(us(before)));
         }
+        row.push(kept.map(|[what, _]| what).into());
         table.push(row);
     }
     table
@@ -430,42 +462,43 @@ impl<'a> PrintedTp<'a> {
     }
 }
 
-/// Describes the values that the profile still takes from elsewhere.
-fn assumed(p2p: P2p, profile: &Profile, all: &[Measured]) -> Vec<String> {
-    let link = |p2p: P2p| format!("all-reduces with P2P {}", p2p.as_str());
-    let others: Vec<String> = links_of(profile, p2p)
-        .tp
-        .keys()
-        .filter(|tp| all.iter().all(|m| m.test.ranks != **tp))
-        .map(u32::to_string)
-        .collect();
-    let mut told = Vec::new();
-    told.extend(all.iter().filter_map(|measured| {
-        let [what, why] = measured.kept?;
-        Some(format!("{what} at TP {} ({why})", measured.test.ranks))
-    }));
-    if !others.is_empty() {
-        told.push(format!("{} at TP {}", link(p2p), others.join(", ")));
-    }
-    told.push(link(if p2p == P2p::On { P2p::Off } else { P2p::On }));
-    told.extend(
-        [
-            "latencies of collectives other than NCCL",
-            "inter-node links",
-            "GPU memory bandwidth and peak FLOP/s",
-            "slowdown of compute during a collective (from the stack)",
-        ]
-        .map(str::to_owned),
-    );
-    told
-}
-
 impl MeasuredLinks {
-    /// Writes the profile's file with the measured points, keeping comments. Returns its path.
-    pub(super) fn write(&self, into: &Path) -> Result<PathBuf> {
+    /// Describes the values that the profile still takes from elsewhere.
+    fn assumed(&self) -> Vec<String> {
+        let Self { p2p, has_other, after, all, .. } = self;
+        let link = |p2p: P2p| format!("all-reduces with P2P {}", p2p.as_str());
+        let others: Vec<String> = links_of(after, *p2p)
+            .tp
+            .keys()
+            .filter(|tp| all.iter().all(|m| m.test.ranks != **tp))
+            .map(u32::to_string)
+            .collect();
+        let kept = |measured: &Measured| {
+            let [what, why] = measured.kept?;
+            Some(format!("{what} at TP {} ({why})", measured.test.ranks))
+        };
+        let mut assumed: Vec<String> = all.iter().filter_map(kept).collect();
+        if !others.is_empty() {
+            assumed.push(format!("{} at TP {}", link(*p2p), others.join(", ")));
+        }
+        if !has_other {
+            assumed.push(link(if *p2p == P2p::On { P2p::Off } else { P2p::On }));
+        }
+        assumed.extend(
+            [
+                "latencies of collectives other than NCCL",
+                "inter-node links",
+                "GPU memory bandwidth and peak FLOP/s",
+                "slowdown of compute during a collective (from the stack)",
+            ]
+            .map(str::to_owned),
+        );
+        assumed
+    }
+
+    /// Puts the measured points into the profile's file, keeping comments.
+    fn put(&self, file: &mut DocumentMut) -> Result<()> {
         let Self { p2p, hardware, after, all, .. } = self;
-        std::fs::create_dir_all(into).map_err(Error::io(into))?;
-        let mut file = profile_document(hardware)?;
         let name = format!("p2p_{}", p2p.as_str());
         let (name, table) = (name.as_str(), links_of(after, *p2p));
         if let Some(rows) = file["link"][name]["tp"].as_table_like_mut() {
@@ -512,15 +545,24 @@ impl MeasuredLinks {
             }
             row.insert("note", Item::Value(source.as_str().into()));
             let key = |value: &str| format!("link.{name}.tp.{}.{value}", test.ranks);
-            set(&mut file, &key("alpha_us"), link.alpha_us);
-            set(&mut file, &key("gb_s"), link.gb_s);
+            set(file, &key("alpha_us"), link.alpha_us);
+            set(file, &key("gb_s"), link.gb_s);
             if let Some(sources) = file["sources"].as_array_mut() {
                 sources.push(source);
             }
         }
-        let path = save(into, &after.name, &file)?;
-        // reads the file back to detect errors now
-        Profile::load(&path.display().to_string())?;
-        Ok(path)
+        Ok(())
     }
+}
+
+/// Writes a profile with all these links, measured against the same one. Returns its path.
+pub(super) fn write(links: &[MeasuredLinks], into: &Path) -> Result<PathBuf> {
+    let first = links.first().ok_or_else(|| Error::failed("no link was measured"))?;
+    std::fs::create_dir_all(into).map_err(Error::io(into))?;
+    let mut file = profile_document(&first.hardware)?;
+    links.iter().try_for_each(|links| links.put(&mut file))?;
+    let path = save(into, &first.after.name, &file)?;
+    // reads the file back to detect errors now
+    Profile::load(&path.display().to_string())?;
+    Ok(path)
 }

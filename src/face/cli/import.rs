@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use super::calibrate;
-use super::calibrate_collectives::{self, MeasuredLinks};
+use super::calibrate_collectives::{self, CollectiveFiles, MeasuredLinks};
 use super::output::{self, Format, FormatArgs};
 use super::report;
-use super::select::{FilterArgs, OpenArgs};
+use super::select::OpenArgs;
+use crate::desk;
 use crate::desk::kit::{ImportedKit, Kit, KitOrigin};
-use base::error::Result;
-use base::text::counted;
-use lab::store::{Copied, DamagedFile, RecordingCopies, Store};
+use base::error::{Error, Result};
+use base::text::{counted, shell_command};
+use lab::store::{Copied, DamagedFile, RECORDINGS, RecordingCopies, Store};
 use study::analysis::GridRow;
 use table::P2p;
 use table::render::Sourced;
@@ -24,7 +24,7 @@ pub struct Args {
     /// Hardware profile to update with the kit's all-reduces: a built-in name or a TOML file [default: the GPU's]
     #[arg(long, value_name = "NAME|FILE")]
     pub hardware: Option<String>,
-    /// Directory for a hardware profile with the kit's all-reduces, P2P on and off, as of `calibrate --collectives`
+    /// Directory for a hardware profile with the kit's all-reduces, P2P on and off, as `calibrate --collectives` writes it
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -54,15 +54,16 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     let kit = Kit::open(&args.kit, &store)?;
     let imported = kit.import(&store)?;
     // what was copied is shown even if the links cannot be used
-    let (mut links, mut profile) = (Vec::new(), None);
-    let read = read_links(args, dir, &kit, &mut links, &mut profile);
+    let (links, problems) = read_links(args, dir, &kit)?;
+    let written = write_profile(args, &links, &problems);
+    let profile = written.as_ref().ok().and_then(Option::as_ref);
     let ImportedKit { origin, runs, recordings, grid, damaged } = &imported;
     let printed = || Printed {
         kit: origin,
         runs,
         recordings,
         links: links.iter().map(MeasuredLinks::printed).collect(),
-        profile: profile.as_ref().map(|path| path.display().to_string()),
+        profile: profile.map(|path| path.display().to_string()),
         grid: &grid.rows,
         damaged,
         notes: &kit.notes,
@@ -74,60 +75,61 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     }
     links.iter().for_each(MeasuredLinks::warn);
     notes(&kit, &imported);
-    if let Err(error) = read {
-        if args.output.is_some() {
-            return Err(error);
-        }
-        report::warn(&format!("all-reduces of nccl-tests were not used: {error}"));
+    for (p2p, error) in &problems {
+        report::warn(&format!("all-reduces with P2P {} were not used: {error}", p2p.as_str()));
     }
+    written?;
     Ok(u8::from(!damaged.is_empty()))
 }
 
-/// Reads the kit's all-reduces into `links`, and writes them into one profile if asked.
+/// Reads the kit's all-reduces, and the errors of the P2P settings that cannot be used.
 fn read_links(
     args: &Args,
     dir: &Path,
     kit: &Kit,
-    links: &mut Vec<MeasuredLinks>,
-    profile: &mut Option<PathBuf>,
-) -> Result<()> {
+) -> Result<(Vec<MeasuredLinks>, Vec<(P2p, Error)>)> {
+    let (mut links, mut problems) = (Vec::new(), Vec::new());
     for (p2p, files) in kit.links()? {
-        // P2P off goes into the profile just written
-        let written = profile.as_ref().map(|path| path.display().to_string());
-        let measured = MeasuredLinks::read(
-            &calibration(args, p2p, files, written.or_else(|| args.hardware.clone())),
-            dir,
-        )?;
-        if let Some(into) = &args.output {
-            *profile = Some(measured.write(into)?);
+        let hardware = args.hardware.clone();
+        let opening = OpenArgs::default();
+        let files =
+            CollectiveFiles { files, p2p, hardware, message_bytes: None, extrapolate: false, opening };
+        match MeasuredLinks::read(&files, dir) {
+            Ok(measured) => links.push(measured),
+            Err(error) => problems.push((p2p, error)),
         }
-        links.push(measured);
     }
-    Ok(())
+    let has_both = links.len() > 1;
+    links.iter_mut().for_each(|links| links.has_other = has_both);
+    Ok((links, problems))
 }
 
-/// Arguments of `calibrate --collectives FILES`.
-fn calibration(
+/// Writes the profile if asked. Returns an error if some of the kit's all-reduces cannot be in it.
+fn write_profile(
     args: &Args,
-    p2p: P2p,
-    collectives: Vec<PathBuf>,
-    hardware: Option<String>,
-) -> calibrate::Args {
-    calibrate::Args {
-        collectives,
-        p2p,
-        message_bytes: None,
-        extrapolate: false,
-        opening: OpenArgs::default(),
-        data: None,
-        filter: FilterArgs::default(),
-        hardware,
-        stack: String::new(),
-        fit: None,
-        output: None,
-        no_cross_validation: false,
-        format: args.format,
+    links: &[MeasuredLinks],
+    problems: &[(P2p, Error)],
+) -> Result<Option<PathBuf>> {
+    let Some(into) = &args.output else {
+        return match &args.hardware {
+            Some(_) if links.is_empty() && problems.is_empty() => Err(without_links(args)),
+            _ => Ok(None),
+        };
+    };
+    match links {
+        _ if !problems.is_empty() => {
+            Err(Error::input("no profile was written, since some all-reduces cannot be used"))
+        }
+        [] => Err(without_links(args)),
+        links => calibrate_collectives::write(links, into).map(Some),
     }
+}
+
+fn without_links(args: &Args) -> Error {
+    Error::input_help(
+        format!("{} has no output of nccl-tests, so there is no profile to write", args.kit.display()),
+        "measure with `measure.sh --gpus N` and all_reduce_perf, or omit --output and --hardware",
+    )
 }
 
 fn text(args: &Args, dir: &Path, imported: &ImportedKit, links: &[MeasuredLinks]) -> String {
@@ -180,11 +182,17 @@ fn text(args: &Args, dir: &Path, imported: &ImportedKit, links: &[MeasuredLinks]
         text += &format!("\n{}", links.text());
     }
     if !links.is_empty() && args.output.is_none() {
-        text += &format!("To write the profile: ladderscope import {} -o DIR\n", args.kit.display());
+        let kit = args.kit.to_string_lossy();
+        let mut words = vec!["ladderscope".into(), "import".into(), kit.into_owned()];
+        words.extend(args.hardware.iter().flat_map(|name| ["--hardware".into(), name.clone()]));
+        words.extend(desk::dir_option(dir));
+        words.extend(["-o".into(), "DIR".into()]);
+        text += &format!("To write the profile: {}\n", shell_command(words));
     }
     for name in &recordings.copied {
-        let trace = dir.join("recordings").join(name).join("trace.parquet");
-        text += &format!("\nRecording: ladderscope overlap {}\n", trace.display());
+        let trace = dir.join(RECORDINGS).join(name).join("trace.parquet");
+        let command = shell_command(["ladderscope", "overlap", &trace.to_string_lossy()]);
+        text += &format!("\nRecording: {command}\n");
     }
     text
 }
