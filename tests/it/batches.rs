@@ -151,3 +151,28 @@ fn a_damaged_batch_is_named_and_the_rest_is_listed() {
         Some(1)
     );
 }
+
+/// What is listed is what the sweep then starts.
+#[test]
+fn a_dry_run_lists_what_a_sweep_would_start_and_writes_nothing() {
+    let place = Place::new();
+    place.write(
+        "s.toml",
+        "backend = \"sim\"\nmodel = \"llama-3.2-1b\"\noutput_tokens = 8\n[grid]\ntp = [2, 3]\nbatch = [1, 4]\n",
+    );
+    let dry = |more: &str| {
+        let words: Vec<&str> = "sweep s.toml --dry-run --format json".split(' ').collect();
+        let told = place.run(&[&words[..], &more.split_whitespace().collect::<Vec<_>>()].concat());
+        let told = told.exits(0).json();
+        (told["runs"].as_u64().unwrap(), told["stored"].as_u64().unwrap(), told["cells"].clone())
+    };
+    let (runs, stored, cells) = dry("");
+    assert_eq!((runs, stored), (2, 0), "{cells}");
+    let skipped: Vec<_> = cells.as_array().unwrap().iter().filter(|cell| cell["status"] == "skipped").collect();
+    assert!(skipped.len() == 2 && skipped[0]["reason"].as_str().unwrap().contains('3'), "{cells}");
+    assert!(!place.path().join("runs").exists(), "nothing is written");
+    let cells = place.run(&["sweep", "s.toml", "--format", "json"]).exits(0).json_lines();
+    assert_eq!(cells.iter().filter(|cell| cell["status"] == "ok").count(), 2);
+    assert_eq!((dry("").0, dry("").1), (0, 2), "stored");
+    assert_eq!((dry("--again").0, dry("--again").1), (2, 0), "all again");
+}

@@ -52,12 +52,13 @@ struct PlannedCell<'a> {
 
 pub fn run(experiment: &Experiment, choice: Choice, dir: &Path, format: Format) -> Result<u8> {
     let records = Selection::all(dir)?.records;
-    let past = match choice {
-        Choice::All => HashMap::new(),
-        Choice::Missing | Choice::Failed => History::past(&records),
-    };
+    let mut past = History::past(&records);
+    if choice == Choice::All {
+        // stored runs still tell how long the cells take
+        past.values_mut().for_each(|past| past.rounds.clear());
+    }
     let history = History::new(&experiment.cells, |key| past.get(key).cloned(), &records, load());
-    let Some(forecast) = forecast(experiment, &history, &|| false) else { return Ok(0) };
+    let forecast = forecast(experiment, &history, &|| false).unwrap_or_default();
     let cells: Vec<PlannedCell<'_>> =
         experiment.cells.iter().map(|cell| PlannedCell::of(cell, experiment.rounds, &past)).collect();
     let printed = Printed {
@@ -71,16 +72,16 @@ pub fn run(experiment: &Experiment, choice: Choice, dir: &Path, format: Format) 
     };
     let csv = || table(&printed.cells).csv(Sourced::ByRow);
     output::print(format, &printed, csv, || text(&printed, &forecast))?;
-    if format == Format::Table {
-        experiment.notes.iter().for_each(|note| report::note(note));
-    }
+    experiment.notes.iter().for_each(|note| report::note(note));
     Ok(0)
 }
 
 impl<'a> PlannedCell<'a> {
     fn of(cell: &'a lab::sweep::Cell, rounds: u32, past: &HashMap<String, Past>) -> Self {
         let obstacle = cell.feasibility.obstacle();
-        let stored = past.get(&cell.spec.key()).map_or(0, |past| past.rounds.range(..rounds).count());
+        let key = (!past.is_empty()).then(|| cell.spec.key());
+        let past = key.and_then(|key| past.get(&key));
+        let stored = past.map_or(0, |past| past.rounds.range(..rounds).count());
         Self {
             cell: cell.spec.label(),
             provenance: cell.spec.provenance().as_str(),
@@ -139,9 +140,9 @@ fn text(printed: &Printed<'_>, forecast: &Forecast) -> String {
         text += &output::wrapped("  ", &line, 4);
     }
     let planned: Vec<&PlannedCell<'_>> = printed.cells.iter().filter(|cell| cell.runs > 0).collect();
-    if let Some(shown) = planned.get(..planned.len().min(ROWS)).filter(|shown| !shown.is_empty()) {
+    if !planned.is_empty() {
         text += "\n";
-        text += &output::aligned(&table(shown.iter().copied()));
+        text += &output::aligned(&table(planned.iter().copied().take(ROWS)));
     }
     let beyond = planned.len().saturating_sub(ROWS);
     if beyond > 0 {

@@ -365,7 +365,7 @@ impl Snapshot {
         for (place, (record, key)) in records.iter().zip(keys).enumerate() {
             if let (Some(metrics), Some(key)) = (&record.metrics, key) {
                 let cell = known.entry(key).or_default();
-                cell.rounds.insert(record.round);
+                cell.rounds.extend(record.is_finished().then_some(record.round));
                 cell.completion_ms = metrics.completion_ms;
                 cell.runs.push(place);
             }

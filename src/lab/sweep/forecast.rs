@@ -57,11 +57,11 @@ impl History {
         Self { cells: cells.iter().filter_map(of_cell).collect(), executed, load }
     }
 
-    /// Stored runs by [`Spec::key`], of records oldest first.
+    /// Finished runs by [`Spec::key`], of records oldest first. A sweep does not start them again.
     pub fn past(records: &[Record]) -> HashMap<String, Past> {
         let mut cells: HashMap<String, Past> = HashMap::new();
         for record in records {
-            if let Some(metrics) = &record.metrics {
+            if let Some(metrics) = record.metrics.as_ref().filter(|_| record.is_finished()) {
                 let past = cells.entry(record.spec.key()).or_default();
                 past.rounds.insert(record.round);
                 past.completion_ms = metrics.completion_ms;
