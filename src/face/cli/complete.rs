@@ -113,7 +113,7 @@ fn complete(before: &[&str], word: &str) -> Completion {
         // verbs must match by prefix
         offers.retain(|offer| offer.text.starts_with(word));
     }
-    let mut positionals = command.get_positionals();
+    let mut positionals = command.get_positionals().filter(|argument| !argument.is_hide_set());
     let last = || {
         command
             .get_positionals()

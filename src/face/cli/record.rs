@@ -279,12 +279,11 @@ fn explain(args: &Args, recording: &Recording, dir: &Path) -> Result<()> {
     let path = args.output.clone().unwrap_or_else(|| recording.directory().join(record::TRACE));
     trace::export::write(&trace, &path)?;
     let import = trace.meta.import.clone().unwrap_or_default();
-    for warning in &import.warnings {
-        report::warn(warning);
-    }
     let from = import.ranks_from.map(|from| format!(" ({from})")).unwrap_or_default();
     report::note(&format!("{}{from}: {}", counted(trace.meta.ranks as usize, "rank"), path.display()));
     if trace.spans.is_empty() {
+        // otherwise `overlap` says them
+        report::warn_all(import.warnings.iter().map(String::as_str), "the trace has all of them");
         output::emit(&without_gpu(&trace))?;
     } else {
         let format = args.format.format.to_possible_value();

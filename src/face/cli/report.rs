@@ -136,8 +136,8 @@ pub fn part(opened: &Opened) {
 
 /// Warns of everything that an import left out or chose, for output that does not list it.
 pub fn import_warnings(opened: &Opened) {
-    let warnings = opened.trace.meta.import.iter().flat_map(|import| &import.warnings);
-    warnings.for_each(|warning| warn(&format!("{}: {warning}", opened.source)));
+    let Some(import) = &opened.trace.meta.import else { return };
+    warn_all(import.warnings.iter().map(String::as_str), "`ladderscope overlap` lists them");
 }
 
 /// Prints a line, with terminal control characters replaced by `�`.

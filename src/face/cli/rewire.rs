@@ -240,18 +240,24 @@ fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
     for choice in choices {
         match rewiring.answer(choice) {
             Ok(answer) => answers.push(answer),
-            Err(error) => failed.push((choice.label(), error)),
+            Err(error) => failed.push((choice, error)),
         }
     }
     let asks_other = choices.iter().any(|choice| choice.collective.is_some());
     let has_other = answers.iter().any(|answer| answer.choice.collective.is_some());
     if !failed.is_empty() && (answers.is_empty() || asks_other && !has_other) {
-        let (_, first) = failed.remove(0);
-        failed.iter().for_each(|(label, error)| report::note(&format!("{label}: {error}")));
+        // the reason why what was asked for is missing
+        let asked = failed.iter().position(|(choice, _)| choice.collective.is_some() || !asks_other);
+        let (_, first) = failed.remove(asked.unwrap_or(0));
+        note_failed(&failed);
         return Err(first);
     }
-    failed.iter().for_each(|(label, error)| report::note(&format!("{label}: {error}")));
+    note_failed(&failed);
     Ok(answers)
+}
+
+fn note_failed(failed: &[(&Choice, Error)]) {
+    failed.iter().for_each(|(choice, error)| report::note(&format!("{}: {error}", choice.label())));
 }
 
 /// Output of a rewired trace in JSON.

@@ -65,7 +65,7 @@ const SWEPT: [&str; 5] = ["alpha_us", "gb_s", "sms", "experts", "top_k"];
 #[derive(Debug, clap::Args)]
 #[command(after_help = NOTES, mut_args = listed)]
 pub struct Args {
-    /// A trace or run, which this verb does not read
+    /// Always refused, with a hint for those who pass a trace
     #[arg(hide = true)]
     pub source: Option<String>,
     #[command(flatten)]
@@ -111,9 +111,10 @@ fn predicted(answer: &Answer) -> Vec<PredictedRow> {
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(source) = &args.source {
+        let rewire = shell_command(["ladderscope", "rewire", source]);
         return Err(Error::input_help(
-            format!("{source}: whatif simulates a cell and reads no trace"),
-            format!("to change the engine of a trace or run: `ladderscope rewire {source}`"),
+            format!("unexpected argument '{source}': whatif simulates a cell and reads no trace"),
+            format!("name a model with --model; to change the engine of a trace or run: `{rewire}`"),
         ));
     }
     if !(args.hidden_pct > 0.0 && args.hidden_pct <= 100.0) {
