@@ -225,7 +225,7 @@ pub fn stalls(spec: &Spec, samples: &[&Sample]) -> Vec<String> {
             let (median, mean) = (median(&values)?, mean(&values)?);
             let (place, why) = match mean > median {
                 true => ("above", "some samples may have stalled"),
-                false => ("below", "less than half of the samples are much faster"),
+                false => ("below", "fewer than half of the samples are much faster"),
             };
             ((mean - median).abs() > 0.1 * median.abs()).then(|| {
                 format!(

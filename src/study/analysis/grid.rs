@@ -1,5 +1,6 @@
 //! Measured grid as in docs/gpus-and-clusters.md: a row per setting with the TPOT of each architecture.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -16,7 +17,7 @@ pub struct MeasuredGrid {
     pub settings: String,
     /// Settings in which standard, ladder and upper-bound were run, by model, TP, link, options and batch.
     pub rows: Vec<GridRow>,
-    /// Number of settings with a comparison that lack one of the three.
+    /// Number of settings without a run of ladder or upper-bound.
     pub incomplete: usize,
 }
 
@@ -60,7 +61,7 @@ impl GridCell {
 }
 
 /// Options with a column, and those that do not change what is measured.
-const TOLD: [&str; 6] = ["model", "tp", "p2p", "link", "batch", "samples"];
+const COLUMNS: [&str; 6] = ["model", "tp", "p2p", "link", "batch", "samples"];
 
 impl MeasuredGrid {
     /// Arranges the cells of stored runs.
@@ -78,12 +79,12 @@ impl MeasuredGrid {
             settings.values().filter_map(|values| Some(&values.get("ladder")?.baseline_side.spec));
         let varied = Varied::of(specs.clone());
         let options =
-            TOLD.into_iter().fold(varied.clone(), |rest, name| rest.without(&Axis::Option(name)));
+            COLUMNS.into_iter().fold(varied.clone(), |rest, name| rest.without(&Axis::Option(name)));
         // a default goes without saying
         let is_default = |axis: &Axis, spec: &Spec| matches!(axis, Axis::Option(name) if option(name).is_some_and(|of| of.is_default(spec)));
         let options_of = |spec: &Spec| {
-            let told = options.axes().filter(|axis| !is_default(axis, spec));
-            told.map(|axis| axis.label(spec)).collect::<Vec<_>>().join(" ")
+            let shown = options.axes().filter(|axis| !is_default(axis, spec));
+            shown.map(|axis| axis.label(spec)).collect::<Vec<_>>().join(" ")
         };
         let shared = specs.clone().next().map(|spec| varied.common(spec)).unwrap_or_default();
         let row = |values: &BTreeMap<&str, &Comparison>| {
@@ -106,11 +107,10 @@ impl MeasuredGrid {
             })
         };
         let mut rows: Vec<GridRow> = settings.values().filter_map(row).collect();
-        rows.sort_by(|a, b| {
-            // P2P on before off, and TP 8 before TP 2
-            let key = |row: &GridRow| (row.model.clone(), std::cmp::Reverse(row.tp), row.link == OFF);
-            let rest = |row: &GridRow| (row.link.clone(), row.options.clone(), row.batch);
-            (key(a), rest(a)).cmp(&(key(b), rest(b)))
+        // P2P on before off, and TP 8 before TP 2
+        rows.sort_by_cached_key(|row| {
+            let GridRow { model, tp, link, options, batch, .. } = row;
+            (model.clone(), Reverse(*tp), link == OFF, link.clone(), options.clone(), *batch)
         });
         Self { settings: shared, incomplete: all - rows.len(), rows }
     }

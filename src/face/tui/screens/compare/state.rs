@@ -122,7 +122,7 @@ pub enum View {
     Pairs,
 }
 
-/// Part that a headline is of, its text, and the trust in the numbers.
+/// Pairs that the headline covers, its text, and the simulator's error on them.
 type Headline = (PartOf<Arc<Vec<usize>>>, String, Option<String>);
 
 #[derive(Debug, Default)]
