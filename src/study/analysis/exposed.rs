@@ -435,6 +435,8 @@ pub(crate) struct WindowTimes {
     pub host: f64,
     /// Part of `host` before replays of CUDA graphs.
     pub between_graphs: f64,
+    /// Busy time of the compute lane, of the rank with the most.
+    pub compute: f64,
 }
 
 /// Rank whose times in windows are wanted.
@@ -464,20 +466,27 @@ pub(crate) fn window_times(
         let own = |(start, end): &Interval| (start - of.offset, end - of.offset);
         let exposed = difference(&lanes[rank].comm, lanes[rank].compute.union());
         let others = difference(&exposed, &union(of.collectives.iter().map(own)));
-        let parts =
-            [Coverage::new(exposed), Coverage::new(others), waits(|_| true), waits(|gap| gap.is_replay)];
+        let compute = Coverage::new(lanes[rank].compute.union().to_vec());
+        let parts = [
+            Coverage::new(exposed),
+            Coverage::new(others),
+            waits(|_| true),
+            waits(|gap| gap.is_replay),
+            compute,
+        ];
         let within = |window: &Interval| parts.each_ref().map(|part| part.within(own(window)) as f64);
         Some(windows.iter().map(within).collect::<Vec<_>>())
     };
-    let by_rank: Vec<Vec<[f64; 4]>> = ranks.par_iter().filter_map(of_rank).collect();
+    let by_rank: Vec<Vec<[f64; 5]>> = ranks.par_iter().filter_map(of_rank).collect();
     let mean = |at: usize, part: usize| {
         by_rank.iter().map(|windows| windows[at][part]).sum::<f64>() / by_rank.len().max(1) as f64
     };
-    let times = |at| WindowTimes {
+    let times = |at: usize| WindowTimes {
         exposed: mean(at, 0),
         exposed_others: mean(at, 1),
         host: mean(at, 2),
         between_graphs: mean(at, 3),
+        compute: by_rank.iter().map(|windows| windows[at][4]).fold(0.0, f64::max),
     };
     (0..windows.len()).map(times).collect()
 }

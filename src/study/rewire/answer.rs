@@ -228,9 +228,9 @@ impl Rewiring {
             .zip(tp)
             .map(|(target, tp)| known(&steps, target, tp, bytes, own.first().copied()));
         if own.contains(&Collective::Fused) && spec.is_none() {
-            steps
-                .notes
-                .push("the all-reduce is fused with the norm, so the norm's time moves with it".into());
+            let note = "the all-reduce is fused with the norm: the norm's time moves with it, and times with another \
+                        all-reduce (--collective) lack it";
+            steps.notes.push(note.into());
         }
         let ended = steps.ended();
         let unended = steps.steps.len() - ended.len();
@@ -396,9 +396,9 @@ impl Rewiring {
     pub fn left_out_ns(&self, number: u32) -> Result<(i64, i64)> {
         let standard = Ready::standard(&self.steps)?;
         let step = self.step(number)?;
-        let (_, replayed) = standard.replay(step, Losses::default(), true);
+        let replayed = standard.replay(step, Losses::default(), true);
         let length = step.time.1 - step.time.0;
-        Ok((length - replayed, length))
+        Ok((length - replayed.length, length))
     }
 
     fn step(&self, number: u32) -> Result<&Step> {
@@ -415,7 +415,7 @@ impl Rewiring {
         let ready = Ready::new(self, &self.changed(choice))?;
         let step = self.step(number)?;
         let losses = self.losses(choice).unwrap_or_default();
-        let (executed, _) = ready.replay(step, losses, choice.host);
+        let executed = ready.replay(step, losses, choice.host).executed;
         Ok((ready.assigned, executed, step))
     }
 
@@ -436,16 +436,21 @@ impl Rewiring {
             .map(|&at| {
                 let step = &self.steps.steps[at];
                 // overlap in the trace already includes contention, so both replays have it
-                let (_, before) = standard.replay(step, losses, true);
-                let (executed, after) = rewired.replay(step, losses, choice.host);
+                let before = standard.replay(step, losses, true);
+                let after = rewired.replay(step, losses, choice.host);
                 // time that a replay leaves out, such as the host between steps, stays as measured
                 let length = self.length(at);
                 // except the gap between two graphs if launches are assumed free
                 let left_out = if choice.host { 0 } else { step.between_graphs };
-                let rewired = (length + (after - before - left_out) as f64 / 1e3).max(f64::MIN_POSITIVE);
+                let changed = length + (after.length - before.length - left_out) as f64 / 1e3;
+                // kernels beside an all-reduce of the trace come after it in the replay: this must not make the rewired
+                // step shorter than its kernels
+                let kernels = (step.times.compute / 1e3).min(length);
+                let least = kernels + (after.work - before.work) as f64 / 1e3;
+                let rewired = changed.max(least).max(f64::MIN_POSITIVE);
                 // so does communication besides the layers' collectives
                 let others = step.times.exposed_others / 1e3;
-                let exposed = lanes_us(&executed, self.steps.ranks)[1] + others;
+                let exposed = lanes_us(&after.executed, self.steps.ranks)[1] + others;
                 (rewired, length / rewired, exposed)
             })
             .collect();
@@ -507,6 +512,14 @@ impl Rewiring {
     }
 }
 
+/// A replayed step (ns).
+struct Replayed {
+    executed: Vec<Executed>,
+    length: i64,
+    /// Sum of the kernels' times, of the rank with the most.
+    work: i64,
+}
+
 /// Wiring with its all-reduces, ready for the replay of steps.
 struct Ready {
     assigned: Assigned,
@@ -535,10 +548,13 @@ impl Ready {
         Ok(Self { assigned, instead: rewiring.instead(choice)? })
     }
 
-    fn replay(&self, step: &Step, losses: Losses, host: bool) -> (Vec<Executed>, i64) {
+    fn replay(&self, step: &Step, losses: Losses, host: bool) -> Replayed {
         let of = |reduced: &super::Reduced| self.instead.of(reduced.transfer);
         let transfers: Vec<i64> = step.reduces.iter().map(of).collect();
-        replay(&self.assigned.plan, &self.assigned.times(step, &transfers, losses, host))
+        let times = self.assigned.times(step, &transfers, losses, host);
+        let work = times.work.iter().map(|rank| rank.iter().sum()).max().unwrap_or(0);
+        let (executed, length) = replay(&self.assigned.plan, &times);
+        Replayed { executed, length, work }
     }
 }
 

@@ -421,7 +421,20 @@ fn split_steps(gaps: &[u64]) -> Vec<Range<usize>> {
         }
     }
     let ends = begins.iter().copied().skip(1).chain([gaps.len()]);
-    begins.iter().copied().zip(ends).map(|(from, to)| from..to).collect()
+    join_parts(begins.iter().copied().zip(ends).map(|(from, to)| from..to))
+}
+
+/// Joins adjacent parts that together have a step's usual length: a gap is also rare if a kernel is missing.
+fn join_parts(parts: impl Iterator<Item = Range<usize>> + Clone) -> Vec<Range<usize>> {
+    let usual = usual_length(&parts.clone().collect::<Vec<_>>());
+    let mut steps: Vec<Range<usize>> = Vec::new();
+    for part in parts {
+        match steps.last_mut() {
+            Some(last) if last.len() + part.len() == usual => last.end = part.end,
+            _ => steps.push(part),
+        }
+    }
+    steps
 }
 
 fn repeat(gaps: &[u64]) -> Repeat {
@@ -499,6 +512,17 @@ mod tests {
         assert_eq!(repeat(&[7; 32]), Repeat::One);
         assert_eq!(repeat(&(0..32).collect::<Vec<_>>()), Repeat::Nothing);
         assert_eq!(repeat(&[1]), Repeat::Nothing);
+    }
+
+    #[test]
+    fn a_missing_kernel_does_not_split_a_step() {
+        let whole = gaps(4, 8, true, 1);
+        let wanted = split_steps(&whole);
+        for at in 19..32 {
+            let mut gaps = whole.clone();
+            gaps[at] = 777;
+            assert_eq!(split_steps(&gaps), wanted, "gap {at}");
+        }
     }
 
     #[test]

@@ -582,6 +582,30 @@ fn a_fused_all_reduce_never_beats_the_limit_that_contains_it() {
     }
 }
 
+/// Every all-reduce of the trace begins halfway through the module before it.
+#[test]
+fn no_architecture_takes_less_time_than_the_kernels_of_an_overlapping_trace() {
+    let standard = cell("standard", "llama-3-8b", 4, "native");
+    let mut trace = disguised(&simulated(&standard));
+    trace.spans.sort_by_key(|span| (span.rank, span.start_ns));
+    let mut earlier = std::collections::HashMap::new();
+    for span in &mut trace.spans {
+        let of_rank: &mut i64 = earlier.entry(span.rank).or_default();
+        let length = span.end_ns - span.start_ns;
+        let overlap = if span.lane == Lane::Comm { length * 2 / 5 } else { 0 };
+        (span.start_ns, span.end_ns) =
+            (span.start_ns - *of_rank - overlap, span.end_ns - *of_rank - overlap);
+        span.ready_ns = span.start_ns;
+        *of_rank += overlap;
+    }
+    let rewiring = rewiring(&trace, &standard);
+    let kernels_us =
+        median(&rewiring.steps.steps.iter().map(|step| step.times.compute / 1e3).collect::<Vec<_>>());
+    let limit = rewiring.answer(&choice("upper-bound")).unwrap().alone;
+    assert!(limit.step_us >= 0.999 * kernels_us.unwrap(), "{limit:?}, not {kernels_us:?}");
+    assert!(limit.speedup > 1.01);
+}
+
 #[test]
 fn a_tensor_parallel_size_that_contradicts_the_trace_is_refused() {
     let standard = cell("standard", "llama-3-8b", 4, "native");
