@@ -14,7 +14,7 @@ use base::error::{Error, Result};
 use base::regular;
 
 /// Subdirectory of recordings of `record`.
-const RECORDINGS: &str = "recordings";
+pub const RECORDINGS: &str = "recordings";
 
 /// Trace of a recording.
 const TRACE: &str = "trace.parquet";
