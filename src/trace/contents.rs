@@ -34,27 +34,15 @@ impl LaunchSite {
     pub const UNKNOWN: Self = Self { range: Self::NONE, operator: Self::NONE };
 }
 
-/// Calls of CUDA and HIP that launch GPU work or wait for it, after the name of the API.
-const HOST_CALLS: [&str; 13] = [
-    "Launch",
-    "GraphLaunch",
-    "ModuleLaunch",
-    "ExtLaunch",
-    "ExtModuleLaunch",
-    "HccModuleLaunch",
-    "Memcpy",
-    "Memset",
-    "MemPrefetch",
-    "DeviceSynchronize",
-    "StreamSynchronize",
-    "EventSynchronize",
-    "CtxSynchronize",
-];
-
-/// True for the name of a host call that launches GPU work (`cudaGraphLaunch`, `hipLaunchKernel`) or waits for it, as
-/// opposed to a framework's operator or an annotation (`cuBLAS gemm`).
+/// True for the name of a call of CUDA or HIP (`cudaGraphLaunch`, `hipFree`), as opposed to a framework's operator or an
+/// annotation (`cuBLAS gemm`).
 pub fn is_host_call(name: &str) -> bool {
-    let is_call = |rest: &str| HOST_CALLS.iter().any(|call| rest.starts_with(call));
+    let is_call = |rest: &str| {
+        // libraries go on with an abbreviation: cuBLAS, cuDNN
+        let is_word = |two: &[u8]| two[0].is_ascii_uppercase() && two[1].is_ascii_lowercase();
+        rest.as_bytes().get(..2).is_some_and(is_word)
+            && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
     ["cuda", "cu", "hip"].iter().any(|api| name.strip_prefix(api).is_some_and(is_call))
 }
 
@@ -328,7 +316,7 @@ mod tests {
     use super::is_host_call;
 
     #[test]
-    fn host_calls_are_launches_and_copies_of_the_driver_and_the_runtime() {
+    fn host_calls_are_those_of_the_driver_and_the_runtime() {
         for name in [
             "cudaLaunchKernel",
             "cudaLaunchKernelExC_v11060",
@@ -339,12 +327,20 @@ mod tests {
             "hipExtModuleLaunchKernel",
             "hipMemcpyWithStream",
             "cudaStreamSynchronize",
+            "cudaFree",
+            "cuModuleLoadData",
         ] {
             assert!(is_host_call(name), "{name}");
         }
-        for name in
-            ["cuBLAS gemm", "cuDNN attention", "cuFFT", "cublasLtMatmul", "hipBLASLt", "aten::mm"]
-        {
+        for name in [
+            "cuBLAS gemm",
+            "cuDNN attention",
+            "cuFFT",
+            "cublasLtMatmul",
+            "hipBLASLt",
+            "cudaGraph capture",
+            "aten::mm",
+        ] {
             assert!(!is_host_call(name), "{name}");
         }
     }
