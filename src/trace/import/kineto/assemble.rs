@@ -62,7 +62,8 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         .iter()
         .map(|file| {
             let mut used = vec![false; file.table.names.len()];
-            let ranges = file.table.host_ranges.iter().chain(&file.table.device_ranges);
+            let Table { host_ranges, device_ranges, long_calls, .. } = &file.table;
+            let ranges = host_ranges.iter().chain(device_ranges).chain(long_calls);
             ranges.for_each(|range| used[range.name as usize] = true);
             let operators = file.table.spans.iter().map(|span| span.launched.operator as usize);
             operators.for_each(|name| used.get_mut(name).into_iter().for_each(|used| *used = true));
@@ -120,7 +121,9 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
             spans.reserve_exact(file_spans.len());
             spans.append(&mut file_spans);
         }
-        let host = std::mem::take(&mut file.table.host_ranges);
+        let mut host = std::mem::take(&mut file.table.host_ranges);
+        // behind the ranges that spans refer to by index
+        host.append(&mut file.table.long_calls);
         let device = std::mem::take(&mut file.table.device_ranges);
         let rows = place.rows(&host, &device);
         let host = host.into_iter().map(|range| (range, false));

@@ -49,6 +49,7 @@ enum Line {
     Derived(String),
     Host {
         pid: String,
+        tid: String,
     },
 }
 
@@ -143,9 +144,11 @@ impl Uncategorised {
             hosts.iter().position(|host| Some(*host) == name).unwrap_or(0)
         };
         let line = |key: &[u8]| {
-            let pid = key.split(|byte| *byte == PART).next().unwrap_or_default();
+            let mut parts = key.splitn(2, |byte| *byte == PART);
+            let (pid, tid) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             let Some(device) = devices.get(pid) else {
-                return Line::Host { pid: format!("{}_0", prefix(pid)) };
+                let tid = String::from_utf8_lossy(tid).into_owned();
+                return Line::Host { pid: format!("{}_0", prefix(pid)), tid };
             };
             let name = self.thread_names.get(key).map_or("", String::as_str);
             let digits =
@@ -216,8 +219,8 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
                 let added = table.span(&event, &arguments, gpu, times, b"");
                 debug_assert!(added.is_ok(), "{added:?}");
             }
-            Line::Host { pid } if loose.correlation >= 0 => {
-                let (pid, tid) = (pid.as_bytes(), b"0".as_slice());
+            Line::Host { pid, tid } if loose.correlation >= 0 => {
+                let (pid, tid) = (pid.as_bytes(), tid.as_bytes());
                 table.launch(
                     &Event { name: Some(name), pid, tid, ..Event::default() },
                     &arguments,
@@ -433,6 +436,30 @@ mod tests {
             })
             .collect();
         assert_eq!(ready, [(0, "a0", 11_000), (1, "a1", 13_000), (2, "b0", 15_000)]);
+    }
+
+    #[test]
+    fn long_calls_are_ranges_of_their_threads() {
+        let call = |tid, name: &str, start: &str, duration: &str| {
+            event(9, tid, name, start, duration, &format!(r#""correlation_id":"{tid}""#))
+        };
+        let all = [
+            event(1, 20, "gemm", "9000", "2", r#""correlation_id":"5""#),
+            call(5, "cuLaunchKernel", "10", "2"),
+            call(6, "cuStreamSynchronize", "20", "5000"),
+            call(7, "cuMemcpyDtoHAsync_v2", "30", "6000"),
+        ];
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let processes = [(1, "/device:GPU:0"), (9, "/host:CPU")];
+        let trace = read(&trace(&processes, &[(1, 20, STREAM)], &all));
+        let ranges: Vec<_> = (trace.ranges.iter())
+            .map(|range| {
+                let name = trace.meta.range_names[range.name as usize].as_str();
+                (name, range.thread, range.start_ns / 1000, range.end_ns / 1000)
+            })
+            .collect();
+        let expected = [("cuStreamSynchronize", 0, 20, 5020), ("cuMemcpyDtoHAsync_v2", 1, 30, 6030)];
+        assert_eq!(ranges, expected);
     }
 
     #[test]

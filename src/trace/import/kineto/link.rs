@@ -18,7 +18,7 @@ use crate::import::misplaced::{
     NO_LAUNCH, Placed, correlation, forget_reused, is_early, launch_before, misplaced, stream_name,
 };
 use crate::import::steps::{Candidate, Enclosing, Extent, FileSteps, StepName, step_name};
-use crate::{LaunchSite, NO_STEP, Range, Span, is_host_call};
+use crate::{LaunchSite, NO_STEP, Range, Span};
 
 #[derive(Debug, Default)]
 pub(super) struct Linked {
@@ -58,13 +58,8 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
         end_ns: range.end_ns,
         value,
     };
-    // a long call is a range that annotates nothing
-    let names = table.names.texts();
-    let is_call =
-        |range: &Range| std::str::from_utf8(names[range.name as usize]).is_ok_and(is_host_call);
-    let annotations = || table.host_ranges.iter().zip(0..).filter(|(range, _)| !is_call(range));
-    let ranges = Enclosing::new(annotations().map(extent).collect());
-    let annotated = annotated_threads(annotations().map(|(range, _)| range), &processes);
+    let ranges = Enclosing::new(table.host_ranges.iter().zip(0..).map(extent).collect());
+    let annotated = annotated_threads(table, &processes);
     let calls = Calls::of(table);
     let operators = std::mem::take(&mut table.operators);
     let operators = Enclosing::new(operators.iter().map(|range| extent((range, range.name))).collect());
@@ -155,12 +150,9 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
 /// Annotated threads by process. A launch outside all ranges of its own thread belongs to the range of the only other
 /// thread of its process that is in one: PyTorch's backward pass launches from a thread of its own while the thread
 /// that called it waits.
-fn annotated_threads<'a>(
-    annotations: impl Iterator<Item = &'a Range>,
-    processes: &[u32],
-) -> Vec<Vec<i64>> {
+fn annotated_threads(table: &Table, processes: &[u32]) -> Vec<Vec<i64>> {
     let mut annotated = vec![false; processes.len()];
-    annotations.for_each(|range| annotated[range.thread as usize] = true);
+    table.host_ranges.iter().for_each(|range| annotated[range.thread as usize] = true);
     let mut of_process = vec![Vec::new(); processes.iter().max().map_or(0, |most| *most as usize + 1)];
     for (thread, process) in processes.iter().enumerate().filter(|(thread, _)| annotated[*thread]) {
         of_process[*process as usize].push(thread as i64);
@@ -262,6 +254,8 @@ fn leave_out_far(table: &mut Table) {
     });
     table.host_ranges.retain(|range| keeps("annotation", range.name, of_range(range)));
     table.device_ranges.retain(|range| keeps("annotation", range.name, of_range(range)));
+    // reported as launches
+    table.long_calls.retain(|range| clock.fault(of_range(range)).is_none());
 }
 
 /// Drops work that contradicts its stream or launch. Returns each span's index into the sorted launches.

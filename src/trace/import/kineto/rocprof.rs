@@ -450,6 +450,30 @@ mod tests {
         assert_eq!(operators, ["hipLaunchKernel"; 4]);
     }
 
+    /// A copy that blocks the host, and a wait that launches nothing.
+    #[test]
+    fn long_calls_are_ranges_of_their_threads() {
+        let call = |operation: u64, start: i64, end: i64| {
+            json!({
+                "kind": 2, "operation": operation, "thread_id": 3 + operation,
+                "correlation_id": {"internal": 1 + operation}, "start_timestamp": start, "end_timestamp": end
+            })
+        };
+        let calls = [call(0, 50, 3_000_050), call(1, 60, 2_000_060), call(2, 70, 90)];
+        let mut process = process(9, &[kernel(2, 0, 8, 1, 100, 200)], &[], &calls);
+        let names = ["hipMemcpyWithStream", "hipStreamSynchronize", "hipStreamSynchronize"];
+        let kinds = process["strings"]["buffer_records"].as_array_mut().unwrap();
+        kinds.push(json!({"kind": "HIP_RUNTIME_API", "operations": names}));
+        let trace = read(&[process]).unwrap();
+        let ranges: Vec<_> = (trace.ranges.iter())
+            .map(|range| {
+                let name = trace.meta.range_names[range.name as usize].as_str();
+                (name, range.thread, range.start_ns, range.end_ns)
+            })
+            .collect();
+        assert_eq!(ranges, [(names[0], 0, 50, 3_000_050), (names[1], 1, 60, 2_000_060)]);
+    }
+
     #[test]
     fn broken_and_empty_files_are_refused() {
         let error = read(&[process(9, &[], &[], &[])]).unwrap_err();

@@ -13,7 +13,7 @@ use super::split::Lost;
 use crate::import::left_out::Extremes;
 use crate::import::left_out::{Described, LeftOut};
 use crate::import::rank::MOST_RANK;
-use crate::{Copied, Range, Span};
+use crate::{Copied, Range, Span, is_host_call};
 use plan::{Lane, Phase};
 
 /// Separator within keys (ASCII unit separator); does not occur in numbers or sensible names.
@@ -77,8 +77,8 @@ enum Ignored {
 }
 
 /// Lengths of the row lists: spans, launches, collective operators, collectives without arguments, host
-/// ranges, device ranges, operators.
-type Lengths = [usize; 7];
+/// ranges, device ranges, operators, long calls.
+type Lengths = [usize; 8];
 
 /// Start of a piece of the file: its offset there, and in the row lists.
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +133,8 @@ pub(super) struct Table {
     pub(super) has_shapes: bool,
     /// Device annotations; `thread` indexes [`Self::streams`].
     pub(super) device_ranges: Vec<Range>,
+    /// Host calls of at least [`LONG_CALL`], whether or not they launched anything. They annotate nothing.
+    pub(super) long_calls: Vec<Range>,
     pub(super) categories: Vec<Category>,
     pub(super) uncategorised: Uncategorised,
     /// Number of events by phase, other than `X`.
@@ -326,12 +328,7 @@ impl Table {
             Class::Gpu(gpu) => {
                 self.span(event, &event.arguments(bytes)?, gpu, (start_ns, end_ns), bytes)?;
             }
-            Class::Launch => {
-                if end_ns.saturating_sub(start_ns) >= LONG_CALL {
-                    self.range(event, Class::HostRange, (start_ns, end_ns), bytes)?;
-                }
-                self.launch(event, &event.arguments(bytes)?, (start_ns, end_ns));
-            }
+            Class::Launch => self.launch(event, &event.arguments(bytes)?, (start_ns, end_ns)),
             Class::Operator | Class::HostRange | Class::DeviceRange | Class::Other => {
                 self.extremes.add((start_ns, end_ns));
                 if class == Class::Operator {
@@ -352,11 +349,20 @@ impl Table {
         (start_ns, end_ns): (i64, i64),
     ) {
         self.extremes.add((start_ns, end_ns));
+        let text = event.name.unwrap_or_default();
+        if end_ns.saturating_sub(start_ns) >= LONG_CALL
+            && std::str::from_utf8(text).is_ok_and(is_host_call)
+        {
+            let thread = self.thread(event).min(MOST_ROWS - 1) as u16;
+            let name = self.names.intern(text);
+            let call = Range { rank: 0, on_device: false, thread, depth: 0, name, start_ns, end_ns };
+            self.long_calls.push(call);
+        }
         match link(arguments.correlation, arguments.external) {
             -1 => self.note("launch", NO_CORRELATION),
             link => {
                 let thread = self.thread(event).min(MOST_ROWS - 1) as u16;
-                let name = self.names.intern(event.name.unwrap_or_default());
+                let name = self.names.intern(text);
                 self.launches_read += 1;
                 let process = self.process(event.pid);
                 self.launches.push(Launch { link, start_ns, end_ns, process, thread, name });
@@ -510,6 +516,7 @@ impl Table {
             self.host_ranges.len(),
             self.device_ranges.len(),
             self.operators.len(),
+            self.long_calls.len(),
         ]
     }
 
@@ -536,13 +543,16 @@ impl Table {
         stretches.sort_unstable_by_key(|stretch| stretch.offset);
         rayon::scope(|scope| {
             let (stretches, tables) = (&stretches, &tables);
-            let Self { spans, launches, comms, host_ranges, device_ranges, operators, .. } = &mut all;
+            let Self {
+                spans, launches, comms, host_ranges, device_ranges, operators, long_calls, ..
+            } = &mut all;
             scope.spawn(|_| *spans = gather(stretches, tables, 0, |table| &table.spans));
             scope.spawn(|_| *launches = gather(stretches, tables, 1, |table| &table.launches));
             scope.spawn(|_| *operators = gather(stretches, tables, 6, |table| &table.operators));
             *comms = gather(stretches, tables, 2, |table| &table.comms);
             *host_ranges = gather(stretches, tables, 4, |table| &table.host_ranges);
             *device_ranges = gather(stretches, tables, 5, |table| &table.device_ranges);
+            *long_calls = gather(stretches, tables, 7, |table| &table.long_calls);
         });
         let mut first = 0;
         for Stretch { table, from, to, .. } in &stretches {
@@ -572,6 +582,7 @@ impl Table {
         named(&mut self.host_ranges, threads);
         named(&mut self.device_ranges, streams);
         named(&mut self.operators, threads);
+        named(&mut self.long_calls, threads);
         for launch in &mut self.launches {
             launch.process = row(processes, launch.process);
             launch.thread = row(threads, launch.thread);
