@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::overlap::intervals::{Interval, union};
-use crate::{CollectiveInfo, OperationInfo, ProcessGroup, Span, Trace, is_host_call};
+use crate::{CollectiveInfo, OperationInfo, ProcessGroup, Range, Span, Trace, is_host_call};
 use base::text::escaped_json;
 use machine::hardware::SIMULATED_GPU;
 use plan::{Groups, Kind, Lane, Phase};
@@ -40,7 +40,8 @@ pub fn chrome(trace: &Trace, ranks: Ranks, out: &mut impl Write) -> io::Result<(
     // reopen the object: the events are its last entry
     head.truncate(head.trim_end_matches(['}', '\n']).len());
     write!(out, "{head},\n  \"traceEvents\": [")?;
-    let (rows, calls, ranged) = (rows(trace), calls(trace), ranged(trace));
+    let (rows, calls) = (rows(trace), calls(trace));
+    let ranged = ranged(trace, &calls);
     let mut file = ChromeFile { trace, ranks, rows, calls, ranged, events: Events::new(&mut *out) };
     file.about()?;
     file.ranges()?;
@@ -133,10 +134,11 @@ fn calls(trace: &Trace) -> HashMap<u32, String> {
     calls.map(|(name, at)| (at, quoted(name))).collect()
 }
 
-/// Time within any host range, by rank.
-fn ranged(trace: &Trace) -> HashMap<u32, Vec<Interval>> {
+/// Time within any annotation of the host, by rank.
+fn ranged(trace: &Trace, calls: &HashMap<u32, String>) -> HashMap<u32, Vec<Interval>> {
     let mut of_rank: HashMap<u32, Vec<Interval>> = HashMap::new();
-    for range in trace.ranges.iter().filter(|range| !range.on_device && range.depth == 0) {
+    let is_annotation = |range: &&Range| !range.on_device && !calls.contains_key(&range.name);
+    for range in trace.ranges.iter().filter(is_annotation) {
         of_rank.entry(range.rank).or_default().push((range.start_ns, range.end_ns));
     }
     of_rank.into_iter().map(|(rank, ranges)| (rank, union(ranges))).collect()
@@ -208,7 +210,9 @@ impl<W: Write> ChromeFile<'_, W> {
                 self.events.complete(("gpu_user_annotation", name), row, times, format_args!(""))?;
                 continue;
             }
-            self.events.complete(("user_annotation", name), row, times, format_args!(""))?;
+            let is_call = self.calls.contains_key(&range.name);
+            let cat = if is_call { "cuda_runtime" } else { "user_annotation" };
+            self.events.complete((cat, name), row, times, format_args!(""))?;
         }
         Ok(())
     }
@@ -318,15 +322,17 @@ impl<W: Write> ChromeFile<'_, W> {
             None => (LAUNCHES, self.outside_ns(span.rank, launched_ns)),
         };
         let call = self.calls.get(&span.launched.operator);
+        // the call began later: readers must not take it for one that blocked the host
+        let stretched = if begin_ns < launched_ns { r#","stretched":true"# } else { "" };
         self.events.complete(
             ("cuda_runtime", call.map_or(event.launch, String::as_str)),
             Row { pid: host(span.rank), tid },
             (begin_ns, launched_ns.max(begin_ns)),
-            format_args!(r#""correlation":{correlation}"#),
+            format_args!(r#""correlation":{correlation}{stretched}"#),
         )
     }
 
-    /// Latest time up to `at_ns` outside all host ranges of a rank.
+    /// Latest time up to `at_ns` outside all annotations of a rank's host.
     fn outside_ns(&self, rank: u32, at_ns: i64) -> i64 {
         let ranged = self.ranged.get(&rank).map_or(&[][..], Vec::as_slice);
         let after = ranged.partition_point(|(start, _)| *start <= at_ns);

@@ -89,6 +89,8 @@ pub(super) struct Arguments<'a> {
     pub(super) rank: Option<&'a [u8]>,
     pub(super) group_ranks: Option<&'a [u8]>,
     pub(super) is_collective: bool,
+    /// True for a launch of a Ladderscope export that begins before its call did.
+    pub(super) is_stretched: bool,
     pub(super) bytes: Option<&'a [u8]>,
 }
 
@@ -182,6 +184,7 @@ impl<'a> Event<'a> {
                 b"Process Group Ranks" => arguments.group_ranks = value.text(),
                 b"External id" | b"external id" => arguments.external = value.text(),
                 b"Collective name" => arguments.is_collective = true,
+                b"stretched" => arguments.is_stretched = true,
                 _ => {}
             }
         }

@@ -351,6 +351,7 @@ impl Table {
         self.extremes.add((start_ns, end_ns));
         let text = event.name.unwrap_or_default();
         if end_ns.saturating_sub(start_ns) >= LONG_CALL
+            && !arguments.is_stretched
             && std::str::from_utf8(text).is_ok_and(is_host_call)
         {
             let thread = self.thread(event).min(MOST_ROWS - 1) as u16;

@@ -1,8 +1,9 @@
 //! The steps, ranges and operators in which GPU work was launched.
 
 use super::*;
+use crate::export::{Ranks, chrome};
 use crate::import::input::Input;
-use crate::{LaunchSite, NO_STEP};
+use crate::{LaunchSite, NO_STEP, is_host_call};
 
 fn host(category: &str, name: &str, tid: u32, (ts, dur): (u32, u32)) -> String {
     format!(
@@ -26,6 +27,10 @@ fn sites(list: &[String]) -> Vec<(i64, u32, String, String)> {
     let list: Vec<&str> = list.iter().map(String::as_str).collect();
     let trace = read(&events(&list));
     assert_accounted(&trace);
+    sites_of(&trace)
+}
+
+fn sites_of(trace: &Trace) -> Vec<(i64, u32, String, String)> {
     let name = |at: u32| trace.meta.range_names.get(at as usize).cloned().unwrap_or_default();
     let mut found: Vec<_> = (trace.spans.iter())
         .map(|span| {
@@ -122,6 +127,49 @@ fn replayed_kernels_belong_to_the_launch_of_their_graph() {
             site(1800, 1, second, "cudaGraphLaunch"),
         ]
     );
+}
+
+/// Calls that last at least 1 ms, one of them without a launch, and a launch outside of ranges while threads are in some.
+#[test]
+fn long_calls_annotate_nothing_and_are_the_same_after_an_export() {
+    let list = [
+        host("user_annotation", "forward", 1, (1000, 20_000)),
+        host("user_annotation", "load batch", 2, (1500, 30_000)),
+        call("cudaLaunchKernel", 1, (1100, 5), 1),
+        gpu(1500, 1),
+        host("cuda_runtime", "cudaStreamSynchronize", 1, (2000, 5000)),
+        call("cudaFree", 9, (8000, 5000), 2),
+        call("cudaLaunchKernel", 9, (12_000, 5), 3),
+        gpu(14_000, 3),
+        call("cudaMemcpy", 1, (20_000, 2000), 4),
+        gpu(20_500, 4),
+    ];
+    let trace = read(&events(&list.each_ref().map(String::as_str)));
+    assert_accounted(&trace);
+    let mut file = Vec::new();
+    chrome(&trace, Ranks::All, &mut file).unwrap();
+    let exported = import_bytes("t.json", &file, Options::default()).unwrap();
+    for trace in [&trace, &exported] {
+        let name = |range: &crate::Range| trace.meta.range_names[range.name as usize].as_str();
+        let calls: Vec<_> = (trace.ranges.iter())
+            .map(|range| (name(range), range.thread, range.start_ns / 1000, range.end_ns / 1000))
+            .filter(|(name, ..)| is_host_call(name))
+            .collect();
+        let expected = [
+            ("cudaStreamSynchronize", 0, 2000, 7000),
+            ("cudaMemcpy", 0, 20_000, 22_000),
+            ("cudaFree", 2, 8000, 13_000),
+        ];
+        assert_eq!(calls, expected);
+        let expected = [
+            site(1500, 0, "forward", "cudaLaunchKernel"),
+            site(14_000, 0, "outside", "cudaLaunchKernel"),
+            site(20_500, 0, "forward", "cudaMemcpy"),
+        ];
+        assert_eq!(sites_of(trace), expected);
+        let ready: Vec<i64> = trace.spans.iter().map(|span| span.ready_ns).collect();
+        assert_eq!(ready, [1_105_000, 12_005_000, 20_499_999]);
+    }
 }
 
 #[test]
