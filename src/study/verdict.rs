@@ -604,6 +604,14 @@ const MOST: f64 = 0.5;
 /// Minimum share of a rank's time for a gap to be named.
 const MUCH: f64 = 0.2;
 
+/// Host call that the GPU waited for in a gap.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct GapCall {
+    pub name: String,
+    /// Time of the call within the gap (us).
+    pub within_us: f64,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct LongestGap {
     pub rank: u32,
@@ -614,9 +622,8 @@ pub struct LongestGap {
     pub idle_share: f64,
     /// Share of the rank's other time in which it was busy (0 to 1).
     pub busy_share: f64,
-    /// Host call that lasts most of the gap, and its time within it (us); null if no call of the rank is recorded that
-    /// does.
-    pub host_call: Option<(String, f64)>,
+    /// Host call that lasts most of the gap and returns in it; null if none is recorded.
+    pub host_call: Option<GapCall>,
 }
 
 impl LongestGap {
@@ -644,7 +651,9 @@ impl LongestGap {
     fn in_words(&self, ranks: usize, look: &str) -> String {
         let of_rank = if ranks > 1 { format!(" of rank {}", self.rank) } else { String::new() };
         let host = match &self.host_call {
-            Some((call, us)) => format!("During it the host was in {call} for {}", latency(*us)),
+            Some(GapCall { name, within_us }) => {
+                format!("During it the host was in {name} for {}", latency(*within_us))
+            }
             None => "Look at what the host did there".to_owned(),
         };
         format!(
@@ -657,16 +666,18 @@ impl LongestGap {
     }
 }
 
-/// Host call of the rank that lasts most of its longest gap, and its time within the gap (us).
-fn host_call(trace: &Trace, idle: &IdleSplit) -> Option<(String, f64)> {
+/// Host call of the rank that lasts most of its longest gap and returns in it: a call that returns later did not delay
+/// the launch that ended the gap.
+fn host_call(trace: &Trace, idle: &IdleSplit) -> Option<GapCall> {
     let start = idle.longest_at_ns.saturating_add(origin_ns(trace));
     let end = start.saturating_add(idle.longest_ns);
     let of_rank = trace.ranges.iter().filter(|range| range.rank == idle.rank && !range.on_device);
-    let within = |range: &Range| range.end_ns.min(end).saturating_sub(range.start_ns.max(start));
-    let calls = of_rank.filter_map(|range| {
+    let within = |range: &Range| range.end_ns.saturating_sub(range.start_ns.max(start));
+    let calls = of_rank.filter(|range| range.end_ns <= end).filter_map(|range| {
         let name = trace.meta.range_names.get(range.name as usize)?;
         is_host_call(name).then(|| (within(range), name))
     });
     let (ns, name) = calls.max_by_key(|(ns, _)| *ns)?;
-    (ns as f64 >= MOST * idle.longest_ns as f64).then(|| (name.clone(), ns as f64 / 1e3))
+    (ns as f64 >= MOST * idle.longest_ns as f64)
+        .then(|| GapCall { name: name.clone(), within_us: ns as f64 / 1e3 })
 }

@@ -714,9 +714,11 @@ fn a_call_that_fills_the_longest_gap_is_named() {
         profile.kernel(GEMM, 7, (at, 95), Some(launch));
     }
     profile.call("hipMemcpyWithStream", 1_400, 459_950);
+    // of another thread, and returns after the gap
+    profile.call("hipDeviceSynchronize", 1_396, 470_000);
     let verdict = profile.judged();
     let call = verdict.longest_gap.as_ref().and_then(|gap| gap.host_call.clone());
-    assert_eq!(call, Some(("hipMemcpyWithStream".to_owned(), 459_950.0)));
+    assert_eq!(call, Some(GapCall { name: "hipMemcpyWithStream".to_owned(), within_us: 459_950.0 }));
     let text = said(&verdict);
     assert!(text.contains("During it the host was in hipMemcpyWithStream for 460 ms"), "{text}");
     assert!(!text.contains("launch-bound"), "{text}");

@@ -224,7 +224,8 @@ impl Verdict {
         let waits = part_of(host * self.time_us, self.time_us);
         // a call that blocks the host is no launch
         let call = self.longest_gap.as_ref().and_then(|gap| gap.host_call.as_ref());
-        let blocked = call.filter(|(_, us)| *us >= 0.5 * host * self.time_us).map(|(call, _)| &call[..]);
+        let blocked =
+            call.filter(|call| call.within_us >= 0.5 * host * self.time_us).map(|call| &call.name[..]);
         // other idle time has other causes
         let idle = match self.idle_share - host >= 0.005 {
             true => format!("The GPU is idle {} of the time; it", percent(self.idle_share)),
