@@ -169,7 +169,7 @@ impl Survey {
     }
 
     fn add_members(&mut self, members: Members, depth: usize) {
-        let Members { mut inputs, skipped, notes } = members;
+        let Members { mut inputs, skipped, notes, is_cut: _ } = members;
         self.notes.extend(notes);
         self.all += skipped.len();
         self.skipped.extend(skipped.into_iter().map(|(name, why)| Skipped { name, why, format: None }));
@@ -313,7 +313,7 @@ fn sentences(skipped: &[Skipped]) -> Vec<String> {
     sentences
 }
 
-const MOST_MEMBERS: usize = 10_000;
+pub(super) const MOST_MEMBERS: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Members {
@@ -321,6 +321,8 @@ pub(super) struct Members {
     /// Name and reason of each unreadable member.
     pub skipped: Vec<(String, String)>,
     pub notes: Vec<String>,
+    /// True if the archive has more than [`MOST_MEMBERS`].
+    pub is_cut: bool,
 }
 
 impl Members {
@@ -345,13 +347,14 @@ impl Members {
         self.skipped.push((below(archive, name), why.to_owned()));
     }
 
-    fn is_full(&mut self, archive: &Input) -> bool {
-        let full = self.inputs.len() + self.skipped.len() >= MOST_MEMBERS;
-        if full {
+    /// True if the archive has more members than the limit. Counts links and directories, too: they may be millions.
+    fn is_full(&mut self, archive: &Input, read: usize) -> bool {
+        self.is_cut = read >= MOST_MEMBERS;
+        if self.is_cut {
             self.notes
                 .push(format!("{}: only the first {MOST_MEMBERS} members were read", archive.shown()));
         }
-        full
+        self.is_cut
     }
 }
 
@@ -394,7 +397,10 @@ pub(super) fn tar(archive: &Input, is_packed: bool) -> Result<Members> {
     };
     let mut reader = tar::Archive::new(Section::of(file.clone(), start..start + length));
     let entries = reader.entries_with_seek().map_err(Error::io(&archive.path))?;
-    for entry in entries {
+    for (read, entry) in entries.enumerate() {
+        if members.is_full(archive, read) {
+            break;
+        }
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => {
@@ -433,9 +439,6 @@ pub(super) fn tar(archive: &Input, is_packed: bool) -> Result<Members> {
         }
         let range = start + first.min(length)..start + end.min(length);
         members.push(archive, &name, Member { file: file.clone(), range, coding: Coding::Plain });
-        if members.is_full(archive) {
-            break;
-        }
     }
     Ok(members.latest())
 }
@@ -459,6 +462,9 @@ pub(super) fn zip(archive: &Input, is_packed: bool) -> Result<Members> {
     };
     let mut reader = zip::ZipArchive::new(section.clone()).map_err(broken)?;
     for at in 0..reader.len() {
+        if members.is_full(archive, at) {
+            break;
+        }
         let entry = match reader.by_index_raw(at) {
             Ok(entry) => entry,
             Err(error) => {
@@ -484,9 +490,6 @@ pub(super) fn zip(archive: &Input, is_packed: bool) -> Result<Members> {
         let end = first.saturating_add(entry.compressed_size()).min(section.range.end);
         let coding = Coding::Zip { method, length: entry.size(), crc: entry.crc32() };
         members.push(archive, &name, Member { file: section.file.clone(), range: first..end, coding });
-        if members.is_full(archive) {
-            break;
-        }
     }
     Ok(members.latest())
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Component, Path};
 
-use super::directory::Members;
+use super::directory::{MOST_MEMBERS, Members};
 use super::formats::{Reader, recognise};
 use super::input::{Coding, Input, Member, Place};
 use base::error::{Error, Result};
@@ -15,8 +15,8 @@ use base::regular;
 ///
 /// # Errors
 ///
-/// Returns an input error for another kind of file and for one that exceeds the limits on unpacked size, and a failure
-/// if the directory cannot be written.
+/// Returns an input error for another kind of file and for one that exceeds the limits on unpacked size and members, and
+/// a failure if the directory cannot be written.
 pub fn unpack(archive: &Path, folder: &Path) -> Result<Vec<String>> {
     let refused = || {
         let message = format!("{}: not a tar archive", archive.display());
@@ -26,7 +26,13 @@ pub fn unpack(archive: &Path, folder: &Path) -> Result<Vec<String>> {
     let found = recognise(&input)?;
     let Reader::Archive(members) = found.reader() else { return Err(refused()) };
     let archive = Input { name: String::new(), ..input };
-    let Members { inputs, skipped, mut notes } = members(&archive, found.packed.is_some())?;
+    let Members { inputs, skipped, mut notes, is_cut } = members(&archive, found.packed.is_some())?;
+    if is_cut {
+        return Err(Error::input_help(
+            format!("{}: more than {MOST_MEMBERS} members; not unpacked", archive.shown()),
+            "if the archive can be trusted, unpack it by hand, and pass the directory",
+        ));
+    }
     notes.extend(skipped.into_iter().map(|(name, why)| format!("{name}: {why}")));
     for input in inputs {
         let Place::Member(Member { coding: Coding::Plain, .. }) = &input.place else {

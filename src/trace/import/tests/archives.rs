@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::super::{open, open_recording};
+use super::super::{open, open_recording, unpack};
 use super::{export, refusal};
 use crate::Trace;
 use crate::rules::Rules;
@@ -388,6 +388,36 @@ fn damage_of_archives_is_named() {
         let message = refusal(&path);
         assert!(message.contains(words), "{words}: {message}");
     }
+}
+
+#[test]
+fn an_archive_of_too_many_members_is_not_unpacked() {
+    let mut builder = ::tar::Builder::new(Vec::new());
+    let mut header = ::tar::Header::new_gnu();
+    header.set_entry_type(::tar::EntryType::Symlink);
+    header.set_size(0);
+    header.as_old_mut().name[..4].copy_from_slice(b"link");
+    header.set_cksum();
+    for _ in 0..10_000 {
+        builder.append(&header, std::io::empty()).expect("packed");
+    }
+    let links = builder.into_inner().expect("packed");
+    // without the two blocks of zeros at its end
+    let links = &links[..10_000 * 512];
+    let trace = tar(&[("rank0.json", &kineto("gemm"))]);
+    let into = tempfile::tempdir().expect("a directory");
+    let (_directory, path) = written(&[links, trace.as_slice()].concat());
+    let error = unpack(&path, into.path()).expect_err("refused");
+    assert!(error.to_string().contains("more than 10000 members"), "{error}");
+    assert_eq!(std::fs::read_dir(into.path()).expect("a directory").count(), 0);
+    let message = refusal(&path);
+    assert!(message.contains("no trace among its 10000 files"), "{message}");
+    let (_directory, path) = written(&[&links[512..], trace.as_slice()].concat());
+    assert_eq!(opened(&path).0, [(0, "gemm".to_owned())]);
+    // of two files with one path, the later is there, as tar does it
+    let (_directory, path) = written(&tar(&[("a/b", b"older"), ("./a//b", b"newer")]));
+    assert_eq!(unpack(&path, into.path()).expect("unpacked"), [""; 0]);
+    assert_eq!(std::fs::read(into.path().join("a/b")).expect("a file"), b"newer");
 }
 
 #[test]
