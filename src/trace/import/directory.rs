@@ -73,12 +73,24 @@ pub(super) fn of_file(path: &Path) -> Result<Found> {
     Ok(Found { importer, files: vec![(input, claim)], notes: Vec::new() })
 }
 
-/// Searches a directory; descends only if it contains no trace itself. Returns an input error, with a
-/// format found, if there is no trace.
+/// Returns an input error, with a format found, if a directory has no trace.
 pub(super) fn look(directory: &Path) -> Result<Found> {
+    search(directory, 0)?.finish(directory)
+}
+
+/// True if a directory has a trace or an archive; archives are not opened.
+pub(super) fn holds_traces(directory: &Path) -> bool {
+    let is_archive =
+        |file: &Skipped| file.format.is_some_and(|format| matches!(format.reader, Reader::Archive(_)));
+    search(directory, DEPTH)
+        .is_ok_and(|survey| !survey.traces.is_empty() || survey.skipped.iter().any(is_archive))
+}
+
+/// Searches a directory; descends only if it contains no trace itself. `depth` is that of [`Survey::add`].
+fn search(directory: &Path, depth: usize) -> Result<Survey> {
     let mut survey = Survey::default();
     let (files, mut below) = list(directory, "")?;
-    survey.add(files, 0);
+    survey.add(files, depth);
     for _ in 0..LEVELS {
         if below.is_empty() || survey.all > MOST_FILES || !survey.traces.is_empty() {
             break;
@@ -87,12 +99,12 @@ pub(super) fn look(directory: &Path) -> Result<Found> {
         for input in below {
             // skip unreadable directories
             let (files, directories) = list(&input.path, &input.name).unwrap_or_default();
-            survey.add(files, 0);
+            survey.add(files, depth);
             further.extend(directories);
         }
         below = further;
     }
-    survey.finish(directory)
+    Ok(survey)
 }
 
 /// Inspects these files of a directory without opening archives among them.

@@ -49,9 +49,10 @@ pub fn open(path: &Path) -> Result<Trace> {
     open_with(path, &Rules::default()).map(|(trace, _)| trace)
 }
 
-/// True if a directory holds traces that [`open`] reads: its own files, or those of the directories below it.
+/// True if a directory, or one below it, holds a trace that [`open`] reads, or an archive, which may hold one. Reads only
+/// the beginnings of files.
 pub fn holds_traces(directory: &Path) -> bool {
-    directory::look(directory).is_ok()
+    directory::holds_traces(directory)
 }
 
 /// Opens a trace and classifies it by `rules`. Native traces are not classified, because their plan

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::super::{open, open_recording, unpack};
+use super::super::{holds_traces, open, open_recording, unpack};
 use super::{export, refusal};
 use crate::Trace;
 use crate::rules::Rules;
@@ -418,6 +418,21 @@ fn an_archive_of_too_many_members_is_not_unpacked() {
     let (_directory, path) = written(&tar(&[("a/b", b"older"), ("./a//b", b"newer")]));
     assert_eq!(unpack(&path, into.path()).expect("unpacked"), [""; 0]);
     assert_eq!(std::fs::read(into.path().join("a/b")).expect("a file"), b"newer");
+}
+
+#[test]
+fn a_folder_with_an_archive_may_hold_traces_and_only_opening_it_tells() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("notes.txt"), "hello").expect("written");
+    assert!(!holds_traces(directory.path()));
+    // a zip archive lists its members at its end
+    let cut = &zip(&[("rank0.json", &kineto("gemm"), 0, 0)])[..60];
+    std::fs::create_dir(directory.path().join("below")).expect("made");
+    std::fs::write(directory.path().join("below/all.zip"), cut).expect("written");
+    assert!(holds_traces(directory.path()));
+    assert!(refusal(directory.path()).contains("below/all.zip is a zip archive that cannot be read"));
+    std::fs::write(directory.path().join("below/all.zip"), kineto("gemm")).expect("written");
+    assert!(holds_traces(directory.path()));
 }
 
 #[test]
