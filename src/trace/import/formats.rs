@@ -618,7 +618,8 @@ fn empty(name: &str) -> Error {
     Error::input_help(format!("{name}: the file is empty"), "copy it again, or record it again")
 }
 
-/// True if opening the file as a trace succeeds or names what it is instead: a known format, an empty or broken file.
+/// False for a readable file of unknown format, such as a log. Any other file is one to open as a trace: that reads it, or
+/// says what it is (a known format that is no trace, an empty file, a broken one).
 pub fn is_known_file(path: &Path) -> bool {
     recognise(&Input::of(path)).map_or(true, |found| found.format.is_some())
 }
