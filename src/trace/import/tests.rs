@@ -101,6 +101,34 @@ fn a_converted_trace_keeps_its_classification_until_other_rules_are_named() {
     assert_eq!(kinds(&own, &rules.display().to_string()), ["all_reduce", "all_reduce"]);
 }
 
+/// The verdict says that whole graphs are not counted.
+#[test]
+fn a_json_export_keeps_what_its_import_warned_of() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    export(&at("a.sqlite"));
+    let db = Connection::open(at("a.sqlite")).expect("a database");
+    db.execute_batch(
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE
+             (start, end, deviceId, graphId, streamId, correlationId, globalPid);
+         INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (5, 6, 0, 3, 7, 9, 16777216)",
+    )
+    .expect("a graph");
+    drop(db);
+    let mut reports = Vec::new();
+    for (from, to) in [("a.sqlite", "b.json"), ("b.json", "c.json"), ("c.json", "d.json")] {
+        let trace = open(&at(from)).expect("opens");
+        crate::export::write(&trace, &at(to)).expect("written");
+        reports.push(trace.meta.import.expect("a report"));
+    }
+    for report in &reports {
+        let is_on_graphs = |said: &&String| said.contains("CUDA graphs were recorded as a whole");
+        assert_eq!(report.warnings.iter().filter(is_on_graphs).count(), 1, "{report:?}");
+        assert_eq!(report.used.get("graph launch"), Some(&1), "{report:?}");
+    }
+    assert_eq!(reports[1].warnings.len(), reports[2].warnings.len(), "none is there twice: {reports:?}");
+}
+
 #[test]
 fn a_directory_is_its_traces_in_natural_order_and_the_rest_is_named() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -149,6 +149,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     if clipped > 0 {
         said.push(format!("{clipped} events ignored: their times do not fit on one clock of all files"));
     }
+    carry_warnings(&files, &mut said);
     let (table, groups) = operations.table(&files);
     mark_prefills(&mut spans, &table);
     // stable sorts of rayon merge ascending runs, and files consist of few
@@ -185,6 +186,20 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         ..TraceMeta::new(provenance.unwrap_or(Provenance::Measured), ranks)
     };
     Trace { meta, operations: table, spans, ranges }
+}
+
+/// Adds the warnings of the imports that exports were made from, unless the files show the same again.
+fn carry_warnings(files: &[ReadFile], said: &mut Vec<String>) {
+    for carried in files.iter().flat_map(|file| &file.metadata.carried) {
+        // the same after another file's name
+        let is_again = |own: &String| {
+            let text = own.split_once(": ").map_or(own.as_str(), |(_, text)| text);
+            carried.ends_with(text)
+        };
+        if !said.iter().any(is_again) {
+            said.push(carried.clone());
+        }
+    }
 }
 
 /// Sets the phase of steps that run operations of a plan's prefill, as exports of our own traces name them.
@@ -318,6 +333,12 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
         for ((what, why), count) in &table.odd {
             add(&mut report.ignored, format!("{what}: {why}"), *count);
         }
+    }
+    let graphs = files.iter().map(|file| file.metadata.whole_graphs).max().unwrap_or(0);
+    if let Some(ranges) = report.used.get_mut("range").filter(|_| graphs > 0) {
+        let graphs = graphs.min(*ranges);
+        *ranges -= graphs;
+        report.used.insert("graph launch".into(), graphs);
     }
     report
 }

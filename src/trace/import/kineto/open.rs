@@ -264,7 +264,14 @@ pub(super) struct Metadata {
     /// Names and global ranks of process groups, from `distributedInfo`.
     pub(super) groups: Vec<(String, Vec<u32>)>,
     pub(super) warnings: Vec<String>,
+    /// Warnings of the import that a Ladderscope export was made from.
+    pub(super) carried: Vec<String>,
+    /// Number of CUDA graphs that its profiler recorded as a whole; they are ranges here.
+    pub(super) whole_graphs: u64,
 }
+
+/// Maximum number of warnings that are taken from an export.
+const MOST_CARRIED: usize = 100;
 
 pub(super) fn metadata(top: &Top) -> Metadata {
     let mut metadata = Metadata::default();
@@ -317,6 +324,9 @@ impl Metadata {
                 let import = &value["import"];
                 let files = import["files"].as_array().map_or(1, Vec::len);
                 let clocks = import["clocks"].as_u64().unwrap_or(files as u64);
+                let warnings = import["warnings"].as_array().into_iter().flatten().take(MOST_CARRIED);
+                self.carried = warnings.filter_map(|text| Some(text.as_str()?.to_owned())).collect();
+                self.whole_graphs = import["used"]["graph launch"].as_u64().unwrap_or(0);
                 let clock = value["clock"].as_str().map(str::to_owned);
                 self.clock = clock.zip(u32::try_from(clocks).ok());
                 let provenance = serde_json::from_value(value["provenance"].clone());
