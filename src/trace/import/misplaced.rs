@@ -274,6 +274,9 @@ impl Misplaced {
     ) {
         left_out.doubt(self.doubts);
         left_out.remark(self.remarks);
+        if self.found.is_empty() {
+            return;
+        }
         let mut keep = vec![true; works.len()];
         for (number, why) in self.found {
             note(left_out, &works[number], why);
