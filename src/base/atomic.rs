@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -213,16 +213,23 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     file.finish()
 }
 
-/// Copies a file to `to`, without following links. The inner error is that of opening `from`, the outer one that of
+/// Copies a file to `to`, without following links. The inner error is that of reading `from`, the outer one that of
 /// writing, as of [`write()`].
 pub fn copy(from: &Path, to: &Path) -> Result<io::Result<()>> {
     let mut source = match regular::open(from) {
-        Ok(source) => source,
+        Ok(source) => BufReader::with_capacity(1 << 16, source),
         Err(error) => return Ok(Err(error)),
     };
     let mut file = AtomicFile::create_all(to)?;
-    io::copy(&mut source, file.file_mut()).map_err(Error::io(to))?;
-    file.finish().map(Ok)
+    // `io::copy` does not say whether reading or writing failed
+    loop {
+        let length = match source.fill_buf() {
+            Ok([]) => return file.finish().map(Ok),
+            Ok(bytes) => file.write_all(bytes).map(|()| bytes.len()).map_err(Error::io(to))?,
+            Err(error) => return Ok(Err(error)),
+        };
+        source.consume(length);
+    }
 }
 
 /// Removes a directory of a runs directory. Moves it away first, so that nobody sees it half removed.
@@ -497,6 +504,20 @@ mod tests {
         assert_eq!(names(&root.join(FOLDER)), ["a user's"]);
         remove_dir(&root.join("run")).unwrap();
         assert_eq!(names(&root), [FOLDER, "other"]);
+    }
+
+    #[test]
+    fn a_copy_says_whether_its_source_cannot_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        std::fs::write(&from, "text".repeat(50_000)).unwrap();
+        copy(&from, &to).unwrap().unwrap();
+        assert_eq!(std::fs::read(&to).unwrap(), std::fs::read(&from).unwrap());
+        // opens, and fails to read: nothing is mapped at address 0
+        let unreadable = Path::new("/proc/self/mem");
+        assert!(copy(unreadable, &dir.path().join("other")).unwrap().is_err());
+        assert!(copy(&from, &from.join("below")).is_err(), "a file is no directory");
+        assert_eq!(names(dir.path()), ["from", "to"]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::error::{Error, Result};
@@ -148,6 +148,19 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     let ((from, old), (to, new)) = (parent(from, false)?, parent(to, false)?);
     Ok(rustix::fs::renameat(&from, old, &to, new)?)
+}
+
+/// Like [`rename`], but an error if there is a file at `to`, which stays.
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    let ((from, old), (to, new)) = (parent(from, false)?, parent(to, false)?);
+    match rustix::fs::renameat_with(&from, old, &to, new, RenameFlags::NOREPLACE) {
+        // NFS has links instead
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            rustix::fs::linkat(&from, old, &to, new, AtFlags::empty())?;
+            Ok(rustix::fs::unlinkat(&from, old, AtFlags::empty())?)
+        }
+        renamed => Ok(renamed?),
+    }
 }
 
 /// Path of an open file or directory in this process.
@@ -367,6 +380,19 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn a_new_name_replaces_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        std::fs::write(&from, "new").unwrap();
+        std::fs::write(&to, "old").unwrap();
+        assert_eq!(rename_new(&from, &to).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&to).unwrap(), b"old");
+        std::fs::remove_file(&to).unwrap();
+        rename_new(&from, &to).unwrap();
+        assert_eq!((std::fs::read(&to).unwrap(), from.exists()), (b"new".to_vec(), false));
+    }
 
     #[test]
     fn files_are_read_and_links_pipes_and_directories_are_named() {
