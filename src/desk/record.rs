@@ -16,6 +16,7 @@ use base::checksum::short_key;
 use base::error::{Error, Result};
 use inject::cupti::LIBRARY_VARIABLE;
 use inject::session::{self, Control, DIRECTORY_VARIABLE};
+use lab::store::RECORDINGS;
 use machine::driver::libraries::{self, Library};
 use trace::rules::Rules;
 use trace::{Span, Trace, import};
@@ -281,7 +282,7 @@ pub struct Recorded {
 ///
 /// Returns an error if nothing was recorded, with the last line of output.
 pub fn record_shell(runs: &Path, name: &str, line: &str) -> Result<Recorded> {
-    let directory = runs.join("recordings").join(name);
+    let directory = runs.join(RECORDINGS).join(name);
     std::fs::create_dir_all(&directory).map_err(Error::io(&directory))?;
     let output = directory.join(OUTPUT);
     let file = std::fs::File::create(&output).map_err(Error::io(&output))?;

@@ -136,6 +136,8 @@ fn an_archive_gives_runs_recordings_and_a_profile_with_both_links() {
     assert_eq!(mine["link"]["p2p_on"]["tp"]["8"], on);
     assert_eq!(mine["link"]["p2p_off"]["tp"]["8"], off);
     place.run(&["overlap", "runs/recordings/engine/trace.parquet"]).exits(0);
+    let check = place.run(&["doctor", "--store", "runs", "--format", "json"]).exits(0).json();
+    assert_eq!((&check["traces"], &check["foreign"]), (&1.into(), &serde_json::json!([])));
     // nothing of the unpacked archive stays
     let left = std::fs::read_dir(place.path().join("runs/.ladderscope")).unwrap().count();
     assert_eq!(left, 0);

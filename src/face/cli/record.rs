@@ -16,7 +16,7 @@ use super::{diff, overlap, report};
 use crate::desk::record::{self, RangePattern, Recording, Variables, Window};
 use base::error::{Error, Result};
 use base::text::counted;
-use lab::store::Store;
+use lab::store::{RECORDINGS, Store};
 use study::diff::Prediction;
 use trace::Trace;
 
@@ -117,7 +117,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         (false, delay, duration) => Window::Timed { delay: delay.unwrap_or(0.0), duration },
     };
     let stamp = || jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
-    let directory = dir.join("recordings").join(args.name.clone().unwrap_or_else(stamp));
+    let directory = dir.join(RECORDINGS).join(args.name.clone().unwrap_or_else(stamp));
     let recording = Recording::create(directory, window, args.limit)?;
     let (variables, warnings) = recording.environment()?;
     warnings.iter().for_each(|warning| report::warn(warning));

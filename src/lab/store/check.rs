@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::copies::{RECORDINGS, TRACE};
 use super::directory::{NO_RUNS, Started, Store, read_record};
 use super::{directory, documents, evaluations, trainings};
 use base::atomic;
@@ -143,6 +144,16 @@ impl Store {
                 match super::batches::check(&path) {
                     Ok(has_checksum) => found.without_checksum += usize::from(!has_checksum),
                     Err(why) => found.damaged(at, why),
+                }
+            }
+            (RECORDINGS, _, true) => {
+                let trace = path.join(TRACE);
+                // missing if the recording was interrupted, or wrote its trace elsewhere
+                if trace.symlink_metadata().is_ok() {
+                    found.traces += 1;
+                    if let Err(why) = trace::check(&trace) {
+                        found.damaged(format!("{at}/{TRACE}"), why);
+                    }
                 }
             }
             (documents::BASELINES, "replaced", true) if entry.name == documents::REPLACED => {}

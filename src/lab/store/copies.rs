@@ -17,7 +17,7 @@ use base::regular;
 pub const RECORDINGS: &str = "recordings";
 
 /// Trace of a recording.
-const TRACE: &str = "trace.parquet";
+pub(super) const TRACE: &str = "trace.parquet";
 
 /// Subdirectory of a recording with one file per process.
 const PARTS: &str = "parts";

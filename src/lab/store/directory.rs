@@ -50,8 +50,9 @@ const CHECKSUM: Checksum = Checksum { mark: "\"checksum\": \"sha256:", zeroed: f
 pub(super) const CHANGED: &str = "it was changed after it was written: its checksum does not match";
 
 /// Folders of a runs directory that are not runs.
-pub(super) const NO_RUNS: [&str; 6] = [
+pub(super) const NO_RUNS: [&str; 7] = [
     "batches",
+    super::copies::RECORDINGS,
     super::documents::CONVERSIONS,
     super::evaluations::FOLDER,
     super::documents::BASELINES,
