@@ -90,13 +90,12 @@ impl Kit {
     pub fn open(path: &Path, store: &Store) -> Result<Self> {
         let (mut folder, mut notes, mut unpacked) = (path.to_owned(), Vec::new(), None);
         if !path.is_dir() {
-            // names a missing file, pipes and devices before anything is created
-            drop(regular::open_linked(path).map_err(Error::io(path))?);
-            store.prepare()?;
-            let into = UnfinishedDir::create(&store.dir().join("kit"))?;
-            notes = trace::import::unpack(path, into.path())?;
-            folder = into.path().to_owned();
-            unpacked = Some(into);
+            notes = trace::import::unpack(path, || {
+                store.prepare()?;
+                let into = unpacked.insert(UnfinishedDir::create(&store.dir().join("kit"))?);
+                folder = into.path().to_owned();
+                Ok(folder.clone())
+            })?;
         }
         if !is_kit(&folder) {
             let entries = regular::entries(&folder).map_err(Error::io(&folder))?;

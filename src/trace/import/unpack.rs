@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use super::directory::{MOST_MEMBERS, Members};
 use super::formats::{Reader, recognise};
@@ -10,14 +10,15 @@ use super::input::{Coding, Input, Member, Place};
 use base::error::{Error, Result};
 use base::regular;
 
-/// Unpacks the regular files of a tar archive, compressed or not, into an empty directory. Returns sentences on what is
-/// left out: links, paths that would leave the directory, and members after damage.
+/// Unpacks the regular files of a tar archive, compressed or not, into the empty directory that `make` creates once the
+/// file is known to be one. Returns sentences on what is left out: links, paths that would leave the directory, and
+/// members after damage.
 ///
 /// # Errors
 ///
 /// Returns an input error for another kind of file and for one that exceeds the limits on unpacked size and members, and
 /// a failure if the directory cannot be written.
-pub fn unpack(archive: &Path, folder: &Path) -> Result<Vec<String>> {
+pub fn unpack(archive: &Path, make: impl FnOnce() -> Result<PathBuf>) -> Result<Vec<String>> {
     let refused = || {
         let message = format!("{}: not a tar archive", archive.display());
         Error::input_help(message, "pass a directory, or a .tar.gz of one")
@@ -34,6 +35,7 @@ pub fn unpack(archive: &Path, folder: &Path) -> Result<Vec<String>> {
         ));
     }
     notes.extend(skipped.into_iter().map(|(name, why)| format!("{name}: {why}")));
+    let folder = make()?;
     for input in inputs {
         let Place::Member(Member { coding: Coding::Plain, .. }) = &input.place else {
             return Err(refused());
