@@ -119,7 +119,7 @@ impl Kit {
     ///
     /// # Errors
     ///
-    /// Returns an error if the kit cannot be listed or the store cannot be written. Damaged files are part of the result.
+    /// Returns an error if the store cannot be written. Damaged and unreadable files are part of the result.
     pub fn import(&self, store: &Store) -> Result<ImportedKit> {
         let mut damaged = Vec::new();
         let runs = Store::open(self.folder.join(RUNS));
@@ -129,7 +129,8 @@ impl Kit {
             damaged.push(DamagedFile { path: file.into(), problem });
             KitOrigin::default()
         });
-        let grid = MeasuredGrid::of(&runs.list()?.records);
+        // `copy_from` has named what cannot be listed
+        let grid = MeasuredGrid::of(&runs.list().unwrap_or_default().records);
         Ok(ImportedKit { origin, runs: copied, recordings, grid, damaged })
     }
 

@@ -1,6 +1,5 @@
-//! Copies from another machine's runs directory (`import`): verified, and never in the place of anything.
+//! Copies from another machine's runs directory (`import`): verified before they get their name. They replace nothing.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -8,15 +7,16 @@ use serde::Serialize;
 
 use super::batches;
 use super::check::DamagedFile;
-use super::directory::{Started, Store, file_name, names, read_record};
+use super::directory::{Started, Store, file_name, is_named, names, read_record};
 use base::atomic::{self, UnfinishedDir};
 use base::error::{Error, Result};
 use base::regular;
+use table::Record;
 
 /// Subdirectory of recordings of `record`.
 pub const RECORDINGS: &str = "recordings";
 
-/// Trace of a recording.
+/// Trace of a run or a recording.
 pub(super) const TRACE: &str = "trace.parquet";
 
 /// Subdirectory of a recording with one file per process.
@@ -46,28 +46,30 @@ pub struct RecordingCopies {
 }
 
 impl Store {
-    /// Copies all finished runs and batches of another store; ids that this store has are left alone. Damaged files are
-    /// left out and added to `damaged`: a record with its whole run, a trace or log alone.
+    /// Copies all finished runs and batches of another store that this one lacks. Damaged and
+    /// unreadable files are left out and added to `damaged`: a record with its whole run, a trace or log
+    /// alone.
     ///
     /// # Errors
     ///
-    /// Returns an error if the other store cannot be listed or this one cannot be written. What was copied stays.
+    /// Returns an error if this store cannot be written. What was copied stays.
     pub fn copy_from(&self, other: &Self, damaged: &mut Vec<DamagedFile>) -> Result<Copied> {
         self.prepare()?;
         let mut copied = Copied::default();
-        for id in other.run_ids()? {
-            if self.has(&id) {
+        for id in or_damaged(other.run_ids(), ".", damaged) {
+            if self.has_run(&id) {
                 copied.present.push(id);
             } else {
                 self.copy_run(other, id, &mut copied, damaged)?;
             }
         }
-        for (id, files) in other.segments()? {
-            let mut is_new = false;
+        for (id, files) in or_damaged(other.segments(), "batches", damaged) {
+            let (mut is_new, mut is_present) = (false, false);
             for file in files {
-                let Ok(at) = file.strip_prefix(other.dir()) else { continue };
-                let into = self.dir().join(at);
+                let name = file.file_name().unwrap_or_default();
+                let into = self.batches_dir().join(name);
                 if into.symlink_metadata().is_ok() {
+                    is_present = true;
                     continue;
                 }
                 match batches::check(&file) {
@@ -77,13 +79,14 @@ impl Store {
                         is_new = true;
                     }
                     Err(problem) => {
-                        damaged.push(DamagedFile { path: at.display().to_string(), problem })
+                        let path = format!("batches/{}", name.to_string_lossy());
+                        damaged.push(DamagedFile { path, problem });
                     }
                 }
             }
             if is_new {
                 copied.batches.push(id);
-            } else if self.has(&id) {
+            } else if is_present {
                 copied.present.push(id);
             }
         }
@@ -98,60 +101,59 @@ impl Store {
         damaged: &mut Vec<DamagedFile>,
     ) -> Result<()> {
         let (from, into) = (other.dir().join(&id), self.dir().join(&id));
-        let files = names(&from, |entry| (!entry.is_dir).then(|| file_name(entry))?)?;
+        let files = names(&from, |entry| (!entry.is_dir).then(|| file_name(entry))?);
+        let files = or_damaged(files, &id, damaged);
         let has = |name: &str| files.iter().any(|file| file == name);
         if !has("record.json") {
             copied.unfinished.extend(has("spec.json").then_some(id));
             return Ok(());
         }
-        let folder = UnfinishedDir::create(&into)?;
-        let mut add = |name: &str, check: &dyn Fn(&Path) -> Result<(), String>| {
-            let problem = copy_checked(&from.join(name), &folder.path().join(name), check)?;
-            let is_intact = problem.is_none();
-            damaged.extend(problem.map(|problem| DamagedFile { path: format!("{id}/{name}"), problem }));
-            Ok::<bool, Error>(is_intact)
+        let mut leave_out = |name: &str, problem| {
+            damaged.push(DamagedFile { path: format!("{id}/{name}"), problem });
         };
-        if !add("record.json", &|copy| read_record(copy).map(drop))? {
-            return Ok(());
-        }
-        let (record, has_checksum) =
-            read_record(&folder.path().join("record.json")).map_err(Error::failed)?;
-        let trace = record.trace.as_deref().and_then(|path| path.rsplit('/').next());
-        let mut traces = 0;
+        let folder = UnfinishedDir::create(&into)?;
+        let copy = folder.path().join("record.json");
+        let read = copy_checked(&from.join("record.json"), &copy, read_record)?;
+        let (record, has_checksum) = match read {
+            Ok(read) => read,
+            Err(problem) => {
+                leave_out("record.json", problem);
+                return Ok(());
+            }
+        };
+        let (trace, mut traces) = (trace_name(&record), 0);
         for name in &files {
-            match name.as_str() {
-                "spec.json" => {
-                    add(name, &|copy| {
-                        let bytes = regular::read(copy).map_err(|error| error.to_string())?;
-                        serde_json::from_slice::<Started>(&bytes).map(drop).map_err(|e| e.to_string())
-                    })?;
-                }
-                "log.txt" => {
-                    add(name, &|_| Ok(()))?;
-                }
-                "record.json" => {}
-                name if Some(name) == trace => traces += usize::from(add(name, &trace::check)?),
-                _ => {}
+            let (from, to) = (from.join(name), folder.path().join(name));
+            let is_trace = trace == Some(name.as_str());
+            let checked = match name.as_str() {
+                "record.json" => continue,
+                "spec.json" => copy_checked(&from, &to, check_spec)?,
+                "log.txt" => copy_checked(&from, &to, |_| Ok(()))?,
+                _ if is_trace => copy_checked(&from, &to, trace::check)?,
+                _ => continue,
+            };
+            match checked {
+                Ok(()) => traces += usize::from(is_trace),
+                Err(problem) => leave_out(name, problem),
             }
         }
-        match folder.finish() {
-            Ok(()) => {
-                copied.traces += traces;
-                copied.without_checksum += usize::from(!has_checksum);
-                copied.runs.push(id);
-            }
-            // a run without a record, or one that another process has just copied
-            Err(error) if is_taken(&error) => copied.present.push(id),
-            Err(error) => return Err(Error::io(&into)(error)),
+        // taken by a run without a record, or by another process that has just copied it
+        if is_named(folder.finish(), &into)? {
+            copied.traces += traces;
+            copied.without_checksum += usize::from(!has_checksum);
+            copied.runs.push(id);
+        } else {
+            copied.present.push(id);
         }
         Ok(())
     }
 
-    /// Copies the recordings of another runs directory that have an intact trace.
+    /// Copies the recordings of another runs directory that have an intact trace. Damaged ones are left out and added
+    /// to `damaged`.
     ///
     /// # Errors
     ///
-    /// Returns an error if they cannot be listed, or this store cannot be written.
+    /// Returns an error if this store cannot be written.
     pub fn copy_recordings_from(
         &self,
         other: &Self,
@@ -159,7 +161,8 @@ impl Store {
     ) -> Result<RecordingCopies> {
         let mut copies = RecordingCopies::default();
         let recordings = other.dir().join(RECORDINGS);
-        for name in names(&recordings, |entry| entry.is_dir.then(|| file_name(entry))?)? {
+        let all = names(&recordings, |entry| entry.is_dir.then(|| file_name(entry))?);
+        for name in or_damaged(all, RECORDINGS, damaged) {
             let (from, into) = (recordings.join(&name), self.dir().join(RECORDINGS).join(&name));
             // without a trace it recorded nothing, or was interrupted
             if from.join(TRACE).symlink_metadata().is_err() {
@@ -169,56 +172,79 @@ impl Store {
                 copies.present.push(name);
                 continue;
             }
-            let mut files = vec![TRACE.to_owned()];
-            let parts = names(&from.join(PARTS), |entry| (!entry.is_dir).then(|| entry.name.clone()))?;
-            files.extend(parts.iter().map(|part| format!("{PARTS}/{part}")));
-            let parent = self.dir().join(RECORDINGS);
-            regular::make_folder(&parent).map_err(Error::io(&parent))?;
-            let folder = UnfinishedDir::create(&into)?;
-            let mut problem = None;
-            for file in &files {
-                let check: &dyn Fn(&Path) -> Result<(), String> =
-                    if file == TRACE { &trace::check } else { &|_| Ok(()) };
-                let found = copy_checked(&from.join(file), &folder.path().join(file), check)?;
-                problem = problem.or(found.map(|problem| (file, problem)));
-            }
-            if let Some((file, problem)) = problem {
-                damaged.push(DamagedFile { path: format!("{RECORDINGS}/{name}/{file}"), problem });
-                continue;
-            }
-            match folder.finish() {
-                Ok(()) => copies.copied.push(name),
-                Err(error) if is_taken(&error) => copies.present.push(name),
-                Err(error) => return Err(Error::io(&into)(error)),
+            match self.copy_recording(&from, &into)? {
+                Ok(true) => copies.copied.push(name),
+                Ok(false) => copies.present.push(name),
+                Err((file, problem)) => {
+                    damaged.push(DamagedFile { path: format!("{RECORDINGS}/{name}/{file}"), problem });
+                }
             }
         }
         Ok(copies)
     }
+
+    /// Returns false if the name is taken, and the first damaged file with what is wrong with it.
+    fn copy_recording(&self, from: &Path, into: &Path) -> Result<Result<bool, (String, String)>> {
+        let parts = names(&from.join(PARTS), |entry| (!entry.is_dir).then(|| entry.name.clone()));
+        let parts = match parts {
+            Ok(parts) => parts,
+            Err(error) => return Ok(Err((PARTS.to_owned(), error.to_string()))),
+        };
+        let recordings = self.dir().join(RECORDINGS);
+        regular::make_folder(&recordings).map_err(Error::io(&recordings))?;
+        let folder = UnfinishedDir::create(into)?;
+        let parts = parts.iter().map(|part| format!("{PARTS}/{part}"));
+        for file in std::iter::once(TRACE.to_owned()).chain(parts) {
+            let check = |copy: &Path| if file == TRACE { trace::check(copy) } else { Ok(()) };
+            if let Err(problem) = copy_checked(&from.join(&file), &folder.path().join(&file), check)? {
+                return Ok(Err((file, problem)));
+            }
+        }
+        is_named(folder.finish(), into).map(Ok)
+    }
 }
 
-/// Copies a file and checks the copy. Returns what is wrong with it; a damaged copy is removed.
-fn copy_checked(
+/// Result of reading the other store. An error is added to `damaged` as one of `path`.
+fn or_damaged<T: Default>(read: Result<T>, path: &str, damaged: &mut Vec<DamagedFile>) -> T {
+    read.unwrap_or_else(|error| {
+        damaged.push(DamagedFile { path: path.to_owned(), problem: error.to_string() });
+        T::default()
+    })
+}
+
+/// Copies a file and checks the copy. The inner error is what is wrong with the file; a damaged copy is removed.
+fn copy_checked<T>(
     from: &Path,
     to: &Path,
-    check: &dyn Fn(&Path) -> Result<(), String>,
-) -> Result<Option<String>> {
+    check: impl FnOnce(&Path) -> Result<T, String>,
+) -> Result<Result<T, String>> {
     if let Err(error) = atomic::copy(from, to)? {
-        return Ok(Some(error.to_string()));
+        return Ok(Err(error.to_string()));
     }
-    let problem = check(to).err();
-    if problem.is_some() {
+    let checked = check(to);
+    if checked.is_err() {
         regular::remove_file(to).map_err(Error::io(to))?;
     }
-    Ok(problem)
+    Ok(checked)
 }
 
-fn is_taken(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists)
+fn check_spec(path: &Path) -> Result<(), String> {
+    let bytes = regular::read(path).map_err(|error| error.to_string())?;
+    serde_json::from_slice::<Started>(&bytes).map(drop).map_err(|error| error.to_string())
+}
+
+/// Name of a run's trace in its directory.
+fn trace_name(record: &Record) -> Option<&str> {
+    record.trace.as_deref()?.rsplit('/').next()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{reopened, run, store};
+    use super::super::tests::{reopened, run, spec, store};
+    use super::*;
+
+    const INTACT_TRACE: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/cpu-ladder-tp2-600us.parquet");
 
     #[test]
     fn copies_are_verified_and_replace_nothing() {
@@ -226,7 +252,7 @@ mod tests {
         let records = [run(&from, "ladder", 1.1), run(&from, "standard", 2.2)];
         let mut simulated = [records[0].clone(), records[1].clone()];
         from.write_batch(&mut simulated).unwrap();
-        from.begin(&super::super::tests::spec("parallel"), None, 0).unwrap();
+        from.begin(&spec("parallel"), None, 0).unwrap();
         let broken = from.dir().join(&records[1].run).join("record.json");
         let whole = std::fs::read_to_string(&broken).unwrap();
         std::fs::write(&broken, whole.replace("12.5", "99.5")).unwrap();
@@ -263,10 +289,38 @@ mod tests {
         let log = from.dir().join(&record.run).join("log.txt");
         std::os::unix::fs::symlink("/etc/passwd", &log).unwrap();
         std::os::unix::fs::symlink(from.dir().join(&record.run), from.dir().join("other")).unwrap();
+        std::os::unix::fs::symlink("/etc", from.dir().join("batches")).unwrap();
         let mut damaged = Vec::new();
         let copied = to.copy_from(&from, &mut damaged).unwrap();
         assert_eq!(copied.runs, std::slice::from_ref(&record.run));
-        assert!(damaged[0].problem.contains("link"), "{damaged:?}");
+        let paths: Vec<&str> = damaged.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, [&*format!("{}/log.txt", record.run), "batches"]);
+        assert!(damaged.iter().all(|file| file.problem.contains("is a link")), "{damaged:?}");
         assert!(!to.dir().join(&record.run).join("log.txt").exists());
+    }
+
+    #[test]
+    fn a_damaged_recording_is_named_and_the_others_are_copied() {
+        let ((_a, from), (_b, to)) = (store(), store());
+        let recording = |name: &str| {
+            let folder = from.dir().join(RECORDINGS).join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::copy(INTACT_TRACE, folder.join(TRACE)).unwrap();
+            folder
+        };
+        std::fs::write(recording("damaged").join(TRACE), "PAR1").unwrap();
+        std::os::unix::fs::symlink("/etc", recording("linked").join(PARTS)).unwrap();
+        let parts = recording("whole").join(PARTS);
+        std::fs::create_dir(&parts).unwrap();
+        std::fs::write(parts.join("process"), "part").unwrap();
+        let mut damaged = Vec::new();
+        let copies = to.copy_recordings_from(&from, &mut damaged).unwrap();
+        assert_eq!(copies.copied, ["whole"]);
+        let paths: Vec<&str> = damaged.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, ["recordings/damaged/trace.parquet", "recordings/linked/parts"]);
+        let into = to.dir().join(RECORDINGS);
+        assert_eq!(std::fs::read_dir(&into).unwrap().count(), 1);
+        assert_eq!(std::fs::read(into.join("whole/parts/process")).unwrap(), b"part");
+        assert!(to.ids().unwrap().is_empty(), "a recording is no run");
     }
 }

@@ -251,17 +251,9 @@ impl Store {
             // the directory becomes visible together with its spec
             let unfinished = UnfinishedDir::create(&path)?;
             atomic::write(&unfinished.path().join("spec.json"), &json(&started)?)?;
-            match unfinished.finish() {
-                // another process took the id after the check above
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists
-                    ) => {}
-                finished => {
-                    finished.map_err(Error::io(&path))?;
-                    return Ok(RunDir { id, path });
-                }
+            // false if another process took the id after the check above
+            if is_named(unfinished.finish(), &path)? {
+                return Ok(RunDir { id, path });
             }
         }
         Err(Error::failed(format!("{}: no free run id was found", self.dir.display())))
@@ -429,6 +421,17 @@ pub(super) fn read_record(path: &Path) -> Result<(Record, bool), String> {
         // another program may write the key in another way
         Check::Missing if !has_key() => Ok((record, false)),
         Check::Missing | Check::Changed => Err(CHANGED.into()),
+    }
+}
+
+/// True if a rename to a new name succeeded, false if the name was taken.
+pub(super) fn is_named(renamed: std::io::Result<()>, into: &Path) -> Result<bool> {
+    match renamed {
+        Ok(()) => Ok(true),
+        Err(e) if matches!(e.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {
+            Ok(false)
+        }
+        Err(e) => Err(Error::io(into)(e)),
     }
 }
 

@@ -125,9 +125,12 @@ impl Store {
 
     /// True if a run or batch is stored or in the trash.
     pub fn has(&self, id: &str) -> bool {
-        self.dir().join(id).join("record.json").exists()
-            || self.is_in_trash(id)
-            || !self.batch_files(id).is_empty()
+        self.has_run(id) || !self.batch_files(id).is_empty()
+    }
+
+    /// True if a run is stored or in the trash.
+    pub(super) fn has_run(&self, id: &str) -> bool {
+        self.dir().join(id).join("record.json").exists() || self.is_in_trash(id)
     }
 }
 
