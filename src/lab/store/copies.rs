@@ -28,6 +28,7 @@ pub struct Copied {
     pub runs: Vec<String>,
     /// Batches of simulated runs.
     pub batches: Vec<String>,
+    /// Number of traces, also of runs that this store had without their trace.
     pub traces: usize,
     /// Runs and batches that this store has already, or has in its trash.
     pub present: Vec<String>,
@@ -46,7 +47,7 @@ pub struct RecordingCopies {
 }
 
 impl Store {
-    /// Copies all finished runs and batches of another store that this one lacks. Damaged and
+    /// Copies all finished runs and batches of another store that this one lacks, and missing traces. Damaged and
     /// unreadable files are left out and added to `damaged`: a record with its whole run, a trace or log
     /// alone.
     ///
@@ -58,6 +59,7 @@ impl Store {
         let mut copied = Copied::default();
         for id in or_damaged(other.run_ids(), ".", damaged) {
             if self.has_run(&id) {
+                copied.traces += usize::from(self.copy_missing_trace(other, &id, damaged)?);
                 copied.present.push(id);
             } else {
                 self.copy_run(other, id, &mut copied, damaged)?;
@@ -146,6 +148,35 @@ impl Store {
             copied.present.push(id);
         }
         Ok(())
+    }
+
+    /// Copies the trace that a run lacks here. Returns true if it did.
+    fn copy_missing_trace(
+        &self,
+        other: &Self,
+        id: &str,
+        damaged: &mut Vec<DamagedFile>,
+    ) -> Result<bool> {
+        let (from, run) = (other.dir().join(id).join(TRACE), self.dir().join(id));
+        let into = run.join(TRACE);
+        if into.symlink_metadata().is_ok() || from.symlink_metadata().is_err() {
+            return Ok(false);
+        }
+        let record = |store: &Self| read_record(&store.dir().join(id).join("record.json")).ok();
+        // none if the run is in the trash
+        let here = record(self).filter(|(record, _)| trace_name(record) == Some(TRACE));
+        if here.is_none() || here != record(other) {
+            return Ok(false);
+        }
+        let folder = UnfinishedDir::create(&into)?;
+        let copy = folder.path().join(TRACE);
+        if let Err(problem) = copy_checked(&from, &copy, trace::check)? {
+            damaged.push(DamagedFile { path: format!("{id}/{TRACE}"), problem });
+            return Ok(false);
+        }
+        let is_new = is_named(regular::rename_new(&copy, &into), &into)?;
+        atomic::sync_dir(&run)?;
+        Ok(is_new)
     }
 
     /// Copies the recordings of another runs directory that have an intact trace. Damaged ones are left out and added
@@ -246,6 +277,14 @@ mod tests {
     const INTACT_TRACE: &str =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/cpu-ladder-tp2-600us.parquet");
 
+    /// Copies without damage.
+    fn copy(from: &Store, to: &Store) -> Copied {
+        let mut damaged = Vec::new();
+        let copied = to.copy_from(from, &mut damaged).unwrap();
+        assert!(damaged.is_empty(), "{damaged:?}");
+        copied
+    }
+
     #[test]
     fn copies_are_verified_and_replace_nothing() {
         let ((_a, from), (_b, to)) = (store(), store());
@@ -297,6 +336,33 @@ mod tests {
         assert_eq!(paths, [&*format!("{}/log.txt", record.run), "batches"]);
         assert!(damaged.iter().all(|file| file.problem.contains("is a link")), "{damaged:?}");
         assert!(!to.dir().join(&record.run).join("log.txt").exists());
+    }
+
+    #[test]
+    fn a_run_that_is_here_without_its_trace_gets_it() {
+        let ((_a, from), (_b, to)) = (store(), store());
+        let mut record = run(&from, "ladder", 1.1);
+        record.trace = Some(format!("{}/{TRACE}", record.run));
+        from.finish(&record).unwrap();
+        let source = from.dir().join(&record.run).join(TRACE);
+        std::fs::copy(INTACT_TRACE, &source).unwrap();
+        assert_eq!(copy(&from, &to).traces, 1);
+        let here = to.trace_path(&record).unwrap();
+        std::fs::remove_file(&here).unwrap();
+        std::fs::write(&source, "PAR1").unwrap();
+        let mut damaged = Vec::new();
+        to.copy_from(&from, &mut damaged).unwrap();
+        assert_eq!(damaged[0].path, record.trace.clone().unwrap());
+        assert!(!here.exists());
+        std::fs::copy(INTACT_TRACE, &source).unwrap();
+        let again = copy(&from, &to);
+        assert_eq!((again.runs.len(), again.present.len(), again.traces), (0, 1, 1));
+        assert_eq!(std::fs::read(&here).unwrap(), std::fs::read(INTACT_TRACE).unwrap());
+        // it is not the trace of another result
+        std::fs::remove_file(&here).unwrap();
+        to.finish(&Record { reason: Some("measured again".into()), ..record }).unwrap();
+        assert_eq!(copy(&from, &to).traces, 0);
+        assert!(!here.exists());
     }
 
     #[test]
