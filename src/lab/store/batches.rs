@@ -482,12 +482,14 @@ impl Store {
     }
 }
 
-/// Verifies a segment. Returns true if it has a checksum, and what is wrong with a damaged one.
-pub(super) fn check(path: &Path) -> Result<bool, String> {
+/// Records of an intact segment without their environment, and true if it has a checksum. Returns what is wrong with
+/// a damaged one.
+pub(super) fn verified(path: &Path, batch: &str) -> Result<(Vec<Record>, bool), String> {
     let segment = Segment::open(path)?;
-    match segment.records("").1.into_iter().next() {
+    let (records, damaged) = segment.records(batch);
+    match damaged.into_iter().next() {
         Some(why) => Err(why),
-        None => Ok(CHECKSUM.check(segment.file.bytes()) == Check::Intact),
+        None => Ok((records, CHECKSUM.check(segment.file.bytes()) == Check::Intact)),
     }
 }
 

@@ -141,8 +141,8 @@ impl Store {
         match (folder, suffix, entry.is_dir) {
             ("batches", "parquet", false) => {
                 found.segments += 1;
-                match super::batches::check(&path) {
-                    Ok(has_checksum) => found.without_checksum += usize::from(!has_checksum),
+                match super::batches::verified(&path, "") {
+                    Ok((_, has_checksum)) => found.without_checksum += usize::from(!has_checksum),
                     Err(why) => found.damaged(at, why),
                 }
             }

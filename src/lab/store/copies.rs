@@ -1,10 +1,12 @@
-//! Copies from another machine's runs directory (`import`): verified before they get their name. They replace nothing.
+//! Copies from another machine's runs directory (`import`): verified before they get their name. They replace nothing
+//! but segments that lack their last rows.
 
 use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::annotations::{Annotations, row_of};
 use super::batches;
 use super::check::DamagedFile;
 use super::directory::{Started, Store, file_name, is_named, names, read_record};
@@ -26,7 +28,7 @@ const PARTS: &str = "parts";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Copied {
     pub runs: Vec<String>,
-    /// Batches of simulated runs.
+    /// Batches of simulated runs, also those of which this store had only the first rows.
     pub batches: Vec<String>,
     /// Number of traces, also of runs that this store had without their trace.
     pub traces: usize,
@@ -47,8 +49,9 @@ pub struct RecordingCopies {
 }
 
 impl Store {
-    /// Copies all finished runs and batches of another store that this one lacks, and missing traces. Damaged and
-    /// unreadable files are left out and added to `damaged`: a record with its whole run, a trace or log
+    /// Copies all finished runs and batches of another store that this one lacks, new rows of batches and missing
+    /// traces. Runs and rows in this store's trash stay there; once the trash is emptied, they are copied again.
+    /// Damaged and unreadable files are left out and added to `damaged`: a record with its whole run, a trace or log
     /// alone.
     ///
     /// # Errors
@@ -69,17 +72,12 @@ impl Store {
             let (mut is_new, mut is_present) = (false, false);
             for file in files {
                 let name = file.file_name().unwrap_or_default();
-                let into = self.batches_dir().join(name);
-                if into.symlink_metadata().is_ok() {
-                    is_present = true;
-                    continue;
-                }
-                match batches::check(&file) {
-                    Ok(has_checksum) => {
+                match self.copy_segment(other, &id, &file, &self.batches_dir().join(name))? {
+                    Ok(Some(has_checksum)) => {
                         copied.without_checksum += usize::from(!has_checksum);
-                        atomic::copy(&file, &into)?.map_err(Error::io(&file))?;
                         is_new = true;
                     }
+                    Ok(None) => is_present = true,
                     Err(problem) => {
                         let path = format!("batches/{}", name.to_string_lossy());
                         damaged.push(DamagedFile { path, problem });
@@ -179,6 +177,58 @@ impl Store {
         Ok(is_new)
     }
 
+    /// Copies a segment of a batch if this store lacks it or has only its first rows. Returns true if it has a
+    /// checksum, `None` without new rows, and what is wrong with a damaged one.
+    fn copy_segment(
+        &self,
+        other: &Self,
+        id: &str,
+        from: &Path,
+        into: &Path,
+    ) -> Result<Result<Option<bool>, String>> {
+        let is_here = into.symlink_metadata().is_ok();
+        if is_here && is_same(from, into) {
+            return Ok(Ok(None));
+        }
+        let batches = self.batches_dir();
+        regular::make_folder(&batches).map_err(Error::io(&batches))?;
+        let folder = UnfinishedDir::create(into)?;
+        let copy = folder.path().join("segment");
+        let verified = copy_checked(from, &copy, |copy| batches::verified(copy, id))?;
+        let (records, has_checksum) = match verified {
+            Ok(read) => read,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let known = if is_here { batches::verified(into, id).ok() } else { Some((Vec::new(), true)) };
+        // a damaged segment here, or one with other or more rows, is left alone
+        let new = known.and_then(|(known, _)| records.strip_prefix(known.as_slice()));
+        let Some(new) = new.filter(|new| !new.is_empty()) else { return Ok(Ok(None)) };
+        self.mark_as_in(other, new)?;
+        let renamed =
+            if is_here { regular::rename(&copy, into) } else { regular::rename_new(&copy, into) };
+        let is_new = is_named(renamed, into)?;
+        atomic::sync_dir(&batches)?;
+        Ok(Ok(is_new.then_some(has_checksum)))
+    }
+
+    /// Marks new rows as deleted exactly if they are deleted in the other store. Marks of this store may be left from
+    /// rows that were removed with its trash.
+    fn mark_as_in(&self, other: &Self, rows: &[Record]) -> Result<()> {
+        let (here, there) = (self.annotations(), other.annotations());
+        let is_deleted = |annotations: &Annotations, run: &str| {
+            row_of(run).is_some_and(|(batch, row)| annotations.is_deleted(batch, row))
+        };
+        for deleted in [true, false] {
+            let differs =
+                |run: &&String| is_deleted(&there, run) == deleted && is_deleted(&here, run) != deleted;
+            let runs: Vec<String> = rows.iter().map(|row| &row.run).filter(differs).cloned().collect();
+            if !runs.is_empty() {
+                self.mark_deleted(&runs, deleted)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Copies the recordings of another runs directory that have an intact trace. Damaged ones are left out and added
     /// to `damaged`.
     ///
@@ -269,9 +319,15 @@ fn trace_name(record: &Record) -> Option<&str> {
     record.trace.as_deref()?.rsplit('/').next()
 }
 
+/// True if two files have the same content; the first may be too large to read.
+fn is_same(from: &Path, into: &Path) -> bool {
+    let length = |path: &Path| path.symlink_metadata().ok().map(|there| there.len());
+    length(from) == length(into) && regular::read(from).ok() == regular::read(into).ok()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{reopened, run, spec, store};
+    use super::super::tests::{ok, reopened, run, spec, store};
     use super::*;
 
     const INTACT_TRACE: &str =
@@ -283,6 +339,12 @@ mod tests {
         let copied = to.copy_from(from, &mut damaged).unwrap();
         assert!(damaged.is_empty(), "{damaged:?}");
         copied
+    }
+
+    fn listed(store: &Store) -> Vec<String> {
+        let listing = reopened(store).list().unwrap();
+        assert!(listing.damaged.is_empty(), "{listing:?}");
+        listing.records.into_iter().map(|record| record.run).collect()
     }
 
     #[test]
@@ -336,6 +398,75 @@ mod tests {
         assert_eq!(paths, [&*format!("{}/log.txt", record.run), "batches"]);
         assert!(damaged.iter().all(|file| file.problem.contains("is a link")), "{damaged:?}");
         assert!(!to.dir().join(&record.run).join("log.txt").exists());
+    }
+
+    #[test]
+    fn rows_in_the_trash_stay_there_and_are_listed_once_it_was_emptied() {
+        let ((_a, from), (_b, to)) = (store(), store());
+        let mut records = [ok(spec("ladder"), 1.0), ok(spec("standard"), 2.0)];
+        from.write_batch(&mut records).unwrap();
+        let [kept, deleted] = records.map(|record| record.run);
+        from.delete(std::slice::from_ref(&deleted)).unwrap();
+        copy(&from, &to);
+        assert_eq!(listed(&to), [kept.as_str()], "without the row that is deleted in the source");
+        to.delete(std::slice::from_ref(&kept)).unwrap();
+        assert_eq!(copy(&from, &to).present.len(), 1);
+        assert!(listed(&to).is_empty());
+        assert_eq!(to.empty_trash().unwrap().batches, 1);
+        assert_eq!(copy(&from, &to).batches.len(), 1);
+        assert_eq!(listed(&to), [kept]);
+    }
+
+    #[test]
+    fn rows_that_were_added_to_a_segment_are_copied() {
+        let ((_a, from), (_b, to), (_c, short)) = (store(), store(), store());
+        let mut batch = from.new_batch();
+        let mut push = |row: u32| {
+            let mut record = ok(spec("ladder"), f64::from(row) + 1.0);
+            batch.push(row, &mut record).unwrap();
+            batch.write_segment().unwrap();
+            record.run
+        };
+        let first = push(0);
+        assert_eq!(copy(&from, &to).batches.len(), 1);
+        copy(&from, &short);
+        to.delete(&[first]).unwrap();
+        let second = push(1);
+        let again = copy(&from, &to);
+        assert_eq!((again.batches.len(), again.present.len()), (1, 0));
+        assert_eq!(listed(&to), [second.as_str()], "the deleted row stays deleted");
+        // neither the same rows nor fewer replace anything
+        for source in [&from, &short] {
+            assert_eq!(copy(source, &to).present.len(), 1);
+            assert_eq!(listed(&to), [second.as_str()]);
+        }
+    }
+
+    #[test]
+    fn damaged_segments_are_left_out_and_replace_nothing() {
+        let ((_a, from), (_b, to)) = (store(), store());
+        from.write_batch(&mut [ok(spec("ladder"), 1.0)]).unwrap();
+        let source = from.segments().unwrap().into_values().flatten().next().unwrap();
+        let (name, whole) = (source.file_name().unwrap(), std::fs::read(&source).unwrap());
+        let here = to.batches_dir().join(name);
+        let copy_damaged = || {
+            std::fs::write(&source, &whole[..whole.len() - 1]).unwrap();
+            let mut damaged = Vec::new();
+            let copied = to.copy_from(&from, &mut damaged).unwrap();
+            assert!(copied.batches.is_empty());
+            assert_eq!(damaged[0].path, format!("batches/{}", name.display()));
+        };
+        copy_damaged();
+        assert!(!here.exists());
+        std::fs::write(&source, &whole).unwrap();
+        copy(&from, &to);
+        copy_damaged();
+        assert_eq!(std::fs::read(&here).unwrap(), whole);
+        // nor does an intact segment replace another file
+        std::fs::write(&source, &whole).unwrap();
+        std::fs::write(&here, "mine").unwrap();
+        assert_eq!(copy(&from, &to).present.len(), 1);
+        assert_eq!(std::fs::read(&here).unwrap(), b"mine");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! 1. A run is a directory, `runs/ID/`: `spec.json` (cell and process, written first), `record.json` (its result; the
 //!    run is finished when this exists), `trace.parquet`, `log.txt`.
 //! 2. Simulated runs are rows of Parquet segments, `batches/BATCH.parquet`, `BATCH.000001.parquet`, ...; ids `BATCH:ROW`.
-//!    A sweep replaces its last segment by longer ones; a damaged segment hides its own rows only.
+//!    A sweep or an import replaces the last segment by longer ones; a damaged segment hides its own rows only.
 //! 3. Everything that is added to later is an append-only file of JSON lines: `annotations.jsonl` (tags, notes, deleted
 //!    rows), `evaluations/*.jsonl`, `trainings/finished.jsonl`.
 //! 4. Everything that is replaced as a whole is a JSON document: `baselines/NAME.json`,
