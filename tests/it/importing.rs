@@ -79,19 +79,12 @@ fn imported(place: &Place, arguments: &[&str]) -> Value {
     place.run(&[&["import", "--format", "json"], arguments].concat()).exits(0).json()
 }
 
-/// Numbers of docs/gpus-and-clusters.md, from the records that the repository keeps.
+/// `docs.rs` compares the table with that of the page.
 #[test]
-fn the_runs_of_the_h100_are_stored_once_and_their_table_is_that_of_the_page() {
+fn the_runs_of_the_h100_are_stored_once() {
     let place = Place::new();
     let first = place.run(&["import", H100]).exits(0);
     assert!(first.stdout.starts_with("Imported 27 runs into runs"), "{first:?}");
-    let row = |link: &str, batch: &str| {
-        let rows = first.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let mut own = rows.filter(|row| row.starts_with(&["P2P", link, batch]));
-        own.next().unwrap_or_else(|| panic!("{link} {batch}: {first:?}")).join(" ")
-    };
-    assert_eq!(row("on", "1"), "P2P on 1 10.08 7.847 (1.28x) 8.712 (1.16x) 7.665 (1.31x) 0.92 98 %");
-    assert_eq!(row("off", "16"), "P2P off 16 23.54 15.10 (1.56x) 15.79 (1.49x) 9.106 (2.58x) 0.58 61 %");
     assert!(first.stdout.contains("provenance emulated-link"), "{first:?}");
     assert!(first.stderr.contains("not measured: huge_tp16-b1-p2p-on-ladder (skipped)"), "{first:?}");
     let second = place.run(&["import", H100]).exits(0);
