@@ -32,7 +32,9 @@ pub struct Tables {
     /// Products of 16-bit numbers, whatever the engine.
     matmul: LazyLock<Option<MatMulTable>>,
     /// Latencies by engine: products by weight format, quantization of activations, attention.
-    pub(super) sections: LazyLock<Vec<Section>>,
+    sections: LazyLock<Vec<Section>>,
+    /// Measured shapes of routed experts, from the titles of the sections.
+    experts: OnceLock<Vec<ExpertSections>>,
     attention: LazyLock<Option<Grid>>,
 }
 
@@ -50,6 +52,7 @@ static BUILT_IN: [Tables; 7] = {
                     let texts: &[&str] = &[$(include_str!(concat!("tables/", $formats, "_engines.tsv")))?];
                     texts.first().map_or_else(Vec::new, |text| Section::all(text))
                 }),
+                experts: OnceLock::new(),
                 attention: LazyLock::new(|| {
                     let texts: &[&str] = &[$(include_str!(concat!("tables/", $plain, "_attention.tsv")))?];
                     Grid::parse(texts.first()?)
@@ -123,7 +126,29 @@ impl Tables {
     }
 
     pub(super) fn section(&self, what: &str, engine: &str) -> Option<&Section> {
-        self.sections.iter().find(|section| section.is(what, engine))
+        self.sections.iter().find(|section| section.what == what && section.is_of(engine))
+    }
+
+    /// Shapes of routed experts that were measured; each step looks some up, so titles are parsed once.
+    pub(super) fn experts(&self) -> &[ExpertSections] {
+        let group = || {
+            let mut shapes: Vec<ExpertSections> = Vec::new();
+            for (at, section) in self.sections.iter().enumerate() {
+                let Some((format, sizes)) = section.experts() else { continue };
+                match shapes.iter_mut().find(|shape| (shape.format, shape.sizes) == (format, sizes)) {
+                    Some(shape) => shape.sections.push(at),
+                    None => shapes.push(ExpertSections { format, sizes, sections: vec![at] }),
+                }
+            }
+            shapes
+        };
+        self.experts.get_or_init(group)
+    }
+
+    /// Latencies of routed experts in an engine.
+    pub(super) fn experts_in(&self, shape: &ExpertSections, engine: Engine) -> Option<&Grid> {
+        let mut sections = shape.sections.iter().filter_map(|at| self.sections.get(*at));
+        sections.find(|section| section.is_of(engine.as_str()))?.kernel()
     }
 
     /// Latency of an attention of head_dim 128 or 64 (us): of one decode step, or causal over whole prompts. The
@@ -180,11 +205,21 @@ pub struct AttentionSizes {
     pub tokens: u64,
 }
 
+/// Measured shape of routed experts.
+#[derive(Debug)]
+pub(super) struct ExpertSections {
+    pub(super) format: DType,
+    /// Hidden size, width, top-k and number of experts.
+    pub(super) sizes: [u32; 4],
+    /// Positions of its sections in [`Tables`], one for each engine that measured it.
+    sections: Vec<usize>,
+}
+
 /// Latencies of one kind in one engine: products with weights in a format, or another kernel.
 #[derive(Debug)]
 pub(super) struct Section {
     /// `fp8`, `scale`.
-    pub(super) what: &'static str,
+    what: &'static str,
     /// Engine and version; `geomean` for the mean of all.
     engine: &'static str,
     /// Peaks of the device for products in this format.
@@ -213,9 +248,16 @@ impl Section {
         parts.filter_map(one).collect()
     }
 
-    /// True for the section of this kind in this engine, of whatever version.
-    fn is(&self, what: &str, engine: &str) -> bool {
-        self.what == what && self.engine.split(' ').next() == Some(engine)
+    /// True for a section of this engine, of whatever version.
+    fn is_of(&self, engine: &str) -> bool {
+        self.engine.split(' ').next() == Some(engine)
+    }
+
+    /// Format and sizes of the experts in a title like `experts-2880x2880x4x128-mxfp4`.
+    fn experts(&self) -> Option<(DType, [u32; 4])> {
+        let (sizes, format) = self.what.strip_prefix("experts-")?.split_once('-')?;
+        let sizes = sizes.split('x').map(|size| size.parse().ok()).collect::<Option<Vec<u32>>>()?;
+        Some((format.parse().ok()?, sizes.try_into().ok()?))
     }
 
     fn products(&self) -> Option<&MatMulTable> {
@@ -507,6 +549,7 @@ impl Grid {
 
 #[cfg(test)]
 mod tests {
+    use super::super::routed::ExpertSizes;
     use super::*;
 
     const H100: Peaks = Peaks { tflops: 989.4, gb_s: 3350.0 };
@@ -563,6 +606,34 @@ mod tests {
             }
         }
         assert!(Tables::of("nonsense").is_none());
+    }
+
+    /// A decode step asks for experts up to hundreds of times.
+    #[test]
+    fn unmeasured_experts_use_only_sections_of_comparable_shapes() {
+        const SECTIONS: &str = "
+>experts-2880x2880x4x32-mxfp4 vllm 1\ntp\tep\t1\n1\t1\t40
+>experts-2880x2880x4x32-mxfp4 sglang 1\ntp\tep\t1\n1\t1\t41
+>experts-2880x2880x4x128-mxfp4 vllm 1\ntp\tep\t1\n1\t1\t90
+>experts-2880x2880x4x64-fp8 vllm 1\ntp\tep\t1\n1\t1\t70
+>experts-2048x4096x4x64-mxfp4 vllm 1\ntp\tep\t1\n1\t1\t60
+>mla-bf16 vllm 1\ntp\tep\t1\n1\t1\t10";
+        let tables = Tables {
+            name: "test",
+            matmul: LazyLock::new(|| None),
+            sections: LazyLock::new(|| Section::all(SECTIONS)),
+            experts: OnceLock::new(),
+            attention: LazyLock::new(|| None),
+        };
+        let sizes = ExpertSizes { hidden: 2880, width: 2880, top_k: 4, experts: 64, tp: 1, ep: 1 };
+        let roofline_us = |of: &ExpertSizes| f64::from(of.experts);
+        let (us, source) =
+            tables.similar_experts(Some(Engine::Vllm), DType::Mxfp4, sizes, 1.0, &roofline_us);
+        assert!((40.0..90.0).contains(&us) && source == CostSource::Interpolated, "{us} {source}");
+        let used = tables.sections.iter().filter(|section| section.kernel.get().is_some());
+        let used: Vec<(&str, &str)> = used.map(|section| (section.what, section.engine)).collect();
+        let [few, many] = ["experts-2880x2880x4x32-mxfp4", "experts-2880x2880x4x128-mxfp4"];
+        assert_eq!(used, [(few, "vllm 1"), (many, "vllm 1")]);
     }
 
     #[test]

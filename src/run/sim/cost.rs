@@ -422,18 +422,6 @@ impl<'a> Machine<'a> {
         let passing = numbers.of(&class.cost.bytes_read) + numbers.of(&class.cost.bytes_written);
         let peak = profile.tflops.quantized(format).unwrap_or_else(|| profile.tflops.of(self.dtype));
         let flops = share * numbers.of(&class.cost.flops) / f64::from(weights.top_k);
-        let weights_us = |top_k: u32, experts: u32| {
-            let touched = (tokens * f64::from(top_k)).min(experts.into());
-            self.memory_us(touched / f64::from(weights.ep) * weights.expert_bytes as f64)
-        };
-        let passing_us = self.memory_us(share * passing);
-        let arithmetic_us =
-            |top_k: u32| flops * f64::from(top_k) / (peak * profile.compute_efficiency * 1e6);
-        let roofline_us = |top_k: u32, experts: u32| {
-            EXPERTS_START_US + (weights_us(top_k, experts) + passing_us).max(arithmetic_us(top_k))
-        };
-        let is_arithmetic =
-            arithmetic_us(weights.top_k) > weights_us(weights.top_k, weights.experts) + passing_us;
         let sizes = ExpertSizes {
             hidden: self.shape.hidden,
             width: shape.width,
@@ -442,19 +430,30 @@ impl<'a> Machine<'a> {
             tp: self.routed.as_ref().map_or(1, Routed::slices),
             ep: weights.ep,
         };
+        // of experts that differ in width, top-k or number
+        let scale = |of: &ExpertSizes| f64::from(of.width) / f64::from(sizes.width);
+        let weights_us = |of: &ExpertSizes| {
+            let touched = (tokens * f64::from(of.top_k)).min(of.experts.into());
+            let bytes = touched / f64::from(weights.ep) * weights.expert_bytes as f64;
+            self.memory_us(bytes * scale(of))
+        };
+        let passing_us = self.memory_us(share * passing);
+        let arithmetic_us = |of: &ExpertSizes| {
+            flops * f64::from(of.top_k) * scale(of) / (peak * profile.compute_efficiency * 1e6)
+        };
+        let roofline_us =
+            |of: &ExpertSizes| EXPERTS_START_US + (weights_us(of) + passing_us).max(arithmetic_us(of));
+        let is_arithmetic = arithmetic_us(&sizes) > weights_us(&sizes) + passing_us;
         let table = self.tables.map(|tables| {
-            let of = |sizes| tables.experts_us(stack.engine, format, sizes, tokens);
-            of(sizes).unwrap_or_else(|| {
-                let of = |similar: &ExpertSizes| roofline_us(similar.top_k, similar.experts);
-                tables.similar_experts(stack.engine, format, sizes, tokens, &of)
+            let measured = tables.experts_us(stack.engine, format, sizes, tokens);
+            measured.unwrap_or_else(|| {
+                tables.similar_experts(stack.engine, format, sizes, tokens, &roofline_us)
             })
         });
         match table {
-            // measured back to back, few experts stay in a cache that a model's do not
-            Some((us, source)) => {
-                (us.max(weights_us(weights.top_k, weights.experts)), source, is_arithmetic)
-            }
-            None => (roofline_us(weights.top_k, weights.experts), CostSource::Roofline, is_arithmetic),
+            // no less than reading the weights: measured back to back, few experts stay in a cache that a model's do not
+            Some((us, source)) => (us.max(weights_us(&sizes)), source, is_arithmetic),
+            None => (roofline_us(&sizes), CostSource::Roofline, is_arithmetic),
         }
     }
 
