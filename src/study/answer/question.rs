@@ -85,9 +85,7 @@ impl<'a> Question<'a> {
     /// Pairs without limits (`upper-bound`) and twins, grouped by setting, in the order of the comparison.
     fn choices(&self) -> Vec<(String, Vec<&Comparison>)> {
         let mut by: Vec<(String, Vec<&Comparison>)> = Vec::new();
-        let is_twin = |pair: &Comparison| {
-            !self.twins.is_empty() && self.twins.iter().any(|(twin, _)| *twin == self.value(pair))
-        };
+        let is_twin = |pair: &Comparison| self.twins.iter().any(|(twin, _)| *twin == self.value(pair));
         let is_choice = |pair: &&Comparison| !pair.side.spec.architecture.is_limit() && !is_twin(pair);
         for pair in self.report.pairs.iter().filter(is_choice) {
             let setting = self.setting(pair);
@@ -190,7 +188,7 @@ impl<'a> Question<'a> {
             self.report.pairs.iter().map(|pair| self.setting(pair)).collect();
         let settings = match settings.len() {
             1 => String::new(),
-            several => format!(" in all {several} settings"),
+            several => format!(" in {}", share_of_settings(several, several)),
         };
         let spec = &pair.side.spec;
         let model = run::Shared::default().model(&spec.model).ok();
@@ -216,11 +214,7 @@ impl<'a> Question<'a> {
         let rivals = choices.iter().flat_map(|(_, pairs)| pairs).map(|pair| self.value(pair));
         let several = rivals.collect::<BTreeSet<String>>().len() > 1;
         let adjective = if several { "fastest".to_owned() } else { format!("faster than {baseline}") };
-        let settings = |wins: usize| match (wins, choices.len()) {
-            (2, 2) => "both settings".to_owned(),
-            (wins, total) if wins == total => format!("all {total} settings"),
-            (wins, total) => format!("{wins} of {total} settings"),
-        };
+        let settings = |wins: usize| share_of_settings(wins, choices.len());
         let alone = winner.pairs.len() - winner.tied;
         let within = self.within();
         let ahead = self.ahead(winner, choices);
@@ -778,11 +772,7 @@ pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
     let each = if wins.len() > 1 { " each" } else { "" };
     let best = wins.keys().cloned().collect::<Vec<_>>().join(" and ");
     let leads: Vec<(f64, bool)> = wins.into_values().flatten().collect();
-    let settings = match (most, pivot.rows.len()) {
-        (2, 2) => "both settings".to_owned(),
-        (wins, all) if wins == all => format!("all {}", counted(all, "setting")),
-        (wins, all) => format!("{wins} of {}{each}", counted(all, "setting")),
-    };
+    let settings = share_of_settings(most, pivot.rows.len());
     let range = spread(&leads.iter().map(|lead| lead.0).collect::<Vec<_>>());
     let close = match leads.iter().filter(|lead| lead.1).count() {
         0 => String::new(),
@@ -793,7 +783,7 @@ pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
         stacks => stacks.concat(),
     };
     Some(format!(
-        "Best division of the GPUs with {stacks}: {best} in {settings} ({range} the tokens/s of the next{close})."
+        "Best division of the GPUs with {stacks}: {best} in {settings}{each} ({range} the tokens/s of the next{close})."
     ))
 }
 
@@ -820,6 +810,15 @@ fn twins(axis: &Axis, report: &ComparisonReport) -> Vec<(String, String)> {
         Some((by[at].0.clone(), of.0.clone()))
     };
     (1..by.len()).filter_map(twin).collect()
+}
+
+/// `2 of 3 settings`, `both settings`, `all 3 settings`.
+fn share_of_settings(some: usize, all: usize) -> String {
+    match (some, all) {
+        (2, 2) => "both settings".to_owned(),
+        (some, all) if some == all => format!("all {}", counted(all, "setting")),
+        (some, all) => format!("{some} of {}", counted(all, "setting")),
+    }
 }
 
 /// Value of an axis that is the fastest in some settings.

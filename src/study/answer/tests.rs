@@ -686,8 +686,7 @@ fn architectures_with_the_same_numbers_are_named_together() {
         "{}",
         answer.headline
     );
-    let equal =
-        "Farskip has the latency of ladder in all 2 settings: gpt-oss-120b has no shared experts";
+    let equal = "Farskip has the latency of ladder in both settings: gpt-oss-120b has no shared experts";
     assert!(answer.bullets.iter().any(|bullet| bullet.starts_with(equal)), "{:?}", answer.bullets);
     // another number in one setting
     let headline = one(&[of(1, 6.0), of(2, 6.1)].concat()).headline;
