@@ -189,21 +189,22 @@ impl Rewiring {
             .or(group_size(trace, &steps.all_reduce))
             .filter(|tp| *tp > 1);
         if let Some(given) = setting.tp {
+            let contradicted = recorded.filter(|tp| *tp != given);
             let contradicted =
-                recorded.filter(|tp| *tp != given).map(|tp| format!("{tp} ranks communicate"));
-            let too_few = world.filter(|world| !world.is_multiple_of(given));
-            let too_few =
-                too_few.map(|world| format!("the trace was recorded with a world size of {world}"));
-            if let Some(why) = contradicted.or(too_few) {
+                contradicted.map(|tp| format!("contradicts the trace: {tp} ranks communicate"));
+            let indivisible = world.filter(|world| !world.is_multiple_of(given));
+            let indivisible =
+                indivisible.map(|world| format!("does not divide the trace's world size of {world}"));
+            if let Some(why) = contradicted.or(indivisible) {
                 return Err(Error::input_help(
-                    format!("--tp {given} contradicts the trace: {why}"),
+                    format!("--tp {given} {why}"),
                     format!("omit --tp; to predict {given} ranks instead, pass --on-tp {given}"),
                 ));
             }
             if let Some(world) = world.filter(|world| recorded.is_none() && *world > given) {
                 let replicas = world / given;
                 steps.notes.push(format!(
-                    "--tp {given} of a world size of {world}: taken as {replicas} replicas or stages of {given} ranks each"
+                    "--tp {given} of a world size of {world}: assuming {replicas} replicas or pipeline stages of {given} ranks"
                 ));
             }
         }
@@ -235,8 +236,9 @@ impl Rewiring {
         let ended = steps.ended();
         let unended = steps.steps.len() - ended.len();
         if unended > 0 {
+            let its = if unended == 1 { "its" } else { "their" };
             steps.notes.push(format!(
-                "{} left out: no next one follows in the trace, so the latency is unknown",
+                "skipped {}: the trace ends before the next step, so {its} latency is unknown",
                 counted(unended, "step")
             ));
         }

@@ -303,7 +303,7 @@ fn exchanges_that_cannot_be_rewired_say_why() {
         of(&renamed(|_, _| None)),
         Ok(vec![
             "rank clocks aligned at the ends of matched collectives".into(),
-            "1 step left out: no next one follows in the trace, so the latency is unknown".into(),
+            "skipped 1 step: the trace ends before the next step, so its latency is unknown".into(),
         ])
     );
     // a second micro-batch's dispatch after the first one's experts
@@ -620,9 +620,11 @@ fn a_tensor_parallel_size_that_contradicts_the_trace_is_refused() {
     let mut foreign = disguised(&trace);
     foreign.meta.environment.insert("world_size".into(), 8.into());
     let error = of(&foreign, 16).unwrap_err().to_string();
-    assert!(error.contains("a world size of 8"), "{error}");
+    assert!(error.contains("--tp 16 does not divide the trace's world size of 8"), "{error}");
     let part = of(&foreign, 4).unwrap();
-    assert!(part.steps.notes.iter().any(|note| note.contains("2 replicas or stages of 4 ranks")));
+    assert!(
+        part.steps.notes.iter().any(|note| note.contains("2 replicas or pipeline stages of 4 ranks"))
+    );
 }
 
 #[test]
