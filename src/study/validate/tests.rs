@@ -285,6 +285,7 @@ fn rank_orders_count_the_cells_that_the_simulator_reverses() {
         let [a, b] = &known.architectures;
         let order = of(a, b);
         assert_eq!((known.pairs, known.reversed), (order.pairs, order.reversed.len()));
+        assert!(set.is_on(&known.hardware, &known.stack), "{known:?}");
     }
     for pair in &order.reversed {
         assert!((0.5..3.2).contains(&pair.measured_lead_pct), "{pair:?}");

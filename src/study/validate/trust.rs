@@ -71,6 +71,8 @@ pub(super) struct FirstTokenError {
 #[serde(deny_unknown_fields)]
 pub(super) struct KnownOrder {
     pub(super) architectures: [String; 2],
+    pub(super) stack: String,
+    pub(super) hardware: String,
     pub(super) pairs: usize,
     pub(super) reversed: usize,
 }
@@ -462,9 +464,9 @@ pub fn reversed_orders<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<
         .collect();
     let is_ranked = |order: &&KnownOrder| order.architectures.iter().all(|name| names.contains(name));
     let order = FILE.orders.iter().find(is_ranked)?;
-    let KnownOrder { architectures: [a, b], pairs, reversed } = order;
+    let KnownOrder { architectures: [a, b], stack, hardware, pairs, reversed } = order;
     Some(format!(
-        "{a}/{b} order reversed in {reversed} of {pairs} published pairs (gpt-fast on h100_sxm)"
+        "{a}/{b} order reversed in {reversed} of {pairs} published pairs ({stack} on {hardware})"
     ))
 }
 
