@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Environment, Provenance, RunQuality, RunTraining, Spec};
+use base::statistics;
 use base::words::words;
 
 pub const SCHEMA: u32 = 1;
@@ -117,7 +118,9 @@ impl Overlap {
 
     /// Mean over ranks or runs; `None` without any. It has a breakdown if all of them have one.
     pub fn mean(all: &[Self]) -> Option<Self> {
-        let mean = |of: &dyn Fn(&Self) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+        let mean = |of: &dyn Fn(&Self) -> f64| {
+            statistics::mean(&all.iter().map(of).collect::<Vec<f64>>()).unwrap_or_default()
+        };
         let split = |of: fn(&Split) -> f64| mean(&|one| one.split.as_ref().map_or(0.0, of));
         let (comm_ms, exposed_comm_ms) = (mean(&|one| one.comm_ms), mean(&|one| one.exposed_comm_ms));
         (!all.is_empty()).then(|| Self {

@@ -404,8 +404,8 @@ impl Table {
             let texts: Vec<String> = self.rows.iter().map(|row| row[column].to_string()).collect();
             let words: Vec<Vec<&str>> = texts.iter().map(|text| text.split(' ').collect()).collect();
             // a text that is left out repeats the one above
-            let told: Vec<&Vec<&str>> = words.iter().filter(|words| words[..] != [""]).collect();
-            let [first, rest @ ..] = &told[..] else { continue };
+            let filled: Vec<&Vec<&str>> = words.iter().filter(|words| words[..] != [""]).collect();
+            let [first, rest @ ..] = &filled[..] else { continue };
             if rest.is_empty() || rest.iter().any(|words| words.len() != first.len()) {
                 continue;
             }
