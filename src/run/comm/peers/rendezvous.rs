@@ -39,7 +39,8 @@ pub struct Meeting {
     pub ranks: usize,
 }
 
-/// Reaction to late ranks: one report, after which the rendezvous continues until its timeout or until `stop` is true.
+/// Handling of late ranks: `report` gets them once, after this time; the rendezvous goes on until its timeout or until
+/// `stop` returns true.
 #[derive(Clone, Copy)]
 pub struct Late<'a> {
     pub after: Duration,
@@ -324,7 +325,8 @@ fn gather_all(
         if missing.is_empty() {
             return Ok(streams);
         }
-        wait_on(began, late, &mut is_reported, &missing)?;
+        wait_on(began, late, &mut is_reported, &missing)
+            .inspect_err(|_| tell_all(&streams, "rank 0 was stopped before all ranks came"))?;
         if began.elapsed() > timeout {
             let why = never_came(meeting, &missing, timeout, &odd);
             tell_all(&streams, &why);

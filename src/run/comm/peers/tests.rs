@@ -292,6 +292,22 @@ fn those_who_came_hear_who_did_not() {
 }
 
 #[test]
+fn those_who_came_hear_that_rank_0_was_stopped() {
+    let port = port();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let began = Instant::now();
+            let stop = || began.elapsed() > SHORT * 2;
+            let late = Late { after: TIMEOUT, report: &|_| (), stop: &stop };
+            let first = Peers::connect(&meeting(port, 0, 3), &secret(), TIMEOUT, Some(late));
+            assert!(matches!(first, Err(Error::Interrupted)), "{first:?}");
+        });
+        let second = text(Peers::connect(&meeting(port, 1, 3), &secret(), TIMEOUT, None));
+        assert_eq!(second, "rank 0 was stopped before all ranks came");
+    });
+}
+
+#[test]
 fn strangers_and_contradictions_do_not_take_part() {
     let of = |port, rank, ranks, job| Meeting { job, ..meeting(port, rank, ranks) };
     // a scanner of ports, and a rank of another job, keep nobody from coming
