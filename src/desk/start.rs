@@ -95,7 +95,7 @@ impl Start {
             sweep::run_one(spec, shared, rounds, &self.store, &executor, &self.cancel, emit)?;
         if let (Some(path), Status::Ok, true) = (trace, record.status, spec.backend.is_simulated()) {
             // the store keeps no trace of a simulated run, because simulating again gives the same spans
-            let (_, simulated) = shared.simulator.cell(spec)?.run(true)?;
+            let (_, simulated) = sweep::simulate_cell(spec, &shared.simulator, true)?;
             let mut simulated =
                 simulated.ok_or_else(|| Error::failed("the simulation left no trace"))?;
             simulated.meta.run = Some(record.run.clone());

@@ -13,7 +13,7 @@ mod slurm;
 
 pub use experiment::{Adapt, BUILT_IN, CONTEXT, Evaluate, Experiment, OWN_TEXT, Text};
 pub use keys::experiment_schema;
-pub use simulate::simulate_cells;
+pub use simulate::{simulate_cell, simulate_cells};
 pub use slurm::{OnSlurm, SlurmOptions, TaskCells, execute_on_slurm};
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};

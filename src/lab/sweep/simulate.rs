@@ -10,7 +10,8 @@ use rayon::prelude::*;
 
 use crate::launch::{Cancel, with_outcome};
 use crate::store::Store;
-use base::error::{Result, catch_panic};
+use base::error::{Error, Result, catch_panic};
+use run::RunResult;
 use run::sim::Simulator;
 use table::{Environment, Record, Spec, Status};
 
@@ -101,12 +102,17 @@ impl Simulations<'_> {
 
 /// Simulates one cell. A failed or panicked simulation yields a failed record.
 fn simulate(spec: &Spec, simulator: &Simulator) -> Record {
-    let failed = |reason: String| Record::new(spec.clone(), Status::Failed, Some(reason));
-    match catch_panic(|| simulator.cell(spec)?.run(false)) {
-        Ok(Ok((outcome, _))) => with_outcome(Record::new(spec.clone(), Status::Ok, None), outcome),
-        Ok(Err(error)) => failed(error.to_string()),
-        Err(text) => failed(format!("internal error: the simulation panicked: {text}")),
+    match simulate_cell(spec, simulator, false) {
+        Ok((outcome, _)) => with_outcome(Record::new(spec.clone(), Status::Ok, None), outcome),
+        Err(error) => Record::new(spec.clone(), Status::Failed, Some(error.to_string())),
     }
+}
+
+/// Simulates one cell, with its trace if `record`. A panic is an error.
+pub fn simulate_cell(spec: &Spec, simulator: &Simulator, record: bool) -> RunResult {
+    catch_panic(|| simulator.cell(spec)?.run(record)).unwrap_or_else(|text| {
+        Err(Error::failed(format!("internal error: the simulation panicked: {text}")))
+    })
 }
 
 /// Blocks faster than this are followed by larger ones.
