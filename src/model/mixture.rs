@@ -48,9 +48,11 @@ impl Config {
                 let routed: Vec<Value> =
                     (every - 1..layers).step_by(every as usize).map(Value::from).collect();
                 if let Some(value) = self.get("moe_layers").filter(|v| v.as_array() != Some(&routed)) {
-                    let right = format!(
-                        "not supported: only the last of every {every} layers (interleave_moe_layer_step)"
-                    );
+                    let layers = match every {
+                        1 => "all layers".to_owned(),
+                        _ => format!("the last of every {every} layers"),
+                    };
+                    let right = format!("not supported: only {layers} (interleave_moe_layer_step)");
                     return Err(self.wrong("moe_layers", value, right));
                 }
                 let routing =
@@ -115,7 +117,7 @@ impl Config {
         })
     }
 
-    /// Distance of routed layers, of which the first is the last of so many layers.
+    /// Interval N of routed layers, each the last of N layers; 1 if the key is absent.
     fn every(&self, key: &str) -> Result<u32> {
         Ok(self.size_if_any(key, MAX_LAYERS)?.unwrap_or(1))
     }

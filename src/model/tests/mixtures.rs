@@ -180,7 +180,7 @@ fn what_a_family_cannot_have_is_refused_by_key() {
         (deepseek(), "rope_interleave", json!(false), "only true"),
         (llama4(), "use_qk_norm", json!(1), "true or false"),
         (llama4(), "interleave_moe_layer_step", json!(0), "a whole number from 1"),
-        (llama4(), "moe_layers", json!([1, 3]), "only the last of every 1 layers"),
+        (llama4(), "moe_layers", json!([1, 3]), "only all layers"),
         (llama4(), "no_rope_layers", json!([1, 1, 0, 1]), "with 0 in the last of every 4 layers"),
         (llama4(), "layer_types", json!(["full_attention"]), "chunked_attention"),
         (deepseek(), "qk_rope_head_dim", json!(7), "an even number"),
