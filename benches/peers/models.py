@@ -1,4 +1,4 @@
-"""Models with random weights, the same for all programs: an HF directory, and a GGUF file of it (of gpt-oss with its own)."""
+"""Random models for all programs: a Hugging Face directory, and its weights as GGUF (gpt-oss: a config, and a GGUF file)."""
 
 import json
 from pathlib import Path

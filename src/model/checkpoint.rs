@@ -21,7 +21,7 @@ const LENGTH_BYTES: usize = 8;
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// Prefix of tensor names in checkpoints of whole models, absent in those of bare models.
 const PREFIX: &str = "model.";
-/// Parts of Llama 4 that read images, beside the prefix of its text part; text does not pass them.
+/// Prefixes of tensors that belong to Llama 4's image encoder, which are skipped.
 const IMAGE_PARTS: [&str; 2] = ["vision_model.", "multi_modal_projector."];
 /// Formats of unquantised tensors.
 const FORMATS: [Dtype; 3] = [Dtype::F32, Dtype::BF16, Dtype::F16];

@@ -105,7 +105,7 @@ fn shown(value: &Value) -> String {
     text.chars().take(57).chain("...".chars()).collect()
 }
 
-/// Members of the text part of a model that also reads images, with those of the whole that it lacks.
+/// Configuration of Llama 4's text part, with the keys of the whole model that it lacks; other families unchanged.
 fn text_part(mut root: Map<String, Value>) -> Map<String, Value> {
     if root.get("model_type").is_none_or(|family| family != "llama4") {
         return root;

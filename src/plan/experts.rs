@@ -27,7 +27,7 @@ pub struct ExpertShape {
     pub shared_width: u32,
     /// Leading layers with a dense MLP (of width [`super::ModelShape::intermediate`]) instead of experts.
     pub dense_first: u32,
-    /// Distance of routed layers, from the first on; the layers between them are dense.
+    /// Interval of routed layers: after the leading dense ones every N-th has experts, the others a dense MLP.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub every: u32,
     pub routing: Routing,

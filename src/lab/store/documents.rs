@@ -141,7 +141,7 @@ impl Store {
         self.document_names(BASELINES)
     }
 
-    /// Deletes a baseline; its file moves to the replaced ones.
+    /// Deletes a baseline by moving its file to `baselines/.replaced`.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ impl Store {
         }
     }
 
-    /// Moves or copies a baseline's file to the replaced ones. Returns false if there is none.
+    /// Moves or copies a baseline's file to `baselines/.replaced`. Returns false if there is none.
     fn keep(
         &self,
         path: &Path,

@@ -81,8 +81,7 @@ impl Around {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::cuda) struct Choice {
     pub in_samples: bool,
-    /// Decode step latency without and with events, each in its fastest round (us): a busy host makes rounds longer, never
-    /// shorter.
+    /// Fastest round's decode step without and with events (us). Host load only adds time, so the minimum is robust.
     pub step_us: [f64; 2],
 }
 
@@ -107,7 +106,7 @@ pub(in crate::cuda) fn choose(
     for round in 0..=ROUNDS {
         for (step, fastest) in steps.iter_mut().zip(&mut fastest_us) {
             engine.forget()?;
-            engine.wait_idle("looking what events around collectives cost")?;
+            engine.wait_idle("measuring the overhead of events around collectives")?;
             peers.map_or(Ok(()), |peers| peers.barrier())?;
             engine.main().record(&started)?;
             (0..each).try_for_each(|_| engine.run(step))?;

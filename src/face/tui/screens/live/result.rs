@@ -109,8 +109,8 @@ fn concluded(runs: &[&Record]) -> Vec<Record> {
     kept
 }
 
-/// Lines of the result: headline, trust and speedups first, so that a low window shows them; then the rest, there with
-/// the warning about noise.
+/// Lines of the result: headline, trust and speedups first, so that a low window shows them, then the rest. In a low
+/// window the warning about noise is among the rest.
 fn lines(answers: &[Answer], width: usize, is_low: bool) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
     for answer in answers {

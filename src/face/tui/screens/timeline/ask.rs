@@ -271,9 +271,9 @@ pub struct WhatIfStart {
     pub architecture: Option<Architecture>,
 }
 
-/// Opens the what-if screen on a step of a trace (its key, and a time in ns); on the settings of the run if it was
-/// simulated, so that the sliders give what other runs of it take, or if the step cannot be changed. Asks for a fact that
-/// the trace leaves open.
+/// Opens the what-if screen on a step of a trace (its key, and a time in ns). Uses the run's settings instead if the run
+/// was simulated, so that the sliders simulate it again, or if the step cannot be rewired. Asks for a fact that the trace
+/// leaves open.
 pub fn what_if(
     index: Arc<TraceIndex>,
     arguments: Vec<String>,

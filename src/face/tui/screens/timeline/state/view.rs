@@ -172,7 +172,7 @@ impl View {
         &self.panes[self.focus.min(self.panes.len() - 1)]
     }
 
-    /// Index of the pane to whose verdict's cause Enter goes: the one with the cursor, else the upper one.
+    /// Index of the pane whose verdict Enter follows to its cause: the focused one if it has a verdict, else the upper one.
     pub fn judged(&self) -> usize {
         let at = self.focus.min(self.panes.len() - 1);
         if self.panes[at].verdict.is_some() { at } else { 0 }

@@ -328,7 +328,7 @@ fn ranks_that_did_the_same_are_stored_once_until_they_are_asked_for() {
     driver.shows("▾ r0 = r1");
 }
 
-/// Its sliders give what other runs of the cell take: the trace would be rewired with the products of standard.
+/// The sliders simulate the run again; rewiring its trace would keep the matrix products of standard.
 #[test]
 fn what_if_of_a_simulated_run_simulates_it_again() {
     let mut trace = simulated(|spec| spec.batch = 4).whole().into_owned();
