@@ -90,7 +90,7 @@ fn errors_shown_beside_numbers_are_those_of_the_data() {
 }
 
 /// Traces of standard in the repository, rewired, against measured runs of the other wirings and of another link. The links
-/// are emulated, so the lanes do not contend.
+/// are emulated, so the predictions add no contention, whose rate was fitted to NCCL.
 #[test]
 fn errors_of_rewired_traces_are_those_of_measured_runs() {
     let traces = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
