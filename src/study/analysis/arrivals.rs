@@ -165,7 +165,7 @@ fn computed(runs: &Runs) -> HashMap<usize, Computed> {
             let at = cut[0].at.start..cut[cut.len() - 1].at.end;
             let spans = || at.clone().map(|place| (place, &runs.trace.spans[place]));
             // each lane is sorted by start, so both are iterated in one pass
-            let spans = || spans().filter(|(_, span)| runs.clip(span).is_some());
+            let spans = || spans().filter(|(_, span)| runs.selects(span));
             let is_comm = |span: &Span| runs.class(span) == Class::Comm;
             // copies are not compute
             let is_compute = |span: &Span| runs.class(span) == Class::Compute;

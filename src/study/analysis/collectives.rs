@@ -114,12 +114,12 @@ pub(super) fn collectives(
     let times = times_by_operation(runs, matching, clocks);
     let mut durations: Vec<Vec<f64>> = vec![Vec::new(); runs.trace.operations.len()];
     let mut bytes: Vec<Option<u64>> = vec![None; runs.trace.operations.len()];
-    runs.each(runs.by_rank.iter().flatten(), |span, (start, end)| {
+    runs.each(runs.by_rank.iter().flatten(), |span, piece| {
         let at = span.operation as usize;
-        if runs.class(span) != Class::Comm || at >= durations.len() {
+        if runs.class(span) != Class::Comm || at >= durations.len() || !runs.is_first(span, piece) {
             return;
         }
-        durations[at].push(us(end.saturating_sub(start)));
+        durations[at].extend(runs.time(span).map(us));
         if bytes[at].is_none() {
             let step = runs.trace.step(span);
             let planned = step.map(|step| runs.trace.operations[at].cost.message_bytes.at(&step));
@@ -230,7 +230,7 @@ pub(super) fn by_group(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<Group
             if runs.class(span) == Class::Comm {
                 let kind = of_operation.get(span.operation as usize).copied().unwrap_or(0);
                 let (count, union) = unions.entry(kind).or_default();
-                *count += 1;
+                *count += u64::from(runs.is_first(span, interval));
                 union.add(interval);
             }
         });

@@ -164,7 +164,7 @@ impl Calls {
                 let span = &runs.trace.spans[*place];
                 let kind = runs.trace.operations.get(span.operation as usize).map(|info| &info.kind);
                 let is_part = kind.is_some_and(|kind| matches!(kind.as_str(), EXPERTS | ROUTER));
-                (is_part || runs.class(span) == Class::Comm) && runs.clip(span).is_some()
+                (is_part || runs.class(span) == Class::Comm) && runs.selects(span)
             }));
         }
         places.sort_by_key(|place| runs.trace.spans[*place].start_ns);
@@ -175,9 +175,9 @@ impl Calls {
         for place in places {
             let span = &runs.trace.spans[place];
             let Some(info) = runs.trace.operations.get(span.operation as usize) else { continue };
-            let Some((start, end)) = runs.clip(span) else { continue };
+            let Some(time) = runs.time(span) else { continue };
             if info.kind == EXPERTS {
-                *open.get_or_insert(0) += end - start;
+                *open.get_or_insert(0) += time;
                 waits = true;
                 if is_own {
                     calls.times.extend(open.take());
@@ -186,9 +186,9 @@ impl Calls {
             }
             calls.times.extend(open.take());
             match info.kind.as_str() {
-                ROUTER => calls.router += end - start,
-                DISPATCH => calls.dispatch += end - start,
-                COMBINE => calls.combine += end - start,
+                ROUTER => calls.router += time,
+                DISPATCH => calls.dispatch += time,
+                COMBINE => calls.combine += time,
                 _ => {}
             }
             // an own plan names the module; attention's collectives may run beside its experts

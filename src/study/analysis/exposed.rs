@@ -248,9 +248,10 @@ fn filled_of_rank<'a>(runs: &'a Runs, rank: usize, mut groups: Vec<&'a [Bare]>) 
     // per stretch: overlap and index of the best collective so far; the next compute span
     let mut filled: Vec<Option<(i64, usize)>> = vec![None; groups.len()];
     let mut next: Vec<Option<&Span>> = vec![None; groups.len()];
-    for place in runs.by_rank[rank].iter().flat_map(|run| run.at.clone()) {
+    let places = runs.by_rank[rank].iter().flat_map(|run| run.at.clone());
+    let pieces = |place: usize| runs.pieces(&runs.trace.spans[place]).map(move |piece| (place, piece));
+    for (place, (start, end)) in places.flat_map(pieces) {
         let span = &runs.trace.spans[place];
-        let Some((start, end)) = runs.clip(span) else { continue };
         match runs.class(span) {
             Class::Comm => {
                 let first = intervals.partition_point(|interval| interval.1 <= start);
@@ -343,7 +344,7 @@ fn families(runs: &Runs, filled: &[Filled]) -> Vec<StretchFamily> {
     let mut of: HashMap<u32, Option<usize>> =
         places.into_iter().map(|(operation, at)| (operation, Some(at))).collect();
     for span in runs.by_rank.iter().flatten().flat_map(|run| &runs.trace.spans[run.at.clone()]) {
-        if span.lane == Lane::Comm && runs.clip(span).is_some() {
+        if span.lane == Lane::Comm && runs.selects(span) {
             let family = || by_name.get(&name(span.operation)).copied();
             if let Some(at) = *of.entry(span.operation).or_insert_with(family) {
                 families[at].calls += 1;

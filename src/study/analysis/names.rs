@@ -128,11 +128,11 @@ fn longest(runs: &Runs, rows: &[NameRow], wanted: impl Fn(&OperationInfo) -> boo
     for place in runs.by_rank.iter().flatten().flat_map(|run| run.at.clone()) {
         let span = &runs.trace.spans[place];
         let row = of_operation.get(span.operation as usize).and_then(|rows| rows[span.lane as usize]);
-        if let Some((row, (start, end))) = row.zip(runs.clip(span)) {
-            let duration = end.saturating_sub(start);
-            if duration > longest[row].0 {
-                longest[row] = (duration, place);
-            }
+        if let Some(row) = row
+            && let Some(time) = runs.time(span)
+            && time > longest[row].0
+        {
+            longest[row] = (time, place);
         }
     }
     longest.into_iter().map(|(_, place)| place).collect()

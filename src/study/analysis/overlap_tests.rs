@@ -288,6 +288,49 @@ fn the_time_of_a_step_does_not_depend_on_the_selected_steps() {
     assert_eq!((cut.len(), cut[1], cut[2].1.until_next), (3, all[1], false));
 }
 
+/// A collective runs through a prefill between two decode steps.
+#[test]
+fn work_that_reaches_two_selected_parts_counts_in_both() {
+    let at = |step: u32, lane, from, to| Span { step, ..span(0, lane, from, to) };
+    let mut trace = trace(vec![
+        at(0, Lane::Compute, 0, 1000),
+        at(0, Lane::Comm, 500, 2500),
+        Span { phase: Phase::Prefill, ..at(1, Lane::Compute, 1000, 2000) },
+        at(2, Lane::Compute, 2000, 2200),
+        at(2, Lane::Compute, 2600, 3000),
+    ]);
+    trace.meta.import = Some(Default::default());
+    let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
+    let report = trace_report(&trace, &decode);
+    let found = report.overlap.ranks[0].exact;
+    let times = (found.comm_ns, found.exposed_comm_ns, found.idle_ns, found.span_ns);
+    assert_eq!(times, (1000, 300, 100, 2000));
+    let row = report.names.iter().find(|row| row.lane == "comm").unwrap();
+    assert_eq!((row.count, row.total_us, row.exposed_us), (1, 1.0, 0.3));
+    let row = &report.collectives[0];
+    assert_eq!((row.executed.count, row.mean_us), (1, 1.0), "one execution");
+    let stretches = &report.exposed_stretches;
+    assert_eq!((stretches.count, stretches.longest.len()), (1, 1), "filled by the collective");
+    assert_eq!(stretches.longest[0].length_us, 0.3);
+}
+
+/// Events without length where two steps meet, and at the end of the last one.
+#[test]
+fn an_event_without_length_counts_in_its_step_only() {
+    let at = |step: u32, from, to| Span { step, ..span(0, Lane::Compute, from, to) };
+    for import in [None, Some(Default::default())] {
+        let mut trace = trace(vec![at(0, 0, 100), at(0, 100, 100), at(1, 100, 200), at(1, 200, 200)]);
+        trace.meta.import = import;
+        let count = |selection: Selection| overlap(&trace, &selection).breakdown[0].count;
+        let of_step = |step| count(Selection { step: Some(step), ..Selection::default() });
+        assert_eq!([0, 1].map(of_step), [2, 2]);
+        assert_eq!(count(Selection::default()), 4);
+        let until =
+            |to_ns| count(Selection { to_ns: Some(to_ns), step: Some(0), ..Selection::default() });
+        assert_eq!((until(100), until(101)), (1, 2), "a window excludes its end");
+    }
+}
+
 /// What one rank did, a flag a nanosecond: comm, compute, memory.
 fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> Nanoseconds {
     let memory = |s: &Span| trace.operations[s.operation as usize].kind == "memcpy";

@@ -110,7 +110,10 @@ impl Products {
         let tf32: Vec<bool> = runs.trace.operations.iter().map(is_tf32).collect();
         let mut sums = vec![Sums::default(); numbers.len()];
         let mut compute_ns = 0i64;
-        runs.each(runs.by_rank.iter().flatten(), |span, _| {
+        runs.each(runs.by_rank.iter().flatten(), |span, piece| {
+            if !runs.is_first(span, piece) {
+                return;
+            }
             let class = runs.class(span);
             let duration = span.end_ns.saturating_sub(span.start_ns).max(0);
             if class == Class::Compute {

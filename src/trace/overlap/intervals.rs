@@ -133,6 +133,18 @@ pub fn clip(interval: Interval, bounds: Interval) -> Option<Interval> {
     inside.then(|| (start.max(bounds.0), end.min(bounds.1)))
 }
 
+/// Clips an interval to each of sorted, disjoint `parts` that it reaches, in order. An empty interval where two parts meet
+/// is in the second one. `near` caches the position of the last search; start with 0.
+#[inline]
+pub fn pieces<'p>(
+    parts: &'p [Interval],
+    interval: Interval,
+    near: &mut usize,
+) -> impl Iterator<Item = Interval> + use<'p> {
+    *near = seek(parts, *near, |part| part.1 <= interval.0);
+    parts[*near..].iter().map_while(move |part| clip(interval, *part))
+}
+
 /// Number of intervals per prefix sum in [`Coverage`].
 const BLOCK: usize = 16;
 
@@ -252,6 +264,10 @@ mod tests {
         assert_eq!(clip((6, 6), (5, 6)), None);
         assert_eq!(clip((0, 5), (5, 6)), None);
         assert_eq!(clip((0, 9), (5, 6)), Some((5, 6)));
+        let of = |interval| pieces(&[(0, 5), (5, 6), (8, 9)], interval, &mut 0).collect::<Vec<_>>();
+        assert_eq!(of((5, 5)), [(5, 5)], "once, though two parts meet there");
+        assert_eq!(of((6, 6)), []);
+        assert_eq!(of((3, 20)), [(3, 5), (5, 6), (8, 9)]);
     }
 
     proptest! {
@@ -266,6 +282,10 @@ mod tests {
             prop_assert_eq!(grid(&merge(&[&ua, &ub, &[]])), either);
             prop_assert!(is_union(&merge(&[&ua, &ub])));
             prop_assert_eq!(common_length(&ua, &ub), ga.iter().zip(&gb).filter(|(x, y)| **x && **y).count() as i64);
+            let mut near = 0;
+            let common: Vec<Interval> = ua.iter().flat_map(|one| pieces(&ub, *one, &mut near)).collect();
+            prop_assert_eq!(length(&common), common_length(&ua, &ub));
+            prop_assert_eq!(common, difference(&ua, &difference(&ua, &ub)));
             let rest = difference(&ua, &ub);
             prop_assert!(is_union(&rest));
             prop_assert_eq!(grid(&rest), ga.iter().zip(&gb).map(|(x, y)| *x && !*y).collect::<Vec<_>>());

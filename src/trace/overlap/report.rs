@@ -434,7 +434,7 @@ impl Tally {
                     let Some(cell) = cells.get_mut(number(span)) else { return };
                     let cell = &mut cell[span.lane as usize];
                     let duration = interval.1.saturating_sub(interval.0);
-                    cell.count += 1;
+                    cell.count += u64::from(runs.is_first(span, interval));
                     cell.total_ns = cell.total_ns.saturating_add(duration);
                     cell.longest_ns = cell.longest_ns.max(duration);
                     if span.lane == Lane::Comm {

@@ -4,7 +4,9 @@
 //! A trace is sorted by step and rank, so runs are long; an unsorted one is only slower.
 //!
 //! A step lasts on a rank until the rank's next step begins ([`StepWindow`]): the gap after its last kernel and work
-//! that was launched outside of steps belong to its time. A selection of steps is a selection of their times.
+//! that was launched outside of steps belong to its time. A selection of steps is a selection of their times: half-open
+//! intervals of ns on each rank, sorted and disjoint. A kernel counts in each of them during which it runs, whichever step
+//! launched it. An event without length counts in its own step, since it may be where two steps meet.
 //!
 //! [`Replays`] are CUDA graph replays: launches shared by several spans of a rank.
 
@@ -13,7 +15,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::intervals::{Interval, clip, union};
+use super::intervals::{Interval, clip, pieces, union};
 use crate::import::step_name;
 use crate::rules::OTHER;
 use crate::{NO_STEP, OperationInfo, Span, Trace};
@@ -193,13 +195,14 @@ impl Class {
 }
 
 /// Runs of a selection, with the trace and window for iterating over their spans.
+#[derive(Clone)]
 pub struct Runs<'a> {
     pub trace: &'a Trace,
     pub selection: Selection,
     /// First start in the trace (ns).
     pub origin: i64,
-    /// Absolute bounds of the selection (ns).
-    bounds: Option<Interval>,
+    /// Selected window of time (absolute ns).
+    bounds: Interval,
     /// Selected times of each rank (ns), between its first start and last end.
     parts: Vec<Vec<Interval>>,
     windows: HashMap<(u32, StepKey), StepWindow>,
@@ -215,56 +218,70 @@ pub fn origin_ns(trace: &Trace) -> i64 {
 }
 
 impl<'a> Runs<'a> {
-    /// Splits the selected spans into runs, in one pass.
+    /// Splits the spans into runs, in one pass, and selects from them.
     pub fn new(trace: &'a Trace, selection: &Selection) -> Self {
-        let pieces: Vec<(i64, Vec<(u32, Run)>)> = trace
+        let cuts: Vec<(i64, Vec<(u32, Run)>)> = trace
             .spans
             .par_chunks(PIECE)
             .enumerate()
             .map(|(piece, spans)| cut(piece * PIECE, spans))
             .collect();
-        let origin = pieces.iter().map(|(first, _)| *first).min().unwrap_or(0);
-        let at = |time: Option<i64>, open| time.map_or(open, |t| origin.saturating_add(t));
-        let bounds = (selection.from_ns.is_some() || selection.to_ns.is_some())
-            .then(|| (at(selection.from_ns, i64::MIN), at(selection.to_ns, i64::MAX)));
-
+        let origin = cuts.iter().map(|(first, _)| *first).min().unwrap_or(0);
         let mut extents: HashMap<(u32, StepKey), Interval> = HashMap::new();
-        for (rank, run) in pieces.iter().flat_map(|(_, runs)| runs) {
+        for (rank, run) in cuts.iter().flat_map(|(_, runs)| runs) {
             let extent = extents.entry((*rank, run.step)).or_insert(run.extent);
             *extent = hull(*extent, run.extent);
         }
         let windows = step_windows(trace, &extents);
         let mut by_rank: BTreeMap<u32, Vec<Run>> = BTreeMap::new();
-        for (rank, run) in pieces.into_iter().flat_map(|(_, runs)| runs) {
+        for (rank, run) in cuts.into_iter().flat_map(|(_, runs)| runs) {
             by_rank.entry(rank).or_default().push(run);
         }
         let (ranks, mut by_rank): (Vec<u32>, Vec<Vec<Run>>) = by_rank.into_iter().unzip();
-        let mut parts = Vec::with_capacity(ranks.len());
-        for (at, runs) in by_rank.iter_mut().enumerate() {
-            let wanted = || runs.iter().filter(|run| selection.wants(&run.step));
-            let whole = wanted().map(|run| run.extent).reduce(hull);
-            let of_rank: Vec<Interval> = match selection.picks_steps() {
-                true => {
-                    union(wanted().filter_map(|run| windows.get(&(ranks[at], run.step))).map(|w| w.time))
-                }
-                false => whole.into_iter().collect(),
-            };
-            let of_rank: Vec<Interval> = match bounds {
-                Some(bounds) => of_rank.into_iter().filter_map(|part| clip(part, bounds)).collect(),
-                None => of_rank,
-            };
-            match selection.picks_steps() {
-                true => runs.retain(|run| {
-                    takes(trace, selection, &run.step) && clip_to(&of_rank, run.extent).is_some()
-                }),
-                false => runs.retain(|run| selection.wants(&run.step)),
-            }
-            runs.iter_mut().for_each(|run| run.rank = at);
-            parts.push(of_rank);
+        for (rank, runs) in by_rank.iter_mut().enumerate() {
+            runs.iter_mut().for_each(|run| run.rank = rank);
         }
         let of = |operation| [Lane::Compute, Lane::Comm].map(|lane| Class::of(operation, lane));
         let classes = trace.operations.iter().map(of).collect();
-        Self { trace, selection: *selection, origin, bounds, parts, windows, ranks, by_rank, classes }
+        let (bounds, parts) = ((i64::MIN, i64::MAX), Vec::new());
+        let all = Self {
+            trace,
+            selection: Selection::default(),
+            origin,
+            bounds,
+            parts,
+            windows,
+            ranks,
+            by_rank,
+            classes,
+        };
+        all.select(selection)
+    }
+
+    /// Selects from the runs of a whole trace.
+    pub fn select(mut self, selection: &Selection) -> Self {
+        let at = |time: Option<i64>, open| time.map_or(open, |t| self.origin.saturating_add(t));
+        self.bounds = (at(selection.from_ns, i64::MIN), at(selection.to_ns, i64::MAX));
+        self.selection = *selection;
+        self.parts.clear();
+        for (rank, runs) in self.ranks.iter().zip(&mut self.by_rank) {
+            let wanted = runs.iter().filter(|run| selection.wants(&run.step));
+            let times: Vec<Interval> = match selection.picks_steps() {
+                true => {
+                    let windows = wanted.filter_map(|run| self.windows.get(&(*rank, run.step)));
+                    union(windows.map(|window| window.time))
+                }
+                false => wanted.map(|run| run.extent).reduce(hull).into_iter().collect(),
+            };
+            let parts: Vec<Interval> =
+                times.into_iter().filter_map(|time| clip(time, self.bounds)).collect();
+            runs.retain(|run| match selection.wants(&run.step) {
+                true => clip(run.extent, self.bounds).is_some(),
+                false => selection.picks_steps() && pieces(&parts, run.extent, &mut 0).next().is_some(),
+            });
+            self.parts.push(parts);
+        }
+        self
     }
 
     #[inline]
@@ -283,21 +300,48 @@ impl<'a> Runs<'a> {
     }
 
     pub fn selects(&self, span: &Span) -> bool {
-        takes(self.trace, &self.selection, &StepKey::of(span)) && self.clip(span).is_some()
+        self.pieces(span).next().is_some()
     }
 
-    /// Clips a span to the selection (absolute ns); a reversed span has length 0.
+    /// Selected time of a span (ns); `None` if it is not selected.
+    pub fn time(&self, span: &Span) -> Option<i64> {
+        self.pieces(span).map(|(start, end)| end.saturating_sub(start)).reduce(i64::saturating_add)
+    }
+
+    /// Selected pieces of a span (absolute ns), in order: one in each part that it reaches.
+    pub fn pieces(&self, span: &Span) -> impl Iterator<Item = Interval> {
+        let rank = self.ranks.binary_search(&span.rank);
+        let parts = rank.map_or(&[][..], |rank| self.parts_of(rank, span));
+        pieces(parts, interval(span), &mut 0)
+    }
+
+    /// True for the first piece of a span. Only this one counts as an execution.
     #[inline]
-    pub fn clip(&self, span: &Span) -> Option<Interval> {
-        let interval = (span.start_ns, span.end_ns.max(span.start_ns));
-        match self.selection.picks_steps() {
-            false => self.bounds.map_or(Some(interval), |bounds| clip(interval, bounds)),
-            true => clip_to(&self.parts[self.ranks.binary_search(&span.rank).ok()?], interval),
+    pub fn is_first(&self, span: &Span, piece: Interval) -> bool {
+        piece.0 == span.start_ns || self.pieces(span).next() == Some(piece)
+    }
+
+    /// Intervals in which a span counts (absolute ns), sorted and disjoint; `rank` is an index into [`Self::ranks`].
+    fn parts_of(&self, rank: usize, span: &Span) -> &[Interval] {
+        let is_by_step = span.end_ns <= span.start_ns && span.step != NO_STEP;
+        match self.selection.picks_steps() && !is_by_step {
+            true => &self.parts[rank],
+            false if self.selection.wants(&StepKey::of(span)) => std::slice::from_ref(&self.bounds),
+            false => &[],
         }
     }
 
-    /// Selected times of a rank (an index into [`Self::ranks`]; ns), in order: its steps, or all between its first start
-    /// and last end.
+    /// True if all spans of a run are selected in full, as those of most runs are.
+    fn is_whole(&self, run: &Run) -> bool {
+        let ((start, end), parts) = (run.extent, &self.parts[run.rank]);
+        let part = parts.get(parts.partition_point(|part| part.1 < end));
+        self.selection.wants(&run.step)
+            && end < self.bounds.1
+            && part.is_some_and(|part| part.0 <= start)
+    }
+
+    /// Selected times of a rank (an index into [`Self::ranks`]; absolute ns), sorted and disjoint: its steps, or all
+    /// between its first start and last end.
     pub fn parts(&self, rank: usize) -> &[Interval] {
         &self.parts[rank]
     }
@@ -305,16 +349,17 @@ impl<'a> Runs<'a> {
     /// Time of the run's step, within the selected window of time. `None` outside of steps.
     pub fn window(&self, run: &Run) -> Option<StepWindow> {
         let StepWindow { time, until_next } = *self.windows.get(&(self.ranks[run.rank], run.step))?;
-        let Some(bounds) = self.bounds else { return Some(StepWindow { time, until_next }) };
-        clip(time, bounds).map(|cut| StepWindow { time: cut, until_next: until_next && cut.1 == time.1 })
+        clip(time, self.bounds)
+            .map(|cut| StepWindow { time: cut, until_next: until_next && cut.1 == time.1 })
     }
 
     /// Clips an interval of any rank to the selected window of time (absolute ns).
     pub fn clip_interval(&self, interval: Interval) -> Option<Interval> {
-        self.bounds.map_or(Some(interval), |bounds| clip(interval, bounds))
+        clip(interval, self.bounds)
     }
 
-    /// Calls `see` with each selected span of the runs, clipped.
+    /// Calls `see` with each selected piece of the runs' spans (absolute ns). A span that reaches several parts has
+    /// several pieces ([`Self::is_first`]).
     #[inline]
     pub fn each<'r>(
         &self,
@@ -322,18 +367,22 @@ impl<'a> Runs<'a> {
         mut see: impl FnMut(&'a Span, Interval),
     ) {
         for run in runs {
+            let (is_whole, mut near) = (self.is_whole(run), 0);
             // Nested loops, not a flattened iterator: this is the hot loop.
             for span in &self.trace.spans[run.at.clone()] {
-                if let Some(interval) = self.clip(span) {
-                    see(span, interval);
+                if is_whole {
+                    see(span, interval(span));
+                    continue;
                 }
+                let parts = self.parts_of(run.rank, span);
+                pieces(parts, interval(span), &mut near).for_each(|piece| see(span, piece));
             }
         }
     }
 
     pub fn any<'r>(&self, runs: impl IntoIterator<Item = &'r Run>) -> bool {
         let mut spans = runs.into_iter().flat_map(|run| &self.trace.spans[run.at.clone()]);
-        spans.any(|span| self.clip(span).is_some())
+        spans.any(|span| self.selects(span))
     }
 
     /// Splits the runs into ordered work portions for threads, each of a single rank: whole ranks if
@@ -370,18 +419,14 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// True if work of a step counts in the selected times: of other steps, and outside of steps, only in imported traces.
-fn takes(trace: &Trace, selection: &Selection, step: &StepKey) -> bool {
-    selection.wants(step) || selection.picks_steps() && trace.meta.import.is_some()
+/// Interval of a span (ns); a reversed span has length 0.
+#[inline]
+fn interval(span: &Span) -> Interval {
+    (span.start_ns, span.end_ns.max(span.start_ns))
 }
 
 fn hull(a: Interval, b: Interval) -> Interval {
     (a.0.min(b.0), a.1.max(b.1))
-}
-
-/// Clips an interval to the first of sorted, disjoint parts that it reaches.
-fn clip_to(parts: &[Interval], interval: Interval) -> Option<Interval> {
-    clip(interval, *parts.get(parts.partition_point(|part| part.1 <= interval.0))?)
 }
 
 /// Times of the steps on each rank, from the extents of their spans.
@@ -427,8 +472,7 @@ fn cut(offset: usize, spans: &[Span]) -> (i64, Vec<(u32, Run)>) {
     let same = |a: &Span, b: &Span| (a.rank, StepKey::of(a)) == (b.rank, StepKey::of(b));
     let (mut runs, mut from) = (Vec::new(), offset);
     for spans in spans.chunk_by(same) {
-        let extents = spans.iter().map(|span| (span.start_ns, span.end_ns.max(span.start_ns)));
-        let extent = extents.reduce(hull).unwrap_or_default();
+        let extent = spans.iter().map(interval).reduce(hull).unwrap_or_default();
         let at = from..from + spans.len();
         from = at.end;
         runs.push((spans[0].rank, Run { step: StepKey::of(&spans[0]), rank: 0, at, extent }));
