@@ -30,7 +30,7 @@ use super::launches::Launches;
 use super::names::over_layers;
 use plan::Lane;
 use table::render::{Shown, Table};
-use trace::overlap::intervals::{Coverage, Interval, clip, difference, seek, union};
+use trace::overlap::intervals::{Coverage, Interval, difference, pieces, seek, union};
 use trace::overlap::{Class, Lanes, Nanoseconds, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Span, Trace};
 
@@ -405,23 +405,20 @@ struct Edge {
     from_comm: bool,
 }
 
-pub(super) fn idle(runs: &Runs, lanes: &[Lanes]) -> Vec<IdleSplit> {
-    // the cause of a gap at the end of the selection is behind it
-    let all = (!runs.selection.is_everything()).then(|| Runs::new(runs.trace, &Selection::default()));
-    let lanes_of_all = all.as_ref().map(Lanes::of);
+/// Idle time of each rank in the selected part of a trace, from the runs and lanes of the whole: the cause of a gap at the
+/// end of the selection is behind it.
+pub(super) fn idle(runs: &Runs, all: &Runs, lanes: &[Lanes]) -> Vec<IdleSplit> {
     let of_rank = |rank: usize| {
-        let gaps = match (&all, &lanes_of_all) {
-            (Some(all), Some(lanes)) => {
-                let parts = runs.parts(rank);
-                let within = |gap: Gap| {
-                    let from = parts.partition_point(|part| part.1 <= gap.interval.0);
-                    parts[from..].iter().map_while(move |part| gap.within(*part))
-                };
-                gaps(all, rank, &lanes[rank]).into_iter().flat_map(within).collect()
-            }
-            _ => gaps(runs, rank, &lanes[rank]),
-        };
-        IdleSplit::of(runs.ranks[rank], runs.origin, &gaps)
+        let (mut near, mut selected) = (0, Vec::new());
+        for gap in gaps(all, rank, &lanes[rank]) {
+            let cut = |interval: Interval| Gap {
+                interval,
+                given: gap.given.clamp(interval.0, interval.1),
+                ..gap
+            };
+            selected.extend(pieces(runs.parts(rank), gap.interval, &mut near).map(cut));
+        }
+        IdleSplit::of(runs.ranks[rank], runs.origin, &selected)
     };
     (0..runs.ranks.len()).into_par_iter().map(of_rank).collect()
 }
@@ -536,13 +533,6 @@ fn gaps(runs: &Runs, rank: usize, lanes: &Lanes) -> Vec<Gap> {
     intervals.into_iter().zip(edges).map(gap).collect()
 }
 
-impl Gap {
-    fn within(&self, part: Interval) -> Option<Self> {
-        let interval = clip(self.interval, part)?;
-        Some(Self { interval, given: self.given.clamp(interval.0, interval.1), ..*self })
-    }
-}
-
 impl IdleSplit {
     fn of(rank: u32, origin: i64, gaps: &[Gap]) -> Self {
         let mut split = Self { rank, gaps: gaps.len() as u64, ..Self::default() };
@@ -575,7 +565,10 @@ impl IdleSplit {
 fn edges(runs: &Runs, rank: usize, gaps: &[Interval], sample: u32) -> Vec<Edge> {
     let own = runs.trace.meta.import.is_none();
     let spans = runs.by_rank[rank].iter().flat_map(|run| &runs.trace.spans[run.at.clone()]);
-    let launches = if own { Launches::default() } else { Launches::of_trace(runs.trace, spans) };
+    let launches = match own || gaps.is_empty() {
+        true => Launches::default(),
+        false => Launches::of_trace(runs.trace, spans),
+    };
     let unknown = Edge { ready: i64::MAX, is_replay: false, sample, to_comm: false, from_comm: false };
     let mut edges = vec![unknown; gaps.len()];
     let (mut begins, mut ends) = (0, 0);

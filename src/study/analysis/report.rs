@@ -92,28 +92,34 @@ pub struct LayerRow {
 }
 
 pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
-    let runs = Runs::new(trace, selection);
-    let lanes = Lanes::of(&runs);
-    let tally = Tally::of(&runs, &lanes);
+    let all = Runs::new(trace, &Selection::default());
+    let lanes_of_all = Lanes::of(&all);
+    let selected = (!selection.is_everything()).then(|| {
+        let runs = all.clone().select(selection);
+        let lanes = Lanes::within(&lanes_of_all, &runs);
+        (runs, lanes)
+    });
+    let (runs, lanes) = selected.as_ref().map_or((&all, &lanes_of_all), |(runs, lanes)| (runs, lanes));
+    let tally = Tally::of(runs, lanes);
     let matching = Matching::of(trace);
     let clocks = Clocks::of(trace, &matching);
-    let overlap = summarise(&runs, &lanes, &tally);
+    let overlap = summarise(runs, lanes, &tally);
     TraceReport {
-        products: Products::of(&runs, overlap.all.exact.span_ns),
+        products: Products::of(runs, overlap.all.exact.span_ns),
         overlap,
-        idle: idle(&runs, &lanes),
-        kinds: kinds(&runs, &tally),
-        names: names(&runs, &tally, |_| true),
-        exposed_stretches: exposed(&runs, &lanes),
-        collectives: collectives::collectives(&runs, &tally, &matching, &clocks),
-        groups: collectives::by_group(&runs, &lanes, &tally),
-        layers: layers(&runs, &lanes, &tally),
-        ranges: ranges::by_name(&runs, &lanes),
-        operators: operators(&runs, &lanes),
-        steps: steps::of_runs(&runs, &lanes, &clocks),
-        critical_path: critical::summary(&runs),
-        stragglers: stragglers(&runs, &matching, &clocks),
-        experts: experts(&runs, &matching, &clocks),
+        idle: idle(runs, &all, &lanes_of_all),
+        kinds: kinds(runs, &tally),
+        names: names(runs, &tally, |_| true),
+        exposed_stretches: exposed(runs, lanes),
+        collectives: collectives::collectives(runs, &tally, &matching, &clocks),
+        groups: collectives::by_group(runs, lanes, &tally),
+        layers: layers(runs, lanes, &tally),
+        ranges: ranges::by_name(runs, lanes),
+        operators: operators(runs, lanes),
+        steps: steps::of_runs(runs, lanes, &clocks),
+        critical_path: critical::summary(runs),
+        stragglers: stragglers(runs, &matching, &clocks),
+        experts: experts(runs, &matching, &clocks),
         import: trace.meta.import.clone(),
     }
 }

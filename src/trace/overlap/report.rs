@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::intervals::{
-    Coverage, Interval, UnionBuilder, clip, common_length, difference, length, merge,
+    Coverage, Interval, UnionBuilder, clip, common_length, difference, length, merge, pieces,
 };
 use super::runs::{Class, Run, Runs, Selection, origin_ns};
 use crate::{OperationInfo, Span, Trace};
@@ -294,6 +294,26 @@ impl Lanes {
             Self { extents: runs.parts(rank).to_vec(), ..all.unwrap_or_default().finish() }
         };
         ranks.into_par_iter().enumerate().map(whole).collect()
+    }
+
+    /// Lanes of a selection, from those of the whole trace, without a pass over the spans.
+    pub fn within(all: &[Self], runs: &Runs) -> Vec<Self> {
+        let of_rank = |(rank, all): (usize, &Self)| {
+            let parts = runs.parts(rank);
+            let cut = |intervals: &[Interval]| -> Vec<Interval> {
+                let mut near = 0;
+                intervals.iter().flat_map(|interval| pieces(parts, *interval, &mut near)).collect()
+            };
+            Self {
+                comm: cut(&all.comm),
+                compute: Coverage::new(cut(all.compute.union())),
+                memory: cut(&all.memory),
+                other: cut(&all.other),
+                peer_wait: cut(&all.peer_wait),
+                extents: parts.to_vec(),
+            }
+        };
+        all.par_iter().enumerate().map(of_rank).collect()
     }
 
     fn build(runs: &Runs, portion: &[Run]) -> LanesBuilder {
