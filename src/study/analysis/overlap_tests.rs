@@ -1,14 +1,17 @@
 //! Overlap against cases on paper (`tests/overlap/*.toml`: spans in, percentages out) and laws.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Add;
 
 use proptest::prelude::*;
 use serde::Deserialize;
 
-use super::{steps, trace_report};
+use super::{StepTime, steps, trace_report};
 use plan::{Lane, Phase};
 use trace::overlap::intervals::clip;
-use trace::overlap::{Nanoseconds, Selection, decode_overlap, exposed_intervals, origin_ns, overlap};
+use trace::overlap::{
+    Nanoseconds, Selection, StepKey, decode_overlap, exposed_intervals, origin_ns, overlap,
+};
 use trace::testing::{span, trace};
 use trace::{Span, Trace};
 
@@ -379,14 +382,43 @@ fn mixed() -> impl Strategy<Value = Trace> {
             if sorted {
                 spans.sort_by_key(|s| (s.step, s.rank, s.lane, s.start_ns));
             }
-            let mut trace = trace(spans);
-            let mut copy = trace.operations[0].clone();
-            copy.kind = "memcpy".into();
-            trace.operations.push(copy);
-            trace.meta.import = imported.then(Default::default);
-            trace
+            with_copies(spans, imported)
         })
     })
+}
+
+/// Consecutive steps of two ranks whose spans may run on in the next steps. The last step ends last.
+fn stepped() -> impl Strategy<Value = Trace> {
+    let one = (0u32..2, 0u32..3, 0i64..100, 0i64..150);
+    let step = (any::<bool>(), prop::collection::vec(one, 1..8));
+    (prop::collection::vec(step, 1..5), any::<bool>()).prop_map(|(steps, imported)| {
+        let (mut spans, last) = (Vec::new(), steps.len() - 1);
+        for (step, (prefill, of_step)) in steps.into_iter().enumerate() {
+            let phase = if imported && prefill { Phase::Prefill } else { Phase::Decode };
+            let end = if step == last { 400 } else { 70 };
+            for (rank, what, from, to) in (0..2).map(|rank| (rank, 0, 60, end)).chain(
+                of_step.into_iter().map(|(rank, what, from, length)| (rank, what, from, from + length)),
+            ) {
+                let begin = 100 * step as i64;
+                let lane = if what == 1 { Lane::Comm } else { Lane::Compute };
+                let operation = if what == 2 { 5 } else { what };
+                let span = span(rank, lane, begin + from, begin + to);
+                spans.push(Span { step: step as u32, phase, operation, ..span });
+            }
+        }
+        spans.sort_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns));
+        with_copies(spans, imported)
+    })
+}
+
+/// A trace of these spans, in which operation 5 is a copy.
+fn with_copies(spans: Vec<Span>, imported: bool) -> Trace {
+    let mut trace = trace(spans);
+    let mut copy = trace.operations[0].clone();
+    copy.kind = "memcpy".into();
+    trace.operations.push(copy);
+    trace.meta.import = imported.then(Default::default);
+    trace
 }
 
 fn spans() -> impl Strategy<Value = Vec<Span>> {
@@ -464,6 +496,54 @@ proptest! {
         let (whole, left, right) = (of(None, None), of(None, Some(cut)), of(Some(cut), None));
         prop_assert!((left.comm_us + right.comm_us - whole.comm_us).abs() < 1e-6);
         prop_assert!((left.exposed_comm_us + right.exposed_comm_us - whole.exposed_comm_us).abs() < 1e-6);
+    }
+
+    #[test]
+    fn steps_and_phases_add_up_to_the_whole(trace in stepped()) {
+        let of = |selection: Selection| overlap(&trace, &selection).all.exact;
+        let sum = |selections: &mut dyn Iterator<Item = Selection>| {
+            selections.map(of).fold(Nanoseconds::default(), Add::add)
+        };
+        let keys: BTreeSet<StepKey> = trace.spans.iter().map(StepKey::of).collect();
+        let whole = of(Selection::default());
+        prop_assert_eq!(sum(&mut keys.into_iter().map(Selection::of_step)), whole);
+        let of_phase = |phase| Selection { phase: Some(phase), ..Selection::default() };
+        prop_assert_eq!(sum(&mut [Phase::Prefill, Phase::Decode].into_iter().map(of_phase)), whole);
+    }
+
+    #[test]
+    fn a_selected_step_or_phase_has_the_times_of_its_rows(trace in stepped(), to_ns in 1i64..600) {
+        let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
+        let all = steps(&trace);
+        let of_step = all.iter().map(|row| Selection::of_step(row.key));
+        for selection in of_step.chain([decode, Selection { to_ns: Some(to_ns), ..decode }]) {
+            let report = trace_report(&trace, &selection);
+            let expected = overlap(&trace, &selection);
+            prop_assert_eq!(&report.overlap, &expected, "from the lanes of the whole trace");
+            for (rank, idle) in report.overlap.ranks.iter().zip(&report.idle) {
+                let exact = rank.exact;
+                prop_assert_eq!(exact.overlap_ns + exact.exposed_comm_ns, exact.comm_ns);
+                prop_assert_eq!(exact.busy_ns + exact.idle_ns, exact.span_ns);
+                prop_assert_eq!(idle.idle_ns, exact.idle_ns);
+            }
+            // the end of a window may be in the host's time before a step, which has no row then
+            if selection.to_ns.is_some() {
+                continue;
+            }
+            let sum = |of: fn(&StepTime) -> f64| -> f64 {
+                report.steps.iter().map(|row| of(&row.time) * f64::from(row.ranks)).sum()
+            };
+            let all = &report.overlap.all;
+            for (whole, rows) in [
+                (all.comm_us, sum(|time| time.comm_us)),
+                (all.compute_us, sum(|time| time.compute_us)),
+                (all.exposed_comm_us, sum(|time| time.exposed_us)),
+                (all.idle_us, sum(|time| time.idle_us + time.gap_us)),
+                (all.span_us, sum(|time| time.step_us)),
+            ] {
+                prop_assert!((whole - rows).abs() < 1e-6, "{selection:?}: {whole}, not {rows}");
+            }
+        }
     }
 
     #[test]
