@@ -241,8 +241,8 @@ fn ranges_table(ranges: &[RangeRow]) -> Table {
         &[
             ("~range", &|r| Shown::text(&r.name)),
             ("count|count, all ranks", &|r| r.count.into()),
-            ("time_us|host time", &|r| us(r.time_us)),
-            ("device_us|first to last kernel", &|r| r.device_us.map_or(Shown::None, us)),
+            ("time_us|host time", &|r| Shown::time(r.time_us)),
+            ("device_us|first to last kernel", &|r| Shown::time(r.device_us)),
             ("busy_us", &|r| us(r.busy_us)),
             ("compute_us", &|r| us(r.compute_us)),
             ("comm_us", &|r| us(r.comm_us)),

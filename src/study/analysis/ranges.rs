@@ -21,7 +21,8 @@ pub struct RangeRow {
     pub layer: Option<u32>,
     /// Host ranges, over all ranks; device ranges for a name that only the device has.
     pub count: u64,
-    pub time_us: f64,
+    /// Total duration of host ranges of this name (us); null if there are none.
+    pub time_us: Option<f64>,
     /// Total duration of device annotations of this name (us); null if there are none.
     pub device_us: Option<f64>,
     /// Time in which any lane was busy with work of these ranges (us).
@@ -37,7 +38,7 @@ pub struct RangeRow {
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: u64,
-    time: i64,
+    time: Option<i64>,
     device: Option<i64>,
     busy: i64,
     compute: i64,
@@ -62,7 +63,8 @@ pub(super) fn by_name(runs: &Runs, lanes: &[Lanes]) -> Vec<RangeRow> {
             row(name.clone(), layer_of(name), sums, runs.ranks.len())
         })
         .collect();
-    rows.sort_by(|a, b| b.time_us.total_cmp(&a.time_us).then_with(|| a.name.cmp(&b.name)));
+    let time = |row: &RangeRow| row.time_us.or(row.device_us).unwrap_or(0.0);
+    rows.sort_by(|a, b| time(b).total_cmp(&time(a)).then_with(|| a.name.cmp(&b.name)));
     rows
 }
 
@@ -86,7 +88,7 @@ fn row(name: String, layer: Option<u32>, sums: Sums, ranks: usize) -> RangeRow {
         name,
         layer,
         count: sums.count,
-        time_us: average(sums.time),
+        time_us: sums.time.map(average),
         device_us: sums.device.map(average),
         busy_us: average(sums.busy),
         compute_us: average(sums.compute),
@@ -126,14 +128,15 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
         let (key, rank, ..) = together[0];
         let sums = sums.entry(key).or_default();
         let (host, device) = together.split_at(together.partition_point(|range| !range.2));
-        let own = if host.is_empty() { device } else { host };
-        let time = |ranges: &[(u32, usize, bool, Interval)]| union(ranges.iter().map(|range| range.3));
-        let own = (own.len() as u64, time(own));
-        sums.count += own.0;
-        sums.time = sums.time.saturating_add(length(&own.1));
-        if !device.is_empty() {
-            sums.device = Some(sums.device.unwrap_or(0).saturating_add(length(&time(device))));
+        let union_of =
+            |ranges: &[(u32, usize, bool, Interval)]| union(ranges.iter().map(|range| range.3));
+        for (sum, ranges) in [(&mut sums.time, host), (&mut sums.device, device)] {
+            if !ranges.is_empty() {
+                *sum = Some(sum.unwrap_or(0).saturating_add(length(&union_of(ranges))));
+            }
         }
+        let own = if host.is_empty() { device } else { host };
+        sums.count += own.len() as u64;
         if launched.known[rank] && !host.is_empty() {
             let lanes_of = launched.lanes.remove(&(key, rank)).unwrap_or_default().finish();
             let times = lanes_of.sums();
@@ -144,7 +147,7 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
             continue;
         }
         let (device, mut near) = (&devices[rank], [0; 4]);
-        for interval in own.1 {
+        for interval in union_of(own) {
             sums.busy += device.busy.near(interval, &mut near[0]);
             sums.compute += lanes[rank].compute.near(interval, &mut near[1]);
             sums.comm += device.comm.near(interval, &mut near[2]);
