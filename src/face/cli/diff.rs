@@ -140,7 +140,9 @@ fn by_table(diff: &TraceDiff, by: By) -> Table {
             Table::of(
                 &diff.layers,
                 &[
-                    ("layer", &|l: &study::diff::ChangedLayer| l.layer.into()),
+                    ("layer", &|l: &study::diff::ChangedLayer| {
+                        l.layer.map_or(Shown::text("none"), Shown::from)
+                    }),
                     ("first_compute_us", &|l| us(l.a_compute_us)),
                     ("second_compute_us", &|l| us(l.b_compute_us)),
                     ("first_exposed_us", &|l| us(l.a_exposed_us)),

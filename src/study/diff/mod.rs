@@ -76,7 +76,8 @@ pub struct ChangedPart {
 /// Layer of the model, in both traces. Times per rank and step (us).
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ChangedLayer {
-    pub layer: u32,
+    /// Null for operations outside of layers.
+    pub layer: Option<u32>,
     pub a_compute_us: f64,
     pub b_compute_us: f64,
     pub a_exposed_us: f64,
@@ -320,10 +321,9 @@ fn parts(steps: &[[StepTime; 2]], delta: f64) -> Vec<ChangedPart> {
 }
 
 fn layers(rows: [&[LayerRow]; 2], steps: [usize; 2]) -> Vec<ChangedLayer> {
-    let of = |at: usize, layer: u32| rows[at].iter().find(|row| row.layer == Some(layer));
-    let both = rows[0].iter().filter_map(|row| {
-        let (layer, a) = (row.layer?, row);
-        let b = of(1, layer)?;
+    let both = rows[0].iter().filter_map(|a| {
+        let layer = a.layer;
+        let b = rows[1].iter().find(|row| row.layer == layer)?;
         let each = |us: f64, at: usize| us / steps[at] as f64;
         let [a_compute_us, b_compute_us] = [each(a.compute_us, 0), each(b.compute_us, 1)];
         let [a_exposed_us, b_exposed_us] = [each(a.exposed_us, 0), each(b.exposed_us, 1)];

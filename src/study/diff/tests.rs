@@ -58,6 +58,19 @@ fn the_parts_add_up_and_the_all_reduce_that_grew_explains_the_change() {
     assert!(back.headline.contains("faster"), "{}", back.headline);
 }
 
+#[test]
+fn operations_outside_of_layers_have_a_row() {
+    let of = |compute| {
+        let mut trace = of_steps(0..10, |_| (compute, 400));
+        trace.operations[0].layer = None;
+        trace
+    };
+    let diff = diff(&of(1_000), &of(1_500));
+    assert_eq!(diff.layers.iter().map(|row| row.layer).collect::<Vec<_>>(), [Some(0), None]);
+    assert!(diff.layers[0].delta_us.abs() < 1e-9, "{:?}", diff.layers);
+    assert!((diff.layers[1].delta_us - 0.5).abs() < 1e-9, "{:?}", diff.layers);
+}
+
 /// The first operation of a simulated step starts after the host's time for the step.
 #[test]
 fn a_slower_simulated_host_is_idle_time_of_the_step() {
