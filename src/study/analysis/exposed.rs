@@ -509,6 +509,7 @@ enum Rest {
     Outside,
 }
 
+/// Idle time of a rank (an index into [`Runs::ranks`]) by gap, in order. `runs` and `lanes` are those of a whole trace.
 fn gaps(runs: &Runs, rank: usize, lanes: &Lanes) -> Vec<Gap> {
     let intervals: Vec<Interval> = lanes.gaps();
     let own = runs.trace.meta.import.is_none();

@@ -98,6 +98,7 @@ pub fn common_length(a: &[Interval], b: &[Interval]) -> i64 {
     sum
 }
 
+/// Parts of the union `a` outside of the union `b`, as a union.
 pub fn difference(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     let mut rest = Vec::new();
     let mut j = 0;
@@ -180,13 +181,13 @@ impl Coverage {
         self.union.capacity() * size_of::<Interval>() + self.before.capacity() * size_of::<i64>()
     }
 
-    /// Covered lengths between consecutive ascending times.
+    /// Covered lengths between consecutive ascending times (ns), one less than there are times.
     pub fn between(&self, mut times: impl Iterator<Item = i64>) -> Vec<i64> {
         let (mut from, mut near) = (times.next().unwrap_or(0), 0);
         times.map(|to| self.near((std::mem::replace(&mut from, to), to), &mut near)).collect()
     }
 
-    /// Covered length of an interval.
+    /// Covered length of an interval (ns).
     pub fn within(&self, interval: Interval) -> i64 {
         self.near(interval, &mut 0)
     }

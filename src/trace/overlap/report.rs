@@ -213,8 +213,8 @@ pub struct Lanes {
     pub memory: Vec<Interval>,
     pub other: Vec<Interval>,
     pub peer_wait: Vec<Interval>,
-    /// Times that idle time counts in, in order: from the first start to the last end, including zero-length events, or
-    /// the selected steps.
+    /// Intervals that idle time counts in, sorted and disjoint: the selected steps, or one from the first start to the
+    /// last end, including zero-length events.
     pub extents: Vec<Interval>,
 }
 
@@ -322,11 +322,12 @@ impl Lanes {
         builder
     }
 
+    /// Intervals in which any lane was busy (absolute ns), as a union.
     pub fn busy(&self) -> Vec<Interval> {
         merge(&[&self.comm, self.compute.union(), &self.memory, &self.other])
     }
 
-    /// Intervals in which no lane was busy.
+    /// Intervals of the extents in which no lane was busy (absolute ns), sorted and disjoint.
     pub fn gaps(&self) -> Vec<Interval> {
         difference(&self.extents, &self.busy())
     }

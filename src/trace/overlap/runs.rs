@@ -158,6 +158,7 @@ pub struct Run {
 /// step before, since the host's time before the first operation belongs to the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepWindow {
+    /// Half-open, in absolute ns.
     pub time: Interval,
     /// False if the rank's next step was not recorded, or not selected: the time ends with the step's last end.
     pub until_next: bool,
