@@ -279,13 +279,17 @@ mod tests {
             let trace = trace.unwrap();
             assert_eq!((trace.meta.ranks, outcome.plan_hashes.len()), (4, 4));
             let told = outcome.samples[0].overlap.unwrap();
+            // the prompts of one micro-batch may end during the first step of another
+            let mut decoding = trace.clone();
+            decoding.spans.retain(|span| span.phase == Phase::Decode);
             let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
-            let counted = overlap(&trace, &decode).all;
+            let counted = overlap(&decoding, &decode).all;
+            let idle_us = overlap(&trace, &decode).all.idle_us;
             for (a, b) in [
                 (told.comm_ms, counted.comm_us),
                 (told.exposed_comm_ms, counted.exposed_comm_us),
                 (told.compute_ms, counted.compute_us),
-                (told.idle_ms, counted.idle_us),
+                (told.idle_ms, idle_us),
             ] {
                 assert!((a - b / 4e3).abs() < 1e-9, "{architecture}: {told:?} {counted:?}");
             }

@@ -418,7 +418,13 @@ mod tests {
     #[test]
     fn a_step_is_of_one_generation() {
         let mut trace = layered();
-        let again: Vec<Span> = trace.spans.iter().map(|s| Span { sample: 1, ..*s }).collect();
+        let again = |s: &Span| Span {
+            sample: 1,
+            start_ns: s.start_ns + 100_000,
+            end_ns: s.end_ns + 100_000,
+            ..*s
+        };
+        let again: Vec<Span> = trace.spans.iter().map(again).collect();
         trace.spans.extend(again);
         let key = StepKey::of(&trace.spans[7]);
         let table = operation_table(&trace, &Selection::of_step(key), |_| true);

@@ -550,7 +550,7 @@ fn the_last_step_of_a_recording_does_not_count() {
     let trace = simulated(&standard);
     let whole = rewiring(&trace, &standard);
     assert_eq!(whole.rewired_steps() + 1, whole.steps.len());
-    assert!(whole.steps.notes.iter().any(|note| note.starts_with("1 step left out")));
+    assert!(whole.steps.notes.iter().any(|note| note.starts_with("skipped 1 step")));
     let last = whole.steps.times().last().unwrap();
     let mut cut = trace.clone();
     for span in cut.spans.iter_mut().filter(|span| span.start_ns >= last.1) {
