@@ -174,6 +174,11 @@ fn a_node_is_measured_over_nccl_with_and_without_p2p_and_the_switch() {
         assert!(of >= 4, "{wanted}: {settings:?}");
     }
     place.run(&["report", "--dir", "results/runs", "-o", "report.html"]).exits(0);
+
+    // packed, it is read on another machine
+    place.run(&["import", "results.tar.gz", "--dir", "elsewhere"]).exits(0);
+    let copied = place.run(&["runs", "--dir", "elsewhere", "--format", "json"]).exits(0).json();
+    assert_eq!(copied, runs);
 }
 
 #[test]
