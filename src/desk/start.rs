@@ -69,6 +69,9 @@ impl Start {
     ) -> Result<Option<SweepOutcome>> {
         let executor = self.executor(None)?;
         let how = OnSlurm { options, binary: executor.binary.clone(), detach, timeout: self.timeout };
+        if experiment.cells.iter().any(|cell| cell.spec.backend.is_simulated()) {
+            emit(SweepEvent::Note("cells with `backend = \"sim\"` are simulated here, not by Slurm".into()));
+        }
         if experiment.evaluate.is_some() || experiment.adapt.is_some() {
             emit(SweepEvent::Note(
                 "Slurm tasks only run cells; run the same sweep without --slurm afterwards to evaluate quality and to \

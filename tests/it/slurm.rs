@@ -301,6 +301,19 @@ fn what_slurm_refuses_is_told_and_leaves_nothing() {
 }
 
 #[test]
+fn simulated_cells_are_not_submitted() {
+    let (place, fake) = (Place::new(), Fake::new());
+    place.write(
+        "s.toml",
+        "backend = \"sim\"\n[model]\nname = \"tiny\"\n[grid]\narchitecture = [\"standard\", \"ladder\"]\n",
+    );
+    let done = finish(command(&place, &fake, &["--format", "json"])).exits(0);
+    assert!(done.stderr.contains("simulated here, not by Slurm"), "{}", done.stderr);
+    assert_eq!(statuses(&done), ["ok"; 2], "{done:?}");
+    assert!(!done.stderr.contains("Slurm job"), "{}", done.stderr);
+}
+
+#[test]
 fn gpus_of_this_host_do_not_decide_and_those_of_the_node_do() {
     let (place, fake) = (Place::new(), Fake::new());
     place.write(
