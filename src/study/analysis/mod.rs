@@ -70,7 +70,9 @@ pub use names::{
     operation_table, time_parts, totals_of,
 };
 pub use noise::{WideRounds, noise_forecast, overload, slow_limits, wide_rounds};
-pub use operations::{Family, OperationDifference, OperationDifferences, Share, operation_differences};
+pub use operations::{
+    ComputeTimes, Family, OperationDifference, OperationDifferences, Share, operation_differences,
+};
 pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, LEAST_CELLS, NearMiss, OVERLAY_COLUMNS,
     OverlayPoint, PUBLISHED, ParetoLayout, ParetoPoint, PublishedValue, Series, XAxis, YAxis,

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::names::over_layers;
 use plan::Lane;
-use trace::overlap::intervals::{Coverage, union};
+use trace::overlap::intervals::{Coverage, Interval, union};
 use trace::overlap::{Class, Exposure, StepKey, us};
 use trace::{OperationInfo, Span, Trace};
 
@@ -80,14 +80,35 @@ pub struct OperationDifferences {
     pub recorders: Option<[String; 2]>,
 }
 
+/// Trace, and the times in which each rank computes: kernels of one step may run beside collectives of another.
+pub struct ComputeTimes<'a> {
+    trace: &'a Trace,
+    by_rank: HashMap<u32, Coverage>,
+}
+
+impl<'a> ComputeTimes<'a> {
+    pub fn of(trace: &'a Trace) -> Self {
+        let mut by_rank: HashMap<u32, Vec<Interval>> = HashMap::new();
+        for span in &trace.spans {
+            let operation = trace.operations.get(span.operation as usize);
+            if operation.is_some_and(|operation| Class::of(operation, span.lane) == Class::Compute) {
+                by_rank.entry(span.rank).or_default().push((span.start_ns, span.end_ns));
+            }
+        }
+        let coverage = |(rank, computes)| (rank, Coverage::new(union(computes)));
+        Self { trace, by_rank: by_rank.into_iter().map(coverage).collect() }
+    }
+}
+
 /// Compares a step of `a` with a step of `b`. Spans must be sorted.
 pub fn operation_differences(
-    a: &Trace,
+    a: &ComputeTimes<'_>,
     a_step: StepKey,
-    b: &Trace,
+    b: &ComputeTimes<'_>,
     b_step: StepKey,
 ) -> OperationDifferences {
     let sides = [Side::new(a, a_step), Side::new(b, b_step)];
+    let [a, b] = [a.trace, b.trace];
     let mut groups = Groups::default();
     for (side, which) in sides.iter().zip([0, 1]) {
         for (operation, cell) in &side.cells {
@@ -145,19 +166,20 @@ struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn new(trace: &'a Trace, step: StepKey) -> Self {
+    fn new(times: &ComputeTimes<'a>, step: StepKey) -> Self {
+        let (trace, idle) = (times.trace, Coverage::new(Vec::new()));
         let places = step.spans(trace);
         let mut side = Self { trace, ranks: 0, length_us: 0.0, cells: BTreeMap::new() };
         let (mut place, mut extent) = (places.start, None);
         for of_rank in trace.spans[places].chunk_by(|x, y| x.rank == y.rank) {
-            let compute = compute(trace, of_rank);
+            let compute = times.by_rank.get(&of_rank[0].rank).unwrap_or(&idle);
             side.ranks += 1;
             let mut exposure = Exposure::default();
             for span in of_rank {
                 let interval = (span.start_ns, span.end_ns.max(span.start_ns));
                 let (from, to) = extent.unwrap_or(interval);
                 extent = Some((interval.0.min(from), interval.1.max(to)));
-                let exposed = if span.lane == Lane::Comm { exposure.add(interval, &compute) } else { 0 };
+                let exposed = if span.lane == Lane::Comm { exposure.add(interval, compute) } else { 0 };
                 side.add(span, place, exposed);
                 place += 1;
             }
@@ -202,14 +224,6 @@ impl<'a> Side<'a> {
             first,
         })
     }
-}
-
-fn compute(trace: &Trace, of_rank: &[Span]) -> Coverage {
-    let computes = of_rank.iter().filter(|span| {
-        let operation = trace.operations.get(span.operation as usize);
-        operation.is_some_and(|operation| Class::of(operation, span.lane) == Class::Compute)
-    });
-    Coverage::new(union(computes.map(|span| (span.start_ns, span.end_ns))))
 }
 
 /// Operations of both runs, joined by common origins (union-find).

@@ -16,8 +16,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::analysis::{
-    LayerRow, OperationDifference, OperationDifferences, Share, StepAlignment, StepSummary, StepTime,
-    clocks, operation_differences, step_windows, trace_report,
+    ComputeTimes, LayerRow, OperationDifference, OperationDifferences, Share, StepAlignment,
+    StepSummary, StepTime, clocks, operation_differences, step_windows, trace_report,
 };
 use crate::rewire::{Asked, Steps};
 use base::error::{Error, Result};
@@ -118,6 +118,8 @@ pub struct ChangedOperation {
 pub struct TraceDiff {
     pub a: SideSummary,
     pub b: SideSummary,
+    /// Phase of the compared steps; null if the traces do not both tell prefill from decode.
+    pub phase: Option<Phase>,
     /// Paired steps.
     pub pairs: usize,
     /// `number`, `order` (the traces number their steps differently) or `whole trace` (one has no steps).
@@ -157,8 +159,11 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
         trace.meta.provenance.require_evidence(name)?;
     }
     let marked = traces.map(|(trace, _)| with_steps(trace));
-    let reports = [&marked[0], &marked[1]]
-        .map(|trace| trace_report(trace, &Selection { phase: phase(trace), ..Selection::default() }));
+    // of an imported trace without phases, everything
+    let defaults = [&marked[0], &marked[1]].map(|trace| Selection::default_of(trace).phase);
+    let phase = if defaults[0] == defaults[1] { defaults[0] } else { None };
+    let selection = Selection { phase, ..Selection::default() };
+    let reports = [&marked[0], &marked[1]].map(|trace| trace_report(trace, &selection));
     let [steps_a, steps_b] = [&reports[0].steps, &reports[1].steps];
     let kinds = |steps: &[StepSummary]| -> Vec<(StepKey, (&'static str, Option<u32>))> {
         steps.iter().map(|step| (step.key, (step.phase, step.batch))).collect()
@@ -238,6 +243,7 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     let change_pct = 100.0 * (b.step_us / a.step_us - 1.0);
     let change_pct_ci95 = interval(&steps, is_simulated, |s| s.step_us, |a, b| 100.0 * (b / a - 1.0));
     let mut diff = TraceDiff {
+        phase,
         pairs: steps.len(),
         paired_by,
         leaves_out_last,
@@ -338,8 +344,9 @@ fn operations([a, b]: [&Trace; 2], steps: &[[StepKey; 2]]) -> Vec<ChangedOperati
     let stride = steps.len().div_ceil(MOST_PAIRS);
     let pairs: Vec<&[StepKey; 2]> = steps.iter().step_by(stride).collect();
     let ranks = [a, b].map(|trace| ranks(trace).len().max(1) as f64);
+    let [a, b] = [a, b].map(ComputeTimes::of);
     let compared: Vec<OperationDifferences> =
-        pairs.par_iter().map(|pair| operation_differences(a, pair[0], b, pair[1])).collect();
+        pairs.par_iter().map(|pair| operation_differences(&a, pair[0], &b, pair[1])).collect();
     let mut sums: BTreeMap<(String, &'static str), [Option<PerStep>; 2]> = BTreeMap::new();
     for family in compared.into_iter().flat_map(|differences| differences.families) {
         let OperationDifference { name, lane, a, b, .. } = family.sum;
@@ -628,12 +635,6 @@ fn placeless(trace: &Trace) -> Vec<String> {
     let is_placeless =
         |(_, [without, all]): &(&str, [usize; 2])| *without as f64 > PLACELESS * *all as f64;
     counts.into_iter().filter(is_placeless).map(|(name, _)| name.to_owned()).collect()
-}
-
-/// Phase that is compared: decoding of own runs, everything of imported traces.
-fn phase(trace: &Trace) -> Option<Phase> {
-    let decodes = || trace.spans.iter().any(|span| span.phase == Phase::Decode);
-    (trace.meta.spec.is_some() && decodes()).then_some(Phase::Decode)
 }
 
 #[cfg(test)]

@@ -9,6 +9,10 @@ use trace::testing::{span, trace};
 
 const STEP: StepKey = StepKey { sample: 0, phase: Phase::Decode, step: 0 };
 
+fn differences(a: &Trace, a_step: StepKey, b: &Trace, b_step: StepKey) -> OperationDifferences {
+    operation_differences(&ComputeTimes::of(a), a_step, &ComputeTimes::of(b), b_step)
+}
+
 fn simulated(change: impl Fn(&mut table::Spec)) -> Trace {
     let mut spec = spec();
     change(&mut spec);
@@ -23,7 +27,7 @@ fn a_fused_operation_stands_against_those_it_was_made_of() {
     });
     let stacks = [&fused, &apart].map(|t| t.operations.iter().any(|o| o.kind == "add_norm"));
     assert_ne!(stacks[0], stacks[1], "one of the stacks fuses, the other does not");
-    let report = operation_differences(&fused, STEP, &apart, STEP);
+    let report = differences(&fused, STEP, &apart, STEP);
     let group = report.groups.iter().find(|g| {
         let names = |share: &Option<Share>| share.as_ref().map_or(0, |s| s.names.len());
         names(&g.a) + names(&g.b) == 3
@@ -39,7 +43,7 @@ fn a_fused_operation_stands_against_those_it_was_made_of() {
 fn what_only_one_run_does_is_told() {
     let standard = simulated(|_| {});
     let none = simulated(|spec| spec.architecture = "upper-bound".parse().unwrap());
-    let report = operation_differences(&standard, STEP, &none, STEP);
+    let report = differences(&standard, STEP, &none, STEP);
     let reduces: Vec<_> = report.groups.iter().filter(|g| g.lane == Lane::Comm).collect();
     assert_eq!(reduces.len(), 8, "two all-reduces in each of the four layers");
     for group in reduces {
@@ -56,7 +60,7 @@ fn what_only_one_run_does_is_told() {
 fn layers_are_one_family_with_their_sums() {
     let standard = simulated(|_| {});
     let none = simulated(|spec| spec.architecture = "upper-bound".parse().unwrap());
-    let report = operation_differences(&standard, STEP, &none, STEP);
+    let report = differences(&standard, STEP, &none, STEP);
     let of_name = |name: &str| report.families.iter().find(|family| family.sum.name == name);
     let reduces = of_name("decode/L*/mlp/all_reduce").expect("one of all layers");
     let names: Vec<&str> = reduces.groups.iter().map(|at| report.groups[*at].name.as_str()).collect();
@@ -80,7 +84,7 @@ fn what_was_recorded_in_different_ways_is_not_compared_in_what_was_exposed() {
         trace.meta.recorder = recorder.into();
         trace
     };
-    let of = |a: &str, b: &str| operation_differences(&by(a), STEP, &by(b), STEP).recorders;
+    let of = |a: &str, b: &str| differences(&by(a), STEP, &by(b), STEP).recorders;
     assert_eq!(of("stamps", "stamps"), None);
     assert_eq!(of("stamps", "sim"), None, "a prediction is held against whatever was measured");
     assert_eq!(of("stamps", "cupti"), Some(["stamps".to_owned(), "cupti".to_owned()]));
@@ -92,7 +96,7 @@ fn what_was_recorded_in_different_ways_is_not_compared_in_what_was_exposed() {
         none.meta.recorder = recorder.into();
         // what differs most in time is no communication
         none.spans.iter_mut().for_each(|span| span.end_ns += 1_000_000);
-        operation_differences(&by("stamps"), STEP, &none, STEP).by_exposed
+        differences(&by("stamps"), STEP, &none, STEP).by_exposed
     };
     let by_time: Vec<usize> = (0..order("stamps").len()).collect();
     assert_ne!(order("stamps"), by_time);
@@ -102,7 +106,7 @@ fn what_was_recorded_in_different_ways_is_not_compared_in_what_was_exposed() {
 #[test]
 fn the_same_step_differs_in_nothing() {
     let trace = simulated(|_| {});
-    let report = operation_differences(&trace, STEP, &trace, STEP);
+    let report = differences(&trace, STEP, &trace, STEP);
     assert!(report.groups.len() > 20 && report.groups.iter().all(|g| g.delta_us == 0.0));
     assert_eq!(report.lengths_us.0, report.lengths_us.1);
 }
@@ -110,7 +114,7 @@ fn the_same_step_differs_in_nothing() {
 #[test]
 fn a_step_that_is_not_there_compares_with_nothing() {
     let trace = simulated(|_| {});
-    let report = operation_differences(&trace, STEP, &trace, StepKey { step: 999, ..STEP });
+    let report = differences(&trace, STEP, &trace, StepKey { step: 999, ..STEP });
     assert!(report.groups.iter().all(|g| g.b.is_none()));
     assert_eq!(report.lengths_us.1, 0.0);
 }
@@ -138,7 +142,7 @@ proptest! {
             trace
         };
         let (a, b) = (build(a, &origins[..5]), build(b, &origins[5..]));
-        let report = operation_differences(&a, STEP, &b, STEP);
+        let report = differences(&a, STEP, &b, STEP);
         for (trace, first) in [(&a, true), (&b, false)] {
             let share = |group: &'_ OperationDifference| {
                 let (a, b) = (group.a.clone(), group.b.clone());
