@@ -4,7 +4,8 @@
 //! for annotations that only the device has, it is the device's work during the range. Ranges of one name on one rank
 //! form a union: nested ones count once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -170,43 +171,46 @@ impl Launched {
     fn of(runs: &Runs, key: &(impl Fn(&Range) -> Option<u32> + Sync)) -> Self {
         let ranges = &runs.trace.ranges;
         let outer = outer(ranges);
+        let active: Vec<AtomicBool> = ranges.iter().map(|_| AtomicBool::new(false)).collect();
         let of_rank = |(rank, of_rank): (usize, &Vec<_>)| {
             let mut places: HashMap<u32, usize> = HashMap::new();
             let mut lanes: Vec<((u32, usize), LanesBuilder)> = Vec::new();
-            let (mut known, mut sites) = (false, HashSet::new());
-            // caches the lanes of the last site, since launches of one range are adjacent
+            let mut known = false;
+            // caches the ranges around the last site and their lanes, since launches of one range are adjacent
             let (mut last, mut of_site) = (LaunchSite::NONE, Vec::new());
             runs.each(of_rank, |span, interval| {
                 let site = span.launched.range;
                 known |= site != LaunchSite::NONE;
                 if site != last {
                     last = site;
-                    sites.insert(site);
                     of_site.clear();
-                    of_site.extend(around(&outer, site).filter_map(|at| key(&ranges[at])).map(|key| {
-                        *places.entry(key).or_insert_with(|| {
-                            lanes.push(((key, rank), LanesBuilder::default()));
+                    of_site.extend(around(&outer, site).filter_map(|at| {
+                        let place = *places.entry(key(&ranges[at])?).or_insert_with_key(|key| {
+                            lanes.push(((*key, rank), LanesBuilder::default()));
                             lanes.len() - 1
-                        })
+                        });
+                        // a range that ends within the site is not around its later launches
+                        let end = ranges[at].end_ns;
+                        let until = if end < ranges[site as usize].end_ns { end } else { i64::MAX };
+                        Some((at, place, until))
                     }));
-                    of_site.sort_unstable();
-                    of_site.dedup();
                 }
-                for place in &of_site {
+                for (at, place, _) in of_site.iter().filter(|around| span.ready_ns < around.2) {
+                    active[*at].store(true, Relaxed);
                     lanes[*place].1.add(span, interval, runs.class(span));
                 }
             });
-            (lanes, known, sites)
+            (lanes, known)
         };
         let found: Vec<_> = runs.by_rank.par_iter().enumerate().map(of_rank).collect();
-        let mut all =
-            Self { lanes: HashMap::new(), known: Vec::new(), active: vec![false; ranges.len()] };
-        for (lanes, known, sites) in found {
+        let mut all = Self {
+            lanes: HashMap::new(),
+            known: Vec::new(),
+            active: active.into_iter().map(AtomicBool::into_inner).collect(),
+        };
+        for (lanes, known) in found {
             all.lanes.extend(lanes);
             all.known.push(known);
-            for site in sites {
-                around(&outer, site).for_each(|at| all.active[at] = true);
-            }
         }
         all
     }

@@ -190,6 +190,37 @@ fn device_time_belongs_to_the_ranges_that_launched_it() {
     assert_eq!(operators, [("cudaGraphLaunch", 4, 1070.0, 400.0, 200.0)]);
 }
 
+/// Ranges of one thread that overlap without one being within the other, as of two steps in flight.
+#[test]
+fn a_range_has_no_launches_after_its_end() {
+    let range = |name: &str, ts: u32, dur: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "user_annotation", "name": "{name}", "pid": 1, "tid": 1, "ts": {ts}, "dur": {dur}}}"#
+        )
+    };
+    let work = |launched: u32, start: u32, dur: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": {launched}, "dur": 4, "args": {{"correlation": {launched}}}}},
+            {{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": {start}, "dur": {dur}, "args": {{"stream": 7, "correlation": {launched}}}}}"#
+        )
+    };
+    let events = [
+        range("A", 0, 100),
+        range("B", 50, 100),
+        range("C", 120, 80),
+        work(10, 1000, 50),
+        work(60, 1100, 51),
+        work(110, 1200, 52),
+        work(130, 1300, 53),
+        work(160, 1400, 54),
+    ];
+    let trace = imported(&events.each_ref().map(String::as_str));
+    let report = trace_report(&trace, &Selection::default());
+    let mut busy: Vec<_> = report.ranges.iter().map(|row| (row.name.as_str(), row.busy_us)).collect();
+    busy.sort_by_key(|row| row.0);
+    assert_eq!(busy, [("A", 101.0), ("B", 156.0), ("C", 107.0)]);
+}
+
 #[test]
 fn work_launched_before_the_profile_belongs_to_no_step_and_no_operator() {
     let events: Vec<String> = (0..2)
