@@ -4,6 +4,10 @@
 use trace::overlap::Replays;
 use trace::{Span, Trace};
 
+/// Longest delay from launch to start that a launch itself can take, on slow hosts under a profiler (ns). If even the
+/// quickest kernels took longer, they waited in the stream's queue.
+const MOST_DELAY: i64 = 20_000;
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Launches {
     /// Delay from launch to start of a single kernel without other holdups (ns); `None` if no launch is
@@ -21,7 +25,7 @@ impl Launches {
         let mut delays: Vec<i64> =
             spans.clone().filter(is_single).map(|span| span.start_ns - span.ready_ns).collect();
         let at = delays.len() / 20;
-        let quickest = (!delays.is_empty()).then(|| *delays.select_nth_unstable(at).1);
+        let quickest = (!delays.is_empty()).then(|| (*delays.select_nth_unstable(at).1).min(MOST_DELAY));
         let delay = quickest.or_else(|| spans.clone().any(Span::is_launch_known).then_some(0));
         Self { delay, replays }
     }
