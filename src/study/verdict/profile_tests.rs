@@ -783,13 +783,15 @@ fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
         let limit = found.remedies.iter().find(|one| one.name.ends_with(LIMIT)).unwrap();
         let names: Vec<&str> = found.remedies.iter().map(|one| one.name.as_str()).collect();
         let words = match () {
-            () if names.contains(&"CUDA graph") => "limit with CUDA graph and no communication",
+            () if names.contains(&"CUDA graph") => "limit with CUDA graph, without communication",
             () if names.contains(&"no gap between CUDA graphs") => {
-                "limit with no gap between CUDA graphs and no communication"
+                "limit with no gap between CUDA graphs, without communication"
             }
             () => "limit without communication",
         };
-        let words = format!("{words} {:.2}x", limit.speedup);
+        let is_fused = names.iter().any(|name| name.ends_with(crate::verdict::FUSED));
+        let norms = if is_fused { " and norm kernels" } else { "" };
+        let words = format!("{words}{norms} {:.2}x", limit.speedup);
         assert!(title.is_some_and(|title| title.contains(&words)), "{title:?}: {words}");
     }
 }

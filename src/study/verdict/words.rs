@@ -1,6 +1,6 @@
 //! Words of a verdict: a headline, and sentences.
 
-use super::{Cause, CollectiveVerdict, HOST, LIMIT, NAMED, Remedy, StageIdle, Verdict};
+use super::{Cause, CollectiveVerdict, FUSED, HOST, LIMIT, NAMED, Remedy, StageIdle, Verdict};
 use crate::analysis::TimePart;
 use base::text::{counted, fitting_name, latency};
 use trace::rules::function;
@@ -451,11 +451,16 @@ impl Verdict {
         offered.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
         offered.truncate(REMEDIES);
         let Some(any) = self.remedies.first() else { return Vec::new() };
+        // fused all-reduces do the norms, and the limit contains every remedy
+        let norms = match self.remedies.iter().any(|remedy| remedy.name.ends_with(FUSED)) {
+            true => " and norm kernels",
+            false => "",
+        };
         let bound = limit.map_or(String::new(), |limit| match limit.name.split_once(" + ") {
             Some((first, _)) => {
-                format!(" (limit with {first} and no communication {:.2}x)", limit.speedup)
+                format!(" (limit with {first}, without communication{norms} {:.2}x)", limit.speedup)
             }
-            None => format!(" (limit without communication {:.2}x)", limit.speedup),
+            None => format!(" (limit without communication{norms} {:.2}x)", limit.speedup),
         });
         let mut lines = vec![match offered.is_empty() {
             true => format!("No remedy is predicted to help{bound}."),
