@@ -373,9 +373,10 @@ fn groups(report: &TraceReport) -> Option<String> {
 fn steps(report: &TraceReport) -> Option<String> {
     // the latency of a step is known if the next one was recorded
     let is_ended = |step: &&StepSummary| step.time.until_next;
+    let all: Vec<&StepSummary> = report.steps.iter().collect();
     let ended: Vec<&StepSummary> = report.steps.iter().filter(is_ended).collect();
-    let steps = if ended.is_empty() { report.steps.iter().collect() } else { ended };
-    let of = |value: fn(&StepSummary) -> f64| {
+    let ended = if ended.is_empty() { &all } else { &ended };
+    let of = |steps: &[&StepSummary], value: fn(&StepSummary) -> f64| {
         let worst = steps.iter().copied().max_by(|a, b| value(a).total_cmp(&value(b)))?;
         let median = median(&steps.iter().map(|step| value(step)).collect::<Vec<_>>())?;
         let sample =
@@ -389,12 +390,16 @@ fn steps(report: &TraceReport) -> Option<String> {
     if report.steps.len() < 2 {
         return None;
     }
+    let unended = match all.len() - ended.len() {
+        0 => String::new(),
+        count => format!(" (the end of {count} is unknown: not in duration and idle)"),
+    };
     Some(format!(
-        "Steps: {}\n  duration              {}\n  exposed communication {}\n  idle                  {}\n",
-        report.steps.len(),
-        of(|s| s.duration_us)?,
-        of(|s| s.exposed_us)?,
-        of(|s| s.idle_us)?
+        "Steps: {}{unended}\n  duration              {}\n  exposed communication {}\n  idle                  {}\n",
+        all.len(),
+        of(ended, |s| s.duration_us)?,
+        of(&all, |s| s.exposed_us)?,
+        of(ended, |s| s.idle_us)?
     ))
 }
 
