@@ -16,7 +16,7 @@ use plan::Lane;
 use table::overlap_pct;
 use table::render::{Shown, Table};
 use trace::overlap::intervals::{UnionBuilder, common_length, length};
-use trace::overlap::{Class, Lanes, Runs, Tally, us};
+use trace::overlap::{Class, Lanes, Runs, Tally, starts, us};
 use trace::{CollectiveInfo, OperationInfo, ProcessGroup, algorithm, bus_factor};
 
 /// Executions of one collective kernel in one process group, with one message size and data type.
@@ -116,17 +116,19 @@ pub(super) fn collectives(
     let mut bytes: Vec<Option<u64>> = vec![None; runs.trace.operations.len()];
     runs.each(runs.by_rank.iter().flatten(), |span, piece| {
         let at = span.operation as usize;
-        if runs.class(span) != Class::Comm || at >= durations.len() || !runs.is_first(span, piece) {
+        if runs.class(span) != Class::Comm || at >= durations.len() || !starts(span, piece) {
             return;
         }
-        durations[at].extend(runs.time(span).map(us));
+        durations[at].push(us(span.end_ns.saturating_sub(span.start_ns)));
         if bytes[at].is_none() {
             let step = runs.trace.step(span);
             let planned = step.map(|step| runs.trace.operations[at].cost.message_bytes.at(&step));
             bytes[at] = planned.filter(|bytes| *bytes > 0);
         }
     });
-    let executed = runs.trace.operations.iter().enumerate().filter(|(at, _)| !durations[*at].is_empty());
+    let executed = runs.trace.operations.iter().enumerate().filter(|(at, operation)| {
+        Class::of(operation, Lane::Comm) == Class::Comm && !tally.comm(*at).is_empty()
+    });
     let mut rows: Vec<CollectiveRow> = executed
         .map(|(at, operation)| {
             let executed = group(&operation.name, "comm", &tally.comm(at), runs.ranks.len());
@@ -230,7 +232,7 @@ pub(super) fn by_group(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<Group
             if runs.class(span) == Class::Comm {
                 let kind = of_operation.get(span.operation as usize).copied().unwrap_or(0);
                 let (count, union) = unions.entry(kind).or_default();
-                *count += u64::from(runs.is_first(span, interval));
+                *count += u64::from(starts(span, interval));
                 union.add(interval);
             }
         });
@@ -250,7 +252,7 @@ pub(super) fn by_group(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<Group
             let found = ranks.iter().filter_map(|rank| rank.get(&at));
             let (count, comm, hidden) =
                 found.fold((0, 0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2));
-            (count > 0).then(|| GroupOverlap {
+            (count > 0 || comm > 0).then(|| GroupOverlap {
                 group: kind.clone(),
                 groups: of_group.iter().filter(|of| **of == at).count() as u64,
                 count,

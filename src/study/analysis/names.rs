@@ -225,7 +225,7 @@ pub(super) fn operators(runs: &Runs, lanes: &[Lanes]) -> Vec<OperatorRow> {
     // one cell per operator plus one for unknown launches; compute and copies separate from communication
     let operator = |span: &Span| (span.launched.operator as usize).min(names.len());
     let cells = Tally::by(runs, lanes, names.len() + 1, operator).cells;
-    if cells[..names.len()].iter().flatten().all(|cell| cell.count == 0) {
+    if cells[..names.len()].iter().flatten().all(Cell::is_empty) {
         return Vec::new();
     }
     let average = |ns: i64| us(ns) / runs.ranks.len().max(1) as f64;
@@ -241,7 +241,8 @@ pub(super) fn operators(runs: &Runs, lanes: &[Lanes]) -> Vec<OperatorRow> {
     for (name, cells) in names.iter().map(String::as_str).chain([UNKNOWN]).zip(&cells) {
         by_name.entry(name).or_default().iter_mut().zip(cells).for_each(|(sum, cell)| sum.add(cell));
     }
-    let mut rows: Vec<OperatorRow> = by_name.iter().map(row).filter(|row| row.count > 0).collect();
+    by_name.retain(|_, cells| !cells.iter().all(Cell::is_empty));
+    let mut rows: Vec<OperatorRow> = by_name.iter().map(row).collect();
     rows.sort_by(|a, b| b.total_us.total_cmp(&a.total_us).then_with(|| a.name.cmp(&b.name)));
     rows
 }
@@ -410,7 +411,7 @@ mod tests {
         // the first 700 ns of the trace: reduce is clipped to 200 ns of it, all hidden
         let selection = Selection { from_ns: Some(0), to_ns: Some(700), ..Selection::default() };
         let early = operation_table(&trace, &selection, |_| true);
-        assert_eq!((early.rows[1].max_us, early.rows[1].exposed_us), (0.2, 0.0));
+        assert_eq!((early.rows[1].total_us, early.rows[1].exposed_us), (0.1, 0.0));
         let none = operation_table(&trace, &selection, |_| false);
         assert_eq!((none.rows.len(), none.lanes.len()), (0, 0));
     }

@@ -311,7 +311,7 @@ fn work_that_reaches_two_selected_parts_counts_in_both() {
     let row = report.names.iter().find(|row| row.lane == "comm").unwrap();
     assert_eq!((row.count, row.total_us, row.exposed_us), (1, 1.0, 0.3));
     let row = &report.collectives[0];
-    assert_eq!((row.executed.count, row.mean_us), (1, 1.0), "one execution");
+    assert_eq!((row.executed.count, row.mean_us), (1, 2.0), "one execution");
     let stretches = &report.exposed_stretches;
     assert_eq!((stretches.count, stretches.longest.len()), (1, 1), "filled by the collective");
     assert_eq!(stretches.longest[0].length_us, 0.3);

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use machine::hardware::Profile;
 use table::render::{Shown, Table};
-use trace::overlap::{Class, Runs, us};
+use trace::overlap::{Class, Runs, starts, us};
 use trace::{OperationInfo, Product};
 
 /// Calls of one operator with operands of one shape and data type. Counts kernels that the operator launched itself,
@@ -111,7 +111,7 @@ impl Products {
         let mut sums = vec![Sums::default(); numbers.len()];
         let mut compute_ns = 0i64;
         runs.each(runs.by_rank.iter().flatten(), |span, piece| {
-            if !runs.is_first(span, piece) {
+            if !starts(span, piece) {
                 return;
             }
             let class = runs.class(span);

@@ -229,5 +229,6 @@ fn between_collectives(runs: &Runs, lanes: &[Lanes]) -> Vec<LayerRow> {
         count: compute.count + comm.count,
         from: "collectives",
     };
-    cells.iter().enumerate().map(row).filter(|row| row.count > 0).collect()
+    let is_empty = |cells: &[Cell; 2]| cells.iter().all(Cell::is_empty);
+    cells.iter().enumerate().filter(|(_, cells)| !is_empty(cells)).map(row).collect()
 }

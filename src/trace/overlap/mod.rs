@@ -10,4 +10,4 @@ pub use report::{
     Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap, summarise, us,
 };
 pub use runs::Replays;
-pub use runs::{Class, Run, Runs, Selection, StepKey, StepWindow, origin_ns};
+pub use runs::{Class, Run, Runs, Selection, StepKey, StepWindow, origin_ns, starts};

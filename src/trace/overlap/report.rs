@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::intervals::{
     Coverage, Interval, UnionBuilder, clip, common_length, difference, length, merge, pieces,
 };
-use super::runs::{Class, Run, Runs, Selection, origin_ns};
+use super::runs::{Class, Run, Runs, Selection, origin_ns, starts};
 use crate::{OperationInfo, Span, Trace};
 use plan::{Lane, Phase};
 use table::{Overlap, Provenance, overlap_pct};
@@ -378,6 +378,7 @@ pub struct BreakdownRow {
 /// Sums over executions. Durations are summed, not united: concurrent executions count twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
+    /// Executions that started in the selection.
     pub count: u64,
     pub total_ns: i64,
     /// For communication: the part of `total_ns` hidden by computation of the same rank.
@@ -385,10 +386,16 @@ pub struct Cell {
     /// For communication: its share of the rank's exposed time, with each moment counted once
     /// ([`Exposure`]).
     pub exposed_ns: i64,
+    /// The longest of `count`, also beyond the selection.
     pub longest_ns: i64,
 }
 
 impl Cell {
+    /// True without a start and without time: work that began before the selection has only time.
+    pub fn is_empty(&self) -> bool {
+        (self.count, self.total_ns) == (0, 0)
+    }
+
     pub fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
@@ -455,9 +462,11 @@ impl Tally {
                     let Some(cell) = cells.get_mut(number(span)) else { return };
                     let cell = &mut cell[span.lane as usize];
                     let duration = interval.1.saturating_sub(interval.0);
-                    cell.count += u64::from(runs.is_first(span, interval));
                     cell.total_ns = cell.total_ns.saturating_add(duration);
-                    cell.longest_ns = cell.longest_ns.max(duration);
+                    if starts(span, interval) {
+                        cell.count += 1;
+                        cell.longest_ns = cell.longest_ns.max(span.end_ns.saturating_sub(span.start_ns));
+                    }
                     if span.lane == Lane::Comm {
                         let hidden = compute.near(interval, &mut near);
                         cell.hidden_ns += hidden;
@@ -515,7 +524,7 @@ impl Tally {
         trace: &'a Trace,
     ) -> impl Iterator<Item = (&'a OperationInfo, &'static str, Cell)> {
         trace.operations.iter().zip(&self.cells).flat_map(|(operation, cells)| {
-            [Lane::Compute, Lane::Comm].into_iter().zip(cells).filter(|(_, cell)| cell.count > 0).map(
+            [Lane::Compute, Lane::Comm].into_iter().zip(cells).filter(|(_, cell)| !cell.is_empty()).map(
                 move |(lane, cell)| {
                     let class = Class::of(operation, lane);
                     let of_comm = |ns: i64| if class == Class::Comm { ns } else { 0 };

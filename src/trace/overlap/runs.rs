@@ -316,12 +316,6 @@ impl<'a> Runs<'a> {
         pieces(parts, interval(span), &mut 0)
     }
 
-    /// True for the first piece of a span. Only this one counts as an execution.
-    #[inline]
-    pub fn is_first(&self, span: &Span, piece: Interval) -> bool {
-        piece.0 == span.start_ns || self.pieces(span).next() == Some(piece)
-    }
-
     /// Intervals in which a span counts (absolute ns), sorted and disjoint; `rank` is an index into [`Self::ranks`].
     fn parts_of(&self, rank: usize, span: &Span) -> &[Interval] {
         let is_by_step = span.end_ns <= span.start_ns && span.step != NO_STEP;
@@ -360,7 +354,7 @@ impl<'a> Runs<'a> {
     }
 
     /// Calls `see` with each selected piece of the runs' spans (absolute ns). A span that reaches several parts has
-    /// several pieces ([`Self::is_first`]).
+    /// several pieces, of which the one with its start ([`starts`]) counts as an execution.
     #[inline]
     pub fn each<'r>(
         &self,
@@ -424,6 +418,13 @@ impl<'a> Runs<'a> {
 #[inline]
 fn interval(span: &Span) -> Interval {
     (span.start_ns, span.end_ns.max(span.start_ns))
+}
+
+/// True for the piece of a span that has its start. An execution counts in the part in which it starts, its time in each
+/// part during which it runs.
+#[inline]
+pub fn starts(span: &Span, piece: Interval) -> bool {
+    piece.0 == span.start_ns
 }
 
 fn hull(a: Interval, b: Interval) -> Interval {
