@@ -70,7 +70,9 @@ impl Start {
         let executor = self.executor(None)?;
         let how = OnSlurm { options, binary: executor.binary.clone(), detach, timeout: self.timeout };
         if experiment.cells.iter().any(|cell| cell.spec.backend.is_simulated()) {
-            emit(SweepEvent::Note("cells with `backend = \"sim\"` are simulated here, not by Slurm".into()));
+            emit(SweepEvent::Note(
+                "cells with `backend = \"sim\"` are simulated here, not by Slurm".into(),
+            ));
         }
         if experiment.evaluate.is_some() || experiment.adapt.is_some() {
             emit(SweepEvent::Note(

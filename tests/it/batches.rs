@@ -168,7 +168,8 @@ fn a_dry_run_lists_what_a_sweep_would_start_and_writes_nothing() {
     };
     let (runs, stored, cells) = dry("");
     assert_eq!((runs, stored), (2, 0), "{cells}");
-    let skipped: Vec<_> = cells.as_array().unwrap().iter().filter(|cell| cell["status"] == "skipped").collect();
+    let skipped: Vec<_> =
+        cells.as_array().unwrap().iter().filter(|cell| cell["status"] == "skipped").collect();
     assert!(skipped.len() == 2 && skipped[0]["reason"].as_str().unwrap().contains('3'), "{cells}");
     assert!(!place.path().join("runs").exists(), "nothing is written");
     let cells = place.run(&["sweep", "s.toml", "--format", "json"]).exits(0).json_lines();

@@ -349,7 +349,10 @@ fn a_single_large_all_reduce_measures_the_bandwidth() {
     // several large ones, the smallest faster than the profile's small messages
     let all = all_reduce_perf(8, 0.3);
     let is_large = |line: &&str| {
-        line.split(' ').next().and_then(|word| word.parse::<u64>().ok()).is_none_or(|bytes| bytes >= 8 << 20)
+        line.split(' ')
+            .next()
+            .and_then(|word| word.parse::<u64>().ok())
+            .is_none_or(|bytes| bytes >= 8 << 20)
     };
     place.write("fast.txt", &all.lines().filter(is_large).collect::<Vec<_>>().join("\n"));
     let words = "calibrate --collectives fast.txt --hardware h100_sxm --format json";
