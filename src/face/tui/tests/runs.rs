@@ -237,12 +237,12 @@ fn tags_notes_and_marks_are_confirmed_and_taken_back_one_by_one() {
     driver.keys("  t");
     driver.keys("best -good");
     let effects = driver.enter();
-    driver.shows("2 runs: +best -good; u takes it back");
+    driver.shows("2 runs: +best -good; u undoes it");
     perform(&mut driver, effects);
     driver.keys("T");
     driver.keys("odd");
     let effects = driver.enter();
-    driver.shows("2 runs: wrote the note; u takes it back");
+    driver.shows("2 runs: wrote the note; u undoes it");
     perform(&mut driver, effects);
     driver.keys("A");
     driver.shows("took away 2 marks: u brings them back");
@@ -277,7 +277,7 @@ fn deleting_hides_at_once_asks_for_many_and_can_be_undone() {
     );
     assert!(!shown(&driver).contains(&before[1]), "it is gone before the store has answered");
     assert_eq!(driver.state.runs.selected(driver.state.cx.stored.as_ref()).unwrap().run, before[2]);
-    driver.shows("u brings it back");
+    driver.shows("u undoes it");
     perform(&mut driver, effects);
     assert_eq!(shown(&driver).len(), 29);
     assert!(matches!(driver.keys("u")[..], [Effect::Store(StoreTask::Restore)]));
@@ -338,7 +338,7 @@ fn two_runs_side_by_side_say_what_differs_and_open_together() {
     let effects = driver.keys("c");
     perform(&mut driver, effects);
     let told = driver.screen();
-    for wanted in ["architecture       ", "fields are alike", "x 0.800", "x 1.25", "emulated-link"] {
+    for wanted in ["architecture       ", "are equal", "x 0.800", "x 1.25", "emulated-link"] {
         assert!(told.contains(wanted), "{wanted}:\n{told}");
     }
     driver.enter();
@@ -365,7 +365,7 @@ fn only_marked_runs_and_marks_of_runs_that_are_gone() {
     driver.shows("no run is marked");
     driver.keys("  v");
     assert_eq!(shown(&driver).len(), 2);
-    driver.shows("2 of 30 runs, 2 marked (only these)");
+    driver.shows("2 of 30 runs, llama-3-70b, 2 marked (only these)");
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
     assert_eq!((shown(&driver).len(), driver.state.runs.marked.len()), (6, 0));
 }
@@ -499,7 +499,7 @@ fn order_and_columns_outlive_the_workbench() {
     assert_eq!(after.state.runs.columns, before.state.runs.columns);
     let odd = serde_json::json!({"sort": [["no-such-column", true]], "columns": ["gone"], "filter": 7});
     after.state.runs.recall(&odd, &mut after.state.cx);
-    after.shows("provenance");
+    after.shows("source");
 }
 
 #[test]
@@ -534,7 +534,33 @@ fn the_smallest_window_shows_each_run_with_its_result_and_columns_that_say_nothi
     assert!(driver.state.runs.empty.contains("tags"), "{:?}", driver.state.runs.empty);
     driver.send(Message::Resize(200, 60));
     let wide = head(&driver);
-    assert!(wide.contains("model") && !wide.contains("tags") && wide.contains("differs in"), "{wide}");
+    assert!(!wide.contains("tags") && wide.contains("setting"), "{wide}");
+    driver.keys("/llama");
+    driver.enter();
+    driver.shows("24 of 30 runs, llama-3-70b [simulated]");
+    assert!(!head(&driver).contains("model"), "the line above names it: {}", driver.screen());
+}
+
+#[test]
+fn a_narrow_window_has_what_its_columns_leave_out_of_the_selected_run() {
+    let mut driver = driver((60, 16));
+    driver.keys("/tag:good 20260102");
+    driver.enter();
+    driver.shows("setting cpu emulated:alpha_us=100,gb_s=20 host");
+    driver.shows("run 20260102-0304-2");
+    driver.keys("d");
+    driver.hides("setting cpu emulated");
+    driver.shows("╭ 20260102-0304-2 ─");
+}
+
+#[test]
+fn columns_scroll_back_at_once_from_the_last_one() {
+    let mut driver = driver((60, 16));
+    driver.keys("llllllllllllllllllll");
+    driver.shows("these are the last columns");
+    let last = driver.screen();
+    driver.keys("h");
+    assert_ne!(driver.screen().lines().nth(2), last.lines().nth(2), "{last}");
 }
 
 #[test]
@@ -561,7 +587,7 @@ fn what_runs_now_is_told_apart_from_what_failed() {
     let mut driver = Driver::empty(80, 24);
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
     driver.keys("3");
-    driver.shows("6 of 6 runs, 1 ▶ running");
+    driver.shows("6 of 6 runs, tiny, 1 ▶ running");
     driver.state.runs.sort_by("provenance", table::Unit::Text);
     driver.keys("g");
     let screen = driver.screen();

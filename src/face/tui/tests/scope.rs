@@ -43,7 +43,7 @@ fn a_filter_narrows_its_screen_and_says_what_it_leaves() {
     let mut driver = driver();
     driver.taps("3/tp:4,8 arch:ladder");
     driver.tap(KeyCode::Enter);
-    driver.shows("4 of 18 runs [simulated]  filter: tp:4,8 arch:ladder");
+    driver.shows("4 of 18 runs, tiny [simulated]  filter: tp:4,8 arch:ladder");
     driver.taps("5");
     driver.hides("filter:");
     driver.taps("/tp:4,8 arch:ladder");

@@ -16,7 +16,7 @@ use crate::face::tui::widgets::table::{self, Rows, TableLayout};
 use ::table::{Provenance, Record};
 use base::text::without_middle;
 use lab::store::Annotations;
-use study::analysis::{SideBySide, side_by_side};
+use study::analysis::{Column, SideBySide, side_by_side};
 
 pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let theme = cx.theme;
@@ -30,7 +30,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
         return;
     }
     let (top, area, details) = runs.areas(body);
-    let (columns, specs) = state::columns(runs, &stored.table);
+    let (columns, specs) = state::columns(runs, &stored.table, area.width);
     let shown = table::lay_out(&specs, area, Some(runs.scroll));
     // a list longer than the window shows the position
     let rows = usize::from(area.height.saturating_sub(1));
@@ -42,7 +42,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
         empty(buf, area, &nothing(runs, cx), theme);
     } else {
         draw_table(buf, area, theme, runs, stored, (&columns, &specs));
-        draw_details(buf, details, cx, runs, stored);
+        match runs.shows_detail(body.width) {
+            true => draw_details(buf, details, cx, runs, stored),
+            false => draw_hidden(buf, details, theme, runs, stored, (&columns, &shown)),
+        }
     }
     runs.filter.draw_offers(buf, top, body, theme);
 }
@@ -69,7 +72,10 @@ fn draw_top(
 ) {
     let theme = cx.theme;
     let mut count = format!(" {} of {}", runs.count, counted(stored.records.len(), "run"));
-    count.extend(place.map(|place| format!(", row {place}")));
+    let is_filtered = runs.filter.typing || !runs.filter.text().is_empty();
+    let is_narrow = top.width < 80 && is_filtered;
+    count.extend(runs.model.iter().filter(|_| !is_narrow).map(|model| format!(", {model}")));
+    count.extend(place.filter(|_| !is_narrow).map(|place| format!(", row {place}")));
     if stored.running > 0 {
         count += &format!(", {} ▶ running", stored.running);
     }
@@ -95,7 +101,6 @@ fn draw_top(
     // hidden columns are counted on the right
     let mut right = top.right();
     let hidden = shown.words_in(top.width);
-    let is_filtered = runs.filter.typing || !runs.filter.text().is_empty();
     if top.width > 60 || !is_filtered {
         right = right.saturating_sub(hidden.width() as u16);
         put(buf, top, right, top.y, &hidden, theme.style(Role::Dim));
@@ -155,7 +160,7 @@ fn draw_table(
 
 /// Mark and status before the first column.
 fn status(runs: &Runs, record: &Record, theme: Theme) -> [Span<'static>; 2] {
-    let mark = if runs.marked.contains(&record.run) { "● " } else { "  " };
+    let mark = if runs.marked.contains(&record.run) { "●" } else { " " };
     let status = format!("{} ", record.status.glyph());
     [Span::styled(mark, theme.style(Role::Key)), Span::styled(status, theme.status(record.status))]
 }
@@ -169,17 +174,13 @@ fn cell(
     theme: Theme,
 ) -> text::Line<'static> {
     let (record, spec) = (&stored.records[row], &stored.table.columns()[column.column]);
-    let text = state::cell_text(spec, row);
-    let mut spans = Vec::new();
-    let (fitting, style) = match &*column.name {
-        "run" => (cut_middle(&text, width), theme.style(Role::Dim)),
-        "architecture" => (cut(&text, width.saturating_sub(state::STATUS)), theme.style(Role::Text)),
-        // cut at the front: the value follows the name
-        "setting" => (cut_front(&text, width), theme.style(Role::Text)),
-        "status" => (cut(&text, width), theme.status(record.status)),
-        "provenance" => (cut(&text, width), theme.provenance(record.provenance)),
-        "tags" => (cut(&text, width), theme.style(Role::Key)),
-        _ => (cut(&text, width), theme.style(Role::Text)),
+    let (fitting, mut spans) = (fitting(record, spec, row, width), Vec::new());
+    let style = match &*column.name {
+        "run" => theme.style(Role::Dim),
+        "status" => theme.status(record.status),
+        state::PROVENANCE => theme.provenance(record.provenance),
+        "tags" => theme.style(Role::Key),
+        _ => theme.style(Role::Text),
     };
     let found = style.add_modifier(Modifier::UNDERLINED | Modifier::BOLD);
     let mut at = 0;
@@ -194,6 +195,52 @@ fn cell(
     }
     spans.push(Span::styled(fitting[at..].to_owned(), style));
     text::Line::from(spans)
+}
+
+/// Text of a cell, shortened to this width.
+fn fitting(record: &Record, column: &Column, row: usize, width: u16) -> String {
+    let text = state::cell_text(column, row);
+    match &*column.field.name {
+        "run" => cut_middle(&text, width),
+        "architecture" => cut(&text, width.saturating_sub(state::STATUS)),
+        // cut at the front: the value follows the name
+        state::SETTING => cut_front(&text, width),
+        state::PROVENANCE if column.longest > width.into() => {
+            state::short_provenance(record.provenance).to_owned()
+        }
+        _ => cut(&text, width),
+    }
+}
+
+/// Draws the selected run's values that the table has no room for, whole, with the names of their columns.
+fn draw_hidden(
+    buf: &mut Buffer,
+    area: Rect,
+    theme: Theme,
+    runs: &Runs,
+    stored: &Snapshot,
+    (columns, shown): (&[RunColumn], &TableLayout),
+) {
+    let Some(row) = runs.row() else { return };
+    let (mut x, mut y) = (area.x + 1, area.y);
+    for (at, column) in columns.iter().enumerate() {
+        let spec = &stored.table.columns()[column.column];
+        let text = state::cell_text(spec, row);
+        let is_whole = |place: &table::Place| {
+            place.column == at && fitting(&stored.records[row], spec, row, place.width) == text
+        };
+        if text.is_empty() || text == "-" || shown.places.iter().any(is_whole) {
+            continue;
+        }
+        let name = state::name(spec);
+        let needed = (name.width() + 1 + text.width()) as u16;
+        if x + needed > area.right() && x > area.x + 1 && y + 1 < area.bottom() {
+            (x, y) = (area.x + 1, y + 1);
+        }
+        x = put(buf, area, x, y, name, theme.style(Role::Dim)) + 1;
+        let room = area.right().saturating_sub(x);
+        x = put(buf, area, x, y, &cut(&text, room), theme.style(Role::Text)) + 2;
+    }
 }
 
 fn cut_front(text: &str, width: u16) -> String {
@@ -261,7 +308,7 @@ fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, stored:
 /// Columns of the names and the gap behind them; in a narrow column longer names push their value to the right.
 fn about_column(lines: &[(String, String)], width: u16) -> u16 {
     let widest = lines.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
-    (widest as u16).min(width / 2).min(28) + 2
+    (widest as u16).min(width / 4) + 2
 }
 
 /// Describes a run: names and values, wrapped; a continued value has no name.
@@ -445,14 +492,14 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
             lines.push(vec![(format!("{}{text}", if at == 0 { "⚠ " } else { "  " }), Role::Warn)]);
         }
     }
-    lines.push(vec![(format!("asked differently ({} fields are alike)", both.alike), Role::Title)]);
+    lines.push(vec![(format!("different options (the other {} are equal)", both.alike), Role::Title)]);
     for (name, a, b) in &both.differences {
         lines.push(row(name, a, b, "", Role::Text));
     }
     if both.differences.is_empty() {
-        lines.push(vec![("nothing: two runs of one cell".into(), Role::Dim)]);
+        lines.push(vec![("none: two runs of the same cell".into(), Role::Dim)]);
     }
-    lines.push(vec![("numbers, and the second over the first".into(), Role::Title)]);
+    lines.push(vec![("results, and the ratio of the second to the first".into(), Role::Title)]);
     for measure in &both.measures {
         let shown = |value: Option<f64>| value.map_or("-".into(), |value| measure.measure.amount(value));
         let [a, b] = measure.values.map(shown);

@@ -95,7 +95,7 @@ impl Runs {
             cx.inform(format!("{}: {what} changes nothing", named(&runs)));
         } else {
             let undo = cx.key::<Self>(Act::Undo);
-            cx.inform(format!("{}: {what}; {undo} takes it back", named(&runs)));
+            cx.inform(format!("{}: {what}; {undo} undoes it", named(&runs)));
             self.done.push(Done::Annotated(back));
         }
         cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
@@ -103,7 +103,7 @@ impl Runs {
 
     pub(super) fn delete(&mut self, runs: Vec<String>, cx: &mut Context) {
         let undo = cx.key::<Self>(Act::Undo);
-        cx.inform(format!("deleted {}: {undo} brings it back", named(&runs)));
+        cx.inform(format!("deleted {}: {undo} undoes it", named(&runs)));
         self.deleting.extend(runs.iter().cloned());
         let gone: HashSet<&str> = runs.iter().map(String::as_str).collect();
         self.marked.retain(|run| !gone.contains(run));

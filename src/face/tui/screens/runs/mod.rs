@@ -35,7 +35,7 @@ acts! {
     ScrollRight: "scroll-right", "Right l", "show columns further to the right", None;
     ScrollLeft: "scroll-left", "Left h", "show columns further to the left", None;
     Note: "note", "T", "write a note on the marked runs, or the selected one", None, "comment annotate";
-    Delete: "delete", "D", "delete the marked runs, or the selected one (to the trash; undo brings it back)", None, "remove rm trash";
+    Delete: "delete", "D", "delete the marked runs, or the selected one (to the trash; undo restores them)", None, "remove rm trash";
     Undo: "undo", "u", "undo the last tag, note, deletion or unmarking", None, "revert restore back";
     MarkAll: "mark-all", "a", "mark all runs shown", None;
     MarkNone: "mark-none", "A", "unmark all", None, "clear deselect unselect";
@@ -109,7 +109,7 @@ impl Acts for Runs {
             Act::Columns => self.choose_columns(cx),
             Act::ScrollLeft | Act::ScrollRight => {
                 let (before, by) = (self.scroll, if act == Act::ScrollLeft { -1 } else { 1 });
-                self.scroll(by);
+                self.scroll(by, cx);
                 if self.scroll == before {
                     let end = if by < 0 { "first" } else { "last" };
                     cx.inform(format!("these are the {end} columns"));
@@ -293,16 +293,21 @@ impl Screen for Runs {
 }
 
 impl Runs {
-    /// Areas of the summary with the filter, the table with its header, and the framed details.
+    /// Areas of the summary with the filter, the table with its header, and the framed details. Without details, rows below a
+    /// table with hidden columns show their values for the selected run.
     fn areas(&self, body: Rect) -> (Rect, Rect, Rect) {
+        /// Lowest body with these rows.
+        const LOWEST: u16 = 10;
         let (top, rest) = cut_top(body, 1);
         let (table, details) = match self.shows_detail(body.width) && !self.lines.is_empty() {
-            false => cut_bottom(rest, 0),
+            false if body.width >= self.needed || body.height < LOWEST => cut_bottom(rest, 0),
+            false => cut_bottom(rest, if body.width < 120 { 2 } else { 1 }),
             true if body.width >= 150 => cut_left(rest, body.width - state::DETAILS),
             true => {
-                // half of the height, plus whatever a short list leaves free
+                // half of the height, in a low window less, plus whatever a short list leaves free
                 let list = u16::try_from(self.lines.len().max(1) + 1).unwrap_or(u16::MAX);
-                cut_bottom(rest, rest.height - list.min(rest.height.div_ceil(2)))
+                let most = if rest.height < 20 { rest.height * 2 / 5 } else { rest.height.div_ceil(2) };
+                cut_bottom(rest, rest.height - list.min(most))
             }
         };
         (top, table, details)
@@ -330,7 +335,7 @@ impl Runs {
                     return false;
                 }
                 let Some(stored) = cx.stored.clone() else { return false };
-                let (columns, specs) = state::columns(self, &stored.table);
+                let (columns, specs) = state::columns(self, &stored.table, table.width);
                 let shown = lay_out(&specs, table, Some(self.scroll));
                 let on = |place: &&Place| (place.x..=place.x + place.width).contains(&event.at.x);
                 if let Some(place) = shown.places.iter().find(on) {
@@ -345,7 +350,7 @@ impl Runs {
                 true
             }
             PointerKind::WheelSideways(notches) => {
-                self.scroll(notches);
+                self.scroll(notches, cx);
                 true
             }
             _ => false,
@@ -363,9 +368,13 @@ impl Runs {
         self.list.selected = self.lines.iter().position(is_run).unwrap_or(0);
     }
 
-    fn scroll(&mut self, by: isize) {
-        let most = self.columns.len().saturating_sub(state::PINNED.len() + 1);
-        self.scroll = self.scroll.saturating_add_signed(by).min(most);
+    /// Scrolls sideways, up to the last column.
+    fn scroll(&mut self, by: isize, cx: &Context) {
+        let Some(stored) = &cx.stored else { return };
+        let area = self.areas(cx.body()).1;
+        let (_, specs) = state::columns(self, &stored.table, area.width);
+        let wanted = self.scroll.saturating_add_signed(by);
+        self.scroll = lay_out(&specs, area, Some(wanted)).left;
     }
 }
 

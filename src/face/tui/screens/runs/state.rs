@@ -20,36 +20,42 @@ pub const DETAILS: u16 = 60;
 
 pub const COLUMNS: [&str; 16] = [
     "architecture",
-    "provenance",
+    PROVENANCE,
     "tp",
     EP,
     DP,
     "batch",
     "p2p",
-    "setting",
+    SETTING,
+    MODEL,
     "tpot_p50_ms",
     "tokens_per_s",
     "overlap_pct",
     "tokens_per_s_per_gpu",
-    "model",
     "run",
     "tags",
     "note",
 ];
 
-/// Columns shown only where runs differ in them: most runs divide neither experts nor sequences.
+/// Columns shown only where runs differ in them: most runs divide neither experts nor sequences, and the header names the model
+/// that all shown runs have.
+const VARIED: [&str; 3] = [EP, DP, MODEL];
 const EP: &str = "ep";
 const DP: &str = "dp";
+const MODEL: &str = "model";
 
 const TPOT: &str = "tpot_p50_ms";
 const TTFT: &str = "prefill_ms";
 
 /// Columns always shown first: the architecture and the provenance of the numbers. A provenance that all shown runs have is in
 /// the header instead.
-pub const PINNED: [&str; 2] = ["architecture", "provenance"];
+pub const PINNED: [&str; 2] = ["architecture", PROVENANCE];
+pub const PROVENANCE: &str = "provenance";
+
+pub const SETTING: &str = "setting";
 
 /// Columns before the first one's text: the mark and the status of the run.
-pub const STATUS: u16 = 4;
+pub const STATUS: u16 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
@@ -74,7 +80,7 @@ pub struct Runs {
     pub sort: Vec<(String, bool)>,
     /// Shown columns, by name, in order.
     pub columns: Vec<String>,
-    /// Columns that tell nothing about the shown runs, by name: empty, or EP and DP with one value.
+    /// Columns that tell nothing about the shown runs, by name: empty, or [`VARIED`] ones with one value.
     pub empty: HashSet<String>,
     /// Shown runs without a result, by status.
     pub bad: Vec<(Status, usize)>,
@@ -82,6 +88,8 @@ pub struct Runs {
     pub nothing: Option<String>,
     /// Provenance of all shown runs, if they have the same.
     pub provenance: Option<Provenance>,
+    /// Model of all shown runs, if they have the same.
+    pub model: Option<String>,
     /// Width that the table needs with all columns uncut.
     pub needed: u16,
     /// Unpinned columns scrolled off on the left.
@@ -117,6 +125,7 @@ impl Default for Runs {
             bad: Vec::new(),
             nothing: None,
             provenance: None,
+            model: None,
             needed: u16::MAX,
             scroll: 0,
             filter: FilterBox::default(),
@@ -252,10 +261,10 @@ impl Runs {
         };
         let first = usize::from(matches!(self.lines.first(), Some(Line::Group { .. })));
         self.list.selected = at.unwrap_or(first);
-        let mut provenances: Vec<Provenance> =
-            self.rows().filter_map(|row| Some(records.get(row as usize)?.provenance)).collect();
-        provenances.dedup();
-        self.provenance = if let [one] = provenances[..] { Some(one) } else { None };
+        let shown = || self.rows().filter_map(|row| records.get(row as usize));
+        let provenance = only(shown().map(|record| record.provenance));
+        let model = only(shown().map(|record| &record.spec.model)).cloned();
+        (self.provenance, self.model) = (provenance, model);
         self.note_empty(table);
     }
 
@@ -266,7 +275,7 @@ impl Runs {
             column.is_some_and(|column| {
                 let mut cells = self.rows().map(|row| column.cell(row as usize));
                 match name.as_str() {
-                    EP | DP => {
+                    name if VARIED.contains(&name) => {
                         let first = cells.next();
                         cells.any(|cell| Some(cell) != first)
                     }
@@ -319,7 +328,7 @@ impl Runs {
         let current = self.sort.first().map(|(name, _)| name.as_str());
         // empty columns are not shown, nor a provenance that all runs have
         let is_shown = |name: &&String| {
-            !self.empty.contains(*name) && (self.provenance.is_none() || *name != "provenance")
+            !self.empty.contains(*name) && (self.provenance.is_none() || *name != PROVENANCE)
         };
         let shown: Vec<&String> = self.columns.iter().filter(is_shown).collect();
         let at = shown.iter().position(|name| Some(name.as_str()) == current).unwrap_or(0);
@@ -349,6 +358,12 @@ impl Runs {
         words.extend(["--columns".into(), columns.join(",")]);
         words
     }
+}
+
+/// Value that all items have; `None` if they differ or there are none.
+fn only<T: PartialEq>(mut items: impl Iterator<Item = T>) -> Option<T> {
+    let first = items.next()?;
+    items.all(|item| item == first).then_some(first)
 }
 
 /// True if a column starts in descending order: newest and fastest first.
@@ -463,6 +478,9 @@ impl Marked {
     }
 }
 
+/// Width from which a table writes provenances whole even if columns are missing.
+const WHOLE: u16 = 100;
+
 /// Maximum width of a text column other than the run id.
 const WIDEST: usize = 28;
 
@@ -475,8 +493,8 @@ pub struct RunColumn {
 }
 
 /// Columns in display order, each with how it is drawn: pinned, others, empty ones last. The pinned columns and the first result
-/// are never dropped.
-pub fn columns(runs: &Runs, table: &RunTable) -> (Vec<RunColumn>, Vec<table::Column>) {
+/// are never dropped. In a table of this width, provenances are short where columns are missing.
+pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Vec<table::Column>) {
     let (mut wanted, mut others): (Vec<_>, Vec<_>) =
         wanted(runs, table).partition(|(_, name)| PINNED.contains(&name.as_str()));
     others.sort_by_key(|(_, name)| runs.empty.contains(name));
@@ -488,32 +506,44 @@ pub fn columns(runs: &Runs, table: &RunTable) -> (Vec<RunColumn>, Vec<table::Col
     wanted.extend(others);
     let column = |(at, (column, name)): (usize, (usize, String))| {
         let spec = &table.columns()[column];
-        let sorted = runs.sort.iter().position(|(key, _)| *key == name);
-        let mark = sorted.map_or(String::new(), |key| {
-            let number = if runs.sort.len() > 1 { (key + 1).to_string() } else { String::new() };
-            format!("{}{number}", if runs.sort[key].1 { "↓" } else { "↑" })
-        });
         let before = if at == 0 { STATUS } else { 0 };
-        let indent = " ".repeat(before.into());
-        let (least, most) = widths(spec);
-        // marks of several sort columns include their rank
-        let width = before + least + u16::from(sorted.is_some() && runs.sort.len() > 1);
+        let title = title(runs, spec);
+        let (least, most) = widths(spec, title.width());
         let spec = table::Column {
-            title: format!("{indent}{}{mark}", spec.field.title).into(),
-            width,
+            title: format!("{}{title}", " ".repeat(before.into())).into(),
+            width: before + least,
             right: spec.field.unit.is_number(),
             spare: u8::from(at >= pinned && Some(at) != result),
-            grows: most - least,
+            grows: if name == PROVENANCE && width < runs.needed.min(WHOLE) { 0 } else { most - least },
         };
         (RunColumn { column, name }, spec)
     };
     wanted.into_iter().enumerate().map(column).unzip()
 }
 
+/// Name of a column, no longer than its values in a narrow window.
+pub fn name(column: &Column) -> &str {
+    match &*column.field.name {
+        PROVENANCE => "source",
+        SETTING => "setting",
+        _ => &column.field.title,
+    }
+}
+
+/// Title of a column, with its direction and, among several sort columns, its rank.
+fn title(runs: &Runs, column: &Column) -> String {
+    let title = name(column);
+    let Some(key) = runs.sort.iter().position(|(key, _)| *key == column.field.name) else {
+        return title.to_owned();
+    };
+    let rank = if runs.sort.len() > 1 { (key + 1).to_string() } else { String::new() };
+    format!("{title}{}{rank}", if runs.sort[key].1 { "↓" } else { "↑" })
+}
+
 /// Columns to show: index in the run table and name.
 fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)> {
     let says = |name: &&String| match name.as_str() {
-        "provenance" => runs.provenance.is_none(),
+        PROVENANCE => runs.provenance.is_none(),
         "architecture" => true,
         // a column that the user added says that it is empty
         name => !runs.empty.contains(name) || !COLUMNS.contains(&name),
@@ -532,28 +562,36 @@ fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)
 /// Total width that all columns need uncut.
 pub fn needed(runs: &Runs, table: &RunTable) -> u16 {
     let columns = wanted(runs, table).filter_map(|(column, _)| table.columns().get(column));
-    STATUS + columns.map(|column| widths(column).1 + 1).sum::<u16>()
+    STATUS + columns.map(|column| widths(column, title(runs, column).width()).1 + 1).sum::<u16>()
 }
 
-/// Minimum and maximum useful width of a column.
-fn widths(column: &Column) -> (u16, u16) {
-    // room for the sort mark
-    let title = column.field.title.width() + 1;
+/// Minimum and maximum useful width of a column with a title of this width.
+fn widths(column: &Column, title: usize) -> (u16, u16) {
     let number = |width: usize| (width.max(title) as u16, width.max(title) as u16);
     match column.field.unit {
-        Unit::Text | Unit::Words | Unit::Names if column.field.name == "run" => {
-            let most = column.longest.clamp(12, 60);
-            (most.min(15) as u16, most as u16)
-        }
         Unit::Text | Unit::Words | Unit::Names => {
-            let most = column.longest.clamp(title.max(3), WIDEST);
-            // the end of the distinguishing settings is the most informative part
-            let least = if column.field.name == "setting" { 8 } else { title.max(13) };
-            (most.min(least) as u16, most as u16)
+            let (least, most) = match &*column.field.name {
+                "run" => (15, column.longest.clamp(12, 60)),
+                // the end of the distinguishing settings is the most informative part
+                SETTING => (11, column.longest.clamp(title, WIDEST)),
+                PROVENANCE => (title, column.longest.max(title)),
+                _ => (title.max(13), column.longest.clamp(title.max(3), WIDEST)),
+            };
+            (least.min(most) as u16, most as u16)
         }
         Unit::Count => number(4),
         Unit::Ms | Unit::Percent | Unit::Share | Unit::Factor | Unit::Nats => number(7),
         Unit::Bytes | Unit::Rate => number(8),
+    }
+}
+
+/// Provenance in at most six letters, for a narrow column.
+pub const fn short_provenance(provenance: Provenance) -> &'static str {
+    match provenance {
+        Provenance::Measured => "meas",
+        Provenance::EmulatedLink => "emul",
+        Provenance::Simulated => "sim",
+        Provenance::SharedGpu => "shared",
     }
 }
 
