@@ -8,7 +8,14 @@ use ratatui::widgets::canvas::{self, Canvas, Line};
 use crate::face::tui::prelude::*;
 use study::plot::{self, Axis, Marker as Shape, number};
 
+/// Columns left of the vertical axis, for its labels.
 const LABELS: u16 = 9;
+
+/// The same in an area narrower than this.
+const NARROW: (u16, u16) = (80, 6);
+
+/// Height below which labels are on the horizontal axis instead of below it, and its name is beside the vertical axis' one.
+const LOW: u16 = 12;
 
 /// Mark of a point by its look index: the shape used in figures, filled or hollow, small for less
 /// important points.
@@ -48,19 +55,31 @@ pub struct Plot {
     pub y: Axis,
     /// Divisor of horizontal labels: 1000 for values in ms labelled in seconds.
     pub divided: f64,
+    /// Columns of the vertical axis' labels.
+    pub labels: u16,
+    /// True if labels are on the horizontal axis.
+    pub is_low: bool,
 }
 
 impl Plot {
     /// Creates a plot of these points; `area` includes the axes.
     pub fn new(area: Rect, points: impl Iterator<Item = (f64, f64)> + Clone) -> Self {
+        let (narrow, few) = NARROW;
+        let (labels, is_low) = (if area.width < narrow { few } else { LABELS }, area.height < LOW);
         let inner = Rect {
-            x: area.x.saturating_add(LABELS + 1),
+            x: area.x.saturating_add(labels + 1),
             y: area.y.saturating_add(1),
-            width: area.width.saturating_sub(LABELS + 2),
-            height: area.height.saturating_sub(3),
+            width: area.width.saturating_sub(labels + 2),
+            height: area.height.saturating_sub(if is_low { 2 } else { 3 }),
         };
         let (x, y) = (Axis::fit(points.clone().map(|p| p.0)), Axis::fit(points.map(|p| p.1)));
-        Self { area: inner, x, y, divided: 1.0 }
+        Self { area: inner, x, y, divided: 1.0, labels, is_low }
+    }
+
+    /// Text above the vertical axis: its name, in a low plot also that of the horizontal axis.
+    pub fn heading(&self, x_name: &str, y_name: &str) -> String {
+        let y = titled(&self.y, y_name);
+        if self.is_low { format!("{y} over {}", titled(&self.x, x_name)) } else { y }
     }
 
     pub fn contains(&self, point: (f64, f64)) -> bool {
@@ -89,14 +108,8 @@ impl Plot {
         let area = self.area;
         let whole = buf.area;
         let left = area.x.saturating_sub(1);
-        put(
-            buf,
-            whole,
-            left.saturating_sub(LABELS - 1),
-            area.y.saturating_sub(1),
-            &titled(&self.y, y_name),
-            title,
-        );
+        let first = left.saturating_sub(self.labels - 1);
+        put(buf, whole, first, area.y.saturating_sub(1), &self.heading(x_name, y_name), title);
         for y in area.y..area.bottom() {
             put(buf, whole, left, y, "│", dim);
         }
@@ -105,11 +118,11 @@ impl Plot {
         put(buf, whole, area.x, base, &"─".repeat(usize::from(area.width)), dim);
         for tick in ticks(&self.y, usize::from(area.height / 4).clamp(2, 8)) {
             let (_, y) = self.cell((0.0, tick));
-            let label = format!("{:>8} ┤", number(tick));
-            put(buf, whole, left.saturating_sub(LABELS), y, &label, dim);
+            let label = format!("{} ┤", number(tick));
+            put(buf, whole, (left + 1).saturating_sub(label.width() as u16), y, &label, dim);
         }
         // the label of the first tick may begin left of the plot
-        let mut free = area.x.saturating_sub(LABELS);
+        let (mut free, below) = (area.x.saturating_sub(self.labels), u16::from(!self.is_low));
         for tick in ticks(&self.x, usize::from(area.width / 12).clamp(2, 12)) {
             let (x, _) = self.cell((tick, 0.0));
             put(buf, whole, x, base, "┬", dim);
@@ -118,9 +131,12 @@ impl Plot {
             let from = x.saturating_sub(wide / 2);
             // labels keep clear of each other
             if from >= free && from + wide <= whole.right() {
-                put(buf, whole, from, base + 1, &label, dim);
+                put(buf, whole, from, base + below, &label, dim);
                 free = from + wide + 2;
             }
+        }
+        if self.is_low {
+            return;
         }
         // on the axis, so that it covers no label
         let name = format!(" {} ", titled(&self.x, x_name));

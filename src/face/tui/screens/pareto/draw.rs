@@ -14,7 +14,7 @@ use super::state::{Line, Pareto};
 use super::{Act, info, picture};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::scatter::{self, Plot, titled};
+use crate::face::tui::widgets::scatter::{self, Plot};
 use plan::Architecture;
 use study::analysis::OverlayPoint;
 use table::P2p;
@@ -34,15 +34,16 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     draw_group(buf, group, pareto, cx);
     draw_legend(buf, legend, pareto, cx);
     let plot = plot(pareto, body);
-    let y_title = pareto.axes.y.title();
-    plot.draw_axes(buf, theme, &pareto.axes.x.title_in(pareto.unit().0), &y_title);
+    let (x_title, y_title) = (pareto.axes.x.title_in(pareto.unit().0), pareto.axes.y.title());
+    plot.draw_axes(buf, theme, &x_title, &y_title);
     // in narrow windows, beside a long title
-    let room =
-        usize::from(plot.area.right() - body.x).saturating_sub(titled(&plot.y, &y_title).width() + 3);
+    let heading = plot.heading(&x_title, &y_title);
+    let room = usize::from(plot.area.right() - body.x).saturating_sub(heading.width() + 2);
     let division = if pareto.visible().any(|p| p.has_divisions) { " eEP dDP" } else { "" };
-    let note = format!("labels: TP x batch{division}");
+    let short = format!("TP x batch{division}");
+    let note = format!("labels: {short}");
     let series = format!("{note}, of the selected series");
-    let note = [series, note].into_iter().find(|note| note.len() <= room).unwrap_or_default();
+    let note = [series, note, short].into_iter().find(|note| note.len() <= room).unwrap_or_default();
     let x = plot.area.right().saturating_sub(note.len() as u16);
     put(buf, body, x, plot.area.y.saturating_sub(1), &note, theme.style(Role::Dim));
     if pareto.visible().next().is_none() {
@@ -135,8 +136,12 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let theme = cx.theme;
     let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
     let series = |line: &Line| plot.series(theme, look(line.entry), line.places.clone());
+    // more than two lines on three rows leave no room for points: only the selected series keeps its own
+    let is_crowded = 3 * pareto.lines.len() > 2 * usize::from(plot.area.height);
+    let is_drawn = |line: &&Line| !is_crowded || Some(line.entry) == pareto.selected_entry();
     // of lines on the same points, the first series' stays visible, as its glyphs do
-    let mut lines: Vec<scatter::Drawn> = pareto.lines.iter().rev().map(series).collect();
+    let mut lines: Vec<scatter::Drawn> =
+        pareto.lines.iter().filter(is_drawn).rev().map(series).collect();
     // bars of all points would clutter the plot
     if let (Some(point), Some(entry)) = (pareto.current(), pareto.selected_entry()) {
         let style = theme.style(Role::Architecture(look(entry)));

@@ -1,7 +1,7 @@
 //! Text around the plot: selected point, area gained, frontiers at fixed x.
 
 use super::draw::covered;
-use super::layout::{areas, plot};
+use super::layout::{LOW, areas, plot};
 use super::state::Pareto;
 use super::{Act, errors};
 use crate::face::tui::prelude::*;
@@ -31,6 +31,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
             (&point_text.label, theme.provenance(point.provenance)),
             (&point_text.cell, title),
             (&point_text.standing, text),
+            (if area.width < NARROW && point_text.is_cut(area.width) { "" } else { &point_text.more }, text),
         ],
     );
     // the hint ends the last row
@@ -43,16 +44,29 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
         }
         if let Some((text, role)) = rows.get(usize::from(row) - 1) {
             let style = theme.style(*role);
-            line(buf, place, 0, &[(" ", style), (text, style)]);
+            line(buf, place, 0, &[(" ", style), (whole_clauses(text, place.width), style)]);
         }
     }
+}
+
+/// Width below which the first row is short.
+const NARROW: u16 = 100;
+
+/// A row of text up to the last comma that leaves it room; whole if it has none.
+fn whole_clauses(text: &str, width: u16) -> &str {
+    let fits = |text: &&str| text.width() < usize::from(width);
+    let commas = text.rmatch_indices(", ").filter_map(|(at, _)| text.get(..at));
+    std::iter::once(text).chain(commas).find(fits).unwrap_or(text)
 }
 
 /// Texts on the selected point.
 struct PointText {
     label: String,
     cell: String,
+    /// Place among the points here and on the frontier.
     standing: String,
+    /// What dominates the point, and whether that is within noise.
+    more: String,
     numbers: String,
     /// Area gained; the area of two cells is a single step, whose size depends on their arbitrary distance.
     gained: Option<String>,
@@ -63,18 +77,26 @@ impl PointText {
         let here = covered(pareto, plot).map_or_else(String::new, |(at, of)| {
             let key = cx.key::<Pareto>(Act::Next);
             match width {
-                ..80 => format!(" ({at} of {of} here, {key})"),
+                ..NARROW => format!(" ({at}/{of}, {key})"),
                 _ => format!(" ({at} of {of} points here, {key}: next)"),
             }
         });
         let area = pareto.area().filter(|area| area.cells >= LEAST_CELLS);
+        let (standing, more) = standing(pareto, point, width);
         Self {
             label: format!(" [{}] ", point.provenance),
             cell: point.cell_label(),
-            standing: format!("{here}{}", standing(pareto, point)),
-            numbers: numbers(pareto, point),
+            standing: format!("{here}{standing}"),
+            more,
+            numbers: numbers(pareto, point, width),
             gained: area.map(|area| gained(pareto, area, width.saturating_sub(2).into())),
         }
+    }
+
+    /// True if the first row has no room for all of it.
+    fn is_cut(&self, width: u16) -> bool {
+        let texts = [&self.label, &self.cell, &self.standing, &self.more];
+        texts.map(|text| text.width()).iter().sum::<usize>() > width.into()
     }
 
     /// Rows below the first.
@@ -100,12 +122,8 @@ pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<Note> {
         notes.push(Note::new(format!("{}: {trust}", point.provenance), true));
     }
     let point_text = PointText::of(pareto, point, cx, &plot, areas.info.width);
-    let first = [&point_text.label, &point_text.cell, &point_text.standing]
-        .map(|text| text.width())
-        .iter()
-        .sum::<usize>();
-    let standing = format!("{}{}", point_text.cell, point_text.standing);
-    notes.push(Note::new(standing, first > areas.info.width.into()));
+    let standing = [&*point_text.cell, &point_text.standing, &point_text.more].concat();
+    notes.push(Note::new(standing, point_text.is_cut(areas.info.width)));
     let (rows, below) =
         (point_text.rows(areas.info.width), usize::from(areas.info.height.saturating_sub(1)));
     let numbers = rows.iter().filter(|(_, role)| *role == Role::Text).count();
@@ -178,7 +196,12 @@ pub fn headline(pareto: &Pareto, body: Rect) -> Vec<String> {
     if !has_headline(pareto) {
         return Vec::new();
     }
-    headline_rows(pareto.headline(), body.width, usize::from(body.height / 6).clamp(2, 4))
+    let most = match pareto.groups.len() {
+        // the name of the group has a row of its own
+        2.. if body.height < LOW => 1,
+        _ => usize::from(body.height / 6).clamp(2, 4),
+    };
+    headline_rows(pareto.headline(), body.width, most)
 }
 
 /// Draws the headline, after its provenance where both fit; the selected point below always shows it.
@@ -193,10 +216,10 @@ pub fn draw_headline(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context
     }
 }
 
-/// Describes the frontier the point is on, or what dominates it.
-fn standing(pareto: &Pareto, point: &ParetoPoint) -> String {
+/// Frontier that the point is on, and what dominates it. In a window without room for the second, the first stands alone.
+fn standing(pareto: &Pareto, point: &ParetoPoint, width: u16) -> (String, String) {
     if pareto.marked != pareto.axes {
-        return String::new();
+        return Default::default();
     }
     let close = match (point.too_close, point.band) {
         (false, _) => String::new(),
@@ -204,23 +227,24 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> String {
         (true, None) => ", ≈ within noise".to_owned(),
     };
     if point.on_frontier {
-        return format!(": on the frontier{close}");
+        return (": on the frontier".into(), close);
     }
     if point.is_limit() {
-        return ": a limit, not a choice".into();
+        return (": a limit".into(), ", not a choice".into());
     }
-    let own = if point.on_series_frontier { ": on its own frontier, " } else { ": " };
-    match point.dominated_by.as_ref().and_then(|run| pareto.point(run)) {
-        Some(by) => {
-            let hidden =
-                if pareto.visible().any(|p| p.run == by.run) { "" } else { ", which is not shown" };
-            format!("{own}dominated by {}{hidden}{close}", by.cell_label())
-        }
-        None => format!("{own}dominated"),
+    let by = point.dominated_by.as_ref().and_then(|run| pareto.point(run)).map_or_else(String::new, |by| {
+        let is_shown = pareto.visible().any(|p| p.run == by.run);
+        format!(" by {}{}", by.cell_label(), if is_shown { "" } else { ", which is not shown" })
+    });
+    match (point.on_series_frontier, width) {
+        (true, ..NARROW) => (": own frontier".into(), format!(", dominated{by}{close}")),
+        (true, _) => (": on its own frontier".into(), format!(", dominated{by}{close}")),
+        (false, _) => (": dominated".into(), format!("{by}{close}")),
     }
 }
 
-fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
+/// Coordinates of a point, what they rest on, and its run where there is room for an id.
+fn numbers(pareto: &Pareto, point: &ParetoPoint, width: u16) -> String {
     let (x, y) = (pareto.axes.x, pareto.axes.y);
     let with = |value: Option<f64>, ci: Option<[f64; 2]>, by: f64| {
         let value = value.map_or("-".into(), |value| digits(value / by));
@@ -238,7 +262,7 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
         with(x.of(point), x.interval(point), by),
         unit,
         with(y.of(point), y.interval(point), 1.0),
-        y.title()
+        if width < 80 { y.title().replace("tokens/s", "tok/s") } else { y.title() }
     );
     if x != XAxis::Tpot && point.tpot_ms > 0.0 {
         text.push_str(&format!(", TPOT {} ms", digits(point.tpot_ms)));
@@ -257,10 +281,12 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     if let (Some(measure), Some(quality)) = (pareto.axes.quality(), &point.quality) {
         text.push_str(&format!(", {} {}", measure.title, quality.told()));
     }
-    match point.runs {
-        ..2 => format!("{text}, run {}", point.run),
-        _ if point.provenance == Provenance::Simulated => format!("{text}, run {}", point.run),
-        _ => format!("{text}; medians of {} runs, the last {}", point.runs, point.run),
+    let is_median = point.runs > 1 && point.provenance != Provenance::Simulated;
+    match (is_median, width) {
+        (false, ..80) => text,
+        (false, _) => format!("{text}, run {}", point.run),
+        (true, ..80) => format!("{text}; medians of {} runs", point.runs),
+        (true, _) => format!("{text}; medians of {} runs, the last {}", point.runs, point.run),
     }
 }
 

@@ -36,9 +36,19 @@ pub fn place(
         let middle = x.saturating_sub(width / 2);
         let gap = if beside.contains(&(x + 1, y)) && !points.contains(&(x + 1, y)) { 2 } else { 1 };
         let left = x.checked_sub(width + gap);
-        // right, above, below, left
-        let places = [Some((x + gap, y)), y.checked_sub(1).map(|y| (middle, y)), Some((middle, y + 1))];
-        for (x, y) in places.into_iter().chain([left.map(|x| (x, y))]).flatten() {
+        let (above, below) = (y.checked_sub(1), Some(y + 1));
+        // right, above, below, left, then the corners
+        let places = [
+            (Some(x + gap), Some(y)),
+            (Some(middle), above),
+            (Some(middle), below),
+            (left, Some(y)),
+            (left, above),
+            (Some(x + gap), below),
+            (Some(x + gap), above),
+            (left, below),
+        ];
+        for (x, y) in places.into_iter().filter_map(|(x, y)| x.zip(y)) {
             // one free column on either side separates labels
             let cells = || (x.saturating_sub(1)..=x + width).map(move |x| (x, y));
             let (own, row) = points[*point];

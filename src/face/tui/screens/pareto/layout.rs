@@ -31,7 +31,7 @@ const PLOT: u16 = 9;
 const ROOM: u16 = 34;
 
 /// Height below which the plot gets the rows of the only group and of the area gained.
-const LOW: u16 = 18;
+pub const LOW: u16 = 18;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Areas {
@@ -90,12 +90,13 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
     let entries: Vec<&Entry> = pareto.entries.iter().filter(shown).collect();
     let both = [P2p::On, P2p::Off].map(|p2p| entries.iter().any(|e| e.series.p2p == p2p));
     let p2p = match both {
-        [true, true] if width < 80 => " on/off ",
+        [true, true] if width < 80 => " P2P on/off ",
         [true, true] => " P2P on, off: ",
         [true, false] => " P2P on: ",
         [false, false] => " ",
         [false, true] => " P2P off: ",
     };
+    let gap = if width < 80 { " " } else { "  " };
     pieces.push(Piece { text: p2p.into(), look: None, hidden: false });
     // one entry per architecture: glyphs for P2P on and off, then the name
     for same in entries.chunk_by(|a, b| a.series.architecture == b.series.architecture) {
@@ -104,7 +105,7 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
         let settings =
             if same.len() > 2 { format!(" ({} settings)", same.len()) } else { String::new() };
         pieces.push(Piece {
-            text: format!("{glyphs} {}{settings}  ", same[0].series.architecture),
+            text: format!("{glyphs} {}{settings}{gap}", same[0].series.architecture),
             look: Some(same[0].look),
             hidden: same.iter().all(|e| e.hidden),
         });

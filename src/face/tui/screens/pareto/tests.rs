@@ -159,10 +159,29 @@ fn the_note_on_labels_leaves_the_axis_title_whole() {
     let has_log = (0..4).any(|_| {
         driver.keys("e");
         let screen = driver.screen();
-        assert!(screen.contains(" labels: TP x batch"), "{screen}");
-        screen.contains("tokens/s/GPU (log)")
+        assert!(screen.contains(" TP x batch"), "{screen}");
+        screen.contains("tokens/s/GPU (log) over completion latency (ms) ")
     });
     assert!(has_log, "{}", driver.screen());
+}
+
+#[test]
+fn a_small_window_names_the_selected_point_whole_and_draws_its_line_alone() {
+    let mut driver = driver(60, 16);
+    driver.shows(" [emulated-link] ladder tp8 b1 p2p-on: on the frontier\n");
+    driver.shows(" 191 [187, 196] ms, 21.7 [21.0, 22.1] tok/s/GPU");
+    let lines = |driver: &Driver| {
+        driver.screen().chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
+    };
+    let small = lines(&driver);
+    driver.send(Message::Resize(120, 40));
+    assert!(lines(&driver) > 4 * small, "a window with room has all lines: {}", driver.screen());
+    // a dominated point says so; what dominates it is a note
+    driver.send(Message::Resize(60, 16));
+    driver.keys("jjjjj");
+    driver.shows(": own frontier");
+    driver.keys("?");
+    driver.shows("dominated by");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
         (Kind::Sixel, "\u{1b}P"),
         (Kind::Iterm2, "\u{1b}]1337;File=inline=1"),
     ] {
-        let mut driver = driver(80, 24);
+        let mut driver = driver(120, 40);
         let drawn = |driver: &Driver| {
             driver.screen().chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
         };
