@@ -88,7 +88,7 @@ fn what_if_another_link_and_its_command_gives_the_same_number() {
     }
     let table = place.run(&[&["whatif"], &cell[..]].concat()).exits(0).stdout;
     let said = table.replace("\n  ", " ");
-    assert!(said.contains("of its communication now; for at least 95 %, each alone: "), "{table}");
+    assert!(said.contains("GB/s; for at least 95 %, each alone: "), "{table}");
     assert!(said.contains("simulated"));
     assert!(
         table.contains("us alone") && table.contains("us inside the model (stack gpt-fast)"),

@@ -651,7 +651,20 @@ mod tests {
         assert!(tpot(8) > tpot(0), "standard, at the higher latency");
         assert_eq!(rows("alpha_us", &points, false).csv(Sourced::ByRow).lines().count(), 17);
         let words = |found: &BreakEven| BreakEven::in_words(std::slice::from_ref(found));
+        // the sweep's values are not those of the break-even
+        assert!(
+            found
+                .iter()
+                .all(|(_, found)| words(found).contains(" of its communication at the profile's "))
+        );
         assert!(found.iter().all(|(_, found)| words(found).contains("for at least 95 %, each alone")));
+        let set = Variant { alpha_us: Some(30.0), ..variant.clone() };
+        let found_there = set.break_even(&simulator, Over::AlphaUs, 95.0).unwrap();
+        assert!(
+            words(&found_there).contains(" of its communication at 30 us; "),
+            "{}",
+            words(&found_there)
+        );
         let shown: Vec<String> = points[0].1.rows.iter().map(|row| points[0].1.label(row)).collect();
         let of: Vec<String> = found.iter().map(|(cell, _)| cell.architecture_label()).collect();
         assert!(

@@ -233,7 +233,8 @@ fn a_break_even_is_where_it_says() {
             assert_eq!(beyond, is_hidden, "{found:?}");
         }
         let words = BreakEven::in_words(&[latency, bandwidth]);
-        assert!(words.contains(&format!("(now {alpha_us})")), "{words}");
+        let wanted = format!(" at {alpha_us} us and the profile's 262.6 GB/s; ");
+        assert!(words.contains(&wanted), "{words}");
     }
     // in the unit of nccl-tests: without the stack's 1.485
     let alpha = small().break_even(&simulator, Over::AlphaUs, HIDDEN_PCT).unwrap();

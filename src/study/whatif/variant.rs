@@ -567,9 +567,11 @@ pub struct BreakEven {
     pub link: CrossedLink,
     /// Minimum hidden share of the communication that counts as hidden (%).
     pub hidden_pct: f64,
-    /// Present value.
+    /// Value of the cell.
     pub now: f64,
-    /// Hidden share of the communication at the present value (%).
+    /// True if that is the hardware profile's, false if a slider or an option set it.
+    pub is_of_profile: bool,
+    /// Hidden share of the communication at that value (%).
     pub now_hidden_pct: f64,
     /// Lowest and highest value of the search.
     pub range: [f64; 2],
@@ -679,12 +681,25 @@ impl Variant {
             link,
             hidden_pct,
             now,
+            is_of_profile: self.is_of_profile(over, link),
             now_hidden_pct,
             range: over.range(),
             crossing,
             all_reduce_us: there.as_ref().map(|times| times.alone_us),
             charged_us: there.map(|times| times.charged_us),
         })
+    }
+
+    /// True if the hardware profile alone decides a value of a link.
+    fn is_of_profile(&self, over: Over, link: CrossedLink) -> bool {
+        let (own, name) = match over {
+            Over::AlphaUs => (self.alpha_us, "alpha_us"),
+            Over::GbS => (self.gb_s, "gb_s"),
+        };
+        let is_set = |key: &String| key.starts_with("link.") && key.ends_with(name);
+        let is_emulated = matches!(self.cell.link, Link::Emulated { .. });
+        !self.cell.set.keys().any(is_set)
+            && (link == CrossedLink::Network || own.is_none() && !is_emulated)
     }
 
     /// Present latency or bandwidth of a link.
@@ -709,18 +724,36 @@ impl Variant {
 }
 
 impl BreakEven {
-    /// Sentence on the searches of a cell: hidden share now, and the limits beyond which it changes. Limits are rounded
+    /// Sentence on the searches of a cell: hidden share on its link, and the limits beyond which it changes. Limits are rounded
     /// to the hidden side.
     pub fn in_words(found: &[Self]) -> String {
+        Self::said(found, true)
+    }
+
+    /// The same without the values of the cell, for a reader who sees them.
+    pub fn beside_values(found: &[Self]) -> String {
+        Self::said(found, false)
+    }
+
+    fn said(found: &[Self], with_values: bool) -> String {
         let Some(Self { hidden_pct, now_hidden_pct, .. }) = found.first() else { return String::new() };
         let limits: Vec<String> = found.iter().map(Self::limit_in_words).collect();
         let charged = found.iter().find_map(|one| one.charged_us);
         let charged = charged.map_or(String::new(), |us| {
             format!("; an all-reduce then takes {us:.1} us inside the model")
         });
-        let now = hidden_words(*now_hidden_pct);
+        let value = |one: &Self| format!("{} {}", shown(one.now), one.over.unit());
+        // the profile is named once if all values are its own
+        let all_of_profile = found.iter().all(|one| one.is_of_profile);
+        let values = found.iter().enumerate().map(|(at, one)| match one.is_of_profile {
+            true if at == 0 || !all_of_profile => format!("the profile's {}", value(one)),
+            _ => value(one),
+        });
+        let values: Vec<String> = values.collect();
+        let values = if with_values { format!(" at {}", values.join(" and ")) } else { String::new() };
         format!(
-            "hides {now} of its communication now; for at least {hidden_pct} %, each alone: {}{charged}",
+            "hides {} of its communication{values}; for at least {hidden_pct} %, each alone: {}{charged}",
+            hidden_words(*now_hidden_pct),
             limits.join(", ")
         )
     }
@@ -733,13 +766,13 @@ impl BreakEven {
             (Over::AlphaUs, CrossedLink::Network) => "network latency",
             (Over::GbS, CrossedLink::Network) => "network bandwidth",
         };
-        let (now, [low, high]) = (shown(self.now), self.range);
+        let [low, high] = self.range;
         match (self.crossing, self.over) {
             (Crossing::At(at), Over::AlphaUs) => {
-                format!("{name} at most {} {unit} (now {now})", rounded(at, f64::floor))
+                format!("{name} at most {} {unit}", rounded(at, f64::floor))
             }
             (Crossing::At(at), Over::GbS) => {
-                format!("{name} at least {} {unit} (now {now})", rounded(at, f64::ceil))
+                format!("{name} at least {} {unit}", rounded(at, f64::ceil))
             }
             (Crossing::Always, Over::AlphaUs) => format!("any {name} up to {high} {unit}"),
             (Crossing::Always, Over::GbS) => format!("any {name} from {low} {unit}"),
