@@ -259,6 +259,14 @@ impl Profile {
         }
     }
 
+    /// Source of latencies that another GPU or setting stands in for: `all-reduces of rtx_pro_6000`; `None` if they are this
+    /// GPU's own.
+    pub fn stand_in(&self, collective: Collective, p2p: P2p, tp: u32) -> Option<&str> {
+        let note = self.table_of(collective, p2p, tp).0.note.as_deref()?;
+        let (kind, source) = note.split_once(": ")?;
+        kind.starts_with("stand-in").then_some(source)
+    }
+
     /// Table rows behind a collective's latencies at `tp` ranks.
     pub fn link_basis(&self, collective: Collective, p2p: P2p, tp: u32) -> LinkBasis {
         self.table_of(collective, p2p, tp).0.basis(tp.min(self.gpus_per_node))

@@ -38,7 +38,7 @@ pub(super) fn transfers<'a>(spec: &Spec, target: &'a Target) -> Vec<TransferCost
     }
 }
 
-fn p2p_of(spec: &Spec) -> P2p {
+pub fn p2p_of(spec: &Spec) -> P2p {
     match spec.link {
         Link::P2pOn => P2p::On,
         Link::P2pOff => P2p::Off,
@@ -78,7 +78,9 @@ pub struct LinkTimes {
 pub fn link_times(spec: &Spec, target: &Target, bytes: f64) -> LinkTimes {
     let (cost, used) = collective(spec, target);
     let basis = cost.basis();
-    let is_measured = basis.is_none_or(|basis| basis.note().is_none()) && cost.covers(bytes);
+    let is_stand_in = target.profile.stand_in(spec.collective, p2p_of(spec), spec.tp).is_some();
+    let is_measured =
+        basis.is_none_or(|basis| basis.note().is_none()) && cost.covers(bytes) && !is_stand_in;
     let notes =
         [used.and_then(|used| another(spec, target, used)), cost.note().filter(|_| !is_measured)];
     let notes: Vec<String> = notes.into_iter().flatten().collect();

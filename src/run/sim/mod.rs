@@ -28,7 +28,7 @@ mod tests;
 pub use cell::{PredictedSpan, PredictedStep, Prediction, QUEUED_NOTE, SimulatedCell};
 pub use link::{
     COLLECTIVE_NOTE, LINK_WARNING, LinkTimes, all_reduce_us, link_problem, link_times, link_warning,
-    switches_in_words,
+    p2p_of, switches_in_words,
 };
 pub use serving::Served;
 pub use simulator::{Plans, SimBackend, Simulator};

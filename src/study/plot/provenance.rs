@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::style;
 use crate::rewire::PREDICTION_ERROR;
-use crate::validate::nearest_errors;
+use crate::validate::{nearest_errors, stand_ins};
 use base::text::{counted, shell_command};
 use machine::environment::binary_hash;
 use run::sim::LINK_WARNING;
@@ -24,6 +24,8 @@ pub struct ProvenanceSummary {
     pub changes: BTreeSet<String>,
     /// Links not measured at their TP: `link: TP 8 extrapolated from TP 4 and TP 2`.
     pub links: BTreeSet<String>,
+    /// Links that other GPUs stand in for.
+    pub stand_ins: BTreeSet<String>,
     /// Stacks of the simulator, or driver and NCCL versions of the machines.
     pub software: BTreeSet<String>,
     /// Errors of the simulator on the nearest validated data.
@@ -88,14 +90,16 @@ impl ProvenanceSummary {
     /// Provenance of these runs. Rows of batches have a commit only with their environment (see
     /// [`lab::store::Store::complete`]).
     pub fn of_records<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
-        let mut provenance = Self::default();
+        let (mut provenance, mut specs) = (Self::default(), Vec::new());
         for record in records {
+            specs.push(&record.spec);
             provenance.add(&record.spec, record.provenance, &record.environment);
             let links = record.warnings.iter().filter(|warning| warning.starts_with(LINK_WARNING));
             provenance.links.extend(links.cloned());
             provenance.days.extend(record.created.get(..10).map(str::to_owned));
             provenance.runs += record.runs.len().max(1);
         }
+        provenance.stand_ins = stand_ins(specs);
         provenance
     }
 
@@ -168,6 +172,7 @@ impl ProvenanceSummary {
         words.extend(listed("machines and profiles", &self.hardware));
         words.extend(listed("links and profile values", &self.changes));
         words.extend(listed("extrapolated links", &self.links));
+        words.extend(listed("stand-ins for links", &self.stand_ins));
         words.extend(listed("software versions", &self.software));
         words.extend(listed("statements of simulator error", &self.errors));
         words.extend((self.runs > 0).then(|| counted(self.runs, "run")));
@@ -189,7 +194,7 @@ impl ProvenanceSummary {
             ("Provenance", self.origin()),
             ("Beside", join(&self.elsewhere)),
             ("Hardware", join(&self.hardware.union(&self.changes).cloned().collect())),
-            ("Links", join(&self.links)),
+            ("Links", join(&self.links.union(&self.stand_ins).cloned().collect())),
             ("Stack", join(&self.software)),
             ("Software", concat!("ladderscope ", env!("CARGO_PKG_VERSION")).to_owned()),
             ("Commit", join(&self.commits)),

@@ -12,7 +12,7 @@ mod trust;
 pub use left_out::{LeftOut, left_out};
 pub use set::{DataSet, Group, Measure, Measured, Overrides, Run, ServedRow, Slice};
 pub(crate) use trust::{Changes, rewired_error};
-pub use trust::{TieBand, Trust, badge, nearest_error, nearest_errors, reversed_orders};
+pub use trust::{TieBand, Trust, badge, nearest_error, nearest_errors, reversed_orders, stand_ins};
 
 use std::collections::BTreeMap;
 use std::path::Path;

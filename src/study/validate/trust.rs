@@ -16,6 +16,7 @@ use base::text::{counted, same_name};
 use machine::hardware::{Profile, Stack};
 use model::Model;
 use plan::{DType, ModelShape};
+use run::sim::p2p_of;
 use table::options::{OPTIONS, OptionEntry, option as named};
 use table::{Backend, Spec};
 
@@ -450,8 +451,26 @@ pub fn badge<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<String> {
     let are_prefills = specs.iter().all(|spec| spec.output_tokens == 1);
     let band = are_prefills.then(|| TieBand::of_first_tokens(specs.iter().copied()));
     let band = band.filter(|band| matches!(band.basis, Basis::FirstTokens(Some(_))));
-    let more = [band.map(TieBand::words), reversed_orders(specs)].into_iter().flatten();
+    let stand_ins = stand_ins(specs.iter().copied());
+    let more = [band.map(TieBand::words), reversed_orders(specs)].into_iter().flatten().chain(stand_ins);
     Some(std::iter::once(badge).chain(more).collect::<Vec<_>>().join(", "))
+}
+
+/// Links of these simulated cells that other GPUs stand in for: `P2P off on a100_sxm is a stand-in: all-reduces of l40s`.
+pub fn stand_ins<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> BTreeSet<String> {
+    let is_native = |spec: &&Spec| {
+        let sets_link = spec.set.keys().any(|key| key.starts_with("link."));
+        spec.backend.is_simulated() && spec.ranks() > 1 && !spec.link.is_emulated() && !sets_link
+    };
+    let links = specs.into_iter().filter(is_native);
+    let links: BTreeSet<_> =
+        links.map(|spec| (spec.hardware.as_str(), p2p_of(spec), spec.collective, spec.tp)).collect();
+    let words = links.into_iter().filter_map(|(hardware, p2p, collective, tp)| {
+        let profile = Profile::load(hardware).ok()?;
+        let source = profile.stand_in(collective, p2p, tp)?;
+        Some(format!("P2P {} on {} is a stand-in: {source}", p2p.as_str(), profile.name))
+    });
+    words.collect()
 }
 
 /// Warning on these simulated cells if two of their architectures rank otherwise in published pairs:
@@ -729,6 +748,20 @@ mod tests {
             let said = nearest_error(&Spec { stack: stack.into(), ..rows[0].clone() });
             assert!(!said.contains("published rows"), "{said}");
         }
+    }
+
+    #[test]
+    fn links_of_other_gpus_are_named_once() {
+        let of = |hardware: &str, p2p, tp| Spec { hardware: hardware.into(), ..paper(tp, 1, p2p) };
+        let cells =
+            [of("a100_sxm", P2p::On, 8), of("a100_sxm", P2p::Off, 8), of("a100_sxm", P2p::Off, 4)];
+        let wanted = "P2P off on a100_sxm is a stand-in: all-reduces of PCIe 4 GPUs without NVLink (l40s, NCCL 2.27.3)";
+        assert_eq!(stand_ins(&cells), [wanted.to_owned()].into());
+        assert!(badge(&cells).unwrap().ends_with(wanted), "{:?}", badge(&cells));
+        assert_eq!(
+            stand_ins(&[of("h100_sxm", P2p::Off, 8), of("a100_sxm", P2p::Off, 1)]),
+            BTreeSet::new()
+        );
     }
 
     #[test]
