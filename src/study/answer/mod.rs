@@ -81,7 +81,7 @@ impl Answer {
             let host = host.as_deref().filter(|_| several);
             answers.push(Self::of_origin(records, *provenance, host, std::mem::take(&mut unfinished)));
         }
-        let first = [unfinished.failed, unfinished.reasons.or(unfinished.others)]
+        let first = [unfinished.failed, unfinished.others, unfinished.reasons]
             .into_iter()
             .flatten()
             .collect::<Vec<_>>();
@@ -277,7 +277,7 @@ struct Unfinished {
     failed: Option<String>,
     /// Cells that do not fit in memory, cannot run, or only checked something.
     others: Option<String>,
-    /// Reasons of the first of `others`.
+    /// Reasons of the first of each status of `others`.
     reasons: Option<String>,
 }
 
@@ -287,19 +287,30 @@ impl Unfinished {
         records.iter().for_each(|record| by.entry(record.status).or_default().push(record));
         let is_failure =
             |status: &Status| matches!(status, Status::Failed | Status::Interrupted | Status::Running);
-        let sentence = |failures: bool, with_reason: bool| {
-            let of = by.iter().filter(|(status, _)| is_failure(status) == failures);
-            let parts: Vec<String> =
-                of.map(|(status, records)| unfinished(*status, records, with_reason)).collect();
-            (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
-        };
-        let reasons = sentence(false, true).filter(|text| text.contains('('));
-        Self { failed: sentence(true, true), others: sentence(false, false), reasons }
+        let of = |failures: bool| by.iter().filter(move |(status, _)| is_failure(status) == failures);
+        let sentence =
+            |parts: Vec<String>| (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")));
+        let failed = of(true).map(|(status, records)| {
+            let why = reason(records).map_or(String::new(), |why| format!(" ({why})"));
+            unfinished(*status, records) + &why
+        });
+        let others = of(false).map(|(status, records)| unfinished(*status, records));
+        let reasons = of(false).filter_map(|(_, records)| reason(records));
+        let [failed, others, reasons] =
+            [failed.collect(), others.collect(), reasons.collect()].map(sentence);
+        Self { failed, others, reasons }
     }
 }
 
-/// Number of cells with a status, and the reason of the first: `2 cells failed (ladder tp2: no driver)`.
-fn unfinished(status: Status, records: &[&Record], with_reason: bool) -> String {
+/// First cell of a status with a reason: `ladder tp2: no driver`.
+fn reason(records: &[&Record]) -> Option<String> {
+    let why = |record: &&&Record| record.reason.as_deref().is_some_and(|why| !why.is_empty());
+    let record = records.iter().find(why)?;
+    Some(format!("{}: {}", record.spec.label(), record.reason.as_deref()?.lines().next()?))
+}
+
+/// Number of cells with a status: `2 cells failed`.
+fn unfinished(status: Status, records: &[&Record]) -> String {
     let count = counted(records.len(), "cell");
     let what = match status {
         Status::Oom if records.len() == 1 => "does not fit in memory",
@@ -313,10 +324,7 @@ fn unfinished(status: Status, records: &[&Record], with_reason: bool) -> String 
         }
         Status::Ok => "without results",
     };
-    let why = records.iter().find_map(|record| record.reason.as_deref()?.lines().next());
-    let why = why.filter(|_| with_reason);
-    let why = why.map_or(String::new(), |why| format!(" ({}: {why})", records[0].spec.label()));
-    format!("{count} {what}{why}")
+    format!("{count} {what}")
 }
 
 /// One sentence about extrapolated links, and one about other flags.
