@@ -396,8 +396,8 @@ impl Table {
         Fitted { text, left_out: gone.into_iter().map(title).collect() }
     }
 
-    /// Removes the words that all texts of a column have in the same place, in columns that may be shortened. Returns
-    /// the rest, in which rows still differ, and the removed words after the column's title.
+    /// Removes the words that all texts of a column have, in columns that may be shortened. Returns the rest, in which rows
+    /// still differ, and the removed words after the column's title.
     fn without_common_words(&self, shown: &[usize]) -> (Self, Vec<String>) {
         let (mut table, mut removed) = (self.clone(), Vec::new());
         for &column in shown.iter().filter(|c| self.columns[**c].may_be_cut) {
@@ -406,21 +406,19 @@ impl Table {
             // a text that is left out repeats the one above
             let filled: Vec<&Vec<&str>> = words.iter().filter(|words| words[..] != [""]).collect();
             let [first, rest @ ..] = &filled[..] else { continue };
-            if rest.is_empty() || rest.iter().any(|words| words.len() != first.len()) {
-                continue;
-            }
-            let is_common = |at: &usize| rest.iter().all(|words| words[*at] == first[*at]);
-            let (common, own): (Vec<usize>, Vec<usize>) = (0..first.len()).partition(is_common);
-            if common.is_empty() || own.is_empty() {
-                continue;
-            }
-            let of = |words: &[&str], places: &[usize]| {
-                places.iter().map(|at| words[*at]).collect::<Vec<_>>().join(" ")
+            let is_common = |word: &&str| rest.iter().all(|words| words.contains(word));
+            let common: Vec<&str> = first.iter().copied().filter(is_common).collect();
+            let own = |words: &[&str]| {
+                let own = words.iter().copied().filter(|word| !common.contains(word));
+                own.collect::<Vec<_>>().join(" ")
             };
-            removed.push(format!("{} {}", self.columns[column].title, of(first, &common)));
+            if rest.is_empty() || common.is_empty() || filled.iter().any(|words| own(words).is_empty()) {
+                continue;
+            }
+            removed.push(format!("{} {}", self.columns[column].title, common.join(" ")));
             for (row, words) in table.rows.iter_mut().zip(&words).filter(|(_, words)| words[..] != [""])
             {
-                row[column] = Shown::Text(of(words, &own));
+                row[column] = Shown::Text(own(words));
             }
         }
         (table, removed)
