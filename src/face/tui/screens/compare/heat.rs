@@ -192,11 +192,19 @@ const PARTS: [(&str, &str, Role); 6] = [
     ("╱", "exposed transfer", Role::Exposed),
     ("░", "waiting for peers", Role::Waiting),
     ("·", "idle", Role::Dim),
-    (":", "ended before the slowest rank", Role::Dim),
+    (":", SKEW, Role::Dim),
 ];
 
+/// Wait of a rank that has finished its decode phase for the slowest one.
+const SKEW: &str = "rank skew";
+
+/// Name of the last part of these cells: while requests are served, prefills of other requests are most of it.
+fn rest(specs: [&Spec; 2]) -> &'static str {
+    if specs.iter().any(|spec| spec.concurrency > 0) { "interleaved prefills" } else { SKEW }
+}
+
 /// Names of [`PARTS`] in a narrow window.
-const SHORT: [&str; 6] = ["work", "contention", "exposed", "waiting", "idle", "ended early"];
+const SHORT: [&str; 6] = ["work", "contention", "exposed", "waiting", "idle", SKEW];
 
 /// Time of each of [`PARTS`] in the recorded decode phase, in ms: with a recorded split, they sum to the decode latency.
 /// Without one, falls back to compute, exposed communication and idle time; the flag is true if the split is complete.
@@ -359,7 +367,7 @@ pub fn draw_detail(
             ("contention", by.contention_ms),
             ("operations", by.operations_ms),
             ("idle", by.idle_ms),
-            ("ended early", by.rest_ms),
+            (rest([&pair.baseline_side.spec, &pair.side.spec]), by.rest_ms),
         ];
         // skip parts that contribute nothing to the difference
         let parts = parts.into_iter().filter(|(_, ms)| ms.abs() >= 0.0005);
@@ -427,6 +435,7 @@ fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2])
             let name = match (index, whole, is_long) {
                 (0, false, _) => "compute",
                 (2, false, true) => "exposed communication",
+                (5, ..) => rest([&sides[0].1.spec, &sides[1].1.spec]),
                 (.., is_long) => {
                     if is_long {
                         long
@@ -471,6 +480,14 @@ mod tests {
         assert_eq!(parts(&side), Some(([10.0, 2.0, 3.0, 1.0, 1.0, 3.0], true)));
         side.decode_ms = 17.0 - 1e-9;
         assert_eq!(parts(&side).unwrap().0[5], 0.0, "the same nanoseconds");
+    }
+
+    #[test]
+    fn time_beyond_the_ranks_is_skew_unless_requests_are_served() {
+        let batch = Spec::default();
+        let served = Spec { concurrency: 64, ..Spec::default() };
+        assert_eq!(rest([&batch, &batch]), "rank skew");
+        assert_eq!(rest([&served, &served]), "interleaved prefills");
     }
 
     #[test]
