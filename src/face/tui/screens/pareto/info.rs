@@ -31,7 +31,10 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
             (&point_text.label, theme.provenance(point.provenance)),
             (&point_text.cell, title),
             (&point_text.standing, text),
-            (if area.width < NARROW && point_text.is_cut(area.width) { "" } else { &point_text.more }, text),
+            (
+                if area.width < NARROW && point_text.is_cut(area.width) { "" } else { &point_text.more },
+                text,
+            ),
         ],
     );
     // the hint ends the last row
@@ -232,10 +235,11 @@ fn standing(pareto: &Pareto, point: &ParetoPoint, width: u16) -> (String, String
     if point.is_limit() {
         return (": a limit".into(), ", not a choice".into());
     }
-    let by = point.dominated_by.as_ref().and_then(|run| pareto.point(run)).map_or_else(String::new, |by| {
-        let is_shown = pareto.visible().any(|p| p.run == by.run);
-        format!(" by {}{}", by.cell_label(), if is_shown { "" } else { ", which is not shown" })
-    });
+    let by =
+        point.dominated_by.as_ref().and_then(|run| pareto.point(run)).map_or_else(String::new, |by| {
+            let is_shown = pareto.visible().any(|p| p.run == by.run);
+            format!(" by {}{}", by.cell_label(), if is_shown { "" } else { ", which is not shown" })
+        });
     match (point.on_series_frontier, width) {
         (true, ..NARROW) => (": own frontier".into(), format!(", dominated{by}{close}")),
         (true, _) => (": on its own frontier".into(), format!(", dominated{by}{close}")),

@@ -41,6 +41,9 @@ impl Areas {
 /// Minimum rows under the sliders to place the notes there.
 const NOTES: u16 = 6;
 
+/// Height below which sentences have the rows of the strip and of the frontier, which would both be cut.
+const LOW: u16 = 18;
+
 /// Lays out a body for this many architectures, sliders and kept variants, with or without a strip.
 pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), kept: usize) -> Areas {
     let (header, rest) = cut_top(body, 1);
@@ -56,7 +59,13 @@ pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), 
     let beside = rest.height.saturating_sub(pins + 1 + all) >= NOTES;
     // the sliders of a trace leave room for whole sentences
     let spare = rest.height.saturating_sub(sliders as u16 + 8).min(2);
-    let (rest, below) = cut_bottom(rest, if beside { 0 } else { 2 + spare });
+    let below = match (beside, body.height) {
+        (true, _) => 0,
+        // the sliders up to P2P stay
+        (false, ..LOW) => rest.height.saturating_sub(architectures.max(8) as u16 + 1).max(2),
+        (false, _) => 2 + spare,
+    };
+    let (rest, below) = cut_bottom(rest, below);
     let (rest, pins) = cut_bottom(rest, pins);
     let left = match body.width {
         110.. => 50,
@@ -66,6 +75,7 @@ pub fn areas(body: Rect, strip: bool, (architectures, sliders): (usize, usize), 
     let (left, right) = cut_left(rest, left);
     let (_, right) = cut_left(right, 1);
     let (bars, right) = cut_top(right, architectures as u16 + if large { 2 } else { 1 });
+    let (right, _) = cut_bottom(right, if body.height < LOW { right.height } else { 0 });
     let (strip, right) = cut_top(right, if strip { 5 } else { 0 });
     let (_, frontier) = if right.height > 12 { cut_top(right, 1) } else { cut_top(right, 0) };
     let (_, sliders) = cut_top(left, 1);
@@ -103,7 +113,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     }
     if whatif.strip != StripView::Hidden {
         let whole_step = whatif.strip == StripView::Step;
-        if !answer.strips.is_empty() {
+        if !answer.strips.is_empty() && !areas.strip.is_empty() {
             draw_strip(buf, areas.strip, theme, &answer.strips, whole_step);
         }
     }
@@ -183,29 +193,44 @@ fn header_pieces(whatif: &WhatIf, shows_pins: bool, cx: &Context) -> [(String, R
                 cell.hardware,
                 cell.stack
             );
+            if cx.size.0 < 80 {
+                // sliders in sight have the rest
+                let what = format!("{} on {}, {}", cell.model, cell.hardware, cell.stack);
+                return [
+                    (" [simulated] ".to_owned(), Role::Simulated),
+                    (kept_in_words(whatif, shows_pins), Role::Title),
+                    (String::new(), Role::Key),
+                    (String::new(), Role::Dim),
+                    (String::new(), Role::Text),
+                    (what, Role::Dim),
+                ];
+            }
             let trace = cx.open_trace.as_ref().map(|name| format!("trace {}", cut(name, 28)));
             let now = if whatif.variant == whatif.base { ": " } else { ", now " };
             (" [simulated] ".to_owned(), format!("from {}{now}", whatif.base_name), what, trace)
         }
     };
-    // kept variants without a table of their own
+    let other = other.map(|other| format!("{other}  "));
+    let base = if other.is_some() { base } else { String::new() };
+    [
+        (label, Role::Simulated),
+        (kept_in_words(whatif, shows_pins), Role::Title),
+        (base, Role::Key),
+        (other.unwrap_or_default(), Role::Dim),
+        (from, Role::Text),
+        (what, Role::Dim),
+    ]
+}
+
+/// Kept variants without a table of their own.
+fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> String {
     let kept: String =
         whatif.pins.iter().enumerate().filter(|_| !shows_pins).fold(String::new(), |all, (at, pin)| {
             let ms = pin.answer.chosen().map_or_else(|| "-".into(), |numbers| digits(numbers.tpot_ms));
             let now = if pin.variant == whatif.variant { "▸" } else { "" };
             format!("{all}{now}{} {ms}  ", letter(at))
         });
-    let kept = if kept.is_empty() { kept } else { format!("kept, ms: {kept}") };
-    let other = other.map(|other| format!("{other}  "));
-    let base = if other.is_some() { base } else { String::new() };
-    [
-        (label, Role::Simulated),
-        (kept, Role::Title),
-        (base, Role::Key),
-        (other.unwrap_or_default(), Role::Dim),
-        (from, Role::Text),
-        (what, Role::Dim),
-    ]
+    if kept.is_empty() { kept } else { format!("kept, ms: {kept}") }
 }
 
 fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
@@ -275,8 +300,16 @@ fn value_text(slider: Slider, variant: &Variant, values: Option<&ProfileValues>)
         (Slider::Sms, Some(sms)) => format!("{sms:.0}"),
         (Slider::Serving, Some(0.0)) => "static batch".into(),
         (Slider::Serving, _) => format!("{} in flight", slider.text(variant, values)),
+        (Slider::P2p, _) if values.is_some_and(|values| stand_in(values).is_some()) => {
+            format!("{} (stand-in)", slider.text(variant, values))
+        }
         _ => slider.text(variant, values),
     }
+}
+
+/// Remark that another GPU's link stands in for the profile's, if so.
+fn stand_in(values: &ProfileValues) -> Option<&str> {
+    values.link_note.as_deref().filter(|note| note.starts_with("stand-in"))
 }
 
 /// Value of a changed slider in the base; `None` if it is unchanged.
@@ -431,6 +464,9 @@ fn tpot(base: &Answer, row: &Row) -> Option<f64> {
 }
 
 fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
+    if area.is_empty() {
+        return;
+    }
     let x_of = |p: &study::whatif::FrontierPoint| {
         if whatif.by_tpot { p.tpot_ms } else { p.completion_ms }
     };
@@ -565,10 +601,17 @@ impl Sentence {
         format!("{} {}", self.head, self.words).trim_start().to_owned()
     }
 
-    /// Rows in this area: one if it is low, else as many as are needed.
-    fn rows(&self, area: Rect) -> Vec<String> {
-        let width = usize::from(area.width.saturating_sub(1));
-        if area.height > 2 { wrap(&self.whole(), width) } else { vec![self.whole()] }
+    /// Rows in this area from this one on: one of two, of a few the rest, but for one that the first sentence leaves, else
+    /// as many as are needed.
+    fn rows(&self, area: Rect, from: u16) -> Vec<String> {
+        match area.height {
+            ..=2 => vec![self.whole()],
+            ..NOTES => {
+                let rest = area.height.saturating_sub(from + u16::from(from == 0)).max(1);
+                headline_rows(&self.whole(), area.width + 1, rest.into())
+            }
+            _ => wrap(&self.whole(), usize::from(area.width.saturating_sub(1))),
+        }
     }
 }
 
@@ -596,10 +639,12 @@ fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<Answer>, cx: &Context) ->
     let of_slider = Sentence::new(name, Role::Dim, about(whatif, answer), Role::Dim);
     let error =
         |error: &String| Sentence::new("error of predictions:", Role::Dim, error.clone(), Role::Dim);
+    let link = stand_in(&answer.profile_values).filter(|_| answer.profile_values.no_link.is_none());
+    let link = link.map(|note| Sentence::new("link:", Role::Warn, note.to_owned(), Role::Text));
     let validated = answer.error.as_ref().map(error);
     let is_last = area.height <= 2 && whatif.error.is_none() && launches.is_some();
     let mut all: Vec<Sentence> =
-        launches.into_iter().chain([said, of_slider]).chain(validated).collect();
+        launches.into_iter().chain([said, of_slider]).chain(link).chain(validated).collect();
     if is_last {
         all[1..].rotate_left(1);
     }
@@ -610,7 +655,7 @@ fn draw_notes(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answer
     let theme = cx.theme;
     let mut row = 0;
     for sentence in sentences(area, whatif, answer, cx) {
-        for (at, words) in sentence.rows(area).iter().enumerate() {
+        for (at, words) in sentence.rows(area, row).iter().enumerate() {
             let (head, words) = match words.split_at_checked(sentence.head.len()) {
                 Some(split) if at == 0 => split,
                 _ => ("", words.as_str()),
@@ -619,7 +664,7 @@ fn draw_notes(buf: &mut Buffer, area: Rect, whatif: &WhatIf, answer: &Arc<Answer
             line(buf, area, row, &pieces.map(|(text, role)| (text, theme.style(role))));
             row += 1;
         }
-        row += u16::from(area.height > 2);
+        row += u16::from(area.height >= NOTES);
     }
 }
 
@@ -630,11 +675,12 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<Note> {
     let mut notes = Vec::new();
     let mut row = 0;
     for sentence in sentences(areas.notes, whatif, answer, cx) {
-        let rows = sentence.rows(areas.notes);
-        row += rows.len();
+        let rows = sentence.rows(areas.notes, row);
+        row += rows.len() as u16;
         let is_wide = rows.iter().any(|row| row.width() + 1 > areas.notes.width.into());
-        notes.push(Note::new(sentence.whole(), is_wide || row > areas.notes.height.into()));
-        row += usize::from(areas.notes.height > 2);
+        let is_cut = is_wide || !is_whole(&rows, &sentence.whole());
+        notes.push(Note::new(sentence.whole(), is_cut || row > areas.notes.height));
+        row += u16::from(areas.notes.height >= NOTES);
     }
     // the hint takes its room from the header
     let pieces = header_pieces(whatif, areas.has_pins(), cx);
@@ -663,10 +709,13 @@ fn about_value(whatif: &WhatIf, answer: &Answer) -> String {
             "latency of a small all-reduce inside a node, as in nccl-tests; stack {} scales it by {}",
             answer.spec.stack, values.latency_scale
         ),
-        Slider::P2p | Slider::Hardware => match &values.link_note {
-            Some(note) => format!("{about}; link: {note}"),
-            None => about,
-        },
+        // a stand-in has a sentence of its own
+        Slider::P2p | Slider::Hardware => {
+            match values.link_note.as_ref().filter(|_| stand_in(values).is_none()) {
+                Some(note) => format!("{about}; link: {note}"),
+                None => about,
+            }
+        }
         Slider::Tp => match &values.tp_note {
             Some(note) => format!("{about}; {note}"),
             None => about,
@@ -688,7 +737,7 @@ fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
     let Some(found) = whatif.break_even() else { return "searching…".into() };
     match found.iter().cloned().collect::<Result<Vec<_>, _>>() {
         Err(why) => format!("none: {why}"),
-        Ok(found) => format!("{} {}", answer.spec.architecture, BreakEven::in_words(&found)),
+        Ok(found) => format!("{} {}", answer.spec.architecture, BreakEven::beside_values(&found)),
     }
 }
 

@@ -425,6 +425,33 @@ fn a_slider_without_effect_has_no_knob_and_says_why() {
 }
 
 #[test]
+fn the_smallest_window_shows_the_sliders_up_to_p2p_and_the_break_even_whole() {
+    let mut driver = on((60, 16));
+    search(&mut driver);
+    let shown = driver.screen().split_whitespace().collect::<Vec<_>>().join(" ");
+    for wanted in [
+        "[simulated] llama-3-70b on h100_sxm, gpt-fast",
+        "P2P on",
+        "▸ladder 9.58 1.35x",
+        "break-even: ladder hides 99 % of its communication; for at least 95 %, each alone: latency (alpha) at most \
+         22.9 us, bandwidth at least 1.49 GB/s",
+    ] {
+        assert!(shown.contains(wanted), "{wanted}: {}", driver.screen());
+    }
+}
+
+#[test]
+fn a_link_of_another_gpu_is_a_stand_in_beside_the_slider_and_in_a_sentence() {
+    let mut driver = on((120, 40));
+    driver.state.whatif.variant.cell.hardware = "a100_sxm".into();
+    select(&mut driver, Slider::P2p);
+    driver.hides("stand-in");
+    driver.taps("l");
+    driver.shows("off (stand-in)");
+    driver.shows("link: stand-in, not a measurement of this GPU");
+}
+
+#[test]
 fn kept_variants_show_in_the_smallest_window_and_undo_says_what_it_undid() {
     let mut driver = on((60, 16));
     driver.taps("p");
