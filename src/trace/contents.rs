@@ -191,6 +191,8 @@ pub enum Doubted {
     Durations,
     /// Names of kernels: communication and computation cannot be distinguished.
     Names,
+    /// Completeness: a part of the file is damaged, and the GPU work in it is missing.
+    Missing,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

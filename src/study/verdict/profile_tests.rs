@@ -355,7 +355,12 @@ fn no_cause_follows_from_durations_that_are_doubted() {
 #[test]
 fn steps_and_links_come_only_from_work_without_doubts() {
     for (about, is_refused) in
-        [(Doubted::Names, true), (Doubted::Durations, true), (Doubted::Launches, false)]
+        [
+            (Doubted::Names, true),
+            (Doubted::Durations, true),
+            (Doubted::Missing, true),
+            (Doubted::Launches, false),
+        ]
     {
         let mut trace = steps(By::Calls, NCCL, (10, 20)).trace("default");
         let doubt = Doubt { about, sentence: "a.json: doubtful".into() };

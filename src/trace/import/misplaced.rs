@@ -28,8 +28,8 @@ const LEAST_OTHERS: usize = 10;
 const LONGEST_QUEUED: i64 = 1_000_000_000;
 /// Maximum number of pieces of a stream to leave out because they contain later ones.
 const MOST_CONTAINERS: usize = 3;
-/// Minimum share of the GPU work with wrong durations for a doubt about all durations.
-const LEAST_DOUBTED: f64 = 0.02;
+/// Minimum share of the GPU work with wrong durations, or of the events that cannot be read, for a doubt about all.
+pub(super) const LEAST_DOUBTED: f64 = 0.02;
 
 const LATE: &str = "starting long after its launch and everything else";
 const CONTAINS: &str = "containing later work of its stream";

@@ -12,8 +12,12 @@ use super::names::{Names, Operations, products};
 use super::open::Metadata;
 use super::parts::{Parts, Place, place};
 use super::table::{Category, PART, Table};
+use crate::import::misplaced::LEAST_DOUBTED;
 use crate::import::rank::{Claim, Decision};
-use crate::{ImportReport, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
+use crate::{
+    Doubt, Doubted, ImportReport, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace,
+    TraceMeta,
+};
 use base::text::{counted, planned};
 use table::Provenance;
 
@@ -303,6 +307,10 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
         add(&mut report.used, "launch".into(), table.launches_read);
         add(&mut report.used, "operator".into(), table.operators_read);
         report.doubts.extend(table.left_out.doubts(name));
+        report.doubts.extend(
+            broken(table)
+                .map(|what| Doubt { about: Doubted::Missing, sentence: format!("{name}: {what}") }),
+        );
         report.ignored_kernels.extend(table.left_out.kernels());
         table.left_out.counts().for_each(|(what, count)| add(&mut report.ignored, what, count));
         for category in &table.categories {
@@ -343,6 +351,17 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
     report
 }
 
+/// Says what broken JSON left out.
+fn broken(table: &Table) -> Option<String> {
+    let lost = &table.lost;
+    let (offset, expected) = lost.first?;
+    let elements = counted(lost.elements as usize, "such element");
+    Some(format!(
+        "byte {offset}: broken JSON, expected {expected}; left out: {elements} ({} bytes)",
+        lost.bytes
+    ))
+}
+
 pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
     let mut said = Vec::new();
     for file in files {
@@ -353,14 +372,7 @@ pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
             .chain(&file.metadata.warnings)
             .chain(&file.parts.notes)
             .for_each(|text| say(text.clone()));
-        let lost = &file.table.lost;
-        if let Some((offset, expected)) = lost.first {
-            say(format!(
-                "byte {offset}: broken JSON, expected {expected}; left out: {} ({} bytes)",
-                counted(lost.elements as usize, "such element"),
-                lost.bytes
-            ));
-        }
+        broken(&file.table).into_iter().for_each(&mut say);
         let halves = file.table.phases.iter().filter(|(phase, _)| matches!(phase, b'B' | b'E'));
         let halves: u64 = halves.map(|(_, count)| *count).sum();
         if halves > 0 {

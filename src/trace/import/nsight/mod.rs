@@ -25,7 +25,7 @@ use crate::import::left_out::{LeftOut, described};
 use crate::import::rank::{Claim, Decision, Name};
 use crate::import::{formats, rank};
 use crate::rules::sort;
-use crate::{ImportReport, LaunchSite, OperationInfo, Range, Stream, Trace};
+use crate::{Doubt, Doubted, ImportReport, LaunchSite, OperationInfo, Range, Stream, Trace};
 use base::error::{Error, Result};
 use plan::Cost;
 use table::Environment;
@@ -234,9 +234,8 @@ pub(in crate::import) struct Notes {
 impl Notes {
     fn read(&mut self, rows: &Rows) {
         self.events += rows.count;
-        if let Some(broken) = &rows.broken {
-            self.warn(broken.clone());
-        }
+        let doubt = |sentence: &String| Doubt { about: Doubted::Missing, sentence: sentence.clone() };
+        self.left_out.doubt(rows.broken.as_ref().map(doubt));
     }
 
     pub fn use_(&mut self, what: &str, count: u64) {

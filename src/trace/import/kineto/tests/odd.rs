@@ -96,6 +96,7 @@ fn broken_events_are_left_out_with_their_place_and_the_others_read() {
         "t.json: byte 70: broken JSON, expected :; left out: 4 such elements (39 bytes)"
     );
     assert_eq!(&json[69..71], " \"");
+    assert!(report.doubts(crate::Doubted::Missing), "most of it");
     assert_accounted(&trace);
 }
 

@@ -267,11 +267,8 @@ mod tests {
             let measured = Measured::of(&index, Window::new(from, from + width));
             prop_assert_eq!(&measured.report.all.exact, &expected.all.exact);
             prop_assert_eq!(&measured.report, &expected);
-            let touching = trace.spans.iter().filter(|s| match s.start_ns == s.end_ns {
-                true => from <= s.start_ns && s.start_ns < from + width,
-                false => s.start_ns < from + width && s.end_ns > from,
-            });
-            prop_assert_eq!(measured.count, touching.count() as u64);
+            let started = trace.spans.iter().filter(|s| (from..from + width).contains(&s.start_ns));
+            prop_assert_eq!(measured.count, started.count() as u64);
             let steps: BTreeSet<u32> = trace.spans.iter().map(|s| s.step).collect();
             let began = steps.iter().filter(|step| {
                 let starts = trace.spans.iter().filter(|s| s.step == **step).map(|s| s.start_ns);
