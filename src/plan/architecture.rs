@@ -132,11 +132,25 @@ pub enum Reduce {
     Never,
 }
 
+/// Number of newest outputs that a layer's modules do not see yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Staleness {
+    pub attention: u32,
+    /// Of the MLP or the experts.
+    pub mlp: u32,
+}
+
+impl Staleness {
+    fn uniform(outputs: u32) -> Self {
+        Self { attention: outputs, mlp: outputs }
+    }
+}
+
 /// Architecture as the builder reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiring {
-    /// For each layer, the number of newest outputs that attention and the MLP do not see yet.
-    pub staleness: Vec<[u32; 2]>,
+    /// Staleness of each layer.
+    pub staleness: Vec<Staleness>,
     pub reduce: Reduce,
     /// For each layer, true if attention's output is summed only together with the MLP's.
     pub dropped: Vec<bool>,
@@ -153,22 +167,48 @@ pub struct Wiring {
 impl Wiring {
     /// Number of newest outputs that a module does not see yet.
     pub fn unseen(&self, module: Module, layer: u32) -> u32 {
-        let of_layer = self.staleness.get(layer as usize).copied().unwrap_or_default();
-        of_layer[usize::from(matches!(module, Module::Mlp | Module::Moe))]
+        let staleness = self.staleness.get(layer as usize).copied().unwrap_or_default();
+        if matches!(module, Module::Mlp | Module::Moe) { staleness.mlp } else { staleness.attention }
     }
 
     /// True if ranks may temporarily hold different residuals.
     pub fn may_diverge(&self) -> bool {
         self.reduce != Reduce::Each || (self.own_part && self.dropped.contains(&true))
     }
-}
 
-impl Wiring {
     /// True if every rank makes the logits of its part of the vocabulary from its own residual.
     pub fn divides_head(&self) -> bool {
         matches!(self.reduce, Reduce::Channels(_))
     }
 }
+
+/// Syntax forms users can type, each with a short description.
+const SYNTAX: [(&str, &str); 15] = [
+    ("standard", "modules read the residual with all earlier outputs"),
+    ("ladder", "modules read the residual without the newest output"),
+    ("ladder:K", "ladder in the last K layers; ladder:[0+2]: layers 0, 2"),
+    ("parallel", "attention and MLP in parallel; one all-reduce per layer"),
+    ("desync:N", "one residual per rank, synchronised every N modules"),
+    ("delayed:D", "other ranks' partial sums join D modules later"),
+    ("sync-drop:K", "one all-reduce per layer in the last K layers; sync-drop:[0+2]: in layers 0, 2"),
+    (
+        "kraken",
+        "one all-reduce per layer, behind the next attention, which reads only the rank's own part",
+    ),
+    ("tracks:D", "one residual per rank, averaged every D layers"),
+    (
+        "farskip:K",
+        "in the last K layers (farskip: in all), experts skip attention, and the next attention the routed experts",
+    ),
+    (
+        "partial:P",
+        "only the share P of the channels is summed, partial:0.5; the others stay on their rank",
+    ),
+    ("partial:P+ladder", "partial, without the newest output"),
+    ("upper-bound", "no all-reduce: wrong on purpose, the speed limit"),
+    ("stale:S", "like ladder, without the newest S outputs"),
+    ("parallel+ladder", "parallel, without the newest output"),
+];
 
 impl Architecture {
     /// Explains why the architecture does not fit a model at this TP: layers that do not exist, no channel
@@ -246,11 +286,11 @@ impl Architecture {
         for layer in (0..shape.layers).filter(|layer| set.contains(*layer, shape.layers)) {
             let at = layer as usize;
             let skips = layer.checked_sub(1).is_some_and(|before| is_apart(&before));
-            wiring.staleness[at] = [u32::from(skips), 0];
+            wiring.staleness[at] = Staleness { attention: u32::from(skips), mlp: 0 };
             if is_apart(&layer) {
                 wiring.apart[at] = true;
                 wiring.dropped[at] = has_shared;
-                wiring.staleness[at][1] = u32::from(!has_shared);
+                wiring.staleness[at].mlp = u32::from(!has_shared);
             }
         }
         wiring
@@ -259,7 +299,7 @@ impl Architecture {
     /// Wiring of a dense model.
     pub fn wiring(&self, layers: u32) -> Wiring {
         let uniform = |staleness| Wiring {
-            staleness: vec![[staleness; 2]; layers as usize],
+            staleness: vec![Staleness::uniform(staleness); layers as usize],
             reduce: Reduce::Each,
             dropped: vec![false; layers as usize],
             own_part: false,
@@ -271,8 +311,8 @@ impl Architecture {
             Self::Standard | Self::Delayed(0) => uniform(0),
             Self::Stale(staleness) => uniform(*staleness),
             Self::Ladder(which) => {
-                let staleness = each(which).into_iter().map(|is_ladder| [u32::from(is_ladder); 2]);
-                Wiring { staleness: staleness.collect(), ..uniform(0) }
+                let staleness = |is_ladder: bool| Staleness::uniform(u32::from(is_ladder));
+                Wiring { staleness: each(which).into_iter().map(staleness).collect(), ..uniform(0) }
             }
             Self::Parallel => Wiring { fused_block: true, ..uniform(0) },
             Self::FarSkip(which) => Wiring { dropped: each(which), ..uniform(0) },
@@ -307,23 +347,26 @@ impl Architecture {
     }
 
     /// Syntax forms users can type.
-    pub const FORMS: [&'static str; 15] = [
-        "standard",
-        "ladder",
-        "ladder:K",
-        "parallel",
-        "desync:N",
-        "delayed:D",
-        "sync-drop:K",
-        "kraken",
-        "tracks:D",
-        "farskip:K",
-        "partial:P",
-        "partial:P+ladder",
-        "upper-bound",
-        "stale:S",
-        "parallel+ladder",
-    ];
+    pub const FORMS: [&'static str; SYNTAX.len()] = {
+        let mut forms = [""; SYNTAX.len()];
+        let mut at = 0;
+        while at < forms.len() {
+            forms[at] = SYNTAX[at].0;
+            at += 1;
+        }
+        forms
+    };
+
+    /// Short description of each of [`Self::FORMS`], in the same order.
+    pub const MEANINGS: [&'static str; SYNTAX.len()] = {
+        let mut meanings = [""; SYNTAX.len()];
+        let mut at = 0;
+        while at < meanings.len() {
+            meanings[at] = SYNTAX[at].1;
+            at += 1;
+        }
+        meanings
+    };
 
     /// Error for two architectures that are not combined, with the reason; `None` if `text` names none or
     /// one.
@@ -357,25 +400,6 @@ impl Architecture {
             "combinations are parallel+ladder and partial:P+ladder",
         ))
     }
-
-    /// Short description of each of [`Self::FORMS`], in the same order.
-    pub const MEANINGS: [&'static str; Self::FORMS.len()] = [
-        "modules read the residual with all earlier outputs",
-        "modules read the residual without the newest output",
-        "ladder in the last K layers; ladder:[0+2]: layers 0, 2",
-        "attention and MLP in parallel; one all-reduce per layer",
-        "one residual per rank, synchronised every N modules",
-        "other ranks' partial sums join D modules later",
-        "one all-reduce per layer in the last K layers; sync-drop:[0+2]: in layers 0, 2",
-        "one all-reduce per layer, behind the next attention, which reads only the rank's own part",
-        "one residual per rank, averaged every D layers",
-        "in the last K layers (farskip: in all), experts skip attention, and the next attention the routed experts",
-        "only the share P of the channels is summed, partial:0.5; the others stay on their rank",
-        "partial, without the newest output",
-        "no all-reduce: wrong on purpose, the speed limit",
-        "like ladder, without the newest S outputs",
-        "parallel, without the newest output",
-    ];
 }
 
 impl LayerSet {
@@ -575,6 +599,17 @@ mod tests {
             }
         }
         assert_eq!(Architecture::Delayed(99).layer_problem(4), None, "modules, not layers");
+    }
+
+    #[test]
+    fn tests_of_all_architectures_have_every_form() {
+        let name = |text: &str| text.split_once(':').map_or(text, |(name, _)| name).to_owned();
+        for form in Architecture::FORMS {
+            let is_ladder = form.ends_with("+ladder");
+            let is_same =
+                |text: &&&str| name(text) == name(form) && text.ends_with("+ladder") == is_ladder;
+            assert!(crate::testing::ARCHITECTURES.iter().any(|text| is_same(&text)), "{form}");
+        }
     }
 
     #[test]

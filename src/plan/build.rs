@@ -9,8 +9,8 @@ use super::builder::{Builder, PlanError};
 use super::modules::Parts;
 use super::pipeline::{self, Next};
 use super::{
-    Element, Kind, Module, OpId, Phase, Placement, Plan, PlanSpec, Reduce, Shard, Tensor, ValueId,
-    Variant, Wiring,
+    Element, Kind, Module, OpId, Phase, Placement, Plan, PlanSpec, Reduce, Shard, Staleness, Tensor,
+    ValueId, Variant, Wiring,
 };
 
 /// A module's output outside the residual: its sum, and this rank's own part where later
@@ -177,7 +177,7 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Vec<Plan>, PlanError> {
         wiring.reduce = Reduce::Never;
         if std::mem::take(&mut wiring.own_part) {
             wiring.dropped.fill(false);
-            wiring.staleness.fill([0; 2]);
+            wiring.staleness.fill(Staleness::default());
         }
     }
     let modules: Vec<(Module, u32)> = (0..shape.layers)
@@ -265,7 +265,7 @@ impl GroupState {
         let Self { residual, dropped } = self;
         let wiring = &walk.wiring;
         let (module, layer) = walk.modules[index];
-        b.scope(module, Some(layer));
+        b.set_scope(module, Some(layer));
         // attention's part that waits for the MLP's is the newest output
         let unseen = wiring.unseen(module, layer).saturating_sub(u32::from(dropped.is_some()));
         let mut x = residual.catch_up(b, unseen)?;
@@ -333,7 +333,7 @@ impl GroupState {
             Reduce::Never => residual.in_flight.push_back(Output { also, ..Output::of(partial) }),
             Reduce::Each => {
                 if let Some(next) = next.filter(|next| next.staleness > 0) {
-                    residual.leave(b, next, 1)?;
+                    residual.send_early(b, next, 1)?;
                 }
                 let (sum, _) = b.all_reduce(partial)?;
                 let own = wiring.own_part.then_some(partial);
@@ -341,7 +341,7 @@ impl GroupState {
             }
             Reduce::Channels(share) => {
                 if let Some(next) = next.filter(|next| next.staleness > 0) {
-                    residual.leave(b, next, 1)?;
+                    residual.send_early(b, next, 1)?;
                 }
                 let sent = b.emit("narrow", Kind::Narrow, &[partial], share.of(hidden))?;
                 let (sum, _) = b.all_reduce(sent)?;
@@ -363,7 +363,7 @@ impl GroupState {
                     delayed.own = Some((index, partial));
                 }
                 if let Some(next) = next {
-                    residual.leave(b, next, 0)?;
+                    residual.send_early(b, next, 0)?;
                 }
                 if let Some(delayed) = &mut residual.delayed {
                     delayed.begin(b, index, partial)?;
@@ -385,7 +385,7 @@ fn head(
 ) -> Result<(Option<ValueId>, Option<ValueId>), PlanError> {
     let shape = &spec.shape;
     let all_rows = spec.phase == Phase::Prefill && spec.lowering.all_logits;
-    b.scope(Module::Head, None);
+    b.set_scope(Module::Head, None);
     let mut x = residual.catch_up(b, 0)?;
     // in-flight outputs have joined: no all-reduce outlives its step
     if !ends && !all_rows {

@@ -28,6 +28,15 @@ pub enum PlanError {
     Operands { operation: String, found: usize, wanted: usize },
 }
 
+/// Part of the model that operations belong to.
+#[derive(Clone, Debug)]
+pub(super) struct Scope {
+    pub module: Module,
+    pub layer: Option<u32>,
+    /// Prefix of the operations' names: `L0/mlp/`.
+    pub prefix: String,
+}
+
 /// Emits operations and values, checks placements, and derives shapes and costs.
 #[derive(Debug)]
 pub struct Builder<'a> {
@@ -37,8 +46,8 @@ pub struct Builder<'a> {
     pub(super) operations: Vec<Operation>,
     pub(super) values: Vec<Value>,
     pub(super) weights: Vec<Weight>,
-    /// Scope of the next operations: module, layer, and name prefix.
-    pub(super) scope: (Module, Option<u32>, String),
+    /// Scope of the next operations.
+    pub(super) scope: Scope,
     /// Group of the batch that the next operations process.
     pub(super) group: u32,
     pub(super) groups: Groups,
@@ -60,7 +69,7 @@ impl<'a> Builder<'a> {
             operations: Vec::new(),
             values: Vec::new(),
             weights: Vec::new(),
-            scope: (Module::Embed, None, String::new()),
+            scope: Scope { module: Module::Embed, layer: None, prefix: String::new() },
             group: 0,
             groups: spec.groups(),
             stage_start: 0,
@@ -71,12 +80,12 @@ impl<'a> Builder<'a> {
     }
 
     /// Sets module and layer of the following operations.
-    pub fn scope(&mut self, module: Module, layer: Option<u32>) {
+    pub fn set_scope(&mut self, module: Module, layer: Option<u32>) {
         let prefix = match layer {
             Some(layer) => format!("L{layer}/{}/", module.as_str()),
             None => format!("{}/", module.as_str()),
         };
-        self.scope = (module, layer, prefix);
+        self.scope = Scope { module, layer, prefix };
         self.receives = 0;
     }
 
@@ -136,7 +145,7 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn weight(&mut self, name: &str, shard: Shard, tensors: &[Tensor]) -> WeightId {
-        let name = format!("{}{name}", self.scope.2);
+        let name = format!("{}{name}", self.scope.prefix);
         // all groups share the weights of the first
         if self.group > 0
             && let Some(known) = self.weights.iter().rposition(|weight| weight.name == name)
@@ -207,9 +216,9 @@ impl<'a> Builder<'a> {
         weight: Option<(WeightId, Shard)>,
         more: &[WeightId],
     ) -> Result<ValueId, PlanError> {
-        let reads: Vec<ValueId> = reads.iter().map(|&value| self.local(value)).collect();
+        let reads: Vec<ValueId> = reads.iter().map(|&value| self.on_this_stage(value)).collect();
         let reads = reads.as_slice();
-        let full = format!("{}{}{name}", self.scope.2, self.group_prefix());
+        let full = format!("{}{}{name}", self.scope.prefix, self.group_prefix());
         let full = if name.is_empty() { full.trim_end_matches('/').to_owned() } else { full };
         let placement = self.infer(&full, &kind, reads, weight.map(|w| w.1))?;
         let operand = &self.values[reads[0].index()];
@@ -222,7 +231,7 @@ impl<'a> Builder<'a> {
         let element = match kind {
             Kind::Sample => Element::Token,
             Kind::Embed => Element::Activation,
-            Kind::MatMul if self.scope.0 == Module::Head => Element::Logit,
+            Kind::MatMul if self.scope.module == Module::Head => Element::Logit,
             Kind::Quantize { .. } => Element::Eight,
             Kind::AllReduce | Kind::ReduceScatter => Element::Activation,
             Kind::Router => Element::Choice,
@@ -242,8 +251,8 @@ impl<'a> Builder<'a> {
             writes: vec![written],
             weight: weight.map(|w| w.0),
             more: more.to_vec(),
-            layer: self.scope.1,
-            module: self.scope.0,
+            layer: self.scope.layer,
+            module: self.scope.module,
             group: self.group,
             cost,
             after: Vec::new(),
@@ -304,7 +313,7 @@ impl<'a> Builder<'a> {
 
     /// Emits the embedding lookup of a group's tokens.
     pub(super) fn embed(&mut self, tokens: ValueId) -> Result<ValueId, PlanError> {
-        self.scope(Module::Embed, None);
+        self.set_scope(Module::Embed, None);
         let weight = self.weight("tokens", Shard::Whole, &[Tensor::Embedding]);
         let hidden = self.spec.shape.hidden;
         self.emit_with("tokens", Kind::Embed, &[tokens], hidden, Some((weight, Shard::Whole)), &[])

@@ -97,7 +97,8 @@ fn standard_and_parallel_fuse_on_the_compute_lane_and_ladder_beside_it() {
         assert!(others.iter().all(|o| o.lane == lane), "{architecture}");
         assert_eq!(fused.len(), collectives, "{architecture}");
         // no norm is left but the first, or as many as modules begin before a sum is there
-        let ahead = architecture.parse::<Architecture>().unwrap().wiring(4).staleness[0][0] as usize;
+        let ahead =
+            architecture.parse::<Architecture>().unwrap().wiring(4).staleness[0].attention as usize;
         let norms = count(&plan, &Kind::Norm) + count(&plan, &Kind::AddNorm);
         assert_eq!(norms, 1 + ahead + usize::from(architecture == "sync-drop:2") * 2, "{architecture}");
     }

@@ -27,7 +27,7 @@ mod shape;
 mod tests;
 mod weights;
 
-pub use architecture::{Architecture, Channels, LayerSet, Reduce, Wiring};
+pub use architecture::{Architecture, Channels, LayerSet, Reduce, Staleness, Wiring};
 pub use backward::{BackwardOperation, Derivative, Gradient, GradientId, TrainingPlan};
 pub use buffers::{Buffer, BufferId, Buffers};
 pub use builder::{Builder, PlanError};
@@ -47,3 +47,30 @@ pub use shape::{
     Window, Yarn, division_problem,
 };
 pub use weights::{QUANTIZED, Shard, Tensor, Weight, WeightPart};
+
+#[doc(hidden)]
+pub mod testing {
+    /// Every kind of architecture, for tests with models of at least three layers.
+    pub const ARCHITECTURES: [&str; 20] = [
+        "standard",
+        "ladder",
+        "ladder:2",
+        "ladder:[0+2]",
+        "stale:2",
+        "stale:3",
+        "parallel",
+        "parallel+ladder",
+        "desync:2",
+        "desync:3",
+        "delayed:1",
+        "delayed:3",
+        "sync-drop:2",
+        "kraken",
+        "farskip",
+        "tracks:1",
+        "tracks:3",
+        "partial:0.5",
+        "partial:0.5+ladder",
+        "upper-bound",
+    ];
+}

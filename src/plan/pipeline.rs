@@ -98,49 +98,53 @@ pub(super) fn build(mut b: Builder<'_>, walk: &Walk<'_>) -> Result<Vec<Plan>, Pl
 }
 
 impl Residual {
-    /// Adds everything that the next stage's first module sees and sends the residual. `to_come` newest
-    /// outputs are not in the queue yet.
-    pub(super) fn leave(
+    /// Sends the residual before the stage's last outputs exist: `to_come` newest outputs are not in the queue yet.
+    pub(super) fn send_early(
         &mut self,
         b: &mut Builder<'_>,
         next: Next,
         to_come: u32,
     ) -> Result<(), PlanError> {
         let scope = b.scope.clone();
-        b.scope(next.module, Some(next.layer));
-        self.catch_up(b, next.staleness.saturating_sub(to_come))?;
-        b.send(self.value, 0);
+        self.send_residual(b, next, to_come)?;
         self.is_sent = true;
         b.scope = scope;
         Ok(())
     }
 
-    /// Sends the residual, unless it has left, and everything in flight.
+    /// Sends the residual, unless [`Self::send_early`] did, and everything in flight.
     fn hand_over(&mut self, b: &mut Builder<'_>, next: Next) -> Result<(), PlanError> {
         if !std::mem::take(&mut self.is_sent) {
-            self.leave(b, next, 0)?;
-            self.is_sent = false;
+            self.send_residual(b, next, 0)?;
         }
-        b.scope(next.module, Some(next.layer));
-        for (nth, value) in self.values().into_iter().enumerate().skip(1) {
-            b.send(value, nth);
+        b.set_scope(next.module, Some(next.layer));
+        for (index, value) in self.values().into_iter().enumerate().skip(1) {
+            b.send(value, index);
         }
+        Ok(())
+    }
+
+    /// Adds everything that the next stage's first module sees and sends the residual, in that module's scope.
+    fn send_residual(&mut self, b: &mut Builder<'_>, next: Next, to_come: u32) -> Result<(), PlanError> {
+        b.set_scope(next.module, Some(next.layer));
+        self.catch_up(b, next.staleness.saturating_sub(to_come))?;
+        b.send(self.value, 0);
         Ok(())
     }
 }
 
 impl Builder<'_> {
-    /// Sends a value to the next stage; `nth` numbers the sends of a boundary. A stage that only passes a
+    /// Sends a value to the next stage; `index` numbers the sends of a boundary. A stage that only passes a
     /// value on receives it first.
-    fn send(&mut self, value: ValueId, nth: usize) {
-        let local = self.local(value);
-        self.transfer(Kind::Send, nth, vec![local], vec![]);
+    fn send(&mut self, value: ValueId, index: usize) {
+        let local = self.on_this_stage(value);
+        self.transfer(Kind::Send, index, vec![local], vec![]);
         self.sent.entry(self.group).or_default().push_back(local);
     }
 
     /// The value on the current stage: received on the first read if an earlier stage has written it, after
     /// everything that was sent before it.
-    pub(super) fn local(&mut self, value: ValueId) -> ValueId {
+    pub(super) fn on_this_stage(&mut self, value: ValueId) -> ValueId {
         loop {
             // a value that passes several stages is received on each
             let mut latest = value;
@@ -160,7 +164,7 @@ impl Builder<'_> {
 
     /// Receives the tokens that the last stage sampled in the previous step.
     fn receive_tokens(&mut self) -> ValueId {
-        self.scope(Module::Embed, None);
+        self.set_scope(Module::Embed, None);
         let (placement, rows, element) = (Placement::Replicated, Rows::Tokens, Element::Token);
         let value =
             Value { name: String::new(), placement, rows, columns: 1, element, group: self.group };
@@ -177,9 +181,15 @@ impl Builder<'_> {
     }
 
     /// Adds one end of a transfer; returns its name.
-    fn transfer(&mut self, kind: Kind, nth: usize, reads: Vec<ValueId>, writes: Vec<ValueId>) -> String {
-        let number = if nth == 0 { String::new() } else { (nth + 1).to_string() };
-        let name = format!("{}{}{}{number}", self.scope.2, self.group_prefix(), kind.as_str());
+    fn transfer(
+        &mut self,
+        kind: Kind,
+        index: usize,
+        reads: Vec<ValueId>,
+        writes: Vec<ValueId>,
+    ) -> String {
+        let number = if index == 0 { String::new() } else { (index + 1).to_string() };
+        let name = format!("{}{}{}{number}", self.scope.prefix, self.group_prefix(), kind.as_str());
         let size = |value: Option<&ValueId>| {
             let value = value.map(|value| &self.values[value.index()]);
             value.map(|v| self.per_row(v.rows, self.row_bytes(v.columns, v.element))).unwrap_or_default()
@@ -195,8 +205,8 @@ impl Builder<'_> {
             writes,
             weight: None,
             more: Vec::new(),
-            layer: self.scope.1,
-            module: self.scope.0,
+            layer: self.scope.layer,
+            module: self.scope.module,
             group: self.group,
             cost: Cost { bytes_read, bytes_written, message_bytes, ..Cost::default() },
             after: Vec::new(),

@@ -657,7 +657,7 @@ fn a_wrong_placement_is_a_build_error() {
     let desync = spec(&Architecture::Desync(2), 2, 2, Phase::Decode);
     let emit = |spec: &PlanSpec, name: &str, kind: Kind, reads: &[Placement]| {
         let mut builder = Builder::new(spec);
-        builder.scope(Module::Attn, Some(0));
+        builder.set_scope(Module::Attn, Some(0));
         let input = |(name, placement): (&str, &Placement)| {
             builder.input(name, *placement, 32, Element::Activation)
         };

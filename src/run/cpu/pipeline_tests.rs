@@ -5,6 +5,7 @@ use super::tests::{Reference, tiny};
 use crate::shared::Computed;
 use crate::{Job, Outcome};
 use model::WeightSource;
+use plan::testing::ARCHITECTURES;
 use plan::{DType, Lane};
 use table::{Backend, Link, Spec};
 use trace::Trace;
@@ -41,27 +42,6 @@ fn tokens(spec: &Spec) -> String {
     computed["tokens"].as_str().unwrap().to_owned()
 }
 
-const ARCHITECTURES: [&str; 18] = [
-    "standard",
-    "ladder",
-    "ladder:[1+2]",
-    "stale:3",
-    "parallel",
-    "parallel+ladder",
-    "desync:2",
-    "desync:3",
-    "delayed:1",
-    "delayed:3",
-    "sync-drop:3",
-    "farskip",
-    "kraken",
-    "tracks:1",
-    "tracks:3",
-    "partial:0.5",
-    "partial:0.5+ladder",
-    "upper-bound",
-];
-
 /// A stage does the same arithmetic in the same order as a run without stages, so tokens are equal.
 #[test]
 fn stages_compute_the_tokens_of_one() {
@@ -92,7 +72,7 @@ fn stages_agree_with_an_independent_forward_pass() {
                 ep: 1,
                 dtype: DType::F32,
             };
-            let mut sequence = crate::measure::prompts(&cell, model.shape.vocab);
+            let mut sequence = crate::recorder::prompts(&cell, model.shape.vocab);
             for _ in 0..cell.output_tokens {
                 let logits = reference.logits(&cell.architecture, &sequence).pop().unwrap();
                 let likeliest = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));

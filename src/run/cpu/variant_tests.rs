@@ -5,6 +5,7 @@ use super::engine::{self, Setup, Worker};
 use super::rank::{Bound, Place, Rank};
 use crate::comm::Broken;
 use model::Model;
+use plan::testing::ARCHITECTURES;
 use plan::{CommDType, DType, Phase, Plan, Precision, SCALED_TOGETHER, Variant};
 use table::Spec;
 
@@ -97,22 +98,7 @@ fn farthest(a: &Logits, b: &Logits) -> f32 {
 
 #[test]
 fn micro_batches_change_no_logits() {
-    let architectures = [
-        "standard",
-        "ladder",
-        "parallel",
-        "desync:2",
-        "delayed:2",
-        "sync-drop",
-        "partial:0.5+ladder",
-        "partial:0.5",
-        "farskip",
-        "tracks:2",
-        "kraken",
-        "upper-bound",
-        "stale:2",
-    ];
-    for architecture in architectures {
+    for architecture in ARCHITECTURES {
         for tp in [1, 2, 4] {
             for (batch, groups) in [(4, 2), (5, 3), (1, 2), (2, 3)] {
                 let whole = logits(architecture, tp, batch, Variant::default());

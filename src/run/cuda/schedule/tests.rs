@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use super::*;
 use crate::cuda::program::Program;
 use model::Model;
+use plan::testing::ARCHITECTURES;
 use plan::{
     Architecture, DType, Lowering, ModelShape, OpId, Phase, PlanSpec, Precision, ValueId, Variant,
 };
@@ -182,26 +183,6 @@ const APART: Layout = Layout { chained: false, ..Layout::ONE };
 fn shape() -> ModelShape {
     ModelShape { layers: 3, ..Model::resolve("tiny").expect("built in").shape }
 }
-
-const ARCHITECTURES: [&str; 17] = [
-    "standard",
-    "ladder",
-    "ladder:2",
-    "ladder:[0+2]",
-    "parallel",
-    "parallel+ladder",
-    "desync:2",
-    "desync:4",
-    "delayed:2",
-    "sync-drop:2",
-    "kraken",
-    "partial:0.5+ladder",
-    "partial:0.5",
-    "farskip",
-    "tracks:2",
-    "stale:3",
-    "upper-bound",
-];
 
 /// A decode step whose all-reduces are one with the addition and the norm behind them.
 fn fused(architecture: &Architecture) -> PlanSpec {
