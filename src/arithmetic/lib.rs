@@ -8,10 +8,10 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `matrix` | weight matrices, products of two with the `gemm` crate, memory on large pages |
+//! | `matrix` | weight matrices, and products of two with the `gemm` crate |
 //! | `convert` | numbers of checkpoints, and random ones |
 //! | `e4m3` | 8-bit numbers with a scale |
-//! | `product` | products of rows with weights |
+//! | `product` | products of rows with weights, which are on large pages |
 //! | `real` | number formats of training |
 //! | `rows` | norms, activations and attention, forward and backward, and the sum that measures memory bandwidth |
 //! | `softmax` | exponentials, softmax, losses, and statistics of logits |
@@ -28,7 +28,8 @@ mod rows;
 mod softmax;
 
 pub use convert::{Number, RandomStream, stream_key};
-pub use matrix::{Matrix, MatrixData, View, gemm, gemm_onto, with_large_pages};
+pub use matrix::{Matrix, MatrixData, View, ViewMut, gemm, gemm_onto};
+pub use product::with_large_pages;
 pub use real::Real;
 pub use resample::{Draws, gather, percentile};
 pub use rows::{

@@ -1,4 +1,4 @@
-//! Matrices: weights in rows, products with the `gemm` crate, memory on large pages.
+//! Matrices: weights in rows, and products with the `gemm` crate.
 
 use std::borrow::Cow;
 
@@ -75,62 +75,63 @@ impl<'a, T: Real> View<'a, T> {
         Self { row_stride: self.column_stride, column_stride: self.row_stride, ..self }
     }
 
+    /// True if the data has `rows` rows of `columns` elements.
     fn holds(&self, rows: usize, columns: usize) -> bool {
-        rows == 0
-            || columns == 0
-            || self.offset + (rows - 1) * self.row_stride + (columns - 1) * self.column_stride
-                < self.data.len()
+        let (Some(last_row), Some(last_column)) = (rows.checked_sub(1), columns.checked_sub(1)) else {
+            return true;
+        };
+        let row = last_row.checked_mul(self.row_stride);
+        let column = last_column.checked_mul(self.column_stride);
+        let last =
+            row.zip(column).and_then(|(row, column)| self.offset.checked_add(row)?.checked_add(column));
+        last.is_some_and(|last| last < self.data.len())
     }
 }
 
-/// `out[m, n] = a[m, k] b[k, n]`, with result rows `out_stride` apart starting at `out_offset`.
-#[expect(clippy::too_many_arguments, reason = "BLAS's own argument list, less its pointers")]
-pub fn gemm<T: Real>(
-    m: usize,
-    n: usize,
-    k: usize,
-    a: View<'_, T>,
-    b: View<'_, T>,
-    out: &mut [T],
-    out_offset: usize,
-    out_stride: usize,
-) {
-    product([m, n, k], [a, b], (T::ZERO, T::ONE), (out, out_offset, out_stride));
+/// Row-major matrix to write to.
+pub struct ViewMut<'a, T = f32> {
+    data: &'a mut [T],
+    offset: usize,
+    row_stride: usize,
 }
 
-/// `out[m, n] += a[m, k] b[k, n]`, with result rows `out_stride` apart starting at `out_offset`.
-pub fn gemm_onto<T: Real>(
-    sizes: [usize; 3],
-    operands: [View<'_, T>; 2],
-    out: &mut [T],
-    (out_offset, out_stride): (usize, usize),
-) {
-    product(sizes, operands, (T::ONE, T::ONE), (out, out_offset, out_stride));
+impl<'a, T: Real> ViewMut<'a, T> {
+    /// View with rows `stride` apart, starting at `offset`.
+    pub fn rows(data: &'a mut [T], offset: usize, stride: usize) -> Self {
+        Self { data, offset, row_stride: stride }
+    }
 }
 
-/// `out[m, n] = kept x out[m, n] + scale x a[m, k] b[k, n]`.
-fn product<T: Real>(
-    [m, n, k]: [usize; 3],
-    [a, b]: [View<'_, T>; 2],
-    (kept, scale): (T, T),
-    (out, out_offset, out_stride): (&mut [T], usize, usize),
-) {
+/// `out[m, n] = a[m, k] b[k, n]`, with the sizes `[m, n, k]`.
+pub fn gemm<T: Real>(sizes: [usize; 3], operands: [View<'_, T>; 2], out: ViewMut<'_, T>) {
+    product(sizes, operands, T::ZERO, out);
+}
+
+/// `out[m, n] += a[m, k] b[k, n]`, with the sizes `[m, n, k]`.
+pub fn gemm_onto<T: Real>(sizes: [usize; 3], operands: [View<'_, T>; 2], out: ViewMut<'_, T>) {
+    product(sizes, operands, T::ONE, out);
+}
+
+/// `out[m, n] = kept x out[m, n] + a[m, k] b[k, n]`.
+fn product<T: Real>([m, n, k]: [usize; 3], [a, b]: [View<'_, T>; 2], kept: T, out: ViewMut<'_, T>) {
     if m == 0 || n == 0 {
         return;
     }
     assert!(a.holds(m, k) && b.holds(k, n), "operands are smaller than the product");
-    assert!(out_offset + (m - 1) * out_stride + n <= out.len() && n <= out_stride);
-    // SAFETY: the assertions above bound every element that is read or written: row i, column j of an
-    // operand is at offset + i * row_stride + j * column_stride, largest at the last row and column;
-    // `out` is borrowed mutably, so it aliases neither operand, and its rows do not overlap.
+    let ViewMut { data, offset, row_stride } = out;
+    let written = View { data: &*data, offset, row_stride, column_stride: 1 };
+    assert!(written.holds(m, n) && n <= row_stride, "the result is smaller than the product");
+    // SAFETY: the assertions above bound every element that is read or written: row i, column j of a
+    // matrix is at offset + i * row_stride + j * column_stride, largest at the last row and column;
+    // `data` is borrowed mutably, so it aliases neither operand, and its rows do not overlap.
     unsafe {
         ::gemm::gemm(
             m,
             n,
             k,
-            out.as_mut_ptr().add(out_offset),
+            data.as_mut_ptr().add(offset),
             1,
-            out_stride as isize,
+            row_stride as isize,
             kept != T::ZERO,
             a.data.as_ptr().add(a.offset),
             a.column_stride as isize,
@@ -139,7 +140,7 @@ fn product<T: Real>(
             b.column_stride as isize,
             b.row_stride as isize,
             kept,
-            scale,
+            T::ONE,
             false,
             false,
             false,
@@ -148,44 +149,16 @@ fn product<T: Real>(
     }
 }
 
-/// Empty vector with capacity for `items`, on large pages if it fills any. The advice is given before
-/// the memory is touched; systems that ignore it use ordinary pages.
-pub fn with_large_pages<T>(items: usize) -> Vec<T> {
-    let memory = Vec::with_capacity(items);
-    #[cfg(target_os = "linux")]
-    advise(&memory);
-    memory
-}
-
-#[cfg(target_os = "linux")]
-fn advise<T>(memory: &Vec<T>) {
-    use rustix::mm::{Advice, madvise};
-    const PAGE: usize = 4096;
-    const LARGE: usize = 2 << 20;
-    let bytes = memory.capacity() * size_of::<T>();
-    let start = memory.as_ptr().cast::<u8>();
-    let skipped = start.align_offset(PAGE);
-    if bytes < LARGE + skipped {
-        return;
-    }
-    let whole = (bytes - skipped) / PAGE * PAGE;
-    // SAFETY: the range consists of whole pages within the vector's memory, and the advice changes no
-    // contents
-    let _ =
-        unsafe { madvise(start.wrapping_add(skipped).cast_mut().cast(), whole, Advice::LinuxHugepage) };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_for_what_was_asked_of_any_size() {
-        for items in [0, 1, 100, 3 << 20] {
-            let mut memory: Vec<u32> = with_large_pages(items);
-            assert!(memory.capacity() >= items && memory.is_empty());
-            memory.resize(items, 7);
-            assert!(memory.iter().all(|item| *item == 7));
-        }
+    #[should_panic(expected = "operands are smaller")]
+    fn bounds_that_overflow_are_too_large() {
+        let (data, mut out) = ([0.0f32; 4], [0.0f32; 4]);
+        // the offset of row 2 wraps around to 0
+        let wrapping = View::rows(&data, 0, usize::MAX / 2 + 1);
+        gemm([3, 1, 1], [wrapping, View::rows(&data, 0, 1)], ViewMut::rows(&mut out, 0, 1));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::kernels::Kernels;
 use arithmetic::product::Panels;
-use arithmetic::{CausalScores, OneQuery, Real, View, gemm};
+use arithmetic::{CausalScores, OneQuery, Real, View, ViewMut, gemm};
 use model::Matrix;
 use plan::{Groups, ModelShape, Quantity, Temperature};
 
@@ -462,12 +462,12 @@ impl Attention {
             let scores = &mut self.scores[..count * context];
             let q = View::rows(of.queries, of.query(first), heads * dim);
             let [keys, values] = [of.keys, of.values].map(|all| View::rows(all, start * dim, dim));
-            gemm(count, context, dim, q, keys.transposed(), scores, 0, context);
+            gemm([count, context, dim], [q, keys.transposed()], ViewMut::rows(scores, 0, context));
             let Seen { window, sink, .. } = sight;
             CausalScores { scores, context, seen, window, scale, sink }.run(kernels.arch());
             let p = View::rows(scores, 0, context);
             let stride = heads * value_dim;
-            gemm(count, value_dim, context, p, values, out, of.out(first), stride);
+            gemm([count, value_dim, context], [p, values], ViewMut::rows(out, of.out(first), stride));
         }
     }
 }

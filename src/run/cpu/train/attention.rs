@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use arithmetic::{CausalSoftmax, Real, SoftmaxBack, View, gemm, gemm_onto};
+use arithmetic::{CausalSoftmax, Real, SoftmaxBack, View, ViewMut, gemm, gemm_onto};
 use pulp::Arch;
 
 use crate::cpu::attention::{Before, Heads, RopeTable};
@@ -108,7 +108,7 @@ impl Windows {
             let (count, seen) = (block.count, block.first + block.count);
             let p = View::rows(scores, 0, seen);
             let values = View::rows(keys, block.values(self), key_width);
-            gemm(count, dim, seen, p, values, out, block.queries(self), width);
+            gemm([count, dim, seen], [p, values], ViewMut::rows(out, block.queries(self), width));
         });
     }
 
@@ -131,20 +131,27 @@ impl Windows {
             let dy = View::rows(dy, of_queries, width);
             let probabilities = View::rows(p, 0, seen);
             // dV += P^T dO
-            let onto = (of_values, key_width);
-            gemm_onto([seen, dim, count], [probabilities.transposed(), dy], dkeys, onto);
+            gemm_onto(
+                [seen, dim, count],
+                [probabilities.transposed(), dy],
+                ViewMut::rows(dkeys, of_values, key_width),
+            );
             // dP = dO V^T, and from it dS = scale x P (dP - sum of P dP over the row)
             ds.resize(count * seen, T::ZERO);
             let values = View::rows(keys, of_values, key_width);
-            gemm(count, seen, dim, dy, values.transposed(), ds, 0, seen);
+            gemm([count, seen, dim], [dy, values.transposed()], ViewMut::rows(ds, 0, seen));
             let scale = T::ONE / T::of(dim as f64).sqrt();
             T::softmax_back(arch, SoftmaxBack { p, ds, seen, scale });
             // dQ = dS K, dK += dS^T Q
             let ds = View::rows(ds, 0, seen);
             let k = View::rows(keys, of_keys, key_width);
-            gemm(count, dim, seen, ds, k, dqueries, of_queries, width);
+            gemm([count, dim, seen], [ds, k], ViewMut::rows(dqueries, of_queries, width));
             let q = View::rows(queries, of_queries, width);
-            gemm_onto([seen, dim, count], [ds.transposed(), q], dkeys, (of_keys, key_width));
+            gemm_onto(
+                [seen, dim, count],
+                [ds.transposed(), q],
+                ViewMut::rows(dkeys, of_keys, key_width),
+            );
         });
     }
 }
@@ -187,7 +194,7 @@ impl Block {
         scores.resize(self.count * seen, T::ZERO);
         let q = View::rows(queries, self.queries(of), width);
         let k = View::rows(keys, self.keys(of), key_width);
-        gemm(self.count, seen, dim, q, k.transposed(), scores, 0, seen);
+        gemm([self.count, seen, dim], [q, k.transposed()], ViewMut::rows(scores, 0, seen));
         let scale = T::ONE / T::of(dim as f64).sqrt();
         T::causal_softmax(arch, CausalSoftmax { scores, seen, first: self.first, scale });
     }

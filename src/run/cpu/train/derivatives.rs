@@ -1,6 +1,6 @@
 //! Backward pass of one rank.
 
-use arithmetic::{Gated, NormOperand, NormWeight, Real, SiluMulOperand, View, gemm, gemm_onto};
+use arithmetic::{Gated, NormOperand, NormWeight, Real, SiluMulOperand, View, ViewMut, gemm, gemm_onto};
 
 use super::attention::Windows;
 use super::experts::Wanted;
@@ -94,7 +94,11 @@ impl<T: Real> Pass<T> {
         match of.kind {
             Kind::MatMul => {
                 let w = View::rows(weight, 0, inputs);
-                gemm(rows, inputs, outputs, View::rows(dy, 0, outputs), w, &mut dx, 0, inputs);
+                gemm(
+                    [rows, inputs, outputs],
+                    [View::rows(dy, 0, outputs), w],
+                    ViewMut::rows(&mut dx, 0, inputs),
+                );
             }
             // each rank's part of the gathered rows
             Kind::AllGather => {
@@ -123,7 +127,7 @@ impl<T: Real> Pass<T> {
                 let logits = router.back(x, choices, dy);
                 let experts = logits.len() / rows;
                 let (logits, w) = (View::rows(&logits, 0, experts), View::rows(weight, 0, inputs));
-                gemm(rows, inputs, experts, logits, w, &mut dx, 0, inputs);
+                gemm([rows, inputs, experts], [logits, w], ViewMut::rows(&mut dx, 0, inputs));
             }
             Kind::Experts => {
                 let choices = Slot::Value(of.reads[1].index());
@@ -193,7 +197,7 @@ impl<T: Real> Pass<T> {
                 let logits = router.back(x, choices, dy);
                 let experts = logits.len() / rows;
                 let (dy, x) = (View::rows(&logits, 0, experts).transposed(), View::rows(x, 0, inputs));
-                gemm_onto([experts, inputs, rows], [dy, x], dw, (0, inputs));
+                gemm_onto([experts, inputs, rows], [dy, x], ViewMut::rows(dw, 0, inputs));
             }
             Kind::Embed => {
                 for (dy, token) in dy.chunks_exact(outputs).zip(&batch.tokens) {
@@ -205,7 +209,7 @@ impl<T: Real> Pass<T> {
             Kind::MatMul => {
                 let dy = View::rows(dy, 0, outputs).transposed();
                 let x = View::rows(&self.there[&operand], 0, inputs);
-                gemm_onto([outputs, inputs, rows], [dy, x], dw, (0, inputs));
+                gemm_onto([outputs, inputs, rows], [dy, x], ViewMut::rows(dw, 0, inputs));
             }
             Kind::Norm => {
                 let x = self.there[&operand].as_slice();

@@ -3,7 +3,7 @@
 //! A choice has the form of decoding ([`crate::cpu::experts`]): pairs of an expert's number and its weight. The backward
 //! pass computes gate, up and activation again instead of keeping them.
 
-use arithmetic::{Gated, Real, SiluMul, SiluMulOperand, View, gemm, gemm_onto};
+use arithmetic::{Gated, Real, SiluMul, SiluMulOperand, View, ViewMut, gemm, gemm_onto};
 use pulp::Arch;
 
 use crate::cpu::experts::{by_expert, choose, choose_back};
@@ -25,7 +25,7 @@ impl<T: Real> Router<'_, T> {
         let mut logits = vec![T::ZERO; rows * experts];
         let weight = View::rows(self.weight, 0, self.hidden).transposed();
         let x = View::rows(x, 0, self.hidden);
-        gemm(rows, experts, self.hidden, x, weight, &mut logits, 0, experts);
+        gemm([rows, experts, self.hidden], [x, weight], ViewMut::rows(&mut logits, 0, experts));
         (experts, logits)
     }
 
@@ -100,7 +100,7 @@ impl<T: Real> Experts<'_, T> {
             let mut projected = vec![T::ZERO; count * 2 * width];
             let w = View::rows(self.gate_up, expert * 2 * width * hidden, hidden).transposed();
             let rows = View::rows(&x, 0, hidden);
-            gemm(count, 2 * width, hidden, rows, w, &mut projected, 0, 2 * width);
+            gemm([count, 2 * width, hidden], [rows, w], ViewMut::rows(&mut projected, 0, 2 * width));
             let mut active = vec![T::ZERO; count * width];
             let gated = Gated { x: &projected, columns: 2 * width, offset: 0, width };
             T::silu_mul(arch, SiluMul { of: gated, y: &mut active });
@@ -116,7 +116,7 @@ impl<T: Real> Experts<'_, T> {
             let mut outputs = vec![T::ZERO; of.choices.len() * hidden];
             let w = View::rows(self.down, expert * hidden * width, width).transposed();
             let active = View::rows(&of.active, 0, width);
-            gemm(of.choices.len(), hidden, width, active, w, &mut outputs, 0, hidden);
+            gemm([of.choices.len(), hidden, width], [active, w], ViewMut::rows(&mut outputs, 0, hidden));
             for ((at, weight), output) in of.choices.iter().zip(outputs.chunks_exact(hidden)) {
                 let y = &mut y[at / self.top_k * hidden..][..hidden];
                 y.iter_mut().zip(output).for_each(|(y, output)| *y += *weight * *output);
@@ -136,7 +136,7 @@ impl<T: Real> Experts<'_, T> {
             let down = View::rows(self.down, expert * hidden * width, width);
             let mut d_active = vec![T::ZERO; count * width];
             let outputs = View::rows(&dy, 0, hidden);
-            gemm(count, width, hidden, outputs, down, &mut d_active, 0, width);
+            gemm([count, width, hidden], [outputs, down], ViewMut::rows(&mut d_active, 0, width));
             if let Wanted::Operands { weights, .. } = &mut wanted {
                 let rows = d_active.chunks_exact(width).zip(of.active.chunks_exact(width));
                 for ((at, _), (gradient, active)) in of.choices.iter().zip(rows) {
@@ -156,7 +156,11 @@ impl<T: Real> Experts<'_, T> {
                 Wanted::Operands { rows, .. } => {
                     let mut dx = vec![T::ZERO; count * hidden];
                     let gate_up = View::rows(self.gate_up, first, hidden);
-                    gemm(count, hidden, 2 * width, projected, gate_up, &mut dx, 0, hidden);
+                    gemm(
+                        [count, hidden, 2 * width],
+                        [projected, gate_up],
+                        ViewMut::rows(&mut dx, 0, hidden),
+                    );
                     for ((at, _), dx) in of.choices.iter().zip(dx.chunks_exact(hidden)) {
                         let row = &mut rows[at / self.top_k * hidden..][..hidden];
                         row.iter_mut().zip(dx).for_each(|(row, dx)| *row += *dx);
@@ -166,7 +170,11 @@ impl<T: Real> Experts<'_, T> {
                     if !gate_up.is_empty() {
                         let x = View::rows(&of.x, 0, hidden);
                         let sizes = [2 * width, hidden, count];
-                        gemm_onto(sizes, [projected.transposed(), x], gate_up, (first, hidden));
+                        gemm_onto(
+                            sizes,
+                            [projected.transposed(), x],
+                            ViewMut::rows(gate_up, first, hidden),
+                        );
                     }
                     if !down.is_empty() {
                         for ((_, weight), dy) in of.choices.iter().zip(dy.chunks_exact_mut(hidden)) {
@@ -174,8 +182,11 @@ impl<T: Real> Experts<'_, T> {
                         }
                         let dy = View::rows(&dy, 0, hidden).transposed();
                         let active = View::rows(&of.active, 0, width);
-                        let to = (expert * hidden * width, width);
-                        gemm_onto([hidden, width, count], [dy, active], down, to);
+                        gemm_onto(
+                            [hidden, width, count],
+                            [dy, active],
+                            ViewMut::rows(down, expert * hidden * width, width),
+                        );
                     }
                 }
             }

@@ -3,7 +3,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use arithmetic::{Gated, LossRows, Lost, Norm, Real, SiluMul, View, all_finite, gemm, gemm_onto};
+use arithmetic::{
+    Gated, LossRows, Lost, Norm, Real, SiluMul, View, ViewMut, all_finite, gemm, gemm_onto,
+};
 use pulp::Arch;
 
 use super::attention::Windows;
@@ -317,7 +319,7 @@ impl<T: Real> Pass<T> {
             Kind::MatMul => {
                 let w = View::rows(weight, 0, columns(0)).transposed();
                 let x = View::rows(read(0), 0, columns(0));
-                gemm(rows, width, columns(0), x, w, &mut y, 0, width);
+                gemm([rows, width, columns(0)], [x, w], ViewMut::rows(&mut y, 0, width));
             }
             Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend => {
                 let before = match operation.kind {
@@ -453,13 +455,13 @@ impl<T: Real> Logits<T> {
             for (x, part) in parts() {
                 let head = View::rows(of.head, part * hidden, hidden).transposed();
                 let x = View::rows(of.student, x, stride);
-                gemm(rows, each, hidden, x, head, &mut self.student, part, vocab);
+                gemm([rows, each, hidden], [x, head], ViewMut::rows(&mut self.student, part, vocab));
             }
             if let Some(teacher) = of.teacher {
                 self.teacher.resize(rows * vocab, T::ZERO);
                 let head = View::rows(teacher.head, 0, hidden).transposed();
                 let x = View::rows(teacher.normed, first, hidden);
-                gemm(rows, vocab, hidden, x, head, &mut self.teacher, 0, vocab);
+                gemm([rows, vocab, hidden], [x, head], ViewMut::rows(&mut self.teacher, 0, vocab));
             }
             let share = gradients.as_ref().map_or(T::ZERO, |gradients| gradients.share);
             lost += T::loss(
@@ -476,12 +478,16 @@ impl<T: Real> Logits<T> {
                 let logits = View::rows(&self.student, part, vocab);
                 if let Some(normed) = &mut gradients.normed {
                     let head = View::rows(of.head, part * hidden, hidden);
-                    gemm(rows, hidden, each, logits, head, normed, x, stride);
+                    gemm([rows, hidden, each], [logits, head], ViewMut::rows(normed, x, stride));
                 }
                 if let Some(head) = &mut gradients.head {
                     let x = View::rows(of.student, x, stride);
                     let operands = [logits.transposed(), x];
-                    gemm_onto([each, hidden, rows], operands, head, (part * hidden, hidden));
+                    gemm_onto(
+                        [each, hidden, rows],
+                        operands,
+                        ViewMut::rows(head, part * hidden, hidden),
+                    );
                 }
             }
         }
