@@ -187,7 +187,7 @@ impl Model {
                 members(&dir.join("config.json"))?
             }
             None => {
-                if tokenizer::is_of_bytes(self) {
+                if tokenizer::has_byte_tokens(self) {
                     let path = unfinished.path().join("tokenizer.json");
                     atomic::write(&path, tokenizer::bytes_json().as_bytes())?;
                 }

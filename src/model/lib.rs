@@ -9,7 +9,6 @@ mod chat;
 mod checkpoint;
 mod config;
 mod convert;
-mod experts;
 mod files;
 mod layout;
 mod mixture;

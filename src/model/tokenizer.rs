@@ -1,11 +1,10 @@
 //! Conversion between text and token ids with a checkpoint's `tokenizer.json`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
 
 use super::Model;
-
 use base::error;
 use base::error::{Error, Result};
 use base::regular::InputKind;
@@ -13,43 +12,9 @@ use base::regular::InputKind;
 /// Tokenizer of a checkpoint (`tokenizer.json`), using Hugging Face's library.
 #[derive(Debug)]
 pub struct Tokenizer {
-    path: PathBuf,
-    inner: tokenizers::Tokenizer,
-}
-
-/// True if a model's tokens are bytes: a built-in shape with a vocabulary of 256, without its own
-/// tokenizer.
-pub(super) fn is_of_bytes(model: &Model) -> bool {
-    model.dir.is_none() && model.shape.vocab == 256
-}
-
-/// `tokenizer.json` with bytes as tokens; each byte's value is its id.
-pub(super) fn bytes_json() -> String {
-    // GPT-2's characters for bytes, used in the vocabulary of byte-level tokenizers
-    let mut further = 256u32..;
-    let vocab: serde_json::Map<String, serde_json::Value> = (0..=255u8)
-        .map(|byte| {
-            let letter = match byte {
-                b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
-                _ => further.next().and_then(char::from_u32).unwrap_or_default(),
-            };
-            (letter.to_string(), byte.into())
-        })
-        .collect();
-    let level = json!({
-        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
-    });
-    // split into short words: nothing is merged, and long words would only use memory
-    let split = json!({
-        "type": "Split", "pattern": { "Regex": "(?s).{1,64}" }, "behavior": "Isolated", "invert": false,
-    });
-    let pre_tokenizer = json!({ "type": "Sequence", "pretokenizers": [split, level.clone()] });
-    let json = json!({
-        "version": "1.0", "added_tokens": [], "normalizer": null, "post_processor": null,
-        "pre_tokenizer": pre_tokenizer, "decoder": level,
-        "model": { "type": "BPE", "vocab": vocab, "merges": [] },
-    });
-    json.to_string()
+    /// Its file, for errors.
+    source: String,
+    tokenizer: tokenizers::Tokenizer,
 }
 
 impl Tokenizer {
@@ -60,11 +25,11 @@ impl Tokenizer {
     pub fn of(model: &Model) -> Result<Self> {
         match &model.dir {
             Some(dir) => Self::open(dir),
-            None if is_of_bytes(model) => {
-                let name = PathBuf::from("tokenizer of bytes");
-                let inner = tokenizers::Tokenizer::from_bytes(bytes_json());
-                let inner = inner.map_err(|e| Error::failed(format!("{}: {e}", name.display())))?;
-                Ok(Self { path: name, inner })
+            None if has_byte_tokens(model) => {
+                let source = "tokenizer of bytes".to_owned();
+                let tokenizer = tokenizers::Tokenizer::from_bytes(bytes_json())
+                    .map_err(|error| Error::failed(format!("{source}: {error}")))?;
+                Ok(Self { source, tokenizer })
             }
             None => Err(Error::input_help(
                 format!("{} is a built-in shape without a tokenizer", model.name),
@@ -98,11 +63,11 @@ impl Tokenizer {
         // uses a function compiled in the library's own crate
         let opened =
             error::catch_panic_quietly(|| text.parse::<tokenizers::Tokenizer>()).map_err(wrong)?;
-        let mut inner = opened.map_err(|error| wrong(error.to_string()))?;
+        let mut tokenizer = opened.map_err(|error| wrong(error.to_string()))?;
         // some files request truncation or padding, which is meant for training in batches
-        inner.with_padding(None);
-        inner.with_truncation(None).map_err(|error| wrong(error.to_string()))?;
-        Ok(Self { path, inner })
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|error| wrong(error.to_string()))?;
+        Ok(Self { source: path.display().to_string(), tokenizer })
     }
 
     /// Tokenizes a text, adding special tokens of the tokenizer's post-processor.
@@ -122,7 +87,7 @@ impl Tokenizer {
     }
 
     fn encode_with(&self, text: &str, special: bool) -> Result<Vec<u32>> {
-        match error::catch_panic_quietly(|| self.inner.encode(text, special)) {
+        match error::catch_panic_quietly(|| self.tokenizer.encode(text, special)) {
             Ok(Ok(encoding)) => Ok(encoding.get_ids().to_vec()),
             Ok(Err(error)) => Err(self.failed("encode the text", error)),
             Err(panic) => Err(self.failed("encode the text", panic)),
@@ -135,7 +100,7 @@ impl Tokenizer {
     /// # Errors
     /// Returns a failure with the tokenizer's reason.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        match error::catch_panic_quietly(|| self.inner.decode(ids, false)) {
+        match error::catch_panic_quietly(|| self.tokenizer.decode(ids, false)) {
             Ok(Ok(text)) => Ok(text),
             Ok(Err(error)) => Err(self.failed("decode the ids", error)),
             Err(panic) => Err(self.failed("decode the ids", panic)),
@@ -143,8 +108,43 @@ impl Tokenizer {
     }
 
     fn failed(&self, what: &str, error: impl std::fmt::Display) -> Error {
-        Error::failed(format!("{}: cannot {what}: {error}", self.path.display()))
+        Error::failed(format!("{}: cannot {what}: {error}", self.source))
     }
+}
+
+/// True if a model's tokens are bytes: a built-in shape with a vocabulary of 256, without its own
+/// tokenizer.
+pub(super) fn has_byte_tokens(model: &Model) -> bool {
+    model.dir.is_none() && model.shape.vocab == 256
+}
+
+/// `tokenizer.json` with bytes as tokens; each byte's value is its id.
+pub(super) fn bytes_json() -> String {
+    // GPT-2's characters for bytes, used in the vocabulary of byte-level tokenizers
+    let mut further = 256u32..;
+    let vocab: serde_json::Map<String, serde_json::Value> = (0..=255u8)
+        .map(|byte| {
+            let letter = match byte {
+                b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
+                _ => further.next().and_then(char::from_u32).unwrap_or_default(),
+            };
+            (letter.to_string(), byte.into())
+        })
+        .collect();
+    let level = json!({
+        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
+    });
+    // split into short words: nothing is merged, and long words would only use memory
+    let split = json!({
+        "type": "Split", "pattern": { "Regex": "(?s).{1,64}" }, "behavior": "Isolated", "invert": false,
+    });
+    let pre_tokenizer = json!({ "type": "Sequence", "pretokenizers": [split, level.clone()] });
+    let json = json!({
+        "version": "1.0", "added_tokens": [], "normalizer": null, "post_processor": null,
+        "pre_tokenizer": pre_tokenizer, "decoder": level,
+        "model": { "type": "BPE", "vocab": vocab, "merges": [] },
+    });
+    json.to_string()
 }
 
 #[cfg(test)]
