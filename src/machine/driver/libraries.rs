@@ -3,6 +3,13 @@
 //!
 //! Each library is opened once and stays loaded until exit, with global symbols, so that later lookups
 //! by the same name get the same file.
+//!
+//! [`functions!`] declares tables of foreign functions, resolved when a library is opened, so that a missing function is
+//! an error there instead of a panic at the first call. cudarc supplies types and constants only, not the calls, for
+//! three reasons. Its calls return Rust enums, and an unlisted value from a newer library would be undefined behavior;
+//! here results are plain integers. It resolves functions lazily and panics if one is missing. And it opens libraries
+//! under its own list of names (without `libnccl.so.2`), whereas this module also searches Python packages and
+//! user-specified files.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -276,6 +283,74 @@ fn mapped(maps: &str, soname: &str) -> Option<PathBuf> {
         .filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])))
         .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&begins)))
         .map(Path::to_path_buf)
+}
+
+/// Declares a table of C functions with a `load` function that resolves all of them; `Err` lists the
+/// missing names. `as in sys` after a function checks its argument list against cudarc's declaration at
+/// compile time, for functions that take no enum as an integer.
+#[macro_export]
+macro_rules! functions {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $table:ident;
+        $(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $answer:ty $(as in $sys:ident)?;)*
+    ) => {
+        $(#[$meta])*
+        #[allow(non_snake_case)]
+        $vis struct $table {
+            $($vis $name: unsafe extern "C" fn($($arg: $type),*) -> $answer,)*
+        }
+
+        $($crate::driver::libraries::same_arguments!($($sys)? => $name($($type),*));)*
+
+        impl $table {
+            /// Resolves every function; `Err` lists the names missing in the library.
+            #[allow(non_snake_case)]
+            $vis fn load(
+                library: &libloading::Library,
+            ) -> std::result::Result<Self, Vec<&'static str>> {
+                let mut missing = Vec::new();
+                $(
+                    // SAFETY: this is the function's type in NVIDIA's headers.
+                    let $name = unsafe {
+                        $crate::driver::libraries::symbol::<
+                            unsafe extern "C" fn($($arg: $type),*) -> $answer,
+                        >(library, concat!(stringify!($name), "\0"))
+                    };
+                    if $name.is_none() {
+                        missing.push(stringify!($name));
+                    }
+                )*
+                match ($($name,)*) {
+                    ($(Some($name),)*) => Ok(Self { $($name,)* }),
+                    _ => Err(missing),
+                }
+            }
+        }
+    };
+}
+pub use functions;
+
+/// Fails compilation if an argument list differs from cudarc's declaration.
+#[macro_export]
+macro_rules! same_arguments {
+    (=> $name:ident($($type:ty),*)) => {};
+    ($sys:ident => $name:ident($($type:ty),*)) => {
+        const _: () = {
+            let _: unsafe fn($($type),*) -> _ = $sys::$name;
+        };
+    };
+}
+pub use same_arguments;
+
+/// Resolves a symbol; `name` must end with a NUL byte.
+///
+/// # Safety
+///
+/// `T` must be the symbol's function pointer type.
+pub unsafe fn symbol<T: Copy>(library: &libloading::Library, name: &str) -> Option<T> {
+    // SAFETY: the caller guarantees the type.
+    unsafe { library.get::<T>(name.as_bytes()) }.ok().map(|symbol| *symbol)
 }
 
 #[cfg(test)]

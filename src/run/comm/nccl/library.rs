@@ -7,8 +7,8 @@ use libloading::Library;
 use serde::Serialize;
 
 use base::error::{Error, Result};
-use machine::driver::functions::functions;
 use machine::driver::libraries;
+use machine::driver::libraries::functions;
 use plan::DType;
 use table::shared_gpu;
 

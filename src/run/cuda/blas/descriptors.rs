@@ -7,7 +7,7 @@ use cudarc::cublaslt::sys;
 
 use crate::cuda::blas::{MatMul, WORKSPACE_BYTES};
 use base::error::{Error, Result};
-use machine::driver::functions::functions;
+use machine::driver::libraries::functions;
 use machine::driver::libraries::{self, Library};
 use plan::DType;
 

@@ -8,7 +8,7 @@ use cudarc::cupti::sys;
 use base::error::{Error, Result};
 pub(super) use inject::records::kind;
 use inject::records::{self, What};
-use machine::driver::functions::functions;
+use machine::driver::libraries::functions;
 use machine::driver::libraries::{self, Library};
 
 /// CUPTI buffer callbacks: one requests an empty buffer, one returns it with `valid` bytes of records.
