@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::cost::{Durations, ExpertShares, Machine};
+use super::cost::CostModel;
+use super::durations::{Durations, ExpertShares, TimeBySource};
 use super::lanes::{Clock, Event, LaneTimes, Lanes, mean_overlap};
 use super::link::{collective, environment};
 use super::routing::Routed;
@@ -212,8 +213,8 @@ impl SimulatedCell<'_> {
     /// True if decode steps communicate only by dispatches and combines whose latencies were measured: then neither
     /// the link nor P2P changes them.
     pub fn has_measured_exchanges(&self) -> bool {
-        let (machine, step) = (self.machine(Phase::Decode), self.step(Phase::Decode, 0));
-        self.plans.decode.iter().all(|plan| machine.has_measured_exchanges(plan, &step))
+        let (model, step) = (self.cost_model(Phase::Decode), self.step(Phase::Decode, 0));
+        self.plans.decode.iter().all(|plan| model.has_measured_exchanges(plan, &step))
     }
 
     /// True if ranks do different work or differ in speed, so that each is simulated.
@@ -250,12 +251,12 @@ impl SimulatedCell<'_> {
     }
 
     pub(super) fn durations(&self, phase: Phase, step: u32) -> Durations<'_> {
-        Durations::new(self.machine(phase), &self.plans.of(phase)[0], &self.step(phase, step))
+        Durations::new(self.cost_model(phase), &self.plans.of(phase)[0], &self.step(phase, step))
     }
 
-    pub(super) fn machine(&self, phase: Phase) -> Machine<'_> {
+    pub(super) fn cost_model(&self, phase: Phase) -> CostModel<'_> {
         let collective = collective(self.spec, &self.target).0;
-        Machine::new(&self.target, collective, self.spec, &self.shape, phase)
+        CostModel::new(&self.target, collective, self.spec, &self.shape, phase)
     }
 
     /// Draws of the experts' shares in a phase, the same in all its steps; empty if ranks are alike.
@@ -446,8 +447,8 @@ pub(super) fn milliseconds(ns: i64) -> f64 {
 }
 
 /// Simulated time (us) of all stages by cost source.
-fn by_source(stages: &[Durations<'_>]) -> [f64; 4] {
-    stages.iter().map(Durations::by_source).fold([0.0; 4], |mut sum, stage| {
+fn by_source(stages: &[Durations<'_>]) -> TimeBySource {
+    stages.iter().map(Durations::by_source).fold(TimeBySource::default(), |mut sum, stage| {
         sum.iter_mut().zip(stage).for_each(|(sum, us)| *sum += us);
         sum
     })

@@ -7,9 +7,9 @@
 
 use std::collections::VecDeque;
 
-use super::cost::Durations;
+use super::durations::Durations;
 use plan::{Kind, Lane, OpId, Operation, Plan, ValueId};
-use table::{Overlap, Split};
+use table::{Overlap, Split, overlap_pct};
 
 /// Producer index that means the step's tokens.
 const TOKENS: u32 = u32::MAX;
@@ -439,7 +439,7 @@ impl LaneTimes {
         Some(Overlap {
             comm_ms: ms(self.comm),
             exposed_comm_ms: ms(exposed),
-            overlap_pct: (self.comm > 0).then(|| 100.0 * (1.0 - exposed as f64 / self.comm as f64)),
+            overlap_pct: overlap_pct(exposed as f64, self.comm as f64),
             compute_ms: ms(self.compute),
             idle_ms: ms((last - first).saturating_sub(self.compute.saturating_add(exposed)).max(0)),
             split: Some(Split {

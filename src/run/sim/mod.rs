@@ -6,9 +6,11 @@
 
 mod cell;
 mod cost;
+mod durations;
 mod lanes;
 mod link;
 mod pipeline;
+mod quantities;
 mod routing;
 mod serving;
 mod simulator;

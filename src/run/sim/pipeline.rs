@@ -5,7 +5,7 @@
 //! over steps: once there are as many micro-batches as stages, a stage has the next one while others work.
 
 use super::cell::{Recorder, SimulatedCell, milliseconds};
-use super::cost::Durations;
+use super::durations::Durations;
 use super::lanes::{Clock, Event, LaneTimes, Lanes, Transfers, mean_overlap};
 use super::link::transfers;
 use plan::{Lane, Phase};
@@ -89,12 +89,12 @@ impl SimulatedCell<'_> {
         let links = transfers(self.spec, &self.target);
         let plans = self.plans.of(phase).iter().enumerate();
         let durations = plans.map(|(stage, plan)| {
-            let machine = self.machine(phase);
-            let machine = match links.get(stage).filter(|_| self.spec.pp > 1) {
-                Some(link) => machine.sending(*link),
-                None => machine,
+            let model = self.cost_model(phase);
+            let model = match links.get(stage).filter(|_| self.spec.pp > 1) {
+                Some(link) => model.sending(*link),
+                None => model,
             };
-            Durations::new(machine, plan, &self.step(phase, step))
+            Durations::new(model, plan, &self.step(phase, step))
         });
         durations.collect()
     }

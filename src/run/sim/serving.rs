@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use super::cell::SimulatedCell;
-use super::cost::Durations;
+use super::durations::Durations;
 use super::lanes::{Clock, Lanes};
 use machine::hardware::{Schedule, Serving};
 use plan::{Phase, Step};
@@ -362,7 +362,7 @@ impl<'a> CellTimes<'a> {
 }
 
 fn step_us(lanes: &mut Lanes, durations: &mut Durations<'_>, step: &Step) -> f64 {
-    durations.cost_of(step);
+    durations.set_step(step);
     let mut clock = Clock::default();
     lanes.step(durations, &mut clock, |_| {});
     clock.tokens as f64 / 1e3

@@ -6,7 +6,7 @@
 //! collective on the compute lane waits for its peers there. An event costs O(ranks), a step O(ranks^2 x operations).
 //! [`replay`] does the same with measured times, to predict a different wiring.
 
-use super::cost::{Durations, ExpertShares, Loads};
+use super::durations::{Durations, ExpertShares, Loads};
 use super::lanes::{Clock, Event, Wiring};
 use super::routing::DRAWS;
 use machine::hardware::Skew;

@@ -3,35 +3,16 @@
 use proptest::prelude::*;
 
 use super::Simulator;
-use super::cost::Durations;
+use super::durations::Durations;
 use super::lanes::{Clock, Event, LaneTimes, Lanes};
 use super::testing::{plan, shape_70b, shape_tiny, simulate, spec};
 use base::error::Error;
 use machine::hardware::{CollectiveScale, Target};
+use plan::testing::ARCHITECTURES;
 use plan::{Architecture, Lane, ModelShape, OpId, Phase, Plan, ValueId};
 use table::{Collective, Link, P2p, Provenance, Sample, Spec};
 use trace::Trace;
 use trace::overlap::{Selection, overlap};
-
-const ARCHITECTURES: [&str; 17] = [
-    "standard",
-    "ladder",
-    "ladder:2",
-    "stale:2",
-    "parallel",
-    "parallel+ladder",
-    "desync:2",
-    "desync:4",
-    "delayed:2",
-    "delayed:4",
-    "sync-drop:2",
-    "kraken",
-    "farskip",
-    "partial:0.5",
-    "partial:0.5+ladder",
-    "tracks:2",
-    "upper-bound",
-];
 
 fn sample(spec: &Spec, shape: &ModelShape) -> Sample {
     simulate(spec, shape, false).unwrap().0.samples.remove(0)
@@ -155,7 +136,7 @@ fn measured(trace: &Trace, rank: u32) -> (i64, i64, i64, i64) {
 
 #[test]
 fn the_overlap_said_is_the_overlap_in_the_trace_averaged_over_ranks() {
-    for (architecture, skew) in ARCHITECTURES.iter().flat_map(|of| [(*of, "0"), (*of, "4")]) {
+    for (architecture, skew) in ARCHITECTURES.iter().flat_map(|name| [(*name, "0"), (*name, "4")]) {
         let mut spec = Spec { tp: 4, output_tokens: 6, ..spec(architecture, "tiny") };
         spec.set.insert("skew.operation_pct".into(), skew.into());
         let (sample, trace) = traced(&spec, &shape_tiny());
