@@ -196,6 +196,15 @@ fn fits(spec: &Spec, need: &MemoryNeed, capacity: Option<u64>) -> Feasibility {
 mod tests {
     use super::*;
     use crate::sim::testing::{shape_70b, spec};
+    use table::Collective;
+
+    #[test]
+    fn collectives_that_are_offered_are_executed_and_no_others() {
+        for collective in Collective::ALL {
+            let is_executed = super::super::run::check_collective(collective).is_ok();
+            assert_eq!(is_executed, CpuBackend.lacks(collective).is_none(), "{collective}");
+        }
+    }
 
     #[test]
     fn threads_and_a_head_that_ranks_cannot_share_are_told_with_the_arithmetic() {
