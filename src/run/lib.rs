@@ -7,10 +7,8 @@ pub mod cuda;
 pub mod feasibility;
 mod generate;
 pub mod launcher;
-mod measure;
 pub mod recorder;
 mod resolve;
-mod sample;
 mod shared;
 pub mod sim;
 #[doc(hidden)]
@@ -19,13 +17,13 @@ pub mod testing;
 pub use backend::{
     Evaluate, Execute, Generate, HOST, PlanBackend, backend, evaluator, executor, generator,
 };
+pub use comm::emulated_link;
 pub use feasibility::Feasibility;
 pub use generate::{
     Emit, EvaluateRequest, Evaluated, GenerateOptions, GenerateRequest, Generated, Said, Window,
     WindowQuality, choose_generator, evaluation_plan,
 };
-pub use measure::StepLanes;
-pub use measure::emulated_link;
+pub use recorder::StepLanes;
 pub use resolve::Resolve;
 pub use shared::Shared;
 

@@ -168,7 +168,7 @@ pub(super) fn fill(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::gpus::{Gpus, made_up};
+    use crate::cuda::{Gpus, made_up_gpus};
     use plan::Architecture;
 
     fn chosen(options: &CellOptions, gpus: &Gpus) -> (Backend, String) {
@@ -219,19 +219,20 @@ mod tests {
             ..CellOptions::default()
         };
         const H200: u64 = 150_000_000_000;
-        let (backend, why) = chosen(&of("llama-3-70b", 4), &made_up(8, H200));
+        let (backend, why) = chosen(&of("llama-3-70b", 4), &made_up_gpus(8, H200));
         assert_eq!((backend, why.as_str()), (Backend::Cuda, "8 x NVIDIA H200 answer"));
-        let (backend, why) = chosen(&of("llama-3-70b", 4), &made_up(1, H200));
+        let (backend, why) = chosen(&of("llama-3-70b", 4), &made_up_gpus(1, H200));
         assert_eq!(backend, Backend::Sim);
         assert!(
             why.starts_with("not cuda: tp 4 needs 4 GPUs") && why.contains("too many for cpu"),
             "{why}"
         );
-        let (backend, why) = chosen(&of("tiny", 4), &made_up(1, H200));
+        let (backend, why) = chosen(&of("tiny", 4), &made_up_gpus(1, H200));
         assert_eq!(backend, Backend::Cpu);
         assert!(why.starts_with("not cuda: tp 4 needs 4 GPUs") && why.contains("; tiny has"), "{why}");
         let link = Some(Link::Emulated { alpha_us: 5.0, gb_s: 300.0 });
-        let (backend, why) = chosen(&CellOptions { link, ..of("llama-3-70b", 8) }, &made_up(1, H200));
+        let (backend, why) =
+            chosen(&CellOptions { link, ..of("llama-3-70b", 8) }, &made_up_gpus(1, H200));
         assert_eq!(
             (backend, why.as_str()),
             (Backend::Cuda, "NVIDIA H200 answers; it runs one rank's shard of 8")
@@ -242,6 +243,6 @@ mod tests {
         assert!(why.starts_with("no GPU found; tiny has"), "{why}");
         let stack = Some("gpt-fast".to_owned());
         let asked = CellOptions { stack, ..of("tiny", 1) };
-        assert_eq!(chosen(&asked, &made_up(8, H200)).0, Backend::Sim);
+        assert_eq!(chosen(&asked, &made_up_gpus(8, H200)).0, Backend::Sim);
     }
 }

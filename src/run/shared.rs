@@ -8,7 +8,7 @@ use std::sync::{Arc, RwLock};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::cuda::gpus::Gpus;
+use crate::cuda::Gpus;
 use crate::sim::Simulator;
 use crate::{HOST, cuda};
 use base::checksum::short_key;

@@ -44,4 +44,4 @@ pub mod cuda {
     pub use crate::cuda::one_shot::HEAD_BYTES;
 }
 
-pub use crate::sample::Sampling;
+pub use crate::generate::Sampling;

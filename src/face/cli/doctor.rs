@@ -18,7 +18,7 @@ use lab::store::{Store, StoreCheck};
 use machine::driver::Gpu;
 use run::comm::nccl::{self, Probe as Nccl};
 use run::cuda::check::{self, CHECKS, Checked, Found};
-use run::cuda::gpus;
+use run::cuda::usable_gpus;
 use run::{BACKENDS, PlanBackend};
 use table::render::{Shown, Sourced, Table};
 
@@ -252,7 +252,7 @@ fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Table) {
 /// Checks every GPU, stores the results for later runs and prints them. Returns exit status 0 if nothing failed, 1 if
 /// something did, 2 without a GPU.
 pub(super) fn check(format: Format) -> Result<u8> {
-    let gpus = match gpus::usable() {
+    let gpus = match usable_gpus() {
         Ok(gpus) if !gpus.is_empty() => gpus,
         Ok(_) => return nothing_to_check("no GPU", format),
         Err(why) => return nothing_to_check(&why.to_string(), format),

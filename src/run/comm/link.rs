@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::group::Broken;
 use crate::recorder::Clock;
+use base::error::{Error, Result};
 use machine::hardware::{CollectiveCost, CollectiveScale, Profile};
-use table::{Collective, P2p};
+use table::{Collective, Link, P2p, Spec};
 
 #[derive(Clone, Debug)]
 pub enum EmulatedLink {
@@ -168,6 +169,30 @@ impl Pipe {
     pub fn abort(&self, why: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.broken.get_or_insert_with(|| Broken(why.to_owned()));
+    }
+}
+
+/// Emulated link of an executed cell, if any: given directly or from a hardware profile. Returns an error if the
+/// profile is missing or cannot be read.
+pub fn emulated_link(spec: &Spec) -> Result<Option<EmulatedLink>> {
+    let from_profile = |p2p: P2p| {
+        if spec.hardware == "host" {
+            return Err(Error::input_help(
+                format!("link '{}' needs a hardware profile to take the link from", spec.link),
+                "add --hardware h100_sxm, or define the link: --link emulated:alpha_us=20,gb_s=50",
+            ));
+        }
+        let profile = Arc::new(Profile::load(&spec.hardware)?);
+        if let Some(problem) = profile.link_problem(Collective::Nccl, p2p, spec.tp) {
+            return Err(Error::input(format!("{}: {problem}", profile.name)));
+        }
+        Ok(Some(EmulatedLink::Profile { profile, p2p, tp: spec.tp }))
+    };
+    match spec.link {
+        Link::Native => Ok(None),
+        Link::P2pOn => from_profile(P2p::On),
+        Link::P2pOff => from_profile(P2p::Off),
+        Link::Emulated { alpha_us, gb_s } => Ok(Some(EmulatedLink::Formula { alpha_us, gb_s })),
     }
 }
 

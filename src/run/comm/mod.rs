@@ -7,7 +7,7 @@ pub mod nccl;
 mod peers;
 
 pub use group::{Broken, Exchange, Exchanged, Group, Progress, SpinWait, start_watchdog};
-pub use link::{EmulatedLink, Pipe};
+pub use link::{EmulatedLink, Pipe, emulated_link};
 #[cfg(fuzzing)]
 pub use peers::read_any_message;
 pub use peers::{Late, Meeting, Peers, PingPong, Secret};

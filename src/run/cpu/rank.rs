@@ -16,8 +16,8 @@ use super::experts::{Experts, add_bias, choose};
 use super::kernels::{Kernels, quantize};
 use super::program::{Program, StoredWeight};
 use crate::comm::{Broken, Exchange, Group, Pipe};
+use crate::generate::Sampling;
 use crate::recorder::{Clock, SpanRecorder, Started, range, start};
-use crate::sample::Sampling;
 use arithmetic::product::Panels;
 use model::Matrix;
 use plan::{

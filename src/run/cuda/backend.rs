@@ -1,26 +1,26 @@
 //! The cuda backend: which cells fit this machine's GPUs, defaults, and the environment of run processes.
 
-use std::process::Command;
-
-use serde_json::{Value, json};
-
 use super::experts;
-use super::gpus::{self, Gpus};
 use super::one_shot;
 use super::program::Program;
 use crate::backend::{AutoFit, Evaluate, Execute, Generate, PlanBackend, default_spec};
 use crate::comm::nccl::{self, Nccl};
 use crate::generate::{Emit, EvaluateRequest};
 use crate::generate::{GenerateOptions, Saying};
+use crate::launcher;
 use crate::launcher::too_few as too_few_ranks;
 use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
-use base::error::Result;
+use base::error::{Error, Result};
 use base::text::counted;
-use machine::driver::Gpu;
+use machine::driver::libraries::{Library, open};
+use machine::driver::{Gpu, GpuInfo};
 use machine::environment::after_gpus;
 use machine::hardware::{MemoryNeed, profile_of};
 use model::Model;
 use plan::{AttentionShape, DType, Lowering, ModelShape};
+use serde_json::{Value, json};
+use std::process::Command;
+use std::sync::OnceLock;
 use table::shared_gpu;
 use table::{Backend, CellOptions, Collective, Environment, Link, Nvls, P2p, Provenance, Spec};
 
@@ -33,7 +33,7 @@ impl PlanBackend for CudaBackend {
     }
 
     fn available(&self) -> std::result::Result<String, String> {
-        let count = gpus::usable().map_err(|error| error.to_string())?.len();
+        let count = usable_gpus().map_err(|error| error.to_string())?.len();
         Ok(match count {
             _ if shared_gpu::is_on() => {
                 Nccl::load().map_err(|error| error.to_string())?;
@@ -194,7 +194,7 @@ impl Execute for CudaBackend {
 
 impl Generate for CudaBackend {
     fn suits_generation(&self, _: &Model, dtype: Option<DType>) -> AutoFit {
-        match gpus::usable().map(|gpus| gpus.len()) {
+        match usable_gpus().map(|gpus| gpus.len()) {
             Ok(0) => Err("no GPU".into()),
             Ok(count) => Ok(counted(count, "GPU")),
             Err(error) if dtype == Some(DType::F16) => {
@@ -297,10 +297,86 @@ fn too_few(spec: &Spec, gpus: &Gpus, count: usize) -> Option<String> {
     }
 }
 
+#[derive(Clone, Debug)]
+pub struct Gpus {
+    /// Usable GPUs, or the reason why there are none.
+    pub found: Result<Vec<GpuInfo>, String>,
+    /// Number of ranks started by a launcher, or the problem with its variables; `None` without a launcher.
+    pub launched: Result<Option<usize>, String>,
+}
+
+impl Gpus {
+    /// Queried once: the set of GPUs does not change within a process.
+    pub fn of_machine() -> &'static Self {
+        static FOUND: OnceLock<Gpus> = OnceLock::new();
+        FOUND.get_or_init(|| Self {
+            found: usable_gpus().map_err(|e| e.to_string()),
+            launched: launcher::of_process()
+                .map(|launched| launched.map(|launched| launched.meeting.ranks))
+                .map_err(|e| e.to_string()),
+        })
+    }
+
+    /// GPU with the least memory, which limits all ranks.
+    pub fn smallest(&self) -> Option<&GpuInfo> {
+        self.found.iter().flatten().min_by_key(|gpu| gpu.memory_bytes)
+    }
+}
+
+/// Fictitious GPUs for tests.
+#[cfg(test)]
+pub fn made_up_gpus(count: usize, memory_bytes: u64) -> Gpus {
+    let gpu = |index| GpuInfo {
+        index,
+        name: "NVIDIA H200".into(),
+        sm: (9, 0),
+        multiprocessors: 132,
+        memory_bytes,
+        l2_bytes: 50 << 20,
+        shared_per_block: 227 << 10,
+        driver_api: 13_000,
+        uuid: format!("GPU-{index}"),
+        pci: String::new(),
+        clock_khz: 0,
+    };
+    Gpus { found: Ok((0..count).map(gpu).collect()), launched: Ok(None) }
+}
+
+/// Minimum compute capability.
+const OLDEST: (u32, u32) = (8, 0);
+
+/// GPUs visible to this process, if all can run the cuda backend.
+///
+/// # Errors
+///
+/// Returns an error if there is no driver or no GPU, a GPU is older than compute capability 8.0, or a
+/// required library (NVRTC, cuBLASLt) is missing.
+pub fn usable_gpus() -> Result<Vec<GpuInfo>> {
+    let all = Gpu::list()?;
+    if let Some(why) = too_old(&all) {
+        return Err(Error::failed(why));
+    }
+    // load these large libraries only if there is a GPU
+    if !all.is_empty() {
+        open(Library::Nvrtc)?;
+        open(Library::CublasLt)?;
+    }
+    Ok(all)
+}
+
+/// Returns the reason if kernels do not support one of these GPUs.
+pub fn too_old(gpus: &[GpuInfo]) -> Option<String> {
+    gpus.iter().find(|gpu| gpu.sm < OLDEST).map(|old| {
+        format!(
+            "GPU {} ({}) has compute capability {}.{}; the cuda backend needs {}.{} or newer",
+            old.index, old.name, old.sm.0, old.sm.1, OLDEST.0, OLDEST.1
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::gpus::made_up;
     use crate::sim::testing::{shape_70b, spec};
 
     fn cell(tp: u32) -> Spec {
@@ -323,24 +399,24 @@ mod tests {
 
     #[test]
     fn a_cell_runs_where_each_rank_has_a_gpu_that_holds_its_shard() {
-        assert_eq!(judged(&cell(8), &made_up(8, H200)), Feasibility::Runs);
-        assert_eq!(judged(&cell(2), &made_up(8, H200)), Feasibility::Runs);
-        let why = skipped(judged(&cell(8), &made_up(1, H200)));
+        assert_eq!(judged(&cell(8), &made_up_gpus(8, H200)), Feasibility::Runs);
+        assert_eq!(judged(&cell(2), &made_up_gpus(8, H200)), Feasibility::Runs);
+        let why = skipped(judged(&cell(8), &made_up_gpus(1, H200)));
         assert!(
             why.starts_with("tp 8 needs 8 GPUs, and 1 answers; one GPU runs one rank's shard"),
             "{why}"
         );
         // one rank's shard, the others emulated
         for link in [Link::P2pOff, Link::Emulated { alpha_us: 10.0, gb_s: 100.0 }] {
-            assert_eq!(judged(&Spec { link, ..cell(8) }, &made_up(1, H200)), Feasibility::Runs);
+            assert_eq!(judged(&Spec { link, ..cell(8) }, &made_up_gpus(1, H200)), Feasibility::Runs);
         }
     }
 
     #[test]
     fn what_does_not_fit_is_told_with_the_arithmetic() {
-        assert_eq!(judged(&cell(1), &made_up(1, H200)), Feasibility::Runs, "just so");
+        assert_eq!(judged(&cell(1), &made_up_gpus(1, H200)), Feasibility::Runs, "just so");
         let large = Spec { batch: 16, ..cell(1) };
-        let Feasibility::Oom(why) = judged(&large, &made_up(1, H200)) else {
+        let Feasibility::Oom(why) = judged(&large, &made_up_gpus(1, H200)) else {
             panic!("141 GB of weights")
         };
         assert!(
@@ -349,12 +425,12 @@ mod tests {
                 && why.ends_with(": 142.5 GB"),
             "{why}"
         );
-        assert!(matches!(judged(&cell(4), &made_up(4, 24_000_000_000)), Feasibility::Oom(_)));
+        assert!(matches!(judged(&cell(4), &made_up_gpus(4, 24_000_000_000)), Feasibility::Oom(_)));
     }
 
     #[test]
     fn under_a_launcher_its_ranks_count() {
-        let mut few = made_up(1, H200);
+        let mut few = made_up_gpus(1, H200);
         few.launched = Ok(Some(8));
         assert_eq!(judged(&cell(8), &few), Feasibility::Runs);
         let why = skipped(judged(&Spec { collective: Collective::Fused, ..cell(8) }, &few));
@@ -369,10 +445,10 @@ mod tests {
     fn machines_without_gpus_and_old_ones_say_so() {
         let none = Gpus { found: Err("no NVIDIA driver".into()), launched: Ok(None) };
         assert_eq!(skipped(judged(&cell(1), &none)), "no NVIDIA driver (sim predicts this cell)");
-        let mut two = made_up(2, H200).found.unwrap();
-        assert_eq!(gpus::too_old(&two), None);
+        let mut two = made_up_gpus(2, H200).found.unwrap();
+        assert_eq!(too_old(&two), None);
         two[1].sm = (7, 5);
-        let why = gpus::too_old(&two).unwrap();
+        let why = too_old(&two).unwrap();
         assert!(why.contains("GPU 1 (NVIDIA H200) has compute capability 7.5"), "{why}");
         let old = Gpus { found: Err(why.clone()), launched: Ok(None) };
         assert!(skipped(judged(&cell(2), &old)).starts_with(&why));

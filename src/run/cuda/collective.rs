@@ -25,9 +25,10 @@ fn estimate(bytes: u64, ranks: u32) -> u32 {
 /// CTAs of an all-reduce: NCCL's choice for this or the next larger measured message size, or for the largest
 /// one; an estimate if NCCL reported nothing.
 fn blocks(chosen: Option<&Chosen>, bytes: u64, ranks: u32) -> u32 {
-    let told = chosen.map(|chosen| &chosen.blocks);
-    let told = told.and_then(|told| told.range(bytes..).next().or_else(|| told.iter().next_back()));
-    told.map_or_else(|| estimate(bytes, ranks), |(_, blocks)| (*blocks).max(1))
+    let measured = chosen.map(|chosen| &chosen.blocks);
+    let nearest =
+        measured.and_then(|blocks| blocks.range(bytes..).next().or_else(|| blocks.iter().next_back()));
+    nearest.map_or_else(|| estimate(bytes, ranks), |(_, blocks)| (*blocks).max(1))
 }
 
 /// CTAs of an emulated collective: from the link's profile, else NCCL's estimate.
@@ -35,8 +36,9 @@ pub(super) fn emulated_blocks(link: &EmulatedLink, bytes: u64, ranks: u32) -> u3
     link.blocks().unwrap_or_else(|| estimate(bytes, ranks))
 }
 
+/// Transport of an engine's collectives.
 #[derive(Debug)]
-pub enum Collective {
+pub enum CollectiveTransport {
     None,
     /// One kernel that reads the inputs of all ranks on the same device.
     Loopback,
@@ -46,7 +48,7 @@ pub enum Collective {
     Nccl(Communicator, Option<Box<Chosen>>),
 }
 
-impl Collective {
+impl CollectiveTransport {
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::None => "none",
@@ -109,7 +111,7 @@ impl LoopbackTable {
     }
 
     /// Addresses of the send and the receive table of transfer `index`.
-    pub fn of(&self, index: usize) -> [DevicePtr; 2] {
+    pub fn addresses(&self, index: usize) -> [DevicePtr; 2] {
         let given = self.memory.ptr().offset(index as u64 * 2 * self.ranks * 8);
         [given, given.offset(self.ranks * 8)]
     }
@@ -339,12 +341,12 @@ impl Transfer {
         let arguments = arguments![send, to, scratch, numbers, copies, more, lasts, state];
         let launch = geometry::emulated_collective(emulated_blocks(link, self.bytes, ranks));
         let waits = Call::Kernel(kernels.call("emulated_collective", launch, arguments)?);
-        let said =
+        let unpacked =
             self.eight.map(|eight| eight.sum(kernels, to, receive, 1, self.whole, multiprocessors));
         let order =
             self.columns.map(|columns| columns.order(kernels, [to, receive], ranks, multiprocessors));
         let order = order.transpose()?.flatten();
-        [Ok(waits)].into_iter().chain(said).chain(order.map(Ok)).collect()
+        [Ok(waits)].into_iter().chain(unpacked).chain(order.map(Ok)).collect()
     }
 
     fn one(&self) -> Result<(DevicePtr, DevicePtr)> {
@@ -416,8 +418,8 @@ mod tests {
         assert_eq!([1, 16_384, 16 * 16_384, 1 << 30].map(|bytes| estimate(bytes, 8)), [1, 1, 8, 24]);
         assert_eq!(estimate(16_384, 2), 2);
         let link = EmulatedLink::Formula { alpha_us: 1.0, gb_s: 1.0 };
-        assert_eq!(Collective::Emulated(link).multiprocessors(16_384, 2), 2);
-        assert_eq!(Collective::Loopback.multiprocessors(16_384, 2), 0);
+        assert_eq!(CollectiveTransport::Emulated(link).multiprocessors(16_384, 2), 2);
+        assert_eq!(CollectiveTransport::Loopback.multiprocessors(16_384, 2), 0);
     }
 
     #[test]
@@ -426,7 +428,7 @@ mod tests {
         assert_eq!(blocks(None, 16 * 16_384, 8), 8);
         assert_eq!(blocks(Some(&chosen), 16 * 16_384, 8), 8);
         chosen.blocks = [(16_384, 2), (1 << 24, 16)].into();
-        let told = |bytes| blocks(Some(&chosen), bytes, 8);
-        assert_eq!([1, 16_384, 16_385, 1 << 30].map(told), [2, 2, 16, 16]);
+        let chosen = |bytes| blocks(Some(&chosen), bytes, 8);
+        assert_eq!([1, 16_384, 16_385, 1 << 30].map(chosen), [2, 2, 16, 16]);
     }
 }

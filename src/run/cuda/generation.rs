@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 use super::cupti;
 use super::cupti::StepId;
 use super::engine::{Engine, Local, Programs, Setup, Step, Timing};
+use super::instrumented::Stamps;
 use super::kernels::geometry;
 use super::ranks::{alive, among_peers, on_threads};
-use super::timing::collectives::{Around, Choice, Took};
-use super::timing::{Stamps, collectives};
+use super::timing::collectives;
+use super::timing::collectives::{CollectiveEvents, CollectiveTime, EventChoice};
 use crate::comm::Peers;
 use crate::comm::nccl::Nccl;
+use crate::generate::Sampling;
 use crate::generate::{CHUNK, GenerateOptions, GenerateRequest, Generated, PromptLogits, Said, Saying};
-use crate::measure::Times;
+use crate::recorder::Times;
 use crate::recorder::range;
-use crate::sample::Sampling;
 use crate::{PlanBackend, RunEvent};
 use base::error::{Error, Result};
 use machine::driver::{Event, Gpu};
@@ -70,7 +71,7 @@ pub(super) struct Generation {
     prefill: Step,
     /// `None` if only one token is generated.
     decode: Option<Step>,
-    around: Option<Around>,
+    events: Option<CollectiveEvents>,
     started: Event,
     /// End of the prefill and of each decode step.
     ends: Vec<Event>,
@@ -93,7 +94,7 @@ impl Generation {
         [sequences, prompt, output]: [u32; 3],
         purpose: Purpose,
         [of_prefill, of_decode]: [Option<&Stamps>; 2],
-        around: Option<Around>,
+        events: Option<CollectiveEvents>,
     ) -> Result<Self> {
         let ends: Result<Vec<Event>> = (0..output).map(|_| engine.gpu.event(true)).collect();
         let timing = Timing { stamps: of_prefill, marks: None };
@@ -101,12 +102,12 @@ impl Generation {
         if shared_gpu::is_on() {
             engine.try_out(&mut prefill)?;
         }
-        let timing = Timing { stamps: of_decode, marks: around.as_ref().map(Around::marks) };
+        let timing = Timing { stamps: of_decode, marks: events.as_ref().map(CollectiveEvents::marks) };
         Ok(Self {
             purpose,
             prefill,
             decode: (output > 1).then(|| engine.decode_step(timing)).transpose()?,
-            around,
+            events,
             started: engine.gpu.event(true)?,
             ends: ends?,
             sequences,
@@ -124,24 +125,24 @@ impl Generation {
         &mut self,
         engine: &Engine,
         peers: Option<&Arc<Peers>>,
-    ) -> Result<Option<Choice>> {
-        let (Some(around), Some(without)) = (Around::of(engine), &mut self.decode) else {
+    ) -> Result<Option<EventChoice>> {
+        let (Some(events), Some(without)) = (CollectiveEvents::of(engine), &mut self.decode) else {
             return Ok(None);
         };
-        let mut with = engine.decode_step(Timing { marks: Some(around.marks()), stamps: None })?;
+        let mut with = engine.decode_step(Timing { marks: Some(events.marks()), stamps: None })?;
         let tokens = self.ends.len() as u32;
-        let choice = collectives::choose(engine, peers, [without, &mut with], tokens)?;
+        let choice = collectives::choose_events(engine, peers, without, &mut with, tokens)?;
         if choice.in_samples {
             self.decode = Some(with);
-            self.around = Some(around);
+            self.events = Some(events);
         }
         Ok(Some(choice))
     }
 
     /// Durations of the collectives in the last finished decode step, from the events around them.
-    pub fn collectives(&self) -> Result<Vec<Took>> {
-        match (&self.around, &self.decode) {
-            (Some(around), Some(decode)) => around.read(decode),
+    pub fn collectives(&self) -> Result<Vec<CollectiveTime>> {
+        match (&self.events, &self.decode) {
+            (Some(events), Some(decode)) => events.read(decode),
             _ => Ok(Vec::new()),
         }
     }

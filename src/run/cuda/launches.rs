@@ -13,7 +13,7 @@ use super::memory::{Activations, RankMemory};
 use super::one_shot::OneShot;
 use super::program::{Program, StepSize};
 use crate::comm::Exchange;
-use crate::sample::Sampling;
+use crate::generate::Sampling;
 use base::error::{Error, Result};
 use machine::driver::{Arguments, DevicePtr, Launch, arguments};
 use plan::{DType, Element, Kind, ModelShape, Operation, Phase, Placement, Rows, ValueId};

@@ -268,7 +268,7 @@ fn measure_one(
 }
 
 fn time_own(engine: &Engine, product: &TimedProduct) -> Result<f64> {
-    let kernels = engine.kernels.of(false);
+    let kernels = engine.kernels.plain();
     let call = |weight: &DevicePtr| Ok((*weight, product.by_own_kernel(kernels, *weight)?));
     let mut calls: HashMap<DevicePtr, Call> = product.weights.iter().map(call).collect::<Result<_>>()?;
     median_us(&engine.gpu, engine.main(), &product.weights, |weight| {
@@ -300,7 +300,7 @@ impl Engine {
         let matmuls = plan.operations.iter().zip(program.beside_collectives());
         for (operation, beside) in matmuls.filter(|(o, _)| o.kind == Kind::MatMul) {
             let size = whole.of_group(plan.groups, operation.group);
-            let taken = if beside { self.taken_by_collectives(size.rows()) } else { 0 };
+            let reserved = if beside { self.collective_sms(size.rows()) } else { 0 };
             let Some(weight) = operation.weight.map(|w| &plan.weights[w.index()]) else { continue };
             let out = &plan.values[operation.writes[0].index()];
             let product = Product {
@@ -309,7 +309,7 @@ impl Engine {
                 outputs: weight.outputs,
                 weights: program.precision.of_weight(weight, &self.setup.model.shape),
                 logits: out.element == Element::Logit,
-                multiprocessors: all.saturating_sub(taken).max(1),
+                multiprocessors: all.saturating_sub(reserved).max(1),
             };
             let address = rank.weight(&weight.name)?;
             let same = |known: &&mut TimedProduct| {
@@ -345,7 +345,7 @@ impl Engine {
         let precision = self.programs.decode.precision;
         let bytes = weights.map(|w| precision.weight_bytes(w, &self.setup.model.shape)).sum();
         let layers = enough(bytes, self.setup.model.shape.layers, self.gpu.info().l2_bytes);
-        let calls = self.bind(self.kernels.of(false), Phase::Decode, &size, matvec)?;
+        let calls = self.bind(self.kernels.plain(), Phase::Decode, &size, matvec)?;
         let of_layers = |at: usize| {
             let operation = &plan.operations[at];
             operation.lane == Lane::Compute

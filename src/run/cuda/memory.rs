@@ -10,7 +10,7 @@ use crate::cuda::experts;
 use crate::cuda::fp8;
 use crate::cuda::kernels::geometry;
 use crate::cuda::program::{Program, StepSize};
-use crate::sample::Sampling;
+use crate::generate::Sampling;
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Gpu, Memory};
 use machine::hardware::MemoryNeed;

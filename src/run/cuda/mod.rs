@@ -5,7 +5,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `backend`, `gpus` | backend interface; GPUs of this machine |
+//! | `backend` | backend interface; GPUs of this machine |
 //! | `run`, `evaluate` | timed samples for a record; quality of architectures on a text |
 //! | `generation` | one timed generation, and text generation from prompts |
 //! | `ranks` | ranks as threads or processes; NCCL's choices, probed in separate processes |
@@ -17,7 +17,6 @@
 //! | `collective`, `one_shot` | loopback, emulated and NCCL collectives; all-reduces that read other ranks' memory |
 //! | `instrumented`, `timing`, `cupti` | the instrumented pass; clocks, events and stamps; CUPTI records |
 //! | `check`, `measure` | self-check of this program on this GPU; peak rates of a GPU |
-//! | `tuning` | experimental switches |
 
 mod backend;
 pub mod blas;
@@ -30,7 +29,6 @@ mod experts;
 #[doc(hidden)]
 pub mod fp8;
 mod generation;
-pub mod gpus;
 mod instrumented;
 pub mod kernels;
 mod launches;
@@ -45,11 +43,12 @@ mod ranks;
 mod run;
 pub mod schedule;
 pub mod timing;
-mod tuning;
 
-pub use backend::CudaBackend;
-pub use collective::{Collective, Eight};
+#[cfg(test)]
+pub(crate) use backend::made_up_gpus;
+pub use backend::{CudaBackend, Gpus, usable_gpus};
+pub use collective::{CollectiveTransport, Eight};
+pub use engine::Tuning;
 pub use matmul::{MatvecChoice, ProductTimes};
 pub use memory::memory_need;
 pub use ranks::{Ranks, VERB as PROBE, probe_main};
-pub use tuning::Tuning;

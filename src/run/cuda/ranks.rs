@@ -13,7 +13,7 @@ use super::engine::first_sums;
 use crate::TIMEOUT;
 use crate::comm::nccl::{Chosen, Communicator, Nccl, PeerCheck, UniqueId};
 use crate::comm::{Peers, Progress, nccl};
-use crate::cuda::collective::Collective;
+use crate::cuda::collective::CollectiveTransport;
 use crate::cuda::engine::Local;
 use base::cache::Cache;
 use base::checksum::{hex, sha256};
@@ -105,8 +105,8 @@ pub(super) fn among_peers<R>(
         let on = gpu.clone();
         let communicator = Communicator::join(nccl, peers, move || on.bind())?;
         let index = peers.rank() as u32;
-        let collective = Collective::Nccl(communicator, chosen.map(Box::new));
-        part(&gpu, Local { ranks: index..index + 1, collective, one_shot: None })
+        let transport = CollectiveTransport::Nccl(communicator, chosen.map(Box::new));
+        part(&gpu, Local { ranks: index..index + 1, transport, one_shot: None })
     })();
     result.inspect_err(|error| peers.abort(&format!("rank {}: {error}", peers.rank())))
 }

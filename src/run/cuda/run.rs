@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::blas;
 use super::check;
-use super::collective::Collective;
+use super::collective::CollectiveTransport;
 use super::cupti;
 use super::engine::{Engine, LinkCheck, Local, Programs, Setup};
 use super::generation::Generation;
@@ -19,11 +19,12 @@ use super::instrumented::{self, Context, Traced};
 use super::matmul::{self, MatvecChoice, ProductTimes, Way};
 use super::one_shot::{self, OneShot};
 use super::ranks::{alive, among_peers, broadcast, gather, on_threads};
-use super::timing::collectives::{self, Took};
+use super::timing::collectives::{self, CollectiveTime};
+use crate::comm::emulated_link;
 use crate::comm::nccl::{self, Chosen, Nccl};
 use crate::comm::{EmulatedLink, Peers};
-use crate::measure::{self, Times};
 use crate::recorder::Clock;
+use crate::recorder::{Times, combine, phase_name, prompts};
 use crate::shared::{Comparison, Computed};
 use crate::{Job, Outcome, RunEvent, RunResult};
 use base::error::{Error, Result};
@@ -32,7 +33,7 @@ use machine::environment::Sampled;
 use model::Model;
 use plan::{DType, QUANTIZED};
 use table::shared_gpu;
-use table::{Environment, P2p, Provenance, Recorder, Sample, Spec};
+use table::{Collective, Environment, P2p, Provenance, Recorder, Sample, Spec};
 use trace::{Trace, TraceMeta};
 
 struct Shared<'a> {
@@ -60,10 +61,10 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         cupti::check()?;
     }
     let model = Model::resolve(&spec.model)?;
-    let prompts = measure::prompts(spec, model.shape.vocab);
+    let prompts = prompts(spec, model.shape.vocab);
     let setup = setup(job, model)?;
     let programs = Arc::new(Programs::new(&setup)?);
-    let link = measure::emulated_link(spec)?;
+    let link = emulated_link(spec)?;
     let shared = Shared { job, setup, programs, prompts, link, clock: Clock::start() };
     let part = match (&job.ranks.peers, shared.link.is_some(), spec.tp) {
         (_, true, _) | (None, false, 1) => alone(&shared, emit)?,
@@ -130,18 +131,18 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
 /// Runs a single rank without peers.
 fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
     let gpu = Gpu::open(shared.job.ranks.device)?;
-    let collective = match shared.link.clone() {
-        Some(link) if shared.setup.tp > 1 => Collective::Emulated(link),
-        _ => Collective::None,
+    let transport = match shared.link.clone() {
+        Some(link) if shared.setup.tp > 1 => CollectiveTransport::Emulated(link),
+        _ => CollectiveTransport::None,
     };
-    let local = Local { ranks: 0..1, collective, one_shot: None };
+    let local = Local { ranks: 0..1, transport, one_shot: None };
     rank(shared, &gpu, local, None, emit)
 }
 
 /// Runs this process's rank among several processes.
 fn one_of_many(shared: &Shared<'_>, peers: &Arc<Peers>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
     let collective = shared.job.spec.collective;
-    if collective != table::Collective::Nccl {
+    if collective != Collective::Nccl {
         return Err(Error::input(one_shot::lacks_processes(collective)));
     }
     let nccl = Nccl::load()?;
@@ -162,7 +163,7 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
     }
     let device = shared.job.ranks.device;
     let Setup { collective, sequences, dtype, .. } = shared.setup;
-    let one_shot = (collective != table::Collective::Nccl).then(|| {
+    let one_shot = (collective != Collective::Nccl).then(|| {
         let row = u64::from(shared.setup.model.shape.hidden) * dtype.bytes();
         OneShot::between(device, &shared.programs.decode.plan, sequences, row)
     });
@@ -240,7 +241,8 @@ fn rank(
     report.phase(if setup.graph { "capturing a decode step" } else { "preparing" });
     let mut generation = Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
     let is_traced = shared.job.record && spec.recorder != Recorder::Off;
-    let events = is_traced.then(|| generation.time_collectives(&engine, peers)).transpose()?.flatten();
+    let event_choice =
+        is_traced.then(|| generation.time_collectives(&engine, peers)).transpose()?.flatten();
     let sampled = samples(shared, &engine, &mut generation, &mut report)?;
     // before the instrumented pass, whose graphs and events would add to the memory
     let memory_bytes = most(peers, engine.memory_per_rank()?)?;
@@ -248,7 +250,7 @@ fn rank(
     environment.insert("computed".into(), sampled.compared.environment());
     environment.insert("gpus_sampled".into(), json!(gather(peers, "clocks", sampled.clocks)?));
     if is_traced {
-        let events = collectives::environment(&engine, events, &sampled.collectives);
+        let events = collectives::environment(&engine, event_choice, &sampled.collectives);
         environment.insert("collective_events".into(), events);
     }
     let is_passed = known.as_deref().is_some_and(check::passed);
@@ -261,7 +263,7 @@ fn rank(
             check::warning(known.as_deref())
         }
     });
-    if let (P2p::Off, Collective::Nccl(_, chosen)) = (spec.p2p, &engine.collective) {
+    if let (P2p::Off, CollectiveTransport::Nccl(_, chosen)) = (spec.p2p, &engine.transport) {
         report.warn(chosen.as_deref().and_then(Chosen::switch_without_p2p));
     }
     let traced = match is_traced {
@@ -273,7 +275,7 @@ fn rank(
                 prompts: &shared.prompts,
                 peers,
                 clock: shared.clock,
-                events: events.is_some_and(|choice| choice.in_samples),
+                events: event_choice.is_some_and(|choice| choice.in_samples),
             })
             .map_err(|error| Error::failed(format!("timing operations: {error}")))?
         }
@@ -291,7 +293,7 @@ struct Samples {
     /// Samples of all ranks, on rank 0.
     samples: Vec<Sample>,
     /// This rank's event timings of the collectives in each sample's last decode step.
-    collectives: Vec<Vec<Took>>,
+    collectives: Vec<Vec<CollectiveTime>>,
     compared: Comparison,
     /// State of the GPU during the samples.
     clocks: Option<Sampled>,
@@ -309,7 +311,7 @@ fn samples(
     let compared = Comparison::new(spec, shared.setup.model.shape.layers);
     let mut done = Samples { samples: Vec::new(), collectives: Vec::new(), compared, clocks: None };
     for number in 0..spec.warmup + spec.samples {
-        let name = measure::phase_name(spec, number);
+        let name = phase_name(spec, number);
         if number == spec.warmup {
             done.clocks = Some(Sampled::start(info));
         }
@@ -333,7 +335,7 @@ fn samples(
         let (all, computed): (Vec<Times>, Vec<Computed>) = all.into_iter().unzip();
         done.compared.take(&name, &computed)?;
         if let Some(index) = number.checked_sub(spec.warmup) {
-            let sample = measure::combine(&all, &[], spec.tp);
+            let sample = combine(&all, &[], spec.tp);
             report.event(RunEvent::SampleDone { index, of: spec.samples, sample: sample.clone() });
             done.samples.push(sample);
         }
@@ -374,7 +376,7 @@ fn environment(
     let info = engine.gpu.info();
     let compiled = engine.kernels.compiled();
     let weights = if setup.model.has_weights { "checkpoint" } else { "random, from the seed" };
-    let collective = &engine.collective;
+    let transport = &engine.transport;
     let divided =
         engine.divided().map(|(compute, comm)| json!({ "compute": compute, "communication": comm }));
     let divides_head = setup.shard_head || spec.architecture.wiring(1).divides_head();
@@ -398,7 +400,7 @@ fn environment(
         ("decode".into(), json!(if setup.graph { "graph" } else { "eager" })),
         ("graph_nodes".into(), json!(generation.graph_nodes())),
         ("collective".into(), json!(engine.collectives_in_words())),
-        ("collective_multiprocessors".into(), json!(engine.taken_by_collectives(spec.batch))),
+        ("collective_multiprocessors".into(), json!(engine.collective_sms(spec.batch))),
         ("programmatic_launches".into(), json!(engine.programmatic())),
         ("programmatic_edges".into(), json!(generation.programmatic_edges())),
         ("multiprocessors_divided".into(), json!(divided)),
@@ -407,7 +409,7 @@ fn environment(
             "ahead".into(),
             json!(
                 (engine.programmatic() && setup.tuning.prefetch)
-                    .then_some(engine.kernels.of(false).options().ahead)
+                    .then_some(engine.kernels.options().ahead)
             ),
         ),
         ("matvec".into(), json!(engine.setup.matvec.describe())),
@@ -421,22 +423,22 @@ fn environment(
     if setup.weights == DType::Fp8 {
         environment.insert("quantized".into(), json!(QUANTIZED));
     }
-    match collective {
-        Collective::Nccl(_, chosen) => {
+    match transport {
+        CollectiveTransport::Nccl(_, chosen) => {
             environment.insert("nccl".into(), json!(Nccl::load().ok().map(|n| n.version().to_string())));
             environment.insert("nccl_first_sums_bytes".into(), json!(engine.nccl_bytes()));
             environment.insert("nccl_variables".into(), json!(nccl::variables()));
             environment.insert("nccl_chosen".into(), json!(chosen));
         }
-        Collective::Emulated(link) => {
-            let mut told = link.describe();
+        CollectiveTransport::Emulated(link) => {
+            let mut entry = link.describe();
             let more = json!({ "ranks": spec.tp, "executed_ranks": 1, "on_this_gpu": checked });
-            if let (Some(told), Value::Object(more)) = (told.as_object_mut(), more) {
-                told.extend(more);
+            if let (Some(entry), Value::Object(more)) = (entry.as_object_mut(), more) {
+                entry.extend(more);
             }
-            environment.insert("emulated_link".into(), told);
+            environment.insert("emulated_link".into(), entry);
         }
-        Collective::None | Collective::Loopback => {}
+        CollectiveTransport::None | CollectiveTransport::Loopback => {}
     }
     environment
 }

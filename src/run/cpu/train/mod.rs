@@ -6,10 +6,8 @@
 //! | `pass`, `derivatives` | one rank's forward pass over windows, loss, and backward pass |
 //! | `experts` | routers and experts |
 //! | `attention` | arithmetic in f32, and in f64 for finite-difference checks |
-//! | `adamw` | optimizer |
-//! | `trainer` | steps: replicas of ranks, gradient sums, parameters |
+//! | `trainer` | steps: replicas of ranks, gradient sums, AdamW |
 
-mod adamw;
 mod attention;
 mod derivatives;
 mod experts;
@@ -19,13 +17,12 @@ mod program;
 mod tests;
 mod trainer;
 
-pub use adamw::Optimiser;
 pub use arithmetic::Lost;
-pub use trainer::{Setup, Stepped, Trainer};
+pub use trainer::{Optimiser, Setup, Stepped, Trainer};
 
 use std::time::{Duration, Instant};
 
-use arithmetic::{View, gemm};
+use arithmetic::{View, ViewMut, gemm};
 
 /// Matrix side: large enough to be fast, small enough for a core's cache.
 const SIDE: usize = 384;
@@ -43,7 +40,7 @@ pub fn gemm_peak(threads: usize) -> f64 {
             let (part, mut products) = (Instant::now(), 0.0);
             while part.elapsed() < MEASURED / 5 {
                 let (a, b) = (View::rows(&a, 0, SIDE), View::rows(&b, 0, SIDE));
-                gemm(SIDE, SIDE, SIDE, a, b, &mut out, 0, SIDE);
+                gemm([SIDE, SIDE, SIDE], [a, b], ViewMut::rows(&mut out, 0, SIDE));
                 products += 1.0;
             }
             best = best.max(products * 2.0 * (SIDE as f64).powi(3) / part.elapsed().as_secs_f64());

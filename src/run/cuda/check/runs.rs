@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use super::{CHECKS, Checked, Found, concluded};
 use crate::comm::EmulatedLink;
-use crate::cuda::collective::Collective;
+use crate::cuda::collective::CollectiveTransport;
+use crate::cuda::engine::Tuning;
 use crate::cuda::engine::{Engine, Local, Programs, Setup};
 use crate::cuda::fp8;
 use crate::cuda::generation::Generation;
+use crate::cuda::instrumented::Stamps;
 use crate::cuda::kernels::matvec;
 use crate::cuda::matmul::{Product, TimedProduct};
 use crate::cuda::measure::read_bandwidth;
 use crate::cuda::ranks::alive;
+use crate::cuda::timing::Tick;
 use crate::cuda::timing::clock::median_us;
-use crate::cuda::timing::{Stamps, Tick};
-use crate::cuda::tuning::Tuning;
 use base::error::Result;
 use base::statistics::median;
 use machine::driver::{DevicePtr, Gpu, Memory};
@@ -107,11 +108,11 @@ impl Bench<'_> {
             ..Setup::new(model, case.architecture.parse::<Architecture>()?, case.weights, case.tp)?
         };
         let programs = Arc::new(Programs::new(&setup)?);
-        let collective = match &case.link {
-            Some(link) => Collective::Emulated(link.clone()),
-            None => Collective::None,
+        let transport = match &case.link {
+            Some(link) => CollectiveTransport::Emulated(link.clone()),
+            None => CollectiveTransport::None,
         };
-        let local = Local { ranks: 0..1, collective, one_shot: None };
+        let local = Local { ranks: 0..1, transport, one_shot: None };
         Engine::new(self.gpu, &setup, programs, local, alive(None), &mut |_| ())
     }
 
@@ -213,7 +214,7 @@ fn off_by(engine: &Engine, product: &TimedProduct, rows: u32) -> Result<Option<f
     let size = u64::from(rows) * u64::from(outputs) * if logits { 4 } else { 2 };
     let (own, theirs) = (gpu.allocate(size, "a product")?, gpu.allocate(size, "a product")?);
     let weight = product.weights.first().copied().unwrap_or(DevicePtr(0));
-    let kernels = engine.kernels.of(false);
+    let kernels = engine.kernels.plain();
     asked.call(kernels, [from.ptr(), weight, own.ptr()], None)?.enqueue(engine.main())?;
     let shape = asked.by_library(engine.dtype(), None);
     // must outlive the product

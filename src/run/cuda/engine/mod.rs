@@ -13,7 +13,7 @@ mod setup;
 mod step;
 
 pub(super) use setup::first_sums;
-pub use setup::{Local, Programs, Setup, lacks};
+pub use setup::{Local, Programs, Setup, Tuning, lacks};
 use setup::{can_overlap, check_memory, sizes};
 use step::transfers;
 pub use step::{Checked, LinkCheck, Step, Timing};
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use crate::comm::nccl::PeerCheck;
 use crate::cuda::blas::Blas;
-use crate::cuda::collective::{Collective, EmulatedScratch, LoopbackTable};
+use crate::cuda::collective::{CollectiveTransport, EmulatedScratch, LoopbackTable};
 use crate::cuda::kernels::{Ahead, KernelOptions, Kernels};
 use crate::cuda::load::Loader;
 use crate::cuda::matmul::MatvecChoice;
@@ -75,8 +75,8 @@ impl PhaseState {
 pub struct Engine {
     pub(in crate::cuda) setup: Setup,
     pub(in crate::cuda) programs: Arc<Programs>,
-    pub(in crate::cuda) collective: Collective,
-    /// All-reduce of decode steps instead of `collective`, if requested.
+    pub(in crate::cuda) transport: CollectiveTransport,
+    /// All-reduce of decode steps instead of `transport`, if requested.
     pub(in crate::cuda) one_shot: Option<Arc<OneShot>>,
     pub(in crate::cuda) emulated: Option<EmulatedScratch>,
     /// Gather buffer for the 8-bit messages of all ranks.
@@ -109,7 +109,7 @@ pub struct Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         // a hung collective would make every free wait forever
-        if let Collective::Nccl(communicator, _) = &self.collective
+        if let CollectiveTransport::Nccl(communicator, _) = &self.transport
             && !self.main().is_done().unwrap_or(true)
         {
             communicator.abort("the run has ended");
@@ -139,7 +139,7 @@ impl Engine {
         let Programs { prefill, decode } = &*programs;
         let ranks = local.ranks.len() as u32;
         // loopback collectives are ordinary kernels
-        let is_loopback = matches!(local.collective, Collective::Loopback);
+        let is_loopback = matches!(local.transport, CollectiveTransport::Loopback);
         let is_divided = setup.comm_sms > 0 && !is_loopback;
         let layout = match is_loopback {
             true => Layout::loopback(ranks),
@@ -149,9 +149,9 @@ impl Engine {
         let divided = is_divided.then(|| gpu.divide(setup.comm_sms)).transpose()?;
         let for_compute =
             divided.as_ref().map_or(gpu.info().multiprocessors, |divided| divided.multiprocessors().0);
-        let sizes = sizes(setup, for_compute, &programs, &local.collective);
-        let nccl_bytes = match &local.collective {
-            Collective::Nccl(communicator, _) => {
+        let sizes = sizes(setup, for_compute, &programs, &local.transport);
+        let nccl_bytes = match &local.transport {
+            CollectiveTransport::Nccl(communicator, _) => {
                 on_phase("first sums over NCCL");
                 first_sums(gpu, communicator, &programs.messages(setup))?
             }
@@ -192,8 +192,8 @@ impl Engine {
         };
         let (of_prefill, of_decode) = (phase(prefill, of_prefill)?, phase(decode, of_decode)?);
         let rows = u64::from(setup.prefill.0) * u64::from(setup.prefill.1);
-        let emulated = match local.collective {
-            Collective::Emulated(_) => {
+        let emulated = match local.transport {
+            CollectiveTransport::Emulated(_) => {
                 let row = u64::from(shape.hidden) * setup.dtype.bytes();
                 let rows = rows.max(u64::from(setup.sequences));
                 Some(EmulatedScratch::new(gpu, main, rows * row)?)
@@ -208,7 +208,7 @@ impl Engine {
         let engine = Self {
             setup: setup.clone(),
             programs,
-            collective: local.collective,
+            transport: local.transport,
             one_shot: local.one_shot,
             emulated,
             gathered,
@@ -400,14 +400,14 @@ impl Engine {
     /// Checks the other ranks and NCCL without waiting.
     pub fn check(&self) -> Result<()> {
         (self.alive)()?;
-        match &self.collective {
-            Collective::Nccl(communicator, _) => communicator.check(),
+        match &self.transport {
+            CollectiveTransport::Nccl(communicator, _) => communicator.check(),
             _ => Ok(()),
         }
     }
 
     fn give_up(&self, why: &str) {
-        if let Collective::Nccl(communicator, _) = &self.collective {
+        if let CollectiveTransport::Nccl(communicator, _) = &self.transport {
             communicator.abort(why);
         }
         // if the GPU still hangs, the driver layer stops freeing its memory, which would wait forever

@@ -1,4 +1,4 @@
-//! Engine settings, plans of both phases, and the memory check.
+//! Engine settings with experimental switches, plans of both phases, and the memory check.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,19 +7,18 @@ use crate::GenerateOptions;
 use crate::comm::nccl::Communicator;
 use crate::comm::{Exchange, Progress};
 use crate::cuda::blas;
-use crate::cuda::collective::Collective;
-use crate::cuda::kernels::geometry;
-use crate::cuda::matmul::MatvecChoice;
+use crate::cuda::collective::CollectiveTransport;
+use crate::cuda::kernels::{Ahead, geometry};
+use crate::cuda::matmul::{MatvecChoice, Way};
 use crate::cuda::memory::Sizes;
 use crate::cuda::one_shot::OneShot;
 use crate::cuda::program::{Program, StepSize};
-use crate::cuda::tuning::Tuning;
-use crate::sample::Sampling;
+use crate::generate::Sampling;
 use base::error::{Error, Result};
 use machine::driver::{Gpu, Priority};
 use model::Model;
 use plan::{Architecture, CommDType, DType, Lowering, Phase, PlanSpec, Precision, Variant};
-use table::Collective as Asked;
+use table::Collective;
 
 /// Maximum memory left free for graphs, modules and lazily loaded library code (bytes).
 const RESERVE_BYTES: u64 = 1 << 30;
@@ -55,7 +54,7 @@ pub struct Setup {
     /// SMs reserved for communication; 0 if all work shares all SMs.
     pub comm_sms: u32,
     /// All-reduce of decode steps; prefill always uses NCCL.
-    pub collective: Asked,
+    pub collective: Collective,
     pub tuning: Tuning,
     pub matvec: MatvecChoice,
     /// Timeout: the run fails if nothing makes progress for this long.
@@ -84,7 +83,7 @@ impl Setup {
             graph: true,
             shard_head: false,
             comm_sms: 0,
-            collective: Asked::Nccl,
+            collective: Collective::Nccl,
             tuning: Tuning::of_process()?,
             matvec: MatvecChoice::usual(weights),
             timeout: GenerateOptions::default().timeout,
@@ -98,16 +97,16 @@ impl Setup {
 pub struct Local {
     /// Global indices of the local ranks.
     pub ranks: std::ops::Range<u32>,
-    pub collective: Collective,
-    /// All-reduce of decode steps instead of `collective`, if requested.
+    pub transport: CollectiveTransport,
+    /// All-reduce of decode steps instead of `transport`, if requested.
     pub one_shot: Option<Arc<OneShot>>,
 }
 
 impl Local {
     /// All `tp` ranks of an engine on one GPU.
     pub fn on_one_gpu(tp: u32) -> Self {
-        let collective = if tp == 1 { Collective::None } else { Collective::Loopback };
-        Self { ranks: 0..tp, collective, one_shot: None }
+        let transport = if tp == 1 { CollectiveTransport::None } else { CollectiveTransport::Loopback };
+        Self { ranks: 0..tp, transport, one_shot: None }
     }
 }
 
@@ -133,7 +132,7 @@ impl Programs {
                 precision: Precision::gpu(setup.weights),
                 lowering: Lowering {
                     shard_head: setup.shard_head,
-                    fuse_all_reduce: phase == Phase::Decode && setup.collective == Asked::Fused,
+                    fuse_all_reduce: phase == Phase::Decode && setup.collective == Collective::Fused,
                     ..Program::lowering(all_logits)
                 },
                 variant: if alone { setup.variant.undivided() } else { setup.variant },
@@ -181,24 +180,26 @@ pub fn lacks(tp: u32, variant: Variant) -> Option<String> {
 
 /// SMs that kernels leave to a collective of `rows` rows running in parallel; 0 if communication has its own
 /// SMs.
-pub(super) fn taken(setup: &Setup, collective: &Collective, rows: u32) -> u32 {
+pub(super) fn collective_sms(setup: &Setup, transport: &CollectiveTransport, rows: u32) -> u32 {
     let hidden = setup.model.shape.hidden;
     let row = u64::from(hidden) * setup.dtype.bytes();
-    let needed = match (collective, setup.collective) {
+    let needed = match (transport, setup.collective) {
         // decode steps only
-        (Collective::Nccl(..), Asked::Fused) if rows <= setup.sequences => {
+        (CollectiveTransport::Nccl(..), Collective::Fused) if rows <= setup.sequences => {
             geometry::one_shot_rows(rows, hidden).grid[0]
         }
-        (Collective::Nccl(..), asked) if asked != Asked::Nccl && rows <= setup.sequences => {
+        (CollectiveTransport::Nccl(..), collective)
+            if collective != Collective::Nccl && rows <= setup.sequences =>
+        {
             geometry::one_shot(u64::from(rows) * u64::from(hidden)).grid[0]
         }
-        _ => collective.multiprocessors(u64::from(rows) * row, setup.tp),
+        _ => transport.multiprocessors(u64::from(rows) * row, setup.tp),
     };
     match (needed, setup.tuning.sms_for_comm) {
         (0, _) => 0,
         _ if setup.comm_sms > 0 => 0,
-        (_, Some(asked)) => asked,
-        (taken, None) => taken,
+        (_, Some(sms)) => sms,
+        (needed, None) => needed,
     }
 }
 
@@ -212,13 +213,13 @@ pub(super) fn sizes(
     setup: &Setup,
     multiprocessors: u32,
     programs: &Programs,
-    collective: &Collective,
+    transport: &CollectiveTransport,
 ) -> Sizes {
     let decode = &programs.decode;
     let mut operations = decode.plan.operations.iter().zip(decode.beside_collectives());
     // attention that overlaps a collective leaves it SMs, too
     let beside = operations.any(|(operation, beside)| operation.kind.is_attention() && beside);
-    let taken = if beside { taken(setup, collective, setup.sequences) } else { 0 };
+    let reserved = if beside { collective_sms(setup, transport, setup.sequences) } else { 0 };
     Sizes {
         dtype: setup.dtype,
         tp: setup.tp,
@@ -227,7 +228,7 @@ pub(super) fn sizes(
         output_tokens: setup.output_tokens,
         prefill: setup.prefill,
         sampling: setup.sampling,
-        multiprocessors: multiprocessors.saturating_sub(taken).max(1),
+        multiprocessors: multiprocessors.saturating_sub(reserved).max(1),
     }
 }
 
@@ -298,4 +299,134 @@ pub(super) fn check_memory(
         gb(free),
         gb(reserve)
     )))
+}
+
+/// Early start of kernels: 0 or 1.
+const PROGRAMMATIC: &str = "LADDERSCOPE_PROGRAMMATIC";
+/// Prefetch of further weights by a product that starts early: 0 or 1.
+const PREFETCH: &str = "LADDERSCOPE_PREFETCH";
+/// Number of SMs that kernels leave to an overlapping collective.
+const SMS_FOR_COMM: &str = "LADDERSCOPE_SMS_FOR_COMM";
+/// Implementation of a decode step's products, overriding the timing: `library` or `own`.
+const PRODUCTS: &str = "LADDERSCOPE_PRODUCTS";
+
+/// Prefetch of the next product's weights by a product, in KB per SM.
+const AHEAD: &str = "LADDERSCOPE_AHEAD";
+/// Prefetch by decode attention instead of by the product before it, in KB per SM.
+const AHEAD_ATTEND: &str = "LADDERSCOPE_AHEAD_ATTEND";
+/// Maximum prefetch (KB per SM): with 132 SMs, more than the L2 cache of an H100 holds.
+const MOST_AHEAD: u32 = 384;
+
+/// Experimental execution choices from environment variables of the run's process, listed in the record with their
+/// effect. They change results at most in their last bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// True if kernels may start before their predecessors end, if the GPU supports it.
+    pub programmatic: bool,
+    /// True if a product that starts early prefetches its next weights into the L2 cache.
+    pub prefetch: bool,
+    /// SMs left to an overlapping collective; `None` means as many as it uses.
+    pub sms_for_comm: Option<u32>,
+    /// Implementation of all products that have a choice; `None` means the fastest.
+    pub products: Option<Way>,
+    /// Prefetch of the next product's weights; off by default.
+    pub ahead: Ahead,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            programmatic: true,
+            prefetch: true,
+            sms_for_comm: None,
+            products: None,
+            ahead: Ahead::default(),
+        }
+    }
+}
+
+impl Tuning {
+    /// Reads the switches from this process's environment. Returns an input error for an invalid value, with
+    /// the variable's name and its valid values.
+    pub fn of_process() -> Result<Self> {
+        Self::parse(|name| std::env::var(name).ok())
+    }
+
+    fn parse(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let set = |name| variable(name).filter(|text| !text.trim().is_empty());
+        let switch = |name| match set(name).as_deref().map(str::trim) {
+            None | Some("1") => Ok(true),
+            Some("0") => Ok(false),
+            Some(other) => Err(Error::input(format!("{name} is '{other}'; it must be 0 or 1"))),
+        };
+        let (programmatic, prefetch) = (switch(PROGRAMMATIC)?, switch(PREFETCH)?);
+        let number = |text: String| {
+            text.trim().parse().map_err(|_| {
+                let wanted = "it must be a number of multiprocessors, such as 24, or 0";
+                Error::input(format!("{SMS_FOR_COMM} is '{text}'; {wanted}"))
+            })
+        };
+        let sms_for_comm = set(SMS_FOR_COMM).map(number).transpose()?;
+        let way = |text: String| match text.trim() {
+            "library" => Ok(Way::Library),
+            "own" => Ok(Way::Own),
+            other => {
+                let wanted = "it must be library or own";
+                Err(Error::input(format!("{PRODUCTS} is '{other}'; {wanted}")))
+            }
+        };
+        let products = set(PRODUCTS).map(way).transpose()?;
+        let kb = |name| match set(name).as_deref().map(|text| (text, text.trim().parse::<u32>())) {
+            None => Ok(0),
+            Some((_, Ok(kb))) if kb <= MOST_AHEAD => Ok(kb),
+            Some((text, _)) => {
+                let wanted = format!("it must be a number of KB up to {MOST_AHEAD}, or 0");
+                Err(Error::input(format!("{name} is '{text}'; {wanted}")))
+            }
+        };
+        let ahead = Ahead { product_kb: kb(AHEAD)?, attention_kb: kb(AHEAD_ATTEND)? };
+        Ok(Self { programmatic, prefetch, sms_for_comm, products, ahead })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(programmatic: &str, prefetch: &str, sms: &str) -> Result<Tuning> {
+        let all = [(PROGRAMMATIC, programmatic), (PREFETCH, prefetch), (SMS_FOR_COMM, sms)];
+        Tuning::parse(|name| {
+            all.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned())
+        })
+    }
+
+    #[test]
+    fn variables_are_read_and_wrong_ones_refused() {
+        assert_eq!(Tuning::parse(|_| None).ok(), Some(Tuning::default()));
+        assert_eq!(of("", "1", " ").ok(), Some(Tuning::default()));
+        let wanted = Tuning { programmatic: false, sms_for_comm: Some(8), ..Tuning::default() };
+        assert_eq!(of("0", "", "8").ok(), Some(wanted));
+        assert_eq!(of("1", "0", "").ok(), Some(Tuning { prefetch: false, ..Tuning::default() }));
+        for (programmatic, prefetch, sms, name) in
+            [("yes", "", "8", PROGRAMMATIC), ("1", "2", "8", PREFETCH), ("1", "", "-1", SMS_FOR_COMM)]
+        {
+            let error = of(programmatic, prefetch, sms).expect_err("wrong");
+            assert!(error.to_string().starts_with(name) && error.exit_code() == 2, "{error}");
+        }
+        let products = |text: &str| Tuning::parse(|name| (name == PRODUCTS).then(|| text.to_owned()));
+        let ahead = |name: &str, kb: &str| Tuning::parse(|known| (known == name).then(|| kb.to_owned()));
+        let wanted = Ahead { product_kb: 128, attention_kb: 0 };
+        assert_eq!(ahead(AHEAD, " 128 ").ok(), Some(Tuning { ahead: wanted, ..Tuning::default() }));
+        let wanted = Ahead { product_kb: 0, attention_kb: 384 };
+        assert_eq!(ahead(AHEAD_ATTEND, "384").ok(), Some(Tuning { ahead: wanted, ..Tuning::default() }));
+        for (name, kb) in [(AHEAD, "385"), (AHEAD_ATTEND, "-1"), (AHEAD, "64 KB")] {
+            let error = ahead(name, kb).expect_err("wrong").to_string();
+            assert!(
+                error.starts_with(&format!("{name} is '{kb}'; it must be a number of KB")),
+                "{error}"
+            );
+        }
+        let error = products("cublas").expect_err("wrong").to_string();
+        assert_eq!(error, "LADDERSCOPE_PRODUCTS is 'cublas'; it must be library or own");
+    }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::setup::{can_overlap, taken};
+use super::setup::{can_overlap, collective_sms};
 use super::{Engine, PhaseState};
-use crate::cuda::collective::{Collective, Transfer};
+use crate::cuda::collective::{CollectiveTransport, Transfer};
 use crate::cuda::cupti;
+use crate::cuda::instrumented::Stamps;
 use crate::cuda::kernels::Source;
 use crate::cuda::launches::{Binder, Call};
 use crate::cuda::matmul::MatvecChoice;
@@ -16,7 +17,7 @@ use crate::cuda::memory::Activations;
 use crate::cuda::program::{Program, StepSize};
 use crate::cuda::schedule::{Item, Schedule, StreamId};
 use crate::cuda::timing::clock::{LIMIT, median_us, rounds_us};
-use crate::cuda::timing::{Marks, Stamps, Tick};
+use crate::cuda::timing::{Marks, Tick};
 use crate::recorder::range;
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Event, Graph, GraphExec, Memory, Stream};
@@ -151,10 +152,7 @@ impl Engine {
                 capacity: self.setup.capacity,
                 multiprocessors: self.multiprocessors(),
                 whole: self.gpu.info().multiprocessors,
-                collective: (
-                    self.taken_by_collectives(size.of_group(program.plan.groups, 0).rows()),
-                    &beside,
-                ),
+                collective: (self.collective_sms(size.of_group(program.plan.groups, 0).rows()), &beside),
                 programmatic: self.programmatic(),
                 one_shot: self.one_shot.as_deref().filter(|_| phase == Phase::Decode),
             };
@@ -172,7 +170,8 @@ impl Engine {
 
     /// Binds a step to memory. Everything that is forbidden during a capture happens here.
     fn step(&self, phase: Phase, size: &StepSize, timing: Timing<'_>) -> Result<Step> {
-        let kernels = self.kernels.of(timing.stamps.is_some());
+        let is_stamped = timing.stamps.is_some();
+        let kernels = if is_stamped { self.kernels.stamped() } else { self.kernels.plain() };
         let (program, state) = (self.programs.of(phase), self.state(phase));
         let mut calls = self.bind(kernels, phase, size, &self.setup.matvec)?;
         let mut collectives = self.collectives(kernels, program, state, size)?;
@@ -227,10 +226,10 @@ impl Engine {
 
     /// Names of the all-reduces, for records.
     pub fn collectives_in_words(&self) -> String {
-        let collective = self.collective.as_str();
+        let transport = self.transport.as_str();
         match &self.one_shot {
-            Some(_) => format!("{}; prefill: {collective}", self.setup.collective),
-            None => collective.to_owned(),
+            Some(_) => format!("{}; prefill: {transport}", self.setup.collective),
+            None => transport.to_owned(),
         }
     }
 
@@ -248,8 +247,8 @@ impl Engine {
     }
 
     /// SMs that kernels leave to an overlapping collective of `rows` rows.
-    pub fn taken_by_collectives(&self, rows: u32) -> u32 {
-        taken(&self.setup, &self.collective, rows)
+    pub fn collective_sms(&self, rows: u32) -> u32 {
+        collective_sms(&self.setup, &self.transport, rows)
     }
 
     pub(in crate::cuda) fn state(&self, phase: Phase) -> &PhaseState {
@@ -269,11 +268,11 @@ impl Engine {
         let multiprocessors = self.gpu.info().multiprocessors;
         let gathered = self.gathered.as_ref().map(Memory::ptr);
         let calls =
-            |index: usize, transfer: &Transfer| match (&self.collective, &state.table, &self.emulated) {
-                (Collective::Loopback, Some(table), _) => {
-                    transfer.on_one_device(kernels, table.of(index), multiprocessors)
+            |index: usize, transfer: &Transfer| match (&self.transport, &state.table, &self.emulated) {
+                (CollectiveTransport::Loopback, Some(table), _) => {
+                    transfer.on_one_device(kernels, table.addresses(index), multiprocessors)
                 }
-                (Collective::Emulated(link), _, Some(scratch)) => {
+                (CollectiveTransport::Emulated(link), _, Some(scratch)) => {
                     let places = scratch.places();
                     let link = (program, link, self.link_launch_ns);
                     transfer.emulated(kernels, link, places, gathered, multiprocessors)
@@ -373,7 +372,7 @@ impl Engine {
                 Call::PerExpert(experts) => experts.enqueue(self, stream)?,
                 Call::Exchange { .. } if self.without_peers.get() => {}
                 Call::Exchange { exchange, send, receive, count, bytes } => {
-                    let Collective::Nccl(communicator, _) = &self.collective else {
+                    let CollectiveTransport::Nccl(communicator, _) = &self.transport else {
                         return Err(Error::failed(
                             "a collective in a plan without an NCCL communicator",
                         ));
@@ -441,7 +440,7 @@ impl Engine {
     /// Times emulated collectives at this engine's message sizes and subtracts their launch overhead in steps
     /// created later. Returns `None` if nothing is emulated. Overwrites activations.
     pub(in crate::cuda) fn check_link(&mut self) -> Result<Option<LinkCheck>> {
-        let Collective::Emulated(link) = &self.collective else { return Ok(None) };
+        let CollectiveTransport::Emulated(link) = &self.transport else { return Ok(None) };
         let link = link.clone();
         let tick = Tick::measure(&self.gpu, self.for_collectives(), &self.kernels.get("clock_probe")?)?;
         let (sequences, tokens) = self.setup.prefill;
@@ -476,14 +475,15 @@ impl Engine {
     /// Graph latencies (us) of an emulated collective of a decode step, of a chain of products of about the
     /// same length, and of both in parallel. Returns `None` if nothing is emulated. Overwrites activations.
     pub(in crate::cuda) fn time_beside(&self) -> Result<Option<[f64; 3]>> {
-        let (Collective::Emulated(link), Some(scratch)) = (&self.collective, &self.emulated) else {
+        let (CollectiveTransport::Emulated(link), Some(scratch)) = (&self.transport, &self.emulated)
+        else {
             return Ok(None);
         };
         let program = &self.programs.decode;
         let size = StepSize::decode(self.setup.sequences);
         let all = transfers(program, &self.state(Phase::Decode).activations, &size);
         let Some((_, transfer)) = all.first() else { return Ok(None) };
-        let (kernels, whole) = (self.kernels.of(false), self.gpu.info().multiprocessors);
+        let (kernels, whole) = (self.kernels.plain(), self.gpu.info().multiprocessors);
         let link = (program, link, self.link_launch_ns);
         let gathered = self.gathered.as_ref().map(Memory::ptr);
         let mut collective = transfer.emulated(kernels, link, scratch.places(), gathered, whole)?;
@@ -535,14 +535,15 @@ impl Engine {
 
     /// Latency of one of several back-to-back emulated collectives (us).
     fn time_emulated(&self, phase: Phase, transfer: &Transfer) -> Result<f64> {
-        let (Collective::Emulated(link), Some(scratch)) = (&self.collective, &self.emulated) else {
+        let (CollectiveTransport::Emulated(link), Some(scratch)) = (&self.transport, &self.emulated)
+        else {
             return Ok(0.0);
         };
         let gathered = self.gathered.as_ref().map(Memory::ptr);
         let link = (self.programs.of(phase), link, self.link_launch_ns);
         let multiprocessors = self.gpu.info().multiprocessors;
         let mut calls = transfer.emulated(
-            self.kernels.of(false),
+            self.kernels.plain(),
             link,
             scratch.places(),
             gathered,

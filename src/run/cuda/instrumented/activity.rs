@@ -9,13 +9,13 @@ use super::{Context, RankTimes, StepTimes, settled};
 use crate::cuda::cupti::{Label, OperationSpan, Session, StepId, assemble};
 use crate::cuda::generation::{Generation, Purpose};
 use crate::cuda::timing::Skeleton;
-use crate::cuda::timing::collectives::Around;
-use crate::measure::Times;
+use crate::cuda::timing::collectives::CollectiveEvents;
+use crate::recorder::Times;
 use base::error::Result;
 use plan::Phase;
 
 /// Times one generation. On rank 0 of a multi-threaded run the result contains the steps of all ranks, which
-/// [`super::gather`] separates.
+/// [`super::combine_ranks`] separates.
 pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     let (engine, spec) = (context.engine, context.spec);
     let steps = context.steps();
@@ -27,9 +27,9 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     };
     // no rank captures before recording is on
     context.barrier()?;
-    let around = context.events.then(|| Around::of(engine)).flatten();
+    let events = context.events.then(|| CollectiveEvents::of(engine)).flatten();
     let mut generation =
-        Generation::timed(engine, context.sizes(), Purpose::Recorded, [None; 2], around)?;
+        Generation::timed(engine, context.sizes(), Purpose::Recorded, [None; 2], events)?;
     context.prepare()?;
     let begun = clock.now();
     let times = generation.run(engine, "timing operations", false, &mut |_| ())?;

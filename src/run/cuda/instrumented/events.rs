@@ -9,8 +9,8 @@ use crate::cuda::engine::{Engine, Step, Timing};
 use crate::cuda::generation::{ns, step_ends};
 use crate::cuda::program::Program;
 use crate::cuda::schedule::Schedule;
-use crate::cuda::timing::{Marks, Parts, RoundTrip, Skeleton, Tie, Timeline};
-use crate::measure::Times;
+use crate::cuda::timing::{Bracket, Marks, Parts, RoundTrip, Skeleton, Tie, Timeline};
+use crate::recorder::Times;
 use crate::recorder::{Clock, range};
 use base::error::{Error, Result};
 use machine::driver::Event;
@@ -60,7 +60,7 @@ impl Instruments {
         let times = events.iter().map(|event| Ok(ns(event.elapsed_ms(start)?)));
         let times: Vec<i64> = times.collect::<Result<_>>()?;
         let span = |part| {
-            let (start, end) = self.marks.of(part)?;
+            let Bracket { start, end } = self.marks.bracket(part)?;
             let (start_ns, end_ns) = (*times.get(start as usize)?, *times.get(end as usize)?);
             Some(OperationSpan { start_ns, end_ns: end_ns.max(start_ns) })
         };

@@ -1,18 +1,132 @@
-//! Operation times from stamps written by the kernels: one replay times a whole step on one clock.
+//! Operation times from stamps that kernels write into device memory: one replay times a whole step on one clock.
+
+use std::time::Duration;
 
 use super::{Context, RankTimes, StepTimes, settled};
 use crate::cuda::cupti::OperationSpan;
 use crate::cuda::engine::Step;
 use crate::cuda::generation::{Generation, Purpose};
+use crate::cuda::kernels::{KernelCall, Kernels};
+use crate::cuda::launches::Call;
 use crate::cuda::program::Program;
-use crate::cuda::timing::collectives::Around;
-use crate::cuda::timing::{RoundTrip, Skeleton, Stamps, Tick, Tie, Timeline};
-use crate::measure::Times;
+use crate::cuda::timing::clock::median_us;
+use crate::cuda::timing::collectives::CollectiveEvents;
+use crate::cuda::timing::{RoundTrip, Skeleton, Tick, Tie, Timeline};
+use crate::recorder::Times;
 use base::error::{Error, Result};
+use machine::driver::{DevicePtr, Gpu, Launch, Memory, Stream, arguments};
 use plan::Phase;
 
 /// Clock readings; the fastest ties the GPU's clock to the host's.
-const LOOKS: usize = 32;
+const READINGS: usize = 32;
+
+/// Timeout of one stamp.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+const THREADS: u32 = 256;
+
+/// Stamp buffers of a phase's steps.
+#[derive(Debug)]
+pub struct Stamps {
+    /// `[operation][start, end]` of the current step (ns).
+    now: Memory,
+    /// `[step][operation][start, end]` of the finished steps (ns).
+    kept: Memory,
+    count: Memory,
+    operations: u32,
+    steps: u32,
+}
+
+impl Stamps {
+    /// Allocates buffers for this many operations and steps.
+    pub fn new(gpu: &Gpu, operations: usize, steps: usize) -> Result<Self> {
+        let each = 16 * operations.max(1) as u64;
+        Ok(Self {
+            now: gpu.allocate(each, "the stamps of a step")?,
+            kept: gpu.allocate(each * steps.max(1) as u64, "the stamps of all steps")?,
+            count: gpu.allocate(4, "the number of stamped steps")?,
+            operations: operations as u32,
+            steps: steps as u32,
+        })
+    }
+
+    /// Resets the step counter. Enqueued on `stream` without waiting.
+    pub fn reset(&self, stream: &Stream) -> Result<()> {
+        for memory in [&self.now, &self.count] {
+            stream.fill(memory.ptr(), 0, memory.bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Start of the first and end of the last kernel of each operation in a finished step (ns); `None` for
+    /// operations that launch nothing. Steps count from 0.
+    pub fn step(&self, step: usize) -> Result<Vec<Option<[u64; 2]>>> {
+        let mut times = vec![[0u64; 2]; self.operations as usize];
+        let at = step as u64 * 16 * u64::from(self.operations);
+        self.kept.download(at, bytemuck::cast_slice_mut(times.as_flattened_mut()))?;
+        // 0 or poison: no kernel wrote a stamp
+        let written = |times: [u64; 2]| (times[0] > 0 && times[1] >= times[0]).then_some(times);
+        Ok(times.into_iter().map(written).collect())
+    }
+
+    /// Reads the GPU's stamp clock after the work enqueued on `stream`. Waits for it.
+    pub fn clock(&self, kernels: &Kernels, stream: &Stream) -> Result<u64> {
+        stream.fill(self.now.ptr(), 0, 16)?;
+        self.stamp(kernels, 0, false)?.enqueue(stream)?;
+        stream.synchronize_within(TIMEOUT)?;
+        let mut at = [0u64];
+        self.now.download(0, bytemuck::cast_slice_mut(&mut at))?;
+        Ok(at[0])
+    }
+
+    /// Stream time per stamp in a back-to-back sequence (us).
+    pub fn cost_us(&self, gpu: &Gpu, kernels: &Kernels, stream: &Stream) -> Result<f64> {
+        let mut stamp = self.stamp(kernels, 0, true)?;
+        median_us(gpu, stream, &[self.now.ptr()], |_| stamp.enqueue(stream))
+    }
+
+    /// Address of the two times of an operation.
+    fn address(&self, operation: usize) -> DevicePtr {
+        self.now.ptr().offset(16 * operation as u64)
+    }
+
+    /// Adds stamping to an operation's calls: kernels get the stamp address as an argument, other calls get
+    /// stamp kernels before and after.
+    pub(in crate::cuda) fn around(
+        &self,
+        kernels: &Kernels,
+        operation: usize,
+        calls: Vec<Call>,
+    ) -> Result<Vec<Call>> {
+        let mut all = Vec::with_capacity(calls.len() + 2);
+        for mut call in calls {
+            match &mut call {
+                Call::Kernel(kernel) => {
+                    kernel.arguments.push(self.address(operation));
+                    all.push(call);
+                }
+                Call::MatMul { .. } | Call::PerExpert(_) | Call::Exchange { .. } => {
+                    all.push(Call::Kernel(self.stamp(kernels, operation, false)?));
+                    all.push(call);
+                    all.push(Call::Kernel(self.stamp(kernels, operation, true)?));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn stamp(&self, kernels: &Kernels, operation: usize, is_end: bool) -> Result<KernelCall> {
+        let arguments = arguments![self.address(operation), u32::from(is_end)];
+        kernels.plain().call("stamp", Launch::flat(1, 1), arguments)
+    }
+
+    /// Launch that copies a step's stamps at its end.
+    pub(in crate::cuda) fn keep(&self, kernels: &Kernels) -> Result<Call> {
+        let [now, kept, count] = [&self.now, &self.kept, &self.count].map(Memory::ptr);
+        let arguments = arguments![now, kept, count, 2 * self.operations, self.steps];
+        kernels.plain().call("keep_stamps", Launch::flat(1, THREADS), arguments).map(Call::Kernel)
+    }
+}
 
 /// Times one generation of this rank; `tick` is the resolution of its GPU's clock.
 pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes)> {
@@ -20,9 +134,9 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
     let (programs, steps) = (&engine.programs, context.steps());
     let room = |program: &Program, steps| Stamps::new(&engine.gpu, program.plan.operations.len(), steps);
     let (of_prefill, of_decode) = (room(&programs.prefill, 1)?, room(&programs.decode, steps)?);
-    let around = context.events.then(|| Around::of(engine)).flatten();
+    let events = context.events.then(|| CollectiveEvents::of(engine)).flatten();
     let stamps = [Some(&of_prefill), Some(&of_decode)];
-    let mut generation = Generation::timed(engine, context.sizes(), Purpose::Stamped, stamps, around)?;
+    let mut generation = Generation::timed(engine, context.sizes(), Purpose::Stamped, stamps, events)?;
     let stamp_us = of_prefill.cost_us(&engine.gpu, &engine.kernels, engine.main())?;
 
     context.prepare()?;
@@ -58,7 +172,7 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
             Phase::Prefill => (&skeletons[0], Some(generation.steps().0)),
             Phase::Decode => (&skeletons[1], generation.steps().1),
         };
-        silent(launched, &times)?;
+        check_stamps(launched, &times)?;
         // GPU clock within a step, host clock for its start
         let Some(start) = times.iter().flatten().map(|times| times[0]).min() else { continue };
         let since = |at: u64| at.saturating_sub(start) as i64;
@@ -73,7 +187,7 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
 }
 
 /// Returns an error if a launched operation wrote no stamp.
-fn silent(step: Option<&Step>, times: &[Option<[u64; 2]>]) -> Result<()> {
+fn check_stamps(step: Option<&Step>, times: &[Option<[u64; 2]>]) -> Result<()> {
     let launched = step.map(|step| step.launches(0)).unwrap_or_default();
     let silent = launched.iter().filter(|at| times.get(**at as usize).is_none_or(Option::is_none));
     match silent.count() {
@@ -87,13 +201,13 @@ fn silent(step: Option<&Step>, times: &[Option<[u64; 2]>]) -> Result<()> {
 /// GPU clock with the host clock at the same moment, from the fastest of several readings.
 fn tie(context: &Context<'_>, stamps: &Stamps) -> Result<(u64, Tie)> {
     let engine = context.engine;
-    let mut looks = Vec::with_capacity(LOOKS);
-    let mut trips = Vec::with_capacity(LOOKS);
-    for _ in 0..LOOKS {
+    let mut readings = Vec::with_capacity(READINGS);
+    let mut trips = Vec::with_capacity(READINGS);
+    for _ in 0..READINGS {
         let before_ns = context.clock.now();
-        looks.push(stamps.clock(&engine.kernels, engine.main())?);
+        readings.push(stamps.clock(&engine.kernels, engine.main())?);
         trips.push(RoundTrip { before_ns, after_ns: context.clock.now() });
     }
-    let best = RoundTrip::best(&trips).and_then(|(at, tie)| Some((*looks.get(at)?, tie)));
-    best.ok_or_else(|| Error::failed("no look at the GPU's clock"))
+    let best = RoundTrip::best(&trips).and_then(|(at, tie)| Some((*readings.get(at)?, tie)));
+    best.ok_or_else(|| Error::failed("the GPU's clock was never read"))
 }

@@ -67,13 +67,13 @@ impl Default for KernelOptions {
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     kernels: &'a Kernels,
-    stamped: bool,
+    is_stamped: bool,
 }
 
 impl Source<'_> {
     /// The same kernels without stamps.
     pub fn unstamped(self) -> Self {
-        Self { stamped: false, ..self }
+        Self { is_stamped: false, ..self }
     }
 
     pub fn get(&self, name: &str) -> Result<Function> {
@@ -82,7 +82,7 @@ impl Source<'_> {
 
     /// Same as [`Kernels::get_with`], plus the `STAMPED` constant if needed.
     pub fn get_with(&self, name: &str, constants: &[(&str, u32)]) -> Result<Function> {
-        let stamped = self.stamped.then_some(("STAMPED", 1));
+        let stamped = self.is_stamped.then_some(("STAMPED", 1));
         let constants: Vec<_> = constants.iter().copied().chain(stamped).collect();
         self.kernels.get_with(name, &constants)
     }
@@ -174,6 +174,7 @@ impl Kernels {
         let unit = compile::unit_of(name)?;
         let sm = self.gpu.info().sm;
         let defines = compile::defines(unit, &self.options, constants, sm);
+        // held while compiling: another thread that needs the same unit would compile it, too
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         let Ready { units, compiled } = &mut *ready;
         let functions = match units.entry((unit.name, defines)) {
@@ -192,7 +193,8 @@ impl Kernels {
                     }
                     None => {
                         let bytes = cubin(self.nvrtc, unit, &options)?.bytes;
-                        let module = self.gpu.load(&bytes).map_err(|error| self.refused(&error))?;
+                        let module =
+                            self.gpu.load(&bytes).map_err(|error| self.explain_rejection(&error))?;
                         if let Some(cache) = &self.cache {
                             cache.store(&key, &bytes);
                         }
@@ -210,7 +212,7 @@ impl Kernels {
     }
 
     /// Explains a rejected cubin: the likely cause is a compiler with a newer major version than the driver.
-    fn refused(&self, error: &Error) -> Error {
+    fn explain_rejection(&self, error: &Error) -> Error {
         let driver = self.gpu.info().driver_api;
         let (major, _) = self.nvrtc.version();
         if major <= driver / 1000 {
@@ -230,10 +232,13 @@ impl Kernels {
         )
     }
 
-    /// Selects kernels with or without stamps. Stamped kernels take the address of their two times as an
-    /// additional last argument.
-    pub fn of(&self, stamped: bool) -> Source<'_> {
-        Source { kernels: self, stamped }
+    pub fn plain(&self) -> Source<'_> {
+        Source { kernels: self, is_stamped: false }
+    }
+
+    /// Kernels that write time stamps; each takes the address of its two times as an additional last argument.
+    pub fn stamped(&self) -> Source<'_> {
+        Source { kernels: self, is_stamped: true }
     }
 
     pub fn compiled(&self) -> Compiled {

@@ -1,9 +1,9 @@
 //! CUDA events around the collectives that run on their own stream, in every timed step.
 //!
-//! The events never sit between kernels that overlap, and no stream waits for the event after a collective. The event before a
-//! collective does delay it, so a run first measures a step with and without events ([`choose`]) and drops them from its samples
-//! if the difference is visible. Collectives chained onto the compute stream get no events, which would prevent the next kernel
-//! from starting early.
+//! The events never sit between kernels that overlap, and no stream waits for the event after a collective. The event
+//! before a collective does delay it, so a run first measures a step with and without events ([`choose_events`]) and
+//! drops them from its samples if the difference is visible. Collectives chained onto the compute stream get no events,
+//! which would prevent the next kernel from starting early.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use machine::driver::Event;
 use plan::Lane;
 
 /// Maximum ratio of step latency with events to without.
-const MOST: f64 = 1.005;
+const MOST_SLOWDOWN: f64 = 1.005;
 
 /// Alternating rounds with and without events, and decode steps per round.
 const ROUNDS: usize = 5;
@@ -32,20 +32,21 @@ const STEPS: u32 = 4;
 
 /// Duration of one collective of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::cuda) struct Took {
+pub(in crate::cuda) struct CollectiveTime {
     /// Index in the plan.
     pub operation: u32,
     /// Time between the events before and after the collective (us).
     pub us: f64,
 }
 
+/// Positions of the events around a decode step's collectives.
 #[derive(Debug)]
-pub(in crate::cuda) struct Around {
+pub(in crate::cuda) struct CollectiveEvents {
     parts: Parts,
     marks: Marks,
 }
 
-impl Around {
+impl CollectiveEvents {
     /// Returns `None` if no collective has its own stream.
     pub fn of(engine: &Engine) -> Option<Self> {
         let plan = &engine.programs.decode.plan;
@@ -59,19 +60,19 @@ impl Around {
     }
 
     /// Durations of the collectives of a finished step.
-    pub fn read(&self, step: &Step) -> Result<Vec<Took>> {
+    pub fn read(&self, step: &Step) -> Result<Vec<CollectiveTime>> {
         let events = step.marks(0);
         let event = |mark: u32| {
             events
                 .get(mark as usize)
                 .ok_or_else(|| Error::failed("an event around a collective is missing"))
         };
-        let timed = self.parts.parts.iter().enumerate();
-        timed
-            .filter_map(|(at, part)| Some((part.operations[0], self.marks.of(at)?)))
-            .map(|(operation, (start, end))| {
-                let took_ns = ns(event(end)?.elapsed_ms(event(start)?)?);
-                Ok(Took { operation, us: took_ns as f64 / 1e3 })
+        let parts = self.parts.parts.iter().enumerate();
+        parts
+            .filter_map(|(at, part)| Some((part.operations[0], self.marks.bracket(at)?)))
+            .map(|(operation, bracket)| {
+                let elapsed_ns = ns(event(bracket.end)?.elapsed_ms(event(bracket.start)?)?);
+                Ok(CollectiveTime { operation, us: elapsed_ns as f64 / 1e3 })
             })
             .collect()
     }
@@ -79,108 +80,120 @@ impl Around {
 
 /// Decision whether samples include the events, with the measurements behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::cuda) struct Choice {
+pub(in crate::cuda) struct EventChoice {
     pub in_samples: bool,
-    /// Fastest round's decode step without and with events (us). Host load only adds time, so the minimum is robust.
-    pub step_us: [f64; 2],
+    latency: StepLatency,
 }
 
-impl Choice {
-    fn of(step_us: [f64; 2]) -> Self {
-        Self { in_samples: step_us[1] <= MOST * step_us[0], step_us }
+/// Fastest round's decode step (us). Host load only adds time, so the minimum is robust.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct StepLatency {
+    without_events: f64,
+    with_events: f64,
+}
+
+impl EventChoice {
+    fn new(latency: StepLatency) -> Self {
+        let in_samples = latency.with_events <= MOST_SLOWDOWN * latency.without_events;
+        Self { in_samples, latency }
     }
 }
 
 /// Times decode steps with and without events in turn; rank 0 decides for all ranks. Discards generated
 /// tokens.
-pub(in crate::cuda) fn choose(
+pub(in crate::cuda) fn choose_events(
     engine: &Engine,
     peers: Option<&Arc<Peers>>,
-    mut steps: [&mut Step; 2],
+    without: &mut Step,
+    with: &mut Step,
     tokens: u32,
-) -> Result<Choice> {
+) -> Result<EventChoice> {
     let each = STEPS.min(tokens.saturating_sub(1)).max(1);
     let (started, ended): (Event, Event) = (engine.gpu.event(true)?, engine.gpu.event(true)?);
-    let mut fastest_us = [f64::INFINITY; 2];
+    let round_us = |step: &mut Step| -> Result<f64> {
+        engine.forget()?;
+        engine.wait_idle("measuring the overhead of events around collectives")?;
+        peers.map_or(Ok(()), |peers| peers.barrier())?;
+        engine.main().record(&started)?;
+        (0..each).try_for_each(|_| engine.run(step))?;
+        engine.main().record(&ended)?;
+        engine.wait(|| ended.is_done(), || "a step with events around collectives".into())?;
+        Ok(f64::from(ended.elapsed_ms(&started)?) * 1e3 / f64::from(each))
+    };
     // one extra warm-up round
-    for round in 0..=ROUNDS {
-        for (step, fastest) in steps.iter_mut().zip(&mut fastest_us) {
-            engine.forget()?;
-            engine.wait_idle("measuring the overhead of events around collectives")?;
-            peers.map_or(Ok(()), |peers| peers.barrier())?;
-            engine.main().record(&started)?;
-            (0..each).try_for_each(|_| engine.run(step))?;
-            engine.main().record(&ended)?;
-            engine.wait(|| ended.is_done(), || "a step with events around collectives".into())?;
-            if round > 0 {
-                *fastest = fastest.min(f64::from(ended.elapsed_ms(&started)?) * 1e3 / f64::from(each));
-            }
-        }
+    round_us(without)?;
+    round_us(with)?;
+    let mut latency = StepLatency { without_events: f64::INFINITY, with_events: f64::INFINITY };
+    for _ in 0..ROUNDS {
+        latency.without_events = latency.without_events.min(round_us(without)?);
+        latency.with_events = latency.with_events.min(round_us(with)?);
     }
-    broadcast(peers, "choice of events", Choice::of(fastest_us))
+    broadcast(peers, "choice of events", EventChoice::new(latency))
 }
 
-/// Grouping key for collectives: operation kind and message size in bytes.
-type Like = (&'static str, u64);
+/// Operation kind and message size (bytes) of a collective.
+type CollectiveKey = (&'static str, u64);
 
-fn like(engine: &Engine, operation: u32) -> Like {
+fn key_of(engine: &Engine, operation: u32) -> CollectiveKey {
     let program = &engine.programs.decode;
     let Some(found) = program.plan.operations.get(operation as usize) else { return ("collective", 0) };
     (found.kind.as_str(), program.message_bytes(found, &StepSize::decode(engine.setup.sequences)))
 }
 
-/// Groups collectives of the same kind and message size for the record. Each group has its count per step and
-/// `of` applied to its members in `all` (one list per step).
-pub(in crate::cuda) fn alike<T>(
+/// Groups collectives of the same kind and message size for the record. `steps` has one list per step; they differ
+/// only if a recorder lost some. Each group has its count in a step and the entries that `summarize` returns for its
+/// members.
+pub(in crate::cuda) fn group_collectives<T>(
     engine: &Engine,
-    all: &[Vec<T>],
+    steps: &[Vec<T>],
     operation: impl Fn(&T) -> u32,
-    of: impl Fn(&[&T]) -> Value,
+    summarize: impl Fn(&[&T]) -> Value,
 ) -> Vec<Value> {
-    let mut groups: BTreeMap<Like, Vec<&T>> = BTreeMap::new();
-    for one in all.iter().flatten() {
-        groups.entry(like(engine, operation(one))).or_default().push(one);
+    let mut groups: BTreeMap<CollectiveKey, Vec<&T>> = BTreeMap::new();
+    for one in steps.iter().flatten() {
+        groups.entry(key_of(engine, operation(one))).or_default().push(one);
     }
-    let told = |((kind, bytes), found): (Like, Vec<&T>)| {
-        let mut told = json!({ "kind": kind, "bytes": bytes, "a_step": found.len() / all.len().max(1) });
-        if let (Some(told), Value::Object(more)) = (told.as_object_mut(), of(&found)) {
-            told.extend(more);
+    let entry = |((kind, bytes), members): (CollectiveKey, Vec<&T>)| {
+        let count = members.len().div_ceil(steps.len().max(1));
+        let mut entry = json!({ "kind": kind, "bytes": bytes, "a_step": count });
+        if let (Some(entry), Value::Object(summary)) = (entry.as_object_mut(), summarize(&members)) {
+            entry.extend(summary);
         }
-        told
+        entry
     };
-    groups.into_iter().map(told).collect()
+    groups.into_iter().map(entry).collect()
 }
 
 /// Record entry with this rank's event timings of the collectives in each sample's last decode step.
 pub(in crate::cuda) fn environment(
     engine: &Engine,
-    choice: Option<Choice>,
-    samples: &[Vec<Took>],
+    choice: Option<EventChoice>,
+    samples: &[Vec<CollectiveTime>],
 ) -> Value {
     let Some(choice) = choice else {
         let plan = &engine.programs.decode.plan;
         let any = plan.operations.iter().any(|operation| operation.kind.is_collective());
-        let why = match any {
-            true => {
-                "collectives run on the compute stream, where events would prevent early kernel starts"
-            }
-            false => "a decode step has no collectives",
+        let why = if any {
+            "collectives run on the compute stream, where events would prevent early kernel starts"
+        } else {
+            "a decode step has no collectives"
         };
         return json!({ "in_samples": false, "why": why });
     };
-    let [without, with] = choice.step_us;
-    let why = (!choice.in_samples)
-        .then(|| format!("a step takes {:.1} % longer with them", 100.0 * (with / without - 1.0)));
-    let took = |found: &[&Took]| {
-        let us: Vec<f64> = found.iter().map(|took| took.us).collect();
+    let StepLatency { without_events, with_events } = choice.latency;
+    let why = (!choice.in_samples).then(|| {
+        format!("a step takes {:.1} % longer with them", 100.0 * (with_events / without_events - 1.0))
+    });
+    let summarize = |found: &[&CollectiveTime]| {
+        let us: Vec<f64> = found.iter().map(|time| time.us).collect();
         json!({ "us": median(&us), "longest_us": us.iter().copied().fold(0.0, f64::max) })
     };
     json!({
         "in_samples": choice.in_samples,
         "why": why,
-        "step_us_without": without,
-        "step_us_with": with,
-        "last_steps": alike(engine, samples, |took| took.operation, took),
+        "step_us_without": without_events,
+        "step_us_with": with_events,
+        "last_steps": group_collectives(engine, samples, |time| time.operation, summarize),
     })
 }
 
@@ -190,7 +203,9 @@ mod tests {
 
     #[test]
     fn events_stay_where_a_step_is_hardly_longer() {
-        let is_kept = |with| Choice::of([1000.0, with]).in_samples;
+        let is_kept = |with_events| {
+            EventChoice::new(StepLatency { without_events: 1000.0, with_events }).in_samples
+        };
         assert!(is_kept(990.0) && is_kept(1004.9) && !is_kept(1005.1));
     }
 }

@@ -158,8 +158,8 @@ fn events_stand_once_and_give_each_part_a_start_and_an_end() {
             );
             for (index, part) in parts.parts.iter().enumerate() {
                 let timed = !only_comm || comm(part);
-                assert_eq!(marks.of(index).is_some(), timed, "{name}");
-                let Some((start, end)) = marks.of(index) else { continue };
+                assert_eq!(marks.bracket(index).is_some(), timed, "{name}");
+                let Some(Bracket { start, end }) = marks.bracket(index) else { continue };
                 let launched = |wanted: u32| {
                     let is = |item: &Item| matches!(item, Item::Launch { operation, .. } if *operation == wanted);
                     marked.items.iter().position(is)
