@@ -83,7 +83,11 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
 }
 
 /// Reads the kit's all-reduces, and the errors of the P2P settings that cannot be used.
-fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>, Vec<(P2p, Error)>)> {
+fn read_links(
+    args: &Args,
+    dir: &Path,
+    kit: &Kit,
+) -> Result<(Vec<MeasuredLinks>, Vec<(P2p, Error)>)> {
     let (mut links, mut problems) = (Vec::new(), Vec::new());
     for (p2p, files) in kit.links()? {
         let hardware = args.hardware.clone();
