@@ -3,8 +3,8 @@
 use arithmetic::{Gated, NormOperand, NormWeight, Real, SiluMulOperand, View, ViewMut, gemm, gemm_onto};
 
 use super::attention::Windows;
-use super::experts::Wanted;
-use super::pass::{Batch, Given, Pass, Stopped, combine, experts, router};
+use super::experts::ExpertGradients;
+use super::pass::{Batch, Pass, RankContext, Stopped, combine, experts, router};
 use super::program::{Program, Slot};
 use crate::comm::Broken;
 use crate::cpu::attention::Heads;
@@ -13,7 +13,7 @@ use plan::{BackwardOperation, Derivative, Kind, Operation, ValueId};
 impl<T: Real> Pass<T> {
     pub(super) fn backward(
         &mut self,
-        given: &Given<'_, T>,
+        context: &RankContext<'_, T>,
         batch: &Batch,
         operation: &BackwardOperation,
         gradients: &mut [Vec<T>],
@@ -21,28 +21,28 @@ impl<T: Real> Pass<T> {
         let read = |at: usize| Slot::Gradient(operation.reads[at].index());
         let written = |at: usize| Slot::Gradient(operation.writes[at].index());
         for at in 0..operation.reads.len() {
-            self.fetch(given, read(at))?;
+            self.fetch(context, read(at))?;
         }
         match operation.does.clone() {
-            Derivative::AllReduce => self.all_reduce(given, read(0), written(0)),
+            Derivative::AllReduce => self.all_reduce(context, read(0), written(0)),
             Derivative::Sum => {
-                let mut sum = self.fresh(self.there[&read(0)].len());
-                combine(&mut sum, [&self.there[&read(0)], &self.there[&read(1)]], |a, b| a + b);
+                let mut sum = self.buffer(self.buffers[&read(0)].len());
+                combine(&mut sum, [&self.buffers[&read(0)], &self.buffers[&read(1)]], |a, b| a + b);
                 for at in 2..operation.reads.len() {
-                    for (sum, more) in sum.iter_mut().zip(&self.there[&read(at)]) {
+                    for (sum, more) in sum.iter_mut().zip(&self.buffers[&read(at)]) {
                         *sum += *more;
                     }
                 }
-                self.there.insert(written(0), sum);
+                self.buffers.insert(written(0), sum);
                 Ok(())
             }
             Derivative::Scale(scale, kept) => {
-                let gradients = &given.program.plan.gradients;
+                let gradients = &context.program.plan.gradients;
                 let [width, out] = [operation.reads[0], operation.writes[0]]
                     .map(|id| gradients[id.index()].columns as usize);
                 let kept = kept.start as usize..kept.end as usize;
-                let mut scaled = self.fresh(self.there[&read(0)].len() / width * out);
-                let from = &self.there[&read(0)];
+                let mut scaled = self.buffer(self.buffers[&read(0)].len() / width * out);
+                let from = &self.buffers[&read(0)];
                 if kept.len() < out {
                     scaled.fill(T::ZERO);
                 }
@@ -51,47 +51,47 @@ impl<T: Real> Pass<T> {
                         *to = *from * T::of(scale);
                     }
                 }
-                self.there.insert(written(0), scaled);
+                self.buffers.insert(written(0), scaled);
                 Ok(())
             }
             Derivative::Operand(id) => {
-                let of = &given.program.plan.plan.operations[id.index()];
-                self.operand(given, batch, of, operation)
+                let forward = &context.program.plan.plan.operations[id.index()];
+                self.operand(context, batch, forward, operation)
             }
             Derivative::Weight(id) => {
-                let of = &given.program.plan.plan.operations[id.index()];
-                self.weight(given, batch, of, operation, gradients)
+                let forward = &context.program.plan.plan.operations[id.index()];
+                self.weight(context, batch, forward, operation, gradients)
             }
         }
     }
 
     fn operand(
         &mut self,
-        given: &Given<'_, T>,
+        context: &RankContext<'_, T>,
         batch: &Batch,
-        of: &Operation,
+        forward: &Operation,
         operation: &BackwardOperation,
     ) -> Result<(), Stopped> {
-        let Program { plan, parameter, shape, .. } = given.program;
+        let Program { plan, parameter, shape, .. } = context.program;
         let rows = batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
-        let (inputs, outputs) = (columns(of.reads[0]), columns(of.writes[0]));
+        let (inputs, outputs) = (columns(forward.reads[0]), columns(forward.writes[0]));
         let slot = |at: usize| Slot::Gradient(operation.reads[at].index());
-        let weight: &[T] = match of.weight {
-            Some(weight) => &given.weights[parameter[weight.index()]],
+        let weight: &[T] = match forward.weight {
+            Some(weight) => &context.weights[parameter[weight.index()]],
             None => &[],
         };
         let width = |at: usize| plan.gradients[operation.writes[at].index()].columns as usize;
         let arch = self.arch;
-        let mut dx = self.fresh(rows * width(0));
+        let mut dx = self.buffer(rows * width(0));
         let mut beside =
-            if operation.writes.len() > 1 { self.fresh(rows * width(1)) } else { Vec::new() };
-        let operand = Slot::Value(of.reads[0].index());
-        let written = Slot::Value(of.writes[0].index());
+            if operation.writes.len() > 1 { self.buffer(rows * width(1)) } else { Vec::new() };
+        let operand = Slot::Value(forward.reads[0].index());
+        let written = Slot::Value(forward.writes[0].index());
         let eps = T::of(shape.norm_eps);
-        let windows = Self::windows(given, batch);
-        let dy = self.there[&slot(0)].as_slice();
-        match of.kind {
+        let windows = Self::windows(context, batch);
+        let dy = self.buffers[&slot(0)].as_slice();
+        match forward.kind {
             Kind::MatMul => {
                 let w = View::rows(weight, 0, inputs);
                 gemm(
@@ -103,47 +103,47 @@ impl<T: Real> Pass<T> {
             // each rank's part of the gathered rows
             Kind::AllGather => {
                 for (dx, dy) in dx.chunks_exact_mut(inputs).zip(dy.chunks_exact(outputs)) {
-                    dx.copy_from_slice(&dy[given.rank * inputs..][..inputs]);
+                    dx.copy_from_slice(&dy[context.rank * inputs..][..inputs]);
                 }
             }
             Kind::Norm => {
-                let x = self.there[&operand].as_slice();
+                let x = self.buffers[&operand].as_slice();
                 T::norm_operand(self.arch, NormOperand { x, weight, eps, dy, dx: &mut dx });
             }
             Kind::SiluMul { offset } => {
-                let x = self.there[&operand].as_slice();
+                let x = self.buffers[&operand].as_slice();
                 dx.fill(T::ZERO);
-                let of = Gated { x, columns: inputs, offset: offset as usize, width: outputs };
-                T::silu_mul_operand(self.arch, SiluMulOperand { of, dy, dx: &mut dx });
+                let gated = Gated { x, columns: inputs, offset: offset as usize, width: outputs };
+                T::silu_mul_operand(self.arch, SiluMulOperand { of: gated, dy, dx: &mut dx });
             }
             Kind::Attend => {
-                let keys = self.there[&Slot::Keys(of.layer.unwrap_or_default())].as_slice();
-                let of = [self.there[&operand].as_slice(), keys, dy];
-                windows.attend_back(self.arch, &mut self.scratch, of, [&mut dx, &mut beside]);
+                let keys = self.buffers[&Slot::Keys(forward.layer.unwrap_or_default())].as_slice();
+                let operands = [self.buffers[&operand].as_slice(), keys, dy];
+                windows.attend_back(self.arch, &mut self.scratch, operands, [&mut dx, &mut beside]);
             }
             Kind::Router => {
-                let [x, choices] = [operand, written].map(|slot| self.there[&slot].as_slice());
-                let Some(router) = router(given, of, inputs) else { return Ok(()) };
+                let [x, choices] = [operand, written].map(|slot| self.buffers[&slot].as_slice());
+                let Some(router) = router(context, forward, inputs) else { return Ok(()) };
                 let logits = router.back(x, choices, dy);
                 let experts = logits.len() / rows;
                 let (logits, w) = (View::rows(&logits, 0, experts), View::rows(weight, 0, inputs));
                 gemm([rows, inputs, experts], [logits, w], ViewMut::rows(&mut dx, 0, inputs));
             }
             Kind::Experts => {
-                let choices = Slot::Value(of.reads[1].index());
-                let [x, choices] = [operand, choices].map(|slot| self.there[&slot].as_slice());
-                let wanted = Wanted::Operands { rows: &mut dx, weights: &mut beside };
-                experts(given, of, inputs).back(self.arch, [x, choices, dy], wanted);
+                let choices = Slot::Value(forward.reads[1].index());
+                let [x, choices] = [operand, choices].map(|slot| self.buffers[&slot].as_slice());
+                let gradients = ExpertGradients::Operands { rows: &mut dx, weights: &mut beside };
+                experts(context, forward, inputs).back(self.arch, [x, choices, dy], gradients);
             }
             Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend => {
                 let dim = windows.heads.dim;
-                let rotated = [dy, self.there[&slot(1)].as_slice()];
+                let rotated = [dy, self.buffers[&slot(1)].as_slice()];
                 dx.fill(T::ZERO);
-                let x = self.there.get(&operand);
-                windows.rotate_back(given.rotation, rotated, |row, number, head| {
+                let x = self.buffers.get(&operand);
+                windows.rotate_back(context.rotation, rotated, |row, number, head| {
                     let at = row * inputs + number * dim;
                     let to = &mut dx[at..at + dim];
-                    match (norm_of(&of.kind, weight, windows, number), x) {
+                    match (norm_of(&forward.kind, weight, windows, number), x) {
                         (Some(weight), Some(x)) => {
                             let (x, dy) = (&x[at..at + dim], &*head);
                             T::norm_operand(arch, NormOperand { x, weight, eps, dy, dx: to });
@@ -152,48 +152,49 @@ impl<T: Real> Pass<T> {
                     }
                 });
             }
-            _ => return Err(Broken(format!("{} has no derivative", of.name)).into()),
+            _ => return Err(Broken(format!("{} has no derivative", forward.name)).into()),
         }
-        self.there.insert(Slot::Gradient(operation.writes[0].index()), dx);
+        self.buffers.insert(Slot::Gradient(operation.writes[0].index()), dx);
         if let Some(id) = operation.writes.get(1) {
-            self.there.insert(Slot::Gradient(id.index()), beside);
+            self.buffers.insert(Slot::Gradient(id.index()), beside);
         }
         Ok(())
     }
 
     fn weight(
         &mut self,
-        given: &Given<'_, T>,
+        context: &RankContext<'_, T>,
         batch: &Batch,
-        of: &Operation,
+        forward: &Operation,
         operation: &BackwardOperation,
         gradients: &mut [Vec<T>],
     ) -> Result<(), Stopped> {
-        let Program { plan, parameter, shape, .. } = given.program;
+        let Program { plan, parameter, shape, .. } = context.program;
         let rows = batch.tokens.len();
         let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
-        let (inputs, outputs) = (columns(of.reads[0]), columns(of.writes[0]));
-        let dy = self.there[&Slot::Gradient(operation.reads[0].index())].as_slice();
-        let operand = Slot::Value(of.reads[0].index());
-        let windows = Self::windows(given, batch);
+        let (inputs, outputs) = (columns(forward.reads[0]), columns(forward.writes[0]));
+        let dy = self.buffers[&Slot::Gradient(operation.reads[0].index())].as_slice();
+        let operand = Slot::Value(forward.reads[0].index());
+        let windows = Self::windows(context, batch);
         let eps = T::of(shape.norm_eps);
-        let mut weights = of.weights().map(|weight| parameter[weight.index()]);
+        let mut weights = forward.weights().map(|weight| parameter[weight.index()]);
         let Some(weight) = weights.next() else { return Ok(()) };
-        if let (Kind::Experts, Some(down)) = (&of.kind, weights.next()) {
-            let choices = Slot::Value(of.reads[1].index());
-            let [x, choices] = [operand, choices].map(|slot| self.there[&slot].as_slice());
+        if let (Kind::Experts, Some(down)) = (&forward.kind, weights.next()) {
+            let choices = Slot::Value(forward.reads[1].index());
+            let [x, choices] = [operand, choices].map(|slot| self.buffers[&slot].as_slice());
             let mut of_down = std::mem::take(&mut gradients[down]);
-            let wanted = Wanted::Experts { gate_up: &mut gradients[weight], down: &mut of_down };
-            experts(given, of, inputs).back(self.arch, [x, choices, dy], wanted);
+            let wanted =
+                ExpertGradients::Weights { gate_up: &mut gradients[weight], down: &mut of_down };
+            experts(context, forward, inputs).back(self.arch, [x, choices, dy], wanted);
             gradients[down] = of_down;
             return Ok(());
         }
         let dw = &mut gradients[weight];
-        match of.kind {
+        match forward.kind {
             Kind::Router => {
-                let written = Slot::Value(of.writes[0].index());
-                let [x, choices] = [operand, written].map(|slot| self.there[&slot].as_slice());
-                let Some(router) = router(given, of, inputs) else { return Ok(()) };
+                let written = Slot::Value(forward.writes[0].index());
+                let [x, choices] = [operand, written].map(|slot| self.buffers[&slot].as_slice());
+                let Some(router) = router(context, forward, inputs) else { return Ok(()) };
                 let logits = router.back(x, choices, dy);
                 let experts = logits.len() / rows;
                 let (dy, x) = (View::rows(&logits, 0, experts).transposed(), View::rows(x, 0, inputs));
@@ -208,19 +209,19 @@ impl<T: Real> Pass<T> {
             }
             Kind::MatMul => {
                 let dy = View::rows(dy, 0, outputs).transposed();
-                let x = View::rows(&self.there[&operand], 0, inputs);
+                let x = View::rows(&self.buffers[&operand], 0, inputs);
                 gemm_onto([outputs, inputs, rows], [dy, x], ViewMut::rows(dw, 0, inputs));
             }
             Kind::Norm => {
-                let x = self.there[&operand].as_slice();
+                let x = self.buffers[&operand].as_slice();
                 T::norm_weight(self.arch, NormWeight { x, eps, dy, dw });
             }
             Kind::BiasRopeAppend | Kind::NormRopeAppend => {
                 let dim = windows.heads.dim;
-                let x = self.there.get(&operand);
-                let keys = &self.there[&Slot::Gradient(operation.reads[1].index())];
-                windows.rotate_back(given.rotation, [dy, keys], |row, number, head| {
-                    let to = match (&of.kind, x) {
+                let x = self.buffers.get(&operand);
+                let keys = &self.buffers[&Slot::Gradient(operation.reads[1].index())];
+                windows.rotate_back(context.rotation, [dy, keys], |row, number, head| {
+                    let to = match (&forward.kind, x) {
                         (Kind::BiasRopeAppend, _) => &mut dw[number * dim..][..dim],
                         (_, Some(x)) if number < windows.heads.query + windows.heads.kv => {
                             // gradient of a norm's weight: gradient of the result times the normalized input
@@ -239,7 +240,7 @@ impl<T: Real> Pass<T> {
                     }
                 });
             }
-            _ => return Err(Broken(format!("{} has no weight to train", of.name)).into()),
+            _ => return Err(Broken(format!("{} has no weight to train", forward.name)).into()),
         }
         Ok(())
     }

@@ -57,25 +57,25 @@ pub(super) struct Experts<'a, T> {
 }
 
 /// Gradients to compute: of rows and chosen weights, or of the experts' own weights.
-pub(super) enum Wanted<'a, T> {
+pub(super) enum ExpertGradients<'a, T> {
     Operands {
         rows: &'a mut [T],
         weights: &'a mut [T],
     },
     /// Accumulated; empty if not trained.
-    Experts {
+    Weights {
         gate_up: &'a mut [T],
         down: &'a mut [T],
     },
 }
 
 /// One expert's rows, gate and up of them, and their activation.
-struct Active<T> {
+struct RoutedRows<T> {
     /// Numbers of the choices, with their weights.
     choices: Vec<(usize, T)>,
     x: Vec<T>,
     projected: Vec<T>,
-    active: Vec<T>,
+    activated: Vec<T>,
 }
 
 impl<T: Real> Experts<'_, T> {
@@ -89,7 +89,7 @@ impl<T: Real> Experts<'_, T> {
     }
 
     /// Each expert that has rows, by number.
-    fn each(&self, arch: Arch, x: &[T], choices: &[T], mut of: impl FnMut(usize, Active<T>)) {
+    fn each(&self, arch: Arch, x: &[T], choices: &[T], mut visit: impl FnMut(usize, RoutedRows<T>)) {
         let (hidden, width) = (self.hidden, self.width());
         for (expert, choices) in by_expert(choices, 0..self.count).into_iter().enumerate() {
             let count = choices.len();
@@ -101,10 +101,10 @@ impl<T: Real> Experts<'_, T> {
             let w = View::rows(self.gate_up, expert * 2 * width * hidden, hidden).transposed();
             let rows = View::rows(&x, 0, hidden);
             gemm([count, 2 * width, hidden], [rows, w], ViewMut::rows(&mut projected, 0, 2 * width));
-            let mut active = vec![T::ZERO; count * width];
+            let mut activated = vec![T::ZERO; count * width];
             let gated = Gated { x: &projected, columns: 2 * width, offset: 0, width };
-            T::silu_mul(arch, SiluMul { of: gated, y: &mut active });
-            of(expert, Active { choices, x, projected, active });
+            T::silu_mul(arch, SiluMul { of: gated, y: &mut activated });
+            visit(expert, RoutedRows { choices, x, projected, activated });
         }
     }
 
@@ -112,48 +112,52 @@ impl<T: Real> Experts<'_, T> {
     pub fn forward(&self, arch: Arch, x: &[T], choices: &[T], y: &mut [T]) {
         let (hidden, width) = (self.hidden, self.width());
         y.fill(T::ZERO);
-        self.each(arch, x, choices, |expert, of| {
-            let mut outputs = vec![T::ZERO; of.choices.len() * hidden];
+        self.each(arch, x, choices, |expert, routed| {
+            let mut outputs = vec![T::ZERO; routed.choices.len() * hidden];
             let w = View::rows(self.down, expert * hidden * width, width).transposed();
-            let active = View::rows(&of.active, 0, width);
-            gemm([of.choices.len(), hidden, width], [active, w], ViewMut::rows(&mut outputs, 0, hidden));
-            for ((at, weight), output) in of.choices.iter().zip(outputs.chunks_exact(hidden)) {
+            let active = View::rows(&routed.activated, 0, width);
+            gemm(
+                [routed.choices.len(), hidden, width],
+                [active, w],
+                ViewMut::rows(&mut outputs, 0, hidden),
+            );
+            for ((at, weight), output) in routed.choices.iter().zip(outputs.chunks_exact(hidden)) {
                 let y = &mut y[at / self.top_k * hidden..][..hidden];
                 y.iter_mut().zip(output).for_each(|(y, output)| *y += *weight * *output);
             }
         });
     }
 
-    pub fn back(&self, arch: Arch, [x, choices, dy]: [&[T]; 3], mut wanted: Wanted<'_, T>) {
+    pub fn back(&self, arch: Arch, [x, choices, dy]: [&[T]; 3], mut gradients: ExpertGradients<'_, T>) {
         let (hidden, width) = (self.hidden, self.width());
-        if let Wanted::Operands { rows, weights } = &mut wanted {
+        if let ExpertGradients::Operands { rows, weights } = &mut gradients {
             rows.fill(T::ZERO);
             weights.fill(T::ZERO);
         }
-        self.each(arch, x, choices, |expert, of| {
-            let count = of.choices.len();
-            let mut dy = self.gather(&of.choices, dy);
+        self.each(arch, x, choices, |expert, routed| {
+            let count = routed.choices.len();
+            let mut dy = self.gather(&routed.choices, dy);
             let down = View::rows(self.down, expert * hidden * width, width);
             let mut d_active = vec![T::ZERO; count * width];
             let outputs = View::rows(&dy, 0, hidden);
             gemm([count, width, hidden], [outputs, down], ViewMut::rows(&mut d_active, 0, width));
-            if let Wanted::Operands { weights, .. } = &mut wanted {
-                let rows = d_active.chunks_exact(width).zip(of.active.chunks_exact(width));
-                for ((at, _), (gradient, active)) in of.choices.iter().zip(rows) {
+            if let ExpertGradients::Operands { weights, .. } = &mut gradients {
+                let rows = d_active.chunks_exact(width).zip(routed.activated.chunks_exact(width));
+                for ((at, _), (gradient, active)) in routed.choices.iter().zip(rows) {
                     weights[*at] = T::dot(gradient, active);
                 }
             }
-            for ((_, weight), gradient) in of.choices.iter().zip(d_active.chunks_exact_mut(width)) {
+            for ((_, weight), gradient) in routed.choices.iter().zip(d_active.chunks_exact_mut(width)) {
                 gradient.iter_mut().for_each(|gradient| *gradient *= *weight);
             }
             let mut projected = vec![T::ZERO; count * 2 * width];
-            let gated = Gated { x: &of.projected, columns: 2 * width, offset: 0, width };
-            let of_active = SiluMulOperand { of: gated, dy: &d_active, dx: &mut projected };
-            T::silu_mul_operand(arch, of_active);
+            let gated = Gated { x: &routed.projected, columns: 2 * width, offset: 0, width };
+            let operand = SiluMulOperand { of: gated, dy: &d_active, dx: &mut projected };
+            T::silu_mul_operand(arch, operand);
             let first = expert * 2 * width * hidden;
             let projected = View::rows(&projected, 0, 2 * width);
-            match &mut wanted {
-                Wanted::Operands { rows, .. } => {
+            match &mut gradients {
+                ExpertGradients::Operands { rows, .. } => {
                     let mut dx = vec![T::ZERO; count * hidden];
                     let gate_up = View::rows(self.gate_up, first, hidden);
                     gemm(
@@ -161,14 +165,14 @@ impl<T: Real> Experts<'_, T> {
                         [projected, gate_up],
                         ViewMut::rows(&mut dx, 0, hidden),
                     );
-                    for ((at, _), dx) in of.choices.iter().zip(dx.chunks_exact(hidden)) {
+                    for ((at, _), dx) in routed.choices.iter().zip(dx.chunks_exact(hidden)) {
                         let row = &mut rows[at / self.top_k * hidden..][..hidden];
                         row.iter_mut().zip(dx).for_each(|(row, dx)| *row += *dx);
                     }
                 }
-                Wanted::Experts { gate_up, down } => {
+                ExpertGradients::Weights { gate_up, down } => {
                     if !gate_up.is_empty() {
-                        let x = View::rows(&of.x, 0, hidden);
+                        let x = View::rows(&routed.x, 0, hidden);
                         let sizes = [2 * width, hidden, count];
                         gemm_onto(
                             sizes,
@@ -177,11 +181,11 @@ impl<T: Real> Experts<'_, T> {
                         );
                     }
                     if !down.is_empty() {
-                        for ((_, weight), dy) in of.choices.iter().zip(dy.chunks_exact_mut(hidden)) {
+                        for ((_, weight), dy) in routed.choices.iter().zip(dy.chunks_exact_mut(hidden)) {
                             dy.iter_mut().for_each(|dy| *dy *= *weight);
                         }
                         let dy = View::rows(&dy, 0, hidden).transposed();
-                        let active = View::rows(&of.active, 0, width);
+                        let active = View::rows(&routed.activated, 0, width);
                         gemm_onto(
                             [hidden, width, count],
                             [dy, active],

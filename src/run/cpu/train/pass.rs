@@ -49,7 +49,8 @@ impl Batch {
     }
 }
 
-pub(super) struct Given<'a, T> {
+/// What one rank's passes share.
+pub(super) struct RankContext<'a, T> {
     pub program: &'a Program,
     pub weights: &'a [Vec<T>],
     pub rank: usize,
@@ -57,22 +58,34 @@ pub(super) struct Given<'a, T> {
     pub rotation: &'a RopeTable<T>,
 }
 
-pub(super) struct Wanted<'a, T> {
+/// What a pass computes besides its loss.
+pub(super) struct PassRequest<'a, T> {
     /// Accumulated parameter gradients; without them the pass ends with the loss.
     pub gradients: Option<&'a mut [Vec<T>]>,
+    /// Factor of the loss: 1 over the step's positions.
     pub share: f64,
     pub teacher: Option<Teacher<'a, T>>,
     /// True if every operation's result is checked for finite values.
-    pub looks: bool,
+    pub checks_finite: bool,
+}
+
+/// Collective whose result has not been fetched.
+#[derive(Debug)]
+struct InFlight {
+    /// Destination of the result.
+    slot: Slot,
+    /// For a gather, the columns of one rank and of all ranks.
+    gathers: Option<[usize; 2]>,
 }
 
 #[derive(Debug)]
 pub(super) struct Pass<T> {
     pub(super) arch: Arch,
-    pub(super) there: HashMap<Slot, Vec<T>>,
+    /// Values of the pass that are complete and still read.
+    pub(super) buffers: HashMap<Slot, Vec<T>>,
     pool: HashMap<usize, Vec<Vec<T>>>,
-    /// Results of collectives in flight, in order; of gathers, with a rank's and all ranks' columns.
-    awaited: VecDeque<(Slot, Option<[usize; 2]>)>,
+    /// Collectives in flight, in order.
+    in_flight: VecDeque<InFlight>,
     logits: Logits<T>,
     pub(super) scratch: [Vec<T>; 2],
 }
@@ -81,9 +94,9 @@ impl<T: Real> Default for Pass<T> {
     fn default() -> Self {
         Self {
             arch: Arch::new(),
-            there: HashMap::new(),
+            buffers: HashMap::new(),
             pool: HashMap::new(),
-            awaited: VecDeque::new(),
+            in_flight: VecDeque::new(),
             logits: Logits::default(),
             scratch: [Vec::new(), Vec::new()],
         }
@@ -91,84 +104,89 @@ impl<T: Real> Default for Pass<T> {
 }
 
 impl<T: Real> Pass<T> {
-    pub fn normed(&mut self, given: &Given<'_, T>, batch: &Batch) -> Result<Vec<T>, Stopped> {
-        self.forward(given, batch, false)?;
-        let normed = self.take(given, Slot::Value(given.program.plan.normed.index()))?;
+    pub fn normed(&mut self, context: &RankContext<'_, T>, batch: &Batch) -> Result<Vec<T>, Stopped> {
+        self.forward(context, batch, false)?;
+        let normed = self.take(context, Slot::Value(context.program.plan.normed.index()))?;
         self.clear();
         Ok(normed)
     }
 
     pub fn run(
         &mut self,
-        given: &Given<'_, T>,
+        context: &RankContext<'_, T>,
         batch: &Batch,
-        mut wanted: Wanted<'_, T>,
+        mut request: PassRequest<'_, T>,
     ) -> Result<Lost, Stopped> {
-        let Program { plan, parameter, shape, .. } = given.program;
-        self.forward(given, batch, wanted.looks)?;
+        let Program { plan, parameter, shape, .. } = context.program;
+        self.forward(context, batch, request.checks_finite)?;
         let hidden = shape.hidden as usize;
         let ranks = plan.plan.values[plan.normed.index()].columns as usize / hidden;
         let slot = Slot::Value(plan.normed.index());
-        let student = self.take(given, slot)?;
+        let student = self.take(context, slot)?;
         let head = parameter[plan.head.index()];
-        let mut seed = match (&wanted.gradients, plan.seed) {
-            (Some(_), Some(_)) => Some(self.fresh(student.len())),
+        let mut seed = match (&request.gradients, plan.seed) {
+            (Some(_), Some(_)) => Some(self.buffer(student.len())),
             _ => None,
         };
         let trains_head = plan.trained[plan.head.index()];
         let mut logits = std::mem::take(&mut self.logits);
-        let gradients = wanted.gradients.as_deref_mut().map(|all| Gradients {
+        let gradients = request.gradients.as_deref_mut().map(|all| Gradients {
             normed: seed.as_deref_mut(),
             head: trains_head.then(|| all[head].as_mut_slice()),
-            share: T::of(wanted.share),
+            share: T::of(request.share),
         });
         let of = Normed {
             student: &student,
-            head: &given.weights[head],
-            teacher: wanted.teacher,
+            head: &context.weights[head],
+            teacher: request.teacher,
             hidden,
             ranks,
         };
         let lost = logits.loss(self.arch, &of, &batch.targets, gradients);
         self.logits = logits;
-        self.there.insert(slot, student);
+        self.buffers.insert(slot, student);
         if let (Some(id), Some(seed)) = (plan.seed, seed) {
-            self.there.insert(Slot::Gradient(id.index()), seed);
+            self.buffers.insert(Slot::Gradient(id.index()), seed);
         }
-        if let Some(gradients) = wanted.gradients {
-            self.release(given.program, plan.forward);
+        if let Some(gradients) = request.gradients {
+            self.release(context.program, plan.forward);
             for (at, operation) in plan.backward.iter().enumerate() {
-                self.backward(given, batch, operation, gradients)?;
-                self.release(given.program, plan.forward + 1 + at);
+                self.backward(context, batch, operation, gradients)?;
+                self.release(context.program, plan.forward + 1 + at);
             }
         }
         self.clear();
         Ok(lost)
     }
 
-    fn forward(&mut self, given: &Given<'_, T>, batch: &Batch, looks: bool) -> Result<(), Stopped> {
-        let plan = &given.program.plan;
+    fn forward(
+        &mut self,
+        context: &RankContext<'_, T>,
+        batch: &Batch,
+        checks_finite: bool,
+    ) -> Result<(), Stopped> {
+        let plan = &context.program.plan;
         for (at, operation) in plan.plan.operations[..plan.forward].iter().enumerate() {
-            self.operation(given, batch, operation)?;
-            if looks {
+            self.operation(context, batch, operation)?;
+            if checks_finite {
                 let slot = Slot::Value(operation.writes[0].index());
-                self.fetch(given, slot)?;
-                if self.there.get(&slot).is_some_and(|value| !all_finite(value)) {
+                self.fetch(context, slot)?;
+                if self.buffers.get(&slot).is_some_and(|value| !all_finite(value)) {
                     return Err(Stopped::NotFinite(operation.name.clone()));
                 }
             }
-            self.release(given.program, at);
+            self.release(context.program, at);
         }
         Ok(())
     }
 
     /// Returns a buffer with arbitrary contents.
-    pub(super) fn fresh(&mut self, numbers: usize) -> Vec<T> {
+    pub(super) fn buffer(&mut self, numbers: usize) -> Vec<T> {
         let pooled = self.pool.get_mut(&numbers).and_then(Vec::pop);
         pooled.unwrap_or_else(|| vec![T::ZERO; numbers])
     }
 
-    fn done(&mut self, buffer: Vec<T>) {
+    fn recycle(&mut self, buffer: Vec<T>) {
         if !buffer.is_empty() {
             self.pool.entry(buffer.len()).or_default().push(buffer);
         }
@@ -177,114 +195,114 @@ impl<T: Real> Pass<T> {
     /// Frees the buffers whose last read was in this step.
     fn release(&mut self, program: &Program, step: usize) {
         for slot in &program.last[step] {
-            if let Some(buffer) = self.there.remove(slot) {
-                self.done(buffer);
+            if let Some(buffer) = self.buffers.remove(slot) {
+                self.recycle(buffer);
             }
         }
     }
 
     fn clear(&mut self) {
-        for (_, buffer) in std::mem::take(&mut self.there) {
-            self.done(buffer);
+        for (_, buffer) in std::mem::take(&mut self.buffers) {
+            self.recycle(buffer);
         }
     }
 
-    pub(super) fn fetch(&mut self, given: &Given<'_, T>, slot: Slot) -> Result<(), Stopped> {
-        while !self.there.contains_key(&slot) {
-            let (Some((awaited, gathers)), Some(group)) = (self.awaited.pop_front(), given.group) else {
+    pub(super) fn fetch(&mut self, context: &RankContext<'_, T>, slot: Slot) -> Result<(), Stopped> {
+        while !self.buffers.contains_key(&slot) {
+            let (Some(next), Some(group)) = (self.in_flight.pop_front(), context.group) else {
                 return Err(Broken(format!("{slot:?} was read before it was written")).into());
             };
-            let result = group.take(given.rank)?.buffer;
-            let result = match gathers {
+            let result = group.take(context.rank)?.buffer;
+            let result = match next.gathers {
                 Some([own, all]) => side_by_side(result, own, all),
                 None => result,
             };
-            self.there.insert(awaited, result);
+            self.buffers.insert(next.slot, result);
         }
         Ok(())
     }
 
     /// Moves a buffer out; the caller must put it back.
-    fn take(&mut self, given: &Given<'_, T>, slot: Slot) -> Result<Vec<T>, Stopped> {
-        self.fetch(given, slot)?;
-        Ok(self.there.remove(&slot).unwrap_or_default())
+    fn take(&mut self, context: &RankContext<'_, T>, slot: Slot) -> Result<Vec<T>, Stopped> {
+        self.fetch(context, slot)?;
+        Ok(self.buffers.remove(&slot).unwrap_or_default())
     }
 
     pub(super) fn all_reduce(
         &mut self,
-        given: &Given<'_, T>,
+        context: &RankContext<'_, T>,
         from: Slot,
         to: Slot,
     ) -> Result<(), Stopped> {
-        self.exchange(given, Exchange::AllReduce, from, (to, None))
+        self.exchange(context, Exchange::AllReduce, from, InFlight { slot: to, gathers: None })
     }
 
     fn exchange(
         &mut self,
-        given: &Given<'_, T>,
+        context: &RankContext<'_, T>,
         exchange: Exchange,
         from: Slot,
-        to: (Slot, Option<[usize; 2]>),
+        to: InFlight,
     ) -> Result<(), Stopped> {
-        let part = self.take(given, from)?;
-        let mut sent = self.fresh(part.len());
+        let part = self.take(context, from)?;
+        let mut sent = self.buffer(part.len());
         sent.copy_from_slice(&part);
-        self.there.insert(from, part);
-        let group = given.group.ok_or_else(|| Broken("one rank reduces nothing".into()))?;
+        self.buffers.insert(from, part);
+        let group = context.group.ok_or_else(|| Broken("one rank reduces nothing".into()))?;
         let bytes = size_of_val(sent.as_slice()) as u64;
-        group.give(given.rank, exchange, bytes, sent)?;
-        self.awaited.push_back(to);
+        group.give(context.rank, exchange, bytes, sent)?;
+        self.in_flight.push_back(to);
         Ok(())
     }
 
-    pub(super) fn windows(given: &Given<'_, T>, batch: &Batch) -> Windows {
-        let Program { shape, tp, .. } = given.program;
+    pub(super) fn windows(context: &RankContext<'_, T>, batch: &Batch) -> Windows {
+        let Program { shape, tp, .. } = context.program;
         Windows { heads: Heads::of(shape, *tp), length: batch.length }
     }
 
     fn operation(
         &mut self,
-        given: &Given<'_, T>,
+        context: &RankContext<'_, T>,
         batch: &Batch,
         operation: &Operation,
     ) -> Result<(), Stopped> {
-        let Program { plan, parameter, shape, tp, .. } = given.program;
+        let Program { plan, parameter, shape, tp, .. } = context.program;
         let value = |at: usize| Slot::Value(operation.reads[at].index());
         let to = Slot::Value(operation.writes[0].index());
         if operation.kind == Kind::AllReduce {
-            return self.all_reduce(given, value(0), to);
+            return self.all_reduce(context, value(0), to);
         }
         let rows = batch.tokens.len();
         let columns = |at: usize| plan.plan.values[operation.reads[at].index()].columns as usize;
-        let width = given.program.numbers_per_row(operation.writes[0]);
+        let width = context.program.numbers_per_row(operation.writes[0]);
         if operation.kind == Kind::AllGather {
-            let gathers = Some([columns(0), width]);
-            return self.exchange(given, Exchange::AllGather, value(0), (to, gathers));
+            let to = InFlight { slot: to, gathers: Some([columns(0), width]) };
+            return self.exchange(context, Exchange::AllGather, value(0), to);
         }
         let weight: &[T] = match operation.weight {
-            Some(weight) => &given.weights[parameter[weight.index()]],
+            Some(weight) => &context.weights[parameter[weight.index()]],
             None => &[],
         };
-        let mut y = self.fresh(rows * width);
+        let mut y = self.buffer(rows * width);
         if operation.kind == Kind::Embed {
             for (y, token) in y.chunks_exact_mut(width).zip(&batch.tokens) {
                 y.copy_from_slice(&weight[*token as usize * width..][..width]);
             }
-            self.there.insert(to, y);
+            self.buffers.insert(to, y);
             return Ok(());
         }
         for at in 0..operation.reads.len() {
-            self.fetch(given, value(at))?;
+            self.fetch(context, value(at))?;
         }
         let mut keys = match operation.kind {
             Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend => {
                 let heads = Heads::of(shape, *tp);
-                self.fresh(rows * 2 * heads.kv * heads.dim)
+                self.buffer(rows * 2 * heads.kv * heads.dim)
             }
             _ => Vec::new(),
         };
         let layer = Slot::Keys(operation.layer.unwrap_or_default());
-        let read = |at: usize| self.there[&value(at)].as_slice();
+        let read = |at: usize| self.buffers[&value(at)].as_slice();
         let eps = T::of(shape.norm_eps);
         match operation.kind {
             Kind::Norm => T::norm(self.arch, Norm { x: read(0), weight, eps, y: &mut y }),
@@ -328,68 +346,75 @@ impl<T: Real> Pass<T> {
                     _ => Before::Nothing,
                 };
                 let x = (read(0), columns(0));
-                Self::windows(given, batch).rotate(given.rotation, before, x, &mut y, &mut keys);
+                Self::windows(context, batch).rotate(context.rotation, before, x, &mut y, &mut keys);
             }
             Kind::Attend => {
                 let [scores, _] = &mut self.scratch;
-                let (queries, keys) = (self.there[&value(0)].as_slice(), self.there[&layer].as_slice());
-                Self::windows(given, batch).attend(self.arch, scores, queries, keys, &mut y);
+                let (queries, keys) =
+                    (self.buffers[&value(0)].as_slice(), self.buffers[&layer].as_slice());
+                Self::windows(context, batch).attend(self.arch, scores, queries, keys, &mut y);
             }
             Kind::SiluMul { offset } => {
                 let of = Gated { x: read(0), columns: columns(0), offset: offset as usize, width };
                 T::silu_mul(self.arch, SiluMul { of, y: &mut y });
             }
             Kind::Router => {
-                let Some(router) = router(given, operation, columns(0)) else { return Ok(()) };
+                let Some(router) = router(context, operation, columns(0)) else { return Ok(()) };
                 router.choices(read(0), &mut y);
             }
             Kind::Experts => {
-                experts(given, operation, columns(0)).forward(self.arch, read(0), read(1), &mut y);
+                experts(context, operation, columns(0)).forward(self.arch, read(0), read(1), &mut y);
             }
             _ => return Err(Broken(format!("{} is in no training plan", operation.name)).into()),
         }
         if !keys.is_empty() {
-            self.there.insert(layer, keys);
+            self.buffers.insert(layer, keys);
         }
-        self.there.insert(to, y);
+        self.buffers.insert(to, y);
         Ok(())
     }
 }
 
 /// Router of an operation whose rows are `hidden` wide; `None` in a dense model.
 pub(super) fn router<'a, T: Real>(
-    given: &Given<'a, T>,
-    of: &Operation,
+    context: &RankContext<'a, T>,
+    operation: &Operation,
     hidden: usize,
 ) -> Option<Router<'a, T>> {
-    let experts = given.program.shape.experts.as_ref()?;
-    let [weight, bias] = weights(given, of);
+    let experts = context.program.shape.experts.as_ref()?;
+    let [weight, bias] = weights(context, operation);
     let (routing, top_k) = (&experts.routing, experts.top_k as usize);
     Some(Router { routing, weight, bias, hidden, top_k })
 }
 
 /// Experts of an operation whose rows are `hidden` wide.
 pub(super) fn experts<'a, T: Real>(
-    given: &Given<'a, T>,
-    of: &Operation,
+    context: &RankContext<'a, T>,
+    operation: &Operation,
     hidden: usize,
 ) -> Experts<'a, T> {
-    let [gate_up, down] = weights(given, of);
-    let sizes = given.program.shape.experts.as_ref().map(|of| (of.count as usize, of.top_k as usize));
+    let [gate_up, down] = weights(context, operation);
+    let sizes = context
+        .program
+        .shape
+        .experts
+        .as_ref()
+        .map(|experts| (experts.count as usize, experts.top_k as usize));
     let (count, top_k) = sizes.unwrap_or((1, 1));
     Experts { gate_up, down, count, hidden, top_k }
 }
 
 /// First two weights of an operation; empty if it has fewer.
-fn weights<'a, T: Real>(given: &Given<'a, T>, of: &Operation) -> [&'a [T]; 2] {
-    let mut all =
-        of.weights().map(|weight| given.weights[given.program.parameter[weight.index()]].as_slice());
+fn weights<'a, T: Real>(context: &RankContext<'a, T>, operation: &Operation) -> [&'a [T]; 2] {
+    let mut all = operation
+        .weights()
+        .map(|weight| context.weights[context.program.parameter[weight.index()]].as_slice());
     [all.next().unwrap_or_default(), all.next().unwrap_or_default()]
 }
 
-pub(super) fn combine<T: Real>(y: &mut [T], [a, b]: [&[T]; 2], of: impl Fn(T, T) -> T) {
+pub(super) fn combine<T: Real>(y: &mut [T], [a, b]: [&[T]; 2], join: impl Fn(T, T) -> T) {
     for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
-        *y = of(*a, *b);
+        *y = join(*a, *b);
     }
 }
 

@@ -4,7 +4,7 @@
 //! cores than ranks, each replica processes its share of a step's windows and synchronizes only at the end. Sums
 //! follow the order of replicas and values, so a step on the same number of threads is bitwise reproducible.
 
-use super::pass::{Batch, Given, Pass, Stopped, Teacher, Wanted};
+use super::pass::{Batch, Pass, PassRequest, RankContext, Stopped, Teacher};
 use super::program::Program;
 use crate::comm::{Broken, Group, SpinWait};
 use crate::cpu::attention::RopeTable;
@@ -264,7 +264,12 @@ impl<T: Real> Trainer<T> {
         last.map_or_else(|| "no weight".into(), |at| self.program.weight(at).name.clone())
     }
 
-    fn passes(&mut self, windows: &[&[u32]], learns: bool, looks: bool) -> Result<Lost, Stopped> {
+    fn passes(
+        &mut self,
+        windows: &[&[u32]],
+        learns: bool,
+        checks_finite: bool,
+    ) -> Result<Lost, Stopped> {
         let replicas = self.passes.len();
         let share = 1.0 / (windows.len() * self.context) as f64;
         let Self { program, weights, teacher, gradients, passes, rotation, context, .. } = self;
@@ -272,14 +277,14 @@ impl<T: Real> Trainer<T> {
         let groups: Vec<Group<T>> =
             (0..replicas).map(|_| Group::new(ranks, None, spin_wait, clock)).collect();
         let (program, weights, rotation) = (&*program, &*weights, &*rotation);
-        let work = Work { windows, context: *context, share, teacher: teacher.as_ref(), looks };
+        let work = Work { windows, context: *context, share, teacher: teacher.as_ref(), checks_finite };
         let results: Vec<Result<Lost, Stopped>> = std::thread::scope(|scope| {
             let mut started = Vec::new();
             let of_replicas = passes.iter_mut().zip(gradients.iter_mut()).zip(&groups).enumerate();
             for (number, ((passes, gradients), group)) in of_replicas {
                 let part = number * windows.len() / replicas..(number + 1) * windows.len() / replicas;
                 for (rank, (pass, gradients)) in passes.iter_mut().zip(gradients).enumerate() {
-                    let given = Given {
+                    let rank_context = RankContext {
                         program,
                         weights: &weights[rank],
                         rank,
@@ -289,7 +294,7 @@ impl<T: Real> Trainer<T> {
                     let (work, part) = (&work, part.clone());
                     let guarded = move || {
                         let gradients = learns.then_some(&mut gradients[..]);
-                        let result = catch_panic(|| work.on_rank(part, given, pass, gradients));
+                        let result = catch_panic(|| work.on_rank(part, rank_context, pass, gradients));
                         let result = result.unwrap_or_else(|text| {
                             Err(Broken(format!("rank {rank} panicked: {text}")).into())
                         });
@@ -326,14 +331,14 @@ struct Work<'a, T> {
     context: usize,
     share: f64,
     teacher: Option<&'a Taught<T>>,
-    looks: bool,
+    checks_finite: bool,
 }
 
 impl<T: Real> Work<'_, T> {
     fn on_rank(
         &self,
         part: Range<usize>,
-        given: Given<'_, T>,
+        context: RankContext<'_, T>,
         pass: &mut Pass<T>,
         mut gradients: Option<&mut [Vec<T>]>,
     ) -> Result<Lost, Stopped> {
@@ -342,19 +347,20 @@ impl<T: Real> Work<'_, T> {
             let batch = Batch::of(windows, self.context);
             let taught = match self.teacher {
                 Some(Taught { program, weights, .. }) => {
-                    let given = Given { program, weights: &weights[given.rank], ..given };
-                    Some(pass.normed(&given, &batch)?)
+                    let context = RankContext { program, weights: &weights[context.rank], ..context };
+                    Some(pass.normed(&context, &batch)?)
                 }
                 None => None,
             };
             let teacher = self.teacher.zip(taught.as_deref()).map(|(taught, normed)| {
                 let Taught { program, weights, weight } = taught;
                 let head = program.parameter[program.plan.head.index()];
-                Teacher { normed, head: &weights[given.rank][head], weight: *weight }
+                Teacher { normed, head: &weights[context.rank][head], weight: *weight }
             });
             let gradients = gradients.as_deref_mut();
-            let wanted = Wanted { gradients, share: self.share, teacher, looks: self.looks };
-            lost += pass.run(&given, &batch, wanted)?;
+            let checks_finite = self.checks_finite;
+            let request = PassRequest { gradients, share: self.share, teacher, checks_finite };
+            lost += pass.run(&context, &batch, request)?;
         }
         Ok(lost)
     }
