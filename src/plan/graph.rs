@@ -56,18 +56,18 @@ impl Precision {
 
     /// Format in which a rank holds a weight; unquantized weights beside quantized ones are bf16.
     pub fn of_weight(self, weight: &Weight, shape: &ModelShape) -> DType {
-        match () {
-            () if !self.weights.is_quantized() => self.weights,
-            () if !weight.is_quantized(shape) => self.weights.activations(),
-            // published checkpoints of mixtures of experts in this format quantize the experts alone
-            () if self.weights == DType::Mxfp4
-                && shape.experts.is_some()
-                && !weight.parts.iter().all(|part| part.tensor.is_expert_matrix()) =>
-            {
-                self.weights.activations()
-            }
-            () if weight.parts.iter().any(|part| part.tensor == Tensor::Head) => self.head,
-            () => self.weights,
+        // published checkpoints of mixtures of experts in mxfp4 quantize the experts alone
+        let has_experts_alone = self.weights == DType::Mxfp4
+            && shape.experts.is_some()
+            && !weight.parts.iter().all(|part| part.tensor.is_expert_matrix());
+        if !self.weights.is_quantized() {
+            self.weights
+        } else if !weight.is_quantized(shape) || has_experts_alone {
+            self.weights.activations()
+        } else if weight.parts.iter().any(|part| part.tensor == Tensor::Head) {
+            self.head
+        } else {
+            self.weights
         }
     }
 

@@ -395,32 +395,33 @@ impl ModelShape {
         if let Some(problem) = division_problem(tp, ep, dp) {
             return Some(problem);
         }
-        match () {
-            () if !count.is_multiple_of(ep) => Some(format!(
-                "EP {ep} does not divide {count} experts ({count} mod {ep} = {})",
-                count % ep
-            )),
-            () if ep == 1 && !experts.width.is_multiple_of(tp) => Some(format!(
+        if !count.is_multiple_of(ep) {
+            Some(format!("EP {ep} does not divide {count} experts ({count} mod {ep} = {})", count % ep))
+        } else if ep == 1 && !experts.width.is_multiple_of(tp) {
+            Some(format!(
                 "TP {tp} does not divide {width} columns of an expert ({width} mod {tp} = {}); use --ep {tp}",
                 experts.width % tp,
                 width = experts.width
-            )),
-            () => experts.routing_problem(),
+            ))
+        } else {
+            experts.routing_problem()
         }
     }
 }
 
 /// Explains why no mixture can be divided this way over the ranks, if so.
 pub fn division_problem(tp: u32, ep: u32, dp: u32) -> Option<String> {
-    match () {
-        () if dp > 1 && (tp, ep) != (1, dp) => Some(format!(
+    if dp > 1 && (tp, ep) != (1, dp) {
+        Some(format!(
             "DP {dp} needs TP 1 and EP {dp}, not TP {tp} and EP {ep}: data-parallel attention sends tokens to whole \
              experts on every rank"
-        )),
-        () if dp == 1 && ep != 1 && ep != tp => Some(format!(
+        ))
+    } else if dp == 1 && ep != 1 && ep != tp {
+        Some(format!(
             "EP {ep} must be 1 (a slice of every expert on each rank) or TP ({tp}: whole experts)"
-        )),
-        () => None,
+        ))
+    } else {
+        None
     }
 }
 
