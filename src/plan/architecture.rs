@@ -55,7 +55,7 @@ impl Channels {
     }
 
     /// The first channels of `hidden`, rounded down.
-    pub fn of(self, hidden: u32) -> u32 {
+    pub fn count(self, hidden: u32) -> u32 {
         (u64::from(hidden) * u64::from(self.0) / 1000) as u32
     }
 }
@@ -217,7 +217,7 @@ impl Architecture {
         let of_wiring = || {
             let Reduce::Channels(share) = self.wiring(shape.layers).reduce else { return None };
             let (hidden, vocab) = (shape.hidden, shape.vocab);
-            if tp > 1 && share.of(hidden) == 0 {
+            if tp > 1 && share.count(hidden) == 0 {
                 return Some(format!("{self} sums none of {hidden} channels"));
             }
             let uneven = tp > 1 && !vocab.is_multiple_of(tp);

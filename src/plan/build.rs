@@ -343,7 +343,7 @@ impl GroupState {
                 if let Some(next) = next.filter(|next| next.staleness > 0) {
                     residual.send_early(b, next, 1)?;
                 }
-                let sent = b.emit("narrow", Kind::Narrow, &[partial], share.of(hidden))?;
+                let sent = b.emit("narrow", Kind::Narrow, &[partial], share.count(hidden))?;
                 let (sum, _) = b.all_reduce(sent)?;
                 residual.in_flight.push_back(Output { own: Some(partial), ..Output::of(sum) });
             }

@@ -35,32 +35,33 @@ pub fn of(spec: &Spec) -> Result<Feasibility> {
 pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
     let model = shared.model(&spec.model)?;
     let backend = backend(spec.backend)?;
-    let lacks =
-        || backend.lacks(spec.collective).or_else(|| backend.lacks_format(spec.dtype, spec.kv_dtype));
-    let lacks = || lacks().or_else(|| backend.lacks_shape(&model.shape));
-    match problem(spec, &model.shape).or_else(lacks) {
+    let problem = problem(spec, &model.shape)
+        .or_else(|| backend.lacks(spec.collective))
+        .or_else(|| backend.lacks_format(spec.dtype, spec.kv_dtype))
+        .or_else(|| backend.lacks_shape(&model.shape));
+    match problem {
         Some(problem) => Ok(Feasibility::Skipped(problem)),
         None => backend.feasibility(spec, &model.shape, shared),
     }
 }
 
-/// Explains why no backend can run the cell, if so: TP does not divide the model, layers do not exist, PP exceeds them, the
-/// batch cannot be divided into the micro-batches, the head cannot be sharded, rows cannot be scattered, 8-bit messages would
-/// need a fused all-reduce, experts cannot be divided over the ranks, an option affects only all-reduces but attention is
-/// data-parallel, or link and P2P contradict each other.
+/// Explains why no backend can run the cell, if so. The first problem counts.
 pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
-    let layers = || spec.architecture.model_problem(shape, spec.tp);
-    let stages = || stage_problem(shape.layers, spec.pp);
-    let problem =
-        shape.tp_problem(spec.tp).or_else(layers).or_else(stages).or_else(|| division_problem(spec));
-    let problem = problem.or_else(|| head_problem(spec, shape));
-    let problem = problem.or_else(|| shape.expert_problem(spec.tp, spec.ep, spec.dp));
-    let problem = problem.or_else(|| load_problem(spec, shape));
-    let problem = problem.or_else(|| idle_problem(spec)).or_else(|| exchange_problem(spec, shape));
-    problem
-        .or_else(|| scatter_problem(spec, shape))
-        .or_else(|| fused_messages(spec))
-        .or_else(|| link_problem(spec))
+    let checks: [&dyn Fn() -> Option<String>; 12] = [
+        &|| shape.tp_problem(spec.tp),
+        &|| spec.architecture.model_problem(shape, spec.tp),
+        &|| stage_problem(shape.layers, spec.pp),
+        &|| division_problem(spec),
+        &|| head_problem(spec, shape),
+        &|| shape.expert_problem(spec.tp, spec.ep, spec.dp),
+        &|| load_problem(spec, shape),
+        &|| idle_problem(spec),
+        &|| exchange_problem(spec, shape),
+        &|| scatter_problem(spec, shape),
+        &|| fused_message_problem(spec),
+        &|| link_problem(spec),
+    ];
+    checks.into_iter().find_map(|check| check())
 }
 
 /// Rejects counts of tokens that are not one per expert.
@@ -131,7 +132,7 @@ fn link_problem(spec: &Spec) -> Option<String> {
 }
 
 /// Rejects 8-bit messages in fused all-reduces: there are no measurements of them.
-fn fused_messages(spec: &Spec) -> Option<String> {
+fn fused_message_problem(spec: &Spec) -> Option<String> {
     let both = spec.collective == Collective::Fused && spec.comm_dtype != CommDType::Activations;
     both.then(|| format!("no fused all-reduce for {} messages; use another collective", spec.comm_dtype))
 }

@@ -57,19 +57,19 @@ pub type Saying<'a> = dyn FnMut(Said<'_>) + 'a;
 
 /// Chooses the default backend for generation, and gives the reason.
 pub fn choose_generator(model: &Model, dtype: Option<DType>) -> Result<(&'static dyn Generate, String)> {
-    let mut said = Vec::new();
+    let mut reasons = Vec::new();
     for backend in BACKENDS.into_iter().rev().filter_map(|backend| backend.generator()) {
         let suits = match backend.lacks_shape(&model.shape) {
             Some(why) => Err(why),
             None => backend.suits_generation(model, dtype),
         };
         let is_chosen = suits.is_ok();
-        said.extend(Some(suits.unwrap_or_else(|why| why)).filter(|why| !why.is_empty()));
+        reasons.extend(Some(suits.unwrap_or_else(|why| why)).filter(|why| !why.is_empty()));
         if is_chosen {
-            return Ok((backend, said.join("; ")));
+            return Ok((backend, reasons.join("; ")));
         }
     }
-    Err(Error::input(format!("no backend generates tokens here: {}", said.join("; "))))
+    Err(Error::input(format!("no backend generates tokens here: {}", reasons.join("; "))))
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

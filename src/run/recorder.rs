@@ -63,40 +63,48 @@ pub fn precise_sleep() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 
+/// Step of a run that spans belong to.
+#[derive(Clone, Copy, Debug)]
+pub struct SpanPlace {
+    pub sample: u32,
+    pub phase: Phase,
+    /// Decode step; 0 in prefill.
+    pub step: u32,
+}
+
 /// Spans of one lane and thread, 64 bytes each. Recording takes no lock and disturbs no other lane.
 #[derive(Debug)]
 pub struct SpanRecorder {
     rank: u32,
     lane: Lane,
-    on: bool,
-    place: (u32, Phase, u32),
+    is_on: bool,
+    place: SpanPlace,
     base: u32,
     spans: Vec<Span>,
 }
 
 impl SpanRecorder {
     pub fn new(rank: u32, lane: Lane) -> Self {
-        Self { rank, lane, on: false, place: (0, Phase::Prefill, 0), base: 0, spans: Vec::new() }
+        let place = SpanPlace { sample: 0, phase: Phase::Prefill, step: 0 };
+        Self { rank, lane, is_on: false, place, base: 0, spans: Vec::new() }
     }
 
-    /// Sets the position of the next spans. `base` is the index of the phase's first operation in the trace's
-    /// operations table; `on` enables recording.
-    pub fn enter(&mut self, on: bool, sample: u32, phase: Phase, step: u32, base: u32) {
-        self.on = on;
-        self.place = (sample, phase, step);
-        self.base = base;
+    /// Begins a step. `base` is the index of the phase's first operation in the trace's operations table; `is_on`
+    /// enables recording.
+    pub fn enter(&mut self, is_on: bool, place: SpanPlace, base: u32) {
+        (self.is_on, self.place, self.base) = (is_on, place, base);
     }
 
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.on
+        self.is_on
     }
 
     /// Records one execution of `operation`, an index in the phase's plan; times in ns of the run's clock.
     #[inline]
     pub fn record(&mut self, operation: u32, ready: i64, start: i64, end: i64, last_arrival: i64) {
-        if self.on {
-            let (sample, phase, step) = self.place;
+        if self.is_on {
+            let SpanPlace { sample, phase, step } = self.place;
             self.spans.push(Span {
                 sample,
                 phase,
@@ -114,7 +122,8 @@ impl SpanRecorder {
     }
 
     pub fn of_step(&self) -> &[Span] {
-        let here = |span: &Span| (span.sample, span.phase, span.step) == self.place;
+        let SpanPlace { sample, phase, step } = self.place;
+        let here = |span: &Span| (span.sample, span.phase, span.step) == (sample, phase, step);
         let start = self.spans.iter().rposition(|span| !here(span)).map_or(0, |last| last + 1);
         self.spans.get(start..).unwrap_or_default()
     }

@@ -95,7 +95,7 @@ fn choose(
             "set the backend: backend = \"cuda\" or backend = \"cpu\"",
         ));
     }
-    let mut said = Vec::new();
+    let mut reasons = Vec::new();
     for backend in BACKENDS.into_iter().rev() {
         let kv = options.kv_dtype.unwrap_or_default();
         let lacks = options.collective.and_then(|collective| backend.lacks(collective));
@@ -104,17 +104,17 @@ fn choose(
             .or_else(|| backend.lacks_format(dtype, kv))
             .or_else(|| backend.lacks_shape(&model.shape))
         {
-            said.push(format!("not {}: {why}", backend.name().as_str()));
+            reasons.push(format!("not {}: {why}", backend.name().as_str()));
             continue;
         }
         let suits = backend.auto_fit(options, model, shared)?;
         let is_chosen = suits.is_ok();
-        said.extend(Some(suits.unwrap_or_else(|why| why)).filter(|why| !why.is_empty()));
+        reasons.extend(Some(suits.unwrap_or_else(|why| why)).filter(|why| !why.is_empty()));
         if is_chosen {
-            return Ok((backend, said.join("; ")));
+            return Ok((backend, reasons.join("; ")));
         }
     }
-    Err(Error::input(format!("no backend can run it: {}", said.join("; "))))
+    Err(Error::input(format!("no backend can run it: {}", reasons.join("; "))))
 }
 
 fn check_counts(options: &CellOptions) -> Result<()> {

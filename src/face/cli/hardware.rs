@@ -337,7 +337,7 @@ fn at(profile: &Profile, tp: u32) -> Vec<PrintedCollective> {
                 tp,
                 message_bytes,
                 us: all.iter().map(|one| (one.as_str(), cost(*one).0.alone_us(message))).collect(),
-                fastest: fastest.taken(message).unwrap_or(Collective::Nccl),
+                fastest: fastest.choice(message).unwrap_or(Collective::Nccl),
             }
         })
         .collect()

@@ -35,8 +35,8 @@ pub enum CollectiveCost<'a> {
         tp: u32,
         /// Scale of latency and transfer time within a model.
         scale: CollectiveScale,
-        /// Added by the network: (us, us per byte).
-        network: (f64, f64),
+        /// Added by the network.
+        network: NetworkCost,
         /// Share of an all-reduce's transfer time taken by a reduce-scatter or all-gather.
         half: f64,
         own: Collective,
@@ -45,6 +45,19 @@ pub enum CollectiveCost<'a> {
     },
     /// The fastest of several at each message size; NCCL's first.
     Fastest(Vec<(Collective, Self)>),
+}
+
+/// Time that the network between nodes adds to a collective.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct NetworkCost {
+    us: f64,
+    us_per_byte: f64,
+}
+
+impl NetworkCost {
+    fn at(self, bytes: f64) -> f64 {
+        self.us + bytes * self.us_per_byte
+    }
 }
 
 impl CollectiveCost<'_> {
@@ -57,7 +70,7 @@ impl CollectiveCost<'_> {
     }
 
     /// All-reduce used at a message size by `fastest`, or by an engine that switches to NCCL; `None` for a fixed one.
-    pub fn taken(&self, bytes: f64) -> Option<Collective> {
+    pub fn choice(&self, bytes: f64) -> Option<Collective> {
         match self {
             Self::Link { table, tp, scale, own, nccl: Some(nccl), .. } => {
                 let us = |table: &LinkTable| table.us(*tp, bytes, *scale).0;
@@ -73,21 +86,21 @@ impl CollectiveCost<'_> {
         let sizes = (80..=240).map(|eighth| 2_f64.powf(f64::from(eighth) / 8.0) as u64);
         let mut below = 0;
         for bytes in sizes {
-            let Some(taken) = self.taken(bytes as f64) else { return Vec::new() };
+            let Some(choice) = self.choice(bytes as f64) else { return Vec::new() };
             match found.last() {
-                Some((_, before)) if *before == taken => {}
-                None => found.push((0, taken)),
+                Some((_, before)) if *before == choice => {}
+                None => found.push((0, choice)),
                 Some(_) => {
                     // the first size with the new one, to the byte
                     let (mut low, mut high) = (below, bytes);
                     while high - low > 1 {
                         let middle = u64::midpoint(low, high);
-                        match self.taken(middle as f64) == Some(taken) {
+                        match self.choice(middle as f64) == Some(choice) {
                             true => high = middle,
                             false => low = middle,
                         }
                     }
-                    found.push((high, taken));
+                    found.push((high, choice));
                 }
             }
             below = bytes;
@@ -103,8 +116,8 @@ impl CollectiveCost<'_> {
                 let (own, of_nccl) =
                     (table.us(*tp, bytes, *scale), nccl.map(|t| t.us(*tp, bytes, *scale)));
                 let (us, source) = of_nccl.filter(|nccl| nccl.0 < own.0).unwrap_or(own);
-                let source = if network.0 > 0.0 { CostSource::Calibrated } else { source };
-                (us + network.0 + bytes * network.1, source)
+                let source = if network.us > 0.0 { CostSource::Calibrated } else { source };
+                (us + network.at(bytes), source)
             }
             Self::Fastest(_) => match self.at(bytes) {
                 (cost, Some(_)) => cost.us(bytes),
@@ -118,7 +131,7 @@ impl CollectiveCost<'_> {
         match self.at(bytes).0 {
             Self::Link { table, tp, network, nccl, .. } => {
                 let of_nccl = nccl.map_or(f64::INFINITY, |nccl| nccl.alone_us(*tp, bytes));
-                table.alone_us(*tp, bytes).min(of_nccl) + network.0 + bytes * network.1
+                table.alone_us(*tp, bytes).min(of_nccl) + network.at(bytes)
             }
             other => other.us(bytes).0,
         }
@@ -187,11 +200,11 @@ impl Profile {
     pub fn link(&self, p2p: P2p, tp: u32) -> (f64, f64) {
         let (table, _) = self.table_of(Collective::Nccl, p2p, tp);
         let (alpha_us, gb_s) = table.at(tp.min(self.gpus_per_node));
-        let (alpha, per_byte) = self.network(tp);
-        if alpha == 0.0 && per_byte == 0.0 {
+        let network = self.network(tp);
+        if network == NetworkCost::default() {
             return (alpha_us, gb_s);
         }
-        (alpha_us + alpha, 1.0 / (1.0 / gb_s + per_byte * 1e3))
+        (alpha_us + network.us, 1.0 / (1.0 / gb_s + network.us_per_byte * 1e3))
     }
 
     /// Cost of a collective for `tp` ranks, and the collective actually used. All except NCCL's need P2P
@@ -282,14 +295,17 @@ impl Profile {
         table.basis(inside).problem(name).filter(|_| inside > 1)
     }
 
-    /// Inter-node overhead: (us, us per byte).
-    fn network(&self, tp: u32) -> (f64, f64) {
+    /// Inter-node overhead.
+    fn network(&self, tp: u32) -> NetworkCost {
         let nodes = f64::from(tp.div_ceil(self.gpus_per_node.max(1)).max(1));
         if nodes <= 1.0 {
-            return (0.0, 0.0);
+            return NetworkCost::default();
         }
         let outside = &self.link.inter_node;
-        (outside.alpha_us * nodes.log2(), 2.0 * (nodes - 1.0) / nodes / (outside.gb_s * 1e3))
+        NetworkCost {
+            us: outside.alpha_us * nodes.log2(),
+            us_per_byte: 2.0 * (nodes - 1.0) / nodes / (outside.gb_s * 1e3),
+        }
     }
 }
 
@@ -503,12 +519,12 @@ fn elsewhere(links: &Links, gpu: &str, collective: Collective, known: &LinkTable
         let (low, high) = rows.map_or((0, 0), Measured::ends);
         let mut points: Vec<(u64, f64)> = Vec::new();
         let there = known.note(ranks).map(|there| format!(", where {there}")).unwrap_or_default();
-        let mut said = format!("not measured on {gpu}: scaled {from}{there}");
+        let mut source = format!("not measured on {gpu}: scaled {from}{there}");
         if let Some(rows) = rows {
             points.extend(rows.bytes.iter().copied().zip(rows.us.iter().copied()));
             let at = if rows.tp == ranks { String::new() } else { format!("as at TP {}, ", rows.tp) };
-            let (source, range) = (&rows.source, rows.range());
-            said = format!("{source}: {at}measured from {range}; larger messages scaled {from}");
+            let (measured_by, range) = (&rows.source, rows.range());
+            source = format!("{measured_by}: {at}measured from {range}; larger messages scaled {from}");
         }
         let larger = scaled.points.iter().map(|point| point.0).filter(|bytes| *bytes > high);
         points.extend(larger.map(|bytes| (bytes, scaled.alone_us(bytes as f64))));
@@ -517,7 +533,7 @@ fn elsewhere(links: &Links, gpu: &str, collective: Collective, known: &LinkTable
             of_nccl.insert(ranks, nccl.rows);
         }
         let ctas = rows.and_then(|rows| rows.ctas).or(scaled.ctas);
-        tp.insert(ranks, point(rising(points), scaled.gb_s, ctas, measured, said));
+        tp.insert(ranks, point(rising(points), scaled.gb_s, ctas, measured, source));
     }
     LinkTable { note: None, extrapolate: links.p2p_on.extrapolate, tp, scaled: Some(of_nccl) }
 }
@@ -709,7 +725,7 @@ mod tests {
             for bytes in [1024, 16_384, 300_000, 1 << 20, 1 << 24, 1 << 28] {
                 assert_eq!(cost.us(bytes as f64).0, least(bytes), "{tp} {bytes}");
                 let (_, named) = switches.iter().rev().find(|(from, _)| *from <= bytes).unwrap();
-                assert_eq!(cost.taken(bytes as f64), Some(*named), "{tp} {bytes}");
+                assert_eq!(cost.choice(bytes as f64), Some(*named), "{tp} {bytes}");
                 assert_eq!(us(&h100, *named, tp, bytes).0, least(bytes));
             }
         }
@@ -727,7 +743,7 @@ mod tests {
             let scale = CollectiveScale::ALONE;
             let engine = engine.map(|engine| (engine, None));
             let (cost, _) = h100.collective_in(engine, Collective::OneShot, P2p::On, 8, scale);
-            (cost.us(bytes).0, cost.taken(bytes), cost.switches())
+            (cost.us(bytes).0, cost.choice(bytes), cost.switches())
         };
         let (_, small, switches) = of(Some(Engine::Vllm), 16_384.0);
         assert_eq!(small, Some(Collective::OneShot));

@@ -128,8 +128,8 @@ pub struct Tflops {
 }
 
 impl Tflops {
-    /// Peak for operands in this format (TFLOP/s).
-    pub fn of(&self, dtype: DType) -> f64 {
+    /// Peak for activations and unquantized weights in this format (TFLOP/s).
+    pub fn dense(&self, dtype: DType) -> f64 {
         match dtype {
             DType::F16 => self.f16,
             DType::F32 => self.f32,

@@ -158,8 +158,9 @@ struct State<T> {
     /// Collectives whose result some rank has not fetched yet, in order; `before` counts those already removed.
     rounds: VecDeque<Round<T>>,
     before: u64,
+    /// Number of collectives that each rank has given to, and whose result it has fetched.
     given: Vec<u64>,
-    taken: Vec<u64>,
+    fetched: Vec<u64>,
     occupancy: Occupancy,
     barrier_arrived: usize,
     barriers: u64,
@@ -187,7 +188,7 @@ impl<T: Copy + AddAssign> Group<T> {
             rounds: VecDeque::new(),
             before: 0,
             given: vec![0; ranks],
-            taken: vec![0; ranks],
+            fetched: vec![0; ranks],
             occupancy: Occupancy::default(),
             barrier_arrived: 0,
             barriers: 0,
@@ -264,14 +265,14 @@ impl<T: Copy + AddAssign> Group<T> {
     pub fn take(&self, rank: usize) -> Result<Exchanged<T>, Broken> {
         let mut exchanged = None;
         self.until(|state| {
-            let at = (state.taken[rank] - state.before) as usize;
+            let at = (state.fetched[rank] - state.before) as usize;
             let Some(round) = state.rounds.get_mut(at).filter(|round| round.done) else {
                 return false;
             };
             let buffer = std::mem::take(&mut round.buffers[rank]);
             round.fetched += 1;
             exchanged = Some(Exchanged { buffer, last_arrival: round.last_arrival, end: round.end });
-            state.taken[rank] += 1;
+            state.fetched[rank] += 1;
             while state.rounds.front().is_some_and(|round| round.fetched == self.ranks) {
                 state.rounds.pop_front();
                 state.before += 1;

@@ -365,7 +365,7 @@ struct Seen {
 
 impl Seen {
     /// Positions that the query at `position` sees.
-    fn of(self, position: usize) -> Range<usize> {
+    fn positions(self, position: usize) -> Range<usize> {
         let first = match self.is_chunked {
             true => position / self.window * self.window,
             false => (position + 1).saturating_sub(self.window),
@@ -437,7 +437,7 @@ impl Attention {
         out: &mut [f32],
     ) {
         let Place { dim, value_dim, scale, .. } = of.place;
-        let seen = sight.of(position);
+        let seen = sight.positions(position);
         let (keys, values) =
             (&of.keys[seen.start * dim..seen.end * dim], &of.values[seen.start * dim..]);
         self.scores.resize(seen.len().max(self.scores.len()), 0.0);
@@ -456,7 +456,7 @@ impl Attention {
             let count = sight.together(run.position + first, BLOCK.min(run.count - first));
             next += count;
             // keys before the first query's window are seen by none
-            let Range { start, end } = sight.of(run.position + first);
+            let Range { start, end } = sight.positions(run.position + first);
             let (context, seen) = (end - start + count - 1, end - start);
             self.scores.resize((count * context).max(self.scores.len()), 0.0);
             let scores = &mut self.scores[..count * context];

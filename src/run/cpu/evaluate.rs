@@ -19,7 +19,7 @@ use super::engine;
 use super::engine::{Loaded, Setup, Worker};
 use super::loss::Loss;
 use super::program::{Program, Weights};
-use super::rank::{Bound, Kept, Place};
+use super::rank::{Bound, Kept, StepPlace};
 use super::team::Placement;
 use crate::comm::Broken;
 use crate::generate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
@@ -111,12 +111,12 @@ pub fn evaluate(
             })
             .collect();
         drop(results);
-        let mut told = Ok(());
+        let mut emitted = Ok(());
         for result in received {
-            if told.is_ok() {
-                told = emit(result);
+            if emitted.is_ok() {
+                emitted = emit(result);
             }
-            if told.is_err() {
+            if emitted.is_err() {
                 given_up.store(true, Ordering::Relaxed);
             }
         }
@@ -126,7 +126,7 @@ pub fn evaluate(
                 group.join().unwrap_or_else(|_| Err(Error::failed("a group of ranks panicked")))
             })
             .collect();
-        told.and(ended.map(drop))
+        emitted.and(ended.map(drop))
     })
 }
 
@@ -309,10 +309,10 @@ fn forward(
     let mut bound = Bound::new(program, weights);
     bound.restore(branch.kept);
     let run = StepRows { runs: vec![RowRun { sequence: 0, position: 0, count: window.tokens.len() }] };
-    let place = Place { on: false, sample: 0, step: 0 };
+    let place = StepPlace { is_recorded: false, sample: 0, step: 0 };
     let mut from = branch.from;
     for (at, programs) in work.leaving(&branch.programs) {
-        worker.rank.stretch(&mut bound, place, &run, &window.tokens, from..at)?;
+        worker.rank.run_operations(&mut bound, place, &run, &window.tokens, from..at)?;
         branches.push(Branch { programs, from: at, kept: bound.kept(&plan.live_after(at)) });
         from = at;
     }
@@ -320,7 +320,7 @@ fn forward(
     let no_select = || Broken("the plan selects nothing".into());
     let select = plan.operations.iter().rposition(|o| o.kind == Kind::SelectLast);
     let end = select.ok_or_else(no_select)?;
-    worker.rank.stretch(&mut bound, place, &run, &window.tokens, from..end)?;
+    worker.rank.run_operations(&mut bound, place, &run, &window.tokens, from..end)?;
     let normed = plan.selected_from().ok_or_else(no_select)?;
     let columns = plan.values[normed.index()].columns as usize;
     Ok(bound.value(normed)[positions.start * columns..positions.end * columns].to_vec())
@@ -440,14 +440,14 @@ pub(super) struct Queue<'a> {
     next: AtomicUsize,
     count: usize,
     /// Decisions per group and turn: its ranks arrive one by one and must all do the same.
-    taken: Vec<Mutex<Vec<Option<usize>>>>,
+    decisions: Vec<Mutex<Vec<Option<usize>>>>,
     stop: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl<'a> Queue<'a> {
     pub(super) fn new(groups: usize, count: usize, stop: &'a (dyn Fn() -> bool + Sync)) -> Self {
-        let taken = (0..groups).map(|_| Mutex::default()).collect();
-        Self { next: AtomicUsize::new(0), count, taken, stop }
+        let decisions = (0..groups).map(|_| Mutex::default()).collect();
+        Self { next: AtomicUsize::new(0), count, decisions, stop }
     }
 
     pub(super) fn take(&self, group: usize, turn: &mut usize) -> Option<usize> {
@@ -466,12 +466,12 @@ impl<'a> Queue<'a> {
         turn: &mut usize,
         decide: impl FnOnce() -> Option<usize>,
     ) -> Option<usize> {
-        let mut taken = self.taken[group].lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.len() == *turn {
-            taken.push(if (self.stop)() { None } else { decide() });
+        let mut decisions = self.decisions[group].lock().unwrap_or_else(PoisonError::into_inner);
+        if decisions.len() == *turn {
+            decisions.push(if (self.stop)() { None } else { decide() });
         }
         *turn += 1;
-        taken.get(*turn - 1).copied().flatten()
+        decisions.get(*turn - 1).copied().flatten()
     }
 }
 

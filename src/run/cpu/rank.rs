@@ -17,7 +17,7 @@ use super::kernels::{Kernels, quantize};
 use super::program::{Program, StoredWeight};
 use crate::comm::{Broken, Exchange, Group, Pipe};
 use crate::generate::Sampling;
-use crate::recorder::{Clock, SpanRecorder, Started, range, start};
+use crate::recorder::{Clock, SpanPlace, SpanRecorder, Started, range, start};
 use arithmetic::product::Panels;
 use model::Matrix;
 use plan::{
@@ -25,10 +25,11 @@ use plan::{
 };
 use trace::Span;
 
+/// Step of a run that a rank executes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct StepPlace {
     /// True if spans are recorded; only in the last sample.
-    pub on: bool,
+    pub is_recorded: bool,
     pub sample: u32,
     /// Decode step; 0 in prefill.
     pub step: u32,
@@ -157,30 +158,31 @@ impl Rank {
     pub fn step(
         &mut self,
         bound: &mut Bound<'_>,
-        place: Place,
+        place: StepPlace,
         rows: &StepRows,
         tokens: &[u32],
     ) -> Result<Vec<u32>, Broken> {
         let all = 0..bound.program.plan.operations.len();
-        self.stretch(bound, place, rows, tokens, all)
+        self.run_operations(bound, place, rows, tokens, all)
     }
 
     /// Executes a range of a step's operations; the earlier ones must be executed or restored. No collective is in
     /// flight afterwards.
-    pub fn stretch(
+    pub fn run_operations(
         &mut self,
         bound: &mut Bound<'_>,
-        place: Place,
+        place: StepPlace,
         rows: &StepRows,
         tokens: &[u32],
-        stretch: Range<usize>,
+        operations: Range<usize>,
     ) -> Result<Vec<u32>, Broken> {
         let program = bound.program;
         let plan = &program.plan;
         let parts = rows.parts(plan.groups, tokens);
         bound.fit(&parts, self.index);
+        let span_place = SpanPlace { sample: place.sample, phase: plan.phase, step: place.step };
         for recorder in [&mut self.compute, &mut self.comm.recorder] {
-            recorder.enter(place.on, place.sample, plan.phase, place.step, program.base);
+            recorder.enter(place.is_recorded, span_place, program.base);
         }
         let mut next = Vec::new();
         let mut now = self.clock.now();
@@ -193,8 +195,8 @@ impl Rank {
             at.map(|at| at as u32)
         };
         // latest collective known to be complete
-        let mut completed = last_collective(stretch.start);
-        for index in stretch.clone() {
+        let mut completed = last_collective(operations.start);
+        for index in operations.clone() {
             let (at, operation) = (index as u32, &plan.operations[index]);
             if operation.lane == Lane::Comm && operation.kind != Kind::Send {
                 let slot = bound.slot(operation.reads[0]);
@@ -213,7 +215,7 @@ impl Rank {
                 let bytes = parts[operation.group as usize].bytes(&operation.cost.message_bytes);
                 // the last rank to arrive computes the sum; that time belongs to the collective, not to the next
                 // operation
-                let named = place.on.then(|| &*program.names[index]);
+                let named = place.is_recorded.then(|| &*program.names[index]);
                 self.comm.post((at, named), [ready, now], exchange, bytes, buffer)?;
                 now = self.clock.now();
                 continue;
@@ -230,11 +232,11 @@ impl Rank {
                 now = self.clock.now();
                 continue;
             }
-            let span = place.on.then(|| range(&program.names[index]));
+            let span = place.is_recorded.then(|| range(&program.names[index]));
             self.execute(bound, operation, &parts[operation.group as usize], &mut next);
             drop(span);
             let end = self.clock.now();
-            if place.on {
+            if place.is_recorded {
                 let ready = operation.reads.iter().map(|v| bound.ready[v.index()]).max().unwrap_or(now);
                 self.compute.record(at, ready, now, end, -1);
             }
@@ -243,7 +245,7 @@ impl Rank {
             }
             now = end;
         }
-        if let Some(last) = last_collective(stretch.end).filter(|last| completed < Some(*last)) {
+        if let Some(last) = last_collective(operations.end).filter(|last| completed < Some(*last)) {
             self.wait_for(bound, last)?;
         }
         Ok(next)

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::attention::{RowRun, StepRows};
 use super::engine;
 use super::engine::{Setup, Worker};
-use super::rank::{Place, Rank};
+use super::rank::{Rank, StepPlace};
 use super::team::Placement;
 use super::watch::{Gather, Note, Pace, Watch};
 use crate::comm::{Broken, Group, SpinWait, emulated_link};
@@ -86,8 +86,11 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                 pipe.drain();
             }
             let sample = generation.checked_sub(spec.warmup);
-            let place =
-                Place { on: job.record && sample.is_some(), sample: sample.unwrap_or(0), step: 0 };
+            let place = StepPlace {
+                is_recorded: job.record && sample.is_some(),
+                sample: sample.unwrap_or(0),
+                step: 0,
+            };
             let watched = watch.as_ref().map(|watch| Watched { watch, generation, to_main });
             let report = generate_once(worker, spec, &prompts, place, &mut pace, watched)?;
             // a closed channel means that the main thread has failed; the gate returns the error
@@ -232,7 +235,7 @@ fn generate_once(
     worker: &mut Worker<'_>,
     spec: &Spec,
     prompts: &[u32],
-    place: Place,
+    place: StepPlace,
     pace: &mut Pace,
     watched: Option<Watched<'_>>,
 ) -> Result<Report, Broken> {
@@ -242,7 +245,7 @@ fn generate_once(
     };
     let rank = &mut worker.rank;
     rank.not_finite = 0;
-    let phase_range = |name| place.on.then(|| range(name));
+    let phase_range = |name| place.is_recorded.then(|| range(name));
     let started = rank.clock.now();
     if let (Some(watched), 0) = (&watched, rank.global) {
         pace.begin(watched.watch, watched.generation, started);
@@ -260,7 +263,7 @@ fn generate_once(
     let decode = phase_range("decode");
     let mut step_ends = Vec::with_capacity(spec.output_tokens as usize);
     for step in 0..spec.output_tokens.saturating_sub(1) {
-        let place = Place { step, ..place };
+        let place = StepPlace { step, ..place };
         let rows = rows(prompt + step as usize, 1);
         let sampled = rank.step(&mut worker.decode, place, &rows, &tokens)?;
         let end = rank.clock.now();
@@ -268,11 +271,11 @@ fn generate_once(
         chosen.extend_from_slice(&sampled);
         tokens = input(&sampled);
         if let Some(watched) = &watched {
-            watched.stepped(rank, pace, step + 1, end, place.on)?;
+            watched.stepped(rank, pace, step + 1, end, place.is_recorded)?;
         }
     }
     drop(decode);
-    let spans = if place.on { rank.take_spans() } else { Vec::new() };
+    let spans = if place.is_recorded { rank.take_spans() } else { Vec::new() };
     let memory_bytes =
         worker.weight_bytes + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
     let computed = Computed::of(&chosen, rank.not_finite);
@@ -348,7 +351,7 @@ fn on_rank(
     request: &GenerateRequest,
     progress: Option<&crossbeam_channel::Sender<usize>>,
 ) -> Result<Generated, Broken> {
-    let place = Place { on: false, sample: 0, step: 0 };
+    let place = StepPlace { is_recorded: false, sample: 0, step: 0 };
     let vocab = request.model.shape.vocab as usize;
     let count = request.prompts.len();
     let mut generated = Generated::default();

@@ -339,7 +339,7 @@ impl Reference<'_> {
             Architecture::Partial(share) | Architecture::PartialLadder(share)
                 if self.tp > 1 && *share != Channels::ALL =>
             {
-                let (shared, root) = (share.of(self.shape.hidden) as usize, (self.tp as f64).sqrt());
+                let (shared, root) = (share.count(self.shape.hidden) as usize, (self.tp as f64).sqrt());
                 let lag = usize::from(matches!(architecture, Architecture::PartialLadder(_)));
                 let mut residuals = same(&x0);
                 let mut joining: Vec<Vec<Stream>> = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
-use super::rank::{Bound, Place, Rank};
+use super::rank::{Bound, Rank, StepPlace};
 use crate::comm::Broken;
 use model::Model;
 use plan::testing::ARCHITECTURES;
@@ -22,7 +22,7 @@ fn step(
     rows: &StepRows,
     tokens: &[u32],
 ) -> Result<(Logits, Vec<u32>), Broken> {
-    let place = Place { on: false, sample: 0, step: 0 };
+    let place = StepPlace { is_recorded: false, sample: 0, step: 0 };
     let next = rank.step(bound, place, rows, tokens)?;
     let plan = &bound.program.plan;
     let mut logits = Vec::new();

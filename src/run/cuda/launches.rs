@@ -36,6 +36,14 @@ fn own_scale(root: bool, tp: u32) -> f32 {
     if root { (tp as f32).sqrt() } else { 1.0 }
 }
 
+/// SMs that operations leave to a collective in flight.
+#[derive(Clone, Copy)]
+pub(super) struct OverlappedSms<'a> {
+    pub sms: u32,
+    /// For each operation, true if a collective may overlap it.
+    pub is_overlapped: &'a [bool],
+}
+
 #[derive(Clone, Copy)]
 pub(super) struct Binder<'a> {
     pub kernels: Source<'a>,
@@ -55,8 +63,7 @@ pub(super) struct Binder<'a> {
     pub multiprocessors: u32,
     /// SMs of the GPU, which cuBLASLt assumes by default.
     pub whole: u32,
-    /// SMs of a collective in flight, and for each operation whether a collective may overlap it.
-    pub collective: (u32, &'a [bool]),
+    pub overlapped: OverlappedSms<'a>,
     /// True if kernels may start before their predecessors end.
     pub programmatic: bool,
     /// Regions of the one-shot all-reduces, if the step uses them.
@@ -264,12 +271,12 @@ impl Binder<'_> {
             });
             arguments.push(value.unwrap_or(DevicePtr(0)));
         }
-        let said = eight.map(|part| {
+        let unpacked = eight.map(|part| {
             let (message, numbers) = (self.value(part), self.elements(part, size));
             let eight = self.program.eight(self.columns(part));
             eight.sum(self.kernels, message, own_part, 1, numbers, self.multiprocessors)
         });
-        Ok((said.into_iter().collect::<Result<_>>()?, arguments))
+        Ok((unpacked.into_iter().collect::<Result<_>>()?, arguments))
     }
 
     pub(super) fn elements(&self, value: ValueId, size: &StepSize) -> u64 {
@@ -283,9 +290,9 @@ impl Binder<'_> {
 
     /// SMs available to operation `at`.
     pub(super) fn free_multiprocessors(&self, at: usize) -> u32 {
-        let (taken, beside) = self.collective;
-        let taken = if beside.get(at).copied().unwrap_or(false) { taken } else { 0 };
-        self.multiprocessors.saturating_sub(taken).max(1)
+        let OverlappedSms { sms, is_overlapped } = self.overlapped;
+        let reserved = if is_overlapped.get(at).copied().unwrap_or(false) { sms } else { 0 };
+        self.multiprocessors.saturating_sub(reserved).max(1)
     }
 
     fn way(&self, rows: u32, inputs: u32, outputs: u32) -> Way {

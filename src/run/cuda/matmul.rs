@@ -141,7 +141,7 @@ impl Product {
 pub(super) struct TimedProduct {
     pub product: Product,
     /// True if every rank computes the same product.
-    pub whole: bool,
+    pub is_replicated: bool,
     /// True if layers contain this product; false for the head.
     pub in_layer: bool,
     pub x: DevicePtr,
@@ -209,7 +209,7 @@ pub(super) fn choice(dtype: DType, products: &[TimedProduct], times: &[ProductTi
 /// Times the products of a decode step; cuBLASLt keeps its fastest algorithms. Takes a few milliseconds per
 /// shape and overwrites the activations.
 ///
-/// `asked` forces one implementation, and only cuBLASLt's algorithms are timed if it is cuBLASLt. `alone` is
+/// `asked` forces one implementation, and only cuBLASLt's algorithms are timed if it is cuBLASLt. `is_single_rank` is
 /// true if no other rank computes the same product. Otherwise shared products keep their default algorithm,
 /// because different algorithms would give the ranks different last bits. `on_phase` receives progress
 /// messages.
@@ -217,17 +217,18 @@ pub(super) fn measure(
     engine: &Engine,
     products: &[TimedProduct],
     asked: Option<Way>,
-    alone: bool,
+    is_single_rank: bool,
     on_phase: &mut dyn FnMut(&str),
 ) -> Result<Vec<ProductTimes>> {
     if asked == Some(Way::Own) {
         return Ok(Vec::new());
     }
-    let timed: Vec<_> = products.iter().filter(|p| p.has_choice() && (alone || !p.whole)).collect();
+    let timed: Vec<_> =
+        products.iter().filter(|p| p.has_choice() && (is_single_rank || !p.is_replicated)).collect();
     let mut one = |(at, product): (usize, &&TimedProduct)| {
         on_phase(&format!("timing matrix products, {} of {}", at + 1, timed.len()));
-        let own = asked.is_none() && product.product.fits_own_kernel();
-        measure_one(engine, product, own, products)
+        let times_own_kernel = asked.is_none() && product.product.fits_own_kernel();
+        measure_one(engine, product, times_own_kernel, products)
     };
     timed.iter().enumerate().map(&mut one).collect()
 }
@@ -235,7 +236,7 @@ pub(super) fn measure(
 fn measure_one(
     engine: &Engine,
     product: &TimedProduct,
-    own: bool,
+    times_own_kernel: bool,
     all: &[TimedProduct],
 ) -> Result<ProductTimes> {
     let &TimedProduct { product: Product { rows, inputs, outputs, multiprocessors, .. }, .. } = product;
@@ -255,12 +256,12 @@ fn measure_one(
     let shape = product.product.by_library(engine.dtype(), target);
     let operands = Operands { x: product.x, weights: &product.weights, out: product.out };
     let tuned = engine.blas.tune(engine.main(), &shape, &operands)?;
-    let among = own && product.in_layer && engine.is_captured();
+    let among = times_own_kernel && product.in_layer && engine.is_captured();
     Ok(ProductTimes {
         rows,
         inputs,
         outputs,
-        matvec_us: own.then(|| time_own(engine, product)).transpose()?,
+        matvec_us: times_own_kernel.then(|| time_own(engine, product)).transpose()?,
         cublaslt_us: tuned.best_us,
         heuristic_us: tuned.first_us,
         layer_us: among.then(|| Ok([layer(Way::Own)?, layer(Way::Library)?])).transpose()?,
@@ -324,7 +325,7 @@ impl Engine {
                 }
                 None => products.push(TimedProduct {
                     product,
-                    whole: weight.is_whole(),
+                    is_replicated: weight.is_whole(),
                     in_layer: operation.layer.is_some(),
                     x: activations.buffer(program.buffer(operation.reads[0])),
                     weights: vec![address],
@@ -391,7 +392,7 @@ mod tests {
                 logits: false,
                 multiprocessors: 132,
             },
-            whole: false,
+            is_replicated: false,
             in_layer: true,
             x: DevicePtr(0),
             weights: Vec::new(),

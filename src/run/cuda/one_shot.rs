@@ -91,7 +91,7 @@ impl OneShot {
     }
 
     /// Region of a rank and lane, with the size of half a region (bytes).
-    fn of(&self, lane: Lane, rank: u32) -> Option<(DevicePtr, u64)> {
+    fn region(&self, lane: Lane, rank: u32) -> Option<(DevicePtr, u64)> {
         let region = self.regions[lane as usize].get(rank as usize)?;
         Some((region.ptr(), self.half))
     }
@@ -131,7 +131,7 @@ impl Binder<'_> {
     }
 
     fn region(&self, operation: &Operation) -> Result<(DevicePtr, u64)> {
-        let found = self.one_shot.and_then(|all| all.of(operation.lane, self.rank.index));
+        let found = self.one_shot.and_then(|all| all.region(operation.lane, self.rank.index));
         found.ok_or_else(|| Error::failed(format!("{}: nobody sums in one shot", operation.name)))
     }
 }

@@ -226,7 +226,7 @@ impl SimulatedCell<'_> {
 
     /// Size of a phase's first all-reduce (bytes), 0 without any.
     fn message(&self, phase: Phase) -> (&'static str, f64) {
-        let plan = &self.plans.of(phase)[0];
+        let plan = &self.plans.stages(phase)[0];
         let first = plan.operations.iter().find(|operation| operation.kind.is_collective());
         let step = self.step(phase, 0).of_group(plan.groups, 0);
         (phase.as_str(), first.map_or(0.0, |first| first.cost.message_bytes.at(&step) as f64))
@@ -251,7 +251,7 @@ impl SimulatedCell<'_> {
     }
 
     pub(super) fn durations(&self, phase: Phase, step: u32) -> Durations<'_> {
-        Durations::new(self.cost_model(phase), &self.plans.of(phase)[0], &self.step(phase, step))
+        Durations::new(self.cost_model(phase), &self.plans.stages(phase)[0], &self.step(phase, step))
     }
 
     pub(super) fn cost_model(&self, phase: Phase) -> CostModel<'_> {
@@ -288,7 +288,7 @@ impl SimulatedCell<'_> {
             self.one_stage_step(phase, step, count)
         } else {
             let mut clock = Clock::default();
-            let mut lanes = Lanes::new(&self.plans.of(phase)[0]);
+            let mut lanes = Lanes::new(&self.plans.stages(phase)[0]);
             let both = lanes.step(&self.durations(phase, step), &mut clock, count);
             (milliseconds(clock.tokens), both)
         };
@@ -305,7 +305,7 @@ impl SimulatedCell<'_> {
         shares: &ExpertShares,
         mut visit: impl FnMut(Event),
     ) -> (f64, Option<table::Overlap>) {
-        let plan = &self.plans.of(phase)[0];
+        let plan = &self.plans.stages(phase)[0];
         // prefill is step 0 of the draws
         let number = if phase == Phase::Prefill { 0 } else { 1 + u64::from(step) };
         let durations = self.durations(phase, step);
@@ -320,8 +320,8 @@ impl SimulatedCell<'_> {
                 visit(event);
             }
         });
-        for (times, (both, both_waiting)) in times.iter_mut().zip(ranks.both()) {
-            times.add_overlap(both, both_waiting);
+        for (times, overlap) in times.iter_mut().zip(ranks.overlaps()) {
+            times.add_overlap(overlap.both, overlap.waiting);
         }
         let is_free = !plan.operations.iter().any(|operation| operation.kind.is_collective());
         let ns = match is_free && phase == Phase::Decode {
@@ -401,8 +401,8 @@ impl SimulatedCell<'_> {
             recorder.end_step(Phase::Decode, step);
             tokens.push(ranks.tokens());
         }
-        for (times, (both, both_waiting)) in times.iter_mut().zip(ranks.both()) {
-            times.add_overlap(both, both_waiting);
+        for (times, overlap) in times.iter_mut().zip(ranks.overlaps()) {
+            times.add_overlap(overlap.both, overlap.waiting);
         }
         (tokens, mean_overlap(&times))
     }

@@ -201,7 +201,7 @@ impl<'a> CostModel<'a> {
     fn streamed(&self, cost: &Cost, quantities: &StepQuantities, kernels: u32) -> OperationCost {
         let profile = &self.target.profile;
         let memory = self.memory_us(quantities.bytes_moved(cost));
-        let reached = profile.tflops.of(self.dtype) * profile.compute_efficiency;
+        let reached = profile.tflops.dense(self.dtype) * profile.compute_efficiency;
         let arithmetic = quantities.at(&cost.flops) / (reached * 1e6);
         OperationCost {
             us: f64::from(kernels) * self.launch_us() + memory.max(arithmetic),
@@ -236,7 +236,7 @@ impl<'a> CostModel<'a> {
             Some(tflops) => (self.quantized(shape, tflops, cost, quantities), Some(tflops)),
             None => (
                 self.streamed(cost, quantities, 1),
-                Some(profile.tflops.of(self.dtype)).filter(|_| !format.is_quantized()),
+                Some(profile.tflops.dense(self.dtype)).filter(|_| !format.is_quantized()),
             ),
         };
         let table = self.tables.zip(tflops).and_then(|(tables, tflops)| {
@@ -311,7 +311,7 @@ impl<'a> CostModel<'a> {
         let launch = f64::from(attention.kernels) * self.launch_us();
         let heads = u64::from(class.columns) / self.head_dim.max(1);
         let flops_us = |pairs_x_columns: f64| {
-            let reached = profile.tflops.of(self.dtype) * attention.prefill_efficiency;
+            let reached = profile.tflops.dense(self.dtype) * attention.prefill_efficiency;
             4.0 * pairs_x_columns / (reached * 1e6)
         };
         match attention.kind {
@@ -374,7 +374,7 @@ impl<'a> CostModel<'a> {
         else {
             let profile = &self.target.profile;
             let memory = self.memory_us(quantities.bytes_moved(&class.cost));
-            let reached = profile.tflops.of(self.dtype) * stack.attention.prefill_efficiency;
+            let reached = profile.tflops.dense(self.dtype) * stack.attention.prefill_efficiency;
             let arithmetic = quantities.at(&class.cost.flops) / (reached * 1e6);
             return OperationCost {
                 us: f64::from(LATENT_KERNELS) * self.launch_us() + memory.max(arithmetic),
@@ -437,7 +437,7 @@ impl<'a> CostModel<'a> {
         };
         let share = tokens / (quantities.rows * f64::from(weights.dp)).max(1.0);
         let bytes_moved = quantities.bytes_moved(&class.cost);
-        let peak = profile.tflops.quantized(format).unwrap_or_else(|| profile.tflops.of(self.dtype));
+        let peak = profile.tflops.quantized(format).unwrap_or_else(|| profile.tflops.dense(self.dtype));
         let flops = share * quantities.at(&class.cost.flops) / f64::from(weights.top_k);
         let sizes = ExpertSizes {
             hidden: self.shape.hidden,

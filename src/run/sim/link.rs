@@ -89,7 +89,7 @@ pub fn link_times(spec: &Spec, target: &Target, bytes: f64) -> LinkTimes {
         charged_us: cost.us(bytes).0,
         basis,
         note: (!notes.is_empty()).then(|| notes.join("; ")),
-        taken: cost.taken(bytes).map(|taken| (taken, cost.switches())),
+        taken: cost.choice(bytes).map(|choice| (choice, cost.switches())),
     }
 }
 
@@ -168,7 +168,7 @@ pub(super) fn environment(
         };
         environment.insert("collective".to_owned(), json!(collective));
         let taken = messages.map(|(phase, bytes)| {
-            let taken = cost.taken(bytes).or(used).map_or("emulated".into(), |used| used.to_string());
+            let taken = cost.choice(bytes).or(used).map_or("emulated".into(), |used| used.to_string());
             (
                 phase.to_owned(),
                 json!({ "message_bytes": bytes, "collective": taken, "us": cost.us(bytes).0 }),

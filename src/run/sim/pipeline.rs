@@ -22,7 +22,7 @@ struct Stages {
 
 impl Stages {
     fn new(cell: &SimulatedCell<'_>, phase: Phase) -> Self {
-        let lanes: Vec<Lanes> = cell.plans.of(phase).iter().map(Lanes::new).collect();
+        let lanes: Vec<Lanes> = cell.plans.stages(phase).iter().map(Lanes::new).collect();
         let transfers = lanes.iter().map(|_| Transfers::default()).collect();
         Self { clocks: vec![Clock::default(); lanes.len()], lanes, transfers }
     }
@@ -87,7 +87,7 @@ impl SimulatedCell<'_> {
     /// Durations of each stage's operations.
     pub(super) fn stage_durations(&self, phase: Phase, step: u32) -> Vec<Durations<'_>> {
         let links = transfers(self.spec, &self.target);
-        let plans = self.plans.of(phase).iter().enumerate();
+        let plans = self.plans.stages(phase).iter().enumerate();
         let durations = plans.map(|(stage, plan)| {
             let model = self.cost_model(phase);
             let model = match links.get(stage).filter(|_| self.spec.pp > 1) {

@@ -303,8 +303,8 @@ fn tpot_us(request: &Request) -> f64 {
 /// Latencies of a cell's steps, simulated on demand.
 pub(super) struct CellTimes<'a> {
     cell: &'a SimulatedCell<'a>,
-    decode: (Lanes, Durations<'a>),
-    prefill: (Lanes, Durations<'a>),
+    decode: PhaseSimulation<'a>,
+    prefill: PhaseSimulation<'a>,
     /// Shortest prompt and longest sequence.
     contexts: [f64; 2],
     /// Latency by batch and context node.
@@ -316,13 +316,16 @@ pub(super) struct CellTimes<'a> {
 
 impl<'a> CellTimes<'a> {
     pub(super) fn new(cell: &'a SimulatedCell<'a>, engine: &Serving, load: &Load) -> Self {
-        let lanes = |phase| (Lanes::new(&cell.plans.of(phase)[0]), cell.durations(phase, 0));
+        let simulation = |phase| PhaseSimulation {
+            lanes: Lanes::new(&cell.plans.stages(phase)[0]),
+            durations: cell.durations(phase, 0),
+        };
         let shortest = f64::from(load.prompt_tokens) * load.length_ratio;
         let longest = f64::from(load.prompt_tokens) + f64::from(load.output_tokens);
         Self {
             cell,
-            decode: lanes(Phase::Decode),
-            prefill: lanes(Phase::Prefill),
+            decode: simulation(Phase::Decode),
+            prefill: simulation(Phase::Prefill),
             contexts: [shortest, longest],
             decoded: BTreeMap::new(),
             prefilled: BTreeMap::new(),
@@ -337,17 +340,17 @@ impl<'a> CellTimes<'a> {
 
     fn decoded_us(&mut self, batch: u32, node: usize) -> f64 {
         let context = self.context(node) as u64;
-        let (lanes, durations) = &mut self.decode;
+        let decode = &mut self.decode;
         *self.decoded.entry((batch, node)).or_insert_with(|| {
             let step = Step { sequences: batch.into(), new_tokens: 1, context: context.max(1) };
-            step_us(lanes, durations, &step)
+            decode.step_us(&step)
         })
     }
 
     /// Latency of 2^`power` prompts, below 0 of a part of one in its middle.
     fn prompts_us(&mut self, power: i32) -> f64 {
         let prompt = u64::from(self.cell.spec.prompt_tokens);
-        let (lanes, durations) = &mut self.prefill;
+        let prefill = &mut self.prefill;
         *self.prefilled.entry(power).or_insert_with(|| {
             let step = match u32::try_from(power) {
                 Ok(power) => Step::prefill(1 << power.min(20), prompt),
@@ -356,16 +359,24 @@ impl<'a> CellTimes<'a> {
                     Step { sequences: 1, new_tokens, context: (prompt + new_tokens).div_ceil(2) }
                 }
             };
-            step_us(lanes, durations, &step)
+            prefill.step_us(&step)
         })
     }
 }
 
-fn step_us(lanes: &mut Lanes, durations: &mut Durations<'_>, step: &Step) -> f64 {
-    durations.set_step(step);
-    let mut clock = Clock::default();
-    lanes.step(durations, &mut clock, |_| {});
-    clock.tokens as f64 / 1e3
+/// Lanes of a phase's plan, to simulate single steps.
+struct PhaseSimulation<'a> {
+    lanes: Lanes,
+    durations: Durations<'a>,
+}
+
+impl PhaseSimulation<'_> {
+    fn step_us(&mut self, step: &Step) -> f64 {
+        self.durations.set_step(step);
+        let mut clock = Clock::default();
+        self.lanes.step(&self.durations, &mut clock, |_| {});
+        clock.tokens as f64 / 1e3
+    }
 }
 
 impl StepTimes for CellTimes<'_> {

@@ -171,7 +171,7 @@ impl Plans {
     }
 
     /// Plans of one phase, by pipeline stage.
-    pub fn of(&self, phase: Phase) -> &[Plan] {
+    pub fn stages(&self, phase: Phase) -> &[Plan] {
         if phase == Phase::Prefill { &self.prefill } else { &self.decode }
     }
 

@@ -48,6 +48,14 @@ pub(super) struct Skewed {
     routed: ExpertShares,
 }
 
+/// Time of a rank with both lanes busy (ns).
+#[derive(Clone, Copy, Default)]
+pub(super) struct LaneOverlap {
+    pub(super) both: i64,
+    /// Part of it in which the collective waited for a peer.
+    pub(super) waiting: i64,
+}
+
 struct Rank {
     clock: Clock,
     speed: f64,
@@ -60,8 +68,7 @@ struct Rank {
     head: [usize; 2],
     compute: Option<Running>,
     comm: Option<Arrived>,
-    /// Time with both lanes busy, and the part of it spent waiting for a peer (ns).
-    both: (i64, i64),
+    overlap: LaneOverlap,
 }
 
 #[derive(Clone, Copy)]
@@ -101,7 +108,7 @@ impl Skewed {
                 head: [0; 2],
                 compute: None,
                 comm: None,
-                both: (0, 0),
+                overlap: LaneOverlap::default(),
             })
             .collect();
         Self { wiring, skew, seed, ranks, steps: first, routed: Vec::new() }
@@ -116,9 +123,8 @@ impl Skewed {
         self.ranks.iter().map(|rank| rank.clock).collect()
     }
 
-    /// Time that each rank's lanes were both busy, and the part of it spent waiting for a peer (ns).
-    pub(super) fn both(&self) -> impl Iterator<Item = (i64, i64)> {
-        self.ranks.iter().map(|rank| rank.both)
+    pub(super) fn overlaps(&self) -> impl Iterator<Item = LaneOverlap> {
+        self.ranks.iter().map(|rank| rank.overlap)
     }
 
     pub(super) fn tokens(&self) -> i64 {
@@ -305,8 +311,9 @@ impl Skewed {
             if let Some(one) = rank.compute.as_mut().filter(|one| one.start <= now) {
                 one.left = (one.left - time * rate).max(0.0);
                 if rank.comm.is_some_and(|comm| comm.lane == Lane::Comm && comm.start <= now) {
-                    rank.both.0 = rank.both.0.saturating_add(next - now);
-                    rank.both.1 = rank.both.1.saturating_add(if is_waiting { next - now } else { 0 });
+                    let waiting = if is_waiting { next - now } else { 0 };
+                    rank.overlap.both = rank.overlap.both.saturating_add(next - now);
+                    rank.overlap.waiting = rank.overlap.waiting.saturating_add(waiting);
                 }
             }
         }

@@ -416,12 +416,12 @@ pub fn variables() -> BTreeMap<String, String> {
 fn parse(text: &str) -> Chosen {
     let mut chosen = Chosen::default();
     for line in text.lines() {
-        if let Some((_, said)) = line.split_once("NCCL INFO ") {
-            information(&mut chosen, said.trim());
-        } else if let Some((_, said)) = line.split_once("NCCL WARN ")
+        if let Some((_, message)) = line.split_once("NCCL INFO ") {
+            information(&mut chosen, message.trim());
+        } else if let Some((_, message)) = line.split_once("NCCL WARN ")
             && chosen.warnings.len() < WARNINGS
         {
-            chosen.warnings.push(said.trim().to_owned());
+            chosen.warnings.push(message.trim().to_owned());
         } else if let Some((_, version)) = line.split_once("NCCL version ") {
             chosen.version.get_or_insert_with(|| first_word(version));
         }
@@ -429,25 +429,27 @@ fn parse(text: &str) -> Chosen {
     chosen
 }
 
-fn information(chosen: &mut Chosen, said: &str) {
-    if let Some(version) = said.strip_prefix("NCCL version ") {
+fn information(chosen: &mut Chosen, message: &str) {
+    if let Some(version) = message.strip_prefix("NCCL version ") {
         chosen.version.get_or_insert_with(|| first_word(version));
-    } else if let Some((channels, _)) = said.split_once(" coll channels") {
+    } else if let Some((channels, _)) = message.split_once(" coll channels") {
         chosen.channels = channels.trim().parse().ok().or(chosen.channels);
         // versions before 2.17 have no NVLS channels and do not log them
-        if let Some(nvls) = said.split(',').find_map(|part| part.trim().strip_suffix(" nvls channels")) {
+        if let Some(nvls) =
+            message.split(',').find_map(|part| part.trim().strip_suffix(" nvls channels"))
+        {
             chosen.nvls = nvls.parse::<u32>().ok().map(|channels| channels > 0).or(chosen.nvls);
         }
-    } else if let Some((_, way)) = said.split_once(" via ")
-        && said.starts_with("Channel ")
+    } else if let Some((_, way)) = message.split_once(" via ")
+        && message.starts_with("Channel ")
     {
         chosen.transports.insert(transport(way));
-    } else if let Some(network) = said.strip_prefix("Using network ") {
+    } else if let Some(network) = message.strip_prefix("Using network ") {
         chosen.network.get_or_insert_with(|| first_word(network));
-    } else if let Some((name, _)) = said.split_once(" set by environment to ") {
+    } else if let Some((name, _)) = message.split_once(" set by environment to ") {
         chosen.heeded.insert(first_word(name));
     } else if let Some((bytes, how)) =
-        said.strip_prefix("AllReduce: ").and_then(|rest| rest.split_once(" Bytes -> "))
+        message.strip_prefix("AllReduce: ").and_then(|rest| rest.split_once(" Bytes -> "))
         && let Ok(bytes) = bytes.trim().parse()
         && let Some(named) = algorithm(how)
     {

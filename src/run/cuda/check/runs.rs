@@ -168,8 +168,8 @@ fn kept<T>(cell: &OnceCell<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     Ok(cell.get_or_init(|| made))
 }
 
-fn verdict(good: bool, said: String) -> Result<(Found, String)> {
-    Ok((if good { Found::Passed } else { Found::Failed }, said))
+fn verdict(is_good: bool, text: String) -> Result<(Found, String)> {
+    Ok((if is_good { Found::Passed } else { Found::Failed }, text))
 }
 
 fn products(bench: &Bench<'_>) -> Result<(Found, String)> {
@@ -268,14 +268,15 @@ fn early_starts(bench: &Bench<'_>) -> Result<(Found, String)> {
     };
     let with_us = with.tpot_us;
     let without_us = bench.ran(&Case { programmatic: false, ..PLAIN })?.tpot_us;
-    let said = format!("{edges} edges; {with_us:.1} us per step with them, {without_us:.1} us without");
+    let detail =
+        format!("{edges} edges; {with_us:.1} us per step with them, {without_us:.1} us without");
     Ok((
         match (edges, with_us < without_us) {
             (0, _) => Found::Failed,
             (_, true) => Found::Passed,
             (_, false) => Found::Warned,
         },
-        said,
+        detail,
     ))
 }
 
@@ -284,14 +285,14 @@ fn bandwidth(bench: &Bench<'_>) -> Result<(Found, String)> {
     let read = read_bandwidth(bench.gpu, &bench.engine()?.kernels.get("read_bandwidth")?)?;
     let gb_s = ran.bytes as f64 / ran.tpot_us / 1e3;
     let share = gb_s / read.gb_s;
-    let said = format!("{gb_s:.0} GB/s of {:.0} GB/s: {:.0} %", read.gb_s, 100.0 * share);
+    let detail = format!("{gb_s:.0} GB/s of {:.0} GB/s: {:.0} %", read.gb_s, 100.0 * share);
     Ok((
         match share {
             share if share > BANDWIDTH[0] => Found::Failed,
             share if share < BANDWIDTH[1] => Found::Warned,
             _ => Found::Passed,
         },
-        said,
+        detail,
     ))
 }
 
@@ -302,10 +303,10 @@ fn overlap(bench: &Bench<'_>) -> Result<(Found, String)> {
     let Some([communication, products, both]) = engine.time_beside()? else {
         return Ok((Found::NotDone, "nothing was emulated".into()));
     };
-    let said = format!(
+    let detail = format!(
         "{communication:.0} us of communication and {products:.0} us of matrix products take {both:.0} us in parallel"
     );
-    Ok((beside(communication, products, both), said))
+    Ok((beside(communication, products, both), detail))
 }
 
 /// Judges the latency of two chains that ran in parallel, given their latencies alone.
@@ -342,11 +343,11 @@ fn stamps(bench: &Bench<'_>) -> Result<(Found, String)> {
     let stamp_us = Stamps::new(gpu, 1, 1)?.cost_us(gpu, &engine.kernels, engine.main())?;
     let event = gpu.event(true)?;
     let event_us = median_us(gpu, engine.main(), &[DevicePtr(0)], |_| engine.main().record(&event))?;
-    let said = format!(
+    let detail = format!(
         "clock resolution {:.0} ns; a timestamp costs {stamp_us:.2} us, an event {event_us:.2} us",
         tick.ns
     );
-    Ok((if tick.ns <= 2_100.0 { Found::Passed } else { Found::Warned }, said))
+    Ok((if tick.ns <= 2_100.0 { Found::Passed } else { Found::Warned }, detail))
 }
 
 fn nccl(_: &Bench<'_>) -> Result<(Found, String)> {

@@ -349,7 +349,7 @@ impl Engine {
     /// Waits as [`Engine::wait_idle`].
     pub fn logits(&self, phase: Phase, rows: usize) -> Result<Vec<f32>> {
         self.wait_idle("reading logits")?;
-        let program = self.programs.of(phase);
+        let program = self.programs.program(phase);
         let Some(&value) = program.plan.logits.first() else { return Ok(Vec::new()) };
         let columns = program.plan.values[value.index()].columns as usize;
         let mut logits = vec![0f32; rows * columns];

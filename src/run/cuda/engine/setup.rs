@@ -163,7 +163,7 @@ impl Programs {
         all
     }
 
-    pub fn of(&self, phase: Phase) -> &Program {
+    pub fn program(&self, phase: Phase) -> &Program {
         match phase {
             Phase::Prefill => &self.prefill,
             Phase::Decode => &self.decode,

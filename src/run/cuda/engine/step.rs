@@ -11,7 +11,7 @@ use crate::cuda::collective::{CollectiveTransport, Transfer};
 use crate::cuda::cupti;
 use crate::cuda::instrumented::Stamps;
 use crate::cuda::kernels::Source;
-use crate::cuda::launches::{Binder, Call};
+use crate::cuda::launches::{Binder, Call, OverlappedSms};
 use crate::cuda::matmul::MatvecChoice;
 use crate::cuda::memory::Activations;
 use crate::cuda::program::{Program, StepSize};
@@ -130,7 +130,7 @@ impl Engine {
         size: &StepSize,
         matvec: &MatvecChoice,
     ) -> Result<Vec<Vec<Vec<Call>>>> {
-        let program = self.programs.of(phase);
+        let program = self.programs.program(phase);
         let state = self.state(phase);
         let beside = program.beside_collectives();
         let mut calls = Vec::with_capacity(self.ranks.len());
@@ -152,7 +152,10 @@ impl Engine {
                 capacity: self.setup.capacity,
                 multiprocessors: self.multiprocessors(),
                 whole: self.gpu.info().multiprocessors,
-                collective: (self.collective_sms(size.of_group(program.plan.groups, 0).rows()), &beside),
+                overlapped: OverlappedSms {
+                    sms: self.collective_sms(size.of_group(program.plan.groups, 0).rows()),
+                    is_overlapped: &beside,
+                },
                 programmatic: self.programmatic(),
                 one_shot: self.one_shot.as_deref().filter(|_| phase == Phase::Decode),
             };
@@ -172,7 +175,7 @@ impl Engine {
     fn step(&self, phase: Phase, size: &StepSize, timing: Timing<'_>) -> Result<Step> {
         let is_stamped = timing.stamps.is_some();
         let kernels = if is_stamped { self.kernels.stamped() } else { self.kernels.plain() };
-        let (program, state) = (self.programs.of(phase), self.state(phase));
+        let (program, state) = (self.programs.program(phase), self.state(phase));
         let mut calls = self.bind(kernels, phase, size, &self.setup.matvec)?;
         let mut collectives = self.collectives(kernels, program, state, size)?;
         if phase == Phase::Decode && self.one_shot.is_some() {
@@ -322,8 +325,8 @@ impl Engine {
 
     fn enqueue(&self, step: &mut Step) -> Result<()> {
         let Step { phase, schedule, events, calls, collectives, marks, keep, .. } = step;
-        let names = Arc::clone(&self.programs.of(*phase).names);
-        let plan = &self.programs.of(*phase).plan;
+        let names = Arc::clone(&self.programs.program(*phase).names);
+        let plan = &self.programs.program(*phase).plan;
         for item in &schedule.items {
             match *item {
                 Item::Record { stream, event } => {
@@ -449,7 +452,7 @@ impl Engine {
         let mut all: Vec<(Phase, Transfer)> = Vec::new();
         for (phase, size) in [(Phase::Decode, decode), (Phase::Prefill, prefill)] {
             let activations = &self.state(phase).activations;
-            for (_, transfer) in transfers(self.programs.of(phase), activations, &size) {
+            for (_, transfer) in transfers(self.programs.program(phase), activations, &size) {
                 let same = |(_, known): &(Phase, Transfer)| {
                     (known.message_bytes(), known.exchange)
                         == (transfer.message_bytes(), transfer.exchange)
@@ -540,7 +543,7 @@ impl Engine {
             return Ok(0.0);
         };
         let gathered = self.gathered.as_ref().map(Memory::ptr);
-        let link = (self.programs.of(phase), link, self.link_launch_ns);
+        let link = (self.programs.program(phase), link, self.link_launch_ns);
         let multiprocessors = self.gpu.info().multiprocessors;
         let mut calls = transfer.emulated(
             self.kernels.plain(),
