@@ -100,14 +100,10 @@ pub struct StretchFamily {
     pub total_us: f64,
     /// Compute operation that waited most often, with `L*` for its layer.
     pub waited: Option<String>,
-    /// Longest of all stretches: index of the span that fills it, and its length (us).
-    pub longest: (usize, f64),
-    /// Step with the median of the steps' totals.
-    pub typical: Option<StepKey>,
-    /// Stretches of the typical step, longest first, at most 100.
-    pub in_typical: Vec<(usize, f64)>,
-    /// Number of stretches in the typical step; one shared by several ranks counts once.
-    pub count_in_typical: usize,
+    /// The longest stretches, longest first, at most 100: index of the span that fills it, and its length (us).
+    pub longest: Vec<(usize, f64)>,
+    /// Number of stretches; one shared by several ranks counts once.
+    pub count: usize,
 }
 
 /// Exposed stretches of the selected part of a trace, listed and by collective.
@@ -295,7 +291,6 @@ fn families(runs: &Runs, filled: &[Filled]) -> Vec<StretchFamily> {
     let mut places: HashMap<u32, usize> = HashMap::new();
     let mut by_name: HashMap<String, usize> = HashMap::new();
     let mut waits: HashMap<(usize, u32), u64> = HashMap::new();
-    let mut by_step: Vec<BTreeMap<StepKey, f64>> = Vec::new();
     let ranks = runs.ranks.len().max(1) as f64;
     for stretch in filled {
         let span = &runs.trace.spans[stretch.place];
@@ -303,41 +298,26 @@ fn families(runs: &Runs, filled: &[Filled]) -> Vec<StretchFamily> {
         let at = *places.entry(span.operation).or_insert_with(|| {
             let name = name(span.operation);
             *by_name.entry(name.clone()).or_insert_with(|| {
-                by_step.push(BTreeMap::new());
                 families.push(StretchFamily {
                     collective: name,
                     calls: 0,
                     total_us: 0.0,
                     waited: None,
-                    // stretches come longest first
-                    longest: (stretch.place, length),
-                    typical: None,
-                    in_typical: Vec::new(),
-                    count_in_typical: 0,
+                    longest: Vec::new(),
+                    count: 0,
                 });
                 families.len() - 1
             })
         });
-        let total = length * stretch.group.len() as f64 / ranks;
-        families[at].total_us += total;
-        *by_step[at].entry(StepKey::of(span)).or_default() += total;
+        let family = &mut families[at];
+        family.total_us += length * stretch.group.len() as f64 / ranks;
+        family.count += 1;
+        // stretches come longest first
+        if family.longest.len() < MOST_OF_FAMILY {
+            family.longest.push((stretch.place, length));
+        }
         if let Some(waited) = stretch.waited {
             *waits.entry((at, waited.operation)).or_default() += 1;
-        }
-    }
-    for (family, by_step) in families.iter_mut().zip(by_step) {
-        let mut totals: Vec<(StepKey, f64)> = by_step.into_iter().collect();
-        totals.sort_by(|a, b| a.1.total_cmp(&b.1));
-        family.typical = totals.get(totals.len() / 2).map(|(key, _)| *key);
-    }
-    for stretch in filled {
-        let span = &runs.trace.spans[stretch.place];
-        let family = &mut families[places[&span.operation]];
-        if family.typical == Some(StepKey::of(span)) {
-            family.count_in_typical += 1;
-            if family.in_typical.len() < MOST_OF_FAMILY {
-                family.in_typical.push((stretch.place, us(stretch.group[0].length())));
-            }
         }
     }
     // operations that are hidden everywhere have no stretch, but belong to the family of their name
@@ -644,8 +624,8 @@ mod tests {
         let family = &told.families[0];
         assert_eq!((family.collective.as_str(), family.calls), ("decode/L*/mlp/reduce", 5));
         assert_eq!(family.waited.as_deref(), Some("decode/L*/attn/norm"));
-        assert_eq!((family.longest, family.in_typical[0]), ((2, 0.2), (2, 0.2)), "the longest first");
-        assert_eq!((family.count_in_typical, told.steps, told.ranks), (4, 1, 2));
+        assert_eq!(family.longest[0], (2, 0.2), "the longest first");
+        assert_eq!((family.count, told.steps, told.ranks), (4, 1, 2));
         assert!((family.total_us - told.total_us).abs() < 1e-9, "all of it is this collective");
         let selection = Selection { from_ns: Some(420), ..Selection::default() };
         let late = exposed_stretches(&trace, &selection);
@@ -696,7 +676,7 @@ mod tests {
 
     /// Eight steps of one all-reduce, of which the first takes five times as long as the others.
     #[test]
-    fn calls_total_and_typical_stretches_have_one_basis() {
+    fn calls_total_and_longest_stretches_have_one_basis() {
         let spans = (0..8).flat_map(|step| {
             let at = i64::from(step) * 1_000;
             let length = if step == 0 { 500 } else { 100 + i64::from(step) };
@@ -709,12 +689,10 @@ mod tests {
         let family = &told.families[0];
         assert_eq!((family.calls, told.ranks, told.steps), (16, 2, 8));
         assert!((family.total_us - 1.228).abs() < 1e-9, "{family:?}");
-        assert_eq!(family.longest.1, 0.5, "in the first step");
-        let typical = family.typical.unwrap().step;
-        assert_eq!((typical, family.count_in_typical), (5, 1), "the median of the steps");
-        assert_eq!(family.in_typical[0].1, 0.105);
+        assert_eq!((family.longest[0].1, family.count), (0.5, 8), "in the first step, one per step");
+        assert_eq!(family.longest[1].1, 0.107, "then the last step's");
         let per_call = family.total_us * told.ranks as f64 / family.calls as f64;
-        assert!(per_call <= family.longest.1 && per_call > 0.1, "{per_call}");
+        assert!(per_call <= family.longest[0].1 && per_call > 0.1, "{per_call}");
     }
 
     /// Two layers' all-reduces on one rank, the second one hidden, beside a rank that only computes.

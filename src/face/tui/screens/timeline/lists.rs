@@ -19,7 +19,7 @@ use crate::face::tui::widgets::table::{self, Column, Rows};
 use ::table::Provenance;
 use ::table::render::{Shown, Sourced, Table};
 use base::text::fitting_name;
-use plan::{Lane, Phase};
+use plan::Lane;
 use study::analysis::{
     Dependencies, Dependency, ExposedStretches, LaneTotal, NameRow, OperationDifference,
     OperationDifferences, Share, StretchFamily, Why, totals_of,
@@ -572,19 +572,11 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
     let keys = |is_wide: bool| {
         let other = if is_wide { "other phase or step" } else { "other part" };
         let Some(family) = selected else { return format!(" {key}: {other} ") };
-        let step = match family.typical.filter(|key| key.step != NO_STEP) {
-            Some(key) if is_wide && key.phase == Phase::Decode => {
-                format!("in {}, a typical step", index.step_label(key))
-            }
-            Some(key) => format!("in {}", index.step_label(key)),
-            None => "in this part".into(),
-        };
         match gone {
             Some((_, at)) => {
-                let count = family.count_in_typical;
-                format!(" {} of {count} {step}; Enter: next; {key}: {other} ", at + 1)
+                format!(" {} of {}, by length; Enter: next; {key}: {other} ", at + 1, family.count)
             }
-            None => format!(" Enter: go to the longest {step}; {key}: {other} "),
+            None => format!(" Enter: go to the longest; {key}: {other} "),
         }
     };
     let keys = [true, false].map(keys);
@@ -603,28 +595,32 @@ fn count(mean: f64) -> String {
     if (mean - mean.round()).abs() < 1e-9 { format!("{mean:.0}") } else { format!("{mean:.1}") }
 }
 
-/// Longest of all stretches, with its step: `61.6 us, step 0`.
+/// Longest stretch with its layer and step, where Enter goes: `61.6 us, L79 step 0`.
 fn longest(index: &TraceIndex, family: &StretchFamily) -> String {
-    let (span, us) = family.longest;
-    let key = index.trace.spans.get(span).map(StepKey::of).filter(|key| key.step != NO_STEP);
-    match key.filter(|_| index.steps.len() > 1) {
-        Some(key) => format!("{}, {}", time_of(us), index.step_label(key)),
-        None => time_of(us),
+    let Some((at, us)) = family.longest.first() else { return String::new() };
+    let span = index.trace.spans.get(*at);
+    let operation = span.and_then(|span| index.trace.operations.get(span.operation as usize));
+    let layer = operation.and_then(|operation| operation.layer).map(|layer| format!("L{layer}"));
+    let step = span.map(StepKey::of).filter(|key| key.step != NO_STEP && index.steps.len() > 1);
+    let place: Vec<String> = layer.into_iter().chain(step.map(|key| index.step_label(key))).collect();
+    match place.is_empty() {
+        true => time_of(*us),
+        false => format!("{}, {}", time_of(*us), place.join(" ")),
     }
 }
 
 const STRETCH_COLUMNS: [Column; 7] = [
     Column::number("calls", 6, 0),
-    Column::number("exposed", 9, 0),
+    Column::number("exposed▾", 9, 0),
     Column::number("share", 7, 0),
     Column::number("a call", 9, 0),
-    Column::number("longest of all", 18, 0),
+    Column::number("longest", 22, 0),
     Column::text("collective", 8, 0),
     Column::text("waiting", 8, 0),
 ];
 
 /// Total width of all columns except the two names.
-const FIXED: u16 = 57;
+const FIXED: u16 = 61;
 
 /// Lines of the verdicts on all open traces, each after the trace's name if there are two; empty until one is known.
 /// Tables of remedies are not wrapped.

@@ -61,10 +61,10 @@ impl Stretches {
         self.counted.as_ref().map_or(&[], |counted| &counted.table.families)
     }
 
-    /// Span of the selected row's longest stretch in a typical step; the next call returns the next longest there.
+    /// Span of the selected row's longest stretch; the next call returns the next longest.
     pub fn next_of_row(&mut self) -> Option<usize> {
         let row = self.list.selected;
-        let longest = &self.families().get(row)?.in_typical;
+        let longest = &self.families().get(row)?.longest;
         let at = self.gone.filter(|gone| gone.0 == row).map_or(0, |(_, at)| at + 1);
         let at = at % longest.len().max(1);
         let (span, _) = *longest.get(at)?;

@@ -158,7 +158,7 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     driver.taps("EE");
     let row = |driver: &Driver, at: usize| {
         let shown = driver.screen();
-        let head = shown.lines().position(|line| line.contains("longest of all")).expect("a header");
+        let head = shown.lines().position(|line| line.contains("exposed▾")).expect("a header");
         shown.lines().nth(head + 1 + at).unwrap_or_default().to_owned()
     };
     let first = row(&driver, 0);
@@ -168,19 +168,17 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     driver.tap(KeyCode::Enter);
     let longest = place(&driver);
     assert_eq!(longest.operation, 5, "an all-reduce");
-    let family = table(&driver).families[0].clone();
-    let typical = family.typical.expect("it has steps");
-    assert_eq!(trace::overlap::StepKey::of(&longest), typical);
-    driver.shows(&format!(
-        "1 of {} in {}, a typical step; Enter: next",
-        family.count_in_typical,
-        typical.label()
-    ));
+    let at = trace::overlap::StepKey::of(&longest).label();
+    let named = format!("{}, L0 {at}", super::super::lists::time_of(lengths[0]));
+    assert!(first.contains(&named), "the row names where Enter goes, {named}: {first}");
+    let most = decode.longest[0].length_us;
+    assert_eq!(lengths[0], most, "no exposed interval is longer");
+    driver.shows(&format!("1 of {}, by length; Enter: next", lengths.len()));
     driver.tap(KeyCode::Enter);
     let next = place(&driver);
     assert!(next.operation == 5 && next.start_ns != longest.start_ns, "the next longest");
-    assert_eq!(trace::overlap::StepKey::of(&next), typical);
-    driver.shows(&format!("2 of {} in ", family.count_in_typical));
+    assert!(lengths[1] <= lengths[0]);
+    driver.shows(&format!("2 of {}, by length", lengths.len()));
     driver.tap(KeyCode::Esc);
     assert!(view(&driver).panel.is_none());
 }
