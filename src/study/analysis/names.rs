@@ -15,7 +15,7 @@ use super::experts::ExpertTimes;
 use super::report::TraceReport;
 use plan::Lane;
 use table::render::{Shown, Table};
-use trace::overlap::{Cell, Class, Lanes, Runs, Selection, Tally, us};
+use trace::overlap::{Cell, Class, Lanes, Nanoseconds, Runs, Selection, Tally, us};
 use trace::{OperationInfo, Span, Trace};
 
 /// Operations of one name: a kernel, or a plan's operation over all layers.
@@ -59,6 +59,8 @@ pub struct OperationTable {
     /// Index of the span of each row's longest execution (the first of several).
     pub longest: Vec<usize>,
     pub lanes: Vec<LaneTotal>,
+    /// Busy time of each lane per rank: concurrent executions count once (us). Empty unless all operations are wanted.
+    pub busy_us: Vec<(&'static str, f64)>,
     /// Time between first start and last end of what is selected, per rank (us).
     pub time_us: f64,
     /// Experts of a mixture, if asked for.
@@ -78,9 +80,17 @@ pub fn operation_table(
     let rows = names(&runs, &tally, &wanted);
     let longest = longest(&runs, &rows, &wanted);
     let lanes = totals_of(&rows);
-    let spans = of_ranks.iter().map(|lanes| lanes.sums().span_ns);
-    let time_us = us(spans.fold(0, i64::saturating_add)) / runs.ranks.len().max(1) as f64;
-    OperationTable { rows, longest, lanes, time_us, experts: None }
+    let sums = of_ranks.iter().map(Lanes::sums).fold(Nanoseconds::default(), std::ops::Add::add);
+    let per_rank = |ns: i64| us(ns) / runs.ranks.len().max(1) as f64;
+    let busy_us = match trace.operations.iter().all(&wanted) {
+        true => vec![
+            ("compute", per_rank(sums.compute_ns)),
+            ("comm", per_rank(sums.comm_ns)),
+            ("memory", per_rank(sums.memory_ns)),
+        ],
+        false => Vec::new(),
+    };
+    OperationTable { rows, longest, lanes, busy_us, time_us: per_rank(sums.span_ns), experts: None }
 }
 
 /// Lane totals of the `wanted` operations as in [`operation_table`], without searching the longest executions.

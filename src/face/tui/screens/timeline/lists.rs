@@ -419,9 +419,17 @@ fn mark(row: &NameRow, index: &TraceIndex, span: Option<usize>) -> Mark {
 }
 
 /// Lane totals of the shown operations, with their shares if these fit; `None` if none is shown.
+/// Time of each lane: busy time, as `overlap` prints it, or the summed durations of the operations that a filter leaves.
 fn totals(table: &Operations, room: u16) -> Option<String> {
-    let (rows, time_us) = (&table.counted.as_ref()?.table.rows, table.counted.as_ref()?.table.time_us);
-    let lanes = totals_of(table.order.iter().filter_map(|at| rows.get(*at)));
+    let counted = &table.counted.as_ref()?.table;
+    let (rows, time_us) = (&counted.rows, counted.time_us);
+    let mut lanes = totals_of(table.order.iter().filter_map(|at| rows.get(*at)));
+    if table.order.len() == rows.len() {
+        for lane in &mut lanes {
+            let busy = counted.busy_us.iter().find(|(name, _)| *name == lane.lane);
+            lane.total_us = busy.map_or(lane.total_us, |(_, us)| *us);
+        }
+    }
     let words = |with_share: bool| {
         let lane = |lane: &LaneTotal| {
             let share = match with_share {
