@@ -321,13 +321,14 @@ impl TraceIndex {
         }
     }
 
-    /// Window to open a step on, and the start of what to point at: two layers in the middle, or as much time around the
-    /// step's longest exposed stretch if the middle shows less than half of the step's usual exposure.
-    pub fn opening(&self, step: usize) -> Option<(Window, i64)> {
+    /// Window to open a step on, and the span to point at if it is not the window's first: two layers in the middle, or as
+    /// much time around the step's longest exposed stretch if the middle shows less than half of the step's usual
+    /// exposure. The span is the collective that fills this stretch.
+    pub fn opening(&self, step: usize) -> Option<(Window, Option<usize>)> {
         /// Least exposed share of a step (1/50) to look for its longest stretch.
         const WORTH: i64 = 50;
         let middle = self.two_layers(step);
-        let usual = middle.map(|window| (window, window.from));
+        let usual = middle.map(|window| (window, None));
         let whole = self.steps.get(step)?.window;
         let exposed = self.ranks.first().map_or(&[][..], |rank| rank.exposed.union());
         let first = exposed.partition_point(|(_, to)| *to <= whole.from);
@@ -349,7 +350,8 @@ impl TraceIndex {
         let width = middle.map_or((to - from).saturating_mul(8), |window| window.width());
         let width = width.max((to - from).saturating_mul(2)).min(whole.width());
         let left = from.saturating_add((to - from) / 2).saturating_sub(width / 2);
-        Some((Window::new(left, left.saturating_add(width)).within(whole), from))
+        let window = Window::new(left, left.saturating_add(width)).within(whole);
+        Some((window, self.collective(0, (from, to))))
     }
 
     /// Window of two layers in the middle of a step of the first rank; without layers, of five collectives, or of 25 of

@@ -73,8 +73,13 @@ impl Pane {
             path: None,
         };
         pane.list_lines();
-        pane.line = pane.lines.iter().position(|l| matches!(l, Line::Row(_))).unwrap_or(0);
+        pane.line = pane.first_row();
         pane
+    }
+
+    /// First line with spans, where the cursor starts.
+    pub(super) fn first_row(&self) -> usize {
+        self.lines.iter().position(|line| matches!(line, Line::Row(_))).unwrap_or(0)
     }
 
     fn list_lines(&mut self) {

@@ -387,6 +387,7 @@ impl View {
         };
         match &mut self.panes[..] {
             [pane] => {
+                pane.line = pane.first_row();
                 if let Some(first) = first(pane) {
                     self.fit_step(first);
                     self.history.clear();
@@ -402,12 +403,16 @@ impl View {
         }
     }
 
-    /// Zooms to two layers of a step, with the cursor at their first operation or at what is exposed.
+    /// Zooms to two layers of a step, with the cursor at their first operation, or at the exposed collective shown
+    /// instead.
     fn zoom_to_layers(&mut self, step: usize) {
         let pane = self.pane_mut();
-        let Some((window, from)) = pane.index.opening(step) else { return };
+        let Some((window, exposed)) = pane.index.opening(step) else { return };
         let window = window.shifted(pane.origin.saturating_neg());
-        pane.point_from(from.saturating_sub(pane.origin));
+        match exposed.and_then(|span| pane.index.find(span)) {
+            Some((line, place)) => pane.go_to(line, place),
+            None => pane.point_from(window.from),
+        }
         self.set(window);
         self.follow();
     }
@@ -437,6 +442,7 @@ impl View {
         };
         self.marks = [None; 2];
         self.selected = None;
+        self.panes[0].line = self.panes[0].first_row();
         self.panes[0].aligned = first;
         self.panes[1].aligned = second;
         let of_layers = self.panes.iter().map(|p| p.index.two_layers(p.aligned?));
