@@ -99,14 +99,6 @@ pub fn overlap_figure(
         true => ranks[0].clone(),
         false => BTreeSet::new(),
     };
-    let sheet = Sheet {
-        options,
-        provenance,
-        title,
-        note: format!("{}; dashed line: end of the same layers", rank_drawn(part.rank, &common_ranks)),
-        remark: String::new(),
-        legend: timeline::legend(),
-    };
     let (unit_ns, unit) = timeline::unit(length);
     let reference = first.layers.1 - first.layers.0;
     let window = |index: usize| {
@@ -141,6 +133,14 @@ pub fn overlap_figure(
         }
     };
     let windows: Vec<Window<'_>> = (0..excerpts.len()).map(window).collect();
+    let sheet = Sheet {
+        options,
+        provenance,
+        title,
+        note: format!("{}; dashed line: end of the same layers", rank_drawn(part.rank, &common_ranks)),
+        remark: String::new(),
+        legend: timeline::legend(&windows),
+    };
     let names = [format!("time since the start of these layers ({unit})"), format!("time ({unit})")];
     timeline::figure(&sheet, &windows, names)
 }

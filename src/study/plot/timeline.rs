@@ -50,8 +50,15 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
     traces().try_for_each(|trace| trace.meta.provenance.require_evidence("a trace"))?;
     let most = (MOST_RANKS / stretches.len().max(1)).max(1);
     let length = stretches.iter().map(|s| s.to_ns.saturating_sub(s.from_ns)).max().unwrap_or(1);
-    let (unit_ns, unit) = unit(length);
-    let start = |stretch: &Stretch| format!("{} {unit}", number(stretch.from_ns as f64 / unit_ns));
+    let unit = unit(length).1;
+    let start = |stretch: &Stretch| {
+        // in its own unit: a window of microseconds may start after seconds
+        let (ns, unit) = match stretch.from_ns.abs().max(length) {
+            1_000_000_000.. => (1e9, "s"),
+            from => self::unit(from),
+        };
+        format!("{} {unit}", number(stretch.from_ns as f64 / ns))
+    };
     let mixed = traces().any(|trace| trace.meta.provenance != stretches[0].trace.meta.provenance);
     let mut windows = Vec::new();
     for stretch in stretches {
@@ -76,7 +83,7 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
             _ => "same time scale; each window has its own start".into(),
         },
         remark: String::new(),
-        legend: legend(),
+        legend: legend(&windows),
     };
     let name = match &mut windows[..] {
         [window] => {
@@ -136,8 +143,16 @@ pub(super) fn title(trace: &Trace) -> String {
     match (&trace.meta.spec, &trace.meta.run) {
         (Some(spec), _) => format!("{}: {}", spec.model, spec.label()),
         (None, Some(run)) => run.clone(),
-        (None, None) => "imported trace".into(),
+        (None, None) => file_name(trace).unwrap_or_else(|| "imported trace".into()),
     }
+}
+
+/// Name of the imported file, or of the folder that several share.
+fn file_name(trace: &Trace) -> Option<String> {
+    let files = &trace.meta.import.as_ref()?.files;
+    let first = Path::new(files.first()?);
+    let path = if files.len() > 1 { first.parent()? } else { first };
+    Some(path.file_name()?.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
 }
 
 /// Class of operations with one colour and hatch; all pairs also differ in greyscale.
@@ -173,11 +188,37 @@ fn class_of(kind: &str) -> Class {
 
 const EXPOSED: usize = 3;
 
-pub fn legend() -> Vec<Entry> {
-    let classes = [MATMUL, ATTEND, NORM, OTHER, WAITING, TRANSFER]
-        .map(|Class { name, color, hatch }| Entry::new(Key::Bar { color, hatch }, name));
+/// Legend of the classes drawn in some window.
+pub fn legend(windows: &[Window<'_>]) -> Vec<Entry> {
+    let mut drawn: Vec<Class> = Vec::new();
+    let mut exposes = false;
+    for window in windows {
+        for (rank, _) in &window.ranks {
+            let of_lane = |lane| window.rows.get(&(*rank, lane)).into_iter().flatten();
+            for span in of_lane(Lane::Compute).chain(of_lane(Lane::Comm)) {
+                let operation = window.trace.operations.get(span.operation as usize);
+                let classes = match span.lane {
+                    Lane::Compute => [Some(class_of(operation.map_or("", |o| &o.kind))), None],
+                    Lane::Comm => {
+                        [Some(TRANSFER), Some(WAITING).filter(|_| span.last_arrival_ns > span.start_ns)]
+                    }
+                };
+                let new = classes.into_iter().flatten().filter(|class| !drawn.contains(class));
+                drawn.extend(new.collect::<Vec<_>>());
+            }
+            exposes = exposes || !window.exposed(*rank).is_empty();
+        }
+    }
+    let classes = [MATMUL, ATTEND, NORM, OTHER, WAITING, TRANSFER].into_iter();
+    let classes = classes.filter(|class| drawn.contains(class)).map(|class| {
+        // kernels of other programs are not classified
+        let is_alone = class == OTHER && ![MATMUL, ATTEND, NORM].iter().any(|one| drawn.contains(one));
+        let name = if is_alone { "compute" } else { class.name };
+        Entry::new(Key::Bar { color: class.color, hatch: class.hatch }, name)
+    });
     let exposed = Key::Strip { color: VERMILION, hatch: EXPOSED };
-    classes.into_iter().chain([Entry::new(exposed, "exposed communication")]).collect()
+    let exposed = exposes.then(|| Entry::new(exposed, "exposed communication"));
+    classes.chain(exposed).collect()
 }
 
 /// Heights of a rank's rows (points): two lanes, and the strip of exposed communication.
@@ -309,6 +350,14 @@ pub fn classes(rows: &Rows<'_>, ranks: &[u32]) -> Vec<Vec<u32>> {
 }
 
 impl Window<'_> {
+    /// Exposed communication of a rank (absolute ns).
+    fn exposed(&self, rank: u32) -> Vec<(i64, i64)> {
+        let origin = origin_ns(self.trace);
+        let (from, to) = (self.ends.0 - origin, self.ends.1 - origin);
+        let intervals = exposed_intervals(self.trace, rank, from, to).into_iter();
+        intervals.map(|(start, end)| (start + origin, end + origin)).collect()
+    }
+
     /// Draws the rows of a rank with its upper edge at `top`; the row names end left of `left`.
     fn draw_rank(
         &self,
@@ -326,10 +375,8 @@ impl Window<'_> {
             self.draw_row(scene, spans, (top, top + heights.lane * 0.94), (x, sizes));
         }
         let under = top + heights.lane * 2.05;
-        let origin = origin_ns(self.trace);
-        let (from, to) = (self.ends.0 - origin, self.ends.1 - origin);
-        for (start, end) in exposed_intervals(self.trace, rank, from, to) {
-            let (left, right) = (x(start + origin), x(end + origin));
+        for (start, end) in self.exposed(rank) {
+            let (left, right) = (x(start), x(end));
             let right = right.max(left + 0.25);
             let strip = Area { left, right, top: under, bottom: under + heights.strip };
             bar(scene, strip, VERMILION, EXPOSED, sizes);

@@ -438,6 +438,42 @@ fn a_timeline_marks_waiting_and_exposure() {
 }
 
 #[test]
+fn a_start_long_after_the_first_operation_has_its_own_unit() {
+    let mut trace = layers();
+    let late = trace.spans.iter().map(|span| Span {
+        start_ns: span.start_ns + 4_087_180_000,
+        end_ns: span.end_ns + 4_087_180_000,
+        last_arrival_ns: -1,
+        ..*span
+    });
+    let late: Vec<Span> = late.collect();
+    trace.spans.extend(late);
+    let figure = timeline_figure(&[stretch(&trace, 4_087_180_000, 4_087_270_000)], &Options::default());
+    assert_says(&figure.unwrap(), &["time (µs), starting 4.08718 s after the first operation"]);
+}
+
+#[test]
+fn a_timeline_of_an_imported_trace_is_named_after_its_file_and_has_the_legend_of_what_it_draws() {
+    let mut trace = layers();
+    trace.meta.spec = None;
+    let import = trace::ImportReport {
+        files: vec!["/data/traces/b200_decode.json.gz".into()],
+        ..Default::default()
+    };
+    trace.meta.import = Some(import);
+    for operation in &mut trace.operations {
+        operation.kind = "kernel".into();
+    }
+    trace.spans.iter_mut().for_each(|span| span.last_arrival_ns = -1);
+    let figure = timeline_figure(&[stretch(&trace, 0, 90_000)], &Options::default()).unwrap();
+    assert_says(&figure, &["b200_decode.json.gz", "compute", "communication", "exposed communication"]);
+    let says = |words: &str| texts(&figure.scene).iter().any(|text| text.text == words);
+    for class in ["matmul", "attention", "norm, add", "other compute", "waiting for a peer"] {
+        assert!(!says(class), "{class} is not drawn");
+    }
+}
+
+#[test]
 fn two_timelines_stand_under_one_another_on_one_scale() {
     let (upper, mut lower) = (layers(), layers());
     if let Some(spec) = &mut lower.meta.spec {
