@@ -104,9 +104,14 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     let from = pane.window(view.window).from.saturating_sub(pane.index.zero);
     let is_predicting = cx.is_under_way::<Timeline>(ask::PREDICTION);
     let back = if is_predicting { "simulating the run…  " } else { "" };
-    let window = format!("window {shown} of {whole}, at {} s", seconds(from, 6));
+    let position = |whole: &str| format!("window {shown} of {whole}, at {} s", seconds(from, 6));
     // at the right end of the title's row, if the title keeps most of it
-    let is_above = view.panes.len() == 1 && usize::from(area.width) > 2 * window.width() + 20;
+    let fits =
+        |window: &str| view.panes.len() == 1 && usize::from(area.width) > 2 * window.width() + 20;
+    let kernels = ns(pane.index.extent().width());
+    let detailed = position(&format!("{whole} (kernels {kernels})"));
+    let window = if kernels != whole && fits(&detailed) { detailed } else { position(&whole) };
+    let is_above = fits(&window);
     let (mut above, mut beside) = (Rect::ZERO, window.as_str());
     if is_above {
         (above, beside) = (Rect { width: window.width() as u16 + 1, height: 1, ..area }, "");
@@ -537,7 +542,12 @@ fn draw_overview(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
                 let room = LANE_LABEL.saturating_sub(length.width() as u16 + 2);
                 format!("{} {length}", cut(&names(view)[at.min(1)], room))
             }
-            _ => format!(" all {}", ns(pane.index.bounds.width())),
+            _ => {
+                // `overlap` covers the kernels only
+                let (whole, kernels) = (pane.index.bounds, pane.index.extent());
+                let of = if kernels == whole { "all" } else { "ranges" };
+                format!(" {of} {}", ns(whole.width()))
+            }
         };
         let text = cut(&text, LANE_LABEL - 1);
         put(buf, label, label.x, label.y, &text, theme.style(Role::Dim));

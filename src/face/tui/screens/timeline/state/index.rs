@@ -173,6 +173,12 @@ impl TraceIndex {
         longest.max_by_key(|(_, (from, to))| to - from)
     }
 
+    /// First start to last end of spans, which `overlap` covers; [`Self::bounds`] also has the ranges.
+    pub fn extent(&self) -> Window {
+        let last = self.ranks.iter().filter_map(|rank| self.trace.spans.get(rank.last?));
+        Window::new(self.zero, last.map(|span| span.end_ns).max().unwrap_or(self.bounds.to))
+    }
+
     pub fn opened_from(self, source: impl Into<String>) -> Self {
         Self { opened: Some(source.into()), ..self }
     }

@@ -352,3 +352,26 @@ fn the_load_of_experts_is_shown() {
     }
     assert!(named, "{}", driver.screen());
 }
+
+#[test]
+fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
+    let view = View::new(Arc::new(imported()));
+    let span = view.span().copied().expect("on a span");
+    assert_eq!(span.lane, plan::Lane::Comm, "opens on the exposed collective that the window shows");
+    let (_, lines) = super::super::info::content(&view, 120);
+    assert!(lines.iter().any(|line| line == "╱ exposed 25.0 us of 25.0 us (100.0 %)"), "{lines:?}");
+    let mut driver = with(vec![imported()], (120, 40));
+    driver.hides(" attention ");
+    driver.shows(" compute ");
+    driver.taps("/nccl");
+    driver.tap(KeyCode::Enter);
+    driver.shows("hidden: the rank computes meanwhile");
+}
+
+#[test]
+fn ranges_that_outlast_the_kernels_have_an_extent_of_their_own() {
+    let driver = with(vec![imported()], (160, 40));
+    let kernels = ns(imported().extent().width());
+    driver.shows(&format!("of 296 us (kernels {kernels}), at "));
+    driver.shows(" ranges 296 us");
+}
