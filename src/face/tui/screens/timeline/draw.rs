@@ -106,8 +106,7 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     let back = if is_predicting { "simulating the run…  " } else { "" };
     let position = |whole: &str| format!("window {shown} of {whole}, at {} s", seconds(from, 6));
     // at the right end of the title's row, if the title keeps most of it
-    let fits =
-        |window: &str| view.panes.len() == 1 && usize::from(area.width) > 2 * window.width() + 20;
+    let fits = |window: &str| view.panes.len() == 1 && usize::from(area.width) > 2 * window.width() + 20;
     let kernels = ns(pane.index.extent().width());
     let detailed = position(&format!("{whole} (kernels {kernels})"));
     let window = if kernels != whole && fits(&detailed) { detailed } else { position(&whole) };

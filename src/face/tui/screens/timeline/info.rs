@@ -4,6 +4,7 @@
 use super::draw::seconds;
 use super::lists;
 use super::state::measure::Measured;
+use super::state::row::Class;
 use super::state::window::Window;
 use super::state::{Line, Pane, View};
 use crate::face::tui::format::si;
@@ -64,12 +65,16 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     }
     // a narrow frame has no room for the last two
     let most = if area.width < 78 { 5 } else { lists::LEGEND.len() };
-    let feed_forward = lists::feed_forward(view);
-    let named = |(mark, role, words): &(&'static str, Role, &'static str)| match *words {
-        " MLP " => (*mark, *role, feed_forward),
-        words => (*mark, *role, words),
+    let (attention, feed_forward) = (lists::has_attention(view), lists::feed_forward(view));
+    let named = |(mark, role, words): &(&'static str, Role, &'static str)| match (*words, feed_forward) {
+        (" attention ", _) if !attention => None,
+        (" MLP ", None) => None,
+        (" MLP ", Some(words)) => Some((*mark, *role, words)),
+        // kernels of other programs are not classified
+        (" other ", None) if !attention => Some((*mark, *role, " compute ")),
+        (words, _) => Some((*mark, *role, words)),
     };
-    let shown: Vec<_> = lists::LEGEND[..most].iter().map(named).collect();
+    let shown: Vec<_> = lists::LEGEND[..most].iter().filter_map(named).collect();
     let width: usize = shown.iter().map(|(mark, _, words)| mark.width() + words.width()).sum();
     let mut x = area.right().saturating_sub(width as u16 + 2).max(area.x + 1);
     let (within, bottom) = (inside_of(area), area.bottom().saturating_sub(1));
@@ -286,6 +291,7 @@ fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
         what.push_str(&format!(", {}", index.step_label(step.key)));
     }
     let mut lines = vec![format!("{what}   {}", info.shape), timing(pane, span)];
+    lines.extend(exposure(pane, span));
     lines.extend(experts(view, &info.kind, span));
     lines.extend(work(pane, span));
     lines.extend(info.collective.as_ref().and_then(collective));
@@ -347,6 +353,24 @@ fn launch(view: &View, pane: &Pane) -> Option<String> {
     let correlation = kernel.correlation.map(|number| format!("correlation {number}"));
     let told: Vec<String> = sizes.into_iter().chain([by, correlation]).flatten().collect();
     Some(if told.is_empty() { "no more details in the file".into() } else { told.join(", ") })
+}
+
+/// Part of a communication span during which its rank computes nothing: `exposed 9.25 ms of 9.31 ms (99.4 %)`.
+fn exposure(pane: &Pane, span: &Span) -> Option<String> {
+    let index = &pane.index;
+    let length = span.end_ns.saturating_sub(span.start_ns);
+    if index.spans().class(span) != Class::Comm || length <= 0 {
+        return None;
+    }
+    let rank = index.ranks.get(index.rank_of(pane.current()?))?;
+    let exposed = rank.exposed.within((span.start_ns, span.end_ns));
+    Some(match exposed {
+        0 => "hidden: the rank computes meanwhile".into(),
+        exposed => {
+            let share = percent(Some(100.0 * exposed as f64 / length as f64));
+            format!("╱ exposed {} of {} ({share})", ns(exposed), ns(length))
+        }
+    })
 }
 
 fn timing(pane: &Pane, span: &Span) -> String {

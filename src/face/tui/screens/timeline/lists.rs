@@ -701,15 +701,24 @@ fn draw_verdict(
     }
 }
 
-/// Name of the feed-forward part in the short legend: experts in a mixture.
-pub fn feed_forward(view: &View) -> &'static str {
-    let operations = &view.pane().index.trace.operations;
-    let has = |of: fn(&OperationInfo) -> bool| operations.iter().any(of);
-    match (has(|one| one.kind == EXPERTS), has(|one| one.module == "mlp")) {
-        (true, false) => " experts ",
-        (true, true) => " MLP, experts ",
-        _ => " MLP ",
+/// True if an open trace says which operations are attention.
+pub fn has_attention(view: &View) -> bool {
+    has_operation(view, |one| one.module == "attn")
+}
+
+/// Name of the feed-forward part in the short legend: experts in a mixture; `None` if no open trace says.
+pub fn feed_forward(view: &View) -> Option<&'static str> {
+    let experts = has_operation(view, |one| one.kind == EXPERTS || one.module == "moe");
+    match (experts, has_operation(view, |one| one.module == "mlp")) {
+        (true, false) => Some(" experts "),
+        (true, true) => Some(" MLP, experts "),
+        (false, true) => Some(" MLP "),
+        (false, false) => None,
     }
+}
+
+fn has_operation(view: &View, is_wanted: fn(&OperationInfo) -> bool) -> bool {
+    view.panes.iter().flat_map(|pane| &pane.index.trace.operations).any(is_wanted)
 }
 
 /// Short legend on the border of the info: marks in the colours of the lanes.
