@@ -327,6 +327,7 @@ pub fn parse(bytes: &[u8]) -> Result<Record, String> {
         Ok(mut record) => {
             let warning = (record.schema > SCHEMA).then(|| newer(u64::from(record.schema)));
             record.warnings.extend(warning.filter(|warning| !record.warnings.contains(warning)));
+            record.warnings.retain(|warning| !is_unthrottled(warning));
             Ok(record)
         }
         Err(_) if bytes.is_empty() => Err("the file is empty".into()),
@@ -335,6 +336,19 @@ pub fn parse(bytes: &[u8]) -> Result<Record, String> {
             None => e.to_string(),
         }),
     }
+}
+
+/// True for a warning about a power limit under which the clock kept 95 % of its maximum. Older versions recorded it
+/// whenever the limit was active, as it is most of the time on memory-bound GPUs.
+fn is_unthrottled(warning: &str) -> bool {
+    let clocks = || {
+        let (_, clocks) =
+            warning.split_once("clocks were lowered by its power limit")?.1.split_once('(')?;
+        let (lowest, rest) = clocks.split_once(" of ")?;
+        let (most, _) = rest.split_once(" MHz")?;
+        Some((lowest.parse::<f64>().ok()?, most.parse::<f64>().ok()?))
+    };
+    clocks().is_some_and(|(lowest, most)| lowest >= 0.95 * most)
 }
 
 pub fn schema_of(bytes: &[u8]) -> Option<u64> {
@@ -348,4 +362,23 @@ pub fn schema_of(bytes: &[u8]) -> Option<u64> {
 /// 100 x (1 - exposed / comm), both in the same unit; `None` without communication.
 pub fn overlap_pct(exposed: f64, comm: f64) -> Option<f64> {
     (comm > 0.0).then(|| 100.0 * (1.0 - exposed / comm))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_power_limit_that_kept_the_clock_is_no_warning() {
+        let mut record = Record::new(Spec::default(), Status::Ok, None);
+        let warning = |lowest: u32| {
+            format!(
+                "GPU 0: clocks were lowered by its power limit for 1481 ms of its samples ({lowest} of 1980 MHz at the \
+                 lowest end of one)"
+            )
+        };
+        record.warnings = vec![warning(1980), warning(1335), "some samples may have stalled".into()];
+        let read = parse(&serde_json::to_vec(&record).expect("it is JSON")).expect("it is a record");
+        assert_eq!(read.warnings, [warning(1335), "some samples may have stalled".into()]);
+    }
 }
