@@ -200,6 +200,9 @@ pub struct Verdict {
     /// Share of the time that kernels could save by hiding exposed communication (0 to 1).
     #[serde(skip)]
     hideable_share: f64,
+    /// Communication and compute per rank (us), if compute is too short to hide all communication.
+    #[serde(skip)]
+    comm_exceeds_compute: Option<[f64; 2]>,
     /// True if the first need is traces of more ranks.
     #[serde(skip)]
     needs_ranks: bool,
@@ -321,6 +324,8 @@ pub fn verdict(
             idle(|rank| rank.outside_us),
         ],
         hideable_share: share(all.exposed_comm_us.min(all.compute_us - all.overlap_us)),
+        comm_exceeds_compute: (all.exposed_comm_us > all.compute_us - all.overlap_us)
+            .then(|| [all.comm_us / ranks, all.compute_us / ranks]),
         needs_ranks: false,
         step_us: 0.0,
         memory_slack: setting

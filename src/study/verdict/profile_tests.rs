@@ -553,6 +553,19 @@ fn an_engine_that_hides_its_communication_is_not_rewired() {
     assert!(found.remedies.is_empty());
     assert!(found.not_rewired.as_ref().is_some_and(|why| why.contains("hides")), "{found:?}");
     assert_eq!(found.own_stream, Some(true));
+    let text = said(&found);
+    assert!(text.contains("on its own stream; compute hides 100 % of it"), "{text}");
+    assert!(!text.contains("can overlap"), "{text}");
+}
+
+#[test]
+fn communication_that_takes_longer_than_compute_cannot_all_be_hidden() {
+    let mut profile = Profiled::default();
+    profile.kernel("gemm", 7, (1_000, 100), None);
+    profile.kernel(NCCL, 20, (1_050, 350), None);
+    let found = profile.judged();
+    let text = said(&found);
+    assert!(text.contains("if compute (100 us) hid as much communication (350 us) as it can"), "{text}");
 }
 
 #[test]

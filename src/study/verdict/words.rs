@@ -208,6 +208,9 @@ impl Verdict {
     fn streams(&self) -> Option<String> {
         let hidden = self.overlap_pct.unwrap_or(0.0) / 100.0;
         Some(match self.own_stream? {
+            true if hidden >= HIDDEN => {
+                format!("Communication runs on its own stream; compute hides {} of it.", percent(hidden))
+            }
             true => "Communication runs on its own stream, so it can overlap with compute.".into(),
             false if hidden >= HIDDEN => format!(
                 "Communication shares a stream with compute; kernels on other streams hide {} of it.",
@@ -482,7 +485,14 @@ impl Verdict {
         let mut parts = vec![
             (
                 self.hideable_share,
-                "if compute hid communication and no kernel became slower or faster".to_owned(),
+                match self.comm_exceeds_compute {
+                    Some([comm, compute]) => format!(
+                        "if compute ({}) hid as much communication ({}) as it can",
+                        latency(compute),
+                        latency(comm)
+                    ),
+                    None => "if compute hid communication and no kernel became slower or faster".into(),
+                },
             ),
             (self.host_share.unwrap_or(0.0), "if the GPU never waited for the host".to_owned()),
             (self.idle_share, "without idle time".to_owned()),
