@@ -49,8 +49,13 @@ fn faster_without_p2p(report: &ComparisonReport) -> Option<String> {
         .values()
         .flat_map(|[on, off]| on.iter().flat_map(move |on| off.iter().map(move |off| (*on, *off))));
     let ratio = |(on, off): &(&Side, &Side)| on.completion_ms / off.completion_ms;
+    // intervals that overlap show no difference to explain
+    let is_significant = |on: &Side, off: &Side| match (on.tpot_ms_ci95, off.tpot_ms_ci95) {
+        (Some([low, _]), Some([_, high])) => low > high,
+        _ => true,
+    };
     let worst = both
-        .filter(|(on, off)| no_better(on, off))
+        .filter(|(on, off)| no_better(on, off) && is_significant(on, off))
         .max_by(|a, b| ratio(a).total_cmp(&ratio(b)))
         .filter(|both| ratio(both) > IMPOSSIBLE)?;
     Some(format!(
