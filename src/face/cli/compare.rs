@@ -198,7 +198,7 @@ fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
             ("batch", &|(_, cell, _)| cell.batch.into()),
             ("speedup", &|(_, cell, _)| Shown::Number(cell.speedup, 4)),
             ("differs", &|(_, cell, _)| Shown::text(cell.differs)),
-            ("verdict", &|(.., pair)| Shown::text(pair.verdict.as_str())),
+            ("verdict", &|(.., pair)| Shown::text(pair.verdict_word())),
             ("baseline_exposed_pct", &|(_, cell, _)| Shown::number(cell.exposed_pct[0], 4)),
             ("exposed_pct", &|(_, cell, _)| Shown::number(cell.exposed_pct[1], 4)),
             ("baseline_hidden_share", &|(_, cell, _)| Shown::number(cell.hidden_share[0], 4)),

@@ -231,7 +231,8 @@ impl<'a> Question<'a> {
             (alone, 0) => format!("is {adjective} in {}{level}", settings(alone)),
             (0, tied) => format!("ties for {adjective}{within} in {}{ahead}{level}", settings(tied)),
             (alone, tied) => {
-                format!("is {adjective} in {}, tied{within} in {tied}{ahead}{level}", settings(alone))
+                let alone = settings(alone);
+                format!("is {adjective} in {alone}, tied for it{within} in {tied}{ahead}{level}")
             }
         };
         let of = if several { self.of(baseline) } else { format!(" its {}", self.unit()) };

@@ -290,10 +290,10 @@ fn a_simulated_lead_below_the_simulators_error_names_no_winner() {
         sim("p8", Architecture::Parallel, 8, 4.0),
     ];
     assert!(first(&[&ahead[..], &clear[..]].concat()).starts_with(
-        "Ladder is fastest in 1 of 2 settings, tied within 5 % in 1 (parallel ahead in 1): "
+        "Ladder is fastest in 1 of 2 settings, tied for it within 5 % in 1 (parallel ahead in 1): "
     ));
     let both = said(&one(&[&close[..], &clear[..]].concat()));
-    let first_of_both = "Ladder is fastest in 1 of 2 settings, tied within 5 % in 1: ";
+    let first_of_both = "Ladder is fastest in 1 of 2 settings, tied for it within 5 % in 1: ";
     assert!(both[0].starts_with(first_of_both), "{both:?}");
     let tied = "The fastest tie within 5 % in 1 setting: TP 2 (ladder 1.33x, parallel 1.32x).";
     assert!(both.iter().any(|text| text == tied), "{both:?}");

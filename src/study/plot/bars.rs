@@ -524,7 +524,7 @@ pub fn comparison_figure(
         if let Some([low, high]) = pair.speedup_ci95 {
             scene.interval((x.place(low), y), (x.place(high), y), look.color, sizes.line * 0.8);
         }
-        scene.marker((x.place(pair.speedup), y), look, sizes.marker, pair.differs);
+        scene.marker((x.place(pair.speedup), y), look, sizes.marker, pair.matters());
     }
     Ok(Figure::new(scene, provenance, options))
 }

@@ -133,6 +133,17 @@ impl Comparison {
         self.differs && !self.verdict.is_tie()
     }
 
+    /// Verdict as a word for tables: a lead of `upper-bound` is the limit, not a result.
+    pub fn verdict_word(&self) -> &'static str {
+        if self.is_limit_ahead() { "the limit" } else { self.verdict.as_str() }
+    }
+
+    /// True if the compared side is `upper-bound`, ahead of a baseline that is not.
+    pub fn is_limit_ahead(&self) -> bool {
+        let is_limit = |side: &Side| side.spec.architecture.is_limit();
+        self.verdict == Verdict::Faster && is_limit(&self.side) && !is_limit(&self.baseline_side)
+    }
+
     /// True if both sides are simulated: exact repeats, but subject to the simulator's error.
     pub fn is_simulated(&self) -> bool {
         [self.baseline_side.provenance, self.side.provenance] == [Provenance::Simulated; 2]

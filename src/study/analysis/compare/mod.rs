@@ -316,7 +316,7 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("speedup_ci95_low|", &|p| end(p.speedup_ci95, 0)),
             ("speedup_ci95_high|", &|p| end(p.speedup_ci95, 1)),
             ("differs|", &|p| Shown::text(p.differs)),
-            ("verdict", &|p| Shown::text(p.verdict.as_str())),
+            ("verdict", &|p| Shown::text(p.verdict_word())),
             (published, &|p| Shown::number(p.published_speedup.map(|of| of.value), 3)),
             (error, &|p| Shown::number(p.published_speedup.map(|of| of.error_pct), 1)),
             ("p_value|", &|p| Shown::number(p.p_value, 4)),

@@ -375,6 +375,7 @@ fn content(
         CELL => (compare.told(compared).cell(compared, row), text),
         3 => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
         5 => match pair.verdict {
+            Verdict::Faster if pair.is_limit_ahead() => ("▲ limit".into(), text),
             Verdict::Faster => ("▲ yes".into(), theme.style(Role::Good)),
             Verdict::Slower => ("▼ yes".into(), theme.style(Role::Bad)),
             Verdict::Same => ("= same".into(), theme.style(Role::Dim)),

@@ -254,7 +254,8 @@ pub fn result(pair: &Comparison, is_short: bool) -> [String; 4] {
         String::new()
     };
     let verdict = match pair.verdict {
-        Verdict::Faster => "▲ faster".to_owned(),
+        Verdict::Faster if pair.is_limit_ahead() => "▲ the limit".to_owned(),
+        Verdict::Faster => "▲ faster".into(),
         Verdict::Slower => "▼ slower".into(),
         Verdict::Same => "= negligible difference".into(),
         Verdict::TooClose => {

@@ -600,6 +600,72 @@ fn what_was_compared_is_compared_at_the_next_start() {
 }
 
 #[test]
+fn filters_orders_and_axes_are_undone_one_by_one() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    driver.taps("u");
+    driver.shows("nothing to undo");
+    driver.taps("/tp8 p2p-off");
+    driver.enter();
+    driver.shows("4 of 24 settings");
+    driver.taps("s");
+    driver.taps("ap2p");
+    driver.enter();
+    assert_eq!(driver.state.compare.asked.axis.to_string(), "p2p");
+    driver.taps("u");
+    driver.shows("undone: axis");
+    assert_eq!(driver.state.compare.asked.axis.to_string(), "architecture");
+    driver.shows("by ratio of the fastest");
+    driver.taps("u");
+    driver.shows("undone: order");
+    driver.hides("by ratio of the fastest");
+    driver.shows("4 of 24 settings");
+    driver.taps("u");
+    driver.shows("undone: filter");
+    driver.shows("architecture: 24 settings");
+    driver.taps("u");
+    driver.shows("nothing to undo");
+}
+
+#[test]
+fn the_key_of_the_map_opens_it_from_each_view() {
+    for views in ["", "t"] {
+        let mut driver = on(grid().to_vec(), (120, 40));
+        driver.taps(views);
+        let selected = driver.state.compare.selected().map(|pair| pair.run.clone());
+        driver.taps("v");
+        let map = driver.state.compare.selected().map(|pair| pair.run.clone());
+        assert!(driver.state.compare.map.is_some(), "{}", driver.screen());
+        assert_eq!(map, selected, "on the same pair");
+    }
+}
+
+#[test]
+fn the_validation_of_simulated_cells_is_shown_where_rows_are_empty() {
+    let mut driver = on(grid().to_vec(), (120, 60));
+    driver.taps("/tp8");
+    driver.enter();
+    let trust = driver.state.compare.trust().expect("it is simulated").to_owned();
+    let begins: String = trust.chars().take(60).collect();
+    driver.shows(&format!("simulated: {begins}"));
+    driver.hides("+1 note");
+    let mut low = on(grid().to_vec(), (120, 30));
+    low.hides(&format!("simulated: {begins}"));
+    low.shows("+1 note: ?");
+    low.taps("t");
+    assert!(low.screen().contains(" note"), "{}", low.screen());
+}
+
+#[test]
+fn a_lead_of_upper_bound_is_the_limit() {
+    let mut driver = pairs_on(grid().to_vec(), (200, 60));
+    driver.taps("/upper-bound tp8 p2p-off");
+    driver.enter();
+    driver.shows("▲ limit");
+    driver.hides("▲ yes");
+    driver.shows("▲ the limit");
+}
+
+#[test]
 fn a_cell_is_what_varies_among_the_pairs_that_the_filter_leaves() {
     let mut larger = compared();
     for record in &mut larger {
