@@ -73,7 +73,7 @@ pub struct Context {
     pub stored: Option<Arc<Snapshot>>,
     pub experiments: PathBuf,
     pub sweeps: Sweeps,
-    /// One-minute load average of this machine; unknown in tests.
+    /// Busy threads of other programs on this machine; unknown in tests.
     pub load: fn() -> Option<f64>,
     pub tasks: Tasks,
     pub requests: VecDeque<Request>,

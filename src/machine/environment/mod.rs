@@ -369,9 +369,18 @@ fn loads() -> Option<Vec<f64>> {
     Some(text.split_ascii_whitespace().take(3).filter_map(|load| load.parse().ok()).collect())
 }
 
-/// One-minute load average.
+/// Other work on this machine, in busy threads: the one-minute load average, or the number of threads that want to run
+/// now if that is less, because the average still counts what has just ended.
 pub fn load() -> Option<f64> {
-    loads()?.first().copied()
+    busy_threads(&read("/proc/loadavg")?)
+}
+
+/// [`load`] in the text of `/proc/loadavg`, whose fourth field counts the reading thread too.
+fn busy_threads(text: &str) -> Option<f64> {
+    let mut fields = text.split_ascii_whitespace();
+    let average: f64 = fields.next()?.parse().ok()?;
+    let running = fields.nth(2).and_then(|threads| threads.split_once('/')?.0.parse::<f64>().ok());
+    Some(running.map_or(average, |running| average.min((running - 1.0).max(0.0))))
 }
 
 /// Hints of a container or virtual machine, whose neighbors are invisible.
@@ -474,6 +483,15 @@ fn hash_of(mut file: File, path: &Path, cache: Option<&Cache>) -> Option<String>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn load_forgets_work_that_has_just_ended() {
+        assert_eq!(busy_threads("8.71 9.22 8.77 1/219 24708\n"), Some(0.0));
+        assert_eq!(busy_threads("8.71 9.22 8.77 4/219 24708\n"), Some(3.0));
+        assert_eq!(busy_threads("0.50 9.22 8.77 11/219 24708\n"), Some(0.5));
+        assert_eq!(busy_threads("0.50"), Some(0.5));
+        assert_eq!(busy_threads(""), None);
+    }
 
     #[test]
     fn every_key_of_the_contract_is_there() {
