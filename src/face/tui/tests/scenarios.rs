@@ -229,6 +229,7 @@ fn enter_opens_the_timeline_of_the_selected_run() {
     assert!(driver.state.cx.notice.is_none(), "an answer to an older request is dropped");
     driver.answer(again);
     driver.shows("the trace of run 20260102-0304-3 is gone");
+    assert_eq!(driver.state.cx.tab, Tab::Runs, "nothing to show on the timeline");
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl Timeline {
         read: impl FnOnce(&Store) -> Result<Vec<Arc<TraceIndex>>> + Send + 'static,
         cx: &mut Context,
     ) {
-        cx.tab = Tab::Timeline;
+        let from = std::mem::replace(&mut cx.tab, Tab::Timeline);
         self.loading = Some(what.clone());
         self.kept = None;
         let store = Store::open(&cx.dir);
@@ -125,7 +125,13 @@ impl Timeline {
                             cx.early = early;
                         }
                     }
-                    Err(why) => cx.open_failed(&what, why),
+                    Err(why) => {
+                        cx.open_failed(&what, why);
+                        // nothing new to show here
+                        if cx.tab == Tab::Timeline {
+                            cx.tab = from;
+                        }
+                    }
                 }
             },
         );
