@@ -365,3 +365,19 @@ fn an_open_trace_is_offered_as_base_and_left_again() {
     assert!(driver.state.whatif.traced.is_none());
     assert_eq!(driver.state.whatif.variant.cell.model, "llama-3-70b");
 }
+
+/// A pair of the compare screen: the compared run over its baseline.
+#[test]
+fn what_if_of_a_simulated_pair_names_the_run_under_the_cursor() {
+    let run = |architecture: &str, run: &str| {
+        let mut trace = simulated(|spec| spec.architecture = architecture.parse().expect("it is one"))
+            .whole()
+            .into_owned();
+        trace.meta.run = Some(run.into());
+        TraceIndex::new(run.into(), trace)
+    };
+    let pair = vec![run("ladder", "20260102-0304-2"), run("standard", "20260102-0304-1")];
+    let mut driver = with(pair, (120, 40));
+    driver.taps("w");
+    driver.shows("from run 20260102-0304-2: ladder ");
+}
