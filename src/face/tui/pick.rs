@@ -532,7 +532,8 @@ fn likest(lines: &[PickLine], typed: &str) -> Vec<usize> {
 }
 
 /// Lines with every typed word, in any order: within the name, or at the start of one of the other words. Names that
-/// begin as typed come first, lines found by other words alone last, and behind all of them those of other screens.
+/// begin as typed come first, then lines with the most whole words; lines found by other words alone come last, and behind
+/// all of them those of other screens.
 fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
     /// Least letters that may begin another word; fewer have to be the whole word.
     const LEAST: usize = 3;
@@ -545,12 +546,19 @@ fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
         let begins = |other: &str| other == word || word.len() >= LEAST && other.starts_with(word);
         line.folded.contains(word) || line.also.split([' ', '-']).any(begins)
     };
+    let has_whole = |line: &PickLine, word: &str| {
+        let is_word = |text: &str| text.split([' ', '-', '_', ':', '/']).any(|part| part == word);
+        is_word(&line.folded) || is_word(&line.also)
+    };
     let is_found = |at: &usize| words.iter().all(|word| has(&lines[*at], word));
     let mut found: Vec<usize> = (0..lines.len()).filter(is_found).collect();
     found.sort_by_cached_key(|at| {
         let PickLine { folded, is_elsewhere, .. } = &lines[*at];
         let named = words.iter().all(|word| folded.contains(word));
-        (*is_elsewhere, !named, !folded.starts_with(&typed), !folded.contains(&typed), rank[*at], *at)
+        // `b1` is not the start of `b16`
+        let parts = words.iter().filter(|word| !has_whole(&lines[*at], word)).count();
+        let (starts, contains) = (folded.starts_with(&typed), folded.contains(&typed));
+        (*is_elsewhere, !named, !starts, parts, !contains, rank[*at], *at)
     });
     found
 }

@@ -47,6 +47,21 @@ fn the_palette_finds_experiments_runs_operations_sliders_and_themes() {
 }
 
 #[test]
+fn whole_words_rank_before_words_that_begin_with_them() {
+    let pair = |name: &str| (name.to_owned(), "run".to_owned());
+    let lines = [
+        "ladder tp8 b16 p2p-on",
+        "ladder tp8 b1 p2p-off",
+        "ladder tp8 b128 p2p-on",
+        "ladder tp8 b1 p2p-on",
+    ];
+    let pick = Pick::new("runs", lines.map(pair).into(), |_, _| None, |_, _| {});
+    assert_eq!(pick.typed("ladder tp8 b1").found()[..2], [1, 3]);
+    let pick = Pick::new("runs", lines.map(pair).into(), |_, _| None, |_, _| {});
+    assert_eq!(pick.typed("b1 p2p-on ladder").found()[0], 3, "in any order");
+}
+
+#[test]
 fn slash_finds_an_item_of_a_screen_without_a_filter() {
     let mut driver = Driver::full(80, 24);
     driver.keys("1/brok");
