@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::{progress, report};
+use super::signals::{self, OnHangUp};
+use super::stderr;
 use crate::desk::adapt::{Asked, Options, Text, adapt};
 use base::error::{Error, Result};
-use lab::launch::Cancel;
 use lab::store::Store;
 use model::Model;
 use plan::Architecture;
@@ -49,14 +49,13 @@ pub struct Args {
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let asked = asked(args)?;
-    let cancel = Cancel::default();
-    progress::cancel_on_signals(&cancel, true)?;
+    let cancel = signals::cancel_on_signals(OnHangUp::Cancel)?;
     let mut shown = StepProgress::new();
     let found = adapt(&asked, &Store::open(&dir), &cancel, &mut |progress| shown.training(&progress));
     shown.finish();
     let found = match found {
         Err(Error::Interrupted) => {
-            report::line("rerun the same command to resume from the last checkpoint");
+            stderr::line("rerun the same command to resume from the last checkpoint");
             return Err(Error::Interrupted);
         }
         found => found?,
@@ -64,7 +63,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     print(&found, args.format.format)?;
     for one in &found {
         let training = &one.training;
-        report::note(&format!("{}: {}", training.spec.label(), training.output.display()));
+        stderr::note(&format!("{}: {}", training.spec.label(), training.output.display()));
     }
     Ok(0)
 }
@@ -112,7 +111,7 @@ fn asked(args: &Args) -> Result<Asked> {
 
 /// Output of `--format json`.
 #[derive(Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedTrainings<'a> {
     trainings: &'a [Curve],
     /// Final difference of each architecture from the first, for trainings with several seeds.
     compared: Vec<study::analysis::ComparedTrainings>,
@@ -121,7 +120,7 @@ pub struct Printed<'a> {
 fn print(found: &[Curve], format: Format) -> Result<()> {
     let compared = compared_trainings(found);
     if format == Format::Json {
-        return output::json_line(&Printed { trainings: found, compared });
+        return output::json_line(&PrintedTrainings { trainings: found, compared });
     }
     let table = table(found);
     if format == Format::Csv {

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, Value};
 
 use super::output::{self, FormatArgs};
-use super::report;
 use super::select::FilterArgs;
 use super::select::OpenArgs;
+use super::stderr;
 use crate::desk::OpenOptions;
 use base::atomic;
 use base::error::{Error, Result};
@@ -88,13 +88,13 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let points: Vec<&Point> = points.iter().collect();
     let keys = args.fit.as_deref();
-    report::line(&format!("fitting {}", counted(points.len(), "run")));
+    stderr::line(&format!("fitting {}", counted(points.len(), "run")));
     let fit = calibrate::fit(&points, &target, keys)?;
     let residuals = calibrate::residuals(&points, &fit.target)?;
     let held = if args.no_cross_validation {
         Vec::new()
     } else {
-        report::line("cross-validating: leaving out one TP or batch size at a time");
+        stderr::line("cross-validating: leaving out one TP or batch size at a time");
         calibrate::cross_validate(&points, &target, keys)?
     };
     let report = Report { fit: &fit, residuals: &residuals, held: &held };
@@ -108,7 +108,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 
 /// Output of a fit in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedFit<'a> {
     constants: Vec<PrintedConstant>,
     /// Mean absolute errors; null without points.
     errors_pct: Option<Errors>,
@@ -138,7 +138,7 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    fn printed(&self) -> Printed<'_> {
+    fn printed(&self) -> PrintedFit<'_> {
         let constant = |c: &Constant| PrintedConstant {
             key: c.parameter.key,
             value: c.value,
@@ -147,7 +147,7 @@ impl Report<'_> {
             bounds: c.parameter.bounds,
             meaning: c.parameter.meaning,
         };
-        Printed {
+        PrintedFit {
             constants: self.fit.constants.iter().map(constant).collect(),
             errors_pct: calibrate::errors(self.residuals),
             held_out: self.held,
@@ -267,7 +267,7 @@ fn write(args: &Args, fit: &Fit, into: &Path) -> Result<()> {
 pub(super) fn save(into: &Path, name: &str, file: &DocumentMut) -> Result<PathBuf> {
     let path = into.join(format!("{name}.toml"));
     atomic::write(&path, file.to_string().as_bytes())?;
-    report::line(&format!("wrote {}", path.display()));
+    stderr::line(&format!("wrote {}", path.display()));
     Ok(path)
 }
 

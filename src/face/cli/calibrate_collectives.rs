@@ -9,8 +9,8 @@ use toml_edit::{DocumentMut, Item, Table as TomlTable, Value};
 use super::calibrate::{Args, profile_document, rounded, save, set};
 use super::hardware::{Charged, TPS, charged, charges};
 use super::output::{self, Format};
-use super::report;
 use super::select::OpenArgs;
+use super::stderr;
 use crate::desk;
 use base::error::{Error, Result};
 use base::regular;
@@ -98,7 +98,7 @@ impl MeasuredLinks {
         }
         if let Some(file) = first {
             for (test, note) in read_inspector(&inspected)? {
-                note.iter().for_each(|note| report::note(note));
+                note.iter().for_each(|note| stderr::note(note));
                 all.push((file, test));
             }
         }
@@ -132,9 +132,9 @@ impl MeasuredLinks {
         links_of(&self.profile, self.p2p)
     }
 
-    pub(super) fn printed(&self) -> Printed<'_> {
-        let of = |measured| PrintedTp::of(measured, self.before(), &self.after, self.p2p);
-        Printed {
+    pub(super) fn printed(&self) -> PrintedCollectives<'_> {
+        let of = |measured| PrintedCollectivesOfTp::of(measured, self.before(), &self.after, self.p2p);
+        PrintedCollectives {
             profile: &self.profile.name,
             p2p: self.p2p,
             tp: self.all.iter().map(of).collect(),
@@ -165,19 +165,19 @@ impl MeasuredLinks {
     pub(super) fn warn(&self) {
         for Measured { file, test, .. } in &self.all {
             for warning in &test.warnings {
-                report::warn(&format!("{}: {warning}", file.display()));
+                stderr::warn(&format!("{}: {warning}", file.display()));
             }
         }
         let eager = self.all.iter().filter(|m| m.test.in_graph == Some(false));
         let eager: Vec<String> = eager.map(|m| m.test.ranks.to_string()).collect();
         if !eager.is_empty() {
-            report::note(&format!(
+            stderr::note(&format!(
                 "TP {}: measured without CUDA graphs, so small-message latencies include launch overhead. Decoding uses graphs: measure with `all_reduce_perf -G 1`",
                 eager.join(", ")
             ));
         }
         if self.all.iter().any(|measured| measured.test.are_of_a_model()) {
-            report::note(
+            stderr::note(
                 "these all-reduces already ran inside a model: simulate with `--set collective.latency_scale=1` so that the stack does not scale them again",
             );
         }
@@ -206,7 +206,7 @@ fn read(file: &Path, args: &CollectiveFiles, dir: &Path) -> Result<AllReduces> {
     let options = args.opening.options(None);
     let recording = options.recording.filter(|_| file.is_dir());
     let opened = desk::open(&name, &Store::open(dir), desk::OpenOptions { recording, ..options })?;
-    report::import_warnings(&opened);
+    stderr::import_warnings(&opened);
     all_reduces_of(&name, &opened.trace, args.p2p, args.message_bytes)
 }
 
@@ -330,7 +330,7 @@ fn warn_of_other_gpus(gpus: &[&str], hardware: &str) -> Result<()> {
                 .any(|word| word.contains(|c: char| c.is_ascii_digit()) && is_named(word)),
         };
         if !is_own {
-            report::warn(&format!(
+            stderr::warn(&format!(
                 "measured on {gpu}, but used for the links of {} (--hardware)",
                 profile.name
             ));
@@ -399,10 +399,10 @@ fn alone(ranks: u32, link: &LinkPoint) -> LinkTable {
 
 /// Output of measured all-reduces in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedCollectives<'a> {
     profile: &'a str,
     p2p: P2p,
-    tp: Vec<PrintedTp<'a>>,
+    tp: Vec<PrintedCollectivesOfTp<'a>>,
     /// Usual TPs without a row, with the rows used instead.
     other_tps: Vec<String>,
     /// Values that the profile still takes from elsewhere.
@@ -410,7 +410,7 @@ pub struct Printed<'a> {
 }
 
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-struct PrintedTp<'a> {
+struct PrintedCollectivesOfTp<'a> {
     tp: u32,
     file: String,
     gpu: Option<&'a str>,
@@ -424,25 +424,25 @@ struct PrintedTp<'a> {
     warnings: &'a [String],
     /// Latency of a 16 KB all-reduce as charged by stacks within a model.
     charged: Vec<Charged>,
-    points: Vec<PrintedTime>,
+    points: Vec<PrintedMessage>,
 }
 
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-struct PrintedTime {
+struct PrintedMessage {
     bytes: u64,
     us: f64,
     /// Latency in the old profile.
     profile_us: f64,
 }
 
-impl<'a> PrintedTp<'a> {
+impl<'a> PrintedCollectivesOfTp<'a> {
     fn of(
         Measured { file, test, link, .. }: &'a Measured,
         before: &LinkTable,
         after: &Profile,
         p2p: P2p,
     ) -> Self {
-        let time = |&(bytes, us): &(u64, f64)| PrintedTime {
+        let time = |&(bytes, us): &(u64, f64)| PrintedMessage {
             bytes,
             us,
             profile_us: before.alone_us(test.ranks, bytes as f64),

@@ -7,12 +7,12 @@ use super::evaluate::TextArgs;
 use super::figure::LookArgs;
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::{progress, report};
+use super::signals::{self, OnHangUp};
+use super::stderr;
 use crate::desk::convert::{self, Wanted, convert};
 use crate::desk::export::{self, FileKind};
 use base::error::{Error, Result};
 use base::text::counted;
-use lab::launch::Cancel;
 use lab::store::Store;
 use model::{Model, check_place};
 use plan::{Architecture, CommDType, LayerSet};
@@ -142,19 +142,18 @@ fn search(args: &Args, model: &Model, target: Spec, dir: PathBuf) -> Result<Conv
         greedy: args.greedy,
         draws: args.random,
     };
-    let cancel = Cancel::default();
-    progress::cancel_on_signals(&cancel, true)?;
+    let cancel = signals::cancel_on_signals(OnHangUp::Cancel)?;
     let mut shown = StepProgress::new();
     let found = convert(&wanted, backend, &Store::open(dir), &cancel, &mut |p| shown.evaluation(p));
     shown.finish();
     let (found, notes) = found?;
-    notes.iter().for_each(|note| report::note(note));
+    notes.iter().for_each(|note| stderr::note(note));
     Ok(found)
 }
 
 fn write(model: &Model, wiring: &Architecture, out: &Path, about: &str) -> Result<()> {
     model.write_converted(wiring, out)?;
-    report::note(&format!("{}{about}", convert::write_note(model, wiring, out)));
+    stderr::note(&format!("{}{about}", convert::write_note(model, wiring, out)));
     Ok(())
 }
 

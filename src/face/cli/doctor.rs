@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::doctor_gpu::{self, Gpus};
 use super::doctor_machine::{self, Bandwidth, Cpu, Disk, Memory, Terminal, Timer};
 use super::output::{self, Format, FormatArgs, bytes};
-use super::report;
+use super::stderr;
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::{Store, StoreCheck};
@@ -42,7 +42,7 @@ pub struct Args {
 
 /// Results of all probes.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub struct Report {
+pub struct PrintedMachine {
     version: &'static str,
     cpu: Cpu,
     memory: Memory,
@@ -95,7 +95,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     Ok(0)
 }
 
-fn probe(dir: &Path, measure: bool) -> Report {
+fn probe(dir: &Path, measure: bool) -> PrintedMachine {
     let cpu = doctor_machine::cpu();
     let memory = doctor_machine::memory();
     let memory_bandwidth = measure
@@ -103,7 +103,7 @@ fn probe(dir: &Path, measure: bool) -> Report {
     let cuda = doctor_gpu::probe(measure);
     let nccl = nccl::probe();
     let backends = backends();
-    Report {
+    PrintedMachine {
         version: env!("CARGO_PKG_VERSION"),
         memory_bandwidth,
         timer: doctor_machine::timer(),
@@ -147,7 +147,7 @@ fn backends() -> Vec<BackendState> {
     BACKENDS.iter().map(state).collect()
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &PrintedMachine) -> String {
     let mut text = String::new();
     let mark = |good: bool| if good { "✔" } else { "✘" };
     let mut line = |name: &str, value: String| {
@@ -261,7 +261,7 @@ pub(super) fn check(format: Format) -> Result<u8> {
     for info in &gpus {
         let gpu = Gpu::open(info.index)?;
         let checked =
-            check::check(&gpu, &mut |what| report::note(&format!("GPU {}: {what}", info.index)));
+            check::check(&gpu, &mut |what| stderr::note(&format!("GPU {}: {what}", info.index)));
         check::keep(&gpu, &checked);
         all.push((format!("{} ({})", info.index, info.name), checked));
     }
@@ -281,18 +281,18 @@ fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
         })
         .collect();
     print(&[("none".into(), all)], format)?;
-    report::warn(&format!("nothing was checked: {why}"));
+    stderr::warn(&format!("nothing was checked: {why}"));
     Ok(2)
 }
 
 /// Output of the checks in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct PrintedChecks<'a> {
-    gpus: Vec<PrintedGpu<'a>>,
+    gpus: Vec<PrintedGpuChecks<'a>>,
 }
 
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-struct PrintedGpu<'a> {
+struct PrintedGpuChecks<'a> {
     /// Number and name of the GPU; `none` without a GPU.
     gpu: &'a str,
     /// True if checks ran and none failed.
@@ -304,7 +304,7 @@ fn print(all: &[(String, Vec<Checked>)], format: Format) -> Result<()> {
     if format == Format::Json {
         let gpus = all.iter().map(|(gpu, checks)| {
             let is_any = checks.iter().any(|check| check.found == Found::Passed);
-            PrintedGpu { gpu, passed: is_any && check::passed(checks), checks }
+            PrintedGpuChecks { gpu, passed: is_any && check::passed(checks), checks }
         });
         return output::json(&PrintedChecks { gpus: gpus.collect() });
     }
@@ -349,7 +349,7 @@ pub(super) fn check_store(dir: &Path, format: Format) -> Result<u8> {
             }
             if check.without_checksum > 0 {
                 let files = counted(check.without_checksum, "file");
-                report::note(&format!("{files} without a checksum were only parsed"));
+                stderr::note(&format!("{files} without a checksum were only parsed"));
             }
         }
     }

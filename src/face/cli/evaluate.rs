@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::{progress, report};
+use super::signals::{self, OnHangUp};
+use super::stderr;
 use crate::desk::evaluate::{Asked, Case, Subject, Text, TextQuality, evaluate};
 use base::error::{Error, Result};
 use base::regular;
-use lab::launch::Cancel;
 use lab::store::Store;
 use model::Model;
 use plan::{Architecture, CommDType, DType};
@@ -46,8 +46,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let mut asked = args.on.asked(model, backend, architectures, args.comm_dtype)?;
     asked.reference = args.reference.as_deref().map(Model::resolve).transpose()?;
-    let cancel = Cancel::default();
-    progress::cancel_on_signals(&cancel, true)?;
+    let cancel = signals::cancel_on_signals(OnHangUp::Cancel)?;
     let mut shown = StepProgress::new();
     let (mut subject, store) = (Subject::default(), Store::open(dir));
     let evaluated = evaluate(&asked, &mut subject, backend, &store, &cancel, &mut |progress| {
@@ -56,7 +55,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     shown.finish();
     let evaluated = evaluated?;
     for note in &evaluated.notes {
-        report::note(note);
+        stderr::note(note);
     }
     print(&evaluated, args.output.format)?;
     Ok(0)
@@ -221,10 +220,10 @@ pub(super) fn model_of(dir: &Path, seed: u64) -> Result<Model> {
     let place = if dir.is_relative() { Path::new(".").join(dir) } else { dir.to_owned() };
     let named = if Model::is_built_in(&dir.to_string_lossy()) { &place } else { dir };
     let model = Model::resolve(&named.to_string_lossy())?;
-    model.warnings.iter().for_each(|warning| report::warn(warning));
+    model.warnings.iter().for_each(|warning| stderr::warn(warning));
     if !model.has_weights {
         let dir = dir.display();
-        report::warn(&format!("{dir} has no weights; using random ones from seed {seed}"));
+        stderr::warn(&format!("{dir} has no weights; using random ones from seed {seed}"));
     }
     Ok(model)
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::report;
 use super::select::FilterArgs;
+use super::stderr;
 use crate::desk::figure::{Kind, Wanted};
 use crate::desk::{self, OpenOptions, Stores, adapt};
 use base::error::{Error, Result};
@@ -117,7 +117,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let chosen = |p2p: Option<P2p>| args.p2p.is_none() || p2p.is_none() || args.p2p == p2p;
     wanted.overlay.retain(|point| chosen(point.p2p));
     if wanted.overlay.is_empty() && !args.overlay.is_empty() {
-        report::note("no external point has this P2P setting");
+        stderr::note("no external point has this P2P setting");
     }
     let figure = match traces_named(args, &dir)? {
         Some((traces, provenance)) => {
@@ -125,22 +125,22 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         }
         None if args.kind == Kind::Training => {
             let drawn = wanted.of_trainings(&adapt::named(&Store::open(&dir), &args.runs)?)?;
-            drawn.notes.iter().for_each(|note| report::note(note));
+            drawn.notes.iter().for_each(|note| stderr::note(note));
             drawn.figure
         }
         None => {
             let mut records = args.filter.records(&args.runs, &dir)?;
             records.retain(|record| args.p2p.is_none_or(|p2p| record.spec.p2p == p2p));
             let drawn = wanted.of_records(records, &Stores::named(&args.runs, &dir))?;
-            drawn.notes.iter().for_each(|note| report::note(note));
+            drawn.notes.iter().for_each(|note| stderr::note(note));
             if args.kind == Kind::Overlap {
-                report::note("to choose others, name two runs or use --filter");
+                stderr::note("to choose others, name two runs or use --filter");
             }
             drawn.figure
         }
     };
     figure.save(&args.output)?;
-    report::note(&format!("wrote {}: {} ({})", args.output.display(), figure.title(), figure.caption()));
+    stderr::note(&format!("wrote {}: {} ({})", args.output.display(), figure.title(), figure.caption()));
     Ok(0)
 }
 
@@ -160,8 +160,8 @@ fn traces_named(args: &Args, dir: &std::path::Path) -> Result<Option<(Vec<Trace>
     for name in &args.runs {
         let opened =
             desk::open(name, &store, OpenOptions { upto: args.step, ..OpenOptions::default() })?;
-        report::part(&opened);
-        report::import_warnings(&opened);
+        stderr::note_part(&opened);
+        stderr::import_warnings(&opened);
         let mut trace = opened.trace;
         if let Some(record) = opened.record {
             // A trace simulated just now lacks the environment of the original simulation.

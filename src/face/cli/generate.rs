@@ -7,8 +7,8 @@ use indicatif::ProgressBar;
 
 use super::evaluate::model_of;
 use super::output::{self, Format, FormatArgs};
-use super::progress::TimeoutArgs;
-use super::report;
+use super::signals::TimeoutArgs;
+use super::stderr;
 use base::error::{Error, Result};
 use model::{ChatTemplate, Message, Model, Tokenizer, read_prompts};
 use plan::{Architecture, CommDType, DType, Variant};
@@ -79,7 +79,7 @@ pub struct Args {
     #[arg(long)]
     pub no_graph: bool,
     #[command(flatten)]
-    pub patience: TimeoutArgs,
+    pub timeout: TimeoutArgs,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -107,12 +107,12 @@ pub fn run(args: &Args) -> Result<u8> {
     let tokenizer = directory.as_deref().map(open_tokenizer).transpose()?.flatten();
     let prompts = prompts(args, &model, tokenizer.as_ref())?;
     if args.stop_at_eos && model.eos.is_empty() {
-        report::warn("--stop-at-eos: the model's config names no end-of-text token");
+        stderr::warn("--stop-at-eos: the model's config names no end-of-text token");
     }
     let backend = match args.backend {
         Backend::Auto => {
             let (backend, why) = choose_generator(&model, args.dtype)?;
-            report::note(&format!("backend {}: {why}", backend.name().as_str()));
+            stderr::note(&format!("backend {}: {why}", backend.name().as_str()));
             backend
         }
         named => generator(named)?,
@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let dtype = args.dtype.unwrap_or_else(|| backend.generation_dtype(&model, args.tp, args.ep));
     let graphs = CellOptions { no_graph: Some(args.no_graph), ..CellOptions::default() };
     if args.no_graph && backend.asked_for(&graphs).is_empty() {
-        report::note("--no-graph only matters on cuda");
+        stderr::note("--no-graph only matters on cuda");
     }
     let request = GenerateRequest {
         stop_at: if args.stop_at_eos { model.eos.clone() } else { Vec::new() },
@@ -144,14 +144,14 @@ pub fn run(args: &Args) -> Result<u8> {
             ..Variant::default()
         },
     };
-    let bar = match report::stderr_draws() {
+    let bar = match stderr::can_draw() {
         true => ProgressBar::new(u64::from(args.output_tokens)),
         false => ProgressBar::hidden(),
     };
     let mut on_token = |done: usize| bar.set_position(done as u64);
-    let options = GenerateOptions { graph: !args.no_graph, timeout: args.patience.timeout() };
+    let options = GenerateOptions { graph: !args.no_graph, timeout: args.timeout.duration() };
     let mut say = |said: Said<'_>| match said {
-        Said::Note(note) => bar.suspend(|| report::note(note)),
+        Said::Note(note) => bar.suspend(|| stderr::note(note)),
         Said::Phase(phase) => bar.set_message(phase.to_owned()),
     };
     let generated = backend.generate(&request, &options, &mut on_token, &mut say);
@@ -225,7 +225,7 @@ fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<
 
 /// Output in JSON; every list has one entry per prompt.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedGeneration<'a> {
     /// Token ids of the prompts.
     prompt_tokens: &'a [Vec<u32>],
     /// Ids of the new tokens.
@@ -245,7 +245,7 @@ fn print(
     format: Format,
 ) -> Result<()> {
     match format {
-        Format::Json => output::json_line(&Printed {
+        Format::Json => output::json_line(&PrintedGeneration {
             prompt_tokens: &request.prompts,
             tokens: &generated.tokens,
             text,

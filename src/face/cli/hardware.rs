@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<u8> {
         };
         return print_collectives(profile, args.output.format);
     }
-    let printed: Vec<Printed<'_>> = profiles.iter().map(Printed::of).collect();
+    let printed: Vec<PrintedProfile<'_>> = profiles.iter().map(PrintedProfile::of).collect();
     let csv = || links(&profiles).csv(Sourced::NoRuns);
     output::print(args.output.format, &printed, csv, || match args.names.len() {
         0 => list(&profiles),
@@ -68,17 +68,17 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Profile as in its file, with the resulting links.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedProfile<'a> {
     #[serde(flatten)]
     profile: &'a Profile,
     /// Memory per GPU.
     memory_bytes: u64,
-    links: Vec<PrintedLink>,
+    links: Vec<PrintedProfileLink>,
 }
 
 /// Link with latency `alpha_us + message bytes / (gb_s x 1e9)` per all-reduce.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-struct PrintedLink {
+struct PrintedProfileLink {
     p2p: P2p,
     tp: u32,
     /// Null if the link was not measured at this TP.
@@ -92,9 +92,9 @@ struct PrintedLink {
     charged: Vec<Charged>,
 }
 
-impl<'a> Printed<'a> {
+impl<'a> PrintedProfile<'a> {
     fn of(profile: &'a Profile) -> Self {
-        let link = |link: Link| PrintedLink {
+        let link = |link: Link| PrintedProfileLink {
             p2p: link.p2p,
             tp: link.tp,
             alpha_us: link.times.map(|(alpha_us, _)| alpha_us),

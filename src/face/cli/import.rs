@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::calibrate_collectives::{self, CollectiveFiles, MeasuredLinks};
 use super::output::{self, Format, FormatArgs};
-use super::report;
 use super::select::OpenArgs;
+use super::stderr;
 use crate::desk;
 use crate::desk::kit::{ImportedKit, Kit, KitOrigin};
 use base::error::{Error, Result};
@@ -33,12 +33,12 @@ pub struct Args {
 
 /// Output of an import in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedImport<'a> {
     kit: &'a KitOrigin,
     runs: &'a Copied,
     recordings: &'a RecordingCopies,
     /// All-reduces of nccl-tests, with P2P on and off.
-    links: Vec<calibrate_collectives::Printed<'a>>,
+    links: Vec<calibrate_collectives::PrintedCollectives<'a>>,
     /// Hardware profile written with --output.
     profile: Option<String>,
     /// Measured settings with standard, ladder and upper-bound.
@@ -58,7 +58,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     let written = write_profile(args, &links, &problems);
     let profile = written.as_ref().ok().and_then(Option::as_ref);
     let ImportedKit { origin, runs, recordings, grid, damaged } = &imported;
-    let printed = || Printed {
+    let printed = || PrintedImport {
         kit: origin,
         runs,
         recordings,
@@ -76,18 +76,14 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     links.iter().for_each(MeasuredLinks::warn);
     notes(&kit, &imported);
     for (p2p, error) in &problems {
-        report::warn(&format!("all-reduces with P2P {} were not used: {error}", p2p.as_str()));
+        stderr::warn(&format!("all-reduces with P2P {} were not used: {error}", p2p.as_str()));
     }
     written?;
     Ok(u8::from(!damaged.is_empty()))
 }
 
 /// Reads the kit's all-reduces, and the errors of the P2P settings that cannot be used.
-fn read_links(
-    args: &Args,
-    dir: &Path,
-    kit: &Kit,
-) -> Result<(Vec<MeasuredLinks>, Vec<(P2p, Error)>)> {
+fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>, Vec<(P2p, Error)>)> {
     let (mut links, mut problems) = (Vec::new(), Vec::new());
     for (p2p, files) in kit.links()? {
         let hardware = args.hardware.clone();
@@ -202,18 +198,18 @@ fn notes(kit: &Kit, imported: &ImportedKit) {
     let ImportedKit { origin, runs, damaged, .. } = imported;
     let damaged: Vec<String> =
         damaged.iter().map(|file| format!("left out {}: {}", file.path, file.problem)).collect();
-    report::warn_all(damaged.iter().map(String::as_str), "--format json has all of them");
+    stderr::warn_all(damaged.iter().map(String::as_str), "--format json has all of them");
     let skipped: Vec<String> = kit.notes.iter().map(|note| format!("archive: {note}")).collect();
-    report::warn_all(skipped.iter().map(String::as_str), "--format json has all of them");
+    stderr::warn_all(skipped.iter().map(String::as_str), "--format json has all of them");
     if !runs.unfinished.is_empty() {
-        report::note(&format!("left out {} without a record", counted(runs.unfinished.len(), "run")));
+        stderr::note(&format!("left out {} without a record", counted(runs.unfinished.len(), "run")));
     }
     if runs.without_checksum > 0 {
         let records = counted(runs.without_checksum, "record");
-        report::note(&format!("{records} without a checksum, of an early version: only parsed"));
+        stderr::note(&format!("{records} without a checksum, of an early version: only parsed"));
     }
     for part in origin.parts.iter().filter(|part| part.status != "ok") {
         let why = part.why.as_deref().unwrap_or("no reason given");
-        report::note(&format!("not measured: {} ({}): {why}", part.part, part.status));
+        stderr::note(&format!("not measured: {} ({}): {why}", part.part, part.status));
     }
 }

@@ -10,7 +10,7 @@ use super::output::{self, Format, FormatArgs};
 use super::select::FilterArgs;
 use super::select::OpenArgs;
 use super::select::SelectArgs;
-use super::{overlap_text as text, report};
+use super::{overlap_text as text, stderr};
 use crate::desk::{self, Engine};
 use base::error::{Error, Result};
 use base::text::counted;
@@ -93,9 +93,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let store = Store::open(dir);
     let opened =
         desk::open(&source, &store, args.opening.options(args.select.step))?.require_gpu_spans()?;
-    report::part(&opened);
+    stderr::note_part(&opened);
     if args.by.is_some() || args.output.format == Format::Csv {
-        report::import_warnings(&opened);
+        stderr::import_warnings(&opened);
     }
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;
@@ -159,7 +159,7 @@ pub fn analyzed(trace: &Trace, selection: &Selection) -> Result<TraceReport> {
 
 /// Output of a trace in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedOverlap<'a> {
     #[serde(flatten)]
     report: &'a TraceReport,
     /// Verdict in words and numbers.
@@ -186,7 +186,7 @@ fn json(
     selection: &Selection,
 ) -> Result<()> {
     let us = |ns: i64| ns as f64 / 1e3;
-    let printed = Printed {
+    let printed = PrintedOverlap {
         report,
         verdict,
         rules: Some(rules).filter(|rules| !rules.is_empty()),

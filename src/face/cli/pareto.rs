@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::output::{self, Format, FormatArgs};
-use super::report;
 use super::select::FilterArgs;
+use super::stderr;
 use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
 use base::error::{Error, Result};
@@ -112,7 +112,7 @@ fn positive(text: &str) -> Result<f64> {
 
 /// Output in JSON if more than points is requested.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub struct Answer<'a> {
+pub struct PrintedPareto<'a> {
     axes: Axes,
     points: &'a [ParetoPoint],
     /// Null if not requested.
@@ -153,7 +153,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let records = args.filter.records(&args.runs, &dir)?;
     let mut points = analysis::pareto_on(&records, axes);
     if points.is_empty() {
-        report::note("no finished runs, so no frontier; `ladderscope runs` lists stored runs");
+        stderr::note("no finished runs, so no frontier; `ladderscope runs` lists stored runs");
     }
     let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
     points.sort_by(|a, b| a.group.cmp(&b.group).then(x(a).total_cmp(&x(b))));
@@ -161,7 +161,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         // The figure shows all points, including the frontier.
         let provenance = || Stores::named(&args.runs, &dir).provenance(&records);
         export::pareto(path, &points, axes, &overlay, provenance)?;
-        report::note(&format!("wrote {}", path.display()));
+        stderr::note(&format!("wrote {}", path.display()));
     }
     let at = args.at.as_ref().map(|limits| at(&points, axes, limits));
     let area = args.area.then(|| analysis::area_gained(&records, options, None));
@@ -171,7 +171,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     match args.format.format {
         Format::Json if at.is_none() && area.is_none() && overlay.is_none() => output::json(&points)?,
-        Format::Json => output::json(&Answer {
+        Format::Json => output::json(&PrintedPareto {
             axes,
             points: &points,
             at: at.as_deref(),
@@ -181,7 +181,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         Format::Csv => output::emit(&csv(axes, &points, at.as_deref(), area.as_deref()))?,
         Format::Table => {
             output::emit(&text(axes, &points, at.as_deref(), area.as_deref(), overlay.as_deref()))?;
-            report::note_errors(records.iter().map(|record| &record.spec));
+            stderr::note_simulator_errors(records.iter().map(|record| &record.spec));
         }
     }
     Ok(0)

@@ -1,36 +1,27 @@
 //! Progress on standard error, of a sweep or of a long computation: a bar on a terminal, lines elsewhere.
-//!
-//! Handling of Ctrl-C, SIGTERM, SIGQUIT and SIGHUP: the first signal stops the work and stores what is done, the
-//! second exits at once; and the option `--timeout` of all verbs that run something.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::iterator::Signals;
 
-use super::report;
-use crate::desk::{Start, adapt, evaluate};
-use base::error::{Error, Result};
+use super::stderr;
+use crate::desk::{adapt, evaluate};
 use base::text::printable;
-use lab::launch::{self, Cancel};
-use lab::store::Store;
 use lab::sweep::forecast::{self, History};
 use lab::sweep::remaining::Remaining;
 use lab::sweep::{Cell, SweepEvent};
 use machine::environment::load;
-use run::{Feasibility, RunEvent, TIMEOUT};
+use run::{Feasibility, RunEvent};
 use table::render::Shown;
-use table::{Record, Spec, Status};
+use table::{Record, Status};
 
 /// Minimum interval between plain lines, since thousands of cells are simulated per second.
 const PLAIN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Progress bar on standard error; hidden if that is no terminal.
 fn bar(total: u64) -> ProgressBar {
-    let bar = match report::stderr_draws() {
+    let bar = match stderr::can_draw() {
         true => ProgressBar::new(total),
         false => ProgressBar::hidden(),
     };
@@ -64,7 +55,7 @@ impl<'a> Progress<'a> {
     pub fn new(cells: &'a [Cell], rounds: u32) -> Self {
         let can_run = cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs).count();
         let total = can_run * rounds.max(1) as usize;
-        let bar = report::stderr_draws().then(|| bar(total as u64));
+        let bar = stderr::can_draw().then(|| bar(total as u64));
         Self {
             cells,
             rounds,
@@ -248,8 +239,8 @@ impl<'a> Progress<'a> {
 
     fn print(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| report::line(text)),
-            None => report::line(text),
+            Some(bar) => bar.suspend(|| stderr::line(text)),
+            None => stderr::line(text),
         }
     }
 }
@@ -298,7 +289,7 @@ impl StepProgress {
         match progress {
             adapt::Progress::Doing(what) => self.doing(what),
             adapt::Progress::Evaluating(of) => self.evaluation(*of),
-            adapt::Progress::Note(text) => self.bar.suspend(|| report::note(text)),
+            adapt::Progress::Note(text) => self.bar.suspend(|| stderr::note(text)),
             adapt::Progress::Step { what, done, found, of, loss, tokens_per_s } => {
                 // the first step of this process allocates buffers for all others, so it is not timed
                 let timed = done.saturating_sub(found + 1) as usize;
@@ -329,7 +320,7 @@ impl StepProgress {
         let due = self.last_line.is_none_or(|last| last.elapsed() >= Self::PLAIN_INTERVAL) || done == of;
         if self.bar.is_hidden() && due {
             self.last_line = Some(Instant::now());
-            report::line(&format!("[{done}/{of}] {words}{left}"));
+            stderr::line(&format!("[{done}/{of}] {words}{left}"));
         }
         self.bar.set_message(format!("{words}{left}"));
     }
@@ -342,74 +333,6 @@ pub fn duration(duration: Duration) -> String {
         0..60 => format!("{seconds} s"),
         60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
         _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
-    }
-}
-
-pub const INTERRUPTED: u8 = 130;
-
-/// Installs handlers: the first signal cancels, the second exits at once with 130. The child process of a run ends
-/// with this one, and the run stays listed as interrupted. SIGHUP is ignored under `nohup`; without `hang_up` it ends
-/// this process at once. Fails if the system rejects a handler.
-pub fn cancel_on_signals(cancel: &Cancel, hang_up: bool) -> Result<()> {
-    let mut handled = vec![SIGINT, SIGTERM, SIGQUIT];
-    if hang_up && !is_ignored(SIGHUP) {
-        handled.push(SIGHUP);
-    }
-    let mut signals =
-        Signals::new(handled).map_err(|e| Error::failed(format!("handling signals: {e}")))?;
-    let cancel = cancel.clone();
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            for _ in signals.forever() {
-                if cancel.is_all() {
-                    std::process::exit(i32::from(INTERRUPTED));
-                }
-                cancel.all();
-                super::report::note("interrupted: ending what runs now (again: stop at once)");
-            }
-        })
-        .map_err(|e| Error::failed(format!("starting a thread: {e}")))?;
-    Ok(())
-}
-
-/// True if the parent set a signal to be ignored, as `nohup` does.
-fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
-}
-
-/// Timeout option of every verb that runs on GPUs.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub struct TimeoutArgs {
-    /// Timeout: end a GPU run if any rank makes no progress, or does not start, for this long
-    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    timeout: u64,
-}
-
-impl TimeoutArgs {
-    /// Runs `lead` on the store in `dir`, with the second value of `resolve` and this timeout; signals cancel it. Ranks
-    /// above 0 of a launcher take part in rank 0's runs instead. Without `hang_up`, a hangup of the terminal ends this
-    /// process at once. Returns the exit status.
-    pub fn lead<T>(
-        &self,
-        dir: PathBuf,
-        hang_up: bool,
-        resolve: impl FnOnce() -> Result<(Vec<Spec>, T)>,
-        lead: impl FnOnce(Start, T) -> Result<u8>,
-    ) -> Result<u8> {
-        let cancel = Cancel::default();
-        cancel_on_signals(&cancel, hang_up)?;
-        let timeout = self.timeout();
-        launch::on_all_ranks(timeout, &cancel, resolve, |ranks, resolved| {
-            lead(Start { timeout, ranks, ..Start::new(Store::open(dir), cancel.clone()) }, resolved)
-        })
-    }
-
-    pub fn timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout)
     }
 }
 

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::output::{self, FormatArgs};
-use super::report;
 use super::select::FilterArgs;
 use super::select::OpenArgs;
+use super::stderr;
 use crate::desk::{self, Engine};
 use base::error::{Error, Result};
 use base::text::{capitalized, counted, fitting_name, latency};
@@ -115,8 +115,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
     let opened = desk::open(&source, &store, args.opening.options(args.step))?.require_gpu_spans()?;
-    report::part(&opened);
-    report::import_warnings(&opened);
+    stderr::note_part(&opened);
+    stderr::import_warnings(&opened);
     let has_prefill = || opened.trace.spans.iter().any(|span| span.phase == Phase::Prefill);
     if args.phase == PhaseArg::Prefill && !has_prefill() {
         return Err(Error::input_help(
@@ -169,7 +169,7 @@ fn predicted(answers: &[Answer]) -> Vec<PredictedRow> {
 pub fn save_prediction(store: &Store, prediction: Prediction) -> Result<()> {
     let prediction = Prediction { created: store.now(), ..prediction };
     let path = store.set_prediction(&prediction.name, &prediction)?;
-    report::note(&format!(
+    stderr::note(&format!(
         "stored prediction {} in {}; check it with `ladderscope diff BEFORE AFTER --check {}`",
         prediction.name,
         path.display(),
@@ -257,12 +257,12 @@ fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
 }
 
 fn note_failed(failed: &[(&Choice, Error)]) {
-    failed.iter().for_each(|(choice, error)| report::note(&format!("{}: {error}", choice.label())));
+    failed.iter().for_each(|(choice, error)| stderr::note(&format!("{}: {error}", choice.label())));
 }
 
 /// Output of a rewired trace in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedRewiring<'a> {
     /// Provenance of the trace's numbers.
     provenance: Provenance,
     /// Layers of the model; if experts exchange tokens, those with experts.
@@ -335,10 +335,10 @@ struct PrintedAnswer<'a> {
     contended_error: Option<String>,
 }
 
-fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) -> Printed<'a> {
+fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) -> PrintedRewiring<'a> {
     let steps = &rewiring.steps;
     let message = rewiring.message();
-    Printed {
+    PrintedRewiring {
         provenance: rewiring.provenance,
         layers: steps.layers,
         ends: match steps.ends {

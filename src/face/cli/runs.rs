@@ -10,8 +10,8 @@ use clap::Subcommand;
 
 use super::output::{self, Format, FormatArgs};
 use super::record_table::{Annotated, RecordPrinter};
-use super::report;
 use super::select::{self, FilterArgs};
+use super::stderr;
 use crate::desk::{self, Selection, export};
 use base::error::{Error, Result};
 use base::text::counted;
@@ -74,7 +74,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let columns = args.columns.as_deref().map(|names| columns(&table, names)).transpose()?;
     if args.output.format == Format::Table {
         let shown = rows.iter().filter_map(|row| records.get(*row as usize));
-        report::note_errors(shown.map(|record| &record.spec));
+        stderr::note_simulator_errors(shown.map(|record| &record.spec));
     }
     match (args.output.format, columns) {
         (Format::Csv, columns) => {
@@ -87,7 +87,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             })
         })?,
         (Format::Table, _) if rows.is_empty() => {
-            report::note(&format!("no runs in {} match; {stored} are stored", dir.display()));
+            stderr::note(&format!("no runs in {} match; {stored} are stored", dir.display()));
         }
         (Format::Table, Some(columns)) => {
             output::emit(&output::aligned(&shown(&table, &rows, &columns)))?
@@ -150,17 +150,17 @@ fn shown(table: &RunTable, rows: &[u32], columns: &[usize]) -> Table {
 /// Prints one line per run, then one per batch.
 fn in_short(dir: &Path) -> Result<u8> {
     if !dir.exists() {
-        report::note(&format!("no runs: {} is not there", dir.display()));
+        stderr::note(&format!("no runs: {} is not there", dir.display()));
         return Ok(0);
     }
     let store = Store::open(dir);
     let (runs, (batches, damaged)) = (store.list_runs_in_short()?, store.batches()?);
     let annotations = store.annotations();
     for damaged in runs.damaged.iter().chain(&damaged).chain(&annotations.damaged) {
-        report::warn(damaged);
+        stderr::warn(damaged);
     }
     if runs.records.is_empty() && batches.is_empty() {
-        report::note(&format!("no runs in {}", dir.display()));
+        stderr::note(&format!("no runs in {}", dir.display()));
         return Ok(0);
     }
     if !runs.records.is_empty() {
@@ -182,7 +182,7 @@ fn in_short(dir: &Path) -> Result<u8> {
             ],
         );
         output::emit(&output::aligned(&rows))?;
-        report::note("batches are collapsed; list their rows (BATCH:ROW) with --all or a filter");
+        stderr::note("batches are collapsed; list their rows (BATCH:ROW) with --all or a filter");
     }
     Ok(0)
 }
@@ -251,7 +251,7 @@ impl Which {
             chosen.records.clear();
             for name in &self.runs {
                 let (records, damaged) = desk::stored(store, name)?;
-                damaged.iter().for_each(|damaged| report::warn(damaged));
+                damaged.iter().for_each(|damaged| stderr::warn(damaged));
                 chosen.records.extend(records);
             }
             let mut seen = HashSet::new();
@@ -282,7 +282,7 @@ fn perform(edit: &Edit, dir: &Path) -> Result<u8> {
         Edit::Delete { which } => {
             let ids = which.ids(&store)?;
             store.delete(&ids)?;
-            report::note(&format!(
+            stderr::note(&format!(
                 "moved {} to the trash; undo with `ladderscope runs restore`",
                 counted(ids.len(), "run")
             ));
@@ -302,7 +302,7 @@ fn perform(edit: &Edit, dir: &Path) -> Result<u8> {
                     }
                 ),
             };
-            report::note(&format!(
+            stderr::note(&format!(
                 "removed {} and {}{hidden}",
                 counted(emptied.runs, "run"),
                 counted(emptied.batches, "batch file")
@@ -315,15 +315,15 @@ fn perform(edit: &Edit, dir: &Path) -> Result<u8> {
 fn annotate(store: &Store, which: &Which, edit: &store::Edit, done: &str) -> Result<()> {
     let ids = which.ids(store)?;
     store.annotate(&ids, edit)?;
-    report::note(&format!("{done} {}", counted(ids.len(), "run")));
+    stderr::note(&format!("{done} {}", counted(ids.len(), "run")));
     Ok(())
 }
 
 fn restore(store: &Store, runs: &[String]) -> Result<()> {
     if runs.is_empty() {
         match store.restore_last()?.len() {
-            0 => report::note("the trash is empty: nothing to restore"),
-            count => report::note(&format!("restored {}", counted(count, "run"))),
+            0 => stderr::note("the trash is empty: nothing to restore"),
+            count => stderr::note(&format!("restored {}", counted(count, "run"))),
         }
         return Ok(());
     }
@@ -340,7 +340,7 @@ fn restore(store: &Store, runs: &[String]) -> Result<()> {
         }
         restored += count;
     }
-    report::note(&format!("restored {}", counted(restored, "run")));
+    stderr::note(&format!("restored {}", counted(restored, "run")));
     Ok(())
 }
 
@@ -354,7 +354,7 @@ fn list_trash(store: &Store, format: Format) -> Result<()> {
         rows.push(vec![Shown::text(batch), Shown::Whole(*count as u64)]);
     }
     if format == Format::Table && trash.is_empty() {
-        report::note("the trash is empty");
+        stderr::note("the trash is empty");
         return Ok(());
     }
     output::table(format, &trash, &rows, Sourced::NoRuns)
@@ -384,7 +384,7 @@ pub fn export_parquet(args: &ExportArgs, dir: PathBuf) -> Result<u8> {
         table.sort(&mut rows, &table.sort_keys(keys)?);
     }
     let columns = export::runs(&args.file, &records, &table, &rows)?;
-    report::note(&format!(
+    stderr::note(&format!(
         "wrote {}: {} of {}, {}",
         args.file.display(),
         rows.len(),

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::output;
 use super::record_table::Annotated;
 use super::{
-    adapt, baseline, calibrate, calibrate_collectives, diff, doctor, dry_run, experiments, generate,
-    hardware, import, models, overlap, pareto, report, rewire, show, trace, validate, whatif,
+    adapt, baseline, calibrate, calibrate_collectives, catalog, diff, doctor, generate, hardware,
+    import, overlap, pareto, rewire, show, stderr, sweep, trace, validate, whatif,
 };
 use base::error::Result;
 use lab::store::Trash;
@@ -49,7 +49,7 @@ kinds! {
     /// Experiment file for `sweep`
     Experiment = lab::sweep::experiment_schema();
     /// Output of `sweep --dry-run`
-    DryRun = of::<dry_run::Printed<'_>>();
+    DryRun = of::<sweep::PrintedPlan<'_>>();
     /// Hardware profile file
     Hardware = schemars::schema_for!(machine::hardware::Profile).to_value();
     /// Output of `runs`: records with tags and notes
@@ -57,13 +57,13 @@ kinds! {
     /// Output of `runs trash`
     Trash = of::<Trash>();
     /// Output of `show --format json`
-    Show = of::<show::Printed<'_>>();
+    Show = of::<show::PrintedRun<'_>>();
     /// Output of `overlap --format json`
-    Overlap = of::<overlap::Printed<'_>>();
+    Overlap = of::<overlap::PrintedOverlap<'_>>();
     /// Output of `pareto`: points
     Pareto = of::<Vec<ParetoPoint>>();
     /// Output of `pareto` with --at, --area or --overlay
-    ParetoMore = of::<pareto::Answer<'_>>();
+    ParetoMore = of::<pareto::PrintedPareto<'_>>();
     /// Output of `compare --format json`
     Compare = of::<ComparisonReport>();
     /// Output of `compare --heatmap`
@@ -71,47 +71,47 @@ kinds! {
     /// Output of `compare --baseline`; a sweep reports the number of failed gates and the first one
     Gate = of::<GateReport>();
     /// Output of `diff --format json`
-    Diff = of::<diff::Printed<'_>>();
+    Diff = of::<diff::PrintedDiff<'_>>();
     /// Output of `baseline list`
-    Baselines = of::<Vec<baseline::Listed>>();
+    Baselines = of::<Vec<baseline::ListedBaseline>>();
     /// Output of `whatif --format json`
-    Whatif = of::<whatif::Printed<'_>>();
+    Whatif = of::<whatif::PrintedWhatif<'_>>();
     /// Output of `rewire --format json`
-    Rewire = of::<rewire::Printed<'_>>();
+    Rewire = of::<rewire::PrintedRewiring<'_>>();
     /// Output of `validate --format json`
-    Validate = of::<validate::Printed<'_>>();
+    Validate = of::<validate::PrintedValidation<'_>>();
     /// Output of `calibrate --format json`
-    Calibrate = of::<calibrate::Printed<'_>>();
+    Calibrate = of::<calibrate::PrintedFit<'_>>();
     /// Output of `calibrate --collectives`
-    CalibrateCollectives = of::<calibrate_collectives::Printed<'_>>();
+    CalibrateCollectives = of::<calibrate_collectives::PrintedCollectives<'_>>();
     /// Output of `generate --format json`
-    Generate = of::<generate::Printed<'_>>();
+    Generate = of::<generate::PrintedGeneration<'_>>();
     /// Output of `evaluate --format json`
     Evaluate = of::<crate::desk::evaluate::TextQuality>();
     /// Output of `convert --format json`
     Convert = of::<ConversionReport>();
     /// Output of `adapt --format json`
-    Adapt = of::<adapt::Printed<'_>>();
+    Adapt = of::<adapt::PrintedTrainings<'_>>();
     /// Output of `trace convert`
     TraceConvert = of::<trace::Converted>();
     /// Output of `import --format json`
-    Import = of::<import::Printed<'_>>();
+    Import = of::<import::PrintedImport<'_>>();
     /// Output of `models --format json`
-    Models = of::<Vec<models::Printed<'_>>>();
+    Models = of::<Vec<catalog::PrintedModel<'_>>>();
     /// Output of `hardware`: profiles with their links
-    HardwareList = of::<Vec<hardware::Printed<'_>>>();
+    HardwareList = of::<Vec<hardware::PrintedProfile<'_>>>();
     /// Output of `hardware NAME --collectives`
     HardwareCollectives = of::<Vec<hardware::PrintedCollective>>();
     /// Output of `experiments --format json`
-    Experiments = of::<Vec<experiments::Printed<'_>>>();
+    Experiments = of::<Vec<catalog::PrintedExperiment<'_>>>();
     /// Output of `doctor --format json`
-    Doctor = of::<doctor::Report>();
+    Doctor = of::<doctor::PrintedMachine>();
     /// Output of `doctor --check --format json`
     DoctorCheck = of::<doctor::PrintedChecks<'_>>();
     /// Output of `doctor --store DIR --format json`
     DoctorStore = of::<lab::store::StoreCheck>();
     /// Error: the last line on standard error
-    Error = of::<report::Printed>();
+    Error = of::<stderr::PrintedError>();
 }
 
 pub fn run(args: &Args) -> Result<u8> {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-use super::report;
+use super::stderr;
 use crate::desk::{self, OpenOptions};
 use base::error::{Error, Result};
 use base::text::{counted, latency};
@@ -87,10 +87,10 @@ impl SelectArgs {
             None => Selection::default_of(trace).phase,
         };
         if self.phase.is_none() && self.step.is_none() && phase.is_some() {
-            report::note("decode phase only; --phase all includes prefill");
+            stderr::note("decode phase only; --phase all includes prefill");
         }
         if self.phase.is_some_and(|phase| phase != PhaseArg::All) && !trace.tells_phases() {
-            report::note("the trace does not mark prefills, so all its steps count as decode");
+            stderr::note("the trace does not mark prefills, so all its steps count as decode");
         }
         Ok(Selection {
             phase,
@@ -118,7 +118,7 @@ impl SelectArgs {
         }
         let is_cut = self.from.is_some() || self.to.is_some();
         if let Some(warning) = is_cut.then(|| untied_clocks(trace)).flatten() {
-            report::note(&warning);
+            stderr::note(&warning);
         }
         self.check_times()
     }
@@ -143,7 +143,7 @@ impl SelectArgs {
             // Default to one step: a whole generation has thousands of operations, too many for a figure.
             (None, None) => match decode(trace).map(|s| s.step).max() {
                 Some(last) if trace.meta.spec.is_some() => {
-                    report::note(&format!(
+                    stderr::note(&format!(
                         "drawing decode step {} of 0 to {last}; choose others with --step, --from, --to",
                         last / 2
                     ));
@@ -347,7 +347,7 @@ impl FilterArgs {
             Error::input_help(format!("no run in {} meets the filter '{filter}'", dir.display()), help)
         })?;
         if found > 1 {
-            report::note(&format!("the newest of them: {}", newest.run));
+            stderr::note(&format!("the newest of them: {}", newest.run));
         }
         Ok(newest.run)
     }
@@ -355,13 +355,13 @@ impl FilterArgs {
 
 /// Notes how many runs the output covers.
 fn scope(met: usize, all: usize, filter: &str) {
-    report::note(&format!("{met} of {}, filter {filter}", counted(all, "run")));
+    stderr::note(&format!("{met} of {}, filter {filter}", counted(all, "run")));
 }
 
 /// Selects records for verbs over many runs and warns about damaged files. See [`desk::Selection::named`], also for errors.
 pub fn select_runs(named: &[String], dir: &Path) -> Result<desk::Selection> {
     let chosen = desk::Selection::named(named, dir)?;
-    chosen.damaged.iter().for_each(|damaged| report::warn(damaged));
+    chosen.damaged.iter().for_each(|damaged| stderr::warn(damaged));
     Ok(chosen)
 }
 

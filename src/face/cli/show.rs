@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::output::{self, Format, FormatArgs};
 use super::record_table::{self, Annotated};
-use super::report;
 use super::select::FilterArgs;
+use super::stderr;
 use crate::desk::{self, Named, Part};
 use base::error::{Error, Result};
 use lab::store::Store;
@@ -49,10 +49,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         Format::Json => {
             let annotations = store.annotations();
             let breakdown = breakdown(&record, &store).map(|(rows, part)| {
-                part.into_iter().for_each(|part| report::note(&format!("breakdown of the {part}")));
+                part.into_iter().for_each(|part| stderr::note(&format!("breakdown of the {part}")));
                 rows
             });
-            output::json(&Printed {
+            output::json(&PrintedRun {
                 run: Annotated::of(&record, annotations.of(&record.run)),
                 breakdown,
             })?;
@@ -63,7 +63,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 
 /// Output of a run in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedRun<'a> {
     #[serde(flatten)]
     run: Annotated<'a>,
     /// Breakdown of the decode phase; null without a trace.
@@ -81,7 +81,7 @@ fn breakdown(record: &Record, store: &Store) -> Option<(Vec<BreakdownRow>, Optio
             Some((trace::overlap::overlap(&trace, &selection).breakdown, part))
         }
         Err(error) => {
-            report::warn(&format!("no breakdown: {error}"));
+            stderr::warn(&format!("no breakdown: {error}"));
             None
         }
     }

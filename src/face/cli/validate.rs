@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::figure::LookArgs;
 use super::output::{self, FormatArgs};
-use super::report;
+use super::stderr;
 use base::error::Result;
 use base::text::counted;
 use study::plot::{check_format, validation_figure};
@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let is_asked = |score: &Score| args.left_out && (score.set.serving || !args.sets.is_empty());
     let of = |score: &Score| if is_asked(score) { left_out(&score.set) } else { Ok(Vec::new()) };
     let kept: Vec<Vec<LeftOut>> = scores.iter().map(of).collect::<Result<_>>()?;
-    let printed = Printed {
+    let printed = PrintedValidation {
         sets: scores.iter().zip(&kept).map(|(score, kept)| PrintedSet::of(score, kept)).collect(),
     };
     let csv = || residuals(&scores).csv(Sourced::ByRow);
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(path) = &args.output {
         let figure = validation_figure(&scores, &look)?;
         figure.save(path)?;
-        report::note(&format!("wrote {}: {}", path.display(), figure.title()));
+        stderr::note(&format!("wrote {}: {}", path.display(), figure.title()));
     }
     for score in &scores {
         let mut reasons: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> Result<u8> {
                 [first, ..] => format!("{} rows from line {first} on", lines.len()),
                 [] => continue,
             };
-            report::note(&format!("{}, {lines}: skipped: {reason}", score.set.name));
+            stderr::note(&format!("{}, {lines}: skipped: {reason}", score.set.name));
         }
     }
     Ok(0)
@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Output of all sets in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedValidation<'a> {
     sets: Vec<PrintedSet<'a>>,
 }
 

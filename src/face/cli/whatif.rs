@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::output::{self, Format, FormatArgs};
-use super::report;
 use super::rewire::save_prediction;
+use super::stderr;
 use base::error::{Error, Result};
 use base::text::shell_command;
 use lab::store::Store;
@@ -209,11 +209,11 @@ fn variant(options: &CellOptions) -> Result<Variant> {
     }
     let (spec, note) = options.resolve()?;
     if let Some(note) = note {
-        report::note(&note);
+        stderr::note(&note);
     }
     let (variant, note) = Variant::of(&spec);
     if let Some(note) = note {
-        report::note(&note);
+        stderr::note(&note);
     }
     Ok(variant)
 }
@@ -362,7 +362,7 @@ fn link_in_words(slider: &str, value: Option<f64>, answer: &Answer) -> String {
 
 /// Output of all slider positions in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedWhatif<'a> {
     /// Varied cell with all its options.
     cell: &'a Spec,
     /// Name of the varied value.
@@ -371,13 +371,13 @@ pub struct Printed<'a> {
     provenance: Provenance,
     /// Error of the nearest validated data, in words.
     error: String,
-    points: Vec<PrintedPoint>,
+    points: Vec<PrintedWhatifRow>,
     break_even: Vec<PrintedBreakEven<'a>>,
 }
 
 /// Architecture at a slider position.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-struct PrintedPoint {
+struct PrintedWhatifRow {
     /// Slider position; null if nothing is varied.
     value: Option<f64>,
     #[schemars(with = "String")]
@@ -422,7 +422,7 @@ fn object<'a>(
     slider: &'a str,
     points: &[(Option<f64>, Answer)],
     found: &'a [(Spec, BreakEven)],
-) -> Printed<'a> {
+) -> PrintedWhatif<'a> {
     let points = points
         .iter()
         .flat_map(|(value, answer)| answer.rows.iter().map(move |row| (value, answer, row)))
@@ -431,7 +431,7 @@ fn object<'a>(
             let times = answer.link.as_ref().map(|link| &link.times);
             let numbers = row.numbers.iter();
             let named = |numbers: &Numbers| Numbers::NAMES.map(|name| (name, numbers.of(name)));
-            PrintedPoint {
+            PrintedWhatifRow {
                 value: *value,
                 architecture: row.architecture.clone(),
                 command: chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments))),
@@ -451,7 +451,7 @@ fn object<'a>(
         label: cell.architecture_label(),
         break_even: found,
     });
-    Printed {
+    PrintedWhatif {
         cell,
         over: slider,
         provenance: Provenance::Simulated,
