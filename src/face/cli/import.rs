@@ -2,16 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use super::calibrate_collectives::{self, CollectiveFiles, MeasuredLinks};
+use super::calibrate_collectives::{self, CollectiveFiles};
 use super::output::{self, Format, FormatArgs};
 use super::select::OpenArgs;
 use super::stderr;
 use crate::desk;
+use crate::desk::calibrate::write_links;
 use crate::desk::kit::{ImportedKit, Kit, KitOrigin};
 use base::error::{Error, Result};
 use base::text::{counted, shell_command};
 use lab::store::{Copied, DamagedFile, RECORDINGS, RecordingCopies, Store};
 use study::analysis::GridRow;
+use study::calibrate::MeasuredLinks;
 use table::P2p;
 use table::render::Sourced;
 
@@ -62,7 +64,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         kit: origin,
         runs,
         recordings,
-        links: links.iter().map(MeasuredLinks::printed).collect(),
+        links: links.iter().map(calibrate_collectives::printed).collect(),
         profile: profile.map(|path| path.display().to_string()),
         grid: &grid.rows,
         damaged,
@@ -73,7 +75,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         Format::Csv => output::emit(&grid.table().csv(Sourced::ByRow))?,
         Format::Table => output::emit(&text(args, dir, &imported, &links))?,
     }
-    links.iter().for_each(MeasuredLinks::warn);
+    links.iter().for_each(calibrate_collectives::warn_of_links);
     notes(&kit, &imported);
     for (p2p, error) in &problems {
         stderr::warn(&format!("all-reduces with P2P {} were not used: {error}", p2p.as_str()));
@@ -90,13 +92,13 @@ fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>,
         let opening = OpenArgs::default();
         let files =
             CollectiveFiles { files, p2p, hardware, message_bytes: None, extrapolate: false, opening };
-        match MeasuredLinks::read(&files, dir) {
+        match files.read(dir) {
             Ok(measured) => links.push(measured),
             Err(error) => problems.push((p2p, error)),
         }
     }
     let has_both = links.len() > 1;
-    links.iter_mut().for_each(|links| links.has_other = has_both);
+    links.iter_mut().for_each(|links| links.has_other_p2p = has_both);
     Ok((links, problems))
 }
 
@@ -117,7 +119,11 @@ fn write_profile(
             Err(Error::input("no profile was written, since some all-reduces cannot be used"))
         }
         [] => Err(without_links(args)),
-        links => calibrate_collectives::write(links, into).map(Some),
+        links => {
+            let path = write_links(links, into)?;
+            stderr::line(&format!("wrote {}", path.display()));
+            Ok(Some(path))
+        }
     }
 }
 
@@ -175,7 +181,7 @@ fn text(args: &Args, dir: &Path, imported: &ImportedKit, links: &[MeasuredLinks]
         );
     }
     for links in links {
-        text += &format!("\n{}", links.text());
+        text += &format!("\n{}", calibrate_collectives::links_text(links));
     }
     if !links.is_empty() && args.output.is_none() {
         let kit = args.kit.to_string_lossy();
