@@ -307,13 +307,13 @@ fn filter(typed: &Typed<'_>) -> Completion {
 
 /// Completes `KEY=VALUE`: NCCL variables, or values of the hardware profile or stack.
 fn pair(argument: &Arg, typed: &Typed<'_>) -> Completion {
-    let of = if argument.get_long() == Some("env") { "env" } else { "set" };
+    let option = if argument.get_long() == Some("env") { "env" } else { "set" };
     if let Some((key, value)) = typed.value.split_once('=') {
-        let values = offers::axis_values(&format!("{of}.{key}"));
+        let values = offers::axis_values(&format!("{option}.{key}"));
         let start = typed.value.len() - value.len();
         return Completion { replaces: start..typed.value.len(), offers: fitting(values, value, MOST) };
     }
-    let names = offers::pairs(of).into_iter();
+    let names = offers::keys(option).into_iter();
     let names = names.map(|name| Offer::new(format!("{}=", name.text), name.about));
     Completion { replaces: 0..typed.value.len(), offers: fitting(names, typed.value, MOST) }
 }
