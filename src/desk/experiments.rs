@@ -16,7 +16,7 @@ pub const DIRECTORY: &str = "experiments";
 
 /// Available experiment, possibly broken.
 #[derive(Debug)]
-pub struct AtHand {
+pub struct AvailableExperiment {
     pub name: String,
     /// `None` if built in.
     pub path: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub struct AtHand {
     pub experiment: Result<Experiment>,
 }
 
-impl AtHand {
+impl AvailableExperiment {
     fn of_file(path: PathBuf, shared: &Shared) -> Self {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let (text, experiment) = match InputKind::EXPERIMENT.text(&path) {
@@ -46,7 +46,7 @@ impl AtHand {
 
 /// Loads the `*.toml` files of a directory, sorted, then the built-in experiments that no file overrides. A broken
 /// file is an entry with its error. Returns an error if the directory exists and cannot be read.
-pub fn at_hand(dir: &Path) -> Result<Vec<AtHand>> {
+pub fn available_experiments(dir: &Path) -> Result<Vec<AvailableExperiment>> {
     let mut paths = Vec::new();
     if dir.is_dir() {
         for entry in std::fs::read_dir(dir).map_err(Error::io(dir))? {
@@ -56,23 +56,23 @@ pub fn at_hand(dir: &Path) -> Result<Vec<AtHand>> {
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     paths.sort();
     let shared = Shared::default();
-    let mut found: Vec<AtHand> =
-        paths.into_par_iter().map(|path| AtHand::of_file(path, &shared)).collect();
-    let hidden: HashSet<String> = found.iter().map(|at_hand| at_hand.name.clone()).collect();
+    let mut found: Vec<AvailableExperiment> =
+        paths.into_par_iter().map(|path| AvailableExperiment::of_file(path, &shared)).collect();
+    let hidden: HashSet<String> = found.iter().map(|experiment| experiment.name.clone()).collect();
     let built_in = BUILT_IN.into_par_iter().filter(|(name, _)| !hidden.contains(*name));
     // planning thousands of cells takes a while
-    found.par_extend(built_in.map(|(name, text)| AtHand::of_built_in(name, text, &shared)));
+    found.par_extend(built_in.map(|(name, text)| AvailableExperiment::of_built_in(name, text, &shared)));
     Ok(found)
 }
 
 /// Loads one of the available experiments; `None` if there is none of this name.
-pub fn one_at_hand(dir: &Path, name: &str) -> Option<AtHand> {
+pub fn available_experiment(dir: &Path, name: &str) -> Option<AvailableExperiment> {
     let (path, shared) = (dir.join(format!("{name}.toml")), Shared::default());
     if path.is_file() {
-        return Some(AtHand::of_file(path, &shared));
+        return Some(AvailableExperiment::of_file(path, &shared));
     }
     let (name, text) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name)?;
-    Some(AtHand::of_built_in(name, text, &shared))
+    Some(AvailableExperiment::of_built_in(name, text, &shared))
 }
 
 /// Names of the available experiments; reads only the directory.

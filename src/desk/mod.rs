@@ -8,10 +8,12 @@
 //! | `select` | select stored runs by id, prefix, batch, directory or filter; their provenance and traces from several stores |
 //! | `describe` | labeled lines about one run |
 //! | `start` | run an experiment or a cell, each executed run in its own process; the answer of a sweep |
-//! | `evaluate` | quality of architectures on a text, stored window by window; quality of an experiment's cells |
+//! | `evaluate` | quality of architectures on a text, stored window by window |
+//! | `cells` | quality and trainings of an experiment's cells, after its runs |
 //! | `convert` | search for layers to convert, and write the converted checkpoint |
 //! | `adapt` | training: repair a conversion, or train a small model from scratch |
 //! | `experiments` | available experiments: files and built-in ones |
+//! | `calibrate` | write calibrated constants and measured links into profile and stack files |
 //! | `kit` | import what `measure.sh` packed on another machine |
 //! | `record` | record any program, and merge what its processes wrote |
 //! | `files` | trace file discovery |
@@ -23,6 +25,8 @@
 //! Nothing here prints: messages for the user are part of the return values.
 
 pub mod adapt;
+pub mod calibrate;
+mod cells;
 pub mod convert;
 mod describe;
 pub mod evaluate;
@@ -40,8 +44,10 @@ mod select;
 mod start;
 
 pub use describe::{Section, describe, platform};
-pub use open::{Named, OpenOptions, Opened, aligned, is_trace, open, open_run, trace_of};
-pub use predict::{Engine, Part, machine_of, resimulate, verdict_of, verdict_on};
+pub use open::{OpenOptions, Opened, RunOrTrace, align_stretches, is_trace, open, open_run, trace_of};
+pub use predict::{
+    ChosenMachine, FirstSteps, MachineChoice, choose_machine, resimulate, verdict_of, verdict_on,
+};
 pub use report::{ReportOrigin, RunsPage, dir_option, report_of_runs};
-pub use select::{Selection, Stores, filtered, overlap_pair, picked, stored};
-pub use start::{Gathered, Start};
+pub use select::{RunSelection, Stores, filter_runs, overlap_pair, runs_named, take_rows};
+pub use start::{AnswerCollector, Runner};

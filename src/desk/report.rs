@@ -45,7 +45,7 @@ pub fn report_of_runs(records: &[Record], stores: &Stores, origin: ReportOrigin)
     let ok: Vec<Record> = records.iter().filter(|record| record.has_numbers()).cloned().collect();
     let mut environments = stores.environments(records);
     environments.extend(records.iter().filter(|record| !record.environment.is_empty()).cloned());
-    let (overlaps, verdicts) = traces(&ok, stores);
+    let TraceEvidence { figures: overlaps, verdicts } = trace_evidence(&ok, stores);
     let ReportOrigin { arguments, directory, named, filter } = origin;
     let report = Report {
         provenance: stores.provenance(&ok),
@@ -69,31 +69,36 @@ fn questions(records: &[Record]) -> Vec<(String, String)> {
     names.into_iter().filter_map(question).collect()
 }
 
-/// Figures, and verdicts with their runs, by name of the set.
-type OfTraces = (BTreeMap<String, Figure>, BTreeMap<String, (String, Vec<String>)>);
+/// Evidence from the traces of a set of comparable cells: their figure, and the verdict on the run of standard.
+#[derive(Default)]
+struct TraceEvidence {
+    /// By name of the set.
+    figures: BTreeMap<String, Figure>,
+    /// Run and sentences, by name of the set.
+    verdicts: BTreeMap<String, (String, Vec<String>)>,
+}
 
 /// Overlap figure of standard and ladder in the largest set, and the verdict on standard, if both have lanes
 /// (recorded or simulated again).
-fn traces(ok: &[Record], stores: &Stores) -> OfTraces {
+fn trace_evidence(ok: &[Record], stores: &Stores) -> TraceEvidence {
     let mut sets = analysis::comparable(ok);
     sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));
-    let Some(set) = sets.first() else { return OfTraces::default() };
-    let Ok((standard, ladder)) = overlap_pair(set) else { return OfTraces::default() };
+    let Some(set) = sets.first() else { return TraceEvidence::default() };
+    let Ok((standard, ladder)) = overlap_pair(set) else { return TraceEvidence::default() };
     if !stores.has_trace(standard) || !stores.has_trace(ladder) {
-        return OfTraces::default();
+        return TraceEvidence::default();
     }
     let traces = [standard, ladder].map(|record| stores.trace(record, None));
     let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
     let run = standard.run.clone();
-    let [Ok(standard), Ok(ladder)] = traces else { return OfTraces::default() };
+    let [Ok(standard), Ok(ladder)] = traces else { return TraceEvidence::default() };
     let (part, options) = (Part::default(), Options::default());
     let figure = plot::overlap_figure(&[&standard, &ladder], &part, &provenance, &options);
     let decode = Selection::default_of(&standard);
     let report = analysis::trace_report(&standard, &decode);
     let verdict = verdict_of(&standard, &report, &decode);
-    let of_set = |figure| (set.name.clone(), figure);
-    (
-        figure.ok().map(of_set).into_iter().collect(),
-        BTreeMap::from([(set.name.clone(), (run, verdict.sentences))]),
-    )
+    TraceEvidence {
+        figures: figure.into_iter().map(|figure| (set.name.clone(), figure)).collect(),
+        verdicts: BTreeMap::from([(set.name.clone(), (run, verdict.sentences))]),
+    }
 }

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::adapt::train_cells;
-use super::evaluate::evaluate_cells;
+use super::cells::{evaluate_cells, train_cells};
 use base::error::{Error, Result};
 use lab::launch::{Cancel, LaunchedRanks, ProcessExecutor};
 use lab::store::Store;
@@ -17,7 +16,7 @@ use table::{Provenance, Record, Spec, Status};
 use trace::export;
 
 #[derive(Clone, Debug)]
-pub struct Start {
+pub struct Runner {
     pub store: Store,
     pub cancel: Cancel,
     /// Timeout: kill a GPU run when any rank makes no progress for this long.
@@ -28,7 +27,7 @@ pub struct Start {
     pub ranks: Option<Arc<LaunchedRanks>>,
 }
 
-impl Start {
+impl Runner {
     /// Defaults: no step events, all ranks in one process.
     pub fn new(store: Store, cancel: Cancel) -> Self {
         Self { store, cancel, timeout: TIMEOUT, watch: false, ranks: None }
@@ -70,7 +69,9 @@ impl Start {
         let executor = self.executor(None)?;
         let how = OnSlurm { options, binary: executor.binary.clone(), detach, timeout: self.timeout };
         if experiment.cells.iter().any(|cell| cell.spec.backend.is_simulated()) {
-            emit(SweepEvent::Note("cells with `backend = \"sim\"` are simulated here, not by Slurm".into()));
+            emit(SweepEvent::Note(
+                "cells with `backend = \"sim\"` are simulated here, not by Slurm".into(),
+            ));
         }
         if experiment.evaluate.is_some() || experiment.adapt.is_some() {
             emit(SweepEvent::Note(
@@ -140,21 +141,21 @@ fn check_writable(path: &Path) -> Result<()> {
 /// Collects the runs of a sweep from its events. Keeps none if there are more than [`MOST_RUNS`], so memory stays
 /// bounded for large grids.
 #[derive(Clone, Debug, Default)]
-pub struct Gathered {
+pub struct AnswerCollector {
     records: Vec<Record>,
-    left_out: bool,
+    is_full: bool,
 }
 
-impl Gathered {
-    pub fn event(&mut self, event: &SweepEvent) {
+impl AnswerCollector {
+    pub fn add(&mut self, event: &SweepEvent) {
         let (SweepEvent::CellSettled { record, .. } | SweepEvent::RunEnded { record, .. }) = event
         else {
             return;
         };
         if self.records.len() >= MOST_RUNS {
-            (self.records, self.left_out) = (Vec::new(), true);
+            (self.records, self.is_full) = (Vec::new(), true);
         }
-        if self.left_out {
+        if self.is_full {
             return;
         }
         let mut record = Record::clone(record);
@@ -168,7 +169,7 @@ impl Gathered {
     }
 
     pub fn answers(self) -> Vec<Answer> {
-        if self.left_out { Vec::new() } else { Answer::of(self.records) }
+        if self.is_full { Vec::new() } else { Answer::of(self.records) }
     }
 }
 

@@ -9,7 +9,7 @@ use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
 use super::signals::{self, OnHangUp};
 use super::stderr;
-use crate::desk::adapt::{Asked, Options, Text, adapt};
+use crate::desk::adapt::{Text, TrainingOptions, TrainingRequest, adapt};
 use base::error::{Error, Result};
 use lab::store::Store;
 use model::Model;
@@ -42,16 +42,16 @@ pub struct Args {
     #[arg(long, value_name = "LIMIT", value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: Option<u32>,
     #[command(flatten)]
-    pub options: Options,
+    pub options: TrainingOptions,
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let asked = asked(args)?;
+    let request = training_request(args)?;
     let cancel = signals::cancel_on_signals(OnHangUp::Cancel)?;
     let mut shown = StepProgress::new();
-    let found = adapt(&asked, &Store::open(&dir), &cancel, &mut |progress| shown.training(&progress));
+    let found = adapt(&request, &Store::open(&dir), &cancel, &mut |progress| shown.training(&progress));
     shown.finish();
     let found = match found {
         Err(Error::Interrupted) => {
@@ -68,7 +68,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-fn asked(args: &Args) -> Result<Asked> {
+fn training_request(args: &Args) -> Result<TrainingRequest> {
     let from_scratch = args.from_scratch.is_some();
     let model = match (&args.from_scratch, &args.model) {
         (Some(shape), _) => {
@@ -99,7 +99,7 @@ fn asked(args: &Args) -> Result<Asked> {
     };
     let ids = || args.tokens_file.clone().map(Text::Ids);
     let text = args.text.clone().map(Text::Words).or_else(ids);
-    Ok(Asked {
+    Ok(TrainingRequest {
         text: text.ok_or_else(|| Error::input("no text: pass --text FILE or --tokens-file FILE"))?,
         model,
         from_scratch,

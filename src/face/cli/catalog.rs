@@ -107,7 +107,7 @@ impl<'a> PrintedModel<'a> {
 /// Prints the list. An invalid file causes a warning only, because the others can be run.
 pub fn experiments(args: &FormatArgs) -> Result<u8> {
     let mut experiments = Vec::new();
-    for found in desk::experiments::at_hand(Path::new(DIRECTORY))? {
+    for found in desk::experiments::available_experiments(Path::new(DIRECTORY))? {
         match found.experiment {
             // built-in experiments are run by name
             Ok(experiment) if found.path.is_none() => {

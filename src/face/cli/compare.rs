@@ -10,7 +10,7 @@ use super::output::{self, Format, FormatArgs};
 use super::select::FilterArgs;
 use super::stderr;
 use crate::desk::export::{self, FileKind};
-use crate::desk::{self, Selection, Stores};
+use crate::desk::{self, RunSelection, Stores};
 use base::error::{Error, Result};
 use lab::store::Store;
 use study::analysis::{
@@ -124,9 +124,11 @@ fn compare_with_baseline(args: &Args, dir: &Path) -> Result<u8> {
         // cells excluded by the filter do not count as missing; the baseline's cells for selected runs stay, even if
         // their own values fail the filter
         let partners: HashSet<String> = records.iter().map(|record| record.spec.key()).collect();
-        let chosen = Selection { records: baseline.records.clone(), ..Selection::default() };
-        let chosen: HashSet<String> =
-            desk::filtered(chosen, Some(filter), None)?.into_iter().map(|record| record.run).collect();
+        let chosen = RunSelection { records: baseline.records.clone(), ..RunSelection::default() };
+        let chosen: HashSet<String> = desk::filter_runs(chosen, Some(filter), None)?
+            .into_iter()
+            .map(|record| record.run)
+            .collect();
         baseline
             .records
             .retain(|record| chosen.contains(&record.run) || partners.contains(&record.spec.key()));

@@ -11,7 +11,7 @@ use super::select::FilterArgs;
 use super::select::OpenArgs;
 use super::select::SelectArgs;
 use super::{overlap_text as text, stderr};
-use crate::desk::{self, Engine};
+use crate::desk::{self, ChosenMachine, MachineChoice};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
@@ -100,10 +100,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;
     let mut report = analyzed(&trace, &selection)?;
-    let engine = Engine { hardware: args.hardware.clone(), ..Engine::default() };
-    let (target, machine) = match desk::machine_of(&trace, &engine) {
+    let choice = MachineChoice { hardware: args.hardware.clone(), ..MachineChoice::default() };
+    let ChosenMachine { target, reason } = match desk::choose_machine(&trace, &choice) {
         // an invalid or missing profile named in the trace only removes the shares of peak
-        Err(error) if args.hardware.is_none() => (None, error.to_string()),
+        Err(error) if args.hardware.is_none() => {
+            ChosenMachine { target: None, reason: error.to_string() }
+        }
         machine => machine?,
     };
     if let Some(target) = &target {
@@ -112,7 +114,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             estimate_messages(&mut report.collectives, target, args.p2p.unwrap_or(P2p::On));
         }
     }
-    let without_profile = target.is_none().then_some(machine);
+    let without_profile = target.is_none().then_some(reason);
     let verdict = |report| desk::verdict_on(target.clone(), &trace, report, &selection);
     match args.output.format {
         Format::Json => json(&report, &verdict(&report), &rules, &selection)?,

@@ -10,7 +10,7 @@ use super::output::{self, FormatArgs};
 use super::select::FilterArgs;
 use super::select::OpenArgs;
 use super::stderr;
-use crate::desk::{self, Engine};
+use crate::desk::{self, ChosenMachine, MachineChoice};
 use base::error::{Error, Result};
 use base::text::{capitalized, counted, fitting_name, latency};
 use lab::store::Store;
@@ -124,9 +124,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             "omit --phase, and choose the step with --step N",
         ));
     }
-    let engine =
-        Engine { hardware: args.hardware.clone(), stack: args.stack.clone(), set: args.set.clone() };
-    let (target, machine) = desk::machine_of(&opened.trace, &engine)?;
+    let choice = MachineChoice {
+        hardware: args.hardware.clone(),
+        stack: args.stack.clone(),
+        set: args.set.clone(),
+    };
+    let ChosenMachine { target, reason: machine } = desk::choose_machine(&opened.trace, &choice)?;
     let asked = Asked {
         layers: args.layers,
         phase: Some(match args.phase {

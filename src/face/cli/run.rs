@@ -7,7 +7,7 @@ use super::output::{self, Format, FormatArgs};
 use super::progress::Progress;
 use super::signals::{OnHangUp, TimeoutArgs};
 use super::{record_table, show, stderr};
-use crate::desk::Start;
+use crate::desk::Runner;
 use base::error::{Error, Result};
 use lab::store::Store;
 use lab::sweep::Cell;
@@ -38,14 +38,14 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         let (spec, note) = args.cell.resolve_with(&shared)?;
         Ok((vec![spec.clone()], (spec, note)))
     };
-    args.timeout.run_on_all_ranks(dir, OnHangUp::Cancel, resolve, |start, (spec, note)| {
-        run_cell(args, &start, &shared, &spec, note)
+    args.timeout.run_on_all_ranks(dir, OnHangUp::Cancel, resolve, |runner, (spec, note)| {
+        run_cell(args, &runner, &shared, &spec, note)
     })
 }
 
 fn run_cell(
     args: &Args,
-    start: &Start,
+    runner: &Runner,
     shared: &Shared,
     spec: &Spec,
     note: Option<String>,
@@ -55,14 +55,14 @@ fn run_cell(
     }
     let cells = [Cell { spec: spec.clone(), feasibility: Feasibility::Runs }];
     let mut progress = Progress::new(&cells, args.rounds);
-    let ended = start
+    let ended = runner
         .cell(spec, shared, args.rounds, args.trace.as_deref(), &mut |event| progress.event(&event));
     progress.finish();
     let record = ended?;
     for warning in &record.warnings {
         stderr::warn(warning);
     }
-    print(&record, &start.store, args.output.format)?;
+    print(&record, &runner.store, args.output.format)?;
     let code = match record.status {
         Status::Ok => 0,
         Status::Failed => 1,

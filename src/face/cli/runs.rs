@@ -12,7 +12,7 @@ use super::output::{self, Format, FormatArgs};
 use super::record_table::{Annotated, RecordPrinter};
 use super::select::{self, FilterArgs};
 use super::stderr;
-use crate::desk::{self, Selection, export};
+use crate::desk::{self, RunSelection, export};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::{self, BatchSummary, Store};
@@ -67,7 +67,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if args.output.format == Format::Table && !chosen {
         return in_short(&dir);
     }
-    let Selection { records, annotations, .. } = select::select_runs(&[], &dir)?;
+    let RunSelection { records, annotations, .. } = select::select_runs(&[], &dir)?;
     let stored = records.len();
     let table = RunTable::new(&records, &annotations);
     let rows = rows(args, &table, &records)?;
@@ -81,7 +81,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             output::emit(&table.csv(&rows, &columns.unwrap_or_else(|| table.csv_columns())))?;
         }
         (Format::Json, _) => output::json_list(|print| {
-            let records = desk::picked(records, &rows);
+            let records = desk::take_rows(records, &rows);
             Store::open(&dir).complete(records, |record| {
                 print(Annotated::of(&record, annotations.of(&record.run)).object())
             })
@@ -94,7 +94,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         }
         (Format::Table, None) => {
             let mut printer = RecordPrinter::annotated(annotations);
-            desk::picked(records, &rows).into_iter().try_for_each(|record| printer.print(record))?;
+            desk::take_rows(records, &rows).into_iter().try_for_each(|record| printer.print(record))?;
             printer.finish()?;
         }
     }
@@ -250,14 +250,14 @@ impl Which {
             }
             chosen.records.clear();
             for name in &self.runs {
-                let (records, damaged) = desk::stored(store, name)?;
+                let (records, damaged) = desk::runs_named(store, name)?;
                 damaged.iter().for_each(|damaged| stderr::warn(damaged));
                 chosen.records.extend(records);
             }
             let mut seen = HashSet::new();
             chosen.records.retain(|record| seen.insert(record.run.clone()));
         }
-        let records = desk::filtered(chosen, self.filter.typed(), None)?;
+        let records = desk::filter_runs(chosen, self.filter.typed(), None)?;
         if records.is_empty() {
             return Err(Error::input_help(
                 format!("no runs in {} match; nothing changed", store.dir().display()),
@@ -377,7 +377,7 @@ pub struct ExportArgs {
 }
 
 pub fn export_parquet(args: &ExportArgs, dir: PathBuf) -> Result<u8> {
-    let Selection { records, annotations, .. } = select::select_runs(&args.runs, &dir)?;
+    let RunSelection { records, annotations, .. } = select::select_runs(&args.runs, &dir)?;
     let table = RunTable::new(&records, &annotations);
     let mut rows = Filter::parse(args.filter.typed().unwrap_or_default()).rows(&table)?;
     if let Some(keys) = &args.sort {

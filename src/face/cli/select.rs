@@ -297,12 +297,12 @@ impl FilterArgs {
         self.filter.as_deref().filter(|typed| !typed.trim().is_empty())
     }
 
-    /// Records of the named runs and directories (see [`desk::Selection::named`]) that match the filter; with a filter,
-    /// notes how many do. Fails like [`desk::Selection::named`], or if the filter has an unknown field or an invalid value.
+    /// Records of the named runs and directories (see [`desk::RunSelection::named`]) that match the filter; with a filter,
+    /// notes how many do. Fails like [`desk::RunSelection::named`], or if the filter has an unknown field or an invalid value.
     pub fn records(&self, named: &[String], dir: &Path) -> Result<Vec<Record>> {
         let chosen = select_runs(named, dir)?;
         let all = chosen.records.len();
-        let records = desk::filtered(chosen, self.typed(), None)?;
+        let records = desk::filter_runs(chosen, self.typed(), None)?;
         if let Some(typed) = self.typed() {
             scope(records.len(), all, typed);
         }
@@ -319,7 +319,7 @@ impl FilterArgs {
         baseline: Option<&str>,
     ) -> Result<Vec<Record>> {
         let Some(typed) = self.typed() else { return self.records(named, dir) };
-        let desk::Selection { records, annotations, .. } = select_runs(named, dir)?;
+        let desk::RunSelection { records, annotations, .. } = select_runs(named, dir)?;
         let table = RunTable::new(&records, &annotations);
         let filter = Filter::parse(typed);
         filter.check_whole()?;
@@ -328,7 +328,7 @@ impl FilterArgs {
             return Err(error);
         }
         scope(rows.len(), records.len(), typed);
-        Ok(desk::picked(records, &rows))
+        Ok(desk::take_rows(records, &rows))
     }
 
     /// Run for a verb that takes one: the named run, or the newest that matches the filter. Fails like
@@ -358,9 +358,9 @@ fn scope(met: usize, all: usize, filter: &str) {
     stderr::note(&format!("{met} of {}, filter {filter}", counted(all, "run")));
 }
 
-/// Selects records for verbs over many runs and warns about damaged files. See [`desk::Selection::named`], also for errors.
-pub fn select_runs(named: &[String], dir: &Path) -> Result<desk::Selection> {
-    let chosen = desk::Selection::named(named, dir)?;
+/// Selects records for verbs over many runs and warns about damaged files. See [`desk::RunSelection::named`], also for errors.
+pub fn select_runs(named: &[String], dir: &Path) -> Result<desk::RunSelection> {
+    let chosen = desk::RunSelection::named(named, dir)?;
     chosen.damaged.iter().for_each(|damaged| stderr::warn(damaged));
     Ok(chosen)
 }

@@ -6,7 +6,7 @@ use super::output::{self, Format, FormatArgs};
 use super::record_table::{self, Annotated};
 use super::select::FilterArgs;
 use super::stderr;
-use crate::desk::{self, Named, Part};
+use crate::desk::{self, FirstSteps, RunOrTrace};
 use base::error::{Error, Result};
 use lab::store::Store;
 use plan::{Architecture, Phase};
@@ -31,9 +31,9 @@ pub struct Args {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let meant = args.filter.one(args.run.as_ref(), &dir)?;
     let store = Store::open(dir);
-    let record = match Named::find(&meant, &store)? {
-        Named::Run(record) => record,
-        Named::File(path) => match trace::read_meta(&path)?.0.run {
+    let record = match RunOrTrace::find(&meant, &store)? {
+        RunOrTrace::Run(record) => record,
+        RunOrTrace::File(path) => match trace::read_meta(&path)?.0.run {
             Some(id) => Box::new(store.get(&id)?),
             None => {
                 return Err(Error::input_help(
@@ -71,7 +71,7 @@ pub struct PrintedRun<'a> {
 }
 
 /// Breakdown of the decode phase from the run's trace; `None` without one.
-fn breakdown(record: &Record, store: &Store) -> Option<(Vec<BreakdownRow>, Option<Part>)> {
+fn breakdown(record: &Record, store: &Store) -> Option<(Vec<BreakdownRow>, Option<FirstSteps>)> {
     if record.status != Status::Ok {
         return None;
     }

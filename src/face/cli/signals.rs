@@ -9,7 +9,7 @@ use signal_hook::iterator::Signals;
 
 use super::app::exit_status;
 use super::stderr;
-use crate::desk::Start;
+use crate::desk::Runner;
 use base::error::{Error, Result};
 use lab::launch::{self, Cancel};
 use lab::store::Store;
@@ -80,12 +80,12 @@ impl TimeoutArgs {
         dir: PathBuf,
         on_hang_up: OnHangUp,
         resolve: impl FnOnce() -> Result<(Vec<Spec>, T)>,
-        work: impl FnOnce(Start, T) -> Result<u8>,
+        work: impl FnOnce(Runner, T) -> Result<u8>,
     ) -> Result<u8> {
         let cancel = cancel_on_signals(on_hang_up)?;
         let timeout = self.duration();
         launch::on_all_ranks(timeout, &cancel, resolve, |ranks, resolved| {
-            work(Start { timeout, ranks, ..Start::new(Store::open(dir), cancel.clone()) }, resolved)
+            work(Runner { timeout, ranks, ..Runner::new(Store::open(dir), cancel.clone()) }, resolved)
         })
     }
 

@@ -15,7 +15,7 @@ use super::progress::{Progress, duration};
 use super::record_table::RecordPrinter;
 use super::signals::{self, OnHangUp, TimeoutArgs};
 use super::stderr;
-use crate::desk::{Gathered, Selection, Start};
+use crate::desk::{AnswerCollector, RunSelection, Runner};
 use base::error::{Error, Result};
 use base::text::{counted, shell_command};
 use lab::launch;
@@ -99,14 +99,14 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     };
     // tasks of Slurm outlive the terminal
     let on_hang_up = if args.slurm.is_some() { OnHangUp::Exit } else { OnHangUp::Cancel };
-    args.timeout.run_on_all_ranks(dir, on_hang_up, resolve, |start, experiment| {
-        run_cells(args, &start, &experiment)
+    args.timeout.run_on_all_ranks(dir, on_hang_up, resolve, |runner, experiment| {
+        run_cells(args, &runner, &experiment)
     })
 }
 
-fn run_cells(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> {
+fn run_cells(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<u8> {
     // reports baseline errors before anything runs
-    let baseline = baseline(args, start, experiment)?;
+    let baseline = baseline(args, runner, experiment)?;
     if let Some(question) = &experiment.question {
         stderr::note(&format!("{}: {question}", experiment.name));
     }
@@ -117,34 +117,34 @@ fn run_cells(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> 
     let mut printer = RecordPrinter::first(args.output.format, TABLE_ROWS);
     let mut printed = Ok(());
     // other formats are for programs, which read the records
-    let mut gathered = (args.output.format == Format::Table).then(Gathered::default);
+    let mut answers = (args.output.format == Format::Table).then(AnswerCollector::default);
     let mut on_event = |event| {
         progress.event(&event);
-        gathered.iter_mut().for_each(|gathered| gathered.event(&event));
+        answers.iter_mut().for_each(|answers| answers.add(&event));
         if let (SweepEvent::CellDone { record, .. }, Ok(())) = (event, &printed) {
             // if the reader has closed the output, the sweep continues and is stored
             printed = printer.print(*record);
         }
     };
     let outcome = match &args.slurm {
-        None => start.experiment(experiment, args.choice(), &mut on_event).map(Some),
+        None => runner.experiment(experiment, args.choice(), &mut on_event).map(Some),
         Some(options) => {
-            start.on_slurm(experiment, args.choice(), options.clone(), args.detach, &mut on_event)
+            runner.on_slurm(experiment, args.choice(), options.clone(), args.detach, &mut on_event)
         }
     };
     progress.finish();
     let Some(outcome) = outcome? else {
-        stderr::line(&format!("submitted; to wait for the results: {}", command_again(args, start)));
+        stderr::line(&format!("submitted; to wait for the results: {}", command_again(args, runner)));
         return Ok(0);
     };
     printed?;
-    for answer in gathered.into_iter().flat_map(Gathered::answers) {
-        output::emit(&answer_text(&answer, &experiment.name, start.store.dir()))?;
+    for answer in answers.into_iter().flat_map(AnswerCollector::answers) {
+        output::emit(&answer_text(&answer, &experiment.name, runner.store.dir()))?;
     }
     let beyond = printer.finish()?;
     if beyond > 0 {
         let filter = format!("experiment={}", experiment.name);
-        let dir = start.store.dir().to_string_lossy();
+        let dir = runner.store.dir().to_string_lossy();
         let words = ["ladderscope", "runs", "--all", "--filter", &filter, "--dir", &dir];
         output::emit(&format!("... and {beyond} more rows; all: `{}`\n", shell_command(words)))?;
     }
@@ -162,10 +162,10 @@ fn run_cells(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> 
             (0, _) => "already stored in",
             _ => "stored in",
         },
-        start.store.dir().display()
+        runner.store.dir().display()
     ));
-    Ok(if outcome.interrupted || start.cancel.is_all() {
-        stderr::line(&format!("to resume: {}", command_again(args, start)));
+    Ok(if outcome.interrupted || runner.cancel.is_all() {
+        stderr::line(&format!("to resume: {}", command_again(args, runner)));
         stderr::print_error(&Error::Interrupted);
         exit_status::INTERRUPTED
     } else if outcome.failed + outcome.unevaluated > 0
@@ -173,7 +173,7 @@ fn run_cells(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> 
     {
         exit_status::SOME_FAILED
     } else if let Some(baseline) = &baseline {
-        compare_with_baseline(args, start, experiment, baseline)?
+        compare_with_baseline(args, runner, experiment, baseline)?
     } else {
         0
     })
@@ -183,8 +183,8 @@ fn run_cells(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> 
 const TABLE_ROWS: usize = 24;
 
 /// Command that resumes an interrupted sweep.
-fn command_again(args: &Args, start: &Start) -> String {
-    let (file, dir) = (args.file.to_string_lossy(), start.store.dir().to_string_lossy());
+fn command_again(args: &Args, runner: &Runner) -> String {
+    let (file, dir) = (args.file.to_string_lossy(), runner.store.dir().to_string_lossy());
     let mut words = vec!["ladderscope", "sweep", &file, "--dir", &dir];
     words.extend(args.model.iter().flat_map(|model| ["--model", model]));
     words.extend(args.baseline.iter().flat_map(|baseline| ["--baseline", baseline]));
@@ -196,9 +196,9 @@ fn command_again(args: &Args, start: &Start) -> String {
 }
 
 /// Baseline for the sweep, limited to the experiment's cells.
-fn baseline(args: &Args, start: &Start, experiment: &Experiment) -> Result<Option<Baseline>> {
+fn baseline(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<Option<Baseline>> {
     let Some(name) = &args.baseline else { return Ok(None) };
-    let mut baseline = start.store.baseline(name)?;
+    let mut baseline = runner.store.baseline(name)?;
     let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
     baseline.records.retain(|record| keys.contains(&record.spec.key()));
     if baseline.records.is_empty() {
@@ -217,12 +217,12 @@ fn baseline(args: &Args, start: &Start, experiment: &Experiment) -> Result<Optio
 /// records.
 fn compare_with_baseline(
     args: &Args,
-    start: &Start,
+    runner: &Runner,
     experiment: &Experiment,
     baseline: &Baseline,
 ) -> Result<u8> {
     let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
-    let mut records = Selection::all(start.store.dir())?.records;
+    let mut records = RunSelection::all(runner.store.dir())?.records;
     records.retain(|record| keys.contains(&record.spec.key()));
     let report = gate::judge_runs(baseline, records, JudgedRuns::SinceBaseline, &args.gate);
     match args.output.format {
@@ -288,7 +288,7 @@ struct PlannedCell<'a> {
 }
 
 fn dry_run(experiment: &Experiment, choice: Choice, dir: &Path, format: Format) -> Result<u8> {
-    let records = Selection::all(dir)?.records;
+    let records = RunSelection::all(dir)?.records;
     let mut past = History::past(&records);
     if choice == Choice::All {
         // stored runs still show how long the cells take
@@ -417,9 +417,9 @@ pub fn run_task(args: &TaskArgs, dir: PathBuf) -> Result<u8> {
         opened.map(|task| (task.experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), task))
     };
     launch::on_all_ranks(timeout, &cancel, resolve, |ranks, TaskCells { experiment, choice, .. }| {
-        let start = Start { timeout, ranks, ..Start::new(Store::open(dir), cancel.clone()) };
+        let runner = Runner { timeout, ranks, ..Runner::new(Store::open(dir), cancel.clone()) };
         let mut progress = Progress::new(&experiment.cells, experiment.rounds);
-        let outcome = start.experiment(&experiment, choice, &mut |event| progress.event(&event));
+        let outcome = runner.experiment(&experiment, choice, &mut |event| progress.event(&event));
         progress.finish();
         if outcome?.interrupted || cancel.is_all() {
             stderr::print_error(&Error::Interrupted);

@@ -100,7 +100,7 @@ pub fn timeline(args: &TimelineArgs, dir: PathBuf) -> Result<u8> {
             let (from, to) = args.select.window(first)?;
             let above = Stretch { trace: first, from_ns: from, to_ns: to };
             match traces.get(1) {
-                Some(beneath) => plot::timeline(&desk::aligned(above, &beneath.trace), path)?,
+                Some(beneath) => plot::timeline(&desk::align_stretches(above, &beneath.trace), path)?,
                 None => plot::timeline(&[above], path)?,
             }
             output::emit(&format!("{}\n", path.display()))?;
