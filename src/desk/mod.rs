@@ -16,6 +16,7 @@
 //! | `calibrate` | write calibrated constants and measured links into profile and stack files |
 //! | `kit` | import what `measure.sh` packed on another machine |
 //! | `record` | record any program, and merge what its processes wrote |
+//! | `ranges` | keep the work of a recording that named ranges launched |
 //! | `files` | trace file discovery |
 //! | `offers` | completions for an option, an axis or a name |
 //! | `figure` | publication figures of runs or traces |
@@ -38,6 +39,7 @@ pub mod kit;
 pub mod offers;
 mod open;
 mod predict;
+pub mod ranges;
 pub mod record;
 mod report;
 mod select;

@@ -13,7 +13,8 @@ use signal_hook::iterator::Signals;
 
 use super::output::{self, Format, FormatArgs};
 use super::{diff, overlap, stderr};
-use crate::desk::record::{self, RangePattern, Recording, Variables, Window};
+use crate::desk::ranges::RangePattern;
+use crate::desk::record::{self, Recording, Variables, Window};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::{RECORDINGS, Store};
