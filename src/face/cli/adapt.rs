@@ -146,7 +146,7 @@ fn print(found: &[Curve], format: Format) -> Result<()> {
     for one in compared {
         output::emit(&format!("{}\n", one.told()))?;
     }
-    output::emit(&format!("\n{}", drawn(found, 100, 16)))
+    output::emit(&format!("\n{}", loss_plot(found, 100, 16)))
 }
 
 fn table(found: &[Curve]) -> Table {
@@ -164,28 +164,29 @@ fn table(found: &[Curve]) -> Table {
         "gemm_share|GEMM peak",
     ])
     .least(&["agreement", "id", "GEMM peak"]);
-    let of = |quality: Option<Quality>, value: fn(&Quality) -> (f64, Option<[f64; 2]>), decimals| {
-        match quality {
-            Some(quality) => {
-                let (value, ends) = value(&quality);
-                Shown::interval(Some(value), ends, decimals)
+    let interval =
+        |quality: Option<Quality>, value: fn(&Quality) -> (f64, Option<[f64; 2]>), decimals| {
+            match quality {
+                Some(quality) => {
+                    let (value, ends) = value(&quality);
+                    Shown::interval(Some(value), ends, decimals)
+                }
+                None => Shown::None,
             }
-            None => Shown::None,
-        }
-    };
+        };
     for Curve { training, .. } in found {
         let (before, after) = (training.before, training.after);
-        let of_scratch = |quality: Option<Quality>| quality.filter(|_| !training.spec.from_scratch);
+        let if_pretrained = |quality: Option<Quality>| quality.filter(|_| !training.spec.from_scratch);
         table.push(vec![
             Shown::text(&training.spec.architecture),
             Shown::Whole(training.spec.seed),
             Shown::text(&training.id),
             Shown::number(training.loss, 4),
-            of(before, |q| (q.nll, q.nll_ci95), 4),
-            of(after, |q| (q.nll, q.nll_ci95), 4),
-            of(of_scratch(before), |q| (q.kl, q.kl_ci95), 4),
-            of(of_scratch(after), |q| (q.kl, q.kl_ci95), 4),
-            of(of_scratch(after), |q| (q.agreement, q.agreement_ci95), 3),
+            interval(before, |q| (q.nll, q.nll_ci95), 4),
+            interval(after, |q| (q.nll, q.nll_ci95), 4),
+            interval(if_pretrained(before), |q| (q.kl, q.kl_ci95), 4),
+            interval(if_pretrained(after), |q| (q.kl, q.kl_ci95), 4),
+            interval(if_pretrained(after), |q| (q.agreement, q.agreement_ci95), 3),
             Shown::number(training.speed.map(|speed| speed.tokens_per_s), 0),
             Shown::number(training.speed.and_then(|speed| speed.gemm_share), 2),
         ]);
@@ -194,24 +195,25 @@ fn table(found: &[Curve]) -> Table {
 }
 
 /// Width of the axis labels next to the plot.
-const LABELS: usize = 9;
+const LABEL_WIDTH: usize = 9;
 
-const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
+const CURVE_LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
 
 /// Plots the loss over steps in `width` by `height` characters; a column is the mean of its steps. Letters refer to
 /// the list below the plot. `*` marks cells that several curves share.
-fn drawn(found: &[Curve], width: usize, height: usize) -> String {
-    let columns = width.saturating_sub(LABELS + 1).max(8);
+fn loss_plot(found: &[Curve], width: usize, height: usize) -> String {
+    let columns = width.saturating_sub(LABEL_WIDTH + 1).max(8);
     let steps = found.iter().flat_map(|one| one.curve.last()).map(|step| step.step).max().unwrap_or(0);
     if steps == 0 {
         return String::new();
     }
-    let lines: Vec<Vec<Option<f64>>> = found.iter().map(|one| means(one, steps, columns)).collect();
+    let lines: Vec<Vec<Option<f64>>> =
+        found.iter().map(|one| column_means(one, steps, columns)).collect();
     let all = || lines.iter().flatten().flatten().copied();
     let (low, high) = all().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
     let span = (high - low).max(1e-9);
     let mut cells = vec![vec![' '; columns]; height];
-    for (line, letter) in lines.iter().zip(LETTERS.chars().cycle()) {
+    for (line, letter) in lines.iter().zip(CURVE_LETTERS.chars().cycle()) {
         for (column, value) in line.iter().enumerate() {
             let Some(value) = value else { continue };
             let row = ((high - value) / span * (height - 1) as f64).round() as usize;
@@ -232,19 +234,20 @@ fn drawn(found: &[Curve], width: usize, height: usize) -> String {
             _ => String::new(),
         };
         let line: String = line.iter().collect();
-        text += &format!("{label:>LABELS$}│{}\n", line.trim_end());
+        text += &format!("{label:>LABEL_WIDTH$}│{}\n", line.trim_end());
     }
-    text += &format!("{:>LABELS$}└{}\n", "", "─".repeat(columns));
+    text += &format!("{:>LABEL_WIDTH$}└{}\n", "", "─".repeat(columns));
     let last = format!("{steps} steps");
-    text += &format!("{:>LABELS$} 1{last:>room$}\n", "", room = columns - 1);
-    for (one, letter) in found.iter().zip(LETTERS.chars().cycle()) {
+    text += &format!("{:>LABEL_WIDTH$} 1{last:>room$}\n", "", room = columns - 1);
+    for (one, letter) in found.iter().zip(CURVE_LETTERS.chars().cycle()) {
         let loss = one.last_loss().map_or(String::new(), |loss| format!("  {loss:.4} at the end"));
-        text += &format!("{:>LABELS$}{letter} {}{loss}\n", "", one.training.spec.label());
+        text += &format!("{:>LABEL_WIDTH$}{letter} {}{loss}\n", "", one.training.spec.label());
     }
     text
 }
 
-fn means(one: &Curve, steps: u32, columns: usize) -> Vec<Option<f64>> {
+/// Mean loss of the steps that fall into each column; `None` for columns without steps.
+fn column_means(one: &Curve, steps: u32, columns: usize) -> Vec<Option<f64>> {
     let mut sums = vec![(0.0, 0u32); columns];
     for step in &one.curve {
         let column = (step.step.saturating_sub(1) as usize * columns / steps as usize).min(columns - 1);

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::calibrate::Args;
-use super::hardware::{Charged, TPS, charged, charges};
+use super::hardware::{Charged, TPS, charged, charges_text};
 use super::output::{self, Format};
 use super::select::OpenArgs;
 use super::stderr;
@@ -128,7 +128,7 @@ pub(super) fn links_text(links: &MeasuredLinks) -> String {
     let MeasuredLinks { p2p, before, after, .. } = links;
     let mut text = headline(links);
     text += &output::aligned(&links_table(links));
-    text += &charges(after, links.links.iter().map(|link| (*p2p, link.test.ranks)));
+    text += &charges_text(after, links.links.iter().map(|link| (*p2p, link.test.ranks)));
     for basis in other_tps(links) {
         let remedy = match basis.rows {
             BasisRows::Missing(_) => ": its cells are skipped; measure this TP, or add --extrapolate",

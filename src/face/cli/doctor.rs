@@ -79,7 +79,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         return check_store(store, args.output.format);
     }
     if args.check {
-        return check(args.output.format);
+        return check_gpus(args.output.format);
     }
     let report = probe(dir, !args.quick);
     match args.output.format {
@@ -249,9 +249,15 @@ fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Table) {
     }
 }
 
+/// Checks of a GPU, by number and name.
+struct CheckedGpu {
+    name: String,
+    checks: Vec<Checked>,
+}
+
 /// Checks every GPU, stores the results for later runs and prints them. Returns exit status 0 if nothing failed, 1 if
 /// something did, 2 without a GPU.
-pub(super) fn check(format: Format) -> Result<u8> {
+fn check_gpus(format: Format) -> Result<u8> {
     let gpus = match gpus::usable() {
         Ok(gpus) if !gpus.is_empty() => gpus,
         Ok(_) => return nothing_to_check("no GPU", format),
@@ -263,16 +269,16 @@ pub(super) fn check(format: Format) -> Result<u8> {
         let checked =
             check::check(&gpu, &mut |what| stderr::note(&format!("GPU {}: {what}", info.index)));
         check::keep(&gpu, &checked);
-        all.push((format!("{} ({})", info.index, info.name), checked));
+        all.push(CheckedGpu { name: format!("{} ({})", info.index, info.name), checks: checked });
     }
-    let is_good = all.iter().all(|(_, checked)| check::passed(checked));
-    print(&all, format)?;
+    let is_good = all.iter().all(|gpu| check::passed(&gpu.checks));
+    print_checks(&all, format)?;
     Ok(u8::from(!is_good))
 }
 
 /// Lists the checks as not done, if there is no GPU.
 fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
-    let all: Vec<Checked> = CHECKS
+    let checks: Vec<Checked> = CHECKS
         .iter()
         .map(|(name, asks)| Checked {
             name: (*name).into(),
@@ -280,7 +286,7 @@ fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
             said: format!("not run; checks that {asks}"),
         })
         .collect();
-    print(&[("none".into(), all)], format)?;
+    print_checks(&[CheckedGpu { name: "none".into(), checks }], format)?;
     stderr::warn(&format!("nothing was checked: {why}"));
     Ok(2)
 }
@@ -300,18 +306,18 @@ struct PrintedGpuChecks<'a> {
     checks: &'a [Checked],
 }
 
-fn print(all: &[(String, Vec<Checked>)], format: Format) -> Result<()> {
+fn print_checks(all: &[CheckedGpu], format: Format) -> Result<()> {
     if format == Format::Json {
-        let gpus = all.iter().map(|(gpu, checks)| {
+        let gpus = all.iter().map(|CheckedGpu { name, checks }| {
             let is_any = checks.iter().any(|check| check.found == Found::Passed);
-            PrintedGpuChecks { gpu, passed: is_any && check::passed(checks), checks }
+            PrintedGpuChecks { gpu: name, passed: is_any && check::passed(checks), checks }
         });
         return output::json(&PrintedChecks { gpus: gpus.collect() });
     }
     let mut table = Table::new(["gpu", "check", "found", "result"]);
-    for (gpu, checks) in all {
+    for CheckedGpu { name, checks } in all {
         for check in checks {
-            let row = [gpu.as_str(), &check.name, check.found.as_str(), &check.said];
+            let row = [name.as_str(), &check.name, check.found.as_str(), &check.said];
             table.push(row.into_iter().map(Shown::text).collect());
         }
     }
@@ -323,14 +329,14 @@ fn print(all: &[(String, Vec<Checked>)], format: Format) -> Result<()> {
 }
 
 /// Checks the store and prints what is damaged or foreign. Returns exit status 0 if nothing is damaged, otherwise 1.
-pub(super) fn check_store(dir: &Path, format: Format) -> Result<u8> {
+fn check_store(dir: &Path, format: Format) -> Result<u8> {
     if !dir.is_dir() {
         return Err(Error::input(format!("{}: no such directory", dir.display())));
     }
     let check = Store::open(dir).check()?;
     match format {
         Format::Json => output::json(&check)?,
-        Format::Csv => output::emit(&table(&check).csv(Sourced::NoRuns))?,
+        Format::Csv => output::emit(&store_table(&check).csv(Sourced::NoRuns))?,
         Format::Table => {
             let found = match check.damaged.len() {
                 0 => "✔ no damage found".into(),
@@ -345,7 +351,7 @@ pub(super) fn check_store(dir: &Path, format: Format) -> Result<u8> {
                 dir.display()
             ))?;
             if !check.damaged.is_empty() || !check.foreign.is_empty() {
-                output::emit(&output::aligned(&table(&check)))?;
+                output::emit(&output::aligned(&store_table(&check)))?;
             }
             if check.without_checksum > 0 {
                 let files = counted(check.without_checksum, "file");
@@ -356,7 +362,7 @@ pub(super) fn check_store(dir: &Path, format: Format) -> Result<u8> {
     Ok(u8::from(!check.damaged.is_empty()))
 }
 
-fn table(check: &StoreCheck) -> Table {
+fn store_table(check: &StoreCheck) -> Table {
     let mut table = Table::new(["path", "state", "problem"]);
     for file in &check.damaged {
         table.push(vec![Shown::text(&file.path), Shown::text("damaged"), Shown::text(&file.problem)]);

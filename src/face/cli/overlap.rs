@@ -10,7 +10,7 @@ use super::output::{self, Format, FormatArgs};
 use super::select::FilterArgs;
 use super::select::OpenArgs;
 use super::select::SelectArgs;
-use super::{overlap_text as text, stderr};
+use super::{overlap_text, stderr};
 use crate::desk::{self, ChosenMachine, MachineChoice};
 use base::error::{Error, Result};
 use base::text::counted;
@@ -89,7 +89,7 @@ impl By {
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let source = args.filter.one(args.source.as_ref(), &dir)?;
+    let source = args.filter.one_run(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
     let opened =
         desk::open(&source, &store, args.opening.options(args.select.step))?.require_gpu_spans()?;
@@ -127,8 +127,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             .csv(Sourced::ByRow),
         )?,
         Format::Table => output::emit(&match args.by {
-            Some(by) => text::by(&report, by, without_profile.as_deref())?,
-            None => text::report(&report, &verdict(&report), &rules, without_profile.as_deref()),
+            Some(by) => overlap_text::table_text(&report, by, without_profile.as_deref())?,
+            None => {
+                overlap_text::report_text(&report, &verdict(&report), &rules, without_profile.as_deref())
+            }
         })?,
     }
     Ok(0)

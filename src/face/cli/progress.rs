@@ -39,12 +39,12 @@ pub struct Progress<'a> {
     bar: Option<ProgressBar>,
     /// Total runs: feasible cells times rounds.
     total: usize,
-    settled: BTreeSet<(usize, u32)>,
+    done_runs: BTreeSet<(usize, u32)>,
     /// Predicted work of one run of each cell, and that of the runs executed now.
     work: Vec<f64>,
-    worked: f64,
+    work_done: f64,
     remaining: Remaining,
-    began: Instant,
+    started: Instant,
     last_line: Option<Instant>,
     warned: BTreeSet<String>,
     /// Evaluation or training under way.
@@ -61,11 +61,11 @@ impl<'a> Progress<'a> {
             rounds,
             bar,
             total,
-            settled: BTreeSet::new(),
+            done_runs: BTreeSet::new(),
             work: forecast::work(cells, &History { load: load(), ..History::default() }),
-            worked: 0.0,
+            work_done: 0.0,
             remaining: Remaining::default(),
-            began: Instant::now(),
+            started: Instant::now(),
             last_line: None,
             warned: BTreeSet::new(),
             steps: None,
@@ -76,10 +76,10 @@ impl<'a> Progress<'a> {
     pub fn event(&mut self, event: &SweepEvent) {
         match event {
             SweepEvent::CellSettled { cell, round, record } => match record.status {
-                Status::Skipped | Status::Oom => self.impossible(*cell, record),
-                _ => self.settle(*cell, *round),
+                Status::Skipped | Status::Oom => self.note_infeasible(*cell, record),
+                _ => self.mark_done(*cell, *round),
             },
-            SweepEvent::RunStarted { cell, round, .. } => self.doing(*cell, *round, "starting"),
+            SweepEvent::RunStarted { cell, round, .. } => self.set_activity(*cell, *round, "starting"),
             SweepEvent::Evaluating { done, found, of, .. } => {
                 let (done, found, of) = (*done, *found, *of);
                 self.steps().evaluation(evaluate::Progress::Windows { done, found, of });
@@ -103,7 +103,7 @@ impl<'a> Progress<'a> {
             }
             SweepEvent::CellDone { .. } | SweepEvent::Paused | SweepEvent::Resumed => {}
             SweepEvent::Run { cell, round, event } => match event {
-                RunEvent::Phase { name } => self.doing(*cell, *round, name),
+                RunEvent::Phase { name } => self.set_activity(*cell, *round, name),
                 RunEvent::SampleDone { index, of, sample } => {
                     let tokens = self
                         .cells
@@ -111,11 +111,15 @@ impl<'a> Progress<'a> {
                         .map_or(0.0, |c| f64::from(c.spec.batch) * f64::from(c.spec.output_tokens));
                     let seconds = (sample.prefill_ms + sample.decode_ms) / 1e3;
                     let rate = if seconds > 0.0 { tokens / seconds } else { 0.0 };
-                    self.doing(*cell, *round, &format!("sample {}/{of}, {rate:.1} tok/s", index + 1));
+                    self.set_activity(
+                        *cell,
+                        *round,
+                        &format!("sample {}/{of}, {rate:.1} tok/s", index + 1),
+                    );
                 }
                 RunEvent::Warning { message } => {
                     let name = self.name(*cell, None);
-                    self.once(format!("warning: {name}: {message}"));
+                    self.print_once(format!("warning: {name}: {message}"));
                 }
                 _ => {}
             },
@@ -124,10 +128,10 @@ impl<'a> Progress<'a> {
                 self.print(&text);
             }
             SweepEvent::RunEnded { cell, round, record } => {
-                self.worked += self.work.get(*cell).copied().unwrap_or_default();
-                self.remaining.finished(self.began.elapsed().as_secs_f64(), self.worked);
-                self.settle(*cell, *round);
-                self.ended(*cell, *round, record);
+                self.work_done += self.work.get(*cell).copied().unwrap_or_default();
+                self.remaining.finished(self.started.elapsed().as_secs_f64(), self.work_done);
+                self.mark_done(*cell, *round);
+                self.print_ended(*cell, *round, record);
             }
         }
     }
@@ -146,7 +150,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Reports an infeasible cell, once for cells with the same reason except for numbers.
-    fn impossible(&mut self, cell: usize, record: &Record) {
+    fn note_infeasible(&mut self, cell: usize, record: &Record) {
         if self.cells.len() == 1 {
             // the printed record reports it
             return;
@@ -163,15 +167,15 @@ impl<'a> Progress<'a> {
         }
     }
 
-    fn settle(&mut self, cell: usize, round: u32) {
-        self.settled.insert((cell, round));
+    fn mark_done(&mut self, cell: usize, round: u32) {
+        self.done_runs.insert((cell, round));
         if let Some(bar) = &self.bar {
-            bar.set_position(self.settled.len() as u64);
+            bar.set_position(self.done_runs.len() as u64);
         }
     }
 
-    fn ended(&mut self, cell: usize, round: u32, record: &Record) {
-        let done = self.settled.len();
+    fn print_ended(&mut self, cell: usize, round: u32, record: &Record) {
+        let done = self.done_runs.len();
         let what = match (&record.metrics, &record.reason) {
             (Some(m), _) if record.spec.output_tokens < 2 => {
                 format!("TTFT {} ms ({})", Shown::Number(m.prefill_ms, 3), record.provenance)
@@ -200,11 +204,11 @@ impl<'a> Progress<'a> {
         }
     }
 
-    fn doing(&mut self, cell: usize, round: u32, what: &str) {
+    fn set_activity(&mut self, cell: usize, round: u32, what: &str) {
         if let Some(bar) = &self.bar {
             let eta = self.eta().map(|eta| format!(" · {eta} to go")).unwrap_or_default();
-            let said = format!("{} · {what}{eta}", self.name(cell, Some(round)));
-            bar.set_message(printable(&said).into_owned());
+            let message = format!("{} · {what}{eta}", self.name(cell, Some(round)));
+            bar.set_message(printable(&message).into_owned());
         }
     }
 
@@ -223,14 +227,14 @@ impl<'a> Progress<'a> {
     fn eta(&self) -> Option<String> {
         let all: f64 = self.work.iter().sum::<f64>() * f64::from(self.rounds.max(1));
         let of = |(cell, _): &(usize, u32)| self.work.get(*cell).copied().unwrap_or_default();
-        let left = all - self.settled.iter().map(of).sum::<f64>();
-        let elapsed_s = self.began.elapsed().as_secs_f64();
-        let seconds = self.remaining.seconds(elapsed_s, self.worked, left, false)?;
+        let left = all - self.done_runs.iter().map(of).sum::<f64>();
+        let elapsed_s = self.started.elapsed().as_secs_f64();
+        let seconds = self.remaining.seconds(elapsed_s, self.work_done, left, false)?;
         Some(format!("about {}", duration(Duration::try_from_secs_f64(seconds).ok()?)))
     }
 
     /// Prints a message that every round repeats only once.
-    fn once(&mut self, text: String) {
+    fn print_once(&mut self, text: String) {
         if !self.warned.contains(&text) {
             self.print(&text);
             self.warned.insert(text);
@@ -249,7 +253,7 @@ impl<'a> Progress<'a> {
 #[derive(Debug)]
 pub(super) struct StepProgress {
     bar: ProgressBar,
-    began: Option<Instant>,
+    started: Option<Instant>,
     last_line: Option<Instant>,
     /// True if a training evaluates its model.
     evaluates: bool,
@@ -260,7 +264,7 @@ impl StepProgress {
     const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
     pub fn new() -> Self {
-        Self { bar: bar(0), began: None, last_line: None, evaluates: false }
+        Self { bar: bar(0), started: None, last_line: None, evaluates: false }
     }
 
     pub fn finish(&self) {
@@ -269,11 +273,11 @@ impl StepProgress {
 
     pub fn evaluation(&mut self, progress: evaluate::Progress<'_>) {
         match progress {
-            evaluate::Progress::Doing(what) => self.doing(what),
+            evaluate::Progress::Doing(what) => self.set_activity(what),
             evaluate::Progress::Windows { done, found, of } => {
                 let computed = done - found;
                 // a search evaluates several sets of windows, each with its own remaining time
-                self.began = self.began.filter(|_| computed > 0);
+                self.started = self.started.filter(|_| computed > 0);
                 let stored =
                     if found > 0 { format!(" ({found} already stored)") } else { String::new() };
                 self.step((done, of), computed, &format!("windows{stored}"));
@@ -284,10 +288,10 @@ impl StepProgress {
     pub fn training(&mut self, progress: &adapt::Progress<'_>) {
         let evaluates = matches!(progress, adapt::Progress::Evaluating(_));
         if std::mem::replace(&mut self.evaluates, evaluates) != evaluates {
-            (self.began, self.last_line) = (None, None);
+            (self.started, self.last_line) = (None, None);
         }
         match progress {
-            adapt::Progress::Doing(what) => self.doing(what),
+            adapt::Progress::Doing(what) => self.set_activity(what),
             adapt::Progress::Evaluating(of) => self.evaluation(*of),
             adapt::Progress::Note(text) => self.bar.suspend(|| stderr::note(text)),
             adapt::Progress::Step { what, done, found, of, loss, tokens_per_s } => {
@@ -300,18 +304,18 @@ impl StepProgress {
     }
 
     /// Starts another activity, which may have another speed.
-    fn doing(&mut self, what: &str) {
-        self.began = None;
+    fn set_activity(&mut self, what: &str) {
+        self.started = None;
         self.bar.set_message(what.to_owned());
     }
 
-    /// Shows that `done` of `of` steps are done, `timed` of them since the activity began.
+    /// Shows that `done` of `of` steps are done, `timed` of them since the activity started.
     fn step(&mut self, (done, of): (usize, usize), timed: usize, words: &str) {
-        let began = *self.began.get_or_insert_with(Instant::now);
+        let started = *self.started.get_or_insert_with(Instant::now);
         let left = match timed {
             0 => String::new(),
             _ => {
-                let rest = began.elapsed().mul_f64((of - done) as f64 / timed as f64);
+                let rest = started.elapsed().mul_f64((of - done) as f64 / timed as f64);
                 format!(", {} to go", duration(rest))
             }
         };

@@ -42,7 +42,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             "use a file name that ends in .html",
         ));
     }
-    if args.select.any() || matches!(&args.runs[..], [one] if desk::is_trace(one)) {
+    if args.select.is_any() || matches!(&args.runs[..], [one] if desk::is_trace(one)) {
         return of_trace(args, dir);
     }
     let records = args.filter.records(&args.runs, &dir)?;
@@ -75,7 +75,7 @@ fn of_trace(args: &Args, dir: PathBuf) -> Result<u8> {
             "name one trace or run",
         ));
     }
-    let source = args.filter.one(args.runs.first(), &dir)?;
+    let source = args.filter.one_run(args.runs.first(), &dir)?;
     let store = Store::open(&dir);
     let opened =
         desk::open(&source, &store, args.opening.options(args.select.step))?.require_gpu_spans()?;

@@ -112,7 +112,7 @@ pub enum PhaseArg {
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let source = args.filter.one(args.source.as_ref(), &dir)?;
+    let source = args.filter.one_run(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
     let opened = desk::open(&source, &store, args.opening.options(args.step))?.require_gpu_spans()?;
     stderr::note_part(&opened);
@@ -259,6 +259,7 @@ fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
     Ok(answers)
 }
 
+/// Notes choices without a prediction.
 fn note_failed(failed: &[(&Choice, Error)]) {
     failed.iter().for_each(|(choice, error)| stderr::note(&format!("{}: {error}", choice.label())));
 }
@@ -391,7 +392,7 @@ impl<'a> PrintedAnswer<'a> {
 }
 
 /// Sentence on the host: time that the GPU waits for it, and if the predictions exclude it.
-fn host(steps: &Steps, no_launches: bool) -> Option<String> {
+fn host_note(steps: &Steps, no_launches: bool) -> Option<String> {
     if no_launches {
         return (!steps.has_launches).then(|| {
             "--no-launches has no effect: the trace records no host launches, so idle time cannot be attributed to the host"
@@ -399,11 +400,15 @@ fn host(steps: &Steps, no_launches: bool) -> Option<String> {
         });
     }
     let (host, between) = (steps.host_share(), steps.between_graphs_share());
-    let place = match () {
-        () if host <= 0.01 => return None,
-        () if 2.0 * between >= host => "for the host between CUDA graphs",
-        () if steps.has_graphs => "for kernel launches outside CUDA graphs",
-        () => "for kernel launches",
+    if host <= 0.01 {
+        return None;
+    }
+    let place = if 2.0 * between >= host {
+        "for the host between CUDA graphs"
+    } else if steps.has_graphs {
+        "for kernel launches outside CUDA graphs"
+    } else {
+        "for kernel launches"
     };
     let instead =
         if steps.has_graphs { "without these gaps" } else { "as if a CUDA graph replaced the launches" };
@@ -425,8 +430,8 @@ const LEAST_GAIN: f64 = 1.01;
 fn headline(rewiring: &Rewiring, answers: &[Answer]) -> String {
     let times = |answer: &Answer| answer.contended.unwrap_or(answer.alone);
     let fastest = |is_limit: bool| {
-        let of = answers.iter().filter(|answer| answer.choice.architecture.is_limit() == is_limit);
-        of.max_by(|a, b| times(a).speedup.total_cmp(&times(b).speedup))
+        let all = answers.iter().filter(|answer| answer.choice.architecture.is_limit() == is_limit);
+        all.max_by(|a, b| times(a).speedup.total_cmp(&times(b).speedup))
     };
     let measured = latency(rewiring.measured().step_us);
     let gain = fastest(false).filter(|best| times(best).speedup >= LEAST_GAIN).map(|best| {
@@ -492,8 +497,8 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
     for note in &steps.notes {
         text += &output::wrapped("note      ", note, 10);
     }
-    if let Some(said) = host(steps, no_launches) {
-        text += &output::wrapped("note      ", &said, 10);
+    if let Some(note) = host_note(steps, no_launches) {
+        text += &output::wrapped("note      ", &note, 10);
     }
     text += "\n";
     text += &output::aligned(&answers_table(rewiring, answers));

@@ -23,7 +23,7 @@ use table::{Record, Status};
 
 /// Arguments of `ladderscope runs`.
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = select::LANGUAGE)]
+#[command(args_conflicts_with_subcommands = true, after_help = select::FILTER_SYNTAX)]
 pub struct Args {
     #[command(flatten)]
     pub filter: FilterArgs,
@@ -55,7 +55,7 @@ pub struct Args {
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(edit) = &args.edit {
-        return perform(edit, &dir);
+        return edit_runs(edit, &dir);
     }
     let chosen = args.filter.typed().is_some()
         || !args.tag.is_empty()
@@ -65,7 +65,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         || args.limit.is_some()
         || args.all;
     if args.output.format == Format::Table && !chosen {
-        return in_short(&dir);
+        return print_summary(&dir);
     }
     let RunSelection { records, annotations, .. } = select::select_runs(&[], &dir)?;
     let stored = records.len();
@@ -90,10 +90,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             stderr::note(&format!("no runs in {} match; {stored} are stored", dir.display()));
         }
         (Format::Table, Some(columns)) => {
-            output::emit(&output::aligned(&shown(&table, &rows, &columns)))?
+            output::emit(&output::aligned(&columns_table(&table, &rows, &columns)))?
         }
         (Format::Table, None) => {
-            let mut printer = RecordPrinter::annotated(annotations);
+            let mut printer = RecordPrinter::with_annotations(annotations);
             desk::take_rows(records, &rows).into_iter().try_for_each(|record| printer.print(record))?;
             printer.finish()?;
         }
@@ -136,7 +136,7 @@ fn columns(table: &RunTable, names: &str) -> Result<Vec<usize>> {
 }
 
 /// Selected columns as a table for people.
-fn shown(table: &RunTable, rows: &[u32], columns: &[usize]) -> Table {
+fn columns_table(table: &RunTable, rows: &[u32], columns: &[usize]) -> Table {
     let mut shown = Table::new(
         columns.iter().filter_map(|at| table.columns().get(*at)).map(|c| c.field.name.to_string()),
     );
@@ -148,7 +148,7 @@ fn shown(table: &RunTable, rows: &[u32], columns: &[usize]) -> Table {
 }
 
 /// Prints one line per run, then one per batch.
-fn in_short(dir: &Path) -> Result<u8> {
+fn print_summary(dir: &Path) -> Result<u8> {
     if !dir.exists() {
         stderr::note(&format!("no runs: {} is not there", dir.display()));
         return Ok(0);
@@ -164,7 +164,7 @@ fn in_short(dir: &Path) -> Result<u8> {
         return Ok(0);
     }
     if !runs.records.is_empty() {
-        let mut printer = RecordPrinter::annotated(annotations);
+        let mut printer = RecordPrinter::with_annotations(annotations);
         runs.records.into_iter().try_for_each(|record| printer.print(record))?;
         printer.finish()?;
     }
@@ -196,7 +196,7 @@ pub enum Edit {
         #[arg(value_name = "TAGS", allow_hyphen_values = true)]
         tags: String,
         #[command(flatten)]
-        which: Which,
+        runs: RunNames,
     },
     /// Set the note of runs; '' removes it
     Note {
@@ -204,12 +204,12 @@ pub enum Edit {
         #[arg(value_name = "TEXT", allow_hyphen_values = true)]
         text: String,
         #[command(flatten)]
-        which: Which,
+        runs: RunNames,
     },
     /// Move runs to the trash, where other verbs ignore them
     Delete {
         #[command(flatten)]
-        which: Which,
+        runs: RunNames,
     },
     /// Restore runs from the trash [default: the most recent deletion]
     Restore {
@@ -228,7 +228,7 @@ pub enum Edit {
 
 /// Runs to edit.
 #[derive(Debug, clap::Args)]
-pub struct Which {
+pub struct RunNames {
     /// Run ids, prefixes of ids, 'last', batches (all their rows) or BATCH:ROW
     #[arg(value_name = "RUN", required_unless_present = "filter")]
     pub runs: Vec<String>,
@@ -236,7 +236,7 @@ pub struct Which {
     pub filter: FilterArgs,
 }
 
-impl Which {
+impl RunNames {
     /// Selected ids, at least one. Names refer only to runs in this directory, because others have their own
     /// annotations and trash.
     fn ids(&self, store: &Store) -> Result<Vec<String>> {
@@ -268,19 +268,19 @@ impl Which {
     }
 }
 
-fn perform(edit: &Edit, dir: &Path) -> Result<u8> {
+fn edit_runs(edit: &Edit, dir: &Path) -> Result<u8> {
     let store = Store::open(dir);
     match edit {
-        Edit::Tag { tags, which } => {
+        Edit::Tag { tags, runs } => {
             let edit = store::Edit::tags(tags)?;
             if edit.is_empty() {
                 return Err(Error::input_help("no tags", "for example: runs tag good,-doubtful last"));
             }
-            annotate(&store, which, &edit, "tagged")?;
+            annotate(&store, runs, &edit, "tagged")?;
         }
-        Edit::Note { text, which } => annotate(&store, which, &store::Edit::note(text), "noted")?,
-        Edit::Delete { which } => {
-            let ids = which.ids(&store)?;
+        Edit::Note { text, runs } => annotate(&store, runs, &store::Edit::note(text), "noted")?,
+        Edit::Delete { runs } => {
+            let ids = runs.ids(&store)?;
             store.delete(&ids)?;
             stderr::note(&format!(
                 "moved {} to the trash; undo with `ladderscope runs restore`",
@@ -312,8 +312,8 @@ fn perform(edit: &Edit, dir: &Path) -> Result<u8> {
     Ok(0)
 }
 
-fn annotate(store: &Store, which: &Which, edit: &store::Edit, done: &str) -> Result<()> {
-    let ids = which.ids(store)?;
+fn annotate(store: &Store, runs: &RunNames, edit: &store::Edit, done: &str) -> Result<()> {
+    let ids = runs.ids(store)?;
     store.annotate(&ids, edit)?;
     stderr::note(&format!("{done} {}", counted(ids.len(), "run")));
     Ok(())

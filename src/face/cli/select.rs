@@ -66,7 +66,7 @@ fn parse_time(text: &str) -> Result<i64> {
 }
 
 impl SelectArgs {
-    pub fn any(&self) -> bool {
+    pub fn is_any(&self) -> bool {
         self.phase.is_some() || self.step.is_some() || self.from.is_some() || self.to.is_some()
     }
 
@@ -283,7 +283,7 @@ pub struct FilterArgs {
 }
 
 /// Filter syntax in `runs --help`.
-pub const LANGUAGE: &str = "\
+pub const FILTER_SYNTAX: &str = "\
 Filter syntax: terms separated by spaces must all match. Case is ignored; - and _ are equal.
   ladder 70b            fuzzy match in any text of a run (upb finds upper-bound)
   \"gpt-fast\" -failed    exact substring; a leading - negates
@@ -304,7 +304,7 @@ impl FilterArgs {
         let all = chosen.records.len();
         let records = desk::filter_runs(chosen, self.typed(), None)?;
         if let Some(typed) = self.typed() {
-            scope(records.len(), all, typed);
+            note_matches(records.len(), all, typed);
         }
         Ok(records)
     }
@@ -327,13 +327,13 @@ impl FilterArgs {
         if let Some(error) = wrong.into_iter().next() {
             return Err(error);
         }
-        scope(rows.len(), records.len(), typed);
+        note_matches(rows.len(), records.len(), typed);
         Ok(desk::take_rows(records, &rows))
     }
 
     /// Run for a verb that takes one: the named run, or the newest that matches the filter. Fails like
     /// [`Self::records`], if no run matches, or without a name and a filter.
-    pub fn one(&self, named: Option<&String>, dir: &Path) -> Result<String> {
+    pub fn one_run(&self, named: Option<&String>, dir: &Path) -> Result<String> {
         let Some(filter) = self.typed() else {
             return named.cloned().ok_or_else(|| {
                 let help = "pass a run, or select one with --filter, for example 'arch:ladder tp:8'";
@@ -354,8 +354,8 @@ impl FilterArgs {
 }
 
 /// Notes how many runs the output covers.
-fn scope(met: usize, all: usize, filter: &str) {
-    stderr::note(&format!("{met} of {}, filter {filter}", counted(all, "run")));
+fn note_matches(matching: usize, all: usize, filter: &str) {
+    stderr::note(&format!("{matching} of {}, filter {filter}", counted(all, "run")));
 }
 
 /// Selects records for verbs over many runs and warns about damaged files. See [`desk::RunSelection::named`], also for errors.

@@ -29,7 +29,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let meant = args.filter.one(args.run.as_ref(), &dir)?;
+    let meant = args.filter.one_run(args.run.as_ref(), &dir)?;
     let store = Store::open(dir);
     let record = match RunOrTrace::find(&meant, &store)? {
         RunOrTrace::Run(record) => record,

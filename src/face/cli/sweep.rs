@@ -114,7 +114,7 @@ fn run_cells(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<u8
         stderr::note(note);
     }
     let mut progress = Progress::new(&experiment.cells, experiment.rounds);
-    let mut printer = RecordPrinter::first(args.output.format, TABLE_ROWS);
+    let mut printer = RecordPrinter::with_limit(args.output.format, TABLE_ROWS);
     let mut printed = Ok(());
     // other formats are for programs, which read the records
     let mut answers = (args.output.format == Format::Table).then(AnswerCollector::default);

@@ -85,7 +85,7 @@ pub fn timeline(args: &TimelineArgs, dir: PathBuf) -> Result<u8> {
     let store = Store::open(&dir);
     let options = args.opening.options(args.select.step);
     let open = |source: &str, options| desk::open(source, &store, options);
-    let mut traces = vec![open(&args.filter.one(args.source.as_ref(), &dir)?, options)?];
+    let mut traces = vec![open(&args.filter.one_run(args.source.as_ref(), &dir)?, options)?];
     if let Some(beneath) = &args.beneath {
         let recording = options.recording.filter(|_| Path::new(beneath).is_dir());
         traces.push(open(beneath, desk::OpenOptions { recording, ..options })?);
@@ -106,7 +106,7 @@ pub fn timeline(args: &TimelineArgs, dir: PathBuf) -> Result<u8> {
             output::emit(&format!("{}\n", path.display()))?;
         }
         None => {
-            let window = args.select.any().then(|| args.select.window(first)).transpose()?;
+            let window = args.select.is_any().then(|| args.select.window(first)).transpose()?;
             tui::run(tui::Options { dir, traces, window })?;
         }
     }
