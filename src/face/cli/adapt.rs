@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::signals::{self, OnHangUp};
+use super::run::{OnHangUp, cancel_on_signals};
 use super::stderr;
 use crate::desk::adapt::{Text, TrainingOptions, TrainingRequest, adapt};
 use base::error::{Error, Result};
@@ -49,7 +49,7 @@ pub struct Args {
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let request = training_request(args)?;
-    let cancel = signals::cancel_on_signals(OnHangUp::Cancel)?;
+    let cancel = cancel_on_signals(OnHangUp::Cancel)?;
     let mut shown = StepProgress::new();
     let found = adapt(&request, &Store::open(&dir), &cancel, &mut |progress| shown.training(&progress));
     shown.finish();

@@ -7,7 +7,7 @@ use super::evaluate::TextArgs;
 use super::figure::LookArgs;
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::signals::{self, OnHangUp};
+use super::run::{OnHangUp, cancel_on_signals};
 use super::stderr;
 use crate::desk::convert::{self, ConversionRequest, convert};
 use crate::desk::export::{self, FileKind};
@@ -142,7 +142,7 @@ fn search(args: &Args, model: &Model, target: Spec, dir: PathBuf) -> Result<Conv
         greedy: args.greedy,
         draws: args.random,
     };
-    let cancel = signals::cancel_on_signals(OnHangUp::Cancel)?;
+    let cancel = cancel_on_signals(OnHangUp::Cancel)?;
     let mut shown = StepProgress::new();
     let found = convert(&request, backend, &Store::open(dir), &cancel, &mut |p| shown.evaluation(p));
     shown.finish();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::signals::{self, OnHangUp};
+use super::run::{OnHangUp, cancel_on_signals};
 use super::stderr;
 use crate::desk::evaluate::{
     ArchitectureQuality, QualityRequest, Text, TextCache, TextQuality, evaluate,
@@ -48,7 +48,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let mut request = args.text.request(model, backend, architectures, args.comm_dtype)?;
     request.reference = args.reference.as_deref().map(Model::resolve).transpose()?;
-    let cancel = signals::cancel_on_signals(OnHangUp::Cancel)?;
+    let cancel = cancel_on_signals(OnHangUp::Cancel)?;
     let mut shown = StepProgress::new();
     let (mut cache, store) = (TextCache::default(), Store::open(dir));
     let evaluated = evaluate(&request, &mut cache, backend, &store, &cancel, &mut |progress| {

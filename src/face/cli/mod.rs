@@ -39,7 +39,6 @@ mod runs;
 mod schema;
 mod select;
 mod show;
-mod signals;
 mod stderr;
 mod sweep;
 mod trace;

@@ -13,7 +13,7 @@ use super::gate::{self, JudgedRuns};
 use super::output::{self, Format, FormatArgs};
 use super::progress::{Progress, duration};
 use super::record_table::RecordPrinter;
-use super::signals::{self, OnHangUp, TimeoutArgs};
+use super::run::{OnHangUp, TimeoutArgs, cancel_on_signals};
 use super::stderr;
 use crate::desk::{AnswerCollector, RunSelection, Runner};
 use base::error::{Error, Result};
@@ -412,7 +412,7 @@ pub fn run_task(args: &TaskArgs, dir: PathBuf) -> Result<u8> {
     })?;
     let opened = TaskCells::open(&args.file, args.array, number);
     let timeout = opened.as_ref().map_or(run::TIMEOUT, |task| task.timeout);
-    let cancel = signals::cancel_on_signals(OnHangUp::Cancel)?;
+    let cancel = cancel_on_signals(OnHangUp::Cancel)?;
     let resolve = || {
         opened.map(|task| (task.experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), task))
     };
