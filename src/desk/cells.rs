@@ -371,10 +371,11 @@ mod tests {
     fn cells_are_evaluated_by_the_backend_that_runs_them() {
         let evaluation =
             |backend, dtype| CellEvaluation::of(&Spec { backend, dtype, ..Spec::default() });
-        let of = |backend, dtype| (evaluation(backend, dtype).backend, evaluation(backend, dtype).dtype);
-        assert_eq!(of(Backend::Cuda, DType::F16), (Backend::Cuda, DType::F16));
-        assert_eq!(of(Backend::Sim, DType::F16), (Backend::Cpu, DType::F32));
-        assert_eq!(of(Backend::Cpu, DType::Bf16), (Backend::Cpu, DType::Bf16));
+        let chosen =
+            |backend, dtype| (evaluation(backend, dtype).backend, evaluation(backend, dtype).dtype);
+        assert_eq!(chosen(Backend::Cuda, DType::F16), (Backend::Cuda, DType::F16));
+        assert_eq!(chosen(Backend::Sim, DType::F16), (Backend::Cpu, DType::F32));
+        assert_eq!(chosen(Backend::Cpu, DType::Bf16), (Backend::Cpu, DType::Bf16));
         let mut one = evaluation(Backend::Cuda, DType::F32);
         assert!(!one.merge(&evaluation(Backend::Sim, DType::F32)), "other numbers");
         assert!(one.merge(&evaluation(Backend::Cuda, DType::F32)));

@@ -112,8 +112,10 @@ fn stored_section(record: &Record) -> Section {
         return section;
     }
     if !record.created.is_empty() {
-        let of = record.experiment.as_ref().map(|e| format!(", experiment {e}")).unwrap_or_default();
-        section.line("created", format!("{}, round {} (from 0){of}", record.created, record.round));
+        let experiment =
+            record.experiment.as_ref().map(|e| format!(", experiment {e}")).unwrap_or_default();
+        section
+            .line("created", format!("{}, round {} (from 0){experiment}", record.created, record.round));
     }
     if record.runs.len() > 1 {
         section.line("pooled from", record.runs.join(" "));

@@ -146,12 +146,16 @@ impl Kit {
         }
         let mut entries = regular::entries(&folder).map_err(Error::io(&folder))?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        let of = |p2p: P2p| {
+        let files_of = |p2p: P2p| {
             let ending = format!("-{}.txt", p2p.as_str());
             let own = entries.iter().filter(|entry| !entry.is_dir && entry.name.ends_with(&ending));
             (p2p, own.map(|entry| folder.join(&entry.name)).collect::<Vec<_>>())
         };
-        Ok([P2p::On, P2p::Off].map(of).into_iter().filter(|(_, files)| !files.is_empty()).collect())
+        Ok([P2p::On, P2p::Off]
+            .map(files_of)
+            .into_iter()
+            .filter(|(_, files)| !files.is_empty())
+            .collect())
     }
 
     /// Reads the origin. Returns the file and its problem if it is damaged.

@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn steps_of_one_number_stand_under_one_another() {
-        let of = |first: u32, length: i64| {
+        let trace_of_steps = |first: u32, length: i64| {
             let step = |at: u32| Span {
                 step: at,
                 ..span(
@@ -412,7 +412,7 @@ mod tests {
             };
             trace((first..first + 4).map(step).collect())
         };
-        let (upper, lower) = (of(0, 100), of(2, 150));
+        let (upper, lower) = (trace_of_steps(0, 100), trace_of_steps(2, 150));
         let window = |from_ns, to_ns| Stretch { trace: &upper, from_ns, to_ns };
         let times = |both: [Stretch; 2]| both.map(|stretch| (stretch.from_ns, stretch.to_ns));
         // step 3 of both: the fourth of the upper, the second of the lower, which is longer
@@ -422,7 +422,7 @@ mod tests {
         // the lower has no step 1: aligned at step 2, which is its first
         assert_eq!(times(align_stretches(window(100, 150), &lower)), [(100, 150), (-100, -50)]);
         // no number in common: aligned in order, at the second step of each
-        let mut other = of(9, 10);
+        let mut other = trace_of_steps(9, 10);
         assert_eq!(times(align_stretches(window(100, 150), &other)), [(100, 150), (10, 60)]);
         other.spans.iter_mut().for_each(|span| span.step = NO_STEP);
         assert_eq!(

@@ -273,10 +273,10 @@ mod tests {
     fn a_run_is_a_part_only_beyond_the_bound_and_reaches_the_step_that_is_asked_for() {
         let fitting = (MOST_SPANS / 4000) as u32;
         assert_eq!(first_steps(fitting, 4000, None), None);
-        let of = fitting + 100;
-        assert_eq!(first_steps(of, 4000, None), Some(FirstSteps { steps: fitting, of }));
-        assert_eq!(first_steps(of, 4000, Some(fitting + 9)).map(|p| p.steps), Some(fitting + 10));
-        assert_eq!(first_steps(of, 4000, Some(of - 1)), None);
-        assert_eq!(first_steps(of, u64::MAX, None).map(|p| p.steps), Some(1));
+        let all = fitting + 100;
+        assert_eq!(first_steps(all, 4000, None), Some(FirstSteps { steps: fitting, of: all }));
+        assert_eq!(first_steps(all, 4000, Some(fitting + 9)).map(|p| p.steps), Some(fitting + 10));
+        assert_eq!(first_steps(all, 4000, Some(all - 1)), None);
+        assert_eq!(first_steps(all, u64::MAX, None).map(|p| p.steps), Some(1));
     }
 }

@@ -88,6 +88,39 @@ pub fn keep_launched_in(trace: &mut Trace, pattern: &RangePattern) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plan::Lane;
+    use trace::testing::{span, trace};
+
+    #[test]
+    fn work_outside_of_the_named_ranges_is_dropped() {
+        let range = |name, start_ns, end_ns| Range {
+            rank: 0,
+            on_device: false,
+            thread: 0,
+            depth: 0,
+            name,
+            start_ns,
+            end_ns,
+        };
+        let launched_in = |range| {
+            let mut span = span(0, Lane::Compute, 0, 10);
+            span.launched.range = range;
+            span
+        };
+        let recorded = || {
+            let mut trace = trace(vec![launched_in(0), launched_in(1), launched_in(2)]);
+            trace.meta.range_names = vec!["prefill".into(), "decode 1".into(), "layer".into()];
+            trace.ranges = vec![range(0, 0, 50), range(1, 100, 200), range(2, 120, 150)];
+            trace
+        };
+        let mut kept = recorded();
+        keep_launched_in(&mut kept, &RangePattern::new("decode*")).unwrap();
+        assert_eq!(kept.ranges, recorded().ranges[1..]);
+        let ranges: Vec<u32> = kept.spans.iter().map(|span| span.launched.range).collect();
+        assert_eq!(ranges, [0, 1], "renumbered");
+        let error = keep_launched_in(&mut recorded(), &RangePattern::new("train")).unwrap_err();
+        assert!(error.to_string().contains("no recorded range is named 'train'"), "{error}");
+    }
 
     #[test]
     fn stars_stand_for_any_text() {
