@@ -212,11 +212,11 @@ fn text(diff: &TraceDiff, gates: Option<&GateReport>, checks: &[PredictionCheck]
     text += &format!("\nParts of a step, per rank ({})\n", provenance(diff));
     text += &output::aligned(&parts_table(diff));
     let shown = shortened(diff, SHOWN);
-    let of = match diff.operations.len() {
+    let selection = match diff.operations.len() {
         all if all > shown.len() => format!("the {} that delay the step most of {all}", shown.len()),
         _ => "those that delay the step most first".into(),
     };
-    text += &format!("\nOperations, per rank and step: {of}\n");
+    text += &format!("\nOperations, per rank and step: {selection}\n");
     text += &output::aligned(&operations_table(&shown));
     if !checks.is_empty() {
         text += "\nPrediction against measurement: speedup from first to second\n";

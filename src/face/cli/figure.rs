@@ -56,7 +56,7 @@ pub struct Args {
 impl Args {
     /// Returns an error if an option does not apply to the figure.
     fn check_kind(&self) -> Result<()> {
-        let of = [
+        let options = [
             ("x", FigureKind::Pareto, self.x.is_some()),
             ("y", FigureKind::Pareto, self.y.is_some()),
             ("overlay", FigureKind::Pareto, !self.overlay.is_empty()),
@@ -64,7 +64,7 @@ impl Args {
             ("layers", FigureKind::Overlap, self.layers.is_some()),
             ("rank", FigureKind::Overlap, self.rank.is_some()),
         ];
-        match of.into_iter().find(|(_, kind, given)| *given && *kind != self.kind) {
+        match options.into_iter().find(|(_, kind, given)| *given && *kind != self.kind) {
             None => Ok(()),
             Some((option, kind, _)) => Err(Error::input(format!(
                 "--{option} is an option of `figure {}`; it has no effect on `figure {}`",

@@ -245,12 +245,12 @@ pub(super) struct Charged {
 
 /// Latencies charged by the built-in stacks on a link at a TP.
 pub(super) fn charged(profile: &Profile, p2p: P2p, tp: u32) -> Vec<Charged> {
-    let by = |stack: Stack| Charged {
+    let charged_by = |stack: Stack| Charged {
         latency_scale: stack.collective.latency_scale,
         us_16384: decode_us(profile, p2p, tp, stack.collective),
         stack: stack.name,
     };
-    Stack::built_in().into_iter().map(by).collect()
+    Stack::built_in().into_iter().map(charged_by).collect()
 }
 
 /// Table of latencies of a 16 KB all-reduce at these TPs: measured, and charged by the built-in stacks.

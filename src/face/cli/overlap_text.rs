@@ -170,15 +170,15 @@ fn product_notes(products: &Products, without_profile: Option<&str>) -> String {
 /// Line on MFU, if products are most of the compute time.
 fn mfu_section(products: &Products, without_profile: Option<&str>) -> Option<String> {
     let mfu = products.mfu.as_ref().filter(|mfu| mfu.compute_pct >= LEAST_COVERED_PCT)?;
-    let of = format!("matrix products and attention: {:.0} % of the compute time", mfu.compute_pct);
+    let covered = format!("matrix products and attention: {:.0} % of the compute time", mfu.compute_pct);
     let line = match (&mfu.profile, mfu.mfu_pct, mfu.kernel_mfu_pct) {
         (Some(profile), Some(all), Some(running)) => format!(
-            "MFU {all:.1} % of {profile}'s peak; {running:.1} % ({:.1} TFLOP/s per GPU) while these kernels run ({of})",
+            "MFU {all:.1} % of {profile}'s peak; {running:.1} % ({:.1} TFLOP/s per GPU) while these kernels run ({covered})",
             mfu.tflop_s
         ),
         _ => {
             let why = without_profile.map_or(String::new(), |why| format!("; no MFU: {why}"));
-            format!("{:.1} TFLOP/s per GPU while these kernels run ({of}){why}", mfu.tflop_s)
+            format!("{:.1} TFLOP/s per GPU while these kernels run ({covered}){why}", mfu.tflop_s)
         }
     };
     Some(output::wrapped("", &line, 2))
@@ -375,7 +375,7 @@ fn steps_section(report: &TraceReport) -> Option<String> {
     let is_ended = |step: &&StepSummary| step.time.until_next;
     let ended: Vec<&StepSummary> = report.steps.iter().filter(is_ended).collect();
     let steps = if ended.is_empty() { report.steps.iter().collect() } else { ended };
-    let of = |value: fn(&StepSummary) -> f64| {
+    let median_and_max = |value: fn(&StepSummary) -> f64| {
         let worst = steps.iter().copied().max_by(|a, b| value(a).total_cmp(&value(b)))?;
         let median = median(&steps.iter().map(|step| value(step)).collect::<Vec<_>>())?;
         let sample =
@@ -392,9 +392,9 @@ fn steps_section(report: &TraceReport) -> Option<String> {
     Some(format!(
         "Steps: {}\n  duration              {}\n  exposed communication {}\n  idle                  {}\n",
         report.steps.len(),
-        of(|s| s.duration_us)?,
-        of(|s| s.exposed_us)?,
-        of(|s| s.idle_us)?
+        median_and_max(|s| s.duration_us)?,
+        median_and_max(|s| s.exposed_us)?,
+        median_and_max(|s| s.idle_us)?
     ))
 }
 
@@ -405,14 +405,14 @@ fn critical_path_section(path: &PathSummary) -> String {
         ("waiting for ranks", path.peer_us),
         ("gaps", path.gap_us),
     ];
-    let of = if path.steps == 1 {
+    let steps = if path.steps == 1 {
         "the step".into()
     } else {
-        let of = if path.of_steps > path.steps { format!(" of {}", path.of_steps) } else { "".into() };
-        format!("a step, averaged over {}{of}", path.steps)
+        let all = if path.of_steps > path.steps { format!(" of {}", path.of_steps) } else { "".into() };
+        format!("a step, averaged over {}{all}", path.steps)
     };
     let mut text = output::wrapped(
-        &format!("Critical path of {of}: {} = ", latency(path.length_us)),
+        &format!("Critical path of {steps}: {} = ", latency(path.length_us)),
         &parts_of(&parts, path.length_us),
         4,
     );

@@ -41,7 +41,7 @@ pub struct Args {
     pub y: YAxis,
     /// Logarithmic axes for --area: x, y or xy [without a value: xy]
     #[arg(long, value_name = "AXES", num_args = 0..=1, default_missing_value = "xy", require_equals = true, value_parser = log_axes)]
-    pub log: Option<(bool, bool)>,
+    pub log: Option<LogAxes>,
     /// Print the best y of each architecture and P2P setting at or below these values of x, for example 1000,2000
     /// [without values: round values]
     #[arg(long, value_name = "LIMITS", num_args = 0..=1, default_missing_value = "auto", value_parser = limits)]
@@ -62,12 +62,18 @@ pub struct Args {
     pub format: FormatArgs,
 }
 
-/// Parses the value of `--log` into flags for the horizontal and the vertical axis.
-fn log_axes(text: &str) -> Result<(bool, bool)> {
+/// Logarithmic axes (`--log`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogAxes {
+    x: bool,
+    y: bool,
+}
+
+fn log_axes(text: &str) -> Result<LogAxes> {
     match text {
-        "x" => Ok((true, false)),
-        "y" => Ok((false, true)),
-        "xy" | "yx" => Ok((true, true)),
+        "x" => Ok(LogAxes { x: true, y: false }),
+        "y" => Ok(LogAxes { x: false, y: true }),
+        "xy" | "yx" => Ok(LogAxes { x: true, y: true }),
         _ => Err(Error::unknown("axes", text, ["x", "y", "xy"])),
     }
 }
@@ -188,7 +194,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 fn area_options(args: &Args) -> Result<AreaOptions> {
-    let (log_x, log_y) = args.log.unwrap_or_default();
+    let LogAxes { x: log_x, y: log_y } = args.log.unwrap_or_default();
     if let Some((x, y)) = args.reference
         && ((log_x && x == 0.0) || (log_y && y == 0.0))
     {
@@ -263,7 +269,7 @@ fn text(
         text += &format!("{name}\n{}", headline(group));
         // --at and --area print their tables instead of the points
         if at.is_none() && area.is_none() {
-            text += &listed(axes, group);
+            text += &points_text(axes, group);
         }
         for basis in axes.quality_basis(group) {
             text += &format!("{basis}; times are {provenance}\n");
@@ -277,18 +283,18 @@ fn text(
         }
         if let Some(area) = area {
             let mine: Vec<&AreaGained> = area.iter().filter(|row| row.group == *name).collect();
-            text += &areas(&x, &y, &mine);
+            text += &areas_text(&x, &y, &mine);
         }
         if let Some(overlay) = overlay {
             let mine: Vec<&OverlayPoint> = overlay.iter().filter(|p| p.goes_with(spec)).collect();
-            text += &elsewhere(axes, &mine);
+            text += &external_points_text(axes, &mine);
         }
     }
     text
 }
 
 /// Points of a group, with the meaning of their marks.
-fn listed(axes: Axes, group: &[ParetoPoint]) -> String {
+fn points_text(axes: Axes, group: &[ParetoPoint]) -> String {
     let (x, y) = (axes.x.title(), axes.y.title());
     let mut text = output::aligned(&analysis::points_table(group, axes));
     text += &output::wrapped(
@@ -318,12 +324,17 @@ fn headline(group: &[ParetoPoint]) -> String {
     }
     let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let of: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let by_architecture: Vec<String> =
+        counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
     let all = counts.iter().map(|(_, count)| count).sum();
-    output::wrapped("", &format!("Frontier of {}: {}.", counted(all, "point"), of.join(", ")), 0)
+    output::wrapped(
+        "",
+        &format!("Frontier of {}: {}.", counted(all, "point"), by_architecture.join(", ")),
+        0,
+    )
 }
 
-fn areas(x: &str, y: &str, area: &[&AreaGained]) -> String {
+fn areas_text(x: &str, y: &str, area: &[&AreaGained]) -> String {
     let Some(first) = area.first() else {
         return "\nno area: no architecture shares cells with standard\n".into();
     };
@@ -347,7 +358,7 @@ fn areas(x: &str, y: &str, area: &[&AreaGained]) -> String {
 }
 
 /// External points of a group.
-fn elsewhere(axes: Axes, overlay: &[&OverlayPoint]) -> String {
+fn external_points_text(axes: Axes, overlay: &[&OverlayPoint]) -> String {
     if overlay.is_empty() {
         return "\nno external point matches this model and workload\n".into();
     }

@@ -226,8 +226,8 @@ impl<'a> Progress<'a> {
     /// Estimated remaining time; executed cells have no history here, so their prediction is rough.
     fn eta(&self) -> Option<String> {
         let all: f64 = self.work.iter().sum::<f64>() * f64::from(self.rounds.max(1));
-        let of = |(cell, _): &(usize, u32)| self.work.get(*cell).copied().unwrap_or_default();
-        let left = all - self.done_runs.iter().map(of).sum::<f64>();
+        let work_of = |(cell, _): &(usize, u32)| self.work.get(*cell).copied().unwrap_or_default();
+        let left = all - self.done_runs.iter().map(work_of).sum::<f64>();
         let elapsed_s = self.started.elapsed().as_secs_f64();
         let seconds = self.remaining.seconds(elapsed_s, self.work_done, left, false)?;
         Some(format!("about {}", duration(Duration::try_from_secs_f64(seconds).ok()?)))

@@ -306,26 +306,26 @@ mod tests {
 
     #[test]
     fn what_all_runs_have_in_common_is_said_once() {
-        let of =
+        let cell =
             |batch, tp| sim_record("run", move |spec| (spec.batch, spec.tp) = (batch, tp), 0.0, 1.0);
         let table = |records: &[Record]| {
             let (common, table) = narrow(records, &Annotations::default());
             (common, table.csv(Sourced::NoRuns).lines().next().expect("a header").to_owned())
         };
-        let (common, header) = table(&[of(1, 4), of(2, 4)]);
+        let (common, header) = table(&[cell(1, 4), cell(2, 4)]);
         assert!(common.starts_with("all 2 cells: tp4 p2p-on ") && common.contains("prompt"), "{common}");
         assert!(
             header.contains("batch") && !header.contains("tp,") && !header.contains("model"),
             "{header}"
         );
-        let (common, header) = table(&[of(1, 4), of(2, 8)]);
+        let (common, header) = table(&[cell(1, 4), cell(2, 8)]);
         assert!(!common.contains("tp4") && header.contains("tp,batch"), "{common} {header}");
         // what is pooled is not the numbers of the run that is named
         let runs = vec!["a".to_owned(), "b".to_owned()];
-        let (common, _) = table(&[Record { runs, ..of(1, 4) }, of(2, 4)]);
+        let (common, _) = table(&[Record { runs, ..cell(1, 4) }, cell(2, 4)]);
         assert!(common.contains("\neach row pools up to 2 rounds"), "{common}");
         // of a single run nothing is common
-        let (common, header) = table(&[of(1, 4)]);
+        let (common, header) = table(&[cell(1, 4)]);
         assert!(common.is_empty() && header.contains("tp,batch,p2p,link,model"), "{header}");
     }
 }

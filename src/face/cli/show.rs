@@ -29,9 +29,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let meant = args.filter.one_run(args.run.as_ref(), &dir)?;
+    let name = args.filter.one_run(args.run.as_ref(), &dir)?;
     let store = Store::open(dir);
-    let record = match RunOrTrace::find(&meant, &store)? {
+    let record = match RunOrTrace::find(&name, &store)? {
         RunOrTrace::Run(record) => record,
         RunOrTrace::File(path) => match trace::read_meta(&path)?.0.run {
             Some(id) => Box::new(store.get(&id)?),
@@ -124,21 +124,21 @@ fn differences(record: &Record) -> Option<String> {
         return None;
     }
     let simulator = Simulator::default();
-    let of = |architecture: Architecture| {
+    let simulate = |architecture: Architecture| {
         let spec = Spec { architecture, ..record.spec.clone() };
         let (outcome, _) = simulator.cell(&spec).ok()?.run(false).ok()?;
         outcome.samples.into_iter().next()
     };
     // simulate this run again, too: an older build may have attributed its time differently
-    let samples =
-        [Architecture::Standard, Architecture::UpperBound, record.spec.architecture.clone()].map(of);
-    let [standard, bound, it] = samples.each_ref().map(|sample| {
+    let samples = [Architecture::Standard, Architecture::UpperBound, record.spec.architecture.clone()]
+        .map(simulate);
+    let [standard, bound, own] = samples.each_ref().map(|sample| {
         let sample = sample.as_ref()?;
         Some(Decoding { decode_ms: sample.decode_ms, overlap: sample.overlap.as_ref() })
     });
     let name = record.spec.architecture.to_string();
     let rows: Vec<_> =
-        [(format!("standard - {name}"), standard, it), (format!("{name} - upper-bound"), it, bound)]
+        [(format!("standard - {name}"), standard, own), (format!("{name} - upper-bound"), own, bound)]
             .into_iter()
             .filter(|(names, ..)| names != "standard - standard" && names != "upper-bound - upper-bound")
             .filter_map(|(names, a, b)| Some(("", names, Difference::new(a?, b?)?)))

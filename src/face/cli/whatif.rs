@@ -686,11 +686,11 @@ mod tests {
         );
         let shown: Vec<String> =
             points[0].answer.rows.iter().map(|row| points[0].answer.label(row)).collect();
-        let of: Vec<String> = found.iter().map(|found| found.cell.architecture_label()).collect();
+        let labels: Vec<String> = found.iter().map(|found| found.cell.architecture_label()).collect();
         assert!(
-            of.contains(&"ladder".to_owned()) && of.contains(&"standard micro2".to_owned()),
-            "{of:?}"
+            labels.contains(&"ladder".to_owned()) && labels.contains(&"standard micro2".to_owned()),
+            "{labels:?}"
         );
-        assert!(of.iter().all(|label| shown.contains(label)), "only rows of the table: {of:?}");
+        assert!(labels.iter().all(|label| shown.contains(label)), "only rows of the table: {labels:?}");
     }
 }
