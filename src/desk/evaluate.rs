@@ -164,17 +164,17 @@ pub fn evaluate(
 ) -> Result<TextQuality> {
     let QualityRequest { model, context, tp, dtype, comm_dtype, seed, .. } = request;
     // check the request before any slow reading
-    let plans = plan_hashes(request, backend)?;
+    let plans = hashed_plans(request, backend)?;
     let LoadedText { tokens, all, sha256, keys, weights, reference } = cache.load(request, progress)?;
     let windows: Vec<&[u32]> = tokens.chunks_exact(*context).collect();
     let mut files: Vec<EvaluationFile> = plans
         .iter()
-        .map(|(architecture, plan)| {
-            let plan = plan.clone();
+        .map(|HashedPlan { architecture, hash }| {
+            let hash = hash.clone();
             store.evaluation(Evaluation {
                 comm_dtype: *comm_dtype,
                 reference: reference.clone(),
-                ..Evaluation::new(&model.name, weights, architecture, *tp, *dtype, plan)
+                ..Evaluation::new(&model.name, weights, architecture, *tp, *dtype, hash)
             })
         })
         .collect::<Result<_>>()?;
@@ -185,7 +185,7 @@ pub fn evaluate(
     progress(Progress::Windows { done: found, found, of });
     let backend_request = EvaluateRequest {
         model: model.clone(),
-        architectures: plans.iter().map(|(architecture, _)| architecture.clone()).collect(),
+        architectures: plans.iter().map(|plan| plan.architecture.clone()).collect(),
         reference: request.reference.clone(),
         dtype: *dtype,
         tp: *tp,
@@ -199,7 +199,7 @@ pub fn evaluate(
         if !(quality.nll.is_finite() && quality.kl.is_finite()) {
             return Err(Error::failed(format!(
                 "{}: logits of {} are not finite; the checkpoint may be incomplete",
-                model.name, plans[architecture].0
+                model.name, plans[architecture].architecture
             )));
         }
         let key = &missing_keys[window];
@@ -215,7 +215,7 @@ pub fn evaluate(
         .architectures
         .iter()
         .map(|architecture| {
-            let file = &files[plans.iter().position(|(known, _)| known == architecture)?];
+            let file = &files[plans.iter().position(|plan| plan.architecture == *architecture)?];
             let windows: Option<Vec<WindowQuality>> = keys.iter().map(|key| file.get(key)).collect();
             Some(ArchitectureQuality {
                 architecture: architecture.clone(),
@@ -248,21 +248,27 @@ pub fn evaluate(
     })
 }
 
-fn plan_hashes(request: &QualityRequest, backend: &dyn Evaluate) -> Result<Vec<(Architecture, String)>> {
+/// Architecture to evaluate, with the hash of its plan, by which stored windows are found.
+struct HashedPlan {
+    architecture: Architecture,
+    hash: String,
+}
+
+/// Plans of the distinct architectures.
+fn hashed_plans(request: &QualityRequest, backend: &dyn Evaluate) -> Result<Vec<HashedPlan>> {
     if let Some(problem) = request.model.shape.tp_problem(request.tp) {
         return Err(Error::input(problem));
     }
     let precision = backend.precision(request.dtype);
-    let mut hashes: Vec<(Architecture, String)> = Vec::new();
+    let mut plans: Vec<HashedPlan> = Vec::new();
     for architecture in &request.architectures {
-        if hashes.iter().all(|(known, _)| known != architecture) {
+        if plans.iter().all(|known| known.architecture != *architecture) {
             let (tp, sent, lowering) = (request.tp, request.comm_dtype, backend.evaluation_lowering());
             let plan = evaluation_plan(&request.model, architecture, tp, precision, sent, lowering)?;
-            // stored windows were keyed by this hash
-            hashes.push((architecture.clone(), plan.json_hash()));
+            plans.push(HashedPlan { architecture: architecture.clone(), hash: plan.json_hash() });
         }
     }
-    Ok(hashes)
+    Ok(plans)
 }
 
 /// Distinct windows with missing results, and their keys.

@@ -2,7 +2,6 @@
 //! their figures, questions and verdicts.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::Path;
 
 use clap::ValueEnum;
 
@@ -218,14 +217,6 @@ pub struct ReportOrigin {
     pub directory: Vec<String>,
     pub named: String,
     pub filter: String,
-}
-
-/// Option that names a directory of runs; empty for the default.
-pub fn dir_option(dir: &Path) -> Vec<String> {
-    match dir == Path::new("runs") {
-        true => Vec::new(),
-        false => vec!["--dir".into(), dir.display().to_string()],
-    }
 }
 
 #[derive(Debug)]

@@ -43,9 +43,9 @@ mod select;
 
 pub use describe::{Section, describe, platform};
 pub use experiments::{AnswerCollector, Runner};
-pub use figure::{ReportOrigin, RunsPage, dir_option, report_of_runs};
+pub use figure::{ReportOrigin, RunsPage, report_of_runs};
 pub use open::{OpenOptions, Opened, RunOrTrace, align_stretches, is_trace, open, open_run, trace_of};
 pub use predict::{
     ChosenMachine, FirstSteps, MachineChoice, choose_machine, resimulate, verdict_of, verdict_on,
 };
-pub use select::{RunSelection, Stores, filter_runs, overlap_pair, runs_named, take_rows};
+pub use select::{RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows};

@@ -103,6 +103,15 @@ pub fn take_rows(records: Vec<Record>, rows: &[u32]) -> Vec<Record> {
     rows.iter().filter_map(|row| records.get_mut(*row as usize)?.take()).collect()
 }
 
+/// Option that names a directory of runs; empty for the default.
+pub fn dir_option(dir: &Path) -> Vec<String> {
+    match dir == Path::new("runs") {
+        true => Vec::new(),
+        false => vec!["--dir".into(), dir.display().to_string()],
+    }
+}
+
+/// Stores that may hold the selected runs.
 #[derive(Clone, Debug)]
 pub struct Stores(pub Vec<Store>);
 

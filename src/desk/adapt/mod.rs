@@ -388,6 +388,16 @@ fn written_by(output: &Path) -> Option<String> {
     Some(json["id"].as_str()?.to_owned())
 }
 
+/// One pass over the training tokens.
+#[derive(Debug)]
+struct Pass {
+    number: usize,
+    /// First token of the first window.
+    shift: usize,
+    /// Windows in the order of training.
+    order: Vec<usize>,
+}
+
 /// Training tokens and, from the end of the text, held-out tokens.
 #[derive(Clone, Debug)]
 struct Data {
@@ -436,22 +446,21 @@ impl Data {
     pub fn windows(&self, seed: u64, step: u32, batch: u32) -> Vec<&[u32]> {
         let count = self.count();
         let first = step as usize * batch as usize;
-        let mut pass: Option<(usize, usize, Vec<usize>)> = None;
+        let mut pass: Option<Pass> = None;
         (first..first + batch as usize)
             .map(|window| {
                 let number = window / count;
-                if pass.as_ref().is_none_or(|(known, ..)| *known != number) {
-                    pass = Some(self.pass(seed, number));
-                }
-                let at = pass
-                    .as_ref()
-                    .map_or(0, |(_, shift, order)| shift + order[window % count] * self.context);
+                let pass = match pass.take() {
+                    Some(known) if known.number == number => pass.insert(known),
+                    _ => pass.insert(self.pass(seed, number)),
+                };
+                let at = pass.shift + pass.order[window % count] * self.context;
                 &self.train[at..=at + self.context]
             })
             .collect()
     }
 
-    fn pass(&self, seed: u64, number: usize) -> (usize, usize, Vec<usize>) {
+    fn pass(&self, seed: u64, number: usize) -> Pass {
         let mut random = fastrand::Rng::with_seed(
             seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 ^ (number as u64).wrapping_mul(0xd1b5_4a32_d192_ed03),
@@ -461,7 +470,7 @@ impl Data {
         let shift = random.usize(0..=most);
         let mut order: Vec<usize> = (0..count).collect();
         random.shuffle(&mut order);
-        (number, shift, order)
+        Pass { number, shift, order }
     }
 
     pub fn held_out(&self, most: usize) -> Vec<&[u32]> {

@@ -8,7 +8,7 @@ use super::select::OpenArgs;
 use super::stderr;
 use crate::desk;
 use crate::desk::calibrate::write_links;
-use crate::desk::kit::{ImportedKit, Kit, KitOrigin};
+use crate::desk::kit::{ImportedKit, Kit, KitLinks, KitOrigin};
 use base::error::{Error, Result};
 use base::text::{counted, shell_command};
 use lab::store::{Copied, DamagedFile, RECORDINGS, RecordingCopies, Store};
@@ -56,8 +56,8 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     let kit = Kit::open(&args.kit, &store)?;
     let imported = kit.import(&store)?;
     // what was copied is shown even if the links cannot be used
-    let (links, problems) = read_links(args, dir, &kit)?;
-    let written = write_profile(args, &links, &problems);
+    let (links, refused) = read_links(args, dir, &kit)?;
+    let written = write_profile(args, &links, &refused);
     let profile = written.as_ref().ok().and_then(Option::as_ref);
     let ImportedKit { origin, runs, recordings, grid, damaged } = &imported;
     let printed = || PrintedImport {
@@ -77,45 +77,55 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     }
     links.iter().for_each(calibrate_collectives::warn_of_links);
     notes(&kit, &imported);
-    for (p2p, error) in &problems {
+    for RefusedLinks { p2p, error } in &refused {
         stderr::warn(&format!("all-reduces with P2P {} were not used: {error}", p2p.as_str()));
     }
     written?;
     Ok(u8::from(!damaged.is_empty()))
 }
 
-/// Reads the kit's all-reduces, and the errors of the P2P settings that cannot be used.
-fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>, Vec<(P2p, Error)>)> {
-    let (mut links, mut problems) = (Vec::new(), Vec::new());
-    for (p2p, files) in kit.links()? {
-        let hardware = args.hardware.clone();
-        let opening = OpenArgs::default();
-        let files =
-            CollectiveFiles { files, p2p, hardware, message_bytes: None, extrapolate: false, opening };
+/// All-reduces of a kit with one P2P setting that cannot be used.
+struct RefusedLinks {
+    p2p: P2p,
+    error: Error,
+}
+
+/// Reads the kit's all-reduces, by P2P setting.
+fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>, Vec<RefusedLinks>)> {
+    let (mut links, mut refused) = (Vec::new(), Vec::new());
+    for KitLinks { p2p, files } in kit.links()? {
+        let files = CollectiveFiles {
+            files,
+            p2p,
+            hardware: args.hardware.clone(),
+            message_bytes: None,
+            extrapolate: false,
+            opening: OpenArgs::default(),
+        };
         match files.read(dir) {
             Ok(measured) => links.push(measured),
-            Err(error) => problems.push((p2p, error)),
+            Err(error) => refused.push(RefusedLinks { p2p, error }),
         }
     }
     let has_both = links.len() > 1;
     links.iter_mut().for_each(|links| links.has_other_p2p = has_both);
-    Ok((links, problems))
+    Ok((links, refused))
 }
 
 /// Writes the profile if asked. Returns an error if some of the kit's all-reduces cannot be in it.
 fn write_profile(
     args: &Args,
     links: &[MeasuredLinks],
-    problems: &[(P2p, Error)],
+    refused: &[RefusedLinks],
 ) -> Result<Option<PathBuf>> {
     let Some(into) = &args.output else {
         return match &args.hardware {
-            Some(_) if links.is_empty() && problems.is_empty() => Err(without_links(args)),
+            Some(_) if links.is_empty() && refused.is_empty() => Err(without_links(args)),
             _ => Ok(None),
         };
     };
     match links {
-        _ if !problems.is_empty() => {
+        _ if !refused.is_empty() => {
             Err(Error::input("no profile was written, since some all-reduces cannot be used"))
         }
         [] => Err(without_links(args)),

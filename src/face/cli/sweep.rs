@@ -21,7 +21,7 @@ use base::text::{counted, shell_command};
 use lab::launch;
 use lab::store::{Baseline, Store};
 use lab::sweep::forecast::{Forecast, History, Past, forecast};
-use lab::sweep::{Cell, Choice, Experiment, SlurmOptions, SweepEvent, TaskCells};
+use lab::sweep::{Cell, Choice, Experiment, SlurmOptions, SweepEvent, SweepOutcome, TaskCells};
 use machine::environment::load;
 use run::Shared;
 use study::analysis::Gate;
@@ -148,7 +148,29 @@ fn run_cells(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<u8
         let words = ["ladderscope", "runs", "--all", "--filter", &filter, "--dir", &dir];
         output::emit(&format!("... and {beyond} more rows; all: `{}`\n", shell_command(words)))?;
     }
-    let count = |status| outcome.cells.get(&status).copied().unwrap_or_default();
+    print_totals(&outcome, experiment, runner);
+    if outcome.interrupted || runner.cancel.is_all() {
+        stderr::line(&format!("to resume: {}", command_again(args, runner)));
+        stderr::print_error(&Error::Interrupted);
+        return Ok(exit_status::INTERRUPTED);
+    }
+    let infeasible = count(&outcome, Status::Skipped) + count(&outcome, Status::Oom);
+    if outcome.failed + outcome.unevaluated > 0 || infeasible == experiment.cells.len() {
+        return Ok(exit_status::SOME_FAILED);
+    }
+    match &baseline {
+        Some(baseline) => compare_with_baseline(args, runner, experiment, baseline),
+        None => Ok(0),
+    }
+}
+
+fn count(outcome: &SweepOutcome, status: Status) -> usize {
+    outcome.cells.get(&status).copied().unwrap_or_default()
+}
+
+/// Prints the number of cells by status, and the store.
+fn print_totals(outcome: &SweepOutcome, experiment: &Experiment, runner: &Runner) {
+    let count = |status| count(outcome, status);
     stderr::line(&format!(
         "{}: {} ok, {} failed, {} skipped, {} oom, {} interrupted; {} {}",
         experiment.name,
@@ -164,19 +186,6 @@ fn run_cells(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<u8
         },
         runner.store.dir().display()
     ));
-    Ok(if outcome.interrupted || runner.cancel.is_all() {
-        stderr::line(&format!("to resume: {}", command_again(args, runner)));
-        stderr::print_error(&Error::Interrupted);
-        exit_status::INTERRUPTED
-    } else if outcome.failed + outcome.unevaluated > 0
-        || count(Status::Skipped) + count(Status::Oom) == experiment.cells.len()
-    {
-        exit_status::SOME_FAILED
-    } else if let Some(baseline) = &baseline {
-        compare_with_baseline(args, runner, experiment, baseline)?
-    } else {
-        0
-    })
 }
 
 /// Maximum rows of a table for a terminal: of runs, whose result card answers the question, or of planned cells.
