@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::evaluate::{self, Asked, Progress, Subject, TextQuality};
+use super::evaluate::{self, Progress, QualityRequest, TextCache, TextQuality};
 use base::checksum;
 use base::error::{Error, Result};
 use base::text::layer_list;
@@ -25,9 +25,9 @@ use table::options::{OPTIONS, option};
 use table::{Backend, CellOptions, Metrics, Provenance, Quality, Spec};
 
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct ConversionRequest {
     /// Checkpoint and text; its architectures are ignored.
-    pub asked: Asked,
+    pub quality: QualityRequest,
     pub target: Spec,
     /// Target wirings of the converted layers, one search each.
     pub conversions: Vec<Conversion>,
@@ -98,35 +98,35 @@ pub fn target(text: &str, checkpoint: &str) -> Result<Spec> {
 /// Returns the errors of [`evaluate::evaluate`]; an input error for sync-drop on one rank, where it drops nothing,
 /// and for a checkpoint that is a ladder already; an error if the simulation fails.
 pub fn convert(
-    wanted: &Wanted,
+    request: &ConversionRequest,
     backend: &dyn Evaluate,
     store: &Store,
     cancel: &Cancel,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<(ConversionReport, Vec<String>)> {
-    check(wanted)?;
-    let layers = wanted.asked.model.shape.layers;
+    check(request)?;
+    let layers = request.quality.model.shape.layers;
     let mut search = Search {
-        wanted,
+        request,
         backend,
         store,
         cancel,
         progress,
-        subject: Subject::default(),
+        cache: TextCache::default(),
         measured: BTreeMap::new(),
         text: None,
     };
     let mut sets: Vec<Chosen> =
-        wanted.conversions.iter().flat_map(|one| analysis::alone(*one, layers)).collect();
+        request.conversions.iter().flat_map(|one| analysis::alone(*one, layers)).collect();
     search.measure(&sets)?;
-    for conversion in &wanted.conversions {
+    for conversion in &request.conversions {
         let costs: Vec<f64> = (0..layers).map(|layer| search.kl(*conversion, &[layer])).collect();
         sets.extend(analysis::ordered(*conversion, &costs));
-        sets.extend(analysis::comparators(*conversion, layers, wanted.draws));
+        sets.extend(analysis::comparators(*conversion, layers, request.draws));
     }
     search.measure(&sets)?;
-    if wanted.greedy {
-        for conversion in &wanted.conversions {
+    if request.greedy {
+        for conversion in &request.conversions {
             sets.extend(search.greedy(*conversion)?);
         }
     }
@@ -134,12 +134,12 @@ pub fn convert(
     let Search { measured, text: Some(text), .. } = search else {
         return Err(Error::failed("nothing was measured"));
     };
-    let report = report(wanted, &text, sets, &measured)?;
-    let asked_for = (
+    let report = report(request, &text, sets, &measured)?;
+    let identity = (
         (&report.model, &report.text, report.context, report.tokens, report.tp, report.dtype),
-        (&report.target, wanted.greedy, wanted.draws, &wanted.conversions, wanted.asked.seed),
+        (&report.target, request.greedy, request.draws, &request.conversions, request.quality.seed),
     );
-    let key = checksum::short_key(serde_json::to_string(&asked_for).unwrap_or_default());
+    let key = checksum::short_key(serde_json::to_string(&identity).unwrap_or_default());
     store.add_conversion(&key, &report)?;
     Ok((report, text.notes))
 }
@@ -192,15 +192,15 @@ pub fn write_note(model: &Model, wiring: &Architecture, out: &Path) -> String {
     format!("wrote {}: {name} in layers {}", out.display(), layer_list(&list.unwrap_or_default()))
 }
 
-fn check(wanted: &Wanted) -> Result<()> {
-    let model = &wanted.asked.model;
+fn check(request: &ConversionRequest) -> Result<()> {
+    let model = &request.quality.model;
     if let Some(wiring) = &model.wiring {
         return Err(Error::input_help(
             format!("{} is converted already: its config.json says {wiring}", model.name),
             "pass the original checkpoint",
         ));
     }
-    if wanted.conversions.contains(&Conversion::SyncDrop) && wanted.asked.tp == 1 {
+    if request.conversions.contains(&Conversion::SyncDrop) && request.quality.tp == 1 {
         return Err(Error::input_help(
             "sync-drop has no effect on one rank, so its cost would be 0",
             "measure quality at the TP it will run at, with --tp N",
@@ -210,12 +210,12 @@ fn check(wanted: &Wanted) -> Result<()> {
 }
 
 struct Search<'a> {
-    wanted: &'a Wanted,
+    request: &'a ConversionRequest,
     backend: &'a dyn Evaluate,
     store: &'a Store,
     cancel: &'a Cancel,
     progress: &'a mut dyn FnMut(Progress<'_>),
-    subject: Subject,
+    cache: TextCache,
     measured: BTreeMap<Architecture, Quality>,
     /// Latest evaluation; its text is the same each time.
     text: Option<TextQuality>,
@@ -223,7 +223,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn measure(&mut self, sets: &[Chosen]) -> Result<()> {
-        let layers = self.wanted.asked.model.shape.layers;
+        let layers = self.request.quality.model.shape.layers;
         let wirings: BTreeSet<Architecture> =
             sets.iter().map(|set| set.conversion.of(&set.layers, layers)).collect();
         let missing: Vec<Architecture> =
@@ -231,13 +231,13 @@ impl Search<'_> {
         if missing.is_empty() {
             return Ok(());
         }
-        let asked = Asked {
+        let quality = QualityRequest {
             architectures: std::iter::once(Architecture::Standard).chain(missing).collect(),
             counts: false,
-            ..self.wanted.asked.clone()
+            ..self.request.quality.clone()
         };
-        let Self { subject, backend, store, cancel, progress, .. } = self;
-        let text = evaluate::evaluate(&asked, subject, *backend, store, cancel, progress)?;
+        let Self { cache, backend, store, cancel, progress, .. } = self;
+        let text = evaluate::evaluate(&quality, cache, *backend, store, cancel, progress)?;
         let cases = text.cases.iter().map(|case| (case.architecture.clone(), case.quality));
         self.measured.extend(cases);
         self.text = Some(text);
@@ -245,14 +245,14 @@ impl Search<'_> {
     }
 
     fn kl(&self, conversion: Conversion, layers: &[u32]) -> f64 {
-        self.measured[&conversion.of(layers, self.wanted.asked.model.shape.layers)].kl
+        self.measured[&conversion.of(layers, self.request.quality.model.shape.layers)].kl
     }
 
     /// Adds layers one at a time, each time the one with the lowest divergence.
     fn greedy(&mut self, conversion: Conversion) -> Result<Vec<Chosen>> {
         let (mut set, mut steps) = (Vec::new(), Vec::new());
         loop {
-            let ways = analysis::extended(conversion, &set, self.wanted.asked.model.shape.layers);
+            let ways = analysis::extended(conversion, &set, self.request.quality.model.shape.layers);
             self.measure(&ways)?;
             let kl = |way: &Chosen| self.kl(conversion, &way.layers);
             let Some(best) = ways.into_iter().min_by(|a, b| kl(a).total_cmp(&kl(b))) else {
@@ -265,13 +265,13 @@ impl Search<'_> {
 }
 
 fn report(
-    wanted: &Wanted,
+    request: &ConversionRequest,
     text: &TextQuality,
     sets: Vec<Chosen>,
     measured: &BTreeMap<Architecture, Quality>,
 ) -> Result<ConversionReport> {
-    let Wanted { asked, target, .. } = wanted;
-    let layers = asked.model.shape.layers;
+    let ConversionRequest { quality, target, .. } = request;
+    let layers = quality.model.shape.layers;
     let of_target = Model::resolve(&target.model)?.shape.layers;
     let carried = |set: &Chosen| {
         set.conversion.of(&analysis::carried_over(&set.layers, layers, of_target), of_target)
@@ -298,16 +298,16 @@ fn report(
     Ok(ConversionReport {
         version: ConversionReport::VERSION,
         // a relative path would name another checkpoint from another directory
-        model: std::path::absolute(&asked.model.name)
-            .map_or_else(|_| asked.model.name.clone(), |path| path.to_string_lossy().into_owned()),
+        model: std::path::absolute(&quality.model.name)
+            .map_or_else(|_| quality.model.name.clone(), |path| path.to_string_lossy().into_owned()),
         layers,
-        text: asked.text.path().display().to_string(),
+        text: quality.text.path().display().to_string(),
         context: text.context,
         tokens: text.tokens,
         windows: text.windows,
         predicted: text.predicted,
-        tp: asked.tp,
-        dtype: asked.dtype,
+        tp: quality.tp,
+        dtype: quality.dtype,
         target: target.clone(),
         provenance: Origins { quality: Provenance::Measured, speed: target.provenance() },
         standard: Unconverted {

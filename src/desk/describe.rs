@@ -28,14 +28,14 @@ impl Section {
 /// Returns the nonempty sections of a run; the machine's is last.
 pub fn describe(record: &Record, annotation: Option<&Annotation>) -> Vec<Section> {
     let sections = [
-        asked(record, annotation),
-        numbers(record, Scope::Run),
-        numbers(record, Scope::Lanes),
-        numbers(record, Scope::Quality),
-        numbers(record, Scope::Training),
-        predicted_from(record),
-        stored(record),
-        environment(record),
+        options_section(record, annotation),
+        measures_section(record, Scope::Run),
+        measures_section(record, Scope::Lanes),
+        measures_section(record, Scope::Quality),
+        measures_section(record, Scope::Training),
+        cost_sources_section(record),
+        stored_section(record),
+        environment_section(record),
     ];
     sections.into_iter().filter(|section| !section.lines.is_empty()).collect()
 }
@@ -49,7 +49,7 @@ pub fn platform(record: &Record) -> String {
     }
 }
 
-fn asked(record: &Record, annotation: Option<&Annotation>) -> Section {
+fn options_section(record: &Record, annotation: Option<&Annotation>) -> Section {
     let (spec, mut section) = (&record.spec, Section::default());
     let mut line = |about: &str, says: String| section.line(about, says);
     if let Some(reason) = &record.reason {
@@ -105,15 +105,17 @@ fn all_reduces(record: &Record) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-fn stored(record: &Record) -> Section {
+fn stored_section(record: &Record) -> Section {
     let mut section = Section::new("Stored");
     // predicted not to run, so never stored
     if matches!(record.status, Status::Skipped | Status::Oom) {
         return section;
     }
     if !record.created.is_empty() {
-        let of = record.experiment.as_ref().map(|e| format!(", experiment {e}")).unwrap_or_default();
-        section.line("created", format!("{}, round {} (from 0){of}", record.created, record.round));
+        let experiment =
+            record.experiment.as_ref().map(|e| format!(", experiment {e}")).unwrap_or_default();
+        section
+            .line("created", format!("{}, round {} (from 0){experiment}", record.created, record.round));
     }
     if record.runs.len() > 1 {
         section.line("pooled from", record.runs.join(" "));
@@ -122,31 +124,31 @@ fn stored(record: &Record) -> Section {
     section
 }
 
-fn numbers(record: &Record, scope: Scope) -> Section {
-    let (of, metrics) = (record.provenance, record.metrics.as_ref());
+fn measures_section(record: &Record, scope: Scope) -> Section {
+    let (provenance, metrics) = (record.provenance, record.metrics.as_ref());
     let mut section = Section::new(match scope {
         Scope::Run => {
             let samples = counted(metrics.map_or(0, |m| m.samples as usize), "sample");
             let has_intervals = metrics.is_some_and(|m| m.tokens_per_s_ci95.is_some());
             let intervals = if has_intervals { " [95 % interval]" } else { "" };
-            format!("Metrics: medians{intervals} over {samples} ({of})")
+            format!("Metrics: medians{intervals} over {samples} ({provenance})")
         }
         Scope::Quality => {
-            let told = record.quality.as_ref().map(|quality| quality.told());
-            format!("Quality: {}", told.unwrap_or_default())
+            let about = record.quality.as_ref().map(|quality| quality.told());
+            format!("Quality: {}", about.unwrap_or_default())
         }
         Scope::Training => {
-            let told = record.training.as_ref().map(|training| training.told());
-            format!("Training: {}", told.unwrap_or_default())
+            let about = record.training.as_ref().map(|training| training.told());
+            format!("Training: {}", about.unwrap_or_default())
         }
-        _ => format!("Overlap: decode phase of one sample, mean over ranks ({of})"),
+        _ => format!("Overlap: decode phase of one sample, mean over ranks ({provenance})"),
     });
     // the options say how many samples there are
     let shown = |measure: &&Measure| measure.scope == scope && measure.name != "samples_done";
     for measure in MEASURES.iter().filter(shown) {
-        let Some(told) = measure.told(record) else { continue };
+        let Some(value) = measure.told(record) else { continue };
         let aside = if measure.name == "completion_ms" { mean_aside(record) } else { String::new() };
-        section.line(measure.words, told + &aside);
+        section.line(measure.words, value + &aside);
     }
     if let Some(pass) = record.instrumented.as_ref().filter(|_| scope == Scope::Lanes) {
         let cost = pass.overhead.map(|overhead| format!(", {overhead:.3}x the samples' TPOT"));
@@ -166,7 +168,7 @@ fn mean_aside(record: &Record) -> String {
     }
 }
 
-fn predicted_from(record: &Record) -> Section {
+fn cost_sources_section(record: &Record) -> Section {
     let mut section = Section::new("Cost sources, by share of operation time (simulated)");
     let phases = record.environment.get("cost_sources").and_then(|v| v.as_object());
     for phase in ["prefill", "decode"] {
@@ -191,38 +193,43 @@ fn predicted_from(record: &Record) -> Section {
 }
 
 /// JSON value as text for people: `a 1, b 2`, without unknown parts; numbers have the unit that ends their key.
-fn words(key: &str, value: &Value) -> String {
+fn value_text(key: &str, value: &Value) -> String {
     let joined =
         |words: Vec<String>| if words.is_empty() { "none".to_owned() } else { words.join(", ") };
     match value {
         Value::String(text) => text.clone(),
-        Value::Array(all) => joined(all.iter().map(|value| words("", value)).collect()),
+        Value::Array(all) => joined(all.iter().map(|value| value_text("", value)).collect()),
         Value::Object(all) => {
             let known = all.iter().filter(|(_, value)| is_known(value));
-            let part =
-                |(key, value): (&String, &Value)| format!("{}: {}", plain(key), words(key, value));
+            let part = |(key, value): (&String, &Value)| {
+                format!("{}: {}", key_in_words(key), value_text(key, value))
+            };
             joined(known.map(part).collect())
         }
-        Value::Number(number) => amount(key, number),
+        Value::Number(number) => number_with_unit(key, number),
         other => other.to_string(),
     }
 }
 
 /// Number with the unit that its key names: `us_16KiB` and `us` are latencies, `memory_bytes` is a size.
-fn amount(key: &str, number: &Number) -> String {
+fn number_with_unit(key: &str, number: &Number) -> String {
     let value = number.as_f64().unwrap_or(f64::NAN);
     let has = |unit: &str| key.split('_').any(|part| part == unit);
-    match () {
-        () if has("us") => latency(value),
-        () if has("bytes") => si(value, "B"),
-        () if has("mhz") => format!("{} MHz", digits(value)),
-        () if number.is_f64() => digits(value),
-        () => number.to_string(),
+    if has("us") {
+        latency(value)
+    } else if has("bytes") {
+        si(value, "B")
+    } else if has("mhz") {
+        format!("{} MHz", digits(value))
+    } else if number.is_f64() {
+        digits(value)
+    } else {
+        number.to_string()
     }
 }
 
 /// Key in words: `memory_available_bytes` is `memory available`.
-fn plain(key: &str) -> String {
+fn key_in_words(key: &str) -> String {
     let parts: Vec<&str> =
         key.split('_').filter(|part| !["us", "bytes", "mhz"].contains(part)).collect();
     if parts.is_empty() { key.replace("us", "latency") } else { parts.join(" ") }
@@ -238,13 +245,13 @@ fn is_known(value: &Value) -> bool {
     }
 }
 
-fn environment(record: &Record) -> Section {
+fn environment_section(record: &Record) -> Section {
     let mut section = Section::new("Environment");
     // printed with the options and the sources of the costs
     let is_elsewhere = |key: &str| ["cost_sources", "all_reduces", "collective_switches"].contains(&key);
     let shown = record.environment.iter().filter(|(key, value)| !is_elsewhere(key) && is_known(value));
     for (key, value) in shown {
-        section.line(&plain(key), words(key, value));
+        section.line(&key_in_words(key), value_text(key, value));
     }
     section
 }
@@ -268,7 +275,7 @@ mod tests {
         });
         let mut record = Record::new(table::Spec::default(), Status::Ok, None);
         record.environment = serde_json::from_value(environment).unwrap();
-        let lines = super::environment(&record).lines;
+        let lines = environment_section(&record).lines;
         let said: Vec<String> = lines.iter().map(|(key, value)| format!("{key} = {value}")).collect();
         assert_eq!(
             said,

@@ -1,21 +1,26 @@
-//! Publication figures: the available kinds, and drawing them from runs or traces.
+//! Publication figures: the available kinds, and drawing them from runs or traces. The HTML page of stored runs, with
+//! their figures, questions and verdicts.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use clap::ValueEnum;
 
 use super::adapt;
+use super::experiments;
+use super::predict::verdict_of;
 use super::select::{Stores, overlap_pair};
 use base::error::{Error, Result};
 use plan::Architecture;
 use study::analysis::{self, Axes, CellSet, OverlayPoint};
 use study::plot::{self, Figure, Options, ParetoData, Part, ProvenanceSummary};
+use study::report::{Report, page};
 use table::{Curve, Record};
 use trace::Trace;
+use trace::overlap::Selection;
 
 /// Figure kinds; the comments on the variants are the command line's help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
+pub enum FigureKind {
     /// Completion latency against throughput per GPU, with frontiers
     Pareto,
     /// Tokens/s against TP, by architecture and P2P; one chart per batch size
@@ -34,17 +39,21 @@ pub enum Kind {
     Training,
 }
 
-impl Kind {
-    pub fn words(self) -> (String, String) {
+impl FigureKind {
+    /// Name on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    pub fn help(self) -> String {
         let value = self.to_possible_value();
-        let about = value.as_ref().and_then(|value| value.get_help()).map(ToString::to_string);
-        (value.map(|value| value.get_name().to_owned()).unwrap_or_default(), about.unwrap_or_default())
+        value.and_then(|value| Some(value.get_help()?.to_string())).unwrap_or_default()
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct Wanted {
-    pub kind: Kind,
+pub struct FigureRequest {
+    pub kind: FigureKind,
     pub options: Options,
     pub axes: Axes,
     pub overlay: Vec<OverlayPoint>,
@@ -54,12 +63,12 @@ pub struct Wanted {
 }
 
 #[derive(Clone, Debug)]
-pub struct Drawn {
+pub struct DrawnFigure {
     pub figure: Figure,
     pub notes: Vec<String>,
 }
 
-impl Wanted {
+impl FigureRequest {
     /// Draws the figure of these runs; `stores` hold their traces and environments. Ignores runs without results.
     /// Takes seconds if traces have to be simulated again.
     ///
@@ -67,11 +76,11 @@ impl Wanted {
     ///
     /// Returns an input error if no run has finished, if the runs form several incomparable sets, or if data for the
     /// figure is missing (no pair, no P2P on and off), and an error if a trace cannot be read.
-    pub fn of_records(&self, mut records: Vec<Record>, stores: &Stores) -> Result<Drawn> {
-        if self.kind == Kind::Training {
+    pub fn draw_records(&self, mut records: Vec<Record>, stores: &Stores) -> Result<DrawnFigure> {
+        if self.kind == FigureKind::Training {
             // trainings are not runs: uses those of the stores, whichever runs are given
             let all: Result<Vec<_>> = stores.0.iter().map(adapt::stored).collect();
-            return self.of_trainings(&all?.into_iter().flat_map(|(all, _)| all).collect::<Vec<_>>());
+            return self.draw_trainings(&all?.into_iter().flat_map(|(all, _)| all).collect::<Vec<_>>());
         }
         records.retain(Record::has_numbers);
         if records.is_empty() {
@@ -83,7 +92,7 @@ impl Wanted {
         let mut notes = Vec::new();
         let options = &self.options;
         let figure = match self.kind {
-            Kind::Pareto => {
+            FigureKind::Pareto => {
                 let axes = self.axes;
                 let points = analysis::pareto_on(&records, axes);
                 let overlay = plot::overlay(&self.overlay, &points, axes);
@@ -95,15 +104,15 @@ impl Wanted {
                 let data = ParetoData { points: &points, axes, overlay };
                 plot::pareto_figure(&data, &stores.provenance(&records), options)?
             }
-            Kind::Throughput => {
+            FigureKind::Throughput => {
                 let set = self.one_set(&mut records, &mut notes)?;
                 plot::throughput_figure(&set, &stores.provenance(&records), options)?
             }
-            Kind::P2p => {
+            FigureKind::P2p => {
                 let set = self.one_set(&mut records, &mut notes)?;
                 plot::p2p_figure(&set, &stores.provenance(&records), options)?
             }
-            Kind::Improvement => {
+            FigureKind::Improvement => {
                 let mut sets = analysis::comparable(&records);
                 if !analysis::differ_in_model(&sets) {
                     sets = vec![self.one_set(&mut records, &mut notes)?];
@@ -111,7 +120,7 @@ impl Wanted {
                 let comparison = analysis::compare(&records, "architecture")?;
                 plot::improvement_figure(&sets, &comparison, &stores.provenance(&records), options)?
             }
-            Kind::Gain => {
+            FigureKind::Gain => {
                 let groups = analysis::gains(&records)?;
                 let points = groups.iter().flat_map(|group| group.lines.values().flatten());
                 let sides =
@@ -120,8 +129,10 @@ impl Wanted {
                 records.retain(|record| drawn.contains(&record.spec.key()));
                 plot::gain_figure(&groups, &stores.provenance(&records), options)?
             }
-            Kind::Ttft => plot::first_token_figure(&records, &stores.provenance(&records), options)?,
-            Kind::Overlap => {
+            FigureKind::Ttft => {
+                plot::first_token_figure(&records, &stores.provenance(&records), options)?
+            }
+            FigureKind::Overlap => {
                 let set = self.one_set(&mut records, &mut notes)?;
                 let (standard, ladder) = overlap_pair(&set)?;
                 notes.push(format!(
@@ -133,25 +144,25 @@ impl Wanted {
                 let step = self.part.step;
                 let traces = [stores.trace(standard, step)?, stores.trace(ladder, step)?];
                 let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
-                self.of_traces(&traces.iter().collect::<Vec<_>>(), &provenance)?
+                self.draw_traces(&traces.iter().collect::<Vec<_>>(), &provenance)?
             }
-            Kind::Training => return Err(Error::failed("trainings are not runs")),
+            FigureKind::Training => return Err(Error::failed("trainings are not runs")),
         };
-        Ok(Drawn { figure, notes })
+        Ok(DrawnFigure { figure, notes })
     }
 
     /// Draws the curves of trainings that differ only in architecture and seed; any other difference is an input
     /// error.
-    pub fn of_trainings(&self, trainings: &[Curve]) -> Result<Drawn> {
+    pub fn draw_trainings(&self, trainings: &[Curve]) -> Result<DrawnFigure> {
         let set = analysis::one_training_set(trainings)?;
         let figure = plot::training_figure(&set, &self.options)?;
         let last = analysis::compared_trainings(&with_standard_first(trainings));
-        Ok(Drawn { figure, notes: last.iter().map(analysis::ComparedTrainings::told).collect() })
+        Ok(DrawnFigure { figure, notes: last.iter().map(analysis::ComparedTrainings::told).collect() })
     }
 
     /// Draws the lanes of one step of each trace, the first one on top. Returns the errors of
     /// [`plot::overlap_figure`], such as a missing step or rank.
-    pub fn of_traces(&self, traces: &[&Trace], provenance: &ProvenanceSummary) -> Result<Figure> {
+    pub fn draw_traces(&self, traces: &[&Trace], provenance: &ProvenanceSummary) -> Result<Figure> {
         for trace in traces {
             let name = trace
                 .meta
@@ -197,4 +208,87 @@ fn with_standard_first(trainings: &[Curve]) -> Vec<Curve> {
     let mut all = trainings.to_vec();
     all.sort_by_key(|one| one.training.spec.architecture != Architecture::Standard);
     all
+}
+
+/// Command-line arguments that select the runs of a page again; see [`Report`].
+#[derive(Clone, Debug, Default)]
+pub struct ReportOrigin {
+    pub arguments: Vec<String>,
+    pub directory: Vec<String>,
+    pub named: String,
+    pub filter: String,
+}
+
+#[derive(Debug)]
+pub struct RunsPage {
+    pub html: String,
+    /// Provenance of the numbers, in words.
+    pub origin: String,
+}
+
+/// Renders the page of these runs.
+///
+/// # Errors
+///
+/// Returns an input error if no run has numbers, and a failure if a figure cannot be drawn.
+pub fn report_of_runs(records: &[Record], stores: &Stores, origin: ReportOrigin) -> Result<RunsPage> {
+    let ok: Vec<Record> = records.iter().filter(|record| record.has_numbers()).cloned().collect();
+    let mut environments = stores.environments(records);
+    environments.extend(records.iter().filter(|record| !record.environment.is_empty()).cloned());
+    let TraceEvidence { figures: overlaps, verdicts } = trace_evidence(&ok, stores);
+    let ReportOrigin { arguments, directory, named, filter } = origin;
+    let report = Report {
+        provenance: stores.provenance(&ok),
+        environments,
+        arguments,
+        directory,
+        named,
+        filter,
+        questions: questions(records),
+        overlaps,
+        verdicts,
+        records,
+    };
+    Ok(RunsPage { html: page(&report)?, origin: report.provenance.origin() })
+}
+
+/// Questions of the runs' experiments, from files and built-in ones.
+fn questions(records: &[Record]) -> Vec<(String, String)> {
+    let names: BTreeSet<&str> = records.iter().filter_map(|r| r.experiment.as_deref()).collect();
+    let question = |name: &str| Some((name.to_owned(), experiments::question(name)?));
+    names.into_iter().filter_map(question).collect()
+}
+
+/// Evidence from the traces of a set of comparable cells: their figure, and the verdict on the run of standard.
+#[derive(Default)]
+struct TraceEvidence {
+    /// By name of the set.
+    figures: BTreeMap<String, Figure>,
+    /// Run and sentences, by name of the set.
+    verdicts: BTreeMap<String, (String, Vec<String>)>,
+}
+
+/// Overlap figure of standard and ladder in the largest set, and the verdict on standard, if both have lanes
+/// (recorded or simulated again).
+fn trace_evidence(ok: &[Record], stores: &Stores) -> TraceEvidence {
+    let mut sets = analysis::comparable(ok);
+    sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));
+    let Some(set) = sets.first() else { return TraceEvidence::default() };
+    let Ok((standard, ladder)) = overlap_pair(set) else { return TraceEvidence::default() };
+    if !stores.has_trace(standard) || !stores.has_trace(ladder) {
+        return TraceEvidence::default();
+    }
+    let traces = [standard, ladder].map(|record| stores.trace(record, None));
+    let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
+    let run = standard.run.clone();
+    let [Ok(standard), Ok(ladder)] = traces else { return TraceEvidence::default() };
+    let (part, options) = (Part::default(), Options::default());
+    let figure = plot::overlap_figure(&[&standard, &ladder], &part, &provenance, &options);
+    let decode = Selection::default_of(&standard);
+    let report = analysis::trace_report(&standard, &decode);
+    let verdict = verdict_of(&standard, &report, &decode);
+    TraceEvidence {
+        figures: figure.into_iter().map(|figure| (set.name.clone(), figure)).collect(),
+        verdicts: BTreeMap::from([(set.name.clone(), (run, verdict.sentences))]),
+    }
 }

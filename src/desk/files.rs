@@ -27,11 +27,12 @@ const ENDINGS: [&str; 15] = [
     ".zip",
 ];
 
-const DEPTH: usize = 4;
+/// Maximum depth of directories searched.
+const MOST_DEPTH: usize = 4;
 
 /// Maximum number of directories searched and of files found.
-const FOLDERS: usize = 400;
-const FOUND: usize = 200;
+const MOST_FOLDERS: usize = 400;
+const MOST_FILES: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEntry {
@@ -69,33 +70,35 @@ fn may_have_events(path: &Path) -> bool {
 }
 
 /// JSON files of runs, which are no traces.
-const OF_RUNS: [&str; 2] = ["spec.json", "record.json"];
+const RUN_FILES: [&str; 2] = ["spec.json", "record.json"];
 
 /// Finds trace files in a directory and its subdirectories, newest first. Skips hidden files, build outputs and runs
 /// directories, whose traces are selected by run. Searches at most 400 directories.
 pub fn near(folder: &Path, runs: &Path) -> Vec<FileEntry> {
     let mut found: Vec<(SystemTime, FileEntry)> = Vec::new();
     let mut folders = vec![(folder.to_owned(), 0)];
-    let mut looked = 0;
+    let mut searched = 0;
     while let Some((path, depth)) = folders.pop() {
-        looked += 1;
-        if looked > FOLDERS || found.len() >= FOUND {
+        searched += 1;
+        if searched > MOST_FOLDERS || found.len() >= MOST_FILES {
             break;
         }
         for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Ok(kind) = entry.file_type() else { continue };
-            let passed = name.starts_with('.') || ["target", "node_modules"].contains(&name.as_str());
-            let passed = passed || OF_RUNS.contains(&name.as_str());
+            let is_skipped = name.starts_with('.')
+                || ["target", "node_modules"].contains(&name.as_str())
+                || RUN_FILES.contains(&name.as_str());
             let is_store =
                 || entry.path() == folder.join(runs) || entry.path().join(base::atomic::FOLDER).is_dir();
-            if kind.is_dir() && !passed && depth < DEPTH && !is_store() {
+            if kind.is_dir() && !is_skipped && depth < MOST_DEPTH && !is_store() {
                 folders.insert(0, (entry.path(), depth + 1));
-            } else if kind.is_file() && !passed && is_trace(&name) && may_have_events(&entry.path()) {
+            } else if kind.is_file() && !is_skipped && is_trace(&name) && may_have_events(&entry.path())
+            {
                 let path = entry.path();
                 let shown = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
                 let changed = entry.metadata().and_then(|data| data.modified());
-                found.push((changed.unwrap_or(SystemTime::UNIX_EPOCH), file(shown, &entry)));
+                found.push((changed.unwrap_or(SystemTime::UNIX_EPOCH), file_entry(shown, &entry)));
             }
         }
     }
@@ -107,39 +110,36 @@ pub fn near(folder: &Path, runs: &Path) -> Vec<FileEntry> {
 /// if it cannot be read.
 pub fn within(typed: &str) -> Vec<FileEntry> {
     let mut entries: Vec<FileEntry> = Vec::new();
-    for entry in fs::read_dir(place(typed)).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(directory(typed)).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         // follows symbolic links
-        let folder = fs::metadata(entry.path()).is_ok_and(|data| data.is_dir());
+        let is_folder = fs::metadata(entry.path()).is_ok_and(|data| data.is_dir());
         let path = format!("{typed}{name}");
-        entries.push(match folder {
-            true => FileEntry {
-                path: path + "/",
-                about: "folder".into(),
-                is_trace: false,
-                is_refused: false,
-            },
-            false => file(path, &entry),
+        entries.push(if is_folder {
+            let about = "folder".into();
+            FileEntry { path: path + "/", about, is_trace: false, is_refused: false }
+        } else {
+            file_entry(path, &entry)
         });
     }
-    entries.sort_by_key(order);
+    entries.sort_by_key(sort_key);
     entries
 }
 
 /// Maximum number of files of a directory that are inspected, and of traces that can be ranks.
-const INSPECTED: usize = 200;
+const MOST_INSPECTED: usize = 200;
 
-/// Maximum number of folders, one a rank, that are inspected.
-const FOLDERS_OF_RANKS: usize = 64;
+/// Maximum number of folders, one per rank, that are inspected.
+const MOST_RANK_FOLDERS: usize = 64;
 
 /// Like [`within`], after a look into the files: those that cannot be opened come last, with the reason. Traces that
 /// are the ranks of one job come first, together as the directory itself.
 pub fn listing(typed: &str) -> Vec<FileEntry> {
     let mut entries = within(typed);
-    let folder = place(typed);
+    let folder = directory(typed);
     let path_of = |entry: &FileEntry| folder.join(&entry.path[typed.len()..]);
     let files = entries.iter_mut().filter(|entry| !entry.is_folder());
-    for entry in files.take(INSPECTED) {
+    for entry in files.take(MOST_INSPECTED) {
         let path = path_of(entry);
         entry.is_trace &= may_have_events(&path);
         let refused = trace::import::refused(&path);
@@ -148,27 +148,25 @@ pub fn listing(typed: &str) -> Vec<FileEntry> {
             entry.about = format!("cannot be opened: {format}");
         }
     }
-    entries.sort_by_key(order);
+    entries.sort_by_key(sort_key);
     let mut files: Vec<PathBuf> = entries.iter().filter(|entry| entry.is_trace).map(path_of).collect();
     if files.is_empty() {
-        // a folder a rank, as opening the folder reads them
+        // one folder per rank, as opening the folder reads them
         let folders =
-            entries.iter().filter(|entry| entry.is_folder()).take(FOLDERS_OF_RANKS).map(path_of);
-        files.extend(folders.flat_map(|folder| traces_in(&folder)).take(INSPECTED + 1));
+            entries.iter().filter(|entry| entry.is_folder()).take(MOST_RANK_FOLDERS).map(path_of);
+        files.extend(folders.flat_map(|folder| traces_in(&folder)).take(MOST_INSPECTED + 1));
     }
     let traces = files.len();
-    if (2..=INSPECTED).contains(&traces) {
+    if (2..=MOST_INSPECTED).contains(&traces) {
         let path = format!("{typed}.");
-        let is_one = trace::import::are_ranks(&files);
-        let about = match is_one {
-            true => format!("its {traces} files, the ranks of one job"),
-            false => format!("its {traces} files as one trace (not named as ranks)"),
+        let are_ranks = trace::import::are_ranks(&files);
+        let about = if are_ranks {
+            format!("its {traces} files, the ranks of one job")
+        } else {
+            format!("its {traces} files as one trace (not named as ranks)")
         };
         let all = FileEntry { path, about, is_trace: true, is_refused: false };
-        match is_one {
-            true => entries.insert(0, all),
-            false => entries.push(all),
-        }
+        entries.insert(if are_ranks { 0 } else { entries.len() }, all);
     }
     entries
 }
@@ -192,11 +190,11 @@ pub fn siblings(opened: &str) -> Vec<FileEntry> {
     entries
 }
 
-fn place(typed: &str) -> PathBuf {
+fn directory(typed: &str) -> PathBuf {
     if typed.is_empty() { PathBuf::from(".") } else { expanded(typed) }
 }
 
-fn order(entry: &FileEntry) -> (bool, bool, bool, String) {
+fn sort_key(entry: &FileEntry) -> (bool, bool, bool, String) {
     (entry.is_refused, !entry.is_folder(), !entry.is_trace, entry.path.to_lowercase())
 }
 
@@ -213,7 +211,7 @@ pub fn expanded(typed: &str) -> PathBuf {
     home.map_or_else(|| PathBuf::from(typed), |(rest, home)| home.join(rest))
 }
 
-fn file(path: String, entry: &DirEntry) -> FileEntry {
+fn file_entry(path: String, entry: &DirEntry) -> FileEntry {
     let is_trace = is_trace(&path);
     let size = entry.metadata().map_or(0, |data| data.len());
     FileEntry { path, about: si(size as f64, "B"), is_trace, is_refused: false }

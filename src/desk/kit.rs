@@ -70,6 +70,13 @@ struct SummaryGpu {
     name: Option<String>,
 }
 
+/// Output of nccl-tests with one P2P setting.
+#[derive(Debug)]
+pub struct KitLinks {
+    pub p2p: P2p,
+    pub files: Vec<PathBuf>,
+}
+
 /// Imported contents of a kit.
 #[derive(Debug)]
 pub struct ImportedKit {
@@ -139,19 +146,23 @@ impl Kit {
     /// # Errors
     ///
     /// Returns an error if the folder cannot be listed.
-    pub fn links(&self) -> Result<Vec<(P2p, Vec<PathBuf>)>> {
+    pub fn links(&self) -> Result<Vec<KitLinks>> {
         let folder = self.folder.join(LINKS);
         if !folder.is_dir() {
             return Ok(Vec::new());
         }
         let mut entries = regular::entries(&folder).map_err(Error::io(&folder))?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        let of = |p2p: P2p| {
+        let files_of = |p2p: P2p| {
             let ending = format!("-{}.txt", p2p.as_str());
             let own = entries.iter().filter(|entry| !entry.is_dir && entry.name.ends_with(&ending));
-            (p2p, own.map(|entry| folder.join(&entry.name)).collect::<Vec<_>>())
+            KitLinks { p2p, files: own.map(|entry| folder.join(&entry.name)).collect() }
         };
-        Ok([P2p::On, P2p::Off].map(of).into_iter().filter(|(_, files)| !files.is_empty()).collect())
+        Ok([P2p::On, P2p::Off]
+            .map(files_of)
+            .into_iter()
+            .filter(|links| !links.files.is_empty())
+            .collect())
     }
 
     /// Reads the origin. Returns the file and its problem if it is damaged.

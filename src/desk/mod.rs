@@ -7,22 +7,25 @@
 //! | `predict` | regenerate the trace of a simulated run; machine and engine for rewiring a trace, and the verdict on it |
 //! | `select` | select stored runs by id, prefix, batch, directory or filter; their provenance and traces from several stores |
 //! | `describe` | labeled lines about one run |
-//! | `start` | run an experiment or a cell, each executed run in its own process; the answer of a sweep |
-//! | `evaluate` | quality of architectures on a text, stored window by window; quality of an experiment's cells |
+//! | `evaluate` | quality of architectures on a text, stored window by window |
+//! | `cells` | quality and trainings of an experiment's cells, after its runs |
 //! | `convert` | search for layers to convert, and write the converted checkpoint |
 //! | `adapt` | training: repair a conversion, or train a small model from scratch |
-//! | `experiments` | available experiments: files and built-in ones |
+//! | `experiments` | available experiments; running one or a cell, each executed run in its own process; its answers |
+//! | `calibrate` | write calibrated constants and measured links into profile and stack files |
 //! | `kit` | import what `measure.sh` packed on another machine |
 //! | `record` | record any program, and merge what its processes wrote |
+//! | `ranges` | keep the work of a recording that named ranges launched |
 //! | `files` | trace file discovery |
 //! | `offers` | completions for an option, an axis or a name |
-//! | `figure` | publication figures of runs or traces |
-//! | `report` | page of stored runs |
+//! | `figure` | publication figures of runs or traces, and the page of stored runs |
 //! | `export` | export as a figure, a table or Parquet, by the file's extension |
 //!
 //! Nothing here prints: messages for the user are part of the return values.
 
 pub mod adapt;
+pub mod calibrate;
+mod cells;
 pub mod convert;
 mod describe;
 pub mod evaluate;
@@ -34,14 +37,15 @@ pub mod kit;
 pub mod offers;
 mod open;
 mod predict;
+pub mod ranges;
 pub mod record;
-mod report;
 mod select;
-mod start;
 
 pub use describe::{Section, describe, platform};
-pub use open::{Named, OpenOptions, Opened, aligned, is_trace, open, open_run, trace_of};
-pub use predict::{Engine, Part, machine_of, resimulate, verdict_of, verdict_on};
-pub use report::{ReportOrigin, RunsPage, dir_option, report_of_runs};
-pub use select::{Selection, Stores, filtered, overlap_pair, picked, stored};
-pub use start::{Gathered, Start};
+pub use experiments::{AnswerCollector, Runner};
+pub use figure::{ReportOrigin, RunsPage, report_of_runs};
+pub use open::{OpenOptions, Opened, RunOrTrace, align_stretches, is_trace, open, open_run, trace_of};
+pub use predict::{
+    ChosenMachine, FirstSteps, MachineChoice, choose_machine, resimulate, verdict_of, verdict_on,
+};
+pub use select::{RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows};

@@ -6,7 +6,7 @@ use lab::sweep::edit::axis_names;
 use machine::hardware::{Profile, Stack, Target};
 use model::Model;
 use table::Spec;
-use table::options::variables::nccl;
+use table::options::variables::{NcclVariable, nccl};
 use table::options::{OptionEntry, option, value};
 
 /// Values of an option: all of them, or those with names.
@@ -39,44 +39,73 @@ fn gpus(profile: &Profile) -> String {
     format!("{memory} at {} GB/s, {} GPUs per node", profile.hbm_gb_s, profile.gpus_per_node)
 }
 
-/// Values of an axis: an option, `env.NCCL_ALGO`, `set.link.alpha_us`.
-pub fn axis_values(name: &str) -> Vec<Offer> {
-    match (option(name), name.strip_prefix("env.").and_then(nccl)) {
-        (Some(option), _) => values(option),
-        (None, Some(variable)) => variable.values.iter().map(|value| Offer::new(*value, "")).collect(),
-        (None, None) => Vec::new(),
+/// Axis of a grid, by its name.
+enum AxisName<'a> {
+    /// `tp`
+    Option(&'static OptionEntry),
+    /// Variable of NCCL: `env.NCCL_ALGO`
+    Nccl(&'static NcclVariable),
+    /// Value of the hardware profile or the stack: `set.link.alpha_us`
+    ProfileValue(&'a str),
+    /// Variable of the run's process: `env.OMP_NUM_THREADS`
+    Variable,
+}
+
+impl<'a> AxisName<'a> {
+    fn parse(name: &'a str) -> Self {
+        if let Some(option) = option(name) {
+            Self::Option(option)
+        } else if let Some(variable) = name.strip_prefix("env.").and_then(nccl) {
+            Self::Nccl(variable)
+        } else if let Some(key) = name.strip_prefix("set.") {
+            Self::ProfileValue(key)
+        } else {
+            Self::Variable
+        }
     }
 }
 
-/// Keys of `env` (NCCL variables) or `set` (values of the default profile and stack), with their meanings.
-pub fn pairs(of: &str) -> Vec<Offer> {
-    let start = format!("{of}.");
+/// Values of an axis: an option, `env.NCCL_ALGO`, `set.link.alpha_us`.
+pub fn axis_values(name: &str) -> Vec<Offer> {
+    match AxisName::parse(name) {
+        AxisName::Option(option) => values(option),
+        AxisName::Nccl(variable) => variable.values.iter().map(|value| Offer::new(*value, "")).collect(),
+        AxisName::ProfileValue(_) | AxisName::Variable => Vec::new(),
+    }
+}
+
+/// Keys of the option `env` (NCCL variables) or `set` (values of the default profile and stack), with their meanings.
+pub fn keys(option: &str) -> Vec<Offer> {
+    let prefix = format!("{option}.");
     let names = axis_names(Some(&Spec::default())).into_iter();
-    names.filter_map(|(name, about)| Some(Offer::new(name.strip_prefix(&start)?, about))).collect()
+    names.filter_map(|(name, about)| Some(Offer::new(name.strip_prefix(&prefix)?, about))).collect()
 }
 
 /// Describes an axis: meaning, unit and current value, in at most three sentences.
 pub fn about(name: &str, spec: Option<&Spec>) -> String {
-    let now = spec.and_then(|spec| value(spec, name)).map(|now| now.into_owned());
-    let (about, now) = if let Some(option) = option(name) {
-        let about = &option.about;
-        let default = if about.default.is_empty() { "" } else { "; default " };
-        let said = format!("{}{default}{}", option.help(), about.default);
-        (said, now)
-    } else if let Some(variable) = name.strip_prefix("env.").and_then(nccl) {
-        (format!("{}, a variable of NCCL", variable.about), now.or(Some("unset".into())))
-    } else if let Some(key) = name.strip_prefix("set.") {
-        let target = spec.and_then(|spec| Target::of(spec).ok());
-        let all = target.map(|target| target.described()).unwrap_or_default();
-        match all.into_iter().find(|described| described.key == key) {
-            Some(described) => (described.about, now.or(Some(described.value))),
-            None => ("a value of the hardware profile or the stack".to_owned(), now),
+    let current = spec.and_then(|spec| value(spec, name)).map(|current| current.into_owned());
+    let (about, default) = match AxisName::parse(name) {
+        AxisName::Option(option) => {
+            let default = option.about.default;
+            let gap = if default.is_empty() { "" } else { "; default " };
+            (format!("{}{gap}{default}", option.help()), None)
         }
-    } else {
-        ("a variable of the run's process".to_owned(), now.or(Some("unset".into())))
+        AxisName::Nccl(variable) => {
+            (format!("{}, a variable of NCCL", variable.about), Some("unset".to_owned()))
+        }
+        AxisName::ProfileValue(key) => {
+            let target = spec.and_then(|spec| Target::of(spec).ok());
+            let known = target.map(|target| target.described()).unwrap_or_default();
+            match known.into_iter().find(|described| described.key == key) {
+                Some(described) => (described.about, Some(described.value)),
+                None => ("a value of the hardware profile or the stack".to_owned(), None),
+            }
+        }
+        AxisName::Variable => ("a variable of the run's process".to_owned(), Some("unset".to_owned())),
     };
-    let now = now.filter(|now| !now.is_empty()).map(|now| format!(". Now {now}")).unwrap_or_default();
-    format!("{about}{now}")
+    let current = current.or(default).filter(|current| !current.is_empty());
+    let current = current.map(|current| format!(". Now {current}")).unwrap_or_default();
+    format!("{about}{current}")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::files::expanded;
-use super::predict::{Part, require_unchanged_files, resimulate};
+use super::predict::{FirstSteps, require_unchanged_files, resimulate};
 use base::error::{Error, Result};
 use base::regular;
 use lab::store::Store;
@@ -16,16 +16,16 @@ use study::plot::Stretch;
 use table::{Record, Status};
 use trace::overlap::{StepKey, origin_ns};
 use trace::rules::{RuleReport, Rules};
-use trace::{NO_STEP, Trace, import};
+use trace::{ImportReport, NO_STEP, Trace, import};
 
 #[derive(Debug)]
-pub enum Named {
+pub enum RunOrTrace {
     Run(Box<Record>),
     /// Trace file, or directory with one file per rank.
     File(PathBuf),
 }
 
-impl Named {
+impl RunOrTrace {
     /// Resolves a name to a file if there is one (`~` is the home directory), else to a stored run. Returns an input
     /// error that lists the alternatives if neither exists.
     pub fn find(given: &str, store: &Store) -> Result<Self> {
@@ -75,7 +75,7 @@ pub struct Opened {
     pub classified: RuleReport,
     pub record: Option<Box<Record>>,
     /// Steps of the trace, if not all of the run.
-    pub part: Option<Part>,
+    pub part: Option<FirstSteps>,
 }
 
 impl Opened {
@@ -108,16 +108,16 @@ pub struct OpenOptions<'a> {
 pub fn open(given: &str, store: &Store, options: OpenOptions<'_>) -> Result<Opened> {
     let OpenOptions { rules, recording, upto } = options;
     let loaded = rules.map_or_else(|| Ok(Rules::default()), Rules::load)?;
-    match (Named::find(given, store)?, recording) {
-        (Named::Run(record), Some(_)) => Err(Error::input_help(
+    match (RunOrTrace::find(given, store)?, recording) {
+        (RunOrTrace::Run(record), Some(_)) => Err(Error::input_help(
             format!(
                 "{}: a stored run, and --recording chooses among the traces of a directory",
                 record.run
             ),
             "leave out --recording",
         )),
-        (Named::Run(record), None) => open_run(record, store, upto),
-        (Named::File(path), _) => {
+        (RunOrTrace::Run(record), None) => open_run(record, store, upto),
+        (RunOrTrace::File(path), _) => {
             let (mut trace, classified) = import::open_recording(&path, recording, &loaded)?;
             tie_clocks(&mut trace);
             Ok(Opened {
@@ -149,7 +149,11 @@ pub fn open_run(record: Box<Record>, store: &Store, upto: Option<u32>) -> Result
 }
 
 /// Trace of a stored run; returns the errors of [`open_run`].
-pub fn trace_of(record: &Record, store: &Store, upto: Option<u32>) -> Result<(Trace, Option<Part>)> {
+pub fn trace_of(
+    record: &Record,
+    store: &Store,
+    upto: Option<u32>,
+) -> Result<(Trace, Option<FirstSteps>)> {
     if let Some(path) = store.trace_path(record) {
         let mut trace = import::open(&path)?;
         tie_clocks(&mut trace);
@@ -188,63 +192,71 @@ impl Opened {
         if !self.trace.spans.is_empty() {
             return Ok(self);
         }
-        let source = &self.source;
-        let import = self.trace.meta.import.clone().unwrap_or_default();
-        let count = |of: &BTreeMap<String, u64>, word: &str| -> u64 {
-            of.iter().filter(|(what, _)| what.contains(word)).map(|(_, count)| count).sum()
-        };
-        let operators = count(&import.ignored, "operators of the framework");
-        let launches = count(&import.used, "launch");
-        let halves = count(&import.ignored, "unpaired begin or end");
-        let is_gpu =
-            |what: &str| ["kernel ", "memcpy ", "memset "].iter().any(|gpu| what.starts_with(gpu));
-        let left_out = import.ignored.iter().filter(|(what, _)| is_gpu(what));
-        let left_out: Vec<String> = left_out.map(|(what, count)| format!("{count} {what}")).collect();
-        // words of the importer about a truncated file
-        let cut =
-            import.warnings.iter().find(|warning| warning.contains("everything before it was read"));
-        let (is, help) = match () {
-            () if cut.is_some() => (
-                format!("truncated before the first GPU event: {}", cut.map_or("", String::as_str)),
-                "copy the file again, or record it again",
-            ),
-            () if !left_out.is_empty() => (
-                format!("no readable GPU events; skipped: {}", left_out.join(", ")),
-                "ts and dur must be numbers, in microseconds",
-            ),
-            () if launches > 0 => (
-                format!(
-                    "{launches} host launches but no GPU events: the profiler recorded only the host"
-                ),
-                "record again without another profiler attached, with permission to read GPU counters, and \
-                 activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
-            ),
-            () if operators > 0 => (
-                format!("a CPU-only PyTorch profile: {operators} operators and no GPU events"),
-                "record GPU activity as well: \
-                 torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])",
-            ),
-            () if import.events == 0 => (
-                "no events in this trace".into(),
-                "record again: the profiler may have stopped before the first step",
-            ),
-            () if halves > 0 => (
-                format!(
-                    "{} events, {halves} of them unpaired begin or end events (ph B, E), and no complete GPU event",
-                    import.events
-                ),
-                "export complete events (ph X), as PyTorch's profiler does",
-            ),
-            () => (
-                format!(
-                    "{} events read, none from a GPU (kernel, gpu_memcpy, gpu_memset)",
-                    import.events
-                ),
-                "record with ProfilerActivity.CUDA, or open another file",
-            ),
-        };
-        Err(Error::input_help(format!("{source}: {is}"), help))
+        let import = self.trace.meta.import.unwrap_or_default();
+        let (problem, help) = missing_gpu_spans(&import);
+        Err(Error::input_help(format!("{}: {problem}", self.source), help))
     }
+}
+
+/// Likely reason why an import found no GPU span, and the remedy.
+fn missing_gpu_spans(import: &ImportReport) -> (String, &'static str) {
+    let count = |counts: &BTreeMap<String, u64>, word: &str| -> u64 {
+        counts.iter().filter(|(what, _)| what.contains(word)).map(|(_, count)| count).sum()
+    };
+    let is_gpu = |what: &str| ["kernel ", "memcpy ", "memset "].iter().any(|gpu| what.starts_with(gpu));
+    let skipped = import.ignored.iter().filter(|(what, _)| is_gpu(what));
+    let skipped: Vec<String> = skipped.map(|(what, count)| format!("{count} {what}")).collect();
+    // words of the importer about a truncated file
+    let truncated =
+        import.warnings.iter().find(|warning| warning.contains("everything before it was read"));
+    if let Some(warning) = truncated {
+        return (
+            format!("truncated before the first GPU event: {warning}"),
+            "copy the file again, or record it again",
+        );
+    }
+    if !skipped.is_empty() {
+        return (
+            format!("no readable GPU events; skipped: {}", skipped.join(", ")),
+            "ts and dur must be numbers, in microseconds",
+        );
+    }
+    let launches = count(&import.used, "launch");
+    if launches > 0 {
+        return (
+            format!("{launches} host launches but no GPU events: the profiler recorded only the host"),
+            "record again without another profiler attached, with permission to read GPU counters, and \
+             activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+        );
+    }
+    let operators = count(&import.ignored, "operators of the framework");
+    if operators > 0 {
+        return (
+            format!("a CPU-only PyTorch profile: {operators} operators and no GPU events"),
+            "record GPU activity as well: \
+             torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])",
+        );
+    }
+    let events = import.events;
+    if events == 0 {
+        return (
+            "no events in this trace".into(),
+            "record again: the profiler may have stopped before the first step",
+        );
+    }
+    let unpaired = count(&import.ignored, "unpaired begin or end");
+    if unpaired > 0 {
+        return (
+            format!(
+                "{events} events, {unpaired} of them unpaired begin or end events (ph B, E), and no complete GPU event"
+            ),
+            "export complete events (ph X), as PyTorch's profiler does",
+        );
+    }
+    (
+        format!("{events} events read, none from a GPU (kernel, gpu_memcpy, gpu_memset)"),
+        "record with ProfilerActivity.CUDA, or open another file",
+    )
 }
 
 /// Start and end of each step over all ranks (ns since the trace's first start).
@@ -260,21 +272,21 @@ fn steps(trace: &Trace) -> BTreeMap<StepKey, (i64, i64)> {
 }
 
 /// Aligns a stretch of `lower` with a stretch of another trace: at the step in which `upper` starts if the other trace
-/// has its partner ([`StepAlignment`]), else at the first decode step with one, else at their first starts. If the stretch is a whole step, its
-/// length becomes that of the longer step.
-pub fn aligned<'a>(upper: Stretch<'a>, lower: &'a Trace) -> [Stretch<'a>; 2] {
-    let (above, below) = (steps(upper.trace), steps(lower));
-    let aligned = StepAlignment::of_keys(above.keys().copied(), below.keys().copied());
-    let like = |key: &StepKey| {
-        let at = aligned.partner(true, above.keys().position(|own| own == key)?)?;
-        below.iter().nth(at)
+/// has its partner ([`StepAlignment`]), else at the first decode step with one, else at their first starts. If the
+/// stretch is a whole step, its length becomes that of the longer step.
+pub fn align_stretches<'a>(upper: Stretch<'a>, lower: &'a Trace) -> [Stretch<'a>; 2] {
+    let (upper_steps, lower_steps) = (steps(upper.trace), steps(lower));
+    let alignment = StepAlignment::of_keys(upper_steps.keys().copied(), lower_steps.keys().copied());
+    let partner = |key: &StepKey| {
+        let at = alignment.partner(true, upper_steps.keys().position(|own| own == key)?)?;
+        lower_steps.values().nth(at)
     };
-    let begun = above.iter().filter(|(_, (start, _))| *start <= upper.from_ns);
-    let here = begun.max_by_key(|(_, (start, _))| *start).filter(|(key, _)| like(key).is_some());
-    let decode = || above.iter().filter(|(key, _)| key.phase == Phase::Decode);
-    let step = here.or_else(|| decode().find(|(key, _)| like(key).is_some()));
-    let both = step.and_then(|(key, own)| Some((*own, *like(key)?.1)));
-    let (own, other) = both.unwrap_or_default();
+    let begun = upper_steps.iter().filter(|(_, (start, _))| *start <= upper.from_ns);
+    let current = begun.max_by_key(|(_, (start, _))| *start).filter(|(key, _)| partner(key).is_some());
+    let mut decode = upper_steps.iter().filter(|(key, _)| key.phase == Phase::Decode);
+    let step = current.or_else(|| decode.find(|(key, _)| partner(key).is_some()));
+    let pair = step.and_then(|(key, own)| Some((*own, *partner(key)?)));
+    let (own, other) = pair.unwrap_or_default();
     let mut length = upper.to_ns.saturating_sub(upper.from_ns);
     if own == (upper.from_ns, upper.to_ns) {
         length = length.max(other.1 - other.0);
@@ -374,21 +386,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path());
         for given in ["no/such.json", "such.parquet", "~/no-such-trace.json", "20260101"] {
-            assert_eq!(Named::find(given, &store).err().map(|e| e.exit_code()), Some(2), "{given}");
+            assert_eq!(RunOrTrace::find(given, &store).err().map(|e| e.exit_code()), Some(2), "{given}");
         }
         let pipe = dir.path().join("trace.json");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
         for (given, kind) in [(pipe.to_str().unwrap(), "a named pipe"), ("/dev/null", "a device")] {
-            let error = Named::find(given, &store).unwrap_err().to_string();
+            let error = RunOrTrace::find(given, &store).unwrap_err().to_string();
             assert!(error.contains(&format!("{given}: is {kind}, not a trace file")), "{error}");
         }
         let there = dir.path().display().to_string();
-        assert!(matches!(Named::find(&there, &store), Ok(Named::File(_))));
+        assert!(matches!(RunOrTrace::find(&there, &store), Ok(RunOrTrace::File(_))));
     }
 
     #[test]
     fn steps_of_one_number_stand_under_one_another() {
-        let of = |first: u32, length: i64| {
+        let trace_of_steps = |first: u32, length: i64| {
             let step = |at: u32| Span {
                 step: at,
                 ..span(
@@ -400,19 +412,23 @@ mod tests {
             };
             trace((first..first + 4).map(step).collect())
         };
-        let (upper, lower) = (of(0, 100), of(2, 150));
+        let (upper, lower) = (trace_of_steps(0, 100), trace_of_steps(2, 150));
         let window = |from_ns, to_ns| Stretch { trace: &upper, from_ns, to_ns };
         let times = |both: [Stretch; 2]| both.map(|stretch| (stretch.from_ns, stretch.to_ns));
         // step 3 of both: the fourth of the upper, the second of the lower, which is longer
-        assert_eq!(times(aligned(window(300, 400), &lower)), [(300, 450), (150, 300)]);
+        assert_eq!(times(align_stretches(window(300, 400), &lower)), [(300, 450), (150, 300)]);
         // a part of it stays as long as it is
-        assert_eq!(times(aligned(window(310, 330), &lower)), [(310, 330), (160, 180)]);
+        assert_eq!(times(align_stretches(window(310, 330), &lower)), [(310, 330), (160, 180)]);
         // the lower has no step 1: aligned at step 2, which is its first
-        assert_eq!(times(aligned(window(100, 150), &lower)), [(100, 150), (-100, -50)]);
+        assert_eq!(times(align_stretches(window(100, 150), &lower)), [(100, 150), (-100, -50)]);
         // no number in common: aligned in order, at the second step of each
-        let mut other = of(9, 10);
-        assert_eq!(times(aligned(window(100, 150), &other)), [(100, 150), (10, 60)]);
+        let mut other = trace_of_steps(9, 10);
+        assert_eq!(times(align_stretches(window(100, 150), &other)), [(100, 150), (10, 60)]);
         other.spans.iter_mut().for_each(|span| span.step = NO_STEP);
-        assert_eq!(times(aligned(window(100, 150), &other)), [(100, 150), (100, 150)], "no steps");
+        assert_eq!(
+            times(align_stretches(window(100, 150), &other)),
+            [(100, 150), (100, 150)],
+            "no steps"
+        );
     }
 }

@@ -21,12 +21,12 @@ const MOST_SPANS: u64 = 4 << 20;
 
 /// First decode steps of a run, for a trace that does not have all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct FirstSteps {
     pub steps: u32,
     pub of: u32,
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for FirstSteps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "first {} of {} steps", self.steps, self.of)
     }
@@ -39,7 +39,7 @@ impl fmt::Display for Part {
 /// # Errors
 ///
 /// Returns an input error if the model, hardware or stack no longer exists, and the errors of the simulation.
-pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<Part>)> {
+pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<FirstSteps>)> {
     let simulator = Simulator::default();
     let predict = |output_tokens| -> Result<Trace> {
         let spec = Spec { output_tokens, ..spec.clone() };
@@ -49,7 +49,7 @@ pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<Part>
     // one step gives the number of spans per step
     let one = predict(spec.output_tokens.min(2))?;
     let spans_a_step = one.spans.iter().filter(|span| span.phase == Phase::Decode).count() as u64;
-    let part = part(spec.output_tokens.saturating_sub(1), spans_a_step, upto);
+    let part = first_steps(spec.output_tokens.saturating_sub(1), spans_a_step, upto);
     Ok((predict(part.map_or(spec.output_tokens, |part| part.steps + 1))?, part))
 }
 
@@ -71,33 +71,34 @@ pub(super) fn require_unchanged_files(spec: &Spec) -> Result<()> {
     }
 }
 
-fn part(of: u32, spans_a_step: u64, upto: Option<u32>) -> Option<Part> {
+fn first_steps(of: u32, spans_a_step: u64, upto: Option<u32>) -> Option<FirstSteps> {
     let fitting = u32::try_from(MOST_SPANS / spans_a_step.max(1)).unwrap_or(u32::MAX);
     let steps = fitting.max(1).max(upto.map_or(0, |step| step.saturating_add(1)));
-    (steps < of).then_some(Part { steps, of })
+    (steps < of).then_some(FirstSteps { steps, of })
 }
 
 /// User's choice of machine and engine; missing values come from the trace.
 #[derive(Clone, Debug, Default)]
-pub struct Engine {
+pub struct MachineChoice {
     pub hardware: Option<String>,
     pub stack: Option<String>,
     pub set: Vec<String>,
 }
 
-/// Engines by the names that their kernels and ranges contain, most telling first: SGLang and vLLM also run kernels of
+/// Engines by the names that their kernels and ranges contain, most specific first: SGLang and vLLM also run kernels of
 /// the engines after them.
-const MARKS: [(&str, &[&str]); 3] =
+const ENGINE_MARKS: [(&str, &[&str]); 3] =
     [("sglang", &["sglang", "sgl_"]), ("vllm", &["vllm"]), ("tensorrt_llm", &["tensorrt_llm"])];
 
 /// Stack of the engine that an imported trace shows, by its kernels and ranges, and the reason.
-fn stack_shown(trace: &Trace) -> Option<(&'static str, String)> {
+fn stack_of_trace(trace: &Trace) -> Option<(&'static str, String)> {
     let text = |key: &str| trace.meta.environment.get(key).and_then(serde_json::Value::as_str);
     let operations = trace.operations.iter().map(|operation| operation.name.as_str());
     let names: Vec<&str> = operations.chain(trace.meta.range_names.iter().map(String::as_str)).collect();
     let is_shown =
         |marks: &[&str]| names.iter().any(|name| marks.iter().any(|mark| name.contains(mark)));
-    let engine = text("engine").or_else(|| Some(MARKS.iter().find(|(_, marks)| is_shown(marks))?.0))?;
+    let engine =
+        text("engine").or_else(|| Some(ENGINE_MARKS.iter().find(|(_, marks)| is_shown(marks))?.0))?;
     let version =
         text(&format!("{engine}_version")).or_else(|| text("engine_version")).unwrap_or_default();
     let (stack, is_exact) = Stack::of_engine(engine, version)?;
@@ -109,19 +110,31 @@ fn stack_shown(trace: &Trace) -> Option<(&'static str, String)> {
     Some((stack, why))
 }
 
-/// Machine and engine of a trace, in order of preference: the user's choice; the run's own; the profile of the
-/// trace's GPU with the stack of the trace's engine. `None` if all are unknown. The text explains the choice. Returns an input error if a
-/// profile, stack or override is invalid.
-pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, String)> {
+/// Machine and engine of a trace.
+#[derive(Clone, Debug)]
+pub struct ChosenMachine {
+    /// `None` if unknown.
+    pub target: Option<Target>,
+    /// Name and reason, or why it is unknown.
+    pub reason: String,
+}
+
+/// Chooses the machine and engine of a trace, in order of preference: the user's choice; the run's own; the profile of
+/// the trace's GPU with the stack of the trace's engine.
+///
+/// # Errors
+///
+/// Returns an input error if a profile, stack or override is invalid.
+pub fn choose_machine(trace: &Trace, choice: &MachineChoice) -> Result<ChosenMachine> {
     let spec = trace.meta.spec.as_ref();
     let gpu = trace.meta.environment.get("gpus").and_then(|gpus| gpus[0]["name"].as_str());
     let gpu = gpu.filter(|name| !name.is_empty());
-    let set = PAIRS[1].read(&engine.set)?;
+    let set = PAIRS[1].read(&choice.set)?;
     let is_known = |spec: &&Spec| {
         Profile::names().contains(&spec.hardware.as_str()) || spec.hardware.ends_with(".toml")
     };
     let own = spec.filter(is_known);
-    let (hardware, why) = match (&engine.hardware, own, gpu.and_then(profile_named)) {
+    let (hardware, why) = match (&choice.hardware, own, gpu.and_then(profile_named)) {
         (Some(named), ..) => (named.clone(), "as asked".to_owned()),
         (None, Some(spec), _) => (spec.hardware.clone(), "the run's own".to_owned()),
         (None, None, Some(profile)) => {
@@ -132,7 +145,7 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
                 Some(gpu) => format!("no profile for {gpu}"),
                 None => "the trace does not name its GPU".into(),
             };
-            if let Some(pair) = engine.set.first() {
+            if let Some(pair) = choice.set.first() {
                 // an unknown key is reported first; all profiles have the same keys
                 Target::of(&Spec { hardware: "h100_sxm".into(), set, ..Spec::default() })?;
                 return Err(Error::input_help(
@@ -140,14 +153,14 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
                     "pass --hardware",
                 ));
             }
-            return Ok((None, why));
+            return Ok(ChosenMachine { target: None, reason: why });
         }
     };
     let of_run = own.filter(|own| own.hardware == hardware);
-    let (stack, why_stack) = match (&engine.stack, of_run) {
+    let (stack, why_stack) = match (&choice.stack, of_run) {
         (Some(stack), _) => (stack.clone(), String::new()),
         (None, Some(spec)) => (spec.stack.clone(), String::new()),
-        (None, None) => match stack_shown(trace) {
+        (None, None) => match stack_of_trace(trace) {
             Some((stack, why)) => (stack.to_owned(), format!(" ({why})")),
             None => (STACKS[0].to_owned(), " (default: the trace names no known engine)".to_owned()),
         },
@@ -156,14 +169,15 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
     of_run.extend(set);
     let target =
         Target { profile: Profile::load(&hardware)?, stack: Stack::load(&stack)? }.with(&of_run)?;
-    let why = format!("{} ({why}), stack {}{why_stack}", target.profile.name, target.stack.name);
-    Ok((Some(target), why))
+    let reason = format!("{} ({why}), stack {}{why_stack}", target.profile.name, target.stack.name);
+    Ok(ChosenMachine { target: Some(target), reason })
 }
 
 /// Verdict on the selected part of a trace, on its own machine if known.
 pub fn verdict_of(trace: &Trace, report: &TraceReport, selection: &Selection) -> Verdict {
     // an invalid or missing profile must not prevent a verdict
-    let target = machine_of(trace, &Engine::default()).ok().and_then(|(target, _)| target);
+    let target =
+        choose_machine(trace, &MachineChoice::default()).ok().and_then(|machine| machine.target);
     verdict_on(target, trace, report, selection)
 }
 
@@ -190,11 +204,11 @@ mod tests {
         let mut named = |gpu: &str, set: &str| {
             trace.meta.environment.insert("gpus".to_owned(), json!([{ "name": gpu }]));
             let set = [set].into_iter().filter(|set| !set.is_empty()).map(str::to_owned).collect();
-            machine_of(&trace, &Engine { set, ..Engine::default() })
+            choose_machine(&trace, &MachineChoice { set, ..MachineChoice::default() })
         };
-        let (target, why) = named("simulated b200_sxm", "").unwrap();
+        let ChosenMachine { target, reason } = named("simulated b200_sxm", "").unwrap();
         assert_eq!(target.unwrap().profile.name, "b200_sxm");
-        assert!(why.starts_with("b200_sxm (the trace is of simulated b200_sxm)"), "{why}");
+        assert!(reason.starts_with("b200_sxm (the trace is of simulated b200_sxm)"), "{reason}");
         for gpu in ["simulated b200_sxm", "Unheard-of GPU"] {
             let Err(Error::Input { message, help }) = named(gpu, "lunch_us=1") else { panic!("{gpu}") };
             assert!(message.contains("lunch_us"), "{message}");
@@ -202,10 +216,10 @@ mod tests {
         }
         let unused = named("Unheard-of GPU", "launch_us=1").unwrap_err().to_string();
         assert!(unused.contains("--set launch_us=1 needs a hardware profile"), "{unused}");
-        assert!(named("simulated mine.toml", "").unwrap().0.is_none());
-        let (target, why) = named("simulated h100_sxm (changed)", "").unwrap();
+        assert!(named("simulated mine.toml", "").unwrap().target.is_none());
+        let ChosenMachine { target, reason } = named("simulated h100_sxm (changed)", "").unwrap();
         assert!(target.is_none());
-        assert_eq!(why, "no profile for simulated h100_sxm (changed)");
+        assert_eq!(reason, "no profile for simulated h100_sxm (changed)");
     }
 
     /// An imported trace on an H100 with a kernel of this name and these entries of metadata.
@@ -216,10 +230,11 @@ mod tests {
         let environment = &mut trace.meta.environment;
         environment.insert("gpus".to_owned(), json!([{ "name": "NVIDIA H100 80GB HBM3" }]));
         environment.extend(metadata.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
-        let (target, why) = machine_of(&trace, &Engine::default()).unwrap();
+        let ChosenMachine { target, reason } =
+            choose_machine(&trace, &MachineChoice::default()).unwrap();
         let target = target.unwrap();
-        assert_eq!(target.profile.name, "h100_sxm", "{why}");
-        (target.stack.name, why)
+        assert_eq!(target.profile.name, "h100_sxm", "{reason}");
+        (target.stack.name, reason)
     }
 
     #[test]
@@ -244,23 +259,24 @@ mod tests {
         let mut both = trace::testing::trace(Vec::new());
         both.operations[0].name = trtllm.to_owned();
         both.meta.range_names = vec!["sglang.srt.model_executor".to_owned()];
-        assert_eq!(stack_shown(&both).map(|(stack, _)| stack), Some("sglang-0.5"));
+        assert_eq!(stack_of_trace(&both).map(|(stack, _)| stack), Some("sglang-0.5"));
         // a run's own stack and the user's choice come first
         let own = trace::testing::trace(Vec::new());
-        let stack = |engine: &Engine| machine_of(&own, engine).unwrap().0.unwrap().stack.name;
-        assert_eq!(stack(&Engine::default()), own.meta.spec.as_ref().unwrap().stack);
-        let asked = Engine { stack: Some("sglang-0.5".to_owned()), ..Engine::default() };
+        let stack =
+            |choice: &MachineChoice| choose_machine(&own, choice).unwrap().target.unwrap().stack.name;
+        assert_eq!(stack(&MachineChoice::default()), own.meta.spec.as_ref().unwrap().stack);
+        let asked = MachineChoice { stack: Some("sglang-0.5".to_owned()), ..MachineChoice::default() };
         assert_eq!(stack(&asked), "sglang-0.5");
     }
 
     #[test]
     fn a_run_is_a_part_only_beyond_the_bound_and_reaches_the_step_that_is_asked_for() {
         let fitting = (MOST_SPANS / 4000) as u32;
-        assert_eq!(part(fitting, 4000, None), None);
-        let of = fitting + 100;
-        assert_eq!(part(of, 4000, None), Some(Part { steps: fitting, of }));
-        assert_eq!(part(of, 4000, Some(fitting + 9)).map(|p| p.steps), Some(fitting + 10));
-        assert_eq!(part(of, 4000, Some(of - 1)), None);
-        assert_eq!(part(of, u64::MAX, None).map(|p| p.steps), Some(1));
+        assert_eq!(first_steps(fitting, 4000, None), None);
+        let all = fitting + 100;
+        assert_eq!(first_steps(all, 4000, None), Some(FirstSteps { steps: fitting, of: all }));
+        assert_eq!(first_steps(all, 4000, Some(fitting + 9)).map(|p| p.steps), Some(fitting + 10));
+        assert_eq!(first_steps(all, 4000, Some(all - 1)), None);
+        assert_eq!(first_steps(all, u64::MAX, None).map(|p| p.steps), Some(1));
     }
 }

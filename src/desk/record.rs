@@ -5,12 +5,12 @@
 //! of this program and written to a folder from which programs can load it. For the workbench, a recording is a child
 //! process whose output goes to a file.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::ranges::{RangePattern, keep_launched_in};
 use base::atomic;
 use base::checksum::short_key;
 use base::error::{Error, Result};
@@ -19,13 +19,16 @@ use inject::session::{self, Control, DIRECTORY_VARIABLE};
 use lab::store::RECORDINGS;
 use machine::driver::libraries::{self, Library};
 use trace::rules::Rules;
-use trace::{Span, Trace, import};
+use trace::{Trace, import};
 
 /// Subdirectory with one file per process.
 const PARTS: &str = "parts";
 pub const TRACE: &str = "trace.parquet";
-/// Variables that name the library which the driver, NVTX and NCCL load.
-const INJECTIONS: [&str; 3] = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NCCL_PROFILER_PLUGIN"];
+/// Variable with the library that the CUDA driver loads.
+const CUDA_INJECTION: &str = "CUDA_INJECTION64_PATH";
+/// Variables with the libraries that NVTX and NCCL load, and the data that is lost without them.
+const OTHER_INJECTIONS: [(&str, &str); 2] =
+    [("NVTX_INJECTION64_PATH", "NVTX ranges"), ("NCCL_PROFILER_PLUGIN", "NCCL's algorithms")];
 
 /// Part of the run that is recorded.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,7 +58,7 @@ pub struct Written {
     pub processes: usize,
     pub bytes: u64,
     /// Processes that could not write, or reached their limit.
-    pub silent: usize,
+    pub stopped: usize,
 }
 
 pub fn now_ns() -> u64 {
@@ -121,27 +124,30 @@ impl Recording {
         read_control(&self.parts())
     }
 
-    /// Variables for the program, and warnings about doors that are taken.
+    /// Variables for the program, and warnings about variables that other tools have set.
     ///
     /// # Errors
     ///
     /// Returns an error if another tool records the program, or the recorder cannot be written anywhere.
     pub fn environment(&self) -> Result<(Variables, Vec<String>)> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        if let Some(other) = set(INJECTIONS[0]) {
+        if let Some(other) = set(CUDA_INJECTION) {
             return Err(Error::input_help(
-                format!("{} is set already: {}", INJECTIONS[0], other.to_string_lossy()),
+                format!("{CUDA_INJECTION} is set already: {}", other.to_string_lossy()),
                 "CUDA loads one such library; unset the variable, or record with the tool that set it",
             ));
         }
-        let object = unpacked(&self.directory)?;
+        let recorder = recorder_path(&self.directory)?.into_os_string();
         let mut warnings = Vec::new();
-        let mut variables = vec![(DIRECTORY_VARIABLE, self.parts().into_os_string())];
-        for (name, loses) in INJECTIONS.into_iter().zip(["", "NVTX ranges", "NCCL's algorithms"]) {
+        let mut variables = vec![
+            (DIRECTORY_VARIABLE, self.parts().into_os_string()),
+            (CUDA_INJECTION, recorder.clone()),
+        ];
+        for (name, lost) in OTHER_INJECTIONS {
             match set(name) {
-                None => variables.push((name, object.clone().into_os_string())),
+                None => variables.push((name, recorder.clone())),
                 Some(other) => warnings.push(format!(
-                    "{name} is set to {}: recording without {loses}",
+                    "{name} is set to {}: recording without {lost}",
                     other.to_string_lossy()
                 )),
             }
@@ -163,7 +169,7 @@ impl Recording {
                 written.processes += 1;
                 written.bytes += entry.metadata().map_or(0, |found| found.len());
             } else if name.contains(".errno-") || name.ends_with(".limit") {
-                written.silent += 1;
+                written.stopped += 1;
             }
         }
         written
@@ -216,7 +222,7 @@ fn nanoseconds(seconds: f64) -> u64 {
 }
 
 /// Time between the request and the window, in which all processes see it: they look every 100 ms.
-const AHEAD_NS: u64 = 300_000_000;
+const LEAD_TIME_NS: u64 = 300_000_000;
 
 fn read_control(parts: &Path) -> Result<Control> {
     let path = parts.join(session::FILE);
@@ -244,7 +250,7 @@ pub fn start(directory: &Path) -> Result<()> {
             "end it with `ladderscope record --stop DIR`",
         ));
     }
-    let start_ns = now + AHEAD_NS;
+    let start_ns = now + LEAD_TIME_NS;
     write_control(&recording.parts(), Control { start_ns, stop_ns: u64::MAX, ..control })
 }
 
@@ -262,7 +268,7 @@ pub fn stop(directory: &Path) -> Result<()> {
             "begin with `ladderscope record --start DIR`",
         ));
     }
-    let stop_ns = (now_ns() + AHEAD_NS).max(control.start_ns);
+    let stop_ns = (now_ns() + LEAD_TIME_NS).max(control.start_ns);
     write_control(&recording.parts(), Control { stop_ns, ..control })
 }
 
@@ -297,9 +303,9 @@ pub fn record_shell(runs: &Path, name: &str, line: &str) -> Result<Recorded> {
         let failure = (!status.success()).then(|| format!("{status}: {}", output.display()));
         return Ok(Recorded { trace, failure });
     }
-    let said = std::fs::read(&output).unwrap_or_default();
-    let said = String::from_utf8_lossy(&said);
-    let lines = || said.lines().rev().filter(|line| !line.trim().is_empty());
+    let text = std::fs::read(&output).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines = || text.lines().rev().filter(|line| !line.trim().is_empty());
     let error = lines().find_map(|line| line.strip_prefix("error: "));
     let last = error.or(lines().next()).unwrap_or("no output");
     let last = base::text::without_controls(last);
@@ -309,20 +315,21 @@ pub fn record_shell(runs: &Path, name: &str, line: &str) -> Result<Recorded> {
     )))
 }
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inject.so"));
-/// Longest path that NCCL takes (bytes).
+/// Shared object of the recorder; empty if this program was built without it.
+static RECORDER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inject.so"));
+/// Maximum length of the path in NCCL (bytes).
 const MOST_PATH: usize = 254;
 
-/// Path of the object, written unless it is there; `directory` is the last choice.
+/// Path of the recorder's shared object, written unless it is there; `directory` is the last choice.
 ///
 /// # Errors
 ///
 /// Returns an error if this program was built without it, or no folder can be written and executed from.
-fn unpacked(directory: &Path) -> Result<PathBuf> {
-    if OBJECT.is_empty() {
+fn recorder_path(directory: &Path) -> Result<PathBuf> {
+    if RECORDER.is_empty() {
         return Err(Error::input("this program was built without its recorder, which needs Linux"));
     }
-    let name = format!("ladderscope-{}.so", short_key(OBJECT));
+    let name = format!("ladderscope-{}.so", short_key(RECORDER));
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     let folders = [
@@ -337,7 +344,7 @@ fn unpacked(directory: &Path) -> Result<PathBuf> {
             last = Error::input(format!("{}: longer than {MOST_PATH} bytes", path.display()));
             continue;
         }
-        match write(&path).and_then(|()| is_loadable(&path)) {
+        match write_recorder(&path).and_then(|()| is_loadable(&path)) {
             Ok(()) => return Ok(path),
             Err(error) => last = error,
         }
@@ -345,14 +352,14 @@ fn unpacked(directory: &Path) -> Result<PathBuf> {
     Err(last)
 }
 
-fn write(path: &Path) -> Result<()> {
-    if std::fs::read(path).is_ok_and(|bytes| bytes == OBJECT) {
+fn write_recorder(path: &Path) -> Result<()> {
+    if std::fs::read(path).is_ok_and(|bytes| bytes == RECORDER) {
         return Ok(());
     }
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
     }
-    base::atomic::write(path, OBJECT)
+    base::atomic::write(path, RECORDER)
 }
 
 /// Maps the file as code, which fails where a file system is mounted `noexec`.
@@ -369,94 +376,6 @@ fn is_loadable(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Name of ranges, in which `*` stands for any text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RangePattern {
-    given: String,
-    /// Text between the stars.
-    pieces: Vec<String>,
-}
-
-impl RangePattern {
-    pub fn new(given: &str) -> Self {
-        Self { given: given.to_owned(), pieces: given.split('*').map(str::to_owned).collect() }
-    }
-
-    pub fn matches(&self, name: &str) -> bool {
-        let [first, middle @ .., last] = self.pieces.as_slice() else {
-            return self.given == name;
-        };
-        let Some(mut rest) = name.strip_prefix(first.as_str()) else { return false };
-        for piece in middle {
-            let Some(at) = rest.find(piece.as_str()) else { return false };
-            rest = &rest[at + piece.len()..];
-        }
-        rest.ends_with(last.as_str())
-    }
-}
-
-/// Drops work that was launched outside the ranges, and ranges outside of them.
-///
-/// # Errors
-///
-/// Returns an error if no range has the name, or nothing was launched in them.
-pub fn keep_launched_in(trace: &mut Trace, pattern: &RangePattern) -> Result<()> {
-    let is_named: Vec<bool> = trace.meta.range_names.iter().map(|name| pattern.matches(name)).collect();
-    // outermost ranges of the name, by rank and thread, in order
-    let mut within: HashMap<(u32, u16), Vec<(i64, i64)>> = HashMap::new();
-    for range in trace.ranges.iter().filter(|range| !range.on_device) {
-        if is_named.get(range.name as usize).copied().unwrap_or(false) {
-            let list = within.entry((range.rank, range.thread)).or_default();
-            if list.last().is_none_or(|last| range.end_ns > last.1) {
-                list.push((range.start_ns, range.end_ns));
-            }
-        }
-    }
-    if within.is_empty() {
-        let mut names: Vec<&str> = trace.meta.range_names.iter().map(String::as_str).collect();
-        names.truncate(8);
-        return Err(Error::input_help(
-            format!("no recorded range is named '{}'", pattern.given),
-            format!("recorded names: {}", names.join(", ")),
-        ));
-    }
-    let holds = |rank: u32, thread: u16, start: i64, end: i64| {
-        within.get(&(rank, thread)).is_some_and(|list| {
-            let after = list.partition_point(|range| range.0 <= start);
-            after.checked_sub(1).is_some_and(|at| end <= list[at].1)
-        })
-    };
-    let ranges = std::mem::take(&mut trace.ranges);
-    let kept: Vec<bool> = ranges
-        .iter()
-        .map(|range| holds(range.rank, range.thread, range.start_ns, range.end_ns))
-        .collect();
-    let mut numbers = vec![None; ranges.len()];
-    let mut next = 0;
-    for (number, kept) in numbers.iter_mut().zip(&kept) {
-        if *kept {
-            *number = Some(next);
-            next += 1;
-        }
-    }
-    let number = |span: &Span| numbers.get(span.launched.range as usize).copied().flatten();
-    let had_work = !trace.spans.is_empty();
-    trace.spans.retain(|span| number(span).is_some());
-    for span in &mut trace.spans {
-        if let Some(at) = numbers.get(span.launched.range as usize).copied().flatten() {
-            span.launched.range = at;
-        }
-    }
-    trace.ranges = ranges.into_iter().zip(&kept).filter(|(_, kept)| **kept).map(|(r, _)| r).collect();
-    if had_work && trace.spans.is_empty() {
-        return Err(Error::input(format!(
-            "nothing was launched on a GPU within ranges named '{}'",
-            pattern.given
-        )));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -465,28 +384,11 @@ mod tests {
     fn the_object_is_written_once_and_repaired() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/object.so");
-        write(&path).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), OBJECT);
+        write_recorder(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), RECORDER);
         std::fs::write(&path, b"\x7fELF broken").unwrap();
-        write(&path).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), OBJECT);
+        write_recorder(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), RECORDER);
         is_loadable(&path).unwrap();
-    }
-
-    #[test]
-    fn stars_stand_for_any_text() {
-        for (pattern, name, matches) in [
-            ("decode", "decode", true),
-            ("decode", "decode 1", false),
-            ("decode*", "decode 1", true),
-            ("*step", "decode step", true),
-            ("*step", "decode step 2", false),
-            ("a*b*c", "a-b-b-c", true),
-            ("a*b*c", "a-c-b", false),
-            ("a*a", "a", false),
-            ("*", "", true),
-        ] {
-            assert_eq!(RangePattern::new(pattern).matches(name), matches, "{pattern} {name}");
-        }
     }
 }

@@ -16,13 +16,13 @@ use table::{P2p, Record};
 use trace::Trace;
 
 #[derive(Debug, Default)]
-pub struct Selection {
+pub struct RunSelection {
     pub records: Vec<Record>,
     pub annotations: Arc<Annotations>,
     pub damaged: Vec<String>,
 }
 
-impl Selection {
+impl RunSelection {
     /// Selects all records of a runs directory; a missing directory has none. Damaged runs are listed in `damaged`.
     pub fn all(dir: &Path) -> Result<Self> {
         if !dir.exists() {
@@ -62,7 +62,7 @@ impl Selection {
             } else if name.contains(std::path::MAIN_SEPARATOR) {
                 return Err(Error::input(format!("{name}: no such directory")));
             } else {
-                let (records, damaged) = stored(&store, name)?;
+                let (records, damaged) = runs_named(&store, name)?;
                 chosen.records.extend(records);
                 chosen.damaged.extend(damaged);
             }
@@ -75,14 +75,18 @@ impl Selection {
 
 /// Records of a run or batch of this store, and warnings about damaged ones. Returns an input error for an unknown
 /// run or batch, or an ambiguous prefix.
-pub fn stored(store: &Store, name: &str) -> Result<(Vec<Record>, Vec<String>)> {
+pub fn runs_named(store: &Store, name: &str) -> Result<(Vec<Record>, Vec<String>)> {
     let Some(batch) = store.batch(name)? else { return Ok((vec![store.get(name)?], Vec::new())) };
     Ok((batch.records, batch.damaged))
 }
 
 /// Filters the records and sorts them by columns (`tpot,arch:desc`). Returns an input error for an unknown field or
 /// an invalid value.
-pub fn filtered(chosen: Selection, filter: Option<&str>, sort: Option<&str>) -> Result<Vec<Record>> {
+pub fn filter_runs(
+    chosen: RunSelection,
+    filter: Option<&str>,
+    sort: Option<&str>,
+) -> Result<Vec<Record>> {
     if filter.is_none() && sort.is_none() {
         return Ok(chosen.records);
     }
@@ -91,19 +95,28 @@ pub fn filtered(chosen: Selection, filter: Option<&str>, sort: Option<&str>) -> 
     if let Some(keys) = sort {
         table.sort(&mut rows, &table.sort_keys(keys)?);
     }
-    Ok(picked(chosen.records, &rows))
+    Ok(take_rows(chosen.records, &rows))
 }
 
-pub fn picked(records: Vec<Record>, rows: &[u32]) -> Vec<Record> {
+pub fn take_rows(records: Vec<Record>, rows: &[u32]) -> Vec<Record> {
     let mut records: Vec<Option<Record>> = records.into_iter().map(Some).collect();
     rows.iter().filter_map(|row| records.get_mut(*row as usize)?.take()).collect()
 }
 
+/// Option that names a directory of runs; empty for the default.
+pub fn dir_option(dir: &Path) -> Vec<String> {
+    match dir == Path::new("runs") {
+        true => Vec::new(),
+        false => vec!["--dir".into(), dir.display().to_string()],
+    }
+}
+
+/// Stores that may hold the selected runs.
 #[derive(Clone, Debug)]
 pub struct Stores(pub Vec<Store>);
 
 impl Stores {
-    /// Opens the stores of the named runs (see [`super::Selection::named`]), with `dir` last.
+    /// Opens the stores of the named runs (see [`super::RunSelection::named`]), with `dir` last.
     pub fn named(named: &[String], dir: &Path) -> Self {
         let dirs = named.iter().map(Path::new).filter(|path| path.is_dir());
         Self(dirs.chain([dir]).map(Store::open).collect())

@@ -1,14 +1,11 @@
 //! Training: repairs a conversion with a little retraining, or trains a small model from random weights.
 //!
-//! `one` runs one training: start or resume, checkpoints, final model.
+//! `training` runs one training: start or resume, checkpoints, final model.
 //!
 //! A training's id is a hash of its options, so the same command resumes it. Other inputs (the text's tokens, the
 //! weights) are compared with those it started from.
-//!
-//! Trainings of an experiment (`[adapt]`): one per model, architecture and seed of its cells, from random weights if
-//! the model has no checkpoint. The results become metrics of the cells' runs.
 
-mod one;
+mod training;
 
 use std::path::{Path, PathBuf};
 
@@ -18,10 +15,8 @@ use base::checksum;
 use base::error::{Error, Result};
 use lab::launch::Cancel;
 use lab::store::Store;
-use lab::sweep::{Adapt, Experiment, SweepEvent};
 use model::{Model, check_place};
-use plan::{Architecture, CommDType, LayerSet};
-use run::Feasibility;
+use plan::{Architecture, LayerSet};
 use table::{Curve, Status, TrainingSpec};
 
 /// Maximum parameters for which a training from scratch counts as a miniature.
@@ -37,18 +32,18 @@ pub enum Layers {
 }
 
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct TrainingRequest {
     pub model: Model,
     pub from_scratch: bool,
     pub text: Text,
     pub limit: Option<usize>,
     pub architectures: Vec<Architecture>,
-    pub options: Options,
+    pub options: TrainingOptions,
 }
 
-/// Options of trainings, as on the command line.
+/// TrainingOptions of trainings, as on the command line.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub struct TrainingOptions {
     /// Share of the tokens to hold out for evaluation, from the end of the text (%)
     #[arg(long, value_name = "PERCENT", default_value_t = Self::default().held_out, value_parser = percent)]
     pub held_out: f64,
@@ -102,7 +97,7 @@ pub struct Options {
     pub restart: bool,
 }
 
-impl Default for Options {
+impl Default for TrainingOptions {
     fn default() -> Self {
         Self {
             held_out: 10.0,
@@ -149,7 +144,7 @@ fn percent(text: &str) -> Result<f64> {
     number(text, |number| (0.0..=90.0).contains(&number), "percentage from 0 to 90")
 }
 
-impl Asked {
+impl TrainingRequest {
     /// Peak learning rate.
     fn lr(&self) -> f64 {
         self.options.lr.unwrap_or(if self.from_scratch { 1e-3 } else { 1e-4 })
@@ -180,27 +175,27 @@ pub enum Progress<'a> {
 /// Returns an input error for an invalid request, before anything starts; [`Error::Interrupted`] on cancellation,
 /// with a checkpoint stored; an error if a loss is not finite or the store cannot be written.
 pub fn adapt(
-    asked: &Asked,
+    request: &TrainingRequest,
     store: &Store,
     cancel: &Cancel,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Vec<Curve>> {
-    check(asked)?;
-    let layers = layers(asked)?;
+    check(request)?;
+    let layers = layers(request)?;
     progress(Progress::Doing("reading the text"));
-    let mut tokens = evaluate::tokens(&asked.model, &asked.text)?;
-    tokens.truncate(asked.limit.unwrap_or(tokens.len()));
-    let name = asked.text.path().display().to_string();
-    let data = Data::split(tokens, asked.options.context as usize, asked.options.held_out, &name)?;
-    let specs = specs(asked, &layers);
-    let outputs = outputs(asked, &specs, store)?;
+    let mut tokens = evaluate::tokens(&request.model, &request.text)?;
+    tokens.truncate(request.limit.unwrap_or(tokens.len()));
+    let name = request.text.path().display().to_string();
+    let data = Data::split(tokens, request.options.context as usize, request.options.held_out, &name)?;
+    let specs = specs(request, &layers);
+    let outputs = outputs(request, &specs, store)?;
     let mut found = Vec::new();
     for (spec, output) in specs.into_iter().zip(outputs) {
         if cancel.is_all() {
             return Err(Error::Interrupted);
         }
-        let one = one::One { asked, spec, output, data: &data, store, cancel };
-        found.push(one.train(progress)?);
+        let run = training::TrainingRun { request, spec, output, data: &data, store, cancel };
+        found.push(run.train(progress)?);
     }
     Ok(found)
 }
@@ -231,12 +226,12 @@ pub fn named(store: &Store, names: &[String]) -> Result<Vec<Curve>> {
     Ok(all.into_iter().filter(is_meant).collect())
 }
 
-fn check(asked: &Asked) -> Result<()> {
-    let shape = &asked.model.shape;
-    if let Some(problem) = shape.tp_problem(asked.options.tp) {
+fn check(request: &TrainingRequest) -> Result<()> {
+    let shape = &request.model.shape;
+    if let Some(problem) = shape.tp_problem(request.options.tp) {
         return Err(Error::input(problem));
     }
-    for architecture in &asked.architectures {
+    for architecture in &request.architectures {
         if architecture.is_limit() {
             return Err(Error::input_help(
                 format!(
@@ -245,33 +240,33 @@ fn check(asked: &Asked) -> Result<()> {
                 "train an architecture that computes a model: standard, ladder, parallel, desync:2, ...",
             ));
         }
-        if let Some(problem) = architecture.model_problem(shape, asked.options.tp) {
+        if let Some(problem) = architecture.model_problem(shape, request.options.tp) {
             return Err(Error::input(problem));
         }
     }
-    if asked.from_scratch && asked.options.distil.is_some() {
+    if request.from_scratch && request.options.distil.is_some() {
         return Err(Error::input_help(
             "--distil needs trained weights, but these are random",
             "omit --distil, or pass a checkpoint with --model",
         ));
     }
-    let numbers = [("lr", asked.lr()), ("clip", asked.options.clip)];
+    let numbers = [("lr", request.lr()), ("clip", request.options.clip)];
     if let Some((name, value)) = numbers.iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
         return Err(Error::input(format!("{name} is {value}; it must be a number above 0")));
     }
     Ok(())
 }
 
-fn layers(asked: &Asked) -> Result<Option<Vec<u32>>> {
-    let count = asked.model.shape.layers;
-    match &asked.options.layers {
+fn layers(request: &TrainingRequest) -> Result<Option<Vec<u32>>> {
+    let count = request.model.shape.layers;
+    match &request.options.layers {
         Some(Layers::All) => Ok(None),
-        None if asked.from_scratch => Ok(None),
+        None if request.from_scratch => Ok(None),
         Some(Layers::These(set)) => set.layers(count).map(Some),
         Some(Layers::Converted) | None => {
             let standard = Architecture::Standard.wiring(count);
             let is_converted = |layer: &u32| {
-                asked.architectures.iter().any(|architecture| {
+                request.architectures.iter().any(|architecture| {
                     let (at, wiring) = (*layer as usize, architecture.wiring(count));
                     wiring.staleness[at] != standard.staleness[at]
                         || wiring.dropped[at]
@@ -291,44 +286,44 @@ fn layers(asked: &Asked) -> Result<Option<Vec<u32>>> {
     }
 }
 
-fn specs(asked: &Asked, layers: &Option<Vec<u32>>) -> Vec<TrainingSpec> {
-    let model = match &asked.model.dir {
+fn specs(request: &TrainingRequest, layers: &Option<Vec<u32>>) -> Vec<TrainingSpec> {
+    let model = match &request.model.dir {
         // a relative path would name another checkpoint from another directory
         Some(dir) => {
             std::path::absolute(dir).unwrap_or_else(|_| dir.clone()).to_string_lossy().into_owned()
         }
-        None => asked.model.name.clone(),
+        None => request.model.name.clone(),
     };
-    let text = asked.text.path();
+    let text = request.text.path();
     let text = std::path::absolute(text).unwrap_or_else(|_| text.to_owned());
     let one = |seed: &u64, architecture: &Architecture| TrainingSpec {
         model: model.clone(),
-        from_scratch: asked.from_scratch,
+        from_scratch: request.from_scratch,
         architecture: architecture.clone(),
         layers: layers.clone(),
-        text: match asked.text {
-            Text::Own => asked.text.name(),
+        text: match request.text {
+            Text::Own => request.text.name(),
             _ => text.to_string_lossy().into_owned(),
         },
-        tokens: asked.limit,
-        held_out_pct: asked.options.held_out,
-        steps: asked.options.steps,
-        batch: asked.options.batch,
-        context: asked.options.context,
-        lr: asked.lr(),
-        warmup: asked.options.warmup.unwrap_or_else(|| asked.options.steps.div_ceil(20)),
-        weight_decay: asked.options.weight_decay,
-        clip: asked.options.clip,
-        distil: asked.options.distil,
-        tp: asked.options.tp,
+        tokens: request.limit,
+        held_out_pct: request.options.held_out,
+        steps: request.options.steps,
+        batch: request.options.batch,
+        context: request.options.context,
+        lr: request.lr(),
+        warmup: request.options.warmup.unwrap_or_else(|| request.options.steps.div_ceil(20)),
+        weight_decay: request.options.weight_decay,
+        clip: request.options.clip,
+        distil: request.options.distil,
+        tp: request.options.tp,
         seed: *seed,
-        look_every: asked.options.steps.div_ceil(20).max(1),
+        look_every: request.options.steps.div_ceil(20).max(1),
     };
-    asked
+    request
         .options
         .seed
         .iter()
-        .flat_map(|seed| asked.architectures.iter().map(move |a| one(seed, a)))
+        .flat_map(|seed| request.architectures.iter().map(move |a| one(seed, a)))
         .collect()
 }
 
@@ -337,8 +332,8 @@ fn id(spec: &TrainingSpec) -> String {
 }
 
 /// Output directory of each training, checked before any long work.
-fn outputs(asked: &Asked, specs: &[TrainingSpec], store: &Store) -> Result<Vec<PathBuf>> {
-    let Some(out) = &asked.options.output else {
+fn outputs(request: &TrainingRequest, specs: &[TrainingSpec], store: &Store) -> Result<Vec<PathBuf>> {
+    let Some(out) = &request.options.output else {
         return Ok(specs
             .iter()
             .map(|spec| store.dir().join("trainings").join(id(spec)).join("model"))
@@ -348,7 +343,7 @@ fn outputs(asked: &Asked, specs: &[TrainingSpec], store: &Store) -> Result<Vec<P
     let word = |spec: &TrainingSpec| {
         let name = spec.architecture.to_string().replace([':', '[', ']'], "-").replace("--", "-");
         let seed =
-            if asked.options.seed.len() > 1 { format!("-seed{}", spec.seed) } else { String::new() };
+            if request.options.seed.len() > 1 { format!("-seed{}", spec.seed) } else { String::new() };
         format!("{}{seed}", name.trim_end_matches('-'))
     };
     let outputs: Vec<PathBuf> = match specs {
@@ -393,111 +388,14 @@ fn written_by(output: &Path) -> Option<String> {
     Some(json["id"].as_str()?.to_owned())
 }
 
-/// Maximum parameters for training from random weights in an experiment; larger models would take days.
-const MOST: u64 = 50_000_000;
-
-/// Trains the models of the feasible cells; returns the number of failed trainings, each reported in a note. Returns
-/// [`Error::Interrupted`] on cancellation; completed work is stored.
-pub fn train_cells(
-    experiment: &Experiment,
-    store: &Store,
-    cancel: &Cancel,
-    emit: &mut dyn FnMut(SweepEvent),
-) -> Result<usize> {
-    let Some(wanted) = &experiment.adapt else { return Ok(0) };
-    let mut failed = 0;
-    for (model, tp, architectures) in parts(experiment) {
-        match asked(wanted, &model, tp, architectures).and_then(|asked| one(&asked, store, cancel, emit))
-        {
-            Ok(()) => {}
-            Err(Error::Interrupted) => return Err(Error::Interrupted),
-            Err(error) => {
-                failed += 1;
-                emit(SweepEvent::Note(format!("no training of {model}: {error}")));
-            }
-        }
-    }
-    Ok(failed)
-}
-
-fn parts(experiment: &Experiment) -> Vec<(String, u32, Vec<Architecture>)> {
-    let mut parts: Vec<(String, u32, Vec<Architecture>)> = Vec::new();
-    for cell in experiment.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs) {
-        let spec = &cell.spec;
-        if spec.architecture.is_limit() {
-            continue;
-        }
-        // ranks that never diverge compute the same at every TP, and one rank is fastest
-        let tp = if spec.architecture.is_of_any_tp(CommDType::Activations) { 1 } else { spec.tp };
-        let at = parts.iter().position(|(model, of, _)| *model == spec.model && *of == tp);
-        let at = at.unwrap_or_else(|| {
-            parts.push((spec.model.clone(), tp, Vec::new()));
-            parts.len() - 1
-        });
-        if !parts[at].2.contains(&spec.architecture) {
-            parts[at].2.push(spec.architecture.clone());
-        }
-    }
-    parts
-}
-
-fn asked(wanted: &Adapt, model: &str, tp: u32, architectures: Vec<Architecture>) -> Result<Asked> {
-    let model = Model::resolve(model)?;
-    let from_scratch = !model.has_weights;
-    if from_scratch && model.shape.parameters() > MOST {
-        return Err(Error::input_help(
-            format!(
-                "it has {:.0} M parameters and no weights, and from random ones at most {:.0} M are trained",
-                model.shape.parameters() as f64 / 1e6,
-                MOST as f64 / 1e6
-            ),
-            "pass a small shape such as mini, or a checkpoint",
-        ));
-    }
-    Ok(Asked {
-        from_scratch,
-        text: wanted.text.clone(),
-        limit: wanted.limit,
-        architectures,
-        options: Options {
-            layers: wanted.all_layers.then_some(Layers::All),
-            steps: wanted.steps,
-            batch: wanted.batch,
-            context: wanted.context,
-            lr: wanted.lr,
-            distil: wanted.distil.filter(|_| !from_scratch),
-            tp,
-            seed: wanted.seeds.clone(),
-            ..Options::default()
-        },
-        model,
-    })
-}
-
-fn one(asked: &Asked, store: &Store, cancel: &Cancel, emit: &mut dyn FnMut(SweepEvent)) -> Result<()> {
-    let model = asked.model.name.clone();
-    emit(SweepEvent::Note(format!("training {model} on {}", asked.text.name())));
-    let trainings = adapt(asked, store, cancel, &mut |progress| match progress {
-        Progress::Step { what, done, found, of, loss, tokens_per_s } => {
-            let what = format!("{what} of {model}");
-            emit(SweepEvent::Training { what, done, found, of, loss, tokens_per_s });
-        }
-        Progress::Note(note) => emit(SweepEvent::Note(note.to_owned())),
-        Progress::Doing(_) | Progress::Evaluating(_) => {}
-    })?;
-    for one in trainings {
-        let training = one.training;
-        let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.4}"));
-        emit(SweepEvent::Note(format!(
-            "training of {} ({} steps): loss {}, NLL of held-out text {} nats/token (measured on cpu{})",
-            training.spec.label(),
-            training.spec.steps,
-            number(training.loss),
-            number(training.after.map(|after| after.nll)),
-            if training.miniature { ", a miniature" } else { "" }
-        )));
-    }
-    Ok(())
+/// One pass over the training tokens.
+#[derive(Debug)]
+struct Pass {
+    number: usize,
+    /// First token of the first window.
+    shift: usize,
+    /// Windows in the order of training.
+    order: Vec<usize>,
 }
 
 /// Training tokens and, from the end of the text, held-out tokens.
@@ -548,22 +446,21 @@ impl Data {
     pub fn windows(&self, seed: u64, step: u32, batch: u32) -> Vec<&[u32]> {
         let count = self.count();
         let first = step as usize * batch as usize;
-        let mut pass: Option<(usize, usize, Vec<usize>)> = None;
+        let mut pass: Option<Pass> = None;
         (first..first + batch as usize)
             .map(|window| {
                 let number = window / count;
-                if pass.as_ref().is_none_or(|(known, ..)| *known != number) {
-                    pass = Some(self.pass(seed, number));
-                }
-                let at = pass
-                    .as_ref()
-                    .map_or(0, |(_, shift, order)| shift + order[window % count] * self.context);
+                let pass = match pass.take() {
+                    Some(known) if known.number == number => pass.insert(known),
+                    _ => pass.insert(self.pass(seed, number)),
+                };
+                let at = pass.shift + pass.order[window % count] * self.context;
                 &self.train[at..=at + self.context]
             })
             .collect()
     }
 
-    fn pass(&self, seed: u64, number: usize) -> (usize, usize, Vec<usize>) {
+    fn pass(&self, seed: u64, number: usize) -> Pass {
         let mut random = fastrand::Rng::with_seed(
             seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 ^ (number as u64).wrapping_mul(0xd1b5_4a32_d192_ed03),
@@ -573,7 +470,7 @@ impl Data {
         let shift = random.usize(0..=most);
         let mut order: Vec<usize> = (0..count).collect();
         random.shuffle(&mut order);
-        (number, shift, order)
+        Pass { number, shift, order }
     }
 
     pub fn held_out(&self, most: usize) -> Vec<&[u32]> {

@@ -21,33 +21,33 @@ impl Place {
         Self { dir, store }
     }
 
-    fn asked(&self, architectures: &[&str]) -> Asked {
-        Asked {
+    fn request(&self, architectures: &[&str]) -> TrainingRequest {
+        TrainingRequest {
             model: Model::resolve("tiny").unwrap(),
             from_scratch: true,
             text: Text::Words(self.dir.path().join("text.txt")),
             limit: None,
             architectures: architectures.iter().map(|a| a.parse().unwrap()).collect(),
-            options: Options {
+            options: TrainingOptions {
                 steps: 12,
                 batch: 4,
                 context: 16,
                 lr: Some(3e-3),
                 replicas: Some(2),
                 checkpoint_every: Some(5),
-                ..Options::default()
+                ..TrainingOptions::default()
             },
         }
     }
 
-    fn train(&self, asked: &Asked) -> Vec<Curve> {
-        adapt(asked, &self.store, &Cancel::default(), &mut |_| ()).unwrap()
+    fn train(&self, request: &TrainingRequest) -> Vec<Curve> {
+        adapt(request, &self.store, &Cancel::default(), &mut |_| ()).unwrap()
     }
 
     /// Cancels after so many steps.
-    fn interrupt(&self, asked: &Asked, after: u32) {
+    fn interrupt(&self, request: &TrainingRequest, after: u32) {
         let cancel = Cancel::default();
-        let ended = adapt(asked, &self.store, &cancel, &mut |progress| {
+        let ended = adapt(request, &self.store, &cancel, &mut |progress| {
             if matches!(progress, Progress::Step { done, .. } if done >= after) {
                 cancel.all();
             }
@@ -65,7 +65,7 @@ fn bits(curve: &Curve) -> Vec<(u64, Option<u64>)> {
 #[test]
 fn a_training_that_was_interrupted_goes_on_to_the_same_last_digit() {
     let place = Place::new();
-    let whole = place.train(&place.asked(&["ladder"])).remove(0);
+    let whole = place.train(&place.request(&["ladder"])).remove(0);
     assert_eq!(whole.curve.len(), 12);
     assert!(whole.last_loss().unwrap() < 0.8 * whole.curve[0].nll, "{:?}", bits(&whole));
     let training = &whole.training;
@@ -78,9 +78,9 @@ fn a_training_that_was_interrupted_goes_on_to_the_same_last_digit() {
     assert_eq!(output.wiring, Some(Architecture::Ladder(LayerSet::Last(4))));
 
     let other = Place::new();
-    let asked = other.asked(&["ladder"]);
-    other.interrupt(&asked, 3);
-    other.interrupt(&asked, 7);
+    let request = other.request(&["ladder"]);
+    other.interrupt(&request, 3);
+    other.interrupt(&request, 7);
     let (stored, problems) = stored(&other.store).unwrap();
     assert!(problems.is_empty() && stored.len() == 1);
     assert_eq!((stored[0].training.status, stored[0].training.step), (Status::Interrupted, 7));
@@ -88,13 +88,13 @@ fn a_training_that_was_interrupted_goes_on_to_the_same_last_digit() {
     let mut faster = stored[0].training.clone();
     faster.speed.as_mut().unwrap().gemm_flop_per_s = 1e18;
     other.store.training_folder(&faster.id).unwrap().write(&faster).unwrap();
-    let gone_on = other.train(&asked).remove(0);
+    let gone_on = other.train(&request).remove(0);
     assert_eq!(bits(&gone_on), bits(&whole));
     assert_eq!(gone_on.training.after, whole.training.after);
     assert_eq!(gone_on.training.speed.unwrap().gemm_flop_per_s, 1e18);
     // once more it is found, and nothing is computed
     let mut steps = 0;
-    let again = adapt(&asked, &other.store, &Cancel::default(), &mut |progress| {
+    let again = adapt(&request, &other.store, &Cancel::default(), &mut |progress| {
         steps += u32::from(matches!(progress, Progress::Step { .. }));
     });
     assert_eq!((again.unwrap().remove(0), steps), (gone_on, 0));
@@ -103,8 +103,8 @@ fn a_training_that_was_interrupted_goes_on_to_the_same_last_digit() {
 #[test]
 fn steps_after_a_checkpoint_are_done_again_where_a_process_died() {
     let place = Place::new();
-    let asked = place.asked(&["parallel"]);
-    place.interrupt(&asked, 6);
+    let request = place.request(&["parallel"]);
+    place.interrupt(&request, 6);
     // as a kill would leave it: steps are in the curve that no checkpoint has
     let stored = stored(&place.store).unwrap().0.remove(0);
     let curve = place.store.dir().join("trainings").join(&stored.training.id).join("curve.jsonl");
@@ -114,37 +114,37 @@ fn steps_after_a_checkpoint_are_done_again_where_a_process_died() {
         format!("{lines}{}", lines.lines().last().unwrap().replace("\"step\":6", "\"step\":7")),
     )
     .unwrap();
-    let ended = place.train(&asked).remove(0);
+    let ended = place.train(&request).remove(0);
     assert_eq!(
         ended.curve.iter().map(|step| step.step).collect::<Vec<_>>(),
         (1..=12).collect::<Vec<_>>()
     );
     let whole = Place::new();
-    assert_eq!(bits(&ended), bits(&whole.train(&whole.asked(&["parallel"])).remove(0)));
+    assert_eq!(bits(&ended), bits(&whole.train(&whole.request(&["parallel"])).remove(0)));
 }
 
 #[test]
 fn another_text_or_output_is_told_with_what_differs() {
     let place = Place::new();
-    let mut asked = place.asked(&["standard"]);
-    asked.options.output = Some(place.dir.path().join("out"));
-    place.interrupt(&asked, 2);
-    let told = |asked: &Asked| {
-        let error = adapt(asked, &place.store, &Cancel::default(), &mut |_| ()).unwrap_err();
+    let mut request = place.request(&["standard"]);
+    request.options.output = Some(place.dir.path().join("out"));
+    place.interrupt(&request, 2);
+    let told = |request: &TrainingRequest| {
+        let error = adapt(request, &place.store, &Cancel::default(), &mut |_| ()).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{error}");
         error.to_string()
     };
-    let changed = |change: &dyn Fn(&mut Options)| {
-        let mut asked = asked.clone();
-        change(&mut asked.options);
-        asked
+    let changed = |change: &dyn Fn(&mut TrainingOptions)| {
+        let mut request = request.clone();
+        change(&mut request.options);
+        request
     };
     let text = told(&changed(&|options| options.lr = Some(0.5)));
     assert!(text.contains("lr is 0.003 there, 0.5 here"), "{text}");
     let text = told(&changed(&|options| options.replicas = Some(1)));
     assert!(text.contains("replicas is 2 there, 1 here"), "{text}");
     std::fs::write(place.dir.path().join("text.txt"), "another text. ".repeat(40)).unwrap();
-    let text = told(&asked);
+    let text = told(&request);
     assert!(text.contains("the text of") && text.contains("changed since"), "{text}");
     let ended = place.train(&changed(&|options| options.restart = true)).remove(0);
     assert_eq!(ended.training.output, place.dir.path().join("out"));
@@ -160,28 +160,28 @@ fn another_text_or_output_is_told_with_what_differs() {
 #[test]
 fn what_cannot_be_trained_is_refused_before_anything_is_stored() {
     let place = Place::new();
-    let told = |change: &dyn Fn(&mut Asked)| {
-        let mut asked = place.asked(&["ladder"]);
-        change(&mut asked);
-        let error = adapt(&asked, &place.store, &Cancel::default(), &mut |_| ()).unwrap_err();
+    let told = |change: &dyn Fn(&mut TrainingRequest)| {
+        let mut request = place.request(&["ladder"]);
+        change(&mut request);
+        let error = adapt(&request, &place.store, &Cancel::default(), &mut |_| ()).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{error}");
         error.to_string()
     };
     let architecture =
-        |name: &'static str| told(&|asked| asked.architectures = vec![name.parse().unwrap()]);
+        |name: &'static str| told(&|request| request.architectures = vec![name.parse().unwrap()]);
     assert!(architecture("upper-bound").contains("cannot be trained"));
     assert!(architecture("ladder:9").contains("the last 9 layers"));
-    assert!(told(&|asked| asked.options.tp = 3).contains("TP 3"));
-    assert!(told(&|asked| asked.options.context = 512).contains("of them held out"));
-    assert!(told(&|asked| asked.options.distil = Some(1.0)).contains("needs trained weights"));
+    assert!(told(&|request| request.options.tp = 3).contains("TP 3"));
+    assert!(told(&|request| request.options.context = 512).contains("of them held out"));
+    assert!(told(&|request| request.options.distil = Some(1.0)).contains("needs trained weights"));
     let fifth = Some(Layers::These(LayerSet::Only(vec![4])));
-    assert!(told(&|asked| asked.options.layers.clone_from(&fifth)).contains("layer 4"));
-    let standard = |asked: &mut Asked| {
-        asked.architectures = vec![Architecture::Standard];
-        asked.options.layers = Some(Layers::Converted);
+    assert!(told(&|request| request.options.layers.clone_from(&fifth)).contains("layer 4"));
+    let standard = |request: &mut TrainingRequest| {
+        request.architectures = vec![Architecture::Standard];
+        request.options.layers = Some(Layers::Converted);
     };
     assert!(told(&standard).contains("standard converts no layer"));
-    assert!(told(&|asked| asked.text = Text::Words("no/such".into())).contains("no/such"));
+    assert!(told(&|request| request.text = Text::Words("no/such".into())).contains("no/such"));
     assert!(!place.store.dir().exists());
 }
 
@@ -190,19 +190,20 @@ fn what_cannot_be_trained_is_refused_before_anything_is_stored() {
 #[test]
 fn a_conversion_is_repaired_and_only_its_layers_change() {
     let place = Place::new();
-    let mut asked = place.asked(&["standard"]);
-    asked.options.steps = 60;
-    let taught = place.train(&asked).remove(0);
+    let mut request = place.request(&["standard"]);
+    request.options.steps = 60;
+    let taught = place.train(&request).remove(0);
     let model = Model::resolve(&taught.training.output.to_string_lossy()).unwrap();
-    let mut asked = Asked { model, from_scratch: false, ..place.asked(&["standard", "ladder:3"]) };
-    asked.options = Options {
+    let mut request =
+        TrainingRequest { model, from_scratch: false, ..place.request(&["standard", "ladder:3"]) };
+    request.options = TrainingOptions {
         layers: Some(Layers::Converted),
         distil: Some(30.0),
         lr: Some(1e-3),
         steps: 20,
-        ..asked.options
+        ..request.options
     };
-    let found = place.train(&asked);
+    let found = place.train(&request);
     let [control, ladder] = [&found[0].training, &found[1].training];
     assert_eq!(control.spec.layers, Some(vec![1, 2, 3]), "the control trains what the conversion does");
     assert!(ladder.trained_parameters < ladder.parameters);

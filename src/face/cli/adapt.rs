@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::{progress, report};
-use crate::desk::adapt::{Asked, Options, Text, adapt};
+use super::run::{OnHangUp, cancel_on_signals};
+use super::stderr;
+use crate::desk::adapt::{Text, TrainingOptions, TrainingRequest, adapt};
 use base::error::{Error, Result};
-use lab::launch::Cancel;
 use lab::store::Store;
 use model::Model;
 use plan::Architecture;
@@ -42,21 +42,20 @@ pub struct Args {
     #[arg(long, value_name = "LIMIT", value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: Option<u32>,
     #[command(flatten)]
-    pub options: Options,
+    pub options: TrainingOptions,
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let asked = asked(args)?;
-    let cancel = Cancel::default();
-    progress::cancel_on_signals(&cancel, true)?;
+    let request = training_request(args)?;
+    let cancel = cancel_on_signals(OnHangUp::Cancel)?;
     let mut shown = StepProgress::new();
-    let found = adapt(&asked, &Store::open(&dir), &cancel, &mut |progress| shown.training(&progress));
+    let found = adapt(&request, &Store::open(&dir), &cancel, &mut |progress| shown.training(&progress));
     shown.finish();
     let found = match found {
         Err(Error::Interrupted) => {
-            report::line("rerun the same command to resume from the last checkpoint");
+            stderr::line("rerun the same command to resume from the last checkpoint");
             return Err(Error::Interrupted);
         }
         found => found?,
@@ -64,12 +63,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     print(&found, args.format.format)?;
     for one in &found {
         let training = &one.training;
-        report::note(&format!("{}: {}", training.spec.label(), training.output.display()));
+        stderr::note(&format!("{}: {}", training.spec.label(), training.output.display()));
     }
     Ok(0)
 }
 
-fn asked(args: &Args) -> Result<Asked> {
+fn training_request(args: &Args) -> Result<TrainingRequest> {
     let from_scratch = args.from_scratch.is_some();
     let model = match (&args.from_scratch, &args.model) {
         (Some(shape), _) => {
@@ -100,7 +99,7 @@ fn asked(args: &Args) -> Result<Asked> {
     };
     let ids = || args.tokens_file.clone().map(Text::Ids);
     let text = args.text.clone().map(Text::Words).or_else(ids);
-    Ok(Asked {
+    Ok(TrainingRequest {
         text: text.ok_or_else(|| Error::input("no text: pass --text FILE or --tokens-file FILE"))?,
         model,
         from_scratch,
@@ -112,7 +111,7 @@ fn asked(args: &Args) -> Result<Asked> {
 
 /// Output of `--format json`.
 #[derive(Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedTrainings<'a> {
     trainings: &'a [Curve],
     /// Final difference of each architecture from the first, for trainings with several seeds.
     compared: Vec<study::analysis::ComparedTrainings>,
@@ -121,7 +120,7 @@ pub struct Printed<'a> {
 fn print(found: &[Curve], format: Format) -> Result<()> {
     let compared = compared_trainings(found);
     if format == Format::Json {
-        return output::json_line(&Printed { trainings: found, compared });
+        return output::json_line(&PrintedTrainings { trainings: found, compared });
     }
     let table = table(found);
     if format == Format::Csv {
@@ -147,7 +146,7 @@ fn print(found: &[Curve], format: Format) -> Result<()> {
     for one in compared {
         output::emit(&format!("{}\n", one.told()))?;
     }
-    output::emit(&format!("\n{}", drawn(found, 100, 16)))
+    output::emit(&format!("\n{}", loss_plot(found, 100, 16)))
 }
 
 fn table(found: &[Curve]) -> Table {
@@ -165,28 +164,29 @@ fn table(found: &[Curve]) -> Table {
         "gemm_share|GEMM peak",
     ])
     .least(&["agreement", "id", "GEMM peak"]);
-    let of = |quality: Option<Quality>, value: fn(&Quality) -> (f64, Option<[f64; 2]>), decimals| {
-        match quality {
-            Some(quality) => {
-                let (value, ends) = value(&quality);
-                Shown::interval(Some(value), ends, decimals)
+    let interval =
+        |quality: Option<Quality>, value: fn(&Quality) -> (f64, Option<[f64; 2]>), decimals| {
+            match quality {
+                Some(quality) => {
+                    let (value, ends) = value(&quality);
+                    Shown::interval(Some(value), ends, decimals)
+                }
+                None => Shown::None,
             }
-            None => Shown::None,
-        }
-    };
+        };
     for Curve { training, .. } in found {
         let (before, after) = (training.before, training.after);
-        let of_scratch = |quality: Option<Quality>| quality.filter(|_| !training.spec.from_scratch);
+        let if_pretrained = |quality: Option<Quality>| quality.filter(|_| !training.spec.from_scratch);
         table.push(vec![
             Shown::text(&training.spec.architecture),
             Shown::Whole(training.spec.seed),
             Shown::text(&training.id),
             Shown::number(training.loss, 4),
-            of(before, |q| (q.nll, q.nll_ci95), 4),
-            of(after, |q| (q.nll, q.nll_ci95), 4),
-            of(of_scratch(before), |q| (q.kl, q.kl_ci95), 4),
-            of(of_scratch(after), |q| (q.kl, q.kl_ci95), 4),
-            of(of_scratch(after), |q| (q.agreement, q.agreement_ci95), 3),
+            interval(before, |q| (q.nll, q.nll_ci95), 4),
+            interval(after, |q| (q.nll, q.nll_ci95), 4),
+            interval(if_pretrained(before), |q| (q.kl, q.kl_ci95), 4),
+            interval(if_pretrained(after), |q| (q.kl, q.kl_ci95), 4),
+            interval(if_pretrained(after), |q| (q.agreement, q.agreement_ci95), 3),
             Shown::number(training.speed.map(|speed| speed.tokens_per_s), 0),
             Shown::number(training.speed.and_then(|speed| speed.gemm_share), 2),
         ]);
@@ -195,24 +195,25 @@ fn table(found: &[Curve]) -> Table {
 }
 
 /// Width of the axis labels next to the plot.
-const LABELS: usize = 9;
+const LABEL_WIDTH: usize = 9;
 
-const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
+const CURVE_LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
 
 /// Plots the loss over steps in `width` by `height` characters; a column is the mean of its steps. Letters refer to
 /// the list below the plot. `*` marks cells that several curves share.
-fn drawn(found: &[Curve], width: usize, height: usize) -> String {
-    let columns = width.saturating_sub(LABELS + 1).max(8);
+fn loss_plot(found: &[Curve], width: usize, height: usize) -> String {
+    let columns = width.saturating_sub(LABEL_WIDTH + 1).max(8);
     let steps = found.iter().flat_map(|one| one.curve.last()).map(|step| step.step).max().unwrap_or(0);
     if steps == 0 {
         return String::new();
     }
-    let lines: Vec<Vec<Option<f64>>> = found.iter().map(|one| means(one, steps, columns)).collect();
+    let lines: Vec<Vec<Option<f64>>> =
+        found.iter().map(|one| column_means(one, steps, columns)).collect();
     let all = || lines.iter().flatten().flatten().copied();
     let (low, high) = all().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
     let span = (high - low).max(1e-9);
     let mut cells = vec![vec![' '; columns]; height];
-    for (line, letter) in lines.iter().zip(LETTERS.chars().cycle()) {
+    for (line, letter) in lines.iter().zip(CURVE_LETTERS.chars().cycle()) {
         for (column, value) in line.iter().enumerate() {
             let Some(value) = value else { continue };
             let row = ((high - value) / span * (height - 1) as f64).round() as usize;
@@ -233,19 +234,20 @@ fn drawn(found: &[Curve], width: usize, height: usize) -> String {
             _ => String::new(),
         };
         let line: String = line.iter().collect();
-        text += &format!("{label:>LABELS$}│{}\n", line.trim_end());
+        text += &format!("{label:>LABEL_WIDTH$}│{}\n", line.trim_end());
     }
-    text += &format!("{:>LABELS$}└{}\n", "", "─".repeat(columns));
+    text += &format!("{:>LABEL_WIDTH$}└{}\n", "", "─".repeat(columns));
     let last = format!("{steps} steps");
-    text += &format!("{:>LABELS$} 1{last:>room$}\n", "", room = columns - 1);
-    for (one, letter) in found.iter().zip(LETTERS.chars().cycle()) {
+    text += &format!("{:>LABEL_WIDTH$} 1{last:>room$}\n", "", room = columns - 1);
+    for (one, letter) in found.iter().zip(CURVE_LETTERS.chars().cycle()) {
         let loss = one.last_loss().map_or(String::new(), |loss| format!("  {loss:.4} at the end"));
-        text += &format!("{:>LABELS$}{letter} {}{loss}\n", "", one.training.spec.label());
+        text += &format!("{:>LABEL_WIDTH$}{letter} {}{loss}\n", "", one.training.spec.label());
     }
     text
 }
 
-fn means(one: &Curve, steps: u32, columns: usize) -> Vec<Option<f64>> {
+/// Mean loss of the steps that fall into each column; `None` for columns without steps.
+fn column_means(one: &Curve, steps: u32, columns: usize) -> Vec<Option<f64>> {
     let mut sums = vec![(0.0, 0u32); columns];
     for step in &one.curve {
         let column = (step.step.saturating_sub(1) as usize * columns / steps as usize).min(columns - 1);

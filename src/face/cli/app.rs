@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 
-use super::{HEADINGS, Verb, complete, help, output, report};
+use super::{HEADINGS, Verb, complete, help, output, stderr};
 use base::error::{Error, Result};
 use base::text::is_coloured;
 use run::cuda;
@@ -42,6 +42,17 @@ glossary in docs/faq.md.
 
 Exit status: 0 success, 1 failure, 2 invalid input or a cell that cannot run, 3 some cells of a sweep failed or none \
 could run, 4 a gate failed, 130 interrupted (finished work is stored).";
+
+/// Exit statuses besides 0 and 1, as in [`AFTER_HELP`].
+pub(super) mod exit_status {
+    /// Invalid input, or a cell that cannot run.
+    pub const INVALID: u8 = 2;
+    /// Some cells of a sweep failed, or none can run.
+    pub const SOME_FAILED: u8 = 3;
+    /// A gate failed.
+    pub const GATE_FAILED: u8 = 4;
+    pub const INTERRUPTED: u8 = 130;
+}
 
 /// Verb in the help.
 pub(super) struct VerbEntry {
@@ -133,7 +144,7 @@ fn help_template(command: &clap::Command) -> String {
 /// Parses the arguments, runs the verb, prints errors, and returns the exit status (docs/files-and-formats.md).
 pub fn main() -> ExitCode {
     // A bug must be reported as one, with exit status 1 instead of Rust's 101.
-    std::panic::set_hook(Box::new(report::panicked));
+    std::panic::set_hook(Box::new(stderr::report_panic));
     // SAFETY: the process has one thread so far.
     unsafe { shared_gpu::prepare() };
     match std::panic::catch_unwind(parse_and_dispatch) {
@@ -157,8 +168,8 @@ fn parse_and_dispatch() -> ExitCode {
     }
     let words: Vec<String> =
         std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    report::take_error_format(&words);
-    let terminal = std::io::stdout().is_terminal() || report::stderr_is_terminal();
+    stderr::choose_error_format(&words);
+    let terminal = std::io::stdout().is_terminal() || stderr::is_terminal();
     let colour = if is_coloured(terminal) { ColorChoice::Auto } else { ColorChoice::Never };
     let mut given: Vec<OsString> = std::env::args_os().collect();
     let mut matches = command_in(colour).try_get_matches_from(&given);
@@ -169,7 +180,7 @@ fn parse_and_dispatch() -> ExitCode {
     }
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return ExitCode::from(report::usage(&error)),
+        Err(error) => return ExitCode::from(stderr::usage_error(&error)),
     };
     if matches!(cli.verb, Some(Verb::Child)) {
         return lab::launch::child_main();
@@ -178,7 +189,7 @@ fn parse_and_dispatch() -> ExitCode {
         Ok(code) => leave(code),
         Err(error) if output::is_broken_pipe(&error) => leave(0),
         Err(error) => {
-            report::print(&error);
+            stderr::print_error(&error);
             leave(error.exit_code())
         }
     }
@@ -226,7 +237,7 @@ pub(super) fn size(text: &str) -> std::result::Result<u64, String> {
 /// Exits because reading a trace needs too much memory.
 fn out_of_memory(error: &Error) -> ! {
     crate::face::tui::restore_terminal();
-    report::print(error);
+    stderr::print_error(error);
     signal_hook::low_level::exit(error.exit_code().into())
 }
 
@@ -246,7 +257,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         ));
     }
     match cli.verb {
-        None => super::run::workbench_or_summary(dir),
+        None => super::workbench::workbench_or_summary(dir),
         Some(verb) => verb.run(dir),
     }
 }

@@ -2,16 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use toml_edit::{DocumentMut, Item, Value};
-
 use super::output::{self, FormatArgs};
-use super::report;
-use super::select::FilterArgs;
-use super::select::OpenArgs;
+use super::select::{FilterArgs, OpenArgs};
+use super::{calibrate_collectives, stderr};
 use crate::desk::OpenOptions;
-use base::atomic;
+use crate::desk::calibrate::{FittedFiles, rounded, write_fit};
 use base::error::{Error, Result};
-use base::regular::InputKind;
 use base::text::counted;
 use machine::hardware::{LinkTable, Profile, Stack, Target};
 use study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Residual};
@@ -67,48 +63,68 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(unknown) = args.fit.iter().flatten().find(|k| PARAMETERS.iter().all(|p| p.key != **k)) {
         return Err(Error::unknown("constant", unknown, PARAMETERS.iter().map(|p| p.key)));
     }
+    if !args.collectives.is_empty() {
+        return calibrate_collectives::run(args, &dir);
+    }
     let OpenOptions { rules, recording, .. } = args.opening.options(None);
-    if args.collectives.is_empty() && (rules.is_some() || recording.is_some()) {
+    if rules.is_some() || recording.is_some() {
         return Err(Error::input("--rules and --recording are for traces, so they need --collectives"));
     }
-    if !args.collectives.is_empty() {
-        return super::calibrate_collectives::run(args, &dir);
-    }
-    let hardware = args.hardware.as_deref().unwrap_or_default();
-    let target = Target { profile: Profile::load(hardware)?, stack: Stack::load(&args.stack)? };
-    let points = match &args.data {
-        Some(path) => calibrate::read_csv(path)?,
-        None => calibrate::of_records(&args.filter.records(&[], &dir)?),
+    let Some(hardware) = &args.hardware else {
+        return Err(Error::input("no machine: pass its profile with --hardware NAME|FILE"));
     };
-    if points.is_empty() {
-        return Err(Error::input_help(
-            format!("{}: only simulated runs are stored, so there is nothing to fit", dir.display()),
-            "pass measured runs with --data FILE.csv",
-        ));
-    }
+    fit_runs(args, hardware, &dir)
+}
+
+/// Fits constants of the stack and its links to measured runs.
+fn fit_runs(args: &Args, hardware: &str, dir: &Path) -> Result<u8> {
+    let target = Target { profile: Profile::load(hardware)?, stack: Stack::load(&args.stack)? };
+    let points = measured_points(args, dir)?;
     let points: Vec<&Point> = points.iter().collect();
     let keys = args.fit.as_deref();
-    report::line(&format!("fitting {}", counted(points.len(), "run")));
+    stderr::line(&format!("fitting {}", counted(points.len(), "run")));
     let fit = calibrate::fit(&points, &target, keys)?;
     let residuals = calibrate::residuals(&points, &fit.target)?;
-    let held = if args.no_cross_validation {
+    let held_out = if args.no_cross_validation {
         Vec::new()
     } else {
-        report::line("cross-validating: leaving out one TP or batch size at a time");
+        stderr::line("cross-validating: leaving out one TP or batch size at a time");
         calibrate::cross_validate(&points, &target, keys)?
     };
-    let report = Report { fit: &fit, residuals: &residuals, held: &held };
+    let report = FitReport { fit: &fit, residuals: &residuals, held_out: &held_out };
     let csv = || report.residual_rows().csv(Sourced::ByRow);
     output::print(args.format.format, &report.printed(), csv, || report.text())?;
     if let Some(into) = &args.output {
-        write(args, &fit, into)?;
+        let files = FittedFiles { hardware, stack: &args.stack };
+        for path in write_fit(&fit, files, into)? {
+            stderr::line(&format!("wrote {}", path.display()));
+        }
     }
     Ok(0)
 }
 
+/// Measured runs of the CSV file or of the store, at least one.
+fn measured_points(args: &Args, dir: &Path) -> Result<Vec<Point>> {
+    if let Some(path) = &args.data {
+        return calibrate::read_csv(path);
+    }
+    let points = calibrate::of_records(&args.filter.records(&[], dir)?);
+    if points.is_empty() {
+        let runs = match args.filter.typed() {
+            Some(filter) => format!("no measured run in {} matches '{filter}'", dir.display()),
+            None => format!("{} has no measured runs", dir.display()),
+        };
+        return Err(Error::input_help(
+            format!("{runs}, so there is nothing to fit"),
+            "simulated runs do not count; pass measured ones with --data FILE.csv",
+        ));
+    }
+    Ok(points)
+}
+
 /// Output of a fit in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedFit<'a> {
     constants: Vec<PrintedConstant>,
     /// Mean absolute errors; null without points.
     errors_pct: Option<Errors>,
@@ -131,14 +147,14 @@ struct PrintedConstant {
     meaning: &'static str,
 }
 
-struct Report<'a> {
+struct FitReport<'a> {
     fit: &'a Fit,
     residuals: &'a [Residual],
-    held: &'a [Held],
+    held_out: &'a [Held],
 }
 
-impl Report<'_> {
-    fn printed(&self) -> Printed<'_> {
+impl FitReport<'_> {
+    fn printed(&self) -> PrintedFit<'_> {
         let constant = |c: &Constant| PrintedConstant {
             key: c.parameter.key,
             value: c.value,
@@ -147,10 +163,10 @@ impl Report<'_> {
             bounds: c.parameter.bounds,
             meaning: c.parameter.meaning,
         };
-        Printed {
+        PrintedFit {
             constants: self.fit.constants.iter().map(constant).collect(),
             errors_pct: calibrate::errors(self.residuals),
-            held_out: self.held,
+            held_out: self.held_out,
             residuals: self.residuals,
             link_p2p_off: &self.fit.target.profile.link.p2p_off,
         }
@@ -174,7 +190,8 @@ impl Report<'_> {
             ],
         );
         let all = calibrate::errors(self.residuals).map(|errors| ("all runs".to_owned(), errors));
-        let held = self.held.iter().map(|held| (format!("held out: {}", held.held_out), held.errors));
+        let held =
+            self.held_out.iter().map(|held| (format!("held out: {}", held.held_out), held.errors));
         let errors: Vec<(String, Errors)> = all.into_iter().chain(held).collect();
         let errors = Table::of(
             &errors,
@@ -226,74 +243,4 @@ impl Report<'_> {
 /// Formats a value with four significant digits.
 fn digits(value: f64) -> String {
     rounded(value).to_string()
-}
-
-pub(super) fn rounded(value: f64) -> f64 {
-    format!("{value:.3e}").parse().unwrap_or(value)
-}
-
-/// Writes the files of the stack and the profile with the fitted constants, keeping comments.
-fn write(args: &Args, fit: &Fit, into: &Path) -> Result<()> {
-    std::fs::create_dir_all(into).map_err(Error::io(into))?;
-    let (profile, stack) = (&fit.target.profile, &fit.target.stack);
-    let mut stack_file = document(&args.stack, Stack::built_in_text(&args.stack))?;
-    let mut profile_file = profile_document(args.hardware.as_deref().unwrap_or_default())?;
-    let mut link = false;
-    for Constant { parameter, value, .. } in &fit.constants {
-        if parameter.is_host_link() {
-            link = true;
-        } else if parameter.is_of_profile() {
-            set(&mut profile_file, parameter.key, *value);
-        } else {
-            set(&mut stack_file, parameter.key, *value);
-        }
-    }
-    if link {
-        for (tp, point) in &profile.link.p2p_off.tp {
-            let key = |name: &str| format!("link.p2p_off.tp.{tp}.{name}");
-            set(&mut profile_file, &key("alpha_us"), point.alpha_us);
-            set(&mut profile_file, &key("gb_s"), point.gb_s);
-            if let Some(large) = point.large {
-                set(&mut profile_file, &key("large.alpha_us"), large.alpha_us);
-                set(&mut profile_file, &key("large.gb_s"), large.gb_s);
-            }
-        }
-    }
-    save(into, &stack.name, &stack_file)?;
-    save(into, &profile.name, &profile_file).map(drop)
-}
-
-/// Writes a profile or stack file into a directory and returns its path.
-pub(super) fn save(into: &Path, name: &str, file: &DocumentMut) -> Result<PathBuf> {
-    let path = into.join(format!("{name}.toml"));
-    atomic::write(&path, file.to_string().as_bytes())?;
-    report::line(&format!("wrote {}", path.display()));
-    Ok(path)
-}
-
-/// Text of a hardware profile, with comments.
-pub(super) fn profile_document(name_or_file: &str) -> Result<DocumentMut> {
-    document(name_or_file, Profile::built_in_text(name_or_file))
-}
-
-fn document(name_or_file: &str, built_in: Option<&str>) -> Result<DocumentMut> {
-    let text = match built_in {
-        Some(text) => text.to_owned(),
-        None => InputKind::HARDWARE.text(Path::new(name_or_file))?,
-    };
-    text.parse().map_err(|error| Error::failed(format!("{name_or_file}: {error}")))
-}
-
-/// Sets the value at a dotted path, keeping surrounding comments and blanks.
-pub(super) fn set(document: &mut DocumentMut, path: &str, value: f64) {
-    let mut item: &mut Item = document.as_item_mut();
-    for key in path.split('.') {
-        item = &mut item[key];
-    }
-    let decor = item.as_value().map(|old| old.decor().clone());
-    let mut new = Value::from(rounded(value));
-    if let Some(decor) = decor {
-        *new.decor_mut() = decor;
-    }
-    *item = Item::Value(new);
 }

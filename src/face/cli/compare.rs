@@ -5,12 +5,12 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::baseline;
+use super::gate::{self, JudgedRuns};
 use super::output::{self, Format, FormatArgs};
-use super::report;
 use super::select::FilterArgs;
+use super::stderr;
 use crate::desk::export::{self, FileKind};
-use crate::desk::{self, Selection, Stores};
+use crate::desk::{self, RunSelection, Stores};
 use base::error::{Error, Result};
 use lab::store::Store;
 use study::analysis::{
@@ -73,7 +73,7 @@ impl Args {
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let Some(by) = &args.by else { return judged(args, &dir) };
+    let Some(by) = &args.by else { return compare_with_baseline(args, &dir) };
     let axis = Axis::parse(by)?;
     let export = args.output.as_deref();
     export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
@@ -87,12 +87,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         cells.measure(&mut comparison, measure);
     }
     if comparison.pairs.is_empty() {
-        report::note(&format!("no two finished cells differ only in {by}"));
+        stderr::note(&format!("no two finished cells differ only in {by}"));
     }
     if let Some(path) = export {
         let provenance = || Stores::named(&args.runs, &dir).provenance(&records);
         export::comparison(path, &comparison, provenance)?;
-        report::note(&format!("wrote {}", path.display()));
+        stderr::note(&format!("wrote {}", path.display()));
     }
     let all: Vec<usize> = (0..comparison.pairs.len()).collect();
     if args.heatmap {
@@ -105,33 +105,37 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         let csv = || rows().csv(Sourced::ByRow);
         let text = || match (comparison.pairs.is_empty(), args.pivot) {
             (true, _) => String::new(),
-            (_, true) => output::aligned(&rows()) + &said_of_many(&comparison),
-            _ => table(&axis, &comparison),
+            (_, true) => output::aligned(&rows()) + &significance_text(&comparison),
+            _ => comparison_text(&axis, &comparison),
         };
         output::print(args.format.format, &comparison, csv, text)?;
     }
-    report::note_errors(records.iter().map(|record| &record.spec));
+    stderr::note_simulator_errors(records.iter().map(|record| &record.spec));
     let flags = comparison.flags.iter().map(|flag| flag.text.as_str());
-    report::warn_all(flags, "--format json has all of them");
+    stderr::warn_all(flags, "--format json has all of them");
     Ok(0)
 }
 
-fn judged(args: &Args, dir: &Path) -> Result<u8> {
+/// Judges runs by the gates against a stored baseline.
+fn compare_with_baseline(args: &Args, dir: &Path) -> Result<u8> {
     let mut baseline = Store::open(dir).baseline(args.baseline.as_deref().unwrap_or_default())?;
     let records = args.filter.records(&args.runs, dir)?;
     if let Some(filter) = args.filter.typed() {
         // cells excluded by the filter do not count as missing; the baseline's cells for selected runs stay, even if
         // their own values fail the filter
         let partners: HashSet<String> = records.iter().map(|record| record.spec.key()).collect();
-        let chosen = Selection { records: baseline.records.clone(), ..Selection::default() };
-        let chosen: HashSet<String> =
-            desk::filtered(chosen, Some(filter), None)?.into_iter().map(|record| record.run).collect();
+        let chosen = RunSelection { records: baseline.records.clone(), ..RunSelection::default() };
+        let chosen: HashSet<String> = desk::filter_runs(chosen, Some(filter), None)?
+            .into_iter()
+            .map(|record| record.run)
+            .collect();
         baseline
             .records
             .retain(|record| chosen.contains(&record.run) || partners.contains(&record.spec.key()));
     }
-    let held = baseline::held(&baseline, records, !args.runs.is_empty(), &args.gate);
-    baseline::print_gates(&held, args.strict, args.format.format)
+    let which = if args.runs.is_empty() { JudgedRuns::SinceBaseline } else { JudgedRuns::Named };
+    let report = gate::judge_runs(&baseline, records, which, &args.gate);
+    gate::print_gates(&report, args.strict, args.format.format)
 }
 
 /// Prints maps over TP and batch, one per slice. JSON and CSV contain every number of the cells; the text shows the
@@ -178,7 +182,7 @@ fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]
     if maps.is_empty() {
         return text;
     }
-    text + &format!("(brackets: no clear difference) {}", said_of_many(comparison))
+    text + &format!("(brackets: no clear difference) {}", significance_text(comparison))
 }
 
 fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
@@ -212,7 +216,7 @@ fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
 
 /// Number of comparisons, the simulator's errors in the order of architectures, and the differences left after
 /// correcting for multiple comparisons.
-fn said_of_many(comparison: &ComparisonReport) -> String {
+fn significance_text(comparison: &ComparisonReport) -> String {
     let adjusted = &comparison.adjusted;
     let mut text = format!("{}\n", comparison.counts());
     let specs = comparison.pairs.iter().map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
@@ -233,7 +237,7 @@ fn headline(axis: &Axis, comparison: &ComparisonReport) -> String {
     output::wrapped("", &format!("{}.", headlines_of_all(axis, comparison).trim_end_matches('.')), 0)
 }
 
-fn table(axis: &Axis, comparison: &ComparisonReport) -> String {
+fn comparison_text(axis: &Axis, comparison: &ComparisonReport) -> String {
     let differences = differences_table(comparison);
     let differences = match differences.is_empty() {
         true => String::new(),
@@ -245,5 +249,9 @@ fn table(axis: &Axis, comparison: &ComparisonReport) -> String {
     let pairs = output::aligned(&pairs_table(comparison));
     let beaten = beaten_limit(comparison, |pair| pair.matched.clone());
     let beaten = beaten.map_or(String::new(), |beaten| output::wrapped("", &beaten, 0));
-    format!("{}{pairs}{}{beaten}{differences}", headline(axis, comparison), said_of_many(comparison))
+    format!(
+        "{}{pairs}{}{beaten}{differences}",
+        headline(axis, comparison),
+        significance_text(comparison)
+    )
 }

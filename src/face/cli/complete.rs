@@ -26,7 +26,8 @@ use study::calibrate::PARAMETERS;
 use table::options::OPTIONS;
 use table::{MEASURES, Provenance, Status};
 
-const MOST: usize = 200;
+/// Maximum number of offers.
+const MOST_OFFERS: usize = 200;
 
 const PROGRAM: &str = "ladderscope";
 
@@ -78,7 +79,7 @@ fn complete(before: &[&str], word: &str) -> Completion {
                 typed.dir = PathBuf::from(*word);
             }
         } else if let Some((name, value)) = option_of(word) {
-            let option = found(command, name);
+            let option = option_named(command, name);
             match value {
                 Some(dir) if name == "dir" => typed.dir = PathBuf::from(dir),
                 Some(_) => {}
@@ -93,23 +94,23 @@ fn complete(before: &[&str], word: &str) -> Completion {
     }
     let all = |offers: Vec<Offer>| Completion { replaces: 0..word.len(), offers };
     if let Some(option) = pending {
-        return values(option, &typed);
+        return complete_value(option, &typed);
     }
     if let Some((name, Some(value))) = option_of(word) {
-        let Some(option) = found(command, name) else { return Completion::default() };
+        let Some(option) = option_named(command, name) else { return Completion::default() };
         let start = word.len() - value.len();
         typed.value = value;
-        let Completion { replaces, offers } = values(option, &typed);
+        let Completion { replaces, offers } = complete_value(option, &typed);
         return Completion { replaces: start + replaces.start..start + replaces.end, offers };
     }
     if word.starts_with('-') {
-        return all(fitting(options(command), word, MOST));
+        return all(fitting(options(command), word, MOST_OFFERS));
     }
     let mut offers = Vec::new();
     if positional == 0 {
         let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
         let verb = |verb: &Command| Offer::new(verb.get_name(), plain_text(verb.get_about()));
-        offers = fitting(verbs.map(verb), word, MOST);
+        offers = fitting(verbs.map(verb), word, MOST_OFFERS);
         // verbs must match by prefix
         offers.retain(|offer| offer.text.starts_with(word));
     }
@@ -121,7 +122,7 @@ fn complete(before: &[&str], word: &str) -> Completion {
             .filter(|arg| arg.get_num_args().is_some_and(|n| n.max_values() > 1))
     };
     if let Some(argument) = positionals.nth(positional).or_else(last) {
-        let Completion { replaces, offers: more } = values(argument, &typed);
+        let Completion { replaces, offers: more } = complete_value(argument, &typed);
         if offers.is_empty() {
             return Completion { replaces, offers: more };
         }
@@ -149,7 +150,7 @@ fn option_of(word: &str) -> Option<(&str, Option<&str>)> {
     Some(text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value))))
 }
 
-fn found<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
+fn option_named<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
     let short = name.chars().next().filter(|_| name.chars().count() == 1);
     command.get_arguments().find(|argument| {
         argument.get_long() == Some(name) || (short.is_some() && argument.get_short() == short)
@@ -186,9 +187,10 @@ pub fn is_path(word: &str) -> bool {
     word.contains('/') || word.starts_with(['.', '~'])
 }
 
-const RUNS: usize = 50;
+/// Maximum number of runs that are offered.
+const MOST_RUNS: usize = 50;
 
-fn values(argument: &Arg, typed: &Typed<'_>) -> Completion {
+fn complete_value(argument: &Arg, typed: &Typed<'_>) -> Completion {
     let name = argument.get_value_names().and_then(|names| names.first());
     let name = name.map_or("", |name| name.as_str());
     let possible: Vec<Offer> = argument
@@ -201,12 +203,13 @@ fn values(argument: &Arg, typed: &Typed<'_>) -> Completion {
     let option = OPTIONS.iter().find(|option| argument.get_long() == Some(option.flag));
     let one = |offers: Vec<Offer>| Completion {
         replaces: 0..typed.value.len(),
-        offers: fitting(offers, typed.value, MOST),
+        offers: fitting(offers, typed.value, MOST_OFFERS),
     };
-    let several = |offers: Vec<Offer>| complete_word(typed.value, typed.value.len(), &offers, MOST);
+    let several =
+        |offers: Vec<Offer>| complete_word(typed.value, typed.value.len(), &offers, MOST_OFFERS);
     match name {
         // names of columns and models also contain slashes
-        "FILTER" => filter(typed),
+        "FILTER" => complete_filter_text(typed),
         "COLUMN,..." | "COLUMN[:desc],..." => several(columns()),
         // the shell completes directories, as of --model of a verb that takes only checkpoints
         "DIR" => Completion::default(),
@@ -216,7 +219,7 @@ fn values(argument: &Arg, typed: &Typed<'_>) -> Completion {
             if typed.value.contains(',') { several(offers) } else { one(offers) }
         }
         _ if !possible.is_empty() => one(possible),
-        "KEY=VALUE" => pair(argument, typed),
+        "KEY=VALUE" => complete_pair(argument, typed),
         "AXIS" if typed.verbs.contains(&"compare") => one(option_names()),
         "AXIS" => one(axes()),
         "RUN" | "RUNS|DIR" | "RUNS|DIR|TRACE" | "RUN|TRACE" | "A" | "B" | "BENEATH" => {
@@ -243,7 +246,7 @@ fn values(argument: &Arg, typed: &Typed<'_>) -> Completion {
 fn runs(dir: &Path) -> Vec<Offer> {
     let ids = Store::open(dir).ids().unwrap_or_default();
     let last = (!ids.is_empty()).then(|| Offer::new("last", "the newest run that has ended"));
-    last.into_iter().chain(ids.into_iter().take(RUNS).map(|id| Offer::new(id, ""))).collect()
+    last.into_iter().chain(ids.into_iter().take(MOST_RUNS).map(|id| Offer::new(id, ""))).collect()
 }
 
 fn baselines(dir: &Path) -> Vec<Offer> {
@@ -281,9 +284,9 @@ fn columns() -> Vec<Offer> {
 }
 
 /// Completes a field of the filter language or a value of the field's option. Reads no runs.
-fn filter(typed: &Typed<'_>) -> Completion {
+fn complete_filter_text(typed: &Typed<'_>) -> Completion {
     let table = RunTable::new(&[], &Annotations::default());
-    let found = complete_filter(typed.value, typed.value.len(), &table, MOST);
+    let found = complete_filter(typed.value, typed.value.len(), &table, MOST_OFFERS);
     if !found.offers.is_empty() {
         return found;
     }
@@ -301,33 +304,36 @@ fn filter(typed: &Typed<'_>) -> Completion {
         Some(name) => offers::axis_values(name),
         None => Vec::new(),
     };
-    let offers = fitting(known, &typed.value[start..], MOST);
+    let offers = fitting(known, &typed.value[start..], MOST_OFFERS);
     Completion { replaces: start..typed.value.len(), offers }
 }
 
 /// Completes `KEY=VALUE`: NCCL variables, or values of the hardware profile or stack.
-fn pair(argument: &Arg, typed: &Typed<'_>) -> Completion {
-    let of = if argument.get_long() == Some("env") { "env" } else { "set" };
+fn complete_pair(argument: &Arg, typed: &Typed<'_>) -> Completion {
+    let option = if argument.get_long() == Some("env") { "env" } else { "set" };
     if let Some((key, value)) = typed.value.split_once('=') {
-        let values = offers::axis_values(&format!("{of}.{key}"));
+        let values = offers::axis_values(&format!("{option}.{key}"));
         let start = typed.value.len() - value.len();
-        return Completion { replaces: start..typed.value.len(), offers: fitting(values, value, MOST) };
+        return Completion {
+            replaces: start..typed.value.len(),
+            offers: fitting(values, value, MOST_OFFERS),
+        };
     }
-    let names = offers::pairs(of).into_iter();
+    let names = offers::keys(option).into_iter();
     let names = names.map(|name| Offer::new(format!("{}=", name.text), name.about));
-    Completion { replaces: 0..typed.value.len(), offers: fitting(names, typed.value, MOST) }
+    Completion { replaces: 0..typed.value.len(), offers: fitting(names, typed.value, MOST_OFFERS) }
 }
 
 /// Arguments of `ladderscope completions`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = SWITCH_ON)]
+#[command(after_help = INSTALLATION)]
 pub struct Args {
     /// Shell to print the script for
     #[arg(value_enum)]
     pub shell: Shell,
 }
 
-const SWITCH_ON: &str = "\
+const INSTALLATION: &str = "\
 Add one line to the shell's startup file:
   bash  source <(ladderscope completions bash)                 in ~/.bashrc
   zsh   source <(ladderscope completions zsh)                  in ~/.zshrc, after compinit
@@ -408,8 +414,8 @@ mod tests {
     use super::*;
 
     fn offered(line: &str) -> Vec<String> {
-        let told = answer(line, None);
-        told.lines().filter_map(|line| Some(line.split_once('\t')?.0.to_owned())).collect()
+        let answered = answer(line, None);
+        answered.lines().filter_map(|line| Some(line.split_once('\t')?.0.to_owned())).collect()
     }
 
     #[test]
@@ -419,8 +425,8 @@ mod tests {
         assert_eq!(offered("ladderscope runs ta"), ["tag"]);
         assert_eq!(offered("ladderscope run --p"), ["--prompt-tokens", "--p2p", "--pp"]);
         assert_eq!(offered("ladderscope run --architecture up"), ["upper-bound"]);
-        let told = answer("ladderscope run --architecture up", None);
-        assert!(told.contains("wrong on purpose"), "what it means stands beside it: {told}");
+        let answered = answer("ladderscope run --architecture up", None);
+        assert!(answered.contains("wrong on purpose"), "with its meaning: {answered}");
         assert_eq!(offered("ladderscope run --architecture=up"), ["--architecture=upper-bound"]);
         assert!(offered("ladderscope run --model llama").contains(&"llama-3-70b".to_owned()));
         assert_eq!(offered("ladderscope run --tp 8 --hardware h100_s"), ["h100_sxm"]);
@@ -449,10 +455,10 @@ mod tests {
 
     #[test]
     fn what_a_shell_parts_at_colons_is_completed_behind_them() {
-        let told = answer("ladderscope runs --filter arch:up", Some("up"));
-        assert_eq!(told.split('\t').next(), Some("upper-bound"));
-        let told = answer("ladderscope run --architecture=up", Some("up"));
-        assert_eq!(told.split('\t').next(), Some("upper-bound"));
+        let answered = answer("ladderscope runs --filter arch:up", Some("up"));
+        assert_eq!(answered.split('\t').next(), Some("upper-bound"));
+        let answered = answer("ladderscope run --architecture=up", Some("up"));
+        assert_eq!(answered.split('\t').next(), Some("upper-bound"));
     }
 
     #[test]

@@ -7,12 +7,12 @@ use super::evaluate::TextArgs;
 use super::figure::LookArgs;
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::{progress, report};
-use crate::desk::convert::{self, Wanted, convert};
+use super::run::{OnHangUp, cancel_on_signals};
+use super::stderr;
+use crate::desk::convert::{self, ConversionRequest, convert};
 use crate::desk::export::{self, FileKind};
 use base::error::{Error, Result};
 use base::text::counted;
-use lab::launch::Cancel;
 use lab::store::Store;
 use model::{Model, check_place};
 use plan::{Architecture, CommDType, LayerSet};
@@ -24,7 +24,7 @@ use table::render::Sourced;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    pub on: TextArgs,
+    pub text: TextArgs,
     /// Target of the speed prediction: a hardware profile and options of `run`, such as h100_sxm,tp=8,p2p=off; with
     /// model=NAME, the speed of that model with layers at the same relative depth
     #[arg(long = "for", value_name = "HARDWARE,OPTION=VALUE,...", required_unless_present = "layers")]
@@ -98,7 +98,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     args.write.as_deref().map(check_place).transpose()?;
     args.output.as_deref().map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
     let look = args.look.options()?;
-    let model = args.on.model()?;
+    let model = args.text.model()?;
     if let Some(problem) = args.layers.as_ref().and_then(|one| one.layer_problem(model.shape.layers)) {
         return Err(Error::input(problem));
     }
@@ -131,30 +131,29 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 fn search(args: &Args, model: &Model, target: Spec, dir: PathBuf) -> Result<ConversionReport> {
-    let backend = args.on.backend()?;
+    let backend = args.text.backend()?;
     let mut conversions = vec![Conversion::Ladder];
     conversions.extend(args.with.iter().filter(|with| **with != Conversion::Ladder));
     conversions.dedup();
-    let wanted = Wanted {
-        asked: args.on.asked(model.clone(), backend, Vec::new(), CommDType::default())?,
+    let request = ConversionRequest {
+        quality: args.text.request(model.clone(), backend, Vec::new(), CommDType::default())?,
         target,
         conversions,
         greedy: args.greedy,
         draws: args.random,
     };
-    let cancel = Cancel::default();
-    progress::cancel_on_signals(&cancel, true)?;
+    let cancel = cancel_on_signals(OnHangUp::Cancel)?;
     let mut shown = StepProgress::new();
-    let found = convert(&wanted, backend, &Store::open(dir), &cancel, &mut |p| shown.evaluation(p));
+    let found = convert(&request, backend, &Store::open(dir), &cancel, &mut |p| shown.evaluation(p));
     shown.finish();
     let (found, notes) = found?;
-    notes.iter().for_each(|note| report::note(note));
+    notes.iter().for_each(|note| stderr::note(note));
     Ok(found)
 }
 
 fn write(model: &Model, wiring: &Architecture, out: &Path, about: &str) -> Result<()> {
     model.write_converted(wiring, out)?;
-    report::note(&format!("{}{about}", convert::write_note(model, wiring, out)));
+    stderr::note(&format!("{}{about}", convert::write_note(model, wiring, out)));
     Ok(())
 }
 

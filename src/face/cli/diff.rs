@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use super::output::{self, Format, FormatArgs};
 use super::select::OpenArgs;
-use super::{baseline, report};
+use super::{gate, stderr};
 use crate::desk::{self, OpenOptions, Opened};
 use base::error::Result;
 use base::text::{counted, fitting_name, latency};
@@ -65,7 +65,7 @@ pub enum By {
 
 /// Output of `diff` in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedDiff<'a> {
     #[serde(flatten)]
     diff: &'a TraceDiff,
     /// Verdict of the gates; null without any.
@@ -84,8 +84,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     };
     let (a, b) = (open(&args.a)?, open(&args.b)?);
     for opened in [&a, &b] {
-        report::part(opened);
-        report::import_warnings(opened);
+        stderr::note_part(opened);
+        stderr::import_warnings(opened);
     }
     let diff = trace_diff([(&a.trace, a.name().as_str()), (&b.trace, b.name().as_str())])?;
     if diff.phase.is_some() {
@@ -107,15 +107,15 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         };
         if gates.is_some() && args.by.is_none() { table } else { origin(table) }.csv(Sourced::ByRow)
     };
-    let printed = Printed { diff: &diff, gate: gates.as_ref(), checks: &checks };
+    let printed = PrintedDiff { diff: &diff, gate: gates.as_ref(), checks: &checks };
     output::print(args.output.format, &printed, csv, || match args.by {
         Some(by) => titled(&diff, by),
         None => text(&diff, gates.as_ref(), &checks),
     })?;
     if args.output.format == Format::Table && gates.is_none() {
-        diff.warnings.iter().for_each(|warning| report::warn(warning));
+        diff.warnings.iter().for_each(|warning| stderr::warn(warning));
     }
-    Ok(gates.map_or(0, |gates| baseline::summarize_gates(&gates, args.strict)))
+    Ok(gates.map_or(0, |report| gate::print_gate_summary(&report, args.strict)))
 }
 
 /// Errors of a stored prediction. A single one is remembered with it.
@@ -215,11 +215,11 @@ fn text(diff: &TraceDiff, gates: Option<&GateReport>, checks: &[PredictionCheck]
     text += &format!("\nParts of a step, per rank ({})\n", provenance(diff));
     text += &output::aligned(&parts_table(diff));
     let shown = shortened(diff, SHOWN);
-    let of = match diff.operations.len() {
+    let selection = match diff.operations.len() {
         all if all > shown.len() => format!("the {} that delay the step most of {all}", shown.len()),
         _ => "those that delay the step most first".into(),
     };
-    text += &format!("\nOperations, per rank and step: {of}\n");
+    text += &format!("\nOperations, per rank and step: {selection}\n");
     text += &output::aligned(&operations_table(&shown));
     if !checks.is_empty() {
         text += "\nPrediction against measurement: speedup from first to second\n";

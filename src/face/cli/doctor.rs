@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::doctor_gpu::{self, Gpus};
 use super::doctor_machine::{self, Bandwidth, Cpu, Disk, Memory, Terminal, Timer};
 use super::output::{self, Format, FormatArgs, bytes};
-use super::report;
+use super::stderr;
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::{Store, StoreCheck};
@@ -42,7 +42,7 @@ pub struct Args {
 
 /// Results of all probes.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub struct Report {
+pub struct PrintedMachine {
     version: &'static str,
     cpu: Cpu,
     memory: Memory,
@@ -79,7 +79,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         return check_store(store, args.output.format);
     }
     if args.check {
-        return check(args.output.format);
+        return check_gpus(args.output.format);
     }
     let report = probe(dir, !args.quick);
     match args.output.format {
@@ -95,7 +95,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     Ok(0)
 }
 
-fn probe(dir: &Path, measure: bool) -> Report {
+fn probe(dir: &Path, measure: bool) -> PrintedMachine {
     let cpu = doctor_machine::cpu();
     let memory = doctor_machine::memory();
     let memory_bandwidth = measure
@@ -103,7 +103,7 @@ fn probe(dir: &Path, measure: bool) -> Report {
     let cuda = doctor_gpu::probe(measure);
     let nccl = nccl::probe();
     let backends = backends();
-    Report {
+    PrintedMachine {
         version: env!("CARGO_PKG_VERSION"),
         memory_bandwidth,
         timer: doctor_machine::timer(),
@@ -147,7 +147,7 @@ fn backends() -> Vec<BackendState> {
     BACKENDS.iter().map(state).collect()
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &PrintedMachine) -> String {
     let mut text = String::new();
     let mark = |good: bool| if good { "✔" } else { "✘" };
     let mut line = |name: &str, value: String| {
@@ -249,9 +249,15 @@ fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Table) {
     }
 }
 
+/// Checks of a GPU, by number and name.
+struct CheckedGpu {
+    name: String,
+    checks: Vec<Checked>,
+}
+
 /// Checks every GPU, stores the results for later runs and prints them. Returns exit status 0 if nothing failed, 1 if
 /// something did, 2 without a GPU.
-pub(super) fn check(format: Format) -> Result<u8> {
+fn check_gpus(format: Format) -> Result<u8> {
     let gpus = match usable_gpus() {
         Ok(gpus) if !gpus.is_empty() => gpus,
         Ok(_) => return nothing_to_check("no GPU", format),
@@ -261,18 +267,18 @@ pub(super) fn check(format: Format) -> Result<u8> {
     for info in &gpus {
         let gpu = Gpu::open(info.index)?;
         let checked =
-            check::check(&gpu, &mut |what| report::note(&format!("GPU {}: {what}", info.index)));
+            check::check(&gpu, &mut |what| stderr::note(&format!("GPU {}: {what}", info.index)));
         check::keep(&gpu, &checked);
-        all.push((format!("{} ({})", info.index, info.name), checked));
+        all.push(CheckedGpu { name: format!("{} ({})", info.index, info.name), checks: checked });
     }
-    let is_good = all.iter().all(|(_, checked)| check::passed(checked));
-    print(&all, format)?;
+    let is_good = all.iter().all(|gpu| check::passed(&gpu.checks));
+    print_checks(&all, format)?;
     Ok(u8::from(!is_good))
 }
 
 /// Lists the checks as not done, if there is no GPU.
 fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
-    let all: Vec<Checked> = CHECKS
+    let checks: Vec<Checked> = CHECKS
         .iter()
         .map(|(name, asks)| Checked {
             name: (*name).into(),
@@ -280,19 +286,19 @@ fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
             said: format!("not run; checks that {asks}"),
         })
         .collect();
-    print(&[("none".into(), all)], format)?;
-    report::warn(&format!("nothing was checked: {why}"));
+    print_checks(&[CheckedGpu { name: "none".into(), checks }], format)?;
+    stderr::warn(&format!("nothing was checked: {why}"));
     Ok(2)
 }
 
 /// Output of the checks in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct PrintedChecks<'a> {
-    gpus: Vec<PrintedGpu<'a>>,
+    gpus: Vec<PrintedGpuChecks<'a>>,
 }
 
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-struct PrintedGpu<'a> {
+struct PrintedGpuChecks<'a> {
     /// Number and name of the GPU; `none` without a GPU.
     gpu: &'a str,
     /// True if checks ran and none failed.
@@ -300,18 +306,18 @@ struct PrintedGpu<'a> {
     checks: &'a [Checked],
 }
 
-fn print(all: &[(String, Vec<Checked>)], format: Format) -> Result<()> {
+fn print_checks(all: &[CheckedGpu], format: Format) -> Result<()> {
     if format == Format::Json {
-        let gpus = all.iter().map(|(gpu, checks)| {
+        let gpus = all.iter().map(|CheckedGpu { name, checks }| {
             let is_any = checks.iter().any(|check| check.found == Found::Passed);
-            PrintedGpu { gpu, passed: is_any && check::passed(checks), checks }
+            PrintedGpuChecks { gpu: name, passed: is_any && check::passed(checks), checks }
         });
         return output::json(&PrintedChecks { gpus: gpus.collect() });
     }
     let mut table = Table::new(["gpu", "check", "found", "result"]);
-    for (gpu, checks) in all {
+    for CheckedGpu { name, checks } in all {
         for check in checks {
-            let row = [gpu.as_str(), &check.name, check.found.as_str(), &check.said];
+            let row = [name.as_str(), &check.name, check.found.as_str(), &check.said];
             table.push(row.into_iter().map(Shown::text).collect());
         }
     }
@@ -323,14 +329,14 @@ fn print(all: &[(String, Vec<Checked>)], format: Format) -> Result<()> {
 }
 
 /// Checks the store and prints what is damaged or foreign. Returns exit status 0 if nothing is damaged, otherwise 1.
-pub(super) fn check_store(dir: &Path, format: Format) -> Result<u8> {
+fn check_store(dir: &Path, format: Format) -> Result<u8> {
     if !dir.is_dir() {
         return Err(Error::input(format!("{}: no such directory", dir.display())));
     }
     let check = Store::open(dir).check()?;
     match format {
         Format::Json => output::json(&check)?,
-        Format::Csv => output::emit(&table(&check).csv(Sourced::NoRuns))?,
+        Format::Csv => output::emit(&store_table(&check).csv(Sourced::NoRuns))?,
         Format::Table => {
             let found = match check.damaged.len() {
                 0 => "✔ no damage found".into(),
@@ -345,18 +351,18 @@ pub(super) fn check_store(dir: &Path, format: Format) -> Result<u8> {
                 dir.display()
             ))?;
             if !check.damaged.is_empty() || !check.foreign.is_empty() {
-                output::emit(&output::aligned(&table(&check)))?;
+                output::emit(&output::aligned(&store_table(&check)))?;
             }
             if check.without_checksum > 0 {
                 let files = counted(check.without_checksum, "file");
-                report::note(&format!("{files} without a checksum were only parsed"));
+                stderr::note(&format!("{files} without a checksum were only parsed"));
             }
         }
     }
     Ok(u8::from(!check.damaged.is_empty()))
 }
 
-fn table(check: &StoreCheck) -> Table {
+fn store_table(check: &StoreCheck) -> Table {
     let mut table = Table::new(["path", "state", "problem"]);
     for file in &check.damaged {
         table.push(vec![Shown::text(&file.path), Shown::text("damaged"), Shown::text(&file.problem)]);

@@ -133,8 +133,8 @@ fn gpu(info: &GpuInfo, measure: bool) -> Gpu {
     };
     let read = on_device().and_then(|gpu| read_bandwidth(gpu).map_err(|error| error.to_string()));
     let gemm = on_device().and_then(|gpu| measure::gemm_rate(gpu).map_err(|error| error.to_string()));
-    let (read_bandwidth, read_bandwidth_problem) = split(read);
-    let (gemm, gemm_problem) = split(gemm);
+    let (read_bandwidth, read_bandwidth_problem) = value_and_problem(read);
+    let (gemm, gemm_problem) = value_and_problem(gemm);
     Gpu {
         index: info.index,
         name: info.name.clone(),
@@ -160,7 +160,8 @@ fn read_bandwidth(gpu: &Device) -> Result<ReadBandwidth> {
     measure::read_bandwidth(gpu, &kernels.get("read_bandwidth")?)
 }
 
-fn split<T>(result: std::result::Result<T, String>) -> (Option<T>, Option<String>) {
+/// Value or problem, for two fields of the JSON output.
+fn value_and_problem<T>(result: std::result::Result<T, String>) -> (Option<T>, Option<String>) {
     match result {
         Ok(value) => (Some(value), None),
         Err(problem) => (None, Some(problem)),
@@ -178,8 +179,8 @@ fn library(library: Library) -> LibraryState {
         Library::Nvml => nvml::driver_version().map(Some),
         _ => Ok(None),
     };
-    let (path, missing) = split(found.map_err(|error| error.to_string()));
-    let (version, unusable) = split(version.map_err(|error| error.to_string()));
+    let (path, missing) = value_and_problem(found.map_err(|error| error.to_string()));
+    let (version, unusable) = value_and_problem(version.map_err(|error| error.to_string()));
     LibraryState {
         name: library.as_str(),
         version: version.flatten(),
@@ -204,13 +205,13 @@ pub fn lines(cuda: &Gpus) -> Vec<(String, String)> {
         ),
     }
     for gpu in &cuda.gpus {
-        line(&format!("  GPU {}", gpu.index), properties(gpu));
+        line(&format!("  GPU {}", gpu.index), properties_text(gpu));
         if let Some(state) = &gpu.state {
-            line("", now(state));
+            line("", state_text(state));
         }
-        line("", measured(gpu));
+        line("", measurements_text(gpu));
         if !gpu.nvlinks.is_empty() {
-            line("", nvlinks(&gpu.nvlinks, &cuda.gpus));
+            line("", nvlinks_text(&gpu.nvlinks, &cuda.gpus));
         }
     }
     if cuda.gpus.len() > 1 {
@@ -238,7 +239,7 @@ pub fn lines(cuda: &Gpus) -> Vec<(String, String)> {
     lines
 }
 
-fn properties(gpu: &Gpu) -> String {
+fn properties_text(gpu: &Gpu) -> String {
     let free = gpu.memory_free_bytes.map_or(String::new(), |free| format!(" ({} free)", bytes(free)));
     format!(
         "{}, {}{free}, {} SMs, compute capability {}",
@@ -249,7 +250,7 @@ fn properties(gpu: &Gpu) -> String {
     )
 }
 
-fn now(state: &State) -> String {
+fn state_text(state: &State) -> String {
     let mut parts = Vec::new();
     for (name, now, most) in [
         ("SMs", state.sm_clock_mhz, state.sm_clock_max_mhz),
@@ -290,7 +291,7 @@ fn now(state: &State) -> String {
     }
 }
 
-fn measured(gpu: &Gpu) -> String {
+fn measurements_text(gpu: &Gpu) -> String {
     let read = match (&gpu.read_bandwidth, &gpu.read_bandwidth_problem) {
         (Some(read), _) => format!(
             "{:.1} GB/s read (median of {} passes over {}{})",
@@ -319,7 +320,7 @@ fn measured(gpu: &Gpu) -> String {
 }
 
 /// NVLinks grouped by remote end, e.g. `18 NVLinks to switches, 26.6 GB/s each way`.
-fn nvlinks(links: &[Link], gpus: &[Gpu]) -> String {
+fn nvlinks_text(links: &[Link], gpus: &[Gpu]) -> String {
     let mut ends: Vec<(String, usize)> = Vec::new();
     for link in links {
         let gpu =
@@ -426,7 +427,7 @@ mod tests {
         }
     }
 
-    fn two() -> Gpus {
+    fn two_gpus() -> Gpus {
         let access = Peer { access: true, performance_rank: Some(0), native_atomics: Some(true) };
         Gpus {
             driver_api: Some("13.0".into()),
@@ -455,7 +456,7 @@ mod tests {
     #[test]
     fn two_gpus_are_shown_with_links_and_libraries() {
         let text: Vec<String> =
-            lines(&two()).iter().map(|(name, text)| format!("{name}|{text}")).collect();
+            lines(&two_gpus()).iter().map(|(name, text)| format!("{name}|{text}")).collect();
         insta::assert_snapshot!(text.join("\n"));
     }
 
@@ -469,7 +470,7 @@ mod tests {
             algorithms: 8,
         };
         let gpu = Gpu { gemm: Some(rate), gemm_problem: None, ..h100(0) };
-        let text = measured(&gpu);
+        let text = measurements_text(&gpu);
         assert!(
             text.ends_with(
                 "712.3 TFLOP/s in bf16 (8192 x 8192 x 8192 products; 603.2 sustained, median of 11)"

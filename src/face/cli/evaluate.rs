@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 
 use super::output::{self, Format, FormatArgs};
 use super::progress::StepProgress;
-use super::{progress, report};
-use crate::desk::evaluate::{Asked, Case, Subject, Text, TextQuality, evaluate};
+use super::run::{OnHangUp, cancel_on_signals};
+use super::stderr;
+use crate::desk::evaluate::{
+    ArchitectureQuality, QualityRequest, Text, TextCache, TextQuality, evaluate,
+};
 use base::error::{Error, Result};
 use base::regular;
-use lab::launch::Cancel;
 use lab::store::Store;
 use model::Model;
 use plan::{Architecture, CommDType, DType};
@@ -23,7 +25,7 @@ use table::{Backend, Provenance, Quality};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    pub on: TextArgs,
+    pub text: TextArgs,
     /// Architectures to evaluate (as in `run`), one case each: A,B,... [default: standard, or the checkpoint's]
     #[arg(long, value_delimiter = ',')]
     pub architecture: Vec<Architecture>,
@@ -38,25 +40,24 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let backend = args.on.backend()?;
-    let model = args.on.model()?;
+    let backend = args.text.backend()?;
+    let model = args.text.model()?;
     let mut architectures = args.architecture.clone();
     if architectures.is_empty() {
         architectures.push(model.wiring.clone().unwrap_or(Architecture::Standard));
     }
-    let mut asked = args.on.asked(model, backend, architectures, args.comm_dtype)?;
-    asked.reference = args.reference.as_deref().map(Model::resolve).transpose()?;
-    let cancel = Cancel::default();
-    progress::cancel_on_signals(&cancel, true)?;
+    let mut request = args.text.request(model, backend, architectures, args.comm_dtype)?;
+    request.reference = args.reference.as_deref().map(Model::resolve).transpose()?;
+    let cancel = cancel_on_signals(OnHangUp::Cancel)?;
     let mut shown = StepProgress::new();
-    let (mut subject, store) = (Subject::default(), Store::open(dir));
-    let evaluated = evaluate(&asked, &mut subject, backend, &store, &cancel, &mut |progress| {
+    let (mut cache, store) = (TextCache::default(), Store::open(dir));
+    let evaluated = evaluate(&request, &mut cache, backend, &store, &cancel, &mut |progress| {
         shown.evaluation(progress)
     });
     shown.finish();
     let evaluated = evaluated?;
     for note in &evaluated.notes {
-        report::note(note);
+        stderr::note(note);
     }
     print(&evaluated, args.output.format)?;
     Ok(0)
@@ -72,7 +73,7 @@ fn print(evaluated: &TextQuality, format: Format) -> Result<()> {
     let table = Table::of(
         &evaluated.cases,
         &[
-            ("architecture", &|case: &Case| Shown::text(&case.architecture)),
+            ("architecture", &|case: &ArchitectureQuality| Shown::text(&case.architecture)),
             ("tp", &|case| case.tp.into()),
             ("nll|NLL", &|case| Shown::interval(Some(case.quality.nll), case.quality.nll_ci95, 4)),
             ("perplexity", &|case| {
@@ -106,11 +107,12 @@ fn print(evaluated: &TextQuality, format: Format) -> Result<()> {
     output::emit(&(answer + &output::wrapped("", &heading, 2) + &output::aligned(&table)))
 }
 
-/// Case closest to `standard` and the farthest one, or the likelihood of a `standard` alone.
+/// Architecture closest to `standard` and the farthest one, or the likelihood of a `standard` alone.
 fn headline(evaluated: &TextQuality) -> String {
-    let is_reference =
-        |case: &&Case| evaluated.reference.is_none() && case.architecture == Architecture::Standard;
-    let distance = |case: &Case| {
+    let is_reference = |case: &&ArchitectureQuality| {
+        evaluated.reference.is_none() && case.architecture == Architecture::Standard
+    };
+    let distance = |case: &ArchitectureQuality| {
         let Quality { kl, agreement, .. } = case.quality;
         format!(
             "{} (KL {kl:.4}, same top token {:.1} % of the time)",
@@ -119,7 +121,8 @@ fn headline(evaluated: &TextQuality) -> String {
         )
     };
     let reference = evaluated.reference.as_deref().unwrap_or("standard");
-    let mut others: Vec<&Case> = evaluated.cases.iter().filter(|case| !is_reference(case)).collect();
+    let mut others: Vec<&ArchitectureQuality> =
+        evaluated.cases.iter().filter(|case| !is_reference(case)).collect();
     others.sort_by(|a, b| a.quality.kl.total_cmp(&b.quality.kl));
     match (&others[..], evaluated.cases.first()) {
         ([], None) => String::new(),
@@ -181,16 +184,16 @@ impl TextArgs {
     }
 
     /// Evaluation request. Fails if no text is named.
-    pub fn asked(
+    pub fn request(
         &self,
         model: Model,
         backend: &dyn Evaluate,
         architectures: Vec<Architecture>,
         comm_dtype: CommDType,
-    ) -> Result<Asked> {
+    ) -> Result<QualityRequest> {
         let ids = || self.tokens_file.clone().map(Text::Ids);
         let text = self.text.clone().map(Text::Words).or_else(ids);
-        Ok(Asked {
+        Ok(QualityRequest {
             text: text.ok_or_else(|| Error::input("no text: pass --text FILE or --tokens-file FILE"))?,
             dtype: self.dtype.unwrap_or_else(|| backend.generation_dtype(&model, self.tp, 1)),
             model,
@@ -221,10 +224,10 @@ pub(super) fn model_of(dir: &Path, seed: u64) -> Result<Model> {
     let place = if dir.is_relative() { Path::new(".").join(dir) } else { dir.to_owned() };
     let named = if Model::is_built_in(&dir.to_string_lossy()) { &place } else { dir };
     let model = Model::resolve(&named.to_string_lossy())?;
-    model.warnings.iter().for_each(|warning| report::warn(warning));
+    model.warnings.iter().for_each(|warning| stderr::warn(warning));
     if !model.has_weights {
         let dir = dir.display();
-        report::warn(&format!("{dir} has no weights; using random ones from seed {seed}"));
+        stderr::warn(&format!("{dir} has no weights; using random ones from seed {seed}"));
     }
     Ok(model)
 }

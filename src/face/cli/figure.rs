@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::report;
 use super::select::FilterArgs;
-use crate::desk::figure::{Kind, Wanted};
+use super::stderr;
+use crate::desk::figure::{FigureKind, FigureRequest};
 use crate::desk::{self, OpenOptions, Stores, adapt};
 use base::error::{Error, Result};
 use lab::store::Store;
@@ -18,7 +18,7 @@ use trace::Trace;
 pub struct Args {
     /// Kind of figure
     #[arg(value_enum, value_name = "KIND")]
-    pub kind: Kind,
+    pub kind: FigureKind,
     /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all runs in --dir]; overlap also accepts
     /// traces (the first one is drawn on top), training takes ids of trainings
     #[arg(value_name = "RUNS|DIR")]
@@ -56,20 +56,20 @@ pub struct Args {
 impl Args {
     /// Returns an error if an option does not apply to the figure.
     fn check_kind(&self) -> Result<()> {
-        let of = [
-            ("x", Kind::Pareto, self.x.is_some()),
-            ("y", Kind::Pareto, self.y.is_some()),
-            ("overlay", Kind::Pareto, !self.overlay.is_empty()),
-            ("step", Kind::Overlap, self.step.is_some()),
-            ("layers", Kind::Overlap, self.layers.is_some()),
-            ("rank", Kind::Overlap, self.rank.is_some()),
+        let options = [
+            ("x", FigureKind::Pareto, self.x.is_some()),
+            ("y", FigureKind::Pareto, self.y.is_some()),
+            ("overlay", FigureKind::Pareto, !self.overlay.is_empty()),
+            ("step", FigureKind::Overlap, self.step.is_some()),
+            ("layers", FigureKind::Overlap, self.layers.is_some()),
+            ("rank", FigureKind::Overlap, self.rank.is_some()),
         ];
-        match of.into_iter().find(|(_, kind, given)| *given && *kind != self.kind) {
+        match options.into_iter().find(|(_, kind, given)| *given && *kind != self.kind) {
             None => Ok(()),
             Some((option, kind, _)) => Err(Error::input(format!(
                 "--{option} is an option of `figure {}`; it has no effect on `figure {}`",
-                kind.words().0,
-                self.kind.words().0
+                kind.name(),
+                self.kind.name()
             ))),
         }
     }
@@ -101,7 +101,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     plot::check_format(&args.output)?;
     args.check_kind()?;
     let part = Part::default();
-    let mut wanted = Wanted {
+    let mut request = FigureRequest {
         kind: args.kind,
         options: args.look.options()?,
         axes: Axes { x: args.x.unwrap_or_default(), y: args.y.unwrap_or_default() },
@@ -115,32 +115,32 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     };
     // external points are filtered like the runs
     let chosen = |p2p: Option<P2p>| args.p2p.is_none() || p2p.is_none() || args.p2p == p2p;
-    wanted.overlay.retain(|point| chosen(point.p2p));
-    if wanted.overlay.is_empty() && !args.overlay.is_empty() {
-        report::note("no external point has this P2P setting");
+    request.overlay.retain(|point| chosen(point.p2p));
+    if request.overlay.is_empty() && !args.overlay.is_empty() {
+        stderr::note("no external point has this P2P setting");
     }
     let figure = match traces_named(args, &dir)? {
         Some((traces, provenance)) => {
-            wanted.of_traces(&traces.iter().collect::<Vec<_>>(), &provenance)?
+            request.draw_traces(&traces.iter().collect::<Vec<_>>(), &provenance)?
         }
-        None if args.kind == Kind::Training => {
-            let drawn = wanted.of_trainings(&adapt::named(&Store::open(&dir), &args.runs)?)?;
-            drawn.notes.iter().for_each(|note| report::note(note));
+        None if args.kind == FigureKind::Training => {
+            let drawn = request.draw_trainings(&adapt::named(&Store::open(&dir), &args.runs)?)?;
+            drawn.notes.iter().for_each(|note| stderr::note(note));
             drawn.figure
         }
         None => {
             let mut records = args.filter.records(&args.runs, &dir)?;
             records.retain(|record| args.p2p.is_none_or(|p2p| record.spec.p2p == p2p));
-            let drawn = wanted.of_records(records, &Stores::named(&args.runs, &dir))?;
-            drawn.notes.iter().for_each(|note| report::note(note));
-            if args.kind == Kind::Overlap {
-                report::note("to choose others, name two runs or use --filter");
+            let drawn = request.draw_records(records, &Stores::named(&args.runs, &dir))?;
+            drawn.notes.iter().for_each(|note| stderr::note(note));
+            if args.kind == FigureKind::Overlap {
+                stderr::note("to choose others, name two runs or use --filter");
             }
             drawn.figure
         }
     };
     figure.save(&args.output)?;
-    report::note(&format!("wrote {}: {} ({})", args.output.display(), figure.title(), figure.caption()));
+    stderr::note(&format!("wrote {}: {} ({})", args.output.display(), figure.title(), figure.caption()));
     Ok(0)
 }
 
@@ -153,15 +153,19 @@ fn traces_named(args: &Args, dir: &std::path::Path) -> Result<Option<(Vec<Trace>
         path.is_file() || (!path.is_dir() && !matches!(store.batch(name), Ok(Some(_))))
     };
     let chosen = args.filter.typed().is_some();
-    if chosen || args.kind != Kind::Overlap || args.runs.is_empty() || !args.runs.iter().all(single) {
+    if chosen
+        || args.kind != FigureKind::Overlap
+        || args.runs.is_empty()
+        || !args.runs.iter().all(single)
+    {
         return Ok(None);
     }
     let (mut traces, mut records) = (Vec::new(), Vec::new());
     for name in &args.runs {
         let opened =
             desk::open(name, &store, OpenOptions { upto: args.step, ..OpenOptions::default() })?;
-        report::part(&opened);
-        report::import_warnings(&opened);
+        stderr::note_part(&opened);
+        stderr::import_warnings(&opened);
         let mut trace = opened.trace;
         if let Some(record) = opened.record {
             // A trace simulated just now lacks the environment of the original simulation.

@@ -7,12 +7,12 @@ use indicatif::ProgressBar;
 
 use super::evaluate::model_of;
 use super::output::{self, Format, FormatArgs};
-use super::progress::TimeoutArgs;
-use super::report;
+use super::run::TimeoutArgs;
+use super::stderr;
 use base::error::{Error, Result};
 use model::{ChatTemplate, Message, Model, Tokenizer, read_prompts};
 use plan::{Architecture, CommDType, DType, Variant};
-use run::{GenerateOptions, GenerateRequest, Generated, Said, choose_generator, generator};
+use run::{Generate, GenerateOptions, GenerateRequest, Generated, Said, choose_generator, generator};
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, CellOptions, Provenance};
 
@@ -79,7 +79,7 @@ pub struct Args {
     #[arg(long)]
     pub no_graph: bool,
     #[command(flatten)]
-    pub patience: TimeoutArgs,
+    pub timeout: TimeoutArgs,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -96,40 +96,81 @@ fn temperature(text: &str) -> Result<f32> {
 
 pub fn run(args: &Args) -> Result<u8> {
     let model = model(args)?;
-    let directory = model.dir.clone();
-    let own = args.architecture.as_ref().or(model.wiring.as_ref());
-    let architecture = own.cloned().unwrap_or(Architecture::Standard);
-    let problem = model.shape.tp_problem(args.tp);
-    let problem = problem.or_else(|| architecture.model_problem(&model.shape, args.tp));
-    if let Some(problem) = problem.or_else(|| model.shape.expert_problem(args.tp, args.ep, 1)) {
-        return Err(Error::input(problem));
-    }
-    let tokenizer = directory.as_deref().map(open_tokenizer).transpose()?.flatten();
+    let architecture = architecture(args, &model)?;
+    let tokenizer = model.dir.as_deref().map(open_tokenizer).transpose()?.flatten();
     let prompts = prompts(args, &model, tokenizer.as_ref())?;
     if args.stop_at_eos && model.eos.is_empty() {
-        report::warn("--stop-at-eos: the model's config names no end-of-text token");
+        stderr::warn("--stop-at-eos: the model's config names no end-of-text token");
     }
+    let backend = backend(args, &model)?;
+    let request = request(args, model, architecture, backend, prompts);
+    let bar = match stderr::can_draw() {
+        true => ProgressBar::new(u64::from(args.output_tokens)),
+        false => ProgressBar::hidden(),
+    };
+    let mut on_token = |done: usize| bar.set_position(done as u64);
+    let options = GenerateOptions { graph: !args.no_graph, timeout: args.timeout.duration() };
+    let mut on_message = |message: Said<'_>| match message {
+        Said::Note(note) => bar.suspend(|| stderr::note(note)),
+        Said::Phase(phase) => bar.set_message(phase.to_owned()),
+    };
+    let generated = backend.generate(&request, &options, &mut on_token, &mut on_message);
+    bar.finish_and_clear();
+    let generated = generated?;
+    let text = match &tokenizer {
+        Some(tokenizer) => {
+            generated.tokens.iter().map(|ids| tokenizer.decode(ids)).collect::<Result<Vec<_>>>()?
+        }
+        None => vec![String::new(); generated.tokens.len()],
+    };
+    print(&request, &generated, &text, args.output.format)?;
+    Ok(0)
+}
+
+/// Backend that the user names, else the best one for the model.
+fn backend(args: &Args, model: &Model) -> Result<&'static dyn Generate> {
     let backend = match args.backend {
         Backend::Auto => {
-            let (backend, why) = choose_generator(&model, args.dtype)?;
-            report::note(&format!("backend {}: {why}", backend.name().as_str()));
+            let (backend, why) = choose_generator(model, args.dtype)?;
+            stderr::note(&format!("backend {}: {why}", backend.name().as_str()));
             backend
         }
         named => generator(named)?,
     };
-    if let Some(why) = backend.lacks_shape(&model.shape) {
-        return Err(Error::input(why));
-    }
-    let dtype = args.dtype.unwrap_or_else(|| backend.generation_dtype(&model, args.tp, args.ep));
     let graphs = CellOptions { no_graph: Some(args.no_graph), ..CellOptions::default() };
     if args.no_graph && backend.asked_for(&graphs).is_empty() {
-        report::note("--no-graph only matters on cuda");
+        stderr::note("--no-graph only matters on cuda");
     }
-    let request = GenerateRequest {
+    match backend.lacks_shape(&model.shape) {
+        Some(why) => Err(Error::input(why)),
+        None => Ok(backend),
+    }
+}
+
+/// Architecture that the user names, else the checkpoint's. Returns an input error if it does not fit the model or TP.
+fn architecture(args: &Args, model: &Model) -> Result<Architecture> {
+    let named = args.architecture.as_ref().or(model.wiring.as_ref());
+    let architecture = named.cloned().unwrap_or(Architecture::Standard);
+    let problem = model
+        .shape
+        .tp_problem(args.tp)
+        .or_else(|| architecture.model_problem(&model.shape, args.tp))
+        .or_else(|| model.shape.expert_problem(args.tp, args.ep, 1));
+    problem.map_or(Ok(architecture), |problem| Err(Error::input(problem)))
+}
+
+fn request(
+    args: &Args,
+    model: Model,
+    architecture: Architecture,
+    backend: &dyn Generate,
+    prompts: Vec<Vec<u32>>,
+) -> GenerateRequest {
+    GenerateRequest {
+        architecture,
+        dtype: args.dtype.unwrap_or_else(|| backend.generation_dtype(&model, args.tp, args.ep)),
         stop_at: if args.stop_at_eos { model.eos.clone() } else { Vec::new() },
         model,
-        architecture,
-        dtype,
         tp: args.tp,
         prompts,
         output_tokens: args.output_tokens,
@@ -143,28 +184,7 @@ pub fn run(args: &Args) -> Result<u8> {
             ep: args.ep,
             ..Variant::default()
         },
-    };
-    let bar = match report::stderr_draws() {
-        true => ProgressBar::new(u64::from(args.output_tokens)),
-        false => ProgressBar::hidden(),
-    };
-    let mut on_token = |done: usize| bar.set_position(done as u64);
-    let options = GenerateOptions { graph: !args.no_graph, timeout: args.patience.timeout() };
-    let mut say = |said: Said<'_>| match said {
-        Said::Note(note) => bar.suspend(|| report::note(note)),
-        Said::Phase(phase) => bar.set_message(phase.to_owned()),
-    };
-    let generated = backend.generate(&request, &options, &mut on_token, &mut say);
-    bar.finish_and_clear();
-    let generated = generated?;
-    let text = match &tokenizer {
-        Some(tokenizer) => {
-            generated.tokens.iter().map(|ids| tokenizer.decode(ids)).collect::<Result<Vec<_>>>()?
-        }
-        None => vec![String::new(); generated.tokens.len()],
-    };
-    print(&request, &generated, &text, args.output.format)?;
-    Ok(0)
+    }
 }
 
 /// Model of a directory, or else a built-in shape. Prints a note if a directory has no weights.
@@ -225,7 +245,7 @@ fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<
 
 /// Output in JSON; every list has one entry per prompt.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedGeneration<'a> {
     /// Token ids of the prompts.
     prompt_tokens: &'a [Vec<u32>],
     /// Ids of the new tokens.
@@ -245,7 +265,7 @@ fn print(
     format: Format,
 ) -> Result<()> {
     match format {
-        Format::Json => output::json_line(&Printed {
+        Format::Json => output::json_line(&PrintedGeneration {
             prompt_tokens: &request.prompts,
             tokens: &generated.tokens,
             text,

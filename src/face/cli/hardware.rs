@@ -56,29 +56,29 @@ pub fn run(args: &Args) -> Result<u8> {
         };
         return print_collectives(profile, args.output.format);
     }
-    let printed: Vec<Printed<'_>> = profiles.iter().map(Printed::of).collect();
-    let csv = || links(&profiles).csv(Sourced::NoRuns);
+    let printed: Vec<PrintedProfile<'_>> = profiles.iter().map(PrintedProfile::of).collect();
+    let csv = || links_table(&profiles).csv(Sourced::NoRuns);
     output::print(args.output.format, &printed, csv, || match args.names.len() {
-        0 => list(&profiles),
-        1 => text(&profiles),
-        _ => compared(&profiles),
+        0 => list_text(&profiles),
+        1 => profile_text(&profiles),
+        _ => comparison_text(&profiles),
     })?;
     Ok(0)
 }
 
 /// Profile as in its file, with the resulting links.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedProfile<'a> {
     #[serde(flatten)]
     profile: &'a Profile,
     /// Memory per GPU.
     memory_bytes: u64,
-    links: Vec<PrintedLink>,
+    links: Vec<PrintedProfileLink>,
 }
 
 /// Link with latency `alpha_us + message bytes / (gb_s x 1e9)` per all-reduce.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-struct PrintedLink {
+struct PrintedProfileLink {
     p2p: P2p,
     tp: u32,
     /// Null if the link was not measured at this TP.
@@ -92,15 +92,15 @@ struct PrintedLink {
     charged: Vec<Charged>,
 }
 
-impl<'a> Printed<'a> {
+impl<'a> PrintedProfile<'a> {
     fn of(profile: &'a Profile) -> Self {
-        let link = |link: Link| PrintedLink {
+        let link = |link: Link| PrintedProfileLink {
             p2p: link.p2p,
             tp: link.tp,
             alpha_us: link.times.map(|(alpha_us, _)| alpha_us),
             gb_s: link.times.map(|(_, gb_s)| gb_s),
             basis: link.basis.to_string(),
-            us_16384: link.times.map(|_| us(profile, link.p2p, link.tp, CollectiveScale::ALONE)),
+            us_16384: link.times.map(|_| decode_us(profile, link.p2p, link.tp, CollectiveScale::ALONE)),
             charged: link.times.map(|_| charged(profile, link.p2p, link.tp)).unwrap_or_default(),
         };
         Self {
@@ -112,27 +112,27 @@ impl<'a> Printed<'a> {
 }
 
 /// Formats one profile, its links, and the sources of the numbers.
-fn text(profiles: &[Profile]) -> String {
-    let mut text = output::aligned(&gpus(profiles));
+fn profile_text(profiles: &[Profile]) -> String {
+    let mut text = output::aligned(&gpus_table(profiles));
     text += "\nLinks: one all-reduce takes alpha_us + bytes / (gb_s x 1e9), except where points were measured (basis)\n";
-    text += &output::aligned(&links(profiles));
+    text += &output::aligned(&links_table(profiles));
     for profile in profiles {
         let known = links_of(profile).filter(|link| link.times.is_some());
-        text += &charges(profile, known.map(|link| (link.p2p, link.tp)));
-        text += &described(&profile.name, profile.note.as_deref(), &profile.sources);
+        text += &charges_text(profile, known.map(|link| (link.p2p, link.tp)));
+        text += &notes_and_sources(&profile.name, profile.note.as_deref(), &profile.sources);
     }
     text
 }
 
 /// Formats the built-in profiles and stacks with their notes.
-fn list(profiles: &[Profile]) -> String {
-    let mut text = output::aligned(&gpus(profiles)) + "\n";
+fn list_text(profiles: &[Profile]) -> String {
+    let mut text = output::aligned(&gpus_table(profiles)) + "\n";
     for profile in profiles {
-        text += described(&profile.name, profile.note.as_deref(), &[]).trim_start_matches('\n');
+        text += notes_and_sources(&profile.name, profile.note.as_deref(), &[]).trim_start_matches('\n');
     }
     text += "\nSoftware stacks (--stack)\n";
     for stack in Stack::built_in() {
-        text += &described(&stack.name, stack.note.as_deref(), &stack.sources);
+        text += &notes_and_sources(&stack.name, stack.note.as_deref(), &stack.sources);
     }
     text += "\nLinks and sources of one profile: `ladderscope hardware NAME`; several side by side: `ladderscope hardware NAME NAME`.\n";
     text += "To add your own: `ladderscope hardware NAME --toml > mine.toml`, edit it, pass `--hardware mine.toml`.\n";
@@ -140,7 +140,7 @@ fn list(profiles: &[Profile]) -> String {
 }
 
 /// Formats profiles side by side, one column each, then their sources.
-fn compared(profiles: &[Profile]) -> String {
+fn comparison_text(profiles: &[Profile]) -> String {
     type Value = Box<dyn Fn(&Profile) -> Shown>;
     let peak = |value: fn(&Tflops) -> Option<f64>| -> Value {
         Box::new(move |profile| Shown::number(value(&profile.tflops), 0))
@@ -180,19 +180,19 @@ fn compared(profiles: &[Profile]) -> String {
     }
     let mut text = output::aligned(&table);
     for profile in profiles {
-        text += &described(&profile.name, profile.note.as_deref(), &profile.sources);
+        text += &notes_and_sources(&profile.name, profile.note.as_deref(), &profile.sources);
     }
     text
 }
 
 /// Name and note of a profile or stack, then the sources of its numbers.
-fn described(name: &str, note: Option<&str>, sources: &[String]) -> String {
+fn notes_and_sources(name: &str, note: Option<&str>, sources: &[String]) -> String {
     let note = note.map(|note| format!(": {note}")).unwrap_or_default();
     let sources = sources.iter().map(|source| output::wrapped("  ", source, 4));
     format!("\n{}{}", output::wrapped("", &format!("{name}{note}"), 2), sources.collect::<String>())
 }
 
-fn gpus(profiles: &[Profile]) -> Table {
+fn gpus_table(profiles: &[Profile]) -> Table {
     Table::of(
         profiles,
         &[
@@ -230,7 +230,7 @@ fn links_of(profile: &Profile) -> impl Iterator<Item = Link> {
 }
 
 /// Latency of a decode step's all-reduce, either standalone or as charged by a stack.
-fn us(profile: &Profile, p2p: P2p, tp: u32, scale: CollectiveScale) -> f64 {
+fn decode_us(profile: &Profile, p2p: P2p, tp: u32, scale: CollectiveScale) -> f64 {
     profile.collective(Collective::Nccl, p2p, tp, scale).0.us(DECODE_BYTES as f64).0
 }
 
@@ -245,16 +245,16 @@ pub(super) struct Charged {
 
 /// Latencies charged by the built-in stacks on a link at a TP.
 pub(super) fn charged(profile: &Profile, p2p: P2p, tp: u32) -> Vec<Charged> {
-    let by = |stack: Stack| Charged {
+    let charged_by = |stack: Stack| Charged {
         latency_scale: stack.collective.latency_scale,
-        us_16384: us(profile, p2p, tp, stack.collective),
+        us_16384: decode_us(profile, p2p, tp, stack.collective),
         stack: stack.name,
     };
-    Stack::built_in().into_iter().map(by).collect()
+    Stack::built_in().into_iter().map(charged_by).collect()
 }
 
 /// Table of latencies of a 16 KB all-reduce at these TPs: measured, and charged by the built-in stacks.
-pub(super) fn charges(profile: &Profile, at: impl Iterator<Item = (P2p, u32)>) -> String {
+pub(super) fn charges_text(profile: &Profile, at: impl Iterator<Item = (P2p, u32)>) -> String {
     let stacks = Stack::built_in();
     let scaled = |stack: &Stack| format!("{} x {}", stack.name, stack.collective.latency_scale);
     let columns = ["p2p", "tp", "alone"].map(str::to_owned).into_iter();
@@ -262,7 +262,7 @@ pub(super) fn charges(profile: &Profile, at: impl Iterator<Item = (P2p, u32)>) -
     for (p2p, tp) in at {
         let scales = stacks.iter().map(|stack| stack.collective);
         let times = std::iter::once(CollectiveScale::ALONE).chain(scales);
-        let times = times.map(|scale| Shown::Number(us(profile, p2p, tp, scale), 1));
+        let times = times.map(|scale| Shown::Number(decode_us(profile, p2p, tp, scale), 1));
         rows.push([p2p.as_str().into(), tp.into()].into_iter().chain(times).collect::<Vec<_>>());
     }
     format!(
@@ -272,7 +272,7 @@ pub(super) fn charges(profile: &Profile, at: impl Iterator<Item = (P2p, u32)>) -
 }
 
 /// Table with one row per profile, P2P and TP.
-fn links(profiles: &[Profile]) -> Table {
+fn links_table(profiles: &[Profile]) -> Table {
     type Row<'a> = (&'a Profile, Link);
     let rows: Vec<Row<'_>> =
         profiles.iter().flat_map(|profile| links_of(profile).map(move |link| (profile, link))).collect();
@@ -311,17 +311,19 @@ pub struct PrintedCollective {
 }
 
 pub(super) fn print_collectives(profile: &Profile, format: Format) -> Result<u8> {
-    let printed: Vec<PrintedCollective> = TPS.into_iter().flat_map(|tp| at(profile, tp)).collect();
+    let printed: Vec<PrintedCollective> =
+        TPS.into_iter().flat_map(|tp| collectives_at(profile, tp)).collect();
     output::print(
         format,
         &printed,
-        || table(&printed).csv(Sourced::NoRuns),
+        || collectives_table(&printed).csv(Sourced::NoRuns),
         || collectives_text(profile, &printed),
     )?;
     Ok(0)
 }
 
-fn at(profile: &Profile, tp: u32) -> Vec<PrintedCollective> {
+/// Latencies at one TP by message size.
+fn collectives_at(profile: &Profile, tp: u32) -> Vec<PrintedCollective> {
     let cost = |one| profile.collective(one, P2p::On, tp, CollectiveScale::ALONE);
     let is_known =
         |one: &Collective| profile.link_problem(*one, P2p::On, tp).is_none() && cost(*one).1 == *one;
@@ -343,7 +345,7 @@ fn at(profile: &Profile, tp: u32) -> Vec<PrintedCollective> {
         .collect()
 }
 
-fn table(printed: &[PrintedCollective]) -> Table {
+fn collectives_table(printed: &[PrintedCollective]) -> Table {
     let all: Vec<Collective> = Collective::ALL
         .into_iter()
         .filter(|one| printed.iter().any(|row| row.us.contains_key(one.as_str())))
@@ -366,7 +368,7 @@ fn collectives_text(profile: &Profile, printed: &[PrintedCollective]) -> String 
     let mut text = format!(
         "Latency (us) of an all-reduce on {} within a node, P2P on, with nothing else running\n{}",
         profile.name,
-        output::aligned(&table(printed))
+        output::aligned(&collectives_table(printed))
     );
     text += "\nFastest by message size (--collective fastest)\n";
     for tp in TPS {

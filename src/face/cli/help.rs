@@ -1,10 +1,17 @@
-//! Help beyond the argument structs: headings of long option lists, and
-//! the global options that have no effect on a verb.
+//! Help beyond the argument structs: headings of long option lists, examples, and the global options that have no
+//! effect on a verb. Verb `man`: manual pages from the same definitions.
+
+use std::io::Write as _;
+use std::path::PathBuf;
 
 use clap::{Arg, Command};
+use clap_mangen::Man;
 
-use super::VERBS;
 use super::app::VerbEntry;
+use super::{VERBS, output, stderr};
+use base::atomic::AtomicFile;
+use base::error::{Error, Result};
+use base::text::counted;
 
 /// Headings of options: verbs, heading, ids of the options.
 const HEADINGS: [(&str, &str, &str); 14] = [
@@ -57,7 +64,8 @@ pub(super) fn completed(mut command: Command) -> Command {
 
 fn adapted(verb: Command) -> Command {
     let name = verb.get_name().to_owned();
-    let Some(&VerbEntry { examples, page, uses_runs_dir, .. }) = VERBS.iter().find(|of| of.is(&name))
+    let Some(&VerbEntry { examples, page, uses_runs_dir, .. }) =
+        VERBS.iter().find(|entry| entry.is(&name))
     else {
         return verb;
     };
@@ -73,14 +81,14 @@ fn adapted(verb: Command) -> Command {
         "memory_limit" => has(TRACE_VERBS, &name),
         _ => true,
     };
-    let of = verb.get_name().to_owned();
+    let verb_name = verb.get_name().to_owned();
     let heading = move |arg: Arg| {
         let id = arg.get_id().as_str().to_owned();
         if !is_shown(&id) {
             return arg.hide(true);
         }
         let takes_value = arg.get_action().takes_values() && arg.get_long().is_some();
-        match HEADINGS.iter().find(|(verbs, _, ids)| has(verbs, &of) && has(ids, &id)) {
+        match HEADINGS.iter().find(|(verbs, _, ids)| has(verbs, &verb_name) && has(ids, &id)) {
             Some((_, heading, _)) => arg.help_heading(*heading),
             None => arg,
         }
@@ -88,6 +96,46 @@ fn adapted(verb: Command) -> Command {
         .allow_negative_numbers(takes_value)
     };
     verb.mut_args(heading).after_help(after)
+}
+
+/// Arguments of `ladderscope man`.
+#[derive(Debug, clap::Args)]
+pub struct ManArgs {
+    /// Directory for the pages of the command and of every verb [default: print the command's page]
+    #[arg(value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+}
+
+fn man_page(command: Command) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let program = concat!("ladderscope ", env!("CARGO_PKG_VERSION"));
+    let page = Man::new(command).source(program).manual("Ladderscope");
+    page.render(&mut text).map_err(|e| Error::failed(format!("the manual page: {e}")))?;
+    Ok(text)
+}
+
+/// Prints the main page, or writes all pages: `ladderscope.1` and one `ladderscope-VERB.1` per verb.
+pub fn man(args: &ManArgs, mut command: Command) -> Result<u8> {
+    command.build();
+    let Some(dir) = &args.folder else {
+        let text = String::from_utf8(man_page(command)?);
+        output::emit(&text.map_err(|e| Error::failed(format!("the manual page: {e}")))?)?;
+        return Ok(0);
+    };
+    let verbs =
+        command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
+    let pages: Vec<Command> = std::iter::once(command.clone()).chain(verbs.cloned()).collect();
+    let count = pages.len();
+    for command in pages {
+        // `man` looks for names such as `ladderscope-run`
+        let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+        let path = dir.join(format!("{name}.1"));
+        let mut file = AtomicFile::create_all(&path)?;
+        file.write_all(&man_page(command)?).map_err(Error::io(&path))?;
+        file.finish()?;
+    }
+    stderr::line(&format!("{} in {}", counted(count, "page"), dir.display()));
+    Ok(0)
 }
 
 #[cfg(test)]

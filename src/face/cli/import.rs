@@ -2,16 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use super::calibrate_collectives::{self, CollectiveFiles, MeasuredLinks};
+use super::calibrate_collectives::{self, CollectiveFiles};
 use super::output::{self, Format, FormatArgs};
-use super::report;
 use super::select::OpenArgs;
+use super::stderr;
 use crate::desk;
-use crate::desk::kit::{ImportedKit, Kit, KitOrigin};
+use crate::desk::calibrate::write_links;
+use crate::desk::kit::{ImportedKit, Kit, KitLinks, KitOrigin};
 use base::error::{Error, Result};
 use base::text::{counted, shell_command};
 use lab::store::{Copied, DamagedFile, RECORDINGS, RecordingCopies, Store};
 use study::analysis::GridRow;
+use study::calibrate::MeasuredLinks;
 use table::P2p;
 use table::render::Sourced;
 
@@ -33,12 +35,12 @@ pub struct Args {
 
 /// Output of an import in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedImport<'a> {
     kit: &'a KitOrigin,
     runs: &'a Copied,
     recordings: &'a RecordingCopies,
     /// All-reduces of nccl-tests, with P2P on and off.
-    links: Vec<calibrate_collectives::Printed<'a>>,
+    links: Vec<calibrate_collectives::PrintedCollectives<'a>>,
     /// Hardware profile written with --output.
     profile: Option<String>,
     /// Measured settings with standard, ladder and upper-bound.
@@ -54,15 +56,15 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     let kit = Kit::open(&args.kit, &store)?;
     let imported = kit.import(&store)?;
     // what was copied is shown even if the links cannot be used
-    let (links, problems) = read_links(args, dir, &kit)?;
-    let written = write_profile(args, &links, &problems);
+    let (links, refused) = read_links(args, dir, &kit)?;
+    let written = write_profile(args, &links, &refused);
     let profile = written.as_ref().ok().and_then(Option::as_ref);
     let ImportedKit { origin, runs, recordings, grid, damaged } = &imported;
-    let printed = || Printed {
+    let printed = || PrintedImport {
         kit: origin,
         runs,
         recordings,
-        links: links.iter().map(MeasuredLinks::printed).collect(),
+        links: links.iter().map(calibrate_collectives::printed).collect(),
         profile: profile.map(|path| path.display().to_string()),
         grid: &grid.rows,
         damaged,
@@ -73,55 +75,65 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         Format::Csv => output::emit(&grid.table().csv(Sourced::ByRow))?,
         Format::Table => output::emit(&text(args, dir, &imported, &links))?,
     }
-    links.iter().for_each(MeasuredLinks::warn);
+    links.iter().for_each(calibrate_collectives::warn_of_links);
     notes(&kit, &imported);
-    for (p2p, error) in &problems {
-        report::warn(&format!("all-reduces with P2P {} were not used: {error}", p2p.as_str()));
+    for RefusedLinks { p2p, error } in &refused {
+        stderr::warn(&format!("all-reduces with P2P {} were not used: {error}", p2p.as_str()));
     }
     written?;
     Ok(u8::from(!damaged.is_empty()))
 }
 
-/// Reads the kit's all-reduces, and the errors of the P2P settings that cannot be used.
-fn read_links(
-    args: &Args,
-    dir: &Path,
-    kit: &Kit,
-) -> Result<(Vec<MeasuredLinks>, Vec<(P2p, Error)>)> {
-    let (mut links, mut problems) = (Vec::new(), Vec::new());
-    for (p2p, files) in kit.links()? {
-        let hardware = args.hardware.clone();
-        let opening = OpenArgs::default();
-        let files =
-            CollectiveFiles { files, p2p, hardware, message_bytes: None, extrapolate: false, opening };
-        match MeasuredLinks::read(&files, dir) {
+/// All-reduces of a kit with one P2P setting that cannot be used.
+struct RefusedLinks {
+    p2p: P2p,
+    error: Error,
+}
+
+/// Reads the kit's all-reduces, by P2P setting.
+fn read_links(args: &Args, dir: &Path, kit: &Kit) -> Result<(Vec<MeasuredLinks>, Vec<RefusedLinks>)> {
+    let (mut links, mut refused) = (Vec::new(), Vec::new());
+    for KitLinks { p2p, files } in kit.links()? {
+        let files = CollectiveFiles {
+            files,
+            p2p,
+            hardware: args.hardware.clone(),
+            message_bytes: None,
+            extrapolate: false,
+            opening: OpenArgs::default(),
+        };
+        match files.read(dir) {
             Ok(measured) => links.push(measured),
-            Err(error) => problems.push((p2p, error)),
+            Err(error) => refused.push(RefusedLinks { p2p, error }),
         }
     }
     let has_both = links.len() > 1;
-    links.iter_mut().for_each(|links| links.has_other = has_both);
-    Ok((links, problems))
+    links.iter_mut().for_each(|links| links.has_other_p2p = has_both);
+    Ok((links, refused))
 }
 
 /// Writes the profile if asked. Returns an error if some of the kit's all-reduces cannot be in it.
 fn write_profile(
     args: &Args,
     links: &[MeasuredLinks],
-    problems: &[(P2p, Error)],
+    refused: &[RefusedLinks],
 ) -> Result<Option<PathBuf>> {
     let Some(into) = &args.output else {
         return match &args.hardware {
-            Some(_) if links.is_empty() && problems.is_empty() => Err(without_links(args)),
+            Some(_) if links.is_empty() && refused.is_empty() => Err(without_links(args)),
             _ => Ok(None),
         };
     };
     match links {
-        _ if !problems.is_empty() => {
+        _ if !refused.is_empty() => {
             Err(Error::input("no profile was written, since some all-reduces cannot be used"))
         }
         [] => Err(without_links(args)),
-        links => calibrate_collectives::write(links, into).map(Some),
+        links => {
+            let path = write_links(links, into)?;
+            stderr::line(&format!("wrote {}", path.display()));
+            Ok(Some(path))
+        }
     }
 }
 
@@ -179,7 +191,7 @@ fn text(args: &Args, dir: &Path, imported: &ImportedKit, links: &[MeasuredLinks]
         );
     }
     for links in links {
-        text += &format!("\n{}", links.text());
+        text += &format!("\n{}", calibrate_collectives::links_text(links));
     }
     if !links.is_empty() && args.output.is_none() {
         let kit = args.kit.to_string_lossy();
@@ -202,18 +214,18 @@ fn notes(kit: &Kit, imported: &ImportedKit) {
     let ImportedKit { origin, runs, damaged, .. } = imported;
     let damaged: Vec<String> =
         damaged.iter().map(|file| format!("left out {}: {}", file.path, file.problem)).collect();
-    report::warn_all(damaged.iter().map(String::as_str), "--format json has all of them");
+    stderr::warn_all(damaged.iter().map(String::as_str), "--format json has all of them");
     let skipped: Vec<String> = kit.notes.iter().map(|note| format!("archive: {note}")).collect();
-    report::warn_all(skipped.iter().map(String::as_str), "--format json has all of them");
+    stderr::warn_all(skipped.iter().map(String::as_str), "--format json has all of them");
     if !runs.unfinished.is_empty() {
-        report::note(&format!("left out {} without a record", counted(runs.unfinished.len(), "run")));
+        stderr::note(&format!("left out {} without a record", counted(runs.unfinished.len(), "run")));
     }
     if runs.without_checksum > 0 {
         let records = counted(runs.without_checksum, "record");
-        report::note(&format!("{records} without a checksum, of an early version: only parsed"));
+        stderr::note(&format!("{records} without a checksum, of an early version: only parsed"));
     }
     for part in origin.parts.iter().filter(|part| part.status != "ok") {
         let why = part.why.as_deref().unwrap_or("no reason given");
-        report::note(&format!("not measured: {} ({}): {why}", part.part, part.status));
+        stderr::note(&format!("not measured: {} ({}): {why}", part.part, part.status));
     }
 }

@@ -1,36 +1,33 @@
-//! Command line: one file per verb.
+//! Command line: a file per verb, except that `catalog` has `models` and `experiments`, `workbench` has `timeline` and
+//! `config`, `help` has `man`, and `runs` has `export`.
 //!
 //! `app` parses the arguments and calls the verb. A verb is a `clap::Args` struct, a function from it to an exit
-//! status, and its line in the list below. Results go to standard output through `output`, progress and warnings to
-//! standard error, errors through `report`.
+//! status, and its line in the list below. Results go to standard output through `output`; progress, warnings and
+//! errors to standard error through `stderr`.
 
 mod adapt;
 mod app;
 mod baseline;
 mod calibrate;
 mod calibrate_collectives;
+mod catalog;
 mod compare;
 mod complete;
-mod config;
 mod convert;
 mod diff;
 mod doctor;
 mod doctor_gpu;
 mod doctor_machine;
-mod dry_run;
 mod evaluate;
-mod experiments;
 mod figure;
+mod gate;
 mod generate;
 mod hardware;
 mod help;
 mod import;
-mod man;
-mod models;
 mod output;
 mod overlap;
 mod overlap_text;
-mod page;
 mod pareto;
 mod progress;
 mod record;
@@ -42,15 +39,17 @@ mod runs;
 mod schema;
 mod select;
 mod show;
+mod stderr;
 mod sweep;
-mod timeline;
 mod trace;
 mod validate;
 mod whatif;
+mod workbench;
 
 pub use app::main;
 pub use doctor_machine::read_bandwidth;
 
+// A verb whose closure takes `_` instead of the runs directory has no `--dir` in its help.
 app::verbs! {
     "Run" {
         /// Run an experiment, or resume an interrupted one
@@ -93,7 +92,7 @@ app::verbs! {
             "ladderscope show last --format json",
         ];
         /// Open a trace in the workbench, or export a figure of it
-        Timeline(timeline::Args): |args, dir| timeline::run(&args, dir), "workbench.md", [
+        Timeline(workbench::TimelineArgs): |args, dir| workbench::timeline(&args, dir), "workbench.md", [
             "ladderscope timeline profile.json.gz",
             "ladderscope timeline last --step 8 -o step.svg",
             "ladderscope timeline standard.parquet ladder.parquet",
@@ -111,7 +110,7 @@ app::verbs! {
             "ladderscope figure overlap standard.parquet ladder.parquet -o overlap.png --size column",
         ];
         /// Write a self-contained HTML page about runs, or about a trace with a timeline
-        Report(page::Args): |args, dir| page::run(&args, dir), "tutorial.md", [
+        Report(report::Args): |args, dir| report::run(&args, dir), "tutorial.md", [
             "ladderscope report --dir paper -o paper.html",
             "ladderscope report --filter experiment:quickstart",
             "ladderscope report profile.json.gz --step 12 -o step.html",
@@ -194,7 +193,7 @@ app::verbs! {
             "ladderscope doctor --store runs",
         ];
         /// List built-in model shapes and their sizes
-        Models(output::FormatArgs): |args, _| models::run(&args), "architectures.md", [
+        Models(output::FormatArgs): |args, _| catalog::models(&args), "architectures.md", [
             "ladderscope models",
             "ladderscope models --format csv",
         ];
@@ -205,7 +204,7 @@ app::verbs! {
             "ladderscope hardware h100_sxm --toml > mine.toml",
         ];
         /// List available experiment files
-        Experiments(output::FormatArgs): |args, _| experiments::run(&args), "experiment-files.md", [
+        Experiments(output::FormatArgs): |args, _| catalog::experiments(&args), "experiment-files.md", [
             "ladderscope experiments",
             "ladderscope sweep quickstart",
         ];
@@ -230,7 +229,7 @@ app::verbs! {
     }
     "Utilities" {
         /// Print workbench settings to edit: theme, colours, keys, mouse
-        Config(config::Args): |args, _| config::run(&args), "workbench.md", [
+        Config(workbench::ConfigArgs): |args, _| workbench::config(&args), "workbench.md", [
             "ladderscope config --path",
             "ladderscope config --theme dark > settings.toml",
         ];
@@ -240,7 +239,7 @@ app::verbs! {
             "ladderscope schema overlap",
         ];
         /// Print or install the manual pages
-        Man(man::Args): |args, _| man::run(&args, app::command()), "command-line.md", [
+        Man(help::ManArgs): |args, _| help::man(&args, app::command()), "command-line.md", [
             "ladderscope man | man -l -",
             "ladderscope man ~/.local/share/man/man1",
         ];

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
 
-use super::report;
+use super::stderr;
 use base::error::{Error, Result};
 use base::text::{EscapedJson, escaped_json, printable};
 use table::render::{Fitted, Sourced, Table};
@@ -57,7 +57,7 @@ pub fn aligned(table: &Table) -> String {
     let width = width().unwrap_or(COLUMNS);
     let Fitted { text, left_out } = table.fitted(width);
     if !left_out.is_empty() {
-        report::note(&format!(
+        stderr::note(&format!(
             "hidden to fit {width} columns: {}; --format json has all",
             left_out.join(", ")
         ));

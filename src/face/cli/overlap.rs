@@ -10,8 +10,8 @@ use super::output::{self, Format, FormatArgs};
 use super::select::FilterArgs;
 use super::select::OpenArgs;
 use super::select::SelectArgs;
-use super::{overlap_text as text, report};
-use crate::desk::{self, Engine};
+use super::{overlap_text, stderr};
+use crate::desk::{self, ChosenMachine, MachineChoice};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
@@ -89,21 +89,23 @@ impl By {
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let source = args.filter.one(args.source.as_ref(), &dir)?;
+    let source = args.filter.one_run(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
     let opened =
         desk::open(&source, &store, args.opening.options(args.select.step))?.require_gpu_spans()?;
-    report::part(&opened);
+    stderr::note_part(&opened);
     if args.by.is_some() || args.output.format == Format::Csv {
-        report::import_warnings(&opened);
+        stderr::import_warnings(&opened);
     }
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;
     let mut report = analyzed(&trace, &selection)?;
-    let engine = Engine { hardware: args.hardware.clone(), ..Engine::default() };
-    let (target, machine) = match desk::machine_of(&trace, &engine) {
+    let choice = MachineChoice { hardware: args.hardware.clone(), ..MachineChoice::default() };
+    let ChosenMachine { target, reason } = match desk::choose_machine(&trace, &choice) {
         // an invalid or missing profile named in the trace only removes the shares of peak
-        Err(error) if args.hardware.is_none() => (None, error.to_string()),
+        Err(error) if args.hardware.is_none() => {
+            ChosenMachine { target: None, reason: error.to_string() }
+        }
         machine => machine?,
     };
     if let Some(target) = &target {
@@ -112,7 +114,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             estimate_messages(&mut report.collectives, target, args.p2p.unwrap_or(P2p::On));
         }
     }
-    let without_profile = target.is_none().then_some(machine);
+    let without_profile = target.is_none().then_some(reason);
     let verdict = |report| desk::verdict_on(target.clone(), &trace, report, &selection);
     match args.output.format {
         Format::Json => json(&report, &verdict(&report), &rules, &selection)?,
@@ -125,8 +127,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             .csv(Sourced::ByRow),
         )?,
         Format::Table => output::emit(&match args.by {
-            Some(by) => text::by(&report, by, without_profile.as_deref())?,
-            None => text::report(&report, &verdict(&report), &rules, without_profile.as_deref()),
+            Some(by) => overlap_text::table_text(&report, by, without_profile.as_deref())?,
+            None => {
+                overlap_text::report_text(&report, &verdict(&report), &rules, without_profile.as_deref())
+            }
         })?,
     }
     Ok(0)
@@ -159,7 +163,7 @@ pub fn analyzed(trace: &Trace, selection: &Selection) -> Result<TraceReport> {
 
 /// Output of a trace in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedOverlap<'a> {
     #[serde(flatten)]
     report: &'a TraceReport,
     /// Verdict in words and numbers.
@@ -186,7 +190,7 @@ fn json(
     selection: &Selection,
 ) -> Result<()> {
     let us = |ns: i64| ns as f64 / 1e3;
-    let printed = Printed {
+    let printed = PrintedOverlap {
         report,
         verdict,
         rules: Some(rules).filter(|rules| !rules.is_empty()),

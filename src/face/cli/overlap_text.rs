@@ -32,26 +32,26 @@ const MATCHES: usize = 4;
 const LEAST_COVERED_PCT: f64 = 50.0;
 
 /// All nonempty sections of the report. `without_profile` is the reason for a missing hardware profile.
-pub fn report(
+pub fn report_text(
     report: &TraceReport,
     verdict: &Verdict,
     matched: &RuleReport,
     without_profile: Option<&str>,
 ) -> String {
     let sections = [
-        Some(said(verdict)),
-        report.import.as_ref().map(import),
-        rules(matched, verdict.one_rank),
-        Some(ranks(report)),
-        idle(report),
-        mfu(&report.products, without_profile),
-        collectives(report),
-        groups(report),
-        steps(report),
-        report.critical_path.as_ref().map(critical_path),
-        report.stragglers.as_ref().and_then(stragglers),
-        report.experts.as_ref().map(experts),
-        breakdown(report),
+        Some(verdict_text(verdict)),
+        report.import.as_ref().map(import_text),
+        rules_section(matched, verdict.one_rank),
+        Some(ranks_section(report)),
+        idle_section(report),
+        mfu_section(&report.products, without_profile),
+        collectives_section(report),
+        groups_section(report),
+        steps_section(report),
+        report.critical_path.as_ref().map(critical_path_section),
+        report.stragglers.as_ref().and_then(stragglers_section),
+        report.experts.as_ref().map(experts_section),
+        breakdown_section(report),
         Some(
             "More tables: --by step|layer|collective|range|operator|product|kind|name|exposed\n".into(),
         ),
@@ -59,7 +59,7 @@ pub fn report(
     sections.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
 
-fn said(verdict: &Verdict) -> String {
+fn verdict_text(verdict: &Verdict) -> String {
     // lines of its table stay as they are
     let lines = verdict.sentences.iter().map(|sentence| match sentence.starts_with("  ") {
         true => format!("  {sentence}\n"),
@@ -69,7 +69,7 @@ fn said(verdict: &Verdict) -> String {
 }
 
 /// Table for `--by`. Returns an error with the reason if it is empty.
-pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result<String> {
+pub fn table_text(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result<String> {
     let provenance = provenance(report);
     let (title, missing) = match by {
         By::Step => ("By step: times per rank, averaged over ranks", "the selection is empty"),
@@ -116,7 +116,7 @@ pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result
         ),
     };
     let table = match by {
-        By::Collective => collectives_table(&shortened(&report.collectives)),
+        By::Collective => collectives_table(&with_short_names(&report.collectives)),
         By::Name => {
             let cut = |row: &NameRow| NameRow { name: fitting_name(&row.name, NAME), ..row.clone() };
             names_table(&report.names.iter().map(cut).collect::<Vec<_>>())
@@ -144,10 +144,10 @@ pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result
         return Err(Error::input(format!("--by {}: {missing}", by.name())));
     }
     let all = report.exposed_stretches.count;
-    let told = report.exposed_stretches.longest.len().min(STRETCHES) as u64;
+    let shown = report.exposed_stretches.longest.len().min(STRETCHES) as u64;
     let part = match by {
         // a row combines all ranks with the same stretch
-        By::Exposed if told < all => format!("; {told} longest of {all}"),
+        By::Exposed if shown < all => format!("; {shown} longest of {all}"),
         _ => String::new(),
     };
     let notes = match by {
@@ -163,22 +163,22 @@ fn product_notes(products: &Products, without_profile: Option<&str>) -> String {
         .map(|why| format!("MFU not available: {why}. Name the GPU with --hardware NAME|FILE"));
     let notes = products.notes().into_iter().chain(without);
     let mut text: String = notes.map(|note| output::wrapped("  ", &note, 2)).collect();
-    text += &mfu(products, None).unwrap_or_default();
+    text += &mfu_section(products, None).unwrap_or_default();
     text
 }
 
 /// Line on MFU, if products are most of the compute time.
-fn mfu(products: &Products, without_profile: Option<&str>) -> Option<String> {
+fn mfu_section(products: &Products, without_profile: Option<&str>) -> Option<String> {
     let mfu = products.mfu.as_ref().filter(|mfu| mfu.compute_pct >= LEAST_COVERED_PCT)?;
-    let of = format!("matrix products and attention: {:.0} % of the compute time", mfu.compute_pct);
+    let covered = format!("matrix products and attention: {:.0} % of the compute time", mfu.compute_pct);
     let line = match (&mfu.profile, mfu.mfu_pct, mfu.kernel_mfu_pct) {
         (Some(profile), Some(all), Some(running)) => format!(
-            "MFU {all:.1} % of {profile}'s peak; {running:.1} % ({:.1} TFLOP/s per GPU) while these kernels run ({of})",
+            "MFU {all:.1} % of {profile}'s peak; {running:.1} % ({:.1} TFLOP/s per GPU) while these kernels run ({covered})",
             mfu.tflop_s
         ),
         _ => {
             let why = without_profile.map_or(String::new(), |why| format!("; no MFU: {why}"));
-            format!("{:.1} TFLOP/s per GPU while these kernels run ({of}){why}", mfu.tflop_s)
+            format!("{:.1} TFLOP/s per GPU while these kernels run ({covered}){why}", mfu.tflop_s)
         }
     };
     Some(output::wrapped("", &line, 2))
@@ -189,7 +189,7 @@ fn provenance(report: &TraceReport) -> &'static str {
 }
 
 /// Section on the import: events read, used and ignored.
-fn import(import: &ImportReport) -> String {
+fn import_text(import: &ImportReport) -> String {
     let list = |counts: &std::collections::BTreeMap<String, u64>| {
         counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
     };
@@ -214,13 +214,13 @@ fn import(import: &ImportReport) -> String {
 }
 
 /// Section on rules: operations matched as communication by each, and uncertain ones.
-fn rules(report: &RuleReport, one_rank: bool) -> Option<String> {
+fn rules_section(report: &RuleReport, one_rank: bool) -> Option<String> {
     if report.is_empty() {
         return None;
     }
     let line = |matched: &Matched| {
         let ms = matched.total_ns as f64 / 1e6;
-        format!("    {:>7} x {ms:>9.3} ms  {}\n", matched.count, short(&matched.name))
+        format!("    {:>7} x {ms:>9.3} ms  {}\n", matched.count, truncated(&matched.name))
     };
     let mut text = format!("Kernels classified as communication (rules: {})\n", report.rules);
     let communication: Vec<_> =
@@ -250,7 +250,7 @@ fn rules(report: &RuleReport, one_rank: bool) -> Option<String> {
     Some(text)
 }
 
-fn ranks(report: &TraceReport) -> String {
+fn ranks_section(report: &TraceReport) -> String {
     format!(
         "Overlap by rank ({})\n{}",
         provenance(report),
@@ -258,7 +258,7 @@ fn ranks(report: &TraceReport) -> String {
     )
 }
 
-fn idle(report: &TraceReport) -> Option<String> {
+fn idle_section(report: &TraceReport) -> Option<String> {
     let ranks = report.idle.len().max(1) as f64;
     let sum =
         |of: fn(&study::analysis::IdleSplit) -> f64| report.idle.iter().map(of).sum::<f64>() / ranks;
@@ -275,7 +275,7 @@ fn idle(report: &TraceReport) -> Option<String> {
         ("outside the timed generations", sum(|r| r.outside_us)),
     ];
     let head = format!("Idle per rank (mean): {} = ", latency(all));
-    let mut text = output::wrapped(&head, &sum_of(&parts, all), 4);
+    let mut text = output::wrapped(&head, &parts_of(&parts, all), 4);
     if longest.longest_ns > 0 {
         let _ = writeln!(
             text,
@@ -289,14 +289,14 @@ fn idle(report: &TraceReport) -> Option<String> {
 }
 
 /// Formats the nonzero parts of a time, each with its share.
-fn sum_of(parts: &[(&str, f64)], all: f64) -> String {
+fn parts_of(parts: &[(&str, f64)], all: f64) -> String {
     let some = parts.iter().filter(|(_, us)| *us > 0.0);
-    let told =
+    let parts =
         some.map(|(what, us)| format!("{what} {} ({:.0}\u{a0}%)", latency(*us), 100.0 * us / all));
-    told.collect::<Vec<_>>().join(" + ")
+    parts.collect::<Vec<_>>().join(" + ")
 }
 
-fn shortened(rows: &[CollectiveRow]) -> Vec<CollectiveRow> {
+fn with_short_names(rows: &[CollectiveRow]) -> Vec<CollectiveRow> {
     let row = |row: &CollectiveRow| CollectiveRow {
         executed: GroupRow { name: fitting_name(&row.executed.name, NAME / 2), ..row.executed.clone() },
         ..row.clone()
@@ -305,14 +305,14 @@ fn shortened(rows: &[CollectiveRow]) -> Vec<CollectiveRow> {
 }
 
 /// Shortens a name to [`NAME`] characters.
-fn short(name: &str) -> String {
+fn truncated(name: &str) -> String {
     if name.chars().count() <= NAME {
         return name.into();
     }
     name.chars().take(NAME - 3).collect::<String>() + "..."
 }
 
-fn collectives(report: &TraceReport) -> Option<String> {
+fn collectives_section(report: &TraceReport) -> Option<String> {
     let all = &report.collectives;
     let shown = &all[..all.len().min(COLLECTIVES)];
     let title = if all.len() > shown.len() {
@@ -336,7 +336,7 @@ fn collectives(report: &TraceReport) -> Option<String> {
     (!all.is_empty()).then(|| {
         let rows: Vec<GroupRow> = shown
             .iter()
-            .map(|row| GroupRow { name: short(&called(row, all)), ..row.executed.clone() })
+            .map(|row| GroupRow { name: truncated(&collective_label(row, all)), ..row.executed.clone() })
             .collect();
         let table = output::aligned(&overlap::groups_table("collective", &rows));
         format!("{title}\n{table}{longest}")
@@ -345,7 +345,7 @@ fn collectives(report: &TraceReport) -> Option<String> {
 
 /// Name of a collective, with its process group and message size if the trace has them, and the group's ranks if
 /// several groups share a name.
-fn called(row: &CollectiveRow, all: &[CollectiveRow]) -> String {
+fn collective_label(row: &CollectiveRow, all: &[CollectiveRow]) -> String {
     let bytes = row.message_bytes.filter(|_| row.group.is_some());
     let bytes = bytes.map(|_| format!("{} B", row.shown_bytes()));
     let is_one_of_several = all.iter().any(|other| other.group == row.group && other.ranks != row.ranks);
@@ -363,20 +363,20 @@ fn called(row: &CollectiveRow, all: &[CollectiveRow]) -> String {
 }
 
 /// Overlap by kind of process group, if there are several.
-fn groups(report: &TraceReport) -> Option<String> {
+fn groups_section(report: &TraceReport) -> Option<String> {
     (report.groups.len() > 1).then(|| {
         let table = output::aligned(&group_overlap_table(&report.groups));
         format!("Overlap by kind of process group, per rank\n{table}")
     })
 }
 
-fn steps(report: &TraceReport) -> Option<String> {
+fn steps_section(report: &TraceReport) -> Option<String> {
     // the latency of a step is known if the next one was recorded
     let is_ended = |step: &&StepSummary| step.time.until_next;
     let all: Vec<&StepSummary> = report.steps.iter().collect();
     let ended: Vec<&StepSummary> = report.steps.iter().filter(is_ended).collect();
     let ended = if ended.is_empty() { &all } else { &ended };
-    let of = |steps: &[&StepSummary], value: fn(&StepSummary) -> f64| {
+    let median_and_max = |steps: &[&StepSummary], value: fn(&StepSummary) -> f64| {
         let worst = steps.iter().copied().max_by(|a, b| value(a).total_cmp(&value(b)))?;
         let median = median(&steps.iter().map(|step| value(step)).collect::<Vec<_>>())?;
         let sample =
@@ -397,28 +397,28 @@ fn steps(report: &TraceReport) -> Option<String> {
     Some(format!(
         "Steps: {}{unended}\n  duration              {}\n  exposed communication {}\n  idle                  {}\n",
         all.len(),
-        of(ended, |s| s.duration_us)?,
-        of(&all, |s| s.exposed_us)?,
-        of(ended, |s| s.idle_us)?
+        median_and_max(ended, |s| s.duration_us)?,
+        median_and_max(&all, |s| s.exposed_us)?,
+        median_and_max(ended, |s| s.idle_us)?
     ))
 }
 
-fn critical_path(path: &PathSummary) -> String {
+fn critical_path_section(path: &PathSummary) -> String {
     let parts = [
         ("compute", path.compute_us),
         ("transfer", path.transfer_us),
         ("waiting for ranks", path.peer_us),
         ("gaps", path.gap_us),
     ];
-    let of = if path.steps == 1 {
+    let steps = if path.steps == 1 {
         "the step".into()
     } else {
-        let of = if path.of_steps > path.steps { format!(" of {}", path.of_steps) } else { "".into() };
-        format!("a step, averaged over {}{of}", path.steps)
+        let all = if path.of_steps > path.steps { format!(" of {}", path.of_steps) } else { "".into() };
+        format!("a step, averaged over {}{all}", path.steps)
     };
     let mut text = output::wrapped(
-        &format!("Critical path of {of}: {} = ", latency(path.length_us)),
-        &sum_of(&parts, path.length_us),
+        &format!("Critical path of {steps}: {} = ", latency(path.length_us)),
+        &parts_of(&parts, path.length_us),
         4,
     );
     let named = path.parts.iter().filter(|part| part.share >= 0.005).take(8);
@@ -435,7 +435,7 @@ fn critical_path(path: &PathSummary) -> String {
     text
 }
 
-fn stragglers(stragglers: &Stragglers) -> Option<String> {
+fn stragglers_section(stragglers: &Stragglers) -> Option<String> {
     let clocks = stragglers.clocks_apart_us.map(|apart| {
         format!(
             "  clocks: ends of matched collectives differ by {apart:.1} us between ranks (90th percentile)\n"
@@ -470,7 +470,7 @@ fn stragglers(stragglers: &Stragglers) -> Option<String> {
 }
 
 /// Section on the experts of a mixture.
-fn experts(experts: &ExpertTimes) -> String {
+fn experts_section(experts: &ExpertTimes) -> String {
     let parts = [
         ("experts", experts.experts_us),
         ("router", experts.router_us),
@@ -493,7 +493,7 @@ fn experts(experts: &ExpertTimes) -> String {
     text
 }
 
-fn breakdown(report: &TraceReport) -> Option<String> {
+fn breakdown_section(report: &TraceReport) -> Option<String> {
     let rows = &report.overlap.breakdown;
     (!rows.is_empty()).then(|| {
         format!(
@@ -519,7 +519,7 @@ mod tests {
             warnings: vec!["the file ends in the middle of an event".into()],
             ..ImportReport::default()
         };
-        let text = import(&report);
+        let text = import_text(&report);
         for part in
             ["12 events of 1 file", "5 kernel", "7 cpu_op", "ranks   from file", "warning the file ends"]
         {
@@ -567,7 +567,7 @@ mod tests {
             row(None, &[], Some(4)),
         ];
         assert_eq!(
-            rows.each_ref().map(|row| called(row, &rows)),
+            rows.each_ref().map(|row| collective_label(row, &rows)),
             [
                 "ncclAllReduce (TP r0..r1, 16384 B)",
                 "ncclAllReduce (TP r2..r3)",
@@ -579,14 +579,14 @@ mod tests {
             executed: GroupRow { name: "k".repeat(90), ..rows[0].executed.clone() },
             ..rows[0].clone()
         };
-        let shown = called(&long, &rows);
+        let shown = collective_label(&long, &rows);
         assert!(shown.chars().count() <= NAME && shown.ends_with(" (TP r0..r1, 16384 B)"), "{shown}");
     }
 
     #[test]
     fn long_names_are_cut_at_characters() {
         let name = "ü".repeat(80);
-        assert_eq!(short(&name).chars().count(), NAME);
-        assert_eq!(short("ncclKernel"), "ncclKernel");
+        assert_eq!(truncated(&name).chars().count(), NAME);
+        assert_eq!(truncated("ncclKernel"), "ncclKernel");
     }
 }

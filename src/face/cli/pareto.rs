@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::output::{self, Format, FormatArgs};
-use super::report;
 use super::select::FilterArgs;
+use super::stderr;
 use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
 use base::error::{Error, Result};
@@ -41,7 +41,7 @@ pub struct Args {
     pub y: YAxis,
     /// Logarithmic axes for --area: x, y or xy [without a value: xy]
     #[arg(long, value_name = "AXES", num_args = 0..=1, default_missing_value = "xy", require_equals = true, value_parser = log_axes)]
-    pub log: Option<(bool, bool)>,
+    pub log: Option<LogAxes>,
     /// Print the best y of each architecture and P2P setting at or below these values of x, for example 1000,2000
     /// [without values: round values]
     #[arg(long, value_name = "LIMITS", num_args = 0..=1, default_missing_value = "auto", value_parser = limits)]
@@ -62,12 +62,18 @@ pub struct Args {
     pub format: FormatArgs,
 }
 
-/// Parses the value of `--log` into flags for the horizontal and the vertical axis.
-fn log_axes(text: &str) -> Result<(bool, bool)> {
+/// Logarithmic axes (`--log`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogAxes {
+    x: bool,
+    y: bool,
+}
+
+fn log_axes(text: &str) -> Result<LogAxes> {
     match text {
-        "x" => Ok((true, false)),
-        "y" => Ok((false, true)),
-        "xy" | "yx" => Ok((true, true)),
+        "x" => Ok(LogAxes { x: true, y: false }),
+        "y" => Ok(LogAxes { x: false, y: true }),
+        "xy" | "yx" => Ok(LogAxes { x: true, y: true }),
         _ => Err(Error::unknown("axes", text, ["x", "y", "xy"])),
     }
 }
@@ -112,7 +118,7 @@ fn positive(text: &str) -> Result<f64> {
 
 /// Output in JSON if more than points is requested.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub struct Answer<'a> {
+pub struct PrintedPareto<'a> {
     axes: Axes,
     points: &'a [ParetoPoint],
     /// Null if not requested.
@@ -153,7 +159,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let records = args.filter.records(&args.runs, &dir)?;
     let mut points = analysis::pareto_on(&records, axes);
     if points.is_empty() {
-        report::note("no finished runs, so no frontier; `ladderscope runs` lists stored runs");
+        stderr::note("no finished runs, so no frontier; `ladderscope runs` lists stored runs");
     }
     let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
     points.sort_by(|a, b| a.group.cmp(&b.group).then(x(a).total_cmp(&x(b))));
@@ -161,7 +167,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         // The figure shows all points, including the frontier.
         let provenance = || Stores::named(&args.runs, &dir).provenance(&records);
         export::pareto(path, &points, axes, &overlay, provenance)?;
-        report::note(&format!("wrote {}", path.display()));
+        stderr::note(&format!("wrote {}", path.display()));
     }
     let at = args.at.as_ref().map(|limits| at(&points, axes, limits));
     let area = args.area.then(|| analysis::area_gained(&records, options, None));
@@ -171,7 +177,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     match args.format.format {
         Format::Json if at.is_none() && area.is_none() && overlay.is_none() => output::json(&points)?,
-        Format::Json => output::json(&Answer {
+        Format::Json => output::json(&PrintedPareto {
             axes,
             points: &points,
             at: at.as_deref(),
@@ -181,14 +187,14 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         Format::Csv => output::emit(&csv(axes, &points, at.as_deref(), area.as_deref()))?,
         Format::Table => {
             output::emit(&text(axes, &points, at.as_deref(), area.as_deref(), overlay.as_deref()))?;
-            report::note_errors(records.iter().map(|record| &record.spec));
+            stderr::note_simulator_errors(records.iter().map(|record| &record.spec));
         }
     }
     Ok(0)
 }
 
 fn area_options(args: &Args) -> Result<AreaOptions> {
-    let (log_x, log_y) = args.log.unwrap_or_default();
+    let LogAxes { x: log_x, y: log_y } = args.log.unwrap_or_default();
     if let Some((x, y)) = args.reference
         && ((log_x && x == 0.0) || (log_y && y == 0.0))
     {
@@ -263,7 +269,7 @@ fn text(
         text += &format!("{name}\n{}", headline(group));
         // --at and --area print their tables instead of the points
         if at.is_none() && area.is_none() {
-            text += &listed(axes, group);
+            text += &points_text(axes, group);
         }
         for basis in axes.quality_basis(group) {
             text += &format!("{basis}; times are {provenance}\n");
@@ -277,18 +283,18 @@ fn text(
         }
         if let Some(area) = area {
             let mine: Vec<&AreaGained> = area.iter().filter(|row| row.group == *name).collect();
-            text += &areas(&x, &y, &mine);
+            text += &areas_text(&x, &y, &mine);
         }
         if let Some(overlay) = overlay {
             let mine: Vec<&OverlayPoint> = overlay.iter().filter(|p| p.goes_with(spec)).collect();
-            text += &elsewhere(axes, &mine);
+            text += &external_points_text(axes, &mine);
         }
     }
     text
 }
 
 /// Points of a group, with the meaning of their marks.
-fn listed(axes: Axes, group: &[ParetoPoint]) -> String {
+fn points_text(axes: Axes, group: &[ParetoPoint]) -> String {
     let (x, y) = (axes.x.title(), axes.y.title());
     let mut text = output::aligned(&analysis::points_table(group, axes));
     text += &output::wrapped(
@@ -318,12 +324,17 @@ fn headline(group: &[ParetoPoint]) -> String {
     }
     let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let of: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let by_architecture: Vec<String> =
+        counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
     let all = counts.iter().map(|(_, count)| count).sum();
-    output::wrapped("", &format!("Frontier of {}: {}.", counted(all, "point"), of.join(", ")), 0)
+    output::wrapped(
+        "",
+        &format!("Frontier of {}: {}.", counted(all, "point"), by_architecture.join(", ")),
+        0,
+    )
 }
 
-fn areas(x: &str, y: &str, area: &[&AreaGained]) -> String {
+fn areas_text(x: &str, y: &str, area: &[&AreaGained]) -> String {
     let Some(first) = area.first() else {
         return "\nno area: no architecture shares cells with standard\n".into();
     };
@@ -347,7 +358,7 @@ fn areas(x: &str, y: &str, area: &[&AreaGained]) -> String {
 }
 
 /// External points of a group.
-fn elsewhere(axes: Axes, overlay: &[&OverlayPoint]) -> String {
+fn external_points_text(axes: Axes, overlay: &[&OverlayPoint]) -> String {
     if overlay.is_empty() {
         return "\nno external point matches this model and workload\n".into();
     }

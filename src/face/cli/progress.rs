@@ -1,36 +1,27 @@
 //! Progress on standard error, of a sweep or of a long computation: a bar on a terminal, lines elsewhere.
-//!
-//! Handling of Ctrl-C, SIGTERM, SIGQUIT and SIGHUP: the first signal stops the work and stores what is done, the
-//! second exits at once; and the option `--timeout` of all verbs that run something.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::iterator::Signals;
 
-use super::report;
-use crate::desk::{Start, adapt, evaluate};
-use base::error::{Error, Result};
+use super::stderr;
+use crate::desk::{adapt, evaluate};
 use base::text::printable;
-use lab::launch::{self, Cancel};
-use lab::store::Store;
 use lab::sweep::forecast::{self, History};
 use lab::sweep::remaining::Remaining;
 use lab::sweep::{Cell, SweepEvent};
 use machine::environment::load;
-use run::{Feasibility, RunEvent, TIMEOUT};
+use run::{Feasibility, RunEvent};
 use table::render::Shown;
-use table::{Record, Spec, Status};
+use table::{Record, Status};
 
 /// Minimum interval between plain lines, since thousands of cells are simulated per second.
 const PLAIN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Progress bar on standard error; hidden if that is no terminal.
 fn bar(total: u64) -> ProgressBar {
-    let bar = match report::stderr_draws() {
+    let bar = match stderr::can_draw() {
         true => ProgressBar::new(total),
         false => ProgressBar::hidden(),
     };
@@ -48,12 +39,12 @@ pub struct Progress<'a> {
     bar: Option<ProgressBar>,
     /// Total runs: feasible cells times rounds.
     total: usize,
-    settled: BTreeSet<(usize, u32)>,
+    done_runs: BTreeSet<(usize, u32)>,
     /// Predicted work of one run of each cell, and that of the runs executed now.
     work: Vec<f64>,
-    worked: f64,
+    work_done: f64,
     remaining: Remaining,
-    began: Instant,
+    started: Instant,
     last_line: Option<Instant>,
     warned: BTreeSet<String>,
     /// Evaluation or training under way.
@@ -64,17 +55,17 @@ impl<'a> Progress<'a> {
     pub fn new(cells: &'a [Cell], rounds: u32) -> Self {
         let can_run = cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs).count();
         let total = can_run * rounds.max(1) as usize;
-        let bar = report::stderr_draws().then(|| bar(total as u64));
+        let bar = stderr::can_draw().then(|| bar(total as u64));
         Self {
             cells,
             rounds,
             bar,
             total,
-            settled: BTreeSet::new(),
+            done_runs: BTreeSet::new(),
             work: forecast::work(cells, &History { load: load(), ..History::default() }),
-            worked: 0.0,
+            work_done: 0.0,
             remaining: Remaining::default(),
-            began: Instant::now(),
+            started: Instant::now(),
             last_line: None,
             warned: BTreeSet::new(),
             steps: None,
@@ -85,10 +76,10 @@ impl<'a> Progress<'a> {
     pub fn event(&mut self, event: &SweepEvent) {
         match event {
             SweepEvent::CellSettled { cell, round, record } => match record.status {
-                Status::Skipped | Status::Oom => self.impossible(*cell, record),
-                _ => self.settle(*cell, *round),
+                Status::Skipped | Status::Oom => self.note_infeasible(*cell, record),
+                _ => self.mark_done(*cell, *round),
             },
-            SweepEvent::RunStarted { cell, round, .. } => self.doing(*cell, *round, "starting"),
+            SweepEvent::RunStarted { cell, round, .. } => self.set_activity(*cell, *round, "starting"),
             SweepEvent::Evaluating { done, found, of, .. } => {
                 let (done, found, of) = (*done, *found, *of);
                 self.steps().evaluation(evaluate::Progress::Windows { done, found, of });
@@ -112,7 +103,7 @@ impl<'a> Progress<'a> {
             }
             SweepEvent::CellDone { .. } | SweepEvent::Paused | SweepEvent::Resumed => {}
             SweepEvent::Run { cell, round, event } => match event {
-                RunEvent::Phase { name } => self.doing(*cell, *round, name),
+                RunEvent::Phase { name } => self.set_activity(*cell, *round, name),
                 RunEvent::SampleDone { index, of, sample } => {
                     let tokens = self
                         .cells
@@ -120,11 +111,15 @@ impl<'a> Progress<'a> {
                         .map_or(0.0, |c| f64::from(c.spec.batch) * f64::from(c.spec.output_tokens));
                     let seconds = (sample.prefill_ms + sample.decode_ms) / 1e3;
                     let rate = if seconds > 0.0 { tokens / seconds } else { 0.0 };
-                    self.doing(*cell, *round, &format!("sample {}/{of}, {rate:.1} tok/s", index + 1));
+                    self.set_activity(
+                        *cell,
+                        *round,
+                        &format!("sample {}/{of}, {rate:.1} tok/s", index + 1),
+                    );
                 }
                 RunEvent::Warning { message } => {
                     let name = self.name(*cell, None);
-                    self.once(format!("warning: {name}: {message}"));
+                    self.print_once(format!("warning: {name}: {message}"));
                 }
                 _ => {}
             },
@@ -133,10 +128,10 @@ impl<'a> Progress<'a> {
                 self.print(&text);
             }
             SweepEvent::RunEnded { cell, round, record } => {
-                self.worked += self.work.get(*cell).copied().unwrap_or_default();
-                self.remaining.finished(self.began.elapsed().as_secs_f64(), self.worked);
-                self.settle(*cell, *round);
-                self.ended(*cell, *round, record);
+                self.work_done += self.work.get(*cell).copied().unwrap_or_default();
+                self.remaining.finished(self.started.elapsed().as_secs_f64(), self.work_done);
+                self.mark_done(*cell, *round);
+                self.print_ended(*cell, *round, record);
             }
         }
     }
@@ -155,7 +150,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Reports an infeasible cell, once for cells with the same reason except for numbers.
-    fn impossible(&mut self, cell: usize, record: &Record) {
+    fn note_infeasible(&mut self, cell: usize, record: &Record) {
         if self.cells.len() == 1 {
             // the printed record reports it
             return;
@@ -172,15 +167,15 @@ impl<'a> Progress<'a> {
         }
     }
 
-    fn settle(&mut self, cell: usize, round: u32) {
-        self.settled.insert((cell, round));
+    fn mark_done(&mut self, cell: usize, round: u32) {
+        self.done_runs.insert((cell, round));
         if let Some(bar) = &self.bar {
-            bar.set_position(self.settled.len() as u64);
+            bar.set_position(self.done_runs.len() as u64);
         }
     }
 
-    fn ended(&mut self, cell: usize, round: u32, record: &Record) {
-        let done = self.settled.len();
+    fn print_ended(&mut self, cell: usize, round: u32, record: &Record) {
+        let done = self.done_runs.len();
         let what = match (&record.metrics, &record.reason) {
             (Some(m), _) if record.spec.output_tokens < 2 => {
                 format!("TTFT {} ms ({})", Shown::Number(m.prefill_ms, 3), record.provenance)
@@ -209,11 +204,11 @@ impl<'a> Progress<'a> {
         }
     }
 
-    fn doing(&mut self, cell: usize, round: u32, what: &str) {
+    fn set_activity(&mut self, cell: usize, round: u32, what: &str) {
         if let Some(bar) = &self.bar {
             let eta = self.eta().map(|eta| format!(" · {eta} to go")).unwrap_or_default();
-            let said = format!("{} · {what}{eta}", self.name(cell, Some(round)));
-            bar.set_message(printable(&said).into_owned());
+            let message = format!("{} · {what}{eta}", self.name(cell, Some(round)));
+            bar.set_message(printable(&message).into_owned());
         }
     }
 
@@ -231,15 +226,15 @@ impl<'a> Progress<'a> {
     /// Estimated remaining time; executed cells have no history here, so their prediction is rough.
     fn eta(&self) -> Option<String> {
         let all: f64 = self.work.iter().sum::<f64>() * f64::from(self.rounds.max(1));
-        let of = |(cell, _): &(usize, u32)| self.work.get(*cell).copied().unwrap_or_default();
-        let left = all - self.settled.iter().map(of).sum::<f64>();
-        let elapsed_s = self.began.elapsed().as_secs_f64();
-        let seconds = self.remaining.seconds(elapsed_s, self.worked, left, false)?;
+        let work_of = |(cell, _): &(usize, u32)| self.work.get(*cell).copied().unwrap_or_default();
+        let left = all - self.done_runs.iter().map(work_of).sum::<f64>();
+        let elapsed_s = self.started.elapsed().as_secs_f64();
+        let seconds = self.remaining.seconds(elapsed_s, self.work_done, left, false)?;
         Some(format!("about {}", duration(Duration::try_from_secs_f64(seconds).ok()?)))
     }
 
     /// Prints a message that every round repeats only once.
-    fn once(&mut self, text: String) {
+    fn print_once(&mut self, text: String) {
         if !self.warned.contains(&text) {
             self.print(&text);
             self.warned.insert(text);
@@ -248,8 +243,8 @@ impl<'a> Progress<'a> {
 
     fn print(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| report::line(text)),
-            None => report::line(text),
+            Some(bar) => bar.suspend(|| stderr::line(text)),
+            None => stderr::line(text),
         }
     }
 }
@@ -258,7 +253,7 @@ impl<'a> Progress<'a> {
 #[derive(Debug)]
 pub(super) struct StepProgress {
     bar: ProgressBar,
-    began: Option<Instant>,
+    started: Option<Instant>,
     last_line: Option<Instant>,
     /// True if a training evaluates its model.
     evaluates: bool,
@@ -269,7 +264,7 @@ impl StepProgress {
     const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
     pub fn new() -> Self {
-        Self { bar: bar(0), began: None, last_line: None, evaluates: false }
+        Self { bar: bar(0), started: None, last_line: None, evaluates: false }
     }
 
     pub fn finish(&self) {
@@ -278,11 +273,11 @@ impl StepProgress {
 
     pub fn evaluation(&mut self, progress: evaluate::Progress<'_>) {
         match progress {
-            evaluate::Progress::Doing(what) => self.doing(what),
+            evaluate::Progress::Doing(what) => self.set_activity(what),
             evaluate::Progress::Windows { done, found, of } => {
                 let computed = done - found;
                 // a search evaluates several sets of windows, each with its own remaining time
-                self.began = self.began.filter(|_| computed > 0);
+                self.started = self.started.filter(|_| computed > 0);
                 let stored =
                     if found > 0 { format!(" ({found} already stored)") } else { String::new() };
                 self.step((done, of), computed, &format!("windows{stored}"));
@@ -293,12 +288,12 @@ impl StepProgress {
     pub fn training(&mut self, progress: &adapt::Progress<'_>) {
         let evaluates = matches!(progress, adapt::Progress::Evaluating(_));
         if std::mem::replace(&mut self.evaluates, evaluates) != evaluates {
-            (self.began, self.last_line) = (None, None);
+            (self.started, self.last_line) = (None, None);
         }
         match progress {
-            adapt::Progress::Doing(what) => self.doing(what),
+            adapt::Progress::Doing(what) => self.set_activity(what),
             adapt::Progress::Evaluating(of) => self.evaluation(*of),
-            adapt::Progress::Note(text) => self.bar.suspend(|| report::note(text)),
+            adapt::Progress::Note(text) => self.bar.suspend(|| stderr::note(text)),
             adapt::Progress::Step { what, done, found, of, loss, tokens_per_s } => {
                 // the first step of this process allocates buffers for all others, so it is not timed
                 let timed = done.saturating_sub(found + 1) as usize;
@@ -309,18 +304,18 @@ impl StepProgress {
     }
 
     /// Starts another activity, which may have another speed.
-    fn doing(&mut self, what: &str) {
-        self.began = None;
+    fn set_activity(&mut self, what: &str) {
+        self.started = None;
         self.bar.set_message(what.to_owned());
     }
 
-    /// Shows that `done` of `of` steps are done, `timed` of them since the activity began.
+    /// Shows that `done` of `of` steps are done, `timed` of them since the activity started.
     fn step(&mut self, (done, of): (usize, usize), timed: usize, words: &str) {
-        let began = *self.began.get_or_insert_with(Instant::now);
+        let started = *self.started.get_or_insert_with(Instant::now);
         let left = match timed {
             0 => String::new(),
             _ => {
-                let rest = began.elapsed().mul_f64((of - done) as f64 / timed as f64);
+                let rest = started.elapsed().mul_f64((of - done) as f64 / timed as f64);
                 format!(", {} to go", duration(rest))
             }
         };
@@ -329,7 +324,7 @@ impl StepProgress {
         let due = self.last_line.is_none_or(|last| last.elapsed() >= Self::PLAIN_INTERVAL) || done == of;
         if self.bar.is_hidden() && due {
             self.last_line = Some(Instant::now());
-            report::line(&format!("[{done}/{of}] {words}{left}"));
+            stderr::line(&format!("[{done}/{of}] {words}{left}"));
         }
         self.bar.set_message(format!("{words}{left}"));
     }
@@ -342,74 +337,6 @@ pub fn duration(duration: Duration) -> String {
         0..60 => format!("{seconds} s"),
         60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
         _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
-    }
-}
-
-pub const INTERRUPTED: u8 = 130;
-
-/// Installs handlers: the first signal cancels, the second exits at once with 130. The child process of a run ends
-/// with this one, and the run stays listed as interrupted. SIGHUP is ignored under `nohup`; without `hang_up` it ends
-/// this process at once. Fails if the system rejects a handler.
-pub fn cancel_on_signals(cancel: &Cancel, hang_up: bool) -> Result<()> {
-    let mut handled = vec![SIGINT, SIGTERM, SIGQUIT];
-    if hang_up && !is_ignored(SIGHUP) {
-        handled.push(SIGHUP);
-    }
-    let mut signals =
-        Signals::new(handled).map_err(|e| Error::failed(format!("handling signals: {e}")))?;
-    let cancel = cancel.clone();
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            for _ in signals.forever() {
-                if cancel.is_all() {
-                    std::process::exit(i32::from(INTERRUPTED));
-                }
-                cancel.all();
-                super::report::note("interrupted: ending what runs now (again: stop at once)");
-            }
-        })
-        .map_err(|e| Error::failed(format!("starting a thread: {e}")))?;
-    Ok(())
-}
-
-/// True if the parent set a signal to be ignored, as `nohup` does.
-fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
-}
-
-/// Timeout option of every verb that runs on GPUs.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub struct TimeoutArgs {
-    /// Timeout: end a GPU run if any rank makes no progress, or does not start, for this long
-    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    timeout: u64,
-}
-
-impl TimeoutArgs {
-    /// Runs `lead` on the store in `dir`, with the second value of `resolve` and this timeout; signals cancel it. Ranks
-    /// above 0 of a launcher take part in rank 0's runs instead. Without `hang_up`, a hangup of the terminal ends this
-    /// process at once. Returns the exit status.
-    pub fn lead<T>(
-        &self,
-        dir: PathBuf,
-        hang_up: bool,
-        resolve: impl FnOnce() -> Result<(Vec<Spec>, T)>,
-        lead: impl FnOnce(Start, T) -> Result<u8>,
-    ) -> Result<u8> {
-        let cancel = Cancel::default();
-        cancel_on_signals(&cancel, hang_up)?;
-        let timeout = self.timeout();
-        launch::on_all_ranks(timeout, &cancel, resolve, |ranks, resolved| {
-            lead(Start { timeout, ranks, ..Start::new(Store::open(dir), cancel.clone()) }, resolved)
-        })
-    }
-
-    pub fn timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout)
     }
 }
 

@@ -12,8 +12,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::output::{self, Format, FormatArgs};
-use super::{diff, overlap, report};
-use crate::desk::record::{self, RangePattern, Recording, Variables, Window};
+use super::{diff, overlap, stderr};
+use crate::desk::ranges::RangePattern;
+use crate::desk::record::{self, Recording, Variables, Window};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::{RECORDINGS, Store};
@@ -89,12 +90,12 @@ fn name(text: &str) -> std::result::Result<String, String> {
 pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     if let Some(directory) = &args.start {
         record::start(directory)?;
-        report::note("recording from 0.3 s on; end it with `ladderscope record --stop`");
+        stderr::note("recording from 0.3 s on; end it with `ladderscope record --stop`");
         return Ok(0);
     }
     if let Some(directory) = &args.stop {
         record::stop(directory)?;
-        report::note("recording ends in 0.3 s; `ladderscope record` then merges it");
+        stderr::note("recording ends in 0.3 s; `ladderscope record` then merges it");
         return Ok(0);
     }
     if let Some(name) = &args.check {
@@ -105,7 +106,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         return Ok(0);
     }
     if let Some(outer) = std::env::var_os(inject::session::DIRECTORY_VARIABLE) {
-        report::note(&format!(
+        stderr::note(&format!(
             "already recorded into {}: running without a second recorder",
             PathBuf::from(outer).display()
         ));
@@ -120,9 +121,9 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     let directory = dir.join(RECORDINGS).join(args.name.clone().unwrap_or_else(stamp));
     let recording = Recording::create(directory, window, args.limit)?;
     let (variables, warnings) = recording.environment()?;
-    warnings.iter().for_each(|warning| report::warn(warning));
+    warnings.iter().for_each(|warning| stderr::warn(warning));
     let mut child = start(args, variables)?;
-    report::note(&format!("recording into {}", recording.directory().display()));
+    stderr::note(&format!("recording into {}", recording.directory().display()));
     let mut progress = Progress::new(&recording);
     let mut explained = false;
     let status = wait(&mut child, &mut |_| {
@@ -227,7 +228,7 @@ impl<'a> Progress<'a> {
 
     fn show(&mut self) {
         let since = self.drawn.map(|drawn| drawn.elapsed());
-        if !report::stderr_draws() || since.is_some_and(|since| since < Duration::from_secs(1)) {
+        if !stderr::can_draw() || since.is_some_and(|since| since < Duration::from_secs(1)) {
             return;
         }
         self.drawn = Some(Instant::now());
@@ -267,23 +268,23 @@ fn processes(count: usize) -> String {
 /// Calls [`explain`]; prints a failure on standard error, since the status is CMD's.
 fn explain_or_say(args: &Args, recording: &Recording, dir: &Path) {
     if let Err(error) = explain(args, recording, dir) {
-        report::print(&error);
+        stderr::print_error(&error);
     }
 }
 
 /// Merges the recording, writes the trace, and prints the report of `overlap`.
 fn explain(args: &Args, recording: &Recording, dir: &Path) -> Result<()> {
-    recording.problems().iter().for_each(|problem| report::warn(problem));
+    recording.problems().iter().for_each(|problem| stderr::warn(problem));
     let pattern = args.range.as_deref().map(RangePattern::new);
     let trace = recording.merge(pattern.as_ref())?;
     let path = args.output.clone().unwrap_or_else(|| recording.directory().join(record::TRACE));
     trace::export::write(&trace, &path)?;
     let import = trace.meta.import.clone().unwrap_or_default();
     let from = import.ranks_from.map(|from| format!(" ({from})")).unwrap_or_default();
-    report::note(&format!("{}{from}: {}", counted(trace.meta.ranks as usize, "rank"), path.display()));
+    stderr::note(&format!("{}{from}: {}", counted(trace.meta.ranks as usize, "rank"), path.display()));
     if trace.spans.is_empty() {
         // otherwise `overlap` says them
-        report::warn_all(import.warnings.iter().map(String::as_str), "the trace has all of them");
+        stderr::warn_all(import.warnings.iter().map(String::as_str), "the trace has all of them");
         output::emit(&without_gpu(&trace))?;
     } else {
         let format = args.format.format.to_possible_value();
@@ -301,7 +302,7 @@ fn explain(args: &Args, recording: &Recording, dir: &Path) -> Result<()> {
             diff::run(&parsed::<diff::Args>(words)?, dir.to_owned())?;
         }
     }
-    report::note(&format!("open it with `ladderscope timeline {}`", path.display()));
+    stderr::note(&format!("open it with `ladderscope timeline {}`", path.display()));
     Ok(())
 }
 

@@ -97,19 +97,46 @@ const LEAST: [&str; 14] = [
     "dtype",
 ];
 
-/// Columns that move above the table if all rows share the value.
-const SAID_ONCE: [&str; 8] = ["tp", "batch", "p2p", "link", "model", "dtype", "tokens", "on"];
+/// Options that have their own column, or are part of one.
+const OPTIONS_WITH_COLUMN: [&str; 11] = [
+    "architecture",
+    "model",
+    "dtype",
+    "tp",
+    "batch",
+    "prompt_tokens",
+    "output_tokens",
+    "p2p",
+    "hardware",
+    "link",
+    "backend",
+];
 
-/// Column of [`NARROW`], its name, and the option or measure of that name.
-type Column = (&'static str, &'static str, Option<&'static OptionEntry>, Option<&'static Measure>);
+/// Columns that move above the table if all rows share the value.
+const MOVED_IF_SHARED: [&str; 8] = ["tp", "batch", "p2p", "link", "model", "dtype", "tokens", "on"];
+
+/// Column of [`NARROW`].
+#[derive(Clone, Copy)]
+struct NarrowColumn {
+    /// Entry of [`NARROW`]: the name, and a shorter title after `|`.
+    title: &'static str,
+    name: &'static str,
+    /// Option of that name.
+    option: Option<&'static OptionEntry>,
+    /// Measure of that name.
+    measure: Option<&'static Measure>,
+}
+
+impl NarrowColumn {
+    fn new(title: &'static str) -> Self {
+        let name = title.split('|').next().unwrap_or_default();
+        Self { title, name, option: option(name), measure: measure(name) }
+    }
+}
 
 /// Table with the columns of [`NARROW`], one row per record, and a line with the values that all rows share.
 pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) {
-    // options with their own column
-    let told =
-        ["architecture", "model", "dtype", "tp", "batch", "prompt_tokens", "output_tokens", "p2p"];
-    let told = [&told[..], &["hardware", "link", "backend"]].concat();
-    let settings = settings(records, &told);
+    let settings = settings(records, &OPTIONS_WITH_COLUMN);
     let first_line = |text: Option<&str>| text.and_then(|text| text.lines().next()).into();
     // a prefill without decoded tokens has no TPOT, and its tokens/s are meaningless
     let decodes = records.is_empty() || records.iter().any(|record| record.spec.output_tokens > 1);
@@ -119,11 +146,9 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
         "completion_ms|completion ms" | "tokens_per_s|tok/s" | "tokens_per_s_per_gpu|tok/s/GPU" => None,
         _ => Some(column),
     });
-    let columns = columns.map(|column| {
-        let name = column.split('|').next().unwrap_or_default();
-        (column, name, option(name), measure(name))
-    });
-    let cell = |record: &Record, setting: &String, (_, name, option, measure): Column| {
+    let columns = columns.map(NarrowColumn::new);
+    let cell = |record: &Record, setting: &String, column: NarrowColumn| {
+        let NarrowColumn { name, option, measure, .. } = column;
         let (spec, annotation) = (&record.spec, annotations.of(&record.run));
         match name {
             "run" => Shown::text(&record.run),
@@ -144,28 +169,29 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
         }
     };
     let none = String::new();
-    let is_common = |column: Column| {
+    let is_common = |column: NarrowColumn| {
         let [first, rest @ ..] = records else { return false };
         let same = |of_first| rest.iter().all(|record| cell(record, &none, column) == of_first);
-        SAID_ONCE.contains(&column.0) && !rest.is_empty() && same(cell(first, &none, column))
+        MOVED_IF_SHARED.contains(&column.title) && !rest.is_empty() && same(cell(first, &none, column))
     };
-    let (common, columns): (Vec<Column>, Vec<Column>) = columns.partition(|column| is_common(*column));
-    let titles: Vec<&str> = columns.iter().map(|column| column.0).collect();
+    let (common, columns): (Vec<NarrowColumn>, Vec<NarrowColumn>) =
+        columns.partition(|column| is_common(*column));
+    let titles: Vec<&str> = columns.iter().map(|column| column.title).collect();
     let mut rows = Table::new(&titles).least(&LEAST);
     for (record, setting) in records.iter().zip(&settings) {
         rows.push(columns.iter().map(|column| cell(record, setting, *column)).collect());
     }
     let label = |record: &Record, name| option(name).map(|option| option.label(&record.spec));
-    let words = common.into_iter().filter_map(|(column, ..)| {
+    let words = common.into_iter().filter_map(|column| {
         let record = records.first()?;
-        match column {
+        match column.title {
             // the native link is not mentioned
-            "link" if option(column)?.is_default(&record.spec) => None,
+            "link" if column.option?.is_default(&record.spec) => None,
             "tokens" => {
                 Some(format!("{} {}", label(record, "prompt_tokens")?, label(record, "output_tokens")?))
             }
             "on" => Some(format!("on {}", desk::platform(record))),
-            _ => label(record, column),
+            title => label(record, title),
         }
     });
     let words: Vec<String> = words.collect();
@@ -185,40 +211,40 @@ pub fn csv(records: &[Record]) -> String {
     table.csv(&rows, &table.columns_of_records())
 }
 
-/// Rows per piece. Longer tables repeat their header.
-const PIECE: usize = 1000;
+/// Rows per table. Longer lists repeat the header.
+const TABLE_ROWS: usize = 1000;
 
-/// Prints records in order and holds only the current piece.
+/// Prints records in order and holds only those of the current table.
 #[derive(Debug)]
 pub struct RecordPrinter {
     format: Format,
-    piece: Vec<Record>,
+    pending: Vec<Record>,
     printed: bool,
     annotations: Arc<Annotations>,
     /// Rows of a table that are still printed; later ones are counted.
-    room: usize,
-    beyond: usize,
+    rows_left: usize,
+    rows_cut: usize,
 }
 
 impl RecordPrinter {
     pub fn new(format: Format) -> Self {
         Self {
             format,
-            piece: Vec::new(),
+            pending: Vec::new(),
             printed: false,
             annotations: Arc::default(),
-            room: usize::MAX,
-            beyond: 0,
+            rows_left: usize::MAX,
+            rows_cut: 0,
         }
     }
 
     /// Printer whose table ends after `rows` rows.
-    pub fn first(format: Format, rows: usize) -> Self {
-        Self { room: if format == Format::Table { rows } else { usize::MAX }, ..Self::new(format) }
+    pub fn with_limit(format: Format, rows: usize) -> Self {
+        Self { rows_left: if format == Format::Table { rows } else { usize::MAX }, ..Self::new(format) }
     }
 
     /// Printer of a table that also shows tags and notes.
-    pub fn annotated(annotations: Arc<Annotations>) -> Self {
+    pub fn with_annotations(annotations: Arc<Annotations>) -> Self {
         Self { annotations, ..Self::new(Format::Table) }
     }
 
@@ -226,47 +252,47 @@ impl RecordPrinter {
         if self.format == Format::Json {
             return output::json_line(&contract_object(&record));
         }
-        if self.room == 0 {
-            self.beyond += 1;
+        if self.rows_left == 0 {
+            self.rows_cut += 1;
             return Ok(());
         }
-        self.room -= 1;
+        self.rows_left -= 1;
         // drops samples: they are large and appear in no table
-        self.piece.push(Record { samples: Default::default(), ..record });
-        if self.piece.len() < PIECE { Ok(()) } else { self.flush() }
+        self.pending.push(Record { samples: Default::default(), ..record });
+        if self.pending.len() < TABLE_ROWS { Ok(()) } else { self.flush() }
     }
 
     /// Prints the rest. Returns the number of rows beyond the limit.
     pub fn finish(mut self) -> Result<usize> {
-        if self.piece.is_empty() && (self.printed || self.format == Format::Json) {
-            return Ok(self.beyond);
+        if self.pending.is_empty() && (self.printed || self.format == Format::Json) {
+            return Ok(self.rows_cut);
         }
-        if self.beyond > 0 {
-            let shown = self.piece.len();
-            output::emit(&format!("First {shown} of {} runs\n", shown + self.beyond))?;
+        if self.rows_cut > 0 {
+            let shown = self.pending.len();
+            output::emit(&format!("First {shown} of {} runs\n", shown + self.rows_cut))?;
         }
         self.flush()?;
-        Ok(self.beyond)
+        Ok(self.rows_cut)
     }
 
     fn flush(&mut self) -> Result<()> {
         let text = match self.format {
             Format::Csv => {
-                let text = csv(&self.piece);
+                let text = csv(&self.pending);
                 match text.split_once('\n') {
                     Some((_header, rows)) if self.printed => rows.to_owned(),
                     _ => text,
                 }
             }
             _ => {
-                let (common, table) = narrow(&self.piece, &self.annotations);
+                let (common, table) = narrow(&self.pending, &self.annotations);
                 if !common.is_empty() {
                     output::emit(&format!("{common}\n"))?;
                 }
                 output::aligned(&table)
             }
         };
-        self.piece.clear();
+        self.pending.clear();
         self.printed = true;
         output::emit(&text)
     }
@@ -280,26 +306,26 @@ mod tests {
 
     #[test]
     fn what_all_runs_have_in_common_is_said_once() {
-        let of =
+        let cell =
             |batch, tp| sim_record("run", move |spec| (spec.batch, spec.tp) = (batch, tp), 0.0, 1.0);
         let table = |records: &[Record]| {
             let (common, table) = narrow(records, &Annotations::default());
             (common, table.csv(Sourced::NoRuns).lines().next().expect("a header").to_owned())
         };
-        let (common, header) = table(&[of(1, 4), of(2, 4)]);
+        let (common, header) = table(&[cell(1, 4), cell(2, 4)]);
         assert!(common.starts_with("all 2 cells: tp4 p2p-on ") && common.contains("prompt"), "{common}");
         assert!(
             header.contains("batch") && !header.contains("tp,") && !header.contains("model"),
             "{header}"
         );
-        let (common, header) = table(&[of(1, 4), of(2, 8)]);
+        let (common, header) = table(&[cell(1, 4), cell(2, 8)]);
         assert!(!common.contains("tp4") && header.contains("tp,batch"), "{common} {header}");
         // what is pooled is not the numbers of the run that is named
         let runs = vec!["a".to_owned(), "b".to_owned()];
-        let (common, _) = table(&[Record { runs, ..of(1, 4) }, of(2, 4)]);
+        let (common, _) = table(&[Record { runs, ..cell(1, 4) }, cell(2, 4)]);
         assert!(common.contains("\neach row pools up to 2 rounds"), "{common}");
         // of a single run nothing is common
-        let (common, header) = table(&[of(1, 4)]);
+        let (common, header) = table(&[cell(1, 4)]);
         assert!(common.is_empty() && header.contains("tp,batch,p2p,link,model"), "{header}");
     }
 }

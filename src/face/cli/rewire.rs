@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::output::{self, FormatArgs};
-use super::report;
 use super::select::FilterArgs;
 use super::select::OpenArgs;
-use crate::desk::{self, Engine};
+use super::stderr;
+use crate::desk::{self, ChosenMachine, MachineChoice};
 use base::error::{Error, Result};
 use base::text::{capitalized, counted, fitting_name, latency};
 use lab::store::Store;
@@ -112,11 +112,11 @@ pub enum PhaseArg {
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let source = args.filter.one(args.source.as_ref(), &dir)?;
+    let source = args.filter.one_run(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
     let opened = desk::open(&source, &store, args.opening.options(args.step))?.require_gpu_spans()?;
-    report::part(&opened);
-    report::import_warnings(&opened);
+    stderr::note_part(&opened);
+    stderr::import_warnings(&opened);
     let has_prefill = || opened.trace.spans.iter().any(|span| span.phase == Phase::Prefill);
     if args.phase == PhaseArg::Prefill && !has_prefill() {
         return Err(Error::input_help(
@@ -124,9 +124,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             "omit --phase, and choose the step with --step N",
         ));
     }
-    let engine =
-        Engine { hardware: args.hardware.clone(), stack: args.stack.clone(), set: args.set.clone() };
-    let (target, machine) = desk::machine_of(&opened.trace, &engine)?;
+    let choice = MachineChoice {
+        hardware: args.hardware.clone(),
+        stack: args.stack.clone(),
+        set: args.set.clone(),
+    };
+    let ChosenMachine { target, reason: machine } = desk::choose_machine(&opened.trace, &choice)?;
     let asked = Asked {
         layers: args.layers,
         phase: Some(match args.phase {
@@ -169,7 +172,7 @@ fn predicted(answers: &[Answer]) -> Vec<PredictedRow> {
 pub fn save_prediction(store: &Store, prediction: Prediction) -> Result<()> {
     let prediction = Prediction { created: store.now(), ..prediction };
     let path = store.set_prediction(&prediction.name, &prediction)?;
-    report::note(&format!(
+    stderr::note(&format!(
         "stored prediction {} in {}; check it with `ladderscope diff BEFORE AFTER --check {}`",
         prediction.name,
         path.display(),
@@ -256,13 +259,14 @@ fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
     Ok(answers)
 }
 
+/// Notes choices without a prediction.
 fn note_failed(failed: &[(&Choice, Error)]) {
-    failed.iter().for_each(|(choice, error)| report::note(&format!("{}: {error}", choice.label())));
+    failed.iter().for_each(|(choice, error)| stderr::note(&format!("{}: {error}", choice.label())));
 }
 
 /// Output of a rewired trace in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedRewiring<'a> {
     /// Provenance of the trace's numbers.
     provenance: Provenance,
     /// Layers of the model; if experts exchange tokens, those with experts.
@@ -335,10 +339,10 @@ struct PrintedAnswer<'a> {
     contended_error: Option<String>,
 }
 
-fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) -> Printed<'a> {
+fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) -> PrintedRewiring<'a> {
     let steps = &rewiring.steps;
     let message = rewiring.message();
-    Printed {
+    PrintedRewiring {
         provenance: rewiring.provenance,
         layers: steps.layers,
         ends: match steps.ends {
@@ -388,7 +392,7 @@ impl<'a> PrintedAnswer<'a> {
 }
 
 /// Sentence on the host: time that the GPU waits for it, and if the predictions exclude it.
-fn host(steps: &Steps, no_launches: bool) -> Option<String> {
+fn host_note(steps: &Steps, no_launches: bool) -> Option<String> {
     if no_launches {
         return (!steps.has_launches).then(|| {
             "--no-launches has no effect: the trace records no host launches, so idle time cannot be attributed to the host"
@@ -396,11 +400,15 @@ fn host(steps: &Steps, no_launches: bool) -> Option<String> {
         });
     }
     let (host, between) = (steps.host_share(), steps.between_graphs_share());
-    let place = match () {
-        () if host <= 0.01 => return None,
-        () if 2.0 * between >= host => "for the host between CUDA graphs",
-        () if steps.has_graphs => "for kernel launches outside CUDA graphs",
-        () => "for kernel launches",
+    if host <= 0.01 {
+        return None;
+    }
+    let place = if 2.0 * between >= host {
+        "for the host between CUDA graphs"
+    } else if steps.has_graphs {
+        "for kernel launches outside CUDA graphs"
+    } else {
+        "for kernel launches"
     };
     let instead =
         if steps.has_graphs { "without these gaps" } else { "as if a CUDA graph replaced the launches" };
@@ -422,8 +430,8 @@ const LEAST_GAIN: f64 = 1.01;
 fn headline(rewiring: &Rewiring, answers: &[Answer]) -> String {
     let times = |answer: &Answer| answer.contended.unwrap_or(answer.alone);
     let fastest = |is_limit: bool| {
-        let of = answers.iter().filter(|answer| answer.choice.architecture.is_limit() == is_limit);
-        of.max_by(|a, b| times(a).speedup.total_cmp(&times(b).speedup))
+        let all = answers.iter().filter(|answer| answer.choice.architecture.is_limit() == is_limit);
+        all.max_by(|a, b| times(a).speedup.total_cmp(&times(b).speedup))
     };
     let measured = latency(rewiring.measured().step_us);
     let gain = fastest(false).filter(|best| times(best).speedup >= LEAST_GAIN).map(|best| {
@@ -489,8 +497,8 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
     for note in &steps.notes {
         text += &output::wrapped("note      ", note, 10);
     }
-    if let Some(said) = host(steps, no_launches) {
-        text += &output::wrapped("note      ", &said, 10);
+    if let Some(note) = host_note(steps, no_launches) {
+        text += &output::wrapped("note      ", &note, 10);
     }
     text += "\n";
     text += &output::aligned(&answers_table(rewiring, answers));

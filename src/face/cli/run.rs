@@ -1,20 +1,24 @@
 //! `ladderscope run`: runs one cell through the same path as a sweep.
 //!
-//! `ladderscope` without a verb: the workbench, or a short summary if there is no terminal.
+//! Running, for all verbs that do: option `--timeout`, ranks that a launcher started, and signals. The first Ctrl-C,
+//! SIGTERM, SIGQUIT or SIGHUP stops the work and stores what is done, the second exits at once.
 
-use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Duration;
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::app::exit_status;
 use super::output::{self, Format, FormatArgs};
-use super::progress::{INTERRUPTED, Progress, TimeoutArgs};
-use super::{record_table, report, select, show};
-use crate::desk::Start;
-use crate::face::tui;
+use super::progress::Progress;
+use super::{record_table, show, stderr};
+use crate::desk::Runner;
 use base::error::{Error, Result};
-use base::text::counted;
+use lab::launch::{self, Cancel};
 use lab::store::Store;
 use lab::sweep::Cell;
-use run::{Feasibility, Resolve, Shared};
+use run::{Feasibility, Resolve, Shared, TIMEOUT};
 use table::{CellOptions, Record, Spec, Status};
 
 /// Arguments of `ladderscope run`.
@@ -26,7 +30,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     #[command(flatten)]
-    pub patience: TimeoutArgs,
+    pub timeout: TimeoutArgs,
     /// Also write the trace of the last sample: Chrome JSON (.json, .json.gz, .json.zst), .csv, else Parquet
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
@@ -41,36 +45,43 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         let (spec, note) = args.cell.resolve_with(&shared)?;
         Ok((vec![spec.clone()], (spec, note)))
     };
-    args.patience
-        .lead(dir, true, resolve, |start, (spec, note)| lead(args, &start, &shared, &spec, note))
+    args.timeout.run_on_all_ranks(dir, OnHangUp::Cancel, resolve, |runner, (spec, note)| {
+        run_cell(args, &runner, &shared, &spec, note)
+    })
 }
 
-fn lead(args: &Args, start: &Start, shared: &Shared, spec: &Spec, note: Option<String>) -> Result<u8> {
+fn run_cell(
+    args: &Args,
+    runner: &Runner,
+    shared: &Shared,
+    spec: &Spec,
+    note: Option<String>,
+) -> Result<u8> {
     if let Some(note) = note {
-        report::note(&note);
+        stderr::note(&note);
     }
     let cells = [Cell { spec: spec.clone(), feasibility: Feasibility::Runs }];
     let mut progress = Progress::new(&cells, args.rounds);
-    let ended = start
+    let ended = runner
         .cell(spec, shared, args.rounds, args.trace.as_deref(), &mut |event| progress.event(&event));
     progress.finish();
     let record = ended?;
     for warning in &record.warnings {
-        report::warn(warning);
+        stderr::warn(warning);
     }
-    print(&record, &start.store, args.output.format)?;
+    print(&record, &runner.store, args.output.format)?;
     let code = match record.status {
         Status::Ok => 0,
         Status::Failed => 1,
-        Status::Oom | Status::Skipped => 2,
-        Status::Interrupted | Status::Running => INTERRUPTED,
+        Status::Oom | Status::Skipped => exit_status::INVALID,
+        Status::Interrupted | Status::Running => exit_status::INTERRUPTED,
     };
     if let (true, Some(reason)) = (code != 0, &record.reason) {
-        let told = format!("{}: {reason}", record.status.as_str());
+        let reason = format!("{}: {reason}", record.status.as_str());
         match args.output.format {
-            Format::Json => report::print(&Error::failed(told)),
-            Format::Csv => report::line(&told),
-            // the record says it
+            Format::Json => stderr::print_error(&Error::failed(reason)),
+            Format::Csv => stderr::line(&reason),
+            // the printed record contains the reason
             Format::Table => {}
         }
     }
@@ -82,40 +93,80 @@ fn print(record: &Record, store: &Store, format: Format) -> Result<()> {
     output::print(format, &record_table::contract_object(record), csv, || show::text(record, store))
 }
 
-/// Opens the workbench on a terminal, else prints a short introduction.
-pub fn workbench_or_summary(dir: PathBuf) -> Result<u8> {
-    if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        tui::run(tui::Options { dir, ..tui::Options::default() })?;
-    } else {
-        output::emit(&text(&dir)?)?;
-    }
-    Ok(0)
+/// Effect of a hangup of the terminal (SIGHUP), unless the parent ignores it, as `nohup` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnHangUp {
+    /// Stop like Ctrl-C.
+    Cancel,
+    /// End this process at once: the work continues elsewhere.
+    Exit,
 }
 
-fn text(dir: &Path) -> Result<String> {
-    let records = select::select_runs(&[], dir)?.records;
-    let count = |status| records.iter().filter(|record| record.status == status).count();
-    let running = match count(Status::Running) {
-        0 => String::new(),
-        running => format!(", {running} running now"),
-    };
-    Ok(format!(
-        "\
-Ladderscope {}: how much of tensor-parallel decoding time is exposed communication,
-and which model architecture hides it best, on which hardware?
+/// Installs handlers of SIGINT, SIGTERM, SIGQUIT and SIGHUP: the first signal cancels the returned handle, the second
+/// exits with status 130. The child process of a run ends with this one, and the run stays listed as interrupted.
+///
+/// # Errors
+///
+/// Returns an error if the system rejects a handler.
+pub fn cancel_on_signals(on_hang_up: OnHangUp) -> Result<Cancel> {
+    let mut handled = vec![SIGINT, SIGTERM, SIGQUIT];
+    if on_hang_up == OnHangUp::Cancel && !is_ignored(SIGHUP) {
+        handled.push(SIGHUP);
+    }
+    let mut signals =
+        Signals::new(handled).map_err(|e| Error::failed(format!("handling signals: {e}")))?;
+    let cancel = Cancel::default();
+    let handle = cancel.clone();
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for _ in signals.forever() {
+                if cancel.is_all() {
+                    std::process::exit(i32::from(exit_status::INTERRUPTED));
+                }
+                cancel.all();
+                stderr::note("interrupted: ending what runs now (again: stop at once)");
+            }
+        })
+        .map_err(|e| Error::failed(format!("starting a thread: {e}")))?;
+    Ok(handle)
+}
 
-{} in {} ({} ok{running}). Not a terminal, so the workbench was not opened. Try:
+/// True if the parent set a signal to be ignored, as `nohup` does.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
 
-  ladderscope run --model tiny --backend cpu --tp 2 --architecture ladder   run one cell
-  ladderscope experiments                                                   experiment files at hand
-  ladderscope sweep FILE.toml                                               run an experiment
-  ladderscope runs                                                          list stored runs
-  ladderscope doctor                                                        what this machine can do
-  ladderscope --help                                                        everything else
-",
-        env!("CARGO_PKG_VERSION"),
-        counted(records.len(), "stored run"),
-        dir.display(),
-        count(Status::Ok),
-    ))
+/// Timeout option of every verb that runs on GPUs.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct TimeoutArgs {
+    /// Timeout: end a GPU run if any rank makes no progress, or does not start, for this long
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: u64,
+}
+
+impl TimeoutArgs {
+    /// Runs `work` on the store in `dir` with this timeout; signals cancel it. `resolve` returns the cells, which all
+    /// ranks need, and the input of `work`. Ranks above 0 of a launcher take part in rank 0's runs instead of calling
+    /// `work`. Returns the exit status.
+    pub fn run_on_all_ranks<T>(
+        &self,
+        dir: PathBuf,
+        on_hang_up: OnHangUp,
+        resolve: impl FnOnce() -> Result<(Vec<Spec>, T)>,
+        work: impl FnOnce(Runner, T) -> Result<u8>,
+    ) -> Result<u8> {
+        let cancel = cancel_on_signals(on_hang_up)?;
+        let timeout = self.duration();
+        launch::on_all_ranks(timeout, &cancel, resolve, |ranks, resolved| {
+            work(Runner { timeout, ranks, ..Runner::new(Store::open(dir), cancel.clone()) }, resolved)
+        })
+    }
+
+    pub fn duration(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
 }

@@ -10,9 +10,9 @@ use clap::Subcommand;
 
 use super::output::{self, Format, FormatArgs};
 use super::record_table::{Annotated, RecordPrinter};
-use super::report;
 use super::select::{self, FilterArgs};
-use crate::desk::{self, Selection, export};
+use super::stderr;
+use crate::desk::{self, RunSelection, export};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::{self, BatchSummary, Store};
@@ -23,7 +23,7 @@ use table::{Record, Status};
 
 /// Arguments of `ladderscope runs`.
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = select::LANGUAGE)]
+#[command(args_conflicts_with_subcommands = true, after_help = select::FILTER_SYNTAX)]
 pub struct Args {
     #[command(flatten)]
     pub filter: FilterArgs,
@@ -55,7 +55,7 @@ pub struct Args {
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(edit) = &args.edit {
-        return perform(edit, &dir);
+        return edit_runs(edit, &dir);
     }
     let chosen = args.filter.typed().is_some()
         || !args.tag.is_empty()
@@ -65,36 +65,36 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         || args.limit.is_some()
         || args.all;
     if args.output.format == Format::Table && !chosen {
-        return in_short(&dir);
+        return print_summary(&dir);
     }
-    let Selection { records, annotations, .. } = select::select_runs(&[], &dir)?;
+    let RunSelection { records, annotations, .. } = select::select_runs(&[], &dir)?;
     let stored = records.len();
     let table = RunTable::new(&records, &annotations);
     let rows = rows(args, &table, &records)?;
     let columns = args.columns.as_deref().map(|names| columns(&table, names)).transpose()?;
     if args.output.format == Format::Table {
         let shown = rows.iter().filter_map(|row| records.get(*row as usize));
-        report::note_errors(shown.map(|record| &record.spec));
+        stderr::note_simulator_errors(shown.map(|record| &record.spec));
     }
     match (args.output.format, columns) {
         (Format::Csv, columns) => {
             output::emit(&table.csv(&rows, &columns.unwrap_or_else(|| table.csv_columns())))?;
         }
         (Format::Json, _) => output::json_list(|print| {
-            let records = desk::picked(records, &rows);
+            let records = desk::take_rows(records, &rows);
             Store::open(&dir).complete(records, |record| {
                 print(Annotated::of(&record, annotations.of(&record.run)).object())
             })
         })?,
         (Format::Table, _) if rows.is_empty() => {
-            report::note(&format!("no runs in {} match; {stored} are stored", dir.display()));
+            stderr::note(&format!("no runs in {} match; {stored} are stored", dir.display()));
         }
         (Format::Table, Some(columns)) => {
-            output::emit(&output::aligned(&shown(&table, &rows, &columns)))?
+            output::emit(&output::aligned(&columns_table(&table, &rows, &columns)))?
         }
         (Format::Table, None) => {
-            let mut printer = RecordPrinter::annotated(annotations);
-            desk::picked(records, &rows).into_iter().try_for_each(|record| printer.print(record))?;
+            let mut printer = RecordPrinter::with_annotations(annotations);
+            desk::take_rows(records, &rows).into_iter().try_for_each(|record| printer.print(record))?;
             printer.finish()?;
         }
     }
@@ -136,7 +136,7 @@ fn columns(table: &RunTable, names: &str) -> Result<Vec<usize>> {
 }
 
 /// Selected columns as a table for people.
-fn shown(table: &RunTable, rows: &[u32], columns: &[usize]) -> Table {
+fn columns_table(table: &RunTable, rows: &[u32], columns: &[usize]) -> Table {
     let mut shown = Table::new(
         columns.iter().filter_map(|at| table.columns().get(*at)).map(|c| c.field.name.to_string()),
     );
@@ -148,23 +148,23 @@ fn shown(table: &RunTable, rows: &[u32], columns: &[usize]) -> Table {
 }
 
 /// Prints one line per run, then one per batch.
-fn in_short(dir: &Path) -> Result<u8> {
+fn print_summary(dir: &Path) -> Result<u8> {
     if !dir.exists() {
-        report::note(&format!("no runs: {} is not there", dir.display()));
+        stderr::note(&format!("no runs: {} is not there", dir.display()));
         return Ok(0);
     }
     let store = Store::open(dir);
     let (runs, (batches, damaged)) = (store.list_runs_in_short()?, store.batches()?);
     let annotations = store.annotations();
     for damaged in runs.damaged.iter().chain(&damaged).chain(&annotations.damaged) {
-        report::warn(damaged);
+        stderr::warn(damaged);
     }
     if runs.records.is_empty() && batches.is_empty() {
-        report::note(&format!("no runs in {}", dir.display()));
+        stderr::note(&format!("no runs in {}", dir.display()));
         return Ok(0);
     }
     if !runs.records.is_empty() {
-        let mut printer = RecordPrinter::annotated(annotations);
+        let mut printer = RecordPrinter::with_annotations(annotations);
         runs.records.into_iter().try_for_each(|record| printer.print(record))?;
         printer.finish()?;
     }
@@ -182,7 +182,7 @@ fn in_short(dir: &Path) -> Result<u8> {
             ],
         );
         output::emit(&output::aligned(&rows))?;
-        report::note("batches are collapsed; list their rows (BATCH:ROW) with --all or a filter");
+        stderr::note("batches are collapsed; list their rows (BATCH:ROW) with --all or a filter");
     }
     Ok(0)
 }
@@ -196,7 +196,7 @@ pub enum Edit {
         #[arg(value_name = "TAGS", allow_hyphen_values = true)]
         tags: String,
         #[command(flatten)]
-        which: Which,
+        runs: RunNames,
     },
     /// Set the note of runs; '' removes it
     Note {
@@ -204,12 +204,12 @@ pub enum Edit {
         #[arg(value_name = "TEXT", allow_hyphen_values = true)]
         text: String,
         #[command(flatten)]
-        which: Which,
+        runs: RunNames,
     },
     /// Move runs to the trash, where other verbs ignore them
     Delete {
         #[command(flatten)]
-        which: Which,
+        runs: RunNames,
     },
     /// Restore runs from the trash [default: the most recent deletion]
     Restore {
@@ -228,7 +228,7 @@ pub enum Edit {
 
 /// Runs to edit.
 #[derive(Debug, clap::Args)]
-pub struct Which {
+pub struct RunNames {
     /// Run ids, prefixes of ids, 'last', batches (all their rows) or BATCH:ROW
     #[arg(value_name = "RUN", required_unless_present = "filter")]
     pub runs: Vec<String>,
@@ -236,7 +236,7 @@ pub struct Which {
     pub filter: FilterArgs,
 }
 
-impl Which {
+impl RunNames {
     /// Selected ids, at least one. Names refer only to runs in this directory, because others have their own
     /// annotations and trash.
     fn ids(&self, store: &Store) -> Result<Vec<String>> {
@@ -250,14 +250,14 @@ impl Which {
             }
             chosen.records.clear();
             for name in &self.runs {
-                let (records, damaged) = desk::stored(store, name)?;
-                damaged.iter().for_each(|damaged| report::warn(damaged));
+                let (records, damaged) = desk::runs_named(store, name)?;
+                damaged.iter().for_each(|damaged| stderr::warn(damaged));
                 chosen.records.extend(records);
             }
             let mut seen = HashSet::new();
             chosen.records.retain(|record| seen.insert(record.run.clone()));
         }
-        let records = desk::filtered(chosen, self.filter.typed(), None)?;
+        let records = desk::filter_runs(chosen, self.filter.typed(), None)?;
         if records.is_empty() {
             return Err(Error::input_help(
                 format!("no runs in {} match; nothing changed", store.dir().display()),
@@ -268,21 +268,21 @@ impl Which {
     }
 }
 
-fn perform(edit: &Edit, dir: &Path) -> Result<u8> {
+fn edit_runs(edit: &Edit, dir: &Path) -> Result<u8> {
     let store = Store::open(dir);
     match edit {
-        Edit::Tag { tags, which } => {
+        Edit::Tag { tags, runs } => {
             let edit = store::Edit::tags(tags)?;
             if edit.is_empty() {
                 return Err(Error::input_help("no tags", "for example: runs tag good,-doubtful last"));
             }
-            annotate(&store, which, &edit, "tagged")?;
+            annotate(&store, runs, &edit, "tagged")?;
         }
-        Edit::Note { text, which } => annotate(&store, which, &store::Edit::note(text), "noted")?,
-        Edit::Delete { which } => {
-            let ids = which.ids(&store)?;
+        Edit::Note { text, runs } => annotate(&store, runs, &store::Edit::note(text), "noted")?,
+        Edit::Delete { runs } => {
+            let ids = runs.ids(&store)?;
             store.delete(&ids)?;
-            report::note(&format!(
+            stderr::note(&format!(
                 "moved {} to the trash; undo with `ladderscope runs restore`",
                 counted(ids.len(), "run")
             ));
@@ -302,7 +302,7 @@ fn perform(edit: &Edit, dir: &Path) -> Result<u8> {
                     }
                 ),
             };
-            report::note(&format!(
+            stderr::note(&format!(
                 "removed {} and {}{hidden}",
                 counted(emptied.runs, "run"),
                 counted(emptied.batches, "batch file")
@@ -312,18 +312,18 @@ fn perform(edit: &Edit, dir: &Path) -> Result<u8> {
     Ok(0)
 }
 
-fn annotate(store: &Store, which: &Which, edit: &store::Edit, done: &str) -> Result<()> {
-    let ids = which.ids(store)?;
+fn annotate(store: &Store, runs: &RunNames, edit: &store::Edit, done: &str) -> Result<()> {
+    let ids = runs.ids(store)?;
     store.annotate(&ids, edit)?;
-    report::note(&format!("{done} {}", counted(ids.len(), "run")));
+    stderr::note(&format!("{done} {}", counted(ids.len(), "run")));
     Ok(())
 }
 
 fn restore(store: &Store, runs: &[String]) -> Result<()> {
     if runs.is_empty() {
         match store.restore_last()?.len() {
-            0 => report::note("the trash is empty: nothing to restore"),
-            count => report::note(&format!("restored {}", counted(count, "run"))),
+            0 => stderr::note("the trash is empty: nothing to restore"),
+            count => stderr::note(&format!("restored {}", counted(count, "run"))),
         }
         return Ok(());
     }
@@ -340,7 +340,7 @@ fn restore(store: &Store, runs: &[String]) -> Result<()> {
         }
         restored += count;
     }
-    report::note(&format!("restored {}", counted(restored, "run")));
+    stderr::note(&format!("restored {}", counted(restored, "run")));
     Ok(())
 }
 
@@ -354,7 +354,7 @@ fn list_trash(store: &Store, format: Format) -> Result<()> {
         rows.push(vec![Shown::text(batch), Shown::Whole(*count as u64)]);
     }
     if format == Format::Table && trash.is_empty() {
-        report::note("the trash is empty");
+        stderr::note("the trash is empty");
         return Ok(());
     }
     output::table(format, &trash, &rows, Sourced::NoRuns)
@@ -377,14 +377,14 @@ pub struct ExportArgs {
 }
 
 pub fn export_parquet(args: &ExportArgs, dir: PathBuf) -> Result<u8> {
-    let Selection { records, annotations, .. } = select::select_runs(&args.runs, &dir)?;
+    let RunSelection { records, annotations, .. } = select::select_runs(&args.runs, &dir)?;
     let table = RunTable::new(&records, &annotations);
     let mut rows = Filter::parse(args.filter.typed().unwrap_or_default()).rows(&table)?;
     if let Some(keys) = &args.sort {
         table.sort(&mut rows, &table.sort_keys(keys)?);
     }
     let columns = export::runs(&args.file, &records, &table, &rows)?;
-    report::note(&format!(
+    stderr::note(&format!(
         "wrote {}: {} of {}, {}",
         args.file.display(),
         rows.len(),

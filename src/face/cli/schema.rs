@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::output;
 use super::record_table::Annotated;
 use super::{
-    adapt, baseline, calibrate, calibrate_collectives, diff, doctor, dry_run, experiments, generate,
-    hardware, import, models, overlap, pareto, report, rewire, show, trace, validate, whatif,
+    adapt, baseline, calibrate, calibrate_collectives, catalog, diff, doctor, generate, hardware,
+    import, overlap, pareto, rewire, show, stderr, sweep, trace, validate, whatif,
 };
 use base::error::Result;
 use lab::store::Trash;
@@ -49,84 +49,84 @@ kinds! {
     /// Experiment file for `sweep`
     Experiment = lab::sweep::experiment_schema();
     /// Output of `sweep --dry-run`
-    DryRun = of::<dry_run::Printed<'_>>();
+    DryRun = output_schema::<sweep::PrintedPlan<'_>>();
     /// Hardware profile file
     Hardware = schemars::schema_for!(machine::hardware::Profile).to_value();
     /// Output of `runs`: records with tags and notes
-    Runs = of::<Vec<Annotated<'_>>>();
+    Runs = output_schema::<Vec<Annotated<'_>>>();
     /// Output of `runs trash`
-    Trash = of::<Trash>();
+    Trash = output_schema::<Trash>();
     /// Output of `show --format json`
-    Show = of::<show::Printed<'_>>();
+    Show = output_schema::<show::PrintedRun<'_>>();
     /// Output of `overlap --format json`
-    Overlap = of::<overlap::Printed<'_>>();
+    Overlap = output_schema::<overlap::PrintedOverlap<'_>>();
     /// Output of `pareto`: points
-    Pareto = of::<Vec<ParetoPoint>>();
+    Pareto = output_schema::<Vec<ParetoPoint>>();
     /// Output of `pareto` with --at, --area or --overlay
-    ParetoMore = of::<pareto::Answer<'_>>();
+    ParetoMore = output_schema::<pareto::PrintedPareto<'_>>();
     /// Output of `compare --format json`
-    Compare = of::<ComparisonReport>();
+    Compare = output_schema::<ComparisonReport>();
     /// Output of `compare --heatmap`
-    CompareHeatmap = of::<Vec<HeatMap>>();
+    CompareHeatmap = output_schema::<Vec<HeatMap>>();
     /// Output of `compare --baseline`; a sweep reports the number of failed gates and the first one
-    Gate = of::<GateReport>();
+    Gate = output_schema::<GateReport>();
     /// Output of `diff --format json`
-    Diff = of::<diff::Printed<'_>>();
+    Diff = output_schema::<diff::PrintedDiff<'_>>();
     /// Output of `baseline list`
-    Baselines = of::<Vec<baseline::Listed>>();
+    Baselines = output_schema::<Vec<baseline::ListedBaseline>>();
     /// Output of `whatif --format json`
-    Whatif = of::<whatif::Printed<'_>>();
+    Whatif = output_schema::<whatif::PrintedWhatif<'_>>();
     /// Output of `rewire --format json`
-    Rewire = of::<rewire::Printed<'_>>();
+    Rewire = output_schema::<rewire::PrintedRewiring<'_>>();
     /// Output of `validate --format json`
-    Validate = of::<validate::Printed<'_>>();
+    Validate = output_schema::<validate::PrintedValidation<'_>>();
     /// Output of `calibrate --format json`
-    Calibrate = of::<calibrate::Printed<'_>>();
+    Calibrate = output_schema::<calibrate::PrintedFit<'_>>();
     /// Output of `calibrate --collectives`
-    CalibrateCollectives = of::<calibrate_collectives::Printed<'_>>();
+    CalibrateCollectives = output_schema::<calibrate_collectives::PrintedCollectives<'_>>();
     /// Output of `generate --format json`
-    Generate = of::<generate::Printed<'_>>();
+    Generate = output_schema::<generate::PrintedGeneration<'_>>();
     /// Output of `evaluate --format json`
-    Evaluate = of::<crate::desk::evaluate::TextQuality>();
+    Evaluate = output_schema::<crate::desk::evaluate::TextQuality>();
     /// Output of `convert --format json`
-    Convert = of::<ConversionReport>();
+    Convert = output_schema::<ConversionReport>();
     /// Output of `adapt --format json`
-    Adapt = of::<adapt::Printed<'_>>();
+    Adapt = output_schema::<adapt::PrintedTrainings<'_>>();
     /// Output of `trace convert`
-    TraceConvert = of::<trace::Converted>();
+    TraceConvert = output_schema::<trace::Converted>();
     /// Output of `import --format json`
-    Import = of::<import::Printed<'_>>();
+    Import = output_schema::<import::PrintedImport<'_>>();
     /// Output of `models --format json`
-    Models = of::<Vec<models::Printed<'_>>>();
+    Models = output_schema::<Vec<catalog::PrintedModel<'_>>>();
     /// Output of `hardware`: profiles with their links
-    HardwareList = of::<Vec<hardware::Printed<'_>>>();
+    HardwareList = output_schema::<Vec<hardware::PrintedProfile<'_>>>();
     /// Output of `hardware NAME --collectives`
-    HardwareCollectives = of::<Vec<hardware::PrintedCollective>>();
+    HardwareCollectives = output_schema::<Vec<hardware::PrintedCollective>>();
     /// Output of `experiments --format json`
-    Experiments = of::<Vec<experiments::Printed<'_>>>();
+    Experiments = output_schema::<Vec<catalog::PrintedExperiment<'_>>>();
     /// Output of `doctor --format json`
-    Doctor = of::<doctor::Report>();
+    Doctor = output_schema::<doctor::PrintedMachine>();
     /// Output of `doctor --check --format json`
-    DoctorCheck = of::<doctor::PrintedChecks<'_>>();
+    DoctorCheck = output_schema::<doctor::PrintedChecks<'_>>();
     /// Output of `doctor --store DIR --format json`
-    DoctorStore = of::<lab::store::StoreCheck>();
+    DoctorStore = output_schema::<lab::store::StoreCheck>();
     /// Error: the last line on standard error
-    Error = of::<report::Printed>();
+    Error = output_schema::<stderr::PrintedError>();
 }
 
 pub fn run(args: &Args) -> Result<u8> {
     let mut schema = args.kind.schema();
     if args.kind == Kind::Runs {
         // single timings are not printed
-        may_lack(&mut schema, "Annotated", "samples");
-        may_lack(&mut schema, "Instrumented", "steps_ms");
+        make_optional(&mut schema, "Annotated", "samples");
+        make_optional(&mut schema, "Instrumented", "steps_ms");
     }
     output::json(&schema)?;
     Ok(0)
 }
 
 /// Schema of a type's serialized form.
-fn of<T: JsonSchema>() -> Value {
+fn output_schema<T: JsonSchema>() -> Value {
     SchemaSettings::draft2020_12()
         .for_serialize()
         .into_generator()
@@ -135,8 +135,8 @@ fn of<T: JsonSchema>() -> Value {
 }
 
 /// Marks a member that the output may omit as optional.
-fn may_lack(schema: &mut Value, of: &str, member: &str) {
-    let required = schema.pointer_mut(&format!("/$defs/{of}/required"));
+fn make_optional(schema: &mut Value, definition: &str, member: &str) {
+    let required = schema.pointer_mut(&format!("/$defs/{definition}/required"));
     if let Some(required) = required.and_then(Value::as_array_mut) {
         required.retain(|name| name != member);
     }

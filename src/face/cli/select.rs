@@ -7,7 +7,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-use super::report;
+use super::stderr;
 use crate::desk::{self, OpenOptions};
 use base::error::{Error, Result};
 use base::text::{counted, latency};
@@ -66,7 +66,7 @@ fn parse_time(text: &str) -> Result<i64> {
 }
 
 impl SelectArgs {
-    pub fn any(&self) -> bool {
+    pub fn is_any(&self) -> bool {
         self.phase.is_some() || self.step.is_some() || self.from.is_some() || self.to.is_some()
     }
 
@@ -87,10 +87,10 @@ impl SelectArgs {
             None => Selection::default_of(trace).phase,
         };
         if self.phase.is_none() && self.step.is_none() && phase.is_some() {
-            report::note("decode phase only; --phase all includes prefill");
+            stderr::note("decode phase only; --phase all includes prefill");
         }
         if self.phase.is_some_and(|phase| phase != PhaseArg::All) && !trace.tells_phases() {
-            report::note("the trace does not mark prefills, so all its steps count as decode");
+            stderr::note("the trace does not mark prefills, so all its steps count as decode");
         }
         Ok(Selection {
             phase,
@@ -118,7 +118,7 @@ impl SelectArgs {
         }
         let is_cut = self.from.is_some() || self.to.is_some();
         if let Some(warning) = is_cut.then(|| untied_clocks(trace)).flatten() {
-            report::note(&warning);
+            stderr::note(&warning);
         }
         self.check_times()
     }
@@ -143,7 +143,7 @@ impl SelectArgs {
             // Default to one step: a whole generation has thousands of operations, too many for a figure.
             (None, None) => match decode(trace).map(|s| s.step).max() {
                 Some(last) if trace.meta.spec.is_some() => {
-                    report::note(&format!(
+                    stderr::note(&format!(
                         "drawing decode step {} of 0 to {last}; choose others with --step, --from, --to",
                         last / 2
                     ));
@@ -283,7 +283,7 @@ pub struct FilterArgs {
 }
 
 /// Filter syntax in `runs --help`.
-pub const LANGUAGE: &str = "\
+pub const FILTER_SYNTAX: &str = "\
 Filter syntax: terms separated by spaces must all match. Case is ignored; - and _ are equal.
   ladder 70b            fuzzy match in any text of a run (upb finds upper-bound)
   \"gpt-fast\" -failed    exact substring; a leading - negates
@@ -297,14 +297,14 @@ impl FilterArgs {
         self.filter.as_deref().filter(|typed| !typed.trim().is_empty())
     }
 
-    /// Records of the named runs and directories (see [`desk::Selection::named`]) that match the filter; with a filter,
-    /// notes how many do. Fails like [`desk::Selection::named`], or if the filter has an unknown field or an invalid value.
+    /// Records of the named runs and directories (see [`desk::RunSelection::named`]) that match the filter; with a filter,
+    /// notes how many do. Fails like [`desk::RunSelection::named`], or if the filter has an unknown field or an invalid value.
     pub fn records(&self, named: &[String], dir: &Path) -> Result<Vec<Record>> {
         let chosen = select_runs(named, dir)?;
         let all = chosen.records.len();
-        let records = desk::filtered(chosen, self.typed(), None)?;
+        let records = desk::filter_runs(chosen, self.typed(), None)?;
         if let Some(typed) = self.typed() {
-            scope(records.len(), all, typed);
+            note_matches(records.len(), all, typed);
         }
         Ok(records)
     }
@@ -319,7 +319,7 @@ impl FilterArgs {
         baseline: Option<&str>,
     ) -> Result<Vec<Record>> {
         let Some(typed) = self.typed() else { return self.records(named, dir) };
-        let desk::Selection { records, annotations, .. } = select_runs(named, dir)?;
+        let desk::RunSelection { records, annotations, .. } = select_runs(named, dir)?;
         let table = RunTable::new(&records, &annotations);
         let filter = Filter::parse(typed);
         filter.check_whole()?;
@@ -327,13 +327,13 @@ impl FilterArgs {
         if let Some(error) = wrong.into_iter().next() {
             return Err(error);
         }
-        scope(rows.len(), records.len(), typed);
-        Ok(desk::picked(records, &rows))
+        note_matches(rows.len(), records.len(), typed);
+        Ok(desk::take_rows(records, &rows))
     }
 
     /// Run for a verb that takes one: the named run, or the newest that matches the filter. Fails like
     /// [`Self::records`], if no run matches, or without a name and a filter.
-    pub fn one(&self, named: Option<&String>, dir: &Path) -> Result<String> {
+    pub fn one_run(&self, named: Option<&String>, dir: &Path) -> Result<String> {
         let Some(filter) = self.typed() else {
             return named.cloned().ok_or_else(|| {
                 let help = "pass a run, or select one with --filter, for example 'arch:ladder tp:8'";
@@ -347,21 +347,21 @@ impl FilterArgs {
             Error::input_help(format!("no run in {} meets the filter '{filter}'", dir.display()), help)
         })?;
         if found > 1 {
-            report::note(&format!("the newest of them: {}", newest.run));
+            stderr::note(&format!("the newest of them: {}", newest.run));
         }
         Ok(newest.run)
     }
 }
 
 /// Notes how many runs the output covers.
-fn scope(met: usize, all: usize, filter: &str) {
-    report::note(&format!("{met} of {}, filter {filter}", counted(all, "run")));
+fn note_matches(matching: usize, all: usize, filter: &str) {
+    stderr::note(&format!("{matching} of {}, filter {filter}", counted(all, "run")));
 }
 
-/// Selects records for verbs over many runs and warns about damaged files. See [`desk::Selection::named`], also for errors.
-pub fn select_runs(named: &[String], dir: &Path) -> Result<desk::Selection> {
-    let chosen = desk::Selection::named(named, dir)?;
-    chosen.damaged.iter().for_each(|damaged| report::warn(damaged));
+/// Selects records for verbs over many runs and warns about damaged files. See [`desk::RunSelection::named`], also for errors.
+pub fn select_runs(named: &[String], dir: &Path) -> Result<desk::RunSelection> {
+    let chosen = desk::RunSelection::named(named, dir)?;
+    chosen.damaged.iter().for_each(|damaged| stderr::warn(damaged));
     Ok(chosen)
 }
 

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use super::output::{self, Format, FormatArgs};
 use super::record_table::{self, Annotated};
-use super::report;
 use super::select::FilterArgs;
-use crate::desk::{self, Named, Part};
+use super::stderr;
+use crate::desk::{self, FirstSteps, RunOrTrace};
 use base::error::{Error, Result};
 use lab::store::Store;
 use plan::{Architecture, Phase};
@@ -29,11 +29,11 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let meant = args.filter.one(args.run.as_ref(), &dir)?;
+    let name = args.filter.one_run(args.run.as_ref(), &dir)?;
     let store = Store::open(dir);
-    let record = match Named::find(&meant, &store)? {
-        Named::Run(record) => record,
-        Named::File(path) => match trace::read_meta(&path)?.0.run {
+    let record = match RunOrTrace::find(&name, &store)? {
+        RunOrTrace::Run(record) => record,
+        RunOrTrace::File(path) => match trace::read_meta(&path)?.0.run {
             Some(id) => Box::new(store.get(&id)?),
             None => {
                 return Err(Error::input_help(
@@ -49,10 +49,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         Format::Json => {
             let annotations = store.annotations();
             let breakdown = breakdown(&record, &store).map(|(rows, part)| {
-                part.into_iter().for_each(|part| report::note(&format!("breakdown of the {part}")));
+                part.into_iter().for_each(|part| stderr::note(&format!("breakdown of the {part}")));
                 rows
             });
-            output::json(&Printed {
+            output::json(&PrintedRun {
                 run: Annotated::of(&record, annotations.of(&record.run)),
                 breakdown,
             })?;
@@ -63,7 +63,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 
 /// Output of a run in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedRun<'a> {
     #[serde(flatten)]
     run: Annotated<'a>,
     /// Breakdown of the decode phase; null without a trace.
@@ -71,7 +71,7 @@ pub struct Printed<'a> {
 }
 
 /// Breakdown of the decode phase from the run's trace; `None` without one.
-fn breakdown(record: &Record, store: &Store) -> Option<(Vec<BreakdownRow>, Option<Part>)> {
+fn breakdown(record: &Record, store: &Store) -> Option<(Vec<BreakdownRow>, Option<FirstSteps>)> {
     if record.status != Status::Ok {
         return None;
     }
@@ -81,7 +81,7 @@ fn breakdown(record: &Record, store: &Store) -> Option<(Vec<BreakdownRow>, Optio
             Some((trace::overlap::overlap(&trace, &selection).breakdown, part))
         }
         Err(error) => {
-            report::warn(&format!("no breakdown: {error}"));
+            stderr::warn(&format!("no breakdown: {error}"));
             None
         }
     }
@@ -124,21 +124,21 @@ fn differences(record: &Record) -> Option<String> {
         return None;
     }
     let simulator = Simulator::default();
-    let of = |architecture: Architecture| {
+    let simulate = |architecture: Architecture| {
         let spec = Spec { architecture, ..record.spec.clone() };
         let (outcome, _) = simulator.cell(&spec).ok()?.run(false).ok()?;
         outcome.samples.into_iter().next()
     };
     // simulate this run again, too: an older build may have attributed its time differently
-    let samples =
-        [Architecture::Standard, Architecture::UpperBound, record.spec.architecture.clone()].map(of);
-    let [standard, bound, it] = samples.each_ref().map(|sample| {
+    let samples = [Architecture::Standard, Architecture::UpperBound, record.spec.architecture.clone()]
+        .map(simulate);
+    let [standard, bound, own] = samples.each_ref().map(|sample| {
         let sample = sample.as_ref()?;
         Some(Decoding { decode_ms: sample.decode_ms, overlap: sample.overlap.as_ref() })
     });
     let name = record.spec.architecture.to_string();
     let rows: Vec<_> =
-        [(format!("standard - {name}"), standard, it), (format!("{name} - upper-bound"), it, bound)]
+        [(format!("standard - {name}"), standard, own), (format!("{name} - upper-bound"), own, bound)]
             .into_iter()
             .filter(|(names, ..)| names != "standard - standard" && names != "upper-bound - upper-bound")
             .filter_map(|(names, a, b)| Some(("", names, Difference::new(a?, b?)?)))

@@ -1,28 +1,34 @@
 //! `ladderscope sweep FILE.toml`: runs an experiment's cells and resumes interrupted sweeps.
 //!
+//! `sweep --dry-run`: lists what would run, what is stored, what cannot run and why, and estimates the time.
+//!
 //! Hidden verb `__task`: runs a Slurm task's cells from `sweep --slurm` into the shared store.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use super::app::exit_status;
+use super::gate::{self, JudgedRuns};
 use super::output::{self, Format, FormatArgs};
-use super::progress::{self, INTERRUPTED, Progress, TimeoutArgs};
+use super::progress::{Progress, duration};
 use super::record_table::RecordPrinter;
-use super::{baseline, dry_run, report};
-use crate::desk::{Gathered, Selection, Start};
+use super::run::{OnHangUp, TimeoutArgs, cancel_on_signals};
+use super::stderr;
+use crate::desk::{AnswerCollector, RunSelection, Runner};
 use base::error::{Error, Result};
 use base::text::{counted, shell_command};
-use lab::launch::{self, Cancel};
+use lab::launch;
 use lab::store::{Baseline, Store};
-use lab::sweep::{Choice, Experiment, SlurmOptions, SweepEvent, TaskCells};
+use lab::sweep::forecast::{Forecast, History, Past, forecast};
+use lab::sweep::{Cell, Choice, Experiment, SlurmOptions, SweepEvent, SweepOutcome, TaskCells};
+use machine::environment::load;
 use run::Shared;
 use study::analysis::Gate;
 use study::analysis::filter::Filter;
 use study::answer::{Answer, CardLine};
 use table::Status;
-
-/// Exit status if some cells failed (the others are stored) or none can run.
-const SOME_FAILED: u8 = 3;
+use table::render::{Shown, Sourced, Table};
 
 /// Arguments of `ladderscope sweep`.
 #[derive(Debug, clap::Args)]
@@ -62,7 +68,7 @@ pub struct Args {
     #[arg(long, requires = "slurm", conflicts_with = "gate")]
     pub detach: bool,
     #[command(flatten)]
-    pub patience: TimeoutArgs,
+    pub timeout: TimeoutArgs,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -85,63 +91,87 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         Experiment::open_on(&args.file, args.model.as_deref(), &shared)
     };
     if args.dry_run {
-        return dry_run::run(&experiment()?, args.choice(), &dir, args.output.format);
+        return dry_run(&experiment()?, args.choice(), &dir, args.output.format);
     }
     let resolve = || {
         let experiment = experiment()?;
         Ok((experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), experiment))
     };
     // tasks of Slurm outlive the terminal
-    let hang_up = args.slurm.is_none();
-    args.patience.lead(dir, hang_up, resolve, |start, experiment| lead(args, &start, &experiment))
+    let on_hang_up = if args.slurm.is_some() { OnHangUp::Exit } else { OnHangUp::Cancel };
+    args.timeout.run_on_all_ranks(dir, on_hang_up, resolve, |runner, experiment| {
+        run_cells(args, &runner, &experiment)
+    })
 }
 
-fn lead(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> {
+fn run_cells(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<u8> {
     // reports baseline errors before anything runs
-    let baseline = baseline(args, start, experiment)?;
+    let baseline = baseline(args, runner, experiment)?;
     if let Some(question) = &experiment.question {
-        report::note(&format!("{}: {question}", experiment.name));
+        stderr::note(&format!("{}: {question}", experiment.name));
     }
     for note in &experiment.notes {
-        report::note(note);
+        stderr::note(note);
     }
     let mut progress = Progress::new(&experiment.cells, experiment.rounds);
-    let mut printer = RecordPrinter::first(args.output.format, ROWS);
+    let mut printer = RecordPrinter::with_limit(args.output.format, TABLE_ROWS);
     let mut printed = Ok(());
     // other formats are for programs, which read the records
-    let mut gathered = (args.output.format == Format::Table).then(Gathered::default);
-    let mut tell = |event| {
+    let mut answers = (args.output.format == Format::Table).then(AnswerCollector::default);
+    let mut on_event = |event| {
         progress.event(&event);
-        gathered.iter_mut().for_each(|gathered| gathered.event(&event));
+        answers.iter_mut().for_each(|answers| answers.add(&event));
         if let (SweepEvent::CellDone { record, .. }, Ok(())) = (event, &printed) {
             // if the reader has closed the output, the sweep continues and is stored
             printed = printer.print(*record);
         }
     };
     let outcome = match &args.slurm {
-        None => start.experiment(experiment, args.choice(), &mut tell).map(Some),
+        None => runner.experiment(experiment, args.choice(), &mut on_event).map(Some),
         Some(options) => {
-            start.on_slurm(experiment, args.choice(), options.clone(), args.detach, &mut tell)
+            runner.on_slurm(experiment, args.choice(), options.clone(), args.detach, &mut on_event)
         }
     };
     progress.finish();
     let Some(outcome) = outcome? else {
-        report::line(&format!("submitted; to wait for the results: {}", again(args, start)));
+        stderr::line(&format!("submitted; to wait for the results: {}", command_again(args, runner)));
         return Ok(0);
     };
     printed?;
-    for answer in gathered.into_iter().flat_map(Gathered::answers) {
-        output::emit(&answer_text(&answer, &experiment.name, start.store.dir()))?;
+    for answer in answers.into_iter().flat_map(AnswerCollector::answers) {
+        output::emit(&answer_text(&answer, &experiment.name, runner.store.dir()))?;
     }
     let beyond = printer.finish()?;
     if beyond > 0 {
         let filter = format!("experiment={}", experiment.name);
-        let dir = start.store.dir().to_string_lossy();
+        let dir = runner.store.dir().to_string_lossy();
         let words = ["ladderscope", "runs", "--all", "--filter", &filter, "--dir", &dir];
         output::emit(&format!("... and {beyond} more rows; all: `{}`\n", shell_command(words)))?;
     }
-    let count = |status| outcome.cells.get(&status).copied().unwrap_or_default();
-    report::line(&format!(
+    print_totals(&outcome, experiment, runner);
+    if outcome.interrupted || runner.cancel.is_all() {
+        stderr::line(&format!("to resume: {}", command_again(args, runner)));
+        stderr::print_error(&Error::Interrupted);
+        return Ok(exit_status::INTERRUPTED);
+    }
+    let infeasible = count(&outcome, Status::Skipped) + count(&outcome, Status::Oom);
+    if outcome.failed + outcome.unevaluated > 0 || infeasible == experiment.cells.len() {
+        return Ok(exit_status::SOME_FAILED);
+    }
+    match &baseline {
+        Some(baseline) => compare_with_baseline(args, runner, experiment, baseline),
+        None => Ok(0),
+    }
+}
+
+fn count(outcome: &SweepOutcome, status: Status) -> usize {
+    outcome.cells.get(&status).copied().unwrap_or_default()
+}
+
+/// Prints the number of cells by status, and the store.
+fn print_totals(outcome: &SweepOutcome, experiment: &Experiment, runner: &Runner) {
+    let count = |status| count(outcome, status);
+    stderr::line(&format!(
         "{}: {} ok, {} failed, {} skipped, {} oom, {} interrupted; {} {}",
         experiment.name,
         count(Status::Ok),
@@ -154,29 +184,16 @@ fn lead(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> {
             (0, _) => "already stored in",
             _ => "stored in",
         },
-        start.store.dir().display()
+        runner.store.dir().display()
     ));
-    Ok(if outcome.interrupted || start.cancel.is_all() {
-        report::line(&format!("to resume: {}", again(args, start)));
-        report::print(&Error::Interrupted);
-        INTERRUPTED
-    } else if outcome.failed + outcome.unevaluated > 0
-        || count(Status::Skipped) + count(Status::Oom) == experiment.cells.len()
-    {
-        SOME_FAILED
-    } else if let Some(baseline) = &baseline {
-        judged(args, start, experiment, baseline)?
-    } else {
-        0
-    })
 }
 
-/// Rows of the table of runs; the result card above it answers the question.
-const ROWS: usize = 24;
+/// Maximum rows of a table for a terminal: of runs, whose result card answers the question, or of planned cells.
+const TABLE_ROWS: usize = 24;
 
 /// Command that resumes an interrupted sweep.
-fn again(args: &Args, start: &Start) -> String {
-    let (file, dir) = (args.file.to_string_lossy(), start.store.dir().to_string_lossy());
+fn command_again(args: &Args, runner: &Runner) -> String {
+    let (file, dir) = (args.file.to_string_lossy(), runner.store.dir().to_string_lossy());
     let mut words = vec!["ladderscope", "sweep", &file, "--dir", &dir];
     words.extend(args.model.iter().flat_map(|model| ["--model", model]));
     words.extend(args.baseline.iter().flat_map(|baseline| ["--baseline", baseline]));
@@ -188,9 +205,9 @@ fn again(args: &Args, start: &Start) -> String {
 }
 
 /// Baseline for the sweep, limited to the experiment's cells.
-fn baseline(args: &Args, start: &Start, experiment: &Experiment) -> Result<Option<Baseline>> {
+fn baseline(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<Option<Baseline>> {
     let Some(name) = &args.baseline else { return Ok(None) };
-    let mut baseline = start.store.baseline(name)?;
+    let mut baseline = runner.store.baseline(name)?;
     let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
     baseline.records.retain(|record| keys.contains(&record.spec.key()));
     if baseline.records.is_empty() {
@@ -207,14 +224,19 @@ fn baseline(args: &Args, start: &Start, experiment: &Experiment) -> Result<Optio
 
 /// Judges the cells of the sweep against a baseline. In formats for programs, standard output contains only the
 /// records.
-fn judged(args: &Args, start: &Start, experiment: &Experiment, baseline: &Baseline) -> Result<u8> {
+fn compare_with_baseline(
+    args: &Args,
+    runner: &Runner,
+    experiment: &Experiment,
+    baseline: &Baseline,
+) -> Result<u8> {
     let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
-    let mut records = Selection::all(start.store.dir())?.records;
+    let mut records = RunSelection::all(runner.store.dir())?.records;
     records.retain(|record| keys.contains(&record.spec.key()));
-    let held = baseline::held(baseline, records, false, &args.gate);
+    let report = gate::judge_runs(baseline, records, JudgedRuns::SinceBaseline, &args.gate);
     match args.output.format {
-        Format::Table => baseline::print_gates(&held, args.strict, Format::Table),
-        _ => Ok(baseline::summarize_gates(&held, args.strict)),
+        Format::Table => gate::print_gates(&report, args.strict, Format::Table),
+        _ => Ok(gate::print_gate_summary(&report, args.strict)),
     }
 }
 
@@ -245,6 +267,136 @@ fn answer_text(answer: &Answer, experiment: &str, dir: &Path) -> String {
     format!("{card}{table}{rows}{details}\n")
 }
 
+/// Output of `sweep --dry-run`: runs that the sweep would start. Nothing is run or written.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct PrintedPlan<'a> {
+    experiment: &'a str,
+    rounds: u32,
+    /// Runs that the sweep would start.
+    runs: usize,
+    /// Runs that are stored already.
+    stored: usize,
+    /// Estimated time of the runs (s); null if unknown.
+    seconds: Option<f64>,
+    /// Basis of the estimate.
+    basis: Option<String>,
+    cells: Vec<PlannedCell<'a>>,
+}
+
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct PlannedCell<'a> {
+    cell: String,
+    provenance: &'static str,
+    /// Runs of the cell that the sweep would start.
+    runs: usize,
+    /// Runs of the cell that are stored already.
+    stored: usize,
+    /// `skipped` or `oom`; null for a cell that can run.
+    status: Option<&'static str>,
+    reason: Option<&'a str>,
+}
+
+fn dry_run(experiment: &Experiment, choice: Choice, dir: &Path, format: Format) -> Result<u8> {
+    let records = RunSelection::all(dir)?.records;
+    let mut past = History::past(&records);
+    if choice == Choice::All {
+        // stored runs still show how long the cells take
+        past.values_mut().for_each(|past| past.rounds.clear());
+    }
+    let history = History::new(&experiment.cells, |key| past.get(key).cloned(), &records, load());
+    let forecast = forecast(experiment, &history, &|| false).unwrap_or_default();
+    let cells: Vec<PlannedCell<'_>> =
+        experiment.cells.iter().map(|cell| PlannedCell::of(cell, experiment.rounds, &past)).collect();
+    let printed = PrintedPlan {
+        experiment: &experiment.name,
+        rounds: experiment.rounds,
+        runs: forecast.left(),
+        stored: forecast.stored,
+        seconds: forecast.seconds,
+        basis: forecast.basis(),
+        cells,
+    };
+    let csv = || plan_table(&printed.cells).csv(Sourced::ByRow);
+    output::print(format, &printed, csv, || plan_text(&printed, &forecast))?;
+    experiment.notes.iter().for_each(|note| stderr::note(note));
+    Ok(0)
+}
+
+impl<'a> PlannedCell<'a> {
+    fn of(cell: &'a Cell, rounds: u32, past: &HashMap<String, Past>) -> Self {
+        let obstacle = cell.feasibility.obstacle();
+        let key = (!past.is_empty()).then(|| cell.spec.key());
+        let past = key.and_then(|key| past.get(&key));
+        let stored = past.map_or(0, |past| past.rounds.range(..rounds).count());
+        Self {
+            cell: cell.spec.label(),
+            provenance: cell.spec.provenance().as_str(),
+            runs: if obstacle.is_some() { 0 } else { rounds as usize - stored },
+            stored,
+            status: obstacle.map(|(status, _)| status.as_str()),
+            reason: obstacle.map(|(_, reason)| reason),
+        }
+    }
+}
+
+fn plan_table<'a>(cells: impl IntoIterator<Item = &'a PlannedCell<'a>>) -> Table {
+    Table::of(
+        cells,
+        &[
+            ("cell", &|c: &PlannedCell<'_>| Shown::text(&c.cell)),
+            ("runs", &|c| c.runs.into()),
+            ("stored", &|c| c.stored.into()),
+            ("status|", &|c| c.status.into()),
+            ("reason|", &|c| c.reason.into()),
+            ("!provenance", &|c| Shown::text(c.provenance)),
+        ],
+    )
+}
+
+fn plan_text(printed: &PrintedPlan<'_>, forecast: &Forecast) -> String {
+    let time = match printed.seconds {
+        _ if printed.runs == 0 => String::new(),
+        None => ", time unknown".into(),
+        Some(seconds) if seconds < 1.0 => ", under a second".into(),
+        Some(seconds) => format!(", about {}", duration(Duration::from_secs_f64(seconds))),
+    };
+    let rounds = match printed.rounds {
+        1 => String::new(),
+        rounds => format!(" in {rounds} rounds"),
+    };
+    let mut text = output::wrapped(
+        "",
+        &format!(
+            "{}: would start {} of {}{rounds}{time}; {} stored.",
+            printed.experiment,
+            counted(printed.runs, "run"),
+            counted(forecast.cells, "cell"),
+            printed.stored,
+        ),
+        2,
+    );
+    text.extend(printed.basis.as_ref().map(|basis| output::wrapped("  ", basis, 2)));
+    for unable in &forecast.unable {
+        let why = match unable.status {
+            Status::Oom => "would not fit in memory",
+            _ => "would be skipped",
+        };
+        let line =
+            format!("{} {why}: {} ({})", counted(unable.cells, "cell"), unable.reason, unable.example);
+        text += &output::wrapped("  ", &line, 4);
+    }
+    let planned: Vec<&PlannedCell<'_>> = printed.cells.iter().filter(|cell| cell.runs > 0).collect();
+    if !planned.is_empty() {
+        text += "\n";
+        text += &output::aligned(&plan_table(planned.iter().copied().take(TABLE_ROWS)));
+    }
+    let beyond = planned.len().saturating_sub(TABLE_ROWS);
+    if beyond > 0 {
+        text += &format!("... and {}; all: --format csv\n", counted(beyond, "more cell"));
+    }
+    text
+}
+
 /// Variable with the task's number, set by Slurm.
 const TASK: &str = "SLURM_ARRAY_TASK_ID";
 
@@ -269,19 +421,18 @@ pub fn run_task(args: &TaskArgs, dir: PathBuf) -> Result<u8> {
     })?;
     let opened = TaskCells::open(&args.file, args.array, number);
     let timeout = opened.as_ref().map_or(run::TIMEOUT, |task| task.timeout);
-    let cancel = Cancel::default();
-    progress::cancel_on_signals(&cancel, true)?;
+    let cancel = cancel_on_signals(OnHangUp::Cancel)?;
     let resolve = || {
         opened.map(|task| (task.experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), task))
     };
     launch::on_all_ranks(timeout, &cancel, resolve, |ranks, TaskCells { experiment, choice, .. }| {
-        let start = Start { timeout, ranks, ..Start::new(Store::open(dir), cancel.clone()) };
+        let runner = Runner { timeout, ranks, ..Runner::new(Store::open(dir), cancel.clone()) };
         let mut progress = Progress::new(&experiment.cells, experiment.rounds);
-        let outcome = start.experiment(&experiment, choice, &mut |event| progress.event(&event));
+        let outcome = runner.experiment(&experiment, choice, &mut |event| progress.event(&event));
         progress.finish();
         if outcome?.interrupted || cancel.is_all() {
-            report::print(&Error::Interrupted);
-            return Ok(INTERRUPTED);
+            stderr::print_error(&Error::Interrupted);
+            return Ok(exit_status::INTERRUPTED);
         }
         Ok(0)
     })

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::output::{self, Format, FormatArgs};
-use super::report;
 use super::select::OpenArgs;
+use super::stderr;
 use crate::desk;
 use base::error::{Error, Result};
 use lab::store::Store;
@@ -55,7 +55,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 fn convert(args: &ConvertArgs, store: &Store) -> Result<u8> {
     let target = Target::of(args)?;
     let opened = desk::open(&args.input.to_string_lossy(), store, args.opening.options(None))?;
-    report::part(&opened);
+    stderr::note_part(&opened);
     let trace = opened.trace;
     let files = match &target {
         Target::Ranks(directory) => export::write_ranks(&trace, directory, args.force)?,
@@ -67,7 +67,7 @@ fn convert(args: &ConvertArgs, store: &Store) -> Result<u8> {
     let converted = report(args, &trace, &target, &files);
     output::table(args.report.format, &converted, &rows(&converted), Sourced::NoRuns)?;
     if args.report.format != Format::Json {
-        converted.warnings.iter().for_each(|warning| report::warn(warning));
+        converted.warnings.iter().for_each(|warning| stderr::warn(warning));
     }
     Ok(0)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::figure::LookArgs;
 use super::output::{self, FormatArgs};
-use super::report;
+use super::stderr;
 use base::error::Result;
 use base::text::counted;
 use study::plot::{check_format, validation_figure};
@@ -62,9 +62,10 @@ pub fn run(args: &Args) -> Result<u8> {
         }
     };
     let is_asked = |score: &Score| args.left_out && (score.set.serving || !args.sets.is_empty());
-    let of = |score: &Score| if is_asked(score) { left_out(&score.set) } else { Ok(Vec::new()) };
-    let kept: Vec<Vec<LeftOut>> = scores.iter().map(of).collect::<Result<_>>()?;
-    let printed = Printed {
+    let left_out_of =
+        |score: &Score| if is_asked(score) { left_out(&score.set) } else { Ok(Vec::new()) };
+    let kept: Vec<Vec<LeftOut>> = scores.iter().map(left_out_of).collect::<Result<_>>()?;
+    let printed = PrintedValidation {
         sets: scores.iter().zip(&kept).map(|(score, kept)| PrintedSet::of(score, kept)).collect(),
     };
     let csv = || residuals(&scores).csv(Sourced::ByRow);
@@ -72,7 +73,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(path) = &args.output {
         let figure = validation_figure(&scores, &look)?;
         figure.save(path)?;
-        report::note(&format!("wrote {}: {}", path.display(), figure.title()));
+        stderr::note(&format!("wrote {}: {}", path.display(), figure.title()));
     }
     for score in &scores {
         let mut reasons: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -85,7 +86,7 @@ pub fn run(args: &Args) -> Result<u8> {
                 [first, ..] => format!("{} rows from line {first} on", lines.len()),
                 [] => continue,
             };
-            report::note(&format!("{}, {lines}: skipped: {reason}", score.set.name));
+            stderr::note(&format!("{}, {lines}: skipped: {reason}", score.set.name));
         }
     }
     Ok(0)
@@ -93,7 +94,7 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Output of all sets in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedValidation<'a> {
     sets: Vec<PrintedSet<'a>>,
 }
 
@@ -149,7 +150,7 @@ struct MeanAndMax {
 
 impl<'a> PrintedSet<'a> {
     fn of(score: &'a Score, left_out: &'a [LeftOut]) -> Self {
-        let of = |which: fn((f64, f64)) -> f64| {
+        let by_measure = |which: fn((f64, f64)) -> f64| {
             let in_percent = Measure::ALL.iter().filter(|measure| measure.unit() == "%");
             in_percent.map(|measure| (measure.as_str(), score.errors(*measure).map(which))).collect()
         };
@@ -159,8 +160,8 @@ impl<'a> PrintedSet<'a> {
             name: &set.name,
             rows: score.rows,
             not_run: score.not_run.len(),
-            mean_abs_pct: of(|(mean, _)| mean),
-            max_abs_pct: of(|(_, max)| max),
+            mean_abs_pct: by_measure(|(mean, _)| mean),
+            max_abs_pct: by_measure(|(_, max)| max),
             groups: &score.groups,
             slices: &score.slices,
             left_out,
@@ -211,12 +212,12 @@ fn headline(scores: &[Score]) -> String {
             pairs - reversed
         ),
     };
-    let of = if scores.len() > 1 {
+    let scope = if scores.len() > 1 {
         format!(" by set, {} with", counted(scores.len(), "set"))
     } else {
         " over".into()
     };
-    format!("Mean error{of} {rows}: {}.{ranking}", errors.join(", "))
+    format!("Mean error{scope} {rows}: {}.{ranking}", errors.join(", "))
 }
 
 /// Scorecard with one line per set and measure, then the sources of the numbers.
@@ -353,8 +354,8 @@ mod tests {
     #[test]
     fn what_was_fitted_is_said_of_the_rows_and_constants_that_are_shown() {
         let set = DataSet::named(&["decode_a100_gptfast".into()]).unwrap().remove(0);
-        let of = |overrides: &Overrides| Score::of(&set, &set.runs(overrides).unwrap()).unwrap();
-        let fitted = of(&Overrides::default());
+        let score = |overrides: &Overrides| Score::of(&set, &set.runs(overrides).unwrap()).unwrap();
+        let fitted = score(&Overrides::default());
         assert!(
             text(std::slice::from_ref(&fitted), &[]).contains("\n  fitted    a100_mesh: matvec_scale")
         );
@@ -366,7 +367,7 @@ mod tests {
             Overrides { stack: Some("native".into()), ..Overrides::default() },
             Overrides { hardware: Some("a100_sxm".into()), ..Overrides::default() },
         ] {
-            let other = of(&overrides);
+            let other = score(&overrides);
             let shown = text(std::slice::from_ref(&other), &[]);
             assert!(shown.contains("\n  fitted    not known for"), "{shown}");
             assert!(PrintedSet::of(&other, &[]).fitted.is_none() && other.is_published);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::output::{self, Format, FormatArgs};
-use super::report;
 use super::rewire::save_prediction;
+use super::stderr;
 use base::error::{Error, Result};
 use base::text::shell_command;
 use lab::store::Store;
@@ -126,19 +126,19 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let (mut variant, simulator) = (variant(&args.cell)?, Simulator::default());
     let Sweep { slider, values, fixed } = sweep_of(args)?;
     for (name, value) in &fixed {
-        put(&mut variant, name, *value)?;
+        set_swept(&mut variant, name, *value)?;
     }
-    let mut points: Vec<(Option<f64>, Answer)> = Vec::new();
+    let mut points: Vec<SweepPoint> = Vec::new();
     if values.is_empty() {
-        points.push((None, variant.answer(&simulator)?));
+        points.push(SweepPoint { value: None, answer: variant.answer(&simulator)? });
     }
     for value in values {
         let mut changed = variant.clone();
-        put(&mut changed, slider, value)?;
-        points.push((Some(value), changed.answer(&simulator)?));
+        set_swept(&mut changed, slider, value)?;
+        points.push(SweepPoint { value: Some(value), answer: changed.answer(&simulator)? });
     }
-    refuse_without_effect(args, &points[0].1)?;
-    let cannot = points.iter().map(|(_, answer)| answer.cannot()).collect::<Option<Vec<String>>>();
+    refuse_without_effect(args, &points[0].answer)?;
+    let cannot = points.iter().map(|point| point.answer.cannot()).collect::<Option<Vec<String>>>();
     let cannot = cannot.and_then(|why| why.into_iter().next());
     if let Some(why) = cannot.as_ref().filter(|_| matches!(args.output.format, Format::Table)) {
         return Err(Error::input(why.clone()));
@@ -146,28 +146,29 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let (Some(name), None) = (&args.save, &cannot) {
         let source = variant.cell.label();
         let machine = format!("{}, stack {}", variant.cell.hardware, variant.cell.stack);
-        let rows = points.iter().flat_map(|(_, answer)| predicted(answer)).collect();
+        let rows = points.iter().flat_map(|point| predicted(&point.answer)).collect();
         save_prediction(&Store::open(dir), Prediction::new(name, "whatif", source, machine, rows))?;
     }
-    let found = break_evens(&simulator, &variant, &points[0].1, args.hidden_pct);
+    let found = break_evens(&simulator, &variant, &points[0].answer, args.hidden_pct);
     match args.output.format {
-        Format::Json => output::json(&object(&variant.cell, slider, &points, &found))?,
-        Format::Csv => output::emit(&rows(slider, &points, false).csv(Sourced::ByRow))?,
+        Format::Json => output::json(&printed(&variant.cell, slider, &points, &found))?,
+        Format::Csv => output::emit(&rows(slider, &points, Shares::Exact).csv(Sourced::ByRow))?,
         Format::Table => {
-            let mut text = headline(slider, &points) + &told(&variant.cell, &fixed);
-            for (value, answer) in &points {
-                text += &link_in_words(slider, *value, answer);
+            let mut text = headline(slider, &points) + &cell_in_words(&variant.cell, &fixed);
+            for point in &points {
+                text += &link_in_words(slider, point);
             }
-            text += &output::aligned(&rows(slider, &points, true));
+            text += &output::aligned(&rows(slider, &points, Shares::WholePercent));
             for line in footnotes(&points) {
                 text += &output::wrapped("", &line, 2);
             }
-            let beaten = points.iter().filter_map(|(_, answer)| answer.beaten_limit()).next();
+            let beaten = points.iter().find_map(|point| point.answer.beaten_limit());
             text.extend(beaten.map(|beaten| output::wrapped("", &beaten, 2)));
-            for of_cell in found.chunk_by(|a, b| a.0 == b.0) {
-                let words: Vec<BreakEven> = of_cell.iter().map(|(_, found)| found.clone()).collect();
+            for of_cell in found.chunk_by(|a, b| a.cell == b.cell) {
+                let words: Vec<BreakEven> =
+                    of_cell.iter().map(|found| found.break_even.clone()).collect();
                 let line =
-                    format!("{} {}", of_cell[0].0.architecture_label(), BreakEven::in_words(&words));
+                    format!("{} {}", of_cell[0].cell.architecture_label(), BreakEven::in_words(&words));
                 text += &output::wrapped("", &line, 2);
             }
             let error = nearest_error(&variant.cell);
@@ -209,13 +210,32 @@ fn variant(options: &CellOptions) -> Result<Variant> {
     }
     let (spec, note) = options.resolve()?;
     if let Some(note) = note {
-        report::note(&note);
+        stderr::note(&note);
     }
     let (variant, note) = Variant::of(&spec);
     if let Some(note) = note {
-        report::note(&note);
+        stderr::note(&note);
     }
     Ok(variant)
+}
+
+/// Answer at a value of the swept option; `value` is `None` if nothing is swept.
+struct SweepPoint {
+    value: Option<f64>,
+    answer: Answer,
+}
+
+/// Break-even of one cell of the answer.
+struct CellBreakEven {
+    cell: Spec,
+    break_even: BreakEven,
+}
+
+/// Precision of shares in the table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shares {
+    Exact,
+    WholePercent,
 }
 
 /// Value that is swept, and those that are settings.
@@ -270,7 +290,7 @@ fn sweep_of(args: &Args) -> Result<Sweep> {
 }
 
 /// Sets a value of [`SWEPT`].
-fn put(variant: &mut Variant, name: &str, value: f64) -> Result<()> {
+fn set_swept(variant: &mut Variant, name: &str, value: f64) -> Result<()> {
     match name {
         "alpha_us" => variant.alpha_us = Some(value),
         "gb_s" => variant.gb_s = Some(value),
@@ -287,22 +307,24 @@ fn refuse_without_effect(args: &Args, answer: &Answer) -> Result<()> {
     let Some(why) = Slider::Alpha.no_effect(&answer.variant, values) else { return Ok(()) };
     let cell = &answer.variant.cell;
     let of_link = |key: &&String| key.starts_with("link.");
-    let named = match () {
-        () if !args.alpha_us.is_empty() => "--alpha-us".to_owned(),
-        () if !args.gb_s.is_empty() => "--gb-s".to_owned(),
-        () if option("p2p").is_some_and(|p2p| !p2p.is_default(cell)) => "--p2p".to_owned(),
-        () => match cell.set.keys().find(of_link) {
-            Some(key) => format!("--set {key}"),
-            None => return Ok(()),
-        },
+    let named = if !args.alpha_us.is_empty() {
+        "--alpha-us".to_owned()
+    } else if !args.gb_s.is_empty() {
+        "--gb-s".to_owned()
+    } else if option("p2p").is_some_and(|p2p| !p2p.is_default(cell)) {
+        "--p2p".to_owned()
+    } else if let Some(key) = cell.set.keys().find(of_link) {
+        format!("--set {key}")
+    } else {
+        return Ok(());
     };
     Err(Error::input(format!("{named} has no effect: {why}")))
 }
 
 /// Reasons of rows without numbers, and experts touched by an uneven load, once each.
-fn footnotes(points: &[(Option<f64>, Answer)]) -> Vec<String> {
+fn footnotes(points: &[SweepPoint]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for (_, answer) in points {
+    for SweepPoint { answer, .. } in points {
         let own = answer.reasons().into_iter().chain(answer.experts_touched());
         for line in own.chain(answer.profile_values.no_link.clone()) {
             if !lines.contains(&line) {
@@ -319,7 +341,7 @@ fn break_evens(
     variant: &Variant,
     answer: &Answer,
     hidden_pct: f64,
-) -> Vec<(Spec, BreakEven)> {
+) -> Vec<CellBreakEven> {
     let mut found = Vec::new();
     for row in &answer.rows {
         let cell = Spec {
@@ -334,14 +356,16 @@ fn break_evens(
         let both: Vec<BreakEven> = both.into_iter().flatten().collect();
         let hides = both.iter().any(|found| found.crossing != Crossing::Never);
         if hides || answer.is_chosen(row) {
-            found.extend(both.into_iter().map(|at| (cell.clone(), at)));
+            found.extend(
+                both.into_iter().map(|break_even| CellBreakEven { cell: cell.clone(), break_even }),
+            );
         }
     }
     found
 }
 
 /// Latency of a decode step's all-reduce, measured and charged, with the profile rows it is based on.
-fn link_in_words(slider: &str, value: Option<f64>, answer: &Answer) -> String {
+fn link_in_words(slider: &str, SweepPoint { value, answer }: &SweepPoint) -> String {
     let Some(CellLink { message_bytes, times }) = &answer.link else { return String::new() };
     let at = value.map(|value| format!("{slider} {value}: ")).unwrap_or_default();
     let taken = times
@@ -362,7 +386,7 @@ fn link_in_words(slider: &str, value: Option<f64>, answer: &Answer) -> String {
 
 /// Output of all slider positions in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Printed<'a> {
+pub struct PrintedWhatif<'a> {
     /// Varied cell with all its options.
     cell: &'a Spec,
     /// Name of the varied value.
@@ -371,13 +395,13 @@ pub struct Printed<'a> {
     provenance: Provenance,
     /// Error of the nearest validated data, in words.
     error: String,
-    points: Vec<PrintedPoint>,
+    points: Vec<PrintedWhatifRow>,
     break_even: Vec<PrintedBreakEven<'a>>,
 }
 
 /// Architecture at a slider position.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-struct PrintedPoint {
+struct PrintedWhatifRow {
     /// Slider position; null if nothing is varied.
     value: Option<f64>,
     #[schemars(with = "String")]
@@ -417,21 +441,21 @@ struct PrintedBreakEven<'a> {
     break_even: &'a BreakEven,
 }
 
-fn object<'a>(
+fn printed<'a>(
     cell: &'a Spec,
     slider: &'a str,
-    points: &[(Option<f64>, Answer)],
-    found: &'a [(Spec, BreakEven)],
-) -> Printed<'a> {
+    points: &[SweepPoint],
+    found: &'a [CellBreakEven],
+) -> PrintedWhatif<'a> {
     let points = points
         .iter()
-        .flat_map(|(value, answer)| answer.rows.iter().map(move |row| (value, answer, row)))
-        .map(|(value, answer, row)| {
+        .flat_map(|point| point.answer.rows.iter().map(move |row| (point, row)))
+        .map(|(SweepPoint { value, answer }, row)| {
             let chosen = answer.is_chosen(row);
             let times = answer.link.as_ref().map(|link| &link.times);
             let numbers = row.numbers.iter();
             let named = |numbers: &Numbers| Numbers::NAMES.map(|name| (name, numbers.of(name)));
-            PrintedPoint {
+            PrintedWhatifRow {
                 value: *value,
                 architecture: row.architecture.clone(),
                 command: chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments))),
@@ -446,12 +470,12 @@ fn object<'a>(
                 numbers: numbers.flat_map(named).collect(),
             }
         });
-    let break_even = found.iter().map(|(cell, found)| PrintedBreakEven {
+    let break_even = found.iter().map(|CellBreakEven { cell, break_even }| PrintedBreakEven {
         architecture: &cell.architecture,
         label: cell.architecture_label(),
-        break_even: found,
+        break_even,
     });
-    Printed {
+    PrintedWhatif {
         cell,
         over: slider,
         provenance: Provenance::Simulated,
@@ -463,11 +487,13 @@ fn object<'a>(
 
 /// Speedup of the chosen architecture, or of the fastest if `standard` is chosen, at every position of the slider;
 /// then the fastest, if it is another one, and the limit.
-fn headline(slider: &str, points: &[(Option<f64>, Answer)]) -> String {
+fn headline(slider: &str, points: &[SweepPoint]) -> String {
     // speedups of a label at all positions
     let mut speedups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for row in points.iter().flat_map(|(_, answer)| answer.rows.iter().map(move |row| (answer, row))) {
-        let (answer, row) = row;
+    for (answer, row) in points
+        .iter()
+        .flat_map(|SweepPoint { answer, .. }| answer.rows.iter().map(move |row| (answer, row)))
+    {
         let speedup = row.numbers.as_ref().ok().and_then(|numbers| numbers.speedup);
         speedups.entry(answer.label(row)).or_default().extend(speedup);
     }
@@ -476,12 +502,13 @@ fn headline(slider: &str, points: &[(Option<f64>, Answer)]) -> String {
     let ran = |label: &&String| speedups[*label].len() == points.len();
     let choices = speedups.keys().filter(|label| !label.starts_with(&limit) && ran(label));
     let Some(fastest) = choices.max_by(|a, b| mean(a).total_cmp(&mean(b))) else { return String::new() };
-    let chosen = points[0].1.row(&points[0].1.spec.architecture).map(|row| points[0].1.label(row));
+    let first = &points[0].answer;
+    let chosen = first.row(&first.spec.architecture).map(|row| first.label(row));
     let is_choice = |label: &String| label != "standard" && ran(&label);
     let label = chosen.filter(is_choice).unwrap_or_else(|| fastest.clone());
     let range = |label: &str| {
-        let of = &speedups[label];
-        let (low, high) = of.iter().fold((f64::INFINITY, 0.0_f64), |(l, h), s| (l.min(*s), h.max(*s)));
+        let (low, high) =
+            speedups[label].iter().fold((f64::INFINITY, 0.0_f64), |(l, h), s| (l.min(*s), h.max(*s)));
         match (format!("{low:.2}x"), format!("{high:.2}x")) {
             (low, high) if low == high => low,
             (low, high) => format!("{low} to {high}"),
@@ -495,13 +522,14 @@ fn headline(slider: &str, points: &[(Option<f64>, Answer)]) -> String {
     if range(fastest) != range(&label) {
         line += &format!("; fastest: {fastest}, {}", range(fastest));
     }
-    if speedups.get(&limit).is_some_and(|of| of.len() == points.len()) {
+    if speedups.get(&limit).is_some_and(|all| all.len() == points.len()) {
         line += &format!("; limit without communication: {}", range(&limit));
     }
     output::wrapped("", &(line + "."), 0)
 }
 
-fn told(cell: &Spec, fixed: &[(&str, f64)]) -> String {
+/// Settings of the cell, with those options that differ from their defaults.
+fn cell_in_words(cell: &Spec, fixed: &[(&str, f64)]) -> String {
     let Spec { model, dtype, tp, batch, p2p, hardware, stack, prompt_tokens, output_tokens, .. } = cell;
     // remaining options that were set
     let shown = [
@@ -534,8 +562,8 @@ fn told(cell: &Spec, fixed: &[(&str, f64)]) -> String {
     output::wrapped("", &line, 2)
 }
 
-/// Rows of all points; for people shares are in whole percent.
-fn rows(slider: &str, points: &[(Option<f64>, Answer)], for_people: bool) -> Table {
+/// Rows of all points.
+fn rows(slider: &str, points: &[SweepPoint], shares: Shares) -> Table {
     // prefill and total times appear only in JSON
     let names = &Numbers::NAMES[2..];
     let title = |name: &&str| match *name {
@@ -566,15 +594,17 @@ fn rows(slider: &str, points: &[(Option<f64>, Answer)], for_people: bool) -> Tab
         "tokens_per_s_per_gpu",
         "provenance",
     ]);
-    for (value, answer) in points {
+    for SweepPoint { value, answer } in points {
         for row in &answer.rows {
             let mut cells = vec![Shown::number(*value, decimals), Shown::text(answer.label(row))];
             let share = |name: &str| {
-                let of = row.numbers.as_ref().ok()?.of(name)?;
-                Some(whole_pct(if name == "hidden_share" { 100.0 * of } else { of }))
+                let share = row.numbers.as_ref().ok()?.of(name)?;
+                Some(whole_pct(if name == "hidden_share" { 100.0 * share } else { share }))
             };
             cells.extend(names.iter().map(|name| match *name {
-                "overlap_pct" | "hidden_share" if for_people => Shown::number(share(name), 0),
+                "overlap_pct" | "hidden_share" if shares == Shares::WholePercent => {
+                    Shown::number(share(name), 0)
+                }
                 _ => row.shown(name),
             }));
             cells.extend([Shown::text("simulated"), row.reason()]);
@@ -629,15 +659,15 @@ mod tests {
     fn the_object_has_a_point_a_value_and_architecture_and_says_simulated() {
         let args = parsed("--model llama-3.2-1b --tp 8 --output-tokens 8 --batch 2 --alpha-us 5,50");
         let (variant, simulator) = (variant(&args.cell).unwrap(), Simulator::default());
-        let mut points: Vec<(Option<f64>, Answer)> = [5.0, 50.0]
+        let mut points: Vec<SweepPoint> = [5.0, 50.0]
             .map(|alpha| {
                 let changed = Variant { alpha_us: Some(alpha), ..variant.clone() };
-                (Some(alpha), changed.answer(&simulator).unwrap())
+                SweepPoint { value: Some(alpha), answer: changed.answer(&simulator).unwrap() }
             })
             .into();
-        points[0].1.arguments.extend(["--model".into(), "my models/one".into()]);
-        let found = break_evens(&simulator, &variant, &points[0].1, 95.0);
-        let object = serde_json::to_value(object(&variant.cell, "alpha_us", &points, &found)).unwrap();
+        points[0].answer.arguments.extend(["--model".into(), "my models/one".into()]);
+        let found = break_evens(&simulator, &variant, &points[0].answer, 95.0);
+        let object = serde_json::to_value(printed(&variant.cell, "alpha_us", &points, &found)).unwrap();
         assert_eq!(object["provenance"], "simulated");
         assert_eq!(
             (&object["cell"]["tp"], &object["cell"]["model"]),
@@ -649,28 +679,24 @@ mod tests {
         assert!(command.ends_with(" --model 'my models/one'"), "as a shell takes it: {command}");
         let tpot = |index: usize| object["points"][index]["tpot_ms"].as_f64().unwrap();
         assert!(tpot(8) > tpot(0), "standard, at the higher latency");
-        assert_eq!(rows("alpha_us", &points, false).csv(Sourced::ByRow).lines().count(), 17);
+        assert_eq!(rows("alpha_us", &points, Shares::Exact).csv(Sourced::ByRow).lines().count(), 17);
         let words = |found: &BreakEven| BreakEven::in_words(std::slice::from_ref(found));
         // the sweep's values are not those of the break-even
-        assert!(
-            found
-                .iter()
-                .all(|(_, found)| words(found).contains(" of its communication at the profile's "))
-        );
-        assert!(found.iter().all(|(_, found)| words(found).contains("for at least 95 %, each alone")));
+        let is_at_profile = |found: &BreakEven| words(found).contains(" of its communication at the profile's ");
+        assert!(found.iter().all(|found| is_at_profile(&found.break_even)));
         let set = Variant { alpha_us: Some(30.0), ..variant.clone() };
         let found_there = set.break_even(&simulator, Over::AlphaUs, 95.0).unwrap();
+        assert!(words(&found_there).contains(" of its communication at 30 us; "));
         assert!(
-            words(&found_there).contains(" of its communication at 30 us; "),
-            "{}",
-            words(&found_there)
+            found.iter().all(|found| words(&found.break_even).contains("for at least 95 %, each alone"))
         );
-        let shown: Vec<String> = points[0].1.rows.iter().map(|row| points[0].1.label(row)).collect();
-        let of: Vec<String> = found.iter().map(|(cell, _)| cell.architecture_label()).collect();
+        let shown: Vec<String> =
+            points[0].answer.rows.iter().map(|row| points[0].answer.label(row)).collect();
+        let labels: Vec<String> = found.iter().map(|found| found.cell.architecture_label()).collect();
         assert!(
-            of.contains(&"ladder".to_owned()) && of.contains(&"standard micro2".to_owned()),
-            "{of:?}"
+            labels.contains(&"ladder".to_owned()) && labels.contains(&"standard micro2".to_owned()),
+            "{labels:?}"
         );
-        assert!(of.iter().all(|label| shown.contains(label)), "only rows of the table: {of:?}");
+        assert!(labels.iter().all(|label| shown.contains(label)), "only rows of the table: {labels:?}");
     }
 }

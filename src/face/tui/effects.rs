@@ -12,7 +12,7 @@ use super::prelude::*;
 use super::task::{Questions, guarded};
 use super::update::{Deed, Ended, Message, SweepOrder};
 use super::{format, terminal};
-use crate::desk::{self, Start};
+use crate::desk::{self, Runner};
 use base::error::Result;
 use lab::launch::Cancel;
 use lab::store::Store;
@@ -127,13 +127,13 @@ impl Performer {
 
     fn start(&mut self, experiment: Arc<Experiment>, choice: Choice) {
         self.cancel = Cancel::default();
-        let start = Start { watch: true, ..Start::new(self.store.clone(), self.cancel.clone()) };
+        let runner = Runner { watch: true, ..Runner::new(self.store.clone(), self.cancel.clone()) };
         let (answers, sweeping) = (self.answers.clone(), Arc::clone(&self.sweeping));
         sweeping.store(true, Ordering::Relaxed);
         self.sweep = Some(std::thread::spawn(move || {
             let events = answers.clone();
             let result = guarded(move || {
-                let outcome = start.experiment(&experiment, choice, &mut |event| {
+                let outcome = runner.experiment(&experiment, choice, &mut |event| {
                     let _ = events.send(Message::Request(Request::SweepNews(Box::new(event))));
                 })?;
                 Ok(Ended { failed: outcome.failed, interrupted: outcome.interrupted })

@@ -17,7 +17,7 @@ use super::screens::timeline::state::TraceIndex;
 use super::texts::PictureView;
 use super::{screenshot, view};
 use crate::desk;
-use crate::desk::figure::{Kind, Wanted};
+use crate::desk::figure::{FigureKind, FigureRequest};
 use crate::desk::{ReportOrigin, Stores, export, files, report_of_runs};
 use base::error::{Error, Result};
 use base::text::shell_command;
@@ -70,7 +70,7 @@ const KITTY_ID: u32 = 0x006c_6165;
 
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
-    pub kind: Option<Kind>,
+    pub kind: Option<FigureKind>,
     /// Runs shown, whose cells are drawn with all rounds. `None`: the experiment of the selected run, or
     /// all stored runs if it has none.
     pub runs: Option<Vec<String>>,
@@ -104,7 +104,7 @@ impl FigureSource {
         let panes = view.into_iter().flat_map(|view| &view.panes);
         let traces: Vec<Arc<TraceIndex>> = panes.map(|pane| pane.index.clone()).collect();
         if view.is_some() {
-            subject.kind = Some(Kind::Overlap);
+            subject.kind = Some(FigureKind::Overlap);
         }
         // a trace of a stored run was opened by its id
         let is_stored = |name: &String| stored.records.iter().any(|record| record.run == *name);
@@ -122,8 +122,8 @@ impl FigureSource {
         })
     }
 
-    fn kinds(&self) -> Vec<Kind> {
-        let all = Kind::value_variants().iter().copied();
+    fn kinds(&self) -> Vec<FigureKind> {
+        let all = FigureKind::value_variants().iter().copied();
         let first = self.subject.kind;
         first.into_iter().chain(all.filter(|kind| Some(*kind) != first)).collect()
     }
@@ -162,18 +162,18 @@ impl FigureSource {
     }
 
     /// Draws the figure; also returns notes for the user.
-    fn draw(&self, kind: Kind, size: Size) -> Result<(Figure, Vec<String>)> {
+    fn draw(&self, kind: FigureKind, size: Size) -> Result<(Figure, Vec<String>)> {
         let options = Options { size, ..Options::default() };
         options.check()?;
         let overlay = self.subject.others.clone();
         let (axes, near) = (self.subject.axes, self.near.clone());
-        let wanted = Wanted { kind, options, axes, overlay, part: Part::default(), near };
-        if kind == Kind::Overlap && !self.traces.is_empty() {
+        let wanted = FigureRequest { kind, options, axes, overlay, part: Part::default(), near };
+        if kind == FigureKind::Overlap && !self.traces.is_empty() {
             let traces: Vec<_> = self.traces.iter().map(|index| &index.trace).collect();
             let provenance = ProvenanceSummary::of_traces(traces.iter().copied());
-            return Ok((wanted.of_traces(&traces, &provenance)?, Vec::new()));
+            return Ok((wanted.draw_traces(&traces, &provenance)?, Vec::new()));
         }
-        let drawn = wanted.of_records(self.records(), &Stores::named(&[], &self.dir))?;
+        let drawn = wanted.draw_records(self.records(), &Stores::named(&[], &self.dir))?;
         Ok((drawn.figure, drawn.notes))
     }
 
@@ -193,7 +193,7 @@ pub fn ask(state: &mut State) {
     };
     let kinds = source.kinds();
     let title = format!("figure of {}", source.words());
-    let lines = kinds.iter().map(|kind| kind.words()).collect();
+    let lines = kinds.iter().map(|kind| (kind.name(), kind.help())).collect();
     let pick = Pick::new(
         title,
         lines,
@@ -214,8 +214,8 @@ const SIZES: [(&str, &str); 2] = [
     ("page", "6.9 inches wide: both columns, or the text of one"),
 ];
 
-fn ask_size(state: &mut State, source: FigureSource, kind: Kind) {
-    let title = format!("size of the {} figure: or type inches, 3.3x2.5", kind.words().0);
+fn ask_size(state: &mut State, source: FigureSource, kind: FigureKind) {
+    let title = format!("size of the {} figure: or type inches, 3.3x2.5", kind.name());
     let lines = SIZES.map(|(name, about)| (name.to_owned(), about.to_owned())).into();
     let literal = |typed: &str, nothing_matches: bool| {
         let typed = typed.trim();
@@ -237,8 +237,8 @@ fn ask_size(state: &mut State, source: FigureSource, kind: Kind) {
     }));
 }
 
-fn ask_file(cx: &mut Context, source: FigureSource, kind: Kind, size: Size) {
-    let (name, _) = kind.words();
+fn ask_file(cx: &mut Context, source: FigureSource, kind: FigureKind, size: Size) {
+    let name = kind.name();
     let path = source.dir.join("exports").join(format!("{name}.svg"));
     let hint = "the extension chooses the format: .svg or .png; existing files are kept";
     cx.ask_line(Prompt::new(
@@ -256,8 +256,8 @@ fn ask_file(cx: &mut Context, source: FigureSource, kind: Kind, size: Size) {
 }
 
 /// Draws and writes the figure in the background, then reports the path and displays it.
-fn write(cx: &mut Context, source: FigureSource, kind: Kind, size: Size, path: PathBuf) {
-    cx.inform(format!("drawing the {} figure…", kind.words().0));
+fn write(cx: &mut Context, source: FigureSource, kind: FigureKind, size: Size, path: PathBuf) {
+    cx.inform(format!("drawing the {} figure…", kind.name()));
     let work = move |_: &_| {
         let (figure, notes) = source.draw(kind, size)?;
         let path = export::write_free(path, |path: &Path| figure.save(path))?;

@@ -7,11 +7,13 @@
 //! Each constant has a unit, meaning, and physical bounds. None is specific to a data point or a batch size.
 
 mod inspector;
+mod links;
 mod nccl_tests;
 mod points;
 mod traced;
 
 pub use inspector::{Inspected, inspector_files, read_inspector};
+pub use links::{KeptValue, LinkOptions, MeasuredLink, MeasuredLinks};
 pub use nccl_tests::AllReduces;
 pub use points::{
     Errors, Held, Point, Residual, cross_validate, errors, of_records, read_csv, residuals,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use self::state::Compare;
 use self::state::Compared;
 use self::state::{Order, View};
-use crate::desk::figure::Kind;
+use crate::desk::figure::FigureKind;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::figures::Subject;
@@ -268,9 +268,9 @@ impl Screen for Compare {
 
     fn selection(&self, _cx: &Context) -> Selection {
         let kind = match &self.asked.axis {
-            axis if *axis == Axis::P2P => Kind::P2p,
-            axis if *axis == Axis::TP => Kind::Throughput,
-            _ => Kind::Improvement,
+            axis if *axis == Axis::P2P => FigureKind::P2p,
+            axis if *axis == Axis::TP => FigureKind::Throughput,
+            _ => FigureKind::Improvement,
         };
         let pairs = self.exported_report().map(|report| report.pairs).unwrap_or_default();
         let mut runs: Vec<String> =

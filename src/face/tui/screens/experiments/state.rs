@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::draft::Draft;
 use super::typing::Typing;
-use crate::desk::experiments::{self, AtHand, at_hand, one_at_hand};
+use crate::desk::experiments::{self, AvailableExperiment, available_experiment, available_experiments};
 use crate::face::tui::format;
 use crate::face::tui::prelude::*;
 use base::error::Result;
@@ -46,23 +46,23 @@ impl Entry {
     }
 }
 
-impl From<AtHand> for Entry {
-    fn from(found: AtHand) -> Self {
+impl From<AvailableExperiment> for Entry {
+    fn from(found: AvailableExperiment) -> Self {
         let place = found.path.map_or_else(|| BUILT_IN_PLACE.into(), |path| path.display().to_string());
         Self::new(&found.name, &place, found.text, found.experiment)
     }
 }
 
-/// Loads the available experiments (see [`at_hand`]), sorted by name with quickstart first.
+/// Loads the available experiments (see [`available_experiments`]), sorted by name with quickstart first.
 pub fn load(dir: &Path) -> Result<Vec<Entry>> {
-    let mut entries: Vec<Entry> = at_hand(dir)?.into_iter().map(Entry::from).collect();
+    let mut entries: Vec<Entry> = available_experiments(dir)?.into_iter().map(Entry::from).collect();
     entries.sort_by_key(|e| place(&e.name));
     Ok(entries)
 }
 
 /// Loads one experiment; faster than [`load`], which expands every grid.
 pub fn load_one(dir: &Path, name: &str) -> Option<Entry> {
-    one_at_hand(dir, name).map(Entry::from)
+    available_experiment(dir, name).map(Entry::from)
 }
 
 /// Names and questions of the available experiments in the same order; fast, because no grid is expanded.

@@ -17,7 +17,7 @@ use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use crate::desk::figure::Kind;
+use crate::desk::figure::FigureKind;
 use crate::desk::files;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
@@ -233,7 +233,7 @@ impl Screen for Pareto {
         };
         let runs = self.visible().map(|point| point.run.clone()).collect::<Vec<_>>();
         let figure = Subject {
-            kind: Some(Kind::Pareto),
+            kind: Some(FigureKind::Pareto),
             runs: Some(runs).filter(|runs| !runs.is_empty()),
             axes: self.axes,
             others: self.others().map(|(other, _)| other.clone()).collect(),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::index::TraceIndex;
-use crate::desk::{Engine, machine_of, resimulate};
+use crate::desk::{ChosenMachine, MachineChoice, choose_machine, resimulate};
 use base::error::{Error, Result};
 use machine::hardware::{Profile, STACKS};
 use plan::Architecture;
@@ -116,14 +116,14 @@ pub fn traced(
     for (option, number) in [("--layers", layers), ("--tp", tp)] {
         arguments.extend(number.into_iter().flat_map(|number| [option.to_owned(), number.to_string()]));
     }
-    let (target, _) = machine_of(&index.trace, &Engine::default())?;
+    let target = choose_machine(&index.trace, &MachineChoice::default())?.target;
     let target = match target {
         Some(target) => target,
         None => {
             arguments.extend(["--hardware".to_owned(), STAND_IN.to_owned()]);
-            let engine = Engine { hardware: Some(STAND_IN.into()), ..Engine::default() };
-            let (target, why) = machine_of(&index.trace, &engine)?;
-            target.ok_or_else(|| Error::failed(why))?
+            let choice = MachineChoice { hardware: Some(STAND_IN.into()), ..MachineChoice::default() };
+            let ChosenMachine { target, reason } = choose_machine(&index.trace, &choice)?;
+            target.ok_or_else(|| Error::failed(reason))?
         }
     };
     TracedStep::of(&index.whole(), step, [layers, tp], target, arguments)
@@ -158,8 +158,8 @@ impl Rewired {
     ) -> Result<(Arc<TraceIndex>, String)> {
         let whole = index.whole();
         let trace = &*whole;
-        let (target, on) = machine_of(trace, &Engine::default())?;
-        let with = if target.is_some() { on } else { "no contention: unknown profile".into() };
+        let ChosenMachine { target, reason } = choose_machine(trace, &MachineChoice::default())?;
+        let with = if target.is_some() { reason } else { "no contention: unknown profile".into() };
         let Facts { layers, tp } = self.1;
         let asked = Asked { layers, phase: key.map(|key| key.phase), key, ..Asked::default() };
         let rewiring = Rewiring::of(trace, &asked, &Setting { target, tp, ..Setting::default() })?;

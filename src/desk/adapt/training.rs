@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::Data;
-use super::{Asked, MINIATURE, Progress, id, written_by};
-use crate::desk::evaluate::{self, Subject, Text, evaluate};
+use super::{Data, MINIATURE, Progress, TrainingRequest, id, written_by};
+use crate::desk::evaluate::{self, Text, TextCache, evaluate};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::launch::Cancel;
@@ -22,17 +21,18 @@ use table::{
     TrainingStep,
 };
 
-const CHECKPOINT: Duration = Duration::from_secs(60);
+/// Time between checkpoints, unless the user sets the number of steps.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Held-out windows used between steps; the whole held-out text is evaluated before and after.
-const LOOKED_AT: usize = 16;
+const PROBE_WINDOWS: usize = 16;
 
 /// Scale of an untied head's random weights before training. Unscaled, the logits would spread so widely that
 /// training had to unlearn that first.
-const HEAD: f32 = 0.1;
+const HEAD_SCALE: f32 = 0.1;
 
-pub(super) struct One<'a> {
-    pub asked: &'a Asked,
+pub(super) struct TrainingRun<'a> {
+    pub request: &'a TrainingRequest,
     pub spec: TrainingSpec,
     pub output: PathBuf,
     pub data: &'a Data,
@@ -40,30 +40,31 @@ pub(super) struct One<'a> {
     pub cancel: &'a Cancel,
 }
 
-struct UnderWay<'a> {
-    one: &'a One<'a>,
+struct RunningTraining<'a> {
+    run: &'a TrainingRun<'a>,
     folder: TrainingFolder,
     training: Training,
     trainer: Trainer<f32>,
     steps: Vec<TrainingStep>,
-    /// FLOP per token, and the GEMM peak in FLOP/s.
-    flop: [f64; 2],
+    flop_per_token: f64,
+    /// GEMM peak (FLOP/s).
+    gemm_flop_per_s: f64,
 }
 
-impl One<'_> {
+impl TrainingRun<'_> {
     pub fn train(&self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Curve> {
         let id = id(&self.spec);
         let folder = self.store.training_folder(&id)?;
-        if self.asked.options.restart {
+        if self.request.options.restart {
             folder.clear()?;
             self.remove_output()?;
         }
         let stored = folder.read()?;
         progress(Progress::Doing("hashing the weights"));
-        let weights = self.asked.model.fingerprint(self.spec.seed)?;
+        let weights = self.request.model.fingerprint(self.spec.seed)?;
         let text_hash = self.data.key();
         if let Some(stored) = &stored {
-            self.compare(&stored.training, &weights, &text_hash)?;
+            self.check_inputs(&stored.training, &weights, &text_hash)?;
             if stored.training.status == Status::Ok && written_by(&stored.training.output).is_some() {
                 return Ok(stored.clone());
             }
@@ -80,25 +81,25 @@ impl One<'_> {
             training.before = Some(self.quality(&folder, None, progress)?);
         }
         folder.write(&training)?;
-        let mut under_way = self.begin(folder, training, progress)?;
-        match under_way.run(progress) {
-            Ok(()) => under_way.finish(progress),
+        let mut running = self.begin(folder, training, progress)?;
+        match running.run(progress) {
+            Ok(()) => running.finish(progress),
             Err(error) => {
-                let training = &mut under_way.training;
+                let training = &mut running.training;
                 training.status = if matches!(error, Error::Interrupted) {
                     Status::Interrupted
                 } else {
                     Status::Failed
                 };
                 training.reason = Some(error.to_string());
-                under_way.folder.write(&under_way.training)?;
+                running.folder.write(&running.training)?;
                 Err(error)
             }
         }
     }
 
     /// Returns an error if the text or weights changed since the training started.
-    fn compare(&self, stored: &Training, weights: &str, text_hash: &str) -> Result<()> {
+    fn check_inputs(&self, stored: &Training, weights: &str, text_hash: &str) -> Result<()> {
         let files = [
             ("text", self.spec.text.as_str(), stored.text_hash.as_str(), text_hash),
             ("weights", self.spec.model.as_str(), stored.weights.as_str(), weights),
@@ -111,7 +112,7 @@ impl One<'_> {
             })
             .collect();
         if let Some(replicas) =
-            self.asked.options.replicas.filter(|replicas| *replicas as usize != stored.replicas)
+            self.request.options.replicas.filter(|replicas| *replicas as usize != stored.replicas)
         {
             differ.push(format!("replicas is {} there, {replicas} here", stored.replicas));
         }
@@ -149,7 +150,7 @@ impl One<'_> {
             held_out_tokens: self.data.held_out.len(),
             parameters: 0,
             trained_parameters: 0,
-            replicas: self.asked.options.replicas.map_or(replicas, |replicas| replicas as usize),
+            replicas: self.request.options.replicas.map_or(replicas, |replicas| replicas as usize),
             created: now.clone(),
             updated: now,
             step: 0,
@@ -160,7 +161,7 @@ impl One<'_> {
             after: None,
             output: self.output.clone(),
             machine: format!("{} ({})", cpu_name(), counted(cores, "core")),
-            miniature: self.spec.from_scratch && self.asked.model.shape.parameters() < MINIATURE,
+            miniature: self.spec.from_scratch && self.request.model.shape.parameters() < MINIATURE,
         }
     }
 
@@ -171,7 +172,8 @@ impl One<'_> {
     }
 
     fn held_out(&self, folder: &TrainingFolder) -> PathBuf {
-        let stem = self.asked.text.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem =
+            self.request.text.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
         folder.file(&format!("{stem}.held-out.ids"))
     }
 
@@ -183,9 +185,9 @@ impl One<'_> {
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Quality> {
         let spec = &self.spec;
-        let own = self.asked.model.clone();
+        let own = self.request.model.clone();
         let is_trained = trained.is_some();
-        let asked = evaluate::Asked {
+        let request = evaluate::QualityRequest {
             reference: Some(own.clone()).filter(|_| is_trained && !spec.from_scratch),
             model: trained.unwrap_or(own),
             text: Text::Ids(self.held_out(folder)),
@@ -198,9 +200,16 @@ impl One<'_> {
             seed: spec.seed,
             counts: is_trained,
         };
-        let mut tell = |of: evaluate::Progress<'_>| progress(Progress::Evaluating(of));
+        let mut on_progress = |of: evaluate::Progress<'_>| progress(Progress::Evaluating(of));
         let cpu = evaluator(Backend::Cpu)?;
-        let found = evaluate(&asked, &mut Subject::default(), cpu, self.store, self.cancel, &mut tell)?;
+        let found = evaluate(
+            &request,
+            &mut TextCache::default(),
+            cpu,
+            self.store,
+            self.cancel,
+            &mut on_progress,
+        )?;
         found
             .cases
             .first()
@@ -213,8 +222,8 @@ impl One<'_> {
         mut folder: TrainingFolder,
         mut training: Training,
         progress: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<UnderWay<'_>> {
-        let (spec, model) = (&self.spec, &self.asked.model);
+    ) -> Result<RunningTraining<'_>> {
+        let (spec, model) = (&self.spec, &self.request.model);
         progress(Progress::Doing("loading weights"));
         let source = WeightSource::open(model, spec.seed)?;
         let load = |weight: &Weight, rank: u32| -> Result<Vec<f32>> {
@@ -227,7 +236,7 @@ impl One<'_> {
                 numbers.fill(0.0);
             }
             if spec.from_scratch && is_head && !model.shape.tied_embeddings {
-                numbers.iter_mut().for_each(|number| *number *= HEAD);
+                numbers.iter_mut().for_each(|number| *number *= HEAD_SCALE);
             }
             Ok(numbers)
         };
@@ -250,12 +259,13 @@ impl One<'_> {
         progress(Progress::Doing("measuring products of matrices"));
         // the speed covers all parts of a training, so its peak does too
         let earlier = training.speed.map_or(0.0, |speed| speed.gemm_flop_per_s);
-        let flop = [trainer.flop_per_token(), gemm_rate(&training).max(earlier)];
+        let (flop_per_token, gemm_flop_per_s) =
+            (trainer.flop_per_token(), gemm_rate(&training).max(earlier));
         // a curve shorter than its checkpoint was lost in the disk's cache
         let known = folder.read()?.map(|curve| (curve.start, curve.curve.len())).unwrap_or_default();
         let start = match known.0 {
             Some(start) if training.step > 0 => Some(start),
-            _ => Some(look(&mut trainer, self.data, spec)?),
+            _ => Some(held_out_loss(&mut trainer, self.data, spec)?),
         };
         folder.open_curve(training.step, start)?;
         let steps = folder.read()?.map(|curve| curve.curve).unwrap_or_default();
@@ -267,7 +277,15 @@ impl One<'_> {
                 spec.steps
             )));
         }
-        Ok(UnderWay { one: self, folder, training, trainer, steps, flop })
+        Ok(RunningTraining {
+            run: self,
+            folder,
+            training,
+            trainer,
+            steps,
+            flop_per_token,
+            gemm_flop_per_s,
+        })
     }
 }
 
@@ -276,16 +294,16 @@ fn gemm_rate(training: &Training) -> f64 {
     gemm_peak(training.replicas * training.spec.tp as usize)
 }
 
-impl UnderWay<'_> {
+impl RunningTraining<'_> {
     fn run(&mut self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
-        let One { asked, spec, data, cancel, .. } = self.one;
+        let TrainingRun { request, spec, data, cancel, .. } = self.run;
         let optimiser = Optimiser {
             lr: spec.lr,
             warmup: spec.warmup,
             weight_decay: spec.weight_decay,
             clip: spec.clip,
         };
-        let (what, found, mut kept) = (spec.label(), self.training.step, Instant::now());
+        let (what, found, mut saved) = (spec.label(), self.training.step, Instant::now());
         let mut done = self.training.step;
         while done < spec.steps {
             if cancel.is_all() {
@@ -297,9 +315,10 @@ impl UnderWay<'_> {
             let stepped = self.trainer.step(&windows, &optimiser, done, spec.steps)?;
             let seconds = began.elapsed().as_secs_f64();
             done += 1;
-            let is_looked_at = done.is_multiple_of(spec.look_every) || done == spec.steps;
-            let held_out = is_looked_at.then(|| look(&mut self.trainer, data, spec)).transpose()?;
-            let lost = means(stepped.lost, spec.distil.is_some());
+            let is_probed = done.is_multiple_of(spec.look_every) || done == spec.steps;
+            let held_out =
+                is_probed.then(|| held_out_loss(&mut self.trainer, data, spec)).transpose()?;
+            let lost = mean_loss(stepped.lost, spec.distil.is_some());
             let step = TrainingStep {
                 step: done,
                 nll: lost.nll,
@@ -314,18 +333,18 @@ impl UnderWay<'_> {
             let tokens_per_s = f64::from(spec.batch * spec.context) / seconds;
             let of = spec.steps;
             progress(Progress::Step { what: &what, done, found, of, loss: lost.nll, tokens_per_s });
-            let is_due = match asked.options.checkpoint_every {
+            let is_due = match request.options.checkpoint_every {
                 Some(every) => done.is_multiple_of(every),
-                None => kept.elapsed() >= CHECKPOINT,
+                None => saved.elapsed() >= CHECKPOINT_INTERVAL,
             };
             if is_due && done < spec.steps {
                 self.checkpoint(done)?;
-                kept = Instant::now();
+                saved = Instant::now();
             }
         }
         if done > found {
             // the first measurement is too low if another program was running
-            self.flop[1] = self.flop[1].max(gemm_rate(&self.training));
+            self.gemm_flop_per_s = self.gemm_flop_per_s.max(gemm_rate(&self.training));
         }
         self.checkpoint(done)
     }
@@ -337,7 +356,7 @@ impl UnderWay<'_> {
         let state = self.trainer.state();
         let tensors: Vec<(String, Vec<usize>)> =
             state.iter().map(|(name, numbers)| (name.clone(), vec![numbers.len()])).collect();
-        let spec = &self.one.spec;
+        let spec = &self.run.spec;
         let about: HashMap<String, String> = [
             ("training", self.training.id.clone()),
             ("step", done.to_string()),
@@ -348,36 +367,41 @@ impl UnderWay<'_> {
         .into();
         write_numbers(&self.folder.checkpoint(), about, &tensors, |at| Ok(Cow::Borrowed(state[at].1)))?;
         self.training.step = done;
-        self.training.updated = self.one.store.now();
+        self.training.updated = self.run.store.now();
         self.training.seconds = self.steps.iter().map(|step| step.seconds).sum();
         self.training.speed = self.speed();
         self.folder.write(&self.training)
     }
 
     fn speed(&self) -> Option<TrainingSpeed> {
-        let spec = &self.one.spec;
+        let spec = &self.run.spec;
         let tokens = self.steps.len() as f64 * f64::from(spec.batch) * f64::from(spec.context);
         let seconds: f64 = self.steps.iter().map(|step| step.seconds).sum();
-        let [flop_per_token, gemm_flop_per_s] = self.flop;
         let tokens_per_s = Some(tokens / seconds).filter(|rate| rate.is_finite())?;
-        Some(TrainingSpeed::new(tokens_per_s, flop_per_token, gemm_flop_per_s))
+        Some(TrainingSpeed::new(tokens_per_s, self.flop_per_token, self.gemm_flop_per_s))
     }
 
     fn finish(self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Curve> {
-        let Self { one, folder, mut training, trainer, .. } = self;
-        let One { asked, spec, output, store, .. } = one;
+        let Self { run, folder, mut training, trainer, .. } = self;
+        let TrainingRun { request, spec, output, store, .. } = run;
         if written_by(output).as_deref() != Some(training.id.as_str()) {
             progress(Progress::Doing("writing the model"));
             let wiring = Some(&spec.architecture).filter(|one| one.recorded_layers().is_some());
-            let about = serde_json::json!({ "id": training.id, "spec": spec });
-            let about = serde_json::to_vec_pretty(&about).unwrap_or_default();
+            let origin = serde_json::json!({ "id": training.id, "spec": spec });
+            let origin = serde_json::to_vec_pretty(&origin).unwrap_or_default();
             let numbers = |tensor: Tensor| trainer.tensor(tensor);
-            asked.model.write_trained(spec.seed, wiring, &numbers, ("training.json", &about), output)?;
+            request.model.write_trained(
+                spec.seed,
+                wiring,
+                &numbers,
+                ("training.json", &origin),
+                output,
+            )?;
         }
         // its weights are no longer needed, and the evaluation loads its own
         drop(trainer);
         let trained = Model::resolve(&output.to_string_lossy())?;
-        training.after = Some(one.quality(&folder, Some(trained), progress)?);
+        training.after = Some(run.quality(&folder, Some(trained), progress)?);
         let curve = folder.read()?;
         training.loss = curve.as_ref().and_then(Curve::last_loss);
         training.status = Status::Ok;
@@ -393,10 +417,12 @@ fn restore(trainer: &mut Trainer<f32>, folder: &TrainingFolder, training: &Train
     let path = folder.checkpoint();
     let Some(file) = NumbersFile::open(&path)? else { return Ok(0) };
     let step = file.about("step").and_then(|step| step.parse().ok());
-    let of = file.about("training");
-    let Some(step) = step.filter(|step| of == Some(&training.id) && *step <= training.spec.steps) else {
+    let training_id = file.about("training");
+    let Some(step) =
+        step.filter(|step| training_id == Some(&training.id) && *step <= training.spec.steps)
+    else {
         return Err(Error::input_help(
-            format!("{}: a checkpoint of training {}", path.display(), of.unwrap_or("nobody")),
+            format!("{}: a checkpoint of training {}", path.display(), training_id.unwrap_or("nobody")),
             format!("it should be of {}: begin anew with --restart", training.id),
         ));
     };
@@ -405,12 +431,12 @@ fn restore(trainer: &mut Trainer<f32>, folder: &TrainingFolder, training: &Train
 }
 
 /// Loss on the start of the held-out text.
-fn look(trainer: &mut Trainer<f32>, data: &Data, spec: &TrainingSpec) -> Result<HeldOut> {
-    let lost = trainer.loss(&data.held_out(LOOKED_AT))?;
-    Ok(means(lost, spec.distil.is_some()))
+fn held_out_loss(trainer: &mut Trainer<f32>, data: &Data, spec: &TrainingSpec) -> Result<HeldOut> {
+    let lost = trainer.loss(&data.held_out(PROBE_WINDOWS))?;
+    Ok(mean_loss(lost, spec.distil.is_some()))
 }
 
-fn means(lost: Lost, is_taught: bool) -> HeldOut {
+fn mean_loss(lost: Lost, distils: bool) -> HeldOut {
     let tokens = lost.predicted as f64;
-    HeldOut { nll: lost.nll / tokens, kl: is_taught.then_some(lost.kl / tokens) }
+    HeldOut { nll: lost.nll / tokens, kl: distils.then_some(lost.kl / tokens) }
 }

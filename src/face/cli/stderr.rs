@@ -1,0 +1,304 @@
+//! Errors on standard error: graphical on a terminal, plain lines elsewhere, JSON objects if results are JSON.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use miette::{GraphicalReportHandler, GraphicalTheme};
+
+use crate::desk::Opened;
+use base::error::Error;
+use base::text::{escaped_json, printable, without_controls};
+use base::text::{is_coloured, takes_escapes};
+
+pub fn is_terminal() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// True if progress bars can be drawn on standard error.
+pub fn can_draw() -> bool {
+    is_terminal() && takes_escapes()
+}
+
+/// True if errors are printed as JSON (`--format json`).
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// Enables JSON errors if the arguments ask for JSON. Scans the raw arguments, because parse errors are printed too.
+pub fn choose_error_format(arguments: &[String]) {
+    let pairs = arguments.iter().zip(arguments.iter().skip(1));
+    let asked = arguments.iter().any(|argument| argument == "--format=json")
+        || pairs.into_iter().any(|(option, value)| option == "--format" && value == "json");
+    JSON.store(asked, Ordering::Relaxed);
+}
+
+/// Error in JSON.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct PrintedError {
+    /// Description of the error, with the invalid value.
+    error: String,
+    /// Remedy; null if unknown.
+    help: Option<String>,
+}
+
+/// Formats an error as one line, `{"error": "...", "help": "..."}`; `help` may be null.
+fn as_json(error: &Error) -> String {
+    let help = match error {
+        Error::Input { help, .. } | Error::At { help, .. } => help.as_deref(),
+        _ => None,
+    };
+    let message = match error {
+        Error::At { message, source_code, span, .. } => {
+            let before = source_code.inner().get(..span.offset()).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+            let place = format!("{}:{line}:{column}: ", source_code.name());
+            // some messages already contain the position
+            if message.starts_with(&place) { message.clone() } else { place + message }
+        }
+        other => other.to_string(),
+    };
+    let printed = PrintedError { error: message, help: help.map(str::to_owned) };
+    escaped_json(&serde_json::to_string(&printed).unwrap_or_default()).into_owned()
+}
+
+/// Prints an error with its position in the file and the remedy.
+pub fn print_error(error: &Error) {
+    if JSON.load(Ordering::Relaxed) {
+        return write(&as_json(error));
+    }
+    let coloured = is_coloured(is_terminal());
+    write(render(error, can_draw() || coloured, coloured).trim_end());
+}
+
+fn render(error: &Error, fancy: bool, colour: bool) -> String {
+    let error = &harmless(error);
+    if !fancy && !matches!(error, Error::At { .. }) {
+        let help = match error {
+            Error::Input { help: Some(help), .. } => format!("\n  help: {help}"),
+            _ => String::new(),
+        };
+        return format!("error: {error}{help}");
+    }
+    let handler = match (fancy, colour) {
+        (true, true) => GraphicalReportHandler::new_themed(GraphicalTheme::unicode()),
+        (true, false) => GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()),
+        // Without a terminal, no wrapping, so that the text can be searched.
+        (false, _) => GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(10_000),
+    };
+    let mut text = String::new();
+    match handler.render_report(&mut text, error) {
+        Ok(()) if fancy => text,
+        Ok(()) => format!("error: {}", text.trim_start().trim_start_matches("x ")),
+        Err(_) => format!("error: {error}"),
+    }
+}
+
+pub fn warn(message: &str) {
+    line(&format!("warning: {message}"));
+}
+
+/// Maximum number of warnings of one kind.
+const MOST_WARNINGS: usize = 20;
+
+/// Prints the first of many warnings, then the number of others and where to find them.
+pub fn warn_all<'a>(messages: impl ExactSizeIterator<Item = &'a str>, all_are: &str) {
+    let left = messages.len().saturating_sub(MOST_WARNINGS);
+    messages.take(MOST_WARNINGS).for_each(warn);
+    if left > 0 {
+        line(&format!("and {left} more warnings: {all_are}"));
+    }
+}
+
+/// Notes the simulator's errors on the data nearest to these cells, for tables only.
+pub fn note_simulator_errors<'a>(specs: impl IntoIterator<Item = &'a table::Spec>) {
+    if !JSON.load(Ordering::Relaxed) {
+        study::validate::nearest_errors(specs)
+            .iter()
+            .for_each(|error| note(&format!("simulator: {error}")));
+    }
+}
+
+/// Prints a note, for example a choice and its reason.
+pub fn note(message: &str) {
+    match is_terminal() {
+        true => line(super::output::wrapped("note: ", message, 2).trim_end()),
+        false => line(&format!("note: {message}")),
+    }
+}
+
+/// Prints a note if a trace lacks steps of its run.
+pub fn note_part(opened: &Opened) {
+    if let Some(part) = opened.part {
+        note(&format!("{}: the {part}, simulated again; --step shows a later one", opened.source));
+    }
+}
+
+/// Warns of everything that an import left out or chose, for output that does not list it.
+pub fn import_warnings(opened: &Opened) {
+    let Some(import) = &opened.trace.meta.import else { return };
+    warn_all(import.warnings.iter().map(String::as_str), "`ladderscope overlap` lists them");
+}
+
+/// Prints a line, with terminal control characters replaced by `�`.
+pub fn line(text: &str) {
+    write(&printable(text));
+}
+
+/// Removes terminal control characters from an error, including the file that it quotes.
+fn harmless(error: &Error) -> Error {
+    match error {
+        Error::Input { message, help } => Error::Input {
+            message: printable(message).into_owned(),
+            help: help.as_deref().map(|help| printable(help).into_owned()),
+        },
+        Error::At { message, help, source_code, span } => Error::At {
+            message: printable(message).into_owned(),
+            help: help.as_deref().map(|help| printable(help).into_owned()),
+            source_code: miette::NamedSource::new(
+                printable(source_code.name()),
+                without_controls(source_code.inner()),
+            ),
+            span: *span,
+        },
+        Error::Interrupted => Error::Interrupted,
+        other => Error::failed(printable(&other.to_string())),
+    }
+}
+
+/// Writes a line unchanged. A closed standard error is no reason to fail.
+fn write(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Words for the standard library's and clap's errors about numbers.
+fn wrong_number(why: &str) -> String {
+    if why.contains("invalid float literal") {
+        return "is not a number".into();
+    }
+    if why.contains("invalid digit found") || why.contains("cannot parse integer") {
+        return "is not a whole number".into();
+    }
+    let Some((least, most)) =
+        why.split_once(" is not in ").and_then(|(_, range)| range.split_once(".."))
+    else {
+        return format!("is invalid: {why}");
+    };
+    match most.trim_start_matches('=') {
+        "" | "4294967295" => format!("is too small: at least {least}"),
+        most => format!("is not between {least} and {most}"),
+    }
+}
+
+/// Prints an error about the arguments, or the requested help. Returns the exit status.
+pub fn usage_error(error: &clap::Error) -> u8 {
+    // Our own parsers suggest the nearest valid name, which clap would drop.
+    let ours = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
+    if let (ErrorKind::ValueValidation, Some(Error::Input { message, help })) = (error.kind(), ours) {
+        let option = match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(option)) => format!("{option}: "),
+            _ => String::new(),
+        };
+        print_error(&Error::Input { message: format!("{option}{message}"), help: help.clone() });
+        return 2;
+    }
+    if let (
+        ErrorKind::ValueValidation,
+        Some(ContextValue::String(option)),
+        Some(ContextValue::String(value)),
+    ) = (error.kind(), error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
+    {
+        let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        print_error(&Error::input(format!("{option}: '{value}' {}", wrong_number(&why))));
+        return 2;
+    }
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some(error) = no_verb(word)
+    {
+        print_error(&error);
+        return 2;
+    }
+    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if !asked && JSON.load(Ordering::Relaxed) {
+        let text = error.render().to_string();
+        let (message, help) = text.split_once('\n').unwrap_or((&text, ""));
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        print_error(&Error::input_help(message.trim_start_matches("error: "), help));
+        return 2;
+    }
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        _ if !asked => 2,
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            print_error(&Error::io("standard output")(e));
+            1
+        }
+        // a closed pipe is no error: the reader has seen enough
+        _ => 0,
+    }
+}
+
+/// Error for a path where a verb belongs; `None` for other words, for which clap suggests a verb.
+fn no_verb(word: &str) -> Option<Error> {
+    let help =
+        format!("`ladderscope timeline {word}` opens a trace, `ladderscope overlap {word}` explains it");
+    match Path::new(word).exists() {
+        true => Some(Error::input_help(format!("'{word}' is a path, not a verb"), help)),
+        false if word.contains(['.', '/']) => {
+            Some(Error::input(format!("{word}: no such file or directory")))
+        }
+        false => None,
+    }
+}
+
+/// Panic hook: reports a bug with its location.
+pub fn report_panic(info: &std::panic::PanicHookInfo<'_>) {
+    let what = info.payload_as_str().unwrap_or_default();
+    let place = info.location().map(ToString::to_string).unwrap_or_default();
+    line(&format!(
+        "error: this is a bug in ladderscope {}: {what} ({place})\n  help: finished runs are stored; please report it with this line",
+        env!("CARGO_PKG_VERSION")
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_about_numbers_are_in_plain_words() {
+        for (why, words) in [
+            ("0 is not in 1..=64", "is not between 1 and 64"),
+            ("-1 is not in 0..=4294967295", "is too small: at least 0"),
+            ("invalid float literal", "is not a number"),
+            ("invalid digit found in string", "is not a whole number"),
+        ] {
+            assert_eq!(wrong_number(why), words);
+        }
+    }
+
+    #[test]
+    fn plain_errors_are_lines_with_their_help() {
+        let error = Error::unknown("backend", "cpuu", ["sim", "cpu"]);
+        assert_eq!(
+            render(&error, false, false),
+            "error: unknown backend 'cpuu'\n  help: did you mean 'cpu'? valid: sim, cpu"
+        );
+    }
+
+    #[test]
+    fn an_error_in_a_file_shows_file_line_and_column() {
+        let error = Error::At {
+            message: "unknown key 'tpp'".into(),
+            help: Some("did you mean 'tp'?".into()),
+            source_code: miette::NamedSource::new("a.toml", "[grid]\ntpp = [1]\n".to_owned()),
+            span: (7, 3).into(),
+        };
+        for fancy in [false, true] {
+            let text = render(&error, fancy, false);
+            for part in ["unknown key 'tpp'", "a.toml:2:1", "tpp = [1]", "did you mean 'tp'?"] {
+                assert!(text.contains(part), "'{part}' is missing in\n{text}");
+            }
+        }
+    }
+}
