@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 
 use super::axis::{self, Axis};
 use super::figure::{Options, POINTS};
+use super::font;
 use super::provenance::ProvenanceSummary;
-use super::scene;
-use super::scene::{Align, Area, Color, Scene, Text};
+use super::scene::{Align, Area, Color, Fill, Hatch, Scene, Stroke, Text};
 use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes};
 use base::error::{Error, Result};
 use base::words::Words as _;
@@ -16,21 +16,21 @@ use table::Provenance;
 pub enum Key {
     Series {
         look: Look,
-        filled: bool,
-        dashed: bool,
+        fill: Fill,
+        stroke: Stroke,
     },
     Marker {
         look: Look,
-        filled: bool,
+        fill: Fill,
     },
     Bar {
         color: Color,
-        hatch: usize,
+        hatch: Hatch,
     },
     /// Low bar, for exposed communication.
     Strip {
         color: Color,
-        hatch: usize,
+        hatch: Hatch,
     },
 }
 
@@ -68,11 +68,11 @@ impl Sheet<'_> {
         let edge = 0.5 * sizes.label;
         let page = self.options.size.width * POINTS;
         let width = page - 2.0 * edge;
-        let title = scene::wrap(&self.title, sizes.label, true, width);
-        let note = scene::wrap(&self.note, sizes.note, false, width);
+        let title = font::wrap(&self.title, sizes.label, true, width);
+        let note = font::wrap(&self.note, sizes.note, false, width);
         let caption = [self.provenance.caption().as_str(), &self.remark].map(sentence);
         let caption = caption.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
-        let caption = scene::wrap(&caption, sizes.note, false, width);
+        let caption = font::wrap(&caption, sizes.note, false, width);
         let rows = self.rows(width, &sizes);
         let widest = self.legend.iter().map(|entry| entry_width(entry, &sizes)).fold(0.0, f64::max);
         let least = (least.0.max(widest), least.1);
@@ -191,22 +191,19 @@ fn key_width(key: Key, sizes: &Sizes) -> f64 {
 }
 
 fn entry_width(entry: &Entry, sizes: &Sizes) -> f64 {
-    key_width(entry.key, sizes) + 0.5 * sizes.tick + scene::width(&entry.name, sizes.tick, false)
+    key_width(entry.key, sizes) + 0.5 * sizes.tick + font::width(&entry.name, sizes.tick, false)
 }
 
 fn draw_entry(scene: &mut Scene, entry: &Entry, (x, y): (f64, f64), sizes: &Sizes) {
     let wide = key_width(entry.key, sizes);
     match entry.key {
-        Key::Series { look, filled, dashed } => {
+        Key::Series { look, fill, stroke } => {
             let ends = [(x, y), (x + wide, y)];
-            match dashed {
-                true => scene.dashed(ends.to_vec(), look.color, sizes.line),
-                false => scene.line(ends.to_vec(), look.color, sizes.line),
-            }
-            scene.marker((x + wide / 2.0, y), look, sizes.marker, filled);
+            scene.stroke(ends.to_vec(), look.color, sizes.line, stroke);
+            scene.marker((x + wide / 2.0, y), look, sizes.marker, fill);
         }
-        Key::Marker { look, filled } => {
-            scene.marker((x + wide / 2.0, y), look, sizes.marker, filled);
+        Key::Marker { look, fill } => {
+            scene.marker((x + wide / 2.0, y), look, sizes.marker, fill);
         }
         Key::Bar { color, hatch } | Key::Strip { color, hatch } => {
             let half = sizes.tick * if matches!(entry.key, Key::Bar { .. }) { 0.42 } else { 0.2 };
@@ -218,7 +215,7 @@ fn draw_entry(scene: &mut Scene, entry: &Entry, (x, y): (f64, f64), sizes: &Size
 }
 
 /// Draws a bar with a white hatch, so that bars differ without colour.
-pub fn bar(scene: &mut Scene, area: Area, color: Color, hatch: usize, sizes: &Sizes) {
+pub fn bar(scene: &mut Scene, area: Area, color: Color, hatch: Hatch, sizes: &Sizes) {
     scene.rect(area, color);
     scene.hatch(area, hatch, super::style::WHITE, sizes.thin * 1.3, 0.42 * sizes.label);
 }
@@ -244,7 +241,7 @@ pub fn name_axes(scene: &mut Scene, area: Area, x: &str, y: &str, sizes: &Sizes)
     let rest = Area { bottom: left.bottom - 1.3 * sizes.label, ..left };
     let text = Text::new((rest.center().0, area.bottom - 0.6 * sizes.label), x, sizes.label);
     scene.text(text.align(Align::Middle));
-    let y = scene::fit(y, sizes.label, rest.height() + 1.0 * sizes.label);
+    let y = font::fit(y, sizes.label, rest.height() + 1.0 * sizes.label);
     let text = Text::new((area.left + 0.5 * sizes.label, rest.center().1), y, sizes.label);
     scene.text(text.align(Align::Middle).upwards());
     rest
@@ -252,9 +249,9 @@ pub fn name_axes(scene: &mut Scene, area: Area, x: &str, y: &str, sizes: &Sizes)
 
 /// Draws the name of a horizontal axis below a chart, within `all`: the first of `names` that fits.
 pub fn name_below(scene: &mut Scene, all: Area, center: f64, names: &[&str], sizes: &Sizes) {
-    let wide = |name: &str| scene::width(name, sizes.label, false);
+    let wide = |name: &str| font::width(name, sizes.label, false);
     let name = names.iter().find(|name| wide(name) <= all.width()).or(names.last());
-    let name = scene::fit(name.copied().unwrap_or_default(), sizes.label, all.width());
+    let name = font::fit(name.copied().unwrap_or_default(), sizes.label, all.width());
     let half = wide(&name) / 2.0;
     // the name may be wider than a narrow chart
     let middle = center.max(all.left + half).min(all.right - half);
@@ -271,7 +268,7 @@ pub fn data_area(cell: Area, header: bool, y: &Axis, right: f64, sizes: &Sizes) 
 }
 
 pub fn header(scene: &mut Scene, area: &Area, text: &str, sizes: &Sizes) {
-    let text = scene::fit(text, sizes.tick, area.width());
+    let text = font::fit(text, sizes.tick, area.width());
     let at = (area.center().0, area.top - 0.65 * sizes.tick);
     scene.text(Text::new(at, text, sizes.tick).align(Align::Middle));
 }
@@ -306,8 +303,12 @@ pub fn too_narrow(options: &Options) -> Error {
 
 /// Legend entries: line and marker of each architecture, and of P2P on and off if there are `both`.
 pub fn series_legend(looks: &Looks, both: bool) -> Vec<Entry> {
-    let series = |look, filled| Key::Series { look, filled, dashed: !filled };
-    let own = looks.iter().map(|(name, look)| Entry::new(series(*look, true), name.to_string()));
-    let p2p = [(true, "P2P on"), (false, "P2P off")].into_iter().filter(|_| both);
-    own.chain(p2p.map(|(filled, name)| Entry::new(series(PLAIN, filled), name))).collect()
+    let on = |look| Key::Series { look, fill: Fill::Solid, stroke: Stroke::Solid };
+    let off = Key::Series { look: PLAIN, fill: Fill::Hollow, stroke: Stroke::Dashed };
+    let mut legend: Vec<Entry> =
+        looks.iter().map(|(name, look)| Entry::new(on(*look), name.to_string())).collect();
+    if both {
+        legend.extend([Entry::new(on(PLAIN), "P2P on"), Entry::new(off, "P2P off")]);
+    }
+    legend
 }

@@ -9,7 +9,7 @@ use super::figure::Figure;
 use super::figure::Options;
 use super::layout::{Entry, Key, Sheet};
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Color, Point, Text};
+use super::scene::{Align, Area, Color, Fill, Hatch, Point, Stroke, Text};
 use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, WHITE, faded, looks};
 use super::{group_note, series_legend};
 use crate::analysis::{Axes, OverlayPoint, ParetoLayout, ParetoPoint, Series, YAxis, told_apart};
@@ -107,7 +107,7 @@ pub fn pareto_figure(
             Some(Overlaid {
                 at: (x / by, y),
                 look: look_of_overlay(index, color),
-                filled: other.p2p != Some(P2p::Off),
+                fill: other.p2p.map_or(Fill::Solid, Fill::of),
                 letter: None,
                 tip: tip_of_other(other, axes),
             })
@@ -153,7 +153,7 @@ pub struct ParetoPanel<'a> {
 pub struct Overlaid {
     pub at: (f64, f64),
     pub look: Look,
-    pub filled: bool,
+    pub fill: Fill,
     /// Letter in place of the marker.
     pub letter: Option<String>,
     pub tip: String,
@@ -220,7 +220,7 @@ fn remark(axes: Axes, points: &[&ParetoPoint]) -> String {
 /// Look of an overlay point: the marker identifies the source, the colour the architecture.
 fn look_of_overlay(index: usize, color: Color) -> Look {
     let marker = [Marker::Star, Marker::Hexagon, Marker::Pentagon][index % 3];
-    Look { color, marker, hatch: 0 }
+    Look { color, marker, hatch: Hatch::None }
 }
 
 fn sources(overlay: &[OverlayPoint]) -> Vec<&str> {
@@ -243,9 +243,9 @@ fn has_both(points: &[&ParetoPoint], overlay: &[OverlayPoint]) -> bool {
 fn legend(points: &[&ParetoPoint], overlay: &[OverlayPoint], looks: &Looks) -> Vec<Entry> {
     let mut legend = series_legend(looks, has_both(points, overlay));
     let pale = Look { color: faded(GREY, WHITE), ..PLAIN };
-    legend.push(Entry::new(Key::Marker { look: pale, filled: true }, "dominated"));
+    legend.push(Entry::new(Key::Marker { look: pale, fill: Fill::Solid }, "dominated"));
     for (index, source) in sources(overlay).into_iter().enumerate() {
-        let key = Key::Marker { look: look_of_overlay(index, INK), filled: true };
+        let key = Key::Marker { look: look_of_overlay(index, INK), fill: Fill::Solid };
         legend.push(Entry::new(key, source));
     }
     legend
@@ -281,7 +281,7 @@ impl ParetoPanel<'_> {
         for (series, frontier) in &layout.frontiers {
             let line: Vec<_> = frontier.iter().map(|index| self.at(self.points[*index])).collect();
             let color = self.looks.get(&series.architecture).map_or(GREY, |look| look.color);
-            taken.extend(along(&chart.line(line, color, series.p2p == P2p::Off), chart.sizes.line));
+            taken.extend(along(&chart.line(line, color, Stroke::of(series.p2p)), chart.sizes.line));
             best.extend(frontier);
         }
         for point in best.iter().map(|index| self.points[*index]) {
@@ -296,17 +296,17 @@ impl ParetoPanel<'_> {
                 look if best.contains(&index) => (look, 1.0),
                 look => (Look { color: faded(look.color, chart.scene.paper), ..look }, 0.75),
             };
-            let filled = point.spec.p2p == P2p::On;
-            let covers = chart.mark(self.at(point), look, (filled, scale), tip(point, self.axes));
+            let fill = Fill::of(point.spec.p2p);
+            let covers = chart.mark_scaled(self.at(point), look, fill, scale, tip(point, self.axes));
             if let Some(suffix) = self.suffixes.get(&point.series()) {
                 let beside = Text::new((covers.right, covers.center().1), *suffix, chart.sizes.note);
                 chart.write(beside.color(look.color));
             }
             taken.push(covers);
         }
-        for Overlaid { at, look, filled, letter, tip } in &self.overlay {
+        for Overlaid { at, look, fill, letter, tip } in &self.overlay {
             match letter {
-                None => taken.push(chart.mark(*at, *look, (*filled, 1.0), tip.clone())),
+                None => taken.push(chart.mark(*at, *look, *fill, tip.clone())),
                 Some(letter) => {
                     let text = Text::new(chart.at(*at), letter, chart.sizes.note).color(look.color);
                     taken.push(chart.write(text.align(Align::Middle)));
