@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use base::error::{Error, Result};
+use base::input::InputKind;
 use base::offer::Offer;
-use base::regular::InputKind;
 use lab::sweep::document::Document;
 use lab::sweep::{BUILT_IN, Experiment};
 use run::Shared;

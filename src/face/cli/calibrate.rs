@@ -11,7 +11,7 @@ use super::select::OpenArgs;
 use crate::desk::OpenOptions;
 use base::atomic;
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 use base::text::counted;
 use machine::hardware::{LinkTable, Profile, Stack, Target};
 use study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Residual};

@@ -10,7 +10,7 @@ use super::progress::StepProgress;
 use super::{progress, report};
 use crate::desk::evaluate::{Asked, Case, Subject, Text, TextQuality, evaluate};
 use base::error::{Error, Result};
-use base::regular;
+use base::input;
 use lab::launch::Cancel;
 use lab::store::Store;
 use model::Model;
@@ -208,7 +208,7 @@ impl TextArgs {
 
 /// Model of a directory. Prints a note if its weights are random although the user may not expect it.
 pub(super) fn model_of(dir: &Path, seed: u64) -> Result<Model> {
-    if let Some(refused) = regular::refused(dir, "an HF directory") {
+    if let Some(refused) = input::special_file_error(dir, "an HF directory") {
         return Err(refused);
     }
     if !dir.is_dir() {

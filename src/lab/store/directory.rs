@@ -284,7 +284,7 @@ impl Store {
 
     /// Trace file of a record, if it exists.
     pub fn trace_path(&self, record: &Record) -> Option<PathBuf> {
-        regular::inside(&self.dir, Path::new(record.trace.as_ref()?)).filter(|path| path.is_file())
+        regular::join_inside(&self.dir, Path::new(record.trace.as_ref()?)).filter(|path| path.is_file())
     }
 
     /// Names of run directories, sorted.

@@ -161,7 +161,7 @@ impl Store {
         put: impl FnOnce(&Path, &Path) -> std::io::Result<()>,
     ) -> Result<bool> {
         let replaced = self.documents(BASELINES)?.join(REPLACED);
-        regular::folder(&replaced).map_err(Error::io(&replaced))?;
+        regular::check_directory(&replaced).map_err(Error::io(&replaced))?;
         if !path.exists() {
             return Ok(false);
         }
@@ -230,7 +230,7 @@ impl Store {
     /// Folder of a kind of documents. Fails if something else has its name.
     fn documents(&self, kind: &str) -> Result<PathBuf> {
         let folder = self.dir().join(kind);
-        regular::folder(&folder).map_err(Error::io(&folder))?;
+        regular::check_directory(&folder).map_err(Error::io(&folder))?;
         Ok(folder)
     }
 

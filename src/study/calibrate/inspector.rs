@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::AllReduces;
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 use base::statistics::median;
 use base::text::counted;
 use trace::kind_of;

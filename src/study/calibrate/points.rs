@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{fit, prepare};
 use crate::rows::{Row, Sheet};
 use base::error::Result;
-use base::regular::InputKind;
+use base::input::InputKind;
 use base::statistics::median;
 use machine::hardware::Target;
 use plan::{Architecture, DType};

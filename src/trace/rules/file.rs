@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::OTHER;
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 
 pub const BUILT_IN: [(&str, &str); 3] = [
     ("default", include_str!("default.toml")),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::axes::{Axes, XAxis, YAxis};
 use crate::rows::{Row, Sheet};
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 use base::text::latency;
 use machine::hardware::{Profile, Stack};
 use plan::Architecture;
