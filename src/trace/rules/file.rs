@@ -352,7 +352,7 @@ mod tests {
         assert!(!matches("*ALLREDUCE*", "oneShotAllReduceKernel", false));
     }
 
-    /// What a pattern matches by its definition, in exponential time: the tests compare with it.
+    /// Match of a pattern by its definition, in exponential time: the tests compare with it.
     fn slowly(pattern: &[u8], name: &[u8]) -> bool {
         match pattern.split_first() {
             None => name.is_empty(),
