@@ -99,7 +99,7 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirectoryEntry {
     pub name: String,
     /// True for directories only; links to directories are false.
     pub is_dir: bool,
@@ -107,7 +107,7 @@ pub struct Entry {
 
 /// Lists a directory in arbitrary order, without names that are not UTF-8. Returns errors like
 /// [`check_directory`], and one for a missing directory.
-pub fn entries(path: &Path) -> io::Result<Vec<Entry>> {
+pub fn entries(path: &Path) -> io::Result<Vec<DirectoryEntry>> {
     let dir = directory(path, false)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let listed = Dir::new(retry_on_intr(|| rustix::fs::openat(&dir, ".", flags, Mode::empty()))?)?;
@@ -124,7 +124,7 @@ pub fn entries(path: &Path) -> io::Result<Vec<Entry>> {
                 .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
             kind => kind == FileType::Directory,
         };
-        found.push(Entry { name: name.to_owned(), is_dir });
+        found.push(DirectoryEntry { name: name.to_owned(), is_dir });
     }
     Ok(found)
 }
@@ -400,7 +400,7 @@ mod tests {
         assert_eq!(read(&root.join("a/b/file")).unwrap(), b"text");
         let mut found = entries(&root).unwrap();
         found.sort_by(|a, b| a.name.cmp(&b.name));
-        let entry = |name: &str, is_dir| Entry { name: name.into(), is_dir };
+        let entry = |name: &str, is_dir| DirectoryEntry { name: name.into(), is_dir };
         assert_eq!(found, [entry("a", true), entry("batches", false)]);
         symlink(outside.path(), root.join("a/b/link")).unwrap();
         remove_tree(&root.join("a")).unwrap();

@@ -218,23 +218,27 @@ pub fn host(record: &Record) -> Option<String> {
 /// Warnings for medians and means that differ by more than 10 %: stalls and unsteady clocks must stay visible.
 pub fn stalls(spec: &Spec, samples: &[&Sample]) -> Vec<String> {
     let steps: Vec<f64> = samples.iter().flat_map(|s| steps_ms(spec, s)).collect();
-    let of = |number: fn(&Sample) -> f64| samples.iter().map(|s| number(s)).collect::<Vec<f64>>();
-    [("prefill", of(|s| s.prefill_ms)), ("decode", of(|s| s.decode_ms)), ("decode step", steps)]
-        .into_iter()
-        .filter_map(|(what, values)| {
-            let (median, mean) = (median(&values)?, mean(&values)?);
-            let (place, why) = match mean > median {
-                true => ("above", "some samples may have stalled"),
-                false => ("below", "fewer than half of the samples are much faster"),
-            };
-            ((mean - median).abs() > 0.1 * median.abs()).then(|| {
-                format!(
-                    "{what}: mean {mean:.3} ms is far {place} the median {median:.3} ms ({} values); {why}",
-                    values.len()
-                )
-            })
+    let numbers = |number: fn(&Sample) -> f64| samples.iter().map(|s| number(s)).collect::<Vec<f64>>();
+    [
+        ("prefill", numbers(|s| s.prefill_ms)),
+        ("decode", numbers(|s| s.decode_ms)),
+        ("decode step", steps),
+    ]
+    .into_iter()
+    .filter_map(|(what, values)| {
+        let (median, mean) = (median(&values)?, mean(&values)?);
+        let (place, why) = match mean > median {
+            true => ("above", "some samples may have stalled"),
+            false => ("below", "fewer than half of the samples are much faster"),
+        };
+        ((mean - median).abs() > 0.1 * median.abs()).then(|| {
+            format!(
+                "{what}: mean {mean:.3} ms is far {place} the median {median:.3} ms ({} values); {why}",
+                values.len()
+            )
         })
-        .collect()
+    })
+    .collect()
 }
 
 /// Pools the runs (rounds) of each spec into one record per cell, in order of first appearance.
@@ -321,8 +325,8 @@ pub fn overhead(spec: &Spec, samples: &[Sample], pass: Instrumented) -> Instrume
 /// the last run has no such pass.
 pub(super) fn pooled(last: &Record, runs: &[&Record]) -> Option<Instrumented> {
     let mut pass = last.instrumented.clone()?;
-    let alike = runs.iter().filter(|run| recorder(run) == recorder(last));
-    let rounds: Vec<Round> = alike
+    let same_recorder = runs.iter().filter(|run| recorder(run) == recorder(last));
+    let rounds: Vec<Round> = same_recorder
         .filter_map(|run| {
             let timed = run.instrumented.as_ref()?.steps_ms.clone();
             let plain = run.samples.iter().flat_map(|sample| steps_ms(&run.spec, sample)).collect();
@@ -515,7 +519,7 @@ mod tests {
             disturbed(&overhead(&spec, &samples, pass(steps(factor))))
         };
         assert_eq!([said(1.0), said(1.04)], [None, None]);
-        let text = said(1.21).expect("it is told");
+        let text = said(1.21).expect("a warning");
         assert!(text.starts_with("steps took 1.21 x as long while 'stamps' timed"), "{text}");
         let unsure =
             Instrumented { overhead: Some(1.06), overhead_ci95: Some([1.01, 1.12]), ..pass(Vec::new()) };

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::directory;
 use super::directory::{Store, file_name, json, names};
 use base::error::{Error, Result};
-use base::regular::Entry;
+use base::regular::DirectoryEntry;
 use base::{atomic, regular};
 use table::Record;
 
@@ -235,7 +235,8 @@ impl Store {
     }
 
     fn document_names(&self, kind: &str) -> Result<Vec<String>> {
-        let is_document = |entry: &Entry| Some(file_name(entry)?.strip_suffix(".json")?.to_owned());
+        let is_document =
+            |entry: &DirectoryEntry| Some(file_name(entry)?.strip_suffix(".json")?.to_owned());
         names(&self.documents(kind)?, is_document)
     }
 

@@ -151,9 +151,9 @@ impl Store {
 /// Results of those trainings of a model that have a cell's architecture.
 fn of_cell(trainings: &[&Training], spec: &Spec) -> Option<RunTraining> {
     let is_of = |training: &&&Training| {
-        let of = &training.spec;
-        of.architecture == spec.architecture
-            && (of.tp == spec.tp || of.architecture.is_of_any_tp(CommDType::Activations))
+        let trained = &training.spec;
+        trained.architecture == spec.architecture
+            && (trained.tp == spec.tp || trained.architecture.is_of_any_tp(CommDType::Activations))
     };
     let all: Vec<&Training> = trainings.iter().filter(is_of).copied().collect();
     let newest = all.first()?;
