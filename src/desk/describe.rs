@@ -132,11 +132,11 @@ fn numbers(record: &Record, scope: Scope) -> Section {
             format!("Metrics: medians{intervals} over {samples} ({of})")
         }
         Scope::Quality => {
-            let told = record.quality.as_ref().map(|quality| quality.told());
+            let told = record.quality.as_ref().map(|quality| quality.full_basis());
             format!("Quality: {}", told.unwrap_or_default())
         }
         Scope::Training => {
-            let told = record.training.as_ref().map(|training| training.told());
+            let told = record.training.as_ref().map(|training| training.basis());
             format!("Training: {}", told.unwrap_or_default())
         }
         _ => format!("Overlap: decode phase of one sample, mean over ranks ({of})"),
@@ -144,7 +144,7 @@ fn numbers(record: &Record, scope: Scope) -> Section {
     // the options say how many samples there are
     let shown = |measure: &&Measure| measure.scope == scope && measure.name != "samples_done";
     for measure in MEASURES.iter().filter(shown) {
-        let Some(told) = measure.told(record) else { continue };
+        let Some(told) = measure.amount_with_interval(record) else { continue };
         let aside = if measure.name == "completion_ms" { mean_aside(record) } else { String::new() };
         section.line(measure.words, told + &aside);
     }

@@ -146,7 +146,7 @@ impl Wanted {
         let set = analysis::one_training_set(trainings)?;
         let figure = plot::training_figure(&set, &self.options)?;
         let last = analysis::compared_trainings(&with_standard_first(trainings));
-        Ok(Drawn { figure, notes: last.iter().map(analysis::ComparedTrainings::told).collect() })
+        Ok(Drawn { figure, notes: last.iter().map(analysis::ComparedTrainings::summary).collect() })
     }
 
     /// Draws the lanes of one step of each trace, the first one on top. Returns the errors of

@@ -17,8 +17,8 @@ use base::error::{Error, Result};
 use base::text::printable;
 use lab::launch::{self, Cancel};
 use lab::store::Store;
+use lab::sweep::forecast::RemainingTime;
 use lab::sweep::forecast::{self, History};
-use lab::sweep::remaining::Remaining;
 use lab::sweep::{Cell, SweepEvent};
 use machine::environment::load;
 use run::{Feasibility, RunEvent, TIMEOUT};
@@ -52,7 +52,7 @@ pub struct Progress<'a> {
     /// Predicted work of one run of each cell, and that of the runs executed now.
     work: Vec<f64>,
     worked: f64,
-    remaining: Remaining,
+    remaining: RemainingTime,
     began: Instant,
     last_line: Option<Instant>,
     warned: BTreeSet<String>,
@@ -73,7 +73,7 @@ impl<'a> Progress<'a> {
             settled: BTreeSet::new(),
             work: forecast::work(cells, &History { load: load(), ..History::default() }),
             worked: 0.0,
-            remaining: Remaining::default(),
+            remaining: RemainingTime::default(),
             began: Instant::now(),
             last_line: None,
             warned: BTreeSet::new(),

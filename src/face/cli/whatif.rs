@@ -430,7 +430,7 @@ fn object<'a>(
             let chosen = answer.is_chosen(row);
             let times = answer.link.as_ref().map(|link| &link.times);
             let numbers = row.numbers.iter();
-            let named = |numbers: &Numbers| Numbers::NAMES.map(|name| (name, numbers.of(name)));
+            let named = |numbers: &Numbers| Numbers::NAMES.map(|name| (name, numbers.by_name(name)));
             PrintedPoint {
                 value: *value,
                 architecture: row.architecture.clone(),
@@ -570,7 +570,7 @@ fn rows(slider: &str, points: &[(Option<f64>, Answer)], for_people: bool) -> Tab
         for row in &answer.rows {
             let mut cells = vec![Shown::number(*value, decimals), Shown::text(answer.label(row))];
             let share = |name: &str| {
-                let of = row.numbers.as_ref().ok()?.of(name)?;
+                let of = row.numbers.as_ref().ok()?.by_name(name)?;
                 Some(whole_pct(if name == "hidden_share" { 100.0 * of } else { of }))
             };
             cells.extend(names.iter().map(|name| match *name {

@@ -84,15 +84,15 @@ const NONE: u32 = u32::MAX;
 
 impl<'a> Walk<'a> {
     fn new(trace: &'a Trace, mut spans: Vec<usize>) -> Self {
-        let of = |at: usize| &trace.spans[at];
+        let span_at = |at: usize| &trace.spans[at];
         let lane = |span: &Span| (span.rank, span.lane);
-        let order = |&at: &usize| (lane(of(at)), of(at).start_ns, of(at).end_ns);
+        let order = |&at: &usize| (lane(span_at(at)), span_at(at).start_ns, span_at(at).end_ns);
         if !spans.is_sorted_by_key(order) {
             spans.sort_by_key(order);
         }
-        let mut ranks: Vec<u32> = spans.iter().map(|&at| of(at).rank).collect();
+        let mut ranks: Vec<u32> = spans.iter().map(|&at| span_at(at).rank).collect();
         ranks.dedup();
-        let operations = || spans.iter().map(|&at| of(at).operation);
+        let operations = || spans.iter().map(|&at| span_at(at).operation);
         let first_operation = operations().min().unwrap_or(0);
         let width = operations().max().map_or(0, |last| (last - first_operation) as usize + 1);
         // A damaged table of operations must not allocate more memory than the spans justify.

@@ -200,8 +200,8 @@ pub fn judge(
         let there = now.get(key).map_or(&[][..], Vec::as_slice);
         // prefers runs on the baseline's machine to newer ones elsewhere
         let same = |side: &&GateSide| there.iter().rfind(|now| host(&now.record) == host(&side.record));
-        let alike = sides.iter().rev().find_map(|side| Some((side, same(&side)?)));
-        match alike.or(sides.last().zip(there.last())) {
+        let same_host = sides.iter().rev().find_map(|side| Some((side, same(&side)?)));
+        match same_host.or(sides.last().zip(there.last())) {
             None => {
                 let label = sides.last().map(|side| side.spec.label()).unwrap_or_default();
                 (vec![Err(format!("{label}: no new run since the baseline was set"))], None)
@@ -294,11 +294,11 @@ fn row(
     if none(baseline) && none(now) {
         return Ok(None);
     }
-    let of = |side: &GateSide, when: &str| {
+    let recorded = |side: &GateSide, when: &str| {
         let missing = || format!("{}: {when} has no {}", side.spec.label(), gate.measure.words);
         gate.measure.of(&side.record).ok_or_else(missing)
     };
-    let (before, value) = (of(baseline, "the baseline")?, of(now, "the new run")?);
+    let (before, value) = (recorded(baseline, "the baseline")?, recorded(now, "the new run")?);
     let change = gate.change(before, value);
     if !change.is_finite() {
         return Err(format!("{}: {} was {before}", baseline.spec.label(), gate.measure.words));

@@ -266,7 +266,7 @@ struct Row {
 
 fn difference(sides: &[Side; 2], (operations, lane): &([Vec<u32>; 2], Lane)) -> Row {
     let (a, b) = (sides[0].share(&operations[0]), sides[1].share(&operations[1]));
-    let took = |share: &Option<Share>| share.as_ref().map_or(0.0, |share| share.us);
+    let us_of = |share: &Option<Share>| share.as_ref().map_or(0.0, |share| share.us);
     // names come from the side with fewer operations
     let sayers = sides.iter().zip(operations).filter(|(_, operations)| !operations.is_empty());
     let sayer = sayers.min_by_key(|(_, operations)| operations.len());
@@ -284,7 +284,7 @@ fn difference(sides: &[Side; 2], (operations, lane): &([Vec<u32>; 2], Lane)) -> 
         difference: OperationDifference {
             name: said(|info| info.name.as_str().into()),
             lane: *lane,
-            delta_us: took(&b) - took(&a),
+            delta_us: us_of(&b) - us_of(&a),
             a,
             b,
         },
@@ -365,9 +365,9 @@ mod tests {
         let reduces: Vec<_> = report.groups.iter().filter(|g| g.lane == Lane::Comm).collect();
         assert_eq!(reduces.len(), 8, "two all-reduces in each of the four layers");
         for group in reduces {
-            let took = group.a.as_ref().unwrap();
-            assert!(group.b.is_none() && (group.delta_us + took.us).abs() < 1e-9);
-            assert!((took.exposed_us - took.us).abs() < 1e-9, "standard hides nothing");
+            let share = group.a.as_ref().unwrap();
+            assert!(group.b.is_none() && (group.delta_us + share.us).abs() < 1e-9);
+            assert!((share.exposed_us - share.us).abs() < 1e-9, "standard hides nothing");
         }
         let first = &report.families[report.by_exposed[0]].sum;
         assert!(first.lane == Lane::Comm && first.delta_exposed_us() < 0.0);

@@ -46,7 +46,7 @@ fn fields(records: &[Record]) -> Vec<Field> {
 
 impl Column {
     fn new(field: Field, records: &[Record], annotations: &Annotations) -> Self {
-        let of = |record: &Record| annotations.of(&record.run);
+        let annotation = |record: &Record| annotations.of(&record.run);
         fn some(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
             (!text.is_empty()).then_some(text)
         }
@@ -58,7 +58,8 @@ impl Column {
             Source::Experiments => texts(records, |r| {
                 let separator = field.unit.separator().unwrap_or_default();
                 let own = r.experiment.as_deref();
-                let found = of(r).into_iter().flat_map(|a| a.experiments.iter().map(String::as_str));
+                let found =
+                    annotation(r).into_iter().flat_map(|a| a.experiments.iter().map(String::as_str));
                 let mut all: Vec<&str> =
                     own.into_iter().chain(found.filter(|name| Some(*name) != own)).collect();
                 match all.len() {
@@ -66,13 +67,13 @@ impl Column {
                     _ => Some(all.join(separator).into()),
                 }
             }),
-            Source::Tags => texts(records, |r| some(of(r)?.tags_in_a_line().into())),
+            Source::Tags => texts(records, |r| some(annotation(r)?.tags_in_a_line().into())),
             Source::Setting => {
                 let settings = settings(records, &TOLD);
                 let mut settings = settings.into_iter();
                 texts(records, |_| some(settings.next()?.into()))
             }
-            Source::Note => texts(records, |r| some(of(r)?.note.as_str().into())),
+            Source::Note => texts(records, |r| some(annotation(r)?.note.as_str().into())),
             _ if field.unit.is_number() => {
                 Values::Number(records.iter().map(|r| field.number(r).unwrap_or(f64::NAN)).collect())
             }

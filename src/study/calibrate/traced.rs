@@ -43,10 +43,10 @@ pub fn all_reduces_of(
     if points.is_empty() {
         return Err(Error::input(format!("{name} has no all-reduce")));
     }
-    let told =
+    let text =
         |value: Option<&serde_json::Value>| value.and_then(|value| value.as_str()).map(str::to_owned);
-    let gpu = told(meta.environment.get("gpus").map(|gpus| &gpus[0]["name"]));
-    let version = told(meta.environment.get("nccl"));
+    let gpu = text(meta.environment.get("gpus").map(|gpus| &gpus[0]["name"]));
+    let version = text(meta.environment.get("nccl"));
     Ok(AllReduces { origin: "a trace", ranks, gpu, in_graph: None, version, points, warnings })
 }
 
@@ -79,12 +79,12 @@ fn of_plan(trace: &Trace) -> Points {
             continue;
         }
         let bytes = trace.step(span).map_or(0, |step| operation.cost.message_bytes.at(&step));
-        let took = span.end_ns.saturating_sub(span.start_ns.max(span.last_arrival_ns));
-        if bytes > 0 && took > 0 {
-            by.entry(bytes).or_default().push(took as f64 / 1e3);
+        let latency_ns = span.end_ns.saturating_sub(span.start_ns.max(span.last_arrival_ns));
+        if bytes > 0 && latency_ns > 0 {
+            by.entry(bytes).or_default().push(latency_ns as f64 / 1e3);
         }
     }
-    by.into_iter().filter_map(|(bytes, took)| Some((bytes, median(&took)?))).collect()
+    by.into_iter().filter_map(|(bytes, latencies)| Some((bytes, median(&latencies)?))).collect()
 }
 
 #[derive(Default)]
@@ -174,21 +174,26 @@ fn of_others(
         .iter()
         .map(|((_, ranks), Candidates { count, kinds, .. })| {
             let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
-            let of = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
-            format!("{count} over {ranks} ranks{of}")
+            let of_kinds =
+                if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
+            format!("{count} over {ranks} ranks{of_kinds}")
         })
         .collect();
     left_out.extend((partial > 0).then(|| format!("{partial} of which not all ranks were recorded")));
     left_out.extend((without_size > 0).then(|| format!("{without_size} without a message size")));
     let used: Vec<String> = candidates.kinds.into_iter().collect();
-    let of = if used.is_empty() { String::new() } else { format!(" of {} groups", used.join(" and ")) };
+    let of_groups =
+        if used.is_empty() { String::new() } else { format!(" of {} groups", used.join(" and ")) };
     let warnings = match left_out.is_empty() {
         true => Vec::new(),
         false => {
-            vec![format!("using all-reduces{of} over {ranks} ranks; ignored: {}", left_out.join(", "))]
+            vec![format!(
+                "using all-reduces{of_groups} over {ranks} ranks; ignored: {}",
+                left_out.join(", ")
+            )]
         }
     };
-    let point = |(bytes, took): (u64, Vec<f64>)| Some((bytes, median(&took)?));
+    let point = |(bytes, latencies): (u64, Vec<f64>)| Some((bytes, median(&latencies)?));
     Ok((ranks, candidates.by_bytes.into_iter().filter_map(point).collect(), warnings))
 }
 

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::axis::{self, Axis};
 use super::figure::{Figure, Options, POINTS};
-use super::layout::{self, Entry, Key, Sheet, bar};
+use super::layout::{self, LegendEntry, LegendKey, Sheet, bar};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Scene, Text};
 use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes, look, looks};
@@ -214,14 +214,17 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
         return Err(too_many(batches.len(), "batch"));
     }
     let looks = looks(&set.values(|spec| spec.architecture.clone()));
-    let mut legend: Vec<Entry> = looks
+    let mut legend: Vec<LegendEntry> = looks
         .iter()
         .map(|(architecture, look)| {
-            Entry::new(Key::Bar { color: look.color, hatch: Hatch::None }, architecture.to_string())
+            LegendEntry::new(
+                LegendKey::Bar { color: look.color, hatch: Hatch::None },
+                architecture.to_string(),
+            )
         })
         .collect();
     for (hatch, name) in [(Hatch::None, "P2P on"), (OFF, "P2P off")] {
-        legend.push(Entry::new(Key::Bar { color: GREY, hatch }, name));
+        legend.push(LegendEntry::new(LegendKey::Bar { color: GREY, hatch }, name));
     }
     let mut remark = String::from("Above each pair: change in tokens/s with P2P off. No bar: no run");
     if set.has_intervals() {
@@ -259,13 +262,13 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
 fn p2p_group(set: &CellSet, tp: u32, batch: u32, looks: &Looks) -> Group {
     let mut group = Group { name: tp.to_string(), ..Group::default() };
     for (architecture, look) in looks {
-        let of = |p2p| set.get(architecture, tp, batch, p2p);
+        let record_of = |p2p| set.get(architecture, tp, batch, p2p);
         let bar = |record: Option<&Record>, hatch| {
             let metrics = record?.metrics.as_ref()?;
             let interval = metrics.tokens_per_s_ci95;
             Some(Bar { value: metrics.tokens_per_s, interval, color: look.color, hatch })
         };
-        let (on, off) = (bar(of(P2p::On), Hatch::None), bar(of(P2p::Off), OFF));
+        let (on, off) = (bar(record_of(P2p::On), Hatch::None), bar(record_of(P2p::Off), OFF));
         if let (Some(on), Some(off)) = (&on, &off)
             && on.value > 0.0
         {
@@ -366,7 +369,10 @@ pub fn improvement_figure(
         remark += "; whiskers: 95 % intervals, paired by round";
     }
     let entry = |(architecture, look): (&Architecture, &super::style::Look)| {
-        Entry::new(Key::Bar { color: look.color, hatch: look.hatch }, architecture.to_string())
+        LegendEntry::new(
+            LegendKey::Bar { color: look.color, hatch: look.hatch },
+            architecture.to_string(),
+        )
     };
     let sheet = Sheet {
         options,
@@ -471,7 +477,7 @@ pub fn comparison_figure(
     let shown = look_of(&pairs[0]);
     let is_one = pairs.iter().all(|pair| pair.value == pairs[0].value);
     let color = if is_one { shown.color } else { PLAIN.color };
-    let key = |fill| Key::Marker { look: Look { color, ..shown }, fill };
+    let key = |fill| LegendKey::Marker { look: Look { color, ..shown }, fill };
     let sheet = Sheet {
         options,
         provenance,
@@ -479,14 +485,14 @@ pub fn comparison_figure(
         note: matched.map(str::to_owned).unwrap_or_default(),
         remark,
         legend: vec![
-            Entry::new(key(Fill::Solid), "differs from 1"),
-            Entry::new(key(Fill::Hollow), "no difference, or too few samples"),
+            LegendEntry::new(key(Fill::Solid), "differs from 1"),
+            LegendEntry::new(key(Fill::Hollow), "no difference, or too few samples"),
         ],
     };
     let sizes = Sizes::new(options.font);
     let count = pairs.len() as f64;
     let under = axis::under(&sizes) + 1.4 * sizes.label;
-    let (mut scene, all, sizes) = sheet.lay(
+    let (mut scene, all, sizes) = sheet.lay_out(
         count * 1.55 * sizes.tick + under + 0.5 * sizes.tick,
         (150.0, count * 1.2 * sizes.note + under),
     )?;
@@ -533,10 +539,10 @@ pub fn comparison_figure(
 fn title(by: &str, value: Option<&str>, baseline: Option<&str>) -> String {
     // an architecture's name explains itself; `on` or `8` does not
     let axis = if by == "architecture" { String::new() } else { format!("{by} ") };
-    let of = value.map(|value| format!(" of {axis}{value}")).unwrap_or_default();
+    let value_words = value.map(|value| format!(" of {axis}{value}")).unwrap_or_default();
     match baseline {
-        Some(baseline) => format!("Speedup{of} over {axis}{baseline}"),
-        None => format!("Speedup{of} over the baseline, by {by}"),
+        Some(baseline) => format!("Speedup{value_words} over {axis}{baseline}"),
+        None => format!("Speedup{value_words} over the baseline, by {by}"),
     }
 }
 

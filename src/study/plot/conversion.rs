@@ -3,7 +3,7 @@
 
 use super::axis::{Axis, Chart};
 use super::figure::{Figure, Options};
-use super::layout::{Entry, Key, Sheet};
+use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
 use super::style::{Look, Sizes, look};
@@ -55,10 +55,10 @@ pub fn conversion_figure(report: &ConversionReport, options: &Options) -> Result
     let key = |one: &Drawn| {
         let (look, fill) = (one.look, fill_of(one.series));
         let key = match one.series {
-            SetSeries::UpperHalf => Key::Marker { look, fill },
-            _ => Key::Series { look, fill, stroke: stroke_of(one.series) },
+            SetSeries::UpperHalf => LegendKey::Marker { look, fill },
+            _ => LegendKey::Series { look, fill, stroke: stroke_of(one.series) },
         };
-        Entry::new(key, one.name.clone())
+        LegendEntry::new(key, one.name.clone())
     };
     let sheet = Sheet {
         options,

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::axis::{Axis, Chart};
 use super::figure::{Figure, Options};
 use super::font;
-use super::layout::{Entry, Key, Sheet};
+use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Point, Scene, Stroke, Text, Tip};
 use super::style::{GREY, Looks, Sizes, looks};
@@ -36,8 +36,9 @@ pub fn gain_figure(
     let variants: BTreeSet<&(Architecture, String)> =
         lines().filter(|line| !line.1.is_empty()).collect();
     legend.extend(variants.iter().map(|(architecture, variant)| {
-        let key = Key::Series { look: looks[architecture], fill: Fill::Hollow, stroke: Stroke::Dashed };
-        Entry::new(key, format!("{architecture} {variant}"))
+        let key =
+            LegendKey::Series { look: looks[architecture], fill: Fill::Hollow, stroke: Stroke::Dashed };
+        LegendEntry::new(key, format!("{architecture} {variant}"))
     }));
     let sheet = Sheet {
         options,

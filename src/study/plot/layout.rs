@@ -13,7 +13,7 @@ use base::words::Words as _;
 use table::Provenance;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Key {
+pub enum LegendKey {
     Series {
         look: Look,
         fill: Fill,
@@ -35,13 +35,13 @@ pub enum Key {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
-    pub key: Key,
+pub struct LegendEntry {
+    pub key: LegendKey,
     pub name: String,
 }
 
-impl Entry {
-    pub fn new(key: Key, name: impl Into<String>) -> Self {
+impl LegendEntry {
+    pub fn new(key: LegendKey, name: impl Into<String>) -> Self {
         Self { key, name: name.into() }
     }
 }
@@ -55,14 +55,14 @@ pub struct Sheet<'a> {
     pub note: String,
     /// Caption text after the provenance.
     pub remark: String,
-    pub legend: Vec<Entry>,
+    pub legend: Vec<LegendEntry>,
 }
 
 impl Sheet<'_> {
     /// Lays out the page around the chart area. `height` is the area's height in points unless the options
     /// set the page's; `least` is the minimum width and height of the area. Returns an error if the options
     /// are invalid or the area would be smaller than `least`.
-    pub fn lay(&self, height: f64, least: (f64, f64)) -> Result<(Scene, Area, Sizes)> {
+    pub fn lay_out(&self, height: f64, least: (f64, f64)) -> Result<(Scene, Area, Sizes)> {
         self.options.check()?;
         let sizes = Sizes::new(self.options.font);
         let edge = 0.5 * sizes.label;
@@ -143,14 +143,14 @@ impl Sheet<'_> {
         let (across, down) = (columns as f64, rows as f64);
         let width = self.options.size.width * POINTS;
         let each = (aspect * width / across).clamp(*heights.start(), *heights.end());
-        let (mut scene, area, sizes) = self.lay(each * down, (least.0 * across, least.1 * down))?;
+        let (mut scene, area, sizes) = self.lay_out(each * down, (least.0 * across, least.1 * down))?;
         let area = name_axes(&mut scene, area, x, y, &sizes);
         let gap = (0.9 * sizes.label, 0.5 * sizes.label);
         Ok((scene, grid(area, columns, rows, gap), sizes))
     }
 
-    fn rows(&self, width: f64, sizes: &Sizes) -> Vec<Vec<(&Entry, f64)>> {
-        let mut rows: Vec<Vec<(&Entry, f64)>> = Vec::new();
+    fn rows(&self, width: f64, sizes: &Sizes) -> Vec<Vec<(&LegendEntry, f64)>> {
+        let mut rows: Vec<Vec<(&LegendEntry, f64)>> = Vec::new();
         let mut left = f64::INFINITY;
         for entry in &self.legend {
             let needs = entry_width(entry, sizes) + 1.4 * sizes.tick;
@@ -182,31 +182,31 @@ pub fn shape(charts: usize, most: usize) -> (usize, usize) {
     (charts.div_ceil(rows).max(1), rows)
 }
 
-fn key_width(key: Key, sizes: &Sizes) -> f64 {
+fn key_width(key: LegendKey, sizes: &Sizes) -> f64 {
     match key {
-        Key::Series { .. } => 2.6 * sizes.tick,
-        Key::Marker { .. } => 1.0 * sizes.tick,
-        Key::Bar { .. } | Key::Strip { .. } => 1.6 * sizes.tick,
+        LegendKey::Series { .. } => 2.6 * sizes.tick,
+        LegendKey::Marker { .. } => 1.0 * sizes.tick,
+        LegendKey::Bar { .. } | LegendKey::Strip { .. } => 1.6 * sizes.tick,
     }
 }
 
-fn entry_width(entry: &Entry, sizes: &Sizes) -> f64 {
+fn entry_width(entry: &LegendEntry, sizes: &Sizes) -> f64 {
     key_width(entry.key, sizes) + 0.5 * sizes.tick + font::width(&entry.name, sizes.tick, false)
 }
 
-fn draw_entry(scene: &mut Scene, entry: &Entry, (x, y): (f64, f64), sizes: &Sizes) {
+fn draw_entry(scene: &mut Scene, entry: &LegendEntry, (x, y): (f64, f64), sizes: &Sizes) {
     let wide = key_width(entry.key, sizes);
     match entry.key {
-        Key::Series { look, fill, stroke } => {
+        LegendKey::Series { look, fill, stroke } => {
             let ends = [(x, y), (x + wide, y)];
             scene.stroke(ends.to_vec(), look.color, sizes.line, stroke);
             scene.marker((x + wide / 2.0, y), look, sizes.marker, fill);
         }
-        Key::Marker { look, fill } => {
+        LegendKey::Marker { look, fill } => {
             scene.marker((x + wide / 2.0, y), look, sizes.marker, fill);
         }
-        Key::Bar { color, hatch } | Key::Strip { color, hatch } => {
-            let half = sizes.tick * if matches!(entry.key, Key::Bar { .. }) { 0.42 } else { 0.2 };
+        LegendKey::Bar { color, hatch } | LegendKey::Strip { color, hatch } => {
+            let half = sizes.tick * if matches!(entry.key, LegendKey::Bar { .. }) { 0.42 } else { 0.2 };
             let area = Area { left: x, right: x + wide, top: y - half, bottom: y + half };
             bar(scene, area, color, hatch, sizes);
         }
@@ -302,13 +302,13 @@ pub fn too_narrow(options: &Options) -> Error {
 }
 
 /// Legend entries: line and marker of each architecture, and of P2P on and off if there are `both`.
-pub fn series_legend(looks: &Looks, both: bool) -> Vec<Entry> {
-    let on = |look| Key::Series { look, fill: Fill::Solid, stroke: Stroke::Solid };
-    let off = Key::Series { look: PLAIN, fill: Fill::Hollow, stroke: Stroke::Dashed };
-    let mut legend: Vec<Entry> =
-        looks.iter().map(|(name, look)| Entry::new(on(*look), name.to_string())).collect();
+pub fn series_legend(looks: &Looks, both: bool) -> Vec<LegendEntry> {
+    let on = |look| LegendKey::Series { look, fill: Fill::Solid, stroke: Stroke::Solid };
+    let off = LegendKey::Series { look: PLAIN, fill: Fill::Hollow, stroke: Stroke::Dashed };
+    let mut legend: Vec<LegendEntry> =
+        looks.iter().map(|(name, look)| LegendEntry::new(on(*look), name.to_string())).collect();
     if both {
-        legend.extend([Entry::new(on(PLAIN), "P2P on"), Entry::new(off, "P2P off")]);
+        legend.extend([LegendEntry::new(on(PLAIN), "P2P on"), LegendEntry::new(off, "P2P off")]);
     }
     legend
 }

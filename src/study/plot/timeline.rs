@@ -10,7 +10,7 @@ use std::path::Path;
 use super::axis::{self, Axis, number};
 use super::figure::{Figure, Options, check_format};
 use super::font;
-use super::layout::{self, Entry, Key, Sheet, bar};
+use super::layout::{self, LegendEntry, LegendKey, Sheet, bar};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Hatch, Scene, Text};
 use super::style::{GREY, INK, Sizes, VERMILION, WHITE};
@@ -175,11 +175,11 @@ fn class_of(kind: &str) -> Class {
 /// Hatch of exposed communication.
 const EXPOSED: Hatch = Hatch::Crossed;
 
-pub fn legend() -> Vec<Entry> {
+pub fn legend() -> Vec<LegendEntry> {
     let classes = [MATMUL, ATTEND, NORM, OTHER, WAITING, TRANSFER]
-        .map(|Class { name, color, hatch }| Entry::new(Key::Bar { color, hatch }, name));
-    let exposed = Key::Strip { color: VERMILION, hatch: EXPOSED };
-    classes.into_iter().chain([Entry::new(exposed, "exposed communication")]).collect()
+        .map(|Class { name, color, hatch }| LegendEntry::new(LegendKey::Bar { color, hatch }, name));
+    let exposed = LegendKey::Strip { color: VERMILION, hatch: EXPOSED };
+    classes.into_iter().chain([LegendEntry::new(exposed, "exposed communication")]).collect()
 }
 
 /// Heights of a rank's rows (points): two lanes, and the strip of exposed communication.
@@ -226,7 +226,7 @@ pub fn figure(sheet: &Sheet<'_>, windows: &[Window<'_>], axis_names: [String; 2]
     let count = windows.iter().map(|window| window.ranks.len()).sum::<usize>().max(1) as f64;
     // at less than 2.6 lines of text per rank, names overlap
     let [height, least] = [4.0, 2.6].map(|rank| count * (rank * sizes.tick + gap) + heads + under);
-    let (mut scene, all, sizes) = sheet.lay(height, (120.0, least))?;
+    let (mut scene, all, sizes) = sheet.lay_out(height, (120.0, least))?;
     let names = windows.iter().flat_map(|window| &window.ranks).flat_map(|(_, names)| names);
     let widest = names.map(|name| font::width(name, sizes.tick, false)).fold(0.0, f64::max);
     let area = Area {

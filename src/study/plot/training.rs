@@ -4,7 +4,7 @@
 
 use super::axis::{Axis, Chart};
 use super::figure::{Figure, Options};
-use super::layout::{Entry, Key, Sheet};
+use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
 use super::style::{Look, Looks, Sizes, look, looks};
@@ -39,9 +39,12 @@ pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
         ..ProvenanceSummary::default()
     };
     let entry = |curve: &&ArchitectureCurve| {
-        let key =
-            Key::Series { look: looks[&curve.architecture], fill: Fill::Solid, stroke: Stroke::Solid };
-        Entry::new(key, format!("{} ({})", curve.architecture, counted(curve.seeds, "seed")))
+        let key = LegendKey::Series {
+            look: looks[&curve.architecture],
+            fill: Fill::Solid,
+            stroke: Stroke::Solid,
+        };
+        LegendEntry::new(key, format!("{} ({})", curve.architecture, counted(curve.seeds, "seed")))
     };
     let spec = &set.spec;
     let name = std::path::Path::new(&spec.model).file_name();
@@ -127,7 +130,7 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
         is_drawn(*measure) && scores.iter().any(|score| score.errors(*measure).is_some())
     };
     let entry = |measure: Measure| {
-        Entry::new(Key::Marker { look: look_of(measure), fill: Fill::Solid }, words(measure))
+        LegendEntry::new(LegendKey::Marker { look: look_of(measure), fill: Fill::Solid }, words(measure))
     };
     let published = scores.iter().all(|score| score.is_published);
     let numbers =
