@@ -5,6 +5,7 @@ pub mod atomic;
 pub mod cache;
 pub mod checksum;
 pub mod error;
+pub mod input;
 pub mod offer;
 pub mod parquet;
 pub mod regular;

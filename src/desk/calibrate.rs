@@ -7,7 +7,7 @@ use toml_edit::{DocumentMut, InlineTable, Item, Table as TomlTable, TableLike, V
 
 use base::atomic;
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 use machine::hardware::{Profile, Stack};
 use study::calibrate::{Constant, Fit, MeasuredLink, MeasuredLinks};
 

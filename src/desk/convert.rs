@@ -225,7 +225,7 @@ impl Search<'_> {
     fn measure(&mut self, sets: &[Chosen]) -> Result<()> {
         let layers = self.request.quality.model.shape.layers;
         let wirings: BTreeSet<Architecture> =
-            sets.iter().map(|set| set.conversion.of(&set.layers, layers)).collect();
+            sets.iter().map(|set| set.conversion.architecture(&set.layers, layers)).collect();
         let missing: Vec<Architecture> =
             wirings.into_iter().filter(|one| !self.measured.contains_key(one)).collect();
         if missing.is_empty() {
@@ -245,7 +245,7 @@ impl Search<'_> {
     }
 
     fn kl(&self, conversion: Conversion, layers: &[u32]) -> f64 {
-        self.measured[&conversion.of(layers, self.request.quality.model.shape.layers)].kl
+        self.measured[&conversion.architecture(layers, self.request.quality.model.shape.layers)].kl
     }
 
     /// Adds layers one at a time, each time the one with the lowest divergence.
@@ -274,14 +274,14 @@ fn report(
     let layers = quality.model.shape.layers;
     let of_target = Model::resolve(&target.model)?.shape.layers;
     let carried = |set: &Chosen| {
-        set.conversion.of(&analysis::carried_over(&set.layers, layers, of_target), of_target)
+        set.conversion.architecture(&analysis::carried_over(&set.layers, layers, of_target), of_target)
     };
     let speeds = speeds(target, sets.iter().map(carried))?;
     let standard = &speeds[&Architecture::Standard];
     let point = |(at, set): (usize, Chosen)| {
         let target_architecture = carried(&set);
         let speed = &speeds[&target_architecture];
-        let architecture = set.conversion.of(&set.layers, layers);
+        let architecture = set.conversion.architecture(&set.layers, layers);
         ConversionPoint {
             number: at + 1,
             conversion: set.conversion,

@@ -134,11 +134,11 @@ fn measures_section(record: &Record, scope: Scope) -> Section {
             format!("Metrics: medians{intervals} over {samples} ({provenance})")
         }
         Scope::Quality => {
-            let about = record.quality.as_ref().map(|quality| quality.told());
+            let about = record.quality.as_ref().map(|quality| quality.full_basis());
             format!("Quality: {}", about.unwrap_or_default())
         }
         Scope::Training => {
-            let about = record.training.as_ref().map(|training| training.told());
+            let about = record.training.as_ref().map(|training| training.basis());
             format!("Training: {}", about.unwrap_or_default())
         }
         _ => format!("Overlap: decode phase of one sample, mean over ranks ({provenance})"),
@@ -146,7 +146,7 @@ fn measures_section(record: &Record, scope: Scope) -> Section {
     // the options say how many samples there are
     let shown = |measure: &&Measure| measure.scope == scope && measure.name != "samples_done";
     for measure in MEASURES.iter().filter(shown) {
-        let Some(value) = measure.told(record) else { continue };
+        let Some(value) = measure.amount_with_interval(record) else { continue };
         let aside = if measure.name == "completion_ms" { mean_aside(record) } else { String::new() };
         section.line(measure.words, value + &aside);
     }

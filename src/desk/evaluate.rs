@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use base::checksum::sha256;
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 use lab::launch::Cancel;
 use lab::store::{Evaluation, EvaluationFile, Store, window_key};
 use lab::sweep::OWN_TEXT;

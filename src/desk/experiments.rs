@@ -10,8 +10,8 @@ use rayon::prelude::*;
 
 use super::cells::{evaluate_cells, train_cells};
 use base::error::{Error, Result};
+use base::input::InputKind;
 use base::offer::Offer;
-use base::regular::InputKind;
 use lab::launch::{Cancel, LaunchedRanks, ProcessExecutor};
 use lab::store::Store;
 use lab::sweep::document::Document;

@@ -19,7 +19,7 @@ use study::analysis::{
     self, Axes, Column, ComparisonReport, ConversionReport, OverlayPoint, ParetoPoint, RunCell, RunTable,
 };
 use study::plot::{self, Options, ParetoData, ProvenanceSummary};
-use table::options::Kind;
+use table::options::OptionKind;
 use table::render::Sourced;
 use table::{Record, Source};
 
@@ -221,7 +221,7 @@ fn series(column: &Column, records: &[Record], rows: &[u32]) -> Series {
         let times = times.into_datetime(TimeUnit::Microseconds, Some(TimeZone::UTC));
         return times.into_column().with_name(name);
     }
-    if matches!(column.field.source, Source::Option(option) if option.kind == Kind::Flag) {
+    if matches!(column.field.source, Source::Option(option) if option.kind == OptionKind::Flag) {
         let is_set = |row: &u32| text(row).map(|text| text == "true");
         return Series::new(name, rows.iter().map(is_set).collect::<Vec<_>>());
     }

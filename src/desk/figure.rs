@@ -157,7 +157,10 @@ impl FigureRequest {
         let set = analysis::one_training_set(trainings)?;
         let figure = plot::training_figure(&set, &self.options)?;
         let last = analysis::compared_trainings(&with_standard_first(trainings));
-        Ok(DrawnFigure { figure, notes: last.iter().map(analysis::ComparedTrainings::told).collect() })
+        Ok(DrawnFigure {
+            figure,
+            notes: last.iter().map(analysis::ComparedTrainings::summary).collect(),
+        })
     }
 
     /// Draws the lanes of one step of each trace, the first one on top. Returns the errors of

@@ -142,7 +142,7 @@ pub fn listing(typed: &str) -> Vec<FileEntry> {
     for entry in files.take(MOST_INSPECTED) {
         let path = path_of(entry);
         entry.is_trace &= may_have_events(&path);
-        let refused = trace::import::refused(&path);
+        let refused = trace::import::unreadable_format(&path);
         if let Some(format) = refused {
             (entry.is_trace, entry.is_refused) = (false, true);
             entry.about = format!("cannot be opened: {format}");
@@ -175,7 +175,9 @@ pub fn listing(typed: &str) -> Vec<FileEntry> {
 fn traces_in(folder: &Path) -> Vec<PathBuf> {
     let inside = within(&format!("{}/", folder.display()));
     let paths = inside.into_iter().filter(|entry| entry.is_trace).map(|entry| PathBuf::from(entry.path));
-    paths.filter(|path| may_have_events(path) && trace::import::refused(path).is_none()).collect()
+    paths
+        .filter(|path| may_have_events(path) && trace::import::unreadable_format(path).is_none())
+        .collect()
 }
 
 /// Traces in the directory of a file that was opened before (or in that directory), those that cannot be opened last.

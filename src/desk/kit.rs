@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use base::atomic::UnfinishedDir;
 use base::error::{Error, Result};
-use base::regular::{self, InputKind};
+use base::input::InputKind;
+use base::regular;
 use lab::store::{Copied, DamagedFile, RecordingCopies, Store};
 use study::analysis::MeasuredGrid;
 use table::P2p;

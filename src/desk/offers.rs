@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_option_that_has_values_says_what_each_means() {
-        for option in OPTIONS.iter().filter(|option| option.kind == table::options::Kind::Text) {
+        for option in OPTIONS.iter().filter(|option| option.kind == table::options::OptionKind::Text) {
             let offers = values(option);
             assert!(!offers.is_empty(), "{option:?} offers nothing");
             for offer in offers {

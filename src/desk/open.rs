@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::files::expanded;
 use super::predict::{FirstSteps, require_unchanged_files, resimulate};
 use base::error::{Error, Result};
-use base::regular;
+use base::input;
 use lab::store::Store;
 use plan::Phase;
 use study::analysis::{StepAlignment, tie_clocks};
@@ -33,7 +33,7 @@ impl RunOrTrace {
         if path.is_file() {
             return Ok(Self::File(path));
         }
-        if let Some(refused) = regular::refused(&path, "a trace file or a directory of them") {
+        if let Some(refused) = input::special_file_error(&path, "a trace file or a directory of them") {
             return Err(refused);
         }
         let separated = given.contains(std::path::MAIN_SEPARATOR);

@@ -10,7 +10,7 @@ use serde_json::ser::{Formatter, PrettyFormatter};
 use serde_json::{Serializer, Value};
 
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 
 /// Files that may contain a template; the first one found is used.
 const FILES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];

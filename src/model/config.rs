@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 use plan::{
     Architecture, AttentionShape, DType, HeadStep, LayerSet, ModelShape, Rope, RopeScaling, Yarn,
 };

@@ -13,7 +13,7 @@ use super::numbers::write_numbers;
 use super::{Model, WeightSource, layout, tokenizer};
 use base::atomic::{self, UnfinishedDir};
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 use plan::{
     Architecture, DType, LayerSet, Rope, RouterBias, RouterScore, Routing, Shard, Tensor, Weight,
     WeightPart,

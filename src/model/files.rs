@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Model, checkpoint};
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::{self, InputKind};
 use base::{checksum, regular};
 
 const SINGLE: &str = "model.safetensors";
@@ -83,7 +83,7 @@ fn shards(dir: &Path, index: &Path) -> Result<Vec<PathBuf>> {
         let path = dir.join(name);
         if files.insert(path.clone()) && !path.is_file() {
             let missing = || wrong(format!("\"{tensor}\" should be in {name}, which does not exist"));
-            return Err(regular::refused(&path, "a file").unwrap_or_else(missing));
+            return Err(input::special_file_error(&path, "a file").unwrap_or_else(missing));
         }
     }
     if files.is_empty() {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 
 /// Reads a prompt file: one prompt per line, space-separated ids below `vocab`; skips blank lines.
 ///

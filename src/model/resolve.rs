@@ -6,7 +6,7 @@ use super::checkpoint::Oddities;
 use super::config::Config;
 use super::files;
 use base::error::{Error, Result, nearest};
-use base::regular;
+use base::input;
 use base::text::same_name;
 use plan::{Architecture, DType, ModelShape};
 
@@ -58,13 +58,14 @@ impl Model {
                 format!("pass the directory that contains config.json, perhaps {}", parent.display()),
             ));
         }
-        Err(regular::refused(path, "a model's directory").unwrap_or_else(|| unknown(name_or_dir)))
+        Err(input::special_file_error(path, "a model's directory")
+            .unwrap_or_else(|| unknown(name_or_dir)))
     }
 
     fn open(name: &str, dir: &Path) -> Result<Self> {
         let path = dir.join("config.json");
         if !path.is_file() {
-            if let Some(refused) = regular::refused(&path, "a file") {
+            if let Some(refused) = input::special_file_error(&path, "a file") {
                 return Err(refused);
             }
             return Err(Error::input_help(

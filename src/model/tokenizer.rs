@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Model;
 use base::error;
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 
 /// Tokenizer of a checkpoint (`tokenizer.json`), using Hugging Face's library.
 #[derive(Debug)]

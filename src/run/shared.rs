@@ -13,7 +13,7 @@ use crate::sim::Simulator;
 use crate::{HOST, cuda};
 use base::checksum::short_key;
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 use base::text::counted;
 use machine::environment::available_memory;
 use machine::hardware::{MemoryNeed, Profile, Stack, Target};

@@ -4,11 +4,11 @@
 pub mod analysis;
 pub mod answer;
 pub mod calibrate;
+mod csv_table;
 pub mod diff;
 pub mod plot;
 pub mod report;
 pub mod rewire;
-mod rows;
 #[doc(hidden)]
 pub mod testing;
 pub mod validate;

@@ -25,7 +25,7 @@ pub fn conversion_report() -> ConversionReport {
     };
     let point = |(at, chosen): (usize, Chosen)| {
         let count = chosen.layers.len() as f64;
-        let architecture = chosen.conversion.of(&chosen.layers, 4);
+        let architecture = chosen.conversion.architecture(&chosen.layers, 4);
         ConversionPoint {
             number: at + 1,
             conversion: chosen.conversion,

@@ -7,7 +7,6 @@
 //!
 //! A single gap that is most of the idle time is named, with the host's call that fills it, such as a blocking copy.
 
-mod part;
 mod words;
 
 #[cfg(test)]
@@ -20,8 +19,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use self::part::CoveredSteps;
-pub use self::words::Reader;
+use self::words::CoveredSteps;
+pub use self::words::VerdictPlace;
 use self::words::percent;
 use super::analysis::{CollectiveRow, IdleSplit, TimePart, TraceReport, arrivals, time_parts};
 use super::rewire::{Asked, Choice, Ends, LAUNCH_BOUND, Rewiring, Setting, Times};
@@ -82,14 +81,16 @@ impl Cause {
     fn of(transfer_us: f64, waited_us: f64, unknown_us: f64) -> Self {
         let all = transfer_us + waited_us + unknown_us;
         let dominates = |us: f64| us >= DOMINATES * all;
-        match () {
-            () if all <= 0.0 => Self::Inconclusive,
-            () if dominates(transfer_us) => Self::TransferDominated,
-            () if dominates(waited_us) => Self::SkewDominated,
-            () if dominates(transfer_us + unknown_us) || dominates(waited_us + unknown_us) => {
-                Self::Inconclusive
-            }
-            () => Self::Mixed,
+        if all <= 0.0 {
+            Self::Inconclusive
+        } else if dominates(transfer_us) {
+            Self::TransferDominated
+        } else if dominates(waited_us) {
+            Self::SkewDominated
+        } else if dominates(transfer_us + unknown_us) || dominates(waited_us + unknown_us) {
+            Self::Inconclusive
+        } else {
+            Self::Mixed
         }
     }
 }
@@ -298,9 +299,9 @@ pub fn verdict(
     let host_share = idle(|rank| rank.host_us);
     let split = arrivals(trace, selection).filter(|_| !undecided);
     let splits = split.as_ref().map_or(&[][..], |found| &found.collectives);
-    let of = |row: &CollectiveRow| CauseTimes::of(row, !undecided);
-    let collectives = collectives(report, of);
-    let times = report.collectives.iter().map(of).fold(CauseTimes::default(), CauseTimes::add);
+    let times_of = |row: &CollectiveRow| CauseTimes::of(row, !undecided);
+    let collectives = collectives(report, times_of);
+    let times = report.collectives.iter().map(times_of).fold(CauseTimes::default(), CauseTimes::add);
     let cause = times.cause();
     let covered = CoveredSteps::of(trace, &report.steps);
     let mut verdict = Verdict {
@@ -388,7 +389,7 @@ pub fn verdict(
         }
     }
     verdict.headline = verdict.in_a_few_words();
-    verdict.sentences = verdict.sentences_for(Reader::CommandLine);
+    verdict.sentences = verdict.sentences_for(VerdictPlace::CommandLine);
     verdict
 }
 
@@ -451,7 +452,7 @@ fn collectives(
         sum.exposed += row.executed.exposed_us;
         sum.times = sum.times.add(times_of(row));
     }
-    let of = |((name, group), sum): ((&str, Option<&str>), Sum)| {
+    let row_of = |((name, group), sum): ((&str, Option<&str>), Sum)| {
         let Sum { count, exposed: exposed_us, times } = sum;
         let CauseTimes { transfer_us: transfer, waited_us: waited, unknown_us: unknown, .. } = times;
         let known = transfer + waited;
@@ -467,7 +468,7 @@ fn collectives(
             waited_share_at_least: (unknown > 0.0).then(|| waited / (known + unknown)),
         }
     };
-    let mut rows: Vec<CollectiveVerdict> = sums.into_iter().map(of).collect();
+    let mut rows: Vec<CollectiveVerdict> = sums.into_iter().map(row_of).collect();
     rows.sort_by(|a, b| b.exposed_us.total_cmp(&a.exposed_us));
     rows.truncate(NAMED);
     rows
@@ -584,7 +585,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
             }
             Err(error) => return Err(error.to_string()),
         };
-        let told: Times = answer.contended.unwrap_or(answer.alone);
+        let times: Times = answer.contended.unwrap_or(answer.alone);
         let half = (choice.micro_batches > 1)
             .then(|| rewiring.answer(&Choice { share: 0.5, ..choice.clone() }).ok())
             .flatten();
@@ -593,8 +594,8 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
                 true => (*name).to_owned(),
                 false => format!("{} + {name}", steps.launch_remedy()),
             },
-            speedup: told.speedup,
-            speedup_95: told.speedup_95,
+            speedup: times.speedup,
+            speedup_95: times.speedup_95,
             without_contention: answer.contended.map(|_| answer.alone.speedup),
             at_best: half.map(|half| half.contended.unwrap_or(half.alone).speedup),
             error: rewiring.error_of(&answer),

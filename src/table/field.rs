@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::options::{Kind, OPTIONS, OptionEntry};
+use super::options::{OPTIONS, OptionEntry, OptionKind};
 use super::{Interval, MEASURES, Measure, Record, Scope, host};
 use base::text::same_name;
 
@@ -64,7 +64,7 @@ impl Field {
     /// Underlying option, if its values may need 64 bits.
     pub fn large_option(&self) -> Option<&'static OptionEntry> {
         match self.source {
-            Source::Option(option) if option.kind == Kind::Large => Some(option),
+            Source::Option(option) if option.kind == OptionKind::Large => Some(option),
             _ => None,
         }
     }
@@ -76,13 +76,14 @@ impl Field {
 
     /// Text value in a record; `None` for numbers, tags and notes (these are not part of records).
     pub fn text<'a>(&self, record: &'a Record) -> Option<Cow<'a, str>> {
-        let of = |map: &'a BTreeMap<String, String>| Some(map.get(self.title.as_ref())?.as_str().into());
+        let entry =
+            |map: &'a BTreeMap<String, String>| Some(map.get(self.title.as_ref())?.as_str().into());
         match self.source {
             Source::Text(get) => get(record),
             Source::Experiments => record.experiment.as_deref().map(Cow::from),
             Source::Option(option) => Some(option.text(&record.spec)),
-            Source::Variable => of(&record.spec.env),
-            Source::Override => of(&record.spec.set),
+            Source::Variable => entry(&record.spec.env),
+            Source::Override => entry(&record.spec.set),
             _ => None,
         }
     }
@@ -145,7 +146,7 @@ impl Field {
     }
 }
 
-fn of(
+fn field(
     name: &'static str,
     aliases: &'static [&'static str],
     title: &'static str,
@@ -162,7 +163,7 @@ fn text(
     searched: Search,
     get: fn(&Record) -> Option<Cow<'_, str>>,
 ) -> Field {
-    of(name, aliases, name, Unit::Text, searched, Source::Text(get))
+    field(name, aliases, name, Unit::Text, searched, Source::Text(get))
 }
 
 /// All fields that every run has, in CSV order.
@@ -175,22 +176,22 @@ pub fn fields() -> Vec<Field> {
     ];
     fields.extend(OPTIONS.iter().map(of_option));
     let round = Source::Number(|r| Some(r.round.into()));
-    fields.push(of("round", &[], "round", Unit::Count, Never, round));
+    fields.push(field("round", &[], "round", Unit::Count, Never, round));
     fields.extend(MEASURES.iter().flat_map(of_measure));
     fields.extend([
         text("env", &[], Letters, |r| pairs(&r.spec.env)),
         text("set", &[], Letters, |r| pairs(&r.spec.set)),
-        of("experiment", &["exp"], "experiment", Unit::Names, Letters, Source::Experiments),
+        field("experiment", &["exp"], "experiment", Unit::Names, Letters, Source::Experiments),
         text("created", &["date"], Never, |r| {
             Some(r.created.as_str().into()).filter(|c: &Cow<'_, str>| !c.is_empty())
         }),
         text("trace", &[], Never, |r| r.trace.as_deref().map(Cow::from)),
         text("reason", &["why"], Words, |r| r.reason.as_deref().map(Cow::from)),
-        text("quality", &[], Never, |r| Some(r.quality.as_ref()?.told().into())),
+        text("quality", &[], Never, |r| Some(r.quality.as_ref()?.full_basis().into())),
         text("warnings", &[], Words, |r| (!r.warnings.is_empty()).then(|| r.warnings.join("; ").into())),
-        of("tags", &["tag"], "tags", Unit::Words, Letters, Source::Tags),
-        of("note", &[], "note", Unit::Text, Words, Source::Note),
-        of("setting", &[], "differs in", Unit::Text, Words, Source::Setting),
+        field("tags", &["tag"], "tags", Unit::Words, Letters, Source::Tags),
+        field("note", &[], "note", Unit::Text, Words, Source::Note),
+        field("setting", &[], "differs in", Unit::Text, Words, Source::Setting),
         // empty for simulations, which do not depend on the host
         text("host", &[], Letters, |r| host(r).map(Cow::from)),
         // `tp8 b16 p2p-on`, so that labels shown elsewhere can be searched for
@@ -201,22 +202,22 @@ pub fn fields() -> Vec<Field> {
 
 fn of_option(option: &'static OptionEntry) -> Field {
     let (unit, searched) = match option.kind {
-        Kind::Count | Kind::Large => (Unit::Count, Search::Never),
+        OptionKind::Count | OptionKind::Large => (Unit::Count, Search::Never),
         _ if !option.about.is_searched => (Unit::Text, Search::Never),
         _ => (Unit::Text, Search::Letters),
     };
-    of(option.name, option.about.aliases, option.title(), unit, searched, Source::Option(option))
+    field(option.name, option.about.aliases, option.title(), unit, searched, Source::Option(option))
 }
 
 /// Columns of a measure and its interval bounds.
 fn of_measure(measure: &'static Measure) -> Vec<Field> {
     let Measure { name, aliases, title, unit, .. } = *measure;
-    let mut fields = vec![of(name, aliases, title, unit, Search::Never, Source::Measure(measure))];
+    let mut fields = vec![field(name, aliases, title, unit, Search::Never, Source::Measure(measure))];
     if let Some((interval, names)) = measure.interval.and_then(|i| Some((i, i.names?))) {
         let bare = title.trim_end_matches(unit.symbol()).trim_end();
         for (end, (name, which)) in names.into_iter().zip(["low", "high"]).enumerate() {
-            let field = of(name, &[], "", unit, Search::Never, Source::End(interval, end));
-            fields.push(Field { title: format!("{bare} {which}").into(), ..field });
+            let bound = field(name, &[], "", unit, Search::Never, Source::End(interval, end));
+            fields.push(Field { title: format!("{bare} {which}").into(), ..bound });
         }
     }
     fields

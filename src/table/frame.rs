@@ -8,7 +8,7 @@ use std::sync::Arc;
 use polars_core::prelude::{ArrowSchema, Column, DataFrame, DataType};
 use rayon::prelude::*;
 
-use super::options::{Kind, OPTIONS, OptionEntry};
+use super::options::{OPTIONS, OptionEntry, OptionKind};
 use super::{MEASURES, Measure, Record, Sample, Spec, Unit};
 use base::error::{Error, Result};
 
@@ -24,11 +24,13 @@ pub fn frame(rows: &[(u32, Record)]) -> Result<DataFrame> {
     let option = |option: &OptionEntry| {
         let number = |(_, r): &(u32, Record)| option.number(&r.spec).unwrap_or_default();
         match option.kind {
-            Kind::Count => Column::new(
+            OptionKind::Count => Column::new(
                 option.name.into(),
                 rows.iter().map(|r| number(r) as u32).collect::<Vec<_>>(),
             ),
-            Kind::Large => Column::new(option.name.into(), rows.iter().map(number).collect::<Vec<_>>()),
+            OptionKind::Large => {
+                Column::new(option.name.into(), rows.iter().map(number).collect::<Vec<_>>())
+            }
             _ => text(option.name, &|r| Some(option.text(&r.spec).into_owned())),
         }
     };
@@ -104,7 +106,7 @@ impl Asked {
             return Ok(None);
         }
         let (values, changes) = match option.kind {
-            Kind::Count | Kind::Large => {
+            OptionKind::Count | OptionKind::Large => {
                 let numbers = Numbers::new(frame, option.name)?;
                 let changes = numbers.changes();
                 (AskedValues::Numbers(numbers), changes)

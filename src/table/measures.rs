@@ -199,8 +199,8 @@ impl Measure {
         }
     }
 
-    /// Value and interval with unit, as text.
-    pub fn told(&self, record: &Record) -> Option<String> {
+    /// Value and interval with unit: `27.72 ms [27.51, 27.94]`.
+    pub fn amount_with_interval(&self, record: &Record) -> Option<String> {
         let value = self.of(record)?;
         let decimals = base::text::decimals(value, self.decimals);
         let number = self.amount(value);

@@ -103,7 +103,7 @@ impl RunQuality {
     }
 
     /// Basis of the numbers, including TP and format.
-    pub fn told(&self) -> String {
+    pub fn full_basis(&self) -> String {
         format!("{}, TP {}, {}", self.basis(), self.tp, self.dtype)
     }
 }

@@ -78,7 +78,7 @@ pub struct Metrics {
     pub tpot_ms: Percentiles,
     /// Throughput of all sequences: batch x output tokens / median completion latency.
     pub tokens_per_s: f64,
-    /// Throughput of all sequences divided by TP.
+    /// Throughput of all sequences divided by the number of GPUs (TP x PP x DP).
     pub tokens_per_s_per_gpu: f64,
     /// Number of samples.
     pub samples: u32,

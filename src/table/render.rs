@@ -334,13 +334,13 @@ impl Table {
         let needed = |shown: &[usize], widths: &BTreeMap<usize, usize>| {
             shown.iter().map(|c| widths[c] + BETWEEN).sum::<usize>().saturating_sub(1)
         };
-        let (may_shorten, mut alike_words) = (words.is_none(), words.unwrap_or_default());
+        let (may_shorten, mut common_words) = (words.is_none(), words.unwrap_or_default());
         if needed(&shown, &widths) > width {
-            let alike: Vec<usize> =
-                shown.iter().copied().skip(1).filter(|c| self.is_alike(*c)).collect();
-            shown.retain(|column| !alike.contains(column));
+            let constant: Vec<usize> =
+                shown.iter().copied().skip(1).filter(|c| self.is_constant(*c)).collect();
+            shown.retain(|column| !constant.contains(column));
             let word = |c: &usize| format!("{} {}", self.columns[*c].title, self.rows[0][*c]);
-            alike_words.extend(alike.iter().map(word));
+            common_words.extend(constant.iter().map(word));
             if may_shorten && needed(&shown, &widths) > width {
                 let (table, words) = self.without_common_words(&shown);
                 if !words.is_empty() {
@@ -348,9 +348,9 @@ impl Table {
                 }
             }
         }
-        let common = match alike_words.is_empty() {
+        let common = match common_words.is_empty() {
             true => String::new(),
-            false => listed(&format!("all {} rows:", self.rows.len()), &alike_words, width),
+            false => listed(&format!("all {} rows:", self.rows.len()), &common_words, width),
         };
         for column in shown.iter().copied().filter(|c| self.columns[*c].may_be_cut) {
             let excess = needed(&shown, &widths).saturating_sub(width);
@@ -425,7 +425,7 @@ impl Table {
     }
 
     /// True if several rows all have the same value in a column.
-    fn is_alike(&self, column: usize) -> bool {
+    fn is_constant(&self, column: usize) -> bool {
         let [first, rest @ ..] = self.rows.as_slice() else { return false };
         let same = |row: &Vec<Shown>| row[column] == first[column];
         !rest.is_empty() && first[column] != Shown::None && rest.iter().all(same)

@@ -80,12 +80,16 @@ const NO_SETTINGS: [&str; 21] = [
 impl Spec {
     /// Provenance of a run of this cell by this process.
     pub fn provenance(&self) -> Provenance {
-        match () {
-            () if self.backend.is_simulated() => Provenance::Simulated,
+        if self.backend.is_simulated() {
+            Provenance::Simulated
+        } else if self.backend == Backend::Cuda && self.shares_gpu() {
             // also at TP 1 and over an emulated link: the variable changes how steps are enqueued
-            () if self.backend == Backend::Cuda && self.shares_gpu() => Provenance::SharedGpu,
-            () if self.link.is_emulated() => Provenance::EmulatedLink,
-            () => Provenance::Measured,
+
+            Provenance::SharedGpu
+        } else if self.link.is_emulated() {
+            Provenance::EmulatedLink
+        } else {
+            Provenance::Measured
         }
     }
 
@@ -193,6 +197,8 @@ impl Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::OptionKind;
+    use crate::testing::change_option;
 
     /// Specs as records of the first format have them, each with its key.
     const KEYS: [(&str, &str); 5] = [
@@ -233,6 +239,18 @@ mod tests {
             let said = if other == "true" { "" } else { other };
             assert_eq!(spec.variant_label(), format!("{}{said}", entry.about.label));
             assert_eq!(spec.plain(), Spec::default(), "{name}");
+        }
+    }
+
+    /// A setting is its label alone: without one, a number or a flag would not say what it is.
+    #[test]
+    fn every_setting_says_what_it_sets() {
+        for option in OPTIONS.iter().filter(|option| !NO_SETTINGS.contains(&option.name)) {
+            let mut spec = Spec::default();
+            change_option(option, &mut spec);
+            assert_eq!(spec.settings().collect::<Vec<_>>(), [option.label(&spec)], "{}", option.name);
+            let has_words = option.kind == OptionKind::Text;
+            assert!(has_words || !option.about.label.is_empty(), "{} needs a label", option.name);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::options::OptionEntry;
 use crate::{
     Backend, Curve, HeldOut, Provenance, Record, RunQuality, Sample, Spec, Status, TRAINING, Training,
     TrainingSpec, TrainingSpeed, TrainingStep, WindowQuality, quality,
@@ -201,4 +202,19 @@ pub fn shape_tiny() -> ModelShape {
         vocab: 256,
         ..shape_70b()
     }
+}
+
+/// Gives an option another value than it has.
+///
+/// # Panics
+///
+/// Panics if the option accepts no other value of [`OptionEntry::values`], no greater number and no other text.
+pub fn change_option(option: &OptionEntry, spec: &mut Spec) {
+    let own = option.text(spec).into_owned();
+    let greater = option.number(spec).map(|number| (number + 1).to_string());
+    let values = option.values().iter().map(|value| (*value).to_owned());
+    let mut others =
+        greater.into_iter().chain(values).chain(["other".to_owned()]).filter(|text| *text != own);
+    // forms of values, such as `ladder:K`, are no values
+    assert!(others.any(|text| option.read(spec, &text).is_ok()), "{} has one value", option.name);
 }

@@ -255,7 +255,7 @@ impl RunTraining {
     }
 
     /// Basis of the numbers.
-    pub fn told(&self) -> String {
+    pub fn basis(&self) -> String {
         format!(
             "measured on cpu, {} of {} steps",
             base::text::counted(self.seeds, "training"),

@@ -73,7 +73,7 @@ enum Problem {
 type Read<T> = std::result::Result<T, Problem>;
 
 impl Problem {
-    fn of(self, path: &Path) -> Error {
+    fn in_file(self, path: &Path) -> Error {
         let shown = path.display();
         match self {
             Self::Io(error) => Error::io(path)(error),

@@ -4,7 +4,6 @@
 //! the [`TraceMeta`] and the [`OperationInfo`] table as JSON. It is written as a stream and renamed into
 //! place, so an existing trace is always complete.
 
-mod alike;
 mod collective;
 mod contents;
 pub mod export;

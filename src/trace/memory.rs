@@ -3,10 +3,11 @@
 //! A compressed trace of some megabytes can unpack to more memory than the machine has, and a failed
 //! allocation aborts the process. Readers check declared sizes before they allocate ([`check`]); for
 //! everything else a thread monitors the memory of the process from the first trace on, and exits with
-//! an error above the limit.
+//! an error above the limit. The monitor reads `/proc`, so it works on Linux only; elsewhere only declared sizes are
+//! checked.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
 use base::error::Error;
@@ -15,9 +16,9 @@ use machine::environment::available_memory;
 /// Limit in bytes; 0 until it is set or first used.
 static LIMIT: AtomicU64 = AtomicU64::new(0);
 
-type Exceeded = fn(&Error) -> !;
+type OutOfMemory = fn(&Error) -> !;
 
-static EXCEEDED: OnceLock<Exceeded> = OnceLock::new();
+static ON_OUT_OF_MEMORY: OnceLock<OutOfMemory> = OnceLock::new();
 
 /// Assumed limit in bytes if the available memory is unknown.
 const FALLBACK: u64 = 4 << 30;
@@ -30,9 +31,9 @@ pub fn set_limit(bytes: u64) {
     LIMIT.store(bytes.max(1), Ordering::Relaxed);
 }
 
-pub fn on_exceeded(exceeded: Exceeded) {
-    // keep the first handler: it is the program's own
-    let _ = EXCEEDED.set(exceeded);
+/// Sets what ends the process above the limit. The first handler, the program's own, stays.
+pub fn on_out_of_memory(handler: OutOfMemory) {
+    let _ = ON_OUT_OF_MEMORY.set(handler);
 }
 
 /// Limit in bytes; by default half of the memory available at the first call.
@@ -57,25 +58,24 @@ pub fn check(needed: u64) -> Result<(), String> {
 
 /// Starts to monitor the memory of the process. Earlier allocations do not count.
 pub fn watch() {
-    static WATCHING: OnceLock<()> = OnceLock::new();
-    WATCHING.get_or_init(|| {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
         let (Some(before), limit) = (allocated(), limit()) else { return };
-        let watching = std::thread::Builder::new().name("memory".into()).spawn(move || {
+        // without the thread, only declared sizes are checked
+        let _ = std::thread::Builder::new().name("memory".into()).spawn(move || {
             loop {
                 std::thread::sleep(INTERVAL);
                 let Some(now) = allocated() else { return };
                 if now.saturating_sub(before) > limit {
                     let why = too_much(&format!("reading the trace needs more than {} GB", gb(limit)));
                     let error = Error::failed(why);
-                    match EXCEEDED.get() {
-                        Some(exceeded) => exceeded(&error),
+                    match ON_OUT_OF_MEMORY.get() {
+                        Some(handler) => handler(&error),
                         None => std::process::exit(1),
                     }
                 }
             }
         });
-        // without the thread, only declared sizes are checked
-        drop(watching);
     });
 }
 

@@ -134,7 +134,7 @@ pub fn operations<'a>(
     decode: impl IntoIterator<Item = &'a Plan>,
 ) -> Vec<OperationInfo> {
     let stages: Vec<(&Plan, &Plan)> = prefill.into_iter().zip(decode).collect();
-    let of = |plan: &Plan, base: u32, stage: usize| -> Vec<OperationInfo> {
+    let operations_of = |plan: &Plan, base: u32, stage: usize| -> Vec<OperationInfo> {
         // group of the stage's collectives, and of its sends ([`stage_groups`])
         let group = |operation: &Operation| match &operation.kind {
             plan::Kind::Send => Some(stages.len()),
@@ -166,8 +166,8 @@ pub fn operations<'a>(
     };
     let mut table = Vec::new();
     for (stage, (prefill, decode)) in stages.iter().enumerate() {
-        table.extend(of(prefill, table.len() as u32, stage));
-        table.extend(of(decode, table.len() as u32, stage));
+        table.extend(operations_of(prefill, table.len() as u32, stage));
+        table.extend(operations_of(decode, table.len() as u32, stage));
     }
     table
 }

@@ -334,10 +334,10 @@ impl Product {
                     return None;
                 }
                 let causal = call.is_causal(mask)?;
-                let of = [dims(0)?, dims(1)?, dims(2)?];
+                let operands = [dims(0)?, dims(1)?, dims(2)?];
                 let mask = if causal { ", causal" } else { "" };
-                let shape = format!("q {}, k {}{mask}", shown(of[0]), shown(of[1]));
-                (0, attend(of, order, causal)?, shape)
+                let shape = format!("q {}, k {}{mask}", shown(operands[0]), shown(operands[1]));
+                (0, attend(operands, order, causal)?, shape)
             }
         };
         let dtype = call.dtype(operand);

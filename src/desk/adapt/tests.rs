@@ -224,7 +224,7 @@ fn a_conversion_is_repaired_and_only_its_layers_change() {
     let record = place.store.list().unwrap().records.remove(0);
     let quality = record.quality.unwrap();
     assert_eq!(quality.quality.kl, after.kl);
-    assert!(quality.told().contains("KL from standard of"), "{}", quality.told());
+    assert!(quality.full_basis().contains("KL from standard of"), "{}", quality.full_basis());
     assert_eq!(record.training.unwrap().kl, Some(after.kl));
 }
 

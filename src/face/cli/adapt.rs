@@ -144,7 +144,7 @@ fn print(found: &[Curve], format: Format) -> Result<()> {
     );
     output::emit(&(output::wrapped("", &heading, 2) + &output::aligned(&table)))?;
     for one in compared {
-        output::emit(&format!("{}\n", one.told()))?;
+        output::emit(&format!("{}\n", one.summary()))?;
     }
     output::emit(&format!("\n{}", loss_plot(found, 100, 16)))
 }

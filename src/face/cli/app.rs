@@ -248,7 +248,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
     if let Some(bytes) = cli.memory_limit {
         memory::set_limit(bytes);
     }
-    memory::on_exceeded(out_of_memory);
+    memory::on_out_of_memory(out_of_memory);
     let dir = cli.dir;
     if dir.exists() && !dir.is_dir() {
         return Err(Error::input_help(

@@ -165,7 +165,7 @@ fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]
         let columns =
             std::iter::once("tp".to_owned()).chain(map.batches.iter().map(|b| format!("b{b}")));
         let mut rows = Table::new(columns);
-        let why = gaps.of(map);
+        let why = gaps.reasons(map);
         for &tp in &map.tps {
             let cell = |&batch: &u32| match map.cell(tp, batch) {
                 // parentheses mark insignificant differences without colour

@@ -89,7 +89,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let diff = trace_diff([(&a.trace, a.name().as_str()), (&b.trace, b.name().as_str())])?;
     if diff.phase.is_some() {
-        report::note("decode steps only");
+        stderr::note("decode steps only");
     }
     let gates = (!args.gate.is_empty()).then(|| judge_diff(&diff, &args.gate)).transpose()?;
     let checks = match &args.check {

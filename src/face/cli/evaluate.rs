@@ -13,7 +13,7 @@ use crate::desk::evaluate::{
     ArchitectureQuality, QualityRequest, Text, TextCache, TextQuality, evaluate,
 };
 use base::error::{Error, Result};
-use base::regular;
+use base::input;
 use lab::store::Store;
 use model::Model;
 use plan::{Architecture, CommDType, DType};
@@ -211,7 +211,7 @@ impl TextArgs {
 
 /// Model of a directory. Prints a note if its weights are random although the user may not expect it.
 pub(super) fn model_of(dir: &Path, seed: u64) -> Result<Model> {
-    if let Some(refused) = regular::refused(dir, "an HF directory") {
+    if let Some(refused) = input::special_file_error(dir, "an HF directory") {
         return Err(refused);
     }
     if !dir.is_dir() {

@@ -161,7 +161,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if points.is_empty() {
         stderr::note("no finished runs, so no frontier; `ladderscope runs` lists stored runs");
     }
-    let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
+    let x = |point: &ParetoPoint| axes.x.value(point).unwrap_or(f64::INFINITY);
     points.sort_by(|a, b| a.group.cmp(&b.group).then(x(a).total_cmp(&x(b))));
     if let Some(path) = export {
         // The figure shows all points, including the frontier.

@@ -8,8 +8,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::stderr;
 use crate::desk::{adapt, evaluate};
 use base::text::printable;
+use lab::sweep::forecast::RemainingTime;
 use lab::sweep::forecast::{self, History};
-use lab::sweep::remaining::Remaining;
 use lab::sweep::{Cell, SweepEvent};
 use machine::environment::load;
 use run::{Feasibility, RunEvent};
@@ -43,7 +43,7 @@ pub struct Progress<'a> {
     /// Predicted work of one run of each cell, and that of the runs executed now.
     work: Vec<f64>,
     work_done: f64,
-    remaining: Remaining,
+    remaining: RemainingTime,
     started: Instant,
     last_line: Option<Instant>,
     warned: BTreeSet<String>,
@@ -64,7 +64,7 @@ impl<'a> Progress<'a> {
             done_runs: BTreeSet::new(),
             work: forecast::work(cells, &History { load: load(), ..History::default() }),
             work_done: 0.0,
-            remaining: Remaining::default(),
+            remaining: RemainingTime::default(),
             started: Instant::now(),
             last_line: None,
             warned: BTreeSet::new(),

@@ -11,7 +11,7 @@ use base::error::{Error, Result};
 use lab::store::Store;
 use plan::{Architecture, Phase};
 use run::sim::Simulator;
-use study::analysis::{DIFFERENCES, Decoding, Difference, REST, told_table};
+use study::analysis::{DIFFERENCES, Decoding, Difference, DifferenceRow, REST, difference_rows_table};
 use table::render::{Shown, Table};
 use table::{Record, Spec, Status};
 use trace::overlap::{BreakdownRow, Selection};
@@ -141,10 +141,12 @@ fn differences(record: &Record) -> Option<String> {
         [(format!("standard - {name}"), standard, own), (format!("{name} - upper-bound"), own, bound)]
             .into_iter()
             .filter(|(names, ..)| names != "standard - standard" && names != "upper-bound - upper-bound")
-            .filter_map(|(names, a, b)| Some(("", names, Difference::new(a?, b?)?)))
+            .filter_map(|(name, a, b)| {
+                Some(DifferenceRow { cell: "", name, difference: Difference::new(a?, b?)? })
+            })
             .collect();
     let about = output::wrapped("", &format!("{DIFFERENCES}, simulated; {REST}"), 0);
-    Some(format!("\n{about}{}", output::aligned(&told_table(&rows))))
+    Some(format!("\n{about}{}", output::aligned(&difference_rows_table(&rows))))
 }
 
 pub fn breakdown_rows(rows: &[BreakdownRow]) -> Table {

@@ -454,7 +454,7 @@ fn printed<'a>(
             let chosen = answer.is_chosen(row);
             let times = answer.link.as_ref().map(|link| &link.times);
             let numbers = row.numbers.iter();
-            let named = |numbers: &Numbers| Numbers::NAMES.map(|name| (name, numbers.of(name)));
+            let named = |numbers: &Numbers| Numbers::NAMES.map(|name| (name, numbers.by_name(name)));
             PrintedWhatifRow {
                 value: *value,
                 architecture: row.architecture.clone(),
@@ -598,7 +598,7 @@ fn rows(slider: &str, points: &[SweepPoint], shares: Shares) -> Table {
         for row in &answer.rows {
             let mut cells = vec![Shown::number(*value, decimals), Shown::text(answer.label(row))];
             let share = |name: &str| {
-                let share = row.numbers.as_ref().ok()?.of(name)?;
+                let share = row.numbers.as_ref().ok()?.by_name(name)?;
                 Some(whole_pct(if name == "hidden_share" { 100.0 * share } else { share }))
             };
             cells.extend(names.iter().map(|name| match *name {
@@ -682,7 +682,8 @@ mod tests {
         assert_eq!(rows("alpha_us", &points, Shares::Exact).csv(Sourced::ByRow).lines().count(), 17);
         let words = |found: &BreakEven| BreakEven::in_words(std::slice::from_ref(found));
         // the sweep's values are not those of the break-even
-        let is_at_profile = |found: &BreakEven| words(found).contains(" of its communication at the profile's ");
+        let is_at_profile =
+            |found: &BreakEven| words(found).contains(" of its communication at the profile's ");
         assert!(found.iter().all(|found| is_at_profile(&found.break_even)));
         let set = Variant { alpha_us: Some(30.0), ..variant.clone() };
         let found_there = set.break_even(&simulator, Over::AlphaUs, 95.0).unwrap();

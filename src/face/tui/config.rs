@@ -10,7 +10,7 @@ use super::keymap::{Keymap, is_fixed};
 use super::theme::{self, Theme};
 use base::cache::own_directory;
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 
 /// Environment variable that overrides the settings path.
 const VARIABLE: &str = "LADDERSCOPE_CONFIG";

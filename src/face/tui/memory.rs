@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::prelude::*;
 use base::cache::own_directory;
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 use base::{atomic, checksum};
 
 /// Format version; raise it when older versions could misread the file.

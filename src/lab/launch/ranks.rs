@@ -355,7 +355,7 @@ mod tests {
         assert!(!repeats(reason, "killed by signal 9 (SIGKILL; out of memory?)"));
     }
 
-    /// What rank 0 of two and rank 1 conclude from what they resolved.
+    /// Conclusions of rank 0 and rank 1 from their resolved cells.
     fn verdicts(resolved: [Result<Vec<Spec>>; 2]) -> Vec<Option<Disagreement>> {
         let ranks = Peers::threads(2, Duration::from_secs(20)).into_iter().zip(resolved);
         std::thread::scope(|scope| {

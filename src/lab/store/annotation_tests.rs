@@ -263,7 +263,7 @@ fn emptying_the_trash_removes_runs_and_batches_of_which_nothing_is_left() {
     );
 }
 
-/// What a user can do, for the property below.
+/// A user's action, for the property below.
 #[derive(Clone, Debug)]
 enum Step {
     Tag(usize, bool),

@@ -114,7 +114,7 @@ impl BatchWriter {
 
     /// Writes the last segment, in place of one with fewer rows.
     pub(super) fn write_segment(&mut self) -> Result<()> {
-        regular::folder(&self.dir).map_err(Error::io(&self.dir))?;
+        regular::check_directory(&self.dir).map_err(Error::io(&self.dir))?;
         let path = self.dir.join(match self.segments {
             0 => format!("{}.parquet", self.id),
             number => format!("{}.{number:06}.parquet", self.id),
@@ -460,7 +460,7 @@ impl Store {
     /// Segments of each batch, in order. Fails if the directory cannot be read.
     pub(super) fn segments(&self) -> Result<Segments> {
         let dir = self.batches_dir();
-        regular::folder(&dir).map_err(Error::io(&dir))?;
+        regular::check_directory(&dir).map_err(Error::io(&dir))?;
         let mut all = Segments::new();
         for name in names(&dir, file_name)? {
             match name.strip_suffix(".parquet").map(segment) {

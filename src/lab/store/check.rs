@@ -12,7 +12,7 @@ use super::directory::{NO_RUNS, Started, Store, read_record};
 use super::{directory, documents, evaluations, trainings};
 use base::atomic;
 use base::error::{Error, Result};
-use base::regular::{self, Entry};
+use base::regular::{self, DirectoryEntry};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StoreCheck {
@@ -59,7 +59,7 @@ impl Store {
         Ok(all)
     }
 
-    fn check_entry(&self, entry: &Entry) -> StoreCheck {
+    fn check_entry(&self, entry: &DirectoryEntry) -> StoreCheck {
         let mut found = StoreCheck::default();
         let name = entry.name.as_str();
         match (name, entry.is_dir) {
@@ -89,7 +89,7 @@ impl Store {
     }
 
     /// Checks a run's directory: record, trace, and names.
-    fn check_run(&self, place: &str, entry: &Entry, found: &mut StoreCheck) {
+    fn check_run(&self, place: &str, entry: &DirectoryEntry, found: &mut StoreCheck) {
         let dir = self.dir().join(place);
         let files = if entry.is_dir && directory::is_id(&entry.name) {
             entries(found, &dir, place)
@@ -134,7 +134,7 @@ impl Store {
     }
 
     /// Checks a file of one of the folders that are not runs.
-    fn check_file(&self, folder: &str, entry: &Entry, found: &mut StoreCheck) {
+    fn check_file(&self, folder: &str, entry: &DirectoryEntry, found: &mut StoreCheck) {
         let at = format!("{folder}/{}", entry.name);
         let path = self.dir().join(&at);
         let suffix = path.extension().and_then(|suffix| suffix.to_str()).unwrap_or_default();
@@ -214,9 +214,115 @@ impl StoreCheck {
 }
 
 /// Entries of a folder; an unreadable one counts as damaged.
-fn entries(found: &mut StoreCheck, path: &Path, at: &str) -> Vec<Entry> {
+fn entries(found: &mut StoreCheck, path: &Path, at: &str) -> Vec<DirectoryEntry> {
     regular::entries(path).unwrap_or_else(|e| {
         found.damaged(at.to_owned(), e.to_string());
         Vec::new()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::Edit;
+    use super::super::tests::{ok, reopened, run, spec, store};
+
+    /// Any change of a record that is still JSON is found by its checksum, as restic's check does.
+    #[test]
+    fn a_store_is_checked_and_a_record_with_one_other_digit_is_not_shown() {
+        let (_dir, store) = store();
+        let good = run(&store, "ladder", 1.0);
+        let bad = run(&store, "standard", 2.5);
+        store.write_batch(&mut [ok(spec("parallel"), 1.0)]).unwrap();
+        store.annotate(std::slice::from_ref(&good.run), &Edit::note("good")).unwrap();
+        store.set_baseline("main", std::slice::from_ref(&good)).unwrap();
+        let clean = store.check().unwrap();
+        assert_eq!((clean.runs, clean.segments, clean.traces, clean.without_checksum), (2, 1, 0, 0));
+        assert_eq!((clean.damaged, clean.foreign), (vec![], vec![]));
+        let path = store.dir().join(&bad.run).join("record.json");
+        let whole = fs::read_to_string(&path).unwrap();
+        let changed = whole.replacen("2.5", "2.6", 1);
+        assert_ne!(changed, whole);
+        fs::write(&path, &changed).unwrap();
+        let listing = reopened(&store).list().unwrap();
+        assert_eq!((listing.records.len(), listing.damaged.len()), (2, 1));
+        assert!(
+            listing.damaged[0].contains("record.json: it was changed after"),
+            "{:?}",
+            listing.damaged
+        );
+        assert!(reopened(&store).get(&bad.run).is_err());
+        // files of others and a damaged file of each kind
+        for foreign in
+            ["notes.txt", "batches/.tmp-mine", "folder/mine", "20261121-043013-empty-000000/x"]
+        {
+            let path = store.dir().join(foreign);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "mine").unwrap();
+        }
+        fs::write(store.dir().join(&good.run).join("trace.parquet"), "PAR1").unwrap();
+        fs::write(store.dir().join("batches/a.parquet"), "PAR1").unwrap();
+        fs::write(store.dir().join("baselines/b.json"), "{").unwrap();
+        fs::create_dir(store.dir().join("evaluations")).unwrap();
+        fs::write(store.dir().join("evaluations/texts.jsonl"), "{}\n{\n").unwrap();
+        let found = store.check().unwrap();
+        let damaged: Vec<&str> = found.damaged.iter().map(|file| file.path.as_str()).collect();
+        let expected = [
+            format!("{}/trace.parquet", good.run),
+            format!("{}/record.json", bad.run),
+            "baselines/b.json".into(),
+            "batches/a.parquet".into(),
+            "evaluations/texts.jsonl".into(),
+        ];
+        assert_eq!(damaged, expected);
+        let foreign = ["20261121-043013-empty-000000", "batches/.tmp-mine", "folder", "notes.txt"];
+        assert_eq!(found.foreign, foreign);
+        // as another program writes it again
+        let compact = serde_json::from_str::<serde_json::Value>(&whole).unwrap().to_string();
+        fs::write(&path, compact).unwrap();
+        let listing = reopened(&store).list().unwrap();
+        assert!(
+            listing.damaged[0].contains("record.json: it was changed after"),
+            "{:?}",
+            listing.damaged
+        );
+        // a record of an earlier version has no checksum
+        let old: String =
+            whole.lines().filter(|line| !line.contains("checksum")).collect::<Vec<_>>().join("\n");
+        let old = old.replacen("\"warnings\": [],", "\"warnings\": []", 1);
+        fs::write(&path, &old).unwrap();
+        assert_eq!(reopened(&store).get(&bad.run).unwrap(), bad);
+        assert_eq!(store.check().unwrap().without_checksum, 1);
+    }
+
+    /// Files that are JSON, but not what their place says.
+    #[test]
+    fn a_check_reads_each_file_as_what_it_is_and_says_how_to_repair_it() {
+        let (_dir, store) = store();
+        let damaged = |file: &str, text: &str| {
+            let path = store.dir().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            let found = store.check().unwrap();
+            fs::remove_file(path).unwrap();
+            assert!(found.damaged.len() <= 1, "{found:?}");
+            found.damaged.into_iter().next().map(|file| (file.path, file.problem))
+        };
+        let newer = "{\"version\":9,\"other\":1}\n";
+        for (file, text, problem) in [
+            ("20261121-043012-a-000000/spec.json", "{}", "missing field `schema`"),
+            ("evaluations/texts.jsonl", "{\"version\":1}\n", "line 1: missing field `created`"),
+            ("trainings/finished.jsonl", "{\"version\":1}\n", "line 1: missing field `id`"),
+            ("evaluations/abc.jsonl", "{}\n", "delete it and evaluate the model again"),
+            ("batches/a.parquet", "PAR1", "not a batch of runs"),
+        ] {
+            let (path, why) = damaged(file, text).unwrap_or_else(|| panic!("{file} is fine"));
+            assert!(path == file && why.contains(problem) && !why.contains("damaged"), "{path}: {why}");
+            if file.ends_with(".jsonl") {
+                assert!(why.contains("skipped, the others are kept"), "{why}");
+                assert_eq!(damaged(file, newer), None, "{file}");
+            }
+        }
+    }
 }

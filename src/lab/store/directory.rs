@@ -22,7 +22,7 @@ use super::log::{Derived, Stamp, stamp};
 use base::atomic::{AtomicFile, UnfinishedDir};
 use base::checksum::{Check, Checksum};
 use base::error::{Error, Result};
-use base::regular::Entry;
+use base::regular::DirectoryEntry;
 use base::{atomic, regular};
 use table::{Environment, Record, SCHEMA, Spec, Status, Training};
 
@@ -284,7 +284,7 @@ impl Store {
 
     /// Trace file of a record, if it exists.
     pub fn trace_path(&self, record: &Record) -> Option<PathBuf> {
-        regular::inside(&self.dir, Path::new(record.trace.as_ref()?)).filter(|path| path.is_file())
+        regular::join_inside(&self.dir, Path::new(record.trace.as_ref()?)).filter(|path| path.is_file())
     }
 
     /// Names of run directories, sorted.
@@ -450,12 +450,15 @@ pub(super) fn order(id: &str) -> (&str, u32) {
     }
 }
 
-pub(super) fn file_name(entry: &Entry) -> Option<String> {
+pub(super) fn file_name(entry: &DirectoryEntry) -> Option<String> {
     is_id(&entry.name).then(|| entry.name.clone())
 }
 
 /// Sorted names of directory entries selected by `pick`; empty if there is no directory.
-pub(super) fn names(dir: &Path, pick: impl Fn(&Entry) -> Option<String>) -> Result<Vec<String>> {
+pub(super) fn names(
+    dir: &Path,
+    pick: impl Fn(&DirectoryEntry) -> Option<String>,
+) -> Result<Vec<String>> {
     let entries = match regular::entries(dir) {
         Ok(entries) => entries,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::directory;
 use super::directory::{Store, file_name, json, names};
 use base::error::{Error, Result};
-use base::regular::Entry;
+use base::regular::DirectoryEntry;
 use base::{atomic, regular};
 use table::Record;
 
@@ -161,7 +161,7 @@ impl Store {
         put: impl FnOnce(&Path, &Path) -> std::io::Result<()>,
     ) -> Result<bool> {
         let replaced = self.documents(BASELINES)?.join(REPLACED);
-        regular::folder(&replaced).map_err(Error::io(&replaced))?;
+        regular::check_directory(&replaced).map_err(Error::io(&replaced))?;
         if !path.exists() {
             return Ok(false);
         }
@@ -230,12 +230,13 @@ impl Store {
     /// Folder of a kind of documents. Fails if something else has its name.
     fn documents(&self, kind: &str) -> Result<PathBuf> {
         let folder = self.dir().join(kind);
-        regular::folder(&folder).map_err(Error::io(&folder))?;
+        regular::check_directory(&folder).map_err(Error::io(&folder))?;
         Ok(folder)
     }
 
     fn document_names(&self, kind: &str) -> Result<Vec<String>> {
-        let is_document = |entry: &Entry| Some(file_name(entry)?.strip_suffix(".json")?.to_owned());
+        let is_document =
+            |entry: &DirectoryEntry| Some(file_name(entry)?.strip_suffix(".json")?.to_owned());
         names(&self.documents(kind)?, is_document)
     }
 

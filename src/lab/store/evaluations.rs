@@ -217,7 +217,7 @@ impl Store {
     /// Opens the stored results of an evaluation; empty if it is new. Fails if its file exists and cannot be read.
     pub fn evaluation(&self, evaluation: Evaluation) -> Result<EvaluationFile> {
         let folder = self.dir().join(FOLDER);
-        regular::folder(&folder).map_err(Error::io(&folder))?;
+        regular::check_directory(&folder).map_err(Error::io(&folder))?;
         let path = folder.join(format!("{}.jsonl", evaluation.key()));
         let found = match regular::read(&path) {
             Ok(bytes) => parse(&bytes).1,
@@ -367,8 +367,9 @@ impl EvaluatedText {
 
 impl ArchitectureQuality {
     fn is_of_same(&self, other: &Self) -> bool {
-        let of = |case: &Self| (case.evaluation.tp, case.evaluation.dtype, case.evaluation.comm_dtype);
-        self.evaluation.architecture == other.evaluation.architecture && of(self) == of(other)
+        let key_of =
+            |case: &Self| (case.evaluation.tp, case.evaluation.dtype, case.evaluation.comm_dtype);
+        self.evaluation.architecture == other.evaluation.architecture && key_of(self) == key_of(other)
     }
 
     /// True if the cell computes what was evaluated, apart from the weight format.
@@ -513,7 +514,7 @@ mod tests {
             self.store.finish(&record).unwrap();
         }
 
-        /// What a listing says of each run's KL, and its text.
+        /// KL of each listed run, and the text that it was measured on.
         fn kl(&self) -> Vec<Option<(f64, String)>> {
             let kl = measure("kl").unwrap();
             let of = |record: &Record| Some((kl.of(record)?, record.quality.as_ref()?.text.clone()));

@@ -209,7 +209,7 @@ impl Store {
     /// Trash folder. Fails if it is a symbolic link, whose target must not be deleted from.
     fn trash_dir(&self) -> Result<PathBuf> {
         let dir = self.dir().join(TRASH);
-        regular::folder(&dir).map_err(Error::io(&dir))?;
+        regular::check_directory(&dir).map_err(Error::io(&dir))?;
         Ok(dir)
     }
 

@@ -71,9 +71,9 @@ struct Seen {
 impl Seen {
     /// Takes the current timestamps. Returns true if they differ.
     fn update(&mut self, store: &Store) -> bool {
-        let of = |paths: &[&Path]| paths.iter().map(|path| stamp(path)).collect::<Vec<_>>();
-        let folders = of(&[store.dir(), &store.batches_dir()]);
-        let files = of(&[&store.annotations_path(), &store.texts_path(), &store.finished_path()]);
+        let stamps = |paths: &[&Path]| paths.iter().map(|path| stamp(path)).collect::<Vec<_>>();
+        let folders = stamps(&[store.dir(), &store.batches_dir()]);
+        let files = stamps(&[&store.annotations_path(), &store.texts_path(), &store.finished_path()]);
         let mut is_changed = (&folders, &files) != (&self.folders, &self.files);
         if is_changed || self.unfinished.iter().any(|(path, seen)| stamp(path) != *seen) {
             let unfinished: Vec<_> =

@@ -13,7 +13,7 @@ use machine::hardware::Target;
 use model::Model;
 use table::Spec;
 use table::options::variables::NCCL_CHOICES;
-use table::options::{Kind, OPTIONS, option};
+use table::options::{OPTIONS, OptionKind, option};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
@@ -475,9 +475,9 @@ fn toml_value(name: &str, value: &str, others_quoted: bool) -> Value {
     let kind = option(name).map(|option| option.kind);
     let is_whole = value.parse::<i64>().is_ok_and(|number| number.to_string() == value);
     let is_bare = match kind {
-        Some(Kind::Flag) => matches!(value, "true" | "false"),
-        Some(Kind::Count | Kind::Large) => is_whole,
-        Some(Kind::Text) => false,
+        Some(OptionKind::Flag) => matches!(value, "true" | "false"),
+        Some(OptionKind::Count | OptionKind::Large) => is_whole,
+        Some(OptionKind::Text) => false,
         None if name == "rounds" => is_whole,
         None if name.starts_with("env.") || name.starts_with("set.") => {
             !others_quoted && (is_whole || is_plain_decimal(value))

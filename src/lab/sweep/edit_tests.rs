@@ -295,7 +295,7 @@ const AXES: [&str; 9] = [
     "set.link.alpha_us",
 ];
 
-/// What an edit should make of the axes; `None` where it makes no sense there.
+/// Axes that an edit should give; `None` where it makes no sense there.
 fn describe(
     axes: &BTreeMap<String, Vec<String>>,
     (kind, axis, at, to, value): (u8, usize, usize, usize, usize),

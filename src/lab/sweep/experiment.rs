@@ -9,7 +9,7 @@ use super::Cell;
 use super::Grid;
 use super::file::ExperimentFile;
 use base::error::{Error, Result, nearest};
-use base::regular::InputKind;
+use base::input::InputKind;
 use base::text::{counted, same_name};
 use plan::division_problem;
 use run::sim::Simulator;

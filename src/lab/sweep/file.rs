@@ -14,7 +14,7 @@ use base::error::{Error, Result};
 use machine::hardware::{self, Profile};
 use model::Model;
 use run::HOST;
-use table::options::{self, Kind, Pairs, variables};
+use table::options::{self, OptionKind, Pairs, variables};
 use table::{CellOptions, Link, P2p};
 
 const MAX_CELLS: usize = 100_000;
@@ -316,14 +316,14 @@ impl Check<'_> {
     fn option_text(&self, name: &str, value: &Value, text: &str) -> Result<String> {
         let Some(option) = options::option(name) else { return self.variable_text(name, value, text) };
         let (fits, wanted) = match option.kind {
-            Kind::Count => (value.is_integer(), "a whole number"),
+            OptionKind::Count => (value.is_integer(), "a whole number"),
             // TOML's integers end at i64::MAX; larger ones are written as strings
-            Kind::Large => {
+            OptionKind::Large => {
                 let is_above = |text: &str| text.parse::<u64>().is_ok_and(|n| i64::try_from(n).is_err());
                 (value.is_integer() || value.as_str().is_some_and(is_above), "a whole number")
             }
-            Kind::Text => (value.is_str(), "a string"),
-            Kind::Flag => (value.is_bool(), "true or false"),
+            OptionKind::Text => (value.is_str(), "a string"),
+            OptionKind::Flag => (value.is_bool(), "true or false"),
         };
         if !fits {
             return Err(self.wrong_kind(name, wanted, value));

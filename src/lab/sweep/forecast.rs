@@ -215,7 +215,7 @@ pub fn forecast(
 pub fn work(cells: &[Cell], history: &History) -> Vec<f64> {
     let estimator = Estimator::new(history);
     let any_executed = cells.iter().any(|cell| !cell.spec.backend.is_simulated());
-    let of = |cell: &Cell| {
+    let seconds_of = |cell: &Cell| {
         let spec = &cell.spec;
         if cell.feasibility != Feasibility::Runs || (any_executed && spec.backend.is_simulated()) {
             return 0.0;
@@ -229,7 +229,7 @@ pub fn work(cells: &[Cell], history: &History) -> Vec<f64> {
         let a_run = estimator.run(spec, past).map_or(1.0, |(_, seconds)| seconds);
         a_run * slowdown(spec, history.load)
     };
-    cells.iter().map(of).collect()
+    cells.iter().map(seconds_of).collect()
 }
 
 /// Factor by which this load lengthens a cell, whose ranks need a core each: all threads share the cores.
@@ -366,6 +366,42 @@ fn one_cell_s(spec: &Spec, simulator: &Simulator) -> Option<f64> {
     Some(long + a_step * f64::from(spec.output_tokens - some))
 }
 
+/// Estimates remaining time. Work is in any unit, the same for all runs, such as predicted seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RemainingTime {
+    /// Time (seconds) and work at the first finished run, which also computes what the others share.
+    first: Option<(f64, f64)>,
+}
+
+/// Work that counts as done at the predicted speed, as share of all: the estimate starts at the prediction and follows
+/// the runs gradually.
+const PRIOR_SHARE: f64 = 0.1;
+/// Evidence needed without a prediction: seconds and share of all work.
+const LEAST_S: f64 = 2.0;
+const LEAST_SHARE: f64 = 0.05;
+
+impl RemainingTime {
+    /// Records that a run has finished at this time (seconds since the start), after this much work.
+    pub fn finished(&mut self, elapsed_s: f64, done: f64) {
+        self.first.get_or_insert((elapsed_s, done));
+    }
+
+    /// Seconds until `left` is done; `is_predicted` if work is in predicted seconds. `None` without enough evidence.
+    pub fn seconds(&self, elapsed_s: f64, done: f64, left: f64, is_predicted: bool) -> Option<f64> {
+        if left <= 0.0 {
+            return None;
+        }
+        let all = done + left;
+        if is_predicted {
+            let prior = PRIOR_SHARE * all;
+            return Some((elapsed_s + prior) / (done + prior) * left);
+        }
+        let (begun_s, before) = self.first?;
+        let (spent, worked) = (elapsed_s - begun_s, done - before);
+        (spent >= LEAST_S && worked >= LEAST_SHARE * all).then(|| spent / worked * left)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -446,5 +482,29 @@ mod tests {
     #[test]
     fn a_forecast_that_nobody_waits_for_ends() {
         assert_eq!(super::forecast(&experiment(CPU), &History::default(), &|| true), None);
+    }
+
+    #[test]
+    fn an_estimate_starts_at_the_prediction_and_follows_the_runs() {
+        let remaining = RemainingTime::default();
+        // 80 s are predicted, and everything takes twice as long
+        let at = |done: f64| remaining.seconds(2.0 * done, done, 80.0 - done, true).unwrap();
+        assert_eq!(at(0.0), 80.0);
+        let (early, half, late) = (at(2.0), at(40.0), at(76.0));
+        assert!((80.0..100.0).contains(&early), "no jump after the first seconds: {early}");
+        assert!((70.0..80.0).contains(&half), "{half} of 80");
+        assert!((7.0..8.0).contains(&late), "{late} of 8");
+        assert_eq!(remaining.seconds(160.0, 80.0, 0.0, true), None);
+    }
+
+    #[test]
+    fn without_a_prediction_the_first_run_and_little_evidence_count_for_nothing() {
+        let mut remaining = RemainingTime::default();
+        assert_eq!(remaining.seconds(6.0, 0.0, 72.0, false), None);
+        // the first takes 6 s, as it reads tables; each other half a second
+        remaining.finished(6.0, 1.0);
+        assert_eq!(remaining.seconds(7.0, 3.0, 69.0, false), None, "two runs");
+        remaining.finished(9.0, 7.0);
+        assert_eq!(remaining.seconds(9.0, 7.0, 65.0, false), Some(32.5));
     }
 }

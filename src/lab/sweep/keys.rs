@@ -147,11 +147,11 @@ pub fn experiment_schema() -> Value {
     let properties = |table: &str| -> Map<String, Value> {
         let mut all = Map::new();
         if matches!(table, "" | "workload" | "grid") {
-            let of = |option: &OptionEntry| match table {
+            let is_in_table = |option: &OptionEntry| match table {
                 "grid" => one_or_many(&option.schema()),
                 _ => option.schema(),
             };
-            all.extend(OPTIONS.iter().map(|option| (option.name.to_owned(), of(option))));
+            all.extend(OPTIONS.iter().map(|option| (option.name.to_owned(), is_in_table(option))));
         }
         if matches!(table, "" | "grid") {
             let about =

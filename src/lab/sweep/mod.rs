@@ -7,7 +7,6 @@ mod experiment;
 mod file;
 pub mod forecast;
 mod keys;
-pub mod remaining;
 mod simulate;
 mod slurm;
 

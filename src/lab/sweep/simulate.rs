@@ -155,8 +155,8 @@ fn in_order<T: Send>(
         });
         taken?;
         size = match done.1 {
-            took if took < SHORT => (size * 2).min(MOST),
-            took if took > LONG => (size / 2).max(least),
+            elapsed if elapsed < SHORT => (size * 2).min(MOST),
+            elapsed if elapsed > LONG => (size / 2).max(least),
             _ => size,
         };
         (block, results) = (next, done.0);

@@ -99,7 +99,7 @@ fn sweep(experiment: &Experiment, store: &Store, executor: &dyn Executor) -> (Ou
     sweep_until(experiment, store, executor, &Cancel::default())
 }
 
-/// How a sweep ended, with the cells' records as its events had them.
+/// End of a sweep, with the cells' records from its events.
 struct Outcome {
     cells: Vec<Record>,
     failed: usize,

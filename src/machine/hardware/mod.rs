@@ -19,7 +19,7 @@ use std::sync::{LazyLock, OnceLock};
 use serde::de::DeserializeOwned;
 
 use base::error::Error;
-use base::regular::InputKind;
+use base::input::InputKind;
 use base::text::same_name;
 use table::{BANDWIDTHS_GB_S, LATENCIES_US};
 

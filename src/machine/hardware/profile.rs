@@ -11,7 +11,7 @@ use super::link::Links;
 use super::tables::Tables;
 use super::{Checked, Library, above, at_least, bandwidth, built_in, collective, latency, share};
 use base::error::Result;
-use base::regular::InputKind;
+use base::input::InputKind;
 use plan::DType;
 
 /// Hardware profile. Keys carry their units; GB = 1e9 bytes.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub use super::built_in::STACKS_NAMES as STACKS;
 use super::{Checked, Library, above, at_least, built_in, loss, share};
 use base::error::Result;
-use base::regular::InputKind;
+use base::input::InputKind;
 use base::words::words;
 use plan::Lowering;
 use table::Collective;

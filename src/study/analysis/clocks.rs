@@ -360,11 +360,11 @@ mod tests {
 
     #[test]
     fn steps_of_another_kind_are_never_paired() {
-        let of = |kinds: &[&'static str]| -> Vec<(StepKey, &'static str)> {
+        let steps_of = |kinds: &[&'static str]| -> Vec<(StepKey, &'static str)> {
             keys(&[0, 1, 2, 3]).into_iter().zip(kinds.iter().copied()).collect()
         };
-        let a = of(&["decode", "prefill", "decode", "decode"]);
-        let b = of(&["prefill", "decode", "decode", "mixed"]);
+        let a = steps_of(&["decode", "prefill", "decode", "decode"]);
+        let b = steps_of(&["prefill", "decode", "decode", "mixed"]);
         let aligned = StepAlignment::of(&a, &b);
         assert!(aligned.pairs.iter().all(|(x, y)| a[*x].1 == b[*y].1), "{aligned:?}");
         assert!(!aligned.pairs.is_empty());

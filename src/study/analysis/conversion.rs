@@ -141,7 +141,7 @@ pub struct Draws {
 
 impl Conversion {
     /// Architecture of a model of `layers` layers with these ones converted.
-    pub fn of(self, chosen: &[u32], layers: u32) -> Architecture {
+    pub fn architecture(self, chosen: &[u32], layers: u32) -> Architecture {
         let set = LayerSet::of(chosen, layers);
         match self {
             Self::Ladder => Architecture::Ladder(set),

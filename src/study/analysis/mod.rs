@@ -18,7 +18,7 @@ pub mod filter;
 mod gain;
 mod gate;
 mod grid;
-mod launches;
+mod idle;
 mod matched;
 mod names;
 mod noise;
@@ -40,10 +40,11 @@ pub use clocks::{Clocks, StepAlignment, clocks, tie_clocks, untied_clocks};
 pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};
 pub(crate) use compare::fastest;
 pub use compare::{
-    Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, DIFFERENCES, Flag, Gaps, HeatCell,
-    HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Pivot, PivotRow, REST, Reasons, Side,
-    UNSET, Verdict, beaten_limit, benjamini_hochberg, compare, compared_rows, differences_table,
-    first_equal, is_beaten_by_noise, less_work, no_limit, pairs_table, pivot_table, slices, told_table,
+    Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, DIFFERENCES, DifferenceRow, Flag,
+    Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Pivot, PivotRow, REST,
+    Reasons, Side, UNSET, Verdict, beaten_limit, benjamini_hochberg, compare, compared_rows,
+    difference_rows_table, differences_table, first_equal, is_beaten_by_noise, less_work, no_limit,
+    pairs_table, pivot_table, slices,
 };
 pub use conversion::{
     Chosen, Conversion, ConversionPoint, ConversionReport, Draws, Origins, SetSeries, Unconverted,
@@ -54,21 +55,20 @@ pub use critical::{
 };
 pub use dependencies::{Dependencies, Dependency, dependencies};
 pub use experts::{ExpertLoads, ExpertTimes, RankExperts, experts_table};
-pub use exposed::{
-    ExposedStretch, ExposedStretches, IdleSplit, StretchFamily, exposed_stretches, stretches_table,
-};
-pub(crate) use exposed::{WindowRank, WindowTimes, window_times};
+pub use exposed::{ExposedStretch, ExposedStretches, StretchFamily, exposed_stretches, stretches_table};
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub(crate) use gain::{GroupKey, group_names};
 pub use gate::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
 pub use grid::{GridCell, GridRow, MeasuredGrid};
-pub(crate) use launches::Launches;
+pub use idle::IdleSplit;
+pub(crate) use idle::{WindowRank, WindowTimes, window_times};
 pub use matched::{Arrived, MatchedCollective, Matching};
 pub(crate) use names::over_layers;
 pub use names::{
     LaneTotal, NameRow, OperationTable, OperatorRow, TimePart, lane_totals, names_table,
     operation_table, time_parts, totals_of,
 };
+pub(crate) use noise::inconclusive;
 pub use noise::{WideRounds, noise_forecast, overload, slow_limits, wide_rounds};
 pub use operations::{
     ComputeTimes, Family, OperationDifference, OperationDifferences, Share, operation_differences,
@@ -77,7 +77,7 @@ pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, LEAST_CELLS, NearMiss, OVERLAY_COLUMNS,
     OverlayPoint, PUBLISHED, ParetoLayout, ParetoPoint, PublishedValue, Series, XAxis, YAxis,
     area_gained, areas_table, at_limits, frontier, frontier_on, limits_table, mark, pareto, pareto_on,
-    parse_overlay, points_table, published, published_of, read_overlay, round_limits, told_apart,
+    parse_overlay, points_table, published, published_of, read_overlay, round_limits, split_group_names,
 };
 pub use products::{Mfu, ProductRow, Products, products_table};
 pub use ranges::{RangeRow, layer_of};

@@ -337,13 +337,18 @@ pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) ->
 /// Direction of a copy, from the names that CUDA and ROCm profilers use.
 fn direction(name: &str) -> &'static str {
     let has = |words: [&str; 3]| words.iter().any(|word| name.contains(word));
-    match () {
-        () if has(["HtoD", "HostToDevice", "HOST_TO_DEVICE"]) => "host-to-device copies",
-        () if has(["DtoH", "DeviceToHost", "DEVICE_TO_HOST"]) => "device-to-host copies",
-        () if has(["PtoP", "PeerToPeer", "PEER_TO_PEER"]) => "copies between GPUs",
-        () if has(["DtoD", "DeviceToDevice", "DEVICE_TO_DEVICE"]) => "device-to-device copies",
-        () if has(["Memset", "fill", "Fill"]) => "fills",
-        () => "copies",
+    if has(["HtoD", "HostToDevice", "HOST_TO_DEVICE"]) {
+        "host-to-device copies"
+    } else if has(["DtoH", "DeviceToHost", "DEVICE_TO_HOST"]) {
+        "device-to-host copies"
+    } else if has(["PtoP", "PeerToPeer", "PEER_TO_PEER"]) {
+        "copies between GPUs"
+    } else if has(["DtoD", "DeviceToDevice", "DEVICE_TO_DEVICE"]) {
+        "device-to-device copies"
+    } else if has(["Memset", "fill", "Fill"]) {
+        "fills"
+    } else {
+        "copies"
     }
 }
 

@@ -19,7 +19,7 @@ use trace::{Span, Trace};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
-    /// What the case is about; shown when it fails.
+    /// Purpose of the case; shown when it fails.
     about: String,
     #[serde(default)]
     select: Window,
@@ -56,14 +56,14 @@ struct Entry {
     sample: u32,
     /// `memcpy` or `memset` for imported copies.
     kind: Option<String>,
-    /// When it was ready or launched (ns); its start if missing.
+    /// Time at which it was ready or launched (ns); its start if missing.
     ready: Option<i64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {
-    /// Of all ranks; missing where it must be null.
+    /// Overlap of all ranks; missing where it must be null.
     overlap_pct: Option<f64>,
     /// Per rank: column name to number.
     ranks: Vec<BTreeMap<String, f64>>,
@@ -334,7 +334,7 @@ fn an_event_without_length_counts_in_its_step_only() {
     }
 }
 
-/// What one rank did, a flag a nanosecond: comm, compute, memory.
+/// Activity of one rank, a flag a nanosecond: comm, compute, memory.
 fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> Nanoseconds {
     let memory = |s: &Span| trace.operations[s.operation as usize].kind == "memcpy";
     let of = |wanted: &dyn Fn(&Span) -> bool| -> Vec<bool> {

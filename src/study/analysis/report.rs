@@ -8,7 +8,7 @@ use super::collectives::{self, CollectiveRow, GroupOverlap};
 use super::critical::{self, PathSummary};
 use super::experts::{ExpertTimes, experts};
 use super::exposed::{ExposedStretches, exposed};
-use super::exposed::{IdleSplit, idle};
+use super::idle::{IdleSplit, idle};
 use super::matched::Matching;
 use super::names::{NameRow, names};
 use super::names::{OperatorRow, operators};

@@ -46,7 +46,7 @@ pub fn comparable(records: &[Record]) -> Vec<CellSet> {
     // set indices by name, in order
     let mut named: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     // number of cells with the same name, architecture, TP, batch and P2P
-    let mut alike: BTreeMap<(String, Architecture, u32, u32, P2p), usize> = BTreeMap::new();
+    let mut seen_with_key: BTreeMap<(String, Architecture, u32, u32, P2p), usize> = BTreeMap::new();
     let mut links: BTreeMap<(String, &str), BTreeSet<String>> = BTreeMap::new();
     for cell in &cells {
         let (key, p2p) = (name(cell, false), cell.spec.p2p.as_str());
@@ -60,7 +60,7 @@ pub fn comparable(records: &[Record]) -> Vec<CellSet> {
         let key = (name.clone(), spec.architecture.clone(), spec.tp, spec.batch, spec.p2p);
         // cells that differ otherwise (in a seed) share a name but not a set: the second goes to the second set of that
         // name
-        let seen = alike.entry(key).or_default();
+        let seen = seen_with_key.entry(key).or_default();
         let of_name = named.entry(name.clone()).or_default();
         match of_name.get(*seen) {
             Some(at) => sets[*at].cells.push(cell.clone()),
@@ -267,13 +267,13 @@ impl Varied {
 
     /// Settings that this cell shares with all others: `tiny f32 tp2 b1 ...`.
     pub fn common(&self, spec: &Spec) -> String {
-        let telling = OPTIONS.iter().filter(|option| {
+        let shown = OPTIONS.iter().filter(|option| {
             let used_by = option.about.used_by;
             let heeded = used_by.is_empty() || used_by.contains(&spec.backend);
-            let told = heeded && !option.is_default(spec) && !COUNTS.contains(&option.name);
-            ALWAYS.contains(&option.name) || told
+            let is_set = heeded && !option.is_default(spec) && !COUNTS.contains(&option.name);
+            ALWAYS.contains(&option.name) || is_set
         });
-        let options = telling.map(|option| Axis::Option(option.name));
+        let options = shown.map(|option| Axis::Option(option.name));
         let keys = spec.env.keys().cloned().map(Axis::Env);
         let keys = keys.chain(spec.set.keys().cloned().map(Axis::Set));
         let same = options.chain(keys).filter(|axis| !self.axes.contains(axis));

@@ -15,7 +15,8 @@ pub struct SideBySide {
     pub provenance: [Provenance; 2],
     /// Options that differ: name and both values.
     pub differences: Vec<(&'static str, String, String)>,
-    pub alike: usize,
+    /// Number of options with the same value.
+    pub equal: usize,
     pub measures: Vec<Both>,
     /// Ratio of tokens/s to the baseline's, over all stored rounds of both cells; `None` if one has no metrics.
     pub speedup: Option<f64>,
@@ -50,8 +51,8 @@ pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result
         return Err(Error::failed("these runs are no longer stored"));
     };
     let pairs: Vec<_> = {
-        let of = |record: &Record| parts(&record.spec, host(record).as_deref());
-        of(a).into_iter().zip(of(b)).collect()
+        let parts_of = |record: &Record| parts(&record.spec, host(record).as_deref());
+        parts_of(a).into_iter().zip(parts_of(b)).collect()
     };
     let all = pairs.len();
     let differences: Vec<_> =
@@ -69,7 +70,7 @@ pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result
     Ok(SideBySide {
         runs: [a.run.clone(), b.run.clone()],
         provenance: [a.provenance, b.provenance],
-        alike: all - differences.len(),
+        equal: all - differences.len(),
         measures: measures(a, b),
         speedup: ratio.map(|r| r.speedup),
         speedup_ci95: ratio.and_then(|r| r.ci95),
@@ -198,7 +199,7 @@ mod tests {
         let both = side_by_side(&records, 0, 3).unwrap();
         assert_eq!(both.differences, [("architecture", "standard".into(), "ladder".into())]);
         assert_eq!(both.shared_rounds, 3);
-        assert_eq!(both.alike + 1, parts(&records[0].spec, None).len(), "all but the architecture");
+        assert_eq!(both.equal + 1, parts(&records[0].spec, None).len(), "all but the architecture");
         assert!(both.warnings.is_empty(), "{:?}", both.warnings);
         let [low, high] = both.speedup_ci95.expect("18 samples give an interval");
         assert!(low > 1.5 && high < 2.0 && both.differs, "{low} to {high}");
@@ -212,9 +213,9 @@ mod tests {
         let other = |s: &mut table::Spec| (s.tp, s.batch) = (4, 8);
         let records = [record("a", |_| (), 0, &[(1.0, 2.0)]), sim_record("b", other, 1.0, 1.0)];
         let both = side_by_side(&records, 0, 1).unwrap();
-        let told = both.warnings.join("\n");
-        assert!(told.contains("different provenance (measured and simulated)"), "{told}");
-        assert!(told.contains("tp, batch"), "{told}");
+        let warnings = both.warnings.join("\n");
+        assert!(warnings.contains("different provenance (measured and simulated)"), "{warnings}");
+        assert!(warnings.contains("tp, batch"), "{warnings}");
         assert_eq!((both.speedup_ci95, both.differs), (None, false));
     }
 

@@ -8,7 +8,6 @@
 //! of [noise](crate::analysis); simulations have none. The quality cost of the fastest architecture is added, since that
 //! is a different network than `standard`.
 
-mod inconclusive;
 mod question;
 
 pub use question::{headlines, headlines_of_all};
@@ -247,11 +246,11 @@ fn links(cells: &Cells) -> String {
     }
     links.sort_by_key(|(p2p, _)| *p2p);
     let [(P2p::On, on), (P2p::Off, off)] = &links[..] else { return String::new() };
-    let told = |link: &Link| match link {
+    let link_text = |link: &Link| match link {
         Link::Emulated { alpha_us, gb_s } => format!("{alpha_us} us + bytes / {gb_s} GB/s"),
         other => other.to_string(),
     };
-    format!(" · all-reduce: {} with P2P, {} without", told(on), told(off))
+    format!(" · all-reduce: {} with P2P, {} without", link_text(on), link_text(off))
 }
 
 /// Headline and bullets for cells that cannot be compared with one another.
@@ -287,15 +286,15 @@ impl Unfinished {
         records.iter().for_each(|record| by.entry(record.status).or_default().push(record));
         let is_failure =
             |status: &Status| matches!(status, Status::Failed | Status::Interrupted | Status::Running);
-        let of = |failures: bool| by.iter().filter(move |(status, _)| is_failure(status) == failures);
+        let with = |failures: bool| by.iter().filter(move |(status, _)| is_failure(status) == failures);
         let sentence =
             |parts: Vec<String>| (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")));
-        let failed = of(true).map(|(status, records)| {
+        let failed = with(true).map(|(status, records)| {
             let why = reason(records).map_or(String::new(), |why| format!(" ({why})"));
             unfinished(*status, records) + &why
         });
-        let others = of(false).map(|(status, records)| unfinished(*status, records));
-        let reasons = of(false).filter_map(|(_, records)| reason(records));
+        let others = with(false).map(|(status, records)| unfinished(*status, records));
+        let reasons = with(false).filter_map(|(_, records)| reason(records));
         let [failed, others, reasons] =
             [failed.collect(), others.collect(), reasons.collect()].map(sentence);
         Self { failed, others, reasons }
@@ -396,8 +395,8 @@ fn widest(records: &[Record], varied: &Varied) -> Option<String> {
 /// is faster than `standard`.
 fn quality(records: &[Record], question: &Question) -> Option<String> {
     let value = question.winner()?.value;
-    let of = records.iter().filter(|record| question.axis.phrase(&record.spec) == value);
-    let mut found: Vec<&RunQuality> = of.filter_map(|record| record.quality.as_deref()).collect();
+    let of_value = records.iter().filter(|record| question.axis.phrase(&record.spec) == value);
+    let mut found: Vec<&RunQuality> = of_value.filter_map(|record| record.quality.as_deref()).collect();
     found.sort_by(|a, b| a.quality.kl.total_cmp(&b.quality.kl));
     found.dedup_by(|a, b| a.quality.kl == b.quality.kl);
     let kl = |quality: &RunQuality| {
@@ -407,7 +406,9 @@ fn quality(records: &[Record], question: &Question) -> Option<String> {
     };
     Some(match found.as_slice() {
         [] => format!("Quality of {value} was not evaluated (`ladderscope evaluate`)."),
-        [one] => format!("{value} is {} nats per token (KL) from standard: {}.", kl(one), one.told()),
+        [one] => {
+            format!("{value} is {} nats per token (KL) from standard: {}.", kl(one), one.full_basis())
+        }
         [least, .., most] => format!(
             "{value} is {} to {} nats per token (KL) from standard: {}.",
             kl(least),

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::AllReduces;
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 use base::statistics::median;
 use base::text::counted;
 use trace::kind_of;
@@ -199,12 +199,12 @@ fn parse(files: &[(&str, &str)]) -> Result<Vec<Inspected>> {
             "{on_host} times were taken by the host (coll_timing_source): they include what launches cost"
         ));
     }
-    let of = |(ranks, sequences): (u32, Vec<Sequence>)| {
+    let rows_of = |(ranks, sequences): (u32, Vec<Sequence>)| {
         let (mut test, note) = inspected(ranks, &sequences);
         test.warnings.extend_from_slice(&warnings);
         (test, note)
     };
-    Ok(by_ranks.into_iter().map(of).collect())
+    Ok(by_ranks.into_iter().map(rows_of).collect())
 }
 
 fn inspected(ranks: u32, sequences: &[Sequence]) -> Inspected {

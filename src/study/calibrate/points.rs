@@ -8,9 +8,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{fit, prepare};
-use crate::rows::{Row, Sheet};
+use crate::csv_table::{CsvRow, CsvTable};
 use base::error::Result;
-use base::regular::InputKind;
+use base::input::InputKind;
 use base::statistics::median;
 use machine::hardware::Target;
 use plan::{Architecture, DType};
@@ -46,10 +46,10 @@ pub fn read_csv(path: &Path) -> Result<Vec<Point>> {
 
 pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Point>> {
     let known: Vec<&str> = REQUIRED.into_iter().chain(OPTIONAL).collect();
-    Sheet::parse(file, text, &REQUIRED, &known)?.rows().map(|row| point(&row)).collect()
+    CsvTable::parse(file, text, &REQUIRED, &known)?.rows().map(|row| point(&row)).collect()
 }
 
-fn point(row: &Row<'_>) -> Result<Point> {
+fn point(row: &CsvRow<'_>) -> Result<Point> {
     let spec = Spec {
         architecture: row.parsed("architecture", "", "it must be standard, ladder, parallel, ...")?,
         model: row.text("model").unwrap_or_default().to_owned(),
@@ -85,14 +85,14 @@ pub fn of_records(records: &[Record]) -> Vec<Point> {
         .filter(|record| record.is_finished() && !record.spec.backend.is_simulated())
         .filter_map(|record| {
             let metrics = record.metrics.as_ref()?;
-            let of = |get: fn(&table::Sample) -> f64| {
+            let median_of = |get: fn(&table::Sample) -> f64| {
                 median(&record.samples.iter().map(get).collect::<Vec<_>>()).map(|ms| ms / 1e3)
             };
             Some(Point {
                 spec: Spec { backend: Backend::Sim, ..record.spec.clone() },
                 tokens_per_s: metrics.tokens_per_s,
-                decode_s: of(|s| s.decode_ms).filter(|s| *s > 0.0),
-                prefill_s: of(|s| s.prefill_ms).filter(|s| *s > 0.0),
+                decode_s: median_of(|s| s.decode_ms).filter(|s| *s > 0.0),
+                prefill_s: median_of(|s| s.prefill_ms).filter(|s| *s > 0.0),
             })
         })
         .collect()

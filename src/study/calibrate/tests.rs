@@ -12,7 +12,7 @@ fn target() -> Target {
     Target { profile: Profile::load("h100_sxm").unwrap(), stack: Stack::load("gpt-fast").unwrap() }
 }
 
-/// What `truth` predicts for some cells of a small model, as if it had been measured.
+/// Predictions of `truth` for some cells of a small model, as if they were measured.
 fn measured(truth: &Target) -> Vec<Point> {
     let mut text = format!("{HEADER}\n");
     for architecture in ["standard", "ladder", "upper-bound"] {

@@ -43,10 +43,10 @@ pub fn all_reduces_of(
     if points.is_empty() {
         return Err(Error::input(format!("{name} has no all-reduce")));
     }
-    let told =
+    let text =
         |value: Option<&serde_json::Value>| value.and_then(|value| value.as_str()).map(str::to_owned);
-    let gpu = told(meta.environment.get("gpus").map(|gpus| &gpus[0]["name"]));
-    let version = told(meta.environment.get("nccl"));
+    let gpu = text(meta.environment.get("gpus").map(|gpus| &gpus[0]["name"]));
+    let version = text(meta.environment.get("nccl"));
     Ok(AllReduces { origin: "a trace", ranks, gpu, in_graph: None, version, points, warnings })
 }
 
@@ -79,12 +79,12 @@ fn of_plan(trace: &Trace) -> Points {
             continue;
         }
         let bytes = trace.step(span).map_or(0, |step| operation.cost.message_bytes.at(&step));
-        let took = span.end_ns.saturating_sub(span.start_ns.max(span.last_arrival_ns));
-        if bytes > 0 && took > 0 {
-            by.entry(bytes).or_default().push(took as f64 / 1e3);
+        let latency_ns = span.end_ns.saturating_sub(span.start_ns.max(span.last_arrival_ns));
+        if bytes > 0 && latency_ns > 0 {
+            by.entry(bytes).or_default().push(latency_ns as f64 / 1e3);
         }
     }
-    by.into_iter().filter_map(|(bytes, took)| Some((bytes, median(&took)?))).collect()
+    by.into_iter().filter_map(|(bytes, latencies)| Some((bytes, median(&latencies)?))).collect()
 }
 
 #[derive(Default)]
@@ -174,23 +174,152 @@ fn of_others(
         .iter()
         .map(|((_, ranks), Candidates { count, kinds, .. })| {
             let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
-            let of = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
-            format!("{count} over {ranks} ranks{of}")
+            let of_kinds =
+                if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
+            format!("{count} over {ranks} ranks{of_kinds}")
         })
         .collect();
     left_out.extend((partial > 0).then(|| format!("{partial} of which not all ranks were recorded")));
     left_out.extend((without_size > 0).then(|| format!("{without_size} without a message size")));
     let used: Vec<String> = candidates.kinds.into_iter().collect();
-    let of = if used.is_empty() { String::new() } else { format!(" of {} groups", used.join(" and ")) };
+    let of_groups =
+        if used.is_empty() { String::new() } else { format!(" of {} groups", used.join(" and ")) };
     let warnings = match left_out.is_empty() {
         true => Vec::new(),
         false => {
-            vec![format!("using all-reduces{of} over {ranks} ranks; ignored: {}", left_out.join(", "))]
+            vec![format!(
+                "using all-reduces{of_groups} over {ranks} ranks; ignored: {}",
+                left_out.join(", ")
+            )]
         }
     };
-    let point = |(bytes, took): (u64, Vec<f64>)| Some((bytes, median(&took)?));
+    let point = |(bytes, latencies): (u64, Vec<f64>)| Some((bytes, median(&latencies)?));
     Ok((ranks, candidates.by_bytes.into_iter().filter_map(point).collect(), warnings))
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! All-reduces of traces with process groups, as PyTorch's profiler writes them.
+
+    use std::path::Path;
+
+    use super::*;
+    use trace::import::open;
+
+    /// The trace of one rank of TP 2 x DP 2: in each step two all-reduces of its TP group (16 KB), which end together, and one of
+    /// its DP group (4 MB) that takes longer. Ranks of a pair compute for other times; the second pair is slower.
+    fn rank_trace(rank: u32) -> String {
+        let (pair, within) = (rank / 2, rank % 2);
+        let (tp, dp) = ([2 * pair, 2 * pair + 1], [within, within + 2]);
+        let mut events = Vec::new();
+        let mut kernel = |name: &str, stream: u32, at: i64, length: i64, more: &str| {
+            events.push(format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": {stream}, "ts": {at}, "dur": {length}, "args": {{"device": 0, "stream": {stream}{more}}}}}"#
+        ));
+        };
+        let group = |name: u32, description: &str, ranks: [u32; 2], elements: u32| {
+            format!(
+                r#", "Collective name": "allreduce", "In msg nelems": {elements}, "Out msg nelems": {elements}, "Group size": 2, "dtype": "BFloat16", "Process Group Name": "{name}", "Process Group Description": "{description}", "Process Group Ranks": "[{}, {}]""#,
+                ranks[0], ranks[1]
+            )
+        };
+        const NAME: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)";
+        let mut now = 10_000;
+        for step in 1..=6 {
+            for part in 0..2 {
+                // ranks take turns to be 200 us late
+                let late = if part == i64::from(within) { 200 } else { 0 };
+                let compute = 300 + 500 * i64::from(pair);
+                kernel("gemm", 7, now, compute + late, "");
+                let begin = now + compute + late;
+                let end = now + compute + 200 + 40;
+                kernel(NAME, 20, begin, end - begin, &group(1 + pair, "TP", tp, 8192));
+                now = end;
+            }
+            // ends when the slower pair, which begins last, has passed its data
+            let end = 10_000 + 2_980 * step;
+            kernel(NAME, 24, now, end - now, &group(3 + within, "DP", dp, 2 << 20));
+            now = end;
+        }
+        format!(
+            r#"{{"distributedInfo": {{"rank": {rank}, "world_size": 4}}, "traceEvents": [{}]}}"#,
+            events.join(",")
+        )
+    }
+
+    fn recorded(dir: &Path, ranks: impl IntoIterator<Item = u32>) -> Trace {
+        for rank in ranks {
+            std::fs::write(dir.join(format!("rank{rank}.json")), rank_trace(rank)).unwrap();
+        }
+        open(dir).unwrap()
+    }
+
+    #[test]
+    fn all_reduces_of_tensor_parallelism_are_found_with_their_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let trace = recorded(dir.path(), 0..4);
+        let found = all_reduces_of("t", &trace, P2p::On, None).unwrap();
+        assert_eq!((found.ranks, &found.points[..]), (2, &[(16_384, 40.0)][..]));
+        let said = "using all-reduces of TP groups over 2 ranks; ignored: 12 over 2 ranks (DP)";
+        assert_eq!(found.warnings, [said]);
+        let same = all_reduces_of("t", &trace, P2p::On, Some(16_384)).unwrap();
+        assert_eq!(same.points, found.points);
+        let other = all_reduces_of("t", &trace, P2p::On, Some(512)).unwrap_err().to_string();
+        assert!(other.contains("no all-reduce of 512 bytes"), "{other}");
+    }
+
+    #[test]
+    fn without_the_traces_of_all_ranks_of_a_group_its_all_reduces_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let trace = recorded(dir.path(), [0]);
+        let error = all_reduces_of("t", &trace, P2p::On, None).unwrap_err().to_string();
+        assert!(error.contains("has one rank"), "{error}");
+        // ranks 0 and 3 share no group
+        let dir = tempfile::tempdir().unwrap();
+        let trace = recorded(dir.path(), [0, 3]);
+        let error = all_reduces_of("t", &trace, P2p::On, None).unwrap_err().to_string();
+        assert!(error.contains("no all-reduce that all recorded ranks take part in"), "{error}");
+        // ranks 0 and 2 share one of data parallelism
+        let dir = tempfile::tempdir().unwrap();
+        let trace = recorded(dir.path(), [0, 2]);
+        let found = all_reduces_of("t", &trace, P2p::On, None).unwrap();
+        assert_eq!((found.ranks, found.points[0].0), (2, 4 << 20));
+    }
+
+    #[test]
+    fn several_group_sizes_are_never_mixed() {
+        let dir = tempfile::tempdir().unwrap();
+        for rank in 0..4 {
+            let text =
+                rank_trace(rank).replace("\"TP\"", "\"undefined\"").replace("\"DP\"", "\"undefined\"");
+            // what was data parallelism's is of all four ranks
+            let all = r#""Group size": 4, "dtype": "BFloat16", "Process Group Name": "0""#;
+            let mut parts =
+                text.split("\"Group size\": 2, \"dtype\": \"BFloat16\", \"Process Group Name\": ");
+            let mut whole = parts.next().unwrap().to_owned();
+            for part in parts {
+                let is_large = part.starts_with("\"3\"") || part.starts_with("\"4\"");
+                whole += &match is_large {
+                    true => {
+                        let rest = &part[3..];
+                        let (before, after) = rest.split_once("\"[").unwrap();
+                        let (_, after) = after.split_once(']').unwrap();
+                        format!("{all}{before}\"[0, 1, 2, 3]{after}")
+                    }
+                    false => {
+                        format!(
+                            "\"Group size\": 2, \"dtype\": \"BFloat16\", \"Process Group Name\": {part}"
+                        )
+                    }
+                };
+            }
+            std::fs::write(dir.path().join(format!("rank{rank}.json")), whole).unwrap();
+        }
+        let trace = open(dir.path()).unwrap();
+        let sizes: Vec<u32> = trace.meta.groups.iter().map(|group| group.size).collect();
+        assert!(sizes.contains(&4) && sizes.contains(&2), "{sizes:?}");
+        // twice as many over two ranks
+        let found = all_reduces_of("t", &trace, P2p::On, None).unwrap();
+        assert_eq!((found.ranks, &found.points[..]), (2, &[(16_384, 40.0)][..]));
+    }
+}

@@ -6,8 +6,10 @@
 //! measured.
 
 mod gate;
+mod prediction;
 
-pub use gate::{PredictedRow, Prediction, PredictionCheck, checked, checks_table, judge_diff};
+pub use gate::judge_diff;
+pub use prediction::{PredictedRow, Prediction, PredictionCheck, checked, checks_table};
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -184,8 +186,8 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     let leaves_out_last = pairs.len() < found;
     let (steps, paired_by): (Vec<[StepTime; 2]>, _) = match has_steps {
         true => {
-            let of = |pair: &(usize, usize)| [steps_a[pair.0].time, steps_b[pair.1].time];
-            (pairs.iter().map(of).collect(), if aligned.by_order { "order" } else { "number" })
+            let times_of = |pair: &(usize, usize)| [steps_a[pair.0].time, steps_b[pair.1].time];
+            (pairs.iter().map(times_of).collect(), if aligned.by_order { "order" } else { "number" })
         }
         false => {
             let [a, b] = [0, 1].map(|at| whole(&marked[at], &reports[at].overlap));
@@ -221,19 +223,19 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
         layers([&reports[0].layers, &reports[1].layers], [steps_a, steps_b].map(|s| s.len().max(1)));
     let sides = [0, 1].map(|at| {
         let (trace, name) = traces[at];
-        let of = |part: fn(&StepTime) -> f64| average(&steps, at, part);
-        let (comm_us, exposed_us) = (of(|s| s.comm_us), of(|s| s.exposed_us));
+        let mean_of = |part: fn(&StepTime) -> f64| average(&steps, at, part);
+        let (comm_us, exposed_us) = (mean_of(|s| s.comm_us), mean_of(|s| s.exposed_us));
         SideSummary {
             name: name.to_owned(),
             provenance: trace.meta.provenance,
             ranks: reports[at].overlap.ranks.len() as u32,
             steps: reports[at].steps.len(),
-            step_us: of(|s| s.step_us),
+            step_us: mean_of(|s| s.step_us),
             comm_us,
             exposed_us,
-            compute_us: of(|s| s.compute_us),
-            idle_us: of(|s| s.idle_us + s.gap_us),
-            outside_us: of(|s| s.outside_us),
+            compute_us: mean_of(|s| s.compute_us),
+            idle_us: mean_of(|s| s.idle_us + s.gap_us),
+            outside_us: mean_of(|s| s.outside_us),
             overlap_pct: table::overlap_pct(exposed_us, comm_us),
         }
     });
@@ -301,21 +303,25 @@ fn interval(
     resample_pools(&[&a, &b], statistic).and_then(interval95)
 }
 
-/// Name of a number of a step, and its value (us, unless the list says otherwise).
-type OfStep = (&'static str, fn(&StepTime) -> f64);
+/// Named number of a step, in us unless its list says otherwise.
+#[derive(Clone, Copy)]
+struct StepNumber {
+    name: &'static str,
+    value: fn(&StepTime) -> f64,
+}
 
-const PARTS: [OfStep; 5] = [
-    ("compute", |s| s.compute_us),
-    ("exposed communication", |s| s.exposed_us),
-    ("copies and other", |s| s.other_us),
-    ("idle", |s| s.idle_us),
-    ("gap to the next step", |s| s.gap_us),
+const PARTS: [StepNumber; 5] = [
+    StepNumber { name: "compute", value: |s| s.compute_us },
+    StepNumber { name: "exposed communication", value: |s| s.exposed_us },
+    StepNumber { name: "copies and other", value: |s| s.other_us },
+    StepNumber { name: "idle", value: |s| s.idle_us },
+    StepNumber { name: "gap to the next step", value: |s| s.gap_us },
 ];
 
 fn parts(steps: &[[StepTime; 2]], delta: f64) -> Vec<ChangedPart> {
     let changed = delta.abs() * 100.0 > average(steps, 0, |s| s.step_us) * 0.5;
-    let part = |(part, of): OfStep| {
-        let (a_us, b_us) = (average(steps, 0, of), average(steps, 1, of));
+    let part = |StepNumber { name: part, value }: StepNumber| {
+        let (a_us, b_us) = (average(steps, 0, value), average(steps, 1, value));
         let explains_pct = changed.then(|| 100.0 * (b_us - a_us) / delta);
         ChangedPart { part, a_us, b_us, delta_us: b_us - a_us, explains_pct }
     };

@@ -2,9 +2,10 @@
 //!
 //! Chart of lines and markers on two axes.
 
-use super::scene::{Align, Area, Color, Point, Scene, Text, Tip};
+use super::font;
+use super::layout;
+use super::scene::{Align, Area, Color, Fill, Point, Scene, Stroke, Text, Tip};
 use super::style::{GREY, GRID, INK, Look, Sizes};
-use super::{layout, scene};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
@@ -158,14 +159,14 @@ fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 /// Ticks of a vertical axis of this height, and the width of the widest number.
 pub fn vertical_ticks(axis: &Axis, height: f64, sizes: &Sizes) -> (Vec<f64>, f64) {
     let ticks = axis.ticks((height / (2.6 * sizes.tick)).clamp(2.0, 8.0) as usize);
-    let width = |tick: &f64| scene::width(&number(*tick), sizes.tick, false);
+    let width = |tick: &f64| font::width(&number(*tick), sizes.tick, false);
     let widest = ticks.iter().map(width).fold(0.0, f64::max);
     (ticks, widest)
 }
 
 fn horizontal_ticks(axis: &Axis, sizes: &Sizes) -> Vec<f64> {
     let fits = |ticks: &Vec<f64>| {
-        let width = |tick: f64| scene::width(&number(tick), sizes.tick, false);
+        let width = |tick: f64| font::width(&number(tick), sizes.tick, false);
         ticks.windows(2).all(|pair| {
             let between = (axis.place(pair[1]) - axis.place(pair[0])).abs();
             between >= (width(pair[0]) + width(pair[1])) / 2.0 + 0.8 * sizes.tick
@@ -263,13 +264,10 @@ impl<'a> Chart<'a> {
         &mut self,
         points: impl IntoIterator<Item = (f64, f64)>,
         color: Color,
-        dashed: bool,
+        stroke: Stroke,
     ) -> Vec<Point> {
         let line: Vec<Point> = points.into_iter().map(|point| self.at(point)).collect();
-        match dashed {
-            true => self.scene.dashed(line.clone(), color, self.sizes.line),
-            false => self.scene.line(line.clone(), color, self.sizes.line),
-        }
+        self.scene.stroke(line.clone(), color, self.sizes.line, stroke);
         line
     }
 
@@ -298,19 +296,25 @@ impl<'a> Chart<'a> {
         }
     }
 
-    /// Draws a marker of a relative size with a tooltip, unless it is outside the chart; returns its area.
-    /// Hollow markers are larger, so that they stay visible below filled ones.
-    pub fn mark(
+    /// Draws a marker with a tooltip, unless it is outside the chart; returns its area.
+    pub fn mark(&mut self, point: (f64, f64), look: Look, fill: Fill, tip: String) -> Area {
+        self.mark_scaled(point, look, fill, 1.0, tip)
+    }
+
+    /// Like [`Self::mark`], with the marker's size multiplied by `scale`. Hollow markers are larger, so that they stay
+    /// visible below filled ones.
+    pub fn mark_scaled(
         &mut self,
         point: (f64, f64),
         look: Look,
-        (filled, scale): (bool, f64),
+        fill: Fill,
+        scale: f64,
         tip: String,
     ) -> Area {
         let at = self.at(point);
-        let radius = scale * self.sizes.marker * if filled { 1.0 } else { 1.3 };
+        let radius = scale * self.sizes.marker * if fill == Fill::Solid { 1.0 } else { 1.3 };
         if self.area.holds(&Area::around(at, 0.0)) {
-            self.scene.marker(at, look, radius, filled);
+            self.scene.marker(at, look, radius, fill);
             self.scene.tips.push(Tip { at, radius: 1.6 * self.sizes.marker, text: tip });
         }
         Area::around(at, radius)

@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::axis::{self, Axis};
 use super::figure::{Figure, Options, POINTS};
-use super::layout::{self, Entry, Key, Sheet, bar};
+use super::layout::{self, LegendEntry, LegendKey, Sheet, bar};
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Color, Scene, Text};
+use super::scene::{Align, Area, Color, Fill, Hatch, Scene, Text};
 use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes, look, looks};
-use super::{MOST_CHARTS, group_note, scene, too_many, too_narrow};
+use super::{MOST_CHARTS, font, group_note, too_many, too_narrow};
 use crate::analysis::{CellSet, Comparison, ComparisonReport};
 use base::error::{Error, Result};
 use base::text::counted;
@@ -30,8 +30,7 @@ pub struct Bar {
     pub value: f64,
     pub interval: Option<[f64; 2]>,
     pub color: Color,
-    /// Pattern over the colour (see [`super::scene::Scene::hatch`]); 0 is none.
-    pub hatch: usize,
+    pub hatch: Hatch,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,7 +50,7 @@ pub fn values(groups: &[Group]) -> Vec<f64> {
 /// True if the group names fit horizontally below bars of this total width.
 fn names_lie(groups: &[Group], width: f64, sizes: &Sizes) -> bool {
     let room = width / groups.len().max(1) as f64;
-    let widest = groups.iter().map(|g| scene::width(&g.name, sizes.tick, false)).fold(0.0, f64::max);
+    let widest = groups.iter().map(|g| font::width(&g.name, sizes.tick, false)).fold(0.0, f64::max);
     widest + 0.5 * sizes.tick <= room
 }
 
@@ -59,7 +58,7 @@ pub fn under(groups: &[Group], width: f64, sizes: &Sizes) -> f64 {
     if names_lie(groups, width, sizes) {
         return axis::under(sizes);
     }
-    let widest = groups.iter().map(|g| scene::width(&g.name, sizes.tick, false)).fold(0.0, f64::max);
+    let widest = groups.iter().map(|g| font::width(&g.name, sizes.tick, false)).fold(0.0, f64::max);
     widest.min(9.0 * sizes.tick) + 0.7 * sizes.tick
 }
 
@@ -75,7 +74,7 @@ enum How {
 impl How {
     fn of(groups: &[Group], slot: f64, height: f64, sizes: &Sizes) -> Self {
         let words = || groups.iter().flat_map(|group| &group.words);
-        let width = |text: &str| scene::width(text, sizes.note, false);
+        let width = |text: &str| font::width(text, sizes.note, false);
         let across = |from: usize, to: usize| (to - from + 1) as f64 * slot;
         let lie = words().all(|(from, to, text)| width(text) + 0.2 * sizes.note <= across(*from, *to));
         let stand = words().all(|(from, to, _)| across(*from, *to) >= 1.02 * sizes.note);
@@ -99,7 +98,7 @@ impl How {
 
 fn upright(groups: &[Group], sizes: &Sizes) -> f64 {
     let words = groups.iter().flat_map(|group| &group.words);
-    let widest = words.map(|(_, _, text)| scene::width(text, sizes.note, false)).fold(0.0, f64::max);
+    let widest = words.map(|(_, _, text)| font::width(text, sizes.note, false)).fold(0.0, f64::max);
     widest + 0.6 * sizes.note
 }
 
@@ -181,7 +180,7 @@ fn chart(
                     .align(Align::Middle)
             }
             false if room >= 1.05 * sizes.tick => {
-                let text = scene::fit(&group.name, sizes.tick, 9.0 * sizes.tick);
+                let text = font::fit(&group.name, sizes.tick, 9.0 * sizes.tick);
                 Text::new((middle, area.bottom + 0.4 * sizes.tick), text, sizes.tick)
                     .align(Align::Right)
                     .upwards()
@@ -195,7 +194,8 @@ fn chart(
     layout::frame(scene, area, sizes);
 }
 
-const OFF: usize = 1;
+/// Hatch of bars without P2P.
+const OFF: Hatch = Hatch::Rising;
 
 /// Draws the P2P figure of a set of comparable cells.
 ///
@@ -214,14 +214,17 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
         return Err(too_many(batches.len(), "batch"));
     }
     let looks = looks(&set.values(|spec| spec.architecture.clone()));
-    let mut legend: Vec<Entry> = looks
+    let mut legend: Vec<LegendEntry> = looks
         .iter()
         .map(|(architecture, look)| {
-            Entry::new(Key::Bar { color: look.color, hatch: 0 }, architecture.to_string())
+            LegendEntry::new(
+                LegendKey::Bar { color: look.color, hatch: Hatch::None },
+                architecture.to_string(),
+            )
         })
         .collect();
-    for (hatch, name) in [(0, "P2P on"), (OFF, "P2P off")] {
-        legend.push(Entry::new(Key::Bar { color: GREY, hatch }, name));
+    for (hatch, name) in [(Hatch::None, "P2P on"), (OFF, "P2P off")] {
+        legend.push(LegendEntry::new(LegendKey::Bar { color: GREY, hatch }, name));
     }
     let mut remark = String::from("Above each pair: change in tokens/s with P2P off. No bar: no run");
     if set.has_intervals() {
@@ -259,13 +262,13 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
 fn p2p_group(set: &CellSet, tp: u32, batch: u32, looks: &Looks) -> Group {
     let mut group = Group { name: tp.to_string(), ..Group::default() };
     for (architecture, look) in looks {
-        let of = |p2p| set.get(architecture, tp, batch, p2p);
+        let record_of = |p2p| set.get(architecture, tp, batch, p2p);
         let bar = |record: Option<&Record>, hatch| {
             let metrics = record?.metrics.as_ref()?;
             let interval = metrics.tokens_per_s_ci95;
             Some(Bar { value: metrics.tokens_per_s, interval, color: look.color, hatch })
         };
-        let (on, off) = (bar(of(P2p::On), 0), bar(of(P2p::Off), OFF));
+        let (on, off) = (bar(record_of(P2p::On), Hatch::None), bar(record_of(P2p::Off), OFF));
         if let (Some(on), Some(off)) = (&on, &off)
             && on.value > 0.0
         {
@@ -366,7 +369,10 @@ pub fn improvement_figure(
         remark += "; whiskers: 95 % intervals, paired by round";
     }
     let entry = |(architecture, look): (&Architecture, &super::style::Look)| {
-        Entry::new(Key::Bar { color: look.color, hatch: look.hatch }, architecture.to_string())
+        LegendEntry::new(
+            LegendKey::Bar { color: look.color, hatch: look.hatch },
+            architecture.to_string(),
+        )
     };
     let sheet = Sheet {
         options,
@@ -471,7 +477,7 @@ pub fn comparison_figure(
     let shown = look_of(&pairs[0]);
     let is_one = pairs.iter().all(|pair| pair.value == pairs[0].value);
     let color = if is_one { shown.color } else { PLAIN.color };
-    let key = |filled| Key::Marker { look: Look { color, ..shown }, filled };
+    let key = |fill| LegendKey::Marker { look: Look { color, ..shown }, fill };
     let sheet = Sheet {
         options,
         provenance,
@@ -479,19 +485,19 @@ pub fn comparison_figure(
         note: matched.map(str::to_owned).unwrap_or_default(),
         remark,
         legend: vec![
-            Entry::new(key(true), "differs from 1"),
-            Entry::new(key(false), "no difference, or too few samples"),
+            LegendEntry::new(key(Fill::Solid), "differs from 1"),
+            LegendEntry::new(key(Fill::Hollow), "no difference, or too few samples"),
         ],
     };
     let sizes = Sizes::new(options.font);
     let count = pairs.len() as f64;
     let under = axis::under(&sizes) + 1.4 * sizes.label;
-    let (mut scene, all, sizes) = sheet.lay(
+    let (mut scene, all, sizes) = sheet.lay_out(
         count * 1.55 * sizes.tick + under + 0.5 * sizes.tick,
         (150.0, count * 1.2 * sizes.note + under),
     )?;
     let widest =
-        |texts: &[String]| texts.iter().map(|t| scene::width(t, sizes.note, false)).fold(0.0, f64::max);
+        |texts: &[String]| texts.iter().map(|t| font::width(t, sizes.note, false)).fold(0.0, f64::max);
     let names_width = widest(&names).min(0.5 * all.width());
     let area = Area {
         left: all.left + names_width + 0.9 * sizes.tick,
@@ -516,7 +522,7 @@ pub fn comparison_figure(
     for (index, pair) in pairs.iter().enumerate() {
         let look = look_of(pair);
         let y = area.top + row * (index as f64 + 0.5);
-        let name = scene::fit(&names[index], sizes.note, names_width);
+        let name = font::fit(&names[index], sizes.note, names_width);
         let at = (area.left - 0.6 * sizes.tick, y);
         scene.text(Text::new(at, name, sizes.note).align(Align::Right));
         let at = (area.right + 0.6 * sizes.tick, y);
@@ -524,7 +530,8 @@ pub fn comparison_figure(
         if let Some([low, high]) = pair.speedup_ci95 {
             scene.interval((x.place(low), y), (x.place(high), y), look.color, sizes.line * 0.8);
         }
-        scene.marker((x.place(pair.speedup), y), look, sizes.marker, pair.matters());
+        let fill = if pair.matters() { Fill::Solid } else { Fill::Hollow };
+        scene.marker((x.place(pair.speedup), y), look, sizes.marker, fill);
     }
     Ok(Figure::new(scene, provenance, options))
 }
@@ -532,10 +539,10 @@ pub fn comparison_figure(
 fn title(by: &str, value: Option<&str>, baseline: Option<&str>) -> String {
     // an architecture's name explains itself; `on` or `8` does not
     let axis = if by == "architecture" { String::new() } else { format!("{by} ") };
-    let of = value.map(|value| format!(" of {axis}{value}")).unwrap_or_default();
+    let value_words = value.map(|value| format!(" of {axis}{value}")).unwrap_or_default();
     match baseline {
-        Some(baseline) => format!("Speedup{of} over {axis}{baseline}"),
-        None => format!("Speedup{of} over the baseline, by {by}"),
+        Some(baseline) => format!("Speedup{value_words} over {axis}{baseline}"),
+        None => format!("Speedup{value_words} over the baseline, by {by}"),
     }
 }
 

@@ -1,34 +1,39 @@
 //! Conversion figure: quality loss (KL to `standard`) against speedup of sets of converted layers, one line
 //! or marker per selection method.
 
-use super::axis::Axis;
-use super::axis::Chart;
-use super::figure::Figure;
-use super::figure::Options;
-use super::layout::{Entry, Key, Sheet};
+use super::axis::{Axis, Chart};
+use super::figure::{Figure, Options};
+use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
-use super::scene::{Area, Scene};
+use super::scene::{Area, Fill, Scene, Stroke};
 use super::style::{Look, Sizes, look};
-use crate::analysis::{Conversion, ConversionReport, Draws, SetSeries};
+use crate::analysis::{Conversion, ConversionPoint, ConversionReport, Draws, SetSeries};
 use base::error::{Error, Result};
 
 /// Series in legend and drawing order; the paper's choice is drawn last, on top.
 const SERIES: [SetSeries; 5] =
     [SetSeries::Ordered, SetSeries::Greedy, SetSeries::Last, SetSeries::Random, SetSeries::UpperHalf];
 
-/// Series with its points by size: speedup, KL, interval of the KL, tooltip.
+/// Series with its points, by number of converted layers.
 struct Drawn {
     series: SetSeries,
     look: Look,
     name: String,
-    points: Vec<(f64, f64, Option<[f64; 2]>, String)>,
+    points: Vec<DrawnPoint>,
+}
+
+struct DrawnPoint {
+    speedup: f64,
+    kl: f64,
+    kl_interval: Option<[f64; 2]>,
+    tip: String,
 }
 
 /// Index of a series's look, in figures and on the screen.
 pub fn series_look(conversion: Conversion, series: SetSeries) -> usize {
     let at = SERIES.iter().position(|one| *one == series).unwrap_or(SERIES.len());
-    let of = Conversion::ALL.iter().position(|one| *one == conversion).unwrap_or_default();
-    at + (SERIES.len() + 1) * of
+    let row = Conversion::ALL.iter().position(|one| *one == conversion).unwrap_or_default();
+    at + (SERIES.len() + 1) * row
 }
 
 /// Draws the figure of a report. For random sets it shows the mean of each size and the range of the draws.
@@ -48,12 +53,12 @@ pub fn conversion_figure(report: &ConversionReport, options: &Options) -> Result
         ..ProvenanceSummary::default()
     };
     let key = |one: &Drawn| {
-        let (look, filled) = (one.look, one.series != SetSeries::Random);
+        let (look, fill) = (one.look, fill_of(one.series));
         let key = match one.series {
-            SetSeries::UpperHalf => Key::Marker { look, filled },
-            _ => Key::Series { look, filled, dashed: is_dashed(one.series) },
+            SetSeries::UpperHalf => LegendKey::Marker { look, fill },
+            _ => LegendKey::Series { look, fill, stroke: stroke_of(one.series) },
         };
-        Entry::new(key, one.name.clone())
+        LegendEntry::new(key, one.name.clone())
     };
     let sheet = Sheet {
         options,
@@ -76,8 +81,15 @@ pub fn conversion_figure(report: &ConversionReport, options: &Options) -> Result
     Ok(Figure::new(scene, &provenance, options))
 }
 
-fn is_dashed(series: SetSeries) -> bool {
-    matches!(series, SetSeries::Last | SetSeries::Random)
+fn stroke_of(series: SetSeries) -> Stroke {
+    match series {
+        SetSeries::Last | SetSeries::Random => Stroke::Dashed,
+        _ => Stroke::Solid,
+    }
+}
+
+fn fill_of(series: SetSeries) -> Fill {
+    if series == SetSeries::Random { Fill::Hollow } else { Fill::Solid }
 }
 
 fn drawn(report: &ConversionReport) -> Vec<Drawn> {
@@ -87,17 +99,7 @@ fn drawn(report: &ConversionReport) -> Vec<Drawn> {
         for series in SERIES {
             let points: Vec<_> = match series {
                 SetSeries::Random => report.draws(conversion).iter().map(of_draws).collect(),
-                _ => {
-                    let points = report.series(conversion, series).into_iter();
-                    let of = |point: &crate::analysis::ConversionPoint| {
-                        let text = format!(
-                            "point {}: {}, KL {:.4}, {:.3}x",
-                            point.number, point.architecture, point.quality.kl, point.speedup
-                        );
-                        (point.speedup, point.quality.kl, point.quality.kl_ci95, text)
-                    };
-                    points.map(of).collect()
-                }
+                _ => report.series(conversion, series).into_iter().map(of_set).collect(),
             };
             if points.is_empty() {
                 continue;
@@ -117,32 +119,33 @@ fn drawn(report: &ConversionReport) -> Vec<Drawn> {
     all
 }
 
-fn of_draws(draws: &Draws) -> (f64, f64, Option<[f64; 2]>, String) {
-    let [least, most] = draws.range;
-    let text = format!(
-        "{} random layers: KL {:.4}, from {least:.4} to {most:.4}, {:.3}x",
-        draws.count, draws.kl, draws.speedup
-    );
-    (draws.speedup, draws.kl, Some(draws.range), text)
+fn of_set(set: &ConversionPoint) -> DrawnPoint {
+    let (speedup, kl) = (set.speedup, set.quality.kl);
+    let tip = format!("point {}: {}, KL {kl:.4}, {speedup:.3}x", set.number, set.architecture);
+    DrawnPoint { speedup, kl, kl_interval: set.quality.kl_ci95, tip }
+}
+
+fn of_draws(draws: &Draws) -> DrawnPoint {
+    let Draws { count, kl, speedup, range: [least, most], .. } = *draws;
+    let tip = format!("{count} random layers: KL {kl:.4}, from {least:.4} to {most:.4}, {speedup:.3}x");
+    DrawnPoint { speedup, kl, kl_interval: Some([least, most]), tip }
 }
 
 fn draw(scene: &mut Scene, cell: Area, drawn: &[Drawn], sizes: &Sizes) {
     let points = || drawn.iter().flat_map(|one| &one.points);
     // a lower end at or below 0 is a rounding error and would prevent a logarithmic axis
-    let ends = points().filter_map(|(_, _, ends, _)| *ends).flatten().filter(|end| *end > 0.0);
-    let y = Axis::fit(points().map(|(_, kl, ..)| *kl).chain(ends));
-    let x = Axis::fit(points().map(|(speedup, ..)| *speedup));
+    let ends = points().filter_map(|point| point.kl_interval).flatten().filter(|end| *end > 0.0);
+    let y = Axis::fit(points().map(|point| point.kl).chain(ends));
+    let x = Axis::fit(points().map(|point| point.speedup));
     let mut chart = Chart::new(scene, cell, None, (x, y), sizes).numbered();
     for Drawn { series, look, points, .. } in drawn {
-        chart.line(
-            points.iter().map(|(speedup, kl, ..)| (*speedup, *kl)),
-            look.color,
-            is_dashed(*series),
-        );
-        for (speedup, kl, ends, text) in points {
-            let ends = ends.filter(|[low, _]| *low > 0.0);
-            chart.intervals((*speedup, *kl), [None, ends], look.color);
-            chart.mark((*speedup, *kl), *look, (*series != SetSeries::Random, 1.0), text.clone());
+        let line = points.iter().map(|point| (point.speedup, point.kl));
+        chart.line(line, look.color, stroke_of(*series));
+        for point in points {
+            let at = (point.speedup, point.kl);
+            let interval = point.kl_interval.filter(|[low, _]| *low > 0.0);
+            chart.intervals(at, [None, interval], look.color);
+            chart.mark(at, *look, fill_of(*series), point.tip.clone());
         }
     }
 }

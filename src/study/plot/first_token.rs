@@ -7,7 +7,7 @@ use super::axis::{Axis, Chart};
 use super::figure::{Figure, Options};
 use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
-use super::scene::{Area, Scene};
+use super::scene::{Area, Fill, Scene, Stroke};
 use super::style::{Look, Looks, Sizes, looks};
 use super::{MOST_CHARTS, series_legend, too_many};
 use crate::analysis::{GroupKey, group_names};
@@ -107,14 +107,14 @@ fn draw(
     let mut chart = Chart::new(scene, area, Some(header), axes, sizes).numbered();
     for (architecture, line) in &group.lines {
         let look: Look = looks[architecture];
-        chart.line(points(line), look.color, false);
+        chart.line(points(line), look.color, Stroke::Solid);
         for (prompt, (ms, record)) in line {
             let Some(value) = shown(*prompt, *ms) else { continue };
             let percent =
                 group.percent(*prompt, *ms).map(|percent| format!(", {percent:.1} % of standard"));
             let (label, provenance) = (record.spec.label(), record.provenance);
             let tip = format!("{label}: {ms:.2} ms{} ({provenance})", percent.unwrap_or_default());
-            chart.mark((f64::from(*prompt), value), look, (true, 1.0), tip);
+            chart.mark((f64::from(*prompt), value), look, Fill::Solid, tip);
         }
     }
 }

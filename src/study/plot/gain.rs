@@ -3,14 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use super::axis::Axis;
-use super::axis::Chart;
-use super::figure::Figure;
-use super::figure::Options;
-use super::layout::{Entry, Key, Sheet};
+use super::axis::{Axis, Chart};
+use super::figure::{Figure, Options};
+use super::font;
+use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
-use super::scene;
-use super::scene::{Area, Point, Scene, Text, Tip};
+use super::scene::{Area, Fill, Point, Scene, Stroke, Text, Tip};
 use super::style::{GREY, Looks, Sizes, looks};
 use super::{MOST_CHARTS, series_legend, too_many};
 use crate::analysis::{GainGroup, GainPoint};
@@ -38,8 +36,9 @@ pub fn gain_figure(
     let variants: BTreeSet<&(Architecture, String)> =
         lines().filter(|line| !line.1.is_empty()).collect();
     legend.extend(variants.iter().map(|(architecture, variant)| {
-        let key = Key::Series { look: looks[architecture], filled: false, dashed: true };
-        Entry::new(key, format!("{architecture} {variant}"))
+        let key =
+            LegendKey::Series { look: looks[architecture], fill: Fill::Hollow, stroke: Stroke::Dashed };
+        LegendEntry::new(key, format!("{architecture} {variant}"))
     }));
     let sheet = Sheet {
         options,
@@ -107,11 +106,12 @@ fn draw_chart(
     marks(chart.scene, group, &lines, &chart.x, &chart.area, sizes);
     for ((architecture, variant), line) in &group.lines {
         let look = looks[architecture];
-        chart.line(
-            within(line.iter().map(at).collect(), chart.y.value(1.0)),
-            look.color,
-            !variant.is_empty(),
-        );
+        let (fill, stroke) = match variant.is_empty() {
+            true => (Fill::Solid, Stroke::Solid),
+            false => (Fill::Hollow, Stroke::Dashed),
+        };
+        let inside = within(line.iter().map(at).collect(), chart.y.value(1.0));
+        chart.line(inside, look.color, stroke);
         for point in line {
             let text = format!(
                 "{}: {:.3}x at {:.2} us per all-reduce ({})",
@@ -121,7 +121,7 @@ fn draw_chart(
                 point.pair.provenance
             );
             chart.intervals(at(point), [None, point.pair.speedup_ci95], look.color);
-            chart.mark(at(point), look, (variant.is_empty(), 1.0), text);
+            chart.mark(at(point), look, fill, text);
         }
     }
 }
@@ -168,7 +168,7 @@ fn marks(
         scene.dashed(vec![(at, area.bottom), (at, area.top)], GREY, 0.4 * sizes.line);
         let text = format!("{}: {:.1} us", mark.name, mark.us);
         scene.tips.push(Tip { at: (at, area.bottom), radius: 0.5 * sizes.tick, text });
-        let long = scene::width(&mark.name, sizes.tick, false);
+        let long = font::width(&mark.name, sizes.tick, false);
         if long < 0.8 * area.height() && at - 1.1 * sizes.tick > taken {
             let air = 0.4 * sizes.tick;
             let across = (at - 1.1 * sizes.tick, at);

@@ -4,44 +4,44 @@ use std::ops::RangeInclusive;
 
 use super::axis::{self, Axis};
 use super::figure::{Options, POINTS};
+use super::font;
 use super::provenance::ProvenanceSummary;
-use super::scene;
-use super::scene::{Align, Area, Color, Scene, Text};
+use super::scene::{Align, Area, Color, Fill, Hatch, Scene, Stroke, Text};
 use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes};
 use base::error::{Error, Result};
 use base::words::Words as _;
 use table::Provenance;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Key {
+pub enum LegendKey {
     Series {
         look: Look,
-        filled: bool,
-        dashed: bool,
+        fill: Fill,
+        stroke: Stroke,
     },
     Marker {
         look: Look,
-        filled: bool,
+        fill: Fill,
     },
     Bar {
         color: Color,
-        hatch: usize,
+        hatch: Hatch,
     },
     /// Low bar, for exposed communication.
     Strip {
         color: Color,
-        hatch: usize,
+        hatch: Hatch,
     },
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
-    pub key: Key,
+pub struct LegendEntry {
+    pub key: LegendKey,
     pub name: String,
 }
 
-impl Entry {
-    pub fn new(key: Key, name: impl Into<String>) -> Self {
+impl LegendEntry {
+    pub fn new(key: LegendKey, name: impl Into<String>) -> Self {
         Self { key, name: name.into() }
     }
 }
@@ -55,24 +55,24 @@ pub struct Sheet<'a> {
     pub note: String,
     /// Caption text after the provenance.
     pub remark: String,
-    pub legend: Vec<Entry>,
+    pub legend: Vec<LegendEntry>,
 }
 
 impl Sheet<'_> {
     /// Lays out the page around the chart area. `height` is the area's height in points unless the options
     /// set the page's; `least` is the minimum width and height of the area. Returns an error if the options
     /// are invalid or the area would be smaller than `least`.
-    pub fn lay(&self, height: f64, least: (f64, f64)) -> Result<(Scene, Area, Sizes)> {
+    pub fn lay_out(&self, height: f64, least: (f64, f64)) -> Result<(Scene, Area, Sizes)> {
         self.options.check()?;
         let sizes = Sizes::new(self.options.font);
         let edge = 0.5 * sizes.label;
         let page = self.options.size.width * POINTS;
         let width = page - 2.0 * edge;
-        let title = scene::wrap(&self.title, sizes.label, true, width);
-        let note = scene::wrap(&self.note, sizes.note, false, width);
+        let title = font::wrap(&self.title, sizes.label, true, width);
+        let note = font::wrap(&self.note, sizes.note, false, width);
         let caption = [self.provenance.caption().as_str(), &self.remark].map(sentence);
         let caption = caption.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
-        let caption = scene::wrap(&caption, sizes.note, false, width);
+        let caption = font::wrap(&caption, sizes.note, false, width);
         let rows = self.rows(width, &sizes);
         let widest = self.legend.iter().map(|entry| entry_width(entry, &sizes)).fold(0.0, f64::max);
         let least = (least.0.max(widest), least.1);
@@ -143,14 +143,14 @@ impl Sheet<'_> {
         let (across, down) = (columns as f64, rows as f64);
         let width = self.options.size.width * POINTS;
         let each = (aspect * width / across).clamp(*heights.start(), *heights.end());
-        let (mut scene, area, sizes) = self.lay(each * down, (least.0 * across, least.1 * down))?;
+        let (mut scene, area, sizes) = self.lay_out(each * down, (least.0 * across, least.1 * down))?;
         let area = name_axes(&mut scene, area, x, y, &sizes);
         let gap = (0.9 * sizes.label, 0.5 * sizes.label);
         Ok((scene, grid(area, columns, rows, gap), sizes))
     }
 
-    fn rows(&self, width: f64, sizes: &Sizes) -> Vec<Vec<(&Entry, f64)>> {
-        let mut rows: Vec<Vec<(&Entry, f64)>> = Vec::new();
+    fn rows(&self, width: f64, sizes: &Sizes) -> Vec<Vec<(&LegendEntry, f64)>> {
+        let mut rows: Vec<Vec<(&LegendEntry, f64)>> = Vec::new();
         let mut left = f64::INFINITY;
         for entry in &self.legend {
             let needs = entry_width(entry, sizes) + 1.4 * sizes.tick;
@@ -182,34 +182,31 @@ pub fn shape(charts: usize, most: usize) -> (usize, usize) {
     (charts.div_ceil(rows).max(1), rows)
 }
 
-fn key_width(key: Key, sizes: &Sizes) -> f64 {
+fn key_width(key: LegendKey, sizes: &Sizes) -> f64 {
     match key {
-        Key::Series { .. } => 2.6 * sizes.tick,
-        Key::Marker { .. } => 1.0 * sizes.tick,
-        Key::Bar { .. } | Key::Strip { .. } => 1.6 * sizes.tick,
+        LegendKey::Series { .. } => 2.6 * sizes.tick,
+        LegendKey::Marker { .. } => 1.0 * sizes.tick,
+        LegendKey::Bar { .. } | LegendKey::Strip { .. } => 1.6 * sizes.tick,
     }
 }
 
-fn entry_width(entry: &Entry, sizes: &Sizes) -> f64 {
-    key_width(entry.key, sizes) + 0.5 * sizes.tick + scene::width(&entry.name, sizes.tick, false)
+fn entry_width(entry: &LegendEntry, sizes: &Sizes) -> f64 {
+    key_width(entry.key, sizes) + 0.5 * sizes.tick + font::width(&entry.name, sizes.tick, false)
 }
 
-fn draw_entry(scene: &mut Scene, entry: &Entry, (x, y): (f64, f64), sizes: &Sizes) {
+fn draw_entry(scene: &mut Scene, entry: &LegendEntry, (x, y): (f64, f64), sizes: &Sizes) {
     let wide = key_width(entry.key, sizes);
     match entry.key {
-        Key::Series { look, filled, dashed } => {
+        LegendKey::Series { look, fill, stroke } => {
             let ends = [(x, y), (x + wide, y)];
-            match dashed {
-                true => scene.dashed(ends.to_vec(), look.color, sizes.line),
-                false => scene.line(ends.to_vec(), look.color, sizes.line),
-            }
-            scene.marker((x + wide / 2.0, y), look, sizes.marker, filled);
+            scene.stroke(ends.to_vec(), look.color, sizes.line, stroke);
+            scene.marker((x + wide / 2.0, y), look, sizes.marker, fill);
         }
-        Key::Marker { look, filled } => {
-            scene.marker((x + wide / 2.0, y), look, sizes.marker, filled);
+        LegendKey::Marker { look, fill } => {
+            scene.marker((x + wide / 2.0, y), look, sizes.marker, fill);
         }
-        Key::Bar { color, hatch } | Key::Strip { color, hatch } => {
-            let half = sizes.tick * if matches!(entry.key, Key::Bar { .. }) { 0.42 } else { 0.2 };
+        LegendKey::Bar { color, hatch } | LegendKey::Strip { color, hatch } => {
+            let half = sizes.tick * if matches!(entry.key, LegendKey::Bar { .. }) { 0.42 } else { 0.2 };
             let area = Area { left: x, right: x + wide, top: y - half, bottom: y + half };
             bar(scene, area, color, hatch, sizes);
         }
@@ -218,7 +215,7 @@ fn draw_entry(scene: &mut Scene, entry: &Entry, (x, y): (f64, f64), sizes: &Size
 }
 
 /// Draws a bar with a white hatch, so that bars differ without colour.
-pub fn bar(scene: &mut Scene, area: Area, color: Color, hatch: usize, sizes: &Sizes) {
+pub fn bar(scene: &mut Scene, area: Area, color: Color, hatch: Hatch, sizes: &Sizes) {
     scene.rect(area, color);
     scene.hatch(area, hatch, super::style::WHITE, sizes.thin * 1.3, 0.42 * sizes.label);
 }
@@ -244,7 +241,7 @@ pub fn name_axes(scene: &mut Scene, area: Area, x: &str, y: &str, sizes: &Sizes)
     let rest = Area { bottom: left.bottom - 1.3 * sizes.label, ..left };
     let text = Text::new((rest.center().0, area.bottom - 0.6 * sizes.label), x, sizes.label);
     scene.text(text.align(Align::Middle));
-    let y = scene::fit(y, sizes.label, rest.height() + 1.0 * sizes.label);
+    let y = font::fit(y, sizes.label, rest.height() + 1.0 * sizes.label);
     let text = Text::new((area.left + 0.5 * sizes.label, rest.center().1), y, sizes.label);
     scene.text(text.align(Align::Middle).upwards());
     rest
@@ -252,9 +249,9 @@ pub fn name_axes(scene: &mut Scene, area: Area, x: &str, y: &str, sizes: &Sizes)
 
 /// Draws the name of a horizontal axis below a chart, within `all`: the first of `names` that fits.
 pub fn name_below(scene: &mut Scene, all: Area, center: f64, names: &[&str], sizes: &Sizes) {
-    let wide = |name: &str| scene::width(name, sizes.label, false);
+    let wide = |name: &str| font::width(name, sizes.label, false);
     let name = names.iter().find(|name| wide(name) <= all.width()).or(names.last());
-    let name = scene::fit(name.copied().unwrap_or_default(), sizes.label, all.width());
+    let name = font::fit(name.copied().unwrap_or_default(), sizes.label, all.width());
     let half = wide(&name) / 2.0;
     // the name may be wider than a narrow chart
     let middle = center.max(all.left + half).min(all.right - half);
@@ -271,7 +268,7 @@ pub fn data_area(cell: Area, header: bool, y: &Axis, right: f64, sizes: &Sizes) 
 }
 
 pub fn header(scene: &mut Scene, area: &Area, text: &str, sizes: &Sizes) {
-    let text = scene::fit(text, sizes.tick, area.width());
+    let text = font::fit(text, sizes.tick, area.width());
     let at = (area.center().0, area.top - 0.65 * sizes.tick);
     scene.text(Text::new(at, text, sizes.tick).align(Align::Middle));
 }
@@ -305,9 +302,13 @@ pub fn too_narrow(options: &Options) -> Error {
 }
 
 /// Legend entries: line and marker of each architecture, and of P2P on and off if there are `both`.
-pub fn series_legend(looks: &Looks, both: bool) -> Vec<Entry> {
-    let series = |look, filled| Key::Series { look, filled, dashed: !filled };
-    let own = looks.iter().map(|(name, look)| Entry::new(series(*look, true), name.to_string()));
-    let p2p = [(true, "P2P on"), (false, "P2P off")].into_iter().filter(|_| both);
-    own.chain(p2p.map(|(filled, name)| Entry::new(series(PLAIN, filled), name))).collect()
+pub fn series_legend(looks: &Looks, both: bool) -> Vec<LegendEntry> {
+    let on = |look| LegendKey::Series { look, fill: Fill::Solid, stroke: Stroke::Solid };
+    let off = LegendKey::Series { look: PLAIN, fill: Fill::Hollow, stroke: Stroke::Dashed };
+    let mut legend: Vec<LegendEntry> =
+        looks.iter().map(|(name, look)| LegendEntry::new(on(*look), name.to_string())).collect();
+    if both {
+        legend.extend([LegendEntry::new(on(PLAIN), "P2P on"), LegendEntry::new(off, "P2P off")]);
+    }
+    legend
 }

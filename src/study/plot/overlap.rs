@@ -71,7 +71,7 @@ pub fn overlap_figure(
     let Some(first) = excerpts.first() else { return Err(Error::input("nothing to plot: no trace")) };
     let length = excerpts.iter().map(|e| e.layers.1 - e.layers.0).max().unwrap_or(1).max(1);
     // steps and layers may differ between runs of other lengths and models of other depths
-    let alike = excerpts.iter().all(|excerpt| excerpt.shown() == first.shown());
+    let same_part = excerpts.iter().all(|excerpt| excerpt.shown() == first.shown());
     let specs = || traces.iter().filter_map(|trace| trace.meta.spec.as_ref());
     let varied = Varied::of(specs());
     let common = specs().next().map(|spec| {
@@ -85,14 +85,14 @@ pub fn overlap_figure(
         same.map(|(_, word)| word).collect::<Vec<_>>().join(", ")
     });
     let common = common.filter(|common| !common.is_empty());
-    let title = match (common, alike) {
+    let title = match (common, same_part) {
         (Some(common), true) => format!("{common}: {}", first.shown()),
         (None, true) => first.shown(),
         (common, false) => common.unwrap_or_else(|| "Layers of decode steps".into()),
     };
     let settings = varied.without(&analysis::Axis::ARCHITECTURE);
     // no ratio for runs that differ in more than one option: it would have no single cause
-    let comparable = varied.axes().count() <= 1 && alike;
+    let comparable = varied.axes().count() <= 1 && same_part;
     let ranks: Vec<BTreeSet<u32>> = excerpts.iter().map(|excerpt| same_as(excerpt, part.rank)).collect();
     // traces with another TP have other ranks, which then go into each heading
     let common_ranks = match ranks.iter().all(|others| *others == ranks[0]) {
@@ -109,7 +109,7 @@ pub fn overlap_figure(
             }
             None => super::timeline::title(excerpt.trace),
         };
-        let name = if alike { name } else { format!("{name}: {}", excerpt.shown()) };
+        let name = if same_part { name } else { format!("{name}: {}", excerpt.shown()) };
         let title = match ranks[index] == common_ranks {
             true => name,
             false => format!("{name} ({})", rank_drawn(part.rank, &ranks[index])),

@@ -10,7 +10,7 @@ use plotters::style::Color as _;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::figure::POINTS;
-use super::scene;
+use super::font;
 use super::scene::{Align, Color, Point, Scene, Shape, Text};
 use base::error::{Error, Result};
 
@@ -52,7 +52,7 @@ pub fn pixels(scene: &Scene, dpi: f64) -> Result<Pixels> {
     let size = ((width * times) as u32, (height * times) as u32);
     let page = BitMapBackend::with_buffer(&mut large, size).into_drawing_area();
     // a font size is a line's height here, and baselines are half of it below the top
-    let line = scene::line_height();
+    let line = font::line_height();
     let unit = times as f64 * dpi / POINTS;
     Painter { page, unit, em: line, baseline: line / 2.0, by_glyph: true }.paint(scene)?;
     let mut rgb = Vec::with_capacity(3 * width * height);
@@ -86,7 +86,7 @@ struct Painter<B: DrawingBackend> {
 
 impl<B: DrawingBackend> Painter<B> {
     fn paint(&self, scene: &Scene) -> Result<()> {
-        scene::faces().ok_or_else(|| failed("the bundled font cannot be read"))?;
+        font::faces().ok_or_else(|| failed("the bundled font cannot be read"))?;
         self.page.fill(&rgb(scene.paper)).map_err(failed)?;
         scene.shapes.iter().try_for_each(|shape| self.shape(shape)).map_err(failed)?;
         self.page.present().map_err(failed)
@@ -125,7 +125,7 @@ impl<B: DrawingBackend> Painter<B> {
     fn text(&self, text: &Text) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
         let weight = if text.bold { FontStyle::Bold } else { FontStyle::Normal };
         let size = text.size * self.unit * self.em;
-        let font = FontDesc::new(FontFamily::Name(scene::FAMILY), size, weight);
+        let font = FontDesc::new(FontFamily::Name(font::FAMILY), size, weight);
         let turn = if text.upwards { FontTransform::Rotate270 } else { FontTransform::None };
         let color = rgb(text.color);
         let style = TextStyle::from(font.transform(turn)).color(&color);
@@ -147,7 +147,7 @@ impl<B: DrawingBackend> Painter<B> {
         if !self.by_glyph {
             return write(&shown, horizontal, 0.0);
         }
-        let (glyphs, width) = scene::glyphs(&shown, text.size, text.bold);
+        let (glyphs, width) = font::glyphs(&shown, text.size, text.bold);
         glyphs
             .into_iter()
             .filter(|(c, _)| !c.is_whitespace())
@@ -194,7 +194,7 @@ mod tests {
         });
         let strokes: Vec<f64> = strokes.collect();
         let gaps: Vec<f64> = strokes.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let wide = scene::width("l|", 8.0, false) / 2.0 * 120.0 / POINTS;
+        let wide = font::width("l|", 8.0, false) / 2.0 * 120.0 / POINTS;
         assert_eq!(gaps.len(), 10, "{columns_of:?}");
         assert!(gaps.iter().all(|gap| (gap - wide).abs() < 0.4), "{gaps:?} instead of {wide}");
         let ink = |bold| columns("bold", bold).iter().sum::<u32>();

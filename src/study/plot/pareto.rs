@@ -7,12 +7,12 @@ use super::axis::Axis;
 use super::axis::Chart;
 use super::figure::Figure;
 use super::figure::Options;
-use super::layout::{Entry, Key, Sheet};
+use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Color, Point, Text};
+use super::scene::{Align, Area, Color, Fill, Hatch, Point, Stroke, Text};
 use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, WHITE, faded, looks};
 use super::{group_note, series_legend};
-use crate::analysis::{Axes, OverlayPoint, ParetoLayout, ParetoPoint, Series, YAxis, told_apart};
+use crate::analysis::{Axes, OverlayPoint, ParetoLayout, ParetoPoint, Series, YAxis, split_group_names};
 use base::error::{Error, Result};
 use base::text::natural_order;
 use plan::Architecture;
@@ -52,9 +52,9 @@ pub fn pareto_figure(
     let axes = data.axes;
     // skip points without a value on an axis
     let mut points: Vec<&ParetoPoint> =
-        data.points.iter().filter(|point| axes.of(point).is_some()).collect();
+        data.points.iter().filter(|point| axes.coordinates(point).is_some()).collect();
     // sort: the figure must not depend on the order of the points
-    let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
+    let x = |point: &ParetoPoint| axes.x.value(point).unwrap_or(f64::INFINITY);
     points.sort_by(|a, b| {
         let by_group = natural_order(&a.group, &b.group).then_with(|| a.group.cmp(&b.group));
         by_group.then(x(a).total_cmp(&x(b))).then_with(|| a.run.cmp(&b.run))
@@ -77,7 +77,7 @@ pub fn pareto_figure(
     // with several provenances, name each panel's own
     let mixed = points.iter().any(|point| point.provenance != points[0].provenance);
     let notes: Vec<String> = groups.iter().map(|members| group_note(&members[0].group)).collect();
-    let (names, common) = told_apart(&notes.iter().map(String::as_str).collect::<Vec<_>>());
+    let (names, common) = split_group_names(&notes.iter().map(String::as_str).collect::<Vec<_>>());
     let sheet = Sheet {
         options,
         provenance,
@@ -88,7 +88,7 @@ pub fn pareto_figure(
     };
     let columns = if one || options.is_narrow() { 1 } else { 2 };
     let sources = sources(&data.overlay);
-    let xs = points.iter().filter_map(|p| axes.x.of(p));
+    let xs = points.iter().filter_map(|p| axes.x.value(p));
     let xs = xs.chain(data.overlay.iter().filter_map(|o| Some(o.place(axes)?.0)));
     let (unit, by) = axes.x.unit_for(xs.fold(0.0, f64::max));
     let names_of_axes = (axes.x.title_in(unit), y_name(axes));
@@ -107,7 +107,7 @@ pub fn pareto_figure(
             Some(Overlaid {
                 at: (x / by, y),
                 look: look_of_overlay(index, color),
-                filled: other.p2p != Some(P2p::Off),
+                fill: other.p2p.map_or(Fill::Solid, Fill::of),
                 letter: None,
                 tip: tip_of_other(other, axes),
             })
@@ -153,7 +153,7 @@ pub struct ParetoPanel<'a> {
 pub struct Overlaid {
     pub at: (f64, f64),
     pub look: Look,
-    pub filled: bool,
+    pub fill: Fill,
     /// Letter in place of the marker.
     pub letter: Option<String>,
     pub tip: String,
@@ -220,7 +220,7 @@ fn remark(axes: Axes, points: &[&ParetoPoint]) -> String {
 /// Look of an overlay point: the marker identifies the source, the colour the architecture.
 fn look_of_overlay(index: usize, color: Color) -> Look {
     let marker = [Marker::Star, Marker::Hexagon, Marker::Pentagon][index % 3];
-    Look { color, marker, hatch: 0 }
+    Look { color, marker, hatch: Hatch::None }
 }
 
 fn sources(overlay: &[OverlayPoint]) -> Vec<&str> {
@@ -240,20 +240,20 @@ fn has_both(points: &[&ParetoPoint], overlay: &[OverlayPoint]) -> bool {
     seen.len() == 2
 }
 
-fn legend(points: &[&ParetoPoint], overlay: &[OverlayPoint], looks: &Looks) -> Vec<Entry> {
+fn legend(points: &[&ParetoPoint], overlay: &[OverlayPoint], looks: &Looks) -> Vec<LegendEntry> {
     let mut legend = series_legend(looks, has_both(points, overlay));
     let pale = Look { color: faded(GREY, WHITE), ..PLAIN };
-    legend.push(Entry::new(Key::Marker { look: pale, filled: true }, "dominated"));
+    legend.push(LegendEntry::new(LegendKey::Marker { look: pale, fill: Fill::Solid }, "dominated"));
     for (index, source) in sources(overlay).into_iter().enumerate() {
-        let key = Key::Marker { look: look_of_overlay(index, INK), filled: true };
-        legend.push(Entry::new(key, source));
+        let key = LegendKey::Marker { look: look_of_overlay(index, INK), fill: Fill::Solid };
+        legend.push(LegendEntry::new(key, source));
     }
     legend
 }
 
 impl ParetoPanel<'_> {
     fn at(&self, point: &ParetoPoint) -> (f64, f64) {
-        self.axes.of(point).map(|(x, y)| (x / self.by, y)).unwrap_or_default()
+        self.axes.coordinates(point).map(|(x, y)| (x / self.by, y)).unwrap_or_default()
     }
 
     fn intervals(&self, point: &ParetoPoint) -> [Option<[f64; 2]>; 2] {
@@ -281,7 +281,7 @@ impl ParetoPanel<'_> {
         for (series, frontier) in &layout.frontiers {
             let line: Vec<_> = frontier.iter().map(|index| self.at(self.points[*index])).collect();
             let color = self.looks.get(&series.architecture).map_or(GREY, |look| look.color);
-            taken.extend(along(&chart.line(line, color, series.p2p == P2p::Off), chart.sizes.line));
+            taken.extend(along(&chart.line(line, color, Stroke::of(series.p2p)), chart.sizes.line));
             best.extend(frontier);
         }
         for point in best.iter().map(|index| self.points[*index]) {
@@ -296,17 +296,17 @@ impl ParetoPanel<'_> {
                 look if best.contains(&index) => (look, 1.0),
                 look => (Look { color: faded(look.color, chart.scene.paper), ..look }, 0.75),
             };
-            let filled = point.spec.p2p == P2p::On;
-            let covers = chart.mark(self.at(point), look, (filled, scale), tip(point, self.axes));
+            let fill = Fill::of(point.spec.p2p);
+            let covers = chart.mark_scaled(self.at(point), look, fill, scale, tip(point, self.axes));
             if let Some(suffix) = self.suffixes.get(&point.series()) {
                 let beside = Text::new((covers.right, covers.center().1), *suffix, chart.sizes.note);
                 chart.write(beside.color(look.color));
             }
             taken.push(covers);
         }
-        for Overlaid { at, look, filled, letter, tip } in &self.overlay {
+        for Overlaid { at, look, fill, letter, tip } in &self.overlay {
             match letter {
-                None => taken.push(chart.mark(*at, *look, (*filled, 1.0), tip.clone())),
+                None => taken.push(chart.mark(*at, *look, *fill, tip.clone())),
                 Some(letter) => {
                     let text = Text::new(chart.at(*at), letter, chart.sizes.note).color(look.color);
                     taken.push(chart.write(text.align(Align::Middle)));
@@ -351,7 +351,7 @@ fn along(line: &[Point], width: f64) -> Vec<Area> {
 fn tip(point: &ParetoPoint, axes: Axes) -> String {
     let spec = &point.spec;
     let quality = match (axes.quality(), &point.quality) {
-        (Some(measure), Some(quality)) => format!("; {}: {}", measure.title, quality.told()),
+        (Some(measure), Some(quality)) => format!("; {}: {}", measure.title, quality.full_basis()),
         _ => String::new(),
     };
     format!(
@@ -361,7 +361,7 @@ fn tip(point: &ParetoPoint, axes: Axes) -> String {
         if spec.pp > 1 { format!(" x PP {}", spec.pp) } else { String::new() },
         spec.batch,
         spec.p2p.as_str(),
-        both(axes, axes.of(point).unwrap_or_default()),
+        both(axes, axes.coordinates(point).unwrap_or_default()),
         point.provenance
     )
 }
@@ -370,10 +370,10 @@ fn both(axes: Axes, (x, y): (f64, f64)) -> String {
     if axes == Axes::default() {
         return format!("{x:.1} ms, {y:.2} tokens/s per GPU");
     }
-    let told = |measure: &Measure, value: f64| {
+    let amount = |measure: &Measure, value: f64| {
         format!("{} {value:.*} {}", measure.words, measure.decimals, measure.unit.symbol())
     };
-    format!("{}, {}", told(axes.x.measure(), x).trim_end(), told(axes.y.measure(), y).trim_end())
+    format!("{}, {}", amount(axes.x.measure(), x).trim_end(), amount(axes.y.measure(), y).trim_end())
 }
 
 /// Tooltip: `ladder 8x16, P2P on: 8123.4 ms, 126.1 tokens/s per GPU [published (arXiv 2501.06589)]`.

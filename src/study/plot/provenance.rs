@@ -203,8 +203,8 @@ impl ProvenanceSummary {
             ("Runs", if self.runs > 0 { self.runs.to_string() } else { String::new() }),
             ("Creation Time", self.days.last().cloned().unwrap_or_default()),
         ];
-        let told = all.into_iter().filter(|(_, value)| !value.is_empty());
-        told.map(|(name, value)| (name, without_places(&value))).collect()
+        let known = all.into_iter().filter(|(_, value)| !value.is_empty());
+        known.map(|(name, value)| (name, without_places(&value))).collect()
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 
-use super::scene::{Color, Point};
+use super::scene::{Color, Hatch, Point};
 use plan::{Architecture, LayerSet};
 use table::Provenance;
 
@@ -147,10 +147,10 @@ impl Marker {
 pub struct Look {
     pub color: Color,
     pub marker: Marker,
-    pub hatch: usize,
+    pub hatch: Hatch,
 }
 
-pub const PLAIN: Look = Look { color: GREY, marker: Marker::Circle, hatch: 0 };
+pub const PLAIN: Look = Look { color: GREY, marker: Marker::Circle, hatch: Hatch::None };
 
 /// Look number `index`; the first 144 are distinct.
 pub fn look(index: usize) -> Look {
@@ -162,8 +162,21 @@ pub fn look(index: usize) -> Look {
     }
 }
 
-/// Hatches of bars by look (see [`super::scene::Scene::hatch`]); blue and black differ without one.
-const HATCHES: [usize; PALETTE.len()] = [0, 1, 2, 3, 0, 4, 1, 2, 3, 4, 2, 1];
+/// Hatches of bars by look; blue and black differ without one.
+const HATCHES: [Hatch; PALETTE.len()] = [
+    Hatch::None,
+    Hatch::Rising,
+    Hatch::Falling,
+    Hatch::Crossed,
+    Hatch::None,
+    Hatch::Horizontal,
+    Hatch::Rising,
+    Hatch::Falling,
+    Hatch::Crossed,
+    Hatch::Horizontal,
+    Hatch::Falling,
+    Hatch::Rising,
+];
 
 pub type Looks = BTreeMap<Architecture, Look>;
 

@@ -1,13 +1,11 @@
 //! Throughput figure: tokens/s against TP, one line per architecture and P2P setting, one chart per batch
 //! size, for one set of comparable cells ([`crate::analysis::comparable`]).
 
-use super::axis::Axis;
-use super::axis::Chart;
-use super::figure::Figure;
-use super::figure::Options;
+use super::axis::{Axis, Chart};
+use super::figure::{Figure, Options};
 use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Scene, Text};
+use super::scene::{Align, Area, Fill, Scene, Stroke, Text};
 use super::style::{Looks, Sizes, looks};
 use super::{MOST_CHARTS, group_note, series_legend, too_many};
 use crate::analysis::CellSet;
@@ -86,7 +84,7 @@ fn draw_chart(scene: &mut Scene, cell: Area, set: &CellSet, batch: u32, looks: &
     for (p2p, (architecture, look)) in series.clone() {
         let points =
             measured(architecture, p2p).map(|(r, metrics)| (at(r.spec.tp), metrics.tokens_per_s));
-        chart.line(points, look.color, p2p == P2p::Off);
+        chart.line(points, look.color, Stroke::of(p2p));
     }
     for (p2p, (architecture, look)) in series {
         for (record, metrics) in measured(architecture, p2p) {
@@ -98,7 +96,7 @@ fn draw_chart(scene: &mut Scene, cell: Area, set: &CellSet, batch: u32, looks: &
                 metrics.tokens_per_s,
                 record.provenance
             );
-            chart.mark(point, *look, (p2p == P2p::On, 1.0), text);
+            chart.mark(point, *look, Fill::of(p2p), text);
         }
     }
 }

@@ -9,11 +9,12 @@ use std::path::Path;
 
 use super::axis::{self, Axis, number};
 use super::figure::{Figure, Options, check_format};
-use super::layout::{self, Entry, Key, Sheet, bar};
+use super::font;
+use super::layout::{self, LegendEntry, LegendKey, Sheet, bar};
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Color, Scene, Text};
+use super::scene::{Align, Area, Color, Hatch, Scene, Text};
 use super::style::{GREY, INK, Sizes, VERMILION, WHITE};
-use super::{scene, too_narrow};
+use super::too_narrow;
 use base::error::{Error, Result};
 use base::text::rank_label;
 use plan::Lane;
@@ -160,15 +161,15 @@ fn file_name(trace: &Trace) -> Option<String> {
 struct Class {
     name: &'static str,
     color: Color,
-    hatch: usize,
+    hatch: Hatch,
 }
 
-const MATMUL: Class = Class { name: "matmul", color: (0, 114, 178), hatch: 0 };
-const ATTEND: Class = Class { name: "attention", color: (230, 159, 0), hatch: 0 };
-const NORM: Class = Class { name: "norm, add", color: (0, 158, 115), hatch: 2 };
-const OTHER: Class = Class { name: "other compute", color: (150, 150, 150), hatch: 0 };
-const WAITING: Class = Class { name: "waiting for a peer", color: (232, 200, 218), hatch: 0 };
-const TRANSFER: Class = Class { name: "communication", color: (204, 121, 167), hatch: 1 };
+const MATMUL: Class = Class { name: "matmul", color: (0, 114, 178), hatch: Hatch::None };
+const ATTEND: Class = Class { name: "attention", color: (230, 159, 0), hatch: Hatch::None };
+const NORM: Class = Class { name: "norm, add", color: (0, 158, 115), hatch: Hatch::Falling };
+const OTHER: Class = Class { name: "other compute", color: (150, 150, 150), hatch: Hatch::None };
+const WAITING: Class = Class { name: "waiting for a peer", color: (232, 200, 218), hatch: Hatch::None };
+const TRANSFER: Class = Class { name: "communication", color: (204, 121, 167), hatch: Hatch::Rising };
 
 fn class_of(kind: &str) -> Class {
     match kind {
@@ -186,10 +187,11 @@ fn class_of(kind: &str) -> Class {
     }
 }
 
-const EXPOSED: usize = 3;
+/// Hatch of exposed communication.
+const EXPOSED: Hatch = Hatch::Crossed;
 
 /// Legend of the classes drawn in some window.
-pub fn legend(windows: &[Window<'_>]) -> Vec<Entry> {
+pub fn legend(windows: &[Window<'_>]) -> Vec<LegendEntry> {
     let mut drawn: Vec<Class> = Vec::new();
     let mut exposes = false;
     for window in windows {
@@ -214,10 +216,10 @@ pub fn legend(windows: &[Window<'_>]) -> Vec<Entry> {
         // kernels of other programs are not classified
         let is_alone = class == OTHER && ![MATMUL, ATTEND, NORM].iter().any(|one| drawn.contains(one));
         let name = if is_alone { "compute" } else { class.name };
-        Entry::new(Key::Bar { color: class.color, hatch: class.hatch }, name)
+        LegendEntry::new(LegendKey::Bar { color: class.color, hatch: class.hatch }, name)
     });
-    let exposed = Key::Strip { color: VERMILION, hatch: EXPOSED };
-    let exposed = exposes.then(|| Entry::new(exposed, "exposed communication"));
+    let exposed = LegendKey::Strip { color: VERMILION, hatch: EXPOSED };
+    let exposed = exposes.then(|| LegendEntry::new(exposed, "exposed communication"));
     classes.chain(exposed).collect()
 }
 
@@ -265,9 +267,9 @@ pub fn figure(sheet: &Sheet<'_>, windows: &[Window<'_>], axis_names: [String; 2]
     let count = windows.iter().map(|window| window.ranks.len()).sum::<usize>().max(1) as f64;
     // at less than 2.6 lines of text per rank, names overlap
     let [height, least] = [4.0, 2.6].map(|rank| count * (rank * sizes.tick + gap) + heads + under);
-    let (mut scene, all, sizes) = sheet.lay(height, (120.0, least))?;
+    let (mut scene, all, sizes) = sheet.lay_out(height, (120.0, least))?;
     let names = windows.iter().flat_map(|window| &window.ranks).flat_map(|(_, names)| names);
-    let widest = names.map(|name| scene::width(name, sizes.tick, false)).fold(0.0, f64::max);
+    let widest = names.map(|name| font::width(name, sizes.tick, false)).fold(0.0, f64::max);
     let area = Area {
         left: all.left + widest + 0.9 * sizes.tick,
         right: all.right - 1.2 * sizes.tick,
@@ -290,7 +292,7 @@ pub fn figure(sheet: &Sheet<'_>, windows: &[Window<'_>], axis_names: [String; 2]
         let at = |x: f64, above: f64| (x, top + head - above * line);
         scene.text(Text::new(at(area.left, 1.6), &window.title, sizes.tick).bold());
         scene.text(Text::new(at(area.right, 1.6), &window.right, sizes.tick).align(Align::Right));
-        let fits = |note: &&String| scene::width(note, sizes.note, false) <= area.width();
+        let fits = |note: &&String| font::width(note, sizes.note, false) <= area.width();
         if let Some(note) = window.notes.iter().find(fits) {
             scene.text(Text::new(at(area.left, 0.6), note, sizes.note).color(GREY));
         }
@@ -408,10 +410,10 @@ impl Window<'_> {
             let area = Area { left, right: right - seam, top, bottom };
             let Class { color, hatch, .. } = class;
             // no text over a hatch, which would be hard to read
-            let fits = hatch == 0
-                && scene::width(name, sizes.note, false) + 0.6 * sizes.note < area.width()
+            let fits = hatch == Hatch::None
+                && font::width(name, sizes.note, false) + 0.6 * sizes.note < area.width()
                 && bottom - top > 1.2 * sizes.note;
-            bar(scene, area, color, if area.width() < 1.0 { 0 } else { hatch }, sizes);
+            bar(scene, area, color, if area.width() < 1.0 { Hatch::None } else { hatch }, sizes);
             if fits {
                 let dark = class == MATMUL;
                 let text = Text::new(area.center(), name, sizes.note).align(Align::Middle);

@@ -4,9 +4,9 @@
 
 use super::axis::{Axis, Chart};
 use super::figure::{Figure, Options};
-use super::layout::{Entry, Key, Sheet};
+use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
-use super::scene::{Area, Scene};
+use super::scene::{Area, Fill, Scene, Stroke};
 use super::style::{Look, Looks, Sizes, look, looks};
 use crate::analysis::{ArchitectureCurve, CurvePoint, TrainingSet};
 use crate::validate::{Measure, Score};
@@ -39,8 +39,12 @@ pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
         ..ProvenanceSummary::default()
     };
     let entry = |curve: &&ArchitectureCurve| {
-        let key = Key::Series { look: looks[&curve.architecture], filled: true, dashed: false };
-        Entry::new(key, format!("{} ({})", curve.architecture, counted(curve.seeds, "seed")))
+        let key = LegendKey::Series {
+            look: looks[&curve.architecture],
+            fill: Fill::Solid,
+            stroke: Stroke::Solid,
+        };
+        LegendEntry::new(key, format!("{} ({})", curve.architecture, counted(curve.seeds, "seed")))
     };
     let spec = &set.spec;
     let name = std::path::Path::new(&spec.model).file_name();
@@ -82,11 +86,11 @@ fn draw(
     looks: &Looks,
     sizes: &Sizes,
 ) {
-    let of = |curve: &&ArchitectureCurve| -> Vec<CurvePoint> {
+    let points_of = |curve: &&ArchitectureCurve| -> Vec<CurvePoint> {
         curve.held_out.iter().filter(|point| point.step >= from).copied().collect()
     };
     let drawn: Vec<(&Architecture, Vec<CurvePoint>)> =
-        drawn.iter().map(|curve| (&curve.architecture, of(curve))).collect();
+        drawn.iter().map(|curve| (&curve.architecture, points_of(curve))).collect();
     let points = || drawn.iter().flat_map(|(_, points)| points);
     // clip wide intervals of few seeds, which would squeeze the curves
     let (low, high) =
@@ -100,11 +104,11 @@ fn draw(
     for (architecture, points) in &drawn {
         let look = looks[*architecture];
         let at = |point: &CurvePoint| (f64::from(point.step), point.nll);
-        chart.line(points.iter().map(at), look.color, false);
+        chart.line(points.iter().map(at), look.color, Stroke::Solid);
         for point in points {
             chart.intervals(at(point), [None, point.nll_ci95], look.color);
             let text = format!("{architecture}, step {}: {:.4}", point.step, point.nll);
-            chart.mark(at(point), look, (true, 1.0), text);
+            chart.mark(at(point), look, Fill::Solid, text);
         }
     }
 }
@@ -125,8 +129,9 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
     let shown = |measure: &Measure| {
         is_drawn(*measure) && scores.iter().any(|score| score.errors(*measure).is_some())
     };
-    let entry =
-        |measure: Measure| Entry::new(Key::Marker { look: of(measure), filled: true }, words(measure));
+    let entry = |measure: Measure| {
+        LegendEntry::new(LegendKey::Marker { look: look_of(measure), fill: Fill::Solid }, words(measure))
+    };
     let published = scores.iter().all(|score| score.is_published);
     let numbers =
         scores.iter().flat_map(|score| &score.residuals).filter(|r| is_drawn(r.measure)).count();
@@ -152,7 +157,7 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
     Ok(Figure::new(scene, &provenance, options))
 }
 
-fn of(measure: Measure) -> Look {
+fn look_of(measure: Measure) -> Look {
     look(Measure::ALL.iter().position(|other| *other == measure).unwrap_or(0))
 }
 
@@ -186,7 +191,8 @@ fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: Axis, sizes: &Siz
             residual.error,
             residual.measure.unit()
         );
-        chart.mark((residual.line as f64, residual.error), of(residual.measure), (true, 0.8), text);
+        let point = (residual.line as f64, residual.error);
+        chart.mark_scaled(point, look_of(residual.measure), Fill::Solid, 0.8, text);
     }
 }
 

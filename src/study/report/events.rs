@@ -372,10 +372,10 @@ impl Operations<'_> {
 
     fn group(&self, info: &OperationInfo) -> Option<String> {
         let group = self.trace.meta.groups.get(info.collective.as_ref()?.group? as usize)?;
-        let of = match group.size {
+        let size = match group.size {
             0 => String::new(),
             size => format!(" of {size} ranks"),
         };
-        Some(readable(&format!("{}{of}", group.kind())))
+        Some(readable(&format!("{}{size}", group.kind())))
     }
 }

@@ -174,7 +174,7 @@ fn header(html: &mut Html, report: &Report<'_>, title: &str, sets: &[CellSet]) {
     for sentence in not.collect::<Vec<_>>() {
         html.element("p class=\"banner\"", sentence);
     }
-    html.command(&Commands::of_all(report).of(&["report"], &["-o", "report.html"]));
+    html.command(&Commands::of_all(report).verb(&["report"], &["-o", "report.html"]));
     html.raw("</header>\n");
 }
 
@@ -274,7 +274,8 @@ impl<'a> Commands<'a> {
         Self { report, conditions }
     }
 
-    pub fn of(&self, verb: &[&str], options: &[&str]) -> String {
+    /// Command line of a verb for the report's runs.
+    pub fn verb(&self, verb: &[&str], options: &[&str]) -> String {
         let filter = joined([self.report.filter.as_str(), &self.conditions]);
         let filter = option("--filter", filter);
         let mut words: Vec<&str> = vec!["ladderscope"];
@@ -382,5 +383,3 @@ fn common<T: PartialEq>(set: &CellSet, of: impl Fn(&Record) -> T) -> Option<T> {
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod trace_tests;

@@ -61,7 +61,7 @@ pub fn over_models(
     match drawn {
         Ok(figure) => {
             let command =
-                Commands::of_all(report).of(&["figure", "improvement"], &["-o", "improvement.svg"]);
+                Commands::of_all(report).verb(&["figure", "improvement"], &["-o", "improvement.svg"]);
             set::figure(html, &figure, "models", &command)
         }
         Err(error) => {

@@ -62,7 +62,7 @@ pub fn section(
         match drawn {
             Ok(one) => {
                 let file = format!("{kind}.svg");
-                let command = commands.of(&["figure", kind], &["-o", &file]);
+                let command = commands.verb(&["figure", kind], &["-o", &file]);
                 figure(html, &one, &format!("f{index}{kind}"), &command)?;
             }
             Err(error) => {
@@ -71,7 +71,7 @@ pub fn section(
         }
     }
     if let Some(overlap) = report.overlaps.get(&set.name) {
-        let command = commands.of(&["figure", "overlap"], &["-o", "overlap.svg"]);
+        let command = commands.verb(&["figure", "overlap"], &["-o", "overlap.svg"]);
         figure(html, overlap, &format!("f{index}overlap"), &command)?;
     }
     cells(html, set, &commands.listing(""));
@@ -236,7 +236,7 @@ fn frontier(html: &mut Html, points: &[ParetoPoint], commands: &Commands<'_>) {
         let name = format!("P2P {}", p2p.as_str());
         add(&name, analysis::frontier(points, |p| p.spec.p2p == p2p && !p.is_limit()));
     }
-    let command = commands.of(&["pareto"], &["--frontier"]);
+    let command = commands.verb(&["pareto"], &["--frontier"]);
     html.element("h3", "Frontier");
     html.table(
         "Pareto-optimal cells: no other cell is at least as good in both completion latency and throughput per GPU and \
@@ -253,7 +253,7 @@ fn comparisons(html: &mut Html, report: &ComparisonReport, commands: &Commands<'
     if report.pairs.is_empty() {
         return;
     }
-    let command = commands.of(&["compare", "--by", &report.by], &[]);
+    let command = commands.verb(&["compare", "--by", &report.by], &[]);
     html.element("h3", &format!("Comparisons by {}", report.by));
     html.table(
         &format!("{} (see \"verdict\" in the glossary).", report.counts()),
@@ -269,7 +269,7 @@ fn time(html: &mut Html, report: &ComparisonReport, commands: &Commands<'_>) {
     if table.is_empty() {
         return;
     }
-    let command = commands.of(&["compare", "--by", "architecture"], &[]);
+    let command = commands.verb(&["compare", "--by", "architecture"], &[]);
     html.element("h3", "Where the time went");
     html.table(
         &format!("{DIFFERENCES}. The columns add up to `decode ms`; {REST}."),

@@ -102,8 +102,8 @@ pub(super) fn known(
         return Known { collective, bytes: Ok(bytes), is_estimate: false };
     }
     let time_us = steps.usual_transfer() as f64 / 1e3;
-    let of = |collective| cost(target, collective, P2p::On, tp).ok();
-    let cost = collective.and_then(of).or_else(|| of(Collective::default()));
+    let cost_of = |collective| cost(target, collective, P2p::On, tp).ok();
+    let cost = collective.and_then(cost_of).or_else(|| cost_of(Collective::default()));
     let us = |cost: &CollectiveCost<'_>, bytes| match steps.ends {
         Ends::AllReduces => cost.us(bytes).0,
         Ends::Exchanges => cost.half_us(bytes).0,
@@ -125,7 +125,7 @@ pub(super) enum Instead {
 
 impl Instead {
     /// New latency of an all-reduce (ns).
-    pub fn of(self, transfer: i64) -> i64 {
+    pub fn latency_ns(self, transfer: i64) -> i64 {
         match self {
             Self::Times(ratio) => (transfer as f64 * ratio).round() as i64,
             Self::Takes(ns) => ns,

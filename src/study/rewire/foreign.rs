@@ -12,8 +12,8 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::steps::{
-    Asked, Ends, Spans, Step, Steps, assembled, find_launches, follow, is_all_reduce, ranks, step,
-    unlike, whole_exchanges,
+    Asked, Ends, RankSpans, Step, Steps, assembled, find_launches, follow, is_all_reduce, leads, ranks,
+    step, unlike, whole_exchanges,
 };
 use crate::analysis::{clocks, mixed_steps, over_layers};
 use base::error::{Error, Result};
@@ -29,7 +29,7 @@ const HIDDEN: f64 = 0.5;
 
 /// Repetition of the collectives at the ends of a foreign trace's layers.
 pub(super) struct Repeated<'a> {
-    pub ranks: Vec<Spans<'a>>,
+    pub ranks: Vec<RankSpans<'a>>,
     pub layers: u32,
     /// Steps as ranges of the first rank's collectives; most have `usual` many.
     pub steps: Vec<Range<usize>>,
@@ -120,7 +120,7 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
         ));
     }
     let (whole, phase) = of_phase(trace, &ranks[0], repeated.whole(), asked.phase, &mut notes);
-    let whole = alike(whole, &repeated.gaps, repeated.steps.len(), &mut notes);
+    let whole = with_common_kernels(whole, &repeated.gaps, repeated.steps.len(), &mut notes);
     let mut steps: Vec<Step> = whole
         .par_iter()
         .enumerate()
@@ -195,7 +195,7 @@ fn layers(
     found: &[Range<usize>],
     gaps: &[u64],
 ) -> Result<u32> {
-    let told = |why: String| {
+    let undetected = |why: String| {
         Error::input_help(
             format!("cannot detect the layers: {why}"),
             "pass the number of the model's layers with --layers N",
@@ -235,15 +235,15 @@ fn layers(
     }
     match repeat(&gaps[step]) {
         Repeat::Two if usual >= 4 => Ok(usual as u32 / 2),
-        Repeat::One => Err(told(format!("{has}, and the kernels before each are the same"))),
-        _ => Err(told(format!("{has}, and no kernel sequence repeats once per layer"))),
+        Repeat::One => Err(undetected(format!("{has}, and the kernels before each are the same"))),
+        _ => Err(undetected(format!("{has}, and no kernel sequence repeats once per layer"))),
     }
 }
 
 /// Steps of the asked phase (decode by default), or all if none is of it; and the phase of those kept.
 fn of_phase(
     trace: &Trace,
-    first: &Spans<'_>,
+    first: &RankSpans<'_>,
     whole: Vec<Range<usize>>,
     asked: Option<Phase>,
     notes: &mut Vec<String>,
@@ -268,7 +268,7 @@ fn of_phase(
 }
 
 /// Keeps the steps whose kernels match the majority; a prefill has other kernels than decode.
-fn alike(
+fn with_common_kernels(
     whole: Vec<Range<usize>>,
     gaps: &[u64],
     found: usize,
@@ -293,7 +293,7 @@ fn alike(
 
 /// Share of the collectives' time that overlaps kernels of the same rank. Work beside a dispatch is standard:
 /// shared experts.
-fn overlapped(trace: &Trace, rank: &Spans<'_>) -> f64 {
+fn overlapped(trace: &Trace, rank: &RankSpans<'_>) -> f64 {
     let computes = rank.spans.iter().filter(|span| span.lane == Lane::Compute);
     let computes = Coverage::new(union(computes.map(|span| (span.start_ns, span.end_ns))));
     let (mut all, mut beside, mut near) = (0i64, 0i64, 0);
@@ -309,7 +309,7 @@ fn overlapped(trace: &Trace, rank: &Spans<'_>) -> f64 {
 }
 
 /// Hash of the kernels before each collective; those of an export of our own name their layer, which does not count.
-fn signatures(trace: &Trace, rank: &Spans<'_>) -> Vec<u64> {
+fn signatures(trace: &Trace, rank: &RankSpans<'_>) -> Vec<u64> {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let families = families(trace);
     let mut from = 0;
@@ -338,7 +338,7 @@ pub(super) fn families(trace: &Trace) -> Vec<usize> {
     families
 }
 
-impl Spans<'_> {
+impl RankSpans<'_> {
     /// Splits an export of our own, whose collectives name their layers, where the layers start again; `None` for other
     /// traces.
     fn at_first_layers(&self, trace: &Trace) -> Option<Vec<Range<usize>>> {
@@ -457,6 +457,77 @@ fn usual_length(steps: &[Range<usize>]) -> usize {
     let mut counts: HashMap<usize, usize> = HashMap::new();
     steps.iter().for_each(|step| *counts.entry(step.len()).or_default() += 1);
     counts.into_iter().max_by_key(|(length, count)| (*count, *length)).map_or(0, |(length, _)| length)
+}
+
+/// Layers after the first that its own kernels are compared with; some models alternate two kinds.
+const COMPARED: usize = 2;
+
+/// Times at which the layers of a foreign trace begin, by rank.
+#[derive(Clone, Debug)]
+pub(crate) struct LayerTimes {
+    pub layers: u32,
+    /// Start (ns) of each layer, in time order; `None` starts the work after a step's last layer.
+    begins: HashMap<u32, Vec<(i64, Option<u32>)>>,
+}
+
+impl LayerTimes {
+    /// Finds the layers of every rank; `None` without a repetition, or if ranks have different numbers of collectives.
+    pub fn of(trace: &Trace) -> Option<Self> {
+        let ends = Ends::of(trace).ok()?;
+        let (spans, group) = spans_of(trace, ends, &mut Vec::new()).ok()?;
+        let repeated = Repeated::of(trace, (&spans, group), &HashMap::new(), ends, None).ok()?;
+        if repeated.is_partial {
+            return None;
+        }
+        let families = families(trace);
+        let begins = |rank: &RankSpans<'_>| {
+            let mut begins = Vec::new();
+            for step in repeated.whole() {
+                let places = rank.places(&step, repeated.count);
+                let own = &rank.reduces[step];
+                let (extra, own) = own.split_at(own.len() - 2 * repeated.layers as usize);
+                let from = extra.last().map_or(places.start, |at| at + 1);
+                let mut at = first_of_layers(trace, rank, &families, own, from);
+                for (layer, ends) in (0..).zip(own.chunks_exact(2)) {
+                    begins.push((rank.spans[at].start_ns, Some(layer)));
+                    at = ends[1] + 1;
+                }
+                begins.extend(rank.spans.get(at).map(|span| (span.start_ns, None)));
+            }
+            (rank.rank, begins)
+        };
+        let begins = repeated.ranks.iter().map(begins).collect();
+        Some(Self { layers: repeated.layers, begins })
+    }
+
+    pub fn layer(&self, span: &Span) -> Option<u32> {
+        let begins = self.begins.get(&span.rank)?;
+        let at = begins.partition_point(|(begin, _)| *begin <= span.start_ns);
+        begins[at.checked_sub(1)?].1
+    }
+}
+
+/// First span of the first layer, between `from` and its first collective: where its kernels start to match those of
+/// later layers, including the norm before. Earlier work is the embedding.
+fn first_of_layers(
+    trace: &Trace,
+    rank: &RankSpans<'_>,
+    families: &[usize],
+    own: &[usize],
+    from: usize,
+) -> usize {
+    let family = |at: usize| families[rank.spans[at].operation as usize];
+    let common = |later: &[usize]| {
+        let most = (own[0] - from).min(later[1] - later[0] - 1);
+        (0..most).take_while(|back| family(own[0] - 1 - back) == family(later[1] - 1 - back)).count()
+    };
+    // the collective before a later layer, and its first one
+    let later = own[1..].chunks(2).filter(|pair| pair.len() == 2).take(COMPARED);
+    let mut first = own[0] - later.map(common).max().unwrap_or(own[0] - from);
+    while first > from && leads(trace, rank.spans[first - 1]) {
+        first -= 1;
+    }
+    first
 }
 
 #[cfg(test)]

@@ -3,17 +3,17 @@
 //! | file | purpose |
 //! |---|---|
 //! | `steps` | finds steps, layers and their collectives, and each rank's times between them |
-//! | `foreign` | finds the same in foreign traces, from the repetition of kernels |
-//! | `layers` | layers of a foreign trace, for every span |
+//! | `foreign` | finds the same in foreign traces, from the repetition of kernels, and the layer of every span |
 //! | `stretch` | kernels between two collectives: work, and waiting for the host |
 //! | `wire` | plan of an architecture with measured times |
 //! | `collective` | latency of another all-reduce and missing message sizes, from a hardware profile |
+//! | `choice` | changes to predict |
 //! | `answer` | rewires every step: medians, intervals, speedups, as a table; one rewired step as spans |
 
 mod answer;
+mod choice;
 mod collective;
 mod foreign;
-mod layers;
 mod steps;
 mod stretch;
 #[cfg(test)]
@@ -21,7 +21,8 @@ mod tests;
 mod wire;
 
 pub(crate) use answer::lanes_us;
-pub use answer::{Answer, Choice, PREDICTION_ERROR, Rewiring, Setting, Times, answers_table, beneath};
+pub use answer::{Answer, PREDICTION_ERROR, Rewiring, Times, answers_table, beneath};
+pub use choice::{Choice, Setting};
 pub use collective::{UnknownSize, estimate_messages};
-pub(crate) use layers::LayerTimes;
+pub(crate) use foreign::LayerTimes;
 pub use steps::{Asked, Ends, LAUNCH_BOUND, Reduced, Steps};

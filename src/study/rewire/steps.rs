@@ -4,20 +4,24 @@
 //! layers, and the kernels between two of them form a module. A layer has two: all-reduces, or dispatch and
 //! combine of its experts. Attention has no collective before a dispatch; it ends at the norm before the router.
 
+mod rank_spans;
+
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use rayon::prelude::*;
 
+use self::rank_spans::kernels;
+pub(super) use self::rank_spans::{RankSpans, find_launches, ranks};
 use super::foreign::foreign;
 use super::stretch::{Kernel, Stretch};
 use super::wire::middle;
-use crate::analysis::{Arrived, Launches, WindowRank, WindowTimes, window_times};
+use crate::analysis::{Arrived, WindowRank, WindowTimes, window_times};
 use base::error::{Error, Result};
 use base::text::counted;
 use plan::{Architecture, Lane, Phase};
-use trace::overlap::StepKey;
 use trace::overlap::intervals::Interval;
+use trace::overlap::{Launches, StepKey};
 use trace::rules::{COMBINE, DISPATCH, EXPERTS, ROUTER, is_attention};
 use trace::{Span, Trace};
 
@@ -79,7 +83,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    pub fn of(self, layer: u32) -> usize {
+    pub fn index(self, layer: u32) -> usize {
         4 * layer as usize + self as usize
     }
 }
@@ -158,17 +162,6 @@ pub struct Steps {
     /// Number of steps found; at most 64 are kept.
     pub(super) found: usize,
     pub(super) steps: Vec<Step>,
-}
-
-/// Spans of one rank, sorted by start.
-pub(super) struct Spans<'a> {
-    pub rank: u32,
-    pub spans: Vec<&'a Span>,
-    /// Indices of the layers' collectives in `spans`.
-    pub reduces: Vec<usize>,
-    launches: Launches,
-    /// Clock correction to add to the rank's times (ns).
-    offset: i64,
 }
 
 impl Steps {
@@ -274,8 +267,8 @@ pub(super) fn is_all_reduce(trace: &Trace, span: &Span, group: Option<u32>) -> b
     let operation = trace.operations.get(span.operation as usize);
     span.lane == Lane::Comm
         && operation.is_some_and(|operation| {
-            let of = || operation.collective.as_ref().and_then(|info| info.group);
-            operation.kind == "all_reduce" && (group.is_none() || of() == group)
+            let group_of = || operation.collective.as_ref().and_then(|info| info.group);
+            operation.kind == "all_reduce" && (group.is_none() || group_of() == group)
         })
 }
 
@@ -552,14 +545,14 @@ pub(super) fn unlike(ends: Ends, layers: u32, found: usize) -> Error {
 
 pub(super) fn assembled(
     trace: &Trace,
-    ranks: &[Spans<'_>],
+    ranks: &[RankSpans<'_>],
     mut steps: Vec<Step>,
     (ends, layers): (Ends, u32),
     phase: Phase,
 ) -> Steps {
     let first = &ranks[0];
     let windows: Vec<(i64, i64)> = steps.iter().map(|step| step.time).collect();
-    let of_rank = |(at, rank): (usize, &Spans<'_>)| {
+    let of_rank = |(at, rank): (usize, &RankSpans<'_>)| {
         let of_steps = steps.iter().filter_map(|step| step.ranks.get(at));
         let collectives = of_steps.flat_map(|rank| rank.collectives.iter().copied()).collect();
         WindowRank { rank: rank.rank, offset: rank.offset, collectives }
@@ -593,94 +586,31 @@ pub(super) fn assembled(
     }
 }
 
-/// Sorted spans per rank, with the indices of the layers' collectives (of one process group, if given).
-pub(super) fn ranks<'a>(
-    trace: &'a Trace,
-    spans: &'a [Span],
-    offsets: &HashMap<u32, i64>,
-    (ends, group): (Ends, Option<u32>),
-) -> Vec<Spans<'a>> {
-    let mut by_rank: HashMap<u32, Vec<&Span>> = HashMap::new();
-    spans.iter().for_each(|span| by_rank.entry(span.rank).or_default().push(span));
-    let mut ranks: Vec<Spans<'_>> = by_rank
-        .into_par_iter()
-        .map(|(rank, mut spans)| {
-            spans.sort_by_key(|span| (span.start_ns, span.end_ns));
-            let reduces = (0..spans.len()).filter(|at| is_end(trace, spans[*at], ends, group)).collect();
-            let offset = offsets.get(&rank).copied().unwrap_or(0);
-            Spans { rank, spans, reduces, launches: Launches::default(), offset }
-        })
-        .collect();
-    ranks.sort_by_key(|rank| rank.rank);
-    ranks
-}
-
-/// Finds the kernels' launches in a foreign trace.
-pub(super) fn find_launches(trace: &Trace, ranks: &mut [Spans<'_>]) {
-    // an export of a native trace names layers; its launches are the times at which inputs were ready
-    if trace.operations.iter().all(|of| of.layer.is_none()) {
-        ranks.par_iter_mut().for_each(|rank| rank.launches = Launches::of(rank.spans.iter().copied()));
-    }
-}
-
-impl Spans<'_> {
-    fn kernel(&self, trace: &Trace, span: &Span) -> Kernel {
-        Kernel {
-            start: span.start_ns + self.offset,
-            end: span.end_ns.max(span.start_ns) + self.offset,
-            released: self.released(span),
-            leads: leads(trace, span),
-            routes: kind(trace, span) == EXPERTS,
-        }
-    }
-
-    /// Index of the span at which attention ends and the router begins, among those before a dispatch: the last norm
-    /// between attention and router, else the router. `None` without either.
-    fn router(&self, trace: &Trace, places: Range<usize>) -> Option<usize> {
-        let operation = |at: usize| trace.operations.get(self.spans[at].operation as usize);
-        if trace.meta.spec.is_some() {
-            return places.clone().find(|at| operation(*at).is_some_and(|of| of.module == "moe"));
-        }
-        let attended = places.clone().rev().find(|at| {
-            operation(*at).is_some_and(|of| of.lane == Lane::Compute && is_attention(&of.name))
-        });
-        let from = attended.map_or(places.start, |at| at + 1);
-        let router = (from..places.end).find(|at| kind(trace, self.spans[*at]) == ROUTER);
-        let is_norm = |at: &usize| {
-            let is = |name: &str| ["norm", "rsqrt"].iter().any(|word| name.contains(word));
-            self.spans[*at].lane == Lane::Compute
-                && operation(*at).is_some_and(|of| is(&of.name.to_ascii_lowercase()))
-        };
-        (from..router.unwrap_or(places.end)).rev().find(is_norm).or(router)
-    }
-
-    fn released(&self, span: &Span) -> Option<i64> {
-        self.launches.release(span).map(|at| at + self.offset)
-    }
-}
-
 /// Builds one step over all ranks; `None` if it has too few collectives, or with exchanges another number, or nothing
 /// that separates attention from a router.
 pub(super) fn step(
     trace: &Trace,
-    ranks: &[Spans<'_>],
+    ranks: &[RankSpans<'_>],
     places: &[Range<usize>],
     number: u32,
     (ends, layers): (Ends, u32),
 ) -> Option<Step> {
     let modules = 2 * layers as usize;
-    let of_step = |(rank, places): (&Spans<'_>, &Range<usize>)| -> Option<Vec<usize>> {
+    let of_step = |(rank, places): (&RankSpans<'_>, &Range<usize>)| -> Option<Vec<usize>> {
         let from = rank.reduces.partition_point(|at| *at < places.start);
         let to = rank.reduces.partition_point(|at| *at < places.end);
-        let of = &rank.reduces[from..to];
+        let ends_between = &rank.reduces[from..to];
         let fits = match ends {
-            Ends::AllReduces => of.len() >= modules,
-            Ends::Exchanges => of.len() == modules && kind(trace, rank.spans[*of.first()?]) == DISPATCH,
+            Ends::AllReduces => ends_between.len() >= modules,
+            Ends::Exchanges => {
+                ends_between.len() == modules
+                    && kind(trace, rank.spans[*ends_between.first()?]) == DISPATCH
+            }
         };
-        fits.then(|| of.to_vec())
+        fits.then(|| ends_between.to_vec())
     };
     let reduces: Vec<Vec<usize>> = ranks.iter().zip(places).map(of_step).collect::<Option<_>>()?;
-    let first = |(rank, places): (&Spans<'_>, &Range<usize>)| {
+    let first = |(rank, places): (&RankSpans<'_>, &Range<usize>)| {
         rank.spans[places.clone()].first().map(|span| span.start_ns + rank.offset)
     };
     let begins: Vec<i64> = ranks.iter().zip(places).map(first).collect::<Option<_>>()?;
@@ -751,9 +681,10 @@ pub(super) fn step(
         of_ranks.push(OfRank { begin: begun - begin, lead, modules: stretches, head, collectives });
     }
     let reduced = |nth: usize| {
-        let of = ranks.iter().zip(&reduces);
-        let parts: Vec<(&Span, i64)> =
-            of.map(|(rank, of)| (rank.spans[of[of.len() - modules + nth]], rank.offset)).collect();
+        let with_reduces = ranks.iter().zip(&reduces);
+        let parts: Vec<(&Span, i64)> = with_reduces
+            .map(|(rank, own)| (rank.spans[own[own.len() - modules + nth]], rank.offset))
+            .collect();
         // use the backend's record: an emulated link starts when the last rank arrives
         let arrived = Arrived::of(&parts, trace.meta.spec.is_some());
         Reduced { transfer: arrived.mean_moved(), waited: arrived.mean_waited() }
@@ -769,10 +700,6 @@ pub(super) fn step(
         reduces: (0..modules).map(reduced).collect(),
         ranks: of_ranks,
     })
-}
-
-fn kernels(trace: &Trace, rank: &Spans<'_>, places: Range<usize>) -> Vec<Kernel> {
-    rank.spans[places].iter().map(|span| rank.kernel(trace, span)).collect()
 }
 
 /// Extends every step to the start of the next one, if the two are adjacent in the trace.

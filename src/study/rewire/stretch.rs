@@ -47,20 +47,20 @@ impl Stretch {
             if kernel.routes && !routes {
                 stretch.unrouted_floor = stretch.floor;
             }
-            let took = stretch.add(at, kernel);
+            let work = stretch.add(at, kernel);
             if leads {
-                stretch.lead += took;
+                stretch.lead += work;
                 stretch.lead_kernels += 1;
             }
             routes |= kernel.routes;
             if routes {
-                stretch.routed += took;
+                stretch.routed += work;
             }
             at = at.max(kernel.end);
         }
-        let took = stretch.add(at, Kernel { start: to, end: to, released, leads: false, routes: false });
+        let work = stretch.add(at, Kernel { start: to, end: to, released, leads: false, routes: false });
         match routes {
-            true => stretch.routed += took,
+            true => stretch.routed += work,
             false => stretch.unrouted_floor = stretch.floor,
         }
         stretch.floor = stretch.floor.map(|floor| floor - origin);
@@ -73,11 +73,11 @@ impl Stretch {
         let start = kernel.start.max(at);
         let released = kernel.released.map(|release| release.min(start));
         let base = released.map_or(at, |time| time.max(at));
-        let took = (start - base) + (kernel.end - start).max(0);
-        self.work += took;
+        let work = (start - base) + (kernel.end - start).max(0);
+        self.work += work;
         // (max, +): a kernel ends after its predecessor or its launch, whichever is later
-        self.floor = self.floor.max(released).map(|floor| floor + took);
-        took
+        self.floor = self.floor.max(released).map(|floor| floor + work);
+        work
     }
 
     /// Concatenates two stretches, dropping the leading part of the second.

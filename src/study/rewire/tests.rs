@@ -313,10 +313,12 @@ fn exchanges_that_cannot_be_rewired_say_why() {
     let told = of(&interleaved).unwrap_err();
     assert!(told.contains("with experts between them") && told.contains("micro-batches"), "{told}");
     let plain = renamed(|_, name| {
-        let name = match () {
-            () if name.contains("combine") || name.contains("dispatch") => "ncclDevKernel_AllToAll(x)",
-            () if name.contains("fused_moe") => "gemm",
-            () => return None,
+        let name = if name.contains("combine") || name.contains("dispatch") {
+            "ncclDevKernel_AllToAll(x)"
+        } else if name.contains("fused_moe") {
+            "gemm"
+        } else {
+            return None;
         };
         Some(name)
     });

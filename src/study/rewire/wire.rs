@@ -179,7 +179,7 @@ fn source_of_part(plan: &Plan, at: usize, carries: bool, joins: bool) -> Source 
     let operation = &plan.operations[at];
     let Some(layer) = operation.layer else { return Source::Nothing };
     let is_shared = |operation: &Operation| operation.name.contains("/shared_");
-    let part = |part: Part, joins| Source::Module { at: part.of(layer), block: false, joins };
+    let part = |part: Part, joins| Source::Module { at: part.index(layer), block: false, joins };
     match (operation.module, &operation.kind) {
         (_, Kind::Dispatch) => Source::Reduce(Some(2 * layer as usize)),
         (_, Kind::Combine) => Source::Reduce(Some(2 * layer as usize + 1)),
@@ -277,7 +277,7 @@ impl Assigned {
             let join = middle(leads().map(|module| module.lead / i64::from(module.lead_kernels)));
             let module =
                 |at: usize| rank.modules.get(at).map(|own| own.with_kernels(self.wired.kernels));
-            let of = |source: &Source| -> Stretch {
+            let stretch_of = |source: &Source| -> Stretch {
                 match *source {
                     Source::Lead => rank.lead,
                     Source::Module { at, block, joins } => {
@@ -300,7 +300,7 @@ impl Assigned {
                     Source::Reduce(_) | Source::Nothing => Stretch::default(),
                 }
             };
-            let taken: Vec<Stretch> = self.sources.iter().map(of).collect();
+            let taken: Vec<Stretch> = self.sources.iter().map(stretch_of).collect();
             work.push(taken.iter().map(|stretch| of_share(stretch.work)).collect());
             let floor = |(stretch, operation): (&Stretch, &Operation)| {
                 stretch.floor.filter(|_| is_last_group(operation)).unwrap_or(i64::MIN)

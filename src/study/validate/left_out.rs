@@ -208,11 +208,11 @@ impl<'a> Engine<'a> {
             }
             rows += out.len();
         }
-        let of = |each: fn(&f64) -> f64| {
+        let mean_of = |each: fn(&f64) -> f64| {
             let mean = |errors: &Vec<f64>| mean(&errors.iter().map(each).collect::<Vec<_>>());
             errors.iter().map(|(measure, errors)| (measure.as_str(), mean(errors))).collect()
         };
-        let (mean_abs_pct, bias_pct) = (of(|error| error.abs()), of(|error| *error));
+        let (mean_abs_pct, bias_pct) = (mean_of(|error| error.abs()), mean_of(|error| *error));
         LeftOut { engine: name.to_owned(), left_out, rows, mean_abs_pct, bias_pct, constants }
     }
 

@@ -21,7 +21,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 use base::statistics::mean;
 use plan::Architecture;
 use run::sim::{Prediction, Simulator};

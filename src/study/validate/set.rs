@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::trust::has_experts;
 use super::{Residual, Score};
-use crate::rows::{Row, Sheet, delimiter};
+use crate::csv_table::{CsvRow, CsvTable, delimiter};
 use base::error::{Error, Result};
 use base::statistics::mean;
 use base::text::same_name;
@@ -248,7 +248,7 @@ impl DataSet {
     /// option's value is invalid, a measurement is not a number above 0, or a row has no measurement.
     pub fn parse(&self, file: &str, text: &str, overrides: &Overrides) -> Result<Vec<Vec<Run>>> {
         let required: Vec<&str> = self.columns.iter().map(String::as_str).collect();
-        let sheet = Sheet::parse(file, text, &required, &self.known())?;
+        let sheet = CsvTable::parse(file, text, &required, &self.known())?;
         let mut base = Spec { backend: Backend::Sim, samples: 1, warmup: 0, ..Spec::default() };
         apply(&mut base, self.cell.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
         base.hardware = overrides.hardware.clone().unwrap_or(base.hardware);
@@ -262,7 +262,7 @@ impl DataSet {
         sheet.rows().map(|row| self.row(&row, &base)).collect()
     }
 
-    fn row(&self, row: &Row<'_>, base: &Spec) -> Result<Vec<Run>> {
+    fn row(&self, row: &CsvRow<'_>, base: &Spec) -> Result<Vec<Run>> {
         let mut spec = base.clone();
         for column in self.columns.iter().filter(|column| !SHAPE.contains(&column.as_str())) {
             let Some(text) = row.text(column) else {
@@ -324,7 +324,7 @@ fn apply<'a>(spec: &mut Spec, values: impl IntoIterator<Item = (&'a str, &'a str
 }
 
 /// Model shape from a row; the remaining fields do not affect latency.
-fn shape(row: &Row<'_>) -> Result<ModelShape> {
+fn shape(row: &CsvRow<'_>) -> Result<ModelShape> {
     let [layers, hidden, heads, kv_heads, intermediate, vocab] = SHAPE;
     let at_most = |column, most: u32| {
         let value = row.whole(column, None)?;
@@ -333,8 +333,8 @@ fn shape(row: &Row<'_>) -> Result<ModelShape> {
         }
         Ok(value)
     };
-    let of = |column| at_most(column, MAX_SIZE);
-    let (hidden, heads, kv_heads) = (of(hidden)?, of(heads)?, of(kv_heads)?);
+    let size = |column| at_most(column, MAX_SIZE);
+    let (hidden, heads, kv_heads) = (size(hidden)?, size(heads)?, size(kv_heads)?);
     if !hidden.is_multiple_of(heads) {
         return Err(row.wrong("heads", &format!("it must divide hidden, which is {hidden}")));
     }
@@ -348,8 +348,8 @@ fn shape(row: &Row<'_>) -> Result<ModelShape> {
         kv_heads,
         head_dim: hidden / heads,
         qkv: HeadStep::Plain,
-        intermediate: of(intermediate)?,
-        vocab: of(vocab)?,
+        intermediate: size(intermediate)?,
+        vocab: size(vocab)?,
         rope: Rope::plain(10_000.0),
         norm_eps: 1e-5,
         tied_embeddings: false,
@@ -379,7 +379,7 @@ impl ServedRow {
     }
 
     /// Completes a served cell: stack, all-reduce and KV cache of the engine, and the model's built-in name.
-    pub(super) fn read(row: &Row<'_>, spec: &mut Spec) -> Result<Self> {
+    pub(super) fn read(row: &CsvRow<'_>, spec: &mut Spec) -> Result<Self> {
         let text = |column| row.text(column).unwrap_or_default().to_owned();
         let mut problem = None;
         let (engine, version) = (text("engine"), text("version"));

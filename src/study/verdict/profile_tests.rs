@@ -11,23 +11,25 @@ use table::P2p;
 use trace::import;
 use trace::rules::Rules;
 
-const GEMM: &str = "nvjet_tst_128x64";
-const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
-const CUSTOM: &str = "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, int)";
-const FUSED: &str = "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<\
+pub(super) const GEMM: &str = "nvjet_tst_128x64";
+pub(super) const NCCL: &str =
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
+pub(super) const CUSTOM: &str =
+    "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, int)";
+pub(super) const FUSED: &str = "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<\
                      (flashinfer::trtllm_allreduce_fusion::AllReduceFusionPattern)1, __nv_bfloat16, 8, true>(int)";
-const ALONE: &str = "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<\
+pub(super) const ALONE: &str = "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<\
                      (flashinfer::trtllm_allreduce_fusion::AllReduceFusionPattern)0, __nv_bfloat16, 8, true>(int)";
 
 /// A PyTorch profile in the making (times in us).
 #[derive(Default)]
-struct Profiled {
+pub(super) struct Profiled {
     text: String,
     launches: u32,
 }
 
 impl Profiled {
-    fn event(&mut self, category: &str, name: &str, (at, length): (i64, i64), args: &str) {
+    pub(super) fn event(&mut self, category: &str, name: &str, (at, length): (i64, i64), args: &str) {
         let comma = if self.text.is_empty() { "" } else { "," };
         write!(
             self.text,
@@ -37,23 +39,23 @@ impl Profiled {
     }
 
     /// A call of the host; the number that links kernels to it.
-    fn call(&mut self, name: &str, at: i64, length: i64) -> u32 {
+    pub(super) fn call(&mut self, name: &str, at: i64, length: i64) -> u32 {
         self.launches += 1;
         let number = self.launches;
         self.event("cuda_runtime", name, (at, length), &format!(r#""correlation":{number}"#));
         number
     }
 
-    fn kernel(&mut self, name: &str, stream: u32, time: (i64, i64), launch: Option<u32>) {
+    pub(super) fn kernel(&mut self, name: &str, stream: u32, time: (i64, i64), launch: Option<u32>) {
         let launch = launch.map_or(String::new(), |number| format!(r#","correlation":{number}"#));
         self.event("kernel", name, time, &format!(r#""device":0,"stream":{stream}{launch}"#));
     }
 
-    fn copy(&mut self, name: &str, time: (i64, i64), bytes: u64) {
+    pub(super) fn copy(&mut self, name: &str, time: (i64, i64), bytes: u64) {
         self.event("gpu_memcpy", name, time, &format!(r#""device":0,"stream":7,"bytes":{bytes}"#));
     }
 
-    fn trace(&self, rules: &str) -> Trace {
+    pub(super) fn trace(&self, rules: &str) -> Trace {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("profile.json");
         std::fs::write(&path, format!(r#"{{"schemaVersion":1,"traceEvents":[{}]}}"#, self.text))
@@ -61,25 +63,25 @@ impl Profiled {
         import::open_with(&path, &Rules::load(rules).unwrap()).unwrap().0
     }
 
-    fn judged(&self) -> Verdict {
+    pub(super) fn judged(&self) -> Verdict {
         judged(&self.trace("default"))
     }
 }
 
-fn setting() -> Setting {
+pub(super) fn setting() -> Setting {
     let target =
         Target { profile: Profile::load("h100_sxm").unwrap(), stack: Stack::load(STACKS[0]).unwrap() };
     Setting { target: Some(target), tp: Some(8), message_bytes: None }
 }
 
-fn judged(trace: &Trace) -> Verdict {
+pub(super) fn judged(trace: &Trace) -> Verdict {
     let all = Selection::default();
     verdict(trace, &trace_report(trace, &all), &all, &setting())
 }
 
 /// Launch of a step's kernels.
 #[derive(Clone, Copy, PartialEq)]
-enum By {
+pub(super) enum By {
     /// One graph, with the time from the return of its launch to the start of its first kernel.
     Graph(i64),
     /// A call each, 4 us before the kernel starts.
@@ -90,7 +92,7 @@ enum By {
 }
 
 /// Eight steps of four layers. `inner`: the gap before each kernel (us); `outer`: the one between steps.
-fn steps(by: By, all_reduce: &str, (inner, outer): (i64, i64)) -> Profiled {
+pub(super) fn steps(by: By, all_reduce: &str, (inner, outer): (i64, i64)) -> Profiled {
     let mut profile = Profiled::default();
     let mut at = 10_000;
     let layer = [
@@ -137,7 +139,7 @@ fn steps(by: By, all_reduce: &str, (inner, outer): (i64, i64)) -> Profiled {
     profile
 }
 
-fn said(verdict: &Verdict) -> String {
+pub(super) fn said(verdict: &Verdict) -> String {
     verdict.sentences.join("\n")
 }
 
@@ -354,14 +356,12 @@ fn no_cause_follows_from_durations_that_are_doubted() {
 /// Doubts about names count as those about durations; those about launches leave rewiring and links alone.
 #[test]
 fn steps_and_links_come_only_from_work_without_doubts() {
-    for (about, is_refused) in
-        [
-            (Doubted::Names, true),
-            (Doubted::Durations, true),
-            (Doubted::Missing, true),
-            (Doubted::Launches, false),
-        ]
-    {
+    for (about, is_refused) in [
+        (Doubted::Names, true),
+        (Doubted::Durations, true),
+        (Doubted::Missing, true),
+        (Doubted::Launches, false),
+    ] {
         let mut trace = steps(By::Calls, NCCL, (10, 20)).trace("default");
         let doubt = Doubt { about, sentence: "a.json: doubtful".into() };
         trace.meta.import.as_mut().unwrap().doubts = vec![doubt.clone(), doubt];
@@ -596,291 +596,4 @@ fn a_stream_is_communications_own_by_time_and_never_against_the_overlap() {
     profile.kernel("gemm", 7, (1_000, 1_000), None);
     profile.kernel(dispatch, 7, (2_000, 900), None);
     assert!(said(&profile.judged()).contains("it cannot overlap"));
-}
-
-#[test]
-fn what_dominates_is_named_where_nothing_communicates() {
-    let mut copies = Profiled::default();
-    copies.copy("Memcpy HtoD (Pageable -> Device)", (1_000, 970), 26_869_000);
-    copies.kernel(GEMM, 7, (1_970, 30), None);
-    let found = copies.judged();
-    assert_eq!(found.headline, "no communication, 97 % host-to-device copies at 27.7 GB/s");
-    assert!(
-        said(&found).contains("97 % host-to-device copies at 27.7 GB/s, 3 % kernels in nvjet"),
-        "{}",
-        said(&found)
-    );
-    // of a part of the trace the bandwidth is not known: sizes are of all copies
-    let trace = copies.trace("default");
-    let part = Selection { to_ns: Some(500_000), ..Selection::default() };
-    let found = verdict(&trace, &trace_report(&trace, &part), &part, &setting());
-    assert_eq!(found.headline, "no communication, 100 % host-to-device copies");
-
-    let mut idle = Profiled::default();
-    idle.kernel(GEMM, 7, (1_000, 10), None);
-    idle.kernel("elementwise", 7, (1_990, 10), None);
-    assert_eq!(idle.judged().headline, "no communication, 98 % idle");
-    let mut alone = idle.trace("default");
-    alone.meta.environment.insert("world_size".into(), 1.into());
-    let found = judged(&alone);
-    assert_eq!(found.headline, "one rank, no communication, 98 % idle");
-    assert!(said(&found).starts_with("One rank of one: no communication to find."), "{found:?}");
-
-    // what limits it, in time and speedup
-    let bound =
-        "Upper bounds on the speedup of the recorded 1.00 ms: 50.00x (saves 980 us) without idle time.";
-    assert!(said(&found).contains(bound), "{}", said(&found));
-
-    let mut one = Profiled::default();
-    one.kernel(GEMM, 7, (1_000, 900), None);
-    one.kernel("elementwise", 7, (1_900, 100), None);
-    assert_eq!(one.judged().headline, "no communication, 100 % kernels (90 % in nvjet_tst_128x64)");
-    let found = one.judged();
-    assert!(said(&found).contains("Kernels run 100 % of the time"), "{}", said(&found));
-
-    let nothing = Selection { from_ns: Some(1 << 40), ..Selection::default() };
-    let trace = one.trace("default");
-    let found = verdict(&trace, &trace_report(&trace, &nothing), &nothing, &setting());
-    assert_eq!(
-        (&found.headline[..], said(&found).as_str()),
-        ("nothing ran", "The selection contains no GPU work.")
-    );
-}
-
-#[test]
-fn copies_that_run_as_kernels_are_memory() {
-    let mut profile = Profiled::default();
-    profile.kernel(NCCL, 4, (1_000, 100), None);
-    profile.kernel("__amd_rocclr_copyBuffer", 0, (1_000, 60), None);
-    profile.kernel("MEMORY_COPY_DEVICE_TO_HOST", 0, (1_060, 20), None);
-    let all = trace_report(&profile.trace("default"), &Selection::default()).overlap.all;
-    assert_eq!((all.memory_us, all.overlap_us, all.exposed_comm_us), (80.0, 0.0, 100.0));
-    // neither memory nor computation, and busy
-    let mut profile = Profiled::default();
-    profile.kernel(NCCL, 4, (1_000, 100), None);
-    profile.kernel("void batched_Memcpy_kernel()", 0, (1_050, 100), None);
-    let report = trace_report(&profile.trace("hta"), &Selection::default());
-    let all = &report.overlap.all;
-    assert_eq!((all.memory_us, all.compute_us, all.overlap_us, all.busy_us), (0.0, 0.0, 0.0, 150.0));
-    assert!(report.names.iter().any(|row| row.lane == "other"), "{:?}", report.names);
-}
-
-#[test]
-fn kernels_that_look_like_communication_are_named_in_the_verdict() {
-    let mut profile = Profiled::default();
-    profile.kernel(GEMM, 7, (1_000, 600), None);
-    profile.kernel("void my::ring_exchange_kernel<8>(int*)", 7, (1_600, 400), None);
-    let found = profile.judged();
-    assert_eq!(found.headline, "no known communication, 40 % in void my::ring_exchange_kernel<>(int*)");
-    let said = said(&found);
-    assert!(said.contains("looks like communication") && said.contains("--rules FILE"), "{said}");
-    assert!(said.contains(r#"patterns = ["my::ring_exchange_kernel*"]"#), "{said}");
-    // beside known communication, too
-    profile.kernel(NCCL, 7, (2_000, 100), None);
-    assert!(profile.judged().sentences.iter().any(|said| said.contains("looks like communication")));
-}
-
-/// Exposed time of the operations adds up to the verdict's, also if collectives run at once.
-#[test]
-fn operations_and_the_verdict_have_the_same_exposed_time() {
-    let mut profile = Profiled::default();
-    profile.kernel(NCCL, 20, (1_000, 100), None);
-    profile.kernel("ncclDevKernel_SendRecv(x)", 21, (1_050, 150), None);
-    profile.kernel(GEMM, 7, (1_150, 20), None);
-    let trace = profile.trace("default");
-    let report = trace_report(&trace, &Selection::default());
-    let exposed: Vec<f64> =
-        report.names.iter().filter(|row| row.lane == "comm").map(|row| row.exposed_us).collect();
-    assert_eq!((exposed, judged(&trace).exposed_us), (vec![80.0, 100.0], 180.0));
-    let hidden: Vec<Option<f64>> =
-        report.collectives.iter().map(|row| row.executed.hidden_pct).collect();
-    assert_eq!(hidden, [Some(0.0), Some(100.0 * 20.0 / 150.0)]);
-}
-
-#[test]
-fn a_gap_that_is_most_of_the_idle_time_is_named() {
-    let with_gap = |gap: i64| {
-        let mut profile = Profiled::default();
-        for number in 0..20 {
-            let after = if number >= 4 { gap } else { 0 };
-            let at = 1_000 + 100 * number + after;
-            let launch = profile.call("hipLaunchKernel", at - 20, 5);
-            profile.kernel(GEMM, 7, (at, 95), Some(launch));
-        }
-        profile.judged()
-    };
-    let verdict = with_gap(460_000);
-    let gap = verdict.longest_gap.clone().expect("it is most of the time");
-    assert!((gap.gap_us - 460_005.0).abs() < 1.0 && gap.idle_share > 0.99, "{gap:?}");
-    assert!((gap.busy_share - 0.95).abs() < 0.01, "{gap:?}");
-    let text = said(&verdict);
-    assert!(
-        text.contains("One gap of 460 ms at 395 us is 100 % of the idle time; outside it"),
-        "{text}"
-    );
-    assert_eq!(with_gap(10).longest_gap, None, "an ordinary gap");
-}
-
-/// A copy that blocks the host before it launches the next kernels.
-#[test]
-fn a_call_that_fills_the_longest_gap_is_named() {
-    let mut profile = Profiled::default();
-    for number in 0..20 {
-        let after = if number >= 4 { 460_000 } else { 0 };
-        let at = 1_000 + 100 * number + after;
-        let launch = profile.call("hipLaunchKernel", at - 20, 5);
-        profile.kernel(GEMM, 7, (at, 95), Some(launch));
-    }
-    profile.call("hipMemcpyWithStream", 1_400, 459_950);
-    // of another thread, and returns after the gap
-    profile.call("hipDeviceSynchronize", 1_396, 470_000);
-    let verdict = profile.judged();
-    let call = verdict.longest_gap.as_ref().and_then(|gap| gap.host_call.clone());
-    assert_eq!(call, Some(GapCall { name: "hipMemcpyWithStream".to_owned(), within_us: 459_950.0 }));
-    let text = said(&verdict);
-    assert!(text.contains("During it the host was in hipMemcpyWithStream for 460 ms"), "{text}");
-    assert!(!text.contains("launch-bound"), "{text}");
-}
-
-/// vLLM's names of iterations: decode steps are meant unless all are prefills.
-#[test]
-fn prefills_are_told_from_decode_steps_by_their_names() {
-    let of = |names: &[&str]| {
-        let mut profile = Profiled::default();
-        for (number, name) in (0..).zip(names) {
-            let at = 1_000 + 1_000 * number;
-            profile.event("user_annotation", name, (at, 900), "");
-            for (name, after, length) in [(GEMM, 20, 100), (NCCL, 130, 50)] {
-                let launch = profile.call("cudaLaunchKernel", at + after - 10, 5);
-                profile.kernel(name, 7, (at + after, length), Some(launch));
-            }
-        }
-        let trace = profile.trace("default");
-        let selection = Selection::default_of(&trace);
-        verdict(&trace, &trace_report(&trace, &selection), &selection, &setting())
-    };
-    let prefill = "execute_context_1(888_788544)_generation_0(0)";
-    let decode = "execute_context_0(0)_generation_8(8)";
-    let both = of(&[prefill, decode, decode]);
-    assert_eq!((both.part.as_deref(), both.collectives[0].count), (Some("decode steps 1 to 2"), 2));
-    let first = "Exposed communication, decode steps 1 to 2: 100 us of 1.16 ms (8.6 %) per rank";
-    // after the gap that takes most of the time
-    assert!(both.sentences[1].starts_with(first), "{}", said(&both));
-    let alone = of(&[prefill]);
-    assert_eq!(alone.part.as_deref(), Some("step 0: prefill of 888 tokens"));
-    let first = "Step 0: prefill of 888 tokens; no decode step in this trace.";
-    assert!(said(&alone).starts_with(first), "{}", said(&alone));
-    assert!(
-        alone.headline.starts_with("step 0: prefill of 888 tokens: 31 % exposed"),
-        "{}",
-        alone.headline
-    );
-    let unknown = of(&["ProfilerStep#0", "ProfilerStep#1"]);
-    assert_eq!((unknown.part, unknown.collectives[0].count), (None, 2));
-}
-
-#[test]
-fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
-    for (by, gaps) in [(By::Calls, (10, 20)), (By::Nothing, (0, 0)), (By::Graph(4), (0, 400))] {
-        let found = judged(&steps(by, NCCL, gaps).trace("default"));
-        let lines: Vec<(f64, &str)> = (found.sentences.iter())
-            .filter_map(|line| line.strip_prefix("  ")?.split_once('x'))
-            .map(|(speedup, rest)| (speedup.parse().unwrap(), rest))
-            .collect();
-        assert!((1..=4).contains(&lines.len()), "{:?}", found.sentences);
-        assert!(lines.windows(2).all(|pair| pair[0].0 >= pair[1].0), "{lines:?}");
-        for (speedup, name) in &lines {
-            assert!(*speedup > 1.0 && !name.contains("no communication"), "{lines:?}");
-            let simpler = name.rsplit("  ").next().and_then(|name| name.split_once(" + "));
-            let than =
-                simpler.and_then(|(first, _)| found.remedies.iter().find(|one| one.name == first));
-            assert!(than.is_none_or(|than| *speedup > than.speedup), "{lines:?}");
-        }
-        let title = found.sentences.iter().find(|line| line.starts_with("Predicted speedup"));
-        // a limit that a CUDA graph is part of says so
-        let limit = found.remedies.iter().find(|one| one.name.ends_with(LIMIT)).unwrap();
-        let names: Vec<&str> = found.remedies.iter().map(|one| one.name.as_str()).collect();
-        let words = match () {
-            () if names.contains(&"CUDA graph") => "limit with CUDA graph, without communication",
-            () if names.contains(&"no gap between CUDA graphs") => {
-                "limit with no gap between CUDA graphs, without communication"
-            }
-            () => "limit without communication",
-        };
-        let is_fused = names.iter().any(|name| name.ends_with(crate::verdict::FUSED));
-        let norms = if is_fused { " and norm kernels" } else { "" };
-        let words = format!("{words}{norms} {:.2}x", limit.speedup);
-        assert!(title.is_some_and(|title| title.contains(&words)), "{title:?}: {words}");
-    }
-}
-
-/// The gap of 400 us behind a step's last kernel counts, up to the start of the next step and no further.
-#[test]
-fn what_if_counts_the_gap_between_graphs_as_launch_wait() {
-    let trace = steps(By::Graph(4), NCCL, (0, 400)).trace("default");
-    let Setting { target, tp, .. } = setting();
-    let middle = trace.spans[trace.spans.len() / 2].start_ns;
-    let traced =
-        crate::whatif::TracedStep::of(&trace, (None, middle), [None, tp], target.unwrap(), Vec::new());
-    let traced = traced.unwrap();
-    let answer = traced.answer(&traced.base).unwrap();
-    let wait_ms = answer.launch_gaps.unwrap().ms;
-    assert!((wait_ms - 0.4).abs() < 0.02, "{wait_ms}");
-}
-
-/// The sliders over a step have the verdict's remedies, with the same numbers.
-#[test]
-fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
-    let trace = steps(By::Calls, NCCL, (40, 40)).trace("default");
-    let found = judged(&trace);
-    assert!(found.remedies[0].name == "CUDA graph" && found.remedies[0].speedup > 2.0, "{found:?}");
-    let Setting { target, tp, .. } = setting();
-    // the first step has no gap before it
-    let middle = trace.spans[trace.spans.len() / 2].start_ns;
-    let traced =
-        crate::whatif::TracedStep::of(&trace, (None, middle), [None, tp], target.unwrap(), Vec::new());
-    let traced = traced.unwrap();
-    let as_traced = traced.answer(&traced.base).unwrap();
-    let line = as_traced.launch_bound("c").unwrap();
-    // the wait that the verdict on this step counts
-    let rewiring = Rewiring::of(&trace, &Asked::default(), &setting()).unwrap();
-    let (_, from, to) = rewiring.steps.times().find(|(at, ..)| *at == traced.number).unwrap();
-    let origin = trace::overlap::origin_ns(&trace);
-    // with the next step's first nanosecond, so that the gap before it counts
-    let step =
-        Selection { from_ns: Some(from - origin), to_ns: Some(to + 1 - origin), ..Selection::default() };
-    let of_step = verdict(&trace, &trace_report(&trace, &step), &step, &setting());
-    let host = latency(of_step.host_share.unwrap() * of_step.time_us);
-    assert!(of_step.sentences.concat().contains("(launch-bound)"), "{of_step:?}");
-    let wanted = format!(
-        "launch-bound: the GPU waits {host} for launches; no wiring helps until a CUDA graph (c) "
-    );
-    assert!(line.starts_with(&wanted), "{line}: {wanted}");
-    let mut variant = traced.base.clone();
-    variant.no_launch_gaps = true;
-    let answer = traced.answer(&variant).unwrap();
-    assert!(answer.arguments.contains(&"--no-launches".to_owned()));
-    assert!(answer.launch_bound("c").unwrap().starts_with("launch wait of "));
-    variant.cell.collective = Collective::Fused;
-    let fused = traced.answer(&variant).unwrap();
-    let speedup = |answer: &crate::whatif::Answer, name: &str, groups: u32| {
-        let architecture: Architecture = name.parse().unwrap();
-        let of = |row: &&crate::whatif::Row| {
-            (&row.architecture, row.micro_batches) == (&architecture, groups)
-        };
-        answer.rows.iter().find(of).unwrap().numbers.as_ref().unwrap().speedup.unwrap()
-    };
-    for (name, own) in [
-        ("CUDA graph", speedup(&answer, "standard", 1)),
-        ("CUDA graph + fused all-reduce", speedup(&fused, "standard", 1)),
-        ("CUDA graph + ladder", speedup(&answer, "ladder", 1)),
-        ("CUDA graph + two micro-batches", speedup(&answer, "standard", 2)),
-        ("CUDA graph + no communication at all", speedup(&fused, "upper-bound", 1)),
-    ] {
-        let remedy = found.remedies.iter().find(|remedy| remedy.name == name).expect(name);
-        assert!((own / remedy.speedup - 1.0).abs() < 1e-3, "{name}: {own} {}", remedy.speedup);
-    }
-    // with the gaps, every wiring takes as long
-    let gains = as_traced.rows.iter().map(|row| row.numbers.as_ref().unwrap().speedup.unwrap());
-    assert!(gains.into_iter().all(|speedup| (0.5..1.01).contains(&speedup)));
 }

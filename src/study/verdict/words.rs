@@ -1,9 +1,13 @@
 //! Words of a verdict: a headline, and sentences.
 
 use super::{Cause, CollectiveVerdict, FUSED, HOST, LIMIT, NAMED, Remedy, StageIdle, Verdict};
+use crate::analysis::StepSummary;
 use crate::analysis::TimePart;
 use base::text::{counted, fitting_name, latency};
+use plan::Phase;
+use trace::import::step_name;
 use trace::rules::function;
+use trace::{NO_STEP, Trace};
 
 /// Exposed share of the time below which no remedy is worthwhile.
 const LITTLE: f64 = 0.02;
@@ -20,9 +24,9 @@ const REMEDIES: usize = 4;
 /// Least gain of a remedy that is offered: less is within rounding.
 const GAIN: f64 = 0.005;
 
-/// Where a verdict is read, which decides how it names what to do next.
+/// Place in which a verdict is read; it decides how the next steps are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader<'a> {
+pub enum VerdictPlace<'a> {
     CommandLine,
     /// Workbench, with the names of two keys: one goes to what a sentence is about, one opens traces.
     Workbench {
@@ -234,17 +238,19 @@ impl Verdict {
             true => format!("The GPU is idle {} of the time; it", percent(self.idle_share)),
             false => "The GPU".to_owned(),
         };
-        Some(match () {
-            () if self.is_own => format!(
+        Some(if self.is_own {
+            format!(
                 "{idle} waits for the host {waits} per rank. First reduce the host's work between steps (scheduling, \
                  sampling, input copies).",
-            ),
-            () if self.waits_between_graphs() => format!(
+            )
+        } else if self.waits_between_graphs() {
+            format!(
                 "{idle} waits for the host {waits} per rank; {} of that is between CUDA graphs. First reduce the host's work \
                  between steps (scheduling, sampling, input copies), or launch the next graph before this one ends.",
                 percent(between / host)
-            ),
-            () if self.has_graphs => format!(
+            )
+        } else if self.has_graphs {
+            format!(
                 "{idle} waits for the host {waits} per rank: {} of the time for kernels launched outside CUDA graphs{}. Move \
                  these launches into the graph first.",
                 percent(host - between),
@@ -252,15 +258,17 @@ impl Verdict {
                     true => format!(", and {} between graphs", percent(between)),
                     false => String::new(),
                 }
-            ),
-            () if blocked.is_some() => format!(
+            )
+        } else if blocked.is_some() {
+            format!(
                 "{idle} waits for the host {waits} per rank, most of it while the host is in {}.",
                 blocked.unwrap_or_default()
-            ),
-            () => format!(
+            )
+        } else {
+            format!(
                 "{idle} waits for kernel launches {waits} per rank (launch-bound). Capture a CUDA graph or launch fewer \
                  kernels before optimizing communication.",
-            ),
+            )
         })
     }
 
@@ -322,10 +330,10 @@ impl Verdict {
     }
 
     /// Sentences of the verdict; lines of its table of remedies begin with two blanks.
-    pub fn sentences_for(&self, reader: Reader<'_>) -> Vec<String> {
+    pub fn sentences_for(&self, reader: VerdictPlace<'_>) -> Vec<String> {
         let look = match reader {
-            Reader::CommandLine => "`timeline` with `--from` and `--to`".to_owned(),
-            Reader::Workbench { go, .. } => format!("{go} goes there"),
+            VerdictPlace::CommandLine => "`timeline` with `--from` and `--to`".to_owned(),
+            VerdictPlace::Workbench { go, .. } => format!("{go} goes there"),
         };
         let lacking = self.only_prefill().map(|part| {
             let mut part = part.to_owned();
@@ -413,10 +421,10 @@ impl Verdict {
         let differ = |skew: &[f64; 2]| skew.iter().any(|pct| *pct >= 0.005);
         if let Some([rank, operation]) = self.skew.filter(|skew| self.ranks > 1 && differ(skew)) {
             let simulate = match reader {
-                Reader::CommandLine => format!(
+                VerdictPlace::CommandLine => format!(
                     " To simulate it: whatif --set skew.rank_pct={rank:.2} --set skew.operation_pct={operation:.2}."
                 ),
-                Reader::Workbench { .. } => String::new(),
+                VerdictPlace::Workbench { .. } => String::new(),
             };
             sentences.push(format!(
                 "Rank skew: {rank:.2} % between ranks, {operation:.2} % per operation (standard deviations).{simulate}"
@@ -428,7 +436,7 @@ impl Verdict {
             sentences.extend(self.bounds());
         }
         let mut needs = self.needs.clone();
-        if let (Reader::Workbench { open, .. }, true, Some(first)) =
+        if let (VerdictPlace::Workbench { open, .. }, true, Some(first)) =
             (reader, self.needs_ranks, needs.first_mut())
         {
             *first = all_ranks(&format!("{open} and their directory"));
@@ -512,12 +520,13 @@ impl Verdict {
             format!("{:.2}x (saves {saved}) {what}", 1.0 / (1.0 - share).max(1e-3))
         };
         let parts: Vec<String> = parts.iter().map(bound).collect();
-        let of = latency(self.time_us);
-        (!parts.is_empty())
-            .then(|| format!("Upper bounds on the speedup of the recorded {of}: {}.", parts.join("; ")))
+        let total = latency(self.time_us);
+        (!parts.is_empty()).then(|| {
+            format!("Upper bounds on the speedup of the recorded {total}: {}.", parts.join("; "))
+        })
     }
 
-    /// What limits a trace without communication: the bounds, or kernels.
+    /// Limit of a trace without communication: the bounds, or kernels.
     fn limits(&self) -> String {
         let computes = || {
             let busy = percent(1.0 - self.idle_share);
@@ -539,5 +548,100 @@ impl Remedy {
             _ => String::new(),
         };
         format!("  {:.2}x{range}  {}", self.speedup, self.name)
+    }
+}
+
+/// Maximum number of groups of step numbers in a sentence.
+const GROUPS: usize = 4;
+
+/// Kinds of steps by their phase in a summary, and their names for several and for one.
+const KINDS: [(&str, &str, &str); 4] = [
+    ("decode", "decode steps", "decode step"),
+    ("mixed", "mixed steps (prefill and decode)", "mixed step (prefill and decode)"),
+    ("prefill", "prefill steps", "prefill step"),
+    ("step", "steps", "step"),
+];
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CoveredSteps {
+    /// `decode steps 3 to 40`, `step 0: prefill of 888 tokens`.
+    pub words: String,
+    /// True if the trace has steps of a serving engine, and no decode step.
+    pub lacks_decode: bool,
+}
+
+impl CoveredSteps {
+    /// Selected steps of a trace; `None` if an imported trace does not tell their phases.
+    pub fn of(trace: &Trace, steps: &[StepSummary]) -> Option<Self> {
+        if steps.is_empty() || steps.iter().all(|step| step.phase == "step") {
+            return None;
+        }
+        let has_decode = || {
+            let mut spans = trace.spans.iter();
+            spans.any(|span| span.phase == Phase::Decode && span.step != NO_STEP)
+        };
+        let is_import = trace.meta.import.is_some();
+        let words = match steps {
+            [one] if is_import && one.phase == "prefill" => {
+                format!("step {}: {}", one.step, prefill(one))
+            }
+            steps => kinds(steps, is_import),
+        };
+        Some(Self { words, lacks_decode: is_import && !has_decode() })
+    }
+}
+
+/// Prefill with its length as the step's name tells it: `prefill of 888 tokens`.
+fn prefill(step: &StepSummary) -> String {
+    let tokens = step.name.as_deref().and_then(step_name).and_then(|name| name.tokens);
+    match tokens.filter(|tokens| *tokens > 0) {
+        Some(tokens) => format!("prefill of {}", counted(tokens as usize, "token")),
+        None => "prefill".into(),
+    }
+}
+
+fn kinds(steps: &[StepSummary], is_import: bool) -> String {
+    let of_kind = |(phase, many, one): &(&str, &str, &str)| {
+        let mut numbers: Vec<u32> =
+            steps.iter().filter(|step| step.phase == *phase).map(|step| step.step).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        match &numbers[..] {
+            [] => None,
+            // the prefills of a run have no numbers
+            _ if *phase == "prefill" && !is_import => Some("prefill".to_owned()),
+            [number] => Some(format!("{one} {number}")),
+            numbers => Some(format!("{many} {}", listed(numbers))),
+        }
+    };
+    KINDS.iter().filter_map(of_kind).collect::<Vec<_>>().join(" and ")
+}
+
+/// Ascending numbers with ranges: `0, 3 to 7 and 9`.
+fn listed(numbers: &[u32]) -> String {
+    let groups = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+    let mut names: Vec<String> = groups
+        .map(|group| match group {
+            [first, .., last] => format!("{first} to {last}"),
+            group => group.iter().map(u32::to_string).collect(),
+        })
+        .collect();
+    if names.len() > GROUPS {
+        let last = numbers.last().map_or(String::new(), u32::to_string);
+        names.truncate(GROUPS - 1);
+        return format!("{}, ... up to {last}", names.join(", "));
+    }
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::listed;
+
+    #[test]
+    fn numbers_of_steps_are_listed_as_ranges() {
+        assert_eq!(listed(&[3]), "3");
+        assert_eq!(listed(&[0, 3, 4, 5, 9]), "0, 3 to 5, 9");
+        assert_eq!(listed(&[0, 2, 4, 6, 8, 10]), "0, 2, 4, ... up to 10");
     }
 }

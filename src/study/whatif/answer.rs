@@ -112,7 +112,7 @@ impl Numbers {
     ];
 
     /// Number by name, in the unit that the name ends with.
-    pub fn of(&self, name: &str) -> Option<f64> {
+    pub fn by_name(&self, name: &str) -> Option<f64> {
         match name {
             "prefill_ms" => self.prefill_ms,
             "decode_ms" => self.decode_ms,
@@ -130,7 +130,8 @@ impl Numbers {
 }
 
 impl Row {
-    pub(super) fn of(&self, spec: &Spec) -> Spec {
+    /// A cell with the row's architecture and micro-batches.
+    pub(super) fn applied_to(&self, spec: &Spec) -> Spec {
         Spec {
             architecture: self.architecture.clone(),
             micro_batches: self.micro_batches,
@@ -140,7 +141,7 @@ impl Row {
 
     /// Number by name, formatted with the decimals of its measure.
     pub fn shown(&self, name: &str) -> Shown {
-        let number = self.numbers.as_ref().ok().and_then(|numbers| numbers.of(name));
+        let number = self.numbers.as_ref().ok().and_then(|numbers| numbers.by_name(name));
         Shown::number(number, measure(name).map_or(3, |measure| measure.decimals))
     }
 
@@ -224,7 +225,7 @@ pub struct Answer {
     pub error: Option<String>,
     /// Launch gaps of a launch-bound step of a trace.
     pub launch_gaps: Option<LaunchGaps>,
-    /// What a prediction from a trace assumes, and its error.
+    /// Assumptions of a prediction from a trace, and its error.
     pub assumptions: Option<String>,
     /// All architectures, including the chosen one. If the variant's batch is not split but can be, also
     /// `standard` in two micro-batches: the rival that needs no new model.
@@ -251,7 +252,7 @@ impl Answer {
     /// Label of a row: its architecture and the options that distinguish it from plain cells, such as `ladder
     /// micro2`.
     pub fn label(&self, row: &Row) -> String {
-        row.of(&self.spec).architecture_label()
+        row.applied_to(&self.spec).architecture_label()
     }
 
     /// Reasons of the rows that cannot run, once each, after the labels they apply to.
@@ -322,7 +323,7 @@ impl Answer {
     pub fn beaten_limit(&self) -> Option<String> {
         let limit = self.row(&Architecture::UpperBound)?.numbers.as_ref().ok()?.tpot_ms;
         let beats = |row: &Row| {
-            let (less, numbers) = (less_work(&row.of(&self.spec))?, row.numbers.as_ref().ok()?);
+            let (less, numbers) = (less_work(&row.applied_to(&self.spec))?, row.numbers.as_ref().ok()?);
             let is_ahead = limit / numbers.tpot_ms > 1.0 + LEAST_DIFFERENCE;
             let is_choice = row.architecture != Architecture::UpperBound;
             (is_ahead && is_choice).then(|| (self.label(row), less, numbers.tpot_ms))
@@ -375,14 +376,14 @@ impl Variant {
                 rows.collect::<Vec<(Row, Option<Strip>)>>()
             },
             || {
-                let of = |architecture: &Architecture| Frontier {
+                let frontier_of = |architecture: &Architecture| Frontier {
                     architecture: architecture.clone(),
                     points: batches
                         .par_iter()
                         .filter_map(|batch| question.point(architecture, *batch))
                         .collect(),
                 };
-                compared.par_iter().map(of).collect()
+                compared.par_iter().map(frontier_of).collect()
             },
         );
         let (rows, mut strips): (Vec<Row>, Vec<Option<Strip>>) = rows.into_iter().unzip();
@@ -561,7 +562,7 @@ impl<'a> Question<'a> {
         let architecture = architecture.clone();
         let mut row = Row { architecture, micro_batches: groups, numbers: Err(String::new()) };
         let (numbers, strip) = self
-            .numbers(&row.of(&self.spec))
+            .numbers(&row.applied_to(&self.spec))
             .map_or_else(|why| (Err(why), None), |(numbers, strip)| (Ok(numbers), Some(strip)));
         row.numbers = numbers;
         (row, strip)

@@ -7,7 +7,9 @@
 //! [`crate::rewire`].
 
 mod answer;
+mod break_even;
 mod slider;
+mod traced_step;
 mod variant;
 
 #[cfg(test)]
@@ -17,8 +19,8 @@ pub use answer::{
     Answer, CellLink, Exposure, Frontier, FrontierPoint, LaunchGaps, Numbers, ProfileValues, Row, Strip,
     StripSpan,
 };
+pub use break_even::{BreakEven, CrossedLink, Crossing, HIDDEN_PCT, Over, hidden_words, whole_pct};
 pub use slider::{ARCHITECTURES, Slider, about_architecture};
+pub use traced_step::TracedStep;
+pub use variant::Variant;
 pub(crate) use variant::set_link;
-pub use variant::{
-    BreakEven, CrossedLink, Crossing, HIDDEN_PCT, Over, TracedStep, Variant, hidden_words, whole_pct,
-};

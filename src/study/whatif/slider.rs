@@ -7,7 +7,7 @@ use machine::hardware::{Profile, STACKS};
 use model::Model;
 use plan::{Architecture, DType};
 use table::Spec;
-use table::options::{self, Kind, OptionEntry};
+use table::options::{self, OptionEntry, OptionKind};
 
 struct Entry {
     name: &'static str,
@@ -245,12 +245,13 @@ pub fn about_architecture(architecture: &Architecture) -> String {
     let family = |form: &str| form.split([':', '+']).next().unwrap_or(form).to_owned();
     let forms = Architecture::FORMS.iter().zip(Architecture::MEANINGS);
     let is_ladder = name.ends_with("+ladder");
-    let alike = |form: &str| family(form) == family(&name) && form.ends_with("+ladder") == is_ladder;
+    let is_same_family =
+        |form: &str| family(form) == family(&name) && form.ends_with("+ladder") == is_ladder;
     let exact = forms.clone().find(|(form, _)| **form == name);
     let takes = name.contains(':');
     let found = exact
-        .or_else(|| forms.clone().find(|(form, _)| alike(form) && form.contains(':') == takes))
-        .or_else(|| forms.clone().find(|(form, _)| alike(form)));
+        .or_else(|| forms.clone().find(|(form, _)| is_same_family(form) && form.contains(':') == takes))
+        .or_else(|| forms.clone().find(|(form, _)| is_same_family(form)));
     let meaning = found.map_or("", |(_, meaning)| meaning);
     match architecture {
         Architecture::Standard | Architecture::UpperBound => format!("{name}: {meaning}"),
@@ -411,7 +412,7 @@ impl Slider {
             Some(_) if text.is_empty() => {
                 return Err(Error::input(format!("{}: no name is given", self.name())));
             }
-            Some(option) if option.kind == Kind::Count => {
+            Some(option) if option.kind == OptionKind::Count => {
                 let whole = text.parse().ok().filter(|n: &u32| f64::from(*n) >= least);
                 let value = whole.ok_or_else(|| {
                     Error::input(format!(

@@ -19,7 +19,7 @@ fn small() -> Variant {
     variant
 }
 
-/// What `ladderscope run` understands of a cell.
+/// Cell as `ladderscope run` reads it.
 #[derive(Debug, Parser)]
 struct Command {
     #[command(flatten)]

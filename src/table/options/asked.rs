@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{CellOptions, Kind, OPTIONS, OptionEntry, Spec, option};
+use super::{CellOptions, OPTIONS, OptionEntry, OptionKind, Spec, option};
 use base::error::{Error, Result};
 
 /// Repeatable option of the form `KEY=VALUE`.
@@ -89,7 +89,7 @@ impl clap::Args for CellOptions {
             };
             let argument = clap::Arg::new(option.name).long(option.flag);
             match option.kind {
-                Kind::Flag => argument.help(option.help()).action(clap::ArgAction::SetTrue),
+                OptionKind::Flag => argument.help(option.help()).action(clap::ArgAction::SetTrue),
                 _ => argument
                     .help(option.help_with_values() + &default)
                     .value_name(option.about.value_name)
@@ -122,7 +122,7 @@ impl clap::FromArgMatches for CellOptions {
     fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
         for option in OPTIONS {
             let text = match option.kind {
-                Kind::Flag => matches.get_flag(option.name).then_some("true"),
+                OptionKind::Flag => matches.get_flag(option.name).then_some("true"),
                 _ => matches.get_one::<String>(option.name).map(String::as_str),
             };
             let asked = text.map_or(Ok(()), |text| option.ask(self, text));

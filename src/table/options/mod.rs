@@ -7,7 +7,6 @@ mod collective;
 mod link;
 mod list;
 mod make;
-mod schema;
 pub mod variables;
 
 pub use asked::{PAIRS, Pairs, pair};
@@ -15,6 +14,8 @@ pub use collective::{AboutCollective, Collective};
 pub use link::{BANDWIDTHS_GB_S, LATENCIES_US, Link};
 pub use list::{Backend, CellOptions, Nvls, OPTIONS, P2p, Recorder, Spec};
 pub use make::{option, value};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Map, json};
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,7 +27,7 @@ use plan::{Architecture, CommDType, DType, ExpertLoad, KvDType};
 
 /// Type of an option's value in files and tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OptionKind {
     /// String: a keyword or any text.
     Text,
     Count,
@@ -85,7 +86,7 @@ pub struct OptionEntry {
     pub name: &'static str,
     /// Name on the command line without dashes in front: `prompt-tokens`.
     pub flag: &'static str,
-    pub kind: Kind,
+    pub kind: OptionKind,
     /// True if only the keywords of the type are accepted.
     pub closed: bool,
     pub about: About,
@@ -162,8 +163,8 @@ impl OptionEntry {
     pub fn label(&self, spec: &Spec) -> String {
         let text = self.text(spec);
         match (self.kind, text.as_ref()) {
-            (Kind::Flag, "true") => self.about.label.to_owned(),
-            (Kind::Flag, _) => String::new(),
+            (OptionKind::Flag, "true") => self.about.label.to_owned(),
+            (OptionKind::Flag, _) => String::new(),
             (_, text) => format!("{}{text}", self.about.label),
         }
     }
@@ -198,7 +199,8 @@ impl OptionEntry {
     /// Returns an input error if a requested number is below the minimum. Needed because requests do not
     /// always come from parsed text.
     pub fn check(&self, options: &CellOptions) -> Result<()> {
-        let number = self.asked(options).filter(|_| matches!(self.kind, Kind::Count | Kind::Large));
+        let number =
+            self.asked(options).filter(|_| matches!(self.kind, OptionKind::Count | OptionKind::Large));
         number.map_or(Ok(()), |text| self.ask(&mut CellOptions::default(), &text))
     }
 
@@ -220,7 +222,7 @@ impl fmt::Debug for OptionEntry {
 }
 
 pub trait Value: Clone + PartialEq {
-    const KIND: Kind = Kind::Text;
+    const KIND: OptionKind = OptionKind::Text;
     /// Keywords; empty if the set of values is open.
     const WORDS: &'static [&'static str] = &[];
     /// Short description of each keyword.
@@ -252,7 +254,7 @@ impl Value for String {
 }
 
 impl Value for bool {
-    const KIND: Kind = Kind::Flag;
+    const KIND: OptionKind = OptionKind::Flag;
     const WORDS: &'static [&'static str] = &["false", "true"];
 
     fn read(option: &OptionEntry, text: &str) -> Result<Self> {
@@ -268,7 +270,7 @@ impl Value for bool {
 macro_rules! numbers {
     ($($type:ident is $kind:ident),*) => {$(
         impl Value for $type {
-            const KIND: Kind = Kind::$kind;
+            const KIND: OptionKind = OptionKind::$kind;
 
             fn read(option: &OptionEntry, text: &str) -> Result<Self> {
                 let least = option.about.least;
@@ -330,3 +332,54 @@ macro_rules! parsed {
     )*};
 }
 parsed!(Architecture, ExpertLoad, Link);
+
+impl OptionEntry {
+    /// JSON schema of the option's value.
+    pub fn schema(&self) -> serde_json::Value {
+        let mut schema = match self.kind {
+            OptionKind::Text if self.closed => json!({ "type": "string", "enum": self.values() }),
+            OptionKind::Text if self.values().is_empty() => json!({ "type": "string" }),
+            OptionKind::Text => json!({ "type": "string", "examples": self.values() }),
+            OptionKind::Count => {
+                json!({ "type": "integer", "minimum": self.about.least, "maximum": u32::MAX })
+            }
+            OptionKind::Large => json!({ "type": "integer", "minimum": self.about.least }),
+            OptionKind::Flag => json!({ "type": "boolean" }),
+        };
+        schema["description"] = self.help().into();
+        schema
+    }
+}
+
+impl JsonSchema for Spec {
+    fn schema_name() -> Cow<'static, str> {
+        "Spec".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let mut properties: Map<String, serde_json::Value> =
+            OPTIONS.iter().map(|option| (option.name.to_owned(), option.schema())).collect();
+        for pairs in &PAIRS {
+            let texts = json!({ "type": "string" });
+            let map =
+                json!({ "type": "object", "additionalProperties": texts, "description": pairs.help });
+            properties.insert(pairs.name.to_owned(), map);
+        }
+        properties.insert(
+            "files".to_owned(),
+            json!({
+                "type": "object",
+                "additionalProperties": { "type": "string" },
+                "description": "Hashes of the files given as options, by option name; absent if there are none",
+            }),
+        );
+        let required: Vec<&str> =
+            OPTIONS.iter().filter(|option| option.is_required).map(|option| option.name).collect();
+        json_schema!({
+            "description": "Fully resolved cell: every option that affects a run",
+            "type": "object",
+            "properties": properties,
+            "required": required,
+        })
+    }
+}

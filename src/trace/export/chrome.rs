@@ -259,7 +259,7 @@ impl<W: Write> ChromeFile<'_, W> {
                 if let Some((_, end_ns)) = extent(spans) {
                     idle_from.insert(rank, (sample, end_ns));
                 }
-                for (producer, consumer) in flows.of(spans) {
+                for (producer, consumer) in flows.pairs(spans) {
                     arrow += 1;
                     let from = (self.row(producer), producer.start_ns);
                     let to = (self.row(consumer), consumer.start_ns);
@@ -375,11 +375,11 @@ impl OperationEvent {
             _ => ("kernel", "\"cudaLaunchKernel\""),
         };
         if !own {
-            let of = |info: &CollectiveInfo| {
+            let arguments_of = |info: &CollectiveInfo| {
                 let group = info.group.and_then(|group| trace.meta.groups.get(group as usize));
                 collective(info, group)
             };
-            let args = operation.collective.as_ref().map_or(String::new(), of);
+            let args = operation.collective.as_ref().map_or(String::new(), arguments_of);
             return Self { cat, launch, name: quoted(&operation.name), is_receive: false, args };
         }
         let is_receive = operation.kind == Kind::Receive.as_str();
@@ -586,7 +586,7 @@ impl Flows {
         }
     }
 
-    pub(super) fn of<'a>(&mut self, spans: &'a [Span]) -> Vec<(&'a Span, &'a Span)> {
+    pub(super) fn pairs<'a>(&mut self, spans: &'a [Span]) -> Vec<(&'a Span, &'a Span)> {
         for (at, span) in spans.iter().enumerate().filter(|(_, span)| span.lane == Lane::Comm) {
             if let Some(place) = self.place.get_mut(span.operation as usize) {
                 *place = Some(at);
@@ -636,10 +636,10 @@ pub(super) struct Passage {
 
 /// Layers, then modules, that the compute lane executed in these spans of one step on one rank.
 pub(super) fn passages(spans: &[Span], operations: &[OperationInfo]) -> Vec<Passage> {
-    let of = |span: &Span| operations.get(span.operation as usize);
-    let layer = |span: &Span| of(span).and_then(|o| o.layer).map(|layer| format!("L{layer}"));
+    let operation_of = |span: &Span| operations.get(span.operation as usize);
+    let layer = |span: &Span| operation_of(span).and_then(|o| o.layer).map(|layer| format!("L{layer}"));
     let module = |span: &Span| {
-        let operation = of(span).filter(|o| !o.module.is_empty())?;
+        let operation = operation_of(span).filter(|o| !o.module.is_empty())?;
         Some(match operation.layer {
             Some(layer) => format!("L{layer}/{}", operation.module),
             None => operation.module.clone(),

@@ -38,7 +38,7 @@ pub fn read(path: &Path) -> Result<Trace> {
 /// Reads a whole trace from an open file; `path` is for messages. Returns the same errors as [`read`].
 pub fn read_file(mut file: File, path: &Path) -> Result<Trace> {
     memory::watch();
-    let head = Head::read(&mut file).map_err(|problem| problem.of(path))?;
+    let head = Head::read(&mut file).map_err(|problem| problem.in_file(path))?;
     memory::check(head.needed_bytes())
         .map_err(|why| Error::failed(format!("{}: {why}", path.display())))?;
     let (spans, ranges) = head.decode(&file).map_err(|problem| {
@@ -48,7 +48,7 @@ pub fn read_file(mut file: File, path: &Path) -> Result<Trace> {
             }
             other => other,
         };
-        problem.of(path)
+        problem.in_file(path)
     })?;
     Ok(Trace { meta: head.meta, operations: head.operations, spans, ranges })
 }
@@ -60,7 +60,7 @@ pub fn read_file(mut file: File, path: &Path) -> Result<Trace> {
 /// Returns an input error if the file is not a trace, has a damaged footer, or has a newer format.
 pub fn read_meta(path: &Path) -> Result<(TraceMeta, Vec<OperationInfo>)> {
     let mut file = File::open(path).map_err(Error::io(path))?;
-    let head = Head::read(&mut file).map_err(|problem| problem.of(path))?;
+    let head = Head::read(&mut file).map_err(|problem| problem.in_file(path))?;
     Ok((head.meta, head.operations))
 }
 

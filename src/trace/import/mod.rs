@@ -1,10 +1,26 @@
-//! Import of traces: detects formats by content, and imports foreign traces. Importers report what they
-//! ignored in an [`ImportReport`](super::ImportReport); then the [rules](super::rules) classify
-//! communication. Launch details of one kernel are read from the profiler's file on demand: traces do not store them.
+//! Import of traces: detects formats by content, and imports foreign traces. Launch details of one kernel are read from
+//! the profiler's file on demand: traces do not store them.
+//!
+//! # What an importer returns
+//!
+//! An `Importer` (`formats`) builds one unclassified [`Trace`] from files of one profiler; the
+//! [rules](crate::rules) then set kinds and lanes, and [`open_with`] checks that the ranks ran one program.
+//!
+//! - Spans: GPU work only, in the order of [`Trace`]; times in ns on one clock, starting near 0. `ready_ns` is the time
+//!   of the launch, at least 1 ns before the start, or the start if the launch is unknown.
+//! - Operations: of the kind `kernel`, `memcpy` or `memset`; equal ones are stored once.
+//! - Ranks: from `rank::decide`, which also reports where the numbers come from; streams and ranges refer to them.
+//! - Steps: from `steps`, numbered in order of time; work that no step launched has [`NO_STEP`](crate::NO_STEP).
+//! - [`ImportReport`](crate::ImportReport): every event is either used or ignored with a reason. What contradicts itself
+//!   in a small part of a file is left out (`left_out`, `misplaced`); in much of a file it is kept, as a
+//!   [`Doubt`](crate::Doubt).
+//! - Limits: sizes that a file declares are checked ([`crate::memory::check`]) before memory is allocated for them.
+//!
+//! `kineto::assemble` serves all importers that fill the tables of PyTorch's profiler (JAX, rocprofv3), and
+//! `nsight::assemble` those that fill the parts of an Nsight export (also `recording`).
 
 mod directory;
 mod formats;
-mod glance;
 mod input;
 pub mod kineto;
 mod left_out;
@@ -13,12 +29,10 @@ pub mod nsight;
 mod rank;
 pub mod recording;
 mod steps;
-mod unpack;
 
+pub use directory::unpack;
 pub use formats::is_known_file;
-pub use glance::{are_ranks, refused};
 pub use steps::{StepName, StepWork, step_name};
-pub use unpack::unpack;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,6 +40,7 @@ use std::path::{Path, PathBuf};
 use self::directory::Found;
 use self::formats::{Reader, Selection, recognise};
 use self::input::Input;
+use self::rank::{Claim, choose, decide, far_apart, is_of_order, require_one_job};
 use crate::Trace;
 use crate::overlap::Class;
 use crate::rules::{RuleReport, Rules};
@@ -221,6 +236,36 @@ pub fn kernel(trace: &Trace, span: usize) -> Result<Option<Kernel>> {
     match recognise(&Input::of(first))?.reader() {
         Reader::Importer(importer) => (importer.kernel)(&files, &wanted),
         _ => Ok(None),
+    }
+}
+
+/// Format of a file that cannot be opened as a trace, with an article: `a Chakra trace (JSON)`. `None` if it can be
+/// opened, or if its first bytes do not tell. Packed archives are not unpacked.
+pub fn unreadable_format(path: &Path) -> Option<&'static str> {
+    let found = recognise(&Input::of(path)).ok()?;
+    match found.reader() {
+        Reader::None => found.format.map(|format| format.name),
+        Reader::Archive(_) if found.packed.is_some() => None,
+        Reader::Archive(_) => directory::of_file(path).is_err().then_some("an archive without a trace"),
+        Reader::Importer(_) | Reader::Json => None,
+    }
+}
+
+/// True if these traces of a directory are the ranks of one job, by their contents or names. Archives do not count.
+pub fn are_ranks(files: &[PathBuf]) -> bool {
+    let Ok(Found { files, .. }) = directory::of_files(files) else { return false };
+    // each file counts as one rank: its processes are not read
+    let claim = |(_, claim)| Claim { parts: vec![None], ..claim };
+    let claims: Vec<Claim> = files.into_iter().map(claim).collect();
+    // of several recordings of the same ranks, the importer reads one
+    let Ok(chosen) = choose(&claims, None) else { return false };
+    let claims: Vec<Claim> = chosen.files.iter().map(|at| claims[*at].clone()).collect();
+    if claims.len() < 2 || require_one_job(&claims).is_err() || far_apart(&claims).is_some() {
+        return false;
+    }
+    match claims.iter().map(Claim::rank).collect::<Option<BTreeSet<u32>>>() {
+        Some(own) => own.len() > 1,
+        None => !is_of_order(decide(&claims).how.as_deref()),
     }
 }
 

@@ -4,11 +4,11 @@ mod archives;
 mod refused;
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::{open, open_recording, open_with};
+use super::{are_ranks, open, open_recording, open_with, unreadable_format};
 use crate::rules::Rules;
 use crate::write;
 use base::error::Error;
@@ -343,4 +343,48 @@ fn a_folder_of_unrelated_traces_is_refused_with_their_names() {
     open(apart.path()).expect("the newest of two recordings in directories of their own");
     let (trace, _) = open_recording(runs.path(), Some("graph"), &Rules::default()).expect("chosen");
     assert!(trace.operations.iter().any(|operation| operation.name == "other"));
+}
+
+fn ranks_in(files: &[(&str, &str)]) -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, head) in files {
+        let event =
+            r#"{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1.0, "dur": 2.0}"#;
+        let text = format!(r#"{{{head} "traceEvents": [{event}], "file": "{name}"}}"#);
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    let files: Vec<PathBuf> = files.iter().map(|(name, _)| dir.path().join(name)).collect();
+    are_ranks(&files)
+}
+
+#[test]
+fn ranks_of_one_job_are_told_from_unrelated_traces() {
+    assert!(ranks_in(&[("rank0.json", ""), ("rank1.json", "")]));
+    let info = |rank: u32, size: u32| {
+        format!(r#""distributedInfo": {{"rank": {rank}, "world_size": {size}}},"#)
+    };
+    assert!(ranks_in(&[("host_a.json", &info(0, 2)), ("host_b.json", &info(1, 2))]));
+    assert!(!ranks_in(&[("vllm.json", ""), ("b200_tp8.json", "")]));
+    assert!(!ranks_in(&[("a.json", &info(0, 2)), ("b.json", &info(1, 8))]), "of two jobs");
+    assert!(!ranks_in(&[("rank0.json", "")]), "one file");
+    assert!(!ranks_in(&[("run_1.json", &info(0, 8)), ("run_2.json", &info(0, 8))]), "both are rank 0");
+    let at = |rank: u32, minutes: u64| {
+        format!(r#"{} "baseTimeNanoseconds": {},"#, info(rank, 2), minutes * 60_000_000_000)
+    };
+    let [a, b, c, d] = [(0, 5), (1, 5), (0, 25), (1, 25)].map(|(rank, minutes)| at(rank, minutes));
+    let twice =
+        [("rank0_1.json", &*a), ("rank1_1.json", &*b), ("rank0_2.json", &*c), ("rank1_2.json", &*d)];
+    assert!(ranks_in(&twice), "two recordings of the same ranks");
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_has_a_format() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        std::fs::write(dir.path().join(name), bytes).unwrap();
+        unreadable_format(&dir.path().join(name))
+    };
+    assert_eq!(file("a.json", br#"{"traceEvents": [{"ph": "X", "ts": 1}]}"#), None);
+    assert_eq!(file("a.h5", b"\x89HDF\r\n\x1a\n...."), Some("an HDF5 export of Nsight Systems"));
+    assert_eq!(file("notes.txt", b"some words"), None, "not known");
 }

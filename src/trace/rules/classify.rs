@@ -68,7 +68,8 @@ impl Rules {
         let (mut category, mut arguments, mut nothing) = (Vec::new(), Vec::new(), Vec::new());
         let mut unsure = Vec::new();
         let everything = totals.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
-        let classes: Vec<By> = trace.operations.par_iter().map(|operation| self.of(operation)).collect();
+        let classes: Vec<By> =
+            trace.operations.par_iter().map(|operation| self.decide(operation)).collect();
         for ((operation, by), (count, total_ns)) in trace.operations.iter_mut().zip(classes).zip(totals)
         {
             let entry = Matched { name: operation.name.clone(), count, total_ns };
@@ -120,11 +121,11 @@ impl Rules {
     }
 
     fn is_communication(&self, kernel: &str) -> bool {
-        let by = self.of(&OperationInfo::imported(kernel.to_owned(), "kernel"));
+        let by = self.decide(&OperationInfo::imported(kernel.to_owned(), "kernel"));
         matches!(by, By::Rule(_, rule) if rule.what == What::Communication)
     }
 
-    fn of(&self, operation: &OperationInfo) -> By<'_> {
+    fn decide(&self, operation: &OperationInfo) -> By<'_> {
         if self.memory_by_category && is_memory(&operation.kind) {
             return By::Category;
         }

@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::OTHER;
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 
 pub const BUILT_IN: [(&str, &str); 3] = [
     ("default", include_str!("default.toml")),
@@ -352,7 +352,7 @@ mod tests {
         assert!(!matches("*ALLREDUCE*", "oneShotAllReduceKernel", false));
     }
 
-    /// What a pattern matches by its definition, in exponential time: the tests compare with it.
+    /// Match of a pattern by its definition, in exponential time: the tests compare with it.
     fn slowly(pattern: &[u8], name: &[u8]) -> bool {
         match pattern.split_first() {
             None => name.is_empty(),

@@ -292,7 +292,7 @@ fn the_nccl_name_rules_look_at_the_beginning_of_the_name_or_for_nccl_kernel() {
     }
 }
 
-/// What `get_kernel_type` of Holistic Trace Analysis answers since 0.5.
+/// Answers of `get_kernel_type` of Holistic Trace Analysis since 0.5.
 #[test]
 fn the_hta_rules_answer_as_holistic_trace_analysis() {
     for (name, category, kind) in [

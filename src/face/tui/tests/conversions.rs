@@ -52,7 +52,7 @@ fn results_are_gone_through_and_nothing_stored_is_told() {
 #[test]
 fn a_set_that_no_checkpoint_can_have_is_told_before_a_place_is_asked_for() {
     let mut report = conversion_report();
-    report.points[0].architecture = Conversion::SyncDrop.of(&report.points[0].layers, 4);
+    report.points[0].architecture = Conversion::SyncDrop.architecture(&report.points[0].layers, 4);
     let (_dir, mut driver) = on(&[report], (120, 40));
     driver.tap(KeyCode::Enter);
     let screen = driver.screen();

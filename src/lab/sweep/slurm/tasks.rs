@@ -182,7 +182,7 @@ impl Submitted {
     /// paths valid on all nodes.
     pub fn write(&mut self, store: &Store, binary: &Path, dir: &Path) -> Result<()> {
         let all = store.dir().join(FOLDER);
-        regular::folder(&all).map_err(Error::io(&all))?;
+        regular::check_directory(&all).map_err(Error::io(&all))?;
         // characters that are safe in file names and in Slurm's lists of names
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         let name: String = self.experiment.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();

@@ -325,20 +325,20 @@ impl ComparisonReport {
     pub fn counts(&self) -> String {
         let (simulated, measured): (Vec<_>, Vec<_>) =
             self.pairs.iter().partition(|pair| pair.is_simulated());
-        let of = |all: usize, word: &str| match simulated.is_empty() || measured.is_empty() {
+        let count_words = |all: usize, word: &str| match simulated.is_empty() || measured.is_empty() {
             true => String::new(),
             false => format!(" of {all} {word}"),
         };
         let differ = |pairs: &[&Comparison]| pairs.iter().filter(|pair| pair.matters()).count();
         let mut text = counted(self.pairs.len(), "comparison");
         if !measured.is_empty() {
-            let of = of(measured.len(), "measured");
+            let total = count_words(measured.len(), "measured");
             let chance = "before correction for multiple comparisons";
-            text += &format!(", {}{of} significant ({chance})", differ(&measured));
+            text += &format!(", {}{total} significant ({chance})", differ(&measured));
         }
         if !simulated.is_empty() {
-            let of = of(simulated.len(), "simulated");
-            text += &format!(", {}{of} differ", differ(&simulated));
+            let total = count_words(simulated.len(), "simulated");
+            text += &format!(", {}{total} differ", differ(&simulated));
         }
         let close = self.pairs.iter().filter(|pair| pair.verdict == Verdict::TooClose).count();
         let band = self.band().filter(|_| close > 0);

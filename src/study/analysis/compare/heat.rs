@@ -74,7 +74,7 @@ impl HeatValue {
         }
     }
 
-    pub fn of(self, cell: &HeatCell) -> Option<f64> {
+    pub fn number(self, cell: &HeatCell) -> Option<f64> {
         match self {
             Self::Speedup => Some(cell.speedup),
             Self::ExposedPct => cell.exposed_pct[1],
@@ -177,7 +177,7 @@ impl HeatMap {
 
     /// Minimum and maximum of the finite numbers shown.
     pub fn range(&self, value: HeatValue) -> Option<[f64; 2]> {
-        let numbers = self.cells.iter().filter_map(|cell| value.of(cell)).filter(|v| v.is_finite());
+        let numbers = self.cells.iter().filter_map(|cell| value.number(cell)).filter(|v| v.is_finite());
         numbers.fold(None, |range, v| {
             let [low, high] = range.unwrap_or([v, v]);
             Some([v.min(low), v.max(high)])
@@ -208,7 +208,7 @@ impl<'a> Gaps<'a> {
 
     /// One-word reason for each empty cell of the map: `oom`, `failed` and so on, `no base` if only the baseline is
     /// missing, or `not run`. Scans the runs of those TPs and batches, and plans each simulated cell that was not run.
-    pub fn of(&self, map: &HeatMap) -> Reasons {
+    pub fn reasons(&self, map: &HeatMap) -> Reasons {
         let Some(pair) = map.slice.members.first().and_then(|at| self.report.pairs.get(*at)) else {
             return Reasons::new();
         };

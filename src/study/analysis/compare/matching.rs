@@ -408,10 +408,10 @@ impl Label {
     pub fn new(cells: &[PooledCell], axis: Option<&Axis>) -> Self {
         let mut varying = Vec::new();
         if let Some((first, rest)) = cells.split_first() {
-            let of = |cell: &PooledCell| parts(&cell.record.spec, cell.host.as_deref());
-            let first = of(first);
+            let parts_of = |cell: &PooledCell| parts(&cell.record.spec, cell.host.as_deref());
+            let first = parts_of(first);
             for cell in rest {
-                for (a, b) in first.iter().zip(of(cell)) {
+                for (a, b) in first.iter().zip(parts_of(cell)) {
                     if a.1 != b.1 && !varying.contains(&a.0) {
                         varying.push(a.0);
                     }

@@ -127,8 +127,8 @@ impl Cells {
         for pair in &mut report.pairs {
             let text = |run: &String| texts.get(run.as_str());
             let of_one_text = text(&pair.baseline_run) == text(&pair.run);
-            let of = |run: &String| by_run.get(run.as_str()).copied().flatten();
-            let values = [of(&pair.baseline_run), of(&pair.run)];
+            let record_of = |run: &String| by_run.get(run.as_str()).copied().flatten();
+            let values = [record_of(&pair.baseline_run), record_of(&pair.run)];
             let [baseline, other] = values;
             let ratio = other.zip(baseline).map(|(b, a)| b / a);
             let ratio = ratio.filter(|ratio| ratio.is_finite() && of_one_text);
@@ -369,29 +369,40 @@ pub const DIFFERENCES: &str = "Source of the difference in decode latency (ms, m
 /// Explanation of the column `rest`.
 pub const REST: &str = "rest: ranks that end early, prefills of other requests";
 
-/// Row of a difference: cell, `minuend − subtrahend`, breakdown.
-pub type Told<'a> = (&'a str, String, Difference);
+/// Row of a table of differences.
+#[derive(Clone, Debug)]
+pub struct DifferenceRow<'a> {
+    /// Matched cell; empty if the table has one.
+    pub cell: &'a str,
+    /// `minuend − subtrahend`.
+    pub name: String,
+    pub difference: Difference,
+}
 
 /// Table of decode-phase differences: one row for baseline minus compared, one for compared minus `upper-bound`; none
 /// if the backend does not provide a breakdown. Times per rank (ms).
 pub fn differences_table(report: &ComparisonReport) -> Table {
-    let mut told: Vec<Told<'_>> = Vec::new();
+    let mut rows: Vec<DifferenceRow<'_>> = Vec::new();
     for pair in &report.pairs {
         let mut add = |minuend: &str, subtrahend: &str, difference: Option<Difference>| {
             // skip upper-bound minus itself
             let difference = difference.filter(|_| minuend != subtrahend);
-            let name = || format!("{minuend} − {subtrahend}");
-            told.extend(difference.map(|difference| (&*pair.matched, name(), difference)));
+            rows.extend(difference.map(|difference| DifferenceRow {
+                cell: &pair.matched,
+                name: format!("{minuend} − {subtrahend}"),
+                difference,
+            }));
         };
         add(&pair.baseline, &pair.value, pair.saved);
         add(&pair.value, "upper-bound", pair.above_upper_bound);
     }
-    told_table(&told)
+    difference_rows_table(&rows)
 }
 
 /// Table of differences. Windows too narrow for all parts lose the smallest ones.
-pub fn told_table(told: &[Told<'_>]) -> Table {
-    let total = |part: fn(&Difference) -> f64| told.iter().map(|told| part(&told.2).abs()).sum::<f64>();
+pub fn difference_rows_table(rows: &[DifferenceRow<'_>]) -> Table {
+    let total =
+        |part: fn(&Difference) -> f64| rows.iter().map(|row| part(&row.difference).abs()).sum::<f64>();
     let mut parts = [
         ("transfer", total(|d| d.transfer_ms)),
         ("peer wait", total(|d| d.peer_wait_ms)),
@@ -402,17 +413,17 @@ pub fn told_table(told: &[Told<'_>]) -> Table {
     ];
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
     Table::of(
-        told,
+        rows,
         &[
-            ("~cell", &|told| Shown::some(told.0)),
-            ("difference", &|told| Shown::text(&told.1)),
-            ("decode_ms|decode ms", &|told| Shown::Number(told.2.decode_ms, 2)),
-            ("transfer_ms|transfer", &|told| Shown::Number(told.2.transfer_ms, 2)),
-            ("peer_wait_ms|peer wait", &|told| Shown::Number(told.2.peer_wait_ms, 2)),
-            ("contention_ms|contention", &|told| Shown::Number(told.2.contention_ms, 2)),
-            ("operations_ms|compute", &|told| Shown::Number(told.2.operations_ms, 2)),
-            ("idle_ms|idle", &|told| Shown::Number(told.2.idle_ms, 2)),
-            ("rest_ms|rest", &|told| Shown::Number(told.2.rest_ms, 2)),
+            ("~cell", &|row| Shown::some(row.cell)),
+            ("difference", &|row| Shown::text(&row.name)),
+            ("decode_ms|decode ms", &|row| Shown::Number(row.difference.decode_ms, 2)),
+            ("transfer_ms|transfer", &|row| Shown::Number(row.difference.transfer_ms, 2)),
+            ("peer_wait_ms|peer wait", &|row| Shown::Number(row.difference.peer_wait_ms, 2)),
+            ("contention_ms|contention", &|row| Shown::Number(row.difference.contention_ms, 2)),
+            ("operations_ms|compute", &|row| Shown::Number(row.difference.operations_ms, 2)),
+            ("idle_ms|idle", &|row| Shown::Number(row.difference.idle_ms, 2)),
+            ("rest_ms|rest", &|row| Shown::Number(row.difference.rest_ms, 2)),
         ],
     )
     .least(&parts.map(|(name, _)| name))

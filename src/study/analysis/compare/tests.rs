@@ -4,7 +4,7 @@ use super::*;
 use crate::analysis::compare::comparison::LEVEL;
 use crate::analysis::published_of;
 use ::table::options::OPTIONS;
-use ::table::testing::{record, sim_record};
+use ::table::testing::{change_option, record, sim_record};
 use ::table::{Backend, Link, P2p, Provenance, Record, Spec, VARIANTS};
 use base::error::Error;
 use plan::{Architecture, LayerSet};
@@ -216,64 +216,16 @@ fn provenances_are_paired_only_along_what_decides_them() {
 
 #[test]
 fn every_axis_finds_its_pair_and_names_its_values() {
-    let other = |axis: &'static str| {
-        move |s: &mut Spec| match axis {
-            "architecture" => s.architecture = LADDER,
-            "p2p" => s.p2p = P2p::Off,
-            "tp" => s.tp = 4,
-            "batch" => s.batch = 4,
-            "link" => s.link = Link::P2pOff,
-            "model" => s.model = "3b".into(),
-            "hardware" => s.hardware = "a100_sxm".into(),
-            "backend" => s.backend = Backend::Cuda,
-            "dtype" => s.dtype = plan::DType::Bf16,
-            "stack" => s.stack = "gpt-fast".into(),
-            "prompt_tokens" => s.prompt_tokens = 64,
-            "output_tokens" => s.output_tokens = 9,
-            "recorder" => s.recorder = ::table::Recorder::Cupti,
-            "no_graph" => s.no_graph = true,
-            "samples" => s.samples = 77,
-            "warmup" => s.warmup = 77,
-            "seed" => s.seed = 77,
-            "micro_batches" => s.micro_batches = 2,
-            "concurrency" => s.concurrency = 77,
-            "pp" => s.pp = 2,
-            "ep" => s.ep = 2,
-            "dp" => s.dp = 2,
-            "expert_load" => s.expert_load = plan::ExpertLoad::Balanced,
-            "comm_dtype" => s.comm_dtype = plan::CommDType::F8,
-            "kv_dtype" => s.kv_dtype = plan::KvDType::Fp8,
-            "sequence_parallel" => s.sequence_parallel = true,
-            "nvls" => s.nvls = ::table::Nvls::Off,
-            "comm_sms" => s.comm_sms = 8,
-            "threads" => s.threads = 2,
-            "shard_head" => s.shard_head = true,
-            _ => s.collective = ::table::Collective::OneShot,
-        }
-    };
-    for axis in OPTIONS.iter().map(|option| option.name) {
-        let records = [sim_record("a", |_| (), 1.0, 1.0), sim_record("b", other(axis), 1.0, 1.0)];
+    for option in OPTIONS {
+        let axis = option.name;
+        let records = [
+            sim_record("a", |_| (), 1.0, 1.0),
+            sim_record("b", |spec| change_option(option, spec), 1.0, 1.0),
+        ];
         let pairs = compare(&records, axis).unwrap().pairs;
         assert_eq!(pairs.len(), 1, "{axis}");
-        let json = |record: &Record| match &serde_json::to_value(&record.spec).unwrap()[axis] {
-            serde_json::Value::String(text) => text.clone(),
-            // written where it is not the default
-            serde_json::Value::Null => match axis {
-                "recorder" => "stamps".into(),
-                "nvls" => "on".into(),
-                "comm_sms" | "threads" | "concurrency" => "0".into(),
-                "micro_batches" | "pp" | "ep" | "dp" => "1".into(),
-                "expert_load" => "uniform".into(),
-                "comm_dtype" | "kv_dtype" => "activations".into(),
-                _ => "false".into(),
-            },
-            other => other.to_string(),
-        };
-        assert_eq!(
-            (&pairs[0].baseline, &pairs[0].value),
-            (&json(&records[0]), &json(&records[1])),
-            "{axis}"
-        );
+        let [baseline, value] = records.each_ref().map(|record| option.text(&record.spec));
+        assert_eq!((&*pairs[0].baseline, &*pairs[0].value), (&*baseline, &*value), "{axis}");
         let others = OPTIONS.iter().map(|option| option.name).filter(|other| *other != axis);
         // what an option makes of a plan is a value of the architecture, too
         let others = others.filter(|other| *other != "architecture" || !VARIANTS.contains(&axis));

@@ -74,7 +74,7 @@ pub fn area_gained(records: &[Record], options: AreaOptions, group: Option<&str>
     let points = pareto_on(records, Axes { x: completion_if_ttft(options.axes.x), ..options.axes });
     let mut series: BTreeMap<(&str, Series), Vec<&ParetoPoint>> = BTreeMap::new();
     for point in &points {
-        if group.is_none_or(|group| group == point.group) && options.axes.of(point).is_some() {
+        if group.is_none_or(|group| group == point.group) && options.axes.coordinates(point).is_some() {
             series.entry((&point.group, point.series())).or_default().push(point);
         }
     }
@@ -106,8 +106,10 @@ fn gained(
 ) -> Option<AreaGained> {
     let pairs = matched(baseline, own);
     let first = pairs.first()?.0;
-    let (base, mine): (Vec<_>, Vec<_>) =
-        pairs.iter().filter_map(|(base, mine)| options.axes.of(base).zip(options.axes.of(mine))).unzip();
+    let (base, mine): (Vec<_>, Vec<_>) = pairs
+        .iter()
+        .filter_map(|(base, mine)| options.axes.coordinates(base).zip(options.axes.coordinates(mine)))
+        .unzip();
     let plane = Plane::new(options, base.iter().chain(&mine).copied());
     let (baseline_area, area) = (plane.area(&base), plane.area(&mine));
     let percent = |base: f64, mine: f64| 100.0 * (mine / base - 1.0);
@@ -226,8 +228,11 @@ fn interval(
         .iter()
         .zip(&points)
         .map(|(rounds, point)| {
-            let of = |round: &u32| rounds.get(round).into_iter().flatten();
-            shared.iter().map(|r| of(r).map(|s| drawn(&point.spec, s, axes.x)).collect()).collect()
+            let samples_of = |round: &u32| rounds.get(round).into_iter().flatten();
+            shared
+                .iter()
+                .map(|r| samples_of(r).map(|s| drawn(&point.spec, s, axes.x)).collect())
+                .collect()
         })
         .collect();
     let few = |cell: &Vec<Vec<Drawn>>| cell.iter().map(Vec::len).sum::<usize>() < LEAST_SAMPLES;
@@ -239,8 +244,8 @@ fn interval(
     }
     let slices: Vec<&[Vec<Drawn>]> = samples.iter().map(Vec::as_slice).collect();
     let place = |pool: &[Drawn], point: &ParetoPoint| {
-        let of = |at: usize| median(&pool.iter().map(|d| d[at]).collect::<Vec<_>>());
-        let (x_ms, completion) = (of(0)?, of(1)?);
+        let median_of = |at: usize| median(&pool.iter().map(|d| d[at]).collect::<Vec<_>>());
+        let (x_ms, completion) = (median_of(0)?, median_of(1)?);
         let x = if axes.x == XAxis::User { 1000.0 / x_ms } else { x_ms };
         let gpus = if axes.y == YAxis::PerGpu { f64::from(point.spec.ranks()) } else { 1.0 };
         Some((x, tokens_per_s(&point.spec, completion) / gpus))

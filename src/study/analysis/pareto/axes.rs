@@ -80,7 +80,7 @@ impl XAxis {
     }
 
     /// Value of a point; `None` if it cannot be plotted (not finite, or not above 0; other measures may be 0).
-    pub fn of(self, point: &ParetoPoint) -> Option<f64> {
+    pub fn value(self, point: &ParetoPoint) -> Option<f64> {
         positive(match self {
             Self::Completion => Some(point.completion_ms),
             Self::Tpot => Some(point.tpot_ms),
@@ -108,7 +108,7 @@ impl XAxis {
 
 impl YAxis {
     /// Value of a point; `None` if it cannot be plotted (not finite, or not above 0; other measures may be 0).
-    pub fn of(self, point: &ParetoPoint) -> Option<f64> {
+    pub fn value(self, point: &ParetoPoint) -> Option<f64> {
         positive(match self {
             Self::PerGpu => Some(point.tokens_per_s_per_gpu),
             Self::Total => Some(point.tokens_per_s),
@@ -146,8 +146,8 @@ impl Axes {
     }
 
     /// Coordinates of a point; `None` if one is missing.
-    pub fn of(self, point: &ParetoPoint) -> Option<(f64, f64)> {
-        self.x.of(point).zip(self.y.of(point))
+    pub fn coordinates(self, point: &ParetoPoint) -> Option<(f64, f64)> {
+        self.x.value(point).zip(self.y.value(point))
     }
 
     /// Coordinates turned so that less x and more y are better.

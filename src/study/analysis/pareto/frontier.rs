@@ -21,7 +21,7 @@ pub fn mark(points: &mut [ParetoPoint], axes: Axes) {
     for (index, point) in points.iter_mut().enumerate() {
         (point.on_frontier, point.on_series_frontier, point.dominated_by) = (false, false, None);
         (point.too_close, point.band) = (false, None);
-        if axes.of(point).is_some() {
+        if axes.coordinates(point).is_some() {
             groups.entry(point.group.clone()).or_default().push(index);
             series.entry((point.group.clone(), point.series())).or_default().push(index);
         }
@@ -71,7 +71,7 @@ fn rivals(
     let best = &points[index];
     let is_near = |rival: &ParetoPoint| match bands {
         Some(bands) => {
-            let places = axes.of(best).zip(axes.of(rival));
+            let places = axes.coordinates(best).zip(axes.coordinates(rival));
             places.is_some_and(|(a, b)| axes.are_too_close(a, b, bands))
         }
         None => axes.overlap(best, rival),
@@ -114,7 +114,7 @@ pub fn frontier_on(
 
 /// Undominated points at `indices`, from the best x to the worst.
 fn undominated<P: Borrow<ParetoPoint>>(points: &[P], axes: Axes, indices: &[usize]) -> Vec<usize> {
-    let at = |&i: &usize| Some((i, axes.turned(axes.of(points[i].borrow())?)));
+    let at = |&i: &usize| Some((i, axes.turned(axes.coordinates(points[i].borrow())?)));
     let places: Vec<(usize, (f64, f64))> = indices.iter().filter_map(at).collect();
     let values: Vec<(f64, f64)> = places.iter().map(|(_, place)| *place).collect();
     best_of(&values).into_iter().map(|at| places[at].0).collect()
@@ -143,12 +143,12 @@ pub(super) fn best_of(places: &[(f64, f64)]) -> Vec<usize> {
 
 /// Run on an ordered frontier that dominates a point: the best in y among those no worse in x.
 fn dominator(points: &[ParetoPoint], axes: Axes, best: &[usize], index: usize) -> Option<String> {
-    let place = axes.of(&points[index])?;
-    let x = |i: usize| axes.of(&points[i]).map_or(f64::INFINITY, |at| axes.turned(at).0);
+    let place = axes.coordinates(&points[index])?;
+    let x = |i: usize| axes.coordinates(&points[i]).map_or(f64::INFINITY, |at| axes.turned(at).0);
     let limit = axes.turned(place).0;
     let before = best.partition_point(|&i| x(i) <= limit);
     let candidate = best[..before].last().map(|&i| &points[i])?;
-    axes.dominates(axes.of(candidate)?, place).then(|| candidate.run.clone())
+    axes.dominates(axes.coordinates(candidate)?, place).then(|| candidate.run.clone())
 }
 
 /// Contents of a Pareto plot of one group, the same in figures, in reports and on the screen. Points are
@@ -239,7 +239,7 @@ pub fn at_limits<'a>(
 ) -> Vec<AtLimit> {
     let mut series: BTreeMap<(&str, Series), Vec<Placed<'_>>> = BTreeMap::new();
     for point in points {
-        if let Some(place) = axes.of(point) {
+        if let Some(place) = axes.coordinates(point) {
             series.entry((&point.group, point.series())).or_default().push((point, place));
         }
     }
@@ -320,7 +320,7 @@ pub fn round_limits<'a>(
         &[1.0, 2.0, 5.0],
         &[1.0],
     ];
-    let values = points.into_iter().filter_map(|p| axes.x.of(p));
+    let values = points.into_iter().filter_map(|p| axes.x.value(p));
     // there are no round numbers near 0
     let values: Vec<f64> = values.filter(|value| *value > 0.0).collect();
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);

@@ -471,7 +471,7 @@ pub fn areas_table<'a>(rows: impl IntoIterator<Item = &'a AreaGained>) -> Table 
 
 /// Splits group names into the parts that differ, per group, and the common parts. A single group has no
 /// differing part.
-pub fn told_apart(names: &[&str]) -> (Vec<String>, String) {
+pub fn split_group_names(names: &[&str]) -> (Vec<String>, String) {
     let parts: Vec<Vec<&str>> = names.iter().map(|name| name.split(", ").collect()).collect();
     let Some((first, others)) = parts.split_first().filter(|(_, others)| !others.is_empty()) else {
         return (vec![String::new(); names.len()], names.concat());
@@ -481,14 +481,14 @@ pub fn told_apart(names: &[&str]) -> (Vec<String>, String) {
     // in a part such as `h100_sxm link.alpha_us=5`, keep only the words that differ
     let words = |part: &str| part.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let apart = |part: &str, at: usize| -> String {
-        let of = |other: &Vec<&str>| other.get(at).map(|part| words(part)).unwrap_or_default();
-        let all: Vec<Vec<String>> = parts.iter().map(of).collect();
+        let words_there = |other: &Vec<&str>| other.get(at).map(|part| words(part)).unwrap_or_default();
+        let all: Vec<Vec<String>> = parts.iter().map(words_there).collect();
         let own: Vec<String> = words(part);
-        let telling: Vec<String> =
+        let distinct: Vec<String> =
             own.iter().filter(|word| !all.iter().all(|words| words.contains(word))).cloned().collect();
-        match part.starts_with("prompt ") || part.starts_with("output ") || telling.is_empty() {
+        match part.starts_with("prompt ") || part.starts_with("output ") || distinct.is_empty() {
             true => part.to_owned(),
-            false => telling.join(" "),
+            false => distinct.join(" "),
         }
     };
     let names = parts.iter().map(|parts| {

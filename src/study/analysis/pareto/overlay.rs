@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 use serde::Serialize;
 
 use super::axes::{Axes, XAxis, YAxis};
-use crate::rows::{Row, Sheet};
+use crate::csv_table::{CsvRow, CsvTable};
 use base::error::{Error, Result};
-use base::regular::InputKind;
+use base::input::InputKind;
 use base::text::latency;
 use machine::hardware::{Profile, Stack};
 use plan::Architecture;
@@ -265,7 +265,7 @@ pub fn read_overlay(path: &Path) -> Result<Vec<OverlayPoint>> {
 ///
 /// Returns an input error for an unknown or missing column or an invalid number.
 pub fn parse_overlay(file: &str, text: &str, source: &str) -> Result<Vec<OverlayPoint>> {
-    let sheet = Sheet::parse_with(file, text, (&[], &OVERLAY_COLUMNS), super::is_own)?;
+    let sheet = CsvTable::parse_with(file, text, (&[], &OVERLAY_COLUMNS), super::is_own)?;
     let y = ["tokens_per_s", "tokens_per_s_per_gpu"];
     let x = ["completion_ms", "ttft_ms", "tpot_ms", "tokens_per_s_per_user"];
     // throughput, batch and output tokens give the completion latency
@@ -280,7 +280,7 @@ pub fn parse_overlay(file: &str, text: &str, source: &str) -> Result<Vec<Overlay
     sheet.rows().map(|row| point(&row, source)).collect()
 }
 
-fn point(row: &Row<'_>, source: &str) -> Result<OverlayPoint> {
+fn point(row: &CsvRow<'_>, source: &str) -> Result<OverlayPoint> {
     let text = |name| row.text(name).map(str::to_owned);
     let p2p = match row.text("p2p") {
         None => None,
@@ -316,7 +316,7 @@ fn point(row: &Row<'_>, source: &str) -> Result<OverlayPoint> {
 }
 
 /// Provenance of a row, so that simulated numbers are not shown as measurements.
-fn provenance(row: &Row<'_>) -> Result<Option<Provenance>> {
+fn provenance(row: &CsvRow<'_>) -> Result<Option<Provenance>> {
     let parse = |text: &str| {
         text.parse().map_err(|_| {
             let known = Provenance::ALL.map(Provenance::as_str).join(", ");
@@ -327,7 +327,7 @@ fn provenance(row: &Row<'_>) -> Result<Option<Provenance>> {
 }
 
 /// Measure and value of an extra axis; `None` if the value is not above 0 and cannot be plotted.
-fn other(row: &Row<'_>, value: &str, name: &str) -> Result<Option<(&'static str, f64)>> {
+fn other(row: &CsvRow<'_>, value: &str, name: &str) -> Result<Option<(&'static str, f64)>> {
     let Some(text) = row.text(value) else { return Ok(None) };
     let number: f64 = text.parse().map_err(|_| row.wrong(value, "it must be a number"))?;
     let measure = row.text(name).and_then(measure);

@@ -4,10 +4,11 @@ use proptest::prelude::*;
 
 use super::area::hypervolume;
 use super::*;
+use ::table::options::OPTIONS;
 use ::table::render::Sourced;
-use ::table::testing::{evaluated, record, sim_record};
-use ::table::{Link, Nvls, P2p, Record, Spec, Status};
-use plan::{Architecture, ExpertLoad, KvDType, LayerSet};
+use ::table::testing::{change_option, evaluated, record, sim_record};
+use ::table::{Link, P2p, Record, Spec, Status};
+use plan::{Architecture, ExpertLoad, LayerSet};
 
 /// A record whose metrics are these two numbers.
 fn at(run: usize, completion_ms: f64, per_gpu: f64) -> Record {
@@ -167,16 +168,13 @@ fn intervals_of_both_axes_belong_to_the_same_samples() {
 fn every_option_separates_series_or_groups_but_those_of_a_point() {
     let plain = sim_record("plain", |_| (), 1.0, 2.0);
     let set = |change: &dyn Fn(&mut Spec)| sim_record("set", change, 1.0, 2.0);
-    let settings: [&dyn Fn(&mut Spec); 5] = [
-        &|s| s.kv_dtype = KvDType::Fp8,
-        &|s| s.nvls = Nvls::Off,
-        &|s| s.comm_sms = 8,
-        &|s| s.shard_head = true,
-        &|s| s.sequence_parallel = true,
-    ];
-    for change in settings {
-        let points = pareto(&[plain.clone(), set(change)]);
-        assert_eq!(points[0].group, points[1].group);
+    for option in OPTIONS {
+        let changed = set(&|spec| change_option(option, spec));
+        if changed.spec.settings().next().is_none() {
+            continue;
+        }
+        let points = pareto(&[plain.clone(), changed]);
+        assert_eq!(points[0].group, points[1].group, "{}", option.name);
         assert_ne!(points[0].series(), points[1].series(), "{}", points[1].setting);
     }
     let loads: [&dyn Fn(&mut Spec); 2] =
@@ -386,9 +384,9 @@ fn own_tables_of_points_read_back() {
         let table = points_table(&points, axes).csv(Sourced::ByRow);
         let again = parse_overlay("points.csv", &table, "points.csv").unwrap();
         assert_eq!(again.len(), points.len());
-        assert!(points.iter().any(|point| axes.of(point).is_some()), "{axes:?}");
+        assert!(points.iter().any(|point| axes.coordinates(point).is_some()), "{axes:?}");
         for (point, read) in points.iter().zip(&again) {
-            assert_eq!(read.place(axes), axes.of(point));
+            assert_eq!(read.place(axes), axes.coordinates(point));
             assert!(read.goes_with(&point.spec));
             assert_eq!(read.architecture, point.spec.architecture.to_string());
             let source = format!("points.csv ({})", point.provenance);
@@ -438,12 +436,12 @@ proptest! {
         for axes in ALL_AXES {
             let points = pareto_on(&records, axes);
             for point in &points {
-                let Some(place) = axes.of(point) else {
+                let Some(place) = axes.coordinates(point) else {
                     prop_assert!(!point.on_frontier && !point.on_series_frontier);
                     continue;
                 };
                 let beats = |other: &&ParetoPoint| {
-                    axes.of(other).is_some_and(|at| axes.dominates(at, place))
+                    axes.coordinates(other).is_some_and(|at| axes.dominates(at, place))
                 };
                 let group = |p: &&ParetoPoint| p.group == point.group;
                 let same = |p: &&ParetoPoint| group(p) && p.series() == point.series();
@@ -459,7 +457,7 @@ proptest! {
             }
             let best = frontier_on(&points, axes, |_| true);
             let rises = |w: &[&ParetoPoint]| {
-                let (a, b) = (axes.of(w[0]).unwrap(), axes.of(w[1]).unwrap());
+                let (a, b) = (axes.coordinates(w[0]).unwrap(), axes.coordinates(w[1]).unwrap());
                 !axes.dominates(a, b) && !axes.dominates(b, a) && a.1 <= b.1
             };
             prop_assert!(best.windows(2).all(rises));
@@ -495,7 +493,7 @@ proptest! {
                 let best = points
                     .iter()
                     .filter(|p| p.spec.architecture == row.architecture && p.spec.p2p == row.p2p)
-                    .filter_map(|p| axes.of(p))
+                    .filter_map(|p| axes.coordinates(p))
                     .filter(|(x, _)| keeps(*x))
                     .map(|(_, y)| y)
                     .reduce(f64::max);
@@ -557,15 +555,15 @@ fn a_frontier_of_quality_has_who_loses_least_for_its_time() {
 fn what_varies_is_said_of_each_group_and_the_rest_once() {
     let name = |prompt: u32, set: &str| format!("8b bf16, prompt {prompt}, h100_sxm{set}, sim native");
     let names = [name(64, " link.alpha_us=5"), name(64, " link.alpha_us=20")];
-    let (apart, common) = told_apart(&[&names[0], &names[1]]);
+    let (apart, common) = split_group_names(&[&names[0], &names[1]]);
     assert_eq!(apart, ["link.alpha_us=5", "link.alpha_us=20"]);
     assert_eq!(common, "8b bf16, prompt 64, sim native");
     let names = [name(64, ""), name(128, "")];
-    let (apart, common) = told_apart(&[&names[0], &names[1]]);
+    let (apart, common) = split_group_names(&[&names[0], &names[1]]);
     assert_eq!(apart, ["prompt 64", "prompt 128"]);
     assert_eq!(common, "8b bf16, h100_sxm, sim native");
-    assert_eq!(told_apart(&[&names[0]]), (vec![String::new()], names[0].clone()));
-    assert_eq!(told_apart(&[]), (Vec::new(), String::new()));
+    assert_eq!(split_group_names(&[&names[0]]), (vec![String::new()], names[0].clone()));
+    assert_eq!(split_group_names(&[]), (Vec::new(), String::new()));
 }
 
 /// Numbers and options that a table lacks are not those of the runs beside it.

@@ -52,7 +52,7 @@ fn newest(ratio: f64) -> String {
     })
 }
 
-/// What the newest nccl-tests prints over so many ranks, of which each is a process.
+/// Output of the newest nccl-tests over so many ranks, each a process.
 fn output(count: u32, graph: u32, ratio: f64) -> String {
     [VERSION, PROGRAM_LINE, &options(1, graph), &ranks(count), &newest(ratio), FOOTER].concat()
 }
@@ -320,7 +320,7 @@ fn one_process_for_all_gpus_is_warned_of_without_graphs() {
     assert!(read(&of_one).warnings[0].contains("mpirun -np 8 all_reduce_perf -g 1"));
 }
 
-/// What `-J` writes; `change` changes it.
+/// Output of `-J`, after `change`.
 fn json(change: impl Fn(&mut serde_json::Value)) -> String {
     let device = |rank: u32| {
         serde_json::json!({"rank": rank, "group": 0, "pid": 4711 + rank, "hostname": "node-a", "device": rank,

@@ -307,8 +307,10 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
         add(&mut report.used, "launch".into(), table.launches_read);
         add(&mut report.used, "operator".into(), table.operators_read);
         report.doubts.extend(table.left_out.doubts(name));
+        let is_much = table.lost.elements as f64 >= LEAST_DOUBTED * table.events as f64;
         report.doubts.extend(
             broken(table)
+                .filter(|_| is_much)
                 .map(|what| Doubt { about: Doubted::Missing, sentence: format!("{name}: {what}") }),
         );
         report.ignored_kernels.extend(table.left_out.kernels());

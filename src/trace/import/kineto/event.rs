@@ -2,7 +2,7 @@
 //! possible.
 
 use super::blocks::after_close;
-use super::json::{Broken, Cursor, Value};
+use super::json::{Broken, Cursor, NotATime, Value, nanoseconds};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gpu {
@@ -190,6 +190,26 @@ impl<'a> Event<'a> {
         }
         Ok(arguments)
     }
+}
+
+/// Start and end (ns) of an event, or the reason why it has none.
+#[inline]
+pub(super) fn times(event: &Event<'_>) -> Result<(i64, i64), &'static str> {
+    let start = event.start.ok_or("without a start (ts)")?;
+    let duration = event.duration.ok_or("without a duration (dur)")?;
+    let start = nanoseconds(start).map_err(|wrong| match wrong {
+        NotATime::NotANumber => "with a start (ts) that is not a number",
+        NotATime::TooLarge => "with a time beyond 2^63 ns",
+    })?;
+    let duration = nanoseconds(duration).map_err(|wrong| match wrong {
+        NotATime::NotANumber => "with a duration (dur) that is not a number",
+        NotATime::TooLarge => "with a time beyond 2^63 ns",
+    })?;
+    if duration < 0 {
+        return Err("with a negative duration (dur)");
+    }
+    let end = start.checked_add(duration).ok_or("with a time beyond 2^63 ns")?;
+    Ok((start, end))
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::assemble::Profiler;
-use super::event::{Arguments, Class, Event, Gpu};
+use super::event::{Arguments, Class, Event, Gpu, times};
 use super::json::{Broken, last_integer, unescape};
 use super::names::Interner;
-use super::table::{Category, PART, Table, times};
+use super::table::{Category, PART, Table};
 use base::error::{Error, Result};
 
 #[derive(Clone, Copy, Debug)]
@@ -263,10 +263,12 @@ fn by_name(name: &[u8]) -> Gpu {
     let begins = |text: &str| {
         name.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text.as_bytes()))
     };
-    match () {
-        () if begins("memcpy") => Gpu::Memcpy,
-        () if begins("memset") => Gpu::Memset,
-        () => Gpu::Kernel,
+    if begins("memcpy") {
+        Gpu::Memcpy
+    } else if begins("memset") {
+        Gpu::Memset
+    } else {
+        Gpu::Kernel
     }
 }
 

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::event::{Class, Event, Gpu};
+use super::event::{Class, Event, Gpu, times};
 use super::json::{last_integer, unescape};
 use super::open::metadata;
 use super::split::{PIECE, Top, walk};
-use super::table::times;
 use crate::import::input::Input;
 use crate::import::{Kernel, Wanted};
 use crate::operations::demangled;

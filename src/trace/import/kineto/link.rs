@@ -325,8 +325,8 @@ fn place_of(
     group: impl Fn(&Launch) -> usize,
     near: &mut usize,
 ) -> u32 {
-    let of = |launch: &Launch| ((group(launch), launch.link), launch.start_ns);
-    if key.1 == -1 { NO_LAUNCH } else { launch_before(sorted, key, start_ns, of, near) }
+    let key_of = |launch: &Launch| ((group(launch), launch.link), launch.start_ns);
+    if key.1 == -1 { NO_LAUNCH } else { launch_before(sorted, key, start_ns, key_of, near) }
 }
 
 fn bare_name(text: &[u8]) -> String {

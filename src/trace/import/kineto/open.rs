@@ -42,7 +42,7 @@ impl Default for Options {
 /// without GPU work if others have some, and merged files next to their parts. `wanted` selects a
 /// recording if the files belong to several. Returns an input error, with the byte offset, for a file
 /// that `read` refuses.
-pub(super) fn import_files(inputs: &[Input], wanted: Option<&str>, read: Read) -> Result<Trace> {
+pub(super) fn import_files(inputs: &[Input], wanted: Option<&str>, read: ReadEvents) -> Result<Trace> {
     if inputs.is_empty() {
         return Err(Error::input("no trace files were given"));
     }
@@ -114,15 +114,27 @@ pub fn import_bytes(name: &str, bytes: &[u8], options: Options) -> Result<Trace>
 }
 
 #[cfg(test)]
-pub(super) fn import_as<R: std::io::Read>(name: &str, raw: impl Fn() -> R, read: Read) -> Result<Trace> {
+pub(super) fn import_as<R: std::io::Read>(
+    name: &str,
+    raw: impl Fn() -> R,
+    read: ReadEvents,
+) -> Result<Trace> {
     trace(vec![read_source(name, &|| unpack(name, raw()), read, Options::default())?])
 }
 
-/// Reader of a file's events: its profiler, events, metadata and warnings.
-pub(super) type Read = fn(&str, &Open<'_>, Options) -> Result<(Profiler, Table, Metadata, Vec<String>)>;
+/// Events of a file, as the tables of PyTorch's profiler.
+pub(super) struct FileEvents {
+    pub(super) profiler: Profiler,
+    pub(super) table: Table,
+    pub(super) metadata: Metadata,
+    pub(super) warnings: Vec<String>,
+}
 
-fn read_source(name: &str, open: &Open<'_>, read: Read, options: Options) -> Result<ReadFile> {
-    let (profiler, mut table, metadata, mut warnings) = read(name, open, options)?;
+/// Reader of a file's events, given its name in messages.
+pub(super) type ReadEvents = fn(&str, &Open<'_>, Options) -> Result<FileEvents>;
+
+fn read_source(name: &str, open: &Open<'_>, read: ReadEvents, options: Options) -> Result<ReadFile> {
+    let FileEvents { profiler, mut table, metadata, mut warnings } = read(name, open, options)?;
     let parts = Parts::of(name, &table, &metadata)?;
     let linked = link(&mut table, &parts.groups);
     warnings.extend(linked.warnings);
@@ -151,13 +163,8 @@ fn read_source(name: &str, open: &Open<'_>, read: Read, options: Options) -> Res
 }
 
 /// Reads trace events of PyTorch's profiler or JAX.
-pub(super) fn read_events(
-    name: &str,
-    open: &Open<'_>,
-    options: Options,
-) -> Result<(Profiler, Table, Metadata, Vec<String>)> {
-    let Options { parsers, piece } = options;
-    let (mut top, mut table) = read_pieces(name, open, Reading { parsers, piece })?;
+pub(super) fn read_events(name: &str, open: &Open<'_>, options: Options) -> Result<FileEvents> {
+    let (mut top, mut table) = read_pieces(name, open, options)?;
     if let Some(cut) = &top.cut {
         if table.events == 0 {
             return Err(Error::input_help(
@@ -174,14 +181,7 @@ pub(super) fn read_events(
         ));
     }
     let profiler = if jax::adopt(name, &mut table)? { jax::JAX } else { PYTORCH };
-    Ok((profiler, table, metadata(&top), top.warnings))
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
-    /// Number of parser threads; 0 parses on the calling thread.
-    pub(super) parsers: usize,
-    pub(super) piece: usize,
+    Ok(FileEvents { profiler, table, metadata: metadata(&top), warnings: top.warnings })
 }
 
 pub(super) type Open<'a> = dyn Fn() -> Result<Source<'a>> + 'a;
@@ -189,33 +189,33 @@ pub(super) type Open<'a> = dyn Fn() -> Result<Source<'a>> + 'a;
 /// Parses a file's events into one table. A broken file is read again on one thread, because its
 /// brackets no longer delimit events; the result thus depends only on the bytes, not on the piece
 /// boundaries.
-fn read_pieces(name: &str, open: &Open<'_>, reading: Reading) -> Result<(Top, Table)> {
-    if let Some(read) = read_sound(name, open()?, reading)? {
+fn read_pieces(name: &str, open: &Open<'_>, options: Options) -> Result<(Top, Table)> {
+    if let Some(read) = read_sound(name, open()?, options)? {
         return Ok(read);
     }
     let mut table = Table::default();
-    let mut top = walk(name, open()?, reading.piece, &mut |cursor, place| table.event(cursor, place))?;
+    let mut top = walk(name, open()?, options.piece, &mut |cursor, place| table.event(cursor, place))?;
     table.lose(std::mem::take(&mut top.lost));
     Ok((top, table))
 }
 
 /// Parses a file in pieces. Returns `None` if a piece is broken or truncated.
-fn read_sound(name: &str, source: Source<'_>, reading: Reading) -> Result<Option<(Top, Table)>> {
+fn read_sound(name: &str, source: Source<'_>, options: Options) -> Result<Option<(Top, Table)>> {
     let parse = |table: &mut Table, piece: &Piece| {
         table.read(&piece.data[piece.from..piece.to], piece.offset).is_ok()
     };
-    if reading.parsers == 0 {
+    if options.parsers == 0 {
         let (mut table, mut sound) = (Table::default(), true);
-        let top = split(name, source, reading.piece, &mut |piece| {
+        let top = split(name, source, options.piece, &mut |piece| {
             sound = sound && parse(&mut table, &piece);
             Some(piece.data)
         })?;
         return Ok((sound && !top.is_broken).then_some((top, table)));
     }
     thread::scope(|scope| {
-        let (work, pieces) = bounded::<Piece>(reading.parsers + 1);
+        let (work, pieces) = bounded::<Piece>(options.parsers + 1);
         let (spare, spares) = unbounded::<Vec<u8>>();
-        let parsers: Vec<_> = (0..reading.parsers)
+        let parsers: Vec<_> = (0..options.parsers)
             .map(|_| {
                 let (pieces, spare) = (pieces.clone(), spare.clone());
                 scope.spawn(move || {
@@ -230,7 +230,7 @@ fn read_sound(name: &str, source: Source<'_>, reading: Reading) -> Result<Option
             })
             .collect();
         drop(pieces);
-        let top = split(name, source, reading.piece, &mut |piece| {
+        let top = split(name, source, options.piece, &mut |piece| {
             work.send(piece).ok();
             spares.try_recv().ok()
         });

@@ -205,12 +205,12 @@ impl<'a> Rows<'a> {
                 ranks.truncate(1);
             }
             _ => {
-                let of = match devices.len() {
+                let devices_words = match devices.len() {
                     _ if ranks.iter().all(|key| key.1.is_none()) => "labelled processes",
                     1 => "processes",
                     _ => "devices",
                 };
-                notes.push(format!("kernels of {count} {of}; each is taken as a rank"));
+                notes.push(format!("kernels of {count} {devices_words}; each is taken as a rank"));
             }
         }
         ranks

@@ -11,8 +11,7 @@ use serde_json::json;
 
 use super::assemble::Profiler;
 use super::event::{Arguments, Event, Gpu};
-use super::open::Metadata;
-use super::open::{Open, Options};
+use super::open::{FileEvents, Metadata, Open, Options};
 use super::table::Table;
 use base::error::{Error, Result};
 
@@ -172,11 +171,7 @@ const PROFILER: Profiler = Profiler { format: "rocprofv3 JSON", recorder: "rocpr
 
 /// Parses a file into an unlinked table. Returns an input error if the JSON is truncated or not from
 /// rocprofv3, or has no kernels.
-pub(super) fn read(
-    name: &str,
-    open: &Open<'_>,
-    _: Options,
-) -> Result<(Profiler, Table, Metadata, Vec<String>)> {
+pub(super) fn read(name: &str, open: &Open<'_>, _: Options) -> Result<FileEvents> {
     let reader = BufReader::with_capacity(1 << 20, open()?.bytes);
     let file: File = serde_json::from_reader(reader).map_err(|error| {
         let help = "record it again, or copy it again if it was cut off; expected the JSON of `rocprofv3 --output-format json`";
@@ -206,7 +201,7 @@ pub(super) fn read(
     }
     metadata.environment.insert("gpus".into(), gpus.into());
     let warnings = std::mem::take(&mut events.warnings);
-    Ok((PROFILER, events.table, metadata, warnings))
+    Ok(FileEvents { profiler: PROFILER, table: events.table, metadata, warnings })
 }
 
 fn agents_with_kernels(process: &Process) -> BTreeSet<Id> {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::event::{Arguments, Class, Event, Gpu};
+use super::event::{Arguments, Class, Event, Gpu, times};
 use super::jax::{self, Uncategorised};
-use super::json::{Broken, Cursor, NotATime, last_integer, nanoseconds, unescape};
+use super::json::{Broken, Cursor, last_integer, unescape};
 use super::names::{self, Collective, Interner};
 use super::split::Lost;
 use crate::import::left_out::Extremes;
@@ -684,23 +684,4 @@ fn key<T>(parts: &[&[u8]], with: impl FnOnce(&[u8]) -> T) -> T {
         at += part.len() + 1;
     }
     with(&buffer[..at - 1])
-}
-
-#[inline]
-pub(super) fn times(event: &Event<'_>) -> Result<(i64, i64), &'static str> {
-    let start = event.start.ok_or("without a start (ts)")?;
-    let duration = event.duration.ok_or("without a duration (dur)")?;
-    let start = nanoseconds(start).map_err(|wrong| match wrong {
-        NotATime::NotANumber => "with a start (ts) that is not a number",
-        NotATime::TooLarge => "with a time beyond 2^63 ns",
-    })?;
-    let duration = nanoseconds(duration).map_err(|wrong| match wrong {
-        NotATime::NotANumber => "with a duration (dur) that is not a number",
-        NotATime::TooLarge => "with a time beyond 2^63 ns",
-    })?;
-    if duration < 0 {
-        return Err("with a negative duration (dur)");
-    }
-    let end = start.checked_add(duration).ok_or("with a time beyond 2^63 ns")?;
-    Ok((start, end))
 }

@@ -1,9 +1,7 @@
 //! The importer against generated traces with known answers, and against everything else.
 
 mod collectives;
-mod launch;
 mod odd;
-mod packed;
 mod ranks;
 mod shapes;
 mod sites;

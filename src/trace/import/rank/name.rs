@@ -211,8 +211,8 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
-        let of = kind(first);
-        if of == Kind::Separator {
+        let first_kind = kind(first);
+        if first_kind == Kind::Separator {
             tokens.push(Token::Separator(first));
             rest = &rest[first.len_utf8()..];
             continue;
@@ -223,10 +223,10 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
             .find(|(_, c)| {
                 let humps = before.is_lowercase() && c.is_uppercase();
                 before = *c;
-                kind(*c) != of || humps
+                kind(*c) != first_kind || humps
             })
             .map_or(rest.len(), |(at, _)| at);
-        tokens.push(match of {
+        tokens.push(match first_kind {
             Kind::Number => Token::Number(&rest[..end]),
             _ => Token::Word(&rest[..end]),
         });

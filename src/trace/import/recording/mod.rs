@@ -531,8 +531,9 @@ fn communicator_ranks(parts: &[Part]) -> Option<Vec<u32>> {
         first.communicators.iter().map(|found| (found.ranks, found.id)).collect();
     shared.sort_unstable();
     shared.iter().rev().find_map(|(_, id)| {
-        let of = |part: &Part| part.communicators.iter().find(|found| found.id == *id).map(|f| f.rank);
-        let ranks: Option<Vec<u32>> = parts.iter().map(of).collect();
+        let found_in =
+            |part: &Part| part.communicators.iter().find(|found| found.id == *id).map(|f| f.rank);
+        let ranks: Option<Vec<u32>> = parts.iter().map(found_in).collect();
         ranks.filter(|ranks| are_distinct(ranks))
     })
 }

@@ -70,7 +70,7 @@ pub fn at(area: Rect, map: &HeatMap, cursor: usize, at: Position) -> Option<(usi
 }
 
 fn number(cell: &HeatCell, value: HeatValue) -> String {
-    let text = match (value.of(cell), value) {
+    let text = match (value.number(cell), value) {
         (None, _) => return "-".into(),
         (Some(v), HeatValue::Speedup) => format!("{v:.2}x"),
         (Some(v), HeatValue::ExposedPct) => format!("{v:.1} %"),
@@ -123,7 +123,8 @@ pub fn draw_map(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compa
                 put(buf, area, x, y, &format!("{:>9}", compare.why_none(*tp, *batch)), style);
                 continue;
             };
-            let shown = value.of(cell).zip(spread).map(|(v, range)| SHADES[shade_of(value, v, range)]);
+            let shown =
+                value.number(cell).zip(spread).map(|(v, range)| SHADES[shade_of(value, v, range)]);
             let role = match value {
                 HeatValue::Speedup if !cell.differs => Role::Dim,
                 HeatValue::Speedup if cell.speedup < 1.0 => Role::Bad,

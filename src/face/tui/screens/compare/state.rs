@@ -644,7 +644,7 @@ impl Compared {
     /// Reasons for the empty cells of a slice's map, by TP and batch; too slow for the drawing thread.
     pub fn gaps(&self, slice: usize) -> Reasons {
         let map = self.map(slice);
-        map.map_or_else(Reasons::new, |map| Gaps::new(&self.report, &self.runs.records).of(&map))
+        map.map_or_else(Reasons::new, |map| Gaps::new(&self.report, &self.runs.records).reasons(&map))
     }
 
     /// Compared value of a pair, preceded by its baseline unless all pairs share one.

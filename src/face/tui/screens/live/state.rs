@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::progress::Doing;
 use crate::face::tui::prelude::*;
 use crate::face::tui::update::Ended;
-use lab::sweep::remaining::Remaining;
+use lab::sweep::forecast::RemainingTime;
 use lab::sweep::{Choice, Experiment, SweepEvent};
 use run::Feasibility;
 use run::{RunEvent, StepLanes};
@@ -53,7 +53,7 @@ pub struct Live {
     pub handed_ms: u64,
     /// True if the cells' work is in predicted seconds.
     is_predicted: bool,
-    remaining: Remaining,
+    remaining: RemainingTime,
     pub varied: Varied,
     /// Width of the longest title of a cell, in columns.
     pub widest: usize,
@@ -400,7 +400,7 @@ impl Live {
     pub fn weigh(&mut self, work: Vec<f64>) {
         let is_executed = |cell: &LiveCell| !cell.spec.backend.is_simulated();
         self.is_predicted = !work.is_empty() && self.cells.iter().any(is_executed);
-        self.remaining = Remaining::default();
+        self.remaining = RemainingTime::default();
         for (cell, work) in self.cells.iter_mut().zip(work) {
             cell.work = work;
         }

@@ -227,7 +227,7 @@ pub struct Drawn {
 pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
     let drawn =
         |(index, (point, (entry, on))): (usize, (&study::analysis::ParetoPoint, &(usize, bool)))| {
-            let place = pareto.axes.of(point).filter(|place| plot.contains(*place))?;
+            let place = pareto.axes.coordinates(point).filter(|place| plot.contains(*place))?;
             let (look, suffix) = pareto.entries.get(*entry).map_or((0, ""), |e| (e.look, e.suffix));
             Some(Drawn {
                 index,
@@ -328,7 +328,7 @@ pub fn labelled(
 
 /// Horizontal and vertical interval bars of a point, if there are enough samples.
 fn bars(pareto: &Pareto, point: &study::analysis::ParetoPoint) -> Vec<[(f64, f64); 2]> {
-    let Some((x, y)) = pareto.axes.of(point) else { return Vec::new() };
+    let Some((x, y)) = pareto.axes.coordinates(point) else { return Vec::new() };
     let across = pareto.axes.x.interval(point).map(|[low, high]| [(low, y), (high, y)]);
     let upright = pareto.axes.y.interval(point).map(|[low, high]| [(x, low), (x, high)]);
     across.into_iter().chain(upright).collect()

@@ -171,7 +171,7 @@ fn against(pareto: &Pareto, other: &OverlayPoint, (x, y): (f64, f64)) -> String 
         pareto.axes.y.title()
     );
     let run = pareto.visible().find(|point| other.is_of(&point.spec));
-    match run.and_then(|point| Some((point, pareto.axes.of(point)?))) {
+    match run.and_then(|point| Some((point, pareto.axes.coordinates(point)?))) {
         None => text += "; this cell is not among the runs shown",
         Some((point, (own_x, own_y))) => {
             text += &format!(
@@ -263,9 +263,9 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint, width: u16) -> String {
     };
     let mut text = format!(
         "{name}{} {}, {} {}",
-        with(x.of(point), x.interval(point), by),
+        with(x.value(point), x.interval(point), by),
         unit,
-        with(y.of(point), y.interval(point), 1.0),
+        with(y.value(point), y.interval(point), 1.0),
         if width < 80 { y.title().replace("tokens/s", "tok/s") } else { y.title() }
     );
     if x != XAxis::Tpot && point.tpot_ms > 0.0 {
@@ -276,14 +276,14 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint, width: u16) -> String {
     let published = published_of(&point.spec).filter(|_| is_asked);
     let contradiction = published.and_then(OverlayPoint::contradiction);
     let published = published.and_then(|other| other.place(pareto.axes));
-    if let (Some((own, _)), Some((x, _))) = (pareto.axes.of(point), published) {
+    if let (Some((own, _)), Some((x, _))) = (pareto.axes.coordinates(point), published) {
         let error = speed_error(pareto.axes.x, own, x);
         text.push_str(&format!(", published {} {unit} ({error})", digits(x / by)));
         text.extend(contradiction.map(|why| format!(" ({why})")));
     }
     // the provenance label already covers where the times come from
     if let (Some(measure), Some(quality)) = (pareto.axes.quality(), &point.quality) {
-        text.push_str(&format!(", {} {}", measure.title, quality.told()));
+        text.push_str(&format!(", {} {}", measure.title, quality.full_basis()));
     }
     let is_median = point.runs > 1 && point.provenance != Provenance::Simulated;
     match (is_median, width) {
@@ -382,7 +382,7 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
             let missed = found.and_then(|at| at.near_miss.as_ref());
             let missed = missed.map(|point| {
                 let of = |p: &&ParetoPoint| {
-                    p.series() == entry.series && pareto.axes.x.of(p) == Some(point.x)
+                    p.series() == entry.series && pareto.axes.x.value(p) == Some(point.x)
                 };
                 let name = pareto.visible().find(of).map_or_else(String::new, ParetoPoint::label);
                 let (x, limit) = (digits(point.x / by), digits(*limit / by));

@@ -13,7 +13,7 @@ use crate::face::tui::screenshot;
 use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::scatter::Plot;
 use base::error::Error;
-use study::plot::{self, Area, Chart, Color, Look, Overlaid, ParetoPanel, Scene, Sizes};
+use study::plot::{self, Area, Chart, Color, Fill, Look, Overlaid, ParetoPanel, Scene, Sizes};
 
 /// Kitty image id of the plot.
 const KITTY_ID: u32 = 0x006c_6164;
@@ -51,7 +51,7 @@ impl Sketch {
         let overlaid = pareto.others().map(|(other, at)| Overlaid {
             at,
             look: Look { color: ink.into(), ..plot::look(0) },
-            filled: true,
+            fill: Fill::Solid,
             letter: Some(series::letter(&other.architecture, other.p2p)),
             tip: String::new(),
         });

@@ -386,7 +386,7 @@ fn arrows_go_to_the_nearest_point_and_d_to_the_one_that_dominates() {
     let mut driver = driver(120, 40);
     let place = |driver: &Driver| {
         let pareto = &driver.state.pareto;
-        pareto.axes.of(pareto.current().unwrap()).unwrap()
+        pareto.axes.coordinates(pareto.current().unwrap()).unwrap()
     };
     let from = place(&driver);
     driver.tap(KeyCode::Right);
@@ -425,10 +425,15 @@ fn a_dragged_rectangle_is_zoomed_to_and_undone() {
     driver.taps("u");
     assert!(driver.screen().contains("nothing to undo"));
     // a click selects what is near
-    let place =
-        driver.state.pareto.visible().nth(7).and_then(|p| driver.state.pareto.axes.of(p)).unwrap();
+    let place = driver
+        .state
+        .pareto
+        .visible()
+        .nth(7)
+        .and_then(|p| driver.state.pareto.axes.coordinates(p))
+        .unwrap();
     driver.mouse(MouseEventKind::Down(MouseButton::Left), plot.cell(place));
-    let near = driver.state.pareto.axes.of(driver.state.pareto.current().unwrap()).unwrap();
+    let near = driver.state.pareto.axes.coordinates(driver.state.pareto.current().unwrap()).unwrap();
     assert_eq!(plot.cell(near), plot.cell(place));
 }
 

@@ -492,7 +492,7 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
             lines.push(vec![(format!("{}{text}", if at == 0 { "⚠ " } else { "  " }), Role::Warn)]);
         }
     }
-    lines.push(vec![(format!("different options (the other {} are equal)", both.alike), Role::Title)]);
+    lines.push(vec![(format!("different options (the other {} are equal)", both.equal), Role::Title)]);
     for (name, a, b) in &both.differences {
         lines.push(row(name, a, b, "", Role::Text));
     }

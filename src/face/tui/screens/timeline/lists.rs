@@ -24,7 +24,7 @@ use study::analysis::{
     Dependencies, Dependency, ExposedStretches, LaneTotal, NameRow, OperationDifference,
     OperationDifferences, Share, StretchFamily, Why, totals_of,
 };
-use study::verdict::{Reader, Verdict};
+use study::verdict::{Verdict, VerdictPlace};
 use trace::overlap::StepKey;
 use trace::rules::EXPERTS;
 use trace::{NO_STEP, OperationInfo};
@@ -657,7 +657,7 @@ pub fn verdict_lines(view: &View, cx: &Context) -> Vec<String> {
 fn sentence_lines(verdict: &Verdict, cx: &Context) -> Vec<String> {
     let width = usize::from(cx.body().width.saturating_sub(4).max(20));
     let (go, open) = (cx.key::<Timeline>(Act::ToggleRank), cx.keys.label(Action::TypeOpen));
-    let sentences = verdict.sentences_for(Reader::Workbench { go: &go, open: &open });
+    let sentences = verdict.sentences_for(VerdictPlace::Workbench { go: &go, open: &open });
     let lines = |sentence: &String| match sentence.starts_with("  ") {
         true => vec![cut(sentence, width as u16)],
         false => wrap(sentence, width),

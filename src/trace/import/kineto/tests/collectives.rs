@@ -31,7 +31,7 @@ fn file(top: &str, events: &[String]) -> Trace {
     read(&format!("{{{top}\"traceEvents\": [{}]}}", events.join(",")))
 }
 
-/// What is known of each span's collective, in order of time, and its group.
+/// Known properties of each span's collective, in order of time, and its group.
 fn collectives(trace: &Trace) -> Vec<Option<(CollectiveInfo, Option<&ProcessGroup>)>> {
     let of = |span: &Span| {
         let info = trace.operations[span.operation as usize].collective.clone()?;

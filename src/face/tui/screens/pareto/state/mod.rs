@@ -22,7 +22,7 @@ use series::Entry;
 use study::analysis::filter::Filter;
 use study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoLayout, ParetoPoint, RunTable,
-    Series, XAxis, YAxis, told_apart,
+    Series, XAxis, YAxis, split_group_names,
 };
 use study::plot::Axis;
 use study::validate::badge;
@@ -200,7 +200,7 @@ impl Pareto {
             .sort_by(|((a, one), _), ((b, other), _)| a.cmp(b).then_with(|| natural_order(one, other)));
         let (groups, counts): (Vec<String>, Vec<usize>) =
             groups.into_iter().map(|((_, name), count)| (name.to_owned(), count)).unzip();
-        let (apart, common) = told_apart(&groups.iter().map(String::as_str).collect::<Vec<_>>());
+        let (apart, common) = split_group_names(&groups.iter().map(String::as_str).collect::<Vec<_>>());
         let titles = apart.iter().map(|apart| match apart.is_empty() {
             true => common.clone(),
             false => format!("{apart}, {common}"),
@@ -248,7 +248,7 @@ impl Pareto {
             points.iter().filter(of_group).filter(left).map(ParetoPoint::series).collect();
         self.entries.retain(|entry| series.contains(&entry.series));
         let shown = |(i, p): (usize, &ParetoPoint)| {
-            let x = self.axes.of(p)?.0;
+            let x = self.axes.coordinates(p)?.0;
             let visible = of_group(&p)
                 && self.p2p.is_none_or(|p2p| p.spec.p2p == p2p)
                 && !self.hidden.contains(&p.series())
@@ -308,7 +308,7 @@ impl Pareto {
             for &index in frontier {
                 let look = &mut self.looks[index];
                 look.1 = true;
-                self.lines[look.0].places.extend(self.axes.of(shown[index]));
+                self.lines[look.0].places.extend(self.axes.coordinates(shown[index]));
             }
         }
         self.ends = layout.ends;
@@ -319,8 +319,10 @@ impl Pareto {
 
     fn measure(&mut self) {
         self.hidden_others = self.hidden_others();
-        let places =
-            self.visible().filter_map(|p| self.axes.of(p)).chain(self.others().map(|(_, place)| place));
+        let places = self
+            .visible()
+            .filter_map(|p| self.axes.coordinates(p))
+            .chain(self.others().map(|(_, place)| place));
         self.extent = places.fold(Extent::default(), |Extent { x, y }, place| Extent {
             x: (x.0.min(place.0), x.1.max(place.0)),
             y: (y.0.min(place.1), y.1.max(place.1)),
@@ -408,13 +410,13 @@ impl Pareto {
 
     /// Place of the selection.
     pub fn place(&self) -> Option<(f64, f64)> {
-        let of_point = || self.current().and_then(|point| self.axes.of(point));
+        let of_point = || self.current().and_then(|point| self.axes.coordinates(point));
         self.other().map(|(_, place)| place).or_else(of_point)
     }
 
     /// Places of all points and then of all overlay points, and the index of the selection among them.
     pub fn places(&self) -> (Vec<Option<(f64, f64)>>, usize) {
-        let points = self.visible().map(|point| self.axes.of(point));
+        let points = self.visible().map(|point| self.axes.coordinates(point));
         let places: Vec<_> = points.chain(self.others().map(|(_, place)| Some(place))).collect();
         (places, self.other.map_or(self.selected, |at| self.shown.len() + at))
     }

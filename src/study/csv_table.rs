@@ -16,13 +16,13 @@ pub(super) fn delimiter(header: &str) -> char {
 /// CSV file with a header and one run per line; skips empty lines and lines that start with `#`. Fields may be quoted, but
 /// not contain line breaks.
 #[derive(Clone, Debug)]
-pub(super) struct Sheet<'a> {
+pub(super) struct CsvTable<'a> {
     file: &'a str,
     columns: StringRecord,
     rows: Vec<(usize, StringRecord)>,
 }
 
-impl<'a> Sheet<'a> {
+impl<'a> CsvTable<'a> {
     /// Splits a file into rows. Returns an error if a column is unknown or repeated, a required one is
     /// missing, a row has another number of fields than the header, or there are no rows.
     pub(super) fn parse(file: &'a str, text: &str, required: &[&str], known: &[&str]) -> Result<Self> {
@@ -83,9 +83,9 @@ impl<'a> Sheet<'a> {
         Ok(Self { file, columns, rows })
     }
 
-    pub(super) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = CsvRow<'_>> {
         let (file, columns) = (self.file, &self.columns);
-        self.rows.iter().map(move |(line, fields)| Row { file, line: *line, columns, fields })
+        self.rows.iter().map(move |(line, fields)| CsvRow { file, line: *line, columns, fields })
     }
 
     /// True if the file has one of these columns.
@@ -113,14 +113,14 @@ fn listed(required: &[&str], known: &[&str]) -> String {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row<'a> {
+pub(super) struct CsvRow<'a> {
     file: &'a str,
     pub(super) line: usize,
     columns: &'a StringRecord,
     fields: &'a StringRecord,
 }
 
-impl Row<'_> {
+impl CsvRow<'_> {
     /// Value of a column; `None` if it is empty or the column does not exist.
     pub(super) fn text(&self, column: &str) -> Option<&str> {
         let at = self.columns.iter().position(|name| name == column)?;

@@ -1,0 +1,303 @@
+//! Sliders over a measured step of a trace; [`crate::rewire`] predicts its times.
+
+use rayon::prelude::*;
+
+use super::answer::{
+    Answer, LaunchGaps, Numbers, ProfileValues, Row, SHOWN, Strip, StripSpan, TPS, compare_with,
+    native_link,
+};
+use super::variant::Variant;
+use crate::rewire::{Asked, Choice, Ends, Rewiring, Setting, lanes_us};
+use base::error::{Error, Result};
+use machine::hardware::Target;
+use model::Model;
+use plan::Architecture;
+use table::{Backend, Provenance, Spec, Split};
+use trace::Trace;
+use trace::overlap::StepKey;
+
+/// A measured step with its kernels and all-reduces, as the starting point of the sliders.
+#[derive(Debug)]
+pub struct TracedStep {
+    rewiring: Rewiring,
+    target: Target,
+    /// Traced engine as a cell: what the sliders start from.
+    pub base: Variant,
+    pub number: u32,
+    /// Measured step latency (ms).
+    pub measured_ms: f64,
+    /// Time in which the GPU waits for launches, as the verdict on the trace counts it (ms); `None` unless that is much.
+    launch_wait_ms: Option<f64>,
+    /// Arguments of `ladderscope` that name the trace and its machine, after the verb.
+    arguments: Vec<String>,
+    /// TP sizes to choose from, ascending.
+    tps: Vec<u32>,
+    is_of_known_model: bool,
+}
+
+impl TracedStep {
+    /// Prepares the step of a trace with this key, or at this time (ns). `layers` and `tp` are for traces that do not
+    /// tell. `arguments` name the trace and, if the trace does not, its machine.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Rewiring::of`], and an error if the trace does not tell its TP.
+    pub fn of(
+        trace: &Trace,
+        (key, at_ns): (Option<StepKey>, i64),
+        [layers, tp]: [Option<u32>; 2],
+        target: Target,
+        arguments: Vec<String>,
+    ) -> Result<Self> {
+        let asked = Asked { layers, phase: key.map(|key| key.phase), ..Asked::default() };
+        let setting = Setting { target: Some(target.clone()), tp, ..Setting::default() };
+        let rewiring = Rewiring::of(trace, &asked, &setting)?;
+        let number = rewiring.step_at(key, at_ns);
+        let rewiring = rewiring.on_step(number)?;
+        let tp = rewiring.tp.ok_or_else(|| {
+            Error::input_help(
+                "the trace does not tell its tensor-parallel size, which the link's times depend on",
+                "pass it to `ladderscope rewire TRACE --tp N`, or open the traces of all ranks",
+            )
+        })?;
+        let known = trace.meta.spec.clone().unwrap_or_default();
+        let (tp, ranks) = match rewiring.steps.ends {
+            Ends::AllReduces => (tp, known.dp),
+            // ranks with attention and experts of their own
+            Ends::Exchanges => (1, tp),
+        };
+        let cell = Spec {
+            architecture: Architecture::Standard,
+            tp,
+            ep: if ranks > 1 { ranks } else { known.ep },
+            dp: ranks,
+            micro_batches: 1,
+            collective: rewiring.collective().unwrap_or_default(),
+            p2p: rewiring.p2p(),
+            backend: Backend::Sim,
+            hardware: target.profile.name.clone(),
+            ..known
+        };
+        let measured_ms = rewiring.measured().step_us / 1e3;
+        let launch_wait_ms = rewiring.steps.launch_wait_ms(number);
+        // a trace of another program does not name its model
+        let shape = trace.meta.spec.as_ref().and_then(|spec| Model::resolve(&spec.model).ok());
+        let has_link = |tp: &u32| target.profile.link_problem(cell.collective, cell.p2p, *tp).is_none();
+        // without the model's heads, only divisors of the traced TP are known to divide them
+        let divides = |tp: &u32| match &shape {
+            Some(model) => model.shape.tp_problem(*tp).is_none(),
+            None => cell.tp.is_multiple_of(*tp),
+        };
+        // one rank has no all-reduces to measure
+        let tps = TPS[1..].iter().copied().filter(|tp| *tp == cell.tp || has_link(tp) && divides(tp));
+        let tps = tps.collect();
+        let (is_of_known_model, base) = (shape.is_some(), Variant::new(cell));
+        Ok(Self {
+            rewiring,
+            target,
+            base,
+            number,
+            measured_ms,
+            launch_wait_ms,
+            arguments,
+            tps,
+            is_of_known_model,
+        })
+    }
+
+    /// True if the trace comes from the simulator.
+    pub fn is_simulated(&self) -> bool {
+        self.rewiring.provenance == Provenance::Simulated
+    }
+
+    /// Predicted numbers of every architecture with the sliders of a variant, and of `standard` in two micro-batches.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the arguments of the command cannot be formed.
+    pub fn answer(&self, variant: &Variant) -> Result<Answer> {
+        let chosen = &variant.cell.architecture;
+        let mut shown: Vec<Architecture> = SHOWN.iter().filter_map(|name| name.parse().ok()).collect();
+        if !shown.contains(chosen) {
+            shown.insert(shown.len() - 1, chosen.clone());
+        }
+        let mut shown: Vec<(Architecture, u32)> = shown.into_iter().map(|it| (it, 1)).collect();
+        shown.insert(shown.len() - 1, (Architecture::Standard, 2));
+        let rows =
+            shown.par_iter().map(|(architecture, groups)| self.row(variant, architecture, *groups));
+        let (mut rows, strips): (Vec<Row>, Vec<Option<Strip>>) = rows.unzip();
+        let step_ms = |wanted: &Architecture| {
+            let row = rows.iter().find(|row| (&row.architecture, row.micro_batches) == (wanted, 1))?;
+            row.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
+        };
+        let [standard, limit] =
+            [Architecture::Standard, Architecture::UpperBound].map(|it| step_ms(&it));
+        compare_with(&mut rows, standard, limit);
+        // speedups compare with the step as it was measured
+        for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
+            numbers.speedup = Some(self.measured_ms / numbers.tpot_ms);
+        }
+        let strips = strips.into_iter().zip(&shown).filter(|(_, (architecture, groups))| {
+            *groups == 1 && (*architecture == Architecture::Standard || architecture == chosen)
+        });
+        let strips: Vec<Strip> = strips.filter_map(|(strip, _)| strip).collect();
+        Ok(Answer {
+            variant: variant.clone(),
+            spec: variant.cell.clone(),
+            profile_values: self.profile_values(variant),
+            link: None,
+            error: None,
+            launch_gaps: self.launch_gaps(variant),
+            assumptions: Some(self.assumptions(variant)),
+            rows,
+            strips,
+            frontiers: Vec::new(),
+            arguments: self.arguments(&self.choice(variant, chosen.clone())),
+        })
+    }
+
+    fn launch_gaps(&self, variant: &Variant) -> Option<LaunchGaps> {
+        Some(LaunchGaps {
+            ms: self.launch_wait_ms?,
+            remedy: self.rewiring.steps.launch_remedy(),
+            is_removed: variant.no_launch_gaps,
+        })
+    }
+
+    fn choice(&self, variant: &Variant, architecture: Architecture) -> Choice {
+        let (now, base) = (&variant.cell, &self.base.cell);
+        Choice {
+            collective: (now.collective != base.collective).then_some(now.collective),
+            p2p: (now.p2p != base.p2p).then_some(now.p2p),
+            tp: (now.tp != base.tp).then_some(now.tp),
+            alpha_us: variant.alpha_us,
+            gb_s: variant.gb_s,
+            host: !variant.no_launch_gaps,
+            ..Choice::of(architecture)
+        }
+    }
+
+    /// A row; micro-batches take as long as the whole batch (worst case), as in [`crate::verdict`].
+    fn row(
+        &self,
+        variant: &Variant,
+        architecture: &Architecture,
+        micro_batches: u32,
+    ) -> (Row, Option<Strip>) {
+        let row = |numbers| Row { architecture: architecture.clone(), micro_batches, numbers };
+        let choice = Choice { micro_batches, ..self.choice(variant, architecture.clone()) };
+        match self.numbers(&choice) {
+            Ok((numbers, strip)) => (row(Ok(numbers)), Some(strip)),
+            Err(error) => (row(Err(error.to_string())), None),
+        }
+    }
+
+    fn numbers(&self, choice: &Choice) -> Result<(Numbers, Strip)> {
+        let answer = self.rewiring.answer(choice)?;
+        let times = answer.contended.unwrap_or(answer.alone);
+        let (plan, executed) = self.rewiring.replayed(choice, self.number)?;
+        let rank = executed.iter().map(|one| one.rank).min();
+        let of_rank = executed.iter().filter(|one| Some(one.rank) == rank && one.end > one.start);
+        let spans: Vec<StripSpan> = of_rank
+            .map(|one| StripSpan::of(&plan.operations[one.operation], one.lane, (one.start, one.end)))
+            .collect();
+        let length_ns = spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
+        let strip = Strip::of(&choice.architecture, spans, length_ns, self.rewiring.steps.layers);
+        let [comm_ms, exposed_ms] = lanes_us(&executed, self.rewiring.steps.ranks).map(|us| us / 1e3);
+        let numbers = Numbers {
+            prefill_ms: None,
+            decode_ms: None,
+            tpot_ms: times.step_us / 1e3,
+            completion_ms: None,
+            tokens_per_s_per_gpu: None,
+            comm_ms,
+            exposed_ms,
+            overlap_pct: table::overlap_pct(exposed_ms, comm_ms),
+            split: Split::default(),
+            speedup: None,
+            hidden_share: None,
+        };
+        Ok((numbers, strip))
+    }
+
+    fn profile_values(&self, variant: &Variant) -> ProfileValues {
+        let Target { profile, stack } = &self.target;
+        let (alpha_us, gb_s, link_note) = native_link(profile, &variant.cell);
+        ProfileValues {
+            alpha_us,
+            gb_s,
+            sms: None,
+            sms_total: profile.sms,
+            comm_loss_pct: 100.0 * stack.contention.comm,
+            hbm_gb_s: profile.hbm_gb_s,
+            launch_us: stack.launch_us,
+            experts: None,
+            tps: self.tps.clone(),
+            divisions: [true, false, false],
+            tp_note: (!self.is_of_known_model).then(|| {
+                let tp = self.base.cell.tp;
+                format!("the trace does not name its model; only divisors of TP {tp} are certain to divide its heads")
+            }),
+            latency_scale: stack.collective.latency_scale,
+            link_note,
+            no_link: (self.rewiring.steps.ends == Ends::Exchanges).then(|| {
+                let is = self.rewiring.provenance;
+                format!("this trace has no all-reduce; its dispatches and combines stay as {is}")
+            }),
+        }
+    }
+
+    /// Command that predicts the same.
+    fn arguments(&self, choice: &Choice) -> Vec<String> {
+        let mut words = vec!["rewire".to_owned()];
+        words.extend(self.arguments.iter().cloned());
+        let mut option = |name: &str, value: Option<String>| {
+            words.extend(value.into_iter().flat_map(|value| [format!("--{name}"), value]));
+        };
+        option("step", Some(self.number.to_string()));
+        option("architecture", Some(choice.architecture.to_string()));
+        option("collective", choice.collective.map(|it| it.to_string()));
+        option("p2p", choice.p2p.map(|it| it.to_string()));
+        option("alpha-us", choice.alpha_us.map(|us| us.to_string()));
+        option("gb-s", choice.gb_s.map(|gb_s| gb_s.to_string()));
+        option("on-tp", choice.tp.map(|tp| tp.to_string()));
+        words.extend((!choice.host).then(|| "--no-launches".to_owned()));
+        words
+    }
+
+    /// Origin and assumptions of the numbers.
+    pub fn assumptions(&self, variant: &Variant) -> String {
+        let choice = self.choice(variant, variant.cell.architecture.clone());
+        let profile = &self.target.profile.name;
+        let unit = match self.rewiring.steps.ends {
+            Ends::AllReduces => "all-reduce",
+            Ends::Exchanges => "dispatch and combine",
+        };
+        let provenance = self.rewiring.provenance;
+        let mut words = vec![match provenance {
+            Provenance::Simulated => format!("kernel and {unit} times are those of a simulated run"),
+            Provenance::EmulatedLink => {
+                format!("kernel times are measured, {unit} times emulated, their schedule is simulated")
+            }
+            _ => format!("kernel and {unit} times are {provenance}, their schedule is simulated"),
+        }];
+        if choice.collective.is_some()
+            || choice.p2p.is_some()
+            || choice.alpha_us.or(choice.gb_s).is_some()
+        {
+            words.push(format!("{profile} gives the ratio of new to traced all-reduce times"));
+        }
+        words.extend(self.rewiring.unmerged(&choice.architecture));
+        words.push(match self.rewiring.answer(&choice) {
+            Ok(answer) => self.rewiring.error_of(&answer),
+            Err(_) => self.rewiring.error(&choice),
+        });
+        if choice.tp.is_some() {
+            words.push("kernels between all-reduces scale with 1/TP (best case)".into());
+        }
+        words.push(
+            "worst case for micro2: kernels of half a batch take as long as those of the whole".into(),
+        );
+        words.join("; ")
+    }
+}
