@@ -8,8 +8,10 @@
 
 use std::collections::HashMap;
 
-use super::adapt::{self, TrainingOptions, TrainingRequest};
-use super::evaluate::{self, ArchitectureQuality, QualityRequest, TextCache, TextQuality};
+use super::adapt::{self, TrainingOptions, TrainingProgress, TrainingRequest};
+use super::evaluate::{
+    self, ArchitectureQuality, EvaluationProgress, QualityRequest, TextCache, TextQuality,
+};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::launch::Cancel;
@@ -124,7 +126,7 @@ fn run_evaluation(
     };
     let backend = evaluator(evaluation.backend)?;
     evaluate::evaluate(&request, cache, backend, store, cancel, &mut |progress| {
-        if let evaluate::Progress::Windows { done, found, of } = progress {
+        if let EvaluationProgress::Windows { done, found, of } = progress {
             emit(SweepEvent::Evaluating { what: evaluation.label(), done, found, of });
         }
     })
@@ -298,12 +300,12 @@ fn run_training(
     let model = request.model.name.clone();
     emit(SweepEvent::Note(format!("training {model} on {}", request.text.name())));
     let trainings = adapt::adapt(request, store, cancel, &mut |progress| match progress {
-        adapt::Progress::Step { what, done, found, of, loss, tokens_per_s } => {
+        TrainingProgress::Step { what, done, found, of, loss, tokens_per_s } => {
             let what = format!("{what} of {model}");
             emit(SweepEvent::Training { what, done, found, of, loss, tokens_per_s });
         }
-        adapt::Progress::Note(note) => emit(SweepEvent::Note(note.to_owned())),
-        adapt::Progress::Doing(_) | adapt::Progress::Evaluating(_) => {}
+        TrainingProgress::Note(note) => emit(SweepEvent::Note(note.to_owned())),
+        TrainingProgress::Doing(_) | TrainingProgress::Evaluating(_) => {}
     })?;
     for one in trainings {
         let training = one.training;
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn one_evaluation_is_of_all_cells_that_compute_the_same() {
+    fn cells_that_compute_the_same_share_one_evaluation() {
         let (parts, notes) = planned(
             "[grid]\narchitecture = [\"standard\", \"ladder:2\", \"desync:2\", \"upper-bound\"]\ntp = [2, 4]\n\
              batch = [1, 8]\ndtype = [\"bf16\", \"f16\"]\np2p = [\"on\", \"off\"]\n",

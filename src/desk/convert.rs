@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::evaluate::{self, Progress, QualityRequest, TextCache, TextQuality};
+use super::evaluate::{self, EvaluationProgress, QualityRequest, TextCache, TextQuality};
 use base::checksum;
 use base::error::{Error, Result};
 use base::text::layer_list;
@@ -102,7 +102,7 @@ pub fn convert(
     backend: &dyn Evaluate,
     store: &Store,
     cancel: &Cancel,
-    progress: &mut dyn FnMut(Progress<'_>),
+    progress: &mut dyn FnMut(EvaluationProgress<'_>),
 ) -> Result<(ConversionReport, Vec<String>)> {
     check(request)?;
     let layers = request.quality.model.shape.layers;
@@ -130,7 +130,7 @@ pub fn convert(
             sets.extend(search.greedy(*conversion)?);
         }
     }
-    (search.progress)(Progress::Doing("predicting speed"));
+    (search.progress)(EvaluationProgress::Doing("predicting speed"));
     let Search { measured, text: Some(text), .. } = search else {
         return Err(Error::failed("nothing was measured"));
     };
@@ -214,7 +214,7 @@ struct Search<'a> {
     backend: &'a dyn Evaluate,
     store: &'a Store,
     cancel: &'a Cancel,
-    progress: &'a mut dyn FnMut(Progress<'_>),
+    progress: &'a mut dyn FnMut(EvaluationProgress<'_>),
     cache: TextCache,
     measured: BTreeMap<Architecture, Quality>,
     /// Latest evaluation; its text is the same each time.
@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_takes_any_option_and_tells_what_is_wrong_with_it() {
+    fn a_target_accepts_any_option_and_names_invalid_ones() {
         let spec = target("h100-sxm,tp=8,p2p=off,model=llama-3-8b,batch=4", "tiny").unwrap();
         assert_eq!(spec.label(), "standard tp8 b4 p2p-off");
         assert_eq!((spec.hardware.as_str(), spec.model.as_str()), ("h100_sxm", "llama-3-8b"));

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_has_units_and_nothing_unknown() {
+    fn the_environment_is_shown_with_units_and_without_unknown_values() {
         let environment = json!({
             "commit": null,
             "clocks": {"cpu_mhz_max": 2100.0, "governor": null},

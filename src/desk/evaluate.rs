@@ -101,7 +101,7 @@ impl TextCache {
     fn load(
         &mut self,
         request: &QualityRequest,
-        progress: &mut dyn FnMut(Progress<'_>),
+        progress: &mut dyn FnMut(EvaluationProgress<'_>),
     ) -> Result<&LoadedText> {
         let text = match self.0.take() {
             Some(text) => text,
@@ -112,8 +112,8 @@ impl TextCache {
 }
 
 impl LoadedText {
-    fn load(request: &QualityRequest, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Self> {
-        progress(Progress::Doing("reading the text"));
+    fn load(request: &QualityRequest, progress: &mut dyn FnMut(EvaluationProgress<'_>)) -> Result<Self> {
+        progress(EvaluationProgress::Doing("reading the text"));
         let mut tokens = tokens(&request.model, &request.text)?;
         let all = tokens.len();
         tokens.truncate(request.limit.unwrap_or(all));
@@ -121,7 +121,7 @@ impl LoadedText {
         if keys.is_empty() {
             return Err(too_short(request, all, tokens.len()));
         }
-        progress(Progress::Doing("hashing the weights"));
+        progress(EvaluationProgress::Doing("hashing the weights"));
         let weights = request.model.fingerprint(request.seed)?;
         let reference =
             request.reference.as_ref().map(|model| model.fingerprint(request.seed)).transpose()?;
@@ -135,7 +135,7 @@ impl LoadedText {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress<'a> {
+pub enum EvaluationProgress<'a> {
     Doing(&'a str),
     /// Progress in windows times architectures.
     Windows {
@@ -160,7 +160,7 @@ pub fn evaluate(
     backend: &dyn Evaluate,
     store: &Store,
     cancel: &Cancel,
-    progress: &mut dyn FnMut(Progress<'_>),
+    progress: &mut dyn FnMut(EvaluationProgress<'_>),
 ) -> Result<TextQuality> {
     let QualityRequest { model, context, tp, dtype, comm_dtype, seed, .. } = request;
     // check the request before any slow reading
@@ -182,7 +182,7 @@ pub fn evaluate(
     let (missing, missing_keys) = missing(&windows, keys, &files);
     let of = windows.len() * files.len();
     let found = keys.iter().map(|key| files.iter().filter(|file| file.get(key).is_some()).count()).sum();
-    progress(Progress::Windows { done: found, found, of });
+    progress(EvaluationProgress::Windows { done: found, found, of });
     let backend_request = EvaluateRequest {
         model: model.clone(),
         architectures: plans.iter().map(|plan| plan.architecture.clone()).collect(),
@@ -205,7 +205,7 @@ pub fn evaluate(
         let key = &missing_keys[window];
         files[architecture].add(key, quality)?;
         done += keys.iter().filter(|known| *known == key).count();
-        progress(Progress::Windows { done, found, of });
+        progress(EvaluationProgress::Windows { done, found, of });
         Ok(())
     };
     if !backend_request.windows.is_empty() {

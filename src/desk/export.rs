@@ -70,7 +70,7 @@ impl FileKind {
 
 /// Writes to the path or, if it exists, to the first free numbered name; returns the written path.
 pub fn write_free(path: PathBuf, write: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
-    let path = free(path);
+    let path = free_path(path);
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir).map_err(Error::io(dir))?;
     }
@@ -79,7 +79,7 @@ pub fn write_free(path: PathBuf, write: impl FnOnce(&Path) -> Result<()>) -> Res
 }
 
 /// Returns the path or, if it exists, the first free one of `name-2`, `name-3`, ...
-fn free(path: PathBuf) -> PathBuf {
+fn free_path(path: PathBuf) -> PathBuf {
     if !path.exists() {
         return path;
     }
@@ -134,8 +134,10 @@ pub fn conversion(path: &Path, report: &ConversionReport, options: &Options) -> 
     plot::conversion_figure(report, options)?.save(path)
 }
 
-const VERSION: u32 = 2;
+/// Version of the Parquet file.
+const FORMAT_VERSION: u32 = 2;
 
+/// Rows per Parquet row group.
 const ROW_GROUP: usize = 1 << 18;
 
 const VERSION_KEY: &str = "ladderscope.runs";
@@ -165,7 +167,7 @@ pub fn runs(path: &Path, records: &[Record], table: &RunTable, rows: &[u32]) -> 
     let described: Map<String, Value> =
         columns.iter().map(|column| (column.field.name.to_string(), column_metadata(column))).collect();
     let metadata = vec![
-        (VERSION_KEY.to_owned(), VERSION.to_string()),
+        (VERSION_KEY.to_owned(), FORMAT_VERSION.to_string()),
         (COLUMNS_KEY.to_owned(), Value::Object(described).to_string()),
     ];
     let mut file = AtomicFile::create_all(path)?;
@@ -256,18 +258,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_overwritten() {
+    fn an_existing_file_gets_a_numbered_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pareto.svg");
-        assert_eq!(free(path.clone()), path);
+        assert_eq!(free_path(path.clone()), path);
         std::fs::write(&path, "").unwrap();
-        assert_eq!(free(path.clone()), dir.path().join("pareto-2.svg"));
+        assert_eq!(free_path(path.clone()), dir.path().join("pareto-2.svg"));
         std::fs::write(dir.path().join("pareto-2.svg"), "").unwrap();
-        assert_eq!(free(path), dir.path().join("pareto-3.svg"));
+        assert_eq!(free_path(path), dir.path().join("pareto-3.svg"));
     }
 
     #[test]
-    fn a_file_has_every_number_as_it_is_and_its_unit() {
+    fn the_parquet_file_has_exact_numbers_and_units() {
         let records = [
             record("a", |s| s.tp = 4, 0, &[(1.25, 2.5)]),
             record("b", |s| s.seed = u64::MAX, 0, &[(3.0, 4.0)]),

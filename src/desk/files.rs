@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_near_are_found_and_those_of_runs_are_not() {
+    fn nearby_traces_are_found_except_those_of_runs() {
         let dir = made(&[
             "a.json.gz",
             "deep/er/b.SQLITE",
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_what_is_typed() {
+    fn the_directory_part_of_a_typed_path() {
         for (typed, folder) in
             [("", ""), ("a", ""), ("a/b", "a/"), ("/x", "/"), ("~/t/", "~/t/"), ("~", "")]
         {

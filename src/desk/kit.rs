@@ -17,6 +17,7 @@ use table::P2p;
 const RUNS: &str = "runs";
 /// Subdirectory with output of `all_reduce_perf`: `tp8-on.txt`, `tp8-off.txt`.
 const LINKS: &str = "nccl-tests";
+/// File with the [`KitOrigin`].
 const ABOUT: &str = "kit.json";
 /// Summary of a kit from before it had an [`ABOUT`].
 const SUMMARY: &str = "summary.json";
@@ -133,8 +134,8 @@ impl Kit {
         let runs = Store::open(self.folder.join(RUNS));
         let copied = store.copy_from(&runs, &mut damaged)?;
         let recordings = store.copy_recordings_from(&Store::open(&self.folder), &mut damaged)?;
-        let origin = self.origin().unwrap_or_else(|(file, problem)| {
-            damaged.push(DamagedFile { path: file.into(), problem });
+        let origin = self.origin().unwrap_or_else(|file| {
+            damaged.push(file);
             KitOrigin::default()
         });
         // `copy_from` has named what cannot be listed
@@ -166,17 +167,18 @@ impl Kit {
             .collect())
     }
 
-    /// Reads the origin. Returns the file and its problem if it is damaged.
-    fn origin(&self) -> Result<KitOrigin, (&'static str, String)> {
+    /// Reads the origin. Returns the file if it is damaged.
+    fn origin(&self) -> Result<KitOrigin, DamagedFile> {
         let about = self.folder.join(ABOUT);
         if about.exists() {
-            return read(&about).map_err(|problem| (ABOUT, problem));
+            return read_json(&about).map_err(|problem| DamagedFile { path: ABOUT.into(), problem });
         }
         let summary = self.folder.join(SUMMARY);
         if !summary.exists() {
             return Ok(KitOrigin::default());
         }
-        let Summary { gpu, parts } = read(&summary).map_err(|problem| (SUMMARY, problem))?;
+        let Summary { gpu, parts } =
+            read_json(&summary).map_err(|problem| DamagedFile { path: SUMMARY.into(), problem })?;
         Ok(KitOrigin { gpus: gpu.name.into_iter().collect(), parts, ..KitOrigin::default() })
     }
 }
@@ -185,7 +187,7 @@ fn is_kit(folder: &Path) -> bool {
     folder.join(ABOUT).is_file() || [RUNS, LINKS].iter().any(|name| folder.join(name).is_dir())
 }
 
-fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, String> {
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, String> {
     let bytes = InputKind::CONFIG.bytes(path).map_err(|error| error.to_string())?;
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())
 }

@@ -114,7 +114,7 @@ mod tests {
     use table::options::OPTIONS;
 
     #[test]
-    fn every_option_that_has_values_says_what_each_means() {
+    fn every_offered_value_has_a_meaning() {
         for option in OPTIONS.iter().filter(|option| option.kind == table::options::OptionKind::Text) {
             let offers = values(option);
             assert!(!offers.is_empty(), "{option:?} offers nothing");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_varied_is_told_with_its_unit_and_its_present_value() {
+    fn an_axis_is_described_with_unit_and_current_value() {
         let spec = Spec { tp: 8, ..Spec::default() };
         assert_eq!(about("tp", Some(&spec)), "Tensor-parallel size (ranks); default 1. Now 8");
         let alpha = about("set.link.alpha_us", Some(&spec));

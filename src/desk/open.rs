@@ -348,7 +348,7 @@ mod tests {
 
     /// Two ranks whose clocks are a second apart: opened, they have one.
     #[test]
-    fn ranks_of_several_files_are_opened_on_one_clock() {
+    fn clocks_of_one_file_per_rank_are_aligned() {
         let dir = tempfile::tempdir().unwrap();
         for rank in 0..2 {
             let event = |name: &str, stream: u32, at: i64, dur: i64| {
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_a_file_nor_a_run_says_what_can_be_named() {
+    fn an_unknown_name_is_an_error_that_lists_valid_ones() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path());
         for given in ["no/such.json", "such.parquet", "~/no-such-trace.json", "20260101"] {
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_one_number_stand_under_one_another() {
+    fn stretches_are_aligned_at_the_same_step() {
         let trace_of_steps = |first: u32, length: i64| {
             let step = |at: u32| Span {
                 step: at,

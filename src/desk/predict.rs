@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_a_part_only_beyond_the_bound_and_reaches_the_step_that_is_asked_for() {
+    fn only_a_large_trace_is_cut_and_it_reaches_the_requested_step() {
         let fitting = (MOST_SPANS / 4000) as u32;
         assert_eq!(first_steps(fitting, 4000, None), None);
         let all = fitting + 100;

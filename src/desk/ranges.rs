@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_stand_for_any_text() {
+    fn stars_match_any_text() {
         for (pattern, name, matches) in [
             ("decode", "decode", true),
             ("decode", "decode 1", false),

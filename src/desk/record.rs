@@ -381,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_object_is_written_once_and_repaired() {
+    fn the_recorder_is_written_once_and_repaired() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/object.so");
         write_recorder(&path).unwrap();

@@ -9,8 +9,8 @@ mod training;
 
 use std::path::{Path, PathBuf};
 
-use super::evaluate;
 pub use super::evaluate::Text;
+use super::evaluate::{self, EvaluationProgress};
 use base::checksum;
 use base::error::{Error, Result};
 use lab::launch::Cancel;
@@ -152,9 +152,9 @@ impl TrainingRequest {
 }
 
 #[derive(Debug)]
-pub enum Progress<'a> {
+pub enum TrainingProgress<'a> {
     Doing(&'a str),
-    Evaluating(evaluate::Progress<'a>),
+    Evaluating(EvaluationProgress<'a>),
     Note(&'a str),
     Step {
         what: &'a str,
@@ -178,11 +178,11 @@ pub fn adapt(
     request: &TrainingRequest,
     store: &Store,
     cancel: &Cancel,
-    progress: &mut dyn FnMut(Progress<'_>),
+    progress: &mut dyn FnMut(TrainingProgress<'_>),
 ) -> Result<Vec<Curve>> {
     check(request)?;
     let layers = layers(request)?;
-    progress(Progress::Doing("reading the text"));
+    progress(TrainingProgress::Doing("reading the text"));
     let mut tokens = evaluate::tokens(&request.model, &request.text)?;
     tokens.truncate(request.limit.unwrap_or(tokens.len()));
     let name = request.text.path().display().to_string();

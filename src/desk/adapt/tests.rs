@@ -48,7 +48,7 @@ impl Place {
     fn interrupt(&self, request: &TrainingRequest, after: u32) {
         let cancel = Cancel::default();
         let ended = adapt(request, &self.store, &cancel, &mut |progress| {
-            if matches!(progress, Progress::Step { done, .. } if done >= after) {
+            if matches!(progress, TrainingProgress::Step { done, .. } if done >= after) {
                 cancel.all();
             }
         });
@@ -63,7 +63,7 @@ fn bits(curve: &Curve) -> Vec<(u64, Option<u64>)> {
 }
 
 #[test]
-fn a_training_that_was_interrupted_goes_on_to_the_same_last_digit() {
+fn a_resumed_training_gives_bit_identical_results() {
     let place = Place::new();
     let whole = place.train(&place.request(&["ladder"])).remove(0);
     assert_eq!(whole.curve.len(), 12);
@@ -95,13 +95,13 @@ fn a_training_that_was_interrupted_goes_on_to_the_same_last_digit() {
     // once more it is found, and nothing is computed
     let mut steps = 0;
     let again = adapt(&request, &other.store, &Cancel::default(), &mut |progress| {
-        steps += u32::from(matches!(progress, Progress::Step { .. }));
+        steps += u32::from(matches!(progress, TrainingProgress::Step { .. }));
     });
     assert_eq!((again.unwrap().remove(0), steps), (gone_on, 0));
 }
 
 #[test]
-fn steps_after_a_checkpoint_are_done_again_where_a_process_died() {
+fn steps_after_the_last_checkpoint_are_repeated_after_a_crash() {
     let place = Place::new();
     let request = place.request(&["parallel"]);
     place.interrupt(&request, 6);
@@ -124,7 +124,7 @@ fn steps_after_a_checkpoint_are_done_again_where_a_process_died() {
 }
 
 #[test]
-fn another_text_or_output_is_told_with_what_differs() {
+fn changed_text_or_output_is_an_error_that_names_the_difference() {
     let place = Place::new();
     let mut request = place.request(&["standard"]);
     request.options.output = Some(place.dir.path().join("out"));
@@ -158,7 +158,7 @@ fn another_text_or_output_is_told_with_what_differs() {
 }
 
 #[test]
-fn what_cannot_be_trained_is_refused_before_anything_is_stored() {
+fn invalid_requests_are_refused_before_anything_is_stored() {
     let place = Place::new();
     let told = |change: &dyn Fn(&mut TrainingRequest)| {
         let mut request = place.request(&["ladder"]);
@@ -188,7 +188,7 @@ fn what_cannot_be_trained_is_refused_before_anything_is_stored() {
 /// A model that knows its text, one of whose layers is then wired as ladder: what that costs is won back by training the
 /// layer alone, and nothing else changes.
 #[test]
-fn a_conversion_is_repaired_and_only_its_layers_change() {
+fn retraining_improves_a_conversion_and_changes_only_its_layers() {
     let place = Place::new();
     let mut request = place.request(&["standard"]);
     request.options.steps = 60;
@@ -260,7 +260,7 @@ proptest! {
 }
 
 #[test]
-fn seeds_and_passes_differ_and_a_short_text_is_told() {
+fn seeds_and_passes_shuffle_differently_and_a_short_text_is_an_error() {
     let data = Data::split((0..500).collect(), 8, 10.0, "t").unwrap();
     assert_ne!(data.windows(0, 0, 8), data.windows(1, 0, 8));
     let count = data.count() as u32;
@@ -276,7 +276,7 @@ fn seeds_and_passes_differ_and_a_short_text_is_told() {
 }
 
 #[test]
-fn layers_and_numbers_are_read_and_mistakes_told() {
+fn layers_and_numbers_are_parsed_and_invalid_ones_named() {
     assert_eq!(layer_choice("all").unwrap(), Layers::All);
     assert_eq!(layer_choice("3").unwrap(), Layers::These(LayerSet::Last(3)));
     assert_eq!(layer_choice("[0+2]").unwrap(), Layers::These(LayerSet::Only(vec![0, 2])));

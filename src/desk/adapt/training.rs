@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::{Data, MINIATURE, Progress, TrainingRequest, id, written_by};
-use crate::desk::evaluate::{self, Text, TextCache, evaluate};
+use super::{Data, MINIATURE, TrainingProgress, TrainingRequest, id, written_by};
+use crate::desk::evaluate::{self, EvaluationProgress, Text, TextCache, evaluate};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::launch::Cancel;
@@ -52,7 +52,7 @@ struct RunningTraining<'a> {
 }
 
 impl TrainingRun<'_> {
-    pub fn train(&self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Curve> {
+    pub fn train(&self, progress: &mut dyn FnMut(TrainingProgress<'_>)) -> Result<Curve> {
         let id = id(&self.spec);
         let folder = self.store.training_folder(&id)?;
         if self.request.options.restart {
@@ -60,7 +60,7 @@ impl TrainingRun<'_> {
             self.remove_output()?;
         }
         let stored = folder.read()?;
-        progress(Progress::Doing("hashing the weights"));
+        progress(TrainingProgress::Doing("hashing the weights"));
         let weights = self.request.model.fingerprint(self.spec.seed)?;
         let text_hash = self.data.key();
         if let Some(stored) = &stored {
@@ -182,7 +182,7 @@ impl TrainingRun<'_> {
         &self,
         folder: &TrainingFolder,
         trained: Option<Model>,
-        progress: &mut dyn FnMut(Progress<'_>),
+        progress: &mut dyn FnMut(TrainingProgress<'_>),
     ) -> Result<Quality> {
         let spec = &self.spec;
         let own = self.request.model.clone();
@@ -200,7 +200,7 @@ impl TrainingRun<'_> {
             seed: spec.seed,
             counts: is_trained,
         };
-        let mut on_progress = |of: evaluate::Progress<'_>| progress(Progress::Evaluating(of));
+        let mut on_progress = |of: EvaluationProgress<'_>| progress(TrainingProgress::Evaluating(of));
         let cpu = evaluator(Backend::Cpu)?;
         let found = evaluate(
             &request,
@@ -221,10 +221,10 @@ impl TrainingRun<'_> {
         &self,
         mut folder: TrainingFolder,
         mut training: Training,
-        progress: &mut dyn FnMut(Progress<'_>),
+        progress: &mut dyn FnMut(TrainingProgress<'_>),
     ) -> Result<RunningTraining<'_>> {
         let (spec, model) = (&self.spec, &self.request.model);
-        progress(Progress::Doing("loading weights"));
+        progress(TrainingProgress::Doing("loading weights"));
         let source = WeightSource::open(model, spec.seed)?;
         let load = |weight: &Weight, rank: u32| -> Result<Vec<f32>> {
             let mut numbers = source.load(weight, rank, spec.tp, DType::F32)?.numbers().into_owned();
@@ -256,7 +256,7 @@ impl TrainingRun<'_> {
         let mut trainer = Trainer::new(setup, &load)?;
         (training.parameters, training.trained_parameters) = trainer.parameters();
         training.step = restore(&mut trainer, &folder, &training)?;
-        progress(Progress::Doing("measuring products of matrices"));
+        progress(TrainingProgress::Doing("measuring products of matrices"));
         // the speed covers all parts of a training, so its peak does too
         let earlier = training.speed.map_or(0.0, |speed| speed.gemm_flop_per_s);
         let (flop_per_token, gemm_flop_per_s) =
@@ -270,7 +270,7 @@ impl TrainingRun<'_> {
         folder.open_curve(training.step, start)?;
         let steps = folder.read()?.map(|curve| curve.curve).unwrap_or_default();
         if training.step > 0 {
-            progress(Progress::Note(&format!(
+            progress(TrainingProgress::Note(&format!(
                 "{}: going on after step {} of {}",
                 spec.label(),
                 training.step,
@@ -295,7 +295,7 @@ fn gemm_rate(training: &Training) -> f64 {
 }
 
 impl RunningTraining<'_> {
-    fn run(&mut self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
+    fn run(&mut self, progress: &mut dyn FnMut(TrainingProgress<'_>)) -> Result<()> {
         let TrainingRun { request, spec, data, cancel, .. } = self.run;
         let optimiser = Optimiser {
             lr: spec.lr,
@@ -332,7 +332,14 @@ impl RunningTraining<'_> {
             self.steps.push(step);
             let tokens_per_s = f64::from(spec.batch * spec.context) / seconds;
             let of = spec.steps;
-            progress(Progress::Step { what: &what, done, found, of, loss: lost.nll, tokens_per_s });
+            progress(TrainingProgress::Step {
+                what: &what,
+                done,
+                found,
+                of,
+                loss: lost.nll,
+                tokens_per_s,
+            });
             let is_due = match request.options.checkpoint_every {
                 Some(every) => done.is_multiple_of(every),
                 None => saved.elapsed() >= CHECKPOINT_INTERVAL,
@@ -381,11 +388,11 @@ impl RunningTraining<'_> {
         Some(TrainingSpeed::new(tokens_per_s, self.flop_per_token, self.gemm_flop_per_s))
     }
 
-    fn finish(self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Curve> {
+    fn finish(self, progress: &mut dyn FnMut(TrainingProgress<'_>)) -> Result<Curve> {
         let Self { run, folder, mut training, trainer, .. } = self;
         let TrainingRun { request, spec, output, store, .. } = run;
         if written_by(output).as_deref() != Some(training.id.as_str()) {
-            progress(Progress::Doing("writing the model"));
+            progress(TrainingProgress::Doing("writing the model"));
             let wiring = Some(&spec.architecture).filter(|one| one.recorded_layers().is_some());
             let origin = serde_json::json!({ "id": training.id, "spec": spec });
             let origin = serde_json::to_vec_pretty(&origin).unwrap_or_default();

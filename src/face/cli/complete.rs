@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_options_and_values_follow() {
+    fn verbs_options_and_values_are_completed() {
         assert_eq!(offered("ladderscope calib"), ["calibrate"]);
         assert!(!offered("ladderscope ").contains(&"__run".to_owned()), "hidden");
         assert_eq!(offered("ladderscope runs ta"), ["tag"]);
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_parts_at_colons_is_completed_behind_them() {
+    fn only_the_part_after_a_colon_is_replaced_in_bash() {
         let answered = answer("ladderscope runs --filter arch:up", Some("up"));
         assert_eq!(answered.split('\t').next(), Some("upper-bound"));
         let answered = answer("ladderscope run --architecture=up", Some("up"));
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_breaks_it() {
+    fn any_line_is_accepted() {
         for line in [
             "",
             " ",

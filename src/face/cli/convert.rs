@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_and_budgets_are_read_and_mistakes_told() {
+    fn sets_and_budgets_are_parsed_and_invalid_ones_named() {
         assert_eq!(convert::layer_set("3").unwrap(), LayerSet::Last(3));
         assert_eq!(convert::layer_set("2+0").unwrap(), LayerSet::Only(vec![0, 2]));
         assert_eq!(wiring("2+0").unwrap(), Architecture::Ladder(LayerSet::Only(vec![0, 2])));

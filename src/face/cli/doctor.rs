@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn every_backend_says_what_it_can_do_here_or_what_is_missing() {
+    fn every_backend_has_capabilities_or_a_reason() {
         let states = backends();
         let names: Vec<_> = states.iter().map(|s| s.name).collect();
         assert!(names.starts_with(&["sim", "cpu"]), "{names:?}");

@@ -368,7 +368,7 @@ mod tests {
     use run::cuda::measure::{GemmRate, ReadBandwidth};
 
     #[test]
-    fn probing_answers_with_gpus_or_with_a_reason() {
+    fn probing_finds_gpus_or_a_reason() {
         let found = probe(false);
         assert_eq!(found.gpus.is_empty(), found.problem.is_some());
         assert_eq!(found.p2p.len(), found.gpus.len());
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_that_was_measured_says_of_what() {
+    fn a_measured_product_is_shown_with_its_size() {
         let rate = GemmRate {
             tflops: 712.34,
             sustained_tflops: 603.21,

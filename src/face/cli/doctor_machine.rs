@@ -356,13 +356,13 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_of_a_directory_that_is_not_there_yet_is_known() {
+    fn free_space_is_known_for_a_missing_directory() {
         let disk = disk(Path::new("/tmp/not/there/yet"));
         assert!(disk.free_bytes.is_some_and(|free| free > 0));
     }
 
     #[test]
-    fn a_small_machine_is_not_filled() {
+    fn the_bandwidth_buffer_is_at_most_a_quarter_of_memory() {
         let bandwidth = memory_bandwidth(2, 64 << 20, 16 << 20);
         assert_eq!(bandwidth.buffer_bytes, 4 << 20);
         assert!(!bandwidth.exceeds_caches);

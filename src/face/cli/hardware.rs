@@ -97,8 +97,8 @@ impl<'a> PrintedProfile<'a> {
         let link = |link: Link| PrintedProfileLink {
             p2p: link.p2p,
             tp: link.tp,
-            alpha_us: link.times.map(|(alpha_us, _)| alpha_us),
-            gb_s: link.times.map(|(_, gb_s)| gb_s),
+            alpha_us: link.times.map(|times| times.alpha_us),
+            gb_s: link.times.map(|times| times.gb_s),
             basis: link.basis.to_string(),
             us_16384: link.times.map(|_| decode_us(profile, link.p2p, link.tp, CollectiveScale::ALONE)),
             charged: link.times.map(|_| charged(profile, link.p2p, link.tp)).unwrap_or_default(),
@@ -213,8 +213,15 @@ struct Link {
     p2p: P2p,
     tp: u32,
     basis: LinkBasis,
-    /// Latency (us) and bandwidth (GB/s); `None` if the link was not measured at this TP.
-    times: Option<(f64, f64)>,
+    /// `None` if the link was not measured at this TP.
+    times: Option<LinkTimes>,
+}
+
+/// Latency of small messages, and bandwidth.
+#[derive(Clone, Copy)]
+struct LinkTimes {
+    alpha_us: f64,
+    gb_s: f64,
 }
 
 fn links_of(profile: &Profile) -> impl Iterator<Item = Link> {
@@ -224,7 +231,11 @@ fn links_of(profile: &Profile) -> impl Iterator<Item = Link> {
         tps.into_iter().map(move |tp| {
             let basis = profile.link_basis(Collective::Nccl, p2p, tp);
             let is_known = !matches!(basis.rows, BasisRows::Missing(_));
-            Link { p2p, tp, basis, times: is_known.then(|| profile.link(p2p, tp)) }
+            let times = is_known.then(|| {
+                let (alpha_us, gb_s) = profile.link(p2p, tp);
+                LinkTimes { alpha_us, gb_s }
+            });
+            Link { p2p, tp, basis, times }
         })
     })
 }
@@ -286,9 +297,9 @@ fn links_table(profiles: &[Profile]) -> Table {
             ("p2p", &|(_, link)| link.p2p.as_str().into()),
             ("tp", &|(_, link)| link.tp.into()),
             ("alpha_us|latency (alpha_us)", &|(_, link)| {
-                Shown::number(link.times.map(|times| times.0), 1)
+                Shown::number(link.times.map(|times| times.alpha_us), 1)
             }),
-            ("gb_s|bandwidth (gb_s)", &|(_, link)| Shown::number(link.times.map(|times| times.1), 1)),
+            ("gb_s|bandwidth (gb_s)", &|(_, link)| Shown::number(link.times.map(|times| times.gb_s), 1)),
             ("basis", &|(_, link)| link.basis.to_string().into()),
         ],
     )

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lists_are_broken_within_a_hundred_columns() {
+    fn long_lists_are_wrapped_at_100_columns() {
         let words = vec!["17 cpu_op"; 40].join(", ");
         let text = wrapped("  ignored ", &words, 4);
         assert!(text.lines().count() > 3);

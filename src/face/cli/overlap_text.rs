@@ -508,7 +508,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_importer_left_is_said() {
+    fn ignored_events_of_an_import_are_listed() {
         let report = ImportReport {
             format: "Kineto JSON".into(),
             files: vec!["a.json".into()],
@@ -529,7 +529,7 @@ mod tests {
 
     /// Two groups of one description: their rows would look the same without the ranks.
     #[test]
-    fn collectives_are_called_by_what_tells_them_apart() {
+    fn collectives_are_labeled_with_group_ranks_and_message_size() {
         let row = |group: Option<&str>, ranks: &[u32], bytes| CollectiveRow {
             executed: GroupRow {
                 name: "ncclAllReduce".into(),
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_at_characters() {
+    fn long_names_are_truncated_at_characters() {
         let name = "ü".repeat(80);
         assert_eq!(truncated(&name).chars().count(), NAME);
         assert_eq!(truncated("ncclKernel"), "ncclKernel");

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::stderr;
-use crate::desk::{adapt, evaluate};
+use crate::desk::adapt::TrainingProgress;
+use crate::desk::evaluate::EvaluationProgress;
 use base::text::printable;
 use lab::sweep::forecast::RemainingTime;
 use lab::sweep::forecast::{self, History};
@@ -33,7 +34,7 @@ fn bar(total: u64) -> ProgressBar {
 
 /// Displays the events of a sweep.
 #[derive(Debug)]
-pub struct Progress<'a> {
+pub struct SweepProgress<'a> {
     cells: &'a [Cell],
     rounds: u32,
     bar: Option<ProgressBar>,
@@ -51,7 +52,7 @@ pub struct Progress<'a> {
     steps: Option<StepProgress>,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> SweepProgress<'a> {
     pub fn new(cells: &'a [Cell], rounds: u32) -> Self {
         let can_run = cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs).count();
         let total = can_run * rounds.max(1) as usize;
@@ -82,12 +83,12 @@ impl<'a> Progress<'a> {
             SweepEvent::RunStarted { cell, round, .. } => self.set_activity(*cell, *round, "starting"),
             SweepEvent::Evaluating { done, found, of, .. } => {
                 let (done, found, of) = (*done, *found, *of);
-                self.steps().evaluation(evaluate::Progress::Windows { done, found, of });
+                self.steps().evaluation(EvaluationProgress::Windows { done, found, of });
             }
             SweepEvent::Training { what, done, found, of, loss, tokens_per_s } => {
                 let (done, found, of) = (*done, *found, *of);
                 let (loss, tokens_per_s) = (*loss, *tokens_per_s);
-                self.steps().training(&adapt::Progress::Step {
+                self.steps().training(&TrainingProgress::Step {
                     what,
                     done,
                     found,
@@ -271,10 +272,10 @@ impl StepProgress {
         self.bar.finish_and_clear();
     }
 
-    pub fn evaluation(&mut self, progress: evaluate::Progress<'_>) {
+    pub fn evaluation(&mut self, progress: EvaluationProgress<'_>) {
         match progress {
-            evaluate::Progress::Doing(what) => self.set_activity(what),
-            evaluate::Progress::Windows { done, found, of } => {
+            EvaluationProgress::Doing(what) => self.set_activity(what),
+            EvaluationProgress::Windows { done, found, of } => {
                 let computed = done - found;
                 // a search evaluates several sets of windows, each with its own remaining time
                 self.started = self.started.filter(|_| computed > 0);
@@ -285,16 +286,16 @@ impl StepProgress {
         }
     }
 
-    pub fn training(&mut self, progress: &adapt::Progress<'_>) {
-        let evaluates = matches!(progress, adapt::Progress::Evaluating(_));
+    pub fn training(&mut self, progress: &TrainingProgress<'_>) {
+        let evaluates = matches!(progress, TrainingProgress::Evaluating(_));
         if std::mem::replace(&mut self.evaluates, evaluates) != evaluates {
             (self.started, self.last_line) = (None, None);
         }
         match progress {
-            adapt::Progress::Doing(what) => self.set_activity(what),
-            adapt::Progress::Evaluating(of) => self.evaluation(*of),
-            adapt::Progress::Note(text) => self.bar.suspend(|| stderr::note(text)),
-            adapt::Progress::Step { what, done, found, of, loss, tokens_per_s } => {
+            TrainingProgress::Doing(what) => self.set_activity(what),
+            TrainingProgress::Evaluating(of) => self.evaluation(*of),
+            TrainingProgress::Note(text) => self.bar.suspend(|| stderr::note(text)),
+            TrainingProgress::Step { what, done, found, of, loss, tokens_per_s } => {
                 // the first step of this process allocates buffers for all others, so it is not timed
                 let timed = done.saturating_sub(found + 1) as usize;
                 let words = format!("{what}: loss {loss:.4}, {tokens_per_s:.0} tokens/s");
@@ -345,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_for_people() {
+    fn durations_have_units() {
         for (seconds, text) in [(0, "0 s"), (59, "59 s"), (185, "3 min 05 s"), (7_800, "2 h 10 min")] {
             assert_eq!(duration(Duration::from_secs(seconds)), text);
         }

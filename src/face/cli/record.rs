@@ -110,7 +110,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
             "already recorded into {}: running without a second recorder",
             PathBuf::from(outer).display()
         ));
-        return Ok(exit_code(wait(&mut start(args, Vec::new())?, &mut |_| {})?));
+        return Ok(exit_code(wait(&mut start_program(args, Vec::new())?, &mut || {})?));
     }
     let window = match (args.on_demand, args.delay, args.duration) {
         (true, ..) => Window::OnDemand,
@@ -122,11 +122,11 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     let recording = Recording::create(directory, window, args.limit)?;
     let (variables, warnings) = recording.environment()?;
     warnings.iter().for_each(|warning| stderr::warn(warning));
-    let mut child = start(args, variables)?;
+    let mut child = start_program(args, variables)?;
     stderr::note(&format!("recording into {}", recording.directory().display()));
-    let mut progress = Progress::new(&recording);
+    let mut progress = RecordingProgress::new(&recording);
     let mut explained = false;
-    let status = wait(&mut child, &mut |_| {
+    let status = wait(&mut child, &mut || {
         progress.show();
         // CMD may be a server that never ends: explain the window when it is over
         let control = recording.control().ok();
@@ -137,27 +137,27 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         if over && !explained {
             explained = true;
             progress.clear();
-            explain_or_say(args, &recording, dir);
+            explain_or_print_error(args, &recording, dir);
         }
     })?;
     progress.clear();
     if !explained {
-        explain_or_say(args, &recording, dir);
+        explain_or_print_error(args, &recording, dir);
     }
     Ok(exit_code(status))
 }
 
-fn start(args: &Args, variables: Variables) -> Result<Child> {
+fn start_program(args: &Args, variables: Variables) -> Result<Child> {
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(Error::input("no program to record"));
     };
     let mut command = Command::new(program);
     command.args(arguments).envs(variables);
-    command.spawn().map_err(|error| Error::input(not_started(&program.to_string_lossy(), &error)))
+    command.spawn().map_err(|error| Error::input(start_problem(&program.to_string_lossy(), &error)))
 }
 
 /// Reason and remedy if the program does not start.
-fn not_started(program: &str, error: &std::io::Error) -> String {
+fn start_problem(program: &str, error: &std::io::Error) -> String {
     let is_path = program.contains('/');
     match error.kind() {
         ErrorKind::NotFound if is_path && Path::new(program).exists() => {
@@ -182,7 +182,7 @@ fn exit_code(status: ExitStatus) -> u8 {
 }
 
 /// Waits for the program, and passes signals on to it. `watch` is called about every 100 ms.
-fn wait(child: &mut Child, watch: &mut dyn FnMut(&Child)) -> Result<ExitStatus> {
+fn wait(child: &mut Child, watch: &mut dyn FnMut()) -> Result<ExitStatus> {
     let failed = |error| Error::failed(format!("waiting for the program: {error}"));
     let handled = [SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGUSR1, SIGUSR2];
     let mut signals = Signals::new(handled).map_err(failed)?;
@@ -201,7 +201,7 @@ fn wait(child: &mut Child, watch: &mut dyn FnMut(&Child)) -> Result<ExitStatus> 
                 let _ = rustix::process::kill_process(pid, signal);
             }
         }
-        watch(child);
+        watch();
         std::thread::sleep(WATCH_INTERVAL);
     }
 }
@@ -215,15 +215,16 @@ fn is_foreground() -> bool {
 }
 
 /// Progress on standard error: a line that is drawn over, on a terminal.
-struct Progress<'a> {
+struct RecordingProgress<'a> {
     recording: &'a Recording,
     drawn: Option<Instant>,
-    last: u64,
+    /// Bytes written when it was drawn.
+    drawn_bytes: u64,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> RecordingProgress<'a> {
     fn new(recording: &'a Recording) -> Self {
-        Self { recording, drawn: None, last: 0 }
+        Self { recording, drawn: None, drawn_bytes: 0 }
     }
 
     fn show(&mut self) {
@@ -233,9 +234,10 @@ impl<'a> Progress<'a> {
         }
         self.drawn = Some(Instant::now());
         let written = self.recording.written();
-        let rate = since
-            .map_or(0.0, |since| written.bytes.saturating_sub(self.last) as f64 / since.as_secs_f64());
-        self.last = written.bytes;
+        let rate = since.map_or(0.0, |since| {
+            written.bytes.saturating_sub(self.drawn_bytes) as f64 / since.as_secs_f64()
+        });
+        self.drawn_bytes = written.bytes;
         let now = record::now_ns();
         let window = match self.recording.control() {
             Ok(control) if control.start_ns == u64::MAX => "waiting for --start".to_owned(),
@@ -266,7 +268,7 @@ fn processes(count: usize) -> String {
 }
 
 /// Calls [`explain`]; prints a failure on standard error, since the status is CMD's.
-fn explain_or_say(args: &Args, recording: &Recording, dir: &Path) {
+fn explain_or_print_error(args: &Args, recording: &Recording, dir: &Path) {
     if let Err(error) = explain(args, recording, dir) {
         stderr::print_error(&error);
     }
@@ -283,9 +285,9 @@ fn explain(args: &Args, recording: &Recording, dir: &Path) -> Result<()> {
     let from = import.ranks_from.map(|from| format!(" ({from})")).unwrap_or_default();
     stderr::note(&format!("{}{from}: {}", counted(trace.meta.ranks as usize, "rank"), path.display()));
     if trace.spans.is_empty() {
-        // otherwise `overlap` says them
+        // otherwise `overlap` prints them
         stderr::warn_all(import.warnings.iter().map(String::as_str), "the trace has all of them");
-        output::emit(&without_gpu(&trace))?;
+        output::emit(&ranges_text(&trace))?;
     } else {
         let format = args.format.format.to_possible_value();
         let format = format.map_or("table".into(), |format| format.get_name().to_owned());
@@ -317,20 +319,21 @@ fn predicted_trace(name: &str, dir: &Path) -> Result<String> {
     })
 }
 
-/// Another verb with its own defaults.
+/// Parser of another verb's arguments, for its defaults.
 #[derive(Debug, clap::Parser)]
-struct Verb<A: clap::Args> {
+struct VerbParser<A: clap::Args> {
     #[command(flatten)]
     args: A,
 }
 
 fn parsed<A: clap::Args>(words: impl IntoIterator<Item = OsString>) -> Result<A> {
-    let parsed = Verb::<A>::try_parse_from(words).map_err(|error| Error::failed(error.to_string()))?;
+    let parsed =
+        VerbParser::<A>::try_parse_from(words).map_err(|error| Error::failed(error.to_string()))?;
     Ok(parsed.args)
 }
 
 /// Ranges by total time, for a recording without GPU work.
-fn without_gpu(trace: &Trace) -> String {
+fn ranges_text(trace: &Trace) -> String {
     let mut sums: Vec<(u64, i64, &str)> =
         trace.meta.range_names.iter().map(|name| (0, 0, name.as_str())).collect();
     for range in &trace.ranges {
@@ -353,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_is_the_programs() {
+    fn the_exit_status_is_that_of_the_program() {
         for (command, code) in [("exit 7", 7), ("kill -9 $$", 137), ("true", 0)] {
             let status = Command::new("sh").args(["-c", command]).status().unwrap();
             assert_eq!(exit_code(status), code, "{command}");

@@ -305,7 +305,7 @@ mod tests {
     use table::testing::sim_record;
 
     #[test]
-    fn what_all_runs_have_in_common_is_said_once() {
+    fn shared_values_move_above_the_table() {
         let cell =
             |batch, tp| sim_record("run", move |spec| (spec.batch, spec.tp) = (batch, tp), 0.0, 1.0);
         let table = |records: &[Record]| {

@@ -11,7 +11,7 @@ use signal_hook::iterator::Signals;
 
 use super::app::exit_status;
 use super::output::{self, Format, FormatArgs};
-use super::progress::Progress;
+use super::progress::SweepProgress;
 use super::{record_table, show, stderr};
 use crate::desk::Runner;
 use base::error::{Error, Result};
@@ -61,7 +61,7 @@ fn run_cell(
         stderr::note(&note);
     }
     let cells = [Cell { spec: spec.clone(), feasibility: Feasibility::Runs }];
-    let mut progress = Progress::new(&cells, args.rounds);
+    let mut progress = SweepProgress::new(&cells, args.rounds);
     let ended = runner
         .cell(spec, shared, args.rounds, args.trace.as_deref(), &mut |event| progress.event(&event));
     progress.finish();

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn times_take_units_and_mean_microseconds_without() -> Result<()> {
+    fn times_have_units_and_default_to_microseconds() -> Result<()> {
         for (text, ns) in
             [("250", 250_000), ("1.5ms", 1_500_000), ("3s", 3_000_000_000), ("7ns", 7), ("2 us", 2_000)]
         {
@@ -406,14 +406,14 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_shown_as_the_last_sample_did_it() -> Result<()> {
+    fn the_window_of_a_step_is_that_of_the_last_sample() -> Result<()> {
         let select = SelectArgs { step: Some(1), ..SelectArgs::default() };
         assert_eq!(select.window(&trace())?, (12_000, 13_000));
         Ok(())
     }
 
     #[test]
-    fn a_step_that_is_not_there_is_named_with_those_that_are() {
+    fn a_missing_step_is_an_error_that_lists_the_existing_ones() {
         let select = SelectArgs { step: Some(9), ..SelectArgs::default() };
         let error = select.resolve(&trace()).err().map(|e| e.to_string()).unwrap_or_default();
         assert_eq!(error, "no decode step 9 in this trace; it contains steps 0 to 1");
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_listed_by_what_is_in_a_row() {
+    fn consecutive_steps_are_listed_as_ranges() {
         assert_eq!(listed(&[4]), "4");
         assert_eq!(listed(&[0, 3, 4, 5, 9, u32::MAX]), "0, 3 to 5, 9, 4294967295");
         let odd: Vec<u32> = (0..100).map(|n| 2 * n).collect();
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_without_anything_in_it_is_refused() {
+    fn an_empty_window_is_refused() {
         let select = SelectArgs { from: Some(99_000), ..SelectArgs::default() };
         assert_eq!(select.window(&trace()).map_err(|e| e.exit_code()), Err(2));
         let select = SelectArgs { from: Some(9), to: Some(9), ..SelectArgs::default() };

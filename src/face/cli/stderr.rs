@@ -22,14 +22,14 @@ pub fn can_draw() -> bool {
 }
 
 /// True if errors are printed as JSON (`--format json`).
-static JSON: AtomicBool = AtomicBool::new(false);
+static ERRORS_ARE_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Enables JSON errors if the arguments ask for JSON. Scans the raw arguments, because parse errors are printed too.
 pub fn choose_error_format(arguments: &[String]) {
     let pairs = arguments.iter().zip(arguments.iter().skip(1));
     let asked = arguments.iter().any(|argument| argument == "--format=json")
         || pairs.into_iter().any(|(option, value)| option == "--format" && value == "json");
-    JSON.store(asked, Ordering::Relaxed);
+    ERRORS_ARE_JSON.store(asked, Ordering::Relaxed);
 }
 
 /// Error in JSON.
@@ -64,31 +64,49 @@ fn as_json(error: &Error) -> String {
 
 /// Prints an error with its position in the file and the remedy.
 pub fn print_error(error: &Error) {
-    if JSON.load(Ordering::Relaxed) {
+    if ERRORS_ARE_JSON.load(Ordering::Relaxed) {
         return write(&as_json(error));
     }
-    let coloured = is_coloured(is_terminal());
-    write(render(error, can_draw() || coloured, coloured).trim_end());
+    let style = if is_coloured(is_terminal()) {
+        ErrorStyle::Coloured
+    } else if can_draw() {
+        ErrorStyle::Graphical
+    } else {
+        ErrorStyle::Plain
+    };
+    write(render(error, style).trim_end());
 }
 
-fn render(error: &Error, fancy: bool, colour: bool) -> String {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ErrorStyle {
+    /// Lines without drawing, for files and pipes.
+    Plain,
+    /// Box drawing without colours.
+    Graphical,
+    Coloured,
+}
+
+fn render(error: &Error, style: ErrorStyle) -> String {
     let error = &harmless(error);
-    if !fancy && !matches!(error, Error::At { .. }) {
+    let is_plain = style == ErrorStyle::Plain;
+    if is_plain && !matches!(error, Error::At { .. }) {
         let help = match error {
             Error::Input { help: Some(help), .. } => format!("\n  help: {help}"),
             _ => String::new(),
         };
         return format!("error: {error}{help}");
     }
-    let handler = match (fancy, colour) {
-        (true, true) => GraphicalReportHandler::new_themed(GraphicalTheme::unicode()),
-        (true, false) => GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()),
-        // Without a terminal, no wrapping, so that the text can be searched.
-        (false, _) => GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(10_000),
+    let handler = match style {
+        ErrorStyle::Coloured => GraphicalReportHandler::new_themed(GraphicalTheme::unicode()),
+        ErrorStyle::Graphical => GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()),
+        // no wrapping, so that the text can be searched
+        ErrorStyle::Plain => {
+            GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(10_000)
+        }
     };
     let mut text = String::new();
     match handler.render_report(&mut text, error) {
-        Ok(()) if fancy => text,
+        Ok(()) if !is_plain => text,
         Ok(()) => format!("error: {}", text.trim_start().trim_start_matches("x ")),
         Err(_) => format!("error: {error}"),
     }
@@ -112,7 +130,7 @@ pub fn warn_all<'a>(messages: impl ExactSizeIterator<Item = &'a str>, all_are: &
 
 /// Notes the simulator's errors on the data nearest to these cells, for tables only.
 pub fn note_simulator_errors<'a>(specs: impl IntoIterator<Item = &'a table::Spec>) {
-    if !JSON.load(Ordering::Relaxed) {
+    if !ERRORS_ARE_JSON.load(Ordering::Relaxed) {
         study::validate::nearest_errors(specs)
             .iter()
             .for_each(|error| note(&format!("simulator: {error}")));
@@ -219,7 +237,7 @@ pub fn usage_error(error: &clap::Error) -> u8 {
         return 2;
     }
     let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    if !asked && JSON.load(Ordering::Relaxed) {
+    if !asked && ERRORS_ARE_JSON.load(Ordering::Relaxed) {
         let text = error.render().to_string();
         let (message, help) = text.split_once('\n').unwrap_or((&text, ""));
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -281,7 +299,7 @@ mod tests {
     fn plain_errors_are_lines_with_their_help() {
         let error = Error::unknown("backend", "cpuu", ["sim", "cpu"]);
         assert_eq!(
-            render(&error, false, false),
+            render(&error, ErrorStyle::Plain),
             "error: unknown backend 'cpuu'\n  help: did you mean 'cpu'? valid: sim, cpu"
         );
     }
@@ -294,8 +312,8 @@ mod tests {
             source_code: miette::NamedSource::new("a.toml", "[grid]\ntpp = [1]\n".to_owned()),
             span: (7, 3).into(),
         };
-        for fancy in [false, true] {
-            let text = render(&error, fancy, false);
+        for style in [ErrorStyle::Plain, ErrorStyle::Graphical] {
+            let text = render(&error, style);
             for part in ["unknown key 'tpp'", "a.toml:2:1", "tpp = [1]", "did you mean 'tp'?"] {
                 assert!(text.contains(part), "'{part}' is missing in\n{text}");
             }

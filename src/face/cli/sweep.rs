@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::app::exit_status;
 use super::gate::{self, JudgedRuns};
 use super::output::{self, Format, FormatArgs};
-use super::progress::{Progress, duration};
+use super::progress::{SweepProgress, duration};
 use super::record_table::RecordPrinter;
 use super::run::{OnHangUp, TimeoutArgs, cancel_on_signals};
 use super::stderr;
@@ -113,7 +113,7 @@ fn run_cells(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<u8
     for note in &experiment.notes {
         stderr::note(note);
     }
-    let mut progress = Progress::new(&experiment.cells, experiment.rounds);
+    let mut progress = SweepProgress::new(&experiment.cells, experiment.rounds);
     let mut printer = RecordPrinter::with_limit(args.output.format, TABLE_ROWS);
     let mut printed = Ok(());
     // other formats are for programs, which read the records
@@ -427,7 +427,7 @@ pub fn run_task(args: &TaskArgs, dir: PathBuf) -> Result<u8> {
     };
     launch::on_all_ranks(timeout, &cancel, resolve, |ranks, TaskCells { experiment, choice, .. }| {
         let runner = Runner { timeout, ranks, ..Runner::new(Store::open(dir), cancel.clone()) };
-        let mut progress = Progress::new(&experiment.cells, experiment.rounds);
+        let mut progress = SweepProgress::new(&experiment.cells, experiment.rounds);
         let outcome = runner.experiment(&experiment, choice, &mut |event| progress.event(&event));
         progress.finish();
         if outcome?.interrupted || cancel.is_all() {

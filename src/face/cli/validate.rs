@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_fitted_is_said_of_the_rows_and_constants_that_are_shown() {
+    fn fitted_constants_are_shown_only_for_published_rows_and_constants() {
         let set = DataSet::named(&["decode_a100_gptfast".into()]).unwrap().remove(0);
         let score = |overrides: &Overrides| Score::of(&set, &set.runs(overrides).unwrap()).unwrap();
         let fitted = score(&Overrides::default());

@@ -584,7 +584,7 @@ fn rows(slider: &str, points: &[SweepPoint], shares: Shares) -> Table {
     };
     let mut columns = vec![slider_title.to_owned(), "architecture".into()];
     columns.extend(names.iter().map(title));
-    // the table says reasons below
+    // the reasons are below the table
     columns.extend(["provenance".into(), "reason|".into()]);
     let decimals = usize::from(!matches!(slider, "sms" | "experts" | "top_k"));
     let mut rows = Table::new(columns).least(&[
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_one_slider_become_points_and_mistakes_are_named() {
+    fn values_of_one_option_are_swept_and_invalid_ones_named() {
         let args = parsed("--model llama-3.2-1b --tp 8 --alpha-us 5,50 --format json");
         let swept = |slider, values: &[f64], fixed: &[(&'static str, f64)]| Sweep {
             slider,
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn the_object_has_a_point_a_value_and_architecture_and_says_simulated() {
+    fn the_json_has_a_point_per_value_and_architecture() {
         let args = parsed("--model llama-3.2-1b --tp 8 --output-tokens 8 --batch 2 --alpha-us 5,50");
         let (variant, simulator) = (variant(&args.cell).unwrap(), Simulator::default());
         let mut points: Vec<SweepPoint> = [5.0, 50.0]
