@@ -494,3 +494,56 @@ impl Builder<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::spec;
+    use crate::*;
+
+    #[test]
+    fn a_wrong_placement_is_a_build_error() {
+        let standard = spec(&Architecture::Standard, 2, 2, Phase::Decode);
+        let desync = spec(&Architecture::Desync(2), 2, 2, Phase::Decode);
+        let emit = |spec: &PlanSpec, name: &str, kind: Kind, reads: &[Placement]| {
+            let mut builder = Builder::new(spec);
+            builder.set_scope(Module::Attn, Some(0));
+            let input = |(name, placement): (&str, &Placement)| {
+                builder.input(name, *placement, 32, Element::Activation)
+            };
+            let reads: Vec<ValueId> = ["x", "y"].into_iter().zip(reads).map(input).collect();
+            let written = match kind {
+                // a row-parallel product
+                Kind::MatMul => builder.matmul(name, reads[0], Shard::Columns, &[Tensor::Output(0)]),
+                kind => builder.emit(name, kind, &reads, 32),
+            };
+            written.map(|value| builder.placement(value))
+        };
+        use Placement::{Divergent, Partial, Replicated, Sharded};
+        // a partial sum read as if it were whole
+        let error = emit(&standard, "norm", Kind::Norm, &[Partial]).unwrap_err();
+        assert!(matches!(error, PlanError::Placement { found: Partial, .. }));
+        assert_eq!(
+            error.to_string(),
+            "L0/attn/norm cannot read x: it is Partial, it must be replicated"
+        );
+        for (name, kind, reads) in [
+            // an unreduced output added to the residual, or averaged with it: only where ranks may diverge
+            ("add", Kind::Add, &[Replicated, Partial][..]),
+            ("add_mean", Kind::AddMean, &[Replicated, Partial]),
+            // all-reduce of what is already whole would count it TP times
+            ("all_reduce", Kind::AllReduce, &[Replicated]),
+            ("out", Kind::MatMul, &[Replicated]),
+            // sampling from a shard of the logits
+            ("sample", Kind::Sample, &[Sharded]),
+            // a part of the channels summed, or divergent rows gathered: only where ranks may diverge
+            ("narrow", Kind::Narrow, &[Partial]),
+        ] {
+            assert!(emit(&standard, name, kind.clone(), reads).is_err(), "{name}");
+        }
+        assert_eq!(emit(&desync, "add", Kind::Add, &[Replicated, Partial]), Ok(Divergent));
+        assert_eq!(emit(&desync, "narrow", Kind::Narrow, &[Partial]), Ok(Partial));
+        assert!(emit(&desync, "narrow", Kind::Narrow, &[Divergent]).is_err());
+        let few = emit(&standard, "add", Kind::Add, &[Sharded]);
+        assert!(matches!(few, Err(PlanError::Operands { found: 1, wanted: 2, .. })), "{few:?}");
+    }
+}

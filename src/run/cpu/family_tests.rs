@@ -9,7 +9,8 @@ use safetensors::tensor::TensorView;
 use serde::Deserialize;
 
 use super::run::generate;
-use super::tests::{Reference, request};
+use super::tests::Reference;
+use super::tests::request;
 use crate::{GenerateRequest, Resolve};
 use model::{Model, WeightSource};
 use plan::{Architecture, DType, ModelShape, Shard, Tensor, Variant, Weight, WeightPart};

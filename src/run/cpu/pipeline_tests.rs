@@ -1,7 +1,8 @@
 //! Pipeline stages on the cpu backend: real transfers between ranks, and the numbers of a run without stages.
 
 use super::run::run;
-use super::tests::{Reference, tiny};
+use super::tests::Reference;
+use super::tests::tiny;
 use crate::shared::Computed;
 use crate::{Job, Outcome};
 use model::WeightSource;
