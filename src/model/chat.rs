@@ -46,11 +46,11 @@ impl ChatTemplate {
         let [config_json, map] = [&config, &dir.join("special_tokens_map.json")].map(|path| json(path));
         let (config_json, map) = (config_json?, map?);
         let token = |name| {
-            let of = |json: &Value| {
+            let text_in = |json: &Value| {
                 let token = json.get(name)?;
                 token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_owned)
             };
-            Some((name, of(&config_json).or_else(|| of(&map))?))
+            Some((name, text_in(&config_json).or_else(|| text_in(&map))?))
         };
         let tokens = TOKENS.into_iter().filter_map(token).collect();
         if file.is_file() {

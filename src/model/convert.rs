@@ -230,9 +230,9 @@ impl Model {
     pub fn written_family(&self) -> Result<&'static str> {
         let shape = &self.shape;
         let mixture = shape.experts.map_or(Mixture::None, |_| Mixture::Dots1);
-        let has_its_experts = shape.experts.is_none_or(|of| {
-            let Routing { score, bias, weighs_input, .. } = of.routing;
-            let shared = of.shared_width.is_multiple_of(of.width);
+        let has_its_experts = shape.experts.is_none_or(|experts| {
+            let Routing { score, bias, weighs_input, .. } = experts.routing;
+            let shared = experts.shared_width.is_multiple_of(experts.width);
             (score, bias) == (RouterScore::Sigmoid, RouterBias::Choice) && shared && !weighs_input
         });
         let found = FAMILIES.iter().find(|family| (family.qkv, family.mixture) == (shape.qkv, mixture));
@@ -261,13 +261,13 @@ impl Model {
             "vocab_size": shape.vocab, "rms_norm_eps": shape.norm_eps, "rope_theta": theta,
             "rope_scaling": scaling, "tie_word_embeddings": shape.tied_embeddings, "hidden_act": "silu",
         });
-        let experts = shape.experts.map(|of| {
+        let experts = shape.experts.map(|experts| {
             json!({
-                "n_routed_experts": of.count, "num_experts_per_tok": of.top_k,
-                "moe_intermediate_size": of.width, "n_shared_experts": of.shared_width / of.width,
-                "first_k_dense_replace": of.dense_first, "norm_topk_prob": of.routing.renormalise,
-                "routed_scaling_factor": of.routing.scale, "n_group": of.routing.groups,
-                "topk_group": of.routing.kept_groups,
+                "n_routed_experts": experts.count, "num_experts_per_tok": experts.top_k,
+                "moe_intermediate_size": experts.width, "n_shared_experts": experts.shared_width / experts.width,
+                "first_k_dense_replace": experts.dense_first, "norm_topk_prob": experts.routing.renormalise,
+                "routed_scaling_factor": experts.routing.scale, "n_group": experts.routing.groups,
+                "topk_group": experts.routing.kept_groups,
             })
         });
         let parts = std::iter::once(config).chain(experts).filter_map(|part| match part {
@@ -286,7 +286,7 @@ impl Model {
     ) -> Result<()> {
         let shape = &self.shape;
         let is_stored = |tensor: &Tensor| *tensor != Tensor::Head || !shape.tied_embeddings;
-        let count = shape.experts.map_or(0, |of| of.count);
+        let count = shape.experts.map_or(0, |experts| experts.count);
         // a stacked tensor becomes one per expert
         let parts = |tensor: Tensor| {
             let experts = if tensor.is_stacked() { count } else { 1 };

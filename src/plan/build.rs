@@ -88,9 +88,17 @@ struct Delayed {
     modules: usize,
     /// Index and own part of the last module, which join before the next module.
     own: Option<(usize, ValueId)>,
-    /// Sums in flight, oldest first: the module's index, the sum, and this rank's own part as sent
-    /// (included in the sum).
-    sums: VecDeque<(usize, ValueId, ValueId)>,
+    /// Sums in flight, oldest first.
+    sums: VecDeque<DelayedSum>,
+}
+
+/// Sum of a module's outputs that has not joined the residual.
+struct DelayedSum {
+    /// Index of the module.
+    module: usize,
+    sum: ValueId,
+    /// This rank's own part as sent, which the sum includes.
+    part: ValueId,
 }
 
 impl Delayed {
@@ -98,9 +106,8 @@ impl Delayed {
     fn join(&mut self, builder: &mut Builder<'_>, residual: ValueId) -> Result<ValueId, PlanError> {
         let Some((module, own)) = self.own.take() else { return Ok(residual) };
         let mut reads = vec![residual, own];
-        if let Some(&(_, sum, part)) = self.sums.front().filter(|sum| sum.0 + self.delay <= module) {
-            reads.extend([sum, part]);
-            self.sums.pop_front();
+        if let Some(due) = self.sums.pop_front_if(|sum| sum.module + self.delay <= module) {
+            reads.extend([due.sum, due.part]);
         }
         let root = module < self.delay || module + self.delay >= self.modules;
         builder.emit("join", Kind::Join { root }, &reads, builder.spec.shape.hidden)
@@ -108,7 +115,7 @@ impl Delayed {
 
     fn values(&self) -> impl Iterator<Item = ValueId> {
         let own = self.own.iter().map(|(_, own)| *own);
-        own.chain(self.sums.iter().flat_map(|(_, sum, part)| [*sum, *part]))
+        own.chain(self.sums.iter().flat_map(|delayed| [delayed.sum, delayed.part]))
     }
 
     /// Starts the all-reduce of a module's partial output, except for the last modules.
@@ -119,8 +126,8 @@ impl Delayed {
         own: ValueId,
     ) -> Result<(), PlanError> {
         if module + self.delay < self.modules {
-            let (sum, sent) = builder.all_reduce(own)?;
-            self.sums.push_back((module, sum, sent));
+            let (sum, part) = builder.all_reduce(own)?;
+            self.sums.push_back(DelayedSum { module, sum, part });
         }
         Ok(())
     }
@@ -152,11 +159,13 @@ pub(super) struct Ends {
 /// decide which operations exist.
 pub(super) fn build(spec: &PlanSpec) -> Result<Vec<Plan>, PlanError> {
     let shape = &spec.shape;
-    let problem = shape.tp_problem(spec.tp);
-    let problem = problem.or_else(|| spec.architecture.model_problem(shape, spec.tp));
     let Variant { ep, dp, .. } = spec.variant;
-    let problem = problem.or_else(|| shape.expert_problem(spec.tp, ep, dp));
-    if let Some(problem) = problem.or_else(|| pipeline::stage_problem(shape.layers, spec.pp)) {
+    let problem = shape
+        .tp_problem(spec.tp)
+        .or_else(|| spec.architecture.model_problem(shape, spec.tp))
+        .or_else(|| shape.expert_problem(spec.tp, ep, dp))
+        .or_else(|| pipeline::stage_problem(shape.layers, spec.pp));
+    if let Some(problem) = problem {
         return Err(PlanError::Shape(problem));
     }
     if spec.lowering.shard_head && !shape.vocab.is_multiple_of(spec.tp) {

@@ -235,18 +235,21 @@ impl ExpertLoad {
                 f64::from(experts) * (1.0 - missed.max(0.0).powf(tokens))
             }
             Self::PowerLaw(_) | Self::Counts(_) => {
-                let of = self.probabilities(experts, top_k, tokens);
-                of.iter().map(|p| 1.0 - (1.0 - p).max(0.0).powf(tokens)).sum()
+                let probabilities = self.probabilities(experts, top_k, tokens);
+                probabilities.iter().map(|p| 1.0 - (1.0 - p).max(0.0).powf(tokens)).sum()
             }
         }
     }
 
     /// Expected share of the mean load (1 if balanced) on each of `ep` ranks with consecutive experts.
     pub fn rank_loads(&self, experts: u32, top_k: u32, tokens: f64, ep: u32) -> Vec<f64> {
-        let of = self.probabilities(experts, top_k, tokens);
-        let mean = of.iter().sum::<f64>() / f64::from(ep.max(1));
+        let probabilities = self.probabilities(experts, top_k, tokens);
+        let mean = probabilities.iter().sum::<f64>() / f64::from(ep.max(1));
         let each = (experts / ep.max(1)).max(1) as usize;
-        of.chunks(each).map(|rank| rank.iter().sum::<f64>() / mean.max(f64::MIN_POSITIVE)).collect()
+        probabilities
+            .chunks(each)
+            .map(|rank| rank.iter().sum::<f64>() / mean.max(f64::MIN_POSITIVE))
+            .collect()
     }
 }
 

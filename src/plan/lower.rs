@@ -183,8 +183,9 @@ fn merged([reduce, add, norm]: [&Operation; 3], residual: ValueId, lane: Lane) -
         None => reduce.name.clone(),
     };
     let parts = [reduce, add, norm];
-    let all =
-        |of: fn(&Operation) -> Quantity| parts.map(of).into_iter().fold(Quantity::ZERO, |a, b| a + b);
+    let all = |quantity: fn(&Operation) -> Quantity| {
+        parts.map(quantity).into_iter().fold(Quantity::ZERO, |a, b| a + b)
+    };
     // neither the reduced sum nor the new residual is read from memory again
     let passed_on = reduce.cost.bytes_written + add.cost.bytes_written;
     let cost = Cost {

@@ -143,7 +143,7 @@ impl Builder<'_> {
         columns: u32,
     ) -> Result<ValueId, PlanError> {
         let is_whole = self.spec.variant.ep > 1;
-        let shard = |of: Shard| if is_whole { Shard::Experts } else { of };
+        let shard = |sliced: Shard| if is_whole { Shard::Experts } else { sliced };
         let rows = shard(Shard::Rows);
         let gate_up = [Tensor::ExpertGate(layer), Tensor::ExpertUp(layer)];
         let gate_up = self.weight("experts", rows, &gate_up);

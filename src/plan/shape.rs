@@ -352,12 +352,12 @@ impl ModelShape {
 
     /// Parameter count: embedding, layers, norms, and an untied head.
     pub fn parameters(&self) -> u64 {
-        let of = |tensor: Tensor| {
+        let numbers = |tensor: Tensor| {
             let (rows, columns) = tensor.dimensions(self);
             u64::from(rows) * u64::from(columns)
         };
-        let all: u64 = Tensor::all(self).into_iter().map(of).sum();
-        all - if self.tied_embeddings { of(Tensor::Head) } else { 0 }
+        let all: u64 = Tensor::all(self).into_iter().map(numbers).sum();
+        all - if self.tied_embeddings { numbers(Tensor::Head) } else { 0 }
     }
 
     /// Explains why this model cannot be sharded over `tp` ranks, with the arithmetic; `None` if it can.

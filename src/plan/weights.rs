@@ -258,13 +258,13 @@ impl Tensor {
     pub fn matrix(self, shape: &ModelShape) -> (u32, u32) {
         let hidden = shape.hidden;
         let latent = shape.attention.latent;
-        let of_latent = |of: fn(&Latent) -> u32| latent.as_ref().map_or(0, of);
+        let of_latent = |size: fn(&Latent) -> u32| latent.as_ref().map_or(0, size);
         let query = latent.map_or(shape.head_dim, |latent| latent.query_dim());
         let (q, kv) = (shape.heads * query, shape.kv_heads * shape.head_dim);
         let attended = shape.attended_columns(1);
         let q_rank = of_latent(|latent| latent.q_rank.unwrap_or(0));
         let kv_rank = of_latent(|latent| latent.kv_rank);
-        let of_experts = |of: fn(&ExpertShape) -> u32| shape.experts.as_ref().map_or(0, of);
+        let of_experts = |size: fn(&ExpertShape) -> u32| shape.experts.as_ref().map_or(0, size);
         let (width, shared) = (of_experts(|e| e.width), of_experts(|e| e.shared_width));
         match self {
             Self::Embedding | Self::Head => (shape.vocab, hidden),

@@ -67,9 +67,9 @@ pub fn collect() -> Environment {
 /// rank) and for GPUs in `used` that other processes shared.
 pub fn after_gpus(environment: &mut Environment, used: Range<usize>) -> Vec<String> {
     let after = states();
-    let of = |key: &str| environment.get(key).unwrap_or(&Value::Null);
-    let mut warnings = throttling(of("gpus_sampled"));
-    warnings.extend(others(of("gpus"), &after, used));
+    let entry = |key: &str| environment.get(key).unwrap_or(&Value::Null);
+    let mut warnings = throttling(entry("gpus_sampled"));
+    warnings.extend(others(entry("gpus"), &after, used));
     environment.insert("gpus_after".into(), after);
     warnings
 }
@@ -276,8 +276,8 @@ fn caches() -> Option<Vec<String>> {
         .ok()?
         .filter_map(|entry| {
             let path = entry.ok()?.path();
-            let of = |name: &str| read(path.join(name));
-            Some(format!("L{} {} {}", of("level")?, of("type")?, of("size")?))
+            let value = |name: &str| read(path.join(name));
+            Some(format!("L{} {} {}", value("level")?, value("type")?, value("size")?))
         })
         .collect();
     caches.sort();

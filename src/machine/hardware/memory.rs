@@ -265,14 +265,14 @@ fn scores(spec: &Spec, shape: &ModelShape, precision: Precision, stack: &Stack) 
 /// Weights of one rank; a tied head shares the embedding's memory if both are on the same stage.
 fn weight_bytes(shape: &ModelShape, decode: &Plan, precision: Precision) -> u64 {
     let all = decode.weight_bytes(precision, shape);
-    let of = |tensor: Tensor| {
+    let holding = |tensor: Tensor| {
         let holds = move |w: &&plan::Weight| w.parts.iter().any(|part| part.tensor == tensor);
         decode.weights.iter().filter(holds)
     };
-    let head: u64 = of(Tensor::Head).map(|weight| precision.weight_bytes(weight, shape)).sum();
+    let head: u64 = holding(Tensor::Head).map(|weight| precision.weight_bytes(weight, shape)).sum();
     // a sharded head is a separate copy
     let is_shared =
-        of(Tensor::Embedding).next().is_some() && of(Tensor::Head).all(plan::Weight::is_whole);
+        holding(Tensor::Embedding).next().is_some() && holding(Tensor::Head).all(plan::Weight::is_whole);
     if shape.tied_embeddings && is_shared { all - head } else { all }
 }
 

@@ -1,4 +1,4 @@
-//! Messages between pipeline stages, and of expert parallelism.
+//! Latency of routed experts and of their exchanges, from tables; messages between pipeline stages.
 
 use super::link::LinkTable;
 use super::profile::Profile;
@@ -45,7 +45,7 @@ impl ExpertSections {
 impl ExpertSizes {
     /// True if no size is larger than the other's.
     fn is_within(&self, other: &Self) -> bool {
-        let sizes = |of: &Self| [of.hidden, of.width, of.top_k, of.experts];
+        let sizes = |sizes: &Self| [sizes.hidden, sizes.width, sizes.top_k, sizes.experts];
         sizes(self).into_iter().zip(sizes(other)).all(|(own, other)| own <= other)
     }
 }
@@ -67,13 +67,15 @@ fn similar_ratio(
     roofline_us: &dyn Fn(&ExpertSizes) -> f64,
 ) -> (f64, CostSource) {
     let ratio = |a: u32, b: u32| (f64::from(a) / f64::from(b)).ln().abs();
-    let distance =
-        |of: &KnownExperts| ratio(of.sizes.top_k, sizes.top_k) + ratio(of.sizes.experts, sizes.experts);
-    let is_alike = |of: &&KnownExperts| (of.sizes.hidden, of.sizes.width) == (sizes.hidden, sizes.width);
-    let mut alike: Vec<&KnownExperts> = known.iter().filter(is_alike).collect();
-    alike.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
-    let Some((first, others)) = alike.split_first() else { return (1.0, CostSource::Roofline) };
-    let log_ratio = |of: &KnownExperts| (of.us / roofline_us(&of.sizes)).ln();
+    let distance = |known: &KnownExperts| {
+        ratio(known.sizes.top_k, sizes.top_k) + ratio(known.sizes.experts, sizes.experts)
+    };
+    let is_same_width =
+        |known: &&KnownExperts| (known.sizes.hidden, known.sizes.width) == (sizes.hidden, sizes.width);
+    let mut same_width: Vec<&KnownExperts> = known.iter().filter(is_same_width).collect();
+    same_width.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
+    let Some((first, others)) = same_width.split_first() else { return (1.0, CostSource::Roofline) };
+    let log_ratio = |known: &KnownExperts| (known.us / roofline_us(&known.sizes)).ln();
     let near = log_ratio(first);
     let is_between = |other: &&&KnownExperts| {
         other.sizes.top_k == first.sizes.top_k
@@ -108,10 +110,10 @@ impl Tables {
             shape.format == format && shape.sizes == [hidden, width, top_k, experts]
         };
         let shape = self.experts().iter().find(is_asked)?;
-        let of = |engine: Engine| self.experts_in(shape, engine)?.along(tp.into(), ep.into(), tokens);
-        let others = || Engine::ALL.into_iter().filter_map(of);
+        let us_in = |engine: Engine| self.experts_in(shape, engine)?.along(tp.into(), ep.into(), tokens);
+        let others = || Engine::ALL.into_iter().filter_map(us_in);
         match engine {
-            Some(engine @ (Engine::Vllm | Engine::Sglang)) => of(engine).or_else(|| others().next()),
+            Some(engine @ (Engine::Vllm | Engine::Sglang)) => us_in(engine).or_else(|| others().next()),
             Some(Engine::TrtLlm) | None => others().min_by(|a, b| a.0.total_cmp(&b.0)),
         }
     }
@@ -129,24 +131,24 @@ impl Tables {
         roofline_us: &dyn Fn(&ExpertSizes) -> f64,
     ) -> (f64, CostSource) {
         let of_format = self.experts().iter().filter(|shape| shape.format == format);
-        let matter = of_format
-            .map(|shape| shape.divided_like(sizes))
-            .filter(|of| of.hidden == sizes.hidden || of.is_within(&sizes) || sizes.is_within(of));
-        let known = matter.filter_map(|of| {
-            let (us, source) = self.experts_us(engine, format, of, tokens)?;
-            Some(KnownExperts { sizes: of, us, source })
+        let matter = of_format.map(|shape| shape.divided_like(sizes)).filter(|shape| {
+            shape.hidden == sizes.hidden || shape.is_within(&sizes) || sizes.is_within(shape)
+        });
+        let known = matter.filter_map(|shape| {
+            let (us, source) = self.experts_us(engine, format, shape, tokens)?;
+            Some(KnownExperts { sizes: shape, us, source })
         });
         let known: Vec<KnownExperts> = known.collect();
-        let alike = |of: &&KnownExperts| of.sizes.hidden == sizes.hidden;
-        let widths = || known.iter().filter(alike).map(|of| of.sizes.width);
+        let is_same_hidden = |known: &&KnownExperts| known.sizes.hidden == sizes.hidden;
+        let widths = || known.iter().filter(is_same_hidden).map(|known| known.sizes.width);
         let narrower = widths().filter(|width| *width <= sizes.width).max();
         let wider = widths().filter(|width| *width >= sizes.width).min();
-        let ratio = |of: ExpertSizes| similar_ratio(&known, of, roofline_us);
+        let ratio = |sizes: ExpertSizes| similar_ratio(&known, sizes, roofline_us);
         let (us, source) = match (narrower, wider) {
             (Some(narrower), Some(wider)) if narrower < wider => {
                 let [low, high] = [narrower, wider].map(|width| {
-                    let of = ExpertSizes { width, ..sizes };
-                    roofline_us(&of) * ratio(of).0
+                    let sizes = ExpertSizes { width, ..sizes };
+                    roofline_us(&sizes) * ratio(sizes).0
                 });
                 let weight = f64::from(sizes.width - narrower) / f64::from(wider - narrower);
                 (low + weight * (high - low), CostSource::Roofline)
@@ -160,8 +162,8 @@ impl Tables {
         };
         // More work is not faster, except as measured: by the ratio alone, gpt-oss with 48 to 96 experts had up to 0.15 %
         // less latency per token than with 32 (H100, batch 1).
-        let larger = known.iter().filter(|of| sizes.is_within(&of.sizes)).map(|of| of.us);
-        let smaller = known.iter().filter(|of| of.sizes.is_within(&sizes)).map(|of| of.us);
+        let larger = known.iter().filter(|known| sizes.is_within(&known.sizes)).map(|known| known.us);
+        let smaller = known.iter().filter(|known| known.sizes.is_within(&sizes)).map(|known| known.us);
         (us.min(larger.fold(f64::INFINITY, f64::min)).max(smaller.fold(0.0, f64::max)), source)
     }
 
@@ -174,11 +176,11 @@ impl Tables {
         [heads, sequences, tokens]: [u64; 3],
     ) -> Option<(f64, CostSource)> {
         let what = format!("mla-{kv}");
-        let of = |engine: Engine| {
+        let us_in = |engine: Engine| {
             self.section(&what, engine.as_str())?.kernel()?.beyond_us([heads, sequences, tokens], 2.0)
         };
-        let others = || Engine::ALL.into_iter().filter_map(of);
-        engine.and_then(of).or_else(|| others().min_by(|a, b| a.0.total_cmp(&b.0)))
+        let others = || Engine::ALL.into_iter().filter_map(us_in);
+        engine.and_then(us_in).or_else(|| others().min_by(|a, b| a.0.total_cmp(&b.0)))
     }
 
     /// Latency of a dispatch or a combine (us): the fastest library measured at this number of ranks;

@@ -156,10 +156,10 @@ fn gb(bytes: u64) -> f64 {
 
 fn threads_problem(spec: &Spec) -> Option<String> {
     let (threads, ranks) = (spec.threads, spec.ranks());
-    let of = if spec.pp > 1 { "TP x PP" } else { "TP" };
+    let divisor = if spec.pp > 1 { "TP x PP" } else { "TP" };
     (!threads.is_multiple_of(ranks)).then(|| {
         format!(
-            "{ranks} ranks cannot share {threads} threads evenly; threads must be a multiple of {of}"
+            "{ranks} ranks cannot share {threads} threads evenly; threads must be a multiple of {divisor}"
         )
     })
 }

@@ -276,7 +276,7 @@ fn on_rank(
             let beside: Vec<&[f32]> = others.iter().map(|(_, normed)| normed.as_slice()).collect();
             let heads = [other.as_ref().map_or(&head, |(head, _)| head), &head];
             let found = loss.of(&mut worker.rank.kernels, heads, reference, &beside, following);
-            let of = |wanted: &usize| {
+            let quality_of = |wanted: &usize| {
                 let program = work.program_of[*wanted];
                 let at = match program {
                     REFERENCE if branches.is_empty() => 0,
@@ -284,7 +284,7 @@ fn on_rank(
                 };
                 Some((*wanted, found[at]))
             };
-            let quality = window.wanted.iter().filter_map(of).collect();
+            let quality = window.wanted.iter().filter_map(quality_of).collect();
             let _ = parts.send(Part { window: at, quality });
             others.clear();
         }
@@ -347,7 +347,7 @@ impl<'a> Work<'a> {
         let programs: Vec<Program> = plans.plans.into_iter().map(|plan| Program::of(plan, 0)).collect();
         let common = (0..programs.len().pow(2)).map(|_| OnceLock::new()).collect();
         let queue = Queue::new(1, request.windows.len(), stop);
-        Self { request, programs, program_of: plans.of, common, queue }
+        Self { request, programs, program_of: plans.plan_of, common, queue }
     }
 
     pub(super) fn programs_of(&self, window: &Window) -> Vec<usize> {
@@ -408,7 +408,8 @@ impl<'a> Work<'a> {
 /// Distinct plans, `standard` first; `of` maps each architecture to its plan.
 pub(super) struct Plans {
     pub(super) plans: Vec<Plan>,
-    of: Vec<usize>,
+    /// Index of the plan of each asked architecture.
+    plan_of: Vec<usize>,
 }
 
 impl Plans {
@@ -420,18 +421,18 @@ impl Plans {
             evaluation_plan(&request.model, architecture, request.tp, precision, sent, lowering)
         };
         let mut plans = vec![plan(&Architecture::Standard, CommDType::Activations)?];
-        let mut of = Vec::with_capacity(request.architectures.len());
+        let mut plan_of = Vec::with_capacity(request.architectures.len());
         for architecture in &request.architectures {
             let plan = plan(architecture, request.comm_dtype)?;
             // another reference model's `standard` is never this model's program
             let own = usize::from(request.reference.is_some());
             let there = plans.iter().skip(own).position(|known| *known == plan).map(|at| own + at);
-            of.push(there.unwrap_or(plans.len()));
+            plan_of.push(there.unwrap_or(plans.len()));
             if there.is_none() {
                 plans.push(plan);
             }
         }
-        Ok(Self { plans, of })
+        Ok(Self { plans, plan_of })
     }
 }
 

@@ -377,8 +377,8 @@ impl Rank {
                 self.route(read(0), weight, further(0), &mut out);
             }
             (Kind::Experts, Some(gate_up)) => {
-                let of = &bound.program.plan.weights[operation.weight.map_or(0, WeightId::index)];
-                self.experts((of, gate_up), &further_weights, [read(0), read(1)], &mut out);
+                let weight = &bound.program.plan.weights[operation.weight.map_or(0, WeightId::index)];
+                self.experts((weight, gate_up), &further_weights, [read(0), read(1)], &mut out);
             }
             (Kind::Add, _) => self.kernels.add(read(0), read(1), &mut out),
             (Kind::AddMean, _) => {

@@ -246,11 +246,11 @@ struct Pace<'a> {
 impl Pace<'_> {
     /// Reports the steps since the last report to a watcher; without one, only that the run is alive.
     fn look(&mut self, ends: &[Event], done: usize, on_event: OnEvent<'_>) -> Result<()> {
-        let of = ends.len().saturating_sub(1);
+        let total = ends.len().saturating_sub(1);
         if !self.watch {
             if self.alive.elapsed() >= SIGN_OF_LIFE {
                 self.alive = Instant::now();
-                on_event(RunEvent::Phase { name: format!("{}, step {done} of {of}", self.name) });
+                on_event(RunEvent::Phase { name: format!("{}, step {done} of {total}", self.name) });
             }
             return Ok(());
         }
@@ -261,7 +261,7 @@ impl Pace<'_> {
         let ms = if done == 0 { 0.0 } else { f64::from(ends[done].elapsed_ms(&ends[self.done])?) };
         on_event(RunEvent::Step {
             done: done as u32,
-            of: of as u32,
+            of: total as u32,
             steps: (done - self.done) as u32,
             ms,
             lanes: Vec::new(),

@@ -78,24 +78,24 @@ impl Sizes {
     /// Gather buffer (bytes) for the 8-bit messages and sharded logits of all ranks; 0 if all ranks are
     /// local.
     pub fn gathered_bytes(&self, prefill: &Program, decode: &Program, local_ranks: u32) -> u64 {
-        let of = |program: &Program| {
+        let of_program = |program: &Program| {
             let size = self.step(program);
             program.eight_bytes(&size).max(program.columns_bytes(&size))
         };
-        let longest = of(prefill).max(of(decode));
+        let longest = of_program(prefill).max(of_program(decode));
         if local_ranks == 1 { longest * u64::from(self.tp) } else { 0 }
     }
 
     /// Largest fp8 weight of a rank that a step expands (bytes).
     pub fn expanded_bytes(&self, shape: &ModelShape, prefill: &Program, decode: &Program) -> u64 {
-        let of = |program: &Program| fp8::expanded_bytes(program, shape, &self.step(program));
-        of(prefill).max(of(decode))
+        let of_program = |program: &Program| fp8::expanded_bytes(program, shape, &self.step(program));
+        of_program(prefill).max(of_program(decode))
     }
 
     /// Scratch of a rank's experts (bytes).
     pub fn expert_bytes(&self, shape: &ModelShape, prefill: &Program, decode: &Program) -> u64 {
-        let of = |program: &Program| experts::scratch_bytes(shape, program, &self.step(program));
-        of(prefill).max(of(decode))
+        let of_program = |program: &Program| experts::scratch_bytes(shape, program, &self.step(program));
+        of_program(prefill).max(of_program(decode))
     }
 
     /// Memory of all local ranks; `workspace` is the memory of libraries.

@@ -56,14 +56,21 @@ pub(super) struct OperationCost {
     is_compute_bound: bool,
 }
 
+/// Weight of a matrix product, or of experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct ClassWeight {
+    inputs: u32,
+    outputs: u32,
+    format: DType,
+}
+
 /// Operations with the same latency.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CostClass {
     kind: Kind,
     lane: Lane,
     cost: Cost,
-    /// Inputs, outputs and format.
-    weight: Option<(u32, u32, DType)>,
+    weight: Option<ClassWeight>,
     rows: Rows,
     columns: u32,
     group: u32,
@@ -100,7 +107,7 @@ impl<'a> CostModel<'a> {
         }
     }
 
-    /// The machine of a pipeline stage that sends to the next at this cost.
+    /// Model of a pipeline stage that sends to the next at this cost.
     pub(super) fn sending(self, transfer: TransferCost<'a>) -> Self {
         Self { transfer: Some(transfer), ..self }
     }
@@ -113,7 +120,8 @@ impl<'a> CostModel<'a> {
             cost: operation.cost,
             weight: operation.weight.map(|w| {
                 let weight = &plan.weights[w.index()];
-                (weight.inputs, weight.outputs, self.precision.of_weight(weight, &self.shape))
+                let format = self.precision.of_weight(weight, &self.shape);
+                ClassWeight { inputs: weight.inputs, outputs: weight.outputs, format }
             }),
             rows: written.map_or(Rows::Tokens, |value| value.rows),
             columns: written.map_or(0, |value| value.columns),
@@ -149,7 +157,7 @@ impl<'a> CostModel<'a> {
         }
         let stack = &self.target.stack;
         let (kernels, mut latency) = match (&class.kind, class.weight) {
-            (Kind::MatMul | Kind::Router, Some((inputs, outputs, format))) => {
+            (Kind::MatMul | Kind::Router, Some(ClassWeight { inputs, outputs, format })) => {
                 let shape = [class.rows.count(step, 1), outputs.into(), inputs.into()];
                 (1, self.matmul(shape, format, cost, &quantities))
             }
@@ -157,7 +165,7 @@ impl<'a> CostModel<'a> {
                 (stack.attention.kernels, self.attend(class, step, &quantities))
             }
             (Kind::LatentAttend, _) => (LATENT_KERNELS, self.latent_attend(class, step, &quantities)),
-            (Kind::Experts, Some((.., format))) => {
+            (Kind::Experts, Some(ClassWeight { format, .. })) => {
                 (EXPERT_KERNELS, self.experts(class, format, step, &quantities))
             }
             (Kind::Sample, _) => {
@@ -411,7 +419,7 @@ impl<'a> CostModel<'a> {
     /// For operations with experts, the time of each rank over the busiest's mean, in several draws of the
     /// routing; empty if ranks do the same.
     pub(super) fn expert_shares(&self, class: &CostClass, step: &Step) -> Vec<Vec<f64>> {
-        let (Some(routed), Kind::Experts, Some((.., format))) =
+        let (Some(routed), Kind::Experts, Some(ClassWeight { format, .. })) =
             (&self.routed, &class.kind, class.weight)
         else {
             return Vec::new();

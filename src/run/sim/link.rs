@@ -15,17 +15,13 @@ pub(super) fn collective<'a>(
     spec: &Spec,
     target: &'a Target,
 ) -> (CollectiveCost<'a>, Option<Collective>) {
-    let of = |p2p| {
-        let scale = target.stack.collective;
-        let engine = target.stack.engine_version();
-        let ranks = spec.tp.max(spec.dp);
-        let (cost, used) = target.profile.collective_in(engine, spec.collective, p2p, ranks, scale);
-        (cost, Some(used))
-    };
-    match (spec.link, p2p_of(spec)) {
-        (Link::Emulated { alpha_us, gb_s }, _) => (CollectiveCost::Formula { alpha_us, gb_s }, None),
-        (_, p2p) => of(p2p),
+    if let Link::Emulated { alpha_us, gb_s } = spec.link {
+        return (CollectiveCost::Formula { alpha_us, gb_s }, None);
     }
+    let (p2p, ranks) = (p2p_of(spec), spec.tp.max(spec.dp));
+    let (engine, scale) = (target.stack.engine_version(), target.stack.collective);
+    let (cost, used) = target.profile.collective_in(engine, spec.collective, p2p, ranks, scale);
+    (cost, Some(used))
 }
 
 /// Cost of a send from each pipeline stage to the next.

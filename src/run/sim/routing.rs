@@ -86,8 +86,8 @@ impl Routed {
             return Vec::new();
         }
         let busiest = self.busiest(tokens, us).max(f64::MIN_POSITIVE);
-        let of = |works: Vec<Work>| works.into_iter().map(|work| us(work) / busiest).collect();
-        self.draws(tokens).map(of).collect()
+        let rank_shares = |works: Vec<Work>| works.into_iter().map(|work| us(work) / busiest).collect();
+        self.draws(tokens).map(rank_shares).collect()
     }
 
     fn draws(&self, tokens: f64) -> impl Iterator<Item = Vec<Work>> {

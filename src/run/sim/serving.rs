@@ -73,10 +73,10 @@ impl Request {
             load.length_ratio + (1.0 - load.length_ratio) * share
         };
         // golden ratio and square root of 2: neither follows the other
-        let of = |tokens: u32, step: f64| ((f64::from(tokens) * part(step)).round() as u32).max(1);
+        let scaled = |tokens: u32, step: f64| ((f64::from(tokens) * part(step)).round() as u32).max(1);
         Self {
-            prompt: of(load.prompt_tokens, 0.618_033_988_75),
-            output: of(load.output_tokens, 0.414_213_562_37),
+            prompt: scaled(load.prompt_tokens, 0.618_033_988_75),
+            output: scaled(load.output_tokens, 0.414_213_562_37),
             sent: 0.0,
             arrived: 0.0,
             first: 0.0,

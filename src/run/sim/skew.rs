@@ -48,6 +48,15 @@ pub(super) struct Skewed {
     routed: ExpertShares,
 }
 
+/// Collective that all ranks have reached.
+#[derive(Clone, Copy)]
+struct Transfer {
+    /// Arrival of the last rank (ns).
+    start: i64,
+    /// Remaining work (ns at full rate).
+    left: f64,
+}
+
 /// Time of a rank with both lanes busy (ns).
 #[derive(Clone, Copy, Default)]
 pub(super) struct LaneOverlap {
@@ -169,15 +178,16 @@ impl Skewed {
     }
 
     fn replay(&mut self, durations: Loads<'_>, mut visit: impl FnMut(usize, Event)) {
-        // current transfer: arrival of its last rank, and remaining work
-        let mut transfer: Option<(i64, f64)> = None;
+        let mut transfer: Option<Transfer> = None;
         let mut now = self.ranks.iter().map(|rank| rank.clock.tokens).min().unwrap_or(0);
         loop {
             for rank in &mut self.ranks {
                 rank.start(&self.wiring);
             }
             if transfer.is_none() {
-                transfer = self.arrival().map(|(at, operation)| (at, durations.ns[operation] as f64));
+                transfer = self
+                    .arrival()
+                    .map(|(start, operation)| Transfer { start, left: durations.ns[operation] as f64 });
             }
             let Some((next, ended)) = self.next(now, transfer, durations) else { break };
             self.advance(now, next, &mut transfer, durations);
@@ -201,7 +211,7 @@ impl Skewed {
                     }
                 }
                 Ended::Collective => {
-                    let arrival = transfer.take().map_or(now, |(at, _)| at);
+                    let arrival = transfer.take().map_or(now, |transfer| transfer.start);
                     for (index, rank) in self.ranks.iter_mut().enumerate() {
                         let Some(one) = rank.comm.take() else { continue };
                         // waiting for peers on the compute lane is not contention
@@ -271,12 +281,7 @@ impl Skewed {
         (self.ranks.iter().map(compute).collect(), 1.0 - durations.comm_loss * share)
     }
 
-    fn next(
-        &self,
-        now: i64,
-        transfer: Option<(i64, f64)>,
-        durations: Loads<'_>,
-    ) -> Option<(i64, Ended)> {
+    fn next(&self, now: i64, transfer: Option<Transfer>, durations: Loads<'_>) -> Option<(i64, Ended)> {
         let (compute_rates, comm_rate) = self.rates(now, durations);
         let mut best: Option<(i64, Ended)> = None;
         let mut consider = |time: i64, ended: Ended| {
@@ -296,17 +301,17 @@ impl Skewed {
             }
         }
         match transfer {
-            Some((at, _)) if at > now => consider(at, Ended::Nothing),
-            Some((_, left)) => consider(after(left, comm_rate), Ended::Collective),
+            Some(Transfer { start, .. }) if start > now => consider(start, Ended::Nothing),
+            Some(Transfer { left, .. }) => consider(after(left, comm_rate), Ended::Collective),
             None => {}
         }
         best
     }
 
-    fn advance(&mut self, now: i64, next: i64, transfer: &mut Option<(i64, f64)>, durations: Loads<'_>) {
+    fn advance(&mut self, now: i64, next: i64, transfer: &mut Option<Transfer>, durations: Loads<'_>) {
         let (compute_rates, comm_rate) = self.rates(now, durations);
         let time = (next - now) as f64;
-        let is_waiting = transfer.is_none_or(|(at, _)| at > now);
+        let is_waiting = transfer.is_none_or(|transfer| transfer.start > now);
         for (rank, rate) in self.ranks.iter_mut().zip(compute_rates) {
             if let Some(one) = rank.compute.as_mut().filter(|one| one.start <= now) {
                 one.left = (one.left - time * rate).max(0.0);
@@ -317,8 +322,8 @@ impl Skewed {
                 }
             }
         }
-        if let Some((_, left)) = transfer.as_mut().filter(|(at, _)| *at <= now) {
-            *left = (*left - time * comm_rate).max(0.0);
+        if let Some(transfer) = transfer.as_mut().filter(|transfer| transfer.start <= now) {
+            transfer.left = (transfer.left - time * comm_rate).max(0.0);
         }
     }
 }

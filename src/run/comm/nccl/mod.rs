@@ -400,8 +400,9 @@ pub fn chosen() -> Option<Chosen> {
     // NCCL's placeholders: %p is the process id, %h the host name
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let short = host.split('.').next().unwrap_or_default();
-    let of = |host: &str| name.replace("%p", &std::process::id().to_string()).replace("%h", host);
-    let text = [of(&host), of(short)].iter().find_map(|path| std::fs::read(Path::new(path)).ok())?;
+    let file_of = |host: &str| name.replace("%p", &std::process::id().to_string()).replace("%h", host);
+    let text =
+        [file_of(&host), file_of(short)].iter().find_map(|path| std::fs::read(Path::new(path)).ok())?;
     Some(parse(&String::from_utf8_lossy(&text)))
 }
 

@@ -49,7 +49,7 @@ impl Batch {
     }
 }
 
-/// What one rank's passes share.
+/// Program, weights and peers of one rank.
 pub(super) struct RankContext<'a, T> {
     pub program: &'a Program,
     pub weights: &'a [Vec<T>],
@@ -58,7 +58,7 @@ pub(super) struct RankContext<'a, T> {
     pub rotation: &'a RopeTable<T>,
 }
 
-/// What a pass computes besides its loss.
+/// Results that a pass computes besides its loss.
 pub(super) struct PassRequest<'a, T> {
     /// Accumulated parameter gradients; without them the pass ends with the loss.
     pub gradients: Option<&'a mut [Vec<T>]>,
@@ -135,14 +135,14 @@ impl<T: Real> Pass<T> {
             head: trains_head.then(|| all[head].as_mut_slice()),
             share: T::of(request.share),
         });
-        let of = Normed {
+        let normed = Normed {
             student: &student,
             head: &context.weights[head],
             teacher: request.teacher,
             hidden,
             ranks,
         };
-        let lost = logits.loss(self.arch, &of, &batch.targets, gradients);
+        let lost = logits.loss(self.arch, &normed, &batch.targets, gradients);
         self.logits = logits;
         self.buffers.insert(slot, student);
         if let (Some(id), Some(seed)) = (plan.seed, seed) {
@@ -355,8 +355,8 @@ impl<T: Real> Pass<T> {
                 Self::windows(context, batch).attend(self.arch, scores, queries, keys, &mut y);
             }
             Kind::SiluMul { offset } => {
-                let of = Gated { x: read(0), columns: columns(0), offset: offset as usize, width };
-                T::silu_mul(self.arch, SiluMul { of, y: &mut y });
+                let gated = Gated { x: read(0), columns: columns(0), offset: offset as usize, width };
+                T::silu_mul(self.arch, SiluMul { of: gated, y: &mut y });
             }
             Kind::Router => {
                 let Some(router) = router(context, operation, columns(0)) else { return Ok(()) };

@@ -82,7 +82,10 @@ impl Program {
         let TrainingPlan { plan, forward, backward, head, seed, trained, .. } = &self.plan;
         let operation = |id: plan::OpId| &plan.operations[id.index()];
         // share of the experts that a token chooses
-        let chosen = self.shape.experts.map_or(0.0, |of| f64::from(of.top_k) / f64::from(of.count));
+        let chosen = self
+            .shape
+            .experts
+            .map_or(0.0, |experts| f64::from(experts.top_k) / f64::from(experts.count));
         let product = |o: &plan::Operation| {
             let share = match o.kind {
                 Kind::MatMul | Kind::Router => 1.0,

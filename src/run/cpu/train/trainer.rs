@@ -220,12 +220,12 @@ impl<T: Real> Trainer<T> {
 
     pub fn parameters(&self) -> (u64, u64) {
         let program = &self.program;
-        let of = |at: usize| {
+        let numbers = |at: usize| {
             let ranks = if program.weight(at).is_whole() { 1 } else { u64::from(program.tp) };
             ranks * program.numbers(at) as u64
         };
         let all = 0..program.parameters.len();
-        (all.clone().map(of).sum(), all.filter(|at| program.is_trained(*at)).map(of).sum())
+        (all.clone().map(numbers).sum(), all.filter(|at| program.is_trained(*at)).map(numbers).sum())
     }
 
     /// FLOP of a step per token on all ranks, including the teacher: matrix products only, two FLOP per multiply-add;

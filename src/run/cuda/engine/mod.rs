@@ -330,8 +330,9 @@ impl Engine {
         self.wait_idle("reading tokens")?;
         let Some(rank) = self.ranks.first() else { return Ok(Vec::new()) };
         rank.state.history.download(0, bytemuck::cast_slice_mut(&mut history))?;
-        let of = |sequence: usize| history.iter().skip(sequence).step_by(batch).copied().collect();
-        Ok((0..batch).map(of).collect())
+        let sequence_tokens =
+            |sequence: usize| history.iter().skip(sequence).step_by(batch).copied().collect();
+        Ok((0..batch).map(sequence_tokens).collect())
     }
 
     /// Fingerprint of the first local rank's results since the last [`Engine::reset`], over `count` tokens

@@ -152,12 +152,13 @@ impl Programs {
         let (sequences, tokens) = setup.prefill;
         let prefill = StepSize { first_sequence: 0, sequences, first_token: 0, tokens };
         let decode = StepSize::decode(setup.sequences);
-        let of = |program: &Program, size: StepSize| {
+        let sizes = |program: &Program, size: StepSize| {
             let groups = program.plan.groups;
             let rows = (0..groups.count).map(move |group| size.of_group(groups, group).rows());
             rows.map(move |rows| u64::from(rows) * row)
         };
-        let mut all: Vec<u64> = of(&self.decode, decode).chain(of(&self.prefill, prefill)).collect();
+        let mut all: Vec<u64> =
+            sizes(&self.decode, decode).chain(sizes(&self.prefill, prefill)).collect();
         all.sort_unstable();
         all.dedup();
         all
