@@ -108,6 +108,16 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     } else {
         pairs(buf, places.table, compare, cx, compared);
     }
+    if let Some((area, rows)) = trust_below(compare, places.table) {
+        for (row, text) in rows.iter().enumerate() {
+            line(
+                buf,
+                area,
+                row as u16,
+                &[(" ", theme.style(Role::Dim)), (text, theme.style(Role::Dim))],
+            );
+        }
+    }
     compare.filter.draw_offers(buf, status_row(places.title, compare, body), body, theme);
     if compare.flags {
         flags(buf, places.detail, theme, compare, compared);
@@ -117,6 +127,23 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     } else if compare.shows_pivot() && compare.selected_row().is_some() {
         empty(buf, places.detail, "no result for this value at this setting", theme);
     }
+}
+
+/// Validation of the simulated cells in the empty rows at the bottom of a table, if it fits there.
+fn trust_below(compare: &Compare, table: Rect) -> Option<(Rect, Vec<String>)> {
+    let count = match compare.shows_pivot() {
+        _ if compare.map.is_some() => return None,
+        true => compare.pivot.rows.len(),
+        false => compare.shown.len(),
+    };
+    let rows = wrap(&trust_note(compare.trust()?), usize::from(table.width.saturating_sub(2)));
+    // a header above the rows, and a gap below them
+    let free = usize::from(table.height).saturating_sub(count + 2);
+    (count > 0 && rows.len() <= free).then(|| (cut_bottom(table, rows.len() as u16).1, rows))
+}
+
+fn trust_note(trust: &str) -> String {
+    format!("simulated: {trust}")
 }
 
 /// Caveats of the comparison: the headline with its remark, the meaning of the marks, the validation of simulated cells,
@@ -141,8 +168,8 @@ pub fn notes(compare: &Compare, body: Rect) -> Vec<Note> {
         let all = compared_counts(compare, compared, true).concat();
         notes.push(Note::new(all.trim(), shown.width() > body.width.into()));
     }
-    notes
-        .extend(compare.trust().into_iter().map(|trust| Note::new(format!("simulated: {trust}"), true)));
+    let is_folded = trust_below(compare, places.table).is_none();
+    notes.extend(compare.trust().into_iter().map(|trust| Note::new(trust_note(trust), is_folded)));
     if let Some(pair) = compare.selected() {
         let result = heat::result(pair, false).concat();
         let inner = inside(places.detail);
