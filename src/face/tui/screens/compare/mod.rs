@@ -38,7 +38,7 @@ acts! {
     Open: "open", "Enter b", "open both timelines: the pair's run over its baseline", Some("timelines"), "beside diff";
     PickAxis: "axis", "a", "choose the axis to compare by", Some("axis"), "by architecture tp batch p2p";
     PickBaseline: "baseline", "B", "choose the baseline", Some("baseline"), "reference standard";
-    Map: "map", "t", "pivot, list of pairs, or map over TP and batch", Some("view"), "heatmap table grid";
+    Map: "map", "t", "next view: summary, list of pairs, map over TP and batch", Some("view"), "heatmap table grid";
     Filter: "filter", "/", "filter: words, tp:4,8 arch:ladder, tpot<5, -word", Some("filter"), "search narrow query";
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort"), "order";
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
@@ -105,9 +105,14 @@ impl Acts for Compare {
                     }
                 }
             },
+            // from another view, the first press opens the map
             Act::PickSlice | Act::NextValue if self.map.is_none() => {
-                let key = cx.key::<Compare>(Act::Map);
-                cx.inform(format!("only on the map: {key} switches to it"));
+                self.open_map_on_selected();
+                match &self.map {
+                    None => cx.inform("no pairs to draw a map of"),
+                    Some(_) if act == Act::PickSlice => self.pick(act, cx),
+                    Some(_) => {}
+                }
             }
             Act::PickSlice => self.pick(act, cx),
             Act::NextValue => {
@@ -408,7 +413,6 @@ impl Compare {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptCompare {
-    view: View,
     by: String,
     baseline: Option<String>,
     order: String,
@@ -420,8 +424,8 @@ impl Kept for Compare {
 
     fn keep(&self) -> Option<KeptCompare> {
         let (by, baseline) = (self.asked.axis.to_string(), self.asked.baseline.clone());
-        let (view, order) = (self.view, self.order.name().into());
-        Some(KeptCompare { view, by, baseline, order, descending: self.descending })
+        let (order, descending) = (self.order.name().into(), self.descending);
+        Some(KeptCompare { by, baseline, order, descending })
     }
 
     fn restore(&mut self, kept: KeptCompare, _cx: &mut Context) {

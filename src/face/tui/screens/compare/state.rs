@@ -4,8 +4,6 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
-
 use super::draw::Told;
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::prelude::*;
@@ -114,8 +112,7 @@ impl<T: PartialEq> PartialEq for PartOf<T> {
 }
 
 /// Table below the map.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum View {
     #[default]
     Pivot,
@@ -424,9 +421,10 @@ impl Compare {
         left
     }
 
-    /// Opens the map on the selected pair of the list.
+    /// Opens the map on the selected pair.
     pub fn open_map_on_selected(&mut self) {
-        let selected = self.shown.get(self.list.selected).map(|row| row.pair);
+        let runs = self.selected().map(runs_of);
+        let selected = self.pairs().iter().position(|pair| Some(runs_of(pair)) == runs);
         if let Some((compared, at)) = self.compared().cloned().zip(selected) {
             let of = |slice: &HeatSlice| slice.members.contains(&at);
             self.slice = compared.slices.iter().position(of).unwrap_or(self.slice);
