@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use super::arrangement::Arrangements;
 use super::config::Themes;
 use super::keymap::{Action, Keymap};
 use super::overlay::{Folder, Overlay};
@@ -80,6 +81,7 @@ pub struct Context {
     /// Keys pressed while a trace was opening, to be pressed once it is shown.
     pub early: Vec<KeyEvent>,
     pub effects: Vec<Effect>,
+    pub arrangements: Arrangements,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -172,6 +174,7 @@ impl Context {
             requests: VecDeque::new(),
             early: Vec::new(),
             effects: Vec::new(),
+            arrangements: Arrangements::default(),
         }
     }
 

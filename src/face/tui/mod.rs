@@ -8,6 +8,7 @@
 //! task      background questions and stale answers
 //! overlay   trait of overlays ([`overlay::Overlay`]); text input, yes or no
 //! pick      searchable picker, also of actions (the palette), runs and files
+//! arrangement  undo of filters, orders, groups and axes
 //! texts     overlays: help, texts, pictures, items to show or hide
 //! keys      terminal events; joins keys that crossterm takes apart
 //! effects   executes effects: question threads, the store's worker, the sweep, the terminal
@@ -49,6 +50,7 @@
 //! on `tui-input`; filters of a screen use `FilterBox`. Lists with columns use `widgets::table`, drawn
 //! by ratatui's `Table`.
 
+mod arrangement;
 pub mod config;
 mod context;
 mod conversions;

@@ -94,6 +94,11 @@ pub trait Screen: AnyScreen {
         false
     }
 
+    /// Number of edits that the screen's own undo can take back.
+    fn own_edits(&self) -> usize {
+        0
+    }
+
     /// Reacts to news sent to all screens, visible or not.
     fn react(&mut self, _news: &News, _cx: &mut Context) {}
 

@@ -15,7 +15,9 @@ use super::task::{Answer, Task};
 use super::texts::{Help, TextView};
 use super::view::FooterClick;
 use super::widgets::field::first_line;
-use super::{context, conversions, figures, format, overlay, pick, recordings, trainings, view};
+use super::{
+    arrangement, context, conversions, figures, format, overlay, pick, recordings, trainings, view,
+};
 use lab::store;
 use lab::sweep::{Choice, Experiment};
 use table::Record;
@@ -36,6 +38,8 @@ fn tell_all(state: &mut State, news: &News) {
 /// Applies a message to the state; returns the side effects.
 pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
     let is_news = matches!(message, Message::Runs(_) | Message::Answered(_));
+    let is_input = matches!(message, Message::Key(_) | Message::Mouse(_) | Message::Paste(_));
+    let before = is_input.then(|| arrangement::before(state));
     match message {
         Message::Clock(now) => {
             state.cx.now_ms = now;
@@ -72,6 +76,9 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Told(Ok(note)) => state.cx.inform(note),
     }
     serve(state);
+    if let Some(before) = before {
+        arrangement::after(state, before);
+    }
     let tab = state.cx.tab;
     settle(state);
     serve(state);
@@ -224,6 +231,9 @@ pub fn act(state: &mut State, action: Action) {
         Action::Theme => cx.pick_theme(),
         Action::CopyCommand => figures::copy_command(state),
         Action::On(tab, at) => {
+            if is_undo(tab, at) && arrangement::undo(state, tab) {
+                return;
+            }
             let (screen, cx) = state.split(tab);
             screen.perform(at, cx);
         }
@@ -232,6 +242,10 @@ pub fn act(state: &mut State, action: Action) {
             cx.request(Request::WhatIf(selected));
         }
     }
+}
+
+fn is_undo(tab: Tab, at: usize) -> bool {
+    tab.bindings().get(at).is_some_and(|row| row.id == "undo")
 }
 
 /// Quits, after confirmation if edits would be lost or a sweep cut short.

@@ -260,6 +260,8 @@ fn tags_notes_and_marks_are_confirmed_and_taken_back_one_by_one() {
         perform(&mut driver, effects);
     }
     assert_eq!(driver.state.cx.stored.clone().unwrap().annotations, before);
+    driver.keys("u");
+    driver.shows("undone: filter");
     assert!(
         matches!(driver.keys("u")[..], [Effect::Store(StoreTask::Restore)]),
         "nothing else was done"
@@ -648,4 +650,25 @@ fn g_twice_goes_to_the_first_row_and_leaves_the_grouping() {
     // a screen without a `g` of its own says what a second one does
     driver.keys("1g");
     driver.shows("g again: first row");
+}
+
+#[test]
+fn what_came_last_is_undone_first_a_filter_or_a_tag() {
+    let mut driver = Driver::full(120, 30);
+    driver.keys("3/ladder");
+    driver.enter();
+    driver.keys("t");
+    driver.keys("fast");
+    driver.enter();
+    driver.keys("s");
+    let sorted = driver.state.runs.sort.clone();
+    driver.keys("u");
+    driver.shows("undone: order");
+    assert_ne!(driver.state.runs.sort, sorted);
+    driver.keys("u");
+    driver.shows("restored tags and notes");
+    assert_eq!(driver.state.runs.filter.value(), "ladder");
+    driver.keys("u");
+    driver.shows("undone: filter");
+    assert_eq!(driver.state.runs.filter.value(), "");
 }

@@ -44,9 +44,10 @@ acts! {
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
     PickOrder: "sort-by", "O", "choose the column to sort by", None, "order";
     SortReverse: "sort-reverse", "I", "reverse the order", None;
+    Undo: "undo", "u", "undo a change of the filter, order, axis or baseline", None, "back revert";
     Mark: "mark", "Space", "mark the row; if any is marked, only marked rows are exported", Some("mark");
     PickSlice: "slice", "c", "map: choose the fixed options", None;
-    NextValue: "value", "v", "map: ratio, exposed communication, gap closed", None;
+    NextValue: "value", "v", "map over TP and batch; again: ratio, exposed communication, gap closed", None;
     Left: "left", "Left h", "select the value to the left; list: scroll; map: a batch to the left", None;
     Right: "right", "Right l", "select the value to the right; list: scroll; map: a batch to the right", None;
     Fold: "fold", "e", "list: open or fold a row of pairs with equal numbers", None;
@@ -144,6 +145,8 @@ impl Acts for Compare {
                 self.descending = !self.descending;
                 self.arrange();
             }
+            // changes of the arrangement are undone for all screens alike
+            Act::Undo => cx.inform("nothing to undo"),
             Act::Mark => self.toggle_mark(),
             Act::Flags => (self.flags, self.first_flag) = (!self.flags, 0),
         }
@@ -410,6 +413,7 @@ impl Compare {
     }
 }
 
+/// The view is not kept: the screen opens on the summary.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptCompare {
@@ -430,9 +434,10 @@ impl Kept for Compare {
 
     fn restore(&mut self, kept: KeptCompare, _cx: &mut Context) {
         self.order = Order::named(&kept.order).unwrap_or(self.order);
-        (self.descending, self.view) = (kept.descending, kept.view);
+        self.descending = kept.descending;
         self.arrange();
-        if let Ok(axis) = Axis::parse(&kept.by) {
+        let is_asked = |axis: &Axis| (axis, &kept.baseline) == (&self.asked.axis, &self.asked.baseline);
+        if let Some(axis) = Axis::parse(&kept.by).ok().filter(|axis| !is_asked(axis)) {
             self.compare_by(axis, kept.baseline);
         }
     }

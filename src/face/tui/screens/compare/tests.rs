@@ -595,6 +595,7 @@ fn what_was_compared_is_compared_at_the_next_start() {
     next.answer(effects);
     assert_eq!(next.state.compare.asked, driver.state.compare.asked);
     assert_eq!(next.state.compare.shown, driver.state.compare.shown);
+    assert_eq!(next.state.compare.view, View::Pivot, "opens on the summary");
     next.state.compare.recall(&serde_json::json!({ "by": "nothing", "order": 3 }), &mut next.state.cx);
     assert_eq!(next.state.compare.asked.axis.to_string(), "p2p");
 }

@@ -68,7 +68,7 @@ acts! {
     ZoomIn: "zoom-in", "+ =", "zoom in at the point", None;
     ZoomOut: "zoom-out", "-", "zoom out at the point", None;
     FitAll: "fit-all", "f", "show all points", None, "reset zoom";
-    Undo: "undo", "u", "undo zoom", Some("undo zoom"), "back";
+    Undo: "undo", "u", "undo a zoom, filter or change of axes", Some("undo"), "back revert";
     ScaleX: "scale-x", "e", "x axis: automatic, linear, logarithmic", None;
     ScaleY: "scale-y", "E", "y axis: automatic, linear, logarithmic", None;
     Picture: "picture", "i", "draw the plot as an image or as text", None;
@@ -165,6 +165,10 @@ impl Screen for Pareto {
             _ => return false,
         }
         true
+    }
+
+    fn own_edits(&self) -> usize {
+        self.zoom.edits()
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {

@@ -122,7 +122,7 @@ fn every_key_is_told_and_none_is_fixed_elsewhere() {
     let mut driver = driver(200, 60);
     driver.keys("?");
     let help = driver.screen();
-    for words in ["x axis: completion", "published points", "undo zoom", "as an image"] {
+    for words in ["x axis: completion", "published points", "undo a zoom", "as an image"] {
         assert!(help.contains(words), "{words}: {help}");
     }
 }

@@ -36,7 +36,7 @@ acts! {
     ScrollLeft: "scroll-left", "Left h", "show columns further to the left", None;
     Note: "note", "T", "write a note on the marked runs, or the selected one", None, "comment annotate";
     Delete: "delete", "D", "delete the marked runs, or the selected one (to the trash; undo restores them)", None, "remove rm trash";
-    Undo: "undo", "u", "undo the last tag, note, deletion or unmarking", None, "revert restore back";
+    Undo: "undo", "u", "undo the last tag, note, deletion, unmarking, filter, order or grouping", None, "revert restore back";
     MarkAll: "mark-all", "a", "mark all runs shown", None;
     MarkNone: "mark-none", "A", "unmark all", None, "clear deselect unselect";
     OnlyMarked: "only-marked", "v", "show marked runs only, or all", None;
@@ -184,6 +184,10 @@ impl Screen for Runs {
             _ => return false,
         }
         true
+    }
+
+    fn own_edits(&self) -> usize {
+        self.done.len()
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {

@@ -34,6 +34,11 @@ impl Zoom {
         self.window = window;
     }
 
+    /// Number of windows that [`Self::undo`] can return to.
+    pub fn edits(&self) -> usize {
+        self.stack.len()
+    }
+
     pub fn undo(&mut self) -> bool {
         let before = self.stack.pop();
         if let Some(before) = before {
