@@ -125,7 +125,7 @@ pub struct View {
 }
 
 impl View {
-    /// Opens a trace on two layers in the middle of a steady decode step, or in full if it has no steps.
+    /// Opens a trace on two layers in the middle of a steady decode step, or in full if it has no decode step.
     pub fn new(index: Arc<TraceIndex>) -> Self {
         let window = index.bounds;
         let mut view = Self {
@@ -153,6 +153,8 @@ impl View {
             view.fit_step(step);
             view.history.clear();
             view.zoom_to_layers(step);
+        } else if view.pane().index.trace.meta.import.is_some() {
+            view.point_at_exposed();
         }
         view
     }
@@ -415,6 +417,17 @@ impl View {
         }
         self.set(window);
         self.follow();
+    }
+
+    /// Moves the cursor to the longest exposed collective of a typical step.
+    fn point_at_exposed(&mut self) {
+        let index = &self.pane().index;
+        let longest = index.typical_exposed();
+        let span = longest.and_then(|(rank, stretch)| index.collective(rank, stretch));
+        if let Some((line, place)) = span.and_then(|span| index.find(span)) {
+            self.pane_mut().go_to(line, place);
+            self.follow();
+        }
     }
 
     /// Step of the other trace that is aligned with this step of a pane.

@@ -360,6 +360,16 @@ fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
     let span = view.span().copied().expect("on a span");
     assert_eq!(span.lane, plan::Lane::Comm, "opens on the exposed collective that the window shows");
     let (_, lines) = super::super::info::content(&view, 120);
+    let mut prefill = imported().whole().into_owned();
+    prefill.meta.import = Some(Default::default());
+    prefill.spans.iter_mut().for_each(|span| span.step = trace::NO_STEP);
+    let whole = View::new(Arc::new(TraceIndex::new("prefill".into(), prefill)));
+    let on = whole.span().copied().expect("on a span");
+    assert_eq!(
+        (on.lane, whole.window),
+        (plan::Lane::Comm, whole.bounds()),
+        "of a trace without steps, too"
+    );
     assert!(lines.iter().any(|line| line == "╱ exposed 25.0 us of 25.0 us (100.0 %)"), "{lines:?}");
     let mut driver = with(vec![imported()], (120, 40));
     driver.hides(" attention ");
