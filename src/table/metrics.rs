@@ -73,13 +73,13 @@ pub fn tokens_per_s(spec: &Spec, completion_ms: f64) -> f64 {
 fn by_round(
     spec: &Spec,
     rounds: &[&[Sample]],
-    of: &dyn Fn(&Sample) -> Option<f64>,
+    number: &dyn Fn(&Sample) -> Option<f64>,
 ) -> Option<Vec<Vec<f64>>> {
     if spec.backend.is_simulated() {
         return None;
     }
     let filled = rounds.iter().filter(|round| !round.is_empty());
-    filled.map(|round| round.iter().map(of).collect()).collect()
+    filled.map(|round| round.iter().map(number).collect()).collect()
 }
 
 /// Cell: all runs (rounds) of one spec, on one machine unless simulated.

@@ -132,7 +132,7 @@ fn checked_tag(tag: &str) -> Result<String> {
 /// Snapshot of all annotations of a runs directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
-    of: HashMap<String, Annotation>,
+    of_runs: HashMap<String, Annotation>,
     /// Annotations of batch rows, by batch. Consecutive rows are one range, so an edit costs time in proportion to
     /// its line, not to its rows.
     of_rows: HashMap<String, RangeInclusiveMap<u32, Annotation>>,
@@ -147,17 +147,18 @@ impl Annotations {
     pub fn of(&self, run: &str) -> Option<&Annotation> {
         match row_of(run) {
             Some((batch, row)) => self.of_rows.get(batch)?.get(&row),
-            None => self.of.get(run),
+            None => self.of_runs.get(run),
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.of.is_empty() && self.of_rows.values().all(|rows| rows.is_empty())
+        self.of_runs.is_empty() && self.of_rows.values().all(|rows| rows.is_empty())
     }
 
     /// Adds the annotations of another directory.
     pub fn extend(&mut self, other: &Self) {
-        self.of.extend(other.of.iter().map(|(run, annotation)| (run.clone(), annotation.clone())));
+        self.of_runs
+            .extend(other.of_runs.iter().map(|(run, annotation)| (run.clone(), annotation.clone())));
         for (batch, rows) in &other.of_rows {
             let rows = rows.iter().map(|(rows, annotation)| (rows.clone(), annotation.clone()));
             self.of_rows.entry(batch.clone()).or_default().extend(rows);
@@ -169,7 +170,7 @@ impl Annotations {
         let mut tags = BTreeMap::new();
         let rows = self.of_rows.values().flat_map(|rows| rows.iter());
         let rows = rows.map(|(rows, annotation)| (annotation, (rows.end() - rows.start()) as usize + 1));
-        for (annotation, runs) in self.of.values().map(|annotation| (annotation, 1)).chain(rows) {
+        for (annotation, runs) in self.of_runs.values().map(|annotation| (annotation, 1)).chain(rows) {
             for tag in &annotation.tags {
                 *tags.entry(tag.as_str()).or_default() += runs;
             }
@@ -181,10 +182,10 @@ impl Annotations {
     pub fn edit(&mut self, runs: &[String], edit: &Edit) {
         for run in runs {
             let Some((batch, rows)) = rows_of(run) else {
-                let annotation = self.of.entry(run.clone()).or_default();
+                let annotation = self.of_runs.entry(run.clone()).or_default();
                 edit.apply(annotation);
                 if annotation.is_empty() {
-                    self.of.remove(run);
+                    self.of_runs.remove(run);
                 }
                 continue;
             };

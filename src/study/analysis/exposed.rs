@@ -300,12 +300,12 @@ fn families(runs: &Runs, filled: &[Filled]) -> Vec<StretchFamily> {
         }
     }
     // operations that are hidden everywhere have no stretch, but belong to the family of their name
-    let mut of: HashMap<u32, Option<usize>> =
+    let mut family_of: HashMap<u32, Option<usize>> =
         places.into_iter().map(|(operation, at)| (operation, Some(at))).collect();
     for span in runs.by_rank.iter().flatten().flat_map(|run| &runs.trace.spans[run.at.clone()]) {
         if span.lane == Lane::Comm && runs.selects(span) {
             let family = || by_name.get(&name(span.operation)).copied();
-            if let Some(at) = *of.entry(span.operation).or_insert_with(family) {
+            if let Some(at) = *family_of.entry(span.operation).or_insert_with(family) {
                 families[at].calls += 1;
             }
         }

@@ -45,7 +45,7 @@ const EVERYBODY: u32 = 0;
 
 /// One span of a collective. The order of fields is the order of matching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Part {
+struct CollectivePart {
     /// [`EVERYBODY`], or the group's index plus 1.
     communicator: u32,
     /// Number of the kind; number of the operation in own traces.
@@ -59,7 +59,7 @@ struct Part {
     place: usize,
 }
 
-impl Part {
+impl CollectivePart {
     /// Key of spans that match in order.
     fn bucket(&self) -> (u32, u32, u32, StepKey) {
         (self.communicator, self.kind, self.sequence, self.step)
@@ -75,7 +75,7 @@ impl Matching {
         let step = StepKey { sample: 0, phase: Phase::Decode, step: 0 };
         let part = |(place, span): (usize, &Span)| {
             let (communicator, kind) = keys.get(span.operation as usize).copied().flatten()?;
-            (span.lane == Lane::Comm).then(|| Part {
+            (span.lane == Lane::Comm).then(|| CollectivePart {
                 communicator,
                 kind,
                 sequence: span.sequence,
@@ -92,18 +92,19 @@ impl Matching {
                 place,
             })
         };
-        let mut parts: Vec<Part> = trace.spans.par_iter().enumerate().filter_map(part).collect();
+        let mut parts: Vec<CollectivePart> =
+            trace.spans.par_iter().enumerate().filter_map(part).collect();
         parts.par_sort_unstable_by_key(|part| (part.bucket(), part.rank, part.start, part.place));
         let mut matching = Self::default();
         for bucket in parts.chunk_by_mut(|a, b| a.bucket() == b.bucket()) {
             for of_rank in bucket.chunk_by_mut(|a, b| a.rank == b.rank) {
                 of_rank.iter_mut().zip(0..).for_each(|(part, nth)| part.nth = nth);
             }
-            let bucket_communicator = bucket[0].communicator;
+            let communicator = bucket[0].communicator as usize;
             let count = bucket.iter().filter(|part| part.rank == bucket[0].rank).count();
             let ranks: Vec<u32> =
-                bucket.chunk_by(|a, b| a.rank == b.rank).map(|of| of[0].rank).collect();
-            let is_whole = members.of[bucket[0].communicator as usize].as_ref().is_some_and(|members| {
+                bucket.chunk_by(|a, b| a.rank == b.rank).map(|spans| spans[0].rank).collect();
+            let is_whole = members.ranks[communicator].as_ref().is_some_and(|members| {
                 *members == ranks && members.len() > 1 && bucket.len() == count * members.len()
             }) && bucket.iter().all(|part| (part.nth as usize) < count);
             if is_whole {
@@ -116,7 +117,7 @@ impl Matching {
                     continue;
                 }
                 let from = matching.places.len();
-                if members.partial[bucket_communicator as usize] {
+                if members.partial[communicator] {
                     matching.partial.insert(from);
                 }
                 matching.places.extend(places);
@@ -177,7 +178,7 @@ impl Matching {
 }
 
 /// True if the recorded message sizes allow the spans to be one collective.
-fn same_size(trace: &Trace, parts: &[Part]) -> bool {
+fn same_size(trace: &Trace, parts: &[CollectivePart]) -> bool {
     let sizes = parts.iter().filter_map(|part| {
         let operation = trace.operations.get(trace.spans[part.place].operation as usize)?;
         // message sizes differ by rank for these kinds
@@ -192,7 +193,7 @@ fn same_size(trace: &Trace, parts: &[Part]) -> bool {
 /// Recorded ranks of every communicator.
 struct Members {
     /// Ranks, ascending; `None` if unknown.
-    of: Vec<Option<Vec<u32>>>,
+    ranks: Vec<Option<Vec<u32>>>,
     /// True if the communicator has unrecorded ranks.
     partial: Vec<bool>,
 }
@@ -240,7 +241,7 @@ impl Members {
         let missing = trace.meta.import.as_ref().is_some_and(|import| import.missing_ranks > 0);
         // a collective without a group may belong to any
         let partial = std::iter::once(missing || partial.contains(&true)).chain(partial).collect();
-        Self { of: std::iter::once(everybody).chain(named).collect(), partial }
+        Self { ranks: std::iter::once(everybody).chain(named).collect(), partial }
     }
 }
 
@@ -253,10 +254,12 @@ fn keys(trace: &Trace, members: &Members) -> Vec<Option<(u32, u32)>> {
         let next = kinds.len() as u32;
         let kind = if own { at } else { *kinds.entry(&operation.kind).or_insert(next) };
         let group = operation.collective.as_ref().and_then(|collective| collective.group);
-        let communicator = group.map(|group| group + 1).filter(|c| (*c as usize) < members.of.len());
+        let communicator = group.map(|group| group + 1).filter(|c| (*c as usize) < members.ranks.len());
         // point-to-point in a larger group: the order does not tell the pair
         let is_pair = operation.kind == "send_recv"
-            && communicator.and_then(|c| members.of[c as usize].as_ref()).is_some_and(|of| of.len() > 2)
+            && communicator
+                .and_then(|c| members.ranks[c as usize].as_ref())
+                .is_some_and(|ranks| ranks.len() > 2)
             || own && operation.kind == "send";
         let matches = Class::of(operation, Lane::Comm) == Class::Comm && !is_pair;
         keys.push(matches.then_some((communicator.unwrap_or(EVERYBODY), kind)));

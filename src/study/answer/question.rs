@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::analysis::{
     Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, Pivot, PublishedValue, Varied, Verdict,
-    beaten_limit, fastest, inconclusive, is_beaten_by_noise, less_work,
+    beaten_limit, fastest, is_beaten_by_noise, less_work,
 };
 use base::statistics::{mean, median};
 use base::text::{capitalized, counted};
@@ -374,12 +374,12 @@ impl<'a> Question<'a> {
     fn range(
         &self,
         pairs: &[&Comparison],
-        of: impl Fn(&Comparison) -> Option<f64>,
+        number: impl Fn(&Comparison) -> Option<f64>,
         words: impl Fn(&Comparison) -> String,
     ) -> String {
         let mut sorted: Vec<&Comparison> =
-            pairs.iter().copied().filter(|pair| of(pair).is_some()).collect();
-        sorted.sort_by(|a, b| of(a).unwrap_or(0.0).total_cmp(&of(b).unwrap_or(0.0)));
+            pairs.iter().copied().filter(|pair| number(pair).is_some()).collect();
+        sorted.sort_by(|a, b| number(a).unwrap_or(0.0).total_cmp(&number(b).unwrap_or(0.0)));
         let at = |pair: &Comparison| match self.setting(pair) {
             setting if setting.is_empty() => words(pair),
             setting => format!("{} ({setting})", words(pair)),
@@ -389,10 +389,10 @@ impl<'a> Question<'a> {
             [only] => words(only),
             [first, second] => format!("{} and {}", at(first), at(second)),
             [first, .., last] => {
-                let middle = median(&sorted.iter().filter_map(|pair| of(pair)).collect::<Vec<_>>());
+                let middle = median(&sorted.iter().filter_map(|pair| number(pair)).collect::<Vec<_>>());
                 let middle = sorted.iter().min_by(|a, b| {
                     let off =
-                        |pair: &Comparison| (of(pair).unwrap_or(0.0) - middle.unwrap_or(0.0)).abs();
+                        |pair: &Comparison| (number(pair).unwrap_or(0.0) - middle.unwrap_or(0.0)).abs();
                     off(a).total_cmp(&off(b))
                 });
                 // omit a median that equals one of the ends

@@ -288,14 +288,14 @@ fn average(steps: &[[StepTime; 2]], side: usize, of: fn(&StepTime) -> f64) -> f6
 fn interval(
     steps: &[[StepTime; 2]],
     is_simulated: bool,
-    of: fn(&StepTime) -> f64,
+    value: fn(&StepTime) -> f64,
     change: impl Fn(f64, f64) -> f64,
 ) -> Option<[f64; 2]> {
     if is_simulated {
         return None;
     }
     // a round a pair keeps the pairs together
-    let side = |at: usize| steps.iter().map(|pair| vec![of(&pair[at])]).collect::<Vec<_>>();
+    let side = |at: usize| steps.iter().map(|pair| vec![value(&pair[at])]).collect::<Vec<_>>();
     let (a, b) = (side(0), side(1));
     let statistic = |pools: &mut [Vec<f64>]| {
         change(mean(&pools[0]).unwrap_or(f64::NAN), mean(&pools[1]).unwrap_or(f64::NAN))

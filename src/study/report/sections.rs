@@ -250,7 +250,10 @@ pub fn words(html: &mut Html) {
             "TTFT, TPOT, completion latency",
             "Time to first token (prefill latency). Time per output token (decode latency / steps; percentiles over the steps of all samples). Completion latency: prefill plus decode.",
         ),
-        ("throughput", "Batch x output tokens / completion latency; per GPU: divided by TP."),
+        (
+            "throughput",
+            "Batch x output tokens / completion latency; per GPU: divided by the number of GPUs.",
+        ),
         (
             "exposed and hidden communication, overlap %",
             "Exposed: time when a rank communicates but does not compute. Overlap %, the hidden share of communication, = 100 x (1 - exposed / communication), from unions of intervals per rank, summed over ranks.",

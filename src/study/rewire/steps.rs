@@ -14,15 +14,15 @@ use rayon::prelude::*;
 use self::rank_spans::kernels;
 pub(super) use self::rank_spans::{RankSpans, find_launches, ranks};
 use super::foreign::foreign;
-use super::stretch::{Kernel, Stretch};
+use super::stretch::Stretch;
 use super::wire::middle;
 use crate::analysis::{Arrived, WindowRank, WindowTimes, window_times};
 use base::error::{Error, Result};
 use base::text::counted;
 use plan::{Architecture, Lane, Phase};
+use trace::overlap::StepKey;
 use trace::overlap::intervals::Interval;
-use trace::overlap::{Launches, StepKey};
-use trace::rules::{COMBINE, DISPATCH, EXPERTS, ROUTER, is_attention};
+use trace::rules::{COMBINE, DISPATCH, EXPERTS};
 use trace::{Span, Trace};
 
 /// Selection of the steps to look for.

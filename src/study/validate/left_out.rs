@@ -23,7 +23,7 @@ use run::sim::Simulator;
 /// Constant of a stack that serving rows determine.
 struct Constant {
     key: &'static str,
-    of: fn(&Stack) -> f64,
+    value: fn(&Stack) -> f64,
     /// Smallest and largest value.
     bounds: (f64, f64),
     /// Change that alters latencies by a few percent.
@@ -31,24 +31,24 @@ struct Constant {
 }
 
 const CONSTANTS: [Constant; 6] = [
-    Constant { key: "launch_us", of: |stack| stack.launch_us, bounds: (0.0, 6.0), unit: 0.5 },
-    Constant { key: "step_us", of: |stack| stack.step_us, bounds: (0.0, 10_000.0), unit: 300.0 },
-    Constant { key: "sequence_us", of: |stack| stack.sequence_us, bounds: (0.0, 200.0), unit: 10.0 },
+    Constant { key: "launch_us", value: |stack| stack.launch_us, bounds: (0.0, 6.0), unit: 0.5 },
+    Constant { key: "step_us", value: |stack| stack.step_us, bounds: (0.0, 10_000.0), unit: 300.0 },
+    Constant { key: "sequence_us", value: |stack| stack.sequence_us, bounds: (0.0, 200.0), unit: 10.0 },
     Constant {
         key: "matmul.prefill_scale",
-        of: |stack| stack.matmul.prefill_scale,
+        value: |stack| stack.matmul.prefill_scale,
         bounds: (0.8, 2.0),
         unit: 0.1,
     },
     Constant {
         key: "serving.prefill_layer_us",
-        of: |stack| stack.serving.as_ref().map_or(0.0, |serving| serving.prefill_layer_us),
+        value: |stack| stack.serving.as_ref().map_or(0.0, |serving| serving.prefill_layer_us),
         bounds: (0.0, 1_000.0),
         unit: 100.0,
     },
     Constant {
         key: "serving.request_us",
-        of: |stack| stack.serving.as_ref().map_or(0.0, |serving| serving.request_us),
+        value: |stack| stack.serving.as_ref().map_or(0.0, |serving| serving.request_us),
         bounds: (0.0, 50_000.0),
         unit: 3_000.0,
     },
@@ -105,7 +105,7 @@ pub fn left_out(set: &DataSet) -> Result<Vec<LeftOut>> {
     for row in set.runs(&Overrides::default())? {
         let Some(first) = row.first() else { continue };
         let stack = Stack::load(&first.spec.stack)?;
-        let constants: Vec<f64> = CONSTANTS.iter().map(|constant| (constant.of)(&stack)).collect();
+        let constants: Vec<f64> = CONSTANTS.iter().map(|constant| (constant.value)(&stack)).collect();
         let at = engines.iter().position(|known| known.constants == constants).unwrap_or_else(|| {
             engines.push(Fitted { constants, stacks: BTreeSet::new(), rows: Vec::new() });
             engines.len() - 1

@@ -79,8 +79,8 @@ fn errors_shown_beside_numbers_are_those_of_the_data() {
         let speedup = score.errors(Measure::Speedup).map(|(mean, _)| mean.ceil());
         assert_eq!(known.speedup_pct.map(f64::ceil), speedup, "{}", known.set);
     }
-    assert_eq!(trust::FILE.first_tokens.len(), 3);
-    for known in &trust::FILE.first_tokens {
+    assert_eq!(trust::KNOWN.first_tokens.len(), 3);
+    for known in &trust::KNOWN.first_tokens {
         let set = set(&known.set);
         let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
         let (error, _) = score.errors(Measure::Ttft).or(score.errors(Measure::Prefill)).unwrap();
@@ -281,7 +281,7 @@ fn rank_orders_count_the_cells_that_the_simulator_reverses() {
     let order = of("ladder", "parallel");
     let band = TieBand { share: 0.02, ..TieBand::UNKNOWN };
     assert_eq!((order.pairs, order.reversed.len()), (14, 5));
-    for known in &trust::FILE.orders {
+    for known in &trust::KNOWN.orders {
         let [a, b] = &known.architectures;
         let order = of(a, b);
         assert_eq!((known.pairs, known.reversed), (order.pairs, order.reversed.len()));

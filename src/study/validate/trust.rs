@@ -8,20 +8,12 @@ mod known;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{LazyLock, OnceLock};
-
-use serde::Deserialize;
 
 pub(super) use self::known::*;
-use super::set::{DataSet, Measure, Overrides};
-use crate::analysis::Axis;
-use base::text::{counted, same_name};
+use super::set::Measure;
+use base::text::counted;
 use machine::hardware::{Profile, Stack};
-use model::Model;
-use plan::{DType, ModelShape};
-use run::sim::p2p_of;
-use table::options::{OPTIONS, OptionEntry, option as named};
-use table::{Backend, Spec};
+use table::Spec;
 
 /// Reason of a trust in cells of a GPU or engine without published rows.
 const NOTHING_MEASURED: &str = "for this GPU and engine";
@@ -223,7 +215,7 @@ pub fn reversed_orders<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Option<
         .map(|name| name.split_once(':').map_or(name.clone(), |(family, _)| family.to_owned()))
         .collect();
     let is_ranked = |order: &&KnownOrder| order.architectures.iter().all(|name| names.contains(name));
-    let order = FILE.orders.iter().find(is_ranked)?;
+    let order = KNOWN.orders.iter().find(is_ranked)?;
     let KnownOrder { architectures: [a, b], stack, hardware, pairs, reversed } = order;
     Some(format!(
         "{a}/{b} order reversed in {reversed} of {pairs} published pairs ({stack} on {hardware})"
@@ -374,9 +366,11 @@ pub(crate) struct Changes {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
     use super::*;
-    use plan::{Architecture, LayerSet};
-    use table::P2p;
+    use plan::{Architecture, DType, LayerSet};
+    use table::{Backend, P2p};
 
     fn paper(tp: u32, batch: u32, p2p: P2p) -> Spec {
         Spec {

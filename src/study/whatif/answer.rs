@@ -81,7 +81,7 @@ pub struct Numbers {
     pub tpot_ms: f64,
     /// `None` for a step of a trace.
     pub completion_ms: Option<f64>,
-    /// Tokens/s of all sequences, divided by TP; `None` for a step of a trace.
+    /// Tokens/s of all sequences, divided by the number of GPUs; `None` for a step of a trace.
     pub tokens_per_s_per_gpu: Option<f64>,
     /// Busy time of the comm lane in a step (ms).
     pub comm_ms: f64,

@@ -180,7 +180,7 @@ impl Variant {
         }
         for pairs in &PAIRS {
             let pair = |(key, value)| [format!("--{}", pairs.name), format!("{key}={value}")];
-            words.extend((pairs.of)(&spec).iter().flat_map(pair));
+            words.extend((pairs.get)(&spec).iter().flat_map(pair));
         }
         Ok(words)
     }

@@ -12,7 +12,7 @@ pub struct Pairs {
     pub help: &'static str,
     pub example: &'static str,
     /// Pairs of a cell.
-    pub of: fn(&Spec) -> &BTreeMap<String, String>,
+    pub get: fn(&Spec) -> &BTreeMap<String, String>,
     /// Requested pairs, one text each.
     pub asked: fn(&mut CellOptions) -> &mut Vec<String>,
 }
@@ -23,22 +23,22 @@ pub static PAIRS: [Pairs; 2] = [
         name: "env",
         help: "Environment variable for the run's process",
         example: "NCCL_ALGO=Ring",
-        of: |spec| &spec.env,
+        get: |spec| &spec.env,
         asked: |options| &mut options.env,
     },
     Pairs {
         name: "set",
         help: "Override for a value of the simulated hardware or stack",
         example: "link.alpha_us=5",
-        of: |spec| &spec.set,
+        get: |spec| &spec.set,
         asked: |options| &mut options.set,
     },
 ];
 
 /// Pairs and key of a name in files, such as `env.NCCL_ALGO` or `set.link.alpha_us`.
 pub fn pair(name: &str) -> Option<(&'static Pairs, &str)> {
-    let (of, key) = name.split_once('.')?;
-    Some((PAIRS.iter().find(|pairs| pairs.name == of)?, key))
+    let (prefix, key) = name.split_once('.')?;
+    Some((PAIRS.iter().find(|pairs| pairs.name == prefix)?, key))
 }
 
 impl Pairs {

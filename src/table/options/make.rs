@@ -15,7 +15,7 @@ pub fn value<'a>(spec: &'a Spec, name: &str) -> Option<Cow<'a, str>> {
         return Some(option.text(spec));
     }
     let (pairs, key) = pair(name)?;
-    (pairs.of)(spec).get(key).map(|value| value.as_str().into())
+    (pairs.get)(spec).get(key).map(|value| value.as_str().into())
 }
 
 /// Command-line spelling of a name: underscores become dashes.

@@ -119,12 +119,12 @@ pub(super) fn launch_before<T, K: Ord>(
     sorted: &[T],
     key: K,
     start_ns: i64,
-    of: impl Fn(&T) -> (K, i64),
+    key_and_start: impl Fn(&T) -> (K, i64),
     near: &mut usize,
 ) -> u32 {
     let wanted = (key, start_ns);
-    let after = partition_near(sorted, near, |launch| of(launch) <= wanted);
-    let has_key = |at: &usize| sorted.get(*at).is_some_and(|launch| of(launch).0 == wanted.0);
+    let after = partition_near(sorted, near, |launch| key_and_start(launch) <= wanted);
+    let has_key = |at: &usize| sorted.get(*at).is_some_and(|launch| key_and_start(launch).0 == wanted.0);
     let found = after.checked_sub(1).filter(has_key).or(Some(after).filter(has_key));
     found.and_then(|at| u32::try_from(at).ok()).unwrap_or(NO_LAUNCH)
 }

@@ -376,13 +376,13 @@ pub(super) fn hidden_share_interval(cells: [&PooledCell; 3]) -> Option<[f64; 2]>
 /// number.
 fn shared_rounds<const SIDES: usize>(
     cells: [&PooledCell; SIDES],
-    of: impl Fn(&Spec, &Sample) -> Option<f64>,
+    number: impl Fn(&Spec, &Sample) -> Option<f64>,
 ) -> [Vec<Vec<f64>>; SIDES] {
     let mut by_side = [(); SIDES].map(|()| Vec::new());
     let Some(first) = cells.first() else { return by_side };
     for round in first.rounds.keys() {
         let numbers = cells.map(|cell| -> Option<Vec<f64>> {
-            cell.rounds.get(round)?.iter().map(|sample| of(&cell.record.spec, sample)).collect()
+            cell.rounds.get(round)?.iter().map(|sample| number(&cell.record.spec, sample)).collect()
         });
         if numbers.iter().all(Option::is_some) {
             for (cell, numbers) in by_side.iter_mut().zip(numbers) {
@@ -479,7 +479,7 @@ pub(in crate::analysis) fn parts(spec: &Spec, host: Option<&str>) -> Vec<(&'stat
     let mut parts: Vec<(&str, String)> =
         OPTIONS.iter().map(|option| (option.name, option.label(spec))).collect();
     parts.push(("host", host.unwrap_or_default().to_owned()));
-    parts.extend(PAIRS.iter().map(|pairs| (pairs.name, list((pairs.of)(spec), None))));
+    parts.extend(PAIRS.iter().map(|pairs| (pairs.name, list((pairs.get)(spec), None))));
     parts.push(("files", list(&spec.files, None)));
     parts
 }

@@ -28,7 +28,7 @@ pub enum XAxis {
 /// Vertical axis: the operator's view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum YAxis {
-    /// Throughput of all sequences, divided by TP (tokens/s).
+    /// Throughput of all sequences, divided by the number of GPUs (tokens/s).
     #[default]
     PerGpu,
     /// Throughput of all GPUs together (tokens/s).

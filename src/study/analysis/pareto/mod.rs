@@ -43,7 +43,7 @@ pub struct ParetoPoint {
     pub provenance: Provenance,
     /// Latency of prefill and decode together, median over samples (ms).
     pub completion_ms: f64,
-    /// Throughput of all sequences, divided by TP (tokens/s).
+    /// Throughput of all sequences, divided by the number of GPUs (tokens/s).
     pub tokens_per_s_per_gpu: f64,
     /// Time per output token, median over decode steps (ms).
     pub tpot_ms: f64,

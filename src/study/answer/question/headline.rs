@@ -1,6 +1,13 @@
 //! Headline of an answer: who wins, by how much and where.
 
-use super::*;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Question, Winner, listed, setting_phrase, share_of_settings, spread, times};
+use crate::analysis::{Axis, Comparison, ComparisonReport, Varied, Verdict, fastest, inconclusive};
+use base::statistics::median;
+use base::text::{capitalized, counted};
+use table::Provenance;
 
 /// Headline of a comparison: who wins, by how much and where; `settings` vary besides the axis.
 fn headline(axis: &Axis, report: &ComparisonReport, settings: &Varied) -> String {
@@ -213,10 +220,10 @@ impl Question<'_> {
         let slower: Vec<String> = slower.collect();
         let ratios = || {
             rivals.iter().map(|rival| {
-                let of: Vec<&Comparison> = pairs().filter(|pair| self.value(pair) == *rival).collect();
-                let speedups: Vec<f64> = of.iter().map(|pair| pair.speedup).collect();
+                let own: Vec<&Comparison> = pairs().filter(|pair| self.value(pair) == *rival).collect();
+                let speedups: Vec<f64> = own.iter().map(|pair| pair.speedup).collect();
                 match speedups.len() {
-                    ..3 => format!("{rival} {}", self.range(&of, |pair| Some(pair.speedup), times)),
+                    ..3 => format!("{rival} {}", self.range(&own, |pair| Some(pair.speedup), times)),
                     _ => format!("{rival} {}", spread(&speedups)),
                 }
             })

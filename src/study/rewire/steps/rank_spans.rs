@@ -1,6 +1,16 @@
 //! Spans of each rank, with the collectives that end its layers.
 
-use super::*;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::super::stretch::Kernel;
+use super::{Ends, is_end, kind, leads};
+use plan::Lane;
+use trace::overlap::Launches;
+use trace::rules::{EXPERTS, ROUTER, is_attention};
+use trace::{Span, Trace};
 
 /// Spans of one rank, sorted by start.
 pub(in crate::rewire) struct RankSpans<'a> {

@@ -1,29 +1,41 @@
 //! Known errors of the simulator, from `sets/errors.toml`, and the cells that they cover.
 
-use super::*;
+use std::sync::{LazyLock, OnceLock};
+
+use serde::Deserialize;
+
+use super::super::set::{DataSet, Measure, Overrides};
+use super::{Evidence, Trust, has_experts};
+use crate::analysis::Axis;
+use base::text::{counted, same_name};
+use machine::hardware::{Profile, Stack};
+use model::Model;
+use plan::{DType, ModelShape};
+use table::options::{OPTIONS, OptionEntry, option as named};
+use table::{Backend, Spec};
 
 /// Mean error of a stack on a GPU; a test compares it with the data sets.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::validate) struct KnownError {
-    pub(in crate::validate) set: String,
-    pub(in crate::validate) stack: String,
-    pub(in crate::validate) hardware: String,
-    pub(in crate::validate) measure: Measure,
+    pub set: String,
+    pub stack: String,
+    pub hardware: String,
+    pub measure: Measure,
     /// Mean absolute error of the rows that the constants were fitted to (percent).
-    pub(in crate::validate) pct: f64,
+    pub pct: f64,
     /// The same of speedups over standard; `None` if the rows have no other architecture.
     #[serde(default)]
-    pub(in crate::validate) speedup_pct: Option<f64>,
+    pub speedup_pct: Option<f64>,
     /// Errors on rows that were left out of the fit.
     #[serde(default)]
-    pub(in crate::validate) held_out: Vec<HeldOut>,
+    pub held_out: Vec<HeldOut>,
     /// True if the rewired steps take other all-reduces than the traced ones.
     #[serde(default)]
-    pub(in crate::validate) other_reduces: bool,
+    pub other_reduces: bool,
     /// Cells of the set's rows on this hardware and stack.
     #[serde(skip)]
-    pub(super) rows: OnceLock<Vec<Spec>>,
+    pub rows: OnceLock<Vec<Spec>>,
 }
 
 /// Mean absolute error of rows that differ in some options from all rows of a fit.
@@ -31,11 +43,11 @@ pub(in crate::validate) struct KnownError {
 #[serde(deny_unknown_fields)]
 pub(in crate::validate) struct HeldOut {
     /// Rows left out together: `each TP`.
-    pub(super) by: String,
-    pub(super) options: Vec<String>,
-    pub(super) pct: f64,
+    pub by: String,
+    pub options: Vec<String>,
+    pub pct: f64,
     #[serde(default)]
-    pub(super) speedup_pct: Option<f64>,
+    pub speedup_pct: Option<f64>,
 }
 
 /// Set and stack of rewired traces, whose kernels are measured; `hardware` is `cpu` for the cpu backend.
@@ -45,42 +57,42 @@ pub(in crate::validate) const REWIRE: &str = "rewire";
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::validate) struct FirstTokenError {
-    pub(in crate::validate) set: String,
-    pub(in crate::validate) pct: f64,
+    pub set: String,
+    pub pct: f64,
 }
 
 /// Pairs of two architectures in paper_70b, and those of them that the simulator reverses; a test counts both.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::validate) struct KnownOrder {
-    pub(in crate::validate) architectures: [String; 2],
-    pub(in crate::validate) stack: String,
-    pub(in crate::validate) hardware: String,
-    pub(in crate::validate) pairs: usize,
-    pub(in crate::validate) reversed: usize,
+    pub architectures: [String; 2],
+    pub stack: String,
+    pub hardware: String,
+    pub pairs: usize,
+    pub reversed: usize,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::validate) struct File {
+pub(in crate::validate) struct KnownErrors {
     errors: Vec<KnownError>,
     /// Errors of static prefills, of served dense models and of served mixtures.
-    pub(in crate::validate) first_tokens: Vec<FirstTokenError>,
+    pub first_tokens: Vec<FirstTokenError>,
     /// Architectures whose published order the simulator often reverses.
-    pub(in crate::validate) orders: Vec<KnownOrder>,
+    pub orders: Vec<KnownOrder>,
 }
 
-pub(in crate::validate) static FILE: LazyLock<File> =
+pub(in crate::validate) static KNOWN: LazyLock<KnownErrors> =
     LazyLock::new(|| toml::from_str(include_str!("../sets/errors.toml")).unwrap_or_default());
 
 /// Mean errors by stack and GPU.
 pub(in crate::validate) fn known_errors() -> &'static [KnownError] {
-    &FILE.errors
+    &KNOWN.errors
 }
 
 impl FirstTokenError {
     /// Error of the first token of cells like this one.
-    pub(super) fn of(spec: &Spec) -> Option<&'static Self> {
+    pub fn of(spec: &Spec) -> Option<&'static Self> {
         let set = if has_experts(&spec.model) || spec.ep > 1 {
             "serving_moe"
         } else if spec.concurrency > 0 {
@@ -88,18 +100,18 @@ impl FirstTokenError {
         } else {
             "paper_70b"
         };
-        FILE.first_tokens.iter().find(|error| error.set == set)
+        KNOWN.first_tokens.iter().find(|error| error.set == set)
     }
 }
 
 impl KnownError {
     /// Engine and hardware: `vLLM 0.12 on h100_sxm`.
-    pub(super) fn place(&self) -> String {
+    pub fn place(&self) -> String {
         let title = Stack::load(&self.stack).map_or_else(|_| self.stack.clone(), |stack| stack.title());
         format!("{title} on {}", self.hardware)
     }
 
-    pub(in crate::validate) fn rows(&self) -> &[Spec] {
+    pub fn rows(&self) -> &[Spec] {
         self.rows.get_or_init(|| {
             let set = DataSet::named(std::slice::from_ref(&self.set)).unwrap_or_default().pop();
             let runs = set.and_then(|set| set.runs(&Overrides::default()).ok()).unwrap_or_default();
@@ -116,7 +128,7 @@ impl KnownError {
     }
 
     /// Validation of a cell by these rows, and the number of options in which the nearest row differs.
-    pub(super) fn trust(&'static self, spec: &Spec) -> (Trust, usize) {
+    pub fn trust(&'static self, spec: &Spec) -> (Trust, usize) {
         let compared: Vec<&OptionEntry> = OPTIONS
             .iter()
             .filter(|option| option.is_used_by(Backend::Sim) && !IGNORED.contains(&option.name))
@@ -159,7 +171,7 @@ impl KnownError {
     /// Published rows of the cell's model and GPU in another version of its engine, in words, if its own version has none:
     /// `published rows of this model are of vllm-0.15 (30 of its 95 rows, which have 9 % mean TPOT error)`. Reads all
     /// published rows of the engine.
-    pub(super) fn of_other_version(spec: &Spec) -> Option<String> {
+    pub fn of_other_version(spec: &Spec) -> Option<String> {
         let (stack, hardware) =
             (Stack::canonical_name(&spec.stack), Profile::canonical_name(&spec.hardware));
         let engine = engine_of_version(stack)?;
@@ -186,7 +198,7 @@ impl KnownError {
     }
 
     /// Rows of the cell's model; all rows if the model has none.
-    pub(super) fn peers(&self, spec: &Spec) -> Vec<&Spec> {
+    pub fn peers(&self, spec: &Spec) -> Vec<&Spec> {
         let own: Vec<&Spec> = self.rows().iter().filter(|row| is_of_model(row, spec)).collect();
         if own.is_empty() { self.rows().iter().collect() } else { own }
     }
@@ -194,7 +206,7 @@ impl KnownError {
 
 impl HeldOut {
     /// True if rows left out this way may differ in an option, and the cell's value lies among those of its peers.
-    pub(super) fn covers(&self, option: &OptionEntry, spec: &Spec, peers: &[&Spec]) -> bool {
+    pub fn covers(&self, option: &OptionEntry, spec: &Spec, peers: &[&Spec]) -> bool {
         self.options.iter().any(|name| name == option.name)
             && match option.number(spec) {
                 Some(number) => {

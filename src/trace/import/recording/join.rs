@@ -229,15 +229,15 @@ fn settle(
         calls.into_iter().map(|call| vec![call]).collect()
     } else {
         // in order of first use
-        let mut of: Vec<(Option<u64>, Vec<Collective>)> = Vec::new();
+        let mut by_communicator: Vec<(Option<u64>, Vec<Collective>)> = Vec::new();
         let is_one = launches.len() == 1;
         for call in calls {
-            match of.iter_mut().find(|(id, _)| is_one || *id == call.communicator) {
+            match by_communicator.iter_mut().find(|(id, _)| is_one || *id == call.communicator) {
                 Some((_, group)) => group.push(call),
-                None => of.push((call.communicator, vec![call])),
+                None => by_communicator.push((call.communicator, vec![call])),
             }
         }
-        of.into_iter().map(|(_, group)| group).collect()
+        by_communicator.into_iter().map(|(_, group)| group).collect()
     };
     if groups.len() != launches.len() {
         return;

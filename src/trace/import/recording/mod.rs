@@ -456,12 +456,12 @@ fn teams(parts: &[Part]) -> Vec<usize> {
 
 /// The part of each process's parent, if it was recorded.
 fn parents(parts: &[Part]) -> Vec<Option<usize>> {
-    let mut of: HashMap<(&str, u32), Vec<usize>> = HashMap::new();
+    let mut by_process: HashMap<(&str, u32), Vec<usize>> = HashMap::new();
     for (at, part) in parts.iter().enumerate() {
-        of.entry((part.host.as_str(), part.pid)).or_default().push(at);
+        by_process.entry((part.host.as_str(), part.pid)).or_default().push(at);
     }
     let parent = |part: &Part| {
-        let known = of.get(&(part.host.as_str(), part.parent))?;
+        let known = by_process.get(&(part.host.as_str(), part.parent))?;
         // process ids are used again: the last before the child
         let earlier = known.iter().copied().filter(|at| parts[*at].start <= part.start);
         earlier.max_by_key(|at| parts[*at].start).filter(|_| part.parent != part.pid)
@@ -519,9 +519,9 @@ fn are_distinct(ranks: &[u32]) -> bool {
 }
 
 fn sort(parts: &mut [Part], ranks: &[u32]) {
-    let of: HashMap<String, u32> =
+    let rank_of: HashMap<String, u32> =
         parts.iter().zip(ranks).map(|(part, rank)| (part.name.clone(), *rank)).collect();
-    parts.sort_by_key(|part| of.get(&part.name).copied());
+    parts.sort_by_key(|part| rank_of.get(&part.name).copied());
 }
 
 /// Rank of each part in the largest communicator that all of them share.
