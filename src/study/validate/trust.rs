@@ -13,6 +13,7 @@ pub(super) use self::known::*;
 use super::set::Measure;
 use base::text::counted;
 use machine::hardware::{Profile, Stack};
+use run::sim::p2p_of;
 use table::Spec;
 
 /// Reason of a trust in cells of a GPU or engine without published rows.
