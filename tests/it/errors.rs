@@ -99,10 +99,11 @@ fn a_sweep_of_which_nothing_can_run_does_not_end_well() {
     };
     place.write("none.toml", &file("[3, 5]"));
     let done = place.run(&["sweep", "none.toml"]).exits(3);
-    assert!(done.stdout.contains("2 cells cannot run ("), "{done:?}");
+    assert!(done.stdout.contains("2 cells cannot run."), "{done:?}");
+    assert!(done.stdout.contains("tp3 b1 p2p-on: TP 3 does not divide 32 heads"), "{done:?}");
     place.write("one.toml", &file("[2, 3]"));
     let done = place.run(&["sweep", "one.toml"]).exits(0);
-    assert!(done.stdout.contains("1 cell cannot run ("), "{done:?}");
+    assert!(done.stdout.contains("1 cell cannot run."), "{done:?}");
     // finished before: nothing runs now, and nothing is wrong
     place.run(&["sweep", "one.toml"]).exits(0);
 }
