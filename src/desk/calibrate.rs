@@ -191,12 +191,12 @@ mod tests {
     fn numbers_are_set_in_place_and_keep_their_comments() {
         let text = "# about\nlaunch_us = 2.0 # measured\n[link.p2p_on.tp.2]\nalpha_us = 9\n";
         let mut document: DocumentMut = text.parse().unwrap();
-        set_number(&mut document, "launch_us", 3.141_59).unwrap();
+        set_number(&mut document, "launch_us", 2.671_28).unwrap();
         set_number(&mut document, "link.p2p_on.tp.2.alpha_us", 12.0).unwrap();
         set_number(&mut document, "link.p2p_on.tp.2.large.gb_s", 5.0).unwrap();
         assert_eq!(
             document.to_string(),
-            "# about\nlaunch_us = 3.142 # measured\n[link.p2p_on.tp.2]\nalpha_us = 12.0\nlarge = { gb_s = 5.0 }\n"
+            "# about\nlaunch_us = 2.671 # measured\n[link.p2p_on.tp.2]\nalpha_us = 12.0\nlarge = { gb_s = 5.0 }\n"
         );
     }
 

@@ -628,7 +628,7 @@ pub struct LongestGap {
     pub idle_share: f64,
     /// Share of the rank's other time in which it was busy (0 to 1).
     pub busy_share: f64,
-    /// Host call that lasts most of the gap and returns in it; null if none is recorded.
+    /// Host call that lasts most of the gap and returns in it or soon after; null if none is recorded.
     pub host_call: Option<GapCall>,
 }
 
@@ -672,18 +672,20 @@ impl LongestGap {
     }
 }
 
-/// Host call of the rank that lasts most of its longest gap and returns in it: a call that returns later did not delay
-/// the launch that ended the gap.
+/// Host call of the rank that lasts most of its longest gap and returns in it or soon after, as one that launched the work
+/// behind the gap itself: a call that returns later did not delay that launch.
 fn host_call(trace: &Trace, idle: &IdleSplit) -> Option<GapCall> {
     let start = idle.longest_at_ns.saturating_add(origin_ns(trace));
     let end = start.saturating_add(idle.longest_ns);
+    let soon = end.saturating_add(idle.longest_ns / 10);
     let of_rank = trace.ranges.iter().filter(|range| range.rank == idle.rank && !range.on_device);
-    let within = |range: &Range| range.end_ns.saturating_sub(range.start_ns.max(start));
-    let calls = of_rank.filter(|range| range.end_ns <= end).filter_map(|range| {
+    let within = |range: &Range| range.end_ns.min(end).saturating_sub(range.start_ns.max(start));
+    let lasts =
+        |range: &&Range| range.end_ns <= soon && within(range) as f64 >= MOST * idle.longest_ns as f64;
+    let calls = of_rank.filter(lasts).filter_map(|range| {
         let name = trace.meta.range_names.get(range.name as usize)?;
-        is_host_call(name).then(|| (within(range), name))
+        is_host_call(name).then(|| (range.end_ns <= end, within(range), name))
     });
-    let (ns, name) = calls.max_by_key(|(ns, _)| *ns)?;
-    (ns as f64 >= MOST * idle.longest_ns as f64)
-        .then(|| GapCall { name: name.clone(), within_us: ns as f64 / 1e3 })
+    let (_, ns, name) = calls.max_by_key(|(returns_in_gap, ns, _)| (*returns_in_gap, *ns))?;
+    Some(GapCall { name: name.clone(), within_us: ns as f64 / 1e3 })
 }

@@ -594,7 +594,7 @@ fn measured_results_that_only_noise_explains_name_no_winner() {
         let rounds = steps.into_iter().zip(0..);
         let rounds = rounds.map(|(ms, round)| {
             let name = format!("{name}-{}-{round}", p2p.as_str());
-            record(&name, &change, round, &[(0.0, ms), (0.0, 1.01 * ms), (0.0, 0.99 * ms)])
+            record(&name, change, round, &[(0.0, ms), (0.0, 1.01 * ms), (0.0, 0.99 * ms)])
         });
         rounds.collect::<Vec<_>>()
     };

@@ -606,7 +606,7 @@ impl Sentence {
     fn rows(&self, area: Rect, from: u16) -> Vec<String> {
         match area.height {
             ..=2 => vec![self.whole()],
-            ..NOTES => {
+            3..NOTES => {
                 let rest = area.height.saturating_sub(from + u16::from(from == 0)).max(1);
                 headline_rows(&self.whole(), area.width + 1, rest.into())
             }
