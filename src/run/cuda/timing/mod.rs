@@ -1,6 +1,7 @@
 //! Building blocks of operation times.
 //!
-//! Kernels write their own time stamps ([`super::instrumented::Stamps`]). CUDA events are used only where they prevent no early start:
+//! Kernels write their own time stamps (`super::instrumented::Stamps`). CUDA events are used only where they prevent no
+//! early start:
 //! around collectives on their own stream. `--recorder events` also places them around modules on the compute stream,
 //! which prevents early starts between them; the record states the cost.
 //!
