@@ -110,7 +110,11 @@ impl Shown {
             let runs = Runs::new(trace, &window);
             let mut events: Vec<(i64, i64)> = Vec::new();
             runs.each(runs.by_rank.iter().flatten(), |span, _| {
-                events.push((span.start_ns - runs.origin, span.end_ns - runs.origin));
+                let event = (span.start_ns - runs.origin, span.end_ns - runs.origin);
+                // one that reaches two selected parts is one event
+                if events.last() != Some(&event) {
+                    events.push(event);
+                }
             });
             events.sort_unstable();
             events

@@ -520,7 +520,10 @@ pub(super) fn zip(archive: &Input, is_packed: bool) -> Result<Members> {
 pub fn unpack(archive: &Path, make: impl FnOnce() -> Result<PathBuf>) -> Result<Vec<String>> {
     let refused = || {
         let message = format!("{}: not a tar archive", archive.display());
-        Error::input_help(message, "pass a directory, or a .tar.gz of one")
+        Error::input_help(
+            message,
+            "pass a directory, or a .tar.gz of one; traces are read by `ladderscope overlap`",
+        )
     };
     let input = Input::of(archive);
     let found = recognise(&input)?;

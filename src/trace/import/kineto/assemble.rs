@@ -307,7 +307,9 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
         add(&mut report.used, "launch".into(), table.launches_read);
         add(&mut report.used, "operator".into(), table.operators_read);
         report.doubts.extend(table.left_out.doubts(name));
-        let is_much = table.lost.elements as f64 >= LEAST_DOUBTED * table.events as f64;
+        // one hole may swallow many events
+        let lost = table.lost.elements.max(table.lost.bytes / EVENT_BYTES);
+        let is_much = lost as f64 >= LEAST_DOUBTED * table.events as f64;
         report.doubts.extend(
             broken(table)
                 .filter(|_| is_much)
@@ -352,6 +354,9 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
     }
     report
 }
+
+/// Usual length of an event.
+const EVENT_BYTES: u64 = 200;
 
 /// Says what broken JSON left out.
 fn broken(table: &Table) -> Option<String> {

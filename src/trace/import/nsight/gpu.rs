@@ -150,7 +150,7 @@ impl Gpu {
             self.events.push(event);
         });
         notes.use_("kernel", self.events.len() as u64);
-        notes.read(&read);
+        notes.read_gpu_work(&read);
         self.check_names(db, &unnamed, notes)?;
         if nodes > 0 {
             notes.warn(format!(
@@ -233,7 +233,7 @@ impl Gpu {
                 self.events.push(event);
             });
             notes.use_(kind, (self.events.len() - before) as u64);
-            notes.read(&read);
+            notes.read_gpu_work(&read);
         }
     }
 
@@ -252,7 +252,7 @@ impl Gpu {
             let (correlation, graph) = (correlation(row), row.integer(6).unwrap_or(0));
             self.graphs.push(GraphLaunch { start, end, graph, correlation, place });
         });
-        notes.read(&read);
+        notes.read_gpu_work(&read);
         if !self.graphs.is_empty() {
             notes.warn(format!(
                 "{} launches of CUDA graphs were recorded as a whole, without their kernels: their time counts \

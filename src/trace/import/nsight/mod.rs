@@ -234,6 +234,14 @@ pub(in crate::import) struct Notes {
 impl Notes {
     fn read(&mut self, rows: &Rows) {
         self.events += rows.count;
+        if let Some(broken) = &rows.broken {
+            self.warn(broken.clone());
+        }
+    }
+
+    /// Counts rows of GPU work; if its table is damaged, the rest is missing.
+    fn read_gpu_work(&mut self, rows: &Rows) {
+        self.events += rows.count;
         let doubt = |sentence: &String| Doubt { about: Doubted::Missing, sentence: sentence.clone() };
         self.left_out.doubt(rows.broken.as_ref().map(doubt));
     }
