@@ -119,7 +119,7 @@ pub(super) fn collectives(
         if runs.class(span) != Class::Comm || at >= durations.len() || !starts(span, piece) {
             return;
         }
-        durations[at].push(us(span.end_ns.saturating_sub(span.start_ns)));
+        durations[at].push(us(span.end_ns.saturating_sub(span.start_ns).max(0)));
         if bytes[at].is_none() {
             let step = runs.trace.step(span);
             let planned = step.map(|step| runs.trace.operations[at].cost.message_bytes.at(&step));

@@ -303,7 +303,7 @@ fn families(runs: &Runs, filled: &[Filled]) -> Vec<StretchFamily> {
     let mut family_of: HashMap<u32, Option<usize>> =
         places.into_iter().map(|(operation, at)| (operation, Some(at))).collect();
     for span in runs.by_rank.iter().flatten().flat_map(|run| &runs.trace.spans[run.at.clone()]) {
-        if span.lane == Lane::Comm && runs.selects(span) {
+        if span.lane == Lane::Comm && runs.counts(span) {
             let family = || by_name.get(&name(span.operation)).copied();
             if let Some(at) = *family_of.entry(span.operation).or_insert_with(family) {
                 families[at].calls += 1;
@@ -376,7 +376,6 @@ mod tests {
         assert_eq!((late.count, late.longest[0].length_us), (3, 0.01), "clipped to what is selected");
     }
 
-    /// Two ranks whose clocks are apart by 3 ms, and a window that begins and ends within kernels of both.
     /// Eight steps of one all-reduce, of which the first takes five times as long as the others.
     #[test]
     fn calls_total_and_longest_stretches_have_one_basis() {

@@ -134,15 +134,19 @@ fn longest(runs: &Runs, rows: &[NameRow], wanted: impl Fn(&OperationInfo) -> boo
             if wanted(operation) { [row(Lane::Compute), row(Lane::Comm)] } else { [None; 2] }
         })
         .collect();
-    let mut longest = vec![(-1, 0); rows.len()];
+    // executions that start in the selection go first
+    let mut longest = vec![((false, -1), 0); rows.len()];
     for place in runs.by_rank.iter().flatten().flat_map(|run| run.at.clone()) {
         let span = &runs.trace.spans[place];
         let row = of_operation.get(span.operation as usize).and_then(|rows| rows[span.lane as usize]);
         if let Some(row) = row
             && let Some(time) = runs.time(span)
-            && time > longest[row].0
         {
-            longest[row] = (time, place);
+            let size =
+                if runs.counts(span) { (true, span.end_ns - span.start_ns) } else { (false, time) };
+            if size > longest[row].0 {
+                longest[row] = (size, place);
+            }
         }
     }
     longest.into_iter().map(|(_, place)| place).collect()
@@ -166,7 +170,7 @@ pub(super) fn names(
         lane,
         count: cell.count,
         total_us: us(cell.total_ns) / ranks,
-        mean_us: us(cell.total_ns) / cell.count.max(1) as f64,
+        mean_us: us(cell.whole_ns) / cell.count.max(1) as f64,
         max_us: us(cell.longest_ns),
         share_pct: 100.0 * cell.total_ns as f64 / lane_ns.get(lane).copied().unwrap_or(0).max(1) as f64,
         exposed_us: us(cell.exposed_ns) / ranks,

@@ -386,7 +386,9 @@ pub struct Cell {
     /// For communication: its share of the rank's exposed time, with each moment counted once
     /// ([`Exposure`]).
     pub exposed_ns: i64,
-    /// The longest of `count`, also beyond the selection.
+    /// Durations of `count`, also beyond the selection.
+    pub whole_ns: i64,
+    /// The longest of them.
     pub longest_ns: i64,
 }
 
@@ -401,6 +403,7 @@ impl Cell {
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
         self.hidden_ns = self.hidden_ns.saturating_add(other.hidden_ns);
         self.exposed_ns = self.exposed_ns.saturating_add(other.exposed_ns);
+        self.whole_ns = self.whole_ns.saturating_add(other.whole_ns);
         self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 }
@@ -464,8 +467,10 @@ impl Tally {
                     let duration = interval.1.saturating_sub(interval.0);
                     cell.total_ns = cell.total_ns.saturating_add(duration);
                     if starts(span, interval) {
+                        let whole = span.end_ns.saturating_sub(span.start_ns).max(0);
                         cell.count += 1;
-                        cell.longest_ns = cell.longest_ns.max(span.end_ns.saturating_sub(span.start_ns));
+                        cell.whole_ns = cell.whole_ns.saturating_add(whole);
+                        cell.longest_ns = cell.longest_ns.max(whole);
                     }
                     if span.lane == Lane::Comm {
                         let hidden = compute.near(interval, &mut near);

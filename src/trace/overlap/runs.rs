@@ -304,6 +304,11 @@ impl<'a> Runs<'a> {
         self.pieces(span).next().is_some()
     }
 
+    /// True if a span starts in the selection, and so counts as an execution.
+    pub fn counts(&self, span: &Span) -> bool {
+        self.pieces(span).next().is_some_and(|piece| starts(span, piece))
+    }
+
     /// Selected time of a span (ns); `None` if it is not selected.
     pub fn time(&self, span: &Span) -> Option<i64> {
         self.pieces(span).map(|(start, end)| end.saturating_sub(start)).reduce(i64::saturating_add)
