@@ -25,9 +25,9 @@ use self::words::percent;
 use super::analysis::{CollectiveRow, IdleSplit, TimePart, TraceReport, arrivals, time_parts};
 use super::rewire::{Asked, Choice, Ends, LAUNCH_BOUND, Rewiring, Setting, Times};
 use base::text::latency;
-use plan::{Architecture, LayerSet};
+use plan::{Architecture, LayerSet, Phase};
 use table::Collective;
-use trace::overlap::{Class, Replays, Runs, Selection, origin_ns};
+use trace::overlap::{Class, Replays, Runs, Selection, StepKey, origin_ns};
 use trace::rules::What;
 use trace::{Doubt, Doubted, ImportReport, Range, Span, Trace, is_host_call};
 
@@ -548,8 +548,19 @@ struct Predicted {
 
 /// Predicted remedies; an error says why there are none.
 fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<Predicted, String> {
-    let asked = Asked { phase: selection.phase, ..Asked::default() };
-    let rewiring = Rewiring::of(trace, &asked, setting).map_err(|error| error.to_string())?;
+    let of_step = |step| StepKey {
+        sample: selection.sample.unwrap_or(0),
+        phase: selection.phase.unwrap_or(Phase::Decode),
+        step,
+    };
+    let is_own = trace.meta.spec.is_some();
+    let key = selection.step.filter(|_| is_own).map(of_step);
+    let asked = Asked { phase: selection.phase, key, ..Asked::default() };
+    let mut rewiring = Rewiring::of(trace, &asked, setting).map_err(|error| error.to_string())?;
+    let number = selection.step.filter(|_| !is_own).and_then(|step| rewiring.steps.number_of(step));
+    if let Some(number) = number {
+        rewiring = rewiring.on_step(number).map_err(|error| error.to_string())?;
+    }
     let steps = &rewiring.steps;
     // while the host delays everything, other remedies only help after that one
     let host = !steps.is_launch_bound();
@@ -680,8 +691,14 @@ fn host_call(trace: &Trace, idle: &IdleSplit) -> Option<GapCall> {
     let soon = end.saturating_add(idle.longest_ns / 10);
     let of_rank = trace.ranges.iter().filter(|range| range.rank == idle.rank && !range.on_device);
     let within = |range: &Range| range.end_ns.min(end).saturating_sub(range.start_ns.max(start));
-    let lasts =
-        |range: &&Range| range.end_ns <= soon && within(range) as f64 >= MOST * idle.longest_ns as f64;
+    // launch of the work behind the gap
+    let next = trace.spans.iter().filter(|span| span.rank == idle.rank && span.start_ns == end);
+    let launch = next.map(|span| span.ready_ns).min();
+    let lasts = |range: &&Range| {
+        let launched = launch.is_some_and(|at| (range.start_ns..=range.end_ns).contains(&at));
+        (range.end_ns <= end || range.end_ns <= soon && launched)
+            && within(range) as f64 >= MOST * idle.longest_ns as f64
+    };
     let calls = of_rank.filter(lasts).filter_map(|range| {
         let name = trace.meta.range_names.get(range.name as usize)?;
         is_host_call(name).then(|| (range.end_ns <= end, within(range), name))

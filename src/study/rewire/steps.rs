@@ -216,6 +216,12 @@ impl Steps {
                 .any(|part| part.work > 0)
     }
 
+    /// Number of the only step to which the trace gives this one.
+    pub fn number_of(&self, step: u32) -> Option<u32> {
+        let mut found = self.steps.iter().filter(|one| one.key.step == step);
+        found.next().filter(|_| found.next().is_none()).map(|one| one.number)
+    }
+
     /// Median transfer time of a collective, from the last rank's arrival (ns).
     pub(super) fn usual_transfer(&self) -> i64 {
         middle(self.steps.iter().flat_map(|step| &step.reduces).map(|reduced| reduced.transfer))

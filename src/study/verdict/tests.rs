@@ -299,6 +299,29 @@ fn a_call_that_fills_the_longest_gap_is_named() {
     assert!(!text.contains("launch-bound"), "{text}");
 }
 
+#[test]
+fn the_prediction_of_a_selected_step_is_of_that_step() {
+    let mut trace = steps(By::Graph(4), NCCL, (0, 400)).trace("default");
+    let found = crate::rewire::Steps::of(&trace, &Asked::default()).unwrap();
+    let times: Vec<(u32, i64, i64)> = found.times().collect();
+    // longer than the others, and numbered by the engine
+    let (_, from, until) = times[2];
+    for span in &mut trace.spans {
+        span.step = 10 + times.iter().filter(|(_, begin, _)| *begin <= span.start_ns).count() as u32;
+        if span.start_ns >= until {
+            (span.start_ns, span.end_ns) = (span.start_ns + 50_000, span.end_ns + 50_000);
+            span.ready_ns += 50_000;
+        }
+    }
+    let of = |step| {
+        let selection = Selection { step, ..Selection::default_of(&trace) };
+        verdict(&trace, &trace_report(&trace, &selection), &selection, &setting()).step_us
+    };
+    let wanted = (until + 50_000 - from) as f64 / 1e3;
+    assert!((of(Some(13)) - wanted).abs() < 1.0, "{} for {wanted}", of(Some(13)));
+    assert!(of(None) < wanted - 40.0);
+}
+
 /// vLLM's names of iterations: decode steps are meant unless all are prefills.
 #[test]
 fn prefills_are_told_from_decode_steps_by_their_names() {
