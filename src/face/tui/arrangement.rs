@@ -10,10 +10,11 @@ use super::widgets::field::Field;
 
 /// Keys of a screen's saved state that arrange what it shows, with their names in messages.
 const KEYS: [(&str, &str); 12] = [
+    // grouping changes the order too
+    ("grouped", "grouping"),
     ("sort", "order"),
     ("order", "order"),
     ("descending", "order"),
-    ("grouped", "grouping"),
     ("group", "group"),
     ("by", "axis"),
     ("baseline", "baseline"),
@@ -37,7 +38,9 @@ impl Arrangement {
     /// Name of the first difference to another arrangement.
     fn difference(&self, other: &Self) -> &'static str {
         let differs = |(key, _): &&(&str, &str)| self.kept.get(*key) != other.kept.get(*key);
-        KEYS.iter().find(differs).map_or("filter", |(_, name)| name)
+        // a filter may change the group too
+        let keys = if self.filter == other.filter { &KEYS[..] } else { &[] };
+        keys.iter().find(differs).map_or("filter", |(_, name)| name)
     }
 }
 
@@ -53,8 +56,8 @@ pub struct Before {
 #[derive(Debug, Default)]
 pub struct Arrangements {
     undo: BTreeMap<Tab, Vec<(Arrangement, usize)>>,
-    /// Arrangement before the filter that is being typed.
-    typing: Option<Arrangement>,
+    /// Arrangement of each screen before the filter that is being typed there.
+    typing: BTreeMap<Tab, Arrangement>,
     /// True if the current input took an arrangement back.
     is_undone: bool,
 }
@@ -87,11 +90,11 @@ pub fn after(state: &mut State, before: Before) {
     let arrangements = &mut state.cx.arrangements;
     let first = match (was_typing, is_typing) {
         (false, true) => {
-            arrangements.typing = Some(arrangement);
+            arrangements.typing.insert(tab, arrangement);
             return;
         }
         (true, true) => return,
-        (true, false) => arrangements.typing.take().unwrap_or(arrangement),
+        (true, false) => arrangements.typing.remove(&tab).unwrap_or(arrangement),
         (false, false) => arrangement,
     };
     if first != now && !std::mem::take(&mut arrangements.is_undone) {

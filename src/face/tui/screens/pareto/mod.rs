@@ -68,7 +68,7 @@ acts! {
     ZoomIn: "zoom-in", "+ =", "zoom in at the point", None;
     ZoomOut: "zoom-out", "-", "zoom out at the point", None;
     FitAll: "fit-all", "f", "show all points", None, "reset zoom";
-    Undo: "undo", "u", "undo a zoom, filter or change of axes", Some("undo"), "back revert";
+    Undo: "undo", "u", "undo a zoom, filter, or change of axes, scale, group or P2P", Some("undo"), "back revert";
     ScaleX: "scale-x", "e", "x axis: automatic, linear, logarithmic", None;
     ScaleY: "scale-y", "E", "y axis: automatic, linear, logarithmic", None;
     Picture: "picture", "i", "draw the plot as an image or as text", None;

@@ -86,10 +86,8 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
                 for pane in [&a, &b] {
                     pane.trace.meta.provenance.require_evidence("a trace")?;
                 }
-                {
-                    let [a, b] = [&a.trace, &b.trace].map(analysis::ComputeTimes::of);
-                    Ok(analysis::operation_differences(&a, steps.0, &b, steps.1))
-                }
+                let [a, b] = [&a.trace, &b.trace].map(analysis::ComputeTimes::of);
+                Ok(analysis::operation_differences(&a, steps.0, &b, steps.1))
             },
             |timeline: &mut Timeline, report, cx| {
                 let view = timeline.view.as_mut().filter(|view| view.panes.len() == 2);

@@ -418,8 +418,8 @@ fn mark(row: &NameRow, index: &TraceIndex, span: Option<usize>) -> Mark {
     }
 }
 
-/// Lane totals of the shown operations, with their shares if these fit; `None` if none is shown.
-/// Time of each lane: busy time, as `overlap` prints it, or the summed durations of the operations that a filter leaves.
+/// Time of each lane, with its share if that fits: busy time, as `overlap` prints it, or the summed durations of the
+/// operations that a filter leaves; `None` if none is shown.
 fn totals(table: &Operations, room: u16) -> Option<String> {
     let counted = &table.counted.as_ref()?.table;
     let (rows, time_us) = (&counted.rows, counted.time_us);
@@ -582,7 +582,11 @@ fn draw_stretches(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, 
         let Some(family) = selected else { return format!(" {key}: {other} ") };
         match gone {
             Some((_, at)) => {
-                format!(" {} of {}, by length; Enter: next; {key}: {other} ", at + 1, family.count)
+                let (at, listed) = (at + 1, family.longest.len());
+                format!(
+                    " {at} of the {listed} longest of {}; Enter: next; {key}: {other} ",
+                    family.count
+                )
             }
             None => format!(" Enter: go to the longest; {key}: {other} "),
         }

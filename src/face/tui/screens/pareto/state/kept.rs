@@ -55,7 +55,11 @@ impl Kept for Pareto {
         self.axes = Axes { x: kept.x.parse().unwrap_or(axes.x), y: kept.y.parse().unwrap_or(axes.y) };
         self.scales = (kept.x_scale, kept.y_scale);
         (self.p2p, self.table, self.newest) = (kept.p2p, kept.table, kept.newest);
-        (self.wanted_group, self.wanted_hidden) = (Some(kept.group), kept.hidden);
+        match self.groups.iter().position(|group| *group == kept.group) {
+            // an undo; hidden series stay as they are
+            Some(group) => self.choose_group(group),
+            None => (self.wanted_group, self.wanted_hidden) = (Some(kept.group), kept.hidden),
+        }
         if kept.published {
             self.publish(analysis::published().unwrap_or_default());
         }

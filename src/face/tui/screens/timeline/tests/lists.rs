@@ -174,12 +174,13 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     assert!(first.contains(&named), "the row names where Enter goes, {named}: {first}");
     let most = decode.longest[0].length_us;
     assert_eq!(lengths[0], most, "no exposed interval is longer");
-    driver.shows(&format!("1 of {}, by length; Enter: next", lengths.len()));
+    let all = lengths.len();
+    driver.shows(&format!("1 of the {all} longest of {all}; Enter: next"));
     driver.tap(KeyCode::Enter);
     let next = place(&driver);
     assert!(next.operation == 5 && next.start_ns != longest.start_ns, "the next longest");
     assert!(lengths[1] <= lengths[0]);
-    driver.shows(&format!("2 of {}, by length", lengths.len()));
+    driver.shows(&format!("2 of the {all} longest of {all}"));
     driver.tap(KeyCode::Esc);
     assert!(view(&driver).panel.is_none());
 }
