@@ -80,7 +80,7 @@ fn missing_files_are_named() {
 #[test]
 fn a_selection_that_takes_nothing_of_a_trace_is_refused() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/cpu-ladder-tp2-600us.parquet");
-    refused(&["overlap", trace, "--from", "1000s"], &["the selection is empty", "ms long"]);
+    refused(&["overlap", trace, "--from", "1000s"], &["no GPU work is selected", "ms long"]);
 }
 
 #[test]

@@ -150,12 +150,13 @@ pub fn analyzed(trace: &Trace, selection: &Selection) -> Result<TraceReport> {
         }
         let starts = trace.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
         let ends = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
+        let other = match (selection.from_ns, selection.to_ns) {
+            (None, None) => "select everything with --phase all",
+            _ => "the GPU is idle between --from and --to: widen them",
+        };
         return Err(Error::input_help(
-            "the selection is empty",
-            format!(
-                "the trace is {:.3} ms long; select everything with --phase all",
-                (ends - starts) as f64 / 1e6
-            ),
+            "no GPU work is selected",
+            format!("the trace is {:.3} ms long; {other}", (ends - starts) as f64 / 1e6),
         ));
     }
     Ok(report)
