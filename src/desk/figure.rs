@@ -265,7 +265,7 @@ fn questions(records: &[Record]) -> Vec<(String, String)> {
 /// Evidence from the traces of a set of comparable cells: their figure, and the verdict on the run of standard.
 #[derive(Default)]
 struct TraceEvidence {
-    /// By name of the set.
+    /// Keys: names of the sets.
     figures: BTreeMap<String, Figure>,
     /// Run and sentences, by name of the set.
     verdicts: BTreeMap<String, (String, Vec<String>)>,

@@ -129,7 +129,7 @@ fn changed_text_or_output_is_an_error_that_names_the_difference() {
     let mut request = place.request(&["standard"]);
     request.options.output = Some(place.dir.path().join("out"));
     place.interrupt(&request, 2);
-    let told = |request: &TrainingRequest| {
+    let refusal = |request: &TrainingRequest| {
         let error = adapt(request, &place.store, &Cancel::default(), &mut |_| ()).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{error}");
         error.to_string()
@@ -139,28 +139,28 @@ fn changed_text_or_output_is_an_error_that_names_the_difference() {
         change(&mut request.options);
         request
     };
-    let text = told(&changed(&|options| options.lr = Some(0.5)));
+    let text = refusal(&changed(&|options| options.lr = Some(0.5)));
     assert!(text.contains("lr is 0.003 there, 0.5 here"), "{text}");
-    let text = told(&changed(&|options| options.replicas = Some(1)));
+    let text = refusal(&changed(&|options| options.replicas = Some(1)));
     assert!(text.contains("replicas is 2 there, 1 here"), "{text}");
     std::fs::write(place.dir.path().join("text.txt"), "another text. ".repeat(40)).unwrap();
-    let text = told(&request);
+    let text = refusal(&request);
     assert!(text.contains("the text of") && text.contains("changed since"), "{text}");
     let ended = place.train(&changed(&|options| options.restart = true)).remove(0);
     assert_eq!(ended.training.output, place.dir.path().join("out"));
     // and what it ended with is not overwritten by another
-    let text = told(&changed(&|options| options.steps = 3));
+    let text = refusal(&changed(&|options| options.steps = 3));
     assert!(text.contains("steps is 12 there, 3 here"), "{text}");
     std::fs::create_dir(place.dir.path().join("full")).unwrap();
     std::fs::write(place.dir.path().join("full/file"), "").unwrap();
     let full = Some(place.dir.path().join("full"));
-    assert!(told(&changed(&|options| options.output.clone_from(&full))).contains("not empty"));
+    assert!(refusal(&changed(&|options| options.output.clone_from(&full))).contains("not empty"));
 }
 
 #[test]
 fn invalid_requests_are_refused_before_anything_is_stored() {
     let place = Place::new();
-    let told = |change: &dyn Fn(&mut TrainingRequest)| {
+    let refusal = |change: &dyn Fn(&mut TrainingRequest)| {
         let mut request = place.request(&["ladder"]);
         change(&mut request);
         let error = adapt(&request, &place.store, &Cancel::default(), &mut |_| ()).unwrap_err();
@@ -168,20 +168,20 @@ fn invalid_requests_are_refused_before_anything_is_stored() {
         error.to_string()
     };
     let architecture =
-        |name: &'static str| told(&|request| request.architectures = vec![name.parse().unwrap()]);
+        |name: &'static str| refusal(&|request| request.architectures = vec![name.parse().unwrap()]);
     assert!(architecture("upper-bound").contains("cannot be trained"));
     assert!(architecture("ladder:9").contains("the last 9 layers"));
-    assert!(told(&|request| request.options.tp = 3).contains("TP 3"));
-    assert!(told(&|request| request.options.context = 512).contains("of them held out"));
-    assert!(told(&|request| request.options.distil = Some(1.0)).contains("needs trained weights"));
+    assert!(refusal(&|request| request.options.tp = 3).contains("TP 3"));
+    assert!(refusal(&|request| request.options.context = 512).contains("of them held out"));
+    assert!(refusal(&|request| request.options.distil = Some(1.0)).contains("needs trained weights"));
     let fifth = Some(Layers::These(LayerSet::Only(vec![4])));
-    assert!(told(&|request| request.options.layers.clone_from(&fifth)).contains("layer 4"));
+    assert!(refusal(&|request| request.options.layers.clone_from(&fifth)).contains("layer 4"));
     let standard = |request: &mut TrainingRequest| {
         request.architectures = vec![Architecture::Standard];
         request.options.layers = Some(Layers::Converted);
     };
-    assert!(told(&standard).contains("standard converts no layer"));
-    assert!(told(&|request| request.text = Text::Words("no/such".into())).contains("no/such"));
+    assert!(refusal(&standard).contains("standard converts no layer"));
+    assert!(refusal(&|request| request.text = Text::Words("no/such".into())).contains("no/such"));
     assert!(!place.store.dir().exists());
 }
 

@@ -346,8 +346,8 @@ impl Rewiring {
                 // except the gap between two graphs if launches are assumed free
                 let left_out = if choice.host { 0 } else { step.between_graphs };
                 let changed = length + (after.length - before.length - left_out) as f64 / 1e3;
-                // kernels beside an all-reduce of the trace come after it in the replay: this must not make the rewired
-                // step shorter than its kernels
+                // the replay of the trace serializes kernels and all-reduces that overlapped in it, so `before` may be
+                // too long; the rewired step still takes its kernels' time
                 let kernels = (step.times.compute / 1e3).min(length);
                 let least = kernels + (after.work - before.work) as f64 / 1e3;
                 let rewired = changed.max(least).max(f64::MIN_POSITIVE);

@@ -14,7 +14,7 @@ const LABELS: u16 = 9;
 /// The same in an area narrower than this.
 const NARROW: (u16, u16) = (80, 6);
 
-/// Height below which labels are on the horizontal axis instead of below it, and its name is beside the vertical axis' one.
+/// Height below which the horizontal axis carries its labels, and both axes' names share a row.
 const LOW: u16 = 12;
 
 /// Mark of a point by its look index: the shape used in figures, filled or hollow, small for less

@@ -55,7 +55,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
 /// Width below which the first row is short.
 const NARROW: u16 = 100;
 
-/// A row of text up to the last comma that leaves it room; whole if it has none.
+/// Cuts a row of text at its last comma that fits; without a comma it stays whole.
 fn whole_clauses(text: &str, width: u16) -> &str {
     let fits = |text: &&str| text.width() < usize::from(width);
     let commas = text.rmatch_indices(", ").filter_map(|(at, _)| text.get(..at));
@@ -68,7 +68,7 @@ struct PointText {
     cell: String,
     /// Place among the points here and on the frontier.
     standing: String,
-    /// What dominates the point, and whether that is within noise.
+    /// Points that dominate this one, and whether their lead is within noise.
     more: String,
     numbers: String,
     /// Area gained; the area of two cells is a single step, whose size depends on their arbitrary distance.

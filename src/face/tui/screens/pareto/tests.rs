@@ -107,6 +107,21 @@ fn looks() {
 }
 
 #[test]
+fn an_undone_group_is_back_at_once_and_overrides_no_later_choice() {
+    let mut driver = driver(120, 40);
+    let first = driver.state.pareto.group;
+    next_group(&mut driver);
+    let second = driver.state.pareto.group;
+    assert_ne!(first, second);
+    driver.taps("u");
+    assert!(driver.screen().contains("undone: group"), "{}", driver.screen());
+    assert_eq!(driver.state.pareto.group, first);
+    next_group(&mut driver);
+    driver.keys("a");
+    assert_eq!(driver.state.pareto.group, second, "also with the new axis' points");
+}
+
+#[test]
 fn panels_look() {
     let mut driver = driver(120, 40);
     driver.taps("g");

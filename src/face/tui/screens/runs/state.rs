@@ -521,7 +521,7 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
     wanted.into_iter().enumerate().map(column).unzip()
 }
 
-/// Name of a column, no longer than its values in a narrow window.
+/// Column title, shorter than the field's name where its values are short.
 pub fn name(column: &Column) -> &str {
     match &*column.field.name {
         PROVENANCE => "source",

@@ -41,7 +41,7 @@ impl Areas {
 /// Minimum rows under the sliders to place the notes there.
 const NOTES: u16 = 6;
 
-/// Height below which sentences have the rows of the strip and of the frontier, which would both be cut.
+/// Height below which sentences take the rows of the strip and of the frontier: both would be cut.
 const LOW: u16 = 18;
 
 /// Lays out a body for this many architectures, sliders and kept variants, with or without a strip.
@@ -601,8 +601,8 @@ impl Sentence {
         format!("{} {}", self.head, self.words).trim_start().to_owned()
     }
 
-    /// Rows in this area from this one on: one of two, of a few the rest, but for one that the first sentence leaves, else
-    /// as many as are needed.
+    /// Rows of the sentence if it starts at row `from` of an area: one row in areas of at most two rows; in areas below
+    /// [`NOTES`] rows the rows that are left, of which the first sentence leaves one to the next; else all.
     fn rows(&self, area: Rect, from: u16) -> Vec<String> {
         match area.height {
             ..=2 => vec![self.whole()],
