@@ -548,13 +548,13 @@ struct Predicted {
 
 /// Predicted remedies; an error says why there are none.
 fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<Predicted, String> {
-    let of_step = |step| StepKey {
-        sample: selection.sample.unwrap_or(0),
-        phase: selection.phase.unwrap_or(Phase::Decode),
-        step,
-    };
     let is_own = trace.meta.spec.is_some();
-    let key = selection.step.filter(|_| is_own).map(of_step);
+    let phase = selection.phase.unwrap_or(Phase::Decode);
+    let is_selected = |key: &StepKey| {
+        (Some(key.step), key.phase) == (selection.step, phase)
+            && selection.sample.is_none_or(|sample| sample == key.sample)
+    };
+    let key = trace.spans.iter().map(StepKey::of).find(is_selected).filter(|_| is_own);
     let asked = Asked { phase: selection.phase, key, ..Asked::default() };
     let mut rewiring = Rewiring::of(trace, &asked, setting).map_err(|error| error.to_string())?;
     let number = selection.step.filter(|_| !is_own).and_then(|step| rewiring.steps.number_of(step));
