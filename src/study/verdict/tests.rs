@@ -300,6 +300,18 @@ fn a_call_that_fills_the_longest_gap_is_named() {
 }
 
 #[test]
+fn a_selected_step_of_a_run_is_predicted_in_any_sample() {
+    let spec = table::Spec { architecture: Architecture::Standard, ..table::testing::spec() };
+    let mut trace = run::testing::simulated(&spec);
+    trace.spans.iter_mut().for_each(|span| span.sample = 1);
+    let selection = Selection { step: Some(1), ..Selection::default() };
+    let setting = Setting::default();
+    let found = verdict(&trace, &trace_report(&trace, &selection), &selection, &setting);
+    assert_eq!(found.not_rewired, None);
+    assert!(!found.remedies.is_empty());
+}
+
+#[test]
 fn the_prediction_of_a_selected_step_is_of_that_step() {
     let mut trace = steps(By::Graph(4), NCCL, (0, 400)).trace("default");
     let found = crate::rewire::Steps::of(&trace, &Asked::default()).unwrap();
