@@ -29,7 +29,8 @@ pub struct NameRow {
     pub count: u64,
     /// Total duration per rank, averaged over ranks (us).
     pub total_us: f64,
-    pub mean_us: f64,
+    /// Mean of whole executions (us); null if all began before the selection.
+    pub mean_us: Option<f64>,
     pub max_us: f64,
     /// Share of the lane's total duration (%).
     pub share_pct: f64,
@@ -170,7 +171,7 @@ pub(super) fn names(
         lane,
         count: cell.count,
         total_us: us(cell.total_ns) / ranks,
-        mean_us: us(cell.whole_ns) / cell.count.max(1) as f64,
+        mean_us: (cell.count > 0).then(|| us(cell.whole_ns) / cell.count as f64),
         max_us: us(cell.longest_ns),
         share_pct: 100.0 * cell.total_ns as f64 / lane_ns.get(lane).copied().unwrap_or(0).max(1) as f64,
         exposed_us: us(cell.exposed_ns) / ranks,
@@ -189,7 +190,7 @@ pub fn names_table(names: &[NameRow]) -> Table {
             ("lane", &|n| Shown::text(n.lane)),
             ("count|count, all ranks", &|n| n.count.into()),
             ("total_us", &|n| us(n.total_us)),
-            ("mean_us", &|n| us(n.mean_us)),
+            ("mean_us", &|n| Shown::time(n.mean_us)),
             ("max_us", &|n| us(n.max_us)),
             ("share_pct|% of lane", &|n| Shown::Number(n.share_pct, 1)),
             ("exposed_us", &|n| if n.lane == "comm" { us(n.exposed_us) } else { Shown::None }),
@@ -407,7 +408,7 @@ mod tests {
         assert_eq!(names.len(), 2);
         let [first, second] = [&names[0], &names[1]];
         assert_eq!((first.name.as_str(), first.lane, first.count), ("decode/L*/mlp/down", "compute", 3));
-        assert!((first.total_us - 2.1).abs() < 1e-9 && (first.mean_us - 1.4).abs() < 1e-9);
+        assert!((first.total_us - 2.1).abs() < 1e-9 && (first.mean_us.unwrap() - 1.4).abs() < 1e-9);
         assert_eq!((first.max_us, first.share_pct, first.exposed_us), (3.0, 100.0, 0.0));
         assert_eq!((second.name.as_str(), second.lane), ("decode/L*/mlp/reduce", "comm"));
         assert_eq!((second.max_us, second.exposed_us), (2.0, 1.25));

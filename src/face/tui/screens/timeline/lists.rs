@@ -386,7 +386,7 @@ fn operation_table(buf: &mut Buffer, area: Rect, view: &View, table: &Operations
             // as the times: per rank
             0 => count(row.count as f64 / ranks as f64),
             1 => digits(row.total_us),
-            2 => digits(row.mean_us),
+            2 => row.mean_us.map_or_else(|| "–".into(), digits),
             3 => digits(row.max_us),
             4 => share_of(row.total_us, counted.table.time_us),
             5 if row.lane == "comm" => digits(row.exposed_us),

@@ -186,7 +186,7 @@ impl OperationColumn {
         match self {
             Self::Count => row.count as f64,
             Self::Total => row.total_us,
-            Self::Mean => row.mean_us,
+            Self::Mean => row.mean_us.unwrap_or(0.0),
             Self::Max => row.max_us,
             // shares of the same time
             Self::Share => row.total_us,
