@@ -549,13 +549,14 @@ struct Predicted {
 /// Predicted remedies; an error says why there are none.
 fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<Predicted, String> {
     let is_own = trace.meta.spec.is_some();
-    let phase = selection.phase.unwrap_or(Phase::Decode);
-    let is_selected = |key: &StepKey| {
-        (Some(key.step), key.phase) == (selection.step, phase)
-            && selection.sample.is_none_or(|sample| sample == key.sample)
-    };
-    let key = trace.spans.iter().map(StepKey::of).find(is_selected).filter(|_| is_own);
-    let asked = Asked { phase: selection.phase, key, ..Asked::default() };
+    // the step of one sample, else of all
+    let key = selection.sample.filter(|_| is_own).zip(selection.step).map(|(sample, step)| StepKey {
+        sample,
+        phase: selection.phase.unwrap_or(Phase::Decode),
+        step,
+    });
+    let step = selection.step.filter(|_| is_own && key.is_none());
+    let asked = Asked { phase: selection.phase, step, key, layers: None };
     let mut rewiring = Rewiring::of(trace, &asked, setting).map_err(|error| error.to_string())?;
     let number = selection.step.filter(|_| !is_own).and_then(|step| rewiring.steps.number_of(step));
     if let Some(number) = number {

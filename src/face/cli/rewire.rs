@@ -73,7 +73,7 @@ pub struct Args {
         default_value = "decode"
     )]
     pub phase: PhaseArg,
-    /// Only this step, from 0
+    /// Only this step, numbered as by `overlap --by step`; without markers of steps, from 0
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
     /// Hardware for contention and other all-reduces: a built-in name or a TOML file [default: the trace's GPU]

@@ -23,7 +23,7 @@ use plan::{Architecture, Lane, Phase};
 use trace::overlap::StepKey;
 use trace::overlap::intervals::Interval;
 use trace::rules::{COMBINE, DISPATCH, EXPERTS};
-use trace::{Span, Trace};
+use trace::{NO_STEP, Span, Trace};
 
 /// Selection of the steps to look for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +32,7 @@ pub struct Asked {
     pub layers: Option<u32>,
     /// Phase in a run of our own; decode by default.
     pub phase: Option<Phase>,
-    /// Only this step, from 0, in the order of discovery.
+    /// Only this step, by the number of the trace's markers; without them, from 0 in the order of discovery.
     pub step: Option<u32>,
     /// Only the step with this key, in a run of our own.
     pub key: Option<StepKey>,
@@ -173,15 +173,16 @@ impl Steps {
     /// another number of layers than requested, only one all-reduce per layer, or another architecture than
     /// standard.
     pub fn of(trace: &Trace, asked: &Asked) -> Result<Self> {
-        let mut steps = match &trace.meta.spec {
-            Some(_) => own(trace, asked)?,
-            None => foreign(trace, asked)?,
-        };
+        if trace.meta.spec.is_some() {
+            return own(trace, asked);
+        }
+        let mut steps = foreign(trace, asked)?;
         if let Some(wanted) = asked.step {
-            let found = steps.found;
-            steps.steps.retain(|step| step.number == wanted);
+            let numbers = steps.shown_numbers();
+            let mut is_wanted = numbers.iter().map(|number| *number == wanted);
+            steps.steps.retain(|_| is_wanted.next() == Some(true));
             if steps.steps.is_empty() {
-                return Err(no_step(wanted, found));
+                return Err(no_step(wanted, &numbers));
             }
         }
         Ok(steps)
@@ -214,6 +215,16 @@ impl Steps {
             && parts
                 .flat_map(|rank| rank.modules.iter().skip(Part::Beside as usize).step_by(4))
                 .any(|part| part.work > 0)
+    }
+
+    /// Number of each step as other tables show it: of the trace's markers if they tell all steps apart, else from 0.
+    fn shown_numbers(&self) -> Vec<u32> {
+        let marked: Vec<u32> = self.steps.iter().map(|step| step.key.step).collect();
+        let distinct: BTreeSet<&u32> = marked.iter().collect();
+        match distinct.len() == marked.len() && !marked.contains(&NO_STEP) {
+            true => marked,
+            false => self.steps.iter().map(|step| step.number).collect(),
+        }
     }
 
     /// Number of the only step to which the trace gives this one.
@@ -448,10 +459,14 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
     }
     let places = steps_of(trace, phase);
     let found = places.len();
-    let wanted = |(at, (key, _)): &(usize, &(StepKey, Range<usize>))| {
-        asked.key.is_none_or(|asked| asked == *key) && asked.step.is_none_or(|step| step as usize == *at)
+    let wanted = |(_, (key, _)): &(usize, &(StepKey, Range<usize>))| {
+        asked.key.is_none_or(|asked| asked == *key) && asked.step.is_none_or(|step| step == key.step)
     };
     let chosen: Vec<usize> = places.iter().enumerate().filter(wanted).map(|(at, _)| at).collect();
+    if let (true, Some(step)) = (chosen.is_empty(), asked.step) {
+        let numbers: Vec<u32> = places.iter().map(|(key, _)| key.step).collect();
+        return Err(no_step(step, &numbers));
+    }
     let begin = |range: &Range<usize>| trace.spans[range.clone()].iter().map(|s| s.start_ns).min();
     let of =
         |range: &Range<usize>| ranks(trace, &trace.spans[range.clone()], &HashMap::new(), (ends, None));
@@ -467,9 +482,6 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
         }
         Some(step)
     };
-    if let (true, Some(step)) = (chosen.is_empty(), asked.step) {
-        return Err(no_step(step, found));
-    }
     let steps: Vec<Step> = spread(&chosen).into_par_iter().filter_map(one).collect();
     let Some(first) = steps.first() else { return Err(unlike(ends, layers, 0)) };
     let ranks = of(&places[first.number as usize].1);
@@ -496,8 +508,12 @@ fn dense_first(trace: &Trace, layers: u32) -> Result<u32> {
     Ok(first)
 }
 
-fn no_step(wanted: u32, found: usize) -> Error {
-    Error::input(format!("no step {wanted}: {} found, counted from 0", counted(found, "step")))
+fn no_step(wanted: u32, numbers: &[u32]) -> Error {
+    let found = match (numbers.iter().min(), numbers.iter().max()) {
+        (Some(first), Some(last)) => format!("steps {first} to {last}"),
+        _ => "no steps".to_owned(),
+    };
+    Error::input(format!("no step {wanted} to rewire: the trace has {found}"))
 }
 
 /// Share of the time waiting for the host above which launches come first.

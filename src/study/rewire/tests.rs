@@ -13,7 +13,7 @@ use trace::export::{Ranks, chrome};
 use trace::import::kineto::{Options, import_bytes};
 use trace::overlap::Selection;
 use trace::rules::Rules;
-use trace::{CollectiveInfo, ImportReport, OperationInfo, Trace};
+use trace::{CollectiveInfo, ImportReport, OperationInfo, Span, Trace};
 
 fn cell(architecture: &str, model: &str, tp: u32, stack: &str) -> Spec {
     Spec {
@@ -565,6 +565,41 @@ fn the_last_step_of_a_recording_does_not_count() {
     let foreign = disguised(&trace);
     let foreign = rewiring(&foreign, &standard);
     assert_eq!(foreign.rewired_steps() + 1, foreign.steps.len());
+}
+
+/// The profiler of the other program numbered its steps from 100.
+#[test]
+fn steps_have_the_numbers_of_the_traces_markers() {
+    let standard = cell("standard", "llama-3-8b", 4, "native");
+    let own = simulated(&standard);
+    let mut foreign = disguised(&own);
+    let setting =
+        Setting { target: Some(Target::of(&standard).unwrap()), tp: Some(4), message_bytes: None };
+    let only = |trace: &Trace, step| {
+        let asked = Asked { step: Some(step), ..Asked::default() };
+        Rewiring::of(trace, &asked, &setting)
+    };
+    let first = only(&foreign, 0).unwrap().measured().step_us;
+    let bounds: Vec<(u32, i64, i64)> = rewiring(&foreign, &standard).steps.times().collect();
+    for span in &mut foreign.spans {
+        let start = span.start_ns - i64::from(span.rank) * 3_000_000;
+        let before = bounds.iter().filter(|(_, begin, _)| *begin <= start).count();
+        span.step = 100 + before.saturating_sub(1) as u32;
+    }
+    assert_eq!(only(&foreign, 100).unwrap().measured().step_us, first);
+    let error = only(&foreign, 0).unwrap_err().to_string();
+    assert!(error.contains("no step 0 to rewire: the trace has steps 100 to"), "{error}");
+    // a run's steps are those of every sample
+    let mut twice = own.clone();
+    let after = own.spans.iter().map(|span| span.end_ns).max().unwrap();
+    twice.spans.extend(own.spans.iter().map(|span| Span {
+        sample: 1,
+        ready_ns: span.ready_ns + after,
+        start_ns: span.start_ns + after,
+        end_ns: span.end_ns + after,
+        ..span.clone()
+    }));
+    assert_eq!(only(&twice, 1).unwrap().rewired_steps(), 2);
 }
 
 #[test]
