@@ -582,7 +582,7 @@ fn measured_results_that_only_noise_explains_name_no_winner() {
     let answer = one(&quickstart([85.7, 54.0, 50.0], [70.4, 58.7, 52.0]));
     assert!(
         answer.headline.starts_with(
-            "Inconclusive, run again on an idle machine: standard is 1.22x faster without P2P than with it, on a link \
+            "Inconclusive, run again on an idle machine: standard decodes 1.22x faster without P2P than with it, on a link \
              that is no faster"
         ),
         "{}",
@@ -642,7 +642,7 @@ fn measured_results_that_only_noise_explains_name_no_winner() {
         [standard, cell(&name("ladder"), &LADDER, p2p, 60.0)].concat()
     });
     let headline = one(&[on.clone(), off.clone()].concat()).headline;
-    assert!(headline.contains("standard is 1.23x faster without P2P than with it"), "{headline}");
+    assert!(headline.contains("standard decodes 1.23x faster without P2P than with it"), "{headline}");
     let headline = one(&[set(on, "Ring"), set(off, "Tree")].concat()).headline;
     assert!(headline.starts_with("Ladder is faster than standard in both settings"), "{headline}");
     // the same rounds decide a larger difference
