@@ -326,7 +326,7 @@ pub(super) fn stragglers(runs: &Runs, matching: &Matching, clocks: &Clocks) -> O
         sums.add(runs, &collective, &matching.arrived(runs.trace, clocks, &collective));
     }
     let trace = runs.trace;
-    let alone = matching.unmatched.iter().filter(|place| runs.selects(&trace.spans[**place]));
+    let alone = matching.unmatched.iter().filter(|place| runs.counts(&trace.spans[**place]));
     sums.unmatched = alone.count() as u64;
     (sums.matched > 0).then(|| sums.describe(runs, clocks))
 }

@@ -162,10 +162,13 @@ impl Matching {
         Arrived::of(&parts, trace.meta.import.is_none())
     }
 
-    /// Collectives whose spans are all selected, in order of time.
+    /// Collectives whose spans are all selected and not all began before the selection, in order of time.
     pub fn selected(&self, runs: &Runs) -> impl Iterator<Item = MatchedCollective<'_>> {
         let is_selected = |place: &usize| runs.selects(&runs.trace.spans[*place]);
-        self.collectives().filter(move |collective| collective.places.iter().all(is_selected))
+        let counts = |place: &usize| runs.counts(&runs.trace.spans[*place]);
+        self.collectives().filter(move |collective| {
+            collective.places.iter().all(is_selected) && collective.places.iter().any(counts)
+        })
     }
 
     pub fn collectives(&self) -> impl Iterator<Item = MatchedCollective<'_>> {
