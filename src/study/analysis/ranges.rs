@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use trace::overlap::intervals::{Coverage, Interval, clip, common_length, difference, length, union};
 use trace::overlap::{Lanes, LanesBuilder, Runs, us};
-use trace::{LaunchSite, Range};
+use trace::{LaunchSite, Range, Trace, is_host_call};
 
 /// Device time of the ranges of one name or layer. Times per rank, averaged over ranks (us).
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -105,39 +105,49 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
         return Vec::new();
     }
     let key = |range: &Range| key(range.name as usize);
-    let mut launched = Launched::of(runs, &key);
-    // (key, rank, on the device, interval), sorted so that ranges of one key and rank are adjacent
-    let mut ranges: Vec<(u32, usize, bool, Interval)> = Vec::new();
+    let outer = outer(runs.trace);
+    let mut launched = Launched::of(runs, &outer, &key);
+    let has_launches =
+        if runs.is_by_step() { ranges_with_launches(runs.trace, &outer) } else { Vec::new() };
+    let mut parts: Vec<RangePart> = Vec::new();
     for (at, range) in all.iter().enumerate() {
         let Some(key) = key(range) else { continue };
         let Ok(rank) = runs.ranks.binary_search(&range.rank) else { continue };
-        let interval = (range.start_ns, range.end_ns.max(range.start_ns));
-        let within = runs.clip_interval(interval).and_then(|interval| match &lanes[rank].extents[..] {
-            _ if runs.selection.step.is_none() => Some(interval),
-            _ if launched.known[rank] && !range.on_device => launched.active[at].then_some(interval),
-            // ranges have no steps, so use the time of the step
-            extents => extents.iter().find_map(|extent| clip(interval, *extent)),
-        });
-        if let Some(within) = within {
-            ranges.push((key, rank, range.on_device, within));
+        let Some(time) = runs.clip_interval((range.start_ns, range.end_ns.max(range.start_ns))) else {
+            continue;
+        };
+        let mut add = |time, is_first| {
+            parts.push(RangePart { key, rank, on_device: range.on_device, time, is_first });
+        };
+        if !runs.is_by_step() {
+            add(time, true);
+        } else if launched.known[rank] && !range.on_device {
+            // the host is ahead of the device, so the launches decide; a range without any belongs to its outer range
+            let with_launches = around(&outer, at as u32).find(|at| has_launches[*at]);
+            if with_launches.is_some_and(|at| launched.active[at]) {
+                add(time, true);
+            }
+        } else {
+            // ranges have no steps, so use the times of the selected ones
+            let within = lanes[rank].extents.iter().filter_map(|extent| clip(time, *extent));
+            within.enumerate().for_each(|(at, time)| add(time, at == 0));
         }
     }
-    ranges.par_sort_unstable();
+    parts.par_sort_unstable();
     let devices: Vec<Device> = lanes.par_iter().map(Device::new).collect();
     let mut sums: HashMap<u32, Sums> = HashMap::new();
-    for together in ranges.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
-        let (key, rank, ..) = together[0];
+    for together in parts.chunk_by(|a, b| (a.key, a.rank) == (b.key, b.rank)) {
+        let RangePart { key, rank, .. } = together[0];
         let sums = sums.entry(key).or_default();
-        let (host, device) = together.split_at(together.partition_point(|range| !range.2));
-        let union_of =
-            |ranges: &[(u32, usize, bool, Interval)]| union(ranges.iter().map(|range| range.3));
+        let (host, device) = together.split_at(together.partition_point(|part| !part.on_device));
+        let union_of = |parts: &[RangePart]| union(parts.iter().map(|part| part.time));
         for (sum, ranges) in [(&mut sums.time, host), (&mut sums.device, device)] {
             if !ranges.is_empty() {
                 *sum = Some(sum.unwrap_or(0).saturating_add(length(&union_of(ranges))));
             }
         }
         let own = if host.is_empty() { device } else { host };
-        sums.count += own.len() as u64;
+        sums.count += own.iter().filter(|part| part.is_first).count() as u64;
         if launched.known[rank] && !host.is_empty() {
             let lanes_of = launched.lanes.remove(&(key, rank)).unwrap_or_default().finish();
             let times = lanes_of.sums();
@@ -158,6 +168,19 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
     sums.into_iter().collect()
 }
 
+/// Selected time of a range. The order makes parts of one key and rank adjacent, those of the device last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct RangePart {
+    key: u32,
+    /// Index into [`Runs::ranks`].
+    rank: usize,
+    on_device: bool,
+    /// Absolute ns.
+    time: Interval,
+    /// True for the first part of its range.
+    is_first: bool,
+}
+
 struct Launched {
     /// Lanes by key of the ranges and rank.
     lanes: HashMap<(u32, usize), LanesBuilder>,
@@ -168,9 +191,8 @@ struct Launched {
 }
 
 impl Launched {
-    fn of(runs: &Runs, key: &(impl Fn(&Range) -> Option<u32> + Sync)) -> Self {
+    fn of(runs: &Runs, outer: &[u32], key: &(impl Fn(&Range) -> Option<u32> + Sync)) -> Self {
         let ranges = &runs.trace.ranges;
-        let outer = outer(ranges);
         let active: Vec<AtomicBool> = ranges.iter().map(|_| AtomicBool::new(false)).collect();
         let of_rank = |(rank, of_rank): (usize, &Vec<_>)| {
             let mut places: HashMap<u32, usize> = HashMap::new();
@@ -184,7 +206,7 @@ impl Launched {
                 if site != last {
                     last = site;
                     of_site.clear();
-                    of_site.extend(around(&outer, site).filter_map(|at| {
+                    of_site.extend(around(outer, site).filter_map(|at| {
                         let place = *places.entry(key(&ranges[at])?).or_insert_with_key(|key| {
                             lanes.push(((*key, rank), LanesBuilder::default()));
                             lanes.len() - 1
@@ -216,10 +238,27 @@ impl Launched {
     }
 }
 
+/// True for ranges that launched work, selected or not, in themselves or in ranges within.
+fn ranges_with_launches(trace: &Trace, outer: &[u32]) -> Vec<bool> {
+    let mut launches = vec![false; trace.ranges.len()];
+    for span in &trace.spans {
+        for at in around(outer, span.launched.range) {
+            if std::mem::replace(&mut launches[at], true) {
+                break;
+            }
+        }
+    }
+    launches
+}
+
 /// Index of the enclosing range, for sorted ranges; `u32::MAX` if none. A host range outside all others of its thread
 /// lies in the innermost range around it of the only other thread of its rank with one: PyTorch names all-reduces on
-/// the thread of the backward pass, while the step's range is on the thread that waits for it.
-pub(super) fn outer(ranges: &[Range]) -> Vec<u32> {
+/// the thread of the backward pass, while the step's range is on the thread that waits for it. Calls such as
+/// `cudaStreamSynchronize` hold no range of another thread.
+pub(super) fn outer(trace: &Trace) -> Vec<u32> {
+    let ranges = &trace.ranges;
+    let is_call: Vec<bool> = trace.meta.range_names.iter().map(|name| is_host_call(name)).collect();
+    let is_named = |at: u32| !is_call.get(ranges[at as usize].name as usize).copied().unwrap_or(false);
     let nested = nested(ranges);
     let mut outer = nested.clone();
     let mut threads: Vec<std::ops::Range<usize>> = Vec::new();
@@ -232,7 +271,8 @@ pub(super) fn outer(ranges: &[Range]) -> Vec<u32> {
         for thread in of_rank.iter().filter(on_host) {
             let others = || of_rank.iter().filter(on_host).filter(|other| *other != thread);
             for at in thread.clone().filter(|at| nested[*at] == u32::MAX) {
-                let mut found = others().filter_map(|other| around_range(ranges, &nested, other, at));
+                let mut found =
+                    others().filter_map(|other| around_range(ranges, &nested, &is_named, other, at));
                 if let (Some(only), None) = (found.next(), found.next()) {
                     outer[at] = only;
                 }
@@ -242,17 +282,18 @@ pub(super) fn outer(ranges: &[Range]) -> Vec<u32> {
     outer
 }
 
-/// Innermost range of a thread that begins before the range `at` and ends after it.
+/// Innermost eligible range of a thread that begins before the range `at` and ends after it.
 fn around_range(
     ranges: &[Range],
     nested: &[u32],
+    is_eligible: &impl Fn(u32) -> bool,
     thread: &std::ops::Range<usize>,
     at: usize,
 ) -> Option<u32> {
     let within = &ranges[at];
     let before = ranges[thread.clone()].partition_point(|range| range.start_ns < within.start_ns);
     let last = (thread.start + before.checked_sub(1)?) as u32;
-    let ends_after = |at: &u32| ranges[*at as usize].end_ns >= within.end_ns;
+    let ends_after = |at: &u32| ranges[*at as usize].end_ns >= within.end_ns && is_eligible(*at);
     let known = |at: u32| (at != u32::MAX).then_some(at);
     std::iter::successors(Some(last), |at| known(nested[*at as usize])).find(ends_after)
 }
@@ -320,12 +361,17 @@ mod tests {
 
     use super::*;
     use crate::analysis::trace_report;
-    use plan::Lane;
+    use plan::{Lane, Phase};
     use trace::import::kineto;
     use trace::overlap::Selection;
     use trace::rules::Rules;
     use trace::testing::{span, trace};
     use trace::{Range, Span, Trace};
+
+    fn launched_in(mut span: Span, range: u32) -> Span {
+        span.launched.range = range;
+        span
+    }
 
     fn named(spans: Vec<Span>, ranges: &[(&str, u32, i64, i64)]) -> Trace {
         let mut trace = trace(spans);
@@ -602,5 +648,82 @@ mod tests {
         assert_eq!(comm_of_step(&[event("load batch", 2, 1050, 300)]), 0.0);
         // it outlasts this one
         assert_eq!(comm_of_step(&[event("load batch", 2, 1050, 60)]), 400.0);
+    }
+
+    #[test]
+    fn a_call_on_another_thread_holds_no_ranges() {
+        let mut trace = named(
+            vec![launched_in(span(0, Lane::Compute, 2_000, 2_100), 2)],
+            &[
+                ("step", 0, 0, 1_000),
+                ("cudaDeviceSynchronize", 0, 100, 900),
+                ("all_reduce", 0, 200, 300),
+            ],
+        );
+        trace.ranges[2].thread = 1;
+        let report = trace_report(&trace, &Selection::default());
+        let busy: Vec<_> = report.ranges.iter().map(|row| (row.name.as_str(), row.busy_us)).collect();
+        assert_eq!(busy, [("step", 0.1), ("cudaDeviceSynchronize", 0.0), ("all_reduce", 0.1)]);
+    }
+
+    #[test]
+    fn ranges_of_other_phases_do_not_count() {
+        let of = |phase, step, start, range| {
+            let mut span = launched_in(span(0, Lane::Compute, start, start + 100), range);
+            (span.phase, span.step) = (phase, step);
+            span
+        };
+        let spans = vec![
+            of(Phase::Prefill, 0, 1_000, 0),
+            of(Phase::Decode, 0, 2_000, 3),
+            of(Phase::Decode, 1, 3_000, 5),
+        ];
+        // the host is a step ahead of the device; "sample" launches nothing
+        let ranges = [
+            ("execute", 0, 0, 900),
+            ("sample", 0, 700, 800),
+            ("execute", 0, 1_000, 1_900),
+            ("model", 0, 1_100, 1_200),
+            ("sample", 0, 1_700, 1_800),
+            ("execute", 0, 1_950, 2_000),
+        ];
+        let trace = named(spans, &ranges);
+        let rows = |selection: &Selection| {
+            let report = trace_report(&trace, selection);
+            let mut rows: Vec<_> = (report.ranges.into_iter())
+                .map(|row| (row.name, row.count, row.time_us.unwrap(), row.busy_us))
+                .collect();
+            rows.sort_by(|a, b| a.0.cmp(&b.0));
+            rows
+        };
+        let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
+        assert_eq!(
+            rows(&decode),
+            [
+                ("execute".into(), 2, 0.95, 0.2),
+                ("model".into(), 1, 0.1, 0.1),
+                ("sample".into(), 1, 0.1, 0.0)
+            ]
+        );
+        let prefill = Selection { phase: Some(Phase::Prefill), ..Selection::default() };
+        assert_eq!(rows(&prefill), [("execute".into(), 1, 0.9, 0.1), ("sample".into(), 1, 0.1, 0.0)]);
+    }
+
+    /// Annotations that only the device has cover parts of several selected steps.
+    #[test]
+    fn a_range_across_selected_parts_has_all_of_them() {
+        let of = |sample, phase, start| {
+            let mut span = span(0, Lane::Compute, start, start + 100);
+            (span.sample, span.phase, span.step) = (sample, phase, 0);
+            span
+        };
+        let spans =
+            vec![of(0, Phase::Decode, 0), of(1, Phase::Prefill, 1_000), of(1, Phase::Decode, 2_000)];
+        let mut trace = named(spans, &[("attention", 0, 50, 2_050)]);
+        trace.meta.provenance = table::Provenance::Measured;
+        trace.ranges[0].on_device = true;
+        let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
+        let row = &trace_report(&trace, &decode).ranges[0];
+        assert_eq!((row.count, row.device_us, row.busy_us), (1, Some(0.1), 0.1));
     }
 }

@@ -1,5 +1,7 @@
 //! Complete report of a trace for `overlap`, computed from shared intermediate results.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::arrivals::{Stragglers, stragglers};
@@ -18,7 +20,7 @@ use super::steps::{self, StepSummary};
 use crate::rewire::LayerTimes;
 use table::render::{Shown, Table};
 use trace::overlap::{
-    Cell, Class, Lanes, OverlapReport, RankOverlap, Runs, Selection, Tally, summarise, us,
+    Cell, Class, Lanes, OverlapReport, RankOverlap, Runs, Selection, StepKey, Tally, summarise, us,
 };
 use trace::{ImportReport, Span, Trace};
 
@@ -122,6 +124,15 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
         experts: experts(runs, &matching, &clocks),
         import: trace.meta.import.clone(),
     }
+}
+
+/// Rows of layers, of these steps only.
+pub fn layers_of_steps(trace: &Trace, steps: &BTreeSet<StepKey>) -> Vec<LayerRow> {
+    let all = Runs::new(trace, &Selection::default());
+    let lanes_of_all = Lanes::of(&all);
+    let runs = all.select_steps(steps);
+    let lanes = Lanes::within(&lanes_of_all, &runs);
+    layers(&runs, &lanes, &Tally::of(&runs, &lanes))
 }
 
 /// Table of ranks. `with_all`, for people, adds a row with the sum and leaves out times that are zero on all ranks.

@@ -160,7 +160,7 @@ struct StepNames {
 impl StepNames {
     fn of(trace: &Trace) -> Option<Self> {
         let names: Vec<_> = trace.meta.range_names.iter().map(|name| step_name(name)).collect();
-        names.iter().any(Option::is_some).then(|| Self { names, outer: outer(&trace.ranges) })
+        names.iter().any(Option::is_some).then(|| Self { names, outer: outer(trace) })
     }
 
     /// Name and batch of a step, from the ranges around the launches of its first spans.

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::analysis::{
     ComputeTimes, LayerRow, OperationDifference, OperationDifferences, Share, StepAlignment,
-    StepSummary, StepTime, clocks, operation_differences, step_windows, trace_report,
+    StepSummary, StepTime, clocks, layers_of_steps, operation_differences, step_windows, trace_report,
 };
 use crate::rewire::{Asked, Steps};
 use base::error::{Error, Result};
@@ -209,6 +209,13 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
         true => pairs.iter().map(|(a, b)| [steps_a[*a].key, steps_b[*b].key]).collect(),
         false => vec![[StepKey { sample: 0, phase: Phase::Decode, step: NO_STEP }; 2]],
     };
+    let layers = layers([0, 1].map(|at| {
+        let paired: BTreeSet<StepKey> = keys.iter().map(|pair| pair[at]).collect();
+        match has_steps && paired.len() < reports[at].steps.len() {
+            true => (layers_of_steps(&marked[at], &paired), paired.len()),
+            false => (reports[at].layers.clone(), paired.len()),
+        }
+    }));
     // work outside of steps is compared in the step before it, which it delays
     let whole_steps = marked.map(|trace| match has_outside(&trace) {
         true => {
@@ -219,8 +226,6 @@ pub fn trace_diff(traces: [(&Trace, &str); 2]) -> Result<TraceDiff> {
     });
     let (placed, by_operator) = with_places(whole_steps);
     let operations = operations([&placed[0], &placed[1]], &keys);
-    let layers =
-        layers([&reports[0].layers, &reports[1].layers], [steps_a, steps_b].map(|s| s.len().max(1)));
     let sides = [0, 1].map(|at| {
         let (trace, name) = traces[at];
         let mean_of = |part: fn(&StepTime) -> f64| average(&steps, at, part);
@@ -332,13 +337,14 @@ fn parts(steps: &[[StepTime; 2]], delta: f64) -> Vec<ChangedPart> {
     parts
 }
 
-fn layers(rows: [&[LayerRow]; 2], steps: [usize; 2]) -> Vec<ChangedLayer> {
-    let both = rows[0].iter().filter_map(|a| {
+/// Compares the layers that both traces have, given their rows and numbers of steps.
+fn layers([(rows_a, steps_a), (rows_b, steps_b)]: [(Vec<LayerRow>, usize); 2]) -> Vec<ChangedLayer> {
+    let both = rows_a.iter().filter_map(|a| {
         let layer = a.layer;
-        let b = rows[1].iter().find(|row| row.layer == layer)?;
-        let each = |us: f64, at: usize| us / steps[at] as f64;
-        let [a_compute_us, b_compute_us] = [each(a.compute_us, 0), each(b.compute_us, 1)];
-        let [a_exposed_us, b_exposed_us] = [each(a.exposed_us, 0), each(b.exposed_us, 1)];
+        let b = rows_b.iter().find(|row| row.layer == layer)?;
+        let each = |us: f64, steps: usize| us / steps as f64;
+        let [a_compute_us, b_compute_us] = [each(a.compute_us, steps_a), each(b.compute_us, steps_b)];
+        let [a_exposed_us, b_exposed_us] = [each(a.exposed_us, steps_a), each(b.exposed_us, steps_b)];
         let delta_us = b_compute_us + b_exposed_us - a_compute_us - a_exposed_us;
         Some(ChangedLayer { layer, a_compute_us, b_compute_us, a_exposed_us, b_exposed_us, delta_us })
     });

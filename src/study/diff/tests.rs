@@ -58,6 +58,19 @@ fn the_parts_add_up_and_the_all_reduce_that_grew_explains_the_change() {
     assert!(back.headline.contains("faster"), "{}", back.headline);
 }
 
+/// The second trace goes on with steps that are ten times as long.
+#[test]
+fn layers_are_compared_over_the_paired_steps() {
+    let a = of_steps(0..10, |_| (1_000, 400));
+    let b = of_steps(0..30, |step| if step < 10 { (1_200, 400) } else { (10_000, 4_000) });
+    let diff = diff(&a, &b);
+    assert_eq!(diff.pairs, 9);
+    let layer = &diff.layers[0];
+    assert!((layer.a_compute_us - 1.05).abs() < 1e-9, "{layer:?}");
+    assert!((layer.b_compute_us - 1.25).abs() < 1e-9, "{layer:?}");
+    assert!((layer.delta_us - 0.2).abs() < 1e-9, "{layer:?}");
+}
+
 #[test]
 fn operations_outside_of_layers_have_a_row() {
     let of = |compute| {

@@ -10,7 +10,7 @@
 //!
 //! [`Replays`] are CUDA graph replays: launches shared by several spans of a rank.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -200,6 +200,8 @@ impl Class {
 pub struct Runs<'a> {
     pub trace: &'a Trace,
     pub selection: Selection,
+    /// True if only the times of selected steps count.
+    picks_steps: bool,
     /// First start in the trace (ns).
     pub origin: i64,
     /// Selected window of time (absolute ns).
@@ -248,6 +250,7 @@ impl<'a> Runs<'a> {
         let all = Self {
             trace,
             selection: Selection::default(),
+            picks_steps: false,
             origin,
             bounds,
             parts,
@@ -264,10 +267,21 @@ impl<'a> Runs<'a> {
         let at = |time: Option<i64>, open| time.map_or(open, |t| self.origin.saturating_add(t));
         self.bounds = (at(selection.from_ns, i64::MIN), at(selection.to_ns, i64::MAX));
         self.selection = *selection;
+        self.picks_steps = selection.picks_steps();
+        self.keep(|step| selection.wants(step))
+    }
+
+    /// Selects the times of these steps from the runs of a whole trace.
+    pub fn select_steps(mut self, steps: &BTreeSet<StepKey>) -> Self {
+        self.picks_steps = true;
+        self.keep(|step| steps.contains(step))
+    }
+
+    fn keep(mut self, is_wanted: impl Fn(&StepKey) -> bool) -> Self {
         self.parts.clear();
         for (rank, runs) in self.ranks.iter().zip(&mut self.by_rank) {
-            let wanted = runs.iter().filter(|run| selection.wants(&run.step));
-            let times: Vec<Interval> = match selection.picks_steps() {
+            let wanted = runs.iter().filter(|run| is_wanted(&run.step));
+            let times: Vec<Interval> = match self.picks_steps {
                 true => {
                     let windows = wanted.filter_map(|run| self.windows.get(&(*rank, run.step)));
                     union(windows.map(|window| window.time))
@@ -276,13 +290,18 @@ impl<'a> Runs<'a> {
             };
             let parts: Vec<Interval> =
                 times.into_iter().filter_map(|time| clip(time, self.bounds)).collect();
-            runs.retain(|run| match selection.wants(&run.step) {
+            runs.retain(|run| match is_wanted(&run.step) {
                 true => clip(run.extent, self.bounds).is_some(),
-                false => selection.picks_steps() && pieces(&parts, run.extent, &mut 0).next().is_some(),
+                false => self.picks_steps && pieces(&parts, run.extent, &mut 0).next().is_some(),
             });
             self.parts.push(parts);
         }
         self
+    }
+
+    /// True if samples, phases or steps are selected, rather than a window of time.
+    pub fn is_by_step(&self) -> bool {
+        self.picks_steps || self.selection.sample.is_some()
     }
 
     #[inline]
@@ -324,7 +343,7 @@ impl<'a> Runs<'a> {
     /// Intervals in which a span counts (absolute ns), sorted and disjoint; `rank` is an index into [`Self::ranks`].
     fn parts_of(&self, rank: usize, span: &Span) -> &[Interval] {
         let is_by_step = span.end_ns <= span.start_ns && span.step != NO_STEP;
-        match self.selection.picks_steps() && !is_by_step {
+        match self.picks_steps && !is_by_step {
             true => &self.parts[rank],
             false if self.selection.wants(&StepKey::of(span)) => std::slice::from_ref(&self.bounds),
             false => &[],
