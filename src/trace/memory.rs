@@ -11,6 +11,7 @@ use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
 use base::error::Error;
+use base::text::si;
 use machine::environment::available_memory;
 
 /// Limit in bytes; 0 until it is set or first used.
@@ -52,7 +53,7 @@ pub fn check(needed: u64) -> Result<(), String> {
     if needed <= limit() {
         Ok(())
     } else {
-        Err(too_much(&format!("reading it needs {} GB", gb(needed))))
+        Err(too_much(&format!("reading it needs {}", si(needed as f64, "B"))))
     }
 }
 
@@ -67,7 +68,10 @@ pub fn watch() {
                 std::thread::sleep(INTERVAL);
                 let Some(now) = allocated() else { return };
                 if now.saturating_sub(before) > limit {
-                    let why = too_much(&format!("reading the trace needs more than {} GB", gb(limit)));
+                    let why = too_much(&format!(
+                        "reading the trace needs more than {}",
+                        si(limit as f64, "B")
+                    ));
                     let error = Error::failed(why);
                     match ON_OUT_OF_MEMORY.get() {
                         Some(handler) => handler(&error),
@@ -80,12 +84,7 @@ pub fn watch() {
 }
 
 fn too_much(what: &str) -> String {
-    format!("{what} of memory; the limit is {} GB (--memory-limit)", gb(limit()))
-}
-
-fn gb(bytes: u64) -> String {
-    let gb = bytes as f64 / 1e9;
-    if gb < 1.0 { format!("{gb:.3}") } else { format!("{gb:.1}") }
+    format!("{what} of memory; the limit is {} (--memory-limit)", si(limit() as f64, "B"))
 }
 
 /// Anonymous memory of the process, in bytes.
@@ -103,10 +102,7 @@ mod tests {
     fn stated_sizes_are_checked_against_the_limit() {
         assert!(check(64_000).is_ok());
         let why = check(u64::MAX).unwrap_err();
-        assert!(
-            why.contains("needs 18446744073.7 GB of memory") && why.contains("--memory-limit"),
-            "{why}"
-        );
+        assert!(why.contains(" TB of memory") && why.contains("--memory-limit"), "{why}");
         assert!(allocated().is_some_and(|bytes| bytes > 1 << 16));
     }
 }

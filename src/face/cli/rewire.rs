@@ -252,6 +252,7 @@ fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
         // the reason why what was asked for is missing
         let asked = failed.iter().position(|(choice, _)| choice.collective.is_some() || !asks_other);
         let (_, first) = failed.remove(asked.unwrap_or(0));
+        failed.retain(|(_, error)| error.to_string() != first.to_string());
         note_failed(&failed);
         return Err(first);
     }

@@ -10,7 +10,7 @@ use crate::desk;
 use base::error::{Error, Result};
 use lab::store::Store;
 use table::render::{Shown, Sourced, Table};
-use trace::{Trace, export};
+use trace::{LaunchSite, Trace, export};
 
 /// Arguments of `ladderscope trace`.
 #[derive(Debug, clap::Args)]
@@ -159,6 +159,21 @@ struct WrittenFile {
     bytes: Option<u64>,
 }
 
+/// Parts of a trace that the target format does not hold.
+fn losses(trace: &Trace, target: &Target) -> Option<String> {
+    let has_operators = trace.spans.iter().any(|span| span.launched.operator != LaunchSite::NONE);
+    let parts = [
+        (matches!(target, Target::File(_, export::Format::Csv)) && !trace.ranges.is_empty(), "ranges"),
+        (has_operators, "operators"),
+        (!trace.meta.products.is_empty(), "shapes of matrix products"),
+    ];
+    let lost: Vec<&str> =
+        parts.into_iter().filter_map(|(is_lost, part)| is_lost.then_some(part)).collect();
+    let is_lossless = matches!(target, Target::File(_, export::Format::Parquet));
+    (!is_lossless && !lost.is_empty())
+        .then(|| format!("{} has no {}; Parquet keeps them", target.format(), lost.join(", ")))
+}
+
 fn report(args: &ConvertArgs, trace: &Trace, target: &Target, files: &[PathBuf]) -> Converted {
     let (spans, ranges) = (trace.spans.len(), trace.ranges.len());
     let meta = &trace.meta;
@@ -183,9 +198,7 @@ fn report(args: &ConvertArgs, trace: &Trace, target: &Target, files: &[PathBuf])
             ignored: BTreeMap::new(),
         },
     };
-    if matches!(target, Target::File(_, export::Format::Csv)) && ranges > 0 {
-        warnings.push(format!("CSV contains spans only; {ranges} ranges omitted"));
-    }
+    warnings.extend(losses(trace, target));
     let written = files.iter().map(|path| WrittenFile {
         file: path.display().to_string(),
         bytes: std::fs::metadata(path).map(|meta| meta.len()).ok(),
