@@ -35,7 +35,7 @@ mod side_by_side;
 mod steps;
 mod trainings;
 
-pub use arrivals::{Arrival, ArrivalReport, CollectiveSplit, RankArrivals, Stragglers, arrivals};
+pub use arrivals::{Arrival, RankArrivals, Stragglers, estimated_skew};
 pub use clocks::{Clocks, StepAlignment, clocks, tie_clocks, untied_clocks};
 pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};
 pub(crate) use compare::fastest;
