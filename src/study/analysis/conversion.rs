@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use base::error::{Error, Result};
+use base::statistics::extent;
 use base::text::layer_list;
 use base::words::words;
 use plan::{Architecture, DType, LayerSet};
@@ -265,12 +266,11 @@ impl ConversionReport {
             let mean = |value: fn(&ConversionPoint) -> f64| {
                 of.iter().map(|point| value(point)).sum::<f64>() / of.len() as f64
             };
-            let kl = || of.iter().map(|point| point.quality.kl);
             Draws {
                 count: of[0].layers.len(),
                 sets: of.len(),
                 kl: mean(|point| point.quality.kl),
-                range: [kl().fold(f64::INFINITY, f64::min), kl().fold(0.0, f64::max)],
+                range: extent(of.iter().map(|point| point.quality.kl)).unwrap_or_default(),
                 speedup: mean(|point| point.speedup),
             }
         };

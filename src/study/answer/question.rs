@@ -11,7 +11,7 @@ use crate::analysis::{
     Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, Pivot, PublishedValue, Varied, Verdict,
     beaten_limit, fastest, is_beaten_by_noise, less_work,
 };
-use base::statistics::{mean, median};
+use base::statistics::{extent, mean, median};
 use base::text::{capitalized, counted};
 use plan::Architecture;
 use table::render::{Shown, Table};
@@ -197,8 +197,7 @@ impl<'a> Question<'a> {
             }
             _ => {
                 let all: Vec<f64> = pairs.iter().filter_map(|pair| of(pair)).collect();
-                let low = all.iter().copied().fold(f64::INFINITY, f64::min);
-                let high = all.iter().copied().fold(0.0, f64::max);
+                let [low, high] = extent(all.iter().copied()).unwrap_or_default();
                 format!("{low:.1} to {high:.1} % (median {:.1} %)", median(&all).unwrap_or_default())
             }
         };
@@ -256,15 +255,13 @@ impl<'a> Question<'a> {
         };
         let percents: Vec<f64> =
             with.iter().filter_map(|pair| Some(100.0 * pair.hidden_share?)).collect();
-        let ends = percents.iter().copied().fold(None, |ends: Option<(f64, f64)>, share| {
-            Some(ends.map_or((share, share), |(low, high)| (low.min(share), high.max(share))))
-        });
+        let ends = extent(percents.iter().copied());
         let gap = "of the gap between standard and upper-bound";
         let shares = match (ends, median(&percents)) {
-            (Some((low, high)), _) if percents.len() > 2 && high - low < 1.0 => {
+            (Some([low, high]), _) if percents.len() > 2 && high - low < 1.0 => {
                 format!("{low:.0} % {gap}")
             }
-            (Some((low, high)), Some(middle)) if percents.len() > 2 => {
+            (Some([low, high]), Some(middle)) if percents.len() > 2 => {
                 format!("{low:.0} to {high:.0} % {gap} (median {middle:.0} %)")
             }
             _ => format!("{} {gap}", self.range(&with, |pair| pair.hidden_share, gap_words)),
@@ -605,8 +602,7 @@ fn times(pair: &Comparison) -> String {
 
 /// Least and largest of several ratios: `1.10x to 1.24x`.
 fn spread(ratios: &[f64]) -> String {
-    let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = ratios.iter().copied().fold(0.0, f64::max);
+    let [low, high] = extent(ratios.iter().copied()).unwrap_or_default();
     format!("{low:.2}x to {high:.2}x")
 }
 

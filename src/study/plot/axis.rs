@@ -6,6 +6,7 @@ use super::font;
 use super::layout;
 use super::scene::{Align, Area, Color, Fill, Point, Scene, Stroke, Text, Tip};
 use super::style::{GREY, GRID, INK, Look, Sizes};
+use base::statistics::extent;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
@@ -26,13 +27,13 @@ impl Axis {
 
     /// Axis over all finite values, with a margin.
     pub fn fit(values: impl Iterator<Item = f64>) -> Self {
-        let bounds = bounds(values).unwrap_or((0.0, 1.0));
+        let bounds = extent(values).map_or((0.0, 1.0), Into::into);
         Self::around(bounds, Self::spans_much(bounds))
     }
 
     /// Logarithmic axis over all finite values, with a margin; linear if a value is not positive.
     pub fn fit_log(values: impl Iterator<Item = f64>) -> Self {
-        Self::around(bounds(values).unwrap_or((1.0, 1.0)), true)
+        Self::around(extent(values).map_or((1.0, 1.0), Into::into), true)
     }
 
     /// Axis around a range, with a margin; a linear one does not extend from positive values below 0.
@@ -59,7 +60,7 @@ impl Axis {
 
     /// Linear axis for bars: includes 0 and all finite values, with a margin beyond them.
     pub fn from_zero(values: impl Iterator<Item = f64>) -> Self {
-        let (low, high) = bounds(values.chain([0.0])).unwrap_or((0.0, 0.0));
+        let [low, high] = extent(values.chain([0.0])).unwrap_or_default();
         let air = 0.08 * (high - low);
         let min = if low < 0.0 { low - air } else { 0.0 };
         let max = if high > 0.0 { high + air } else { 0.0 };
@@ -147,13 +148,6 @@ pub fn number(value: f64) -> String {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text,
     }
-}
-
-fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
-    values.filter(|value| value.is_finite()).fold(None, |bounds, value| match bounds {
-        None => Some((value, value)),
-        Some((low, high)) => Some((value.min(low), value.max(high))),
-    })
 }
 
 /// Ticks of a vertical axis of this height, and the width of the widest number.

@@ -11,6 +11,7 @@ use super::style::{Look, Looks, Sizes, look, looks};
 use crate::analysis::{ArchitectureCurve, CurvePoint, TrainingSet};
 use crate::validate::{Measure, Score};
 use base::error::{Error, Result};
+use base::statistics::extent;
 use base::text::counted;
 use plan::Architecture;
 use table::Provenance;
@@ -93,8 +94,7 @@ fn draw(
         drawn.iter().map(|curve| (&curve.architecture, points_of(curve))).collect();
     let points = || drawn.iter().flat_map(|(_, points)| points);
     // clip wide intervals of few seeds, which would squeeze the curves
-    let (low, high) =
-        points().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), p| (l.min(p.nll), h.max(p.nll)));
+    let [low, high] = extent(points().map(|point| point.nll)).unwrap_or_default();
     let margin = 0.3 * (high - low);
     let ends = points().filter_map(|point| point.nll_ci95).flatten();
     let ends = ends.filter(|end| *end > 0.0 && (low - margin..=high + margin).contains(end));

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde::Serialize;
 
 use super::{Axis, Comparison, ComparisonReport, Verdict};
+use base::statistics::extent;
 use run::{Feasibility, Shared, feasibility};
 use table::{Record, Spec, Status};
 
@@ -177,11 +178,7 @@ impl HeatMap {
 
     /// Minimum and maximum of the finite numbers shown.
     pub fn range(&self, value: HeatValue) -> Option<[f64; 2]> {
-        let numbers = self.cells.iter().filter_map(|cell| value.number(cell)).filter(|v| v.is_finite());
-        numbers.fold(None, |range, v| {
-            let [low, high] = range.unwrap_or([v, v]);
-            Some([v.min(low), v.max(high)])
-        })
+        extent(self.cells.iter().filter_map(|cell| value.number(cell)))
     }
 }
 

@@ -14,7 +14,7 @@ use super::comparison::Flag;
 use super::pivot::Axis;
 use super::{Comparison, ComparisonReport};
 use crate::analysis::Decoding;
-use base::statistics::{interval95, median, p_value, resample};
+use base::statistics::{extent, interval95, median, p_value, resample};
 use table::options::{OPTIONS, PAIRS, option};
 use table::{
     CellRuns, Metrics, Provenance, Record, Sample, Spec, VARIANTS, completion_ms, hidden_share,
@@ -106,9 +106,8 @@ impl PooledCell {
         }
         let of_round =
             |samples: &Vec<Sample>| median(&samples.iter().map(completion_ms).collect::<Vec<_>>());
-        let rounds: Vec<f64> = self.rounds.values().filter_map(of_round).collect();
-        let least = rounds.iter().copied().reduce(f64::min).filter(|least| *least > 0.0)?;
-        Some(rounds.into_iter().fold(least, f64::max) / least - 1.0)
+        let [least, most] = extent(self.rounds.values().filter_map(of_round))?;
+        (least > 0.0).then(|| most / least - 1.0)
     }
 
     /// Key of everything but the axis and the settings that follow from it.

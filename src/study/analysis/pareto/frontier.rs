@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::axes::Axes;
 use super::{ParetoPoint, Series};
 use crate::validate::TieBand;
+use base::statistics::extent;
 use plan::Architecture;
 use table::{P2p, Provenance, Spec};
 
@@ -322,12 +323,7 @@ pub fn round_limits<'a>(
     ];
     let values = points.into_iter().filter_map(|p| axes.x.value(p));
     // there are no round numbers near 0
-    let values: Vec<f64> = values.filter(|value| *value > 0.0).collect();
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(0.0, f64::max);
-    if low > high {
-        return Vec::new();
-    }
+    let Some([low, high]) = extent(values.filter(|value| *value > 0.0)) else { return Vec::new() };
     let decades = low.log10().floor() as i32..=high.log10().floor() as i32 + 1;
     let choice = |digits: &[f64]| -> Vec<f64> {
         let all: BTreeSet<u64> = decades
