@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use base::error::{Error, Result};
 use base::input::InputKind;
-use base::statistics::mean;
+use base::statistics::{extent, mean};
 use plan::Architecture;
 use run::sim::{Prediction, Simulator};
 use table::Spec;
@@ -148,14 +148,13 @@ impl Score {
         }
         let predicted: Vec<Result<Predicted>> =
             rows.par_iter().map(|runs| predicted(set, runs, &simulator)).collect();
-        let (not_run, residuals) = (Vec::new(), Vec::new());
         let mut score = Self {
             set: set.clone(),
             is_published: true,
             fitted,
             rows: rows.len(),
-            not_run,
-            residuals,
+            not_run: Vec::new(),
+            residuals: Vec::new(),
             orders: Vec::new(),
             queued: Vec::new(),
             groups: Vec::new(),
@@ -182,7 +181,7 @@ impl Score {
             let measure = set.measured()[run.column].measure;
             score.residuals.push(residual(run, measure, run.measured, *value));
             if measure == Measure::TokensPerS
-                && let Some((standard, base)) = beside(run, &done, |_, other| {
+                && let Some((standard, base)) = done.iter().find(|(other, _)| {
                     is_standard_of(&other.spec, &run.spec) && other.column == run.column
                 })
             {
@@ -193,13 +192,13 @@ impl Score {
             }
             if measure == Measure::Prefill
                 && run.spec.architecture == Architecture::UpperBound
-                && let Some((standard, base)) = beside(run, &done, |run, other| {
-                    is_standard_of(&other.spec, &run.spec) && other.line == run.line
-                })
+                && let Some((standard, base)) = done
+                    .iter()
+                    .find(|(other, _)| is_standard_of(&other.spec, &run.spec) && other.line == run.line)
             {
                 let share = |without: f64, with: f64| 100.0 * (1.0 - without / with);
                 let (measured, predicted) =
-                    (share(run.measured, standard.measured), share(*value, base));
+                    (share(run.measured, standard.measured), share(*value, *base));
                 let measure = Measure::CommunicationShare;
                 score.residuals.push(residual(run, measure, measured, predicted));
             }
@@ -215,19 +214,21 @@ impl Score {
         words.map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 
+    /// Residuals of a measure that count: those of rows that do not wait for KV cache.
+    fn of_measure(&self, measure: Measure) -> impl Iterator<Item = &Residual> {
+        let residuals = self.residuals.iter().filter(move |residual| residual.measure == measure);
+        residuals.filter(move |residual| !self.queued.contains(&residual.line))
+    }
+
     /// Mean and largest absolute error of a measure, in its unit; `None` if no row has it.
     pub fn errors(&self, measure: Measure) -> Option<(f64, f64)> {
-        let of =
-            |residual: &&Residual| residual.measure == measure && !self.queued.contains(&residual.line);
-        let errors: Vec<f64> = self.residuals.iter().filter(of).map(|r| r.error.abs()).collect();
+        let errors: Vec<f64> = self.of_measure(measure).map(|r| r.error.abs()).collect();
         Some((mean(&errors)?, errors.iter().copied().fold(0.0, f64::max)))
     }
 
     /// Residuals of a measure by size, the largest first.
     fn by_size(&self, measure: Measure) -> Vec<&Residual> {
-        let of =
-            |residual: &&Residual| residual.measure == measure && !self.queued.contains(&residual.line);
-        let mut residuals: Vec<&Residual> = self.residuals.iter().filter(of).collect();
+        let mut residuals: Vec<&Residual> = self.of_measure(measure).collect();
         residuals.sort_by(|a, b| b.error.abs().total_cmp(&a.error.abs()));
         residuals
     }
@@ -253,14 +254,6 @@ impl Score {
         };
         self.set.causes.iter().find(is).map(|known| known.cause.as_str())
     }
-}
-
-fn beside<'a>(
-    run: &Run,
-    done: &[(&'a Run, f64)],
-    is: impl Fn(&Run, &Run) -> bool,
-) -> Option<(&'a Run, f64)> {
-    done.iter().find(|(other, _)| is(run, other)).copied()
 }
 
 /// True if `standard` is the standard counterpart of the cell `other`.
@@ -433,12 +426,10 @@ impl RankOrder {
 pub fn orders_table<'a>(orders: impl IntoIterator<Item = (&'a str, &'a RankOrder)>) -> Table {
     let orders: Vec<(&str, &RankOrder)> = orders.into_iter().collect();
     let leads = |order: &RankOrder, lead: fn(&ReversedPair) -> f64| {
-        let most = order.reversed.iter().map(lead).reduce(f64::max);
-        let least = order.reversed.iter().map(lead).reduce(f64::min);
-        Shown::some(least.zip(most).map_or(String::new(), |(least, most)| match least == most {
+        extent(order.reversed.iter().map(lead)).map(|[least, most]| match least == most {
             true => format!("{least:.1}"),
             false => format!("{least:.1} to {most:.1}"),
-        }))
+        })
     };
     Table::of(
         &orders,
@@ -448,10 +439,10 @@ pub fn orders_table<'a>(orders: impl IntoIterator<Item = (&'a str, &'a RankOrder
             ("cells", &|(_, order)| order.pairs.into()),
             ("reversed", &|(_, order)| order.reversed.len().into()),
             ("measured_lead_%|measured lead %", &|(_, order)| {
-                leads(order, |pair| pair.measured_lead_pct)
+                leads(order, |pair| pair.measured_lead_pct).into()
             }),
             ("reversed_lead_%|predicted lead of the other %", &|(_, order)| {
-                leads(order, |pair| pair.reversed_lead_pct)
+                leads(order, |pair| pair.reversed_lead_pct).into()
             }),
             ("at", &|(_, order)| {
                 Shown::some(

@@ -454,7 +454,7 @@ fn built_in_name(model: &str) -> String {
 }
 
 /// Errors of the rows of one model, GPU, engine and format.
-#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Group {
     pub model: String,
     pub system: String,
@@ -483,7 +483,16 @@ impl Group {
                     == (&row.model, &row.system, &row.engine, &row.weights)
             };
             let at = groups.iter().position(|(group, _)| is(group)).unwrap_or_else(|| {
-                groups.push((Self::empty(row), Vec::new()));
+                groups.push((
+                    Self {
+                        model: row.model.clone(),
+                        system: row.system.clone(),
+                        engine: row.engine.clone(),
+                        weights: row.weights.clone(),
+                        ..Self::default()
+                    },
+                    Vec::new(),
+                ));
                 groups.len() - 1
             });
             let (group, residuals) = &mut groups[at];
@@ -492,26 +501,10 @@ impl Group {
             group.queued += usize::from(score.queued.contains(line));
             residuals.extend(score.residuals.iter().filter(|residual| residual.line == *line));
         }
-        groups.into_iter().map(|(group, residuals)| group.with(&residuals, score)).collect()
-    }
-
-    fn empty(row: &ServedRow) -> Self {
-        Self {
-            model: row.model.clone(),
-            system: row.system.clone(),
-            engine: row.engine.clone(),
-            weights: row.weights.clone(),
-            rows: 0,
-            not_run: 0,
-            queued: 0,
-            mean_abs_pct: BTreeMap::new(),
-            bias_pct: BTreeMap::new(),
+        for (group, residuals) in &mut groups {
+            (group.mean_abs_pct, group.bias_pct) = means(residuals, score);
         }
-    }
-
-    fn with(self, residuals: &[&Residual], score: &Score) -> Self {
-        let (mean_abs_pct, bias_pct) = means(residuals, score);
-        Self { mean_abs_pct, bias_pct, ..self }
+        groups.into_iter().map(|(group, _)| group).collect()
     }
 }
 
