@@ -35,7 +35,7 @@ pub const SCOPE: &str = " · ";
 const MOST_BULLETS: usize = 3;
 
 /// Result of a set of runs: a card of a headline, a badge of trust and a few bullets; details and a table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     /// Headline: the winner, its lead and the settings.
     pub headline: String,
@@ -85,17 +85,8 @@ impl Answer {
             .flatten()
             .collect::<Vec<_>>();
         if let (true, false) = (answers.is_empty(), first.is_empty()) {
-            answers.push(Self {
-                headline: "No run has results.".into(),
-                provenance: None,
-                basis: String::new(),
-                noise: None,
-                bullets: first,
-                details: Vec::new(),
-                table: Table::default(),
-                left_out: 0,
-                by: String::new(),
-            });
+            let headline = "No run has results.".into();
+            answers.push(Self { headline, bullets: first, ..Self::default() });
         }
         answers
     }
@@ -138,19 +129,14 @@ impl Answer {
             let (headline, more) = alone(records);
             bullets.extend(more);
             bullets.extend(unfinished.others);
-            let details = Vec::from_iter(unfinished.reasons);
-            let (noise, table) = (noise(records, &varied, None), Table::default());
-            let (provenance, by) = (Some(provenance), String::new());
             return Self {
                 headline,
-                provenance,
+                provenance: Some(provenance),
                 basis,
-                noise,
+                noise: noise(records, &varied, None),
                 bullets,
-                details,
-                table,
-                left_out: 0,
-                by,
+                details: Vec::from_iter(unfinished.reasons),
+                ..Self::default()
             };
         };
         let settings = varied.without(&axis);

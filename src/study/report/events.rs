@@ -36,7 +36,7 @@ pub struct Shown {
 }
 
 /// Data of the timeline. Times in ns after the trace's first start.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Timeline {
     from: i64,
     to: i64,
@@ -53,7 +53,7 @@ pub struct Timeline {
     pub ranges_left_out: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Operation {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,17 +195,7 @@ impl Timeline {
         let runs = Runs::new(trace, &window);
         let lanes = Lanes::of(&runs);
         let mut operations = Operations { trace, runs: &runs, all: Vec::new(), places: HashMap::new() };
-        let mut timeline = Self {
-            from: shown.from_ns,
-            to: shown.to_ns,
-            operations: Vec::new(),
-            names: Vec::new(),
-            rows: Vec::new(),
-            exposed: BTreeMap::new(),
-            steps: Vec::new(),
-            events: 0,
-            ranges_left_out: 0,
-        };
+        let mut timeline = Self { from: shown.from_ns, to: shown.to_ns, ..Self::default() };
         let in_window = |step: &&StepSummary| step.start_ns < shown.to_ns && step.end_ns > shown.from_ns;
         timeline.steps = (steps.iter().filter(in_window))
             .map(|step| Step { name: step_name(step), from: step.start_ns, to: step.end_ns })
@@ -335,16 +325,7 @@ impl Operations<'_> {
     fn described(&self, span: &Span) -> Operation {
         let class = self.runs.class(span).as_str();
         let Some(info) = self.trace.operations.get(span.operation as usize) else {
-            let (name, kind) = ("unknown".to_owned(), String::new());
-            return Operation {
-                name,
-                short: None,
-                kind,
-                class,
-                bytes: None,
-                group: None,
-                shape: String::new(),
-            };
+            return Operation { name: "unknown".to_owned(), class, ..Operation::default() };
         };
         let name = readable(&info.name);
         // of own plans the end tells operations apart
