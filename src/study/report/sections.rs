@@ -154,17 +154,18 @@ pub fn unfinished(html: &mut Html, report: &Report<'_>) {
             "All runs succeeded. Cells that cannot fit or run are not started and not listed.",
         );
     } else {
-        let mut table = Table::new(["status", "run", "model", "cell", "reason"]);
-        for record in &not {
-            let reason = record.reason.as_deref().and_then(|why| why.lines().next());
-            table.push(vec![
-                Shown::text(format!("{} {}", record.status.glyph(), record.status.as_str())),
-                Shown::text(&record.run),
-                Shown::text(&record.spec.model),
-                Shown::text(record.spec.label()),
-                reason.map_or(Shown::None, Shown::text),
-            ]);
-        }
+        let table = Table::of(
+            not,
+            &[
+                ("status", &|r: &Record| {
+                    Shown::text(format!("{} {}", r.status.glyph(), r.status.as_str()))
+                }),
+                ("run", &|r| Shown::text(&r.run)),
+                ("model", &|r| Shown::text(&r.spec.model)),
+                ("cell", &|r| Shown::text(r.spec.label())),
+                ("reason", &|r| r.reason.as_deref().and_then(|why| why.lines().next()).into()),
+            ],
+        );
         let command = Commands::of_all(report).listing("-status:ok");
         html.table("Failed, interrupted and skipped runs.", &table, MOST_LINES, &command)
             .command(&command);
