@@ -18,7 +18,7 @@ use super::layout::{self, LegendEntry, LegendKey, Sheet, bar};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Scene, Text};
 use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes, look, looks};
-use super::{MOST_CHARTS, font, group_note, too_many, too_narrow};
+use super::{check_charts, font, group_note, too_narrow};
 use crate::analysis::{CellSet, Comparison, ComparisonReport};
 use base::error::{Error, Result};
 use base::text::counted;
@@ -210,9 +210,7 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
         ));
     }
     let batches = set.values(|spec| spec.batch);
-    if batches.len() > MOST_CHARTS {
-        return Err(too_many(batches.len(), "batch"));
-    }
+    check_charts(batches.len(), "batch")?;
     let looks = looks(&set.values(|spec| spec.architecture.clone()));
     let mut legend: Vec<LegendEntry> = looks
         .iter()
@@ -331,9 +329,7 @@ pub fn improvement_figure(
         true => settings.iter().flat_map(|p| batches.iter().map(|b| (*p, Some(*b)))).collect(),
         false => settings.iter().map(|p| (*p, None)).collect(),
     };
-    if rows.len() * tps.len() > MOST_CHARTS {
-        return Err(too_many(rows.len() * tps.len(), "tp"));
-    }
+    check_charts(rows.len() * tps.len(), "tp")?;
     let charts: Vec<(Chart, Vec<Group>)> = rows
         .iter()
         .flat_map(|(p2p, batch)| tps.iter().map(|tp| Chart { tp: *tp, p2p: *p2p, batch: *batch }))

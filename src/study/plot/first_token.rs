@@ -9,7 +9,7 @@ use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
 use super::style::{Look, Looks, Sizes, looks};
-use super::{MOST_CHARTS, series_legend, too_many};
+use super::{check_charts, series_legend};
 use crate::analysis::{GroupKey, group_names};
 use base::error::{Error, Result};
 use plan::Architecture;
@@ -59,9 +59,7 @@ pub fn first_token_figure(
             "`ladderscope sweep farskip` makes some",
         ));
     }
-    if 2 * groups.len() > MOST_CHARTS {
-        return Err(too_many(2 * groups.len(), "batch"));
-    }
+    check_charts(2 * groups.len(), "batch")?;
     let looks = looks(groups.values().flat_map(|group| group.lines.keys()));
     let keys: Vec<_> = groups.iter().map(|(key, group)| (key, &group.spec)).collect();
     let names = group_names(&keys);

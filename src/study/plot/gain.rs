@@ -10,7 +10,7 @@ use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Point, Scene, Stroke, Text, Tip};
 use super::style::{GREY, Looks, Sizes, looks};
-use super::{MOST_CHARTS, series_legend, too_many};
+use super::{check_charts, series_legend};
 use crate::analysis::{GainGroup, GainPoint};
 use base::error::{Error, Result};
 use plan::Architecture;
@@ -25,9 +25,7 @@ pub fn gain_figure(
     if groups.is_empty() {
         return Err(Error::input("nothing to plot: no matched pairs"));
     }
-    if groups.len() > MOST_CHARTS {
-        return Err(too_many(groups.len(), "batch"));
-    }
+    check_charts(groups.len(), "batch")?;
     let lines = || groups.iter().flat_map(|group| group.lines.keys());
     let looks = looks(lines().map(|(architecture, _)| architecture));
     let plain =

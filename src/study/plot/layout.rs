@@ -9,6 +9,7 @@ use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Scene, Stroke, Text};
 use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes};
 use base::error::{Error, Result};
+use base::text::capitalized;
 use base::words::Words as _;
 use table::Provenance;
 
@@ -168,11 +169,7 @@ impl Sheet<'_> {
 }
 
 fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    match letters.next() {
-        Some(first) => format!("{}{}.", first.to_uppercase(), letters.as_str()),
-        None => String::new(),
-    }
+    if text.is_empty() { String::new() } else { format!("{}.", capitalized(text)) }
 }
 
 /// Columns and rows for a number of charts, at most `most` side by side, with as few empty places as
@@ -278,8 +275,6 @@ pub fn frame(scene: &mut Scene, area: Area, sizes: &Sizes) {
     scene.data.push(area);
 }
 
-pub const MOST_CHARTS: usize = 16;
-
 /// Name of a group of comparable runs, without the provenance, which the caption contains.
 pub fn group_note(name: &str) -> String {
     let words = name.split(", ");
@@ -287,11 +282,17 @@ pub fn group_note(name: &str) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-pub fn too_many(charts: usize, axis: &str) -> Error {
-    Error::input_help(
-        format!("{charts} charts do not fit in one figure (at most {MOST_CHARTS})"),
+/// Returns an input error if so many charts do not fit in one figure; `axis` names the option that makes a chart of
+/// each of its values.
+pub fn check_charts(charts: usize, axis: &str) -> Result<()> {
+    const MOST: usize = 16;
+    if charts <= MOST {
+        return Ok(());
+    }
+    Err(Error::input_help(
+        format!("{charts} charts do not fit in one figure (at most {MOST})"),
         format!("select fewer runs with --filter, for example '{axis}<=8'"),
-    )
+    ))
 }
 
 pub fn too_narrow(options: &Options) -> Error {

@@ -32,7 +32,7 @@ pub use conversion::{conversion_figure, series_look};
 pub use figure::{Figure, Options, POINTS, Size, check_format, png_file, write};
 pub use first_token::first_token_figure;
 pub use gain::gain_figure;
-use layout::{MOST_CHARTS, group_note, series_legend, too_many, too_narrow};
+use layout::{check_charts, group_note, series_legend, too_narrow};
 pub use overlap::{Part, overlap_figure};
 pub use paint::{Pixels, pixels};
 pub use pareto::{Overlaid, ParetoData, ParetoPanel, overlay, pareto_figure};

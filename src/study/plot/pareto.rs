@@ -14,7 +14,7 @@ use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, WHITE, faded, l
 use super::{group_note, series_legend};
 use crate::analysis::{Axes, OverlayPoint, ParetoLayout, ParetoPoint, Series, YAxis, split_group_names};
 use base::error::{Error, Result};
-use base::text::natural_order;
+use base::text::{capitalized, natural_order};
 use plan::Architecture;
 use table::{Measure, P2p, Spec};
 
@@ -186,17 +186,12 @@ fn title(axes: Axes, groups: usize) -> String {
         false => [axes.x.measure().words, axes.y.measure().words],
     };
     match groups {
-        1 => initial(&format!("{x} against {y}")),
+        1 => capitalized(&format!("{x} against {y}")),
         _ if axes == Axes::default() => {
             format!("Latency and throughput per GPU, {groups} groups of runs")
         }
-        _ => initial(&format!("{x} against {y}, {groups} groups of runs")),
+        _ => capitalized(&format!("{x} against {y}, {groups} groups of runs")),
     }
-}
-
-fn initial(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 fn y_name(axes: Axes) -> String {

@@ -7,7 +7,7 @@ use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Fill, Scene, Stroke, Text};
 use super::style::{Looks, Sizes, looks};
-use super::{MOST_CHARTS, group_note, series_legend, too_many};
+use super::{check_charts, group_note, series_legend};
 use crate::analysis::CellSet;
 use base::error::{Error, Result};
 use table::P2p;
@@ -26,9 +26,7 @@ pub fn throughput_figure(
     if batches.is_empty() {
         return Err(Error::input("nothing to plot: no run completed successfully"));
     }
-    if batches.len() > MOST_CHARTS {
-        return Err(too_many(batches.len(), "batch"));
-    }
+    check_charts(batches.len(), "batch")?;
     let architectures = set.values(|spec| spec.architecture.clone());
     let looks = looks(&architectures);
     let settings = set.values(|spec| spec.p2p);
