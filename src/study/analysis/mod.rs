@@ -41,8 +41,8 @@ pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_over
 pub(crate) use compare::fastest;
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, DIFFERENCES, DifferenceRow, Flag,
-    Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Pivot, PivotRow, REST,
-    Reasons, Side, UNSET, Verdict, beaten_limit, benjamini_hochberg, compare, compared_rows,
+    Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, PairVerdict, Pivot,
+    PivotRow, REST, Reasons, Side, UNSET, beaten_limit, benjamini_hochberg, compare, compared_rows,
     difference_rows_table, differences_table, first_equal, is_beaten_by_noise, less_work, no_limit,
     pairs_table, pivot_table, slices,
 };

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::compare::{Axis, Flag, Matching, Pair, PooledCell};
-use super::{Cells, Comparison, ComparisonReport, Side, Varied, Verdict};
+use super::{Cells, Comparison, ComparisonReport, PairVerdict, Side, Varied};
 use base::statistics::{extent, median};
 use base::text::counted;
 use run::sim::LINK_WARNING;
@@ -292,7 +292,7 @@ fn faster_without_p2p(report: &ComparisonReport) -> Option<String> {
 /// Rounds of one cell that vary by more than the largest lead, where no lead is significant.
 fn varying_rounds(report: &ComparisonReport) -> Option<String> {
     let choices = || report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit());
-    if choices().any(|pair| matches!(pair.verdict, Verdict::Faster | Verdict::Slower)) {
+    if choices().any(|pair| matches!(pair.verdict, PairVerdict::Faster | PairVerdict::Slower)) {
         return None;
     }
     let lead = |pair: &Comparison| pair.speedup.max(1.0 / pair.speedup) - 1.0;

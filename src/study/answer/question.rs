@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::analysis::{
-    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, Pivot, PublishedValue, Varied, Verdict,
+    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, PairVerdict, Pivot, PublishedValue, Varied,
     beaten_limit, fastest, is_beaten_by_noise, less_work,
 };
 use base::statistics::{extent, mean, median};
@@ -309,7 +309,7 @@ impl<'a> Question<'a> {
         let faster: Vec<&Comparison> = by
             .iter()
             .flat_map(|(_, pairs)| pairs.iter().copied())
-            .filter(|pair| pair.verdict == Verdict::Faster)
+            .filter(|pair| pair.verdict == PairVerdict::Faster)
             .collect();
         let most = |pairs: &[&Comparison]| pairs.iter().map(|pair| pair.speedup).fold(0.0, f64::max);
         by.sort_by(|(_, a), (_, b)| most(b).total_cmp(&most(a)));
@@ -333,7 +333,7 @@ impl<'a> Question<'a> {
     /// Comparisons that are not significant, or too small to matter.
     pub fn unclear(&self) -> Option<String> {
         let pairs = || self.report.pairs.iter();
-        let values_with = |verdict: Verdict| -> Vec<String> {
+        let values_with = |verdict: PairVerdict| -> Vec<String> {
             pairs().filter(|pair| pair.verdict == verdict).map(|pair| self.named(pair)).collect()
         };
         let mut parts = Vec::new();
@@ -344,12 +344,12 @@ impl<'a> Question<'a> {
                     .map(|list| format!("{count} of {} comparisons {what}: {list}", pairs().count())),
             );
         };
-        part(values_with(Verdict::Chance), "are not significant");
-        part(values_with(Verdict::Unknown), "have too few samples for an interval");
+        part(values_with(PairVerdict::Chance), "are not significant");
+        part(values_with(PairVerdict::Unknown), "have too few samples for an interval");
         let least = format!("differ by less than {} %", 100.0 * LEAST_DIFFERENCE);
-        part(values_with(Verdict::Same), &least);
+        part(values_with(PairVerdict::Same), &least);
         if let Some(band) = self.report.band() {
-            part(values_with(Verdict::TooClose), &format!("are {}", band.too_close()));
+            part(values_with(PairVerdict::TooClose), &format!("are {}", band.too_close()));
         }
         (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
     }

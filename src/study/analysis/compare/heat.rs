@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use super::{Axis, Comparison, ComparisonReport, Verdict};
+use super::{Axis, Comparison, ComparisonReport, PairVerdict};
 use base::statistics::extent;
 use run::{Feasibility, Shared, feasibility};
 use table::{Record, Spec, Status};
@@ -154,7 +154,7 @@ impl HeatMap {
                 batch,
                 pair: index,
                 speedup: pair.speedup,
-                differs: matches!(pair.verdict, Verdict::Faster | Verdict::Slower),
+                differs: matches!(pair.verdict, PairVerdict::Faster | PairVerdict::Slower),
                 exposed_pct: [pair.baseline_side.exposed_pct, pair.side.exposed_pct],
                 hidden_share: [pair.baseline_side.hidden_share, pair.side.hidden_share],
                 more: 0,

@@ -7,8 +7,8 @@ mod matching;
 mod pivot;
 
 pub use comparison::{
-    Adjusted, AxisCount, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured, Side, Verdict,
-    beaten_limit, benjamini_hochberg, compared_rows, is_beaten_by_noise, less_work, no_limit,
+    Adjusted, AxisCount, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured, PairVerdict,
+    Side, beaten_limit, benjamini_hochberg, compared_rows, is_beaten_by_noise, less_work, no_limit,
 };
 pub use heat::{Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, Reasons, slices};
 pub use matching::first_equal;
@@ -224,7 +224,7 @@ impl Pair<'_> {
             p_value: p,
             adjusted_p: None,
             differs_adjusted: None,
-            verdict: Verdict::Unknown,
+            verdict: PairVerdict::Unknown,
             band: None,
             baseline_overlap_pct: baseline_side.overlap_pct,
             overlap_pct: side.overlap_pct,
