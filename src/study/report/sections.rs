@@ -75,29 +75,20 @@ pub fn flags(html: &mut Html, compared: &Compared) {
     html.raw("<section id=\"flags\">").element("h2", "Suspicious results");
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let all = compared.by_architecture.flags.iter().chain(&compared.by_p2p.flags);
-    let flags: Vec<String> =
-        all.map(|flag| &flag.text).filter(|text| seen.insert(*text)).cloned().collect();
-    list(
-        html,
-        &flags,
-        "None: no higher TP is slower than a lower one, upper-bound does not depend on P2P, and no run printed a warning.",
-    );
+    let flags: Vec<&str> =
+        all.map(|flag| flag.text.as_str()).filter(|text| seen.insert(*text)).collect();
+    if flags.is_empty() {
+        html.element(
+            "p",
+            "None: no higher TP is slower than a lower one, upper-bound does not depend on P2P, and no run printed a warning.",
+        );
+    } else {
+        set::list(html, flags.iter().copied().take(MOST_LINES));
+    }
+    if flags.len() > MOST_LINES {
+        html.element("p", &format!("{} more not listed.", flags.len() - MOST_LINES));
+    }
     html.raw("</section>\n");
-}
-
-fn list(html: &mut Html, lines: &[String], none: &str) {
-    if lines.is_empty() {
-        html.element("p", none);
-        return;
-    }
-    html.raw("<ul>\n");
-    for line in lines.iter().take(MOST_LINES) {
-        html.element("li", line);
-    }
-    html.raw("</ul>\n");
-    if lines.len() > MOST_LINES {
-        html.element("p", &format!("{} more not listed.", lines.len() - MOST_LINES));
-    }
 }
 
 /// Reports the simulator's error on published data for the hardware and stacks of the simulated runs.

@@ -2,14 +2,13 @@ use std::collections::BTreeSet;
 
 use super::Commands;
 use super::Html;
-use super::{Compared, Report, badge};
+use super::{Compared, Report, badge, command_line};
 use crate::analysis::{
     self, CellSet, ComparisonReport, DIFFERENCES, ParetoPoint, REST, differences_table, pairs_table,
 };
 use crate::answer::{Answer, CardLine};
 use crate::plot::{self, Figure, Options, ParetoData, ProvenanceSummary};
 use base::error::{Error, Result};
-use base::text::shell_command;
 use table::render::{Shown, Table};
 use table::{P2p, Record, measure};
 
@@ -108,7 +107,7 @@ fn in_short(html: &mut Html, records: &[Record]) {
     }
 }
 
-fn list<'a>(html: &mut Html, items: impl Iterator<Item = &'a str>) {
+pub fn list<'a>(html: &mut Html, items: impl Iterator<Item = &'a str>) {
     html.raw("<ul>\n");
     items.for_each(|item| {
         html.element("li", item);
@@ -124,9 +123,7 @@ fn verdict(html: &mut Html, directory: &[String], run: &str, sentences: &[String
         "Computed from the run's trace. Remedies are simulated from its measured kernel and all-reduce times.",
     );
     list(html, sentences.iter().map(String::as_str));
-    let words = ["ladderscope", "overlap", run].map(str::to_owned);
-    let words: Vec<String> = words.into_iter().chain(directory.iter().cloned()).collect();
-    html.command(&shell_command(&words));
+    html.command(&command_line(&["overlap", run], &[directory], &[]));
 }
 
 pub fn figure(html: &mut Html, figure: &Figure, id: &str, command: &str) -> Result<()> {
