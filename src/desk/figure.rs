@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use clap::ValueEnum;
 
-use super::adapt;
 use super::experiments;
 use super::predict::verdict_of;
 use super::select::{Stores, overlap_pair};
 use base::error::{Error, Result};
+use lab::store::Store;
 use plan::Architecture;
 use study::analysis::{self, Axes, CellSet, OverlayPoint};
 use study::plot::{self, Figure, Options, ParetoData, Part, ProvenanceSummary};
@@ -79,7 +79,7 @@ impl FigureRequest {
     pub fn draw_records(&self, mut records: Vec<Record>, stores: &Stores) -> Result<DrawnFigure> {
         if self.kind == FigureKind::Training {
             // trainings are not runs: uses those of the stores, whichever runs are given
-            let all: Result<Vec<_>> = stores.0.iter().map(adapt::stored).collect();
+            let all: Result<Vec<_>> = stores.0.iter().map(Store::trainings).collect();
             return self.draw_trainings(&all?.into_iter().flat_map(|(all, _)| all).collect::<Vec<_>>());
         }
         records.retain(Record::has_numbers);

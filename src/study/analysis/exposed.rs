@@ -120,7 +120,7 @@ pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
             ("phase|", &|s| Shown::text(s.step.phase.as_str())),
             ("step", &|s| Some(s.step.step).filter(|step| *step != NO_STEP).into()),
             ("~collective", &|s| Shown::text(&s.collective)),
-            ("~waited|delayed", &|s| s.waited.as_ref().map_or(Shown::None, Shown::text)),
+            ("~waited|delayed", &|s| s.waited.as_deref().into()),
         ],
     )
     .least(&["sample", "ranks"])

@@ -260,7 +260,7 @@ pub fn products_table(rows: &[ProductRow]) -> Table {
             ("mfu_pct|MFU %", &|r| Shown::number(r.mfu_pct, 1)),
             ("gb_s|GB/s", &|r| Shown::Number(r.gb_s, 1)),
             ("bandwidth_pct|bandwidth %", &|r| Shown::number(r.bandwidth_pct, 1)),
-            ("limit", &|r| r.limit.map_or(Shown::None, Shown::text)),
+            ("limit", &|r| r.limit.into()),
         ],
     )
     .least(&["tflop_s", "gb_s", "limit", "dtype"])
