@@ -12,7 +12,7 @@ use base::error::{Error, Result};
 use lab::store::Store;
 use plan::Architecture;
 use study::analysis::{self, Axes, CellSet, OverlayPoint};
-use study::plot::{self, Figure, Options, ParetoData, Part, ProvenanceSummary};
+use study::plot::{self, Figure, FigureOptions, ParetoData, Part, ProvenanceSummary};
 use study::report::{Report, page};
 use table::{Curve, Record};
 use trace::Trace;
@@ -54,7 +54,7 @@ impl FigureKind {
 #[derive(Clone, Debug)]
 pub struct FigureRequest {
     pub kind: FigureKind,
-    pub options: Options,
+    pub options: FigureOptions,
     pub axes: Axes,
     pub overlay: Vec<OverlayPoint>,
     pub part: Part,
@@ -285,7 +285,7 @@ fn trace_evidence(ok: &[Record], stores: &Stores) -> TraceEvidence {
     let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
     let run = standard.run.clone();
     let [Ok(standard), Ok(ladder)] = traces else { return TraceEvidence::default() };
-    let (part, options) = (Part::default(), Options::default());
+    let (part, options) = (Part::default(), FigureOptions::default());
     let figure = plot::overlap_figure(&[&standard, &ladder], &part, &provenance, &options);
     let decode = Selection::default_of(&standard);
     let report = analysis::trace_report(&standard, &decode);

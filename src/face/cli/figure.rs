@@ -9,7 +9,7 @@ use crate::desk::{self, OpenOptions, Stores, adapt};
 use base::error::{Error, Result};
 use lab::store::Store;
 use study::analysis::{Axes, XAxis, YAxis};
-use study::plot::{self, Options, Part, ProvenanceSummary, Size};
+use study::plot::{self, FigureOptions, Part, ProvenanceSummary, Size};
 use table::P2p;
 use trace::Trace;
 
@@ -90,8 +90,8 @@ pub struct LookArgs {
 }
 
 impl LookArgs {
-    pub fn options(&self) -> Result<Options> {
-        let options = Options { size: self.size, dpi: self.dpi, font: self.font };
+    pub fn options(&self) -> Result<FigureOptions> {
+        let options = FigureOptions { size: self.size, dpi: self.dpi, font: self.font };
         options.check()?;
         Ok(options)
     }

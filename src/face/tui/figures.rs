@@ -23,7 +23,7 @@ use base::error::{Error, Result};
 use base::text::shell_command;
 use study::analysis::filter::Filter;
 use study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
-use study::plot::{self, Figure, Options, Part, ProvenanceSummary, Size};
+use study::plot::{self, Figure, FigureOptions, Part, ProvenanceSummary, Size};
 use table::Record;
 
 /// Runs directory and its contents, for drawing on a background thread.
@@ -163,7 +163,7 @@ impl FigureSource {
 
     /// Draws the figure; also returns notes for the user.
     fn draw(&self, kind: FigureKind, size: Size) -> Result<(Figure, Vec<String>)> {
-        let options = Options { size, ..Options::default() };
+        let options = FigureOptions { size, ..FigureOptions::default() };
         options.check()?;
         let overlay = self.subject.others.clone();
         let (axes, near) = (self.subject.axes, self.near.clone());

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::axis::{self, Axis};
-use super::figure::{Figure, Options, POINTS};
+use super::figure::{Figure, FigureOptions, POINTS};
 use super::layout::{self, LegendEntry, LegendKey, Sheet, bar};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Scene, Text};
@@ -202,7 +202,11 @@ const OFF: Hatch = Hatch::Rising;
 /// # Errors
 ///
 /// Returns an error if the set has only one P2P setting, or there are too many charts.
-pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Options) -> Result<Figure> {
+pub fn p2p_figure(
+    set: &CellSet,
+    provenance: &ProvenanceSummary,
+    options: &FigureOptions,
+) -> Result<Figure> {
     if set.values(|spec| spec.p2p).len() < 2 {
         return Err(Error::input_help(
             "nothing to plot: all runs have the same P2P setting",
@@ -302,7 +306,7 @@ pub fn improvement_figure(
     sets: &[CellSet],
     report: &ComparisonReport,
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     let by_run: BTreeMap<&str, &Comparison> = report
         .pairs
@@ -440,7 +444,7 @@ const MOST_PAIRS: usize = 60;
 pub fn comparison_figure(
     report: &ComparisonReport,
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     let pairs = &report.pairs[..report.pairs.len().min(MOST_PAIRS)];
     if pairs.is_empty() {

@@ -2,7 +2,7 @@
 //! or marker per selection method.
 
 use super::axis::{Axis, Chart};
-use super::figure::{Figure, Options};
+use super::figure::{Figure, FigureOptions};
 use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
@@ -41,7 +41,7 @@ pub fn series_look(conversion: Conversion, series: SetSeries) -> usize {
 /// # Errors
 ///
 /// Returns an error if there are no sets or the page is too small.
-pub fn conversion_figure(report: &ConversionReport, options: &Options) -> Result<Figure> {
+pub fn conversion_figure(report: &ConversionReport, options: &FigureOptions) -> Result<Figure> {
     let drawn = drawn(report);
     if drawn.is_empty() {
         return Err(Error::input("nothing to plot: no layer sets"));

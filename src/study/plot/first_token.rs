@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::axis::{Axis, Chart};
-use super::figure::{Figure, Options};
+use super::figure::{Figure, FigureOptions};
 use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
@@ -40,7 +40,7 @@ impl Group<'_> {
 pub fn first_token_figure(
     records: &[Record],
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     let cells = aggregate(records);
     let mut groups: BTreeMap<GroupKey, Group<'_>> = BTreeMap::new();

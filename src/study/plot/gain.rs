@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::axis::{Axis, Chart};
-use super::figure::{Figure, Options};
+use super::figure::{Figure, FigureOptions};
 use super::font;
 use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
@@ -20,7 +20,7 @@ use plan::Architecture;
 pub fn gain_figure(
     groups: &[GainGroup],
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     if groups.is_empty() {
         return Err(Error::input("nothing to plot: no matched pairs"));

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::axis::{self, Axis};
-use super::figure::{Options, POINTS};
+use super::figure::{FigureOptions, POINTS};
 use super::font;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Scene, Stroke, Text};
@@ -49,7 +49,7 @@ impl LegendEntry {
 
 #[derive(Clone, Debug)]
 pub struct Sheet<'a> {
-    pub options: &'a Options,
+    pub options: &'a FigureOptions,
     pub provenance: &'a ProvenanceSummary,
     pub title: String,
     /// Note below the title with context for the reader.
@@ -295,7 +295,7 @@ pub fn check_charts(charts: usize, axis: &str) -> Result<()> {
     ))
 }
 
-pub fn too_narrow(options: &Options) -> Error {
+pub fn too_narrow(options: &FigureOptions) -> Error {
     Error::input_help(
         format!("{} inches is too narrow for the row names", options.size.width),
         "use a wider --size",

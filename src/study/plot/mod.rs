@@ -29,7 +29,7 @@ mod training;
 pub use axis::{Axis, Chart, number};
 pub use bars::{comparison_figure, improvement_figure, p2p_figure};
 pub use conversion::{conversion_figure, series_look};
-pub use figure::{Figure, Options, POINTS, Size, check_format, png_file, write};
+pub use figure::{Figure, FigureOptions, POINTS, Size, check_format, png_file, write};
 pub use first_token::first_token_figure;
 pub use gain::gain_figure;
 use layout::{check_charts, group_note, series_legend, too_narrow};

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::figure::Figure;
-use super::figure::Options;
+use super::figure::FigureOptions;
 use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
 use super::timeline::{self, Window};
@@ -64,7 +64,7 @@ pub fn overlap_figure(
     traces: &[&Trace],
     part: &Part,
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     let excerpts: Vec<Excerpt<'_>> =
         traces.iter().map(|trace| excerpt(trace, part)).collect::<Result<_>>()?;

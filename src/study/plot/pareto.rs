@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::axis::Axis;
 use super::axis::Chart;
 use super::figure::Figure;
-use super::figure::Options;
+use super::figure::FigureOptions;
 use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Point, Stroke, Text};
@@ -45,7 +45,7 @@ pub fn overlay(others: &[OverlayPoint], points: &[ParetoPoint], axes: Axes) -> V
 pub fn pareto_figure(
     data: &ParetoData<'_>,
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     let elsewhere = data.overlay.iter().map(|other| other.source.clone()).collect();
     let provenance = &ProvenanceSummary { elsewhere, ..provenance.clone() };

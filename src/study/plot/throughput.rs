@@ -2,7 +2,7 @@
 //! size, for one set of comparable cells ([`crate::analysis::comparable`]).
 
 use super::axis::{Axis, Chart};
-use super::figure::{Figure, Options};
+use super::figure::{Figure, FigureOptions};
 use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Fill, Scene, Stroke, Text};
@@ -20,7 +20,7 @@ use table::P2p;
 pub fn throughput_figure(
     set: &CellSet,
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     let batches = set.values(|spec| spec.batch);
     if batches.is_empty() {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use super::axis::{self, Axis, number};
-use super::figure::{Figure, Options, check_format};
+use super::figure::{Figure, FigureOptions, check_format};
 use super::font;
 use super::layout::{self, LegendEntry, LegendKey, Sheet, bar};
 use super::provenance::ProvenanceSummary;
@@ -39,13 +39,13 @@ pub struct Stretch<'a> {
 /// [`timeline_figure`].
 pub fn timeline(stretches: &[Stretch], path: &Path) -> Result<()> {
     check_format(path)?;
-    timeline_figure(stretches, &Options::default())?.save(path)
+    timeline_figure(stretches, &FigureOptions::default())?.save(path)
 }
 
 /// Draws windows of traces, one below the other on one scale. A single window uses the figure's title and
 /// note, several have their own headings. Returns an error if no window overlaps its trace, a trace's
 /// provenance is no evidence, or the page is too small for the ranks.
-pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figure> {
+pub fn timeline_figure(stretches: &[Stretch], options: &FigureOptions) -> Result<Figure> {
     check(stretches)?;
     let traces = || stretches.iter().map(|stretch| stretch.trace);
     traces().try_for_each(|trace| trace.meta.provenance.require_evidence("a trace"))?;

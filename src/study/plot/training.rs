@@ -3,7 +3,7 @@
 //! Validation figure: prediction error of each published number, one chart per data set.
 
 use super::axis::{Axis, Chart};
-use super::figure::{Figure, Options};
+use super::figure::{Figure, FigureOptions};
 use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
@@ -24,7 +24,7 @@ const LOOKS: &str = "points use a fixed set of held-out windows, tables use all 
 /// # Errors
 ///
 /// Returns an error if no training evaluated the held-out text after a step, or the page is too small.
-pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
+pub fn training_figure(set: &TrainingSet, options: &FigureOptions) -> Result<Figure> {
     let drawn: Vec<&ArchitectureCurve> =
         set.curves.iter().filter(|curve| curve.held_out.len() > 1).collect();
     if drawn.is_empty() {
@@ -115,7 +115,7 @@ fn draw(
 
 /// Draws the errors of all numbers of these sets, in row order. Returns an error if there is no number, or
 /// the page is too small.
-pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> {
+pub fn validation_figure(scores: &[Score], options: &FigureOptions) -> Result<Figure> {
     let scores: Vec<&Score> = scores.iter().filter(|score| !score.residuals.is_empty()).collect();
     if scores.is_empty() {
         return Err(Error::input("nothing to plot: no row could be predicted"));
@@ -205,16 +205,16 @@ mod tests {
     fn every_number_has_a_tip_with_its_error() {
         let set = DataSet::named(&["decode_a100_gptfast".into()]).unwrap().remove(0);
         let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
-        let figure = validation_figure(std::slice::from_ref(&score), &Options::default()).unwrap();
+        let figure = validation_figure(std::slice::from_ref(&score), &FigureOptions::default()).unwrap();
         let svg = figure.svg().unwrap();
         assert_eq!(svg.matches("<title>llama-2-").count(), 7);
         assert!(svg.contains("tp8 b1 p2p-on 5+200: tokens/s"), "{svg}");
         assert!(svg.contains("published data") && svg.contains("decode_a100_gptfast (fitted)"), "{svg}");
         let (values, fitted) = (vec!["hbm_gb_s=10".into()], None);
         let own = Score { is_published: false, fitted, values, ..score };
-        let svg = validation_figure(&[own], &Options::default()).unwrap().svg().unwrap();
+        let svg = validation_figure(&[own], &FigureOptions::default()).unwrap().svg().unwrap();
         assert!(!svg.contains("published") && !svg.contains("fitted"), "{svg}");
         assert!(svg.contains("hbm_gb_s=10"), "{svg}");
-        assert!(validation_figure(&[], &Options::default()).is_err());
+        assert!(validation_figure(&[], &FigureOptions::default()).is_err());
     }
 }

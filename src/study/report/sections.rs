@@ -10,7 +10,7 @@ use super::Html;
 use super::set;
 use super::{Compared, Report};
 use crate::analysis::CellSet;
-use crate::plot::{self, Options};
+use crate::plot::{self, FigureOptions};
 use crate::validate::{DataSet, Overrides, Score, card, orders_table};
 use base::error::Result;
 use base::text::counted;
@@ -56,7 +56,7 @@ pub fn over_models(
     compared: &Compared,
 ) -> Result<()> {
     let by = &compared.by_architecture;
-    let drawn = plot::improvement_figure(sets, by, &report.provenance, &Options::default());
+    let drawn = plot::improvement_figure(sets, by, &report.provenance, &FigureOptions::default());
     html.element("h2", "Models side by side");
     match drawn {
         Ok(figure) => {

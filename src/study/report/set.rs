@@ -7,7 +7,7 @@ use crate::analysis::{
     self, CellSet, ComparisonReport, DIFFERENCES, ParetoPoint, REST, differences_table, pairs_table,
 };
 use crate::answer::{Answer, CardLine};
-use crate::plot::{self, Figure, Options, ParetoData, ProvenanceSummary};
+use crate::plot::{self, Figure, FigureOptions, ParetoData, ProvenanceSummary};
 use base::error::{Error, Result};
 use table::render::{Shown, Table};
 use table::{P2p, Record, measure};
@@ -140,7 +140,7 @@ fn figures(
     provenance: &ProvenanceSummary,
     by_architecture: &ComparisonReport,
 ) -> Vec<(&'static str, Result<Figure>)> {
-    let options = Options::default();
+    let options = FigureOptions::default();
     let pareto = if points.len() > MOST_POINTS {
         Err(Error::input(format!("{} points are too many for a page", points.len())))
     } else {
