@@ -82,7 +82,7 @@ pub use pareto::{
 pub use products::{Mfu, ProductRow, Products, products_table};
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, ranks_table, trace_report};
-pub use run_table::{Cell as RunCell, Column, RunTable, SortKeys};
+pub use run_table::{Column, RunCell, RunTable, SortKeys};
 pub use sets::{CellSet, Varied, comparable, differ_in_model, settings};
 pub use side_by_side::{Both, Decoding, Difference, SideBySide, side_by_side};
 pub(crate) use steps::step_windows;
