@@ -12,7 +12,7 @@ use base::error::{Error, Result};
 use lab::store::Store;
 use plan::Architecture;
 use study::analysis::{self, Axes, CellSet, OverlayPoint};
-use study::plot::{self, Figure, FigureOptions, ParetoData, Part, ProvenanceSummary};
+use study::plot::{self, Figure, FigureOptions, OverlapPart, ParetoData, ProvenanceSummary};
 use study::report::{Report, page};
 use table::{Curve, Record};
 use trace::Trace;
@@ -57,7 +57,7 @@ pub struct FigureRequest {
     pub options: FigureOptions,
     pub axes: Axes,
     pub overlay: Vec<OverlayPoint>,
-    pub part: Part,
+    pub part: OverlapPart,
     /// Run whose set of comparable cells is drawn if there are several sets; without it, several sets are an error.
     pub near: Option<String>,
 }
@@ -285,7 +285,7 @@ fn trace_evidence(ok: &[Record], stores: &Stores) -> TraceEvidence {
     let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
     let run = standard.run.clone();
     let [Ok(standard), Ok(ladder)] = traces else { return TraceEvidence::default() };
-    let (part, options) = (Part::default(), FigureOptions::default());
+    let (part, options) = (OverlapPart::default(), FigureOptions::default());
     let figure = plot::overlap_figure(&[&standard, &ladder], &part, &provenance, &options);
     let decode = Selection::default_of(&standard);
     let report = analysis::trace_report(&standard, &decode);

@@ -23,7 +23,7 @@ use base::error::{Error, Result};
 use base::text::shell_command;
 use study::analysis::filter::Filter;
 use study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
-use study::plot::{self, Figure, FigureOptions, Part, ProvenanceSummary, Size};
+use study::plot::{self, Figure, FigureOptions, OverlapPart, ProvenanceSummary, Size};
 use table::Record;
 
 /// Runs directory and its contents, for drawing on a background thread.
@@ -167,7 +167,7 @@ impl FigureSource {
         options.check()?;
         let overlay = self.subject.others.clone();
         let (axes, near) = (self.subject.axes, self.near.clone());
-        let wanted = FigureRequest { kind, options, axes, overlay, part: Part::default(), near };
+        let wanted = FigureRequest { kind, options, axes, overlay, part: OverlapPart::default(), near };
         if kind == FigureKind::Overlap && !self.traces.is_empty() {
             let traces: Vec<_> = self.traces.iter().map(|index| &index.trace).collect();
             let provenance = ProvenanceSummary::of_traces(traces.iter().copied());

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::axis::{Axis, Chart};
+use super::axis::{Chart, ValueAxis};
 use super::figure::{Figure, FigureOptions};
 use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
@@ -101,7 +101,7 @@ fn draw(
         points.filter_map(|(prompt, value)| Some((f64::from(prompt), value?))).collect()
     };
     let all = || group.lines.values().flat_map(points);
-    let axes = (Axis::fit(all().map(|point| point.0)), Axis::fit(all().map(|point| point.1)));
+    let axes = (ValueAxis::fit(all().map(|point| point.0)), ValueAxis::fit(all().map(|point| point.1)));
     let mut chart = Chart::new(scene, area, Some(header), axes, sizes).numbered();
     for (architecture, line) in &group.lines {
         let look: Look = looks[architecture];

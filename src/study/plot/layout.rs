@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::axis::{self, Axis};
+use super::axis::{self, ValueAxis};
 use super::figure::{FigureOptions, POINTS};
 use super::font;
 use super::provenance::ProvenanceSummary;
@@ -257,7 +257,7 @@ pub fn name_below(scene: &mut Scene, all: Area, center: f64, names: &[&str], siz
 }
 
 /// Data area of a chart: below its header, right of the vertical numbers, above the horizontal ones.
-pub fn data_area(cell: Area, header: bool, y: &Axis, right: f64, sizes: &Sizes) -> Area {
+pub fn data_area(cell: Area, header: bool, y: &ValueAxis, right: f64, sizes: &Sizes) -> Area {
     let top = cell.top + if header { Sizes::line_of(sizes.tick) } else { 0.4 * sizes.tick };
     let bottom = cell.bottom - axis::under(sizes);
     let left = cell.left + axis::vertical_ticks(y, bottom - top, sizes).1 + 0.7 * sizes.tick;

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::axis::Axis;
 use super::axis::Chart;
+use super::axis::ValueAxis;
 use super::figure::Figure;
 use super::figure::FigureOptions;
 use super::layout::{LegendEntry, LegendKey, Sheet};
@@ -257,13 +257,13 @@ impl ParetoPanel<'_> {
     }
 
     /// Axes around everything in the panel.
-    fn fit(&self) -> (Axis, Axis) {
+    fn fit(&self) -> (ValueAxis, ValueAxis) {
         let places = self.points.iter().map(|point| self.at(point));
         let places: Vec<_> = places.chain(self.overlay.iter().map(|other| other.at)).collect();
         let ends: Vec<_> = self.points.iter().map(|point| self.intervals(point)).collect();
         let ends_of = |axis: usize| ends.iter().filter_map(move |ends| ends[axis]).flatten();
         let x = places.iter().map(|place| place.0).chain(ends_of(0));
-        (Axis::fit(x), Axis::fit(places.iter().map(|place| place.1).chain(ends_of(1))))
+        (ValueAxis::fit(x), ValueAxis::fit(places.iter().map(|place| place.1).chain(ends_of(1))))
     }
 
     /// Draws lines, then dominated points, then frontiers, so that frontiers are never covered.

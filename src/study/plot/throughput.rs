@@ -1,7 +1,7 @@
 //! Throughput figure: tokens/s against TP, one line per architecture and P2P setting, one chart per batch
 //! size, for one set of comparable cells ([`crate::analysis::comparable`]).
 
-use super::axis::{Axis, Chart};
+use super::axis::{Chart, ValueAxis};
 use super::figure::{Figure, FigureOptions};
 use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
@@ -59,8 +59,8 @@ fn draw_chart(scene: &mut Scene, cell: Area, set: &CellSet, batch: u32, looks: &
         let interval = metrics.and_then(|m| m.tokens_per_s_ci95).unwrap_or([0.0; 2]);
         interval.into_iter().chain(metrics.map(|m| m.tokens_per_s))
     });
-    let y = Axis::from_zero(values);
-    let x = Axis::exact((0.0, tps.len() as f64), false);
+    let y = ValueAxis::from_zero(values);
+    let x = ValueAxis::exact((0.0, tps.len() as f64), false);
     let header = format!("batch {batch}");
     let mut chart = Chart::new(scene, cell, Some(&header), (x, y), sizes).framed();
     let at = |tp: u32| tps.iter().position(|t| *t == tp).unwrap_or(0) as f64 + 0.5;

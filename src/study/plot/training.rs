@@ -2,7 +2,7 @@
 //!
 //! Validation figure: prediction error of each published number, one chart per data set.
 
-use super::axis::{Axis, Chart};
+use super::axis::{Chart, ValueAxis};
 use super::figure::{Figure, FigureOptions};
 use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
@@ -98,8 +98,8 @@ fn draw(
     let margin = 0.3 * (high - low);
     let ends = points().filter_map(|point| point.nll_ci95).flatten();
     let ends = ends.filter(|end| *end > 0.0 && (low - margin..=high + margin).contains(end));
-    let y = Axis::fit(points().map(|point| point.nll).chain(ends));
-    let x = Axis::fit(points().map(|point| f64::from(point.step)));
+    let y = ValueAxis::fit(points().map(|point| point.nll).chain(ends));
+    let x = ValueAxis::fit(points().map(|point| f64::from(point.step)));
     let mut chart = Chart::new(scene, cell, None, (x, y), sizes).numbered();
     for (architecture, points) in &drawn {
         let look = looks[*architecture];
@@ -150,7 +150,7 @@ pub fn validation_figure(scores: &[Score], options: &FigureOptions) -> Result<Fi
     // one scale for all sets, including at least -10 to 10, so that small errors look small
     let drawn = scores.iter().flat_map(|score| &score.residuals).filter(|r| is_drawn(r.measure));
     let errors = drawn.map(|residual| residual.error);
-    let y = Axis::fit(errors.chain([-10.0, 10.0]));
+    let y = ValueAxis::fit(errors.chain([-10.0, 10.0]));
     for (cell, score) in cells.into_iter().zip(scores) {
         draw_chart(&mut scene, cell, score, y, &sizes);
     }
@@ -170,7 +170,7 @@ fn words(measure: Measure) -> String {
     format!("{} ({})", measure.title(), measure.unit())
 }
 
-fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: Axis, sizes: &Sizes) {
+fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: ValueAxis, sizes: &Sizes) {
     let last = score.residuals.iter().map(|residual| residual.line).max().unwrap_or(1) as f64;
     let fit = match &score.fitted {
         None => "",
@@ -178,7 +178,7 @@ fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: Axis, sizes: &Siz
         Some(_) => " (fitted)",
     };
     let header = format!("{}{fit}", score.set.name);
-    let x = Axis::exact((0.0, last + 1.0), false);
+    let x = ValueAxis::exact((0.0, last + 1.0), false);
     let mut chart = Chart::new(scene, cell, Some(&header), (x, y), sizes).framed();
     chart.level(0.0);
     for residual in score.residuals.iter().filter(|residual| is_drawn(residual.measure)) {

@@ -331,7 +331,7 @@ fn p2p_says_what_switching_it_off_costs() {
 fn overlap_shows_the_same_layers_and_what_they_gain() {
     let (standard, ladder) = (step(false), step(true));
     let provenance = ProvenanceSummary::of_traces([&standard, &ladder]);
-    let part = Part::default();
+    let part = OverlapPart::default();
     let figure = crate::plot::overlap_figure(
         &[&standard, &ladder],
         &part,
@@ -381,14 +381,14 @@ fn overlap_shows_the_same_layers_and_what_they_gain() {
     }
     assert!(!drawn.iter().any(|text| text.text.contains("−42.9 %")));
     for (wrong, says) in [
-        (Part { step: Some(9), ..part }, "no decode step 9"),
-        (Part { rank: 7, ..part }, "no decode step of rank 7"),
+        (OverlapPart { step: Some(9), ..part }, "no decode step 9"),
+        (OverlapPart { rank: 7, ..part }, "no decode step of rank 7"),
     ] {
         let error =
             overlap_figure(&[&standard], &wrong, &provenance, &FigureOptions::default()).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     }
-    let whole = Part { layers: 1000, ..part };
+    let whole = OverlapPart { layers: 1000, ..part };
     assert_legible(
         &overlap_figure(&[&standard], &whole, &provenance, &FigureOptions::default()).unwrap().scene,
     );
@@ -417,9 +417,10 @@ fn one_point_and_nothing_at_all_can_be_drawn() {
     let mut quiet = step(false);
     quiet.spans.retain(|span| span.lane == Lane::Compute);
     let provenance = ProvenanceSummary::of_traces([&quiet]);
-    let scene = overlap_figure(&[&quiet], &Part::default(), &provenance, &FigureOptions::default())
-        .unwrap()
-        .scene;
+    let scene =
+        overlap_figure(&[&quiet], &OverlapPart::default(), &provenance, &FigureOptions::default())
+            .unwrap()
+            .scene;
     assert!(texts(&scene).iter().any(|text| text.text.contains("no communication")));
 }
 
@@ -518,8 +519,8 @@ fn two_timelines_stand_under_one_another_on_one_scale() {
     );
 }
 
-fn stretch(trace: &Trace, from_ns: i64, to_ns: i64) -> crate::plot::Stretch<'_> {
-    crate::plot::Stretch { trace, from_ns, to_ns }
+fn stretch(trace: &Trace, from_ns: i64, to_ns: i64) -> crate::plot::TraceStretch<'_> {
+    crate::plot::TraceStretch { trace, from_ns, to_ns }
 }
 
 #[test]
@@ -663,7 +664,7 @@ fn a_conversion_figure_tells_what_is_measured_and_what_is_not() {
 fn ranks_that_did_the_same_are_drawn_once_and_the_figure_says_so() {
     let (equal, late) = (step(true), layers());
     let of = |trace: &Trace| {
-        let stretch = Stretch { trace, from_ns: 0, to_ns: 200_000 };
+        let stretch = TraceStretch { trace, from_ns: 0, to_ns: 200_000 };
         timeline_figure(&[stretch], &FigureOptions::default()).unwrap()
     };
     let folded = of(&equal);
@@ -685,7 +686,7 @@ fn ranks_that_did_the_same_are_drawn_once_and_the_figure_says_so() {
     assert_says(&of(&trace((0..60_000).map(own).collect())), &["16 of 60000 ranks"]);
     let both = overlap_figure(
         &[&equal, &step(false)],
-        &Part::default(),
+        &OverlapPart::default(),
         &ProvenanceSummary::default(),
         &FigureOptions::default(),
     );
@@ -693,7 +694,7 @@ fn ranks_that_did_the_same_are_drawn_once_and_the_figure_says_so() {
     // of traces with other ranks each says its own
     let mut alone = step(false);
     alone.spans.retain(|span| span.rank == 0);
-    let (part, provenance) = (Part::default(), ProvenanceSummary::default());
+    let (part, provenance) = (OverlapPart::default(), ProvenanceSummary::default());
     let both = overlap_figure(&[&equal, &alone], &part, &provenance, &FigureOptions::default()).unwrap();
     assert!(said(&both, " (rank 0 = r1)") && said(&both, "rank 0; dashed"));
     assert!(!said(&both, "rank 0 = r1; dashed"), "the second trace has no second rank");

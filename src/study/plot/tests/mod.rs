@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 
 use super::scene::{Area, Scene, Shape, Text};
 use super::{
-    Figure, FigureOptions, ParetoData, Part, ProvenanceSummary, Size, Stretch, comparison_figure,
-    conversion_figure, improvement_figure, overlap_figure, p2p_figure, pareto_figure, throughput_figure,
-    timeline_figure, training_figure,
+    Figure, FigureOptions, OverlapPart, ParetoData, ProvenanceSummary, Size, TraceStretch,
+    comparison_figure, conversion_figure, improvement_figure, overlap_figure, p2p_figure, pareto_figure,
+    throughput_figure, timeline_figure, training_figure,
 };
 use crate::analysis::{self, Axes, CellSet, ParetoPoint, compare};
 use base::error::{Error, Result};
@@ -201,10 +201,10 @@ fn all_scenes(options: &FigureOptions) -> Vec<(&'static str, Result<Scene>)> {
         ("throughput", throughput_figure(&set, &provenance, options)),
         ("improvement", improvement_figure(std::slice::from_ref(&set), by, &provenance, options)),
         ("p2p", p2p_figure(&set, &provenance, options)),
-        ("overlap", overlap_figure(&traces, &Part::default(), &provenance, options)),
+        ("overlap", overlap_figure(&traces, &OverlapPart::default(), &provenance, options)),
         ("timeline", {
             let trace = layers();
-            timeline_figure(&[Stretch { trace: &trace, from_ns: 0, to_ns: 90_000 }], options)
+            timeline_figure(&[TraceStretch { trace: &trace, from_ns: 0, to_ns: 90_000 }], options)
         }),
         ("comparison", comparison_figure(measured, &provenance, options)),
         ("conversion", conversion_figure(&crate::testing::conversion_report(), options)),
