@@ -10,7 +10,7 @@ mod set;
 mod trust;
 
 pub use left_out::{LeftOut, left_out};
-pub use set::{DataSet, Group, Measure, Measured, Overrides, Run, ServedRow, Slice};
+pub use set::{DataSet, Group, Measure, MeasuredColumn, MeasuredRun, Overrides, ServedRow, Slice};
 pub(crate) use trust::{Changes, rewired_error};
 pub use trust::{TieBand, Trust, badge, nearest_error, nearest_errors, reversed_orders, stand_ins};
 
@@ -130,7 +130,7 @@ impl Score {
     /// # Errors
     ///
     /// Returns an error if the hardware profile, the stack or an overridden value is invalid.
-    pub fn of(set: &DataSet, rows: &[Vec<Run>]) -> Result<Self> {
+    pub fn of(set: &DataSet, rows: &[Vec<MeasuredRun>]) -> Result<Self> {
         let simulator = Simulator::default();
         // an invalid target fails all rows: return an error instead of rows in `not_run`
         let (mut hardware, mut stack) = (String::new(), String::new());
@@ -139,7 +139,7 @@ impl Score {
             (hardware, stack) = ("that of each row".to_owned(), "that of each row's engine".to_owned());
             let own = rows.iter().flatten().all(|run| run.spec.set.is_empty());
             fitted = own.then(|| set.fitted.clone());
-        } else if let Some(Run { spec, .. }) = rows.iter().flatten().next() {
+        } else if let Some(MeasuredRun { spec, .. }) = rows.iter().flatten().next() {
             let target = simulator.target(&spec.hardware, &spec.stack, &spec.set)?;
             (hardware, stack) = (target.profile.name.clone(), target.stack.name.clone());
             values.extend(spec.set.iter().map(|(key, value)| format!("{key}={value}")));
@@ -163,7 +163,7 @@ impl Score {
             stack,
             values,
         };
-        let mut done: Vec<(&Run, f64)> = Vec::new();
+        let mut done: Vec<(&MeasuredRun, f64)> = Vec::new();
         for (runs, predicted) in rows.iter().zip(predicted) {
             match predicted {
                 Ok(row) => {
@@ -247,7 +247,7 @@ impl Score {
     }
 
     fn cause(&self, residual: &Residual) -> Option<&str> {
-        let is = |cause: &&self::set::Cause| {
+        let is = |cause: &&self::set::ResidualCause| {
             self.is_published
                 && cause.measure == residual.measure
                 && cause.lines.contains(&residual.line)
@@ -264,7 +264,7 @@ fn is_standard_of(standard: &Spec, other: &Spec) -> bool {
         && same == *other
 }
 
-fn residual(run: &Run, measure: Measure, measured: f64, predicted: f64) -> Residual {
+fn residual(run: &MeasuredRun, measure: Measure, measured: f64, predicted: f64) -> Residual {
     let spec = &run.spec;
     let error = match measure {
         _ if measure.unit() == "points" => predicted - measured,
@@ -282,7 +282,7 @@ struct Predicted {
     is_queued: bool,
 }
 
-fn predicted(set: &DataSet, runs: &[Run], simulator: &Simulator) -> Result<Predicted> {
+fn predicted(set: &DataSet, runs: &[MeasuredRun], simulator: &Simulator) -> Result<Predicted> {
     let mut known: Vec<(&Spec, Prediction)> = Vec::new();
     let (mut values, mut is_queued) = (Vec::with_capacity(runs.len()), false);
     for run in runs {
@@ -318,7 +318,7 @@ fn predicted(set: &DataSet, runs: &[Run], simulator: &Simulator) -> Result<Predi
 
 /// Prefill and decode latency of a run, and whether its requests wait for KV cache. Skips the memory check: the run was
 /// measured, so it fits.
-fn prediction(run: &Run, simulator: &Simulator) -> Result<(Prediction, bool)> {
+fn prediction(run: &MeasuredRun, simulator: &Simulator) -> Result<(Prediction, bool)> {
     let cell = match (&run.shape, &run.served) {
         (_, Some(ServedRow { problem: Some(problem), .. })) => return Err(Error::input(problem)),
         (Some(shape), _) => {
@@ -366,9 +366,9 @@ pub struct ReversedPair {
 }
 
 /// Rank orders of a set's throughputs; excludes `upper-bound`, which is a limit.
-fn rank_orders(set: &DataSet, done: &[(&Run, f64)]) -> Vec<RankOrder> {
-    let mut cells: BTreeMap<String, Vec<(&Run, f64)>> = BTreeMap::new();
-    let is_throughput = |run: &Run| set.measured()[run.column].measure == Measure::TokensPerS;
+fn rank_orders(set: &DataSet, done: &[(&MeasuredRun, f64)]) -> Vec<RankOrder> {
+    let mut cells: BTreeMap<String, Vec<(&MeasuredRun, f64)>> = BTreeMap::new();
+    let is_throughput = |run: &MeasuredRun| set.measured()[run.column].measure == Measure::TokensPerS;
     for (run, predicted) in done {
         if is_throughput(run) && !run.spec.architecture.is_limit() {
             let cell = Spec { architecture: Architecture::Standard, ..run.spec.clone() };
@@ -398,7 +398,7 @@ fn rank_orders(set: &DataSet, done: &[(&Run, f64)]) -> Vec<RankOrder> {
 }
 
 impl RankOrder {
-    fn add(&mut self, first: (&Run, f64), second: (&Run, f64)) {
+    fn add(&mut self, first: (&MeasuredRun, f64), second: (&MeasuredRun, f64)) {
         let (mut fast, mut slow) = (first, second);
         if fast.0.measured < slow.0.measured {
             (fast, slow) = (slow, fast);
