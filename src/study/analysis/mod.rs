@@ -71,7 +71,8 @@ pub use names::{
 pub(crate) use noise::inconclusive;
 pub use noise::{WideRounds, noise_forecast, overload, slow_limits, wide_rounds};
 pub use operations::{
-    ComputeTimes, Family, OperationDifference, OperationDifferences, Share, operation_differences,
+    ComputeTimes, OperationDifference, OperationDifferences, OperationFamily, OperationShare,
+    operation_differences,
 };
 pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, LEAST_CELLS, NearMiss, OVERLAY_COLUMNS,

@@ -1,6 +1,6 @@
 //! Page of one trace: verdict, a timeline that zooms, tables, provenance.
 
-use super::events::{Shown, Timeline};
+use super::events::{ShownPart, TimelineData};
 use super::{Html, badge, command_line, document, set};
 use crate::analysis::{
     NameRow, TraceReport, collectives_table, group_overlap_table, names_table, ranks_table, steps_table,
@@ -53,8 +53,8 @@ pub struct WrittenTrace {
 /// Returns an input error if the window has more events than a page holds.
 pub fn trace_page(page: &TracePage<'_>) -> Result<WrittenTrace> {
     let TracePage { trace, report, .. } = *page;
-    let shown = Shown::of(trace, &report.steps, page.selection, page.window)?;
-    let timeline = Timeline::of(trace, &report.steps, &shown);
+    let shown = ShownPart::of(trace, &report.steps, page.selection, page.window)?;
+    let timeline = TimelineData::of(trace, &report.steps, &shown);
     let mut html = Html::default();
     header(&mut html, page);
     figure(&mut html, page, &timeline, &shown)?;
@@ -142,7 +142,12 @@ const HELP: &str = "Drag pans, Ctrl and wheel zoom, a double click zooms in, Shi
                     full stop select the previous and next event, e the next exposed communication, l the longest, \
                     Enter zooms to the selected event, / searches, n finds the next match, 0 shows everything.";
 
-fn figure(html: &mut Html, page: &TracePage<'_>, timeline: &Timeline, shown: &Shown) -> Result<()> {
+fn figure(
+    html: &mut Html,
+    page: &TracePage<'_>,
+    timeline: &TimelineData,
+    shown: &ShownPart,
+) -> Result<()> {
     html.element("h2 id=\"timeline\"", "Timeline");
     html.element("noscript", "The timeline needs JavaScript; the tables below do not.");
     html.raw("<figure class=\"timeline\">\n<p class=\"tools\">");
