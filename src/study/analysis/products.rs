@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use base::order::distinct;
 use machine::hardware::Profile;
 use table::render::{Shown, Table};
 use trace::overlap::{Class, Runs, starts, us};
@@ -208,13 +209,9 @@ impl Products {
     pub fn notes(&self) -> Vec<String> {
         let Some(Mfu { profile: Some(profile), .. }) = &self.mfu else { return Vec::new() };
         let mut notes = vec![format!("MFU % and bandwidth % are relative to the peaks of {profile}")];
-        let mut without: Vec<&str> = Vec::new();
-        for row in self.rows.iter().filter(|row| row.mfu_pct.is_none()) {
-            let dtype = if row.dtype == "f32" { "TF32" } else { &row.dtype };
-            if !without.contains(&dtype) {
-                without.push(dtype);
-            }
-        }
+        let without = self.rows.iter().filter(|row| row.mfu_pct.is_none());
+        let without =
+            distinct(without.map(|row| if row.dtype == "f32" { "TF32" } else { row.dtype.as_str() }));
         if !without.is_empty() {
             notes
                 .push(format!("no MFU for {}: no peak FLOP/s in profile {profile}", without.join(", ")));

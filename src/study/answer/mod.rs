@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use self::question::{MOST_NAMED, Question};
 use crate::analysis::{Axis, Cells, Flag, Varied, overload, slow_limits, wide_rounds};
 use crate::validate::{badge, nearest_errors};
+use base::order::distinct;
 use base::text::{capitalized, counted};
 use table::render::Table;
 use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Status, aggregate, host};
@@ -224,12 +225,8 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
 
 /// Links that emulate P2P on and off, if both are emulated; else empty.
 fn links(cells: &Cells) -> String {
-    let mut links: Vec<(P2p, Link)> = Vec::new();
-    for spec in cells.specs().filter(|spec| matches!(spec.link, Link::Emulated { .. })) {
-        if !links.contains(&(spec.p2p, spec.link)) {
-            links.push((spec.p2p, spec.link));
-        }
-    }
+    let emulated = cells.specs().filter(|spec| matches!(spec.link, Link::Emulated { .. }));
+    let mut links = distinct(emulated.map(|spec| (spec.p2p, spec.link)));
     links.sort_by_key(|(p2p, _)| *p2p);
     let [(P2p::On, on), (P2p::Off, off)] = &links[..] else { return String::new() };
     let link_text = |link: &Link| match link {

@@ -14,6 +14,7 @@ use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, WHITE, faded, l
 use super::{group_note, series_legend};
 use crate::analysis::{Axes, OverlayPoint, ParetoLayout, ParetoPoint, Series, YAxis, split_group_names};
 use base::error::{Error, Result};
+use base::order::distinct;
 use base::text::{capitalized, natural_order};
 use plan::Architecture;
 use table::{Measure, P2p, Spec};
@@ -219,13 +220,7 @@ fn look_of_overlay(index: usize, color: Color) -> Look {
 }
 
 fn sources(overlay: &[OverlayPoint]) -> Vec<&str> {
-    let mut sources: Vec<&str> = Vec::new();
-    for point in overlay {
-        if !sources.contains(&point.source.as_str()) {
-            sources.push(&point.source);
-        }
-    }
-    sources
+    distinct(overlay.iter().map(|point| point.source.as_str()))
 }
 
 fn has_both(points: &[&ParetoPoint], overlay: &[OverlayPoint]) -> bool {

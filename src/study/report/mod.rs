@@ -344,12 +344,8 @@ pub fn conditions(set: &CellSet, all: &[CellSet]) -> String {
     }
     shared("host", &host);
     let cells = || all.iter().flat_map(|set| &set.cells);
-    let mut variables: Vec<&String> = cells().flat_map(|cell| cell.spec.env.keys()).collect();
-    let mut overrides: Vec<&String> = cells().flat_map(|cell| cell.spec.set.keys()).collect();
-    for names in [&mut variables, &mut overrides] {
-        names.sort_unstable();
-        names.dedup();
-    }
+    let variables: BTreeSet<&String> = cells().flat_map(|cell| cell.spec.env.keys()).collect();
+    let overrides: BTreeSet<&String> = cells().flat_map(|cell| cell.spec.set.keys()).collect();
     // NCCL_P2P_* follow from the p2p option, which sets do not differ in
     for name in variables.into_iter().filter(|name| !name.starts_with("NCCL_P2P_")) {
         shared(&format!("env.{name}"), &|cell| cell.spec.env.get(name).cloned());

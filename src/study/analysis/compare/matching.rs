@@ -14,6 +14,7 @@ use super::comparison::Flag;
 use super::pivot::Axis;
 use super::{Comparison, ComparisonReport};
 use crate::analysis::Decoding;
+use base::order::distinct;
 use base::statistics::{extent, interval95, median, p_value, resample};
 use table::options::{OPTIONS, PAIRS, option};
 use table::{
@@ -181,18 +182,15 @@ impl<'a> Matching<'a> {
     /// Groups cells along an axis; `wanted` overrides the default baseline.
     pub fn new(cells: &'a [PooledCell], axis: &'a Axis, wanted: Option<&'a str>) -> Self {
         let mut index: BTreeMap<String, usize> = BTreeMap::new();
-        let (mut groups, mut order): (Vec<Vec<&PooledCell>>, Vec<String>) = Default::default();
+        let mut groups: Vec<Vec<&PooledCell>> = Vec::new();
         for cell in cells {
-            let value = axis.value(&cell.record.spec);
-            if !order.contains(&value) {
-                order.push(value);
-            }
             let at = *index.entry(cell.common(axis)).or_insert_with(|| {
                 groups.push(Vec::new());
                 groups.len() - 1
             });
             groups[at].push(cell);
         }
+        let order = distinct(cells.iter().map(|cell| axis.value(&cell.record.spec)));
         Self { axis, wanted, groups, order }
     }
 

@@ -51,16 +51,11 @@ impl Cells {
     /// Axes along which the cells differ, with the number of pairs of each.
     pub fn axes(&self) -> Vec<AxisCount> {
         let mut keys: Vec<Axis> = OPTIONS.iter().map(|option| Axis::Option(option.name)).collect();
-        let mut named: Vec<Axis> = Vec::new();
+        let mut named: BTreeSet<Axis> = BTreeSet::new();
         for PooledCell { record, .. } in &self.0 {
-            let variables = record.spec.env.keys().cloned().map(Axis::Env);
-            for axis in variables.chain(record.spec.set.keys().cloned().map(Axis::Set)) {
-                if !named.contains(&axis) {
-                    named.push(axis);
-                }
-            }
+            named.extend(record.spec.env.keys().cloned().map(Axis::Env));
+            named.extend(record.spec.set.keys().cloned().map(Axis::Set));
         }
-        named.sort();
         keys.push(Axis::Division);
         keys.extend(named);
         let count = |axis: &Axis| {

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::axes::Axes;
 use super::{ParetoPoint, Series};
 use crate::validate::TieBand;
+use base::order::distinct;
 use base::statistics::extent;
 use plan::Architecture;
 use table::{P2p, Provenance, Spec};
@@ -177,13 +178,8 @@ impl ParetoLayout {
         };
         let all = choices(&[P2p::On, P2p::Off]);
         let ends = [all.first().copied(), all.last().copied()];
-        let mut labels: Vec<usize> = Vec::new();
-        for index in ends.into_iter().flatten().chain(choices(&[P2p::On])).chain(choices(&[P2p::Off])) {
-            if !labels.contains(&index) {
-                labels.push(index);
-            }
-        }
-        Self { frontiers: frontiers.collect(), ends, labels }
+        let labels = ends.into_iter().flatten().chain(choices(&[P2p::On])).chain(choices(&[P2p::Off]));
+        Self { frontiers: frontiers.collect(), ends, labels: distinct(labels) }
     }
 }
 

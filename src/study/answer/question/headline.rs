@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Question, Winner, listed, setting_phrase, share_of_settings, spread, times};
 use crate::analysis::{Axis, Comparison, ComparisonReport, PairVerdict, Varied, fastest, inconclusive};
+use base::order::distinct;
 use base::statistics::median;
 use base::text::{capitalized, counted};
 use table::Provenance;
@@ -204,12 +205,7 @@ impl Question<'_> {
 
     fn headline_without_winner(&self, choices: &[(String, Vec<&Comparison>)], baseline: &str) -> String {
         let pairs = || choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
-        let mut rivals: Vec<String> = Vec::new();
-        for value in pairs().map(|pair| self.value(pair)) {
-            if !rivals.contains(&value) {
-                rivals.push(value);
-            }
-        }
+        let rivals = distinct(pairs().map(|pair| self.value(pair)));
         let slower = rivals.iter().filter_map(|rival| {
             let is_slower =
                 |pair: &&Comparison| pair.verdict == PairVerdict::Slower && self.value(pair) == *rival;
