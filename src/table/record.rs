@@ -215,6 +215,7 @@ pub struct Record {
     /// Null unless status is ok.
     pub overlap: Option<Overlap>,
     #[serde(deserialize_with = "Environment::unparsed")]
+    #[schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")]
     pub environment: Environment,
     /// Trace file, relative to the runs directory.
     pub trace: Option<String>,
