@@ -23,6 +23,14 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// Least and largest of the finite values; `None` without any.
+pub fn extent(values: impl IntoIterator<Item = f64>) -> Option<[f64; 2]> {
+    values.into_iter().filter(|value| value.is_finite()).fold(None, |ends, value| {
+        let [low, high] = ends.unwrap_or([value; 2]);
+        Some([low.min(value), high.max(value)])
+    })
+}
+
 /// Percentile `p` (0 to 100), linearly interpolated at position `p / 100 x (n - 1)` of the sorted values
 /// (NumPy's default, Hyndman and Fan's type 7). `None` without values.
 pub fn percentile(values: &[f64], p: f64) -> Option<f64> {

@@ -9,7 +9,7 @@ use base::atomic;
 use base::error::{Error, Result};
 use base::input::InputKind;
 use machine::hardware::{Profile, Stack};
-use study::calibrate::{Constant, Fit, MeasuredLink, MeasuredLinks};
+use study::calibrate::{Fit, FittedConstant, MeasuredLink, MeasuredLinks};
 
 /// Names or files of the profile and the stack that a fit started from.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub fn write_fit(fit: &Fit, files: FittedFiles<'_>, into: &Path) -> Result<[Path
     let mut stack_file =
         open_document(files.stack, Stack::built_in_text(files.stack), InputKind::STACK)?;
     let mut profile_file = open_profile(files.hardware)?;
-    for Constant { parameter, value, .. } in &fit.constants {
+    for FittedConstant { parameter, value, .. } in &fit.constants {
         // these constants determine all rows of the link, written below
         if parameter.is_host_link() {
             continue;

@@ -18,7 +18,7 @@ use base::parquet;
 use study::analysis::{
     self, Axes, Column, ComparisonReport, ConversionReport, OverlayPoint, ParetoPoint, RunCell, RunTable,
 };
-use study::plot::{self, Options, ParetoData, ProvenanceSummary};
+use study::plot::{self, FigureOptions, ParetoData, ProvenanceSummary};
 use table::options::OptionKind;
 use table::render::Sourced;
 use table::{Record, Source};
@@ -106,7 +106,7 @@ pub fn pareto(
         return Err(Error::input("nothing to plot: no finished runs"));
     }
     let data = ParetoData { points, axes, overlay: plot::overlay(others, points, axes) };
-    plot::pareto_figure(&data, &provenance(), &Options::default())?.save(path)
+    plot::pareto_figure(&data, &provenance(), &FigureOptions::default())?.save(path)
 }
 
 /// Writes a comparison as a figure, or its pairs as a table. Only a figure calls `provenance`. Returns an error if
@@ -123,11 +123,11 @@ pub fn comparison(
     if report.pairs.is_empty() {
         return Err(Error::input("nothing to plot: no matched pairs"));
     }
-    plot::comparison_figure(report, &provenance(), &Options::default())?.save(path)
+    plot::comparison_figure(report, &provenance(), &FigureOptions::default())?.save(path)
 }
 
 /// Writes a conversion report as a figure, or its points as a table.
-pub fn conversion(path: &Path, report: &ConversionReport, options: &Options) -> Result<()> {
+pub fn conversion(path: &Path, report: &ConversionReport, options: &FigureOptions) -> Result<()> {
     if FileKind::of(path) == Some(FileKind::Csv) {
         return plot::write(path, report.file().csv(Sourced::ByRow).as_bytes());
     }

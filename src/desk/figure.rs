@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use clap::ValueEnum;
 
-use super::adapt;
 use super::experiments;
 use super::predict::verdict_of;
 use super::select::{Stores, overlap_pair};
 use base::error::{Error, Result};
+use lab::store::Store;
 use plan::Architecture;
 use study::analysis::{self, Axes, CellSet, OverlayPoint};
-use study::plot::{self, Figure, Options, ParetoData, Part, ProvenanceSummary};
+use study::plot::{self, Figure, FigureOptions, OverlapPart, ParetoData, ProvenanceSummary};
 use study::report::{Report, page};
 use table::{Curve, Record};
 use trace::Trace;
@@ -54,10 +54,10 @@ impl FigureKind {
 #[derive(Clone, Debug)]
 pub struct FigureRequest {
     pub kind: FigureKind,
-    pub options: Options,
+    pub options: FigureOptions,
     pub axes: Axes,
     pub overlay: Vec<OverlayPoint>,
-    pub part: Part,
+    pub part: OverlapPart,
     /// Run whose set of comparable cells is drawn if there are several sets; without it, several sets are an error.
     pub near: Option<String>,
 }
@@ -79,7 +79,7 @@ impl FigureRequest {
     pub fn draw_records(&self, mut records: Vec<Record>, stores: &Stores) -> Result<DrawnFigure> {
         if self.kind == FigureKind::Training {
             // trainings are not runs: uses those of the stores, whichever runs are given
-            let all: Result<Vec<_>> = stores.0.iter().map(adapt::stored).collect();
+            let all: Result<Vec<_>> = stores.0.iter().map(Store::trainings).collect();
             return self.draw_trainings(&all?.into_iter().flat_map(|(all, _)| all).collect::<Vec<_>>());
         }
         records.retain(Record::has_numbers);
@@ -285,7 +285,7 @@ fn trace_evidence(ok: &[Record], stores: &Stores) -> TraceEvidence {
     let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
     let run = standard.run.clone();
     let [Ok(standard), Ok(ladder)] = traces else { return TraceEvidence::default() };
-    let (part, options) = (Part::default(), Options::default());
+    let (part, options) = (OverlapPart::default(), FigureOptions::default());
     let figure = plot::overlap_figure(&[&standard, &ladder], &part, &provenance, &options);
     let decode = Selection::default_of(&standard);
     let report = analysis::trace_report(&standard, &decode);

@@ -12,7 +12,7 @@ use base::input;
 use lab::store::Store;
 use plan::Phase;
 use study::analysis::{StepAlignment, tie_clocks};
-use study::plot::Stretch;
+use study::plot::TraceStretch;
 use table::{Record, Status};
 use trace::overlap::{StepKey, origin_ns};
 use trace::rules::{RuleReport, Rules};
@@ -274,7 +274,7 @@ fn steps(trace: &Trace) -> BTreeMap<StepKey, (i64, i64)> {
 /// Aligns a stretch of `lower` with a stretch of another trace: at the step in which `upper` starts if the other trace
 /// has its partner ([`StepAlignment`]), else at the first decode step with one, else at their first starts. If the
 /// stretch is a whole step, its length becomes that of the longer step.
-pub fn align_stretches<'a>(upper: Stretch<'a>, lower: &'a Trace) -> [Stretch<'a>; 2] {
+pub fn align_stretches<'a>(upper: TraceStretch<'a>, lower: &'a Trace) -> [TraceStretch<'a>; 2] {
     let (upper_steps, lower_steps) = (steps(upper.trace), steps(lower));
     let alignment = StepAlignment::of_keys(upper_steps.keys().copied(), lower_steps.keys().copied());
     let partner = |key: &StepKey| {
@@ -293,8 +293,8 @@ pub fn align_stretches<'a>(upper: Stretch<'a>, lower: &'a Trace) -> [Stretch<'a>
     }
     let from_ns = upper.from_ns - own.0 + other.0;
     [
-        Stretch { to_ns: upper.from_ns.saturating_add(length), ..upper },
-        Stretch { trace: lower, from_ns, to_ns: from_ns.saturating_add(length) },
+        TraceStretch { to_ns: upper.from_ns.saturating_add(length), ..upper },
+        TraceStretch { trace: lower, from_ns, to_ns: from_ns.saturating_add(length) },
     ]
 }
 
@@ -413,8 +413,8 @@ mod tests {
             trace((first..first + 4).map(step).collect())
         };
         let (upper, lower) = (trace_of_steps(0, 100), trace_of_steps(2, 150));
-        let window = |from_ns, to_ns| Stretch { trace: &upper, from_ns, to_ns };
-        let times = |both: [Stretch; 2]| both.map(|stretch| (stretch.from_ns, stretch.to_ns));
+        let window = |from_ns, to_ns| TraceStretch { trace: &upper, from_ns, to_ns };
+        let times = |both: [TraceStretch; 2]| both.map(|stretch| (stretch.from_ns, stretch.to_ns));
         // step 3 of both: the fourth of the upper, the second of the lower, which is longer
         assert_eq!(times(align_stretches(window(300, 400), &lower)), [(300, 450), (150, 300)]);
         // a part of it stays as long as it is

@@ -32,7 +32,7 @@ const OTHER_INJECTIONS: [(&str, &str); 2] =
 
 /// Part of the run that is recorded.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Window {
+pub enum RecordedPart {
     Always,
     /// Seconds after the start, and duration in seconds or until the end.
     Timed {
@@ -73,7 +73,7 @@ impl Recording {
     /// # Errors
     ///
     /// Returns an error if the directory cannot be written.
-    pub fn create(directory: PathBuf, window: Window, limit: u64) -> Result<Self> {
+    pub fn create(directory: PathBuf, window: RecordedPart, limit: u64) -> Result<Self> {
         let parts = directory.join(PARTS);
         std::fs::create_dir_all(&parts).map_err(Error::io(&parts))?;
         let own = rustix::fs::Mode::RWXU;
@@ -82,12 +82,12 @@ impl Recording {
         let recording = Self { directory };
         if read_control(&recording.parts()).is_err() {
             let start_ns = match window {
-                Window::Always => 0,
-                Window::Timed { delay, .. } => now_ns().saturating_add(nanoseconds(delay)),
-                Window::OnDemand => u64::MAX,
+                RecordedPart::Always => 0,
+                RecordedPart::Timed { delay, .. } => now_ns().saturating_add(nanoseconds(delay)),
+                RecordedPart::OnDemand => u64::MAX,
             };
             let stop_ns = match window {
-                Window::Timed { duration: Some(duration), .. } => {
+                RecordedPart::Timed { duration: Some(duration), .. } => {
                     start_ns.max(now_ns()).saturating_add(nanoseconds(duration))
                 }
                 _ => u64::MAX,

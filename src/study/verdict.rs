@@ -22,7 +22,7 @@ use serde::Serialize;
 use self::words::CoveredSteps;
 pub use self::words::VerdictPlace;
 use self::words::percent;
-use super::analysis::{CollectiveRow, IdleSplit, TimePart, TraceReport, arrivals, time_parts};
+use super::analysis::{CollectiveRow, IdleSplit, TimePart, TraceReport, estimated_skew, time_parts};
 use super::rewire::{Asked, Choice, Ends, LAUNCH_BOUND, Rewiring, Setting, Times};
 use base::text::latency;
 use plan::{Architecture, LayerSet, Phase};
@@ -297,8 +297,7 @@ pub fn verdict(
     // without compute there is nothing to overlap with
     let own_stream_share = own_stream_share(&runs).filter(|_| all.compute_us > 0.0);
     let host_share = idle(|rank| rank.host_us);
-    let split = arrivals(trace, selection).filter(|_| !undecided);
-    let splits = split.as_ref().map_or(&[][..], |found| &found.collectives);
+    let skew = estimated_skew(trace, selection).filter(|_| !undecided);
     let times_of = |row: &CollectiveRow| CauseTimes::of(row, !undecided);
     let collectives = collectives(report, times_of);
     let times = report.collectives.iter().map(times_of).fold(CauseTimes::default(), CauseTimes::add);
@@ -355,7 +354,7 @@ pub fn verdict(
         one_rank: has_one_rank(trace),
         doubtful: doubtful(trace),
         ignored_communication: import.map(ignored_communication).unwrap_or_default(),
-        skew: split.as_ref().map(|found| [found.rank_pct, found.operation_pct]),
+        skew: skew.map(|skew| [skew.rank_pct, skew.operation_pct]),
         collectives,
         remedies: Vec::new(),
         not_rewired: None,
@@ -379,7 +378,7 @@ pub fn verdict(
             }
             Err(why) => verdict.not_rewired = Some(why),
         }
-        if splits.is_empty() {
+        if skew.is_none() {
             verdict.needs_ranks = report.overlap.ranks.len() < 2;
             verdict.needs.insert(0, needed(report));
         } else if times.unknown_us > 0.0 {

@@ -1,13 +1,11 @@
 //! Machine and software of a run. A store holds thousands of runs and few readers look at their
 //! environments, so a record's environment stays JSON text until it is used. Copies share it.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -16,7 +14,8 @@ use serde_json::value::RawValue;
 type Names = BTreeMap<String, Value>;
 
 /// Machine, software, clocks and variables needed to reproduce a run; names mapped to JSON values.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Deserialize)]
+#[serde(from = "Names")]
 pub struct Environment(Arc<Lazy>);
 
 #[derive(Clone, Default)]
@@ -110,26 +109,6 @@ impl<'a> IntoIterator for &'a Environment {
 impl Serialize for Environment {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         (**self).serialize(to)
-    }
-}
-
-impl<'de> Deserialize<'de> for Environment {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Names::deserialize(from).map(Self::from)
-    }
-}
-
-impl JsonSchema for Environment {
-    fn inline_schema() -> bool {
-        Names::inline_schema()
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        Names::schema_name()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Names::json_schema(generator)
     }
 }
 

@@ -29,7 +29,7 @@ pub use options::{
 pub use quality::{FEW_WINDOWS, Quality, RunQuality, WindowQuality, quality};
 pub use record::{
     Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status, overlap_pct,
-    parse, schema_of, shared,
+    parse, schema_of,
 };
 pub use spec::{Provenance, VARIANTS};
 pub use training::{

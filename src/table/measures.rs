@@ -5,9 +5,6 @@
 //! on screen. To add a measure, add a key to [`Metrics`](super::Metrics) or [`Overlap`](super::Overlap),
 //! fill it, and add a line here.
 
-use std::cmp::Ordering;
-use std::hash::{Hash, Hasher};
-
 use serde::{Serialize, Serializer};
 
 use base::text::same_name;
@@ -89,24 +86,6 @@ impl PartialEq for Measure {
 }
 
 impl Eq for Measure {}
-
-impl PartialOrd for Measure {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Measure {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.name.cmp(other.name)
-    }
-}
-
-impl Hash for Measure {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
-    }
-}
 
 impl Serialize for Measure {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

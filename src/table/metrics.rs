@@ -173,11 +173,7 @@ impl<'a> CellRuns<'a> {
             ));
         }
         for (what, name) in [("commit", "versions"), ("recorder", "recorders")] {
-            let value = |run: &&'a Record| match what {
-                "recorder" => recorder(run),
-                _ => text(run, what),
-            };
-            let mut values: Vec<&str> = ok.iter().filter_map(value).collect();
+            let mut values: Vec<&str> = ok.iter().filter_map(|run| text(run, what)).collect();
             values.sort_unstable();
             values.dedup();
             if values.len() > 1 {

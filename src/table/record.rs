@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::{Environment, Provenance, RunQuality, RunTraining, Spec};
 use base::statistics;
@@ -215,6 +215,7 @@ pub struct Record {
     /// Null unless status is ok.
     pub overlap: Option<Overlap>,
     #[serde(deserialize_with = "Environment::unparsed")]
+    #[schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")]
     pub environment: Environment,
     /// Trace file, relative to the runs directory.
     pub trace: Option<String>,
@@ -231,8 +232,7 @@ pub struct Record {
     #[serde(default)]
     pub runs: Vec<String>,
     /// Samples behind the metrics. Copies of a record share them.
-    #[serde(default, serialize_with = "as_is", deserialize_with = "into_shared")]
-    #[schemars(with = "Vec<Sample>")]
+    #[serde(default)]
     pub samples: Arc<Vec<Sample>>,
     #[serde(default)]
     pub warnings: Vec<String>,
@@ -241,39 +241,11 @@ pub struct Record {
     pub instrumented: Option<Instrumented>,
     /// Quality of the model in this architecture, if the store has an evaluation; looked up on reading,
     /// never stored with the record.
-    #[serde(
-        default,
-        skip_deserializing,
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "shared"
-    )]
-    #[schemars(with = "Option<RunQuality>")]
+    #[serde(default, skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub quality: Option<Arc<RunQuality>>,
     /// Training results of the model in this architecture, if the store has any; looked up on reading.
-    #[serde(
-        default,
-        skip_deserializing,
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "shared"
-    )]
-    #[schemars(with = "Option<RunTraining>")]
+    #[serde(default, skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub training: Option<Arc<RunTraining>>,
-}
-
-/// Serializes a value shared by several records.
-pub fn shared<S: Serializer, T: Serialize>(
-    one: &Option<Arc<T>>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    one.as_deref().serialize(serializer)
-}
-
-fn as_is<S: Serializer>(samples: &Arc<Vec<Sample>>, serializer: S) -> Result<S::Ok, S::Error> {
-    samples.serialize(serializer)
-}
-
-fn into_shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Vec<Sample>>, D::Error> {
-    Vec::deserialize(from).map(Arc::new)
 }
 
 impl Record {

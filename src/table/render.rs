@@ -182,7 +182,7 @@ pub enum Sourced {
 
 /// Table fitted to a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fitted {
+pub struct FittedTable {
     pub text: String,
     pub left_out: Vec<String>,
 }
@@ -319,12 +319,12 @@ impl Table {
     /// values common to all rows above the table, then words common to all texts of a column, then
     /// shortens texts, then drops the least important columns ([`Self::least`]), then columns from the
     /// right. The first column and those marked `!` always stay.
-    pub fn fitted(&self, width: usize) -> Fitted {
+    pub fn fitted(&self, width: usize) -> FittedTable {
         self.in_units().fitted_of(width, None)
     }
 
     /// Fits the table; `words` are the common words already removed from its texts.
-    fn fitted_of(&self, width: usize, words: Option<Vec<String>>) -> Fitted {
+    fn fitted_of(&self, width: usize, words: Option<Vec<String>>) -> FittedTable {
         let mut shown = self.shown();
         let natural = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].to_string().width());
@@ -393,7 +393,7 @@ impl Table {
         }
         let title = |column: usize| self.columns[column].title.clone();
         let text = common + &self.aligned_of(&shown, &|column| widths[&column]);
-        Fitted { text, left_out: gone.into_iter().map(title).collect() }
+        FittedTable { text, left_out: gone.into_iter().map(title).collect() }
     }
 
     /// Removes the words that all texts of a column have, in columns that may be shortened. Returns the rest, in which rows

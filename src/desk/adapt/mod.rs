@@ -200,15 +200,10 @@ pub fn adapt(
     Ok(found)
 }
 
-/// Returns the stored trainings, newest first, and the problems of unreadable ones.
-pub fn stored(store: &Store) -> Result<(Vec<Curve>, Vec<String>)> {
-    store.trainings()
-}
-
 /// Returns the stored trainings whose ids start with one of `names`, or all without names. Returns an input error for
 /// an unknown name, and if no training is stored.
 pub fn named(store: &Store, names: &[String]) -> Result<Vec<Curve>> {
-    let (all, _) = stored(store)?;
+    let (all, _) = store.trainings()?;
     if let Some(name) =
         names.iter().find(|name| !all.iter().any(|one| one.training.id.starts_with(*name)))
     {

@@ -81,7 +81,7 @@ fn a_resumed_training_gives_bit_identical_results() {
     let request = other.request(&["ladder"]);
     other.interrupt(&request, 3);
     other.interrupt(&request, 7);
-    let (stored, problems) = stored(&other.store).unwrap();
+    let (stored, problems) = other.store.trainings().unwrap();
     assert!(problems.is_empty() && stored.len() == 1);
     assert_eq!((stored[0].training.status, stored[0].training.step), (Status::Interrupted, 7));
     // as if the machine had been faster then: all parts are held against the most that was reached
@@ -106,7 +106,7 @@ fn steps_after_the_last_checkpoint_are_repeated_after_a_crash() {
     let request = place.request(&["parallel"]);
     place.interrupt(&request, 6);
     // as a kill would leave it: steps are in the curve that no checkpoint has
-    let stored = stored(&place.store).unwrap().0.remove(0);
+    let stored = place.store.trainings().unwrap().0.remove(0);
     let curve = place.store.dir().join("trainings").join(&stored.training.id).join("curve.jsonl");
     let lines = std::fs::read_to_string(&curve).unwrap();
     std::fs::write(

@@ -10,7 +10,7 @@ use crate::desk::calibrate::{FittedFiles, rounded, write_fit};
 use base::error::{Error, Result};
 use base::text::counted;
 use machine::hardware::{LinkTable, Profile, Stack, Target};
-use study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Residual};
+use study::calibrate::{self, Errors, Fit, FittedConstant, Held, PARAMETERS, Point, Residual};
 use table::render::{Shown, Sourced, Table};
 use table::{P2p, Provenance};
 
@@ -155,7 +155,7 @@ struct FitReport<'a> {
 
 impl FitReport<'_> {
     fn printed(&self) -> PrintedFit<'_> {
-        let constant = |c: &Constant| PrintedConstant {
+        let constant = |c: &FittedConstant| PrintedConstant {
             key: c.parameter.key,
             value: c.value,
             interval95: c.interval,
@@ -176,14 +176,14 @@ impl FitReport<'_> {
         let constants = Table::of(
             &self.fit.constants,
             &[
-                ("constant", &|c: &Constant| c.parameter.key.into()),
+                ("constant", &|c: &FittedConstant| c.parameter.key.into()),
                 ("value", &|c| digits(c.value).into()),
                 ("95 % interval", &|c| match c.interval {
                     Some((low, high)) => format!("[{}, {}]", digits(low), digits(high)).into(),
                     None => "not determined".into(),
                 }),
                 ("unit", &|c| c.parameter.unit.into()),
-                ("bounds", &|Constant { parameter: p, .. }| {
+                ("bounds", &|FittedConstant { parameter: p, .. }| {
                     format!("[{}, {}]", p.bounds.0, p.bounds.1).into()
                 }),
                 ("meaning", &|c| c.parameter.meaning.into()),

@@ -9,7 +9,7 @@ use crate::desk::{self, OpenOptions, Stores, adapt};
 use base::error::{Error, Result};
 use lab::store::Store;
 use study::analysis::{Axes, XAxis, YAxis};
-use study::plot::{self, Options, Part, ProvenanceSummary, Size};
+use study::plot::{self, FigureOptions, OverlapPart, ProvenanceSummary, Size};
 use table::P2p;
 use trace::Trace;
 
@@ -90,8 +90,8 @@ pub struct LookArgs {
 }
 
 impl LookArgs {
-    pub fn options(&self) -> Result<Options> {
-        let options = Options { size: self.size, dpi: self.dpi, font: self.font };
+    pub fn options(&self) -> Result<FigureOptions> {
+        let options = FigureOptions { size: self.size, dpi: self.dpi, font: self.font };
         options.check()?;
         Ok(options)
     }
@@ -100,13 +100,13 @@ impl LookArgs {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     plot::check_format(&args.output)?;
     args.check_kind()?;
-    let part = Part::default();
+    let part = OverlapPart::default();
     let mut request = FigureRequest {
         kind: args.kind,
         options: args.look.options()?,
         axes: Axes { x: args.x.unwrap_or_default(), y: args.y.unwrap_or_default() },
         overlay: super::pareto::read_overlays(&args.overlay)?,
-        part: Part {
+        part: OverlapPart {
             step: args.step,
             layers: args.layers.unwrap_or(part.layers),
             rank: args.rank.unwrap_or(part.rank),

@@ -9,7 +9,7 @@ use serde::ser::{SerializeSeq, Serializer};
 use super::stderr;
 use base::error::{Error, Result};
 use base::text::{EscapedJson, escaped_json, printable};
-use table::render::{Fitted, Sourced, Table};
+use table::render::{FittedTable, Sourced, Table};
 
 /// Output format of results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -55,7 +55,7 @@ fn write(text: &str) -> Result<()> {
 /// note that names them.
 pub fn aligned(table: &Table) -> String {
     let width = width().unwrap_or(COLUMNS);
-    let Fitted { text, left_out } = table.fitted(width);
+    let FittedTable { text, left_out } = table.fitted(width);
     if !left_out.is_empty() {
         stderr::note(&format!(
             "hidden to fit {width} columns: {}; --format json has all",

@@ -12,7 +12,7 @@ use crate::face::tui::{self, config_path, config_problems, config_template};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::Store;
-use study::plot::{self, Stretch};
+use study::plot::{self, TraceStretch};
 use table::Status;
 
 /// Opens the workbench on a terminal, else prints a short introduction.
@@ -98,7 +98,7 @@ pub fn timeline(args: &TimelineArgs, dir: PathBuf) -> Result<u8> {
     match &args.output {
         Some(path) => {
             let (from, to) = args.select.window(first)?;
-            let above = Stretch { trace: first, from_ns: from, to_ns: to };
+            let above = TraceStretch { trace: first, from_ns: from, to_ns: to };
             match traces.get(1) {
                 Some(beneath) => plot::timeline(&desk::align_stretches(above, &beneath.trace), path)?,
                 None => plot::timeline(&[above], path)?,

@@ -23,7 +23,7 @@ use base::error::{Error, Result};
 use base::text::shell_command;
 use study::analysis::filter::Filter;
 use study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
-use study::plot::{self, Figure, Options, Part, ProvenanceSummary, Size};
+use study::plot::{self, Figure, FigureOptions, OverlapPart, ProvenanceSummary, Size};
 use table::Record;
 
 /// Runs directory and its contents, for drawing on a background thread.
@@ -163,11 +163,11 @@ impl FigureSource {
 
     /// Draws the figure; also returns notes for the user.
     fn draw(&self, kind: FigureKind, size: Size) -> Result<(Figure, Vec<String>)> {
-        let options = Options { size, ..Options::default() };
+        let options = FigureOptions { size, ..FigureOptions::default() };
         options.check()?;
         let overlay = self.subject.others.clone();
         let (axes, near) = (self.subject.axes, self.near.clone());
-        let wanted = FigureRequest { kind, options, axes, overlay, part: Part::default(), near };
+        let wanted = FigureRequest { kind, options, axes, overlay, part: OverlapPart::default(), near };
         if kind == FigureKind::Overlap && !self.traces.is_empty() {
             let traces: Vec<_> = self.traces.iter().map(|index| &index.trace).collect();
             let provenance = ProvenanceSummary::of_traces(traces.iter().copied());

@@ -5,7 +5,6 @@ use super::overlay::{Overlay, PlotAreas};
 use super::prelude::*;
 use super::widgets::scatter::{Plot, mark};
 use super::widgets::table::{self, Column, Rows};
-use crate::desk::adapt;
 use ::table::{Curve, Status};
 use base::text::without_middle;
 use lab::store::Store;
@@ -47,7 +46,7 @@ fn ask(cx: &mut Context, opens: bool) {
     let store = Store::open(&cx.dir);
     cx.ask_own(
         "trainings",
-        move |_| adapt::stored(&store),
+        move |_| store.trainings(),
         move |read, cx| {
             let Some((all, problems)) = cx.told(read) else { return };
             if let Some(why) = problems.first().filter(|_| opens) {

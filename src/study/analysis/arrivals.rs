@@ -19,37 +19,9 @@ use serde::Serialize;
 use super::clocks::Clocks;
 use super::matched::{Arrived, MatchedCollective, Matching};
 use base::statistics::median;
+use machine::hardware::Skew;
 use trace::overlap::{Class, Runs, Selection, us};
 use trace::{Span, Trace};
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct CollectiveSplit {
-    /// Name, with `L*` for the layer in own plans.
-    pub name: String,
-    /// Collectives found on all ranks.
-    pub count: u64,
-    /// Transfer time, from the last arrival to the end, summed over collectives (us).
-    pub transfer_us: f64,
-    /// The same for collectives with unrecorded ranks: transfer, or waiting for an unrecorded rank (us).
-    pub unknown_us: f64,
-    /// Waiting time for the last rank, averaged over ranks and summed over collectives (us).
-    pub waited_us: f64,
-    /// Median time from the first to the last arrival (us).
-    pub spread_us: f64,
-}
-
-/// Rank skew derived from arrivals at collectives.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct ArrivalReport {
-    pub collectives: Vec<CollectiveSplit>,
-    /// Standard deviation of a rank's own speed, in percent of its compute time: the simulator's `skew.rank_pct`.
-    pub rank_pct: f64,
-    /// Standard deviation of each operation's time, in percent: the simulator's `skew.operation_pct`.
-    pub operation_pct: f64,
-    /// 90th percentile of the distance between the ends of a collective after clock alignment (us); 0 if one clock
-    /// timed all ranks.
-    pub clocks_apart_us: f64,
-}
 
 /// Waiting and transfer time of the matched spans of one operation (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,53 +50,23 @@ impl Computed {
     }
 }
 
-/// Splits collectives into waiting and transfer, and estimates the skew of ranks. Returns `None` if fewer than two
-/// ranks share collectives.
-pub fn arrivals(trace: &Trace, selection: &Selection) -> Option<ArrivalReport> {
+/// Skew of ranks that explains their compute times between collectives. `None` if fewer than two ranks share
+/// collectives.
+pub fn estimated_skew(trace: &Trace, selection: &Selection) -> Option<Skew> {
     let (runs, matching) = (Runs::new(trace, selection), Matching::of(trace));
     if runs.ranks.len() < 2 {
         return None;
     }
-    let clocks = Clocks::of(trace, &matching);
     let computed = computed(&runs);
-    let mut splits: BTreeMap<String, (CollectiveSplit, Vec<f64>)> = BTreeMap::new();
     let mut stretches: BTreeMap<Vec<u32>, Stretches> = BTreeMap::new();
     for collective in matching.collectives() {
-        let spans = || collective.places.iter().map(|place| &trace.spans[*place]);
-        let Some(of) =
-            collective.places.iter().map(|place| computed.get(place)).collect::<Option<Vec<_>>>()
-        else {
-            continue;
-        };
-        let arrived = matching.arrived(trace, &clocks, &collective);
-        let (split, spreads) =
-            splits.entry(family(trace, &trace.spans[collective.places[0]])).or_default();
-        split.count += 1;
-        let moved = if collective.is_partial { &mut split.unknown_us } else { &mut split.transfer_us };
-        *moved += us(arrived.mean_moved());
-        split.waited_us += us(arrived.mean_waited());
-        spreads.push(us(arrived.last.saturating_sub(arrived.first).max(0)));
-        let ranks: Vec<u32> = spans().map(|span| span.rank).collect();
+        let of = collective.places.iter().map(|place| computed.get(place));
+        let Some(of) = of.collect::<Option<Vec<_>>>() else { continue };
+        let ranks: Vec<u32> = collective.places.iter().map(|place| trace.spans[*place].rank).collect();
         let count = ranks.len();
         stretches.entry(ranks).or_insert_with(|| Stretches::new(count)).add(&of);
     }
-    let mut collectives: Vec<CollectiveSplit> = splits
-        .into_iter()
-        .map(|(name, (split, spreads))| CollectiveSplit {
-            name,
-            spread_us: median(&spreads).unwrap_or(0.0),
-            ..split
-        })
-        .collect();
-    let all = |split: &CollectiveSplit| split.transfer_us + split.unknown_us + split.waited_us;
-    collectives.sort_by(|a, b| all(b).total_cmp(&all(a)));
-    let (rank_pct, operation_pct) = skew(stretches.values());
-    (!collectives.is_empty()).then_some(ArrivalReport {
-        collectives,
-        rank_pct,
-        operation_pct,
-        clocks_apart_us: us(clocks.apart_ns),
-    })
+    (!stretches.is_empty()).then(|| skew(stretches.values()))
 }
 
 /// Waiting and transfer time of the matched spans of each selected operation.
@@ -145,14 +87,6 @@ pub(super) fn times_by_operation(
         }
     }
     times
-}
-
-fn family(trace: &Trace, span: &Span) -> String {
-    let Some(operation) = trace.operations.get(span.operation as usize) else { return String::new() };
-    match operation.layer {
-        Some(layer) => operation.name.replace(&format!("L{layer}/"), "L*/"),
-        None => operation.name.clone(),
-    }
 }
 
 /// Compute time of a rank since its previous collective, by index of the collective's span.
@@ -233,18 +167,17 @@ impl Stretches {
     }
 }
 
-/// Skew in percent (`skew.rank_pct`, `skew.operation_pct`). Only ranks of one group do the same work, so each group is
-/// compared with itself.
-fn skew<'a>(groups: impl Iterator<Item = &'a Stretches>) -> (f64, f64) {
+/// Skew of all groups. Only ranks of one group do the same work, so each group is compared with itself.
+fn skew<'a>(groups: impl Iterator<Item = &'a Stretches>) -> Skew {
     let mut sums = [(0.0, 0.0); 2];
     for variances in groups.filter_map(Stretches::variances) {
         for (sum, (variance, weight)) in sums.iter_mut().zip(variances) {
             (sum.0, sum.1) = (sum.0 + variance * weight, sum.1 + weight);
         }
     }
-    let [rank, operation] = sums
+    let [rank_pct, operation_pct] = sums
         .map(|(sum, weight): (f64, f64)| if weight > 0.0 { 100.0 * (sum / weight).sqrt() } else { 0.0 });
-    (rank, operation)
+    Skew { rank_pct, operation_pct }
 }
 
 /// Collective at which one rank arrived after all others.
@@ -421,7 +354,6 @@ mod tests {
 
     use super::*;
     use crate::analysis::{Stragglers, trace_report};
-    use machine::hardware::Skew;
     use plan::{DType, Lane};
     use run::testing::simulated;
     use table::Spec;
@@ -527,15 +459,15 @@ mod tests {
             spec.set.insert("skew.rank_pct".into(), skew.rank_pct.to_string());
             spec.set.insert("skew.operation_pct".into(), skew.operation_pct.to_string());
             let of_spec = simulated(&spec);
-            let found = arrivals(&of_spec, &Selection::default()).unwrap();
+            let found = estimated_skew(&of_spec, &Selection::default()).unwrap();
             // eight ranks tell a deviation of their speeds to a quarter of it, thousands of operations theirs better
             assert!((found.rank_pct - skew.rank_pct).abs() <= 0.6 * skew.rank_pct + 0.01, "{found:?}");
             assert!(
                 (found.operation_pct - skew.operation_pct).abs() <= 0.15 * skew.operation_pct + 0.01,
                 "{found:?}"
             );
-            let waited: f64 = found.collectives.iter().map(|row| row.waited_us).sum();
-            assert_eq!(waited > 1.0, skew.rank_pct > 0.0, "{waited}");
+            let waited: f64 = stragglers(&of_spec).ranks.iter().map(|rank| rank.waited_us).sum();
+            assert_eq!(waited > 8.0, skew.rank_pct > 0.0, "{waited}");
         }
     }
 
@@ -546,11 +478,11 @@ mod tests {
             spans.push(span(rank, Lane::Compute, 0, 10_000 + late));
             spans.push(span(rank, Lane::Comm, 10_000 + late, 20_000));
         }
-        let found = arrivals(&trace(spans), &Selection::default()).unwrap();
-        let row = &found.collectives[0];
-        assert_eq!((row.count, row.transfer_us, row.waited_us, row.spread_us), (1, 6.0, 2.0, 4.0));
-        assert_eq!(row.name, "decode/L*/mlp/reduce");
+        let report = trace_report(&trace(spans), &Selection::default());
+        let row = &report.collectives[0];
+        assert_eq!((row.executed.count, row.transfer_us, row.waited_us), (2, Some(6.0), Some(2.0)));
+        assert_eq!(row.family, "decode/L*/mlp/reduce");
         let one = vec![span(0, Lane::Comm, 0, 5)];
-        assert_eq!(arrivals(&trace(one), &Selection::default()), None);
+        assert_eq!(estimated_skew(&trace(one), &Selection::default()), None);
     }
 }

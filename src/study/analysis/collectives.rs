@@ -270,23 +270,22 @@ pub(super) fn by_group(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<Group
 pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
     let ranks = |row: &CollectiveRow| match (&row.ranks, row.group_size) {
         (Some(ranks), _) => Shown::text(ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")),
-        (None, size) => size.map_or(Shown::None, |size| Shown::text(format!("{size} ranks"))),
+        (None, size) => size.map(|size| format!("{size} ranks")).into(),
     };
-    let text = |text: Option<&str>| text.map_or(Shown::None, Shown::text);
     Table::of(
         rows,
         &[
             ("~collective", &|r| Shown::text(&r.executed.name)),
             ("kind|", &|r| Shown::text(&r.kind)),
-            ("group", &|r| text(r.group.as_deref())),
+            ("group", &|r| r.group.as_deref().into()),
             ("ranks", &ranks),
             ("message_bytes|", &|r| r.message_bytes.into()),
-            ("message_bytes_from|", &|r| text(r.message_bytes_from)),
+            ("message_bytes_from|", &|r| r.message_bytes_from.into()),
             ("message_bytes_at_most|", &|r| r.message_bytes_at_most.into()),
             ("|bytes", &CollectiveRow::shown_bytes),
-            ("dtype", &|r| text(r.dtype.as_deref())),
-            ("algorithm", &|r| text(r.algorithm.as_deref())),
-            ("protocol|", &|r| text(r.protocol.as_deref())),
+            ("dtype", &|r| r.dtype.as_deref().into()),
+            ("algorithm", &|r| r.algorithm.as_deref().into()),
+            ("protocol|", &|r| r.protocol.as_deref().into()),
             ("channels|", &|r| r.channels.into()),
             ("lane|", &|r| Shown::text(r.executed.lane)),
             ("count|count, all ranks", &|r| r.executed.count.into()),

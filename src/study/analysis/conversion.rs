@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use base::error::{Error, Result};
+use base::statistics::extent;
 use base::text::layer_list;
 use base::words::words;
 use plan::{Architecture, DType, LayerSet};
@@ -265,12 +266,11 @@ impl ConversionReport {
             let mean = |value: fn(&ConversionPoint) -> f64| {
                 of.iter().map(|point| value(point)).sum::<f64>() / of.len() as f64
             };
-            let kl = || of.iter().map(|point| point.quality.kl);
             Draws {
                 count: of[0].layers.len(),
                 sets: of.len(),
                 kl: mean(|point| point.quality.kl),
-                range: [kl().fold(f64::INFINITY, f64::min), kl().fold(0.0, f64::max)],
+                range: extent(of.iter().map(|point| point.quality.kl)).unwrap_or_default(),
                 speedup: mean(|point| point.speedup),
             }
         };
@@ -293,39 +293,24 @@ impl ConversionReport {
     }
 
     pub fn table(&self) -> Table {
-        let columns = [
-            "point",
-            "to|conversion",
-            "series|chosen",
-            "count|layers",
-            "kl|KL",
-            "nll|NLL",
-            "perplexity",
-            "agreement",
-            "speedup",
-            "tokens/s|tok/s",
-            "tpot_ms|TPOT ms",
-            "~layers|indices",
-        ];
-        let mut table = Table::new(columns).least(&["TPOT ms", "tok/s", "NLL", "perplexity"]);
-        for point in &self.points {
-            let q = &point.quality;
-            table.push(vec![
-                point.number.into(),
-                Shown::text(point.conversion),
-                Shown::text(point.series),
-                point.layers.len().into(),
-                Shown::interval(Some(q.kl), q.kl_ci95, 4),
-                Shown::number(q.nll, 4),
-                Shown::number(q.perplexity, 2),
-                Shown::number(q.agreement, 3),
-                Shown::number(point.speedup, 3),
-                Shown::number(point.tokens_per_s, 1),
-                Shown::number(point.tpot_ms, 3),
-                Shown::text(layer_list(&point.layers)),
-            ]);
-        }
-        table
+        Table::of(
+            &self.points,
+            &[
+                ("point", &|p: &ConversionPoint| p.number.into()),
+                ("to|conversion", &|p| Shown::text(p.conversion)),
+                ("series|chosen", &|p| Shown::text(p.series)),
+                ("count|layers", &|p| p.layers.len().into()),
+                ("kl|KL", &|p| Shown::interval(Some(p.quality.kl), p.quality.kl_ci95, 4)),
+                ("nll|NLL", &|p| Shown::number(p.quality.nll, 4)),
+                ("perplexity", &|p| Shown::number(p.quality.perplexity, 2)),
+                ("agreement", &|p| Shown::number(p.quality.agreement, 3)),
+                ("speedup", &|p| Shown::number(p.speedup, 3)),
+                ("tokens/s|tok/s", &|p| Shown::number(p.tokens_per_s, 1)),
+                ("tpot_ms|TPOT ms", &|p| Shown::number(p.tpot_ms, 3)),
+                ("~layers|indices", &|p| Shown::text(layer_list(&p.layers))),
+            ],
+        )
+        .least(&["TPOT ms", "tok/s", "NLL", "perplexity"])
     }
 }
 

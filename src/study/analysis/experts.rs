@@ -260,7 +260,6 @@ fn waits(
 
 /// Table of the ranks' experts.
 pub fn experts_table(experts: &ExpertTimes) -> Table {
-    let time = |us: Option<f64>| us.map_or(Shown::None, Shown::Time);
     Table::of(
         &experts.ranks,
         &[
@@ -268,9 +267,9 @@ pub fn experts_table(experts: &ExpertTimes) -> Table {
             ("calls", &|r| r.calls.into()),
             ("experts_us|experts", &|r| Shown::Time(r.experts_us)),
             ("load|load, mean 1", &|r| Shown::Number(r.load, 2)),
-            ("times_longest|times longest", &|r| r.times_longest.map_or(Shown::None, Into::into)),
-            ("waited_us|waited after", &|r| time(r.waited_us)),
-            ("caused_us|others waited, sum", &|r| time(r.caused_us)),
+            ("times_longest|times longest", &|r| r.times_longest.into()),
+            ("waited_us|waited after", &|r| Shown::time(r.waited_us)),
+            ("caused_us|others waited, sum", &|r| Shown::time(r.caused_us)),
         ],
     )
 }

@@ -69,7 +69,7 @@ impl ExposedStretches {
 }
 
 /// Stretches filled by one collective of all layers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StretchFamily {
     /// Name, with `L*` for the layer.
     pub collective: String,
@@ -120,7 +120,7 @@ pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
             ("phase|", &|s| Shown::text(s.step.phase.as_str())),
             ("step", &|s| Some(s.step.step).filter(|step| *step != NO_STEP).into()),
             ("~collective", &|s| Shown::text(&s.collective)),
-            ("~waited|delayed", &|s| s.waited.as_ref().map_or(Shown::None, Shown::text)),
+            ("~waited|delayed", &|s| s.waited.as_deref().into()),
         ],
     )
     .least(&["sample", "ranks"])
@@ -277,14 +277,7 @@ fn families(runs: &Runs, filled: &[Filled]) -> Vec<StretchFamily> {
         let at = *places.entry(span.operation).or_insert_with(|| {
             let name = name(span.operation);
             *by_name.entry(name.clone()).or_insert_with(|| {
-                families.push(StretchFamily {
-                    collective: name,
-                    calls: 0,
-                    total_us: 0.0,
-                    waited: None,
-                    longest: Vec::new(),
-                    count: 0,
-                });
+                families.push(StretchFamily { collective: name, ..StretchFamily::default() });
                 families.len() - 1
             })
         });

@@ -274,9 +274,6 @@ fn keys(trace: &Trace, members: &Members) -> Vec<Option<(u32, u32)>> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrived {
     pub starts: Vec<i64>,
-    pub first: i64,
-    /// Last arrival; data moves from here.
-    pub last: i64,
     /// Time each span waited for the last rank, at most its duration.
     pub waited: Vec<i64>,
     /// Rest of each span's duration: data movement.
@@ -290,7 +287,7 @@ impl Arrived {
         let starts = || parts.iter().map(|(span, offset)| span.start_ns.saturating_add(*offset));
         let recorded = parts.iter().filter(|(span, _)| own && span.last_arrival_ns >= 0);
         let recorded = recorded.map(|(span, offset)| span.last_arrival_ns.saturating_add(*offset)).max();
-        let first = starts().min().unwrap_or(0);
+        // data moves from the last arrival on
         let last = recorded.or_else(|| starts().max()).unwrap_or(0);
         let split = |((span, _), start): (&(&Span, i64), i64)| {
             let ran = span.end_ns.saturating_sub(span.start_ns).max(0);
@@ -298,7 +295,7 @@ impl Arrived {
             (waited, ran - waited)
         };
         let (waited, moved) = parts.iter().zip(starts()).map(split).unzip();
-        Self { starts: starts().collect(), first, last, waited, moved }
+        Self { starts: starts().collect(), waited, moved }
     }
 
     pub fn mean_waited(&self) -> i64 {

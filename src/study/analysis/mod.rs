@@ -35,14 +35,14 @@ mod side_by_side;
 mod steps;
 mod trainings;
 
-pub use arrivals::{Arrival, ArrivalReport, CollectiveSplit, RankArrivals, Stragglers, arrivals};
+pub use arrivals::{Arrival, RankArrivals, Stragglers, estimated_skew};
 pub use clocks::{Clocks, StepAlignment, clocks, tie_clocks, untied_clocks};
 pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};
 pub(crate) use compare::fastest;
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, DIFFERENCES, DifferenceRow, Flag,
-    Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Pivot, PivotRow, REST,
-    Reasons, Side, UNSET, Verdict, beaten_limit, benjamini_hochberg, compare, compared_rows,
+    Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, PairVerdict, Pivot,
+    PivotRow, REST, Reasons, Side, UNSET, beaten_limit, benjamini_hochberg, compare, compared_rows,
     difference_rows_table, differences_table, first_equal, is_beaten_by_noise, less_work, no_limit,
     pairs_table, pivot_table, slices,
 };
@@ -71,7 +71,8 @@ pub use names::{
 pub(crate) use noise::inconclusive;
 pub use noise::{WideRounds, noise_forecast, overload, slow_limits, wide_rounds};
 pub use operations::{
-    ComputeTimes, Family, OperationDifference, OperationDifferences, Share, operation_differences,
+    ComputeTimes, OperationDifference, OperationDifferences, OperationFamily, OperationShare,
+    operation_differences,
 };
 pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, LEAST_CELLS, NearMiss, OVERLAY_COLUMNS,
@@ -82,7 +83,7 @@ pub use pareto::{
 pub use products::{Mfu, ProductRow, Products, products_table};
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, layers_of_steps, ranks_table, trace_report};
-pub use run_table::{Cell as RunCell, Column, RunTable, SortKeys};
+pub use run_table::{Column, RunCell, RunTable, SortKeys};
 pub use sets::{CellSet, Varied, comparable, differ_in_model, settings};
 pub use side_by_side::{Both, Decoding, Difference, SideBySide, side_by_side};
 pub(crate) use steps::step_windows;

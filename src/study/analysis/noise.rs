@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::compare::{Axis, Flag, Matching, Pair, PooledCell};
-use super::{Cells, Comparison, ComparisonReport, Side, Varied, Verdict};
-use base::statistics::median;
+use super::{Cells, Comparison, ComparisonReport, PairVerdict, Side, Varied};
+use base::statistics::{extent, median};
 use base::text::counted;
 use run::sim::LINK_WARNING;
 use table::{CellRuns, Link, P2p, Provenance, Record, Spec, host, limit};
@@ -96,10 +96,8 @@ pub fn wide_rounds(records: &[Record]) -> Vec<WideRounds> {
             rounds.entry(run.round).or_default().extend(decode_ms);
         }
         let middles = rounds.values().filter_map(|decode_ms| median(decode_ms));
-        let times: Vec<f64> = middles.map(|middle| middle / f64::from(steps)).collect();
-        let least_ms = times.iter().copied().reduce(f64::min).filter(|least| *least > 0.0)?;
-        let most_ms = times.iter().copied().reduce(f64::max)?;
-        Some(WideRounds { spec, least_ms, most_ms })
+        let [least_ms, most_ms] = extent(middles.map(|middle| middle / f64::from(steps)))?;
+        (least_ms > 0.0).then_some(WideRounds { spec, least_ms, most_ms })
     });
     let ratio = |wide: &WideRounds| wide.most_ms / wide.least_ms;
     let mut wide: Vec<WideRounds> = spreads.filter(|spread| ratio(spread) >= WIDE).collect();
@@ -294,7 +292,7 @@ fn faster_without_p2p(report: &ComparisonReport) -> Option<String> {
 /// Rounds of one cell that vary by more than the largest lead, where no lead is significant.
 fn varying_rounds(report: &ComparisonReport) -> Option<String> {
     let choices = || report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit());
-    if choices().any(|pair| matches!(pair.verdict, Verdict::Faster | Verdict::Slower)) {
+    if choices().any(|pair| matches!(pair.verdict, PairVerdict::Faster | PairVerdict::Slower)) {
         return None;
     }
     let lead = |pair: &Comparison| pair.speedup.max(1.0 / pair.speedup) - 1.0;

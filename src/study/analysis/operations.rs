@@ -16,7 +16,7 @@ use trace::{OperationInfo, Span, Trace};
 
 /// Time of a group of operations in one run (us per rank, averaged over ranks).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Share {
+pub struct OperationShare {
     /// Operations of the group in this run: `decode/L0/attn/add_norm`.
     pub names: Vec<String>,
     /// Executions, over all ranks.
@@ -37,9 +37,9 @@ pub struct OperationDifference {
     pub name: String,
     pub lane: Lane,
     /// Time in the first run; `None` if it lacks the group.
-    pub a: Option<Share>,
+    pub a: Option<OperationShare>,
     /// Time in the second run; `None` if it lacks the group.
-    pub b: Option<Share>,
+    pub b: Option<OperationShare>,
     /// Second minus first (us); a missing group counts 0.
     pub delta_us: f64,
 }
@@ -47,14 +47,15 @@ pub struct OperationDifference {
 impl OperationDifference {
     /// Difference in exposed time, second minus first (us).
     pub fn delta_exposed_us(&self) -> f64 {
-        let exposed = |share: &Option<Share>| share.as_ref().map_or(0.0, |share| share.exposed_us);
+        let exposed =
+            |share: &Option<OperationShare>| share.as_ref().map_or(0.0, |share| share.exposed_us);
         exposed(&self.b) - exposed(&self.a)
     }
 }
 
 /// Groups of one name and lane over all layers, with their sums.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Family {
+pub struct OperationFamily {
     /// Sums of the groups under their common name: `decode/L*/mlp/down`. The first executions are those of the group
     /// with the largest difference.
     pub sum: OperationDifference,
@@ -71,7 +72,7 @@ pub struct OperationDifferences {
     /// Exposed communication (us per rank, averaged over ranks): first, second.
     pub exposed_us: (f64, f64),
     pub groups: Vec<OperationDifference>,
-    pub families: Vec<Family>,
+    pub families: Vec<OperationFamily>,
     /// Indices of the families by difference in exposed time, the largest first; the order of `families` if exposed
     /// times are not comparable.
     pub by_exposed: Vec<usize>,
@@ -107,7 +108,7 @@ pub fn operation_differences(
     b: &ComputeTimes<'_>,
     b_step: StepKey,
 ) -> OperationDifferences {
-    let sides = [Side::new(a, a_step), Side::new(b, b_step)];
+    let sides = [OperationSide::new(a, a_step), OperationSide::new(b, b_step)];
     let [a, b] = [a.trace, b.trace];
     let mut groups = Groups::default();
     for (side, which) in sides.iter().zip([0, 1]) {
@@ -124,7 +125,7 @@ pub fn operation_differences(
     let mut families = families(&rows);
     families.sort_by(|x, y| order(&x.sum, &y.sum));
     let rows: Vec<OperationDifference> = rows.into_iter().map(|row| row.difference).collect();
-    let exposed = |side: fn(&OperationDifference) -> &Option<Share>| -> f64 {
+    let exposed = |side: fn(&OperationDifference) -> &Option<OperationShare>| -> f64 {
         rows.iter().filter_map(|row| side(row).as_ref()).map(|share| share.exposed_us).sum()
     };
     let exposed_us = (exposed(|row| &row.a), exposed(|row| &row.b));
@@ -149,7 +150,7 @@ pub fn operation_differences(
 
 /// One operation in a step (ns, over all ranks).
 #[derive(Clone, Copy, Debug)]
-struct Cell {
+struct OperationSums {
     lane: Lane,
     count: u64,
     total: i64,
@@ -158,14 +159,14 @@ struct Cell {
     first: usize,
 }
 
-struct Side<'a> {
+struct OperationSide<'a> {
     trace: &'a Trace,
     ranks: usize,
     length_us: f64,
-    cells: BTreeMap<u32, Cell>,
+    cells: BTreeMap<u32, OperationSums>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> OperationSide<'a> {
     fn new(times: &ComputeTimes<'a>, step: StepKey) -> Self {
         let (trace, idle) = (times.trace, Coverage::new(Vec::new()));
         let places = step.spans(trace);
@@ -192,7 +193,14 @@ impl<'a> Side<'a> {
         if self.trace.operations.get(span.operation as usize).is_none() {
             return;
         }
-        let new = Cell { lane: span.lane, count: 0, total: 0, exposed: 0, peer_wait: 0, first: place };
+        let new = OperationSums {
+            lane: span.lane,
+            count: 0,
+            total: 0,
+            exposed: 0,
+            peer_wait: 0,
+            first: place,
+        };
         let cell = self.cells.entry(span.operation).or_insert(new);
         let end = span.end_ns.max(span.start_ns);
         cell.count += 1;
@@ -206,13 +214,13 @@ impl<'a> Side<'a> {
         }
     }
 
-    fn share(&self, operations: &[u32]) -> Option<Share> {
+    fn share(&self, operations: &[u32]) -> Option<OperationShare> {
         let cells = operations.iter().filter_map(|o| self.cells.get(o));
         let first = cells.clone().map(|cell| cell.first).min()?;
-        let average = |of: fn(&Cell) -> i64| {
+        let average = |of: fn(&OperationSums) -> i64| {
             us(cells.clone().map(of).fold(0, i64::saturating_add)) / self.ranks.max(1) as f64
         };
-        Some(Share {
+        Some(OperationShare {
             names: operations
                 .iter()
                 .filter_map(|o| Some(self.trace.operations.get(*o as usize)?.name.clone()))
@@ -278,9 +286,9 @@ struct Row {
     layer: Option<u32>,
 }
 
-fn difference(sides: &[Side; 2], (operations, lane): &([Vec<u32>; 2], Lane)) -> Row {
+fn difference(sides: &[OperationSide; 2], (operations, lane): &([Vec<u32>; 2], Lane)) -> Row {
     let (a, b) = (sides[0].share(&operations[0]), sides[1].share(&operations[1]));
-    let us_of = |share: &Option<Share>| share.as_ref().map_or(0.0, |share| share.us);
+    let us_of = |share: &Option<OperationShare>| share.as_ref().map_or(0.0, |share| share.us);
     // names come from the side with fewer operations
     let sayers = sides.iter().zip(operations).filter(|(_, operations)| !operations.is_empty());
     let sayer = sayers.min_by_key(|(_, operations)| operations.len());
@@ -305,13 +313,13 @@ fn difference(sides: &[Side; 2], (operations, lane): &([Vec<u32>; 2], Lane)) -> 
     }
 }
 
-fn families(rows: &[Row]) -> Vec<Family> {
+fn families(rows: &[Row]) -> Vec<OperationFamily> {
     let mut of_name: BTreeMap<(&str, Lane), Vec<usize>> = BTreeMap::new();
     for (at, row) in rows.iter().enumerate() {
         of_name.entry((&row.family, row.difference.lane)).or_default().push(at);
     }
     let family = |((name, lane), mut groups): ((&str, Lane), Vec<usize>)| {
-        let sum = |side: fn(&OperationDifference) -> &Option<Share>| {
+        let sum = |side: fn(&OperationDifference) -> &Option<OperationShare>| {
             // rows are sorted by difference, so the first one provides the first execution
             let shares = groups.iter().filter_map(|at| side(&rows[*at].difference).as_ref());
             shares.cloned().reduce(|mut all, one| {
@@ -327,7 +335,7 @@ fn families(rows: &[Row]) -> Vec<Family> {
         let delta_us = groups.iter().map(|at| rows[*at].difference.delta_us).sum();
         let sum = OperationDifference { name: name.to_owned(), lane, a, b, delta_us };
         groups.sort_by_key(|at| (rows[*at].layer.is_none(), rows[*at].layer, *at));
-        Family { sum, groups }
+        OperationFamily { sum, groups }
     };
     of_name.into_iter().map(family).collect()
 }
@@ -365,7 +373,7 @@ mod tests {
         assert_ne!(stacks[0], stacks[1], "one of the stacks fuses, the other does not");
         let report = differences(&fused, STEP, &apart, STEP);
         let group = report.groups.iter().find(|g| {
-            let names = |share: &Option<Share>| share.as_ref().map_or(0, |s| s.names.len());
+            let names = |share: &Option<OperationShare>| share.as_ref().map_or(0, |s| s.names.len());
             names(&g.a) + names(&g.b) == 3
         });
         let group = group.expect("an add and a norm against an add_norm");
@@ -489,7 +497,7 @@ mod tests {
                     let (a, b) = (group.a.clone(), group.b.clone());
                     if first { a } else { b }
                 };
-                let shares: Vec<Share> = report.groups.iter().filter_map(share).collect();
+                let shares: Vec<OperationShare> = report.groups.iter().filter_map(share).collect();
                 let count: u64 = shares.iter().map(|s| s.count).sum();
                 prop_assert_eq!(count, trace.spans.len() as u64);
                 let mut ranks: Vec<u32> = trace.spans.iter().map(|s| s.rank).collect();

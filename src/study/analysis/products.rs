@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use base::order::distinct;
 use machine::hardware::Profile;
 use table::render::{Shown, Table};
 use trace::overlap::{Class, Runs, starts, us};
@@ -208,13 +209,9 @@ impl Products {
     pub fn notes(&self) -> Vec<String> {
         let Some(Mfu { profile: Some(profile), .. }) = &self.mfu else { return Vec::new() };
         let mut notes = vec![format!("MFU % and bandwidth % are relative to the peaks of {profile}")];
-        let mut without: Vec<&str> = Vec::new();
-        for row in self.rows.iter().filter(|row| row.mfu_pct.is_none()) {
-            let dtype = if row.dtype == "f32" { "TF32" } else { &row.dtype };
-            if !without.contains(&dtype) {
-                without.push(dtype);
-            }
-        }
+        let without = self.rows.iter().filter(|row| row.mfu_pct.is_none());
+        let without =
+            distinct(without.map(|row| if row.dtype == "f32" { "TF32" } else { row.dtype.as_str() }));
         if !without.is_empty() {
             notes
                 .push(format!("no MFU for {}: no peak FLOP/s in profile {profile}", without.join(", ")));
@@ -260,7 +257,7 @@ pub fn products_table(rows: &[ProductRow]) -> Table {
             ("mfu_pct|MFU %", &|r| Shown::number(r.mfu_pct, 1)),
             ("gb_s|GB/s", &|r| Shown::Number(r.gb_s, 1)),
             ("bandwidth_pct|bandwidth %", &|r| Shown::number(r.bandwidth_pct, 1)),
-            ("limit", &|r| r.limit.map_or(Shown::None, Shown::text)),
+            ("limit", &|r| r.limit.into()),
         ],
     )
     .least(&["tflop_s", "gb_s", "limit", "dtype"])

@@ -164,7 +164,7 @@ pub(in crate::analysis) enum Values {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Cell<'a> {
+pub enum RunCell<'a> {
     Nothing,
     Text(&'a str),
     /// Number in the column's unit.
@@ -184,15 +184,15 @@ impl Column {
         })
     }
 
-    pub fn cell(&self, row: usize) -> Cell<'_> {
+    pub fn cell(&self, row: usize) -> RunCell<'_> {
         match &self.values {
             Values::Text { codes, texts, .. } => {
                 let text = codes.get(row).and_then(|code| texts.get(*code as usize));
-                text.map_or(Cell::Nothing, |text| Cell::Text(text))
+                text.map_or(RunCell::Nothing, |text| RunCell::Text(text))
             }
             Values::Number(values) => {
                 let value = values.get(row).copied().filter(|value| !value.is_nan());
-                value.map_or(Cell::Nothing, Cell::Number)
+                value.map_or(RunCell::Nothing, RunCell::Number)
             }
         }
     }
@@ -200,18 +200,18 @@ impl Column {
     /// Value of a row for display: the first line of a text.
     pub fn shown(&self, row: usize) -> Shown {
         match (self.cell(row), self.field.unit) {
-            (Cell::Nothing, _) => Shown::None,
-            (Cell::Text(text), _) => Shown::text(text.lines().next().unwrap_or_default()),
-            (Cell::Number(value), unit) if unit.is_whole() => Shown::Whole(value as u64),
-            (Cell::Number(value), unit) => Shown::Number(value, unit.decimals()),
+            (RunCell::Nothing, _) => Shown::None,
+            (RunCell::Text(text), _) => Shown::text(text.lines().next().unwrap_or_default()),
+            (RunCell::Number(value), unit) if unit.is_whole() => Shown::Whole(value as u64),
+            (RunCell::Number(value), unit) => Shown::Number(value, unit.decimals()),
         }
     }
 
     fn full(&self, row: usize) -> Cow<'_, str> {
         match self.cell(row) {
-            Cell::Nothing => "".into(),
-            Cell::Text(text) => text.into(),
-            Cell::Number(value) => value.to_string().into(),
+            RunCell::Nothing => "".into(),
+            RunCell::Text(text) => text.into(),
+            RunCell::Number(value) => value.to_string().into(),
         }
     }
 
@@ -234,9 +234,9 @@ impl Column {
         let mut values: Vec<_> = counts.into_iter().collect();
         values.sort_unstable();
         let typed = |row| match self.cell(row) {
-            Cell::Text(text) => text.to_owned(),
-            Cell::Number(value) => value.to_string(),
-            Cell::Nothing => String::new(),
+            RunCell::Text(text) => text.to_owned(),
+            RunCell::Number(value) => value.to_string(),
+            RunCell::Nothing => String::new(),
         };
         Some(values.into_iter().map(|(_, (row, count))| (typed(row), count)).collect())
     }
@@ -422,8 +422,8 @@ impl RunTable {
         self.columns.iter().map(Arc::as_ref).filter(|column| column.field.name != "cell")
     }
 
-    pub fn cell(&self, row: usize, column: usize) -> Cell<'_> {
-        self.columns.get(column).map_or(Cell::Nothing, |column| column.cell(row))
+    pub fn cell(&self, row: usize, column: usize) -> RunCell<'_> {
+        self.columns.get(column).map_or(RunCell::Nothing, |column| column.cell(row))
     }
 
     /// Parses sort keys, the most important first: `tpot:desc,arch`, with `-tpot` short for `tpot:desc`. Returns an
@@ -573,8 +573,8 @@ mod tests {
         let table = table(&[sim_record("a", set, 1.0, 1.0), sim_record("b", |_| (), 1.0, 1.0)]);
         let at = table.find("nccl_algo").unwrap();
         assert_eq!(table.find("env.NCCL_ALGO"), Some(at));
-        assert_eq!((table.cell(0, at), table.cell(1, at)), (Cell::Text("Ring"), Cell::Nothing));
-        assert_eq!(table.cell(0, table.find("set.link.alpha_us").unwrap()), Cell::Text("5"));
+        assert_eq!((table.cell(0, at), table.cell(1, at)), (RunCell::Text("Ring"), RunCell::Nothing));
+        assert_eq!(table.cell(0, table.find("set.link.alpha_us").unwrap()), RunCell::Text("5"));
     }
 
     #[test]
@@ -595,7 +595,7 @@ mod tests {
         let table = table(&records);
         let at = table.find("gap").unwrap();
         let share = |row| match table.cell(row, at) {
-            Cell::Number(share) => Some(share),
+            RunCell::Number(share) => Some(share),
             _ => None,
         };
         assert_eq!((share(0), share(1), share(2)), (Some(0.0), Some(1.0), Some(0.75)));

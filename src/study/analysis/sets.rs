@@ -145,22 +145,15 @@ impl Varied {
         specs: impl Iterator<Item = &'a Spec> + Clone,
         among: impl IntoIterator<Item = &'static OptionEntry>,
     ) -> Self {
-        let Some(first) = specs.clone().next() else { return Self::default() };
-        let differs = |option: &&OptionEntry| specs.clone().any(|spec| !option.same(spec, first));
-        let options = among.into_iter().filter(differs).map(|option| Axis::Option(option.name));
-        let mut axes: Vec<Axis> = options.collect();
+        let mut axes: Vec<Axis> = among.into_iter().map(|option| Axis::Option(option.name)).collect();
         let mut keys: BTreeSet<Axis> = BTreeSet::new();
         for spec in specs.clone() {
             let env = spec.env.keys().filter(|key| !key.starts_with("NCCL_P2P_"));
             keys.extend(env.cloned().map(Axis::Env));
             keys.extend(spec.set.keys().cloned().map(Axis::Set));
         }
-        axes.extend(keys.into_iter().filter(|axis| {
-            let value = axis.value(first);
-            specs.clone().any(|spec| axis.value(spec) != value)
-        }));
-        let link_follows = axes.contains(&Axis::Option("link")) && link_follows(specs);
-        Self { axes, link_follows }
+        axes.extend(keys);
+        Self { axes, link_follows: false }.among(specs)
     }
 
     /// Axes that vary among some of these cells. Only checks axes that vary among all.

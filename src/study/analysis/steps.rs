@@ -137,7 +137,7 @@ pub fn steps_table(steps: &[StepSummary]) -> Table {
             ("sample", &|s| s.sample.into()),
             ("phase", &|s| Shown::text(s.phase)),
             ("step", &|s| s.step.into()),
-            ("batch", &|s| s.batch.map_or(Shown::None, Shown::from)),
+            ("batch", &|s| s.batch.into()),
             ("start_us", &|s| Shown::instant(s.start_ns as f64 / 1e3)),
             ("duration_us", &|s| Shown::Time(s.duration_us)),
             ("gap_us|gap to next", &|s| Shown::time(s.time.until_next.then_some(s.time.gap_us))),

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use base::error::{Error, Result};
+use base::order::distinct;
 use base::statistics::{interval_of_few, mean};
 use plan::{Architecture, CommDType};
 use table::{Curve, TrainingSpec};
@@ -109,12 +110,7 @@ pub fn one_training_set(all: &[Curve]) -> Result<TrainingSet> {
 
 fn set(spec: TrainingSpec, mut members: Vec<&Curve>) -> TrainingSet {
     members.sort_by(|a, b| a.training.created.cmp(&b.training.created));
-    let mut architectures: Vec<Architecture> = Vec::new();
-    for one in &members {
-        if !architectures.contains(&one.training.spec.architecture) {
-            architectures.push(one.training.spec.architecture.clone());
-        }
-    }
+    let mut architectures = distinct(members.iter().map(|one| one.training.spec.architecture.clone()));
     // the baseline comes first
     architectures.sort_by_key(|architecture| *architecture != Architecture::Standard);
     let curves = architectures.into_iter().map(|architecture| {

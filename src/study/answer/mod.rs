@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use self::question::{MOST_NAMED, Question};
 use crate::analysis::{Axis, Cells, Flag, Varied, overload, slow_limits, wide_rounds};
 use crate::validate::{badge, nearest_errors};
+use base::order::distinct;
 use base::text::{capitalized, counted};
 use table::render::Table;
 use table::{CellRuns, Link, P2p, Provenance, Record, RunQuality, Status, aggregate, host};
@@ -35,7 +36,7 @@ pub const SCOPE: &str = " · ";
 const MOST_BULLETS: usize = 3;
 
 /// Result of a set of runs: a card of a headline, a badge of trust and a few bullets; details and a table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     /// Headline: the winner, its lead and the settings.
     pub headline: String,
@@ -85,17 +86,8 @@ impl Answer {
             .flatten()
             .collect::<Vec<_>>();
         if let (true, false) = (answers.is_empty(), first.is_empty()) {
-            answers.push(Self {
-                headline: "No run has results.".into(),
-                provenance: None,
-                basis: String::new(),
-                noise: None,
-                bullets: first,
-                details: Vec::new(),
-                table: Table::default(),
-                left_out: 0,
-                by: String::new(),
-            });
+            let headline = "No run has results.".into();
+            answers.push(Self { headline, bullets: first, ..Self::default() });
         }
         answers
     }
@@ -138,19 +130,14 @@ impl Answer {
             let (headline, more) = alone(records);
             bullets.extend(more);
             bullets.extend(unfinished.others);
-            let details = Vec::from_iter(unfinished.reasons);
-            let (noise, table) = (noise(records, &varied, None), Table::default());
-            let (provenance, by) = (Some(provenance), String::new());
             return Self {
                 headline,
-                provenance,
+                provenance: Some(provenance),
                 basis,
-                noise,
+                noise: noise(records, &varied, None),
                 bullets,
-                details,
-                table,
-                left_out: 0,
-                by,
+                details: Vec::from_iter(unfinished.reasons),
+                ..Self::default()
             };
         };
         let settings = varied.without(&axis);
@@ -238,12 +225,8 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
 
 /// Links that emulate P2P on and off, if both are emulated; else empty.
 fn links(cells: &Cells) -> String {
-    let mut links: Vec<(P2p, Link)> = Vec::new();
-    for spec in cells.specs().filter(|spec| matches!(spec.link, Link::Emulated { .. })) {
-        if !links.contains(&(spec.p2p, spec.link)) {
-            links.push((spec.p2p, spec.link));
-        }
-    }
+    let emulated = cells.specs().filter(|spec| matches!(spec.link, Link::Emulated { .. }));
+    let mut links = distinct(emulated.map(|spec| (spec.p2p, spec.link)));
     links.sort_by_key(|(p2p, _)| *p2p);
     let [(P2p::On, on), (P2p::Off, off)] = &links[..] else { return String::new() };
     let link_text = |link: &Link| match link {

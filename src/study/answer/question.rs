@@ -8,10 +8,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::analysis::{
-    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, Pivot, PublishedValue, Varied, Verdict,
+    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, PairVerdict, Pivot, PublishedValue, Varied,
     beaten_limit, fastest, is_beaten_by_noise, less_work,
 };
-use base::statistics::{mean, median};
+use base::statistics::{extent, mean, median};
 use base::text::{capitalized, counted};
 use plan::Architecture;
 use table::render::{Shown, Table};
@@ -197,8 +197,7 @@ impl<'a> Question<'a> {
             }
             _ => {
                 let all: Vec<f64> = pairs.iter().filter_map(|pair| of(pair)).collect();
-                let low = all.iter().copied().fold(f64::INFINITY, f64::min);
-                let high = all.iter().copied().fold(0.0, f64::max);
+                let [low, high] = extent(all.iter().copied()).unwrap_or_default();
                 format!("{low:.1} to {high:.1} % (median {:.1} %)", median(&all).unwrap_or_default())
             }
         };
@@ -256,15 +255,13 @@ impl<'a> Question<'a> {
         };
         let percents: Vec<f64> =
             with.iter().filter_map(|pair| Some(100.0 * pair.hidden_share?)).collect();
-        let ends = percents.iter().copied().fold(None, |ends: Option<(f64, f64)>, share| {
-            Some(ends.map_or((share, share), |(low, high)| (low.min(share), high.max(share))))
-        });
+        let ends = extent(percents.iter().copied());
         let gap = "of the gap between standard and upper-bound";
         let shares = match (ends, median(&percents)) {
-            (Some((low, high)), _) if percents.len() > 2 && high - low < 1.0 => {
+            (Some([low, high]), _) if percents.len() > 2 && high - low < 1.0 => {
                 format!("{low:.0} % {gap}")
             }
-            (Some((low, high)), Some(middle)) if percents.len() > 2 => {
+            (Some([low, high]), Some(middle)) if percents.len() > 2 => {
                 format!("{low:.0} to {high:.0} % {gap} (median {middle:.0} %)")
             }
             _ => format!("{} {gap}", self.range(&with, |pair| pair.hidden_share, gap_words)),
@@ -312,7 +309,7 @@ impl<'a> Question<'a> {
         let faster: Vec<&Comparison> = by
             .iter()
             .flat_map(|(_, pairs)| pairs.iter().copied())
-            .filter(|pair| pair.verdict == Verdict::Faster)
+            .filter(|pair| pair.verdict == PairVerdict::Faster)
             .collect();
         let most = |pairs: &[&Comparison]| pairs.iter().map(|pair| pair.speedup).fold(0.0, f64::max);
         by.sort_by(|(_, a), (_, b)| most(b).total_cmp(&most(a)));
@@ -336,7 +333,7 @@ impl<'a> Question<'a> {
     /// Comparisons that are not significant, or too small to matter.
     pub fn unclear(&self) -> Option<String> {
         let pairs = || self.report.pairs.iter();
-        let values_with = |verdict: Verdict| -> Vec<String> {
+        let values_with = |verdict: PairVerdict| -> Vec<String> {
             pairs().filter(|pair| pair.verdict == verdict).map(|pair| self.named(pair)).collect()
         };
         let mut parts = Vec::new();
@@ -347,12 +344,12 @@ impl<'a> Question<'a> {
                     .map(|list| format!("{count} of {} comparisons {what}: {list}", pairs().count())),
             );
         };
-        part(values_with(Verdict::Chance), "are not significant");
-        part(values_with(Verdict::Unknown), "have too few samples for an interval");
+        part(values_with(PairVerdict::Chance), "are not significant");
+        part(values_with(PairVerdict::Unknown), "have too few samples for an interval");
         let least = format!("differ by less than {} %", 100.0 * LEAST_DIFFERENCE);
-        part(values_with(Verdict::Same), &least);
+        part(values_with(PairVerdict::Same), &least);
         if let Some(band) = self.report.band() {
-            part(values_with(Verdict::TooClose), &format!("are {}", band.too_close()));
+            part(values_with(PairVerdict::TooClose), &format!("are {}", band.too_close()));
         }
         (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
     }
@@ -605,8 +602,7 @@ fn times(pair: &Comparison) -> String {
 
 /// Least and largest of several ratios: `1.10x to 1.24x`.
 fn spread(ratios: &[f64]) -> String {
-    let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = ratios.iter().copied().fold(0.0, f64::max);
+    let [low, high] = extent(ratios.iter().copied()).unwrap_or_default();
     format!("{low:.2}x to {high:.2}x")
 }
 

@@ -41,7 +41,7 @@ const ROBUST: f64 = 0.03;
 const STEP: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Constant {
+pub struct FittedConstant {
     pub parameter: &'static Parameter,
     /// Value at the optimum, in the parameter's unit.
     pub value: f64,
@@ -54,7 +54,7 @@ pub struct Constant {
 pub struct Fit {
     pub target: Target,
     /// Fitted constants, in the order of [`PARAMETERS`].
-    pub constants: Vec<Constant>,
+    pub constants: Vec<FittedConstant>,
 }
 
 struct Prepared<'a> {
@@ -119,7 +119,7 @@ pub fn fit(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Resul
         .iter()
         .zip(values)
         .zip(intervals)
-        .map(|((parameter, value), interval)| Constant { parameter, value, interval })
+        .map(|((parameter, value), interval)| FittedConstant { parameter, value, interval })
         .collect();
     Ok(Fit { target: state.target, constants })
 }

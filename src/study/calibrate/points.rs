@@ -1,7 +1,7 @@
 //! Measured runs as input of a fit, from a CSV file or stored ones, and a fit's accuracy on them: residuals, mean
 //! errors, and errors on held-out data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -206,17 +206,12 @@ pub fn cross_validate(points: &[&Point], target: &Target, keys: Option<&[String]
     for (axis, of) in
         [("tp", (|point| point.spec.tp) as fn(&Point) -> u32), ("batch", |point| point.spec.batch)]
     {
-        let mut values: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        let mut values: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
         for point in points {
-            let known = values.entry(&point.spec.model).or_default();
-            if !known.contains(&of(point)) {
-                known.push(of(point));
-            }
+            values.entry(&point.spec.model).or_default().insert(of(point));
         }
         let varies = |point: &Point| values.get(point.spec.model.as_str()).is_some_and(|v| v.len() > 1);
-        let mut folds: Vec<u32> = points.iter().filter(|p| varies(p)).map(|p| of(p)).collect();
-        folds.sort_unstable();
-        folds.dedup();
+        let folds: BTreeSet<u32> = points.iter().filter(|p| varies(p)).map(|p| of(p)).collect();
         let mut all = Vec::new();
         for value in folds {
             let (out, rest): (Vec<&Point>, Vec<&Point>) =

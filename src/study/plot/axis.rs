@@ -6,9 +6,10 @@ use super::font;
 use super::layout;
 use super::scene::{Align, Area, Color, Fill, Point, Scene, Stroke, Text, Tip};
 use super::style::{GREY, GRID, INK, Look, Sizes};
+use base::statistics::extent;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Axis {
+pub struct ValueAxis {
     /// Ends; decimal logarithms on a logarithmic axis.
     low: f64,
     high: f64,
@@ -18,7 +19,7 @@ pub struct Axis {
     to: f64,
 }
 
-impl Axis {
+impl ValueAxis {
     /// True if values from `low` to `high` use a logarithmic axis by default.
     pub fn spans_much((low, high): (f64, f64)) -> bool {
         low > 0.0 && high / low > 10.0
@@ -26,13 +27,13 @@ impl Axis {
 
     /// Axis over all finite values, with a margin.
     pub fn fit(values: impl Iterator<Item = f64>) -> Self {
-        let bounds = bounds(values).unwrap_or((0.0, 1.0));
+        let bounds = extent(values).map_or((0.0, 1.0), Into::into);
         Self::around(bounds, Self::spans_much(bounds))
     }
 
     /// Logarithmic axis over all finite values, with a margin; linear if a value is not positive.
     pub fn fit_log(values: impl Iterator<Item = f64>) -> Self {
-        Self::around(bounds(values).unwrap_or((1.0, 1.0)), true)
+        Self::around(extent(values).map_or((1.0, 1.0), Into::into), true)
     }
 
     /// Axis around a range, with a margin; a linear one does not extend from positive values below 0.
@@ -59,7 +60,7 @@ impl Axis {
 
     /// Linear axis for bars: includes 0 and all finite values, with a margin beyond them.
     pub fn from_zero(values: impl Iterator<Item = f64>) -> Self {
-        let (low, high) = bounds(values.chain([0.0])).unwrap_or((0.0, 0.0));
+        let [low, high] = extent(values.chain([0.0])).unwrap_or_default();
         let air = 0.08 * (high - low);
         let min = if low < 0.0 { low - air } else { 0.0 };
         let max = if high > 0.0 { high + air } else { 0.0 };
@@ -149,22 +150,15 @@ pub fn number(value: f64) -> String {
     }
 }
 
-fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
-    values.filter(|value| value.is_finite()).fold(None, |bounds, value| match bounds {
-        None => Some((value, value)),
-        Some((low, high)) => Some((value.min(low), value.max(high))),
-    })
-}
-
 /// Ticks of a vertical axis of this height, and the width of the widest number.
-pub fn vertical_ticks(axis: &Axis, height: f64, sizes: &Sizes) -> (Vec<f64>, f64) {
+pub fn vertical_ticks(axis: &ValueAxis, height: f64, sizes: &Sizes) -> (Vec<f64>, f64) {
     let ticks = axis.ticks((height / (2.6 * sizes.tick)).clamp(2.0, 8.0) as usize);
     let width = |tick: &f64| font::width(&number(*tick), sizes.tick, false);
     let widest = ticks.iter().map(width).fold(0.0, f64::max);
     (ticks, widest)
 }
 
-fn horizontal_ticks(axis: &Axis, sizes: &Sizes) -> Vec<f64> {
+fn horizontal_ticks(axis: &ValueAxis, sizes: &Sizes) -> Vec<f64> {
     let fits = |ticks: &Vec<f64>| {
         let width = |tick: f64| font::width(&number(tick), sizes.tick, false);
         ticks.windows(2).all(|pair| {
@@ -181,20 +175,20 @@ pub fn under(sizes: &Sizes) -> f64 {
     Sizes::line_of(sizes.tick) + 0.3 * sizes.tick
 }
 
-pub fn horizontal(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
+pub fn horizontal(scene: &mut Scene, axis: &ValueAxis, area: &Area, sizes: &Sizes) {
     grid(scene, axis, area, sizes);
     numbers(scene, axis, area, sizes);
 }
 
 /// Draws the vertical grid lines of one chart; several charts may share the axis.
-pub fn grid(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
+pub fn grid(scene: &mut Scene, axis: &ValueAxis, area: &Area, sizes: &Sizes) {
     for tick in horizontal_ticks(axis, sizes) {
         let x = axis.place(tick);
         scene.line(vec![(x, area.top), (x, area.bottom)], GRID, sizes.thin);
     }
 }
 
-pub fn numbers(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
+pub fn numbers(scene: &mut Scene, axis: &ValueAxis, area: &Area, sizes: &Sizes) {
     for tick in horizontal_ticks(axis, sizes) {
         let x = axis.place(tick);
         scene.line(vec![(x, area.bottom), (x, area.bottom + 0.3 * sizes.tick)], INK, sizes.thin);
@@ -203,7 +197,7 @@ pub fn numbers(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
     }
 }
 
-pub fn vertical(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
+pub fn vertical(scene: &mut Scene, axis: &ValueAxis, area: &Area, sizes: &Sizes) {
     for tick in vertical_ticks(axis, area.height(), sizes).0 {
         let y = axis.place(tick);
         scene.line(vec![(area.left, y), (area.right, y)], GRID, sizes.thin);
@@ -215,8 +209,8 @@ pub fn vertical(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
 
 pub struct Chart<'a> {
     pub area: Area,
-    pub x: Axis,
-    pub y: Axis,
+    pub x: ValueAxis,
+    pub y: ValueAxis,
     pub scene: &'a mut Scene,
     pub sizes: Sizes,
 }
@@ -227,7 +221,7 @@ impl<'a> Chart<'a> {
         scene: &'a mut Scene,
         cell: Area,
         header: Option<&str>,
-        (x, y): (Axis, Axis),
+        (x, y): (ValueAxis, ValueAxis),
         sizes: &Sizes,
     ) -> Self {
         let area = layout::data_area(cell, header.is_some(), &y, 1.2 * sizes.tick, sizes);
@@ -330,7 +324,7 @@ mod tests {
     #[test]
     fn ticks_are_round_numbers() {
         let ticks = |low: f64, high: f64, most| {
-            let axis = Axis::fit([low, high].into_iter()).over(0.0, 100.0);
+            let axis = ValueAxis::fit([low, high].into_iter()).over(0.0, 100.0);
             axis.ticks(most).into_iter().map(number).collect::<Vec<_>>()
         };
         assert_eq!(ticks(0.82, 1.34, 8), ["0.8", "0.9", "1", "1.1", "1.2", "1.3"]);
@@ -341,15 +335,15 @@ mod tests {
         );
         assert_eq!(ticks(1e-3, 1e5, 4), ["0.01", "1", "100", "10k"]);
         assert_eq!(ticks(4655.0, 50_000.0, 6), ["4000", "6000", "8000", "10k", "20k", "30k", "40k"]);
-        let narrow = Axis::exact((1.02, 1.09), true).ticks(6).into_iter().map(number);
+        let narrow = ValueAxis::exact((1.02, 1.09), true).ticks(6).into_iter().map(number);
         assert_eq!(narrow.collect::<Vec<_>>(), ["1.02", "1.04", "1.06", "1.08"], "no decade in it");
         assert_eq!(ticks(7.0, 7.0, 4), ["6.5", "7", "7.5"]);
     }
 
     #[test]
     fn axes_turn_logarithmic_beyond_a_factor_of_ten() {
-        assert!(!Axis::fit([1.0, 9.0].into_iter()).is_log());
-        let axis = Axis::fit([1.0, 100.0].into_iter());
+        assert!(!ValueAxis::fit([1.0, 9.0].into_iter()).is_log());
+        let axis = ValueAxis::fit([1.0, 100.0].into_iter());
         assert!(axis.is_log() && (axis.share(10.0) - 0.5).abs() < 1e-9);
         assert!((axis.value(0.5) - 10.0).abs() < 1e-9);
     }
@@ -357,7 +351,7 @@ mod tests {
     #[test]
     fn bars_stand_on_zero_whatever_their_values() {
         for values in [vec![], vec![0.0], vec![-3.0, -1.0], vec![5.0], vec![f64::NAN, 2.0]] {
-            let axis = Axis::from_zero(values.iter().copied()).over(100.0, 0.0);
+            let axis = ValueAxis::from_zero(values.iter().copied()).over(100.0, 0.0);
             for value in values.iter().copied().filter(|v| v.is_finite()).chain([0.0]) {
                 assert!((-0.1..=100.1).contains(&axis.place(value)), "{values:?}");
             }
@@ -378,7 +372,7 @@ mod tests {
             values in prop::collection::vec(0.001f64..1e6, 1..20),
             most in 2usize..12,
         ) {
-            let axis = Axis::fit(values.iter().copied()).over(900.0, 100.0);
+            let axis = ValueAxis::fit(values.iter().copied()).over(900.0, 100.0);
             for value in values.iter().copied().chain(axis.ticks(most)) {
                 let place = axis.place(value);
                 prop_assert!((99.9..=900.1).contains(&place), "{} at {}", value, place);

@@ -12,13 +12,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::axis::{self, Axis};
-use super::figure::{Figure, Options, POINTS};
+use super::axis::{self, ValueAxis};
+use super::figure::{Figure, FigureOptions, POINTS};
 use super::layout::{self, LegendEntry, LegendKey, Sheet, bar};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Scene, Text};
 use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes, look, looks};
-use super::{MOST_CHARTS, font, group_note, too_many, too_narrow};
+use super::{check_charts, font, group_note, too_narrow};
 use crate::analysis::{CellSet, Comparison, ComparisonReport};
 use base::error::{Error, Result};
 use base::text::counted;
@@ -34,7 +34,7 @@ pub struct Bar {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Group {
+pub struct BarGroup {
     pub name: String,
     /// Bars from left to right; `None` leaves the place of a missing run empty.
     pub bars: Vec<Option<Bar>>,
@@ -42,19 +42,19 @@ pub struct Group {
     pub words: Vec<(usize, usize, String)>,
 }
 
-pub fn values(groups: &[Group]) -> Vec<f64> {
+pub fn values(groups: &[BarGroup]) -> Vec<f64> {
     let bars = groups.iter().flat_map(|group| group.bars.iter().flatten());
     bars.flat_map(|bar| bar.interval.unwrap_or([bar.value; 2]).into_iter().chain([bar.value])).collect()
 }
 
 /// True if the group names fit horizontally below bars of this total width.
-fn names_lie(groups: &[Group], width: f64, sizes: &Sizes) -> bool {
+fn names_lie(groups: &[BarGroup], width: f64, sizes: &Sizes) -> bool {
     let room = width / groups.len().max(1) as f64;
     let widest = groups.iter().map(|g| font::width(&g.name, sizes.tick, false)).fold(0.0, f64::max);
     widest + 0.5 * sizes.tick <= room
 }
 
-pub fn under(groups: &[Group], width: f64, sizes: &Sizes) -> f64 {
+pub fn under(groups: &[BarGroup], width: f64, sizes: &Sizes) -> f64 {
     if names_lie(groups, width, sizes) {
         return axis::under(sizes);
     }
@@ -72,7 +72,7 @@ enum How {
 }
 
 impl How {
-    fn of(groups: &[Group], slot: f64, height: f64, sizes: &Sizes) -> Self {
+    fn of(groups: &[BarGroup], slot: f64, height: f64, sizes: &Sizes) -> Self {
         let words = || groups.iter().flat_map(|group| &group.words);
         let width = |text: &str| font::width(text, sizes.note, false);
         let across = |from: usize, to: usize| (to - from + 1) as f64 * slot;
@@ -86,7 +86,7 @@ impl How {
         }
     }
 
-    fn room(self, groups: &[Group], sizes: &Sizes) -> f64 {
+    fn room(self, groups: &[BarGroup], sizes: &Sizes) -> f64 {
         match self {
             _ if groups.iter().all(|group| group.words.is_empty()) => 0.0,
             Self::Lying => 1.2 * sizes.note,
@@ -96,14 +96,14 @@ impl How {
     }
 }
 
-fn upright(groups: &[Group], sizes: &Sizes) -> f64 {
+fn upright(groups: &[BarGroup], sizes: &Sizes) -> f64 {
     let words = groups.iter().flat_map(|group| &group.words);
     let widest = words.map(|(_, _, text)| font::width(text, sizes.note, false)).fold(0.0, f64::max);
     widest + 0.6 * sizes.note
 }
 
 /// Data area of a chart, and the widths of a group and of a bar.
-fn place(cell: Area, groups: &[Group], y: &Axis, sizes: &Sizes) -> (Area, f64, f64) {
+fn place(cell: Area, groups: &[BarGroup], y: &ValueAxis, sizes: &Sizes) -> (Area, f64, f64) {
     let area = layout::data_area(cell, true, y, 0.0, sizes);
     let area = Area { bottom: cell.bottom - under(groups, area.width(), sizes), ..area };
     let room = area.width() / groups.len().max(1) as f64;
@@ -112,7 +112,12 @@ fn place(cell: Area, groups: &[Group], y: &Axis, sizes: &Sizes) -> (Area, f64, f
 }
 
 /// Draws charts into cells, with labels in the same orientation.
-pub fn draw(scene: &mut Scene, cells: &[Area], charts: &[(String, Vec<Group>, Axis)], sizes: &Sizes) {
+pub fn draw(
+    scene: &mut Scene,
+    cells: &[Area],
+    charts: &[(String, Vec<BarGroup>, ValueAxis)],
+    sizes: &Sizes,
+) {
     let all = || cells.iter().zip(charts);
     let how = all().map(|(cell, (_, groups, y))| {
         let (area, _, slot) = place(*cell, groups, y, sizes);
@@ -131,8 +136,8 @@ fn chart(
     scene: &mut Scene,
     cell: Area,
     header: &str,
-    groups: &[Group],
-    (y, how, above): (Axis, How, f64),
+    groups: &[BarGroup],
+    (y, how, above): (ValueAxis, How, f64),
     sizes: &Sizes,
 ) {
     let (area, room, slot) = place(cell, groups, &y, sizes);
@@ -202,7 +207,11 @@ const OFF: Hatch = Hatch::Rising;
 /// # Errors
 ///
 /// Returns an error if the set has only one P2P setting, or there are too many charts.
-pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Options) -> Result<Figure> {
+pub fn p2p_figure(
+    set: &CellSet,
+    provenance: &ProvenanceSummary,
+    options: &FigureOptions,
+) -> Result<Figure> {
     if set.values(|spec| spec.p2p).len() < 2 {
         return Err(Error::input_help(
             "nothing to plot: all runs have the same P2P setting",
@@ -210,9 +219,7 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
         ));
     }
     let batches = set.values(|spec| spec.batch);
-    if batches.len() > MOST_CHARTS {
-        return Err(too_many(batches.len(), "batch"));
-    }
+    check_charts(batches.len(), "batch")?;
     let looks = looks(&set.values(|spec| spec.architecture.clone()));
     let mut legend: Vec<LegendEntry> = looks
         .iter()
@@ -251,16 +258,16 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
     )?;
     let tps = set.values(|spec| spec.tp);
     let charts = batches.into_iter().map(|batch| {
-        let groups: Vec<Group> = tps.iter().map(|tp| p2p_group(set, *tp, batch, &looks)).collect();
-        let y = Axis::from_zero(values(&groups).into_iter());
+        let groups: Vec<BarGroup> = tps.iter().map(|tp| p2p_group(set, *tp, batch, &looks)).collect();
+        let y = ValueAxis::from_zero(values(&groups).into_iter());
         (format!("batch {batch}"), groups, y)
     });
     draw(&mut scene, &cells, &charts.collect::<Vec<_>>(), &sizes);
     Ok(Figure::new(scene, provenance, options))
 }
 
-fn p2p_group(set: &CellSet, tp: u32, batch: u32, looks: &Looks) -> Group {
-    let mut group = Group { name: tp.to_string(), ..Group::default() };
+fn p2p_group(set: &CellSet, tp: u32, batch: u32, looks: &Looks) -> BarGroup {
+    let mut group = BarGroup { name: tp.to_string(), ..BarGroup::default() };
     for (architecture, look) in looks {
         let record_of = |p2p| set.get(architecture, tp, batch, p2p);
         let bar = |record: Option<&Record>, hatch| {
@@ -288,7 +295,7 @@ fn p2p_group(set: &CellSet, tp: u32, batch: u32, looks: &Looks) -> Group {
 
 /// One chart; `batch` is set if the bars are models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Chart {
+struct BarChart {
     tp: u32,
     p2p: P2p,
     batch: Option<u32>,
@@ -304,7 +311,7 @@ pub fn improvement_figure(
     sets: &[CellSet],
     report: &ComparisonReport,
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     let by_run: BTreeMap<&str, &Comparison> = report
         .pairs
@@ -331,12 +338,10 @@ pub fn improvement_figure(
         true => settings.iter().flat_map(|p| batches.iter().map(|b| (*p, Some(*b)))).collect(),
         false => settings.iter().map(|p| (*p, None)).collect(),
     };
-    if rows.len() * tps.len() > MOST_CHARTS {
-        return Err(too_many(rows.len() * tps.len(), "tp"));
-    }
-    let charts: Vec<(Chart, Vec<Group>)> = rows
+    check_charts(rows.len() * tps.len(), "tp")?;
+    let charts: Vec<(BarChart, Vec<BarGroup>)> = rows
         .iter()
-        .flat_map(|(p2p, batch)| tps.iter().map(|tp| Chart { tp: *tp, p2p: *p2p, batch: *batch }))
+        .flat_map(|(p2p, batch)| tps.iter().map(|tp| BarChart { tp: *tp, p2p: *p2p, batch: *batch }))
         .map(|chart| {
             let groups = match over_models {
                 true => sets
@@ -395,7 +400,7 @@ pub fn improvement_figure(
         (if over_models { "model" } else { "batch" }, "gain in tokens/s (%)"),
     )?;
     let all: Vec<f64> = charts.iter().flat_map(|(_, groups)| values(groups)).collect();
-    let y = Axis::from_zero(all.into_iter());
+    let y = ValueAxis::from_zero(all.into_iter());
     let charts = charts.into_iter().map(|(chart, groups)| {
         let mut words = vec![format!("TP {}", chart.tp)];
         if settings.len() > 1 {
@@ -411,11 +416,11 @@ pub fn improvement_figure(
 fn improvement_group(
     set: &CellSet,
     name: String,
-    chart: Chart,
+    chart: BarChart,
     batch: u32,
     by_run: &BTreeMap<&str, &Comparison>,
     looks: &Looks,
-) -> Group {
+) -> BarGroup {
     let percent = |ratio: f64| 100.0 * (ratio - 1.0);
     let bar = |(architecture, look): (&Architecture, &super::style::Look)| {
         let record = set.get(architecture, chart.tp, batch, chart.p2p)?;
@@ -433,7 +438,7 @@ fn improvement_group(
         bar.as_ref().map(|bar| (at, at, format!("{:.0}", bar.value).replace('-', "−")))
     };
     let words = bars.iter().enumerate().filter_map(word).collect();
-    Group { name, bars, words }
+    BarGroup { name, bars, words }
 }
 
 /// Maximum pairs in one figure; the caption says if there are more.
@@ -444,7 +449,7 @@ const MOST_PAIRS: usize = 60;
 pub fn comparison_figure(
     report: &ComparisonReport,
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     let pairs = &report.pairs[..report.pairs.len().min(MOST_PAIRS)];
     if pairs.is_empty() {
@@ -511,7 +516,7 @@ pub fn comparison_figure(
     let values = pairs
         .iter()
         .flat_map(|p| p.speedup_ci95.unwrap_or([p.speedup; 2]).into_iter().chain([p.speedup]));
-    let x = Axis::fit(values.chain([1.0])).over(area.left, area.right);
+    let x = ValueAxis::fit(values.chain([1.0])).over(area.left, area.right);
     axis::horizontal(&mut scene, &x, &area, &sizes);
     let named = ["speedup in tokens/s (above 1: faster)", "speedup in tokens/s"];
     layout::name_below(&mut scene, all, area.center().0, &named, &sizes);

@@ -1,8 +1,8 @@
 //! Conversion figure: quality loss (KL to `standard`) against speedup of sets of converted layers, one line
 //! or marker per selection method.
 
-use super::axis::{Axis, Chart};
-use super::figure::{Figure, Options};
+use super::axis::{Chart, ValueAxis};
+use super::figure::{Figure, FigureOptions};
 use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
@@ -41,7 +41,7 @@ pub fn series_look(conversion: Conversion, series: SetSeries) -> usize {
 /// # Errors
 ///
 /// Returns an error if there are no sets or the page is too small.
-pub fn conversion_figure(report: &ConversionReport, options: &Options) -> Result<Figure> {
+pub fn conversion_figure(report: &ConversionReport, options: &FigureOptions) -> Result<Figure> {
     let drawn = drawn(report);
     if drawn.is_empty() {
         return Err(Error::input("nothing to plot: no layer sets"));
@@ -135,8 +135,8 @@ fn draw(scene: &mut Scene, cell: Area, drawn: &[Drawn], sizes: &Sizes) {
     let points = || drawn.iter().flat_map(|one| &one.points);
     // a lower end at or below 0 is a rounding error and would prevent a logarithmic axis
     let ends = points().filter_map(|point| point.kl_interval).flatten().filter(|end| *end > 0.0);
-    let y = Axis::fit(points().map(|point| point.kl).chain(ends));
-    let x = Axis::fit(points().map(|point| point.speedup));
+    let y = ValueAxis::fit(points().map(|point| point.kl).chain(ends));
+    let x = ValueAxis::fit(points().map(|point| point.speedup));
     let mut chart = Chart::new(scene, cell, None, (x, y), sizes).numbered();
     for Drawn { series, look, points, .. } in drawn {
         let line = points.iter().map(|point| (point.speedup, point.kl));

@@ -48,7 +48,11 @@ pub fn check_format(path: &Path) -> Result<()> {
 }
 
 impl Figure {
-    pub(super) fn new(mut scene: Scene, provenance: &ProvenanceSummary, options: &Options) -> Self {
+    pub(super) fn new(
+        mut scene: Scene,
+        provenance: &ProvenanceSummary,
+        options: &FigureOptions,
+    ) -> Self {
         scene.title = without_places(&scene.title);
         scene.tips.iter_mut().for_each(|tip| tip.text = without_places(&tip.text));
         for shape in &mut scene.shapes {
@@ -235,7 +239,7 @@ const MOST_PIXELS: f64 = 1.5e8;
 
 /// Size, resolution and text size of a figure. The text size does not scale with the figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
+pub struct FigureOptions {
     pub size: Size,
     /// Pixels per inch of a PNG; unused for SVG.
     pub dpi: u32,
@@ -243,7 +247,7 @@ pub struct Options {
     pub font: f64,
 }
 
-impl Default for Options {
+impl Default for FigureOptions {
     fn default() -> Self {
         Self { size: Size { width: PAGE, height: None }, dpi: 300, font: 8.0 }
     }
@@ -285,7 +289,7 @@ impl FromStr for Size {
     }
 }
 
-impl Options {
+impl FigureOptions {
     /// True for the width of one column.
     pub(super) fn is_narrow(&self) -> bool {
         self.size.width * POINTS < 300.0
@@ -345,8 +349,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_painted_is_refused() {
-        let with = |change: fn(&mut Options)| {
-            let mut options = Options::default();
+        let with = |change: fn(&mut FigureOptions)| {
+            let mut options = FigureOptions::default();
             change(&mut options);
             options.check().is_ok()
         };

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use super::axis::{Axis, Chart};
-use super::figure::{Figure, Options};
+use super::axis::{Chart, ValueAxis};
+use super::figure::{Figure, FigureOptions};
 use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
 use super::style::{Look, Looks, Sizes, looks};
-use super::{MOST_CHARTS, series_legend, too_many};
+use super::{check_charts, series_legend};
 use crate::analysis::{GroupKey, group_names};
 use base::error::{Error, Result};
 use plan::Architecture;
@@ -40,7 +40,7 @@ impl Group<'_> {
 pub fn first_token_figure(
     records: &[Record],
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     let cells = aggregate(records);
     let mut groups: BTreeMap<GroupKey, Group<'_>> = BTreeMap::new();
@@ -59,9 +59,7 @@ pub fn first_token_figure(
             "`ladderscope sweep farskip` makes some",
         ));
     }
-    if 2 * groups.len() > MOST_CHARTS {
-        return Err(too_many(2 * groups.len(), "batch"));
-    }
+    check_charts(2 * groups.len(), "batch")?;
     let looks = looks(groups.values().flat_map(|group| group.lines.keys()));
     let keys: Vec<_> = groups.iter().map(|(key, group)| (key, &group.spec)).collect();
     let names = group_names(&keys);
@@ -103,7 +101,7 @@ fn draw(
         points.filter_map(|(prompt, value)| Some((f64::from(prompt), value?))).collect()
     };
     let all = || group.lines.values().flat_map(points);
-    let axes = (Axis::fit(all().map(|point| point.0)), Axis::fit(all().map(|point| point.1)));
+    let axes = (ValueAxis::fit(all().map(|point| point.0)), ValueAxis::fit(all().map(|point| point.1)));
     let mut chart = Chart::new(scene, area, Some(header), axes, sizes).numbered();
     for (architecture, line) in &group.lines {
         let look: Look = looks[architecture];

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use super::axis::{Axis, Chart};
-use super::figure::{Figure, Options};
+use super::axis::{Chart, ValueAxis};
+use super::figure::{Figure, FigureOptions};
 use super::font;
 use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Point, Scene, Stroke, Text, Tip};
 use super::style::{GREY, Looks, Sizes, looks};
-use super::{MOST_CHARTS, series_legend, too_many};
+use super::{check_charts, series_legend};
 use crate::analysis::{GainGroup, GainPoint};
 use base::error::{Error, Result};
 use plan::Architecture;
@@ -20,14 +20,12 @@ use plan::Architecture;
 pub fn gain_figure(
     groups: &[GainGroup],
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     if groups.is_empty() {
         return Err(Error::input("nothing to plot: no matched pairs"));
     }
-    if groups.len() > MOST_CHARTS {
-        return Err(too_many(groups.len(), "batch"));
-    }
+    check_charts(groups.len(), "batch")?;
     let lines = || groups.iter().flat_map(|group| group.lines.keys());
     let looks = looks(lines().map(|(architecture, _)| architecture));
     let plain =
@@ -64,7 +62,7 @@ pub fn gain_figure(
     let latencies = |group: &GainGroup| -> Vec<f64> {
         group.lines.values().flatten().map(|point| point.all_reduce_us).collect()
     };
-    let is_log = groups.iter().any(|group| Axis::fit(latencies(group).into_iter()).is_log());
+    let is_log = groups.iter().any(|group| ValueAxis::fit(latencies(group).into_iter()).is_log());
     for (cell, group) in cells.into_iter().zip(groups) {
         draw_chart(&mut scene, cell, group, (groups.len() > 1, is_log), &looks, &sizes);
     }
@@ -91,9 +89,9 @@ fn draw_chart(
     // but show it if it is slower than standard, which is suspicious
     let slow = group.lines.iter().filter(is_limit).flat_map(|(_, points)| points);
     let slow = slow.map(|point| point.pair.speedup).filter(|speedup| *speedup < 1.0);
-    let y = Axis::fit(values.chain(slow).chain([1.0]));
+    let y = ValueAxis::fit(values.chain(slow).chain([1.0]));
     let latencies = points().map(|point| point.all_reduce_us);
-    let x = if is_log { Axis::fit_log(latencies) } else { Axis::fit(latencies) };
+    let x = if is_log { ValueAxis::fit_log(latencies) } else { ValueAxis::fit(latencies) };
     let header = header.then_some(group.name.as_str());
     let mut chart = Chart::new(scene, cell, header, (x, y), sizes).numbered();
     chart.level(1.0);
@@ -155,7 +153,7 @@ fn marks(
     scene: &mut Scene,
     group: &GainGroup,
     lines: &[Vec<Point>],
-    x: &Axis,
+    x: &ValueAxis,
     area: &Area,
     sizes: &Sizes,
 ) {

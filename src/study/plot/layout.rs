@@ -2,13 +2,14 @@
 
 use std::ops::RangeInclusive;
 
-use super::axis::{self, Axis};
-use super::figure::{Options, POINTS};
+use super::axis::{self, ValueAxis};
+use super::figure::{FigureOptions, POINTS};
 use super::font;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Scene, Stroke, Text};
 use super::style::{GREY, INK, Look, Looks, PLAIN, Sizes};
 use base::error::{Error, Result};
+use base::text::capitalized;
 use base::words::Words as _;
 use table::Provenance;
 
@@ -48,7 +49,7 @@ impl LegendEntry {
 
 #[derive(Clone, Debug)]
 pub struct Sheet<'a> {
-    pub options: &'a Options,
+    pub options: &'a FigureOptions,
     pub provenance: &'a ProvenanceSummary,
     pub title: String,
     /// Note below the title with context for the reader.
@@ -168,11 +169,7 @@ impl Sheet<'_> {
 }
 
 fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    match letters.next() {
-        Some(first) => format!("{}{}.", first.to_uppercase(), letters.as_str()),
-        None => String::new(),
-    }
+    if text.is_empty() { String::new() } else { format!("{}.", capitalized(text)) }
 }
 
 /// Columns and rows for a number of charts, at most `most` side by side, with as few empty places as
@@ -260,7 +257,7 @@ pub fn name_below(scene: &mut Scene, all: Area, center: f64, names: &[&str], siz
 }
 
 /// Data area of a chart: below its header, right of the vertical numbers, above the horizontal ones.
-pub fn data_area(cell: Area, header: bool, y: &Axis, right: f64, sizes: &Sizes) -> Area {
+pub fn data_area(cell: Area, header: bool, y: &ValueAxis, right: f64, sizes: &Sizes) -> Area {
     let top = cell.top + if header { Sizes::line_of(sizes.tick) } else { 0.4 * sizes.tick };
     let bottom = cell.bottom - axis::under(sizes);
     let left = cell.left + axis::vertical_ticks(y, bottom - top, sizes).1 + 0.7 * sizes.tick;
@@ -278,8 +275,6 @@ pub fn frame(scene: &mut Scene, area: Area, sizes: &Sizes) {
     scene.data.push(area);
 }
 
-pub const MOST_CHARTS: usize = 16;
-
 /// Name of a group of comparable runs, without the provenance, which the caption contains.
 pub fn group_note(name: &str) -> String {
     let words = name.split(", ");
@@ -287,14 +282,20 @@ pub fn group_note(name: &str) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-pub fn too_many(charts: usize, axis: &str) -> Error {
-    Error::input_help(
-        format!("{charts} charts do not fit in one figure (at most {MOST_CHARTS})"),
+/// Returns an input error if so many charts do not fit in one figure; `axis` names the option that makes a chart of
+/// each of its values.
+pub fn check_charts(charts: usize, axis: &str) -> Result<()> {
+    const MOST: usize = 16;
+    if charts <= MOST {
+        return Ok(());
+    }
+    Err(Error::input_help(
+        format!("{charts} charts do not fit in one figure (at most {MOST})"),
         format!("select fewer runs with --filter, for example '{axis}<=8'"),
-    )
+    ))
 }
 
-pub fn too_narrow(options: &Options) -> Error {
+pub fn too_narrow(options: &FigureOptions) -> Error {
     Error::input_help(
         format!("{} inches is too narrow for the row names", options.size.width),
         "use a wider --size",

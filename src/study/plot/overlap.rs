@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 
 use super::figure::Figure;
-use super::figure::Options;
+use super::figure::FigureOptions;
 use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
-use super::timeline::{self, Window};
+use super::timeline::{self, LaneWindow};
 use crate::analysis::{self, Varied};
 use base::error::{Error, Result};
 use base::text::rank_label;
@@ -17,7 +17,7 @@ use trace::overlap::{Selection, origin_ns, overlap};
 use trace::{Span, Trace};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct OverlapPart {
     /// Decode step; `None` is the middle one.
     pub step: Option<u32>,
     /// Number of layers, from the middle of the model.
@@ -25,7 +25,7 @@ pub struct Part {
     pub rank: u32,
 }
 
-impl Default for Part {
+impl Default for OverlapPart {
     fn default() -> Self {
         Self { step: None, layers: 2, rank: 0 }
     }
@@ -62,9 +62,9 @@ impl Excerpt<'_> {
 /// operations, or if the page is too small.
 pub fn overlap_figure(
     traces: &[&Trace],
-    part: &Part,
+    part: &OverlapPart,
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     let excerpts: Vec<Excerpt<'_>> =
         traces.iter().map(|trace| excerpt(trace, part)).collect::<Result<_>>()?;
@@ -121,7 +121,7 @@ pub fn overlap_figure(
             right = format!("{right} ({}{:.1} %)", if change < 0.0 { "−" } else { "+" }, change.abs());
         }
         let ends = (start, start + (length as f64 * 1.04) as i64);
-        Window {
+        LaneWindow {
             trace: excerpt.trace,
             ends,
             rows: timeline::rows(excerpt.trace, ends),
@@ -132,7 +132,7 @@ pub fn overlap_figure(
             mark_ns: Some(end),
         }
     };
-    let windows: Vec<Window<'_>> = (0..excerpts.len()).map(window).collect();
+    let windows: Vec<LaneWindow<'_>> = (0..excerpts.len()).map(window).collect();
     let sheet = Sheet {
         options,
         provenance,
@@ -162,7 +162,7 @@ fn rank_drawn(rank: u32, same: &BTreeSet<u32>) -> String {
 }
 
 /// Middle layers of the step, delimited by the rank's compute lane.
-fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
+fn excerpt<'a>(trace: &'a Trace, part: &OverlapPart) -> Result<Excerpt<'a>> {
     let name = super::timeline::title(trace);
     let decode = || trace.spans.iter().filter(|s| s.phase == Phase::Decode && s.rank == part.rank);
     let numbers: BTreeSet<u32> = decode().map(|span| span.step).collect();

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::axis::Axis;
 use super::axis::Chart;
+use super::axis::ValueAxis;
 use super::figure::Figure;
-use super::figure::Options;
+use super::figure::FigureOptions;
 use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Fill, Hatch, Point, Stroke, Text};
@@ -14,7 +14,8 @@ use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, WHITE, faded, l
 use super::{group_note, series_legend};
 use crate::analysis::{Axes, OverlayPoint, ParetoLayout, ParetoPoint, Series, YAxis, split_group_names};
 use base::error::{Error, Result};
-use base::text::natural_order;
+use base::order::distinct;
+use base::text::{capitalized, natural_order};
 use plan::Architecture;
 use table::{Measure, P2p, Spec};
 
@@ -45,7 +46,7 @@ pub fn overlay(others: &[OverlayPoint], points: &[ParetoPoint], axes: Axes) -> V
 pub fn pareto_figure(
     data: &ParetoData<'_>,
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     let elsewhere = data.overlay.iter().map(|other| other.source.clone()).collect();
     let provenance = &ProvenanceSummary { elsewhere, ..provenance.clone() };
@@ -186,17 +187,12 @@ fn title(axes: Axes, groups: usize) -> String {
         false => [axes.x.measure().words, axes.y.measure().words],
     };
     match groups {
-        1 => initial(&format!("{x} against {y}")),
+        1 => capitalized(&format!("{x} against {y}")),
         _ if axes == Axes::default() => {
             format!("Latency and throughput per GPU, {groups} groups of runs")
         }
-        _ => initial(&format!("{x} against {y}, {groups} groups of runs")),
+        _ => capitalized(&format!("{x} against {y}, {groups} groups of runs")),
     }
-}
-
-fn initial(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 fn y_name(axes: Axes) -> String {
@@ -224,13 +220,7 @@ fn look_of_overlay(index: usize, color: Color) -> Look {
 }
 
 fn sources(overlay: &[OverlayPoint]) -> Vec<&str> {
-    let mut sources: Vec<&str> = Vec::new();
-    for point in overlay {
-        if !sources.contains(&point.source.as_str()) {
-            sources.push(&point.source);
-        }
-    }
-    sources
+    distinct(overlay.iter().map(|point| point.source.as_str()))
 }
 
 fn has_both(points: &[&ParetoPoint], overlay: &[OverlayPoint]) -> bool {
@@ -262,13 +252,13 @@ impl ParetoPanel<'_> {
     }
 
     /// Axes around everything in the panel.
-    fn fit(&self) -> (Axis, Axis) {
+    fn fit(&self) -> (ValueAxis, ValueAxis) {
         let places = self.points.iter().map(|point| self.at(point));
         let places: Vec<_> = places.chain(self.overlay.iter().map(|other| other.at)).collect();
         let ends: Vec<_> = self.points.iter().map(|point| self.intervals(point)).collect();
         let ends_of = |axis: usize| ends.iter().filter_map(move |ends| ends[axis]).flatten();
         let x = places.iter().map(|place| place.0).chain(ends_of(0));
-        (Axis::fit(x), Axis::fit(places.iter().map(|place| place.1).chain(ends_of(1))))
+        (ValueAxis::fit(x), ValueAxis::fit(places.iter().map(|place| place.1).chain(ends_of(1))))
     }
 
     /// Draws lines, then dominated points, then frontiers, so that frontiers are never covered.

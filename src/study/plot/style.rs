@@ -90,20 +90,21 @@ pub enum Marker {
     Corner,
 }
 
-/// Markers of series, all available in terminal fonts; as many as colours.
-const MARKERS: [Marker; PALETTE.len()] = [
-    Marker::Circle,
-    Marker::Square,
-    Marker::Up,
-    Marker::Diamond,
-    Marker::Down,
-    Marker::Right,
-    Marker::Left,
-    Marker::Star,
-    Marker::Bar,
-    Marker::Pillar,
-    Marker::Slant,
-    Marker::Corner,
+/// Markers of series, all available in terminal fonts, and hatches of bars; as many as colours. Blue and black differ
+/// without a hatch.
+const SHAPES: [(Marker, Hatch); PALETTE.len()] = [
+    (Marker::Circle, Hatch::None),
+    (Marker::Square, Hatch::Rising),
+    (Marker::Up, Hatch::Falling),
+    (Marker::Diamond, Hatch::Crossed),
+    (Marker::Down, Hatch::None),
+    (Marker::Right, Hatch::Horizontal),
+    (Marker::Left, Hatch::Rising),
+    (Marker::Star, Hatch::Falling),
+    (Marker::Bar, Hatch::Crossed),
+    (Marker::Pillar, Hatch::Horizontal),
+    (Marker::Slant, Hatch::Falling),
+    (Marker::Corner, Hatch::Rising),
 ];
 
 impl Marker {
@@ -155,28 +156,9 @@ pub const PLAIN: Look = Look { color: GREY, marker: Marker::Circle, hatch: Hatch
 /// Look number `index`; the first 144 are distinct.
 pub fn look(index: usize) -> Look {
     let round = index / PALETTE.len();
-    Look {
-        color: PALETTE[index % PALETTE.len()],
-        marker: MARKERS[(index + round) % MARKERS.len()],
-        hatch: HATCHES[(index + round) % HATCHES.len()],
-    }
+    let (marker, hatch) = SHAPES[(index + round) % SHAPES.len()];
+    Look { color: PALETTE[index % PALETTE.len()], marker, hatch }
 }
-
-/// Hatches of bars by look; blue and black differ without one.
-const HATCHES: [Hatch; PALETTE.len()] = [
-    Hatch::None,
-    Hatch::Rising,
-    Hatch::Falling,
-    Hatch::Crossed,
-    Hatch::None,
-    Hatch::Horizontal,
-    Hatch::Rising,
-    Hatch::Falling,
-    Hatch::Crossed,
-    Hatch::Horizontal,
-    Hatch::Falling,
-    Hatch::Rising,
-];
 
 pub type Looks = BTreeMap<Architecture, Look>;
 

@@ -1,13 +1,13 @@
 //! Throughput figure: tokens/s against TP, one line per architecture and P2P setting, one chart per batch
 //! size, for one set of comparable cells ([`crate::analysis::comparable`]).
 
-use super::axis::{Axis, Chart};
-use super::figure::{Figure, Options};
+use super::axis::{Chart, ValueAxis};
+use super::figure::{Figure, FigureOptions};
 use super::layout::Sheet;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Fill, Scene, Stroke, Text};
 use super::style::{Looks, Sizes, looks};
-use super::{MOST_CHARTS, group_note, series_legend, too_many};
+use super::{check_charts, group_note, series_legend};
 use crate::analysis::CellSet;
 use base::error::{Error, Result};
 use table::P2p;
@@ -20,15 +20,13 @@ use table::P2p;
 pub fn throughput_figure(
     set: &CellSet,
     provenance: &ProvenanceSummary,
-    options: &Options,
+    options: &FigureOptions,
 ) -> Result<Figure> {
     let batches = set.values(|spec| spec.batch);
     if batches.is_empty() {
         return Err(Error::input("nothing to plot: no run completed successfully"));
     }
-    if batches.len() > MOST_CHARTS {
-        return Err(too_many(batches.len(), "batch"));
-    }
+    check_charts(batches.len(), "batch")?;
     let architectures = set.values(|spec| spec.architecture.clone());
     let looks = looks(&architectures);
     let settings = set.values(|spec| spec.p2p);
@@ -61,8 +59,8 @@ fn draw_chart(scene: &mut Scene, cell: Area, set: &CellSet, batch: u32, looks: &
         let interval = metrics.and_then(|m| m.tokens_per_s_ci95).unwrap_or([0.0; 2]);
         interval.into_iter().chain(metrics.map(|m| m.tokens_per_s))
     });
-    let y = Axis::from_zero(values);
-    let x = Axis::exact((0.0, tps.len() as f64), false);
+    let y = ValueAxis::from_zero(values);
+    let x = ValueAxis::exact((0.0, tps.len() as f64), false);
     let header = format!("batch {batch}");
     let mut chart = Chart::new(scene, cell, Some(&header), (x, y), sizes).framed();
     let at = |tp: u32| tps.iter().position(|t| *t == tp).unwrap_or(0) as f64 + 0.5;

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use super::axis::{self, Axis, number};
-use super::figure::{Figure, Options, check_format};
+use super::axis::{self, ValueAxis, number};
+use super::figure::{Figure, FigureOptions, check_format};
 use super::font;
 use super::layout::{self, LegendEntry, LegendKey, Sheet, bar};
 use super::provenance::ProvenanceSummary;
@@ -26,7 +26,7 @@ use trace::{Span, Trace};
 const MOST_RANKS: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Stretch<'a> {
+pub struct TraceStretch<'a> {
     pub trace: &'a Trace,
     /// Start (ns since the trace's first start); nothing happens at negative times.
     pub from_ns: i64,
@@ -37,22 +37,22 @@ pub struct Stretch<'a> {
 /// Writes the timeline of one or several windows on one scale; the format follows from the extension (svg,
 /// png). Returns an error if the extension is unknown or writing fails, and the errors of
 /// [`timeline_figure`].
-pub fn timeline(stretches: &[Stretch], path: &Path) -> Result<()> {
+pub fn timeline(stretches: &[TraceStretch], path: &Path) -> Result<()> {
     check_format(path)?;
-    timeline_figure(stretches, &Options::default())?.save(path)
+    timeline_figure(stretches, &FigureOptions::default())?.save(path)
 }
 
 /// Draws windows of traces, one below the other on one scale. A single window uses the figure's title and
 /// note, several have their own headings. Returns an error if no window overlaps its trace, a trace's
 /// provenance is no evidence, or the page is too small for the ranks.
-pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figure> {
+pub fn timeline_figure(stretches: &[TraceStretch], options: &FigureOptions) -> Result<Figure> {
     check(stretches)?;
     let traces = || stretches.iter().map(|stretch| stretch.trace);
     traces().try_for_each(|trace| trace.meta.provenance.require_evidence("a trace"))?;
     let most = (MOST_RANKS / stretches.len().max(1)).max(1);
     let length = stretches.iter().map(|s| s.to_ns.saturating_sub(s.from_ns)).max().unwrap_or(1);
     let unit = unit(length).1;
-    let start = |stretch: &Stretch| {
+    let start = |stretch: &TraceStretch| {
         // in its own unit: a window of microseconds may start after seconds
         let (ns, unit) = match stretch.from_ns.abs().max(length) {
             1_000_000_000.. => (1e9, "s"),
@@ -68,7 +68,7 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
             true => format!("{} ({})", title(stretch.trace), stretch.trace.meta.provenance),
             false => title(stretch.trace),
         };
-        windows.push(Window {
+        windows.push(LaneWindow {
             title,
             notes: vec![format!("from {}; {note}", start(stretch)), note],
             ..window
@@ -97,8 +97,8 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
 }
 
 /// Window without a title, with identical ranks drawn once, and a note on its overlap and ranks.
-fn window<'a>(stretch: &Stretch<'a>, most_ranks: usize) -> (Window<'a>, String) {
-    let Stretch { trace, from_ns, to_ns } = *stretch;
+fn window<'a>(stretch: &TraceStretch<'a>, most_ranks: usize) -> (LaneWindow<'a>, String) {
+    let TraceStretch { trace, from_ns, to_ns } = *stretch;
     let selection = Selection { from_ns: Some(from_ns), to_ns: Some(to_ns), ..Selection::default() };
     let report = overlap(trace, &selection);
     let origin = origin_ns(trace);
@@ -121,15 +121,15 @@ fn window<'a>(stretch: &Stretch<'a>, most_ranks: usize) -> (Window<'a>, String) 
     }
     let ranks = ranks.iter().map(|ranks| (ranks[0], names(ranks))).collect();
     let (title, right, notes) = (String::new(), String::new(), Vec::new());
-    (Window { trace, ends, rows, ranks, title, right, notes, mark_ns: None }, note)
+    (LaneWindow { trace, ends, rows, ranks, title, right, notes, mark_ns: None }, note)
 }
 
-fn check(stretches: &[Stretch]) -> Result<()> {
+fn check(stretches: &[TraceStretch]) -> Result<()> {
     let last = |trace: &Trace| {
         let end = trace.spans.iter().map(|span| span.end_ns).max();
         end.map_or(0, |end| end.saturating_sub(origin_ns(trace)))
     };
-    let seen = |s: &Stretch| s.from_ns < s.to_ns && s.from_ns < last(s.trace) && s.to_ns > 0;
+    let seen = |s: &TraceStretch| s.from_ns < s.to_ns && s.from_ns < last(s.trace) && s.to_ns > 0;
     match stretches {
         [] => Err(Error::input("nothing to plot: no trace")),
         [first, ..] if !stretches.iter().any(seen) => Err(Error::input_help(
@@ -191,7 +191,7 @@ fn class_of(kind: &str) -> Class {
 const EXPOSED: Hatch = Hatch::Crossed;
 
 /// Legend of the classes drawn in some window.
-pub fn legend(windows: &[Window<'_>]) -> Vec<LegendEntry> {
+pub fn legend(windows: &[LaneWindow<'_>]) -> Vec<LegendEntry> {
     let mut drawn: Vec<Class> = Vec::new();
     let mut exposes = false;
     for window in windows {
@@ -231,7 +231,7 @@ struct Heights {
 }
 
 /// Window of a trace: lanes of some ranks below a heading.
-pub struct Window<'a> {
+pub struct LaneWindow<'a> {
     pub trace: &'a Trace,
     /// Start and end (absolute ns).
     pub ends: (i64, i64),
@@ -258,7 +258,7 @@ pub fn names(ranks: &[u32]) -> [String; 2] {
 
 /// Draws windows one below the other on one scale. `axis_names` are in decreasing length. Returns an error if
 /// the page is too small.
-pub fn figure(sheet: &Sheet<'_>, windows: &[Window<'_>], axis_names: [String; 2]) -> Result<Figure> {
+pub fn figure(sheet: &Sheet<'_>, windows: &[LaneWindow<'_>], axis_names: [String; 2]) -> Result<Figure> {
     let sizes = Sizes::new(sheet.options.font);
     let line = Sizes::line_of(sizes.tick);
     let (under, gap) = (axis::under(&sizes) + 1.4 * sizes.label, 0.9 * sizes.tick);
@@ -282,7 +282,7 @@ pub fn figure(sheet: &Sheet<'_>, windows: &[Window<'_>], axis_names: [String; 2]
     let length = windows.iter().map(|window| window.ends.1.saturating_sub(window.ends.0)).max();
     let length = length.unwrap_or(1).max(1);
     let unit_ns = unit(length).0;
-    let time = Axis::exact((0.0, length as f64 / unit_ns), false).over(area.left, area.right);
+    let time = ValueAxis::exact((0.0, length as f64 / unit_ns), false).over(area.left, area.right);
     let axis_names = axis_names.each_ref().map(String::as_str);
     layout::name_below(&mut scene, all, area.center().0, &axis_names, &sizes);
     let block = (area.height() - heads) / count;
@@ -351,7 +351,7 @@ pub fn classes(rows: &Rows<'_>, ranks: &[u32]) -> Vec<Vec<u32>> {
     classes
 }
 
-impl Window<'_> {
+impl LaneWindow<'_> {
     /// Exposed communication of a rank (absolute ns).
     fn exposed(&self, rank: u32) -> Vec<(i64, i64)> {
         let origin = origin_ns(self.trace);

@@ -2,8 +2,8 @@
 //!
 //! Validation figure: prediction error of each published number, one chart per data set.
 
-use super::axis::{Axis, Chart};
-use super::figure::{Figure, Options};
+use super::axis::{Chart, ValueAxis};
+use super::figure::{Figure, FigureOptions};
 use super::layout::{LegendEntry, LegendKey, Sheet};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Fill, Scene, Stroke};
@@ -11,6 +11,7 @@ use super::style::{Look, Looks, Sizes, look, looks};
 use crate::analysis::{ArchitectureCurve, CurvePoint, TrainingSet};
 use crate::validate::{Measure, Score};
 use base::error::{Error, Result};
+use base::statistics::extent;
 use base::text::counted;
 use plan::Architecture;
 use table::Provenance;
@@ -23,7 +24,7 @@ const LOOKS: &str = "points use a fixed set of held-out windows, tables use all 
 /// # Errors
 ///
 /// Returns an error if no training evaluated the held-out text after a step, or the page is too small.
-pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
+pub fn training_figure(set: &TrainingSet, options: &FigureOptions) -> Result<Figure> {
     let drawn: Vec<&ArchitectureCurve> =
         set.curves.iter().filter(|curve| curve.held_out.len() > 1).collect();
     if drawn.is_empty() {
@@ -93,13 +94,12 @@ fn draw(
         drawn.iter().map(|curve| (&curve.architecture, points_of(curve))).collect();
     let points = || drawn.iter().flat_map(|(_, points)| points);
     // clip wide intervals of few seeds, which would squeeze the curves
-    let (low, high) =
-        points().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), p| (l.min(p.nll), h.max(p.nll)));
+    let [low, high] = extent(points().map(|point| point.nll)).unwrap_or_default();
     let margin = 0.3 * (high - low);
     let ends = points().filter_map(|point| point.nll_ci95).flatten();
     let ends = ends.filter(|end| *end > 0.0 && (low - margin..=high + margin).contains(end));
-    let y = Axis::fit(points().map(|point| point.nll).chain(ends));
-    let x = Axis::fit(points().map(|point| f64::from(point.step)));
+    let y = ValueAxis::fit(points().map(|point| point.nll).chain(ends));
+    let x = ValueAxis::fit(points().map(|point| f64::from(point.step)));
     let mut chart = Chart::new(scene, cell, None, (x, y), sizes).numbered();
     for (architecture, points) in &drawn {
         let look = looks[*architecture];
@@ -115,7 +115,7 @@ fn draw(
 
 /// Draws the errors of all numbers of these sets, in row order. Returns an error if there is no number, or
 /// the page is too small.
-pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> {
+pub fn validation_figure(scores: &[Score], options: &FigureOptions) -> Result<Figure> {
     let scores: Vec<&Score> = scores.iter().filter(|score| !score.residuals.is_empty()).collect();
     if scores.is_empty() {
         return Err(Error::input("nothing to plot: no row could be predicted"));
@@ -150,7 +150,7 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
     // one scale for all sets, including at least -10 to 10, so that small errors look small
     let drawn = scores.iter().flat_map(|score| &score.residuals).filter(|r| is_drawn(r.measure));
     let errors = drawn.map(|residual| residual.error);
-    let y = Axis::fit(errors.chain([-10.0, 10.0]));
+    let y = ValueAxis::fit(errors.chain([-10.0, 10.0]));
     for (cell, score) in cells.into_iter().zip(scores) {
         draw_chart(&mut scene, cell, score, y, &sizes);
     }
@@ -170,7 +170,7 @@ fn words(measure: Measure) -> String {
     format!("{} ({})", measure.title(), measure.unit())
 }
 
-fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: Axis, sizes: &Sizes) {
+fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: ValueAxis, sizes: &Sizes) {
     let last = score.residuals.iter().map(|residual| residual.line).max().unwrap_or(1) as f64;
     let fit = match &score.fitted {
         None => "",
@@ -178,7 +178,7 @@ fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: Axis, sizes: &Siz
         Some(_) => " (fitted)",
     };
     let header = format!("{}{fit}", score.set.name);
-    let x = Axis::exact((0.0, last + 1.0), false);
+    let x = ValueAxis::exact((0.0, last + 1.0), false);
     let mut chart = Chart::new(scene, cell, Some(&header), (x, y), sizes).framed();
     chart.level(0.0);
     for residual in score.residuals.iter().filter(|residual| is_drawn(residual.measure)) {
@@ -205,16 +205,16 @@ mod tests {
     fn every_number_has_a_tip_with_its_error() {
         let set = DataSet::named(&["decode_a100_gptfast".into()]).unwrap().remove(0);
         let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
-        let figure = validation_figure(std::slice::from_ref(&score), &Options::default()).unwrap();
+        let figure = validation_figure(std::slice::from_ref(&score), &FigureOptions::default()).unwrap();
         let svg = figure.svg().unwrap();
         assert_eq!(svg.matches("<title>llama-2-").count(), 7);
         assert!(svg.contains("tp8 b1 p2p-on 5+200: tokens/s"), "{svg}");
         assert!(svg.contains("published data") && svg.contains("decode_a100_gptfast (fitted)"), "{svg}");
         let (values, fitted) = (vec!["hbm_gb_s=10".into()], None);
         let own = Score { is_published: false, fitted, values, ..score };
-        let svg = validation_figure(&[own], &Options::default()).unwrap().svg().unwrap();
+        let svg = validation_figure(&[own], &FigureOptions::default()).unwrap().svg().unwrap();
         assert!(!svg.contains("published") && !svg.contains("fitted"), "{svg}");
         assert!(svg.contains("hbm_gb_s=10"), "{svg}");
-        assert!(validation_figure(&[], &Options::default()).is_err());
+        assert!(validation_figure(&[], &FigureOptions::default()).is_err());
     }
 }

@@ -29,23 +29,23 @@ const LABEL: usize = 60;
 
 /// Part of a trace on the timeline (ns after the trace's first start), and its description.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownPart {
     pub from_ns: i64,
     pub to_ns: i64,
     pub words: String,
 }
 
 /// Data of the timeline. Times in ns after the trace's first start.
-#[derive(Debug, Serialize)]
-pub struct Timeline {
+#[derive(Debug, Default, Serialize)]
+pub struct TimelineData {
     from: i64,
     to: i64,
-    operations: Vec<Operation>,
+    operations: Vec<TimelineOperation>,
     names: Vec<String>,
-    rows: Vec<Row>,
+    rows: Vec<TimelineRow>,
     /// Exposed intervals of communication by rank.
     exposed: BTreeMap<u32, Vec<(i64, i64)>>,
-    steps: Vec<Step>,
+    steps: Vec<TimelineStep>,
     #[serde(skip)]
     pub events: usize,
     /// Ranges that the page has no room for.
@@ -53,8 +53,8 @@ pub struct Timeline {
     pub ranges_left_out: usize,
 }
 
-#[derive(Debug, Serialize)]
-struct Operation {
+#[derive(Debug, Default, Serialize)]
+struct TimelineOperation {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     short: Option<String>,
@@ -71,7 +71,7 @@ struct Operation {
 
 /// Events of one stream, or ranges of one depth of a thread, by start.
 #[derive(Debug, Default, Serialize)]
-struct Row {
+struct TimelineRow {
     rank: u32,
     name: String,
     host: bool,
@@ -86,13 +86,13 @@ struct Row {
 }
 
 #[derive(Debug, Serialize)]
-struct Step {
+struct TimelineStep {
     name: String,
     from: i64,
     to: i64,
 }
 
-impl Shown {
+impl ShownPart {
     /// The `chosen` window, or a few steps in the middle of the selection. Returns an input error if the chosen one has
     /// more events than a page holds.
     pub fn of(
@@ -188,27 +188,17 @@ fn readable(name: &str) -> String {
     printable(name).chars().take(MOST_LETTERS).collect()
 }
 
-impl Timeline {
-    pub fn of(trace: &Trace, steps: &[StepSummary], shown: &Shown) -> Self {
+impl TimelineData {
+    pub fn of(trace: &Trace, steps: &[StepSummary], shown: &ShownPart) -> Self {
         let window =
             Selection { from_ns: Some(shown.from_ns), to_ns: Some(shown.to_ns), ..Selection::default() };
         let runs = Runs::new(trace, &window);
         let lanes = Lanes::of(&runs);
         let mut operations = Operations { trace, runs: &runs, all: Vec::new(), places: HashMap::new() };
-        let mut timeline = Self {
-            from: shown.from_ns,
-            to: shown.to_ns,
-            operations: Vec::new(),
-            names: Vec::new(),
-            rows: Vec::new(),
-            exposed: BTreeMap::new(),
-            steps: Vec::new(),
-            events: 0,
-            ranges_left_out: 0,
-        };
+        let mut timeline = Self { from: shown.from_ns, to: shown.to_ns, ..Self::default() };
         let in_window = |step: &&StepSummary| step.start_ns < shown.to_ns && step.end_ns > shown.from_ns;
         timeline.steps = (steps.iter().filter(in_window))
-            .map(|step| Step { name: step_name(step), from: step.start_ns, to: step.end_ns })
+            .map(|step| TimelineStep { name: step_name(step), from: step.start_ns, to: step.end_ns })
             .collect();
         for (at, rank) in runs.ranks.iter().enumerate() {
             let mut by_stream: BTreeMap<(u16, Lane), Vec<&Span>> = BTreeMap::new();
@@ -222,7 +212,7 @@ impl Timeline {
                     Some(stream) => format!("stream {}", stream.id),
                     None => lane.as_str().to_owned(),
                 };
-                let mut row = Row { rank: *rank, name, ..Row::default() };
+                let mut row = TimelineRow { rank: *rank, name, ..TimelineRow::default() };
                 for span in &spans {
                     row.push(span.start_ns - runs.origin, span.end_ns - span.start_ns);
                     row.operations.push(operations.place(span));
@@ -262,19 +252,20 @@ impl Timeline {
             }
         }
         let mut names: HashMap<u32, u32> = HashMap::new();
-        let mut rows: BTreeMap<(u32, u16, u16), Row> = BTreeMap::new();
+        let mut rows: BTreeMap<(u32, u16, u16), TimelineRow> = BTreeMap::new();
         for range in trace.ranges.iter().filter(is_shown).filter(|range| range.depth < depths) {
             let name = *names.entry(range.name).or_insert_with(|| {
                 let name = trace.meta.range_names.get(range.name as usize);
                 self.names.push(readable(name.map_or("", String::as_str)));
                 self.names.len() as u32 - 1
             });
-            let row = rows.entry((range.rank, range.thread, range.depth)).or_insert_with(|| Row {
-                rank: range.rank,
-                name: format!("thread {}", range.thread),
-                host: true,
-                ..Row::default()
-            });
+            let row =
+                rows.entry((range.rank, range.thread, range.depth)).or_insert_with(|| TimelineRow {
+                    rank: range.rank,
+                    name: format!("thread {}", range.thread),
+                    host: true,
+                    ..TimelineRow::default()
+                });
             row.push(at(range.start_ns), range.end_ns - range.start_ns);
             row.operations.push(name);
         }
@@ -303,7 +294,7 @@ impl Timeline {
     }
 }
 
-impl Row {
+impl TimelineRow {
     fn push(&mut self, start: i64, length: i64) {
         self.starts.push(start);
         self.lengths.push(length.max(0));
@@ -314,7 +305,7 @@ impl Row {
 struct Operations<'a> {
     trace: &'a Trace,
     runs: &'a Runs<'a>,
-    all: Vec<Operation>,
+    all: Vec<TimelineOperation>,
     places: HashMap<(u32, Lane), u32>,
 }
 
@@ -332,18 +323,13 @@ impl Operations<'_> {
         }
     }
 
-    fn described(&self, span: &Span) -> Operation {
+    fn described(&self, span: &Span) -> TimelineOperation {
         let class = self.runs.class(span).as_str();
         let Some(info) = self.trace.operations.get(span.operation as usize) else {
-            let (name, kind) = ("unknown".to_owned(), String::new());
-            return Operation {
-                name,
-                short: None,
-                kind,
+            return TimelineOperation {
+                name: "unknown".to_owned(),
                 class,
-                bytes: None,
-                group: None,
-                shape: String::new(),
+                ..TimelineOperation::default()
             };
         };
         let name = readable(&info.name);
@@ -352,7 +338,7 @@ impl Operations<'_> {
             Some(last) => readable(last),
             None => fitting_name(&name, LABEL),
         };
-        Operation {
+        TimelineOperation {
             short: Some(short).filter(|short| *short != name),
             name,
             kind: info.kind.clone(),

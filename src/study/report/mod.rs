@@ -17,6 +17,7 @@ pub use trace::{TracePage, WrittenTrace, trace_page};
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
+use std::iter;
 
 use crate::analysis::filter::{Operator, Term, Test};
 use crate::analysis::{self, Axis, CellSet, Cells, ComparisonReport};
@@ -277,34 +278,27 @@ impl<'a> Commands<'a> {
     /// Command line of a verb for the report's runs.
     pub fn verb(&self, verb: &[&str], options: &[&str]) -> String {
         let filter = joined([self.report.filter.as_str(), &self.conditions]);
-        let filter = option("--filter", filter);
-        let mut words: Vec<&str> = vec!["ladderscope"];
-        words.extend(verb);
-        words.extend(self.report.arguments.iter().map(String::as_str));
-        words.extend(filter.iter().map(String::as_str));
-        words.extend(options);
-        shell_command(words)
+        command_line(verb, &[&self.report.arguments, &option("--filter", filter)], options)
     }
 
     pub fn listing(&self, more: &str) -> String {
         let filter =
             joined([self.report.named.as_str(), self.report.filter.as_str(), &self.conditions, more]);
         let filter = option("--filter", filter);
-        let mut words: Vec<&str> = vec!["ladderscope", "runs"];
-        words.extend(self.report.directory.iter().map(String::as_str));
-        match filter.as_slice() {
-            [] => words.push("--all"),
-            filter => words.extend(filter.iter().map(String::as_str)),
-        }
-        shell_command(words)
+        let all: &[&str] = if filter.is_empty() { &["--all"] } else { &[] };
+        command_line(&["runs"], &[&self.report.directory, &filter], all)
     }
 
     pub fn show(&self, run: &str) -> String {
-        let mut words: Vec<&str> = vec!["ladderscope", "show", run];
-        words.extend(self.report.directory.iter().map(String::as_str));
-        words.extend(["--format", "json"]);
-        shell_command(words)
+        command_line(&["show", run], &[&self.report.directory], &["--format", "json"])
     }
+}
+
+/// Command line of a verb with arguments given by the user and further options.
+fn command_line(verb: &[&str], given: &[&[String]], options: &[&str]) -> String {
+    let given = given.iter().copied().flatten().map(String::as_str);
+    let verb = iter::once("ladderscope").chain(verb.iter().copied());
+    shell_command(verb.chain(given).chain(options.iter().copied()))
 }
 
 /// Option with its value, or nothing if the value is empty; `name=value` if the value starts with a dash.
@@ -350,12 +344,8 @@ pub fn conditions(set: &CellSet, all: &[CellSet]) -> String {
     }
     shared("host", &host);
     let cells = || all.iter().flat_map(|set| &set.cells);
-    let mut variables: Vec<&String> = cells().flat_map(|cell| cell.spec.env.keys()).collect();
-    let mut overrides: Vec<&String> = cells().flat_map(|cell| cell.spec.set.keys()).collect();
-    for names in [&mut variables, &mut overrides] {
-        names.sort_unstable();
-        names.dedup();
-    }
+    let variables: BTreeSet<&String> = cells().flat_map(|cell| cell.spec.env.keys()).collect();
+    let overrides: BTreeSet<&String> = cells().flat_map(|cell| cell.spec.set.keys()).collect();
     // NCCL_P2P_* follow from the p2p option, which sets do not differ in
     for name in variables.into_iter().filter(|name| !name.starts_with("NCCL_P2P_")) {
         shared(&format!("env.{name}"), &|cell| cell.spec.env.get(name).cloned());

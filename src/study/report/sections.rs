@@ -10,7 +10,7 @@ use super::Html;
 use super::set;
 use super::{Compared, Report};
 use crate::analysis::CellSet;
-use crate::plot::{self, Options};
+use crate::plot::{self, FigureOptions};
 use crate::validate::{DataSet, Overrides, Score, card, orders_table};
 use base::error::Result;
 use base::text::counted;
@@ -56,7 +56,7 @@ pub fn over_models(
     compared: &Compared,
 ) -> Result<()> {
     let by = &compared.by_architecture;
-    let drawn = plot::improvement_figure(sets, by, &report.provenance, &Options::default());
+    let drawn = plot::improvement_figure(sets, by, &report.provenance, &FigureOptions::default());
     html.element("h2", "Models side by side");
     match drawn {
         Ok(figure) => {
@@ -75,29 +75,20 @@ pub fn flags(html: &mut Html, compared: &Compared) {
     html.raw("<section id=\"flags\">").element("h2", "Suspicious results");
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let all = compared.by_architecture.flags.iter().chain(&compared.by_p2p.flags);
-    let flags: Vec<String> =
-        all.map(|flag| &flag.text).filter(|text| seen.insert(*text)).cloned().collect();
-    list(
-        html,
-        &flags,
-        "None: no higher TP is slower than a lower one, upper-bound does not depend on P2P, and no run printed a warning.",
-    );
+    let flags: Vec<&str> =
+        all.map(|flag| flag.text.as_str()).filter(|text| seen.insert(*text)).collect();
+    if flags.is_empty() {
+        html.element(
+            "p",
+            "None: no higher TP is slower than a lower one, upper-bound does not depend on P2P, and no run printed a warning.",
+        );
+    } else {
+        set::list(html, flags.iter().copied().take(MOST_LINES));
+    }
+    if flags.len() > MOST_LINES {
+        html.element("p", &format!("{} more not listed.", flags.len() - MOST_LINES));
+    }
     html.raw("</section>\n");
-}
-
-fn list(html: &mut Html, lines: &[String], none: &str) {
-    if lines.is_empty() {
-        html.element("p", none);
-        return;
-    }
-    html.raw("<ul>\n");
-    for line in lines.iter().take(MOST_LINES) {
-        html.element("li", line);
-    }
-    html.raw("</ul>\n");
-    if lines.len() > MOST_LINES {
-        html.element("p", &format!("{} more not listed.", lines.len() - MOST_LINES));
-    }
 }
 
 /// Reports the simulator's error on published data for the hardware and stacks of the simulated runs.
@@ -154,17 +145,18 @@ pub fn unfinished(html: &mut Html, report: &Report<'_>) {
             "All runs succeeded. Cells that cannot fit or run are not started and not listed.",
         );
     } else {
-        let mut table = Table::new(["status", "run", "model", "cell", "reason"]);
-        for record in &not {
-            let reason = record.reason.as_deref().and_then(|why| why.lines().next());
-            table.push(vec![
-                Shown::text(format!("{} {}", record.status.glyph(), record.status.as_str())),
-                Shown::text(&record.run),
-                Shown::text(&record.spec.model),
-                Shown::text(record.spec.label()),
-                reason.map_or(Shown::None, Shown::text),
-            ]);
-        }
+        let table = Table::of(
+            not,
+            &[
+                ("status", &|r: &Record| {
+                    Shown::text(format!("{} {}", r.status.glyph(), r.status.as_str()))
+                }),
+                ("run", &|r| Shown::text(&r.run)),
+                ("model", &|r| Shown::text(&r.spec.model)),
+                ("cell", &|r| Shown::text(r.spec.label())),
+                ("reason", &|r| r.reason.as_deref().and_then(|why| why.lines().next()).into()),
+            ],
+        );
         let command = Commands::of_all(report).listing("-status:ok");
         html.table("Failed, interrupted and skipped runs.", &table, MOST_LINES, &command)
             .command(&command);

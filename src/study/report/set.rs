@@ -2,14 +2,13 @@ use std::collections::BTreeSet;
 
 use super::Commands;
 use super::Html;
-use super::{Compared, Report, badge};
+use super::{Compared, Report, badge, command_line};
 use crate::analysis::{
     self, CellSet, ComparisonReport, DIFFERENCES, ParetoPoint, REST, differences_table, pairs_table,
 };
 use crate::answer::{Answer, CardLine};
-use crate::plot::{self, Figure, Options, ParetoData, ProvenanceSummary};
+use crate::plot::{self, Figure, FigureOptions, ParetoData, ProvenanceSummary};
 use base::error::{Error, Result};
-use base::text::shell_command;
 use table::render::{Shown, Table};
 use table::{P2p, Record, measure};
 
@@ -108,7 +107,7 @@ fn in_short(html: &mut Html, records: &[Record]) {
     }
 }
 
-fn list<'a>(html: &mut Html, items: impl Iterator<Item = &'a str>) {
+pub fn list<'a>(html: &mut Html, items: impl Iterator<Item = &'a str>) {
     html.raw("<ul>\n");
     items.for_each(|item| {
         html.element("li", item);
@@ -124,9 +123,7 @@ fn verdict(html: &mut Html, directory: &[String], run: &str, sentences: &[String
         "Computed from the run's trace. Remedies are simulated from its measured kernel and all-reduce times.",
     );
     list(html, sentences.iter().map(String::as_str));
-    let words = ["ladderscope", "overlap", run].map(str::to_owned);
-    let words: Vec<String> = words.into_iter().chain(directory.iter().cloned()).collect();
-    html.command(&shell_command(&words));
+    html.command(&command_line(&["overlap", run], &[directory], &[]));
 }
 
 pub fn figure(html: &mut Html, figure: &Figure, id: &str, command: &str) -> Result<()> {
@@ -143,7 +140,7 @@ fn figures(
     provenance: &ProvenanceSummary,
     by_architecture: &ComparisonReport,
 ) -> Vec<(&'static str, Result<Figure>)> {
-    let options = Options::default();
+    let options = FigureOptions::default();
     let pareto = if points.len() > MOST_POINTS {
         Err(Error::input(format!("{} points are too many for a page", points.len())))
     } else {
@@ -191,62 +188,41 @@ fn cells(html: &mut Html, set: &CellSet, whole: &str) {
             ("provenance", &|c| Shown::text(c.provenance)),
         ],
     );
-    html.element("h3", "Cells");
-    html.table(
-        "Medians over samples, with 95 % bootstrap intervals in brackets if there are enough samples. Overlap and exposed communication: decode phase of one sample, mean over ranks.",
-        &table,
-        MOST_ROWS,
-        whole,
-    );
-    html.command(whole);
+    let caption = "Medians over samples, with 95 % bootstrap intervals in brackets if there are enough samples. Overlap \
+                   and exposed communication: decode phase of one sample, mean over ranks.";
+    html.element("h3", "Cells").table(caption, &table, MOST_ROWS, whole).command(whole);
 }
 
-fn frontier(html: &mut Html, points: &[ParetoPoint], commands: &Commands<'_>) {
-    let mut table = Table::new([
-        "frontier of",
-        "architecture",
-        "TP",
-        "batch",
-        "P2P",
-        "completion ms",
-        "tokens/s/GPU",
-        "TPOT ms",
-        "≈",
-        "provenance",
-    ]);
-    let mut add = |among: &str, best: Vec<&analysis::ParetoPoint>| {
-        for point in best {
-            let spec = &point.spec;
-            table.push(vec![
-                Shown::text(among),
-                Shown::text(&spec.architecture),
-                spec.tp.into(),
-                spec.batch.into(),
-                Shown::text(spec.p2p.as_str()),
-                Shown::Number(point.completion_ms, 1),
-                Shown::Number(point.tokens_per_s_per_gpu, 2),
-                Shown::Number(point.tpot_ms, 3),
-                Shown::some(if point.too_close { "≈" } else { "" }),
-                Shown::text(point.provenance),
-            ]);
-        }
+fn frontier<'a>(html: &mut Html, points: &'a [ParetoPoint], commands: &Commands<'_>) {
+    let mut rows: Vec<(String, &ParetoPoint)> = Vec::new();
+    let mut add = |among: &str, best: Vec<&'a ParetoPoint>| {
+        rows.extend(best.into_iter().map(|point| (among.to_owned(), point)));
     };
     add("all", analysis::frontier(points, |_| true));
     for p2p in [P2p::On, P2p::Off] {
         let name = format!("P2P {}", p2p.as_str());
         add(&name, analysis::frontier(points, |p| p.spec.p2p == p2p && !p.is_limit()));
     }
-    let command = commands.verb(&["pareto"], &["--frontier"]);
-    html.element("h3", "Frontier");
-    html.table(
-        "Pareto-optimal cells: no other cell is at least as good in both completion latency and throughput per GPU and \
-         better in one. ≈: too close to call; another architecture's point is within the simulator's error (5 % where \
-         that is unknown).",
-        &table,
-        MOST_ROWS,
-        &command,
+    let table = Table::of(
+        &rows,
+        &[
+            ("frontier of", &|(among, _): &(String, &ParetoPoint)| Shown::text(among)),
+            ("architecture", &|(_, p)| Shown::text(&p.spec.architecture)),
+            ("TP", &|(_, p)| p.spec.tp.into()),
+            ("batch", &|(_, p)| p.spec.batch.into()),
+            ("P2P", &|(_, p)| Shown::text(p.spec.p2p.as_str())),
+            ("completion ms", &|(_, p)| Shown::Number(p.completion_ms, 1)),
+            ("tokens/s/GPU", &|(_, p)| Shown::Number(p.tokens_per_s_per_gpu, 2)),
+            ("TPOT ms", &|(_, p)| Shown::Number(p.tpot_ms, 3)),
+            ("≈", &|(_, p)| Shown::some(if p.too_close { "≈" } else { "" })),
+            ("provenance", &|(_, p)| Shown::text(p.provenance)),
+        ],
     );
-    html.command(&command);
+    let command = commands.verb(&["pareto"], &["--frontier"]);
+    let caption = "Pareto-optimal cells: no other cell is at least as good in both completion latency and throughput \
+                   per GPU and better in one. ≈: too close to call; another architecture's point is within the \
+                   simulator's error (5 % where that is unknown).";
+    html.element("h3", "Frontier").table(caption, &table, MOST_ROWS, &command).command(&command);
 }
 
 fn comparisons(html: &mut Html, report: &ComparisonReport, commands: &Commands<'_>) {
@@ -254,14 +230,9 @@ fn comparisons(html: &mut Html, report: &ComparisonReport, commands: &Commands<'
         return;
     }
     let command = commands.verb(&["compare", "--by", &report.by], &[]);
+    let caption = format!("{} (see \"verdict\" in the glossary).", report.counts());
     html.element("h3", &format!("Comparisons by {}", report.by));
-    html.table(
-        &format!("{} (see \"verdict\" in the glossary).", report.counts()),
-        &pairs_table(report),
-        MOST_ROWS,
-        &command,
-    );
-    html.command(&command);
+    html.table(&caption, &pairs_table(report), MOST_ROWS, &command).command(&command);
 }
 
 fn time(html: &mut Html, report: &ComparisonReport, commands: &Commands<'_>) {
@@ -270,12 +241,7 @@ fn time(html: &mut Html, report: &ComparisonReport, commands: &Commands<'_>) {
         return;
     }
     let command = commands.verb(&["compare", "--by", "architecture"], &[]);
-    html.element("h3", "Where the time went");
-    html.table(
-        &format!("{DIFFERENCES}. The columns add up to `decode ms`; {REST}."),
-        &table,
-        MOST_ROWS,
-        &command,
-    );
+    let caption = format!("{DIFFERENCES}. The columns add up to `decode ms`; {REST}.");
+    html.element("h3", "Where the time went").table(&caption, &table, MOST_ROWS, &command);
     html.command(&command);
 }

@@ -1,8 +1,7 @@
 //! Page of one trace: verdict, a timeline that zooms, tables, provenance.
 
-use super::badge;
-use super::events::{Shown, Timeline};
-use super::{Html, document};
+use super::events::{ShownPart, TimelineData};
+use super::{Html, badge, command_line, document, set};
 use crate::analysis::{
     NameRow, TraceReport, collectives_table, group_overlap_table, names_table, ranks_table, steps_table,
     stretches_table,
@@ -10,7 +9,7 @@ use crate::analysis::{
 use crate::plot::ProvenanceSummary;
 use crate::verdict::Verdict;
 use base::error::{Error, Result};
-use base::text::{counted, fitting_name, printable, shell_command};
+use base::text::{counted, fitting_name, printable};
 use table::Provenance;
 use trace::overlap::Selection;
 use trace::{ImportReport, Trace};
@@ -54,8 +53,8 @@ pub struct WrittenTrace {
 /// Returns an input error if the window has more events than a page holds.
 pub fn trace_page(page: &TracePage<'_>) -> Result<WrittenTrace> {
     let TracePage { trace, report, .. } = *page;
-    let shown = Shown::of(trace, &report.steps, page.selection, page.window)?;
-    let timeline = Timeline::of(trace, &report.steps, &shown);
+    let shown = ShownPart::of(trace, &report.steps, page.selection, page.window)?;
+    let timeline = TimelineData::of(trace, &report.steps, &shown);
     let mut html = Html::default();
     header(&mut html, page);
     figure(&mut html, page, &timeline, &shown)?;
@@ -74,8 +73,7 @@ pub fn trace_page(page: &TracePage<'_>) -> Result<WrittenTrace> {
 
 impl TracePage<'_> {
     fn command(&self, verb: &str, more: &[&str]) -> String {
-        let arguments = self.arguments.iter().map(String::as_str);
-        shell_command(["ladderscope", verb].into_iter().chain(arguments).chain(more.iter().copied()))
+        command_line(&[verb], &[self.arguments], more)
     }
 }
 
@@ -92,11 +90,8 @@ fn header(html: &mut Html, page: &TracePage<'_>) {
         );
     }
     html.raw("<div class=\"card\">\n").element("p class=\"headline\"", &page.verdict.headline);
-    html.raw("<ul>\n");
-    page.verdict.sentences.iter().for_each(|sentence| {
-        html.element("li", sentence);
-    });
-    html.raw("</ul>\n</div>\n");
+    set::list(html, page.verdict.sentences.iter().map(String::as_str));
+    html.raw("</div>\n");
     html.element(
         "p class=\"soft\"",
         &format!(
@@ -147,7 +142,12 @@ const HELP: &str = "Drag pans, Ctrl and wheel zoom, a double click zooms in, Shi
                     full stop select the previous and next event, e the next exposed communication, l the longest, \
                     Enter zooms to the selected event, / searches, n finds the next match, 0 shows everything.";
 
-fn figure(html: &mut Html, page: &TracePage<'_>, timeline: &Timeline, shown: &Shown) -> Result<()> {
+fn figure(
+    html: &mut Html,
+    page: &TracePage<'_>,
+    timeline: &TimelineData,
+    shown: &ShownPart,
+) -> Result<()> {
     html.element("h2 id=\"timeline\"", "Timeline");
     html.element("noscript", "The timeline needs JavaScript; the tables below do not.");
     html.raw("<figure class=\"timeline\">\n<p class=\"tools\">");

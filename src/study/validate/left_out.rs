@@ -14,14 +14,14 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::predicted;
-use super::set::{DataSet, Measure, Overrides, Run};
+use super::set::{DataSet, Measure, MeasuredRun, Overrides};
 use base::error::{Error, Result};
 use base::statistics::mean;
 use machine::hardware::Stack;
 use run::sim::Simulator;
 
 /// Constant of a stack that serving rows determine.
-struct Constant {
+struct StackConstant {
     key: &'static str,
     value: fn(&Stack) -> f64,
     /// Smallest and largest value.
@@ -30,23 +30,28 @@ struct Constant {
     unit: f64,
 }
 
-const CONSTANTS: [Constant; 6] = [
-    Constant { key: "launch_us", value: |stack| stack.launch_us, bounds: (0.0, 6.0), unit: 0.5 },
-    Constant { key: "step_us", value: |stack| stack.step_us, bounds: (0.0, 10_000.0), unit: 300.0 },
-    Constant { key: "sequence_us", value: |stack| stack.sequence_us, bounds: (0.0, 200.0), unit: 10.0 },
-    Constant {
+const CONSTANTS: [StackConstant; 6] = [
+    StackConstant { key: "launch_us", value: |stack| stack.launch_us, bounds: (0.0, 6.0), unit: 0.5 },
+    StackConstant { key: "step_us", value: |stack| stack.step_us, bounds: (0.0, 10_000.0), unit: 300.0 },
+    StackConstant {
+        key: "sequence_us",
+        value: |stack| stack.sequence_us,
+        bounds: (0.0, 200.0),
+        unit: 10.0,
+    },
+    StackConstant {
         key: "matmul.prefill_scale",
         value: |stack| stack.matmul.prefill_scale,
         bounds: (0.8, 2.0),
         unit: 0.1,
     },
-    Constant {
+    StackConstant {
         key: "serving.prefill_layer_us",
         value: |stack| stack.serving.as_ref().map_or(0.0, |serving| serving.prefill_layer_us),
         bounds: (0.0, 1_000.0),
         unit: 100.0,
     },
-    Constant {
+    StackConstant {
         key: "serving.request_us",
         value: |stack| stack.serving.as_ref().map_or(0.0, |serving| serving.request_us),
         bounds: (0.0, 50_000.0),
@@ -83,10 +88,10 @@ pub struct LeftOut {
 type Fold = (String, Vec<Vec<usize>>);
 
 /// Stacks with the same constants, and their rows.
-struct Fitted {
+struct FittedEngine {
     constants: Vec<f64>,
     stacks: BTreeSet<String>,
-    rows: Vec<Vec<Run>>,
+    rows: Vec<Vec<MeasuredRun>>,
 }
 
 /// Fits the engines of a serving set without parts of its rows.
@@ -101,20 +106,20 @@ pub fn left_out(set: &DataSet) -> Result<Vec<LeftOut>> {
             "--left-out is for serving_dense and serving_moe",
         ));
     }
-    let mut engines: Vec<Fitted> = Vec::new();
+    let mut engines: Vec<FittedEngine> = Vec::new();
     for row in set.runs(&Overrides::default())? {
         let Some(first) = row.first() else { continue };
         let stack = Stack::load(&first.spec.stack)?;
         let constants: Vec<f64> = CONSTANTS.iter().map(|constant| (constant.value)(&stack)).collect();
         let at = engines.iter().position(|known| known.constants == constants).unwrap_or_else(|| {
-            engines.push(Fitted { constants, stacks: BTreeSet::new(), rows: Vec::new() });
+            engines.push(FittedEngine { constants, stacks: BTreeSet::new(), rows: Vec::new() });
             engines.len() - 1
         });
         engines[at].stacks.insert(stack.name);
         engines[at].rows.push(row);
     }
     let mut found = Vec::new();
-    for Fitted { constants, stacks, rows } in engines {
+    for FittedEngine { constants, stacks, rows } in engines {
         let name = stacks.into_iter().collect::<Vec<_>>().join(", ");
         found.extend(Engine::new(set, rows, constants).left_out(&name));
     }
@@ -124,7 +129,7 @@ pub fn left_out(set: &DataSet) -> Result<Vec<LeftOut>> {
 /// Rows of one engine with predictions at the constants of its stack.
 struct Engine<'a> {
     set: &'a DataSet,
-    rows: Vec<Vec<Run>>,
+    rows: Vec<Vec<MeasuredRun>>,
     constants: Vec<f64>,
     simulator: Simulator,
     /// Derivatives of each run's logarithm by the units of the constants.
@@ -133,11 +138,12 @@ struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     /// Keeps the rows that run without waiting for KV cache.
-    fn new(set: &'a DataSet, rows: Vec<Vec<Run>>, constants: Vec<f64>) -> Self {
+    fn new(set: &'a DataSet, rows: Vec<Vec<MeasuredRun>>, constants: Vec<f64>) -> Self {
         let mut engine =
             Self { set, rows, constants, simulator: Simulator::default(), slopes: Vec::new() };
         let simulator = &engine.simulator;
-        let is_free = |runs: &Vec<Run>| predicted(set, runs, simulator).is_ok_and(|row| !row.is_queued);
+        let is_free =
+            |runs: &Vec<MeasuredRun>| predicted(set, runs, simulator).is_ok_and(|row| !row.is_queued);
         let free: Vec<bool> = engine.rows.par_iter().map(is_free).collect();
         let mut free = free.into_iter();
         engine.rows.retain(|_| free.next().unwrap_or(false));
@@ -146,14 +152,14 @@ impl<'a> Engine<'a> {
 
     fn folds(&self) -> Vec<Fold> {
         let all: Vec<usize> = (0..self.rows.len()).collect();
-        let by = |of: &dyn Fn(&Run) -> String| {
+        let by = |of: &dyn Fn(&MeasuredRun) -> String| {
             let mut parts: BTreeMap<String, Vec<usize>> = BTreeMap::new();
             for at in &all {
                 parts.entry(of(&self.rows[*at][0])).or_default().push(*at);
             }
             parts
         };
-        let setting = |run: &Run| {
+        let setting = |run: &MeasuredRun| {
             let mut spec = run.spec.clone();
             (spec.concurrency, spec.batch) = (0, 0);
             format!("{spec:?}")
@@ -166,8 +172,8 @@ impl<'a> Engine<'a> {
         if thirds.iter().all(|rows| !rows.is_empty()) {
             folds.push(("a third of the settings in turn".to_owned(), thirds));
         }
-        let gpu = |run: &Run| run.spec.hardware.clone();
-        let model = |run: &Run| format!("{} {}", run.spec.model, run.spec.dtype);
+        let gpu = |run: &MeasuredRun| run.spec.hardware.clone();
+        let model = |run: &MeasuredRun| format!("{} {}", run.spec.model, run.spec.dtype);
         for parts in [by(&gpu), by(&model)].into_iter().filter(|parts| parts.len() > 1) {
             folds.extend(parts.into_iter().map(|(name, rows)| (name, vec![rows])));
         }
@@ -335,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_step_keeps_constants_within_their_bounds_and_moves_the_others() {
-        let of = |each: fn(&Constant) -> f64| CONSTANTS.iter().map(each).collect::<Vec<f64>>();
+        let of = |each: fn(&StackConstant) -> f64| CONSTANTS.iter().map(each).collect::<Vec<f64>>();
         let values = of(|constant| constant.bounds.1 / 2.0);
         // each constant has a row of its own, whose latency it halves or doubles
         let own = DMatrix::from_fn(CONSTANTS.len(), CONSTANTS.len(), |row, at| f64::from(row == at));

@@ -10,7 +10,7 @@ mod set;
 mod trust;
 
 pub use left_out::{LeftOut, left_out};
-pub use set::{DataSet, Group, Measure, Measured, Overrides, Run, ServedRow, Slice};
+pub use set::{DataSet, Group, Measure, MeasuredColumn, MeasuredRun, Overrides, ServedRow, Slice};
 pub(crate) use trust::{Changes, rewired_error};
 pub use trust::{TieBand, Trust, badge, nearest_error, nearest_errors, reversed_orders, stand_ins};
 
@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use base::error::{Error, Result};
 use base::input::InputKind;
-use base::statistics::mean;
+use base::statistics::{extent, mean};
 use plan::Architecture;
 use run::sim::{Prediction, Simulator};
 use table::Spec;
@@ -130,7 +130,7 @@ impl Score {
     /// # Errors
     ///
     /// Returns an error if the hardware profile, the stack or an overridden value is invalid.
-    pub fn of(set: &DataSet, rows: &[Vec<Run>]) -> Result<Self> {
+    pub fn of(set: &DataSet, rows: &[Vec<MeasuredRun>]) -> Result<Self> {
         let simulator = Simulator::default();
         // an invalid target fails all rows: return an error instead of rows in `not_run`
         let (mut hardware, mut stack) = (String::new(), String::new());
@@ -139,7 +139,7 @@ impl Score {
             (hardware, stack) = ("that of each row".to_owned(), "that of each row's engine".to_owned());
             let own = rows.iter().flatten().all(|run| run.spec.set.is_empty());
             fitted = own.then(|| set.fitted.clone());
-        } else if let Some(Run { spec, .. }) = rows.iter().flatten().next() {
+        } else if let Some(MeasuredRun { spec, .. }) = rows.iter().flatten().next() {
             let target = simulator.target(&spec.hardware, &spec.stack, &spec.set)?;
             (hardware, stack) = (target.profile.name.clone(), target.stack.name.clone());
             values.extend(spec.set.iter().map(|(key, value)| format!("{key}={value}")));
@@ -148,14 +148,13 @@ impl Score {
         }
         let predicted: Vec<Result<Predicted>> =
             rows.par_iter().map(|runs| predicted(set, runs, &simulator)).collect();
-        let (not_run, residuals) = (Vec::new(), Vec::new());
         let mut score = Self {
             set: set.clone(),
             is_published: true,
             fitted,
             rows: rows.len(),
-            not_run,
-            residuals,
+            not_run: Vec::new(),
+            residuals: Vec::new(),
             orders: Vec::new(),
             queued: Vec::new(),
             groups: Vec::new(),
@@ -164,7 +163,7 @@ impl Score {
             stack,
             values,
         };
-        let mut done: Vec<(&Run, f64)> = Vec::new();
+        let mut done: Vec<(&MeasuredRun, f64)> = Vec::new();
         for (runs, predicted) in rows.iter().zip(predicted) {
             match predicted {
                 Ok(row) => {
@@ -182,7 +181,7 @@ impl Score {
             let measure = set.measured()[run.column].measure;
             score.residuals.push(residual(run, measure, run.measured, *value));
             if measure == Measure::TokensPerS
-                && let Some((standard, base)) = beside(run, &done, |_, other| {
+                && let Some((standard, base)) = done.iter().find(|(other, _)| {
                     is_standard_of(&other.spec, &run.spec) && other.column == run.column
                 })
             {
@@ -193,13 +192,13 @@ impl Score {
             }
             if measure == Measure::Prefill
                 && run.spec.architecture == Architecture::UpperBound
-                && let Some((standard, base)) = beside(run, &done, |run, other| {
-                    is_standard_of(&other.spec, &run.spec) && other.line == run.line
-                })
+                && let Some((standard, base)) = done
+                    .iter()
+                    .find(|(other, _)| is_standard_of(&other.spec, &run.spec) && other.line == run.line)
             {
                 let share = |without: f64, with: f64| 100.0 * (1.0 - without / with);
                 let (measured, predicted) =
-                    (share(run.measured, standard.measured), share(*value, base));
+                    (share(run.measured, standard.measured), share(*value, *base));
                 let measure = Measure::CommunicationShare;
                 score.residuals.push(residual(run, measure, measured, predicted));
             }
@@ -215,19 +214,21 @@ impl Score {
         words.map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 
+    /// Residuals of a measure that count: those of rows that do not wait for KV cache.
+    fn of_measure(&self, measure: Measure) -> impl Iterator<Item = &Residual> {
+        let residuals = self.residuals.iter().filter(move |residual| residual.measure == measure);
+        residuals.filter(move |residual| !self.queued.contains(&residual.line))
+    }
+
     /// Mean and largest absolute error of a measure, in its unit; `None` if no row has it.
     pub fn errors(&self, measure: Measure) -> Option<(f64, f64)> {
-        let of =
-            |residual: &&Residual| residual.measure == measure && !self.queued.contains(&residual.line);
-        let errors: Vec<f64> = self.residuals.iter().filter(of).map(|r| r.error.abs()).collect();
+        let errors: Vec<f64> = self.of_measure(measure).map(|r| r.error.abs()).collect();
         Some((mean(&errors)?, errors.iter().copied().fold(0.0, f64::max)))
     }
 
     /// Residuals of a measure by size, the largest first.
     fn by_size(&self, measure: Measure) -> Vec<&Residual> {
-        let of =
-            |residual: &&Residual| residual.measure == measure && !self.queued.contains(&residual.line);
-        let mut residuals: Vec<&Residual> = self.residuals.iter().filter(of).collect();
+        let mut residuals: Vec<&Residual> = self.of_measure(measure).collect();
         residuals.sort_by(|a, b| b.error.abs().total_cmp(&a.error.abs()));
         residuals
     }
@@ -246,21 +247,13 @@ impl Score {
     }
 
     fn cause(&self, residual: &Residual) -> Option<&str> {
-        let is = |cause: &&self::set::Cause| {
+        let is = |cause: &&self::set::ResidualCause| {
             self.is_published
                 && cause.measure == residual.measure
                 && cause.lines.contains(&residual.line)
         };
         self.set.causes.iter().find(is).map(|known| known.cause.as_str())
     }
-}
-
-fn beside<'a>(
-    run: &Run,
-    done: &[(&'a Run, f64)],
-    is: impl Fn(&Run, &Run) -> bool,
-) -> Option<(&'a Run, f64)> {
-    done.iter().find(|(other, _)| is(run, other)).copied()
 }
 
 /// True if `standard` is the standard counterpart of the cell `other`.
@@ -271,7 +264,7 @@ fn is_standard_of(standard: &Spec, other: &Spec) -> bool {
         && same == *other
 }
 
-fn residual(run: &Run, measure: Measure, measured: f64, predicted: f64) -> Residual {
+fn residual(run: &MeasuredRun, measure: Measure, measured: f64, predicted: f64) -> Residual {
     let spec = &run.spec;
     let error = match measure {
         _ if measure.unit() == "points" => predicted - measured,
@@ -289,7 +282,7 @@ struct Predicted {
     is_queued: bool,
 }
 
-fn predicted(set: &DataSet, runs: &[Run], simulator: &Simulator) -> Result<Predicted> {
+fn predicted(set: &DataSet, runs: &[MeasuredRun], simulator: &Simulator) -> Result<Predicted> {
     let mut known: Vec<(&Spec, Prediction)> = Vec::new();
     let (mut values, mut is_queued) = (Vec::with_capacity(runs.len()), false);
     for run in runs {
@@ -325,7 +318,7 @@ fn predicted(set: &DataSet, runs: &[Run], simulator: &Simulator) -> Result<Predi
 
 /// Prefill and decode latency of a run, and whether its requests wait for KV cache. Skips the memory check: the run was
 /// measured, so it fits.
-fn prediction(run: &Run, simulator: &Simulator) -> Result<(Prediction, bool)> {
+fn prediction(run: &MeasuredRun, simulator: &Simulator) -> Result<(Prediction, bool)> {
     let cell = match (&run.shape, &run.served) {
         (_, Some(ServedRow { problem: Some(problem), .. })) => return Err(Error::input(problem)),
         (Some(shape), _) => {
@@ -373,9 +366,9 @@ pub struct ReversedPair {
 }
 
 /// Rank orders of a set's throughputs; excludes `upper-bound`, which is a limit.
-fn rank_orders(set: &DataSet, done: &[(&Run, f64)]) -> Vec<RankOrder> {
-    let mut cells: BTreeMap<String, Vec<(&Run, f64)>> = BTreeMap::new();
-    let is_throughput = |run: &Run| set.measured()[run.column].measure == Measure::TokensPerS;
+fn rank_orders(set: &DataSet, done: &[(&MeasuredRun, f64)]) -> Vec<RankOrder> {
+    let mut cells: BTreeMap<String, Vec<(&MeasuredRun, f64)>> = BTreeMap::new();
+    let is_throughput = |run: &MeasuredRun| set.measured()[run.column].measure == Measure::TokensPerS;
     for (run, predicted) in done {
         if is_throughput(run) && !run.spec.architecture.is_limit() {
             let cell = Spec { architecture: Architecture::Standard, ..run.spec.clone() };
@@ -405,7 +398,7 @@ fn rank_orders(set: &DataSet, done: &[(&Run, f64)]) -> Vec<RankOrder> {
 }
 
 impl RankOrder {
-    fn add(&mut self, first: (&Run, f64), second: (&Run, f64)) {
+    fn add(&mut self, first: (&MeasuredRun, f64), second: (&MeasuredRun, f64)) {
         let (mut fast, mut slow) = (first, second);
         if fast.0.measured < slow.0.measured {
             (fast, slow) = (slow, fast);
@@ -433,12 +426,10 @@ impl RankOrder {
 pub fn orders_table<'a>(orders: impl IntoIterator<Item = (&'a str, &'a RankOrder)>) -> Table {
     let orders: Vec<(&str, &RankOrder)> = orders.into_iter().collect();
     let leads = |order: &RankOrder, lead: fn(&ReversedPair) -> f64| {
-        let most = order.reversed.iter().map(lead).reduce(f64::max);
-        let least = order.reversed.iter().map(lead).reduce(f64::min);
-        Shown::some(least.zip(most).map_or(String::new(), |(least, most)| match least == most {
+        extent(order.reversed.iter().map(lead)).map(|[least, most]| match least == most {
             true => format!("{least:.1}"),
             false => format!("{least:.1} to {most:.1}"),
-        }))
+        })
     };
     Table::of(
         &orders,
@@ -448,10 +439,10 @@ pub fn orders_table<'a>(orders: impl IntoIterator<Item = (&'a str, &'a RankOrder
             ("cells", &|(_, order)| order.pairs.into()),
             ("reversed", &|(_, order)| order.reversed.len().into()),
             ("measured_lead_%|measured lead %", &|(_, order)| {
-                leads(order, |pair| pair.measured_lead_pct)
+                leads(order, |pair| pair.measured_lead_pct).into()
             }),
             ("reversed_lead_%|predicted lead of the other %", &|(_, order)| {
-                leads(order, |pair| pair.reversed_lead_pct)
+                leads(order, |pair| pair.reversed_lead_pct).into()
             }),
             ("at", &|(_, order)| {
                 Shown::some(

@@ -86,7 +86,7 @@ pub struct DataSet {
     pub unknown: Vec<String>,
     /// Likely causes of the largest residuals.
     #[serde(default)]
-    pub(super) causes: Vec<Cause>,
+    pub(super) causes: Vec<ResidualCause>,
     /// Columns that describe the run: options, and the six of a model's shape.
     columns: Vec<String>,
     #[serde(default)]
@@ -102,7 +102,7 @@ pub struct DataSet {
     pub serving: bool,
     /// Defaults for all rows, by option name; columns take precedence.
     cell: BTreeMap<String, String>,
-    measured: Vec<Measured>,
+    measured: Vec<MeasuredColumn>,
     #[serde(skip)]
     pub(super) rows: &'static str,
 }
@@ -110,7 +110,7 @@ pub struct DataSet {
 /// Likely cause of the residuals of some published rows, inferred from them and their setup.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Cause {
+pub(super) struct ResidualCause {
     pub(super) measure: Measure,
     /// Lines of the rows in the file.
     pub(super) lines: Vec<usize>,
@@ -119,7 +119,7 @@ pub(super) struct Cause {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Measured {
+pub struct MeasuredColumn {
     pub column: String,
     pub measure: Measure,
     /// Factor from the column's unit to the measure's: 1000 for seconds.
@@ -150,7 +150,7 @@ pub struct Overrides {
 }
 
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct MeasuredRun {
     pub line: usize,
     pub column: usize,
     pub spec: Spec,
@@ -194,7 +194,7 @@ impl DataSet {
         names.iter().map(find).collect()
     }
 
-    pub fn measured(&self) -> &[Measured] {
+    pub fn measured(&self) -> &[MeasuredColumn] {
         &self.measured
     }
 
@@ -203,7 +203,7 @@ impl DataSet {
     /// # Errors
     ///
     /// Returns the errors of [`Self::parse`].
-    pub fn runs(&self, overrides: &Overrides) -> Result<Vec<Vec<Run>>> {
+    pub fn runs(&self, overrides: &Overrides) -> Result<Vec<Vec<MeasuredRun>>> {
         self.parse(&format!("the rows of {}", self.name), self.rows, overrides)
     }
 
@@ -246,7 +246,7 @@ impl DataSet {
     ///
     /// Returns an error with file, line, column and the expected value if a column is missing or unknown, an
     /// option's value is invalid, a measurement is not a number above 0, or a row has no measurement.
-    pub fn parse(&self, file: &str, text: &str, overrides: &Overrides) -> Result<Vec<Vec<Run>>> {
+    pub fn parse(&self, file: &str, text: &str, overrides: &Overrides) -> Result<Vec<Vec<MeasuredRun>>> {
         let required: Vec<&str> = self.columns.iter().map(String::as_str).collect();
         let sheet = CsvTable::parse(file, text, &required, &self.known())?;
         let mut base = Spec { backend: Backend::Sim, samples: 1, warmup: 0, ..Spec::default() };
@@ -262,7 +262,7 @@ impl DataSet {
         sheet.rows().map(|row| self.row(&row, &base)).collect()
     }
 
-    fn row(&self, row: &CsvRow<'_>, base: &Spec) -> Result<Vec<Run>> {
+    fn row(&self, row: &CsvRow<'_>, base: &Spec) -> Result<Vec<MeasuredRun>> {
         let mut spec = base.clone();
         for column in self.columns.iter().filter(|column| !SHAPE.contains(&column.as_str())) {
             let Some(text) = row.text(column) else {
@@ -285,8 +285,8 @@ impl DataSet {
             let Some(value) = row.positive(&measured.column)? else { continue };
             let mut spec = spec.clone();
             apply(&mut spec, measured.cell.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
-            let known = |run: &Run| self.measured[run.column].measure == measured.measure;
-            if runs.iter().any(|run: &Run| known(run) && run.spec == spec) {
+            let known = |run: &MeasuredRun| self.measured[run.column].measure == measured.measure;
+            if runs.iter().any(|run: &MeasuredRun| known(run) && run.spec == spec) {
                 continue;
             }
             let steps = match (measured.of_all_steps, spec.output_tokens.saturating_sub(1)) {
@@ -297,7 +297,7 @@ impl DataSet {
             };
             let (line, measured) = (row.line, value * measured.unit / steps);
             let (shape, served) = (shape.clone(), served.clone());
-            runs.push(Run { line, column, spec, shape, served, measured });
+            runs.push(MeasuredRun { line, column, spec, shape, served, measured });
         }
         match (runs.is_empty(), self.measured.first()) {
             (true, Some(first)) => {
@@ -454,7 +454,7 @@ fn built_in_name(model: &str) -> String {
 }
 
 /// Errors of the rows of one model, GPU, engine and format.
-#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Group {
     pub model: String,
     pub system: String,
@@ -474,16 +474,25 @@ pub struct Group {
 
 impl Group {
     /// Groups of a scored serving set, in the order of the file.
-    pub(super) fn of(rows: &[Vec<Run>], score: &Score) -> Vec<Self> {
+    pub(super) fn of(rows: &[Vec<MeasuredRun>], score: &Score) -> Vec<Self> {
         let mut groups: Vec<(Self, Vec<&Residual>)> = Vec::new();
         for runs in rows {
-            let Some(Run { line, served: Some(row), .. }) = runs.first() else { continue };
+            let Some(MeasuredRun { line, served: Some(row), .. }) = runs.first() else { continue };
             let is = |group: &Self| {
                 (&group.model, &group.system, &group.engine, &group.weights)
                     == (&row.model, &row.system, &row.engine, &row.weights)
             };
             let at = groups.iter().position(|(group, _)| is(group)).unwrap_or_else(|| {
-                groups.push((Self::empty(row), Vec::new()));
+                groups.push((
+                    Self {
+                        model: row.model.clone(),
+                        system: row.system.clone(),
+                        engine: row.engine.clone(),
+                        weights: row.weights.clone(),
+                        ..Self::default()
+                    },
+                    Vec::new(),
+                ));
                 groups.len() - 1
             });
             let (group, residuals) = &mut groups[at];
@@ -492,26 +501,10 @@ impl Group {
             group.queued += usize::from(score.queued.contains(line));
             residuals.extend(score.residuals.iter().filter(|residual| residual.line == *line));
         }
-        groups.into_iter().map(|(group, residuals)| group.with(&residuals, score)).collect()
-    }
-
-    fn empty(row: &ServedRow) -> Self {
-        Self {
-            model: row.model.clone(),
-            system: row.system.clone(),
-            engine: row.engine.clone(),
-            weights: row.weights.clone(),
-            rows: 0,
-            not_run: 0,
-            queued: 0,
-            mean_abs_pct: BTreeMap::new(),
-            bias_pct: BTreeMap::new(),
+        for (group, residuals) in &mut groups {
+            (group.mean_abs_pct, group.bias_pct) = means(residuals, score);
         }
-    }
-
-    fn with(self, residuals: &[&Residual], score: &Score) -> Self {
-        let (mean_abs_pct, bias_pct) = means(residuals, score);
-        Self { mean_abs_pct, bias_pct, ..self }
+        groups.into_iter().map(|(group, _)| group).collect()
     }
 }
 
@@ -549,7 +542,7 @@ pub struct Slice {
 
 impl Slice {
     /// Slices of a scored serving set by TP, then by concurrency; none of other sets.
-    pub(super) fn of(rows: &[Vec<Run>], score: &Score) -> Vec<Self> {
+    pub(super) fn of(rows: &[Vec<MeasuredRun>], score: &Score) -> Vec<Self> {
         let mut slices: BTreeMap<(bool, u32), Vec<&Residual>> = BTreeMap::new();
         for run in rows.iter().filter_map(|runs| runs.first()).filter(|run| run.served.is_some()) {
             let own = || score.residuals.iter().filter(|residual| residual.line == run.line);

@@ -8,7 +8,7 @@ fn set(name: &str) -> DataSet {
     DataSet::named(&[name.to_owned()]).unwrap().remove(0)
 }
 
-fn parsed(name: &str, text: &str) -> Result<Vec<Vec<Run>>, Error> {
+fn parsed(name: &str, text: &str) -> Result<Vec<Vec<MeasuredRun>>, Error> {
     set(name).parse("mine.csv", text, &Overrides::default())
 }
 

@@ -13,7 +13,7 @@ use crate::face::tui::prelude::*;
 use base::error::Error;
 use base::offer::{Completion, Offer};
 use study::analysis::RunTable;
-use study::analysis::filter::{Bound, Filter, complete};
+use study::analysis::filter::{BoundFilter, Filter, complete};
 
 const PAST: usize = 50;
 
@@ -201,7 +201,7 @@ impl FilterBox {
     }
 
     /// Parses the text as a run filter. Invalid terms are ignored and reported next to the box.
-    pub fn bind(&mut self, table: &RunTable) -> Bound {
+    pub fn bind(&mut self, table: &RunTable) -> BoundFilter {
         let (bound, wrong) = Filter::parse(&self.text()).bind(table);
         self.tell(&wrong);
         bound

@@ -6,7 +6,7 @@ use ratatui::widgets::Widget;
 use ratatui::widgets::canvas::{self, Canvas, Line};
 
 use crate::face::tui::prelude::*;
-use study::plot::{self, Axis, Marker as Shape, number};
+use study::plot::{self, Marker as Shape, ValueAxis, number};
 
 /// Columns left of the vertical axis, for its labels.
 const LABELS: u16 = 9;
@@ -38,21 +38,21 @@ pub fn mark(look: usize, hollow: bool, small: bool) -> &'static str {
 }
 
 /// Ticks of an axis: about `most`, and at least three.
-fn ticks(axis: &Axis, most: usize) -> Vec<f64> {
+fn ticks(axis: &ValueAxis, most: usize) -> Vec<f64> {
     let more = (most..most + 8).map(|most| axis.ticks(most)).find(|ticks| ticks.len() >= 3);
     more.unwrap_or_else(|| axis.ticks(most))
 }
 
 /// Axis name, with `(log)` if logarithmic.
-pub fn titled(axis: &Axis, name: &str) -> String {
+pub fn titled(axis: &ValueAxis, name: &str) -> String {
     if axis.is_log() { format!("{name} (log)") } else { name.into() }
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Plot {
     pub area: Rect,
-    pub x: Axis,
-    pub y: Axis,
+    pub x: ValueAxis,
+    pub y: ValueAxis,
     /// Divisor of horizontal labels: 1000 for values in ms labelled in seconds.
     pub divided: f64,
     /// Columns of the vertical axis' labels.
@@ -72,7 +72,7 @@ impl Plot {
             width: area.width.saturating_sub(labels + 2),
             height: area.height.saturating_sub(if is_low { 2 } else { 3 }),
         };
-        let (x, y) = (Axis::fit(points.clone().map(|p| p.0)), Axis::fit(points.map(|p| p.1)));
+        let (x, y) = (ValueAxis::fit(points.clone().map(|p| p.0)), ValueAxis::fit(points.map(|p| p.1)));
         Self { area: inner, x, y, divided: 1.0, labels, is_low }
     }
 

@@ -13,7 +13,7 @@
 //! Architectures that beat `upper-bound`. It drops only the communication of `standard`, so architectures that compute
 //! less than `standard` can be faster.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::matching::PooledCell;
 use super::pivot::Axis;
@@ -23,6 +23,7 @@ use crate::analysis::{PublishedValue, RunTable};
 use crate::validate::TieBand;
 use base::error::Error;
 use base::text::counted;
+use base::words::words;
 use plan::Architecture;
 use table::{Collective, Measure, Overlap, Provenance, Record, Spec, Split};
 
@@ -57,7 +58,7 @@ pub struct Comparison {
     pub differs_adjusted: Option<bool>,
     /// Faster, slower or neither; `too close` for a simulated lead below the simulator's error.
     #[schemars(with = "String")]
-    pub verdict: Verdict,
+    pub verdict: PairVerdict,
     /// Smallest simulated lead that the verdict calls one, the same for all pairs of a comparison; `None` if a side was
     /// measured.
     #[serde(skip)]
@@ -85,45 +86,32 @@ pub struct Comparison {
     pub side: Side,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    Faster,
-    Slower,
-    /// Difference too small to matter ([`LEAST_DIFFERENCE`]).
-    Same,
-    /// Simulations that differ by less than the simulator's error ([`TieBand`]).
-    TooClose,
-    /// Not significant after adjustment for the number of comparisons.
-    Chance,
-    Unknown,
+words! {
+    /// Verdict on a pair.
+    PairVerdict, "verdict" {
+        /// It has more tokens/s.
+        Faster = "faster",
+        /// It has fewer tokens/s.
+        Slower = "slower",
+        /// Difference too small to matter ([`LEAST_DIFFERENCE`]).
+        Same = "the same",
+        /// Simulations that differ by less than the simulator's error ([`TieBand`]).
+        TooClose = "too close",
+        /// Not significant after adjustment for the number of comparisons; it may be chance.
+        Chance = "not significant",
+        /// Too few samples.
+        Unknown = "unknown",
+    }
 }
 
 /// Smallest relative throughput difference that matters. Simulations repeat to the last bit, so they need a threshold
 /// too.
 pub const LEAST_DIFFERENCE: f64 = 0.005;
 
-impl Verdict {
+impl PairVerdict {
     /// True for a difference that is too small to matter or within the simulator's error.
     pub fn is_tie(self) -> bool {
         matches!(self, Self::Same | Self::TooClose)
-    }
-
-    /// Word used in tables; `not significant` is a difference that may be chance.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Faster => "faster",
-            Self::Slower => "slower",
-            Self::Same => "the same",
-            Self::TooClose => "too close",
-            Self::Chance => "not significant",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-impl Serialize for Verdict {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
     }
 }
 
@@ -141,7 +129,7 @@ impl Comparison {
     /// True if the compared side is `upper-bound`, ahead of a baseline that is not.
     pub fn is_limit_ahead(&self) -> bool {
         let is_limit = |side: &Side| side.spec.architecture.is_limit();
-        self.verdict == Verdict::Faster && is_limit(&self.side) && !is_limit(&self.baseline_side)
+        self.verdict == PairVerdict::Faster && is_limit(&self.side) && !is_limit(&self.baseline_side)
     }
 
     /// True if both sides are simulated: exact repeats, but subject to the simulator's error.
@@ -176,15 +164,15 @@ impl Comparison {
 
     /// Verdict on the ratio: significant by the adjusted p-value (between simulations: above the simulator's error),
     /// and large enough to matter.
-    pub(super) fn judge(&self) -> Verdict {
+    pub(super) fn judge(&self) -> PairVerdict {
         let exact = self.is_simulated();
         match self.differs_adjusted {
-            None if !exact => Verdict::Unknown,
-            Some(false) => Verdict::Chance,
-            _ if (self.speedup - 1.0).abs() < LEAST_DIFFERENCE => Verdict::Same,
-            _ if self.is_tie(self.speedup) => Verdict::TooClose,
-            _ if self.speedup > 1.0 => Verdict::Faster,
-            _ => Verdict::Slower,
+            None if !exact => PairVerdict::Unknown,
+            Some(false) => PairVerdict::Chance,
+            _ if (self.speedup - 1.0).abs() < LEAST_DIFFERENCE => PairVerdict::Same,
+            _ if self.is_tie(self.speedup) => PairVerdict::TooClose,
+            _ if self.speedup > 1.0 => PairVerdict::Faster,
+            _ => PairVerdict::Slower,
         }
     }
 }
@@ -340,7 +328,7 @@ impl ComparisonReport {
             let total = count_words(simulated.len(), "simulated");
             text += &format!(", {}{total} differ", differ(&simulated));
         }
-        let close = self.pairs.iter().filter(|pair| pair.verdict == Verdict::TooClose).count();
+        let close = self.pairs.iter().filter(|pair| pair.verdict == PairVerdict::TooClose).count();
         let band = self.band().filter(|_| close > 0);
         text + &band.map_or(String::new(), |band| format!(", {close} {}", band.too_close()))
     }

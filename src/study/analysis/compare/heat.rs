@@ -7,7 +7,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use super::{Axis, Comparison, ComparisonReport, Verdict};
+use super::{Axis, Comparison, ComparisonReport, PairVerdict};
+use base::statistics::extent;
 use run::{Feasibility, Shared, feasibility};
 use table::{Record, Spec, Status};
 
@@ -153,7 +154,7 @@ impl HeatMap {
                 batch,
                 pair: index,
                 speedup: pair.speedup,
-                differs: matches!(pair.verdict, Verdict::Faster | Verdict::Slower),
+                differs: matches!(pair.verdict, PairVerdict::Faster | PairVerdict::Slower),
                 exposed_pct: [pair.baseline_side.exposed_pct, pair.side.exposed_pct],
                 hidden_share: [pair.baseline_side.hidden_share, pair.side.hidden_share],
                 more: 0,
@@ -177,11 +178,7 @@ impl HeatMap {
 
     /// Minimum and maximum of the finite numbers shown.
     pub fn range(&self, value: HeatValue) -> Option<[f64; 2]> {
-        let numbers = self.cells.iter().filter_map(|cell| value.number(cell)).filter(|v| v.is_finite());
-        numbers.fold(None, |range, v| {
-            let [low, high] = range.unwrap_or([v, v]);
-            Some([v.min(low), v.max(high)])
-        })
+        extent(self.cells.iter().filter_map(|cell| value.number(cell)))
     }
 }
 

@@ -14,7 +14,8 @@ use super::comparison::Flag;
 use super::pivot::Axis;
 use super::{Comparison, ComparisonReport};
 use crate::analysis::Decoding;
-use base::statistics::{interval95, median, p_value, resample};
+use base::order::distinct;
+use base::statistics::{extent, interval95, median, p_value, resample};
 use table::options::{OPTIONS, PAIRS, option};
 use table::{
     CellRuns, Metrics, Provenance, Record, Sample, Spec, VARIANTS, completion_ms, hidden_share,
@@ -106,9 +107,8 @@ impl PooledCell {
         }
         let of_round =
             |samples: &Vec<Sample>| median(&samples.iter().map(completion_ms).collect::<Vec<_>>());
-        let rounds: Vec<f64> = self.rounds.values().filter_map(of_round).collect();
-        let least = rounds.iter().copied().reduce(f64::min).filter(|least| *least > 0.0)?;
-        Some(rounds.into_iter().fold(least, f64::max) / least - 1.0)
+        let [least, most] = extent(self.rounds.values().filter_map(of_round))?;
+        (least > 0.0).then(|| most / least - 1.0)
     }
 
     /// Key of everything but the axis and the settings that follow from it.
@@ -182,18 +182,15 @@ impl<'a> Matching<'a> {
     /// Groups cells along an axis; `wanted` overrides the default baseline.
     pub fn new(cells: &'a [PooledCell], axis: &'a Axis, wanted: Option<&'a str>) -> Self {
         let mut index: BTreeMap<String, usize> = BTreeMap::new();
-        let (mut groups, mut order): (Vec<Vec<&PooledCell>>, Vec<String>) = Default::default();
+        let mut groups: Vec<Vec<&PooledCell>> = Vec::new();
         for cell in cells {
-            let value = axis.value(&cell.record.spec);
-            if !order.contains(&value) {
-                order.push(value);
-            }
             let at = *index.entry(cell.common(axis)).or_insert_with(|| {
                 groups.push(Vec::new());
                 groups.len() - 1
             });
             groups[at].push(cell);
         }
+        let order = distinct(cells.iter().map(|cell| axis.value(&cell.record.spec)));
         Self { axis, wanted, groups, order }
     }
 

@@ -7,8 +7,8 @@ mod matching;
 mod pivot;
 
 pub use comparison::{
-    Adjusted, AxisCount, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured, Side, Verdict,
-    beaten_limit, benjamini_hochberg, compared_rows, is_beaten_by_noise, less_work, no_limit,
+    Adjusted, AxisCount, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured, PairVerdict,
+    Side, beaten_limit, benjamini_hochberg, compared_rows, is_beaten_by_noise, less_work, no_limit,
 };
 pub use heat::{Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, Reasons, slices};
 pub use matching::first_equal;
@@ -51,16 +51,11 @@ impl Cells {
     /// Axes along which the cells differ, with the number of pairs of each.
     pub fn axes(&self) -> Vec<AxisCount> {
         let mut keys: Vec<Axis> = OPTIONS.iter().map(|option| Axis::Option(option.name)).collect();
-        let mut named: Vec<Axis> = Vec::new();
+        let mut named: BTreeSet<Axis> = BTreeSet::new();
         for PooledCell { record, .. } in &self.0 {
-            let variables = record.spec.env.keys().cloned().map(Axis::Env);
-            for axis in variables.chain(record.spec.set.keys().cloned().map(Axis::Set)) {
-                if !named.contains(&axis) {
-                    named.push(axis);
-                }
-            }
+            named.extend(record.spec.env.keys().cloned().map(Axis::Env));
+            named.extend(record.spec.set.keys().cloned().map(Axis::Set));
         }
-        named.sort();
         keys.push(Axis::Division);
         keys.extend(named);
         let count = |axis: &Axis| {
@@ -224,7 +219,7 @@ impl Pair<'_> {
             p_value: p,
             adjusted_p: None,
             differs_adjusted: None,
-            verdict: Verdict::Unknown,
+            verdict: PairVerdict::Unknown,
             band: None,
             baseline_overlap_pct: baseline_side.overlap_pct,
             overlap_pct: side.overlap_pct,

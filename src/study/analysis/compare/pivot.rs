@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use super::{Comparison, ComparisonReport, Verdict, is_beaten_by_noise};
+use super::{Comparison, ComparisonReport, PairVerdict, is_beaten_by_noise};
 use base::error::{Error, Result};
 use base::text::{counted, same_name};
 use table::Spec;
@@ -102,7 +102,7 @@ impl PivotRow {
         Self {
             best: fastest.first().copied().or(highest.map(|(column, _)| *column)).unwrap_or_default(),
             baseline_wins: !choices.is_empty()
-                && choices.iter().all(|pair| pair.verdict == Verdict::Slower),
+                && choices.iter().all(|pair| pair.verdict == PairVerdict::Slower),
             baseline_ties: fastest.is_empty() && choices.iter().any(|pair| pair.verdict.is_tie()),
             fastest,
             pairs,
@@ -123,10 +123,10 @@ impl PivotRow {
         let wins = self.fastest.contains(&column) || ties && !is_limit(pair);
         let tie = match pair.verdict {
             _ if self.is_beaten(report, column) => "!",
-            Verdict::Same | Verdict::TooClose | Verdict::Chance => "≈",
-            Verdict::Unknown => "?",
-            Verdict::Faster | Verdict::Slower if wins && self.fastest.len() > 1 => "≈",
-            Verdict::Faster | Verdict::Slower => "",
+            PairVerdict::Same | PairVerdict::TooClose | PairVerdict::Chance => "≈",
+            PairVerdict::Unknown => "?",
+            PairVerdict::Faster | PairVerdict::Slower if wins && self.fastest.len() > 1 => "≈",
+            PairVerdict::Faster | PairVerdict::Slower => "",
         };
         let misses = pair.published_speedup.is_some_and(|of| !pair.is_tie(1.0 + of.error_pct / 100.0));
         let published = if misses { "†" } else { "" };
@@ -152,11 +152,11 @@ fn is_limit(pair: &Comparison) -> bool {
 pub(crate) fn fastest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
     let mut fastest = pairs.to_vec();
     fastest.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
-    let is_faster = |pair: &&&Comparison| pair.verdict == Verdict::Faster;
+    let is_faster = |pair: &&&Comparison| pair.verdict == PairVerdict::Faster;
     let Some(best) = fastest.iter().find(is_faster).copied() else { return Vec::new() };
     let is_best = |pair: &Comparison| std::ptr::eq(pair, best);
     fastest.retain(|pair| {
-        is_best(pair) || pair.verdict != Verdict::Slower && pair.is_tie(best.speedup / pair.speedup)
+        is_best(pair) || pair.verdict != PairVerdict::Slower && pair.is_tie(best.speedup / pair.speedup)
     });
     fastest
 }

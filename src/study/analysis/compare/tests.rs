@@ -648,21 +648,21 @@ fn one_margin_holds_for_all_simulated_pairs_of_a_comparison() {
     let near = [paper("standard", 1, 10.0), paper("ladder", 1, 9.75)];
     let report = compare(&near, "architecture").unwrap();
     assert_eq!(report.band().unwrap().words(), "simulator error 2 %");
-    assert_eq!(report.pairs[0].verdict, Verdict::Faster);
+    assert_eq!(report.pairs[0].verdict, PairVerdict::Faster);
     // one cell without a measured speedup widens the margin of all
     let far = [paper("standard", 128, 10.0), paper("ladder", 128, 8.0)];
     let report = compare(&[&near[..], &far[..]].concat(), "architecture").unwrap();
     assert!(report.pairs.iter().all(|pair| pair.band == Some(TieBand::UNKNOWN)), "{report:?}");
-    let verdicts: Vec<Verdict> = report.pairs.iter().map(|pair| pair.verdict).collect();
-    assert_eq!(verdicts, [Verdict::TooClose, Verdict::Faster]);
+    let verdicts: Vec<PairVerdict> = report.pairs.iter().map(|pair| pair.verdict).collect();
+    assert_eq!(verdicts, [PairVerdict::TooClose, PairVerdict::Faster]);
     // but not that of another experiment: a cell's verdict does not depend on what else is stored
     let of = |name: &str, cells: &[Record]| {
         let named = cells.iter().cloned().map(|r| Record { experiment: Some(name.into()), ..r });
         named.collect::<Vec<_>>()
     };
     let report = compare(&[of("near", &near), of("far", &far)].concat(), "architecture").unwrap();
-    let verdicts: Vec<Verdict> = report.pairs.iter().map(|pair| pair.verdict).collect();
-    assert_eq!(verdicts, [Verdict::Faster; 2]);
+    let verdicts: Vec<PairVerdict> = report.pairs.iter().map(|pair| pair.verdict).collect();
+    assert_eq!(verdicts, [PairVerdict::Faster; 2]);
     assert_eq!(report.band_of(&report.pairs[..1]).unwrap().words(), "simulator error 2 %");
     assert_eq!(report.band(), Some(TieBand::UNKNOWN));
     // measured pairs have their intervals instead
@@ -672,7 +672,7 @@ fn one_margin_holds_for_all_simulated_pairs_of_a_comparison() {
     ];
     let report = compare(&measured.concat(), "architecture").unwrap();
     assert_eq!((report.band(), report.pairs[0].band), (None, None));
-    assert_eq!(report.pairs[0].verdict, Verdict::Faster, "{report:?}");
+    assert_eq!(report.pairs[0].verdict, PairVerdict::Faster, "{report:?}");
 }
 
 #[test]
@@ -687,8 +687,12 @@ fn first_tokens_of_mixtures_tie_within_the_error_of_measured_ones() {
     let cells = [cell("standard", 30.0), cell("ladder", 24.0), cell("parallel", 20.0)];
     let report = compare(&cells, "architecture").unwrap();
     assert_eq!(report.band().unwrap().words(), "TTFT error 38 % in serving_moe");
-    let verdicts: Vec<Verdict> = report.pairs.iter().map(|pair| pair.verdict).collect();
-    assert_eq!(verdicts, [Verdict::TooClose, Verdict::Faster], "1.25x is within 38 %, 1.5x is not");
+    let verdicts: Vec<PairVerdict> = report.pairs.iter().map(|pair| pair.verdict).collect();
+    assert_eq!(
+        verdicts,
+        [PairVerdict::TooClose, PairVerdict::Faster],
+        "1.25x is within 38 %, 1.5x is not"
+    );
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub use syntax::{Filter, Operator, Term, Test, complete};
 
 use std::ops::Range;
 
-use crate::analysis::run_table::{Cell, Column, Lower, RunTable, Values};
+use crate::analysis::run_table::{Column, Lower, RunCell, RunTable, Values};
 use base::error::{Error, Result};
 use base::text::{counted, folded, natural_order};
 use plan::Architecture;
@@ -31,7 +31,7 @@ const FUZZY: usize = 3;
 
 /// Filter with its columns resolved and its values parsed.
 #[derive(Clone, Debug, Default)]
-pub struct Bound {
+pub struct BoundFilter {
     terms: Vec<BoundTerm>,
 }
 
@@ -81,8 +81,8 @@ pub type Match = Range<usize>;
 impl Filter {
     /// Resolves columns and parses values. Invalid terms are left out and their errors returned in order. A term
     /// without a value is ignored.
-    pub fn bind(&self, table: &RunTable) -> (Bound, Vec<Error>) {
-        let (mut bound, mut wrong) = (Bound::default(), Vec::new());
+    pub fn bind(&self, table: &RunTable) -> (BoundFilter, Vec<Error>) {
+        let (mut bound, mut wrong) = (BoundFilter::default(), Vec::new());
         for term in &self.terms {
             match term.bind(table) {
                 Ok(test) => {
@@ -277,7 +277,7 @@ fn number(text: &str, unit: Unit) -> Option<f64> {
     suffixes.iter().find_map(split)
 }
 
-impl Bound {
+impl BoundFilter {
     pub fn rows(&self, table: &RunTable) -> Vec<u32> {
         let mut keep = vec![true; table.len()];
         for term in &self.terms {
@@ -359,7 +359,7 @@ impl BoundTerm {
             BoundTest::Any { column } => {
                 let Some(column) = columns.get(*column) else { return };
                 for (row, keep) in keep.iter_mut().enumerate() {
-                    *keep &= (column.cell(row) != Cell::Nothing) != self.negated;
+                    *keep &= (column.cell(row) != RunCell::Nothing) != self.negated;
                 }
             }
         }

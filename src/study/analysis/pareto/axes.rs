@@ -12,7 +12,7 @@ use base::error::Error;
 use table::{Better, MEASURES, Measure, Scope, Spec, Unit, measure};
 
 /// Horizontal axis: the user's view.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XAxis {
     /// Completion latency: prefill and decode (ms).
     #[default]
@@ -26,7 +26,7 @@ pub enum XAxis {
 }
 
 /// Vertical axis: the operator's view.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum YAxis {
     /// Throughput of all sequences, divided by the number of GPUs (tokens/s).
     #[default]
@@ -37,7 +37,7 @@ pub enum YAxis {
     Of(&'static Measure),
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Axes {
     #[schemars(with = "String")]
     pub x: XAxis,

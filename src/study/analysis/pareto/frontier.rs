@@ -10,6 +10,8 @@ use serde::Serialize;
 use super::axes::Axes;
 use super::{ParetoPoint, Series};
 use crate::validate::TieBand;
+use base::order::distinct;
+use base::statistics::extent;
 use plan::Architecture;
 use table::{P2p, Provenance, Spec};
 
@@ -176,13 +178,8 @@ impl ParetoLayout {
         };
         let all = choices(&[P2p::On, P2p::Off]);
         let ends = [all.first().copied(), all.last().copied()];
-        let mut labels: Vec<usize> = Vec::new();
-        for index in ends.into_iter().flatten().chain(choices(&[P2p::On])).chain(choices(&[P2p::Off])) {
-            if !labels.contains(&index) {
-                labels.push(index);
-            }
-        }
-        Self { frontiers: frontiers.collect(), ends, labels }
+        let labels = ends.into_iter().flatten().chain(choices(&[P2p::On])).chain(choices(&[P2p::Off]));
+        Self { frontiers: frontiers.collect(), ends, labels: distinct(labels) }
     }
 }
 
@@ -322,12 +319,7 @@ pub fn round_limits<'a>(
     ];
     let values = points.into_iter().filter_map(|p| axes.x.value(p));
     // there are no round numbers near 0
-    let values: Vec<f64> = values.filter(|value| *value > 0.0).collect();
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(0.0, f64::max);
-    if low > high {
-        return Vec::new();
-    }
+    let Some([low, high]) = extent(values.filter(|value| *value > 0.0)) else { return Vec::new() };
     let decades = low.log10().floor() as i32..=high.log10().floor() as i32 + 1;
     let choice = |digits: &[f64]| -> Vec<f64> {
         let all: BTreeSet<u64> = decades

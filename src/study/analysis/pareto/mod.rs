@@ -30,7 +30,7 @@ use crate::validate::TieBand;
 use base::statistics::bootstrap;
 use plan::{Architecture, ExpertLoad};
 use table::render::{Shown, Table};
-use table::{CellRuns, Measure, P2p, Provenance, Record, RunQuality, Spec, aggregate, host, shared};
+use table::{CellRuns, Measure, P2p, Provenance, Record, RunQuality, Spec, aggregate, host};
 
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ParetoPoint {
@@ -95,7 +95,7 @@ pub struct ParetoPoint {
     #[serde(skip)]
     pub has_divisions: bool,
     /// Evaluation behind a quality axis: what was evaluated, on which text.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shared")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub quality: Option<Arc<RunQuality>>,
 }
 

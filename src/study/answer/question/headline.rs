@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Question, Winner, listed, setting_phrase, share_of_settings, spread, times};
-use crate::analysis::{Axis, Comparison, ComparisonReport, Varied, Verdict, fastest, inconclusive};
+use crate::analysis::{Axis, Comparison, ComparisonReport, PairVerdict, Varied, fastest, inconclusive};
+use base::order::distinct;
 use base::statistics::median;
 use base::text::{capitalized, counted};
 use table::Provenance;
@@ -106,7 +107,7 @@ impl Question<'_> {
         // the range below is of the settings that it leads
         let is_level = |pair: &&&Comparison| {
             self.value(pair) == winner.value
-                && (pair.verdict.is_tie() || pair.verdict == Verdict::Chance)
+                && (pair.verdict.is_tie() || pair.verdict == PairVerdict::Chance)
         };
         let level = match choices.iter().flat_map(|(_, pairs)| pairs).filter(is_level).count() {
             0 => String::new(),
@@ -204,15 +205,10 @@ impl Question<'_> {
 
     fn headline_without_winner(&self, choices: &[(String, Vec<&Comparison>)], baseline: &str) -> String {
         let pairs = || choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
-        let mut rivals: Vec<String> = Vec::new();
-        for value in pairs().map(|pair| self.value(pair)) {
-            if !rivals.contains(&value) {
-                rivals.push(value);
-            }
-        }
+        let rivals = distinct(pairs().map(|pair| self.value(pair)));
         let slower = rivals.iter().filter_map(|rival| {
             let is_slower =
-                |pair: &&Comparison| pair.verdict == Verdict::Slower && self.value(pair) == *rival;
+                |pair: &&Comparison| pair.verdict == PairVerdict::Slower && self.value(pair) == *rival;
             let slower: Vec<&Comparison> = pairs().filter(is_slower).collect();
             let range = self.range(&slower, |pair| Some(pair.speedup), times);
             (!slower.is_empty()).then(|| format!("{rival} {range}"))
@@ -228,7 +224,7 @@ impl Question<'_> {
                 }
             })
         };
-        if pairs().all(|pair| pair.verdict == Verdict::Unknown) {
+        if pairs().all(|pair| pair.verdict == PairVerdict::Unknown) {
             let rounds = pairs().flat_map(|pair| [pair.baseline_side.rounds, pair.side.rounds]).min();
             return format!(
                 "too early to say after {}: {}{} so far",

@@ -8,7 +8,7 @@
 mod rows;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::error::{Error, Result};
 use base::statistics::median;
@@ -221,10 +221,7 @@ impl Job {
             ));
         }
         let distinct = |of: fn(&Rank) -> Option<&String>| {
-            let mut all: Vec<&String> = self.ranks.iter().filter_map(of).collect();
-            all.sort_unstable();
-            all.dedup();
-            all.len()
+            self.ranks.iter().filter_map(of).collect::<BTreeSet<_>>().len()
         };
         let groups = distinct(|rank| rank.group.as_ref());
         if groups > 1 {

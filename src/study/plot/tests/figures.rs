@@ -7,7 +7,8 @@ fn a_pareto_figure_says_what_and_where_from() {
     let (records, points) = (cells(), points());
     let data = ParetoData { points: &points, ..ParetoData::default() };
     let figure =
-        pareto_figure(&data, &ProvenanceSummary::of_records(&records), &Options::default()).unwrap();
+        pareto_figure(&data, &ProvenanceSummary::of_records(&records), &FigureOptions::default())
+            .unwrap();
     assert_says(
         &figure,
         &[
@@ -26,7 +27,7 @@ fn a_pareto_figure_says_what_and_where_from() {
     assert_eq!(tips.len(), 144, "every point says what it is");
     assert!(tips.iter().all(|tip| tip.text.ends_with("(simulated)")));
     assert!(
-        pareto_figure(&ParetoData::default(), &ProvenanceSummary::default(), &Options::default())
+        pareto_figure(&ParetoData::default(), &ProvenanceSummary::default(), &FigureOptions::default())
             .is_err()
     );
 }
@@ -35,9 +36,10 @@ fn a_pareto_figure_says_what_and_where_from() {
 fn labels_of_points_stand_for_the_frontier_and_off_the_markers() {
     let points = points();
     let data = ParetoData { points: &points, ..ParetoData::default() };
-    let scene = pareto_figure(&data, &ProvenanceSummary::of_records(&cells()), &Options::default())
-        .unwrap()
-        .scene;
+    let scene =
+        pareto_figure(&data, &ProvenanceSummary::of_records(&cells()), &FigureOptions::default())
+            .unwrap()
+            .scene;
     let labels: Vec<_> = texts(&scene).into_iter().filter(|text| text.inside).collect();
     assert!(labels.len() > 5, "{labels:?}");
     for tip in &scene.tips {
@@ -74,7 +76,7 @@ fn measured_points_have_intervals() {
     let provenance = ProvenanceSummary::of_records(&records);
     let of = |points: &[ParetoPoint]| {
         let data = ParetoData { points, ..ParetoData::default() };
-        pareto_figure(&data, &provenance, &Options::default()).unwrap()
+        pareto_figure(&data, &provenance, &FigureOptions::default()).unwrap()
     };
     let (without, with) = (of(&bare), of(&points));
     let lines = |figure: &Figure| {
@@ -107,7 +109,7 @@ fn first_tokens_by_prompt_length_have_a_chart_of_latencies_and_one_of_shares() {
     }
     let draw = |records: &[Record]| {
         let provenance = ProvenanceSummary::of_records(records);
-        crate::plot::first_token_figure(records, &provenance, &Options::default())
+        crate::plot::first_token_figure(records, &provenance, &FigureOptions::default())
     };
     let figure = draw(&records).unwrap();
     assert_legible(&figure.scene);
@@ -157,7 +159,7 @@ fn gains_have_intervals_within_the_chart() {
         point.pair.speedup_ci95 = Some([0.1 * point.pair.speedup, 10.0 * point.pair.speedup]);
     }
     let provenance = ProvenanceSummary::of_records(&cells());
-    let figure = crate::plot::gain_figure(&groups, &provenance, &Options::default()).unwrap();
+    let figure = crate::plot::gain_figure(&groups, &provenance, &FigureOptions::default()).unwrap();
     assert_legible(&figure.scene);
     assert_says(&figure, &["Speedup by all-reduce latency", "all-reduce latency (us)"]);
     let frames = |at: &(f64, f64)| {
@@ -208,7 +210,7 @@ fn published_points_stand_in_the_panel_of_their_model_and_look_like_what_they_ar
     let others = crate::plot::overlay(&analysis::published().unwrap(), &points, Axes::default());
     let provenance = ProvenanceSummary::of_records(&records);
     let data = ParetoData { points: &points, overlay: others, ..ParetoData::default() };
-    let figure = pareto_figure(&data, &provenance, &Options::default()).unwrap();
+    let figure = pareto_figure(&data, &provenance, &FigureOptions::default()).unwrap();
     let scene = &figure.scene;
     assert_eq!((scene.data.len(), frontiers(&points)), (3, 3), "a panel a model, ladder best in each");
     assert_legible(scene);
@@ -243,7 +245,7 @@ fn runs_that_are_not_comparable_get_a_panel_each() {
     let points = analysis::pareto(&records);
     let data = ParetoData { points: &points, ..ParetoData::default() };
     let provenance = ProvenanceSummary::of_records(&records);
-    let figure = pareto_figure(&data, &provenance, &Options::default()).unwrap();
+    let figure = pareto_figure(&data, &provenance, &FigureOptions::default()).unwrap();
     assert_legible(&figure.scene);
     assert_eq!(figure.scene.data.len(), 3);
     assert_says(
@@ -256,9 +258,10 @@ fn runs_that_are_not_comparable_get_a_panel_each() {
 fn every_point_is_drawn_within_the_data() {
     let points = points();
     let data = ParetoData { points: &points, ..ParetoData::default() };
-    let scene = pareto_figure(&data, &ProvenanceSummary::of_records(&cells()), &Options::default())
-        .unwrap()
-        .scene;
+    let scene =
+        pareto_figure(&data, &ProvenanceSummary::of_records(&cells()), &FigureOptions::default())
+            .unwrap()
+            .scene;
     let area = scene.data[0];
     for tip in &scene.tips {
         assert!(area.holds(&Area::around(tip.at, 3.0)), "{} is cut", tip.text);
@@ -268,7 +271,7 @@ fn every_point_is_drawn_within_the_data() {
 #[test]
 fn throughput_shows_each_architecture_and_setting() {
     let provenance = ProvenanceSummary::of_records(&cells());
-    let figure = throughput_figure(&set(), &provenance, &Options::default()).unwrap();
+    let figure = throughput_figure(&set(), &provenance, &FigureOptions::default()).unwrap();
     assert_eq!(figure.scene.data.len(), 4, "a chart a batch");
     assert_eq!(figure.scene.tips.len(), 144);
     assert_says(&figure, &["batch 1", "batch 64", "TP (GPUs)", "parallel", "P2P off"]);
@@ -297,14 +300,14 @@ fn improvement_says_how_many_ratios_and_their_values() {
     let sets = analysis::comparable(&models);
     assert!(analysis::differ_in_model(&sets));
     let report = compare(&models, "architecture").unwrap();
-    let figure = improvement_figure(&sets, &report, &provenance, &Options::default()).unwrap();
+    let figure = improvement_figure(&sets, &report, &provenance, &FigureOptions::default()).unwrap();
     assert_legible(&figure.scene);
     assert_says(&figure, &["1b", "llama-3-70b", "TP 2, batch 16"]);
 
     let alone: Vec<Record> =
         cells().into_iter().filter(|r| r.spec.architecture != Architecture::Standard).collect();
     let report = compare(&alone, "architecture").unwrap();
-    let error = improvement_figure(&one, &report, &provenance, &Options::default()).unwrap_err();
+    let error = improvement_figure(&one, &report, &provenance, &FigureOptions::default()).unwrap_err();
     assert!(error.to_string().contains("no run has a matching standard run"), "{error}");
 }
 
@@ -320,7 +323,7 @@ fn p2p_says_what_switching_it_off_costs() {
 
     let on: Vec<Record> = cells().into_iter().filter(|r| r.spec.p2p == P2p::On).collect();
     let sets = analysis::comparable(&on);
-    let error = p2p_figure(&sets[0], &provenance, &Options::default()).unwrap_err();
+    let error = p2p_figure(&sets[0], &provenance, &FigureOptions::default()).unwrap_err();
     assert!(error.to_string().contains("all runs have the same P2P setting"), "{error}");
 }
 
@@ -328,10 +331,14 @@ fn p2p_says_what_switching_it_off_costs() {
 fn overlap_shows_the_same_layers_and_what_they_gain() {
     let (standard, ladder) = (step(false), step(true));
     let provenance = ProvenanceSummary::of_traces([&standard, &ladder]);
-    let part = Part::default();
-    let figure =
-        crate::plot::overlap_figure(&[&standard, &ladder], &part, &provenance, &Options::default())
-            .unwrap();
+    let part = OverlapPart::default();
+    let figure = crate::plot::overlap_figure(
+        &[&standard, &ladder],
+        &part,
+        &provenance,
+        &FigureOptions::default(),
+    )
+    .unwrap();
     assert_eq!(figure.scene.data.len(), 2);
     assert_says(
         &figure,
@@ -348,7 +355,8 @@ fn overlap_shows_the_same_layers_and_what_they_gain() {
     let mut other = step(true);
     let spec = other.meta.spec.as_mut().unwrap();
     (spec.tp, spec.architecture) = (8, Architecture::Parallel);
-    let figure = overlap_figure(&[&standard, &other], &part, &provenance, &Options::default()).unwrap();
+    let figure =
+        overlap_figure(&[&standard, &other], &part, &provenance, &FigureOptions::default()).unwrap();
     let drawn = texts(&figure.scene);
     assert!(drawn.iter().any(|text| text.text.ends_with(" tp8")), "each says its own TP");
     assert!(!drawn.iter().any(|text| text.text.contains("TP 2") || text.text.contains("−42.9 %")));
@@ -365,22 +373,24 @@ fn overlap_shows_the_same_layers_and_what_they_gain() {
             ..*span
         }));
     }
-    let figure = overlap_figure(&[&standard, &longer], &part, &provenance, &Options::default()).unwrap();
+    let figure =
+        overlap_figure(&[&standard, &longer], &part, &provenance, &FigureOptions::default()).unwrap();
     let drawn = texts(&figure.scene);
     for step in ["decode step 0", "decode step 1"] {
         assert!(drawn.iter().any(|text| text.text.ends_with(&format!("of 8 of {step}"))), "{step}");
     }
     assert!(!drawn.iter().any(|text| text.text.contains("−42.9 %")));
     for (wrong, says) in [
-        (Part { step: Some(9), ..part }, "no decode step 9"),
-        (Part { rank: 7, ..part }, "no decode step of rank 7"),
+        (OverlapPart { step: Some(9), ..part }, "no decode step 9"),
+        (OverlapPart { rank: 7, ..part }, "no decode step of rank 7"),
     ] {
-        let error = overlap_figure(&[&standard], &wrong, &provenance, &Options::default()).unwrap_err();
+        let error =
+            overlap_figure(&[&standard], &wrong, &provenance, &FigureOptions::default()).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     }
-    let whole = Part { layers: 1000, ..part };
+    let whole = OverlapPart { layers: 1000, ..part };
     assert_legible(
-        &overlap_figure(&[&standard], &whole, &provenance, &Options::default()).unwrap().scene,
+        &overlap_figure(&[&standard], &whole, &provenance, &FigureOptions::default()).unwrap().scene,
     );
 }
 
@@ -395,27 +405,29 @@ fn one_point_and_nothing_at_all_can_be_drawn() {
     for (records, has_place) in [(one, true), (zero, false)] {
         let (points, provenance) = (analysis::pareto(&records), ProvenanceSummary::of_records(&records));
         let data = ParetoData { points: &points, ..ParetoData::default() };
-        match pareto_figure(&data, &provenance, &Options::default()) {
+        match pareto_figure(&data, &provenance, &FigureOptions::default()) {
             Ok(figure) if has_place => assert_legible(&figure.scene),
             Err(error) if !has_place => assert!(error.to_string().contains("no run has both")),
             other => panic!("{:?}", other.err()),
         }
         let set = &analysis::comparable(&records)[0];
-        assert_legible(&throughput_figure(set, &provenance, &Options::default()).unwrap().scene);
+        assert_legible(&throughput_figure(set, &provenance, &FigureOptions::default()).unwrap().scene);
     }
     // A trace that communicates nothing.
     let mut quiet = step(false);
     quiet.spans.retain(|span| span.lane == Lane::Compute);
     let provenance = ProvenanceSummary::of_traces([&quiet]);
     let scene =
-        overlap_figure(&[&quiet], &Part::default(), &provenance, &Options::default()).unwrap().scene;
+        overlap_figure(&[&quiet], &OverlapPart::default(), &provenance, &FigureOptions::default())
+            .unwrap()
+            .scene;
     assert!(texts(&scene).iter().any(|text| text.text.contains("no communication")));
 }
 
 #[test]
 fn a_timeline_marks_waiting_and_exposure() {
     let trace = layers();
-    let figure = timeline_figure(&[stretch(&trace, 0, 90_000)], &Options::default()).unwrap();
+    let figure = timeline_figure(&[stretch(&trace, 0, 90_000)], &FigureOptions::default()).unwrap();
     let pct = trace::overlap::overlap(&trace, &Default::default()).all.overlap_pct.unwrap();
     assert_says(
         &figure,
@@ -448,7 +460,8 @@ fn a_start_long_after_the_first_operation_has_its_own_unit() {
     });
     let late: Vec<Span> = late.collect();
     trace.spans.extend(late);
-    let figure = timeline_figure(&[stretch(&trace, 4_087_180_000, 4_087_270_000)], &Options::default());
+    let figure =
+        timeline_figure(&[stretch(&trace, 4_087_180_000, 4_087_270_000)], &FigureOptions::default());
     assert_says(&figure.unwrap(), &["time (µs), starting 4.08718 s after the first operation"]);
 }
 
@@ -465,7 +478,7 @@ fn a_timeline_of_an_imported_trace_is_named_after_its_file_and_has_the_legend_of
         operation.kind = "kernel".into();
     }
     trace.spans.iter_mut().for_each(|span| span.last_arrival_ns = -1);
-    let figure = timeline_figure(&[stretch(&trace, 0, 90_000)], &Options::default()).unwrap();
+    let figure = timeline_figure(&[stretch(&trace, 0, 90_000)], &FigureOptions::default()).unwrap();
     assert_says(&figure, &["b200_decode.json.gz", "compute", "communication", "exposed communication"]);
     let says = |words: &str| texts(&figure.scene).iter().any(|text| text.text == words);
     for class in ["matmul", "attention", "norm, add", "other compute", "waiting for a peer"] {
@@ -482,7 +495,7 @@ fn two_timelines_stand_under_one_another_on_one_scale() {
     lower.spans.retain(|span| span.lane == Lane::Compute);
     // the lower one begins before its first operation
     let both = [stretch(&upper, 0, 60_000), stretch(&lower, -30_000, 30_000)];
-    let figure = timeline_figure(&both, &Options::default()).unwrap();
+    let figure = timeline_figure(&both, &FigureOptions::default()).unwrap();
     assert_legible(&figure.scene);
     let pct = |to_ns| {
         let selection = trace::overlap::Selection { to_ns: Some(to_ns), ..Default::default() };
@@ -500,18 +513,21 @@ fn two_timelines_stand_under_one_another_on_one_scale() {
     let names = texts(&figure.scene).iter().filter(|text| text.text == "rank 0 compute").count();
     assert_eq!(names, 2, "rank 0 of each");
     let aside = [stretch(&upper, 0, 60_000), stretch(&lower, 9_000_000, 9_060_000)];
-    assert!(timeline_figure(&aside, &Options::default()).is_ok(), "one of them has something to show");
+    assert!(
+        timeline_figure(&aside, &FigureOptions::default()).is_ok(),
+        "one of them has something to show"
+    );
 }
 
-fn stretch(trace: &Trace, from_ns: i64, to_ns: i64) -> crate::plot::Stretch<'_> {
-    crate::plot::Stretch { trace, from_ns, to_ns }
+fn stretch(trace: &Trace, from_ns: i64, to_ns: i64) -> crate::plot::TraceStretch<'_> {
+    crate::plot::TraceStretch { trace, from_ns, to_ns }
 }
 
 #[test]
 fn a_million_operations_are_no_more_than_fit() {
     let spans = (0..200_000).map(|i| span(0, Lane::Compute, i * 10, i * 10 + 9)).collect();
     let trace = trace(spans);
-    let figure = timeline_figure(&[stretch(&trace, 0, 2_000_000)], &Options::default()).unwrap();
+    let figure = timeline_figure(&[stretch(&trace, 0, 2_000_000)], &FigureOptions::default()).unwrap();
     assert!(figure.scene.shapes.len() < 4_000, "{} shapes", figure.scene.shapes.len());
     assert_says(&figure, &["no communication in this window"]);
 }
@@ -520,11 +536,12 @@ fn a_million_operations_are_no_more_than_fit() {
 fn a_window_beside_the_trace_is_an_input_error() {
     for (from, to) in [(5, 5), (9, 1), (500_000, 600_000), (-9, 0)] {
         let trace = layers();
-        let error = timeline_figure(&[stretch(&trace, from, to)], &Options::default()).unwrap_err();
+        let error =
+            timeline_figure(&[stretch(&trace, from, to)], &FigureOptions::default()).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{from}..{to}");
     }
     let trace = trace(Vec::new());
-    let empty = timeline_figure(&[stretch(&trace, 0, 10)], &Options::default());
+    let empty = timeline_figure(&[stretch(&trace, 0, 10)], &FigureOptions::default());
     assert_eq!(empty.unwrap_err().exit_code(), 2);
 }
 
@@ -532,7 +549,7 @@ fn a_window_beside_the_trace_is_an_input_error() {
 fn a_comparison_shows_ratios_with_intervals() {
     let report = compare(&measured(), "architecture").unwrap();
     let provenance = ProvenanceSummary::of_records(&measured());
-    let figure = comparison_figure(&report, &provenance, &Options::default()).unwrap();
+    let figure = comparison_figure(&report, &provenance, &FigureOptions::default()).unwrap();
     let ladder = report.pairs.iter().find(|pair| pair.value == "ladder").unwrap();
     let [low, high] = ladder.speedup_ci95.unwrap();
     assert_says(
@@ -549,14 +566,14 @@ fn a_comparison_shows_ratios_with_intervals() {
     // what a filter leaves, and the shape of its markers, also in the legend
     let kept =
         report.of_pairs(report.pairs.iter().filter(|pair| pair.value == "ladder").cloned().collect());
-    let figure = comparison_figure(&kept, &provenance, &Options::default()).unwrap();
+    let figure = comparison_figure(&kept, &provenance, &FigureOptions::default()).unwrap();
     assert_says(&figure, &[&format!("{} of 5 comparisons", kept.pairs.len())]);
     let is_disc = |shape: &Shape| matches!(shape, Shape::Disc(..));
     assert!(!figure.scene.shapes.iter().any(is_disc), "ladder has squares");
 
     let report = compare(&cells(), "p2p").unwrap();
     let provenance = ProvenanceSummary::of_records(&cells());
-    let figure = comparison_figure(&report, &provenance, &Options::default()).unwrap();
+    let figure = comparison_figure(&report, &provenance, &FigureOptions::default()).unwrap();
     assert_legible(&figure.scene);
     assert_says(
         &figure,
@@ -568,7 +585,7 @@ fn a_comparison_shows_ratios_with_intervals() {
     );
 
     let nothing = compare(&[], "p2p").unwrap();
-    let error = comparison_figure(&nothing, &provenance, &Options::default()).unwrap_err();
+    let error = comparison_figure(&nothing, &provenance, &FigureOptions::default()).unwrap_err();
     assert_eq!(error.exit_code(), 2);
 }
 
@@ -583,7 +600,7 @@ fn a_figure_of_quality_says_what_was_measured_and_what_simulated() {
     let points = analysis::pareto_on(&records, axes);
     let data = ParetoData { points: &points, axes, ..ParetoData::default() };
     let provenance = ProvenanceSummary::of_records(&records);
-    let figure = pareto_figure(&data, &provenance, &Options::default()).unwrap();
+    let figure = pareto_figure(&data, &provenance, &FigureOptions::default()).unwrap();
     let said = [
         "TPOT against KL from standard",
         "TPOT (ms)",
@@ -603,7 +620,7 @@ fn a_figure_of_quality_says_what_was_measured_and_what_simulated() {
     let more = [records.to_vec(), vec![sim_record("slow", slow, 1.0, 20_000.0)]].concat();
     let points = analysis::pareto_on(&more, axes);
     let data = ParetoData { points: &points, axes, ..ParetoData::default() };
-    let with = pareto_figure(&data, &provenance, &Options::default()).unwrap();
+    let with = pareto_figure(&data, &provenance, &FigureOptions::default()).unwrap();
     let said = |figure: &Figure| -> Vec<String> {
         texts(&figure.scene).iter().map(|text| text.text.clone()).collect()
     };
@@ -611,14 +628,14 @@ fn a_figure_of_quality_says_what_was_measured_and_what_simulated() {
     let nothing = [sim_record("a", |_| (), 1.0, 2.0)];
     let points = analysis::pareto_on(&nothing, axes);
     let data = ParetoData { points: &points, axes, ..ParetoData::default() };
-    let error = pareto_figure(&data, &provenance, &Options::default()).unwrap_err();
+    let error = pareto_figure(&data, &provenance, &FigureOptions::default()).unwrap_err();
     assert!(format!("{error:?}").contains("ladderscope evaluate"), "{error:?}");
 }
 
 #[test]
 fn a_conversion_figure_tells_what_is_measured_and_what_is_not() {
     let report = crate::testing::conversion_report();
-    let figure = conversion_figure(&report, &Options::default()).unwrap();
+    let figure = conversion_figure(&report, &FigureOptions::default()).unwrap();
     assert_says(
         &figure,
         &[
@@ -640,15 +657,15 @@ fn a_conversion_figure_tells_what_is_measured_and_what_is_not() {
     let random = tips.iter().find(|tip| tip.text.contains("random layers: KL")).unwrap();
     assert!(random.text.contains(", from 0.0"), "{}", random.text);
     let nothing = analysis::ConversionReport { points: Vec::new(), ..report };
-    assert_eq!(conversion_figure(&nothing, &Options::default()).unwrap_err().exit_code(), 2);
+    assert_eq!(conversion_figure(&nothing, &FigureOptions::default()).unwrap_err().exit_code(), 2);
 }
 
 #[test]
 fn ranks_that_did_the_same_are_drawn_once_and_the_figure_says_so() {
     let (equal, late) = (step(true), layers());
     let of = |trace: &Trace| {
-        let stretch = Stretch { trace, from_ns: 0, to_ns: 200_000 };
-        timeline_figure(&[stretch], &Options::default()).unwrap()
+        let stretch = TraceStretch { trace, from_ns: 0, to_ns: 200_000 };
+        timeline_figure(&[stretch], &FigureOptions::default()).unwrap()
     };
     let folded = of(&equal);
     let once = "ranks with identical timelines are drawn once";
@@ -669,23 +686,23 @@ fn ranks_that_did_the_same_are_drawn_once_and_the_figure_says_so() {
     assert_says(&of(&trace((0..60_000).map(own).collect())), &["16 of 60000 ranks"]);
     let both = overlap_figure(
         &[&equal, &step(false)],
-        &Part::default(),
+        &OverlapPart::default(),
         &ProvenanceSummary::default(),
-        &Options::default(),
+        &FigureOptions::default(),
     );
     assert!(said(&both.unwrap(), "rank 0 = r1; dashed"));
     // of traces with other ranks each says its own
     let mut alone = step(false);
     alone.spans.retain(|span| span.rank == 0);
-    let (part, provenance) = (Part::default(), ProvenanceSummary::default());
-    let both = overlap_figure(&[&equal, &alone], &part, &provenance, &Options::default()).unwrap();
+    let (part, provenance) = (OverlapPart::default(), ProvenanceSummary::default());
+    let both = overlap_figure(&[&equal, &alone], &part, &provenance, &FigureOptions::default()).unwrap();
     assert!(said(&both, " (rank 0 = r1)") && said(&both, "rank 0; dashed"));
     assert!(!said(&both, "rank 0 = r1; dashed"), "the second trace has no second rank");
 }
 
 #[test]
 fn a_training_figure_says_that_it_is_a_miniature_and_over_how_many_seeds() {
-    let figure = training_figure(&super::trainings(), &Options::default()).unwrap();
+    let figure = training_figure(&super::trainings(), &FigureOptions::default()).unwrap();
     let scene = &figure.scene;
     let texts: Vec<&str> = texts(scene).into_iter().map(|text| text.text.as_str()).collect();
     let has = |part: &str| texts.iter().any(|text| text.contains(part));
@@ -695,5 +712,5 @@ fn a_training_figure_says_that_it_is_a_miniature_and_over_how_many_seeds() {
     assert_eq!(scene.tips.len(), 6, "two looks at each of three, without the one before the first step");
     let mut nothing = super::trainings();
     nothing.curves.clear();
-    assert_eq!(training_figure(&nothing, &Options::default()).unwrap_err().exit_code(), 2);
+    assert_eq!(training_figure(&nothing, &FigureOptions::default()).unwrap_err().exit_code(), 2);
 }

@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 
 use super::scene::{Area, Scene, Shape, Text};
 use super::{
-    Figure, Options, ParetoData, Part, ProvenanceSummary, Size, Stretch, comparison_figure,
-    conversion_figure, improvement_figure, overlap_figure, p2p_figure, pareto_figure, throughput_figure,
-    timeline_figure, training_figure,
+    Figure, FigureOptions, OverlapPart, ParetoData, ProvenanceSummary, Size, TraceStretch,
+    comparison_figure, conversion_figure, improvement_figure, overlap_figure, p2p_figure, pareto_figure,
+    throughput_figure, timeline_figure, training_figure,
 };
 use crate::analysis::{self, Axes, CellSet, ParetoPoint, compare};
 use base::error::{Error, Result};
@@ -181,12 +181,12 @@ fn assert_says(figure: &Figure, wanted: &[&str]) {
     }
 }
 
-fn sized(size: &str) -> Options {
-    Options { size: size.parse().unwrap(), ..Options::default() }
+fn sized(size: &str) -> FigureOptions {
+    FigureOptions { size: size.parse().unwrap(), ..FigureOptions::default() }
 }
 
 /// Every kind of figure at one size; a size that is too small for a figure is an input error.
-fn all_scenes(options: &Options) -> Vec<(&'static str, Result<Scene>)> {
+fn all_scenes(options: &FigureOptions) -> Vec<(&'static str, Result<Scene>)> {
     static COMPARED: LazyLock<[analysis::ComparisonReport; 2]> = LazyLock::new(|| {
         [cells(), measured()].map(|records| compare(&records, "architecture").unwrap())
     });
@@ -201,10 +201,10 @@ fn all_scenes(options: &Options) -> Vec<(&'static str, Result<Scene>)> {
         ("throughput", throughput_figure(&set, &provenance, options)),
         ("improvement", improvement_figure(std::slice::from_ref(&set), by, &provenance, options)),
         ("p2p", p2p_figure(&set, &provenance, options)),
-        ("overlap", overlap_figure(&traces, &Part::default(), &provenance, options)),
+        ("overlap", overlap_figure(&traces, &OverlapPart::default(), &provenance, options)),
         ("timeline", {
             let trace = layers();
-            timeline_figure(&[Stretch { trace: &trace, from_ns: 0, to_ns: 90_000 }], options)
+            timeline_figure(&[TraceStretch { trace: &trace, from_ns: 0, to_ns: 90_000 }], options)
         }),
         ("comparison", comparison_figure(measured, &provenance, options)),
         ("conversion", conversion_figure(&crate::testing::conversion_report(), options)),
@@ -218,7 +218,7 @@ fn nothing_lies_on_anything_at_any_size() {
     let mut drawn = 0;
     for size in ["column", "page", "3.3x2.5", "3.3x4", "5", "5x4", "6.9x3", "12x8", "2x2", "1x9"] {
         for font in [8.0, 10.0] {
-            let options = Options { font, ..sized(size) };
+            let options = FigureOptions { font, ..sized(size) };
             for (kind, scene) in all_scenes(&options) {
                 match scene {
                     Ok(scene) => {
@@ -272,7 +272,7 @@ fn a_file_carries_its_size_and_where_its_numbers_come_from() {
     let dir = tempfile::tempdir().unwrap();
     let (set, mut provenance) = (set(), ProvenanceSummary::of_records(&cells()));
     provenance.days.insert("2026-01-02".into());
-    let options = Options { dpi: 200, ..sized("3.3x2.5") };
+    let options = FigureOptions { dpi: 200, ..sized("3.3x2.5") };
     let figure = throughput_figure(&set, &provenance, &options).unwrap();
 
     let path = dir.path().join("a.svg");
@@ -334,7 +334,7 @@ fn a_picture_shows_what_the_figure_has() {
 #[test]
 fn in_a_page_ink_is_the_pages() {
     let provenance = ProvenanceSummary::of_records(&cells());
-    let figure = p2p_figure(&set(), &provenance, &Options::default()).unwrap();
+    let figure = p2p_figure(&set(), &provenance, &FigureOptions::default()).unwrap();
     let element = figure.element().unwrap();
     roxmltree::Document::parse(&element).unwrap();
     assert!(element.contains("var(--fig-ink,#1E1E1E)") && element.contains("var(--fig-paper,#FFFFFF)"));
@@ -345,7 +345,7 @@ fn in_a_page_ink_is_the_pages() {
 fn save(path: &Path) -> Result<()> {
     let points = points();
     let data = ParetoData { points: &points, ..ParetoData::default() };
-    pareto_figure(&data, &ProvenanceSummary::of_records(&cells()), &Options::default())?.save(path)
+    pareto_figure(&data, &ProvenanceSummary::of_records(&cells()), &FigureOptions::default())?.save(path)
 }
 
 #[test]
@@ -410,6 +410,7 @@ fn a_size_without_a_height_has_the_contents() {
     let provenance = ProvenanceSummary::of_records(&cells());
     let size = Size { width: 5.0, height: None };
     let figure =
-        throughput_figure(&set(), &provenance, &Options { size, ..Options::default() }).unwrap();
+        throughput_figure(&set(), &provenance, &FigureOptions { size, ..FigureOptions::default() })
+            .unwrap();
     assert!((1.5..6.0).contains(&(figure.scene.height / 72.0)), "{}", figure.scene.height);
 }

@@ -8,7 +8,7 @@ use super::{Act, Compare, heat, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
 use ::table::{Provenance, Spec};
-use study::analysis::{Axis, Comparison, ComparisonReport, Side, Varied, Verdict};
+use study::analysis::{Axis, Comparison, ComparisonReport, PairVerdict, Side, Varied};
 
 /// Columns of the pair table. The mark, the compared value and the cell come first and are never
 /// dropped. Sortable columns leave room for the sort mark.
@@ -402,13 +402,13 @@ fn content(
         CELL => (compare.told(compared).cell(compared, row), text),
         3 => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
         5 => match pair.verdict {
-            Verdict::Faster if pair.is_limit_ahead() => ("▲ limit".into(), text),
-            Verdict::Faster => ("▲ yes".into(), theme.style(Role::Good)),
-            Verdict::Slower => ("▼ yes".into(), theme.style(Role::Bad)),
-            Verdict::Same => ("= same".into(), theme.style(Role::Dim)),
-            Verdict::TooClose => ("≈ close".into(), theme.style(Role::Dim)),
-            Verdict::Chance => ("· no".into(), theme.style(Role::Dim)),
-            Verdict::Unknown => ("? few".into(), theme.style(Role::Dim)),
+            PairVerdict::Faster if pair.is_limit_ahead() => ("▲ limit".into(), text),
+            PairVerdict::Faster => ("▲ yes".into(), theme.style(Role::Good)),
+            PairVerdict::Slower => ("▼ yes".into(), theme.style(Role::Bad)),
+            PairVerdict::Same => ("= same".into(), theme.style(Role::Dim)),
+            PairVerdict::TooClose => ("≈ close".into(), theme.style(Role::Dim)),
+            PairVerdict::Chance => ("· no".into(), theme.style(Role::Dim)),
+            PairVerdict::Unknown => ("? few".into(), theme.style(Role::Dim)),
         },
         // standard closes no gap, so show its share only if it is not the baseline
         GAP if sides[0].hidden_share.is_none_or(|share| share == 0.0) => (sides[1].gap_closed(), text),

@@ -7,7 +7,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column};
 use ::table::{Link, Provenance, Spec};
 use base::text::without_middle;
-use study::analysis::{Axis, Comparison, HeatCell, HeatMap, HeatValue, Side, Verdict};
+use study::analysis::{Axis, Comparison, HeatCell, HeatMap, HeatValue, PairVerdict, Side};
 
 const SHADES: [&str; 5] = ["··", "░░", "▒▒", "▓▓", "██"];
 
@@ -255,15 +255,15 @@ pub fn result(pair: &Comparison, is_short: bool) -> [String; 4] {
         String::new()
     };
     let verdict = match pair.verdict {
-        Verdict::Faster if pair.is_limit_ahead() => "▲ the limit".to_owned(),
-        Verdict::Faster => "▲ faster".into(),
-        Verdict::Slower => "▼ slower".into(),
-        Verdict::Same => "= negligible difference".into(),
-        Verdict::TooClose => {
+        PairVerdict::Faster if pair.is_limit_ahead() => "▲ the limit".to_owned(),
+        PairVerdict::Faster => "▲ faster".into(),
+        PairVerdict::Slower => "▼ slower".into(),
+        PairVerdict::Same => "= negligible difference".into(),
+        PairVerdict::TooClose => {
             pair.band.map_or_else(String::new, |band| format!("≈ {}", band.too_close()))
         }
-        Verdict::Chance => "· no significant difference".into(),
-        Verdict::Unknown => "? too few samples".into(),
+        PairVerdict::Chance => "· no significant difference".into(),
+        PairVerdict::Unknown => "? too few samples".into(),
     };
     let adjusted = match pair.adjusted_p {
         Some(_) => format!("; adjusted p {}", p(pair.adjusted_p)),

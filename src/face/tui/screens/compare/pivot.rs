@@ -5,7 +5,7 @@ use super::state::Compared;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
 use ::table::Provenance;
-use study::analysis::Verdict;
+use study::analysis::PairVerdict;
 
 /// Columns before the compared values: mark, setting, baseline.
 const FIXED: usize = 3;
@@ -180,7 +180,7 @@ fn content(
             let style = match verdict {
                 _ if row.is_beaten(report, column) => theme.style(Role::Warn),
                 _ if row.fastest.contains(&column) => winner,
-                Some(Verdict::Faster) => text,
+                Some(PairVerdict::Faster) => text,
                 _ => dim,
             };
             (words, style)

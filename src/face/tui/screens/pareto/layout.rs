@@ -18,7 +18,7 @@ use super::state::series::Entry;
 use super::state::{Extent, Pareto, series};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
-use study::plot::Axis;
+use study::plot::ValueAxis;
 use table::P2p;
 
 /// Minimum width to show the area gained in one row instead of two.
@@ -154,8 +154,8 @@ pub fn plot(pareto: &Pareto, body: Rect) -> Plot {
     let (log_x, log_y) = pareto.logarithmic();
     let plot = Plot::new(areas(body, pareto).plot, std::iter::empty());
     let (x, y) = match pareto.zoom.window {
-        Some(window) => (Axis::exact(window.x, log_x), Axis::exact(window.y, log_y)),
-        None => (Axis::around(x, log_x), Axis::around(y, log_y)),
+        Some(window) => (ValueAxis::exact(window.x, log_x), ValueAxis::exact(window.y, log_y)),
+        None => (ValueAxis::around(x, log_x), ValueAxis::around(y, log_y)),
     };
     Plot { x, y, divided: pareto.unit().1, ..plot }
 }

@@ -10,7 +10,7 @@ use super::edits::Done;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table;
 use ::table::{Provenance, Record, Source, Status, Unit};
-use study::analysis::filter::{Bound, Filter};
+use study::analysis::filter::{BoundFilter, Filter};
 use study::analysis::{Column, RunCell, RunTable};
 
 /// Maximum number of sort columns; later ones break ties.
@@ -95,7 +95,7 @@ pub struct Runs {
     /// Unpinned columns scrolled off on the left.
     pub scroll: usize,
     pub filter: FilterBox,
-    pub bound: Bound,
+    pub bound: BoundFilter,
     /// Details visibility; `None` shows them if they fit next to the table.
     pub detail: Option<bool>,
     /// Full record of the selected run, once read: rows of batches are listed without their environment.
@@ -129,7 +129,7 @@ impl Default for Runs {
             needed: u16::MAX,
             scroll: 0,
             filter: FilterBox::default(),
-            bound: Bound::default(),
+            bound: BoundFilter::default(),
             detail: None,
             whole: None,
             marked: Marked::default(),

@@ -244,14 +244,14 @@ pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
         FileKind::Svg | FileKind::Png => Export::new(move |path| {
             let alone = shown.len() == 1;
             let wholes: Vec<_> = shown.iter().map(|(index, _)| index.whole()).collect();
-            let stretches: Vec<plot::Stretch> = shown
+            let stretches: Vec<plot::TraceStretch> = shown
                 .iter()
                 .zip(&wholes)
                 .map(|((index, window), trace)| {
                     let since = |time: i64| time.saturating_sub(index.zero);
                     // keep simultaneous events of two traces aligned
                     let from = if alone { since(window.from).max(0) } else { since(window.from) };
-                    plot::Stretch { trace, from_ns: from, to_ns: since(window.to) }
+                    plot::TraceStretch { trace, from_ns: from, to_ns: since(window.to) }
                 })
                 .collect();
             plot::timeline(&stretches, path)

@@ -24,7 +24,7 @@ use study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoLayout, ParetoPoint, RunTable,
     Series, XAxis, YAxis, split_group_names,
 };
-use study::plot::Axis;
+use study::plot::ValueAxis;
 use study::validate::badge;
 use table::{MEASURES, P2p, Record, Scope, Spec};
 use window::Zoom;
@@ -50,7 +50,7 @@ impl Scale {
     /// True if values from `low` to `high` use a logarithmic axis.
     pub fn is_log(self, range: (f64, f64)) -> bool {
         match self {
-            Self::Auto => Axis::spans_much(range),
+            Self::Auto => ValueAxis::spans_much(range),
             Self::Linear => false,
             Self::Log => range.0 > 0.0,
         }

@@ -60,7 +60,7 @@ impl Zoom {
 
     pub fn show_shares(&mut self, plot: &Plot, x: (f64, f64), y: (f64, f64)) {
         let values =
-            |axis: &study::plot::Axis, (low, high): (f64, f64)| (axis.value(low), axis.value(high));
+            |axis: &study::plot::ValueAxis, (low, high): (f64, f64)| (axis.value(low), axis.value(high));
         let window = Window { x: values(&plot.x, x), y: values(&plot.y, y) };
         let wide = |(low, high): (f64, f64)| {
             low.is_finite() && high.is_finite() && high - low > NARROWEST * high.abs()
