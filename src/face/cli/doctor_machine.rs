@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use arithmetic::{sum, with_large_pages};
 use base::text::takes_escapes;
+use machine::environment::available_memory;
 
 /// Processor, from `/proc` and `/sys`.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -152,19 +153,13 @@ fn cache_size(text: &str) -> Option<u64> {
 
 pub fn memory() -> Memory {
     let info = read("/proc/meminfo");
-    let kilobytes = |key: &str| -> u64 {
-        info.lines()
-            .filter_map(|line| line.strip_prefix(key))
-            .find_map(|rest| rest.trim_start_matches(':').split_whitespace().next()?.parse().ok())
-            .unwrap_or(0)
-    };
-    let (mut total, mut available) = (kilobytes("MemTotal") * 1024, kilobytes("MemAvailable") * 1024);
-    if let Ok(limit) = read("/sys/fs/cgroup/memory.max").trim().parse::<u64>() {
-        let used = read("/sys/fs/cgroup/memory.current").trim().parse::<u64>().unwrap_or(0);
-        total = total.min(limit);
-        available = available.min(limit.saturating_sub(used));
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kilobytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    let limit = read("/sys/fs/cgroup/memory.max").trim().parse().unwrap_or(u64::MAX);
+    Memory {
+        total_bytes: (kilobytes.unwrap_or(0) * 1024).min(limit),
+        available_bytes: available_memory().unwrap_or(0),
     }
-    Memory { total_bytes: total, available_bytes: available }
 }
 
 /// Measures the clock and short sleeps; takes about 50 ms.
