@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::gate::{self, JudgedRuns};
+use super::gate;
 use super::output::{self, Format, FormatArgs};
 use super::select::FilterArgs;
 use super::stderr;
@@ -15,7 +15,7 @@ use base::error::{Error, Result};
 use lab::store::Store;
 use study::analysis::{
     Axis, Cells, Comparison, ComparisonReport, DIFFERENCES, Gaps, Gate, HeatCell, HeatMap, HeatValue,
-    Pivot, REST, beaten_limit, differences_table, pairs_table, pivot_table, slices,
+    Pivot, REST, beaten_limit, differences_table, judge, pairs_table, pivot_table, slices,
 };
 use study::answer::headlines_of_all;
 use study::validate::reversed_orders;
@@ -119,7 +119,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 /// Judges runs by the gates against a stored baseline.
 fn compare_with_baseline(args: &Args, dir: &Path) -> Result<u8> {
     let mut baseline = Store::open(dir).baseline(args.baseline.as_deref().unwrap_or_default())?;
-    let records = args.filter.records(&args.runs, dir)?;
+    let mut records = args.filter.records(&args.runs, dir)?;
     if let Some(filter) = args.filter.typed() {
         // cells excluded by the filter do not count as missing; the baseline's cells for selected runs stay, even if
         // their own values fail the filter
@@ -133,8 +133,12 @@ fn compare_with_baseline(args: &Args, dir: &Path) -> Result<u8> {
             .records
             .retain(|record| chosen.contains(&record.run) || partners.contains(&record.spec.key()));
     }
-    let which = if args.runs.is_empty() { JudgedRuns::SinceBaseline } else { JudgedRuns::Named };
-    let report = gate::judge_runs(&baseline, records, which, &args.gate);
+    // runs that the user names are judged whenever they ran
+    if args.runs.is_empty() {
+        records.retain(|record| record.created >= baseline.created);
+    }
+    let of_baseline = (baseline.name.as_str(), baseline.created.as_str());
+    let report = judge(of_baseline, &baseline.records, &records, &args.gate);
     gate::print_gates(&report, args.strict, args.format.format)
 }
 

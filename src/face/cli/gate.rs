@@ -6,31 +6,8 @@ use super::output::{self, Format};
 use super::stderr;
 use base::error::{Error, Result};
 use base::text::counted;
-use lab::store::Baseline;
-use study::analysis::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
-use table::Record;
+use study::analysis::{GateOutcome, GateReport, GateRow, gate_table};
 use table::render::Sourced;
-
-/// Runs that are compared with a baseline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JudgedRuns {
-    /// All given runs, because the user named them.
-    Named,
-    /// Runs created since the baseline was set.
-    SinceBaseline,
-}
-
-pub fn judge_runs(
-    baseline: &Baseline,
-    mut runs: Vec<Record>,
-    which: JudgedRuns,
-    gates: &[Gate],
-) -> GateReport {
-    if which == JudgedRuns::SinceBaseline {
-        runs.retain(|record| record.created >= baseline.created);
-    }
-    judge((&baseline.name, &baseline.created), &baseline.records, &runs, gates)
-}
 
 /// Verdict of all gates together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +135,8 @@ fn rows_with(report: &GateReport, outcome: GateOutcome) -> Vec<&GateRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use study::analysis::judge;
+    use table::Record;
     use table::testing::record;
 
     /// Compares two runs of TPOT 10 ms and `tpot_ms` by one gate; `cells` are the TPs of the new runs.

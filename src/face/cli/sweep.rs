@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::app::exit_status;
-use super::gate::{self, JudgedRuns};
+use super::gate;
 use super::output::{self, Format, FormatArgs};
 use super::progress::{SweepProgress, duration};
 use super::record_table::RecordPrinter;
@@ -24,8 +24,8 @@ use lab::sweep::forecast::{Forecast, History, Past, forecast};
 use lab::sweep::{Cell, Choice, Experiment, SlurmOptions, SweepEvent, SweepOutcome, TaskCells};
 use machine::environment::load;
 use run::Shared;
-use study::analysis::Gate;
 use study::analysis::filter::Filter;
+use study::analysis::{Gate, judge};
 use study::answer::{Answer, CardLine};
 use table::Status;
 use table::render::{Shown, Sourced, Table};
@@ -232,8 +232,9 @@ fn compare_with_baseline(
 ) -> Result<u8> {
     let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
     let mut records = RunSelection::all(runner.store.dir())?.records;
-    records.retain(|record| keys.contains(&record.spec.key()));
-    let report = gate::judge_runs(baseline, records, JudgedRuns::SinceBaseline, &args.gate);
+    records.retain(|record| record.created >= baseline.created && keys.contains(&record.spec.key()));
+    let of_baseline = (baseline.name.as_str(), baseline.created.as_str());
+    let report = judge(of_baseline, &baseline.records, &records, &args.gate);
     match args.output.format {
         Format::Table => gate::print_gates(&report, args.strict, Format::Table),
         _ => Ok(gate::print_gate_summary(&report, args.strict)),
