@@ -90,7 +90,7 @@ fn run_cell(
 
 fn print(record: &Record, store: &Store, format: Format) -> Result<()> {
     let csv = || record_table::csv(std::slice::from_ref(record));
-    output::print(format, &record_table::contract_object(record), csv, || show::text(record, store))
+    output::print(format, &record_table::without_samples(record), csv, || show::text(record, store))
 }
 
 /// Effect of a hangup of the terminal (SIGHUP), unless the parent ignores it, as `nohup` does.

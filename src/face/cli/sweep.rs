@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::app::exit_status;
@@ -114,7 +115,7 @@ fn run_cells(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<u8
         stderr::note(note);
     }
     let mut progress = SweepProgress::new(&experiment.cells, experiment.rounds);
-    let mut printer = RecordPrinter::with_limit(args.output.format, TABLE_ROWS);
+    let mut printer = RecordPrinter::new(args.output.format, TABLE_ROWS, Arc::default());
     let mut printed = Ok(());
     // other formats are for programs, which read the records
     let mut answers = (args.output.format == Format::Table).then(AnswerCollector::default);
