@@ -151,7 +151,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let found = break_evens(&simulator, &variant, &points[0].answer, args.hidden_pct);
     match args.output.format {
-        Format::Json => output::json(&printed(&variant.cell, slider, &points, &found))?,
+        Format::Json => output::json(&printed(&variant.cell, slider, &points, found))?,
         Format::Csv => output::emit(&rows(slider, &points, Shares::Exact).csv(Sourced::ByRow))?,
         Format::Table => {
             let mut text = headline(slider, &points) + &cell_in_words(&variant.cell, &fixed);
@@ -164,11 +164,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             }
             let beaten = points.iter().find_map(|point| point.answer.beaten_limit());
             text.extend(beaten.map(|beaten| output::wrapped("", &beaten, 2)));
-            for of_cell in found.chunk_by(|a, b| a.cell == b.cell) {
+            for of_cell in found.chunk_by(|a, b| a.label == b.label) {
                 let words: Vec<BreakEven> =
                     of_cell.iter().map(|found| found.break_even.clone()).collect();
-                let line =
-                    format!("{} {}", of_cell[0].cell.architecture_label(), BreakEven::in_words(&words));
+                let line = format!("{} {}", of_cell[0].label, BreakEven::in_words(&words));
                 text += &output::wrapped("", &line, 2);
             }
             let error = nearest_error(&variant.cell);
@@ -223,12 +222,6 @@ fn variant(options: &CellOptions) -> Result<Variant> {
 struct SweepPoint {
     value: Option<f64>,
     answer: Answer,
-}
-
-/// Break-even of one cell of the answer.
-struct CellBreakEven {
-    cell: Spec,
-    break_even: BreakEven,
 }
 
 /// Precision of shares in the table.
@@ -341,7 +334,7 @@ fn break_evens(
     variant: &Variant,
     answer: &Answer,
     hidden_pct: f64,
-) -> Vec<CellBreakEven> {
+) -> Vec<PrintedBreakEven> {
     let mut found = Vec::new();
     for row in &answer.rows {
         let cell = Spec {
@@ -356,9 +349,11 @@ fn break_evens(
         let both: Vec<BreakEven> = both.into_iter().flatten().collect();
         let hides = both.iter().any(|found| found.crossing != Crossing::Never);
         if hides || answer.is_chosen(row) {
-            found.extend(
-                both.into_iter().map(|break_even| CellBreakEven { cell: cell.clone(), break_even }),
-            );
+            found.extend(both.into_iter().map(|break_even| PrintedBreakEven {
+                architecture: cell.architecture.clone(),
+                label: cell.architecture_label(),
+                break_even,
+            }));
         }
     }
     found
@@ -396,7 +391,7 @@ pub struct PrintedWhatif<'a> {
     /// Error of the nearest validated data, in words.
     error: String,
     points: Vec<PrintedWhatifRow>,
-    break_even: Vec<PrintedBreakEven<'a>>,
+    break_even: Vec<PrintedBreakEven>,
 }
 
 /// Architecture at a slider position.
@@ -433,19 +428,19 @@ struct PrintedWhatifRow {
 }
 
 /// Break-even up to which an architecture hides its communication.
-#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-struct PrintedBreakEven<'a> {
+#[derive(Clone, Debug, serde::Serialize, schemars::JsonSchema)]
+struct PrintedBreakEven {
     #[schemars(with = "String")]
-    architecture: &'a Architecture,
+    architecture: Architecture,
     label: String,
-    break_even: &'a BreakEven,
+    break_even: BreakEven,
 }
 
 fn printed<'a>(
     cell: &'a Spec,
     slider: &'a str,
     points: &[SweepPoint],
-    found: &'a [CellBreakEven],
+    break_even: Vec<PrintedBreakEven>,
 ) -> PrintedWhatif<'a> {
     let points = points
         .iter()
@@ -470,18 +465,13 @@ fn printed<'a>(
                 numbers: numbers.flat_map(named).collect(),
             }
         });
-    let break_even = found.iter().map(|CellBreakEven { cell, break_even }| PrintedBreakEven {
-        architecture: &cell.architecture,
-        label: cell.architecture_label(),
-        break_even,
-    });
     PrintedWhatif {
         cell,
         over: slider,
         provenance: Provenance::Simulated,
         error: nearest_error(cell),
         points: points.collect(),
-        break_even: break_even.collect(),
+        break_even,
     }
 }
 
@@ -667,7 +657,8 @@ mod tests {
             .into();
         points[0].answer.arguments.extend(["--model".into(), "my models/one".into()]);
         let found = break_evens(&simulator, &variant, &points[0].answer, 95.0);
-        let object = serde_json::to_value(printed(&variant.cell, "alpha_us", &points, &found)).unwrap();
+        let printed = printed(&variant.cell, "alpha_us", &points, found.clone());
+        let object = serde_json::to_value(printed).unwrap();
         assert_eq!(object["provenance"], "simulated");
         assert_eq!(
             (&object["cell"]["tp"], &object["cell"]["model"]),
@@ -693,7 +684,7 @@ mod tests {
         );
         let shown: Vec<String> =
             points[0].answer.rows.iter().map(|row| points[0].answer.label(row)).collect();
-        let labels: Vec<String> = found.iter().map(|found| found.cell.architecture_label()).collect();
+        let labels: Vec<String> = found.into_iter().map(|found| found.label).collect();
         assert!(
             labels.contains(&"ladder".to_owned()) && labels.contains(&"standard micro2".to_owned()),
             "{labels:?}"
