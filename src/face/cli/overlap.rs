@@ -254,7 +254,7 @@ fn ranges_table(ranges: &[RangeRow]) -> Table {
 }
 
 /// Table of operators that launched GPU work.
-pub fn operators_table(operators: &[OperatorRow]) -> Table {
+fn operators_table(operators: &[OperatorRow]) -> Table {
     Table::of(
         operators,
         &[
