@@ -80,21 +80,12 @@ impl<'a> SweepProgress<'a> {
                 _ => self.mark_done(*cell, *round),
             },
             SweepEvent::RunStarted { cell, round, .. } => self.set_activity(*cell, *round, "starting"),
-            SweepEvent::Evaluating { done, found, of, .. } => {
-                let (done, found, of) = (*done, *found, *of);
+            &SweepEvent::Evaluating { done, found, of, .. } => {
                 self.steps().evaluation(EvaluationProgress::Windows { done, found, of });
             }
-            SweepEvent::Training { what, done, found, of, loss, tokens_per_s } => {
-                let (done, found, of) = (*done, *found, *of);
-                let (loss, tokens_per_s) = (*loss, *tokens_per_s);
-                self.steps().training(&TrainingProgress::Step {
-                    what,
-                    done,
-                    found,
-                    of,
-                    loss,
-                    tokens_per_s,
-                });
+            &SweepEvent::Training { ref what, done, found, of, loss, tokens_per_s } => {
+                let step = TrainingProgress::Step { what, done, found, of, loss, tokens_per_s };
+                self.steps().training(&step);
             }
             SweepEvent::Note(text) => {
                 // the next evaluation or training has its own remaining time

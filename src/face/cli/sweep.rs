@@ -14,13 +14,12 @@ use super::gate;
 use super::output::{self, Format, FormatArgs};
 use super::progress::{SweepProgress, duration};
 use super::record_table::RecordPrinter;
-use super::run::{OnHangUp, TimeoutArgs, cancel_on_signals};
+use super::run::{OnHangUp, TimeoutArgs, run_on_all_ranks};
 use super::stderr;
 use crate::desk::{AnswerCollector, RunSelection, Runner};
 use base::error::{Error, Result};
 use base::text::{counted, shell_command};
-use lab::launch;
-use lab::store::{Baseline, Store};
+use lab::store::Baseline;
 use lab::sweep::forecast::{Forecast, History, Past, forecast};
 use lab::sweep::{Cell, Choice, Experiment, SlurmOptions, SweepEvent, SweepOutcome, TaskCells};
 use machine::environment::load;
@@ -100,7 +99,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     };
     // tasks of Slurm outlive the terminal
     let on_hang_up = if args.slurm.is_some() { OnHangUp::Exit } else { OnHangUp::Cancel };
-    args.timeout.run_on_all_ranks(dir, on_hang_up, resolve, |runner, experiment| {
+    run_on_all_ranks(args.timeout.duration(), dir, on_hang_up, resolve, |runner, experiment| {
         run_cells(args, &runner, &experiment)
     })
 }
@@ -423,16 +422,15 @@ pub fn run_task(args: &TaskArgs, dir: PathBuf) -> Result<u8> {
     })?;
     let opened = TaskCells::open(&args.file, args.array, number);
     let timeout = opened.as_ref().map_or(run::TIMEOUT, |task| task.timeout);
-    let cancel = cancel_on_signals(OnHangUp::Cancel)?;
     let resolve = || {
         opened.map(|task| (task.experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), task))
     };
-    launch::on_all_ranks(timeout, &cancel, resolve, |ranks, TaskCells { experiment, choice, .. }| {
-        let runner = Runner { timeout, ranks, ..Runner::new(Store::open(dir), cancel.clone()) };
+    run_on_all_ranks(timeout, dir, OnHangUp::Cancel, resolve, |runner, task| {
+        let TaskCells { experiment, choice, .. } = task;
         let mut progress = SweepProgress::new(&experiment.cells, experiment.rounds);
         let outcome = runner.experiment(&experiment, choice, &mut |event| progress.event(&event));
         progress.finish();
-        if outcome?.interrupted || cancel.is_all() {
+        if outcome?.interrupted || runner.cancel.is_all() {
             stderr::print_error(&Error::Interrupted);
             return Ok(exit_status::INTERRUPTED);
         }
