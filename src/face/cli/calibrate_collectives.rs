@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::calibrate::Args;
 use super::hardware::{Charged, TPS, charged, charges_text};
-use super::output::{self, Format};
+use super::output;
 use super::select::OpenArgs;
 use super::stderr;
 use crate::desk;
@@ -48,11 +48,8 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         opening: args.opening.clone(),
     };
     let links = files.read(dir)?;
-    match args.format.format {
-        Format::Json => output::json(&printed(&links))?,
-        Format::Csv => output::emit(&links_table(&links).csv(Sourced::All(Provenance::Measured)))?,
-        Format::Table => output::emit(&links_text(&links))?,
-    }
+    let csv = || links_table(&links).csv(Sourced::All(Provenance::Measured));
+    output::print(args.format.format, &printed(&links), csv, || links_text(&links))?;
     warn_of_links(&links);
     if let Some(into) = &args.output {
         let path = write_links(std::slice::from_ref(&links), into)?;

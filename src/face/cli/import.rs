@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::calibrate_collectives::{self, CollectiveFiles};
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs};
 use super::select::OpenArgs;
 use super::stderr;
 use crate::desk;
@@ -60,7 +60,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     let written = write_profile(args, &links, &refused);
     let profile = written.as_ref().ok().and_then(Option::as_ref);
     let ImportedKit { origin, runs, recordings, grid, damaged } = &imported;
-    let printed = || PrintedImport {
+    let printed = PrintedImport {
         kit: origin,
         runs,
         recordings,
@@ -70,11 +70,8 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         damaged,
         notes: &kit.notes,
     };
-    match args.format.format {
-        Format::Json => output::json(&printed())?,
-        Format::Csv => output::emit(&grid.table().csv(Sourced::ByRow))?,
-        Format::Table => output::emit(&text(args, dir, &imported, &links))?,
-    }
+    let csv = || grid.table().csv(Sourced::ByRow);
+    output::print(args.format.format, &printed, csv, || text(args, dir, &imported, &links))?;
     links.iter().for_each(calibrate_collectives::warn_of_links);
     notes(&kit, &imported);
     for (p2p, error) in &refused {
