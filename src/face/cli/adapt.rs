@@ -165,14 +165,9 @@ fn table(found: &[Curve]) -> Table {
     ])
     .least(&["agreement", "id", "GEMM peak"]);
     let interval =
-        |quality: Option<Quality>, value: fn(&Quality) -> (f64, Option<[f64; 2]>), decimals| {
-            match quality {
-                Some(quality) => {
-                    let (value, ends) = value(&quality);
-                    Shown::interval(Some(value), ends, decimals)
-                }
-                None => Shown::None,
-            }
+        |quality: Option<Quality>, value: fn(Quality) -> (f64, Option<[f64; 2]>), decimals| {
+            let (value, ends) = quality.map(value).unzip();
+            Shown::interval(value, ends.flatten(), decimals)
         };
     for Curve { training, .. } in found {
         let (before, after) = (training.before, training.after);

@@ -82,16 +82,12 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         return check_gpus(args.output.format);
     }
     let report = probe(dir, !args.quick);
-    match args.output.format {
-        Format::Json => output::json(&report)?,
-        Format::Table => output::emit(&text(&report))?,
-        Format::Csv => {
-            let value = serde_json::to_value(&report).map_err(|e| Error::failed(e.to_string()))?;
-            let mut rows = Table::new(["key", "value"]);
-            flatten("", &value, &mut rows);
-            output::emit(&rows.csv(Sourced::NoRuns))?;
-        }
-    }
+    let csv = || {
+        let mut rows = Table::new(["key", "value"]);
+        flatten("", &serde_json::to_value(&report).unwrap_or_default(), &mut rows);
+        rows.csv(Sourced::NoRuns)
+    };
+    output::print(args.output.format, &report, csv, || text(&report))?;
     Ok(0)
 }
 
@@ -238,10 +234,8 @@ fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Table) {
             object.iter().for_each(|(key, value)| flatten(&join(key), value, rows));
         }
         serde_json::Value::Array(array) => {
-            array
-                .iter()
-                .enumerate()
-                .for_each(|(index, value)| flatten(&join(&index.to_string()), value, rows));
+            let items = array.iter().enumerate();
+            items.for_each(|(index, value)| flatten(&join(&index.to_string()), value, rows));
         }
         serde_json::Value::Null => rows.push(vec![Shown::text(prefix), Shown::None]),
         serde_json::Value::String(text) => rows.push(vec![Shown::text(prefix), Shown::text(text)]),

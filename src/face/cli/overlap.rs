@@ -7,9 +7,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::output::{self, Format, FormatArgs};
-use super::select::FilterArgs;
-use super::select::OpenArgs;
-use super::select::SelectArgs;
+use super::select::{FilterArgs, OpenArgs, SelectArgs};
 use super::{overlap_text, stderr};
 use crate::desk::{self, ChosenMachine, MachineChoice};
 use base::error::{Error, Result};

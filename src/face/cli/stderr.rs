@@ -10,8 +10,7 @@ use miette::{Diagnostic as _, GraphicalReportHandler, GraphicalTheme};
 
 use crate::desk::Opened;
 use base::error::Error;
-use base::text::{escaped_json, printable, without_controls};
-use base::text::{is_coloured, takes_escapes};
+use base::text::{escaped_json, is_coloured, printable, takes_escapes, without_controls};
 
 pub fn is_terminal() -> bool {
     std::io::stderr().is_terminal()
