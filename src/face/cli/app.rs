@@ -191,12 +191,9 @@ fn trace_at(error: &clap::Error, given: &[OsString]) -> Option<usize> {
     };
     let at = given.iter().position(|argument| argument == word.as_str())?;
     // not the second word of `trace FILE`, but `--dir runs FILE` has no verb
+    let is_verb = |word: &OsStr| VERBS.iter().any(|verb| word.eq_ignore_ascii_case(verb.name));
     let is_first = !(1..at).any(|at| is_verb(&given[at]) && given[at - 1] != "--dir");
     (is_first && Path::new(word).exists()).then_some(at)
-}
-
-fn is_verb(word: &OsStr) -> bool {
-    VERBS.iter().any(|verb| word.eq_ignore_ascii_case(verb.name))
 }
 
 /// Returns the exit status. Exits at once if GPU work hangs, since the driver would wait for it.

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::gate;
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, FormatArgs};
 use super::select::FilterArgs;
 use super::stderr;
 use crate::desk::export::{self, FileKind};
@@ -96,7 +96,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let all: Vec<usize> = (0..comparison.pairs.len()).collect();
     if args.heatmap {
-        print_maps(&comparison, &records, args.format.format)?;
+        let maps: Vec<HeatMap> =
+            slices(&comparison).iter().map(|slice| HeatMap::new(&comparison, slice)).collect();
+        let csv = || map_rows(&comparison, &maps).csv(Sourced::ByRow);
+        output::print(args.format.format, &maps, csv, || maps_text(&comparison, &maps, &records))?;
     } else {
         let rows = || match args.pivot {
             true => pivot_table(&comparison, &Pivot::new(&comparison, &all)),
@@ -142,16 +145,7 @@ fn compare_with_baseline(args: &Args, dir: &Path) -> Result<u8> {
     gate::print_gates(&report, args.strict, args.format.format)
 }
 
-/// Prints maps over TP and batch, one per slice. JSON and CSV contain every number of the cells; the text shows the
-/// reason for a missing number.
-fn print_maps(comparison: &ComparisonReport, records: &[Record], format: Format) -> Result<()> {
-    let maps: Vec<HeatMap> =
-        slices(comparison).iter().map(|slice| HeatMap::new(comparison, slice)).collect();
-    let csv = || map_rows(comparison, &maps).csv(Sourced::ByRow);
-    output::print(format, &maps, csv, || maps_text(comparison, &maps, records))
-}
-
-/// Maps as text: rows are TPs, columns batches.
+/// Maps over TP and batch as text, one per slice: rows are TPs, columns batches. Shows the reason for a missing number.
 fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]) -> String {
     let (mut text, gaps) = (String::new(), Gaps::new(comparison, records));
     for map in maps {

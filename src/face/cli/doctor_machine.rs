@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use pulp::Arch;
 use serde::Serialize;
 
+use super::app::size;
 use arithmetic::{sum, with_large_pages};
 use base::text::takes_escapes;
 use machine::environment::available_memory;
@@ -128,7 +129,7 @@ fn last_level_cache(root: &Path) -> u64 {
             let field = |name: &str| {
                 std::fs::read_to_string(index.path().join(name)).unwrap_or_default().trim().to_owned()
             };
-            if let (Ok(level), Some(size)) = (field("level").parse(), cache_size(&field("size"))) {
+            if let (Ok(level), Ok(size)) = (field("level").parse(), size(&field("size"))) {
                 caches.insert((level, field("shared_cpu_list"), size));
             }
         }
@@ -136,19 +137,6 @@ fn last_level_cache(root: &Path) -> u64 {
     let last = caches.iter().map(|cache| cache.0).max().unwrap_or(0);
     // If only first-level caches are listed, the others are hidden.
     if last < 2 { 0 } else { caches.iter().filter(|cache| cache.0 == last).map(|cache| cache.2).sum() }
-}
-
-/// Parses a cache size from `/sys`, such as `32768K`, into bytes.
-fn cache_size(text: &str) -> Option<u64> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..split].parse().ok()?;
-    match &text[split..] {
-        "" => Some(number),
-        "K" => Some(number << 10),
-        "M" => Some(number << 20),
-        "G" => Some(number << 30),
-        _ => None,
-    }
 }
 
 pub fn memory() -> Memory {

@@ -97,7 +97,8 @@ fn temperature(text: &str) -> Result<f32> {
 pub fn run(args: &Args) -> Result<u8> {
     let model = model(args)?;
     let architecture = architecture(args, &model)?;
-    let tokenizer = model.dir.as_deref().map(open_tokenizer).transpose()?.flatten();
+    let tokenized = model.dir.as_deref().filter(|dir| dir.join("tokenizer.json").exists());
+    let tokenizer = tokenized.map(Tokenizer::open).transpose()?;
     let prompts = prompts(args, &model, tokenizer.as_ref())?;
     if args.stop_at_eos && model.eos.is_empty() {
         stderr::warn("--stop-at-eos: the model's config names no end-of-text token");
@@ -194,10 +195,6 @@ fn model(args: &Args) -> Result<Model> {
         true => Model::resolve(&args.model),
         false => model_of(dir, args.seed),
     }
-}
-
-fn open_tokenizer(dir: &Path) -> Result<Option<Tokenizer>> {
-    dir.join("tokenizer.json").exists().then(|| Tokenizer::open(dir)).transpose()
 }
 
 fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<Vec<Vec<u32>>> {

@@ -98,7 +98,7 @@ impl Surroundings {
 }
 
 /// Settings path: `$LADDERSCOPE_CONFIG`, or `ladderscope/config.toml` in the user's configuration
-/// directory.
+/// directory; `None` without a home directory.
 pub fn path() -> Option<PathBuf> {
     variable(VARIABLE).or_else(|| Some(own_directory("XDG_CONFIG_HOME", ".config")?.join("config.toml")))
 }

@@ -120,6 +120,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 pub use preview::Preview;
+pub use theme::names as theme_names;
 
 use crate::desk::Opened;
 use base::error::{Error, Result};
@@ -131,23 +132,6 @@ pub struct Options {
     pub traces: Vec<Opened>,
     /// Interval of the first trace to show (ns since its first start).
     pub window: Option<(i64, i64)>,
-}
-
-/// Path of the settings file; `None` without a home directory.
-pub fn config_path() -> Option<PathBuf> {
-    config::path()
-}
-
-pub fn config_problems() -> Vec<String> {
-    config::Config::load(&config::Surroundings::of_process()).wrong
-}
-
-pub fn theme_names() -> impl Iterator<Item = &'static str> {
-    theme::names()
-}
-
-pub fn config_template(theme: &str) -> Result<String> {
-    config::template(theme)
 }
 
 /// Restores the terminal if the workbench holds it; for exits from other threads.
