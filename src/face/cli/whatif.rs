@@ -152,13 +152,13 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let found = break_evens(&simulator, &variant, &points[0].answer, args.hidden_pct);
     match args.output.format {
         Format::Json => output::json(&printed(&variant.cell, slider, &points, found))?,
-        Format::Csv => output::emit(&rows(slider, &points, Shares::Exact).csv(Sourced::ByRow))?,
+        Format::Csv => output::emit(&rows(slider, &points).csv(Sourced::ByRow))?,
         Format::Table => {
             let mut text = headline(slider, &points) + &cell_in_words(&variant.cell, &fixed);
             for point in &points {
                 text += &link_in_words(slider, point);
             }
-            text += &output::aligned(&rows(slider, &points, Shares::WholePercent));
+            text += &output::aligned(&rows(slider, &points));
             for line in footnotes(&points) {
                 text += &output::wrapped("", &line, 2);
             }
@@ -222,13 +222,6 @@ fn variant(options: &CellOptions) -> Result<Variant> {
 struct SweepPoint {
     value: Option<f64>,
     answer: Answer,
-}
-
-/// Precision of shares in the table.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Shares {
-    Exact,
-    WholePercent,
 }
 
 /// Value that is swept, and those that are settings.
@@ -552,16 +545,15 @@ fn cell_in_words(cell: &Spec, fixed: &[(&str, f64)]) -> String {
     output::wrapped("", &line, 2)
 }
 
-/// Rows of all points.
-fn rows(slider: &str, points: &[SweepPoint], shares: Shares) -> Table {
+/// Rows of all points. Shares are exact in files, whole percents on screen.
+fn rows(slider: &str, points: &[SweepPoint]) -> Table {
     // prefill and total times appear only in JSON
     let names = &Numbers::NAMES[2..];
     let title = |name: &&str| match *name {
         "tpot_ms" => "tpot_ms|TPOT ms".to_owned(),
         "tokens_per_s_per_gpu" => "tokens_per_s_per_gpu|tok/s/GPU".to_owned(),
         "exposed_comm_ms" => "exposed_comm_ms|exposed ms".to_owned(),
-        "overlap_pct" => "overlap_pct|hidden %".to_owned(),
-        "hidden_share" => "hidden_share|gap %".to_owned(),
+        "overlap_pct" | "hidden_share" => format!("{name}|"),
         "speedup" => "speedup|speedup (TPOT)".to_owned(),
         name => format!("{name}|{}", name.replace('_', " ")),
     };
@@ -574,12 +566,13 @@ fn rows(slider: &str, points: &[SweepPoint], shares: Shares) -> Table {
     };
     let mut columns = vec![slider_title.to_owned(), "architecture".into()];
     columns.extend(names.iter().map(title));
+    columns.extend(["|hidden %".into(), "|gap %".into()]);
     // the reasons are below the table
     columns.extend(["provenance".into(), "reason|".into()]);
     let decimals = usize::from(!matches!(slider, "sms" | "experts" | "top_k"));
     let mut rows = Table::new(columns).least(&[
-        "overlap_pct",
-        "hidden_share",
+        "hidden %",
+        "gap %",
         "completion_ms",
         "tokens_per_s_per_gpu",
         "provenance",
@@ -587,16 +580,11 @@ fn rows(slider: &str, points: &[SweepPoint], shares: Shares) -> Table {
     for SweepPoint { value, answer } in points {
         for row in &answer.rows {
             let mut cells = vec![Shown::number(*value, decimals), Shown::text(answer.label(row))];
-            let share = |name: &str| {
-                let share = row.numbers.as_ref().ok()?.by_name(name)?;
-                Some(whole_pct(if name == "hidden_share" { 100.0 * share } else { share }))
-            };
-            cells.extend(names.iter().map(|name| match *name {
-                "overlap_pct" | "hidden_share" if shares == Shares::WholePercent => {
-                    Shown::number(share(name), 0)
-                }
-                _ => row.shown(name),
-            }));
+            cells.extend(names.iter().map(|name| row.shown(name)));
+            let number = |name: &str| row.numbers.as_ref().ok()?.by_name(name);
+            let gap_pct = number("hidden_share").map(|share| 100.0 * share);
+            let shares = [number("overlap_pct"), gap_pct];
+            cells.extend(shares.map(|share| Shown::number(share.map(whole_pct), 0)));
             cells.extend([Shown::text("simulated"), row.reason()]);
             rows.push(cells);
         }
@@ -670,7 +658,7 @@ mod tests {
         assert!(command.ends_with(" --model 'my models/one'"), "as a shell takes it: {command}");
         let tpot = |index: usize| object["points"][index]["tpot_ms"].as_f64().unwrap();
         assert!(tpot(8) > tpot(0), "standard, at the higher latency");
-        assert_eq!(rows("alpha_us", &points, Shares::Exact).csv(Sourced::ByRow).lines().count(), 17);
+        assert_eq!(rows("alpha_us", &points).csv(Sourced::ByRow).lines().count(), 17);
         let words = |found: &BreakEven| BreakEven::in_words(std::slice::from_ref(found));
         // the sweep's values are not those of the break-even
         let is_at_profile =
